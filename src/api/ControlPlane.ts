@@ -1,0 +1,27 @@
+import { Context, Data, type Effect } from "effect"
+import type { Heartbeat, Registration, RegistrationAnswer, Report } from "../domain/NodeMessages.ts"
+
+/** The control plane cannot take it now; the daemon tries again. */
+export class ControlPlaneUnavailable extends Data.TaggedError("ControlPlaneUnavailable")<{
+  readonly detail: string
+}> {}
+
+/** The control plane does not know this node or this boot of it; the daemon registers again. */
+export class RegistrationRequired extends Data.TaggedError("RegistrationRequired")<{
+  readonly node_id: string
+}> {}
+
+export type ControlPlaneError = ControlPlaneUnavailable | RegistrationRequired
+
+/** What a daemon tells the control plane (node-protocol, "Daemon -> control plane"), in process or over HTTP. */
+export class ControlPlane extends Context.Service<
+  ControlPlane,
+  {
+    register(registration: Registration): Effect.Effect<RegistrationAnswer, ControlPlaneUnavailable>
+    heartbeat(node_id: string, heartbeat: Heartbeat): Effect.Effect<void, ControlPlaneError>
+    /** Good-bye. */
+    disconnect(node_id: string, boot_id: string): Effect.Effect<void, ControlPlaneError>
+    /** Succeeds once the report is durable, or was a repetition, or is of a server that is gone. */
+    report(node_id: string, boot_id: string, report: Report): Effect.Effect<void, ControlPlaneError>
+  }
+>()("muster/api/ControlPlane") {}

@@ -1,0 +1,59 @@
+import { Schema } from "effect"
+
+export const Port = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 65535 }))
+
+/** The addresses and ports that a server holds (contract 2.3). */
+export const Allocations = Schema.Struct({
+  force_outgoing_ip: Schema.Boolean,
+  default: Schema.Struct({ ip: Schema.String, port: Port }),
+  alias: Schema.String,
+  mappings: Schema.Record(Schema.String, Schema.Array(Port))
+}).annotate({ identifier: "Allocations" })
+export type Allocations = typeof Allocations.Type
+
+/** One address of a node and the ports that servers may get on it, e.g. `25565-25700` or `25565,25570-25580`. */
+export const NodeAllocation = Schema.Struct({
+  address: Schema.NonEmptyString,
+  alias: Schema.String,
+  force_outgoing_ip: Schema.Boolean,
+  ports: Schema.String
+}).annotate({ identifier: "NodeAllocation" })
+export type NodeAllocation = typeof NodeAllocation.Type
+
+/** Inclusive range of ports. */
+export interface PortRange {
+  readonly first: number
+  readonly last: number
+}
+
+const rangePattern = /^(\d{1,5})(?:-(\d{1,5}))?$/
+
+/**
+ * Reads `25565-25700,25800` into sorted ranges that do not overlap; undefined when the text is not that
+ * or a port is outside 1-65535.
+ */
+export const parsePortRanges = (text: string): ReadonlyArray<PortRange> | undefined => {
+  const ranges: Array<PortRange> = []
+  for (const part of text.split(",")) {
+    const match = rangePattern.exec(part.trim())
+    if (match === null) return undefined
+    const first = Number(match[1])
+    const last = Number(match[2] ?? match[1])
+    if (first < 1 || last > 65535 || first > last) return undefined
+    ranges.push({ first, last })
+  }
+  return mergeRanges(ranges)
+}
+
+const mergeRanges = (ranges: ReadonlyArray<PortRange>): ReadonlyArray<PortRange> => {
+  const merged: Array<PortRange> = []
+  for (const range of [...ranges].sort((a, b) => a.first - b.first)) {
+    const previous = merged.at(-1)
+    if (previous !== undefined && range.first <= previous.last + 1) {
+      merged[merged.length - 1] = { first: previous.first, last: Math.max(previous.last, range.last) }
+    } else {
+      merged.push(range)
+    }
+  }
+  return merged
+}

@@ -1,0 +1,79 @@
+import { Effect, ErrorReporter, Option, Schema, SchemaGetter } from "effect"
+import { HttpServerRespondable, HttpServerResponse } from "effect/http"
+import { RequestId } from "./RequestId.ts"
+
+/** Reason phrases of every status that the service answers a failure with. */
+export const reasonPhrases = {
+  400: "Bad Request",
+  401: "Unauthorized",
+  403: "Forbidden",
+  404: "Not Found",
+  405: "Method Not Allowed",
+  408: "Request Timeout",
+  409: "Conflict",
+  410: "Gone",
+  413: "Content Too Large",
+  414: "URI Too Long",
+  422: "Unprocessable Content",
+  426: "Upgrade Required",
+  429: "Too Many Requests",
+  431: "Request Header Fields Too Large",
+  500: "Internal Server Error",
+  502: "Bad Gateway",
+  503: "Service Unavailable",
+  504: "Gateway Timeout"
+} as const
+
+/** A status that {@link reasonPhrases} knows. */
+export type ErrorStatus = keyof typeof reasonPhrases
+
+/** Left out by constructors; filled in from {@link RequestId} while the error is encoded. */
+const RequestIdField = Schema.optionalKey(Schema.String).pipe(
+  Schema.encodeTo(Schema.optionalKey(Schema.String), {
+    decode: SchemaGetter.passthrough(),
+    encode: SchemaGetter.transformOptionalEffect((current: Option.Option<string>) =>
+      Effect.map(RequestId, (id) => Option.orElse(current, () => Option.fromUndefinedOr(id)))
+    )
+  })
+)
+
+const errorFields = <const S extends ErrorStatus>(status: S, hint: string) => ({
+  code: Schema.tag(`${status}` as `${S}`),
+  status: Schema.tag(reasonPhrases[status]),
+  detail: Schema.String,
+  hint: Schema.String.pipe(Schema.withConstructorDefault(Effect.succeed(hint))),
+  request_id: RequestIdField
+})
+
+/**
+ * Base of every error that a caller can see: the class *is* the body of section 7 of the contract
+ * (`code`, `status`, `detail`, `hint`, `request_id`). `_tag` lives on the prototype, so that
+ * `Effect.catchTag` works and the body has no sixth field.
+ *
+ * @param tag    what `Effect.catchTag` names
+ * @param status the HTTP status that the error is answered with
+ * @param hint   the default of `hint`: what the caller may do next
+ */
+export const ApiError =
+  <Self = never>() =>
+  <const Tag extends string, const S extends ErrorStatus>(tag: Tag, status: S, hint: string) => {
+    const Base = Schema.Error<Self, { readonly _tag: Tag }>(tag)(errorFields(status, hint), {
+      httpApiStatus: status
+    })
+    // A class expression's prototype is not in the type that Schema.Error returns.
+    const prototype = (Base as unknown as { prototype: object }).prototype
+    Object.assign(prototype, {
+      _tag: tag,
+      [ErrorReporter.ignore]: status < 500,
+      [HttpServerRespondable.symbol](this: object) {
+        // The base class is the codec of its own instances; only the generic parameter is lost here.
+        return HttpServerResponse.schemaJson(Base as unknown as Schema.Codec<unknown>)(this, { status })
+      }
+    })
+    Object.defineProperty(prototype, "message", {
+      get(this: { readonly detail: string }) {
+        return this.detail
+      }
+    })
+    return Base
+  }

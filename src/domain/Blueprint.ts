@@ -1,0 +1,95 @@
+import { Schema } from "effect"
+import { ConfigPatches } from "./ConfigPatch.ts"
+import { DefinitionId } from "./Id.ts"
+import { Limits } from "./Limits.ts"
+
+/** A named volume of an instance: `source` below the daemon's volumes folder, `target` inside the instance. */
+export const Volume = Schema.Struct({
+  name: Schema.String,
+  source: Schema.String,
+  target: Schema.String,
+  mode: Schema.Literals(["cow", "rw", "ro"])
+}).annotate({ identifier: "Volume" })
+export type Volume = typeof Volume.Type
+
+/** A host path in the instance; allowed only below the daemon's allowed mounts. */
+export const Mount = Schema.Struct({
+  source: Schema.String,
+  target: Schema.String,
+  mode: Schema.Literals(["rw", "ro"])
+}).annotate({ identifier: "Mount" })
+export type Mount = typeof Mount.Type
+
+/** A file or folder of the data folder, copied into the instance; both paths relative. */
+export const Copy = Schema.Struct({ source: Schema.String, target: Schema.String }).annotate({
+  identifier: "Copy"
+})
+export type Copy = typeof Copy.Type
+
+/** Files and environment of an instance, shorthands expanded. */
+export const BlueprintState = Schema.Struct({
+  volumes: Schema.Array(Volume),
+  mounts: Schema.Array(Mount),
+  copy: Schema.Array(Copy),
+  env: Schema.Record(Schema.String, Schema.String)
+}).annotate({ identifier: "BlueprintState" })
+export type BlueprintState = typeof BlueprintState.Type
+
+/** Where instances may go: empty `locations` is anywhere. */
+export const PlacementRule = Schema.Struct({
+  locations: Schema.Array(Schema.String),
+  anti_affinity: Schema.Boolean
+}).annotate({ identifier: "PlacementRule" })
+export type PlacementRule = typeof PlacementRule.Type
+
+/** Restart after a crash; only with `save: true`. */
+export const RestartRule = Schema.Struct({ on_crash: Schema.Boolean, max_per_hour: Schema.Int }).annotate({
+  identifier: "RestartRule"
+})
+export type RestartRule = typeof RestartRule.Type
+
+/** A blueprint after composition with its mixins (blueprints.md, "Blueprint"). */
+export const Blueprint = Schema.Struct({
+  id: DefinitionId,
+  name: Schema.String,
+  type: Schema.String,
+  software: Schema.String,
+  version: Schema.String,
+  /** As written: a key of the software's images or an image reference; absent: by the software's mappings. */
+  image: Schema.optionalKey(Schema.String),
+  limits: Limits,
+  ports: Schema.Int,
+  configs: ConfigPatches,
+  placement: PlacementRule,
+  restart: RestartRule,
+  state: Schema.NullOr(BlueprintState),
+  save: Schema.Boolean,
+  annotations: Schema.Record(Schema.String, Schema.Json)
+})
+export type Blueprint = typeof Blueprint.Type
+
+/** JSON form of a blueprint (contract 2.4). `image` is the resolved reference; empty where nothing maps. */
+export const BlueprintView = Schema.Struct({
+  metadata: Schema.Struct({ id: Schema.String, name: Schema.String, type: Schema.String }),
+  server: Schema.Struct({
+    software: Schema.String,
+    version: Schema.String,
+    image: Schema.String,
+    limits: Limits
+  }),
+  state: Schema.NullOr(BlueprintState),
+  save: Schema.Boolean,
+  annotations: Schema.Record(Schema.String, Schema.Json)
+}).annotate({ identifier: "Blueprint" })
+export type BlueprintView = typeof BlueprintView.Type
+
+/** A mixin as its routes show it: what its file says, before composition. */
+export const MixinView = Schema.Struct({
+  id: Schema.String,
+  description: Schema.String,
+  extends: Schema.Array(Schema.String),
+  server: Schema.Record(Schema.String, Schema.Json),
+  state: Schema.NullOr(BlueprintState),
+  annotations: Schema.Record(Schema.String, Schema.Json)
+}).annotate({ identifier: "Mixin" })
+export type MixinView = typeof MixinView.Type

@@ -1,0 +1,16 @@
+import { Schema } from "effect"
+
+/** Parsers of config files (blueprints.md, "Config parsers"). */
+export const ConfigParser = Schema.Literals(["properties", "yaml", "json", "ini", "xml", "file"])
+export type ConfigParser = typeof ConfigParser.Type
+
+/** What is to be set in one file: keys nested or dotted, `*` for every element; values keep their YAML type. */
+export const ConfigPatch = Schema.Struct({
+  parser: ConfigParser,
+  find: Schema.Record(Schema.String, Schema.Json)
+}).annotate({ identifier: "ConfigPatch" })
+export type ConfigPatch = typeof ConfigPatch.Type
+
+/** Patches by file, relative to the instance folder. */
+export const ConfigPatches = Schema.Record(Schema.String, ConfigPatch)
+export type ConfigPatches = typeof ConfigPatches.Type

@@ -1,0 +1,35 @@
+import { Schema } from "effect"
+import { InstallState } from "./InstallState.ts"
+import { Crash } from "./ServerEvent.ts"
+import { ServerStatus } from "./ServerStatus.ts"
+
+/**
+ * One committed change. Topics without a `:` are public events (contract 6.2). The others are internal and tell
+ * followers what to read again: their name before the `:` is the kind of thing that changed.
+ */
+export const Change = Schema.Union([
+  Schema.Struct({ topic: Schema.Literal("status"), server_id: Schema.String, payload: ServerStatus }),
+  Schema.Struct({ topic: Schema.Literal("crash"), server_id: Schema.String, payload: Crash }),
+  Schema.Struct({ topic: Schema.Literal("deleted"), server_id: Schema.String, payload: Schema.Null }),
+  Schema.Struct({ topic: Schema.Literal("server:created"), server_id: Schema.String, payload: Schema.Null }),
+  Schema.Struct({ topic: Schema.Literal("server:install"), server_id: Schema.String, payload: InstallState }),
+  Schema.Struct({
+    topic: Schema.Literal("server:start-pending"),
+    server_id: Schema.String,
+    payload: Schema.Boolean
+  })
+])
+export type Change = typeof Change.Type
+
+/** A {@link Change} with its place in the one total order: gapless, in commit order. */
+export interface JournalEntry {
+  readonly cursor: number
+  /** Commit time, milliseconds since the epoch. */
+  readonly at: number
+  /** Blueprint of the server, so that streams can filter by it after the record is gone. */
+  readonly blueprint_id: string
+  readonly change: Change
+}
+
+/** Whether a change is one of the three public events. */
+export const isPublic = (change: Change): boolean => !change.topic.includes(":")

@@ -1,0 +1,57 @@
+import { Schema } from "effect"
+
+const bounded = (minimum: number, maximum: number) =>
+  Schema.Finite.check(Schema.isBetween({ minimum, maximum }))
+
+const boundedInt = (minimum: number, maximum: number) =>
+  Schema.Int.check(Schema.isBetween({ minimum, maximum }))
+
+/** A cpuset list such as `0-3,6`; empty: every thread. */
+export const CpuSet = Schema.String.check(
+  Schema.isPattern(/^(?:\d{1,4}(?:-\d{1,4})?(?:,\d{1,4}(?:-\d{1,4})?)*)?$/, {
+    expected: 'a cpuset such as "0-3,6"'
+  })
+)
+
+/**
+ * The fields of a limits object and their units (decisions, section 3): `memory_limit` and `swap` MiB,
+ * `disk_space` MB, `cpu_limit` percent of one thread (0 = no limit), `io_weight` 10-1000, `threads` a cpuset.
+ */
+export const limitFields = {
+  memory_limit: bounded(0, 64 * 1024 * 1024),
+  swap: boundedInt(-1, 64 * 1024 * 1024),
+  io_weight: boundedInt(10, 1000),
+  cpu_limit: bounded(0, 1_000_000),
+  disk_space: bounded(0, 1_000_000_000),
+  threads: CpuSet,
+  oom_disabled: Schema.Boolean
+} as const
+
+/** Limits of one server; a field that is absent is no limit. */
+export const Limits = Schema.Struct({
+  memory_limit: Schema.optionalKey(limitFields.memory_limit),
+  swap: Schema.optionalKey(limitFields.swap),
+  io_weight: Schema.optionalKey(limitFields.io_weight),
+  cpu_limit: Schema.optionalKey(limitFields.cpu_limit),
+  disk_space: Schema.optionalKey(limitFields.disk_space),
+  threads: Schema.optionalKey(limitFields.threads),
+  oom_disabled: Schema.optionalKey(limitFields.oom_disabled)
+}).annotate({ identifier: "Limits" })
+export type Limits = typeof Limits.Type
+
+const MIB = 1024 * 1024
+
+/** What a server without a memory limit counts as when it is placed (node-protocol, "Placement and ports"). */
+export const UNLIMITED_MEMORY_COUNTS_AS_BYTES = 512 * MIB
+
+/** Memory that placement reckons with, in bytes. */
+export const committedMemoryBytes = (limits: Limits): number =>
+  limits.memory_limit === undefined || limits.memory_limit === 0
+    ? UNLIMITED_MEMORY_COUNTS_AS_BYTES
+    : Math.round(limits.memory_limit * MIB)
+
+/** Disk that placement reckons with, in bytes; 0 where none is set. */
+export const committedDiskBytes = (limits: Limits): number => Math.round((limits.disk_space ?? 0) * 1_000_000)
+
+/** Processor share that placement adds up, in percent of one thread; 0 where none is set. */
+export const committedCpuPercent = (limits: Limits): number => limits.cpu_limit ?? 0

@@ -1,0 +1,36 @@
+import { Schema } from "effect"
+
+/** A node as lists show it (contract 2.1). */
+export const Node = Schema.Struct({
+  id: Schema.String,
+  name: Schema.String,
+  location: Schema.String,
+  url: Schema.String,
+  drained: Schema.Boolean
+}).annotate({ identifier: "Node" })
+export type Node = typeof Node.Type
+
+/** What a node has, or what is placed on it; bytes and threads. */
+export const Capacity = Schema.Struct({
+  memory_bytes: Schema.Int,
+  cpu_threads: Schema.Finite,
+  disk_bytes: Schema.Int
+}).annotate({ identifier: "Capacity" })
+export type Capacity = typeof Capacity.Type
+
+/** A node with its state and load (decisions, section 2). */
+export const NodeDetail = Schema.Struct({
+  ...Node.fields,
+  connected: Schema.Boolean,
+  last_seen_at: Schema.NullOr(Schema.String),
+  version: Schema.String,
+  capacity: Capacity,
+  committed: Capacity,
+  ports_free: Schema.Int,
+  servers: Schema.Int
+}).annotate({ identifier: "NodeDetail" })
+export type NodeDetail = typeof NodeDetail.Type
+
+/** Where software can run: a container engine or plain processes. */
+export const RuntimeKind = Schema.Literals(["docker", "process"])
+export type RuntimeKind = typeof RuntimeKind.Type

@@ -1,0 +1,95 @@
+/** What daemons and the control plane say to each other (node-protocol.md). Sizes in bytes, times RFC 3339 UTC. */
+import { Schema } from "effect"
+import { Allocations, NodeAllocation } from "./Allocation.ts"
+import { InstallState } from "./InstallState.ts"
+import { Capacity, RuntimeKind } from "./Node.ts"
+import { ServerDefinition } from "./ServerDefinition.ts"
+import { Crash } from "./ServerEvent.ts"
+import { ServerStatus } from "./ServerStatus.ts"
+import { HostInfo } from "./SystemInfo.ts"
+
+/** The full configuration of one server, as its daemon needs it. */
+export const ServerSpec = Schema.Struct({
+  id: Schema.String,
+  definition: ServerDefinition,
+  allocations: Allocations
+}).annotate({ identifier: "ServerSpec" })
+export type ServerSpec = typeof ServerSpec.Type
+
+/** What a daemon has of one server. */
+export const DaemonServer = Schema.Struct({
+  id: Schema.String,
+  status: ServerStatus,
+  install: InstallState,
+  /**
+   * Reports about it that the daemon has yet to send. While there are any, `status` and `install` are not applied:
+   * the reports will say it, in order.
+   */
+  unsent_reports: Schema.Int
+}).annotate({ identifier: "DaemonServer" })
+export type DaemonServer = typeof DaemonServer.Type
+
+/** A daemon makes itself known. */
+export const Registration = Schema.Struct({
+  id: Schema.String,
+  name: Schema.String,
+  location: Schema.String,
+  url: Schema.String,
+  version: Schema.String,
+  boot_id: Schema.String,
+  allocations: Schema.Array(NodeAllocation),
+  capacity: Capacity,
+  runtimes: Schema.Array(RuntimeKind),
+  system: HostInfo,
+  servers: Schema.Array(DaemonServer)
+}).annotate({ identifier: "Registration" })
+export type Registration = typeof Registration.Type
+
+/** `token`: what the control plane will call the daemon with; `delete`: servers whose record is gone. */
+export const RegistrationAnswer = Schema.Struct({
+  token: Schema.String,
+  delete: Schema.Array(Schema.String)
+}).annotate({ identifier: "RegistrationAnswer" })
+export type RegistrationAnswer = typeof RegistrationAnswer.Type
+
+/** A sign of life, every 10 s. */
+export const Heartbeat = Schema.Struct({
+  boot_id: Schema.String,
+  load: Schema.Finite,
+  memory_used_bytes: Schema.Int,
+  disk_used_bytes: Schema.Int
+}).annotate({ identifier: "Heartbeat" })
+export type Heartbeat = typeof Heartbeat.Type
+
+const reportFields = {
+  server_id: Schema.String,
+  /** Grows with every report of a server, across restarts of its daemon; a repetition has the same number. */
+  sequence: Schema.Int
+}
+
+/** One thing that happened to a server on its node; at least once and in order for each server. */
+export const Report = Schema.Union([
+  Schema.Struct({
+    ...reportFields,
+    type: Schema.Literal("status"),
+    status: ServerStatus,
+    /** Offline on the way to something else (restart, reset): an ephemeral server is not destroyed for it. */
+    transient: Schema.Boolean
+  }),
+  Schema.Struct({ ...reportFields, type: Schema.Literal("install-status"), install: InstallState }),
+  Schema.Struct({ ...reportFields, type: Schema.Literal("crash"), crash: Crash })
+]).annotate({ identifier: "Report" })
+export type Report = typeof Report.Type
+
+/** What the control plane asks of a server's process. */
+export const PowerAction = Schema.Literals(["start", "stop", "restart", "kill", "pause", "unpause"])
+export type PowerAction = typeof PowerAction.Type
+
+/** State of the installation of a server, and the script that it ran. */
+export const InstallReport = Schema.Struct({
+  ...InstallState.fields,
+  entrypoint: Schema.String,
+  script: Schema.String,
+  skip_scripts: Schema.Boolean
+}).annotate({ identifier: "InstallReport" })
+export type InstallReport = typeof InstallReport.Type

@@ -1,0 +1,54 @@
+import { Schema } from "effect"
+import { ConfigParser } from "./ConfigPatch.ts"
+import { DefinitionId } from "./Id.ts"
+import { limitFields } from "./Limits.ts"
+import { optionalInput } from "./optionalInput.ts"
+
+/** Name of an environment variable. */
+export const EnvName = Schema.String.check(
+  Schema.isPattern(/^[A-Za-z_][A-Za-z0-9_]{0,255}$/, { expected: "the name of an environment variable" })
+)
+/** Value of an environment variable: anything but NUL. */
+export const EnvValue = Schema.String.check(
+  Schema.isPattern(/^[^\0]*$/, { expected: "a value without NUL" }),
+  Schema.isMaxLength(32_768)
+)
+
+/** Limits as overrides: each field replaces the blueprint's. */
+export const LimitOverrides = Schema.Struct({
+  memory_limit: optionalInput(limitFields.memory_limit),
+  swap: optionalInput(limitFields.swap),
+  io_weight: optionalInput(limitFields.io_weight),
+  cpu_limit: optionalInput(limitFields.cpu_limit),
+  disk_space: optionalInput(limitFields.disk_space),
+  threads: optionalInput(limitFields.threads),
+  oom_disabled: optionalInput(limitFields.oom_disabled)
+})
+
+/** A config file's override: without `parser` the blueprint's or software's own is kept. */
+export const ConfigOverride = Schema.Struct({
+  parser: optionalInput(ConfigParser),
+  find: Schema.Record(Schema.String, Schema.Json)
+})
+
+/** Version of a software: anything printable on one line. */
+export const VersionText = Schema.String.check(
+  Schema.isPattern(/^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$/, { expected: "a version such as 1.21.11" })
+)
+
+/** Reference of a container image, or a key of the software's images. */
+export const ImageText = Schema.String.check(
+  Schema.isPattern(/^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}$/, { expected: "an image reference or key" })
+)
+
+/** Overrides at creation (contract 2.3 and 4.5; decisions, section 3). */
+export const Overrides = Schema.Struct({
+  save: optionalInput(Schema.Boolean),
+  limits: optionalInput(LimitOverrides),
+  configs: optionalInput(Schema.Record(Schema.String, ConfigOverride)),
+  software: optionalInput(DefinitionId),
+  version: optionalInput(VersionText),
+  image: optionalInput(ImageText),
+  env: optionalInput(Schema.Record(EnvName, EnvValue))
+}).annotate({ identifier: "Overrides" })
+export type Overrides = typeof Overrides.Type

@@ -1,0 +1,62 @@
+import { Schema } from "effect"
+import { Allocations } from "./Allocation.ts"
+import { InstallState } from "./InstallState.ts"
+import { Limits } from "./Limits.ts"
+import { Overrides } from "./Overrides.ts"
+import { ServerDefinition } from "./ServerDefinition.ts"
+import { ServerStatus } from "./ServerStatus.ts"
+
+/** Server summary (contract 2.3); the fields from `status` on only with `include=status,limits,software`. */
+export const Server = Schema.Struct({
+  id: Schema.String,
+  blueprint_id: Schema.String,
+  node_name: Schema.String,
+  node_id: Schema.String,
+  allocations: Allocations,
+  overrides: Schema.optionalKey(Schema.toType(Overrides)),
+  status: Schema.optionalKey(ServerStatus),
+  limits: Schema.optionalKey(Limits),
+  software: Schema.optionalKey(Schema.String),
+  version: Schema.optionalKey(Schema.String),
+  image: Schema.optionalKey(Schema.String),
+  created_at: Schema.optionalKey(Schema.String)
+}).annotate({ identifier: "Server" })
+export type Server = typeof Server.Type
+
+/** Everything that the control plane keeps of a server. */
+export const ServerRecord = Schema.Struct({
+  id: Schema.String,
+  blueprint_id: Schema.String,
+  node_id: Schema.String,
+  allocations: Allocations,
+  overrides: Schema.optionalKey(Schema.toType(Overrides)),
+  definition: ServerDefinition,
+  status: ServerStatus,
+  install: InstallState,
+  /** Start once installed: set at creation, cleared when the start has been accepted. */
+  start_pending: Schema.Boolean,
+  /** Sequence of the last report that was applied; an equal or lower one is a repetition. */
+  last_sequence: Schema.Int,
+  /** RFC 3339, UTC, milliseconds. */
+  created_at: Schema.String
+})
+export type ServerRecord = typeof ServerRecord.Type
+
+/** Live figures of one server (decisions, `GET .../stats`). Percentages are of one thread; `uptime` in ms. */
+export const ServerStats = Schema.Struct({
+  memory_bytes: Schema.Int,
+  /** 0: no limit. */
+  memory_limit_bytes: Schema.Int,
+  cpu_absolute: Schema.Finite,
+  /** 0: no limit. */
+  cpu_absolute_limit: Schema.Finite,
+  network: Schema.Struct({ rx_bytes: Schema.Int, tx_bytes: Schema.Int }),
+  uptime: Schema.Int,
+  state: ServerStatus,
+  disk_bytes: Schema.Int,
+  /** 0: no limit. */
+  disk_max: Schema.Int,
+  /** Disk that this instance alone takes, on top of what it shares. */
+  overlay_bytes: Schema.Int
+}).annotate({ identifier: "ServerStats" })
+export type ServerStats = typeof ServerStats.Type

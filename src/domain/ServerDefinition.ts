@@ -1,0 +1,33 @@
+import { Schema } from "effect"
+import { Copy, Mount, PlacementRule, RestartRule, Volume } from "./Blueprint.ts"
+import { ConfigPatches } from "./ConfigPatch.ts"
+import { Limits } from "./Limits.ts"
+import { RuntimeKind } from "./Node.ts"
+import { InstallScript, ProcessConfiguration } from "./Software.ts"
+
+/**
+ * All that one server is made of: blueprint, software and overrides, resolved when it was created. It is kept
+ * with the record, so that a later reload never changes a server (decisions, section 4).
+ */
+export const ServerDefinition = Schema.Struct({
+  blueprint_id: Schema.String,
+  software: Schema.String,
+  version: Schema.String,
+  /** Image reference; empty for software that has no images (process runtime only). */
+  image: Schema.String,
+  process: ProcessConfiguration,
+  install_script: Schema.NullOr(InstallScript),
+  limits: Limits,
+  ports: Schema.Int,
+  /** The software's patches with the blueprint's and the overrides' on top, by file, then by key. */
+  configs: ConfigPatches,
+  volumes: Schema.Array(Volume),
+  mounts: Schema.Array(Mount),
+  copy: Schema.Array(Copy),
+  env: Schema.Record(Schema.String, Schema.String),
+  runtimes: Schema.Array(RuntimeKind),
+  placement: PlacementRule,
+  restart: RestartRule,
+  save: Schema.Boolean
+}).annotate({ identifier: "ServerDefinition" })
+export type ServerDefinition = typeof ServerDefinition.Type

@@ -1,0 +1,55 @@
+import { Schema } from "effect"
+import { ConfigPatches } from "./ConfigPatch.ts"
+import { DefinitionId } from "./Id.ts"
+import { Limits } from "./Limits.ts"
+import { RuntimeKind } from "./Node.ts"
+
+/** Install script, run once per software and version on a node (blueprints.md, "Software"); times in seconds. */
+export const InstallScript = Schema.Struct({
+  entrypoint: Schema.String,
+  script: Schema.String,
+  skip_scripts: Schema.Boolean,
+  timeout: Schema.Finite,
+  warmup: Schema.Boolean,
+  warmup_timeout: Schema.Finite,
+  warmup_retries: Schema.Int,
+  warmup_failure_policy: Schema.Literals(["fail", "ignore"]),
+  post_warmup_script: Schema.String,
+  post_warmup_timeout: Schema.Finite
+}).annotate({ identifier: "InstallScript" })
+export type InstallScript = typeof InstallScript.Type
+
+/** What an exit with code 0 that nobody asked for means. */
+export const CleanExit = Schema.Literals(["crash", "stop"])
+export type CleanExit = typeof CleanExit.Type
+
+/** How the process of a software is run and watched. */
+export const ProcessConfiguration = Schema.Struct({
+  /** Command line with placeholders. */
+  invocation: Schema.String,
+  /** A console line, or a signal such as `^C` or `^SIGTERM`. */
+  stop_command: Schema.String,
+  /** Part of a console line, or `regex:...`; absent: up as soon as the process is. */
+  online_signal: Schema.optionalKey(Schema.String),
+  /** Seconds to reach the online signal. */
+  start_timeout: Schema.Finite,
+  clean_exit: CleanExit
+}).annotate({ identifier: "ProcessConfiguration" })
+export type ProcessConfiguration = typeof ProcessConfiguration.Type
+
+/** One line of a version mapping: image key -> range; `default` is the key used when none matches. */
+export const VersionMapping = Schema.Struct({ image: Schema.String, range: Schema.String })
+
+/** Software as the service knows it after its file has been read, and as `GET /api/software` shows it. */
+export const Software = Schema.Struct({
+  id: DefinitionId,
+  name: Schema.String,
+  images: Schema.Record(Schema.String, Schema.String),
+  mappings: Schema.Array(VersionMapping),
+  process: ProcessConfiguration,
+  install_script: Schema.NullOr(InstallScript),
+  limits: Limits,
+  configs: ConfigPatches,
+  runtimes: Schema.Array(RuntimeKind)
+}).annotate({ identifier: "Software" })
+export type Software = typeof Software.Type

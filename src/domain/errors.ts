@@ -1,0 +1,122 @@
+/**
+ * What can go wrong in the eyes of a caller: one class for each status, so that the derived client decodes
+ * exactly the class that the service failed with (contract, section 7; decisions, section 1).
+ */
+import { ApiError } from "./ApiError.ts"
+
+/** 401: no key, a malformed header, or a key that is unknown, revoked or expired. */
+export class Unauthorized extends ApiError<Unauthorized>()(
+  "Unauthorized",
+  401,
+  "Send the header `Authorization: Bearer <key>`."
+) {}
+
+/** 403: a valid key that lacks the scope. */
+export class Forbidden extends ApiError<Forbidden>()(
+  "Forbidden",
+  403,
+  "Use a key that carries the scope; `muster keys create` makes one."
+) {}
+
+/** 404: the thing that the request names does not exist. */
+export class NotFound extends ApiError<NotFound>()(
+  "NotFound",
+  404,
+  "Check the id; the list route shows what exists."
+) {
+  static blueprint(id: string) {
+    return new NotFound({
+      detail: `blueprint not found: ${id}`,
+      hint: "GET /api/blueprints lists what exists; POST /api/blueprints/reload reads new files."
+    })
+  }
+  static mixin(id: string) {
+    return new NotFound({ detail: `mixin not found: ${id}`, hint: "GET /api/mixins lists what exists." })
+  }
+  static software(id: string) {
+    return new NotFound({ detail: `software not found: ${id}`, hint: "GET /api/software lists what exists." })
+  }
+  static node(id: string) {
+    return new NotFound({ detail: `node not found: ${id}`, hint: "GET /api/nodes lists what exists." })
+  }
+  static server(id: string) {
+    return new NotFound({ detail: `server not found: ${id}`, hint: "GET /api/servers lists what exists." })
+  }
+}
+
+/** 409: the request is sound, but not in the present state of the thing it names. */
+export class Conflict extends ApiError<Conflict>()(
+  "Conflict",
+  409,
+  "Look at the present state and try again."
+) {}
+
+/** 410: a cursor older than what the journal keeps. */
+export class CursorExpired extends ApiError<CursorExpired>()(
+  "CursorExpired",
+  410,
+  "Read the present state with GET /api/servers, then subscribe without a cursor."
+) {}
+
+/** 422: the request cannot be read or asks for something that cannot be. */
+export class InvalidRequest extends ApiError<InvalidRequest>()(
+  "InvalidRequest",
+  422,
+  "Correct the field that `detail` names; /docs describes every route."
+) {}
+
+/** 426: the path speaks WebSocket only. */
+export class UpgradeRequired extends ApiError<UpgradeRequired>()(
+  "UpgradeRequired",
+  426,
+  "Open this path with a WebSocket client."
+) {}
+
+/** 429: too many failed authentications, or the limit of the key is used up. */
+export class TooManyRequests extends ApiError<TooManyRequests>()(
+  "TooManyRequests",
+  429,
+  "Wait for the seconds that `Retry-After` names."
+) {}
+
+/** 502: the node answered, with an error of its own. */
+export class NodeFailure extends ApiError<NodeFailure>()(
+  "NodeFailure",
+  502,
+  "The node's log says more; quote request_id."
+) {}
+
+/** 503: the request is sound and cannot be carried out now; repeating it later may succeed. */
+export class Unavailable extends ApiError<Unavailable>()("Unavailable", 503, "Try again shortly.") {
+  static noNodes(why: string) {
+    return new Unavailable({
+      detail: "no nodes available",
+      hint: why
+    })
+  }
+  static nodeNotConnected(id: string) {
+    return new Unavailable({
+      detail: `node is not connected: ${id}`,
+      hint: "Try again when the node is back; GET /api/nodes/:node says whether it is."
+    })
+  }
+  static nodeFull(id: string, what: string) {
+    return new Unavailable({
+      detail: `node is full: ${id}`,
+      hint: `${what}; name another node or none.`
+    })
+  }
+  static store() {
+    return new Unavailable({
+      detail: "the database cannot be reached",
+      hint: "Nothing was changed; try again shortly."
+    })
+  }
+}
+
+/** 504: the service gave up on the request after its time limit. */
+export class TimedOut extends ApiError<TimedOut>()(
+  "TimedOut",
+  504,
+  "The work may still go on; look at the present state before repeating."
+) {}

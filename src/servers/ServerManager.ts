@@ -1,0 +1,71 @@
+import { Context, type Effect, type Scope, type Stream } from "effect"
+import type { LinesRequest } from "../api/Daemon.ts"
+import type { Conflict, InvalidRequest, NodeFailure, NotFound, Unavailable } from "../domain/errors.ts"
+import type { InstallReport, PowerAction, Report } from "../domain/NodeMessages.ts"
+import type { Overrides } from "../domain/Overrides.ts"
+import type { Page } from "../domain/Pagination.ts"
+import type { ServerStats } from "../domain/Server.ts"
+import type { ServerStatus } from "../domain/ServerStatus.ts"
+
+/** Fields of `include=` (decisions, section 3). */
+export interface Include {
+  readonly status: boolean
+  readonly limits: boolean
+  readonly software: boolean
+}
+
+/** A request to create a server; `body_hash` is the SHA-256 of the request's body in hex. */
+export interface CreateRequest {
+  readonly blueprint_id: string
+  readonly node_id?: string
+  readonly overrides: Overrides
+  readonly start: boolean
+  readonly idempotency?: { readonly key: string; readonly body_hash: string }
+}
+
+/** Errors of routes that ask the server's node. */
+export type NodeCallError = NotFound | Conflict | InvalidRequest | NodeFailure | Unavailable
+
+/** Creates, lists and manages servers (contract, 4.4, 4.5, 4.10; decisions, section 3). Reads touch memory only. */
+export class ServerManager extends Context.Service<
+  ServerManager,
+  {
+    /** JSON array of summaries, by id. */
+    list(include: Include): Effect.Effect<Uint8Array>
+    readonly ids: Effect.Effect<ReadonlyArray<string>>
+    /** JSON of one summary. */
+    get(id: string, include: Include): Effect.Effect<Uint8Array, NotFound>
+    /**
+     * Answers as soon as the record is durable and its ports are reserved. `body` is the JSON of the summary.
+     *
+     * @error NotFound       unknown blueprint or node
+     * @error InvalidRequest overrides that cannot be
+     * @error Conflict       the idempotency key came with another body
+     * @error Unavailable    no node fits, or the database cannot be reached
+     */
+    create(
+      request: CreateRequest
+    ): Effect.Effect<
+      { readonly id: string; readonly body: string },
+      NotFound | InvalidRequest | Conflict | Unavailable
+    >
+    remove(id: string, options: { readonly force: boolean }): Effect.Effect<void, NodeCallError>
+    power(id: string, action: PowerAction, wait_seconds: number): Effect.Effect<void, NodeCallError>
+    status(id: string): Effect.Effect<ServerStatus, NotFound>
+    stats(
+      id: string,
+      options: { readonly update_disk_usage: boolean }
+    ): Effect.Effect<ServerStats, NodeCallError>
+    logs(id: string, request: LinesRequest): Effect.Effect<Page<string>, NodeCallError>
+    commands(id: string, lines: ReadonlyArray<string>): Effect.Effect<void, NodeCallError>
+    reset(id: string): Effect.Effect<void, NodeCallError>
+    reinstall(id: string): Effect.Effect<void, NodeCallError>
+    install(id: string): Effect.Effect<InstallReport, NodeCallError>
+    installLogs(id: string, request: LinesRequest): Effect.Effect<Page<string>, NodeCallError>
+    console(id: string): Effect.Effect<Stream.Stream<string>, NodeCallError, Scope.Scope>
+    /** Applies what a node says of one of its servers. Repetitions and servers that are gone are no error. */
+    apply(node_id: string, report: Report): Effect.Effect<void, Unavailable>
+    /** Number of servers by status, for metrics. */
+    readonly counts: Effect.Effect<ReadonlyMap<ServerStatus, number>>
+  }
+>()("muster/servers/ServerManager") {}

@@ -1,0 +1,30 @@
+import { Context, type Effect, type Scope, type Stream } from "effect"
+import type { Unavailable } from "../domain/errors.ts"
+import type { JournalEntry } from "../domain/Journal.ts"
+
+/** Oldest and newest cursor that the journal keeps; `newest` is 0 before the first change. */
+export interface JournalBounds {
+  /** Cursor of the oldest kept entry; `newest + 1` when none is kept. */
+  readonly oldest: number
+  readonly newest: number
+}
+
+/**
+ * The one place that events come from: an append-only table, written in the same transaction as the change that
+ * it tells of, with a gapless cursor in commit order.
+ */
+export class Journal extends Context.Service<
+  Journal,
+  {
+    /**
+     * Calls `follower` with every committed batch, in order, from now on until the scope closes. Followers are
+     * called in the order in which they were registered, before the write that caused the batch returns.
+     */
+    follow(
+      follower: (entries: ReadonlyArray<JournalEntry>) => Effect.Effect<void>
+    ): Effect.Effect<void, never, Scope.Scope>
+    /** Entries after `cursor`, oldest first, as far as they are committed now; read in pages. */
+    after(cursor: number): Stream.Stream<JournalEntry, Unavailable>
+    readonly bounds: Effect.Effect<JournalBounds, Unavailable>
+  }
+>()("muster/store/Journal") {}
