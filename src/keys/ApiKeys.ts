@@ -1,16 +1,13 @@
-import type { Redacted } from "effect"
-import { Context, type Duration, type Effect } from "effect"
-import type { NotFound, Unauthorized, Unavailable } from "../domain/errors.ts"
+import { timingSafeEqual } from "node:crypto"
+import { Clock, Context, DateTime, type Duration, Effect, Layer, Redacted } from "effect"
+import type { Principal } from "../api/Principal.ts"
+import { NotFound, Unauthorized, type Unavailable } from "../domain/errors.ts"
 import type { KeyScope } from "../domain/KeyScope.ts"
-import type { KeyRecord } from "../store/KeyRepo.ts"
-
-/** Who calls. */
-export interface Principal {
-  /** Id of the key; `env` for the one from `APP_ADMIN_API_KEY`. */
-  readonly key_id: string
-  readonly name: string
-  readonly scope: KeyScope
-}
+import { type KeyRecord, KeyRepo } from "../store/KeyRepo.ts"
+import { Store } from "../store/Store.ts"
+import { KeyCache } from "./KeyCache.ts"
+import { isWellFormed } from "./keyFormat.ts"
+import { generateKey, hashKey, makeRecord } from "./newKey.ts"
 
 /** API keys: made, checked, revoked (decisions, section 5). */
 export class ApiKeys extends Context.Service<
@@ -32,4 +29,71 @@ export class ApiKeys extends Context.Service<
     /** @error NotFound there is no such key, or it is revoked already */
     revoke(id: string): Effect.Effect<void, NotFound | Unavailable>
   }
->()("muster/keys/ApiKeys") {}
+>()("muster/keys/ApiKeys") {
+  /** @param options.adminKey an AppAdmin key from outside, any text; an empty one counts as none */
+  static readonly layer = (
+    options: { readonly adminKey?: Redacted.Redacted<string> } = {}
+  ): Layer.Layer<ApiKeys, never, Store | KeyRepo> =>
+    Layer.effect(
+      ApiKeys,
+      Effect.gen(function* () {
+        const store = yield* Store
+        const repo = yield* KeyRepo
+        const cache = yield* KeyCache.make
+        const adminText = options.adminKey === undefined ? "" : Redacted.value(options.adminKey)
+        const adminHash = adminText === "" ? undefined : hashKey(adminText)
+
+        const verify = Effect.fnUntraced(function* (
+          key: string
+        ): Effect.fn.Return<Principal, Unauthorized | Unavailable> {
+          const hash = hashKey(key)
+          if (adminHash !== undefined && equalHashes(hash, adminHash)) return adminPrincipal
+          if (!isWellFormed(key)) return yield* refuse("malformed")
+          const known = yield* cache.find(hash)
+          if (known === undefined || !equalHashes(hash, known.record.hash)) return yield* refuse("unknown")
+          const { id, name, scope, revoked_at } = known.record
+          if (revoked_at !== null) return yield* refuse("revoked", id)
+          if (known.expiresAt <= (yield* Clock.currentTimeMillis)) return yield* refuse("expired", id)
+          return { key_id: id, name, scope }
+        })
+
+        const create = Effect.fn("ApiKeys.create")(function* (settings: Parameters<typeof makeRecord>[1]) {
+          const key = yield* generateKey
+          const record = yield* makeRecord(key, settings)
+          yield* store.write(repo.insert(record))
+          yield* Effect.logInfo("API key created", { key_id: record.id, scope: record.scope })
+          return { key, record }
+        })
+
+        const revoke = Effect.fn("ApiKeys.revoke")(function* (id: string) {
+          const now = DateTime.formatIso(yield* DateTime.now)
+          const revoked = yield* store.write(repo.revoke(id, now))
+          if (!revoked) return yield* noSuchKey(id)
+          yield* Effect.logInfo("API key revoked", { key_id: id })
+        })
+
+        return ApiKeys.of({ verify, create, revoke, list: store.read(repo.all) })
+      })
+    )
+}
+
+const adminPrincipal: Principal = { key_id: "env", name: "APP_ADMIN_API_KEY", scope: "AppAdmin" }
+
+/** Takes the same time whatever the hashes hold; both are SHA-256 in hex. */
+const equalHashes = (one: string, other: string): boolean =>
+  one.length === other.length && timingSafeEqual(Buffer.from(one), Buffer.from(other))
+
+/** One answer for every reason; the log has the reason, and the key's id where there is one. */
+const refuse = (why: "malformed" | "unknown" | "revoked" | "expired", key_id?: string) =>
+  Effect.andThen(
+    key_id === undefined
+      ? Effect.logDebug(`API key refused: ${why}`)
+      : Effect.logInfo(`API key refused: ${why}`, { key_id }),
+    Effect.fail(new Unauthorized({ detail: "the API key is not valid" }))
+  )
+
+const noSuchKey = (id: string) =>
+  new NotFound({
+    detail: `key not found, or revoked already: ${id}`,
+    hint: "`muster keys list` shows what exists."
+  })

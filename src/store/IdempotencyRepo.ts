@@ -1,6 +1,7 @@
-import { Context, type Effect, type Option } from "effect"
-import type { SqlError } from "effect/sql"
-import type { Transaction } from "./Store.ts"
+import { Context, Effect, Layer, type Option, Schema } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import { firstRow, IntColumn } from "./rows.ts"
+import type { Transaction } from "./Transaction.ts"
 
 /** The first answer to a request that bore an `Idempotency-Key` (decisions, section 3). */
 export interface IdempotentAnswer {
@@ -23,4 +24,33 @@ export class IdempotencyRepo extends Context.Service<
     /** Removes answers from before `notBefore`. */
     prune(notBefore: number): Effect.Effect<void, SqlError.SqlError, Transaction>
   }
->()("muster/store/IdempotencyRepo") {}
+>()("muster/store/IdempotencyRepo") {
+  static readonly layer = Layer.effect(
+    IdempotencyRepo,
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+
+      const find = Effect.fn("IdempotencyRepo.find")((key: string, notBefore: number) =>
+        readFirst(
+          sql`SELECT body_hash, response, created_at FROM idempotency
+              WHERE key = ${key} AND created_at >= ${notBefore}`
+        )
+      )
+      const keep = Effect.fn("IdempotencyRepo.keep")((key: string, answer: IdempotentAnswer) =>
+        Effect.asVoid(
+          sql`INSERT INTO idempotency ${sql.insert({ key, ...answer })}
+              ON CONFLICT (key) DO UPDATE SET body_hash = excluded.body_hash,
+                response = excluded.response, created_at = excluded.created_at`
+        )
+      )
+      const prune = Effect.fn("IdempotencyRepo.prune")((notBefore: number) =>
+        Effect.asVoid(sql`DELETE FROM idempotency WHERE created_at < ${notBefore}`)
+      )
+      return IdempotencyRepo.of({ find, keep, prune })
+    })
+  )
+}
+
+const readFirst = firstRow(
+  Schema.Struct({ body_hash: Schema.String, response: Schema.String, created_at: IntColumn })
+)

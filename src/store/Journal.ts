@@ -1,6 +1,13 @@
-import { Context, type Effect, type Scope, type Stream } from "effect"
+import { Context, Effect, Layer, Option, type Scope, Stream } from "effect"
+import { SqlClient } from "effect/sql"
 import type { Unavailable } from "../domain/errors.ts"
 import type { JournalEntry } from "../domain/Journal.ts"
+import { JournalFollowers } from "./JournalFollowers.ts"
+import { journalTable } from "./journalTable.ts"
+import { absorbSqlErrors } from "./sqlErrors.ts"
+
+/** Entries that one read takes. */
+const PAGE = 1_000
 
 /** Oldest and newest cursor that the journal keeps; `newest` is 0 before the first change. */
 export interface JournalBounds {
@@ -27,4 +34,27 @@ export class Journal extends Context.Service<
     after(cursor: number): Stream.Stream<JournalEntry, Unavailable>
     readonly bounds: Effect.Effect<JournalBounds, Unavailable>
   }
->()("muster/store/Journal") {}
+>()("muster/store/Journal") {
+  static readonly layer = Layer.effect(
+    Journal,
+    Effect.gen(function* () {
+      const table = journalTable(yield* SqlClient.SqlClient)
+      const { register } = yield* JournalFollowers
+      const bounds = absorbSqlErrors(table.bounds)
+
+      const pagesUpTo = (newest: number, cursor: number) =>
+        Stream.paginate(cursor, (after) =>
+          Effect.map(absorbSqlErrors(table.page(after, newest, PAGE)), (entries) => {
+            const last = entries.at(-1)
+            const next =
+              last === undefined || last.cursor >= newest ? Option.none() : Option.some(last.cursor)
+            return [entries, next] as const
+          })
+        )
+      const after = (cursor: number) =>
+        Stream.unwrap(Effect.map(bounds, ({ newest }) => pagesUpTo(newest, cursor)))
+
+      return Journal.of({ follow: register, after, bounds })
+    })
+  )
+}

@@ -1,7 +1,8 @@
-import { Context, type Effect, Schema } from "effect"
-import type { SqlError } from "effect/sql"
+import { Context, Effect, Layer, Option, Schema } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
 import { KeyScope } from "../domain/KeyScope.ts"
-import type { Transaction } from "./Store.ts"
+import { firstRow, IntColumn, readRows, writeRow } from "./rows.ts"
+import type { Transaction } from "./Transaction.ts"
 
 /** What is kept of an API key: never the key, only its SHA-256 in hex. Times RFC 3339 UTC. */
 export const KeyRecord = Schema.Struct({
@@ -29,4 +30,37 @@ export class KeyRepo extends Context.Service<
      */
     readonly version: Effect.Effect<number, SqlError.SqlError>
   }
->()("muster/store/KeyRepo") {}
+>()("muster/store/KeyRepo") {
+  static readonly layer = Layer.effect(
+    KeyRepo,
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const changed = sql`UPDATE counters SET value = value + 1 WHERE name = 'keys'`
+
+      const insert = Effect.fn("KeyRepo.insert")(function* (record: KeyRecord) {
+        yield* sql`INSERT INTO api_keys ${sql.insert(yield* encode(record))}`
+        yield* changed
+      })
+      const revoke = Effect.fn("KeyRepo.revoke")(function* (id: string, at: string) {
+        const rows = yield* sql`UPDATE api_keys SET revoked_at = ${at}
+          WHERE id = ${id} AND revoked_at IS NULL RETURNING id`
+        if (rows.length === 0) return false
+        yield* changed
+        return true
+      })
+      const all = readAll(
+        sql`SELECT id, name, scope, hash, created_at, expires_at, revoked_at FROM api_keys
+            ORDER BY created_at, id`
+      )
+      const version = Effect.map(
+        readVersion(sql`SELECT value FROM counters WHERE name = 'keys'`),
+        Option.match({ onNone: () => 0, onSome: (counter) => counter.value })
+      )
+      return KeyRepo.of({ insert, revoke, all, version })
+    })
+  )
+}
+
+const encode = writeRow(KeyRecord)
+const readAll = readRows(KeyRecord)
+const readVersion = firstRow(Schema.Struct({ value: IntColumn }))

@@ -1,9 +1,10 @@
-import { Context, type Effect, Schema } from "effect"
-import type { SqlError } from "effect/sql"
+import { Context, Effect, Layer, Schema } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
 import { NodeAllocation } from "../domain/Allocation.ts"
 import { Capacity, RuntimeKind } from "../domain/Node.ts"
 import { HostInfo } from "../domain/SystemInfo.ts"
-import type { Transaction } from "./Store.ts"
+import { BooleanColumn, JsonColumn, readRows, writeRow } from "./rows.ts"
+import type { Transaction } from "./Transaction.ts"
 
 type Write<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
 
@@ -39,4 +40,43 @@ export class NodeRepo extends Context.Service<
     remove(id: string): Write<void>
     readonly all: Effect.Effect<ReadonlyArray<NodeRecord>, SqlError.SqlError>
   }
->()("muster/store/NodeRepo") {}
+>()("muster/store/NodeRepo") {
+  static readonly layer = Layer.effect(
+    NodeRepo,
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+
+      const save = Effect.fn("NodeRepo.save")(function* (record: NodeRecord) {
+        yield* sql`INSERT INTO nodes ${sql.insert(yield* encode(record))}
+          ON CONFLICT (id) DO UPDATE SET name = excluded.name, location = excluded.location, url = excluded.url,
+            version = excluded.version, boot_id = excluded.boot_id, token = excluded.token,
+            allocations = excluded.allocations, capacity = excluded.capacity, runtimes = excluded.runtimes,
+            system = excluded.system, drained = excluded.drained, last_seen_at = excluded.last_seen_at,
+            departed = excluded.departed`
+      })
+      const set = (id: string, values: { readonly drained: number } | { readonly departed: number }) =>
+        Effect.asVoid(sql`UPDATE nodes SET ${sql.update(values)} WHERE id = ${id}`)
+
+      return NodeRepo.of({
+        save,
+        setDrained: (id, drained) => set(id, { drained: drained ? 1 : 0 }),
+        setDeparted: (id, departed) => set(id, { departed: departed ? 1 : 0 }),
+        remove: (id) => Effect.asVoid(sql`DELETE FROM nodes WHERE id = ${id}`),
+        all: readAll(sql`SELECT id, name, location, url, version, boot_id, token, allocations, capacity, runtimes,
+          system, drained, last_seen_at, departed FROM nodes ORDER BY id`)
+      })
+    })
+  )
+}
+
+const NodeRow = Schema.Struct({
+  ...NodeRecord.fields,
+  allocations: JsonColumn(NodeRecord.fields.allocations),
+  capacity: JsonColumn(NodeRecord.fields.capacity),
+  runtimes: JsonColumn(NodeRecord.fields.runtimes),
+  system: JsonColumn(NodeRecord.fields.system),
+  drained: BooleanColumn,
+  departed: BooleanColumn
+})
+const encode = writeRow(NodeRow)
+const readAll = readRows(NodeRow)

@@ -1,9 +1,11 @@
-import { Context, type Effect, type Option } from "effect"
-import type { SqlError } from "effect/sql"
+import { Array as Arr, Context, Effect, Layer, type Option } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
 import type { InstallState } from "../domain/InstallState.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
-import type { Transaction } from "./Store.ts"
+import { encodeInstall, encodeServer, portsOf, readServer, readServers } from "./serverRows.ts"
+import { isUniqueViolation } from "./sqlErrors.ts"
+import type { Transaction } from "./Transaction.ts"
 
 type Write<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
 
@@ -28,4 +30,82 @@ export class ServerRepo extends Context.Service<
     /** Every record, by id. */
     readonly all: Effect.Effect<ReadonlyArray<ServerRecord>, SqlError.SqlError>
   }
->()("muster/store/ServerRepo") {}
+>()("muster/store/ServerRepo") {
+  static readonly layer = Layer.effect(
+    ServerRepo,
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const select = sql`SELECT id, blueprint_id, node_id, allocations, overrides, definition, status, install,
+        start_pending, last_sequence, created_at FROM servers`
+
+      const insertPorts = (record: ServerRecord) =>
+        Effect.forEach(
+          Arr.chunksOf(portsOf(record), PORT_ROWS),
+          (ports) => sql`INSERT INTO ports ${sql.insert(ports)}`,
+          { discard: true }
+        ).pipe(
+          Effect.as<InsertOutcome>("inserted"),
+          Effect.catchIf(
+            (error) => isUniqueViolation(error),
+            () => Effect.fail("port-taken" as const)
+          )
+        )
+
+      const insert = Effect.fn("ServerRepo.insert")(function* (record: ServerRecord) {
+        const row = yield* encodeServer(record)
+        // A savepoint of its own: a port that is taken undoes the record too, and nothing else.
+        return yield* sql`INSERT INTO servers ${sql.insert(row)}`.pipe(
+          Effect.andThen(insertPorts(record)),
+          sql.withTransaction,
+          Effect.catchIf(
+            (error): error is "port-taken" => error === "port-taken",
+            (outcome) => Effect.succeed<InsertOutcome>(outcome)
+          )
+        )
+      })
+
+      const lock = Effect.fn("ServerRepo.lock")((id: string) =>
+        readServer(
+          sql.onDialectOrElse({
+            pg: () => sql`${select} WHERE id = ${id} FOR UPDATE`,
+            // SQLite has one writer at a time: the transaction is the lock.
+            orElse: () => sql`${select} WHERE id = ${id}`
+          })
+        )
+      )
+
+      const set = (id: string, values: Readonly<Record<string, string | number>>) =>
+        Effect.asVoid(sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${id}`)
+
+      const find = Effect.fn("ServerRepo.find")(function* (ids: ReadonlyArray<string>) {
+        const found = yield* Effect.forEach(Arr.chunksOf(ids, FIND_IDS), (some) =>
+          readServers(sql`${select} WHERE ${sql.in("id", some)} ORDER BY id`)
+        )
+        return found.flat()
+      })
+
+      return ServerRepo.of({
+        insert,
+        lock,
+        setStatus: (id, status) => set(id, { status }),
+        setInstall: (id, install) =>
+          Effect.flatMap(encodeInstall(install), (text) => set(id, { install: text })),
+        setStartPending: (id, pending) => set(id, { start_pending: pending ? 1 : 0 }),
+        setSequence: (id, sequence) => set(id, { last_sequence: sequence }),
+        remove: (id) =>
+          Effect.asVoid(
+            Effect.andThen(
+              sql`DELETE FROM ports WHERE server_id = ${id}`,
+              sql`DELETE FROM servers WHERE id = ${id}`
+            )
+          ),
+        find,
+        all: readServers(sql`${select} ORDER BY id`)
+      })
+    })
+  )
+}
+
+/** Rows of one INSERT and ids of one SELECT: well below the number of parameters that either database takes. */
+const PORT_ROWS = 500
+const FIND_IDS = 500

@@ -1,16 +1,12 @@
-import { Context, type Effect } from "effect"
-import type { SqlError } from "effect/sql"
+import { Context, Effect, Layer } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
 import type { Unavailable } from "../domain/errors.ts"
-import type { Change } from "../domain/Journal.ts"
+import { makeGroupCommit } from "./groupCommit.ts"
+import { JournalFollowers } from "./JournalFollowers.ts"
+import { absorbSqlErrors } from "./sqlErrors.ts"
+import type { Transaction } from "./Transaction.ts"
 
-/** The write transaction that the current mutation is part of. */
-export class Transaction extends Context.Service<
-  Transaction,
-  {
-    /** Adds a change to the journal, in the same transaction as the change itself. */
-    append(change: Change, blueprint_id: string): Effect.Effect<void>
-  }
->()("muster/store/Transaction") {}
+export { Transaction } from "./Transaction.ts"
 
 /**
  * All writes of the control plane. Mutations that wait when a transaction begins share its commit (group commit);
@@ -21,16 +17,30 @@ export class Store extends Context.Service<
   {
     /**
      * Runs `mutation` in a write transaction and succeeds once it is durable and every follower of the journal has
-     * seen its changes (read your own writes). Mutations run one after another and do nothing but SQL.
+     * seen its changes (read your own writes). Mutations run one after another and do nothing but SQL. A mutation
+     * whose caller is interrupted while it waits does not run; later the interruption changes nothing. A follower
+     * or a mutation that calls `write` itself is a defect: it would wait for itself.
      *
      * @error Unavailable the database cannot be reached; nothing was changed
      */
     write<A, E>(
-      mutation: Effect.Effect<A, E | SqlError.SqlError, Transaction>
-    ): Effect.Effect<A, E | Unavailable>
+      mutation: Effect.Effect<A, E, Transaction>
+    ): Effect.Effect<A, Exclude<E, SqlError.SqlError> | Unavailable>
     /** Runs a read outside a write transaction. */
-    read<A, E>(query: Effect.Effect<A, E | SqlError.SqlError>): Effect.Effect<A, E | Unavailable>
+    read<A, E>(query: Effect.Effect<A, E>): Effect.Effect<A, Exclude<E, SqlError.SqlError> | Unavailable>
     /** Fails when the database does not answer: readiness asks it. */
     readonly ping: Effect.Effect<void, Unavailable>
   }
->()("muster/store/Store") {}
+>()("muster/store/Store") {
+  /** When its scope closes, what has been accepted is still written; later writes are `Unavailable`. */
+  static readonly layer = Layer.effect(
+    Store,
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const { publish } = yield* JournalFollowers
+      const write = yield* makeGroupCommit({ sql, publish })
+      const ping = absorbSqlErrors(Effect.asVoid(sql`SELECT value FROM counters WHERE name = 'journal'`))
+      return Store.of({ write, read: absorbSqlErrors, ping })
+    })
+  )
+}

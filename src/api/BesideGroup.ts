@@ -1,0 +1,35 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { Unavailable } from "../domain/errors.ts"
+import { MetricsAuthorization } from "./Authorization.ts"
+
+const Html = Schema.String.pipe(HttpApiSchema.asText({ contentType: "text/html" }))
+const Health = Schema.Struct({ status: Schema.Literal("ok") })
+
+/** Pages and health: no key (contract 4.11; decisions, section 7). */
+export class BesideGroup extends HttpApiGroup.make("beside", { topLevel: true })
+  .add(
+    HttpApiEndpoint.get("banner", "/", { success: Html }).annotateMerge(
+      OpenApi.annotations({ summary: "Banner page" })
+    ),
+    HttpApiEndpoint.get("nodesPage", "/nodes", { success: Html }).annotateMerge(
+      OpenApi.annotations({ summary: "Node list page" })
+    ),
+    HttpApiEndpoint.get("healthz", "/healthz", { success: Health }).annotateMerge(
+      OpenApi.annotations({ summary: "The process lives" })
+    ),
+    HttpApiEndpoint.get("readyz", "/readyz", { success: Health, error: Unavailable }).annotateMerge(
+      OpenApi.annotations({ summary: "The service can serve" })
+    )
+  )
+  .annotateMerge(OpenApi.annotations({ title: "Pages and health" })) {}
+
+/** Prometheus metrics (decisions, section 7). */
+export class MetricsGroup extends HttpApiGroup.make("metrics")
+  .add(
+    HttpApiEndpoint.get("page", "/metrics", {
+      success: Schema.String.pipe(HttpApiSchema.asText({ contentType: "text/plain" }))
+    }).annotateMerge(OpenApi.annotations({ summary: "Metrics in the Prometheus text format" }))
+  )
+  .middleware(MetricsAuthorization)
+  .annotateMerge(OpenApi.annotations({ title: "Metrics" })) {}

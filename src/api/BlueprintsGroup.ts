@@ -1,0 +1,48 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { BlueprintView, MixinView } from "../domain/Blueprint.ts"
+import { NotFound } from "../domain/errors.ts"
+import { Paginated } from "../domain/Pagination.ts"
+import { Software } from "../domain/Software.ts"
+import { Authorization } from "./Authorization.ts"
+import { blueprintExample } from "./examples.ts"
+
+const text = Schema.optionalKey(Schema.String)
+
+/** Blueprints, mixins, software and their reload (contract 4.6-4.8; decisions, section 4). */
+export class BlueprintsGroup extends HttpApiGroup.make("blueprints")
+  .add(
+    HttpApiEndpoint.get("list", "/blueprints", {
+      query: { page: text, limit: text, meta: text },
+      success: Paginated(BlueprintView.annotate({ examples: [blueprintExample] }))
+    }).annotateMerge(OpenApi.annotations({ summary: "List blueprints, paginated" })),
+    HttpApiEndpoint.post("reload", "/blueprints/reload", { success: HttpApiSchema.Empty(200) }).annotateMerge(
+      OpenApi.annotations({ summary: "Read the blueprints anew, all or nothing" })
+    ),
+    HttpApiEndpoint.get("get", "/blueprints/:blueprint", {
+      params: { blueprint: Schema.String },
+      success: BlueprintView,
+      error: NotFound
+    }).annotateMerge(OpenApi.annotations({ summary: "One blueprint" })),
+    HttpApiEndpoint.get("mixins", "/mixins", { success: Schema.Array(MixinView) }).annotateMerge(
+      OpenApi.annotations({ summary: "List mixins" })
+    ),
+    HttpApiEndpoint.get("mixin", "/mixins/:mixin", {
+      params: { mixin: Schema.String },
+      success: MixinView,
+      error: NotFound
+    }).annotateMerge(OpenApi.annotations({ summary: "One mixin" })),
+    HttpApiEndpoint.get("softwareList", "/software", { success: Schema.Array(Software) }).annotateMerge(
+      OpenApi.annotations({ summary: "List software" })
+    ),
+    HttpApiEndpoint.post("softwareReload", "/software/reload", {
+      success: HttpApiSchema.Empty(200)
+    }).annotateMerge(OpenApi.annotations({ summary: "Read the software definitions anew, all or nothing" })),
+    HttpApiEndpoint.get("software", "/software/:software", {
+      params: { software: Schema.String },
+      success: Software,
+      error: NotFound
+    }).annotateMerge(OpenApi.annotations({ summary: "One software definition" }))
+  )
+  .middleware(Authorization)
+  .annotateMerge(OpenApi.annotations({ title: "Blueprints and software" })) {}

@@ -1,0 +1,41 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { CursorExpired, UpgradeRequired } from "../domain/errors.ts"
+import { ServerEvent } from "../domain/ServerEvent.ts"
+import { Authorization } from "./Authorization.ts"
+
+const many = Schema.optionalKey(Schema.Union([Schema.String, Schema.Array(Schema.String)]))
+
+/** Query of the event streams (decisions, section 6); `topics` comma-separated, `server_id` repeatable. */
+export const EventQuery = {
+  cursor: many,
+  topics: many,
+  server_id: many,
+  blueprint_id: many,
+  ticket: Schema.optionalKey(Schema.String)
+}
+
+/** A ticket opens one stream, once, until `expires_at` (RFC 3339 UTC). */
+export const Ticket = Schema.Struct({ ticket: Schema.String, expires_at: Schema.String }).annotate({
+  identifier: "Ticket"
+})
+
+/** The global event streams (contract, section 6). */
+export class EventsGroup extends HttpApiGroup.make("events")
+  .add(
+    HttpApiEndpoint.get("sse", "/events", {
+      query: EventQuery,
+      success: HttpApiSchema.StreamSse({ data: ServerEvent }),
+      error: CursorExpired
+    }).annotateMerge(OpenApi.annotations({ summary: "Events of all servers, over SSE" })),
+    HttpApiEndpoint.get("websocket", "/events/ws", {
+      query: EventQuery,
+      success: HttpApiSchema.Empty(101),
+      error: [CursorExpired, UpgradeRequired]
+    }).annotateMerge(OpenApi.annotations({ summary: "Events of all servers, over WebSocket" })),
+    HttpApiEndpoint.post("ticket", "/events/tickets", {
+      success: Ticket.pipe(HttpApiSchema.status(201))
+    }).annotateMerge(OpenApi.annotations({ summary: "A ticket for browsers, which cannot set headers" }))
+  )
+  .middleware(Authorization)
+  .annotateMerge(OpenApi.annotations({ title: "Events" })) {}

@@ -1,0 +1,12 @@
+import { HttpApiMiddleware } from "effect/http-api"
+import { BodyTooLarge, InternalError, InvalidRequest, TimedOut, Unavailable } from "../domain/errors.ts"
+
+/** Puts the failures that any route can answer into the contract, so that OpenAPI and clients know them. */
+export class AnyFailure extends HttpApiMiddleware.Service<AnyFailure>()("muster/api/AnyFailure", {
+  error: [BodyTooLarge, InternalError, TimedOut, Unavailable]
+}) {}
+
+/** Input that does not decode answers 422 (decisions, section 1). */
+export class SchemaErrors extends HttpApiMiddleware.Service<SchemaErrors>()("muster/api/SchemaErrors", {
+  error: InvalidRequest
+}) {}

@@ -1,0 +1,54 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { Conflict, NotFound } from "../domain/errors.ts"
+import { Node, NodeDetail } from "../domain/Node.ts"
+import { HostInfo, SystemInfo } from "../domain/SystemInfo.ts"
+import { Authorization } from "./Authorization.ts"
+import { nodeExample, systemExample } from "./examples.ts"
+
+const params = { node: Schema.String }
+
+/** Nodes and the system they run on (contract 4.2, 4.3; decisions, section 2). */
+export class NodesGroup extends HttpApiGroup.make("nodes")
+  .add(
+    HttpApiEndpoint.get("list", "/nodes", {
+      query: { ids_only: Schema.optionalKey(Schema.String) },
+      success: Schema.Union([
+        Schema.Array(Node).annotate({ examples: [[nodeExample]] }),
+        Schema.Array(Schema.String)
+      ])
+    }).annotateMerge(OpenApi.annotations({ summary: "List nodes; with ids_only=true their ids only" })),
+    HttpApiEndpoint.get("get", "/nodes/:node", {
+      params,
+      success: NodeDetail,
+      error: NotFound
+    }).annotateMerge(OpenApi.annotations({ summary: "One node with its state and load" })),
+    HttpApiEndpoint.get("system", "/nodes/:node/system", {
+      params,
+      success: HostInfo,
+      error: NotFound
+    }).annotateMerge(OpenApi.annotations({ summary: "Host information of a node" })),
+    HttpApiEndpoint.patch("drained", "/nodes/:node/drained", {
+      params,
+      payload: Schema.Struct({ drained: Schema.Boolean }),
+      success: NodeDetail,
+      error: NotFound
+    }).annotateMerge(OpenApi.annotations({ summary: "Drain a node, or put it back into placement" })),
+    HttpApiEndpoint.delete("remove", "/nodes/:node", {
+      params,
+      success: HttpApiSchema.Empty(200),
+      error: [NotFound, Conflict]
+    }).annotateMerge(OpenApi.annotations({ summary: "Forget a node that owns no servers" }))
+  )
+  .middleware(Authorization)
+  .annotateMerge(OpenApi.annotations({ title: "Nodes" })) {}
+
+/** Version and host of the service (contract 4.3). */
+export class SystemGroup extends HttpApiGroup.make("system")
+  .add(
+    HttpApiEndpoint.get("info", "/system", {
+      success: SystemInfo.annotate({ examples: [systemExample] })
+    }).annotateMerge(OpenApi.annotations({ summary: "Version of the service and its host" }))
+  )
+  .middleware(Authorization)
+  .annotateMerge(OpenApi.annotations({ title: "System" })) {}

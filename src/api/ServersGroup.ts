@@ -1,0 +1,150 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import {
+  Conflict,
+  CursorExpired,
+  NodeFailure,
+  NotFound,
+  Unavailable,
+  UpgradeRequired
+} from "../domain/errors.ts"
+import { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
+import { Overrides } from "../domain/Overrides.ts"
+import { optionalInput } from "../domain/optionalInput.ts"
+import { Paginated } from "../domain/Pagination.ts"
+import { Server, ServerStats } from "../domain/Server.ts"
+import { ServerEvent } from "../domain/ServerEvent.ts"
+import { ServerStatus } from "../domain/ServerStatus.ts"
+import { Authorization } from "./Authorization.ts"
+import { EventQuery } from "./EventsGroup.ts"
+import { serverExample } from "./examples.ts"
+
+const params = { server: Schema.String }
+const text = Schema.optionalKey(Schema.String)
+const nodeErrors = [NotFound, Conflict, NodeFailure, Unavailable] as const
+const summary = (summary: string) => OpenApi.annotations({ summary })
+const ServerBody = Server.annotate({ examples: [serverExample] })
+
+/** Body of `POST /api/servers`; `node_id: ""` counts as absent. */
+export const CreateServer = Schema.Struct({
+  blueprint_id: Schema.String,
+  node_id: optionalInput(Schema.String),
+  overrides: optionalInput(Overrides),
+  start: optionalInput(Schema.Boolean)
+}).annotate({ identifier: "CreateServer" })
+
+/** Body of `POST /api/servers/:server/power`. */
+export const PowerRequest = Schema.Struct({
+  action: PowerAction,
+  wait_seconds: optionalInput(Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 300 })))
+}).annotate({ identifier: "PowerRequest" })
+
+const CommandLine = Schema.String.check(
+  Schema.isMaxLength(4096),
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is refused
+  Schema.isPattern(/^[^\u0000-\u001f\u007f-\u009f\u2028\u2029]*$/, {
+    expected: "a line without control characters"
+  })
+)
+
+/** Body of `POST /api/servers/:server/commands`. */
+export const CommandsRequest = Schema.Struct({
+  commands: Schema.Array(CommandLine).check(Schema.isMinLength(1), Schema.isMaxLength(100))
+}).annotate({ identifier: "CommandsRequest" })
+
+const IdempotencyKey = Schema.String.check(
+  Schema.isPattern(/^[\x20-\x7e]{1,128}$/, { expected: "1-128 printable characters" })
+)
+
+/** Servers (contract 4.4, 4.5, 4.10; decisions, section 3). */
+export class ServersGroup extends HttpApiGroup.make("servers")
+  .add(
+    HttpApiEndpoint.get("list", "/servers", {
+      query: { ids_only: text, include: text },
+      success: Schema.Union([Schema.Array(ServerBody), Schema.Array(Schema.String)])
+    }).annotateMerge(summary("List servers; with ids_only=true their ids only")),
+    HttpApiEndpoint.post("create", "/servers", {
+      headers: { "idempotency-key": Schema.optionalKey(IdempotencyKey) },
+      payload: CreateServer.annotate({
+        examples: [{ blueprint_id: "survival", overrides: { limits: { memory_limit: 4096 } } }]
+      }),
+      success: ServerBody.pipe(HttpApiSchema.status(202)),
+      error: [NotFound, Conflict, Unavailable]
+    }).annotateMerge(summary("Create a server from a blueprint")),
+    HttpApiEndpoint.get("get", "/servers/:server", {
+      params,
+      query: { include: text },
+      success: ServerBody,
+      error: NotFound
+    }).annotateMerge(summary("One server")),
+    HttpApiEndpoint.delete("remove", "/servers/:server", {
+      params,
+      query: { force: text },
+      success: HttpApiSchema.Empty(200),
+      error: nodeErrors
+    }).annotateMerge(summary("Delete a server; force=true even when its node cannot be reached")),
+    HttpApiEndpoint.post("power", "/servers/:server/power", {
+      params,
+      payload: PowerRequest,
+      success: HttpApiSchema.Empty(200),
+      error: nodeErrors
+    }).annotateMerge(summary("Start, stop, restart, kill, pause or unpause")),
+    HttpApiEndpoint.get("status", "/servers/:server/status", {
+      params,
+      success: Schema.Struct({ status: ServerStatus }),
+      error: NotFound
+    }).annotateMerge(summary("Power and process status")),
+    HttpApiEndpoint.get("stats", "/servers/:server/stats", {
+      params,
+      query: { update_disk_usage: text },
+      success: ServerStats,
+      error: nodeErrors
+    }).annotateMerge(summary("Memory, CPU, network and disk in use")),
+    HttpApiEndpoint.get("logs", "/servers/:server/logs", {
+      params,
+      query: { size: text, page: text, per_page: text },
+      success: Paginated(Schema.String),
+      error: nodeErrors
+    }).annotateMerge(summary("Console lines, newest last")),
+    HttpApiEndpoint.post("commands", "/servers/:server/commands", {
+      params,
+      payload: CommandsRequest,
+      success: HttpApiSchema.NoContent,
+      error: nodeErrors
+    }).annotateMerge(summary("Write lines to the console")),
+    HttpApiEndpoint.post("reset", "/servers/:server/reset", {
+      params,
+      success: HttpApiSchema.Empty(202),
+      error: nodeErrors
+    }).annotateMerge(summary("Stop it and put its files back to what the blueprint says")),
+    HttpApiEndpoint.post("reinstall", "/servers/:server/reinstall", {
+      params,
+      success: HttpApiSchema.Empty(202),
+      error: nodeErrors
+    }).annotateMerge(summary("Run the install script again")),
+    HttpApiEndpoint.get("install", "/servers/:server/install", {
+      params,
+      success: InstallReport,
+      error: nodeErrors
+    }).annotateMerge(summary("How far the installation is")),
+    HttpApiEndpoint.get("installLogs", "/servers/:server/install/logs", {
+      params,
+      query: { page: text, per_page: text },
+      success: Paginated(Schema.String),
+      error: nodeErrors
+    }).annotateMerge(summary("Output of the install script")),
+    HttpApiEndpoint.get("events", "/servers/:server/events", {
+      params,
+      query: EventQuery,
+      success: HttpApiSchema.StreamSse({ data: ServerEvent }),
+      error: [NotFound, CursorExpired]
+    }).annotateMerge(summary("This server's events, over SSE")),
+    HttpApiEndpoint.get("console", "/servers/:server/console", {
+      params,
+      query: { ticket: text },
+      success: HttpApiSchema.Empty(101),
+      error: [...nodeErrors, UpgradeRequired]
+    }).annotateMerge(summary("Console lines out, commands in, over WebSocket"))
+  )
+  .middleware(Authorization)
+  .annotateMerge(OpenApi.annotations({ title: "Servers" })) {}

@@ -1,0 +1,28 @@
+import { Context, Effect, Latch, Layer } from "effect"
+
+/**
+ * Ends open streams before the HTTP server stops: a server that stops waits for its connections, and streams do not
+ * end on their own.
+ */
+export class StreamShutdown extends Context.Service<
+  StreamShutdown,
+  {
+    /** Asks every open and every later stream to end. */
+    readonly begin: Effect.Effect<void>
+    /** Waits for `begin`. */
+    readonly begun: Effect.Effect<void>
+  }
+>()("muster/events/StreamShutdown") {
+  static readonly layer = Layer.sync(StreamShutdown, () => {
+    const latch = Latch.makeUnsafe()
+    return StreamShutdown.of({ begin: Effect.asVoid(latch.open), begun: latch.await })
+  })
+
+  /** Begins when this layer is released; build it after the server, so that it is released before it. */
+  static readonly onRelease: Layer.Layer<never, never, StreamShutdown> = Layer.effectDiscard(
+    Effect.gen(function* () {
+      const { begin } = yield* StreamShutdown
+      yield* Effect.addFinalizer(() => begin)
+    })
+  )
+}

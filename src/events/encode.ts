@@ -1,0 +1,77 @@
+import type { JournalEntry } from "../domain/Journal.ts"
+import type { Topic } from "../domain/ServerEvent.ts"
+import type { EncodedEvent } from "./EventHub.ts"
+
+const textEncoder = new TextEncoder()
+
+/** Runs `make` on the first call only: most events are never sent in most of their forms. */
+const once = <A>(make: () => A): (() => A) => {
+  let made: { readonly value: A } | undefined
+  return () => {
+    made ??= { value: make() }
+    return made.value
+  }
+}
+
+/**
+ * The forms of one event (contract, 6.1 to 6.4). Each is made when it is first asked for and then shared by all
+ * subscribers. Keys come in the order of the contract, with `Cursor` last.
+ */
+class Encoded implements EncodedEvent {
+  readonly cursor: number
+  readonly topic: Topic
+  readonly server_id: string
+  readonly blueprint_id: string
+  readonly text: string
+  readonly sse: Uint8Array
+  private readonly withId: () => Uint8Array
+  private readonly withCursor: () => string
+  private readonly bytesWithCursor: () => Uint8Array
+
+  constructor(entry: JournalEntry, topic: Topic, payload: unknown) {
+    const { cursor, blueprint_id } = entry
+    const { server_id } = entry.change
+    const message = { Topic: topic, Data: { server_id, payload } }
+    this.cursor = cursor
+    this.topic = topic
+    this.server_id = server_id
+    this.blueprint_id = blueprint_id
+    this.text = JSON.stringify(message)
+    const lines = `event: ${topic}\ndata: ${this.text}\n\n`
+    this.sse = textEncoder.encode(lines)
+    this.withId = once(() => textEncoder.encode(`id: ${cursor}\n${lines}`))
+    this.withCursor = once(() => JSON.stringify({ ...message, Cursor: cursor }))
+    this.bytesWithCursor = once(() => textEncoder.encode(this.withCursor()))
+  }
+
+  get sseWithId() {
+    return this.withId()
+  }
+  get textWithCursor() {
+    return this.withCursor()
+  }
+  get frame() {
+    // What stands between `data: ` and the blank line of the SSE form: no second copy of the JSON.
+    return this.sse.subarray(`event: ${this.topic}\ndata: `.length, this.sse.length - 2)
+  }
+  get frameWithCursor() {
+    return this.bytesWithCursor()
+  }
+}
+
+/** The public event of an entry; undefined when the change is internal. */
+export const encode = (entry: JournalEntry): EncodedEvent | undefined => {
+  const { change } = entry
+  switch (change.topic) {
+    case "status":
+      return new Encoded(entry, change.topic, change.payload)
+    case "crash": {
+      const { reason, exit_code, timestamp } = change.payload
+      return new Encoded(entry, change.topic, { reason, exit_code, timestamp })
+    }
+    case "deleted":
+      return new Encoded(entry, change.topic, null)
+    default:
+      return undefined
+  }
+}

@@ -1,0 +1,59 @@
+import { Effect } from "effect"
+import { type HttpServerRequest, HttpServerResponse } from "effect/http"
+import { HttpApiBuilder } from "effect/http-api"
+import { ApplicationApi } from "../api/ApplicationApi.ts"
+import { CurrentPrincipal } from "../api/Principal.ts"
+import { Unauthorized } from "../domain/errors.ts"
+import { EventHub } from "./EventHub.ts"
+import { eventQueryOf } from "./filter.ts"
+import { StreamShutdown } from "./StreamShutdown.ts"
+import { sseResponse } from "./sse.ts"
+import { Tickets } from "./Tickets.ts"
+import { serveEventSocket } from "./websocket.ts"
+
+/**
+ * Subscribes as a request asks and answers over SSE; `server_id` narrows it to one server (decisions, section 3,
+ * `GET .../events`).
+ */
+export const makeServeEvents = Effect.gen(function* () {
+  const hub = yield* EventHub
+  const { begun } = yield* StreamShutdown
+  return Effect.fn("serveEvents")(function* (
+    request: HttpServerRequest.HttpServerRequest,
+    server_id?: string
+  ) {
+    const query = yield* eventQueryOf(request)
+    const filter =
+      server_id === undefined ? query.filter : { ...query.filter, server_ids: new Set([server_id]) }
+    const subscription = yield* hub.subscribe({ ...query, filter })
+    return yield* sseResponse(subscription, { withIds: query.cursor !== undefined, shutdown: begun })
+  })
+})
+
+/** Handlers of the global event streams (contract, section 6; decisions, section 6). */
+export const EventsHandlers = HttpApiBuilder.group(
+  ApplicationApi,
+  "events",
+  Effect.fn(function* (handlers) {
+    const hub = yield* EventHub
+    const tickets = yield* Tickets
+    const { begun } = yield* StreamShutdown
+    const serveEvents = yield* makeServeEvents
+    return handlers.handleAll({
+      sse: ({ request }) => serveEvents(request),
+      websocket: Effect.fnUntraced(function* ({ request }) {
+        const query = yield* eventQueryOf(request)
+        const subscription = yield* hub.subscribe(query)
+        return yield* serveEventSocket(request, subscription, {
+          withCursors: query.cursor !== undefined,
+          shutdown: begun
+        })
+      }, Effect.scoped),
+      ticket: Effect.fnUntraced(function* () {
+        const principal = yield* CurrentPrincipal
+        if (principal === undefined) return yield* new Unauthorized({ detail: "no API key was given" })
+        return HttpServerResponse.jsonUnsafe(yield* tickets.issue(principal), { status: 201 })
+      })
+    })
+  })
+)

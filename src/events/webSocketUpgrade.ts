@@ -1,0 +1,104 @@
+/**
+ * The WebSocket under an upgraded request. The socket that the platform hands out reads and writes, but cannot ping,
+ * tell how much is unsent or end a connection whose peer has gone silent.
+ */
+import { NodeHttpServerRequest, NodeWS } from "@effect/platform-node"
+import { Context, Effect, Fiber, type Scope } from "effect"
+import type { HttpServerRequest } from "effect/http"
+import type { Socket } from "effect/socket"
+import { InvalidRequest, UpgradeRequired } from "../domain/errors.ts"
+
+/** Told of the WebSocket that is made while the current fibre upgrades a request. */
+const OnWebSocket = Context.Reference<((webSocket: NodeWS.WebSocket) => void) | undefined>(
+  "muster/events/OnWebSocket",
+  { defaultValue: () => undefined }
+)
+
+/** Makes itself known to the fibre that upgrades: the handshake is synchronous. */
+class KnownWebSocket extends NodeWS.WebSocket {
+  // A field and no constructor, so that the overloads of the constructor are inherited.
+  protected readonly announced = Fiber.getCurrent()?.getRef(OnWebSocket)?.(this)
+}
+
+/**
+ * What `NodeHttpServer` must be given as `websocket`: frames of more than 64 KiB close with 1009 (decisions,
+ * section 6), and a peer that does not answer a close has 5 s.
+ */
+export const webSocketOptions = {
+  WebSocket: KnownWebSocket,
+  maxPayload: 64 * 1024,
+  closeTimeout: 5000
+}
+
+export interface Upgraded {
+  readonly webSocket: NodeWS.WebSocket
+  /** Next frames of the peer: text as strings, binary as bytes. Fails when the connection is gone. */
+  readonly pull: Socket.Reader["pull"]
+  /** Sends text messages as one write; succeeds once they are with the operating system or the connection is gone. */
+  send(messages: ReadonlyArray<Uint8Array>): Effect.Effect<void>
+}
+
+const keyForm = /^[+/0-9A-Za-z]{22}==$/
+const protocolForm = /^[\w!#$%&'*+.^`|~-]+(?:[ \t]*,[ \t]*[\w!#$%&'*+.^`|~-]+)*$/
+
+/**
+ * Checks what the WebSocket server would refuse with an answer that is not the error body.
+ *
+ * @error UpgradeRequired no WebSocket client
+ * @error InvalidRequest  a WebSocket client with a broken handshake
+ */
+export const checkHandshake = Effect.fnUntraced(function* (request: HttpServerRequest.HttpServerRequest) {
+  const { headers } = request
+  if (request.method !== "GET" || headers.upgrade?.toLowerCase() !== "websocket") {
+    return yield* new UpgradeRequired({ detail: "this path speaks WebSocket only" })
+  }
+  if (headers["sec-websocket-version"] !== "13") {
+    return yield* new UpgradeRequired({ detail: "Sec-WebSocket-Version: expected 13" })
+  }
+  if (!keyForm.test(headers["sec-websocket-key"] ?? "")) {
+    return yield* new InvalidRequest({ detail: "Sec-WebSocket-Key: expected 16 bytes in base64" })
+  }
+  const protocols = headers["sec-websocket-protocol"]
+  if (protocols !== undefined) {
+    const names = protocols.split(",").map((name) => name.trim())
+    if (!protocolForm.test(protocols) || new Set(names).size !== names.length) {
+      return yield* new InvalidRequest({ detail: "Sec-WebSocket-Protocol: expected distinct tokens" })
+    }
+  }
+})
+
+/**
+ * Upgrades a request that passed {@link checkHandshake}; the connection lives as long as the scope.
+ *
+ * @error SocketError     the peer left meanwhile
+ * @error UpgradeRequired the request cannot be upgraded
+ */
+export const upgrade = Effect.fnUntraced(function* (
+  request: HttpServerRequest.HttpServerRequest
+): Effect.fn.Return<Upgraded, Socket.SocketError | UpgradeRequired, Scope.Scope> {
+  const socket = yield* Effect.mapError(
+    request.upgrade,
+    () => new UpgradeRequired({ detail: "the connection cannot be upgraded: send `Connection: Upgrade`" })
+  )
+  let webSocket: NodeWS.WebSocket | undefined
+  const { pull } = yield* Effect.provideService(socket.reader, OnWebSocket, (made) => {
+    webSocket = made
+  })
+  if (webSocket === undefined) {
+    return yield* Effect.die(new Error("the HTTP server was made without webSocketOptions"))
+  }
+  const ws: NodeWS.WebSocket = webSocket
+  const connection = NodeHttpServerRequest.toIncomingMessage(request).socket
+  const send = (messages: ReadonlyArray<Uint8Array>) =>
+    Effect.callback<void>((resume) => {
+      const last = messages.length - 1
+      if (last < 0) return resume(Effect.void)
+      connection.cork()
+      messages.forEach((message, i) => {
+        // An error means that the connection is gone, which the reader tells.
+        ws.send(message, { binary: false }, i === last ? () => resume(Effect.void) : undefined)
+      })
+      connection.uncork()
+    })
+  return { webSocket: ws, pull, send }
+})

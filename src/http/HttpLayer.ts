@@ -1,0 +1,108 @@
+import { NodeHttpServer } from "@effect/platform-node"
+import { Duration, Effect, Layer } from "effect"
+import { HttpRouter, HttpServerResponse } from "effect/http"
+import { HttpApiBuilder, HttpApiMiddleware, HttpApiScalar, OpenApi } from "effect/http-api"
+import type { IpNetwork } from "effect/net"
+import { RateLimiter } from "effect/persistence"
+import { ApplicationApi } from "../api/ApplicationApi.ts"
+import { AnyFailure, SchemaErrors } from "../api/Failures.ts"
+import { BlueprintsHandlers } from "../blueprints/http.ts"
+import type { SystemInfo } from "../domain/SystemInfo.ts"
+import { EventsHandlers } from "../events/http.ts"
+import { StreamShutdown } from "../events/StreamShutdown.ts"
+import { webSocketOptions } from "../events/webSocketUpgrade.ts"
+import { AuthorizationLayer } from "../keys/authorization.ts"
+import { NodesHandlers } from "../nodes/http.ts"
+import { ServersHandlers } from "../servers/http.ts"
+import { Authentication } from "./authenticate.ts"
+import { BesideHandlers, MetricsHandlers, SystemHandlers } from "./beside.ts"
+import { invalidRequest } from "./errorResponse.ts"
+import { makeNodeServer } from "./nodeServer.ts"
+import { Pipeline } from "./Pipeline.ts"
+
+const REQUEST_TIMEOUT = Duration.seconds(30)
+/** How long open requests and streams may take to end when the service stops. */
+const SHUTDOWN_TIMEOUT = Duration.seconds(5)
+const LONGEST_PATH_PARAMETER = 512
+
+/** Settings of the HTTP server. */
+export interface HttpOptions {
+  readonly host: string
+  /** 0: any free port. */
+  readonly port: number
+  readonly system: SystemInfo
+  /** Bytes. */
+  readonly body_limit: number
+  /** Requests a minute and key; 0: no limit. */
+  readonly rate_limit: number
+  readonly cors_origins: ReadonlyArray<string>
+  readonly trusted_proxies: ReadonlyArray<IpNetwork.IpNetwork>
+}
+
+const SchemaErrorsLayer = HttpApiMiddleware.layerSchemaErrorTransform(SchemaErrors, (error) => {
+  const invalid = invalidRequest(error)
+  return invalid === undefined ? Effect.die(error) : Effect.fail(invalid)
+})
+
+const AnyFailureLayer = Layer.succeed(
+  AnyFailure,
+  AnyFailure.of((handler) => handler)
+)
+
+/** The contract as an OpenAPI document with the version of this build. */
+export const openApiDocument = (version: string) => ({
+  ...OpenApi.fromApi(ApplicationApi.annotate(OpenApi.Version, version))
+})
+
+const OpenApiRoute = (version: string) =>
+  HttpRouter.add("GET", "/openapi.json", HttpServerResponse.jsonUnsafe(openApiDocument(version)))
+
+/** All routes, with everything that stands before them; the services come from the caller. */
+export const routes = (options: Omit<HttpOptions, "host" | "port">) =>
+  Layer.mergeAll(
+    HttpApiBuilder.layer(ApplicationApi).pipe(
+      Layer.provide([
+        NodesHandlers,
+        ServersHandlers,
+        BlueprintsHandlers,
+        EventsHandlers,
+        SystemHandlers(options.system),
+        BesideHandlers(options.system),
+        MetricsHandlers
+      ]),
+      Layer.provide([AuthorizationLayer, SchemaErrorsLayer, AnyFailureLayer])
+    ),
+    OpenApiRoute(options.system.version),
+    HttpApiScalar.layer(ApplicationApi.annotate(OpenApi.Version, options.system.version), { path: "/docs" }),
+    Pipeline({
+      cors_origins: options.cors_origins,
+      trusted_proxies: options.trusted_proxies,
+      body_limit: options.body_limit,
+      timeout: REQUEST_TIMEOUT
+    }).pipe(
+      Layer.provide(Authentication.layer({ rate_limit: options.rate_limit })),
+      Layer.provide(RateLimiter.layer),
+      Layer.provide(RateLimiter.layerStoreMemory)
+    )
+  )
+
+/**
+ * The HTTP server with all routes; `HttpServer` in the output tells the port. Open streams are asked to end before
+ * the server stops, which waits for its connections.
+ */
+export const HttpLayer = (options: HttpOptions) =>
+  StreamShutdown.onRelease.pipe(
+    Layer.provideMerge(HttpRouter.serve(routes(options), { disableLogger: true, disableListenLog: true })),
+    Layer.provide(StreamShutdown.layer),
+    Layer.provide(
+      Layer.succeed(HttpRouter.RouterConfig, { caseSensitive: true, maxParamLength: LONGEST_PATH_PARAMETER })
+    ),
+    Layer.provideMerge(
+      NodeHttpServer.layer(makeNodeServer, {
+        host: options.host,
+        port: options.port,
+        gracefulShutdownTimeout: SHUTDOWN_TIMEOUT,
+        websocket: webSocketOptions
+      })
+    )
+  )

@@ -1,0 +1,57 @@
+import { Effect } from "effect"
+import { HttpServerResponse } from "effect/http"
+import { HttpApiBuilder } from "effect/http-api"
+import { PrometheusMetrics } from "effect/observability"
+import { ApplicationApi } from "../api/ApplicationApi.ts"
+import type { SystemInfo } from "../domain/SystemInfo.ts"
+import { NodeRegistry } from "../nodes/NodeRegistry.ts"
+import { Store } from "../store/Store.ts"
+import { makeObserve } from "./gauges.ts"
+import { bannerPage, nodesPage } from "./pages.ts"
+
+const html = (text: string) => HttpServerResponse.text(text, { contentType: "text/html; charset=utf-8" })
+
+/** `/`, `/nodes`, `/healthz`, `/readyz` (contract 4.11; decisions, section 7). */
+export const BesideHandlers = (system: SystemInfo) =>
+  HttpApiBuilder.group(
+    ApplicationApi,
+    "beside",
+    Effect.fn(function* (handlers) {
+      const nodes = yield* NodeRegistry
+      const store = yield* Store
+      const banner = html(bannerPage(system.version))
+      return handlers.handleAll({
+        banner: () => Effect.succeed(banner),
+        nodesPage: () => Effect.map(nodes.list, (list) => html(nodesPage(list))),
+        healthz: () => Effect.succeed({ status: "ok" as const }),
+        readyz: () => Effect.as(store.ping, { status: "ok" as const })
+      })
+    })
+  )
+
+/** `GET /api/system` (contract 4.3). */
+export const SystemHandlers = (system: SystemInfo) =>
+  HttpApiBuilder.group(
+    ApplicationApi,
+    "system",
+    Effect.fn(function* (handlers) {
+      return handlers.handleAll({ info: () => Effect.succeed(system) })
+    })
+  )
+
+/** `GET /metrics` (decisions, section 7). */
+export const MetricsHandlers = HttpApiBuilder.group(
+  ApplicationApi,
+  "metrics",
+  Effect.fn(function* (handlers) {
+    const observe = yield* makeObserve
+    return handlers.handleAll({
+      page: Effect.fnUntraced(function* () {
+        yield* observe
+        return HttpServerResponse.text(yield* PrometheusMetrics.format(), {
+          contentType: "text/plain; version=0.0.4; charset=utf-8"
+        })
+      })
+    })
+  })
+)

@@ -1,0 +1,64 @@
+import { monitorEventLoopDelay } from "node:perf_hooks"
+import { Effect, Metric } from "effect"
+import { ServerStatus } from "../domain/ServerStatus.ts"
+import { EventHub } from "../events/EventHub.ts"
+import { LoadBalancer } from "../nodes/LoadBalancer.ts"
+import { NodeRegistry } from "../nodes/NodeRegistry.ts"
+import { ServerManager } from "../servers/ServerManager.ts"
+import { Journal } from "../store/Journal.ts"
+
+const servers = Metric.gauge("muster_servers", { description: "Servers, by status." })
+const nodes = Metric.gauge("muster_nodes", { description: "Known nodes, by whether they are connected." })
+const subscribers = Metric.gauge("muster_event_subscribers", { description: "Open event streams." })
+const newest = Metric.gauge("muster_journal_newest_cursor", { description: "Cursor of the newest change." })
+const oldest = Metric.gauge("muster_journal_oldest_cursor", {
+  description: "Cursor of the oldest change kept."
+})
+const placed = Metric.gauge("muster_placements_total", { description: "Placements, by outcome." })
+const lag = Metric.gauge("muster_event_loop_lag_seconds", {
+  description: "Event loop delay since the last look."
+})
+
+/** Looks at everything that is not counted as it happens; called once for each read of `/metrics`. */
+export const makeObserve = Effect.gen(function* () {
+  const manager = yield* ServerManager
+  const registry = yield* NodeRegistry
+  const balancer = yield* LoadBalancer
+  const hub = yield* EventHub
+  const journal = yield* Journal
+  const delay = yield* Effect.acquireRelease(
+    Effect.sync(() => {
+      const histogram = monitorEventLoopDelay({ resolution: 10 })
+      histogram.enable()
+      return histogram
+    }),
+    (histogram) => Effect.sync(() => histogram.disable())
+  )
+  return Effect.gen(function* () {
+    const counts = yield* manager.counts
+    for (const status of ServerStatus.literals) {
+      yield* Metric.update(Metric.withAttributes(servers, { status }), counts.get(status) ?? 0)
+    }
+    const list = yield* registry.list
+    const connected = list.filter((node) => registry.isConnected(node.id)).length
+    yield* Metric.update(Metric.withAttributes(nodes, { connected: "true" }), connected)
+    yield* Metric.update(Metric.withAttributes(nodes, { connected: "false" }), list.length - connected)
+    yield* Metric.update(subscribers, yield* hub.subscribers)
+    const outcome = yield* balancer.placements
+    yield* Metric.update(Metric.withAttributes(placed, { outcome: "placed" }), outcome.placed)
+    yield* Metric.update(Metric.withAttributes(placed, { outcome: "refused" }), outcome.refused)
+    const bounds = yield* Effect.option(journal.bounds)
+    if (bounds._tag === "Some") {
+      yield* Metric.update(newest, bounds.value.newest)
+      yield* Metric.update(oldest, bounds.value.oldest)
+    }
+    for (const [quantile, nanoseconds] of [
+      ["0.5", delay.percentile(50)],
+      ["0.99", delay.percentile(99)],
+      ["1", delay.max]
+    ] as const) {
+      yield* Metric.update(Metric.withAttributes(lag, { quantile }), nanoseconds / 1e9)
+    }
+    delay.reset()
+  })
+})

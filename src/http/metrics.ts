@@ -1,0 +1,39 @@
+import { Clock, Effect, Metric } from "effect"
+import type { HttpServerRequest, HttpServerResponse } from "effect/http"
+import { pathOf } from "./errorResponse.ts"
+
+const requests = Metric.counter("muster_http_requests_total", {
+  description: "Requests answered, by method and status.",
+  incremental: true
+})
+const duration = Metric.histogram("muster_http_request_duration_seconds", {
+  description: "Time to the head of the answer.",
+  boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30]
+})
+
+const counters = new Map<string, typeof requests>()
+const known = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+
+/** The counter of one method and status, made once. Unknown methods share one, so that labels stay few. */
+const counterOf = (method: string, status: number) => {
+  const label = known.has(method) ? method : "other"
+  const key = `${label} ${status}`
+  const existing = counters.get(key)
+  if (existing !== undefined) return existing
+  const made = Metric.withAttributes(requests, { method: label, status: String(status) })
+  counters.set(key, made)
+  return made
+}
+
+/** Counts an answered request and logs it: reads at debug level, changes at info. */
+export const recordRequest = Effect.fnUntraced(function* (
+  request: HttpServerRequest.HttpServerRequest,
+  response: HttpServerResponse.HttpServerResponse,
+  started: number
+) {
+  const took = (yield* Clock.currentTimeMillis) - started
+  yield* Metric.update(counterOf(request.method, response.status), 1)
+  yield* Metric.update(duration, took / 1000)
+  const line = `${request.method} ${pathOf(request.url)} ${response.status} ${took} ms`
+  yield* request.method === "GET" || request.method === "HEAD" ? Effect.logDebug(line) : Effect.logInfo(line)
+})

@@ -1,0 +1,88 @@
+import type { PlatformError } from "effect"
+import { Data, Effect, FileSystem, Path, Redacted } from "effect"
+import { KeyRepo } from "../store/KeyRepo.ts"
+import { Store } from "../store/Store.ts"
+import { isWellFormed } from "./keyFormat.ts"
+import { generateKey, makeRecord } from "./newKey.ts"
+
+/** Name of the file in the data folder. */
+export const ADMIN_KEY_FILE = "admin.key"
+
+/**
+ * What {@link ensureFirstKey} has found or done; `message` is for the person who starts the service.
+ *
+ * - `NotNeeded` there is a key already, or one from outside
+ * - `Made`      a key was made and written to `path`
+ * - `Adopted`   `path` held a key that the store did not know: it is valid now
+ */
+export type FirstKey =
+  | { readonly _tag: "NotNeeded" }
+  | { readonly _tag: "Made" | "Adopted"; readonly path: string; readonly message: string }
+
+/** The first key cannot be written or read; `message` says what to do. */
+export class FirstKeyError extends Data.TaggedError("FirstKeyError")<{
+  readonly message: string
+  readonly cause?: unknown
+}> {}
+
+/**
+ * With neither a key from outside nor any in the store: makes one AppAdmin key and writes it to
+ * `<data>/admin.key` (mode 0600; decisions, section 5). The file comes first and is never overwritten: when a crash
+ * leaves it without its record, or the database is new, the key that it holds is the one that becomes valid.
+ */
+export const ensureFirstKey = Effect.fn("ensureFirstKey")(function* (options: {
+  readonly dataDir: string
+  readonly adminKey?: Redacted.Redacted<string>
+}) {
+  if (options.adminKey !== undefined && Redacted.value(options.adminKey) !== "") return notNeeded
+  const store = yield* Store
+  const repo = yield* KeyRepo
+  if ((yield* store.read(repo.all)).length > 0) return notNeeded
+
+  const path = (yield* Path.Path).join(options.dataDir, ADMIN_KEY_FILE)
+  const fresh = yield* generateKey
+  const made = yield* Effect.mapError(writeNew(path, Redacted.value(fresh)), cannotWrite(path))
+  const key = made ? fresh : yield* readKey(path)
+  const record = yield* makeRecord(key, { name: "first key", scope: "AppAdmin" })
+  yield* store.write(repo.insert(record))
+  const result: FirstKey = made
+    ? { _tag: "Made", path, message: `there was no API key: made one for administration, it is in ${path}` }
+    : { _tag: "Adopted", path, message: `the API key for administration is the one in ${path}` }
+  return result
+})
+
+const notNeeded: FirstKey = { _tag: "NotNeeded" }
+
+/** Writes the whole file or nothing; false when there is one already. */
+const writeNew = Effect.fnUntraced(function* (path: string, key: string) {
+  const fs = yield* FileSystem.FileSystem
+  const folder = (yield* Path.Path).dirname(path)
+  // Made with mode 0600, in the same folder; renamed with a link, which fails where the name is taken.
+  const draft = yield* fs.makeTempFileScoped({ directory: folder, prefix: `.${ADMIN_KEY_FILE}-` })
+  yield* fs.chmod(draft, 0o600)
+  const file = yield* fs.open(draft, { flag: "r+" })
+  yield* file.writeAll(new TextEncoder().encode(`${key}\n`))
+  yield* file.sync
+  return yield* Effect.as(fs.link(draft, path), true).pipe(
+    Effect.catchIf(isAlreadyThere, () => Effect.succeed(false))
+  )
+}, Effect.scoped)
+
+const isAlreadyThere = (error: PlatformError.PlatformError): boolean => error.reason._tag === "AlreadyExists"
+
+const readKey = Effect.fnUntraced(function* (path: string) {
+  const fs = yield* FileSystem.FileSystem
+  const text = (yield* Effect.mapError(fs.readFileString(path), cannotRead(path))).trim()
+  if (!isWellFormed(text)) {
+    return yield* new FirstKeyError({
+      message: `${path} does not hold an API key: move it away and start again, then a new one is made`
+    })
+  }
+  return Redacted.make(text)
+})
+
+const cannotWrite = (path: string) => (cause: PlatformError.PlatformError) =>
+  new FirstKeyError({ message: `the first API key cannot be written to ${path}: ${cause.message}`, cause })
+
+const cannotRead = (path: string) => (cause: PlatformError.PlatformError) =>
+  new FirstKeyError({ message: `the first API key cannot be read from ${path}: ${cause.message}`, cause })

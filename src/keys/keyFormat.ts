@@ -1,0 +1,49 @@
+import { crc32 } from "node:zlib"
+
+/**
+ * Form of an API key: `mst_`, 43 base62 characters that write 32 random bytes as one number, and 6 base62 characters
+ * with the CRC-32 (as in gzip) of those 43. The checksum keeps no secret: it tells a mistyped key from a possible
+ * one without a look-up, and a leaked one from other text.
+ */
+const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+const prefix = "mst_"
+const BODY = 43
+const CHECKSUM = 6
+const pattern = new RegExp(`^${prefix}([0-9A-Za-z]{${BODY}})([0-9A-Za-z]{${CHECKSUM}})$`)
+
+/** Random bytes that a key is made of. */
+export const KEY_BYTES = 32
+
+const base62 = (value: bigint, digits: number): string => {
+  let rest = value
+  let text = ""
+  for (let i = 0; i < digits; i++) {
+    text = alphabet.charAt(Number(rest % 62n)) + text
+    rest /= 62n
+  }
+  return text
+}
+
+const checksum = (body: string): string => base62(BigInt(crc32(body)), CHECKSUM)
+
+/** The key that `random` ({@link KEY_BYTES} bytes) stands for. */
+export const formatKey = (random: Uint8Array): string => {
+  const body = base62(
+    random.reduce((value, byte) => value * 256n + BigInt(byte), 0n),
+    BODY
+  )
+  return `${prefix}${body}${checksum(body)}`
+}
+
+/** Whether `key` has the form of a key, checksum included. */
+export const isWellFormed = (key: string): boolean => {
+  const match = pattern.exec(key)
+  return match?.[1] !== undefined && checksum(match[1]) === match[2]
+}
+
+/** Id of a key, for lists and logs: `key_` and 16 base62 characters of `random` (12 bytes). */
+export const formatKeyId = (random: Uint8Array): string =>
+  `key_${base62(
+    random.reduce((value, byte) => value * 256n + BigInt(byte), 0n),
+    16
+  )}`

@@ -1,0 +1,37 @@
+import { createHash, randomBytes } from "node:crypto"
+import { Clock, Duration, Effect, Redacted } from "effect"
+import type { KeyScope } from "../domain/KeyScope.ts"
+import type { KeyRecord } from "../store/KeyRepo.ts"
+import { formatKey, formatKeyId, KEY_BYTES } from "./keyFormat.ts"
+
+/** What is kept of a key: SHA-256 in hex. A key has 256 random bits, so no salt and no slow hash are needed. */
+export const hashKey = (key: string): string => createHash("sha256").update(key).digest("hex")
+
+/** A fresh key; only the caller ever sees it. */
+export const generateKey: Effect.Effect<Redacted.Redacted<string>> = Effect.sync(() =>
+  Redacted.make(formatKey(randomBytes(KEY_BYTES)))
+)
+
+const LATEST_DATE_MILLIS = 8.64e15
+
+const dateAfter = (now: number, expires: Duration.Duration | undefined): string | null => {
+  const at = expires === undefined ? Number.POSITIVE_INFINITY : now + Duration.toMillis(expires)
+  return at > LATEST_DATE_MILLIS ? null : new Date(at).toISOString()
+}
+
+/** The record of `key`. Without `expires`, or with one that no date can hold, it never expires. */
+export const makeRecord = Effect.fnUntraced(function* (
+  key: Redacted.Redacted<string>,
+  options: { readonly name: string; readonly scope: KeyScope; readonly expires?: Duration.Duration }
+): Effect.fn.Return<KeyRecord> {
+  const now = yield* Clock.currentTimeMillis
+  return {
+    id: yield* Effect.sync(() => formatKeyId(randomBytes(12))),
+    name: options.name,
+    scope: options.scope,
+    hash: hashKey(Redacted.value(key)),
+    created_at: new Date(now).toISOString(),
+    expires_at: dateAfter(now, options.expires),
+    revoked_at: null
+  }
+})

@@ -1,0 +1,88 @@
+import { Context, Effect, Layer, type Scope, Semaphore } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import type { JournalEntry } from "../domain/Journal.ts"
+import { journalTable } from "./journalTable.ts"
+import { StoreStartError } from "./StoreStartError.ts"
+
+/** What is called with every committed batch. */
+export type Follower = (entries: ReadonlyArray<JournalEntry>) => Effect.Effect<void>
+
+const PAGE = 1_000
+
+/**
+ * Hands committed entries to the followers: each exactly once, in the order of the cursors. Shared by `Store`, which
+ * publishes, and `Journal`, which registers; nobody else needs it, but for whatever learns that another process
+ * has written ({@link catchUp}).
+ */
+export class JournalFollowers extends Context.Service<
+  JournalFollowers,
+  {
+    register(follower: Follower): Effect.Effect<void, never, Scope.Scope>
+    /** Entries that this process has just committed, without gaps among them. */
+    publish(entries: ReadonlyArray<JournalEntry>): Effect.Effect<void>
+    /** Reads and hands on what other processes have committed since. */
+    readonly catchUp: Effect.Effect<void, SqlError.SqlError>
+  }
+>()("muster/store/JournalFollowers") {
+  static readonly layer = Layer.effect(
+    JournalFollowers,
+    Effect.gen(function* () {
+      const table = journalTable(yield* SqlClient.SqlClient)
+      const oneAtATime = yield* Semaphore.make(1)
+      let followers: ReadonlyArray<{ readonly call: Follower }> = []
+      let delivered = (yield* Effect.mapError(table.bounds, cannotRead)).newest
+
+      const register = Effect.fnUntraced(function* (follower: Follower) {
+        yield* Effect.acquireRelease(
+          Effect.sync(() => {
+            const registration = { call: follower }
+            followers = [...followers, registration]
+            return registration
+          }),
+          (registration) =>
+            Effect.sync(() => {
+              followers = followers.filter((other) => other !== registration)
+            })
+        )
+      })
+
+      const deliver = Effect.fnUntraced(function* (entries: ReadonlyArray<JournalEntry>) {
+        const last = entries.at(-1)
+        if (last === undefined) return
+        delivered = last.cursor
+        for (const follower of followers) {
+          yield* Effect.catchCause(follower.call(entries), (cause) =>
+            Effect.logError("a follower of the journal has failed", cause)
+          )
+        }
+      })
+
+      const readUpTo = Effect.fnUntraced(function* (cursor: number) {
+        while (delivered < cursor) {
+          const entries = yield* table.page(delivered, cursor, PAGE)
+          if (entries.length === 0) {
+            delivered = cursor
+          } else {
+            yield* deliver(entries)
+          }
+        }
+      })
+
+      const publish = Effect.fnUntraced(function* (entries: ReadonlyArray<JournalEntry>) {
+        const first = entries[0]
+        if (first === undefined) return
+        yield* Effect.catchCause(readUpTo(first.cursor - 1), (cause) =>
+          Effect.logError("journal entries of another process cannot be read", cause)
+        )
+        yield* deliver(entries.filter((entry) => entry.cursor > delivered))
+      }, oneAtATime.withPermit)
+
+      const catchUp = oneAtATime.withPermit(Effect.flatMap(table.bounds, ({ newest }) => readUpTo(newest)))
+
+      return JournalFollowers.of({ register, publish, catchUp })
+    })
+  )
+}
+
+const cannotRead = (cause: SqlError.SqlError) =>
+  new StoreStartError({ reason: "Failed", message: `the journal cannot be read: ${cause.message}`, cause })

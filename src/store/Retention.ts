@@ -1,0 +1,51 @@
+import { Clock, Duration, Effect, Layer, Schedule } from "effect"
+import { SqlClient } from "effect/sql"
+import { IdempotencyRepo } from "./IdempotencyRepo.ts"
+import { journalTable } from "./journalTable.ts"
+import { Store } from "./Store.ts"
+
+export interface RetentionOptions {
+  /** Age at which entries of the journal and answers to idempotent requests go. Default: 24 hours. */
+  readonly maxAge?: Duration.Input
+  /** Entries of the journal that are kept at most. Default: 1,000,000. */
+  readonly maxEntries?: number
+  /** Time between two rounds; the first begins after it. Default: 1 minute. */
+  readonly interval?: Duration.Input
+}
+
+/** Entries that one mutation deletes at most: other writes get their turn in between. */
+const CHUNK = 5_000
+
+/** Background duty: keeps the journal and the idempotency answers within their bounds (decisions, sections 3 and 6). */
+export const Retention = {
+  layer: (options: RetentionOptions = {}) =>
+    Layer.effectDiscard(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const idempotency = yield* IdempotencyRepo
+        const table = journalTable(yield* SqlClient.SqlClient)
+        const maxAge = Duration.toMillis(options.maxAge ?? "24 hours")
+        const maxEntries = options.maxEntries ?? 1_000_000
+
+        const pruneJournal = Effect.fnUntraced(function* (notBefore: number) {
+          const until = yield* store.read(table.expired(notBefore, maxEntries))
+          const { oldest } = yield* store.read(table.bounds)
+          for (let upTo = Math.min(oldest + CHUNK - 1, until); oldest <= upTo; upTo += CHUNK) {
+            yield* store.write(table.deleteUpTo(Math.min(upTo, until)))
+            if (upTo >= until) break
+          }
+        })
+
+        const round = Effect.gen(function* () {
+          const notBefore = (yield* Clock.currentTimeMillis) - maxAge
+          yield* pruneJournal(notBefore)
+          yield* store.write(idempotency.prune(notBefore))
+        }).pipe(
+          Effect.catchCause((cause) => Effect.logWarning("old journal entries were not removed", cause))
+        )
+
+        const interval = options.interval ?? "1 minute"
+        yield* round.pipe(Effect.delay(interval), Effect.repeat(Schedule.forever), Effect.forkScoped)
+      })
+    )
+}

@@ -1,0 +1,17 @@
+import { Data } from "effect"
+
+/**
+ * Why the store could not be opened; `message` is what a person reads.
+ *
+ * - `CannotOpen`   the file or its folder is missing, or cannot be read or written
+ * - `NotADatabase` the file is something else, or damaged
+ * - `Locked`       another process holds the database for writing and does not let go
+ * - `InUse`        another `muster serve` runs on the same data
+ * - `NewerSchema`  the database was written by a newer version
+ * - `Failed`       anything else: `cause` has it
+ */
+export class StoreStartError extends Data.TaggedError("StoreStartError")<{
+  readonly reason: "CannotOpen" | "NotADatabase" | "Locked" | "InUse" | "NewerSchema" | "Failed"
+  readonly message: string
+  readonly cause?: unknown
+}> {}

@@ -1,0 +1,103 @@
+/** The statements on the tables `journal` and its counter; nothing here knows of followers or commits. */
+import { Array as Arr, Clock, Effect, Schema } from "effect"
+import type { SqlClient, SqlError } from "effect/sql"
+import { Change, type JournalEntry } from "../domain/Journal.ts"
+import type { JournalBounds } from "./Journal.ts"
+import { IntColumn, JsonColumn, readRows } from "./rows.ts"
+
+const EntryRow = Schema.Struct({
+  cursor: IntColumn,
+  at: IntColumn,
+  topic: Schema.String,
+  server_id: Schema.String,
+  blueprint_id: Schema.String,
+  payload: JsonColumn(Schema.Json)
+})
+const readEntries = readRows(EntryRow)
+const readBounds = readRows(Schema.Struct({ newest: IntColumn, oldest: Schema.NullOr(IntColumn) }))
+const readCursors = readRows(Schema.Struct({ cursor: IntColumn }))
+const readValues = readRows(Schema.Struct({ value: IntColumn }))
+const decodeChange = Schema.decodeUnknownEffect(Change)
+
+/** Rows of one INSERT: six parameters each, well below what either database takes. */
+const INSERT_ROWS = 500
+
+/** A change that waits for its cursor. */
+export interface PendingChange {
+  readonly change: Change
+  readonly blueprint_id: string
+}
+
+export const journalTable = (sql: SqlClient.SqlClient) => {
+  /** Gives the changes the next cursors. The counter's row stays locked until the commit: cursors are in commit order. */
+  const append = Effect.fnUntraced(function* (
+    changes: ReadonlyArray<PendingChange>
+  ): Effect.fn.Return<ReadonlyArray<JournalEntry>, SqlError.SqlError> {
+    const [counter] = yield* readValues(
+      sql`UPDATE counters SET value = value + ${changes.length} WHERE name = 'journal' RETURNING value`
+    )
+    if (counter === undefined) return yield* Effect.die(new Error("the counter of the journal is missing"))
+    const first = counter.value - changes.length + 1
+    const at = yield* Clock.currentTimeMillis
+    const entries = changes.map((pending, index) => ({ cursor: first + index, at, ...pending }))
+    const rows = entries.map(({ change, ...entry }) => ({
+      ...entry,
+      topic: change.topic,
+      server_id: change.server_id,
+      payload: JSON.stringify(change.payload)
+    }))
+    for (const some of Arr.chunksOf(rows, INSERT_ROWS)) {
+      yield* sql`INSERT INTO journal ${sql.insert(some)}`
+    }
+    return entries
+  })
+
+  /** At most `limit` entries with `after < cursor <= upTo`, oldest first. */
+  const page = Effect.fnUntraced(function* (
+    after: number,
+    upTo: number,
+    limit: number
+  ): Effect.fn.Return<ReadonlyArray<JournalEntry>, SqlError.SqlError> {
+    const rows = yield* readEntries(
+      sql`SELECT cursor, at, topic, server_id, blueprint_id, payload FROM journal
+          WHERE cursor > ${after} AND cursor <= ${upTo} ORDER BY cursor LIMIT ${limit}`
+    )
+    return yield* Effect.forEach(rows, ({ cursor, at, blueprint_id, ...change }) =>
+      Effect.map(Effect.orDie(decodeChange(change)), (decoded) => ({
+        cursor,
+        at,
+        blueprint_id,
+        change: decoded
+      }))
+    )
+  })
+
+  const bounds: Effect.Effect<JournalBounds, SqlError.SqlError> = Effect.flatMap(
+    readBounds(
+      sql`SELECT value AS newest, (SELECT MIN(cursor) FROM journal) AS oldest FROM counters WHERE name = 'journal'`
+    ),
+    ([row]) =>
+      row === undefined
+        ? Effect.die(new Error("the counter of the journal is missing"))
+        : Effect.succeed({ newest: row.newest, oldest: row.oldest ?? row.newest + 1 })
+  )
+
+  /**
+   * Cursor up to which entries are to go: those from before `notBefore`, and all but the newest `keep`. Only the
+   * oldest go, so that what is kept has no gap.
+   */
+  const expired = Effect.fnUntraced(function* (
+    notBefore: number,
+    keep: number
+  ): Effect.fn.Return<number, SqlError.SqlError> {
+    const { newest } = yield* bounds
+    const [young] = yield* readCursors(
+      sql`SELECT cursor FROM journal WHERE at >= ${notBefore} ORDER BY cursor LIMIT 1`
+    )
+    return Math.max(young === undefined ? newest : young.cursor - 1, newest - keep)
+  })
+
+  const deleteUpTo = (cursor: number) => Effect.asVoid(sql`DELETE FROM journal WHERE cursor <= ${cursor}`)
+
+  return { append, page, bounds, expired, deleteUpTo } as const
+}

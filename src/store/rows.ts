@@ -1,0 +1,44 @@
+/** Column types that both databases share: what a row holds, and what the domain calls it. */
+import { Effect, Option, Schema, SchemaTransformation } from "effect"
+import type { SqlError } from "effect/sql"
+
+/** A 64-bit column; PostgreSQL answers it as text. */
+export const IntColumn = Schema.Union([Schema.Int, Schema.NumberFromString.check(Schema.isInt())])
+
+/** A boolean, kept as 0 or 1. */
+export const BooleanColumn = Schema.Literals([0, 1]).pipe(
+  Schema.decodeTo(
+    Schema.Boolean,
+    SchemaTransformation.transform({
+      decode: (flag): boolean => flag === 1,
+      encode: (value) => (value ? (1 as const) : (0 as const))
+    })
+  )
+)
+
+/** A value kept as JSON text. */
+export const JsonColumn = <S extends Schema.Constraint>(schema: S) => Schema.fromJsonString(schema)
+
+/** Runs `query` and decodes its rows; rows that do not decode are defects: nothing but this program writes them. */
+export const readRows = <A, I>(row: Schema.Codec<A, I>) => {
+  const decode = Schema.decodeUnknownEffect(Schema.Array(row))
+  return (
+    query: Effect.Effect<ReadonlyArray<unknown>, SqlError.SqlError>
+  ): Effect.Effect<ReadonlyArray<A>, SqlError.SqlError> =>
+    Effect.flatMap(query, (rows) => Effect.orDie(decode(rows)))
+}
+
+/** The first row of `query`, decoded like {@link readRows}. */
+export const firstRow = <A, I>(row: Schema.Codec<A, I>) => {
+  const read = readRows(row)
+  return (
+    query: Effect.Effect<ReadonlyArray<unknown>, SqlError.SqlError>
+  ): Effect.Effect<Option.Option<A>, SqlError.SqlError> =>
+    Effect.map(read(query), (rows) => Option.fromUndefinedOr(rows[0]))
+}
+
+/** Encodes a row; a value that its schema refuses is a defect of the caller. */
+export const writeRow = <A, I>(row: Schema.Codec<A, I>) => {
+  const encode = Schema.encodeEffect(row)
+  return (value: A): Effect.Effect<I> => Effect.orDie(encode(value))
+}

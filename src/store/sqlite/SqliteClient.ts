@@ -1,0 +1,161 @@
+import { Effect, Layer, Schedule, Semaphore, Stream } from "effect"
+import { Reactivity } from "effect/reactivity"
+import { SqlClient, type SqlConnection, SqlError, Statement } from "effect/sql"
+import type { StoreStartError } from "../StoreStartError.ts"
+import { type Database, openDatabase, type Query, sqlError } from "./database.ts"
+
+const BEGIN = "BEGIN IMMEDIATE"
+
+/** How long SQLite waits for a lock while a connection is opened, and for reads later: it blocks the thread. */
+const BUSY_TIMEOUT_MILLIS = 50
+
+/**
+ * How long a write transaction waits while another process writes: 5 seconds, and not in SQLite, which would block
+ * the thread. Once it has begun nobody is in its way.
+ */
+const waitForWriter = Schedule.max([Schedule.spaced("20 millis"), Schedule.recurs(250)])
+
+/** How long opening waits for another process: 1 second. */
+const waitForOpen = Schedule.max([Schedule.spaced("50 millis"), Schedule.recurs(10)])
+
+const common = `
+  PRAGMA journal_mode = WAL;
+  PRAGMA synchronous = FULL;
+  PRAGMA foreign_keys = ON;
+  PRAGMA journal_size_limit = 67108864;
+`
+
+/**
+ * `SqlClient` over `node:sqlite`: a file in WAL mode with `synchronous = FULL`. Transactions share one write
+ * connection, one at a time; statements outside of one run on a second connection that cannot write, so that
+ * reads see the last commit and never wait for a transaction.
+ */
+export const SqliteClient = {
+  /** @param options.filename path of the database; made with mode 0600 when missing */
+  layer: (options: { readonly filename: string }): Layer.Layer<SqlClient.SqlClient, StoreStartError> =>
+    Layer.effect(SqlClient.SqlClient, make(options)).pipe(Layer.provide(Reactivity.layer))
+}
+
+const make = Effect.fnUntraced(function* (options: { readonly filename: string }) {
+  const open = (setup: string) =>
+    openDatabase({ filename: options.filename, busyTimeoutMillis: BUSY_TIMEOUT_MILLIS, setup }).pipe(
+      // Two processes that open a new file at once get in each other's way for a moment.
+      Effect.retry({ while: (error) => error.reason === "Locked", schedule: waitForOpen })
+    )
+  // Closed in reverse order: the writer last, so that the final checkpoint can be written.
+  const writer = makeConnection(yield* open(`${common} PRAGMA busy_timeout = 0;`))
+  const reader = makeConnection(yield* open(`${common} PRAGMA query_only = ON;`))
+
+  const reading = SqlClient.makeSqliteAcquirers({
+    connection: Effect.succeed(reader),
+    semaphore: yield* Semaphore.make(1)
+  })
+  const writing = SqlClient.makeSqliteAcquirers({
+    connection: Effect.succeed(writer),
+    semaphore: yield* Semaphore.make(1),
+    isTransaction: (connection) => connection.isTransaction
+  })
+  return yield* SqlClient.make({
+    driver: "sqlite-node",
+    compiler: Statement.makeCompilerSqlite(),
+    spanAttributes: [["db.system.name", "sqlite"]],
+    acquirer: reading.acquirer,
+    borrower: reading.borrower,
+    transactionAcquirer: writing.transactionAcquirer,
+    onCommitFailure: writing.onCommitFailure,
+    isTransaction: writing.isTransaction,
+    beginTransaction: BEGIN,
+    prepareTransactionControls: true,
+    releaseSavepoint: (name) => `RELEASE SAVEPOINT ${name}`
+  })
+})
+
+interface SqliteConnection extends SqlConnection.Connection {
+  readonly isTransaction: boolean
+}
+
+const makeConnection = (database: Database): SqliteConnection => {
+  // Some errors (disk full, I/O) make SQLite roll back by itself. What follows would then commit one by one.
+  let inTransaction = false
+
+  const use = <A>(operation: string, run: () => A): Effect.Effect<A, SqlError.SqlError> =>
+    Effect.suspend(() => {
+      if (inTransaction && !database.isTransaction) return Effect.fail(rolledBack(operation))
+      try {
+        return Effect.succeed(run())
+      } catch (cause) {
+        return Effect.fail(sqlError(cause, operation))
+      }
+    })
+
+  const rows = (query: Omit<Query, "bigints">) =>
+    Effect.withFiber<ReadonlyArray<unknown>, SqlError.SqlError>((fiber) =>
+      use("execute", () => database.all({ ...query, bigints: fiber.getRef(SqlClient.SafeIntegers) }))
+    )
+
+  const control = (sql: string): Effect.Effect<ReadonlyArray<unknown>, SqlError.SqlError> | undefined => {
+    switch (sql) {
+      case BEGIN:
+        return Effect.suspend(() => {
+          inTransaction = false
+          return use("begin", () => {
+            const none = database.all({ sql, params: [], rows: "objects", bigints: false, prepare: "cached" })
+            inTransaction = true
+            return none
+          })
+        }).pipe(
+          Effect.retry({
+            while: (error) => error.reason._tag === "LockTimeoutError",
+            schedule: waitForWriter
+          })
+        )
+      case "COMMIT":
+      case "ROLLBACK":
+        return Effect.tap(rows({ sql, params: [], rows: "objects", prepare: "cached" }), () =>
+          Effect.sync(() => {
+            inTransaction = false
+          })
+        )
+      default:
+        return undefined
+    }
+  }
+
+  const objects = (sql: string, params: ReadonlyArray<unknown>, prepare: "cached" | "once") =>
+    // The connection's contract has rows of `any`: what a row is, the statement's author says and decodes.
+    (control(sql) ?? rows({ sql, params, rows: "objects", prepare })) as ReturnType<
+      SqlConnection.Connection["execute"]
+    >
+
+  const transform = (
+    result: ReturnType<SqlConnection.Connection["execute"]>,
+    transformRows: Parameters<SqlConnection.Connection["execute"]>[2]
+  ) => (transformRows === undefined ? result : Effect.map(result, transformRows))
+
+  const arrays = (sql: string, params: ReadonlyArray<unknown>, prepare: "cached" | "once") =>
+    rows({ sql, params, rows: "arrays", prepare }) as ReturnType<SqlConnection.Connection["executeValues"]>
+
+  return {
+    get isTransaction() {
+      return database.isTransaction
+    },
+    execute: (sql, params, transformRows) => transform(objects(sql, params, "cached"), transformRows),
+    executeUnprepared: (sql, params, transformRows) => transform(objects(sql, params, "once"), transformRows),
+    executeValues: (sql, params) => arrays(sql, params, "cached"),
+    executeValuesUnprepared: (sql, params) => arrays(sql, params, "once"),
+    executeRaw: (sql, params) =>
+      use("execute", () => database.raw({ sql, params, rows: "objects", bigints: false, prepare: "cached" })),
+    // Rows are read at once: a statement that stays open would hold the connection.
+    executeStream: (sql, params, transformRows) =>
+      Stream.fromIterableEffect(transform(objects(sql, params, "cached"), transformRows))
+  }
+}
+
+const rolledBack = (operation: string) =>
+  new SqlError.SqlError({
+    reason: new SqlError.ConnectionError({
+      cause: undefined,
+      message: "SQLite has rolled the transaction back after an error",
+      operation
+    })
+  })

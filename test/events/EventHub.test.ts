@@ -1,0 +1,246 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Exit, Fiber, Layer, Scope, Stream } from "effect"
+import fc from "fast-check"
+import { type EncodedEvent, EventHub, type Subscription } from "../../src/events/EventHub.ts"
+import { internal, MemoryJournal, status, statuses } from "./MemoryJournal.ts"
+
+const hub = (options: { readonly buffer_bytes?: number; readonly replay_page?: number } = {}) =>
+  EventHub.layer(options).pipe(Layer.provideMerge(MemoryJournal.layer))
+
+const cursors = (events: ReadonlyArray<EncodedEvent>) => events.map((event) => event.cursor)
+const range = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, i) => from + i)
+const collect = (subscription: Subscription, count: number) =>
+  Effect.map(Stream.runCollect(Stream.take(subscription.events, count)), cursors)
+
+describe("decisions, section 6: one total order, nothing missed", () => {
+  it.effect("a subscriber gets everything from its subscription on", () =>
+    Effect.gen(function* () {
+      const { subscribe } = yield* EventHub
+      const journal = yield* MemoryJournal
+      yield* journal.append(statuses(2))
+      const subscription = yield* subscribe({ filter: {} })
+      yield* journal.append([status("a"), internal("a"), status("b")])
+      yield* journal.append([status("c")])
+      assert.deepStrictEqual(yield* collect(subscription, 3), [3, 5, 6])
+    }).pipe(Effect.scoped, Effect.provide(hub()))
+  )
+
+  it.effect("a large commit comes whole, and cuts nobody off who keeps up", () =>
+    Effect.gen(function* () {
+      const { subscribe } = yield* EventHub
+      const journal = yield* MemoryJournal
+      const subscription = yield* subscribe({ filter: {} })
+      const reader = yield* Effect.forkChild(collect(subscription, 5000), { startImmediately: true })
+      yield* journal.append(statuses(5000))
+      assert.deepStrictEqual(yield* Fiber.join(reader), range(1, 5000))
+    }).pipe(Effect.scoped, Effect.provide(hub({ buffer_bytes: 100_000 })))
+  )
+
+  it.effect("a writer that is interrupted half-way keeps nothing from the subscribers", () =>
+    Effect.gen(function* () {
+      const { subscribe } = yield* EventHub
+      const journal = yield* MemoryJournal
+      const subscription = yield* subscribe({ filter: {} })
+      const writer = yield* Effect.forkChild(journal.append(statuses(2000)), { startImmediately: true })
+      const first = cursors(yield* subscription.pull)
+      assert.isBelow(first.length, 2000)
+      yield* Fiber.interrupt(writer)
+      yield* journal.append([status("last")])
+      assert.deepStrictEqual(
+        [...first, ...(yield* collect(subscription, 2001 - first.length))],
+        range(1, 2001)
+      )
+    }).pipe(Effect.scoped, Effect.provide(hub()))
+  )
+})
+
+describe("decisions, section 6: filters", () => {
+  it.effect("each field filters, live and in the replay alike", () =>
+    Effect.gen(function* () {
+      const { subscribe } = yield* EventHub
+      const journal = yield* MemoryJournal
+      const filter = {
+        topics: new Set(["deleted" as const]),
+        server_ids: new Set(["a", "b"]),
+        blueprint_ids: new Set(["one"])
+      }
+      const live = yield* subscribe({ filter })
+      yield* journal.append([status("a"), { topic: "deleted", server_id: "a", payload: null }], "one")
+      yield* journal.append([{ topic: "deleted", server_id: "a", payload: null }], "other")
+      yield* journal.append(
+        [
+          { topic: "deleted", server_id: "c", payload: null },
+          { topic: "deleted", server_id: "b", payload: null }
+        ],
+        "one"
+      )
+      assert.deepStrictEqual(yield* collect(live, 2), [2, 5])
+      const replayed = yield* subscribe({ filter, cursor: 0 })
+      assert.deepStrictEqual(yield* collect(replayed, 2), [2, 5])
+    }).pipe(Effect.scoped, Effect.provide(hub()))
+  )
+})
+
+describe("decisions, section 6: a subscriber that does not keep up", () => {
+  it.effect("is cut off at its bound; the others and the publisher are not touched", () =>
+    Effect.gen(function* () {
+      const { subscribe } = yield* EventHub
+      const journal = yield* MemoryJournal
+      const slow = yield* subscribe({ filter: {} })
+      const quick = yield* subscribe({ filter: {} })
+      const reader = yield* Effect.forkChild(collect(quick, 200), { startImmediately: true })
+      for (const change of statuses(200)) yield* journal.append([change])
+      yield* slow.cutOff
+      assert.isTrue(yield* slow.overflow)
+      assert.deepStrictEqual(yield* Stream.runCollect(slow.events), [])
+      assert.deepStrictEqual(yield* Fiber.join(reader), range(1, 200))
+      assert.isFalse(yield* quick.overflow)
+    }).pipe(Effect.scoped, Effect.provide(hub({ buffer_bytes: 10_000 })))
+  )
+
+  it.effect("a slow replay is no overflow: nothing is buffered for it", () =>
+    Effect.gen(function* () {
+      const { subscribe } = yield* EventHub
+      const journal = yield* MemoryJournal
+      yield* journal.append(statuses(1000))
+      const subscription = yield* subscribe({ filter: {}, cursor: 0 })
+      const got: Array<number> = []
+      got.push(...cursors(yield* subscription.pull))
+      for (let i = 0; i < 5; i++) {
+        yield* journal.append(statuses(400))
+        got.push(...cursors(yield* subscription.pull))
+      }
+      assert.isFalse(yield* subscription.overflow)
+      got.push(...(yield* collect(subscription, 3000 - got.length)))
+      assert.deepStrictEqual(got, range(1, 3000))
+    }).pipe(Effect.scoped, Effect.provide(hub({ buffer_bytes: 10_000, replay_page: 50 })))
+  )
+})
+
+describe("decisions, section 6: resume", () => {
+  it.effect("0 asks for all that is kept, whatever was pruned", () =>
+    Effect.gen(function* () {
+      const { subscribe } = yield* EventHub
+      const journal = yield* MemoryJournal
+      const early = yield* subscribe({ filter: {}, cursor: 0 })
+      yield* journal.append(statuses(10))
+      assert.deepStrictEqual(yield* collect(early, 10), range(1, 10))
+      yield* journal.prune(8)
+      const later = yield* subscribe({ filter: {}, cursor: 0 })
+      assert.deepStrictEqual(yield* collect(later, 3), [8, 9, 10])
+      yield* journal.prune(11)
+      const last = yield* subscribe({ filter: {}, cursor: 0 })
+      const reader = yield* Effect.forkChild(collect(last, 1), { startImmediately: true })
+      yield* journal.append([status("x")])
+      assert.deepStrictEqual(yield* Fiber.join(reader), [11])
+    }).pipe(Effect.scoped, Effect.provide(hub()))
+  )
+
+  it.effect("a cursor older than what is kept, or never given, is expired", () =>
+    Effect.gen(function* () {
+      const { subscribe } = yield* EventHub
+      const journal = yield* MemoryJournal
+      yield* journal.append(statuses(10))
+      yield* journal.prune(5)
+      const at = (cursor: number) =>
+        Effect.scoped(Effect.flatMap(subscribe({ filter: {}, cursor }), (s) => s.pull))
+      const expired = yield* Effect.flip(at(3))
+      assert.strictEqual(expired._tag, "CursorExpired")
+      assert.deepStrictEqual(cursors(yield* at(4)), range(5, 10))
+      assert.deepStrictEqual(cursors(yield* at(10)), [])
+      const future = yield* Effect.flip(at(11))
+      assert.strictEqual(future._tag, "CursorExpired")
+      assert.include(future, { detail: "cursor 11 was never given; the newest is 10" })
+    }).pipe(Effect.scoped, Effect.provide(hub()))
+  )
+
+  it.effect("what is pruned under a slow replay ends it: no silent gap", () =>
+    Effect.gen(function* () {
+      const { subscribe } = yield* EventHub
+      const journal = yield* MemoryJournal
+      yield* journal.append(statuses(100))
+      const subscription = yield* subscribe({ filter: {}, cursor: 1 })
+      assert.deepStrictEqual(cursors(yield* subscription.pull), range(2, 11))
+      yield* journal.prune(50)
+      assert.deepStrictEqual(yield* Stream.runCollect(subscription.events), [])
+      assert.isTrue(yield* subscription.overflow)
+    }).pipe(Effect.scoped, Effect.provide(hub({ replay_page: 10 })))
+  )
+
+  it.effect("exactly once, in order, whatever the batches, pages and moments of disconnection", () =>
+    Effect.promise(() =>
+      fc.assert(
+        fc.asyncProperty(
+          fc.array(fc.array(fc.boolean(), { minLength: 1, maxLength: 30 }), { minLength: 1, maxLength: 40 }),
+          fc.array(fc.nat({ max: 30 }), { maxLength: 20 }),
+          fc.integer({ min: 1, max: 40 }),
+          (batches, stays, replay_page) =>
+            Effect.runPromise(
+              Effect.gen(function* () {
+                const { subscribe, subscribers } = yield* EventHub
+                const journal = yield* MemoryJournal
+                const writer = yield* Effect.forkChild(
+                  Effect.forEach(batches, (batch) =>
+                    journal.append(batch.map((isPublic) => (isPublic ? status("s") : internal("s"))))
+                  )
+                )
+                const expected = batches.flat().flatMap((isPublic, i) => (isPublic ? [i + 1] : []))
+                const got: Array<number> = []
+                const remember = (event: EncodedEvent) => Effect.sync(() => got.push(event.cursor))
+                // Each connection leaves after some events; the last one stays.
+                for (const stay of [...stays, Number.POSITIVE_INFINITY]) {
+                  const wanted = Math.min(stay, expected.length - got.length)
+                  yield* subscribe({ filter: {}, cursor: got.at(-1) ?? 0 }).pipe(
+                    Effect.flatMap(({ events }) => Stream.runForEach(Stream.take(events, wanted), remember)),
+                    Effect.scoped
+                  )
+                }
+                yield* Fiber.join(writer)
+                assert.deepStrictEqual(got, expected)
+                assert.strictEqual(yield* subscribers, 0)
+              }).pipe(Effect.provide(hub({ replay_page })))
+            )
+        ),
+        { numRuns: 60 }
+      )
+    )
+  )
+})
+
+describe("subscribers come and go", () => {
+  it.effect("a thousand that vanish leave nothing behind", () =>
+    Effect.gen(function* () {
+      const { subscribe, subscribers } = yield* EventHub
+      const journal = yield* MemoryJournal
+      const scopes = yield* Effect.forEach(range(1, 1000), (i) =>
+        Effect.gen(function* () {
+          const scope = yield* Scope.make()
+          const subscription = yield* Scope.provide(
+            subscribe(i % 2 === 0 ? { filter: {} } : { filter: {}, cursor: 0 }),
+            scope
+          )
+          yield* Effect.forkIn(Stream.runDrain(subscription.events), scope)
+          return scope
+        })
+      )
+      yield* journal.append(statuses(10))
+      assert.strictEqual(yield* subscribers, 1000)
+      yield* Effect.forEach(scopes, (scope) => Scope.close(scope, Exit.void))
+      assert.strictEqual(yield* subscribers, 0)
+    }).pipe(Effect.provide(hub()))
+  )
+
+  it.effect("the stream ends with the subscription", () =>
+    Effect.gen(function* () {
+      const { subscribe } = yield* EventHub
+      const scope = yield* Scope.make()
+      const subscription = yield* Scope.provide(subscribe({ filter: {} }), scope)
+      const reader = yield* Effect.forkChild(Stream.runCollect(subscription.events), {
+        startImmediately: true
+      })
+      yield* Scope.close(scope, Exit.void)
+      assert.deepStrictEqual(yield* Fiber.join(reader), [])
+      assert.isFalse(yield* subscription.overflow)
+    }).pipe(Effect.provide(hub()))
+  )
+})

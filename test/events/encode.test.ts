@@ -1,0 +1,109 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Schema } from "effect"
+import fc from "fast-check"
+import type { Change } from "../../src/domain/Journal.ts"
+import { ServerEvent } from "../../src/domain/ServerEvent.ts"
+import { ServerStatus } from "../../src/domain/ServerStatus.ts"
+import { encode } from "../../src/events/encode.ts"
+
+const encoded = (change: Change, cursor = 7) => {
+  const event = encode({ cursor, at: 0, blueprint_id: "bp", change })
+  if (event === undefined) return assert.fail("not public")
+  return event
+}
+const text = (bytes: Uint8Array) => new TextDecoder("utf-8", { fatal: true }).decode(bytes)
+
+describe("contract 6.1 and 6.2: message shape", () => {
+  it("status", () => {
+    const event = encoded({ topic: "status", server_id: "srv_1", payload: "offline" })
+    const json = '{"Topic":"status","Data":{"server_id":"srv_1","payload":"offline"}}'
+    assert.strictEqual(event.text, json)
+    assert.strictEqual(text(event.sse), `event: status\ndata: ${json}\n\n`)
+    assert.strictEqual(event.topic, "status")
+    assert.strictEqual(event.server_id, "srv_1")
+    assert.strictEqual(event.blueprint_id, "bp")
+  })
+
+  it("crash, with its payload in the order of the contract", () => {
+    const event = encoded({
+      topic: "crash",
+      server_id: "srv_1",
+      payload: { timestamp: "2026-01-02T03:04:05.678Z", exit_code: 137, reason: "signal: killed" }
+    })
+    assert.strictEqual(
+      event.text,
+      '{"Topic":"crash","Data":{"server_id":"srv_1","payload":{"reason":"signal: killed","exit_code":137,"timestamp":"2026-01-02T03:04:05.678Z"}}}'
+    )
+  })
+
+  it("deleted, with a payload of null", () => {
+    const event = encoded({ topic: "deleted", server_id: "srv_1", payload: null })
+    assert.strictEqual(event.text, '{"Topic":"deleted","Data":{"server_id":"srv_1","payload":null}}')
+  })
+
+  it("internal changes are no events", () => {
+    for (const change of [
+      { topic: "server:created", server_id: "s", payload: null },
+      { topic: "server:install", server_id: "s", payload: { phase: "ready" } },
+      { topic: "server:start-pending", server_id: "s", payload: true }
+    ] satisfies ReadonlyArray<Change>) {
+      assert.isUndefined(encode({ cursor: 1, at: 0, blueprint_id: "bp", change }))
+    }
+  })
+})
+
+describe("decisions, section 6: resume", () => {
+  it("an id line on SSE, a third key Cursor on WebSocket", () => {
+    const event = encoded({ topic: "deleted", server_id: "srv_1", payload: null }, 42)
+    assert.strictEqual(
+      text(event.sseWithId),
+      'id: 42\nevent: deleted\ndata: {"Topic":"deleted","Data":{"server_id":"srv_1","payload":null}}\n\n'
+    )
+    assert.strictEqual(
+      event.textWithCursor,
+      '{"Topic":"deleted","Data":{"server_id":"srv_1","payload":null},"Cursor":42}'
+    )
+  })
+})
+
+describe("any content", () => {
+  const change: fc.Arbitrary<Change> = fc.oneof(
+    fc.record({
+      topic: fc.constant("status" as const),
+      server_id: fc.string({ unit: "binary" }),
+      payload: fc.constantFrom(...ServerStatus.literals)
+    }),
+    fc.record({
+      topic: fc.constant("crash" as const),
+      server_id: fc.string(),
+      payload: fc.record({
+        reason: fc.string({ unit: "binary" }),
+        exit_code: fc.integer(),
+        timestamp: fc.string()
+      })
+    })
+  )
+
+  it("is one data line, the frames are the texts, and it decodes to what was encoded", () => {
+    fc.assert(
+      fc.property(change, fc.nat(), (change, cursor) => {
+        const event = encoded(change, cursor)
+        const [first, data, ...rest] = text(event.sse).split(/\r\n|\r|\n/)
+        assert.strictEqual(first, `event: ${change.topic}`)
+        assert.strictEqual(data, `data: ${event.text}`)
+        assert.deepStrictEqual(rest, ["", ""])
+        assert.strictEqual(text(event.sseWithId), `id: ${cursor}\n${text(event.sse)}`)
+        assert.strictEqual(text(event.frame), event.text)
+        assert.strictEqual(text(event.frameWithCursor), event.textWithCursor)
+        assert.deepStrictEqual<unknown>(
+          Schema.decodeUnknownSync(ServerEvent)(JSON.parse(event.textWithCursor)),
+          {
+            Topic: change.topic,
+            Data: { server_id: change.server_id, payload: change.payload },
+            Cursor: cursor
+          }
+        )
+      })
+    )
+  })
+})

@@ -1,0 +1,72 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { parseEventQuery } from "../../src/events/filter.ts"
+
+const parse = (query: string, lastEventId?: string) =>
+  parseEventQuery(new URLSearchParams(query), lastEventId)
+
+describe("decisions, section 6: filters", () => {
+  it.effect("nothing given filters nothing and does not resume", () =>
+    Effect.gen(function* () {
+      for (const query of [
+        "",
+        "topics=&server_id=&blueprint_id=&cursor=",
+        "topics=%20,,",
+        "ticket=x&other=1"
+      ]) {
+        assert.deepStrictEqual(yield* parse(query, ""), { filter: {} })
+      }
+    })
+  )
+
+  it.effect("topics are comma-separated and may be repeated", () =>
+    Effect.gen(function* () {
+      const { filter } = yield* parse("topics=status,%20crash,&topics=deleted")
+      assert.deepStrictEqual(filter, { topics: new Set(["status", "crash", "deleted"] as const) })
+    })
+  )
+
+  it.effect("server_id and blueprint_id may be repeated", () =>
+    Effect.gen(function* () {
+      const { filter } = yield* parse("server_id=a&server_id=b&server_id=a&blueprint_id=c,d")
+      assert.deepStrictEqual(filter, { server_ids: new Set(["a", "b"]), blueprint_ids: new Set(["c,d"]) })
+    })
+  )
+
+  it.effect("an unknown topic is refused by name", () =>
+    Effect.gen(function* () {
+      const error = yield* Effect.flip(parse("topics=status,server:created"))
+      assert.strictEqual(error._tag, "InvalidRequest")
+      assert.strictEqual(
+        error.detail,
+        'topics: unknown topic "server:created"; there are status, crash, deleted'
+      )
+    })
+  )
+})
+
+describe("decisions, section 6: resume", () => {
+  it.effect("from cursor or Last-Event-ID, which goes first", () =>
+    Effect.gen(function* () {
+      assert.strictEqual((yield* parse("cursor=0")).cursor, 0)
+      assert.strictEqual((yield* parse("cursor=17")).cursor, 17)
+      assert.strictEqual((yield* parse("", "18")).cursor, 18)
+      assert.strictEqual((yield* parse("cursor=17", "18")).cursor, 18)
+    })
+  )
+
+  it.effect("a cursor that is no whole number is refused", () =>
+    Effect.gen(function* () {
+      for (const cursor of ["-1", "1.5", "1e3", "abc", "0x10", "%201", "99999999999999999999"]) {
+        const error = yield* Effect.flip(parse(`cursor=${cursor}`))
+        assert.strictEqual(error.detail, "cursor: expected a whole number of at least 0")
+      }
+      const error = yield* Effect.flip(parse("cursor=1", "x"))
+      assert.strictEqual(error.detail, "Last-Event-ID: expected a whole number of at least 0")
+      assert.strictEqual(
+        (yield* Effect.flip(parse("cursor=1&cursor=2"))).detail,
+        "cursor: given more than once"
+      )
+    })
+  )
+})

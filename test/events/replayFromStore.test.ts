@@ -1,0 +1,51 @@
+import { NodeServices } from "@effect/platform-node"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Fiber, Layer, Stream } from "effect"
+import { EventHub } from "../../src/events/EventHub.ts"
+import { Store } from "../../src/store/Store.ts"
+import { append, freshStore } from "../store/support/database.ts"
+
+const overStore = EventHub.layer({ replay_page: 20 }).pipe(
+  Layer.provideMerge(freshStore()),
+  Layer.provide(NodeServices.layer)
+)
+
+describe("decisions, section 6: resume from the database", () => {
+  it.live("exactly once, in order, while writers go on", () =>
+    Effect.gen(function* () {
+      const { subscribe } = yield* EventHub
+      const { write } = yield* Store
+      const total = 400
+      const writer = yield* Effect.forkChild(
+        Effect.forEach(
+          Array.from({ length: total / 2 }, (_, i) => i),
+          (i) => write(append(`a${i}`, `b${i}`)),
+          { concurrency: 8, discard: true }
+        )
+      )
+      const watcher = yield* subscribe({ filter: {} })
+      const got: Array<string> = []
+      let cursor = 0
+      for (let stay = 1; got.length < total; stay = (stay * 7) % 31) {
+        yield* subscribe({ filter: {}, cursor }).pipe(
+          Effect.flatMap(({ events }) =>
+            Stream.runForEach(Stream.take(events, Math.min(stay, total - got.length)), (event) =>
+              Effect.sync(() => {
+                got.push(event.text)
+                cursor = event.cursor
+              })
+            )
+          ),
+          Effect.scoped
+        )
+      }
+      yield* Fiber.join(writer)
+      const live = yield* Stream.runCollect(Stream.take(watcher.events, total))
+      assert.deepStrictEqual(
+        got,
+        live.map((event) => event.text)
+      )
+      assert.strictEqual(new Set(got).size, total)
+    }).pipe(Effect.scoped, Effect.provide(overStore))
+  )
+})

@@ -1,0 +1,276 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Exit, Fiber, Layer, Scope } from "effect"
+import { TestClock } from "effect/testing"
+import fc from "fast-check"
+import { EventHub } from "../../src/events/EventHub.ts"
+import { StreamShutdown } from "../../src/events/StreamShutdown.ts"
+import { connectionsAre, deaf, eventually, sse, subscribersAre, until, ws } from "./clients.ts"
+import { internal, MemoryJournal, status, statuses } from "./MemoryJournal.ts"
+import { streamServer } from "./streamServer.ts"
+
+const event = (id: string, payload = "running") =>
+  `event: status\ndata: {"Topic":"status","Data":{"server_id":"${id}","payload":"${payload}"}}\n\n`
+
+describe("contract 6.4: SSE", () => {
+  it.effect("headers and a first comment leave before any event", () =>
+    Effect.gen(function* () {
+      const client = yield* sse("/events", { accept: "text/event-stream" })
+      assert.strictEqual(client.response.statusCode, 200)
+      assert.strictEqual(client.response.headers["content-type"], "text/event-stream")
+      assert.strictEqual(client.response.headers["cache-control"], "no-cache")
+      assert.strictEqual(client.response.headers.connection, "keep-alive")
+      assert.strictEqual(client.response.headers["x-accel-buffering"], "no")
+      yield* eventually(() => client.text() === ": connected\n\n")
+    }).pipe(Effect.scoped, Effect.provide(streamServer()))
+  )
+
+  it.effect("each event is two lines and a blank one, to the byte", () =>
+    Effect.gen(function* () {
+      const journal = yield* MemoryJournal
+      const client = yield* sse("/events")
+      yield* journal.append([status("srv_1"), internal("srv_1"), status("srv_ü\n", "offline")])
+      yield* journal.append([{ topic: "deleted", server_id: "srv_1", payload: null }])
+      const expected = `: connected\n\n${event("srv_1")}${event("srv_ü\\n", "offline")}event: deleted\ndata: {"Topic":"deleted","Data":{"server_id":"srv_1","payload":null}}\n\n`
+      yield* eventually(() => client.text().length >= expected.length)
+      assert.strictEqual(client.text(), expected)
+    }).pipe(Effect.scoped, Effect.provide(streamServer()))
+  )
+
+  it.effect("a comment every 15 s, whether there are events or not", () =>
+    Effect.gen(function* () {
+      const journal = yield* MemoryJournal
+      const client = yield* sse("/events")
+      yield* eventually(() => client.text() === ": connected\n\n")
+      yield* TestClock.adjust("14999 millis")
+      yield* journal.append([status("a")])
+      yield* eventually(() => client.text() === `: connected\n\n${event("a")}`)
+      yield* TestClock.adjust("1 millis")
+      yield* eventually(() => client.text() === `: connected\n\n${event("a")}: ping\n\n`)
+      yield* TestClock.adjust("15 seconds")
+      yield* eventually(() => client.text() === `: connected\n\n${event("a")}: ping\n\n: ping\n\n`)
+    }).pipe(Effect.scoped, Effect.provide(streamServer()))
+  )
+
+  it.effect("HEAD answers the headers and ends", () =>
+    Effect.gen(function* () {
+      const client = yield* sse("/events", {}, { method: "HEAD" })
+      assert.strictEqual(client.response.statusCode, 200)
+      assert.strictEqual(client.response.headers["content-type"], "text/event-stream")
+      yield* eventually(() => client.ended() === "complete")
+      yield* subscribersAre(0)
+    }).pipe(Effect.scoped, Effect.provide(streamServer()))
+  )
+
+  it.live("the timeouts of the HTTP server do not cut streams", () =>
+    Effect.gen(function* () {
+      const journal = yield* MemoryJournal
+      const client = yield* sse("/events")
+      const socket = yield* ws("/events/ws")
+      // The server has given up on a request that began later.
+      const unfinished = yield* deaf("GET /events HTTP/1.1\r\n")
+      unfinished.resume()
+      yield* eventually(() => unfinished.readableEnded || unfinished.destroyed)
+      yield* journal.append([status("a")])
+      yield* eventually(
+        () => client.text() === `: connected\n\n${event("a")}` && socket.messages.length === 1
+      )
+    }).pipe(
+      Effect.scoped,
+      Effect.provide(
+        streamServer({
+          node: {
+            requestTimeout: 60,
+            headersTimeout: 50,
+            keepAliveTimeout: 10,
+            connectionsCheckingInterval: 10
+          }
+        })
+      )
+    )
+  )
+
+  it.effect("closing the connection unsubscribes", () =>
+    Effect.gen(function* () {
+      const hub = yield* EventHub
+      const client = yield* sse("/events")
+      assert.strictEqual(yield* hub.subscribers, 1)
+      yield* client.leave
+      yield* subscribersAre(0)
+      yield* connectionsAre(0)
+    }).pipe(Effect.scoped, Effect.provide(streamServer()))
+  )
+
+  it.effect("a thousand clients that connect and vanish leave nothing behind", () =>
+    Effect.gen(function* () {
+      const journal = yield* MemoryJournal
+      yield* Effect.forEach(
+        Array.from({ length: 1000 }, (_, i) => i),
+        (i) =>
+          Effect.gen(function* () {
+            const client = yield* sse(i % 2 === 0 ? "/events" : "/events?cursor=0")
+            yield* journal.append([status(`s${i}`)])
+            yield* client.leave
+          }).pipe(Effect.scoped),
+        { concurrency: 50, discard: true }
+      )
+      yield* subscribersAre(0)
+      yield* connectionsAre(0)
+    }).pipe(Effect.provide(streamServer()))
+  )
+})
+
+describe("decisions, section 6: resume over SSE", () => {
+  it.effect("replays with id lines, and goes on with them", () =>
+    Effect.gen(function* () {
+      const journal = yield* MemoryJournal
+      yield* journal.append(statuses(3))
+      const client = yield* sse("/events?cursor=1", { "last-event-id": "" })
+      const expected = `: connected\n\nid: 2\n${event("s2")}id: 3\n${event("s3")}`
+      yield* eventually(() => client.text() === expected)
+      yield* journal.append([status("s4")])
+      yield* eventually(() => client.text() === `${expected}id: 4\n${event("s4")}`)
+      const again = yield* sse("/events?cursor=1", { "last-event-id": "3" })
+      yield* eventually(() => again.text() === `: connected\n\nid: 4\n${event("s4")}`)
+    }).pipe(Effect.scoped, Effect.provide(streamServer()))
+  )
+
+  it.live("exactly once, wherever the connection breaks off, while events go on", () =>
+    Effect.gen(function* () {
+      const journal = yield* MemoryJournal
+      const total = 3000
+      const writer = yield* Effect.forkScoped(
+        Effect.forEach(statuses(total), (change) => journal.append([change]), { discard: true })
+      )
+      const breaks = fc.sample(fc.integer({ min: 1, max: 8000 }), { numRuns: 40, seed: 7 })
+      const got: Array<string> = []
+      for (const bytes of [...breaks, Number.POSITIVE_INFINITY]) {
+        const client = yield* sse("/events", { "last-event-id": String(got.length) })
+        const whole = () => client.text().match(/^id: \d+\nevent: status\ndata: .*\n\n/gm) ?? []
+        yield* eventually(() => client.text().length >= bytes || got.length + whole().length >= total)
+        yield* client.leave
+        got.push(...whole())
+      }
+      yield* Fiber.join(writer)
+      assert.deepStrictEqual(
+        got,
+        Array.from({ length: total }, (_, i) => `id: ${i + 1}\n${event(`s${i + 1}`)}`)
+      )
+      yield* subscribersAre(0)
+    }).pipe(Effect.scoped, Effect.provide(streamServer()))
+  )
+
+  it.effect("refusals come as the error body, before any stream", () =>
+    Effect.gen(function* () {
+      const journal = yield* MemoryJournal
+      yield* journal.append(statuses(3))
+      yield* journal.prune(3)
+      for (const [path, code] of [
+        ["/events?cursor=1", "410"],
+        ["/events?cursor=4", "410"],
+        ["/events?cursor=x", "422"],
+        ["/events?topics=nope", "422"]
+      ] as const) {
+        const client = yield* sse(path)
+        yield* eventually(() => client.ended() === "complete")
+        assert.strictEqual(client.response.headers["content-type"], "application/json")
+        assert.include(JSON.parse(client.text()), { code })
+      }
+      yield* subscribersAre(0)
+    }).pipe(Effect.scoped, Effect.provide(streamServer()))
+  )
+})
+
+describe("decisions, section 6: order and slow readers over SSE", () => {
+  it.live("200 subscribers get 2,000 events in one order", () =>
+    Effect.gen(function* () {
+      const journal = yield* MemoryJournal
+      const clients = yield* Effect.forEach(Array.from({ length: 200 }), () => sse("/events"), {
+        concurrency: 50
+      })
+      for (let i = 0; i < 40; i++) yield* journal.append(statuses(50, i * 50 + 1))
+      const expected = `: connected\n\n${Array.from({ length: 2000 }, (_, i) => event(`s${i + 1}`)).join("")}`
+      for (const client of clients) {
+        yield* eventually(() => client.text().length >= expected.length)
+        assert.isTrue(client.text() === expected)
+      }
+    }).pipe(Effect.scoped, Effect.provide(streamServer()))
+  )
+
+  it.live("a client that reads nothing is cut off and its connection ended; the others get everything", () =>
+    Effect.gen(function* () {
+      const hub = yield* EventHub
+      const journal = yield* MemoryJournal
+      const quick = yield* sse("/events")
+      const slow = yield* deaf("GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+      yield* subscribersAre(2)
+      const id = "x".repeat(10_000)
+      let count = 0
+      yield* until(
+        Effect.gen(function* () {
+          yield* journal.append(Array.from({ length: 20 }, () => status(id)))
+          count += 20
+          return (yield* hub.subscribers) === 1
+        })
+      )
+      yield* connectionsAre(1)
+      const expected = `: connected\n\n${event(id).repeat(count)}`
+      yield* eventually(() => quick.text().length >= expected.length)
+      assert.isTrue(quick.text() === expected)
+      assert.isFalse(slow.destroyed)
+    }).pipe(Effect.scoped, Effect.provide(streamServer()))
+  )
+
+  it.live("a client that reads late gets whole events and then the end", () =>
+    Effect.gen(function* () {
+      const hub = yield* EventHub
+      const journal = yield* MemoryJournal
+      const client = yield* sse("/events")
+      client.response.pause()
+      const id = "x".repeat(10_000)
+      const cut = yield* hub.subscribe({ filter: {} })
+      yield* until(
+        Effect.gen(function* () {
+          yield* journal.append(Array.from({ length: 20 }, () => status(id)))
+          return yield* cut.overflow
+        })
+      )
+      // The one in process is cut off at its bound; the one behind the connection once its buffers are full, too.
+      for (let i = 0; i < 100; i++) yield* journal.append(Array.from({ length: 20 }, () => status(id)))
+      client.response.resume()
+      yield* eventually(() => client.ended() !== undefined)
+      assert.strictEqual(client.ended(), "complete")
+      const text = client.text()
+      const one = event(id)
+      const whole = (text.length - ": connected\n\n".length) / one.length
+      assert.isAbove(whole, 0)
+      assert.isTrue(text === `: connected\n\n${one.repeat(whole)}`)
+    }).pipe(Effect.scoped, Effect.provide(streamServer({ grace: "30 seconds" })))
+  )
+})
+
+describe("the service stops", () => {
+  it.live("open streams end, complete", () =>
+    Effect.gen(function* () {
+      const shutdown = yield* StreamShutdown
+      const journal = yield* MemoryJournal
+      const client = yield* sse("/events")
+      yield* journal.append([status("a")])
+      yield* shutdown.begin
+      yield* eventually(() => client.ended() !== undefined)
+      assert.strictEqual(client.ended(), "complete")
+      assert.strictEqual(client.text(), `: connected\n\n${event("a")}`)
+      yield* subscribersAre(0)
+    }).pipe(Effect.scoped, Effect.provide(streamServer()))
+  )
+
+  it.live("releasing the server ends them first", () =>
+    Effect.gen(function* () {
+      const scope = yield* Scope.make()
+      const context = yield* Layer.buildWithScope(streamServer(), scope)
+      const client = yield* Effect.provideContext(sse("/events"), context)
+      yield* Scope.close(scope, Exit.void)
+      yield* eventually(() => client.ended() !== undefined)
+      assert.strictEqual(client.ended(), "complete")
+    }).pipe(Effect.scoped)
+  )
+})

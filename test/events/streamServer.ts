@@ -1,0 +1,121 @@
+/** A real HTTP server with the stream routes alone. */
+import { createServer, type ServerOptions as NodeOptions, type Server } from "node:http"
+import { NodeHttpServer } from "@effect/platform-node"
+import { type Cause, Context, type Duration, Effect, Layer, Queue, Stream } from "effect"
+import { HttpRouter, HttpServer, HttpServerRequest } from "effect/http"
+import { EventHub } from "../../src/events/EventHub.ts"
+import { eventQueryOf } from "../../src/events/filter.ts"
+import { StreamShutdown } from "../../src/events/StreamShutdown.ts"
+import { sseResponse } from "../../src/events/sse.ts"
+import { webSocketOptions } from "../../src/events/webSocketUpgrade.ts"
+import { serveConsole, serveEventSocket } from "../../src/events/websocket.ts"
+import { MemoryJournal } from "./MemoryJournal.ts"
+
+/** The server as Node sees it, and the console that it serves. */
+export class TestServer extends Context.Service<
+  TestServer,
+  {
+    readonly port: number
+    /** Connections that the server holds. */
+    readonly connections: Effect.Effect<number>
+    /** Lines of the console; `/console` sends them. */
+    readonly lines: Queue.Queue<string, Cause.Done>
+    /** What clients sent to the console. */
+    readonly commands: ReadonlyArray<string>
+  }
+>()("test/TestServer") {}
+
+export interface ServerOptions {
+  readonly buffer_bytes?: number
+  readonly grace?: Duration.Input
+  /** Timeouts of Node's server. */
+  readonly node?: NodeOptions
+}
+
+export const streamServer = (options: ServerOptions = {}) => {
+  const { buffer_bytes = 1024 * 1024, grace = "50 millis" } = options
+  return Layer.unwrap(
+    Effect.gen(function* () {
+      const lines = yield* Queue.unbounded<string, Cause.Done>()
+      const commands: Array<string> = []
+      let node: Server | undefined
+      const routes = HttpRouter.use(
+        Effect.fnUntraced(function* (router) {
+          const hub = yield* EventHub
+          const { begun } = yield* StreamShutdown
+          const streamed = <A, E, R>(
+            serve: (
+              request: HttpServerRequest.HttpServerRequest,
+              subscribed: Effect.Success<ReturnType<typeof hub.subscribe>>,
+              resumes: boolean
+            ) => Effect.Effect<A, E, R>
+          ) =>
+            Effect.gen(function* () {
+              const request = yield* HttpServerRequest.HttpServerRequest
+              const query = yield* eventQueryOf(request)
+              return yield* serve(request, yield* hub.subscribe(query), query.cursor !== undefined)
+            })
+          yield* router.add(
+            "GET",
+            "/events",
+            streamed((_, subscription, withIds) =>
+              sseResponse(subscription, { withIds, shutdown: begun, grace })
+            )
+          )
+          yield* router.add(
+            "GET",
+            "/events/ws",
+            streamed((request, subscription, withCursors) =>
+              serveEventSocket(request, subscription, {
+                withCursors,
+                shutdown: begun,
+                grace
+              })
+            )
+          )
+          yield* router.add(
+            "GET",
+            "/console",
+            Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
+              serveConsole(
+                request,
+                Stream.fromQueue(lines),
+                (line) => Effect.sync(() => commands.push(line)),
+                { shutdown: begun, buffer_bytes, grace }
+              )
+            )
+          )
+        })
+      )
+      const server = NodeHttpServer.layer(
+        () => {
+          node = createServer(options.node ?? {})
+          return node
+        },
+        { port: 0, host: "127.0.0.1", websocket: webSocketOptions, gracefulShutdownTimeout: "10 seconds" }
+      )
+      const testServer = Layer.effect(
+        TestServer,
+        Effect.gen(function* () {
+          const { address } = yield* HttpServer.HttpServer
+          return TestServer.of({
+            port: "port" in address ? Number(address.port) : 0,
+            connections: Effect.callback<number>((resume) => {
+              node?.getConnections((_, count) => resume(Effect.succeed(count)))
+            }),
+            lines,
+            commands
+          })
+        })
+      )
+      return StreamShutdown.onRelease.pipe(
+        Layer.provideMerge(HttpRouter.serve(routes, { disableLogger: true, disableListenLog: true })),
+        Layer.provideMerge(testServer),
+        Layer.provide(server),
+        Layer.provideMerge(StreamShutdown.layer),
+        Layer.provideMerge(EventHub.layer({ buffer_bytes })),
+        Layer.provideMerge(MemoryJournal.layer)
+      )
+    })
+  )
+}

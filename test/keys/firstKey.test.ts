@@ -1,0 +1,134 @@
+import { NodeServices } from "@effect/platform-node"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, FileSystem, Layer, Path, Redacted } from "effect"
+import { ApiKeys } from "../../src/keys/ApiKeys.ts"
+import { ADMIN_KEY_FILE, ensureFirstKey } from "../../src/keys/firstKey.ts"
+import { formatKey, isWellFormed, KEY_BYTES } from "../../src/keys/keyFormat.ts"
+import { layerSqlite } from "../../src/store/layerSqlite.ts"
+import { newDatabase } from "../store/support/database.ts"
+
+/** Runs `test` in a data folder; `start` is one start of the service there, on the database of that name. */
+const inFolder = <A, E>(
+  test: (folder: {
+    readonly dataDir: string
+    readonly file: string
+    readonly fs: FileSystem.FileSystem
+    readonly start: <B, F, R>(
+      database: string,
+      run: Effect.Effect<B, F, R>
+    ) => Effect.Effect<B, unknown, Exclude<R, Layer.Success<ReturnType<typeof services>>>>
+  }) => Effect.Effect<A, E, NodeServices.NodeServices>
+) =>
+  Effect.gen(function* () {
+    const fs = yield* FileSystem.FileSystem
+    const path = yield* Path.Path
+    const dataDir = path.dirname(yield* newDatabase)
+    return yield* test({
+      dataDir,
+      file: path.join(dataDir, ADMIN_KEY_FILE),
+      fs,
+      start: (database, run) => Effect.provide(run, services(path.join(dataDir, database)))
+    })
+  }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
+
+const services = (filename: string) => ApiKeys.layer().pipe(Layer.provideMerge(layerSqlite({ filename })))
+
+const verify = (key: string) => Effect.flatMap(ApiKeys, (keys) => keys.verify(key))
+const list = Effect.flatMap(ApiKeys, (keys) => keys.list)
+
+describe("decisions, section 5: the first key", () => {
+  it.effect("is made, written for the owner alone, and works; the next start changes nothing", () =>
+    inFolder(({ dataDir, file, fs, start }) =>
+      Effect.gen(function* () {
+        const made = yield* start("muster.db", ensureFirstKey({ dataDir }))
+        assert.deepStrictEqual(made, {
+          _tag: "Made",
+          path: file,
+          message: `there was no API key: made one for administration, it is in ${file}`
+        })
+        assert.strictEqual((yield* fs.stat(file)).mode & 0o777, 0o600)
+        const text = yield* fs.readFileString(file)
+        assert.isTrue(isWellFormed(text.trim()))
+        assert.strictEqual((yield* start("muster.db", verify(text.trim()))).scope, "AppAdmin")
+        const again = yield* start("muster.db", ensureFirstKey({ dataDir }))
+        assert.deepStrictEqual(again, { _tag: "NotNeeded" })
+        assert.strictEqual(yield* fs.readFileString(file), text)
+        assert.strictEqual((yield* start("muster.db", list)).length, 1)
+        const files = yield* fs.readDirectory(dataDir)
+        assert.deepStrictEqual(files.toSorted(), ["admin.key", "muster.db"])
+      })
+    )
+  )
+
+  it.effect("is not made where a key comes from outside", () =>
+    inFolder(({ dataDir, file, fs, start }) =>
+      Effect.gen(function* () {
+        const result = yield* start(
+          "muster.db",
+          ensureFirstKey({ dataDir, adminKey: Redacted.make("outside") })
+        )
+        assert.deepStrictEqual(result, { _tag: "NotNeeded" })
+        assert.isFalse(yield* fs.exists(file))
+      })
+    )
+  )
+
+  it.effect("is not made where the store has a key, even a revoked one", () =>
+    inFolder(({ dataDir, file, fs, start }) =>
+      Effect.gen(function* () {
+        const result = yield* start(
+          "muster.db",
+          Effect.gen(function* () {
+            const keys = yield* ApiKeys
+            const { record } = yield* keys.create({ name: "ci", scope: "Metrics" })
+            yield* keys.revoke(record.id)
+            return yield* ensureFirstKey({ dataDir, adminKey: Redacted.make("") })
+          })
+        )
+        assert.deepStrictEqual(result, { _tag: "NotNeeded" })
+        assert.isFalse(yield* fs.exists(file))
+      })
+    )
+  )
+
+  it.effect("is the one in the file, where a crash or a new database has left the file alone", () =>
+    inFolder(({ dataDir, file, fs, start }) =>
+      Effect.gen(function* () {
+        const key = formatKey(new Uint8Array(KEY_BYTES).fill(42))
+        yield* fs.writeFileString(file, `${key}\n`)
+        const adopted = yield* start("new.db", ensureFirstKey({ dataDir }))
+        assert.strictEqual(adopted._tag, "Adopted")
+        assert.strictEqual((yield* start("new.db", verify(key))).scope, "AppAdmin")
+        assert.strictEqual(yield* fs.readFileString(file), `${key}\n`)
+        assert.deepStrictEqual(yield* start("new.db", ensureFirstKey({ dataDir })), { _tag: "NotNeeded" })
+      })
+    )
+  )
+
+  it.effect("a file that holds no key is left alone, and said so; no key is made beside it", () =>
+    inFolder(({ dataDir, file, fs, start }) =>
+      Effect.gen(function* () {
+        yield* fs.writeFileString(file, "hunter2")
+        const error = yield* start("muster.db", Effect.flip(ensureFirstKey({ dataDir })))
+        assert.strictEqual(error._tag, "FirstKeyError")
+        assert.include(error.message, `${file} does not hold an API key`)
+        assert.strictEqual(yield* fs.readFileString(file), "hunter2")
+        assert.deepStrictEqual(yield* start("muster.db", list), [])
+      })
+    )
+  )
+
+  it.effect("a folder that cannot be written is said so; no key is made", () =>
+    inFolder(({ dataDir, start }) =>
+      Effect.gen(function* () {
+        const error = yield* start(
+          "muster.db",
+          Effect.flip(ensureFirstKey({ dataDir: `${dataDir}/missing` }))
+        )
+        assert.strictEqual(error._tag, "FirstKeyError")
+        assert.include(error.message, "cannot be written")
+        assert.deepStrictEqual(yield* start("muster.db", list), [])
+      })
+    )
+  )
+})

@@ -1,0 +1,271 @@
+import { NodeServices } from "@effect/platform-node"
+import { assert, describe, it } from "@effect/vitest"
+import { Deferred, Effect, Exit, Fiber, Layer, Metric, Scope } from "effect"
+import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
+import { Journal } from "../../src/store/Journal.ts"
+import { layerSqlite } from "../../src/store/layerSqlite.ts"
+import { storeCommits } from "../../src/store/metrics.ts"
+import { Store } from "../../src/store/Store.ts"
+import { openDatabase } from "../../src/store/sqlite/database.ts"
+import { append, freshStore, newDatabase, query } from "./support/database.ts"
+
+const onFreshStore = <A, E>(test: Effect.Effect<A, E, Store | Journal | SqlClient.SqlClient | Scope.Scope>) =>
+  test.pipe(Effect.provide(freshStore()), Effect.provide(NodeServices.layer))
+
+const table = (sql: SqlClient.SqlClient) =>
+  sql`CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT NOT NULL)`
+const notes = Effect.map(query("SELECT text FROM notes ORDER BY id"), (rows) => rows.map((row) => row.text))
+const servers = Effect.map(query("SELECT server_id FROM journal ORDER BY cursor"), (rows) =>
+  rows.map((row) => row.server_id)
+)
+const commits = Effect.map(Metric.value(storeCommits), (state) => Number(state.count))
+
+describe("design: writes are grouped", () => {
+  it.effect("a write that returns can be read, and its followers have seen it", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const journal = yield* Journal
+        const seen: Array<string> = []
+        yield* journal.follow((entries) =>
+          Effect.sync(() => entries.map((e) => seen.push(`first ${e.cursor}`)))
+        )
+        yield* journal.follow((entries) =>
+          Effect.sync(() => entries.map((e) => seen.push(`second ${e.cursor}`)))
+        )
+        const answer = yield* store.write(Effect.as(append("a", "b"), "answer"))
+        assert.strictEqual(answer, "answer")
+        assert.deepStrictEqual(seen, ["first 1", "first 2", "second 1", "second 2"])
+        assert.deepStrictEqual(yield* servers, ["a", "b"])
+      })
+    )
+  )
+
+  it.effect("1,000 writes at once share a few commits of at most 500", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const before = yield* commits
+        yield* Effect.forEach(Array.from({ length: 1_000 }), (_, i) => store.write(append(`s${i}`)), {
+          concurrency: "unbounded",
+          discard: true
+        })
+        const used = (yield* commits) - before
+        assert.isAtLeast(used, 2)
+        assert.isAtMost(used, 10)
+        assert.strictEqual((yield* servers).length, 1_000)
+      })
+    )
+  )
+
+  it.effect("a mutation that fails undoes itself alone, whatever it fails with", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const sql = yield* SqlClient.SqlClient
+        yield* store.write(table(sql))
+        const note = (id: number, text: string) =>
+          Effect.andThen(append(text), sql`INSERT INTO notes (id, text) VALUES (${id}, ${text})`)
+        const exits = yield* Effect.forEach(
+          [
+            note(1, "one"),
+            Effect.andThen(note(2, "typed"), Effect.fail("no")),
+            Effect.andThen(note(3, "defect"), Effect.die("oh")),
+            note(1, "constraint"),
+            Effect.andThen(note(4, "syntax"), sql`SELEKT`),
+            Effect.andThen(note(5, "interrupted"), Effect.interrupt),
+            note(6, "six")
+          ],
+          (mutation) => Effect.exit(store.write(mutation)),
+          { concurrency: "unbounded" }
+        )
+        assert.deepStrictEqual(yield* notes, ["one", "six"])
+        assert.deepStrictEqual(yield* servers, ["one", "six"])
+        assert.deepStrictEqual(exits.map(Exit.isSuccess), [true, false, false, false, false, false, true])
+        assert.deepStrictEqual(exits[1], Exit.fail("no"))
+        assert.deepStrictEqual(exits[2], Exit.die("oh"))
+        assert.isTrue(exits[3] !== undefined && Exit.hasDies(exits[3]) && !Exit.hasFails(exits[3]))
+        assert.isTrue(exits[4] !== undefined && Exit.hasDies(exits[4]) && !Exit.hasFails(exits[4]))
+        assert.isTrue(exits[5] !== undefined && Exit.hasInterrupts(exits[5]))
+      })
+    )
+  )
+
+  it.effect("a caller that is interrupted while it waits leaves nothing; the writer goes on", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const begun = yield* Deferred.make<void>()
+        const goOn = yield* Deferred.make<void>()
+        const first = yield* Effect.forkChild(
+          store.write(
+            Effect.gen(function* () {
+              yield* append("first")
+              yield* Deferred.succeed(begun, undefined)
+              yield* Deferred.await(goOn)
+            })
+          )
+        )
+        yield* Deferred.await(begun)
+        const waiting = yield* Effect.forkChild(store.write(append("waiting")), { startImmediately: true })
+        yield* Fiber.interrupt(waiting)
+        // Under way: its transaction is not torn apart.
+        yield* Fiber.interrupt(first)
+        yield* Deferred.succeed(goOn, undefined)
+        yield* store.write(append("after"))
+        assert.deepStrictEqual(yield* servers, ["first", "after"])
+      })
+    )
+  )
+
+  it.effect("a mutation or a follower that writes is a defect, not a standstill", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const journal = yield* Journal
+        const inner = yield* Effect.exit(store.write(store.write(append("inner"))))
+        assert.isTrue(Exit.hasDies(inner))
+        const follower = yield* Deferred.make<Exit.Exit<unknown, unknown>>()
+        yield* journal.follow(() =>
+          Effect.flatMap(Effect.exit(store.write(append("again"))), (exit) =>
+            Effect.asVoid(Deferred.succeed(follower, exit))
+          )
+        )
+        yield* store.write(append("outer"))
+        assert.isTrue(Exit.hasDies(yield* Deferred.await(follower)))
+        assert.deepStrictEqual(yield* servers, ["outer"])
+      })
+    )
+  )
+
+  it.effect("a follower that dies stops neither the write nor the next follower", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const journal = yield* Journal
+        const seen: Array<number> = []
+        yield* journal.follow(() => Effect.die("a broken follower"))
+        yield* journal.follow((entries) => Effect.sync(() => entries.map((entry) => seen.push(entry.cursor))))
+        yield* store.write(append("a"))
+        yield* store.write(append("b"))
+        assert.deepStrictEqual(seen, [1, 2])
+      })
+    )
+  )
+
+  it.effect("what was accepted is written when the store closes; later writes are unavailable", () =>
+    Effect.gen(function* () {
+      const filename = yield* newDatabase
+      const scope = yield* Scope.make()
+      const context = yield* Layer.buildWithScope(layerSqlite({ filename }), scope)
+      const { write, ping } = yield* Effect.provide(Store, context)
+      const writes = yield* Effect.forkChild(
+        Effect.forEach(Array.from({ length: 50 }), (_, i) => write(append(`s${i}`)), {
+          concurrency: "unbounded",
+          discard: true
+        }),
+        { startImmediately: true }
+      )
+      yield* Scope.close(scope, Exit.void)
+      yield* Fiber.join(writes)
+      const late = yield* Effect.flip(write(append("late")))
+      assert.strictEqual(late._tag, "Unavailable")
+      assert.strictEqual((yield* Effect.flip(ping))._tag, "Unavailable")
+      const kept = yield* Effect.provide(servers, layerSqlite({ filename }))
+      assert.strictEqual(kept.length, 50)
+    }).pipe(Effect.provide(NodeServices.layer))
+  )
+})
+
+describe("design: a database that is away", () => {
+  it.effect("another process that never lets go of the lock: unavailable, then everything as before", () =>
+    Effect.gen(function* () {
+      const filename = yield* newDatabase
+      yield* Effect.gen(function* () {
+        const store = yield* Store
+        const other = yield* openDatabase({ filename, busyTimeoutMillis: 0, setup: "BEGIN IMMEDIATE" })
+        const writing = yield* Effect.forkChild(Effect.flip(store.write(append("lost"))), {
+          startImmediately: true
+        })
+        yield* Effect.forEach(Array.from({ length: 300 }), () => TestClock.adjust("20 millis"), {
+          discard: true
+        })
+        const error = yield* Fiber.join(writing)
+        assert.strictEqual(error.detail, "the database cannot be reached")
+        yield* store.ping
+        other.exec("ROLLBACK")
+        yield* store.write(append("kept"))
+        assert.deepStrictEqual(yield* servers, ["kept"])
+      }).pipe(Effect.provide(layerSqlite({ filename })))
+    }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
+  )
+
+  it.effect("a commit that fails: nobody of the transaction is told that it succeeded", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const sql = yield* SqlClient.SqlClient
+        yield* store.write(table(sql))
+        yield* store.write(
+          sql`CREATE TABLE links (id INTEGER REFERENCES notes (id) DEFERRABLE INITIALLY DEFERRED)`
+        )
+        const errors = yield* Effect.forEach(
+          [append("innocent"), Effect.andThen(append("guilty"), sql`INSERT INTO links (id) VALUES (9)`)],
+          (mutation) => Effect.flip(store.write(mutation)),
+          { concurrency: "unbounded" }
+        )
+        assert.deepStrictEqual(
+          errors.map((error) => error._tag),
+          ["Unavailable", "Unavailable"]
+        )
+        yield* store.write(append("after"))
+        assert.deepStrictEqual(yield* servers, ["after"])
+        assert.deepStrictEqual(yield* query("SELECT MAX(cursor) AS newest FROM journal"), [{ newest: 1 }])
+      })
+    )
+  )
+
+  it.effect("a full disk: nothing of the transaction is kept, even when a mutation hides the error", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const sql = yield* SqlClient.SqlClient
+        yield* store.write(table(sql))
+        const fill = Effect.gen(function* () {
+          const [pages] = yield* sql<{ page_count: number }>`PRAGMA page_count`
+          yield* sql`PRAGMA max_page_count = ${sql.literal(String((pages?.page_count ?? 0) + 4))}`
+          yield* append("full")
+          yield* sql`INSERT INTO notes (text) VALUES (${"x".repeat(1_000_000)})`
+        })
+        const exits = yield* Effect.forEach(
+          [
+            Effect.andThen(append("before"), sql`INSERT INTO notes (text) VALUES ('before')`),
+            Effect.ignore(fill),
+            Effect.ignore(sql`INSERT INTO notes (text) VALUES (${"y".repeat(1_000_000)})`),
+            fill
+          ],
+          (mutation) => Effect.exit(store.write(mutation)),
+          { concurrency: "unbounded" }
+        )
+        assert.isTrue(exits.every(Exit.isFailure))
+        yield* store.write(sql`PRAGMA max_page_count = 1000000`)
+        yield* store.write(append("after"))
+        assert.deepStrictEqual(yield* servers, ["after"])
+        assert.deepStrictEqual(yield* notes, [])
+      })
+    )
+  )
+
+  it.effect("a statement outside of a write transaction cannot change anything", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const sql = yield* SqlClient.SqlClient
+        const exit = yield* Effect.exit(store.read(sql`DELETE FROM counters`))
+        assert.isTrue(Exit.isFailure(exit))
+        assert.strictEqual((yield* query("SELECT name FROM counters")).length, 2)
+      })
+    )
+  )
+})

@@ -1,0 +1,233 @@
+import { NodeServices } from "@effect/platform-node"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Exit, Option } from "effect"
+import { SqlClient } from "effect/sql"
+import { IdempotencyRepo } from "../../src/store/IdempotencyRepo.ts"
+import { KeyRepo } from "../../src/store/KeyRepo.ts"
+import { NodeRepo } from "../../src/store/NodeRepo.ts"
+import { ServerRepo } from "../../src/store/ServerRepo.ts"
+import { Store } from "../../src/store/Store.ts"
+import { append, freshStore, query } from "./support/database.ts"
+import { key, node, server } from "./support/samples.ts"
+
+type Services = Store | ServerRepo | NodeRepo | KeyRepo | IdempotencyRepo
+const onFreshStore = <A, E>(test: Effect.Effect<A, E, Services | SqlClient.SqlClient>) =>
+  test.pipe(Effect.provide(freshStore()), Effect.provide(NodeServices.layer))
+
+const ports = Effect.map(query("SELECT server_id, address, port FROM ports ORDER BY port"), (rows) =>
+  rows.map((row) => `${row.server_id} ${row.address}:${row.port}`)
+)
+
+describe("node protocol: placement and ports", () => {
+  it.effect("a record comes back as it was inserted, with and without overrides", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const repo = yield* ServerRepo
+        const { overrides: _, ...plain } = server("srv_2", [25_566])
+        const full = server("srv_1", [25_565, 25_575])
+        assert.strictEqual(yield* store.write(repo.insert(plain)), "inserted")
+        assert.strictEqual(yield* store.write(repo.insert(full)), "inserted")
+        assert.deepStrictEqual(yield* store.read(repo.all), [full, plain])
+        assert.deepStrictEqual(yield* store.read(repo.find(["srv_2", "unknown"])), [plain])
+        assert.deepStrictEqual(yield* store.read(repo.find([])), [])
+        const many = Array.from({ length: 40_000 }, (_, i) => `srv_${i}`)
+        assert.deepStrictEqual(yield* store.read(repo.find(many)), [full, plain])
+        assert.deepStrictEqual(yield* store.write(repo.lock("srv_1")), Option.some(full))
+        assert.deepStrictEqual(yield* store.write(repo.lock("unknown")), Option.none())
+        assert.deepStrictEqual(yield* ports, [
+          "srv_1 10.0.0.1:25565",
+          "srv_2 10.0.0.1:25566",
+          "srv_1 10.0.0.1:25575"
+        ])
+      })
+    )
+  )
+
+  it.effect("a port that is held leaves nothing of the record, and nothing else of the mutation undone", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const repo = yield* ServerRepo
+        yield* store.write(repo.insert(server("srv_1", [1_000, 1_001])))
+        const outcomes = yield* store.write(
+          Effect.gen(function* () {
+            yield* append("kept")
+            return [
+              yield* repo.insert(server("srv_2", [1_002, 1_001])),
+              yield* repo.insert(server("srv_3", [1_002])),
+              // The default counts, whether or not the mappings have it.
+              yield* repo.insert({
+                ...server("srv_4", [1_003]),
+                allocations: { ...server("srv_4", [1_002]).allocations, mappings: {} }
+              }),
+              yield* repo.insert(server("srv_5", [1_001], "node-2"))
+            ]
+          })
+        )
+        assert.deepStrictEqual(outcomes, ["port-taken", "inserted", "port-taken", "inserted"])
+        assert.deepStrictEqual(
+          (yield* store.read(repo.all)).map((record) => record.id),
+          ["srv_1", "srv_3", "srv_5"]
+        )
+        assert.strictEqual((yield* ports).length, 4)
+        assert.strictEqual((yield* query("SELECT cursor FROM journal")).length, 1)
+      })
+    )
+  )
+
+  it.effect("of 200 that want the same port at once one gets it", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const repo = yield* ServerRepo
+        const outcomes = yield* Effect.forEach(
+          Array.from({ length: 200 }),
+          (_, i) => store.write(repo.insert(server(`srv_${i}`, [25_565, 30_000 + i]))),
+          { concurrency: "unbounded" }
+        )
+        assert.strictEqual(outcomes.filter((outcome) => outcome === "inserted").length, 1)
+        assert.strictEqual((yield* ports).length, 2)
+      })
+    )
+  )
+
+  it.effect("an id that exists is a defect, not a taken port", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const repo = yield* ServerRepo
+        yield* store.write(repo.insert(server("srv_1", [1])))
+        const exit = yield* Effect.exit(store.write(repo.insert(server("srv_1", [2]))))
+        assert.isTrue(Exit.hasDies(exit))
+        assert.deepStrictEqual(yield* ports, ["srv_1 10.0.0.1:1"])
+      })
+    )
+  )
+
+  it.effect("a removed server frees its ports", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const repo = yield* ServerRepo
+        yield* store.write(repo.insert(server("srv_1", [1, 2])))
+        yield* store.write(repo.remove("srv_1"))
+        yield* store.write(repo.remove("srv_1"))
+        assert.deepStrictEqual(yield* ports, [])
+        assert.strictEqual(yield* store.write(repo.insert(server("srv_2", [2]))), "inserted")
+      })
+    )
+  )
+
+  it.effect("single fields are set, the others stay", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const repo = yield* ServerRepo
+        const record = server("srv_1", [1])
+        const install = { phase: "failed", exit_code: 3, failure_reason: "exit code 3" } as const
+        yield* store.write(repo.insert(record))
+        yield* store.write(
+          Effect.all([
+            repo.setStatus("srv_1", "offline"),
+            repo.setInstall("srv_1", install),
+            repo.setStartPending("srv_1", false),
+            repo.setSequence("srv_1", Number.MAX_SAFE_INTEGER),
+            repo.setStatus("unknown", "running")
+          ])
+        )
+        assert.deepStrictEqual(yield* store.read(repo.all), [
+          {
+            ...record,
+            status: "offline",
+            install,
+            start_pending: false,
+            last_sequence: Number.MAX_SAFE_INTEGER
+          }
+        ])
+      })
+    )
+  )
+
+  it.effect("a row that does not decode is a defect", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const repo = yield* ServerRepo
+        yield* store.write(repo.insert(server("srv_1", [1])))
+        const sql = yield* SqlClient.SqlClient
+        yield* store.write(sql`UPDATE servers SET install = '{"phase": "nonsense"}'`)
+        assert.isTrue(Exit.hasDies(yield* Effect.exit(store.read(repo.all))))
+      })
+    )
+  )
+})
+
+describe("decisions, section 2: what is kept of a node", () => {
+  it.effect("is inserted, replaced, drained, said good-bye to and removed", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const repo = yield* NodeRepo
+        const one = node("node-1")
+        yield* store.write(repo.save(node("node-2")))
+        yield* store.write(repo.save(one))
+        assert.deepStrictEqual(yield* store.read(repo.all), [one, node("node-2")])
+        const newer = { ...one, boot_id: "boot-2", last_seen_at: null, runtimes: [], drained: true }
+        yield* store.write(repo.save(newer))
+        yield* store.write(repo.setDrained("node-1", false))
+        yield* store.write(repo.setDeparted("node-1", true))
+        yield* store.write(repo.remove("node-2"))
+        assert.deepStrictEqual(yield* store.read(repo.all), [{ ...newer, drained: false, departed: true }])
+      })
+    )
+  )
+})
+
+describe("decisions, section 3: idempotency keys", () => {
+  it.effect("an answer is found until it is too old, and then replaced or removed", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const repo = yield* IdempotencyRepo
+        const first = { body_hash: "a", response: '{"id":"1"}', created_at: 1_000 }
+        const second = { body_hash: "b", response: '{"id":"2"}', created_at: 2_000 }
+        yield* store.write(repo.keep("k", first))
+        assert.deepStrictEqual(yield* store.read(repo.find("k", 1_000)), Option.some(first))
+        assert.deepStrictEqual(yield* store.read(repo.find("k", 1_001)), Option.none())
+        assert.deepStrictEqual(yield* store.read(repo.find("other", 0)), Option.none())
+        yield* store.write(repo.keep("k", second))
+        assert.deepStrictEqual(yield* store.read(repo.find("k", 0)), Option.some(second))
+        yield* store.write(repo.prune(2_000))
+        assert.deepStrictEqual(yield* store.read(repo.find("k", 0)), Option.some(second))
+        yield* store.write(repo.prune(2_001))
+        assert.deepStrictEqual(yield* store.read(repo.find("k", 0)), Option.none())
+      })
+    )
+  )
+})
+
+describe("decisions, section 5: records of keys", () => {
+  it.effect("the version changes with every change and with nothing else", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const repo = yield* KeyRepo
+        const version = store.read(repo.version)
+        const v0 = yield* version
+        yield* store.write(repo.insert(key("key_1")))
+        const v1 = yield* version
+        assert.notStrictEqual(v1, v0)
+        assert.isTrue(yield* store.write(repo.revoke("key_1", "2026-02-01T00:00:00.000Z")))
+        const v2 = yield* version
+        assert.notStrictEqual(v2, v1)
+        assert.isFalse(yield* store.write(repo.revoke("key_1", "2026-03-01T00:00:00.000Z")))
+        assert.isFalse(yield* store.write(repo.revoke("unknown", "2026-03-01T00:00:00.000Z")))
+        assert.strictEqual(yield* version, v2)
+        assert.deepStrictEqual(yield* store.read(repo.all), [
+          { ...key("key_1"), revoked_at: "2026-02-01T00:00:00.000Z" }
+        ])
+      })
+    )
+  )
+})

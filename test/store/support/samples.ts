@@ -1,0 +1,85 @@
+import type { Change } from "../../../src/domain/Journal.ts"
+import type { ServerRecord } from "../../../src/domain/Server.ts"
+import type { KeyRecord } from "../../../src/store/KeyRepo.ts"
+import type { NodeRecord } from "../../../src/store/NodeRepo.ts"
+
+/** A record that uses every field; `ports` are on 10.0.0.1, the first is the default. */
+export const server = (id: string, ports: ReadonlyArray<number>, node_id = "node-1"): ServerRecord => ({
+  id,
+  blueprint_id: "survival",
+  node_id,
+  allocations: {
+    force_outgoing_ip: false,
+    default: { ip: "10.0.0.1", port: ports[0] ?? 25565 },
+    alias: "play.example.org",
+    mappings: { "10.0.0.1": ports }
+  },
+  overrides: { save: true, limits: { memory_limit: 512.5 }, env: { MOTD: 'quote " and \u{1F600}' } },
+  definition: {
+    blueprint_id: "survival",
+    software: "paper",
+    version: "1.21.11",
+    image: "",
+    process: {
+      invocation: "java -jar server.jar",
+      stop_command: "stop",
+      start_timeout: 60,
+      clean_exit: "crash"
+    },
+    install_script: null,
+    limits: { memory_limit: 512.5, threads: "0-1" },
+    ports: 1,
+    configs: {
+      "server.properties": { parser: "properties", find: { "server-port": 25565, deep: { a: [1] } } }
+    },
+    volumes: [{ name: "world", source: "world", target: "world", mode: "cow" }],
+    mounts: [],
+    copy: [{ source: "a", target: "b" }],
+    env: { A: "b" },
+    runtimes: ["process"],
+    placement: { locations: [], anti_affinity: false },
+    restart: { on_crash: true, max_per_hour: 3 },
+    save: true
+  },
+  status: "installing",
+  install: { phase: "pending" },
+  start_pending: true,
+  last_sequence: 0,
+  created_at: "2026-01-02T03:04:05.678Z"
+})
+
+export const node = (id: string): NodeRecord => ({
+  id,
+  name: `name of ${id}`,
+  location: "fra",
+  url: "http://127.0.0.1:5585",
+  version: "0.1.0",
+  boot_id: "boot-1",
+  token: "secret",
+  allocations: [{ address: "10.0.0.1", alias: "", force_outgoing_ip: true, ports: "25565-25700" }],
+  capacity: { memory_bytes: 8 * 1024 ** 4, cpu_threads: 7.5, disk_bytes: Number.MAX_SAFE_INTEGER },
+  runtimes: ["docker", "process"],
+  system: {
+    architecture: "amd64",
+    cpu_threads: 8,
+    memory_bytes: 1024,
+    kernel_version: "6.1",
+    os: "Debian",
+    os_type: "linux"
+  },
+  drained: false,
+  last_seen_at: "2026-01-02T03:04:05.678Z",
+  departed: false
+})
+
+export const key = (id: string, hash = `hash of ${id}`): KeyRecord => ({
+  id,
+  name: "ci",
+  scope: "Node",
+  hash,
+  created_at: "2026-01-02T03:04:05.678Z",
+  expires_at: null,
+  revoked_at: null
+})
+
+export const status = (server_id: string): Change => ({ topic: "status", server_id, payload: "running" })

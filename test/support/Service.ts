@@ -1,0 +1,200 @@
+/** The real command as a child process, and a plain HTTP client for it. */
+import { type ChildProcess, spawn } from "node:child_process"
+import { mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join, resolve } from "node:path"
+import { Data, Effect, Schedule, type Scope } from "effect"
+
+const root = resolve(import.meta.dirname, "../..")
+const main = join(root, "src/main.ts")
+
+export class ServiceFailed extends Data.TaggedError("ServiceFailed")<{ readonly message: string }> {}
+
+export interface Answer {
+  readonly status: number
+  readonly headers: Headers
+  readonly text: string
+  /** The body as JSON; fails the test where it is none. */
+  // biome-ignore lint/suspicious/noExplicitAny: tests look into bodies whose shape they assert
+  readonly json: any
+}
+
+export interface RequestOptions {
+  readonly body?: unknown
+  /** Sent as it is, in place of `body`. */
+  readonly raw?: string
+  readonly headers?: Record<string, string>
+  /** `null`: no Authorization header. */
+  readonly key?: string | null
+}
+
+export interface Service {
+  readonly url: string
+  readonly key: string
+  readonly dataDir: string
+  readonly process: ChildProcess
+  /** Everything the process has printed so far. */
+  readonly output: () => string
+  readonly request: (
+    method: string,
+    path: string,
+    options?: RequestOptions
+  ) => Effect.Effect<Answer, ServiceFailed>
+  /** Ends the process with a signal and waits until it is gone. */
+  readonly kill: (signal: NodeJS.Signals) => Effect.Effect<void>
+}
+
+/** A folder that is removed with the scope. */
+export const temporaryFolder = Effect.acquireRelease(
+  Effect.sync(() => mkdtempSync(join(tmpdir(), "muster-test-"))),
+  (folder) => Effect.sync(() => rmSync(folder, { recursive: true, force: true, maxRetries: 5 }))
+)
+
+export const adminKey = "test-admin-key-of-thirty-two-chars"
+
+const ended = (child: ChildProcess) =>
+  Effect.callback<void>((resume) => {
+    if (child.exitCode !== null || child.signalCode !== null) return resume(Effect.void)
+    child.once("exit", () => resume(Effect.void))
+  })
+
+const json = (text: string): unknown => {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
+export const requestTo =
+  (url: string, key: string) =>
+  (method: string, path: string, options: RequestOptions = {}): Effect.Effect<Answer, ServiceFailed> =>
+    Effect.tryPromise({
+      try: async (signal) => {
+        const body = options.raw ?? (options.body === undefined ? undefined : JSON.stringify(options.body))
+        const response = await fetch(`${url}${path}`, {
+          method,
+          signal,
+          headers: {
+            ...(options.key === null ? {} : { authorization: `Bearer ${options.key ?? key}` }),
+            ...(body === undefined ? {} : { "content-type": "application/json" }),
+            ...options.headers
+          },
+          ...(body === undefined ? {} : { body })
+        })
+        const text = await response.text()
+        return { status: response.status, headers: response.headers, text, json: json(text) }
+      },
+      catch: (cause) => new ServiceFailed({ message: `${method} ${path}: ${cause}` })
+    })
+
+/**
+ * Starts `muster serve` on a free port and waits for its first line that says where it listens.
+ *
+ * @param options.dataDir kept by the caller where a test starts the service more than once
+ */
+export const startService = (
+  options: { readonly dataDir?: string; readonly env?: Record<string, string>; readonly cwd?: string } = {}
+): Effect.Effect<Service, ServiceFailed, Scope.Scope> =>
+  Effect.gen(function* () {
+    const dataDir = options.dataDir ?? join(yield* temporaryFolder, "data")
+    const child = yield* Effect.acquireRelease(
+      Effect.sync(() =>
+        spawn(process.execPath, [main, "serve"], {
+          cwd: options.cwd ?? root,
+          env: {
+            PATH: process.env.PATH ?? "",
+            HOME: process.env.HOME ?? "",
+            NODE_EXTRA_CA_CERTS: process.env.NODE_EXTRA_CA_CERTS ?? "",
+            MUSTER_PORT: "0",
+            MUSTER_DATA_DIR: dataDir,
+            APP_ADMIN_API_KEY: adminKey,
+            ...options.env
+          },
+          stdio: ["ignore", "pipe", "pipe"]
+        })
+      ),
+      (child) =>
+        Effect.gen(function* () {
+          child.kill("SIGTERM")
+          yield* ended(child).pipe(
+            Effect.timeoutOrElse({
+              duration: "20 seconds",
+              orElse: () =>
+                Effect.andThen(
+                  Effect.sync(() => child.kill("SIGKILL")),
+                  ended(child)
+                )
+            })
+          )
+        })
+    )
+    let output = ""
+    const collect = (chunk: Buffer) => {
+      output += chunk.toString()
+    }
+    child.stdout?.on("data", collect)
+    child.stderr?.on("data", collect)
+    const url = yield* Effect.suspend(() => {
+      const found = /listens on (http:\/\/[^\s"]+)/.exec(output)?.[1]
+      if (found !== undefined) return Effect.succeed(found)
+      return Effect.fail(
+        new ServiceFailed({
+          message: child.exitCode === null ? "not up yet" : `exited with ${child.exitCode}: ${output}`
+        })
+      )
+    }).pipe(
+      Effect.retry({
+        schedule: Schedule.spaced("25 millis"),
+        while: (error) => error.message === "not up yet"
+      }),
+      Effect.timeoutOrElse({
+        duration: "30 seconds",
+        orElse: () => Effect.fail(new ServiceFailed({ message: `no listening line within 30 s: ${output}` }))
+      })
+    )
+    const key = options.env?.APP_ADMIN_API_KEY ?? adminKey
+    return {
+      url,
+      key,
+      dataDir,
+      process: child,
+      output: () => output,
+      request: requestTo(url, key),
+      kill: (signal) =>
+        Effect.andThen(
+          Effect.sync(() => child.kill(signal)),
+          ended(child)
+        )
+    }
+  })
+
+/**
+ * Repeats `look` until `until` accepts what it sees; fails with what was seen last.
+ */
+export const eventually = <A, E, R>(
+  look: Effect.Effect<A, E, R>,
+  until: (value: A) => boolean,
+  within: `${number} seconds` = "20 seconds"
+): Effect.Effect<A, E | ServiceFailed, R> =>
+  Effect.suspend(() => {
+    let last: A | undefined
+    return Effect.flatMap(look, (value) => {
+      last = value
+      return until(value) ? Effect.succeed(value) : Effect.fail("again" as const)
+    }).pipe(
+      Effect.retry({ schedule: Schedule.spaced("20 millis"), while: (error) => error === "again" }),
+      // "again" cannot get here: the retry above ends only with success or another error.
+      Effect.catchIf(
+        (error): error is "again" => error === "again",
+        () => Effect.die("unreachable")
+      ),
+      Effect.timeoutOrElse({
+        duration: within,
+        orElse: () =>
+          Effect.fail(
+            new ServiceFailed({ message: `not within ${within}; last seen: ${JSON.stringify(last)}` })
+          )
+      })
+    )
+  })
