@@ -1,0 +1,32 @@
+import { Effect } from "effect"
+import { HttpApiBuilder } from "effect/http-api"
+import { ApplicationApi } from "../api/ApplicationApi.ts"
+import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
+import { BlueprintStore } from "./BlueprintStore.ts"
+import { SoftwareStore } from "./SoftwareStore.ts"
+
+/** Handlers of the blueprint, mixin and software routes (contract 4.6-4.8; decisions, section 4). */
+export const BlueprintsHandlers = HttpApiBuilder.group(
+  ApplicationApi,
+  "blueprints",
+  Effect.fn(function* (handlers) {
+    const blueprints = yield* BlueprintStore
+    const software = yield* SoftwareStore
+    return handlers.handleAll({
+      list: Effect.fnUntraced(function* ({ query }) {
+        const page = pageNumber(query.page)
+        const per_page = pageSize(query.limit, { standard: 50, fallback: 20, maximum: 1000 })
+        const all = yield* blueprints.list
+        const items = all.slice((page - 1) * per_page, page * per_page)
+        return paginated({ items, total: all.length }, { page, per_page })
+      }),
+      reload: () => blueprints.reload,
+      get: ({ params }) => blueprints.get(params.blueprint),
+      mixins: () => blueprints.mixins,
+      mixin: ({ params }) => blueprints.mixin(params.mixin),
+      softwareList: () => software.list,
+      softwareReload: () => software.reload,
+      software: ({ params }) => software.get(params.software)
+    })
+  })
+)

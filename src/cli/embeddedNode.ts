@@ -1,0 +1,3 @@
+import { Layer } from "effect"
+import type { ServiceSettings } from "../config.ts"
+export const EmbeddedNode = (_settings: ServiceSettings, _dataDir: string) => Layer.empty

@@ -1,0 +1,40 @@
+import { Cause, Console, Data, Effect, Runtime } from "effect"
+
+const isNamed = (value: unknown): value is { readonly message: string; readonly _tag: string } =>
+  typeof value === "object" && value !== null && "_tag" in value && "message" in value
+
+/** Sentences for failures whose own message is not meant for the person who starts a command. */
+const explain = (failure: unknown): string => {
+  if (!isNamed(failure)) return String(failure)
+  const cause: unknown = "cause" in failure ? failure.cause : undefined
+  if (failure._tag === "ServeError" && cause instanceof Error) {
+    const code = "code" in cause ? cause.code : undefined
+    if (code === "EADDRINUSE")
+      return `the address is in use (${cause.message}): set MUSTER_PORT or MUSTER_HOST`
+    return `cannot listen (${cause.message}): set MUSTER_PORT or MUSTER_HOST`
+  }
+  return failure.message
+}
+
+/** The failure was told to the person; the process ends with 1. */
+class Explained extends Data.TaggedError("Explained") {
+  override readonly [Runtime.errorExitCode] = 1
+}
+
+/**
+ * A command that fails says why in one line on standard error. Defects keep their stack: they are for a report.
+ * Failures of the command line itself have been printed with the help already.
+ */
+export const explainFailure = <A, E, R>(
+  command: Effect.Effect<A, E, R>
+): Effect.Effect<A, E | Explained, R> =>
+  Effect.catchCause(command, (cause): Effect.Effect<never, E | Explained> => {
+    const failure = Cause.findErrorOption(cause)
+    if (failure._tag === "None") {
+      return Cause.hasInterruptsOnly(cause)
+        ? Effect.failCause(cause)
+        : Effect.andThen(Console.error(Cause.pretty(cause)), Effect.fail(new Explained()))
+    }
+    if (isNamed(failure.value) && failure.value._tag === "ShowHelp") return Effect.failCause(cause)
+    return Effect.andThen(Console.error(explain(failure.value)), Effect.fail(new Explained()))
+  })

@@ -1,0 +1,13 @@
+import { Layer, Logger, References } from "effect"
+import type { ServiceSettings } from "../config.ts"
+
+const levels = { debug: "Debug", info: "Info", warn: "Warn", error: "Error" } as const
+
+/** Structured logs in the chosen form, from the chosen level on. */
+export const LoggingLayer = (settings: Pick<ServiceSettings, "logFormat" | "logLevel">) =>
+  Layer.mergeAll(
+    Logger.layer([
+      settings.logFormat === "json" ? Logger.consoleJson : Logger.consolePretty({ colors: "auto" })
+    ]),
+    Layer.succeed(References.MinimumLogLevel, levels[settings.logLevel])
+  )

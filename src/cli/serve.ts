@@ -1,0 +1,110 @@
+import { join, resolve } from "node:path"
+import { NodeServices } from "@effect/platform-node"
+import { Duration, Effect, Layer, Option, Redacted } from "effect"
+import { Command } from "effect/cli"
+import { HttpServer } from "effect/http"
+import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
+import { SoftwareStore } from "../blueprints/SoftwareStore.ts"
+import { ServiceConfig, type ServiceSettings } from "../config.ts"
+import { hostInfo } from "../daemon/hostInfo.ts"
+import { EventHub } from "../events/EventHub.ts"
+import { Tickets } from "../events/Tickets.ts"
+import { HttpLayer } from "../http/HttpLayer.ts"
+import { ApiKeys } from "../keys/ApiKeys.ts"
+import { ensureFirstKey, type FirstKey } from "../keys/firstKey.ts"
+import { DaemonClient } from "../nodes/DaemonClient.ts"
+import { Fleet } from "../nodes/Fleet.ts"
+import { LoadBalancer } from "../nodes/LoadBalancer.ts"
+import { NodeRegistry } from "../nodes/NodeRegistry.ts"
+import { layerServers } from "../servers/layerServers.ts"
+import { ServiceLock } from "../store/sqlite/ServiceLock.ts"
+import { version } from "../version.ts"
+import { EmbeddedNode } from "./embeddedNode.ts"
+import { LoggingLayer } from "./logging.ts"
+import { openDataDir, StoreLayer } from "./storage.ts"
+
+const SHORTEST_SAFE_KEY = 24
+
+/** The control plane without its transport: store, blueprints, nodes, servers, events, keys. */
+export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string) =>
+  Layer.mergeAll(EventHub.layer(), Tickets.layer(), layerServers()).pipe(
+    Layer.provideMerge(LoadBalancer.layer(placementOptions(settings))),
+    Layer.provideMerge(NodeRegistry.layer({ node_lost_after: Duration.seconds(settings.nodeLostAfter) })),
+    Layer.provideMerge(Layer.mergeAll(Fleet.layer, DaemonClient.layer)),
+    Layer.provideMerge(BlueprintStore.layer({ directory: resolve(settings.blueprintsDir) })),
+    Layer.provideMerge(SoftwareStore.layer({ directory: resolve(settings.softwareDir) })),
+    Layer.provideMerge(ApiKeys.layer(adminKeyOf(settings))),
+    Layer.provideMerge(StoreLayer(settings, dataDir))
+  )
+
+const placementOptions = (settings: ServiceSettings) => ({
+  strategy: settings.placement,
+  memory_overcommit: settings.overcommitMemory,
+  disk_overcommit: settings.overcommitDisk
+})
+
+const adminKeyOf = (settings: ServiceSettings) =>
+  Option.match(settings.adminKey, { onNone: () => ({}), onSome: (adminKey) => ({ adminKey }) })
+
+/** What a person who starts the service needs to know, once it answers. */
+const announce = Effect.fnUntraced(function* (settings: ServiceSettings, first: FirstKey) {
+  const server = yield* HttpServer.HttpServer
+  const port = "port" in server.address ? server.address.port : settings.port
+  const host = settings.host.includes(":") ? `[${settings.host}]` : settings.host
+  const url = `http://${host}:${port}`
+  yield* Effect.logInfo(`Muster ${version} listens on ${url}`)
+  if (first._tag !== "NotNeeded") yield* Effect.logInfo(first.message)
+  const key = first._tag === "NotNeeded" ? "<your key>" : `$(cat ${first.path})`
+  yield* Effect.logInfo(`Try: curl -H "Authorization: Bearer ${key}" ${url}/api/nodes`)
+  yield* Effect.logInfo(`All routes: ${url}/docs`)
+})
+
+const warnings = Effect.fnUntraced(function* (settings: ServiceSettings) {
+  if (Option.isSome(settings.adminKey)) {
+    const { length } = Redacted.value(settings.adminKey.value)
+    if (length < SHORTEST_SAFE_KEY) {
+      yield* Effect.logWarning(
+        `APP_ADMIN_API_KEY has ${length} characters: use at least ${SHORTEST_SAFE_KEY}, or \`muster keys create\``
+      )
+    }
+  }
+})
+
+const serveWith = Effect.fnUntraced(function* (settings: ServiceSettings) {
+  yield* warnings(settings)
+  const dataDir = yield* openDataDir(settings)
+  const system = { version, system: hostInfo() }
+  const http = HttpLayer({
+    host: settings.host,
+    port: settings.port,
+    system,
+    body_limit: settings.bodyLimit,
+    rate_limit: settings.rateLimit,
+    cors_origins: settings.corsOrigins,
+    trusted_proxies: settings.trustedProxies
+  })
+  const started = Layer.effectDiscard(
+    Effect.gen(function* () {
+      const first = yield* ensureFirstKey({ dataDir, ...adminKeyOf(settings) })
+      yield* announce(settings, first)
+    })
+  )
+  const app = started.pipe(
+    Layer.provideMerge(http),
+    Layer.provideMerge(settings.embeddedNode ? EmbeddedNode(settings, dataDir) : Layer.empty),
+    Layer.provideMerge(ControlPlaneLayer(settings, dataDir)),
+    Layer.provide(ServiceLock.layer({ filename: join(dataDir, "muster.lock") })),
+    Layer.provide(NodeServices.layer)
+  )
+  return yield* Layer.launch(app)
+})
+
+/** `muster serve`: the service, with an embedded node unless the settings say otherwise. */
+export const serve = Command.make(
+  "serve",
+  {},
+  Effect.fn(function* () {
+    const settings = yield* ServiceConfig.load
+    yield* serveWith(settings).pipe(Effect.provide(LoggingLayer(settings)))
+  })
+).pipe(Command.withDescription("Run the service"))

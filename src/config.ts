@@ -1,0 +1,277 @@
+/**
+ * Every setting of the service: its name, default, meaning and what it may be. Read once, at the start; nothing
+ * else looks at the environment.
+ */
+import { Config, Context, Data, Effect, Layer, Option, Redacted, Result } from "effect"
+import { IpNetwork } from "effect/net"
+import { type NodeAllocation, parsePortRanges } from "./domain/Allocation.ts"
+
+/** A setting that cannot be used; its message is the one line that the start stops with. */
+export class InvalidSetting extends Data.TaggedError("InvalidSetting")<{
+  readonly name: string
+  readonly value: string
+  readonly may: string
+}> {
+  override get message() {
+    return `${this.name} is ${JSON.stringify(this.value)}; it may be ${this.may}`
+  }
+}
+
+/** The service cannot start; its message says why and what to do. */
+export class StartError extends Data.TaggedError("StartError")<{ readonly message: string }> {}
+
+/** One setting. `read` answers undefined for text that it may not be. */
+interface Setting<A> {
+  readonly name: string
+  readonly standard: string
+  readonly meaning: string
+  readonly may: string
+  readonly read: (text: string) => A | undefined
+}
+
+const setting = <A>(
+  name: string,
+  standard: string,
+  meaning: string,
+  kind: { readonly may: string; readonly read: (text: string) => A | undefined }
+): Setting<A> => ({ name, standard, meaning, ...kind })
+
+const text = { may: "any text", read: (value: string) => value }
+
+const path = {
+  may: "a path",
+  read: (value: string) => (value === "" || value.includes("\0") ? undefined : value)
+}
+
+const number = (minimum: number, maximum: number) => ({
+  may: `a number from ${minimum} to ${maximum}`,
+  read: (value: string) => {
+    const parsed = value.trim() === "" ? Number.NaN : Number(value)
+    return parsed >= minimum && parsed <= maximum ? parsed : undefined
+  }
+})
+
+const whole = (minimum: number, maximum: number) => ({
+  may: `a whole number from ${minimum} to ${maximum}`,
+  read: (value: string) => {
+    const parsed = /^\d{1,15}$/.test(value) ? Number(value) : Number.NaN
+    return parsed >= minimum && parsed <= maximum ? parsed : undefined
+  }
+})
+
+const oneOf = <const A extends string>(...values: ReadonlyArray<A>) => ({
+  may: values.map((value) => `"${value}"`).join(" or "),
+  read: (value: string) => values.find((candidate) => candidate === value)
+})
+
+const yesNo = {
+  may: '"true" or "false"',
+  read: (value: string) => (value === "true" ? true : value === "false" ? false : undefined)
+}
+
+const list = {
+  may: "a comma-separated list",
+  read: (value: string): ReadonlyArray<string> =>
+    value
+      .split(",")
+      .map((item) => item.trim())
+      .filter((item) => item !== "")
+}
+
+const origins = {
+  may: "a comma-separated list of origins such as https://panel.example.com, or *",
+  read: (value: string): ReadonlyArray<string> | undefined => {
+    const items = list.read(value)
+    return items.every((item) => item === "*" || /^https?:\/\/[^/\s,]+$/.test(item)) ? items : undefined
+  }
+}
+
+const networks = {
+  may: "a comma-separated list of networks such as 10.0.0.0/8",
+  read: (value: string): ReadonlyArray<IpNetwork.IpNetwork> | undefined => {
+    const read = list.read(value).map((item) => IpNetwork.fromString(item))
+    return read.every(Result.isSuccess) ? read.map((item) => item.success) : undefined
+  }
+}
+
+const allocations = {
+  may: "address:ports, such as 127.0.0.1:25565-25664; several separated by ;",
+  read: (value: string): ReadonlyArray<NodeAllocation> | undefined => {
+    const read: Array<NodeAllocation> = []
+    for (const part of value.split(";")) {
+      const colon = part.lastIndexOf(":")
+      const address = part
+        .slice(0, colon)
+        .trim()
+        .replace(/^\[(.*)\]$/, "$1")
+      const ports = part.slice(colon + 1).trim()
+      if (colon < 1 || address === "" || parsePortRanges(ports) === undefined) return undefined
+      read.push({ address, alias: "", force_outgoing_ip: false, ports })
+    }
+    return read
+  }
+}
+
+const databaseUrl = {
+  may: "unset (SQLite in the data folder) or sqlite:<file>",
+  read: (value: string) => (/^sqlite:.+$/.test(value) || value === "" ? value : undefined)
+}
+
+/** All settings, in the order in which the README lists them. */
+export const settings = {
+  host: setting("MUSTER_HOST", "127.0.0.1", "Address that the service listens on.", text),
+  port: setting("MUSTER_PORT", "5620", "Port of the service; 0: any free port, printed.", whole(0, 65535)),
+  adminKey: setting(
+    "APP_ADMIN_API_KEY",
+    "",
+    "An admin key set from outside; any non-empty value works.",
+    text
+  ),
+  dataDir: setting(
+    "MUSTER_DATA_DIR",
+    "./data",
+    "Folder of the database, the key file and the embedded node.",
+    path
+  ),
+  blueprintsDir: setting("MUSTER_BLUEPRINTS_DIR", "./blueprints", "Folder of blueprints and mixins.", path),
+  softwareDir: setting("MUSTER_SOFTWARE_DIR", "./software", "Folder of software definitions.", path),
+  databaseUrl: setting(
+    "MUSTER_DATABASE_URL",
+    "",
+    "The database; unset: SQLite in the data folder.",
+    databaseUrl
+  ),
+  embeddedNode: setting("MUSTER_EMBEDDED_NODE", "true", "Whether this process is a node, too.", yesNo),
+  embeddedAllocations: setting(
+    "MUSTER_EMBEDDED_ALLOCATIONS",
+    "127.0.0.1:25565-25664",
+    "Addresses and ports of the embedded node.",
+    allocations
+  ),
+  embeddedOnShutdown: setting(
+    "MUSTER_EMBEDDED_ON_SHUTDOWN",
+    "stop",
+    "What becomes of the embedded node's servers when the service ends: stopped gracefully, or kept running and picked up by the next start.",
+    oneOf("stop", "keep")
+  ),
+  nodeName: setting("MUSTER_NODE_NAME", "local", "Display name of the embedded node.", text),
+  nodeLocation: setting("MUSTER_NODE_LOCATION", "local", "Location label of the embedded node.", text),
+  nodeUrl: setting(
+    "MUSTER_NODE_URL",
+    "",
+    "Address shown for the embedded node; unset: that of the service.",
+    text
+  ),
+  allowedMounts: setting("MUSTER_ALLOWED_MOUNTS", "", "Host folders that blueprints may mount from.", list),
+  passEnv: setting(
+    "MUSTER_PASS_ENV",
+    "HTTP_PROXY,HTTPS_PROXY,NO_PROXY,http_proxy,https_proxy,no_proxy,NODE_EXTRA_CA_CERTS,SSL_CERT_FILE,SSL_CERT_DIR,npm_config_registry,NPM_CONFIG_REGISTRY",
+    "Environment variables handed to install scripts and servers (NAME or PREFIX*); no other is.",
+    list
+  ),
+  placement: setting(
+    "MUSTER_PLACEMENT",
+    "spread",
+    "Strategy of the load balancer.",
+    oneOf("spread", "binpack", "round-robin")
+  ),
+  overcommitMemory: setting(
+    "MUSTER_OVERCOMMIT_MEMORY",
+    "1",
+    "Memory that may be placed on a node, as a multiple of what it has.",
+    number(0.1, 1000)
+  ),
+  overcommitDisk: setting(
+    "MUSTER_OVERCOMMIT_DISK",
+    "1",
+    "Disk that may be placed on a node, as a multiple of what it has.",
+    number(0.1, 1000)
+  ),
+  nodeLostAfter: setting(
+    "MUSTER_NODE_LOST_AFTER",
+    "600",
+    "Seconds without a sign of life after which a node's ephemeral servers are given up.",
+    whole(30, 31_536_000)
+  ),
+  eventsKeepHours: setting(
+    "MUSTER_EVENTS_KEEP_HOURS",
+    "24",
+    "Hours that events can be replayed.",
+    number(0.01, 8760)
+  ),
+  eventsKeepCount: setting(
+    "MUSTER_EVENTS_KEEP_COUNT",
+    "1000000",
+    "Number of events that can be replayed.",
+    whole(1, 1_000_000_000)
+  ),
+  bodyLimit: setting(
+    "MUSTER_BODY_LIMIT",
+    "1048576",
+    "Largest request body, in bytes.",
+    whole(1024, 1_073_741_824)
+  ),
+  rateLimit: setting(
+    "MUSTER_RATE_LIMIT",
+    "0",
+    "Requests a minute and key; 0: no limit.",
+    whole(0, 1_000_000_000)
+  ),
+  corsOrigins: setting("MUSTER_CORS_ORIGINS", "", "Origins of browser pages that may call the API.", origins),
+  trustedProxies: setting(
+    "MUSTER_TRUSTED_PROXIES",
+    "",
+    "Networks of proxies whose X-Forwarded-For is believed, such as 10.0.0.0/8.",
+    networks
+  ),
+  logFormat: setting("MUSTER_LOG_FORMAT", "pretty", "Form of log lines.", oneOf("pretty", "json")),
+  logLevel: setting(
+    "MUSTER_LOG_LEVEL",
+    "info",
+    "Least level that is logged.",
+    oneOf("debug", "info", "warn", "error")
+  )
+} as const
+
+type SettingValue<S> = S extends Setting<infer A> ? A : never
+
+/** The settings' values. */
+export type ServiceSettings = {
+  readonly [K in Exclude<keyof typeof settings, "adminKey">]: SettingValue<(typeof settings)[K]>
+} & { readonly adminKey: Option.Option<Redacted.Redacted<string>> }
+
+const read = Effect.fnUntraced(function* <A>(one: Setting<A>) {
+  // An empty variable counts as unset, as it does in compose files and unit files.
+  const given = yield* Config.option(Config.String(one.name)).pipe(
+    Effect.catch(() => Effect.succeed(Option.none<string>()))
+  )
+  const value = Option.getOrElse(
+    Option.filter(given, (it) => it !== ""),
+    () => one.standard
+  )
+  const result = one.read(value)
+  if (result === undefined) {
+    return yield* new InvalidSetting({ name: one.name, value, may: one.may })
+  }
+  return result
+})
+
+const readAll = <S extends Record<string, Setting<unknown>>>(all: S) =>
+  // Effect.all keeps the names; that each value is of its own setting's type is lost in Object.entries.
+  Effect.all(Object.fromEntries(Object.entries(all).map(([key, one]) => [key, read(one)])), {
+    concurrency: 1
+  }) as Effect.Effect<{ readonly [K in keyof S]: SettingValue<S[K]> }, InvalidSetting>
+
+/** The settings of this process. */
+export class ServiceConfig extends Context.Service<ServiceConfig, ServiceSettings>()(
+  "muster/config/ServiceConfig"
+) {
+  static readonly load: Effect.Effect<ServiceSettings, InvalidSetting> = Effect.gen(function* () {
+    const { adminKey, ...plain } = settings
+    const key = yield* read(adminKey)
+    const values = yield* readAll(plain)
+    return { ...values, adminKey: key === "" ? Option.none() : Option.some(Redacted.make(key)) }
+  })
+
+  static readonly layer = Layer.effect(ServiceConfig, ServiceConfig.load)
+}

@@ -1,0 +1,23 @@
+#!/usr/bin/env node
+import { NodeRuntime, NodeServices } from "@effect/platform-node"
+import { Cause, Effect, Exit, Runtime } from "effect"
+import { Command } from "effect/cli"
+import { explainFailure } from "./cli/explainFailure.ts"
+import { keys } from "./cli/keys.ts"
+import { serve } from "./cli/serve.ts"
+import { version } from "./version.ts"
+
+/** A service that was asked to stop has done its work: 0, not the 130 of an interrupted command. */
+const endOf: Runtime.Teardown = (exit, end) =>
+  Exit.isFailure(exit) && Cause.hasInterruptsOnly(exit.cause) ? end(0) : Runtime.defaultTeardown(exit, end)
+
+const muster = Command.make("muster").pipe(
+  Command.withDescription("Control plane for game servers"),
+  Command.withSubcommands([serve, keys])
+)
+
+Command.run(muster, { version }).pipe(
+  explainFailure,
+  Effect.provide(NodeServices.layer),
+  NodeRuntime.runMain({ disableErrorReporting: true, teardown: endOf })
+)
