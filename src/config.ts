@@ -2,6 +2,7 @@
  * Every setting of the service: its name, default, meaning and what it may be. Read once, at the start; nothing
  * else looks at the environment.
  */
+import { isIP } from "node:net"
 import { Config, Context, Data, Effect, Layer, Option, Redacted, Result } from "effect"
 import { IpNetwork } from "effect/net"
 import { type NodeAllocation, parsePortRanges } from "./domain/Allocation.ts"
@@ -95,7 +96,7 @@ const networks = {
 }
 
 const allocations = {
-  may: "address:ports, such as 127.0.0.1:25565-25664; several separated by ;",
+  may: "IP address:ports, such as 127.0.0.1:25565-25664; several separated by ;",
   read: (value: string): ReadonlyArray<NodeAllocation> | undefined => {
     const read: Array<NodeAllocation> = []
     for (const part of value.split(";")) {
@@ -105,7 +106,7 @@ const allocations = {
         .trim()
         .replace(/^\[(.*)\]$/, "$1")
       const ports = part.slice(colon + 1).trim()
-      if (colon < 1 || address === "" || parsePortRanges(ports) === undefined) return undefined
+      if (colon < 1 || isIP(address) === 0 || parsePortRanges(ports) === undefined) return undefined
       read.push({ address, alias: "", force_outgoing_ip: false, ports })
     }
     return read

@@ -1,14 +1,19 @@
-import { Context, type Effect } from "effect"
+import { Context, Effect, Layer } from "effect"
 import type { BlueprintView, MixinView } from "../domain/Blueprint.ts"
-import type { InvalidRequest, NotFound } from "../domain/errors.ts"
+import { type InvalidRequest, NotFound } from "../domain/errors.ts"
 import type { Overrides } from "../domain/Overrides.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
+import { type BlueprintSet, blueprintSet, type SoftwareSet } from "./definitions.ts"
+import { makeReloadable } from "./reloadable.ts"
+import { resolve as resolveDefinition } from "./resolve.ts"
+import { SoftwareStore } from "./SoftwareStore.ts"
+import { blueprintView, blueprintWarnings, mixinView } from "./views.ts"
 
 /** Blueprints and mixins, read from disk and composed (blueprints.md; decisions, section 4). */
 export class BlueprintStore extends Context.Service<
   BlueprintStore,
   {
-    /** By id, in their JSON form. */
+    /** By id, in their JSON form. The same array until blueprints or software have been reloaded. */
     readonly list: Effect.Effect<ReadonlyArray<BlueprintView>>
     get(id: string): Effect.Effect<BlueprintView, NotFound>
     readonly mixins: Effect.Effect<ReadonlyArray<MixinView>>
@@ -26,4 +31,65 @@ export class BlueprintStore extends Context.Service<
     /** Reads the folder anew, all or nothing. @error InvalidRequest names each bad file with line, column, reason */
     readonly reload: Effect.Effect<void, InvalidRequest>
   }
->()("muster/blueprints/BlueprintStore") {}
+>()("muster/blueprints/BlueprintStore") {
+  /** @param options.directory the blueprints folder */
+  static layer(options: { readonly directory: string }) {
+    return Layer.effect(
+      BlueprintStore,
+      Effect.gen(function* () {
+        const software = yield* SoftwareStore
+        const { current, reload } = yield* makeReloadable({
+          folder: "blueprints",
+          directory: options.directory,
+          build: blueprintSet,
+          warnings: (set) => Effect.map(software.current, (softwares) => blueprintWarnings(set, softwares))
+        })
+
+        let views = viewsOf(yield* current, yield* software.current)
+        /** Made anew only when blueprints or software have been reloaded. */
+        const fresh = Effect.gen(function* () {
+          const set = yield* current
+          const softwares = yield* software.current
+          if (views.set !== set || views.softwares !== softwares) views = viewsOf(set, softwares)
+          return views
+        })
+
+        const get = Effect.fn("BlueprintStore.get")(function* (id: string) {
+          const view = (yield* fresh).byId.get(id)
+          return view ?? (yield* NotFound.blueprint(id))
+        })
+        const mixin = Effect.fn("BlueprintStore.mixin")(function* (id: string) {
+          const view = (yield* fresh).mixinsById.get(id)
+          return view ?? (yield* NotFound.mixin(id))
+        })
+        const resolve = Effect.fn("BlueprintStore.resolve")(function* (id: string, overrides: Overrides) {
+          const blueprint = (yield* current).blueprints.get(id)
+          if (blueprint === undefined) return yield* NotFound.blueprint(id)
+          return yield* Effect.fromResult(resolveDefinition(blueprint, overrides, yield* software.current))
+        })
+        return BlueprintStore.of({
+          list: Effect.map(fresh, ({ list }) => list),
+          get,
+          mixins: Effect.map(fresh, ({ mixins }) => mixins),
+          mixin,
+          resolve,
+          reload
+        })
+      })
+    )
+  }
+}
+
+/** The JSON forms of a set, with the images of one software set. */
+const viewsOf = (set: BlueprintSet, softwares: SoftwareSet) => {
+  const list = [...set.blueprints.values()].map((blueprint) => blueprintView(blueprint, softwares))
+  const mixins = [...set.mixins.values()].map(mixinView)
+  return {
+    set,
+    softwares,
+    list,
+    byId: new Map(list.map((view) => [view.metadata.id, view])),
+    mixins,
+    mixinsById: new Map(mixins.map((view) => [view.id, view]))
+  }
+}

@@ -1,10 +1,19 @@
-import { Context, type Effect } from "effect"
+import { Context, Effect, Layer, Result } from "effect"
 import type { Allocations } from "../domain/Allocation.ts"
 import type { PlacementRule } from "../domain/Blueprint.ts"
-import type { NotFound, Unavailable } from "../domain/errors.ts"
-import type { Limits } from "../domain/Limits.ts"
+import { NotFound, Unavailable } from "../domain/errors.ts"
+import {
+  committedCpuPercent,
+  committedDiskBytes,
+  committedMemoryBytes,
+  type Limits
+} from "../domain/Limits.ts"
 import type { RuntimeKind } from "../domain/Node.ts"
 import type { ServerRecord } from "../domain/Server.ts"
+import { Fleet } from "./Fleet.ts"
+import type { FleetNode, Load } from "./FleetNode.ts"
+import { PlacementIndex } from "./PlacementIndex.ts"
+import { type Candidate, misfit, type Need, runs, type Strategy, shortage, summarize } from "./place.ts"
 
 /** What a server needs of its node. */
 export interface PlacementRequest {
@@ -24,20 +33,173 @@ export interface Placement {
   readonly allocations: Allocations
 }
 
+export interface LoadBalancerOptions {
+  /** Default `spread`. */
+  readonly strategy?: Strategy
+  /** What may be placed on a node, as a multiple of what it has; default 1. */
+  readonly memory_overcommit?: number
+  readonly disk_overcommit?: number
+}
+
+/** Reasons that are kept until a node changes, so that a full fleet is not looked through for each refusal. */
+const KEPT_REASONS = 100
+
+const loadOf = (limits: Limits): Load => ({
+  memory_bytes: committedMemoryBytes(limits),
+  disk_bytes: committedDiskBytes(limits),
+  cpu_millipercent: Math.round(committedCpuPercent(limits) * 1000)
+})
+
+const needOf = ({ limits, ports, runtimes, placement, blueprint_id }: PlacementRequest): Need => ({
+  memory_bytes: committedMemoryBytes(limits),
+  disk_bytes: committedDiskBytes(limits),
+  ports: ports >= 1 ? Math.ceil(ports) : 1,
+  runtimes,
+  locations: placement.locations,
+  ...(placement.anti_affinity ? { alone: blueprint_id } : {})
+})
+
 /**
  * Chooses nodes and commits their capacity and ports at once (node-protocol, "Placement and ports").
+ *
+ * A node that is named is taken whether it is drained, in another location or has a server of the blueprint
+ * already; it must be connected, offer a runtime and have room.
  */
 export class LoadBalancer extends Context.Service<
   LoadBalancer,
   {
     /**
+     * A server that holds something gives it back first.
+     *
      * @error NotFound    the named node is not known
-     * @error Unavailable no node fits, or the named one is full or not connected
+     * @error Unavailable no node fits, or the named one is full, not connected or lacks the runtime
      */
     place(request: PlacementRequest): Effect.Effect<Placement, NotFound | Unavailable>
     /** Gives back what a server holds; nothing when it holds nothing. */
     release(server_id: string): Effect.Effect<void>
     /** Holds what existing records hold: at start, and for ports that somebody else was found to hold. */
     restore(records: ReadonlyArray<ServerRecord>): Effect.Effect<void>
+    /** Placements since the start, by outcome. */
+    readonly placements: Effect.Effect<{ readonly placed: number; readonly refused: number }>
   }
->()("muster/nodes/LoadBalancer") {}
+>()("muster/nodes/LoadBalancer") {
+  static readonly layer = (options: LoadBalancerOptions = {}) =>
+    Layer.effect(
+      LoadBalancer,
+      Effect.gen(function* () {
+        const { strategy = "spread", memory_overcommit = 1, disk_overcommit = 1 } = options
+        const fleet = yield* Fleet
+        const index = new PlacementIndex(strategy)
+        const reasons = new Map<string, string>()
+        let placed = 0
+        let refused = 0
+
+        const candidateOf = (node: FleetNode): Candidate | undefined => {
+          const { record, committed } = node
+          if (record === undefined) return undefined
+          const { memory_bytes, disk_bytes } = record.capacity
+          return {
+            id: node.id,
+            name: record.name,
+            location: record.location,
+            runtimes: record.runtimes,
+            share: memory_bytes > 0 ? committed.memory_bytes / memory_bytes : 1,
+            servers: node.servers,
+            room: {
+              memory_bytes: Math.floor(memory_bytes * memory_overcommit) - committed.memory_bytes,
+              disk_bytes: Math.floor(disk_bytes * disk_overcommit) - committed.disk_bytes,
+              ports: node.ports.mostOnOneAddress
+            },
+            blueprints: node.blueprints
+          }
+        }
+
+        yield* Effect.acquireRelease(
+          Effect.sync(() =>
+            fleet.watch((node) => {
+              reasons.clear()
+              const candidate =
+                node.connected && node.record?.drained === false ? candidateOf(node) : undefined
+              if (candidate === undefined) index.delete(node.id)
+              else index.set(candidate)
+            })
+          ),
+          (stop) => Effect.sync(stop)
+        )
+
+        const reasonOf = (node: FleetNode, need: Need): string => {
+          const candidate = candidateOf(node)
+          if (!node.connected || candidate === undefined) return "not connected"
+          return node.record?.drained === true ? "drained" : (misfit(candidate, need) ?? "changing")
+        }
+        const whyNone = (need: Need): string => {
+          const key = JSON.stringify(need)
+          const why =
+            reasons.get(key) ??
+            summarize(
+              [...fleet.nodes].filter((node) => node.listed !== undefined).map((node) => reasonOf(node, need))
+            )
+          if (reasons.size >= KEPT_REASONS) reasons.clear()
+          reasons.set(key, why)
+          return why
+        }
+
+        const named = (id: string, need: Need): Result.Result<FleetNode, NotFound | Unavailable> => {
+          const node = fleet.get(id)
+          const candidate = node?.listed === undefined ? undefined : candidateOf(node)
+          if (node === undefined || candidate === undefined) return Result.fail(NotFound.node(id))
+          if (!node.connected) return Result.fail(Unavailable.nodeNotConnected(id))
+          if (!runs(candidate, need)) {
+            const offered = candidate.runtimes.length === 0 ? "no runtime" : candidate.runtimes.join(" and ")
+            const hint = `It offers ${offered}, the software needs ${need.runtimes.join(" or ")}; name another node or none.`
+            return Result.fail(new Unavailable({ detail: `node cannot run this software: ${id}`, hint }))
+          }
+          const short = shortage(candidate.room, need)
+          if (short === undefined) return Result.succeed(node)
+          return Result.fail(Unavailable.nodeFull(id, `It is without ${short}`))
+        }
+
+        const anywhere = (need: Need): Result.Result<FleetNode, Unavailable> => {
+          const chosen = index.choose(need)
+          const node = chosen === undefined ? undefined : fleet.get(chosen.id)
+          return node === undefined ? Result.fail(Unavailable.noNodes(whyNone(need))) : Result.succeed(node)
+        }
+
+        const place = (request: PlacementRequest): Result.Result<Placement, NotFound | Unavailable> => {
+          const { server_id, blueprint_id, node_id, limits } = request
+          fleet.release(server_id)
+          const need = needOf(request)
+          const chosen: Result.Result<FleetNode, NotFound | Unavailable> =
+            node_id === undefined ? anywhere(need) : named(node_id, need)
+          return Result.flatMap(chosen, (node) => {
+            const server = { server_id, blueprint_id, load: loadOf(limits) }
+            const allocations = fleet.reserve(node, server, need.ports)
+            return allocations === undefined
+              ? Result.fail(Unavailable.nodeFull(node.id, "Its ports are taken"))
+              : Result.succeed({ node_id: node.id, allocations })
+          })
+        }
+
+        return LoadBalancer.of({
+          // One step without a pause: requests that come at once spread as if they had come one by one.
+          place: Effect.fn("LoadBalancer.place")((request) =>
+            Effect.suspend(() => {
+              const result = place(request)
+              if (Result.isSuccess(result)) placed += 1
+              else refused += 1
+              return Effect.fromResult(result)
+            })
+          ),
+          release: (server_id) => Effect.sync(() => fleet.release(server_id)),
+          restore: (records) =>
+            Effect.sync(() => {
+              for (const { id, node_id, blueprint_id, definition, allocations } of records) {
+                const load = loadOf(definition.limits)
+                fleet.hold({ server_id: id, node_id, blueprint_id, load, mappings: allocations.mappings })
+              }
+            }),
+          placements: Effect.sync(() => ({ placed, refused }))
+        })
+      })
+    )
+}

@@ -1,0 +1,167 @@
+/** Composition of blueprints and mixins (blueprints.md, "Blueprint"). No I/O. */
+import { Result } from "effect"
+import type { Blueprint, BlueprintState, Volume } from "../domain/Blueprint.ts"
+import type { BlueprintFile, Composable, MixinFile, ServerPart } from "./files.ts"
+import type { Position, Problem } from "./problem.ts"
+
+const nothing: Composable = { server: {}, state: null, annotations: {} }
+
+/** Why something cannot be composed: the cause and the ids that lead to it. */
+interface Failure {
+  readonly problem: Problem
+  readonly cause: string
+  readonly chain: ReadonlyArray<string>
+}
+
+/** Mixins with their parents merged into them, by id; a mixin that cannot be is why. */
+export type FlatMixins = ReadonlyMap<string, Result.Result<Composable, Failure>>
+
+/** How much of a chain is told. */
+const MAX_CHAIN = 32
+
+const failure = (file: string, at: Position, cause: string, ids: ReadonlyArray<string>) => {
+  const chain = ids.length > MAX_CHAIN ? [...ids.slice(0, MAX_CHAIN), "..."] : ids
+  const reason = `${cause}: ${chain.join(" -> ")}`
+  return Result.fail({ problem: { file, line: at.line, column: at.column, reason }, cause, chain })
+}
+
+/** Flattens every mixin: parents first, left to right, then its own parts. Each is flattened once. */
+export const flattenMixins = (mixins: ReadonlyMap<string, MixinFile>): FlatMixins => {
+  const done = new Map<string, Result.Result<Composable, Failure>>()
+  for (const mixin of parentsFirst(mixins)) done.set(mixin.id, flatten(mixin, mixins, done))
+  return done
+}
+
+const flatten = (
+  mixin: MixinFile,
+  mixins: ReadonlyMap<string, MixinFile>,
+  done: FlatMixins
+): Result.Result<Composable, Failure> => {
+  let parts = nothing
+  for (const parent of mixin.extends) {
+    const fail = (cause: string, chain: ReadonlyArray<string> = [parent.id]) =>
+      failure(mixin.file, parent, cause, [mixin.id, ...chain])
+    const flat = done.get(parent.id)
+    if (flat === undefined) {
+      return mixins.has(parent.id)
+        ? fail("the mixins extend each other in a circle")
+        : fail(`no mixin \`${parent.id}\``)
+    }
+    if (Result.isFailure(flat)) return fail(flat.failure.cause, flat.failure.chain)
+    parts = merge(parts, flat.success)
+  }
+  return Result.succeed(merge(parts, mixin))
+}
+
+/** Every mixin after those that it extends; only in a circle a parent comes later. */
+const parentsFirst = (mixins: ReadonlyMap<string, MixinFile>): ReadonlyArray<MixinFile> => {
+  const sorted: Array<MixinFile> = []
+  const seen = new Set<string>()
+  for (const start of mixins.values()) {
+    // A stack of its own, not recursion: a chain may be as long as there are files.
+    const path = seen.has(start.id) ? [] : [{ mixin: start, next: 0 }]
+    seen.add(start.id)
+    for (let top = path.at(-1); top !== undefined; top = path.at(-1)) {
+      const reference = top.mixin.extends[top.next++]
+      const parent = reference === undefined ? undefined : mixins.get(reference.id)
+      if (reference === undefined) {
+        sorted.push(top.mixin)
+        path.pop()
+      } else if (parent !== undefined && !seen.has(parent.id)) {
+        seen.add(parent.id)
+        path.push({ mixin: parent, next: 0 })
+      }
+    }
+  }
+  return sorted
+}
+
+/**
+ * A blueprint with its mixins: the includes merged left to right, the blueprint's own parts on top. Fails with a
+ * problem that names the chain: an unknown id, a mixin that cannot be used, or no software or version in the result.
+ */
+export const compose = (file: BlueprintFile, mixins: FlatMixins): Result.Result<Blueprint, Problem> => {
+  let parts = nothing
+  for (const include of file.includes) {
+    const flat =
+      mixins.get(include.id) ?? failure(file.file, include, `no mixin \`${include.id}\``, [include.id])
+    if (Result.isFailure(flat)) {
+      const { cause, chain } = flat.failure
+      return Result.mapError(
+        failure(file.file, include, cause, [file.id, ...chain]),
+        ({ problem }) => problem
+      )
+    }
+    parts = merge(parts, flat.success)
+  }
+  const { annotations, server, state } = merge(parts, file)
+  const { software, version } = server
+  if (software === undefined || version === undefined) {
+    const cause = `\`server.${software === undefined ? "software" : "version"}\` is missing`
+    const chain = [
+      file.id,
+      ...(file.includes.length === 0 ? [] : [file.includes.map(({ id }) => id).join(", ")])
+    ]
+    return Result.mapError(failure(file.file, file.at, cause, chain), ({ problem }) => problem)
+  }
+  return Result.succeed({
+    id: file.id,
+    name: file.name,
+    type: file.type,
+    software,
+    version,
+    ...(server.image === undefined ? {} : { image: server.image }),
+    limits: server.limits ?? {},
+    ports: server.ports ?? 1,
+    configs: server.configs ?? {},
+    placement: { locations: [], anti_affinity: false, ...server.placement },
+    restart: { on_crash: false, max_per_hour: 5, ...server.restart },
+    state,
+    save: file.save,
+    annotations
+  })
+}
+
+/** `later` on top of `earlier`. */
+export const merge = (earlier: Composable, later: Composable): Composable => ({
+  server: mergeServer(earlier.server, later.server),
+  state: mergeState(earlier.state, later.state),
+  annotations: { ...earlier.annotations, ...later.annotations }
+})
+
+/** Scalars: the later value; `limits`, `placement`, `restart`: by field; `configs`: by file. */
+const mergeServer = (earlier: ServerPart, later: ServerPart): ServerPart => ({
+  ...earlier,
+  ...later,
+  limits: { ...earlier.limits, ...later.limits },
+  configs: { ...earlier.configs, ...later.configs },
+  placement: { ...earlier.placement, ...later.placement },
+  restart: { ...earlier.restart, ...later.restart }
+})
+
+const mergeState = (earlier: BlueprintState | null, later: BlueprintState | null): BlueprintState | null => {
+  if (earlier === null || later === null) return later ?? earlier
+  return {
+    volumes: mergeVolumes(earlier.volumes, later.volumes),
+    mounts: append(earlier.mounts, later.mounts),
+    copy: append(earlier.copy, later.copy),
+    env: { ...earlier.env, ...later.env }
+  }
+}
+
+/** An entry that reaches a blueprint on two ways (two mixins that extend one) is one entry. */
+const append = <A>(earlier: ReadonlyArray<A>, later: ReadonlyArray<A>): ReadonlyArray<A> => [
+  ...new Set([...earlier, ...later])
+]
+
+/** `/world` and `world` are the same place. */
+const identity = (volume: Volume): string => `${volume.name}:${volume.target.replace(/^\//, "")}`
+
+const mergeVolumes = (
+  earlier: ReadonlyArray<Volume>,
+  later: ReadonlyArray<Volume>
+): ReadonlyArray<Volume> => {
+  const volumes = new Map(earlier.map((volume) => [identity(volume), volume]))
+  for (const volume of later) volumes.set(identity(volume), volume)
+  return [...volumes.values()]
+}

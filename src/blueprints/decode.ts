@@ -1,0 +1,193 @@
+import { Result, Schema } from "effect"
+import type { Located } from "./located.ts"
+import { nearest } from "./nearest.ts"
+import { printable } from "./problem.ts"
+
+/** What is found out while a file is read: a file with a problem is not used, whatever the decoders return. */
+export interface Reading {
+  problem(at: number, reason: string): void
+  /** A key that is accepted and not acted on. */
+  ignored(key: string): void
+}
+
+/** Reads a value; undefined after a problem has been told. */
+export type Decoder<A> = (node: Located, reading: Reading) => A | undefined
+
+/** Names a value in a message: `the text "4 GB"`, `a list`. */
+export const describe = (node: Located): string => {
+  if (node.kind === "list") return "a list"
+  if (node.kind === "map") return "a mapping"
+  if (node.value === null) return "nothing"
+  const kind = typeof node.value === "string" ? "the text " : ""
+  const quote = typeof node.value === "string" ? '"' : ""
+  return `${kind}${quote}${printable(node.source, 60)}${quote}`
+}
+
+const expected = (node: Located, reading: Reading, what: string): undefined => {
+  reading.problem(node.at, `expected ${what}, found ${describe(node)}`)
+  return undefined
+}
+
+/** A scalar that `read` accepts and `schema` allows. */
+const scalar =
+  <A>(schema: Schema.Codec<A>, what: string, read: (value: unknown, source: string) => unknown): Decoder<A> =>
+  (node, reading) => {
+    const value = node.kind === "scalar" ? read(node.value, node.source) : undefined
+    if (value === undefined) return expected(node, reading, what)
+    const decoded = Schema.decodeUnknownResult(schema)(value)
+    if (Result.isSuccess(decoded)) return decoded.success
+    const reason = decoded.failure.message
+      .replace(/^Expected/, "expected")
+      .split("\n", 1)
+      .join("")
+    reading.problem(node.at, `${reason}, found ${describe(node)}`)
+    return undefined
+  }
+
+/** Text; a bare number counts as the text that it is written with, so that `version: 1.20` is "1.20". */
+export const text = <A = string>(schema: Schema.Codec<A>, what = "text"): Decoder<A> =>
+  scalar(schema, what, (value, source) =>
+    typeof value === "string" ? value : typeof value === "number" ? source : undefined
+  )
+
+/** Text where bare numbers, `true` and `false` count as what is written. */
+export const looseText = <A = string>(schema: Schema.Codec<A>): Decoder<A> =>
+  scalar(schema, "text", (value, source) => (value === null ? undefined : source))
+
+/** A number that `schema` allows; text that looks like one is refused. */
+export const number = (schema: Schema.Codec<number>): Decoder<number> =>
+  scalar(schema, "a number", (value) => (typeof value === "number" ? value : undefined))
+
+export const boolean: Decoder<boolean> = scalar(Schema.Boolean, "true or false", (value) =>
+  typeof value === "boolean" ? value : undefined
+)
+
+/** One of a few words. */
+export const word =
+  <const A extends string>(words: ReadonlyArray<A>): Decoder<A> =>
+  (node, reading) => {
+    const found = node.kind === "scalar" ? words.find((candidate) => candidate === node.source) : undefined
+    return found ?? expected(node, reading, words.join(", ").replace(/, ([^,]*)$/, " or $1"))
+  }
+
+export const list =
+  <A>(item: Decoder<A>): Decoder<ReadonlyArray<A>> =>
+  (node, reading) =>
+    node.kind === "list"
+      ? node.items.flatMap((child) => item(child, reading) ?? [])
+      : expected(node, reading, "a list")
+
+/** A mapping whose keys are free but for `key`, which is told each of them. */
+export const record =
+  <A>(
+    value: Decoder<A>,
+    key: (key: string) => Result.Result<string, string> = Result.succeed
+  ): Decoder<Readonly<Record<string, A>>> =>
+  (node, reading) => {
+    if (node.kind !== "map") return expected(node, reading, "a mapping")
+    const entries = new Map<string, A>()
+    for (const entry of node.entries) {
+      const name = key(entry.key)
+      const decoded = value(entry.node, reading)
+      if (Result.isFailure(name)) reading.problem(entry.at, name.failure)
+      else if (entries.has(name.success)) {
+        reading.problem(entry.at, `\`${printable(name.success, 80)}\` is there twice`)
+      } else if (decoded !== undefined) entries.set(name.success, decoded)
+    }
+    // Defines own properties, so that a key such as `__proto__` is a key like any other.
+    return Object.fromEntries(entries)
+  }
+
+/** Any value that JSON can carry without loss. */
+export const json: Decoder<Schema.Json> = (node, reading) => {
+  if (node.kind === "list") return list(json)(node, reading)
+  if (node.kind === "map") return record(json)(node, reading)
+  if (typeof node.value === "number" && !Number.isFinite(node.value)) {
+    return expected(node, reading, "a finite number")
+  }
+  if (typeof node.value === "number" && Number.isInteger(node.value) && !Number.isSafeInteger(node.value)) {
+    reading.problem(
+      node.at,
+      `${printable(node.source, 60)} is too large to be kept exactly; write it in quotes`
+    )
+    return undefined
+  }
+  return node.value
+}
+
+/** The fields of a mapping with known keys. */
+export interface Fields {
+  readonly at: number
+  /** undefined: absent, null, or a problem has been told. */
+  optional<A>(key: string, decode: Decoder<A>): A | undefined
+  required<A>(key: string, decode: Decoder<A>): A | undefined
+  /** Where the field's value stands; the mapping's own place when it is absent. */
+  place(key: string): number
+}
+
+/** `-` and `_` are the same in known keys. */
+const normal = (key: string): string => key.replaceAll("-", "_")
+
+/**
+ * Opens a mapping whose keys are known. An unknown key is a problem that names the nearest known one; keys that
+ * begin with `x-` are free.
+ *
+ * @param keys    the known keys, as the documentation writes them
+ * @param ignored keys that are accepted and not acted on, told as `where` + key
+ */
+export const fieldsOf = (
+  node: Located,
+  reading: Reading,
+  options: {
+    readonly where: string
+    readonly keys: ReadonlyArray<string>
+    readonly ignored?: ReadonlyArray<string>
+  }
+): Fields | undefined => {
+  if (node.kind !== "map") return expected(node, reading, "a mapping")
+  const ignored = options.ignored ?? []
+  const known = new Map([...options.keys, ...ignored].map((key) => [normal(key), key]))
+  const fields = new Map<string, Located>()
+  for (const entry of node.entries) {
+    if (entry.key.startsWith("x-")) continue
+    const key = known.get(normal(entry.key))
+    if (key === undefined) reading.problem(entry.at, unknownKey(entry.key, options.keys))
+    else if (fields.has(key)) reading.problem(entry.at, `the key \`${key}\` is there twice`)
+    else fields.set(key, entry.node)
+  }
+  for (const key of ignored) if (fields.has(key)) reading.ignored(options.where + key)
+
+  const present = (key: string): Located | undefined => {
+    const field = fields.get(key)
+    return field?.kind === "scalar" && field.value === null ? undefined : field
+  }
+  return {
+    at: node.at,
+    optional: (key, decode) => {
+      const field = present(key)
+      return field === undefined ? undefined : decode(field, reading)
+    },
+    required: (key, decode) => {
+      const field = present(key)
+      if (field !== undefined) return decode(field, reading)
+      reading.problem(fields.get(key)?.at ?? node.at, `\`${options.where}${key}\` is missing`)
+      return undefined
+    },
+    place: (key) => fields.get(key)?.at ?? node.at
+  }
+}
+
+export const unknownKey = (key: string, keys: ReadonlyArray<string>): string => {
+  const near = nearest(normal(key).toLowerCase(), keys.map(normal))
+  const meant = keys.find((candidate) => normal(candidate) === near)
+  return `unknown key \`${printable(key, 80)}\`${meant === undefined ? "" : `; did you mean \`${meant}\`?`}`
+}
+
+/** The fields that are there: how optional keys are built under `exactOptionalPropertyTypes`. */
+export const defined = <A extends object>(
+  fields: A
+): { [K in keyof A as undefined extends A[K] ? never : K]: A[K] } & {
+  [K in keyof A as undefined extends A[K] ? K : never]?: Exclude<A[K], undefined>
+} =>
+  // Leaving the undefined ones out is just what the type says; fromEntries cannot express it.
+  Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as never

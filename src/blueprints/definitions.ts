@@ -1,0 +1,78 @@
+/** From the files of a folder to the set of definitions that they make. No I/O. */
+import { Result } from "effect"
+import type { Blueprint } from "../domain/Blueprint.ts"
+import type { Software } from "../domain/Software.ts"
+import { compose, flattenMixins } from "./compose.ts"
+import type { AnyFile, BlueprintFile, MixinFile } from "./files.ts"
+import type { Problem } from "./problem.ts"
+
+/** A set of definitions by id, sorted by id, and what is wrong with the files that are not in it. */
+export interface Definitions<A> {
+  readonly value: A
+  readonly problems: ReadonlyArray<Problem>
+}
+
+export type SoftwareSet = ReadonlyMap<string, Software>
+
+export interface BlueprintSet {
+  readonly blueprints: ReadonlyMap<string, Blueprint>
+  readonly mixins: ReadonlyMap<string, MixinFile>
+  /** File of each blueprint, by id. */
+  readonly files: ReadonlyMap<string, string>
+}
+
+/** By id, sorted; a second file with the same id is a problem that names both. */
+const unique = <F extends AnyFile>(
+  files: ReadonlyArray<F>,
+  problems: Array<Problem>
+): ReadonlyMap<string, F> => {
+  const byId = new Map<string, F>()
+  for (const file of files) {
+    const first = byId.get(file.id)
+    if (first === undefined) byId.set(file.id, file)
+    else {
+      const reason = `the ${file.kind} id \`${file.id}\` is taken by ${first.file}:${first.at.line}`
+      problems.push({ file: file.file, ...file.at, reason })
+    }
+  }
+  return sortedById(byId)
+}
+
+const sortedById = <A>(byId: ReadonlyMap<string, A>): ReadonlyMap<string, A> =>
+  new Map([...byId].sort(([a], [b]) => (a < b ? -1 : 1)))
+
+export const softwareSet = (files: ReadonlyArray<AnyFile>): Definitions<SoftwareSet> => {
+  const problems: Array<Problem> = []
+  const byId = unique(
+    files.filter((file) => file.kind === "software"),
+    problems
+  )
+  return { value: new Map([...byId].map(([id, file]) => [id, file.software])), problems }
+}
+
+export const blueprintSet = (files: ReadonlyArray<AnyFile>): Definitions<BlueprintSet> => {
+  const problems: Array<Problem> = []
+  const mixinFiles = unique<MixinFile>(
+    files.filter((file) => file.kind === "mixin"),
+    problems
+  )
+  const blueprintFiles = unique<BlueprintFile>(
+    files.filter((file) => file.kind === "blueprint"),
+    problems
+  )
+  const flat = flattenMixins(mixinFiles)
+  const mixins = new Map<string, MixinFile>()
+  for (const [id, mixin] of mixinFiles) {
+    const result = flat.get(id)
+    if (result !== undefined && Result.isFailure(result)) problems.push(result.failure.problem)
+    else mixins.set(id, mixin)
+  }
+  const blueprints = new Map<string, Blueprint>()
+  for (const [id, file] of blueprintFiles) {
+    const composed = compose(file, flat)
+    if (Result.isFailure(composed)) problems.push(composed.failure)
+    else blueprints.set(id, composed.success)
+  }
+  const fileOf = new Map([...blueprintFiles].map(([id, { file }]) => [id, file]))
+  return { value: { blueprints, mixins, files: fileOf }, problems }
+}

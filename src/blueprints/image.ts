@@ -1,0 +1,35 @@
+import { Result } from "effect"
+import type { Software } from "../domain/Software.ts"
+import { printable } from "./problem.ts"
+import { mapVersion } from "./versions.ts"
+
+/** What an image is chosen from. */
+export interface ImageChoice {
+  /** As written: a key of the software's images or an image reference. */
+  readonly image: string | undefined
+  readonly version: string
+}
+
+/**
+ * The image reference for a version: the named one, else by the software's mappings, else the only one that it has
+ * (when it has no mappings). Empty for software without images that can run as a plain process; a failure otherwise.
+ */
+export const resolveImage = (software: Software, choice: ImageChoice): Result.Result<string, string> => {
+  const { image, version } = choice
+  if (image !== undefined) return Result.succeed(imageOf(software, image) ?? image)
+  const references = Object.values(software.images)
+  if (references.length === 0) {
+    return software.runtimes.includes("process")
+      ? Result.succeed("")
+      : Result.fail(`software ${software.id} has no images and runs in containers only; name an \`image\``)
+  }
+  const only = software.mappings.length === 0 && references.length === 1 ? references[0] : undefined
+  const key = mapVersion(software.mappings, version)
+  const mapped = only ?? (key === undefined ? undefined : imageOf(software, key))
+  return mapped === undefined
+    ? Result.fail(`no image of software ${software.id} maps to version ${printable(version, 80)}`)
+    : Result.succeed(mapped)
+}
+
+const imageOf = (software: Software, key: string): string | undefined =>
+  Object.hasOwn(software.images, key) ? software.images[key] : undefined

@@ -1,0 +1,208 @@
+import { Result } from "effect"
+import {
+  type Alias,
+  type Document,
+  isAlias,
+  isMap,
+  isScalar,
+  isSeq,
+  LineCounter,
+  type ParsedNode,
+  parseDocument,
+  type YAMLError
+} from "yaml"
+import { type Position, printable } from "./problem.ts"
+
+/** A YAML value that knows where it stands: `at` is its offset in the text. */
+export type Located = LocatedScalar | LocatedList | LocatedMap
+
+interface Place {
+  readonly at: number
+  /** Number of values in it, itself included, aliases expanded. */
+  readonly size: number
+  readonly depth: number
+}
+
+export interface LocatedScalar extends Place {
+  readonly kind: "scalar"
+  readonly value: string | number | boolean | null
+  /** As written: `1.20` stays `1.20`. */
+  readonly source: string
+}
+
+export interface LocatedList extends Place {
+  readonly kind: "list"
+  readonly items: ReadonlyArray<Located>
+}
+
+export interface LocatedMap extends Place {
+  readonly kind: "map"
+  readonly entries: ReadonlyArray<Entry>
+}
+
+export interface Entry {
+  readonly key: string
+  readonly at: number
+  readonly node: Located
+}
+
+/** A fault of the YAML itself. */
+export interface Fault {
+  readonly at: number
+  readonly reason: string
+}
+
+/** The text's value, or why there is none, and how to tell a line and column from an offset. */
+export interface Source {
+  readonly root: Result.Result<Located, ReadonlyArray<Fault>>
+  readonly position: (at: number) => Position
+}
+
+const MAX_DEPTH = 64
+/** How many values aliases may add to a file: enough for sharing, far too few for a "billion laughs". */
+const MAX_ALIASED_VALUES = 10_000
+const MAX_FAULTS = 20
+
+/**
+ * Reads one YAML 1.2 document (core schema). Aliases are shared, never copied, so no file can blow up; what they
+ * stand for is counted. Tags beyond the core ones, duplicate keys, a second document and other YAML versions are
+ * faults.
+ */
+export const readSource = (text: string): Source => {
+  const lines = new LineCounter()
+  const position = (at: number): Position => {
+    const { line, col } = lines.linePos(at)
+    return { line: Math.max(line, 1), column: Math.max(col, 1) }
+  }
+  const parsed = Result.try({
+    try: () =>
+      parseDocument(text, {
+        lineCounter: lines,
+        version: "1.2",
+        schema: "core",
+        merge: false,
+        resolveKnownTags: false,
+        stringKeys: true,
+        // Checked below: the package's own check takes quadratic time.
+        uniqueKeys: false,
+        prettyErrors: false,
+        logLevel: "error"
+      }),
+    catch: (cause) => [{ at: 0, reason: `not readable as YAML: ${printable(String(cause))}` }]
+  })
+  return { root: Result.flatMap(parsed, toLocated), position }
+}
+
+const faultOf = (error: YAMLError): string => {
+  if (error.code === "MULTIPLE_DOCS") return "a file holds one document; this one has more"
+  if (error.code === "RESOURCE_EXHAUSTION") return `nested more than ${MAX_DEPTH} levels deep`
+  return printable(error.message)
+}
+
+const toLocated = (document: Document.Parsed): Result.Result<Located, ReadonlyArray<Fault>> => {
+  const faults: Array<Fault> = [...document.errors, ...document.warnings]
+    .slice(0, MAX_FAULTS)
+    .map((error) => ({ at: error.pos[0], reason: faultOf(error) }))
+  if (document.directives.yaml.explicit === true && document.directives.yaml.version !== "1.2") {
+    faults.push({
+      at: 0,
+      reason: `YAML ${document.directives.yaml.version} is not supported; write YAML 1.2`
+    })
+  }
+  if (faults.length > 0) return Result.fail(faults)
+  if (document.contents === null) return Result.fail([{ at: 0, reason: "the file is empty" }])
+  const walk = walker(faults)
+  const root = walk(document.contents, 1)
+  return faults.length > 0 || root === undefined ? Result.fail(faults) : Result.succeed(root)
+}
+
+/** Walks the document in its own order, so that an anchor is known before the aliases that name it. */
+const walker = (faults: Array<Fault>) => {
+  const anchors = new Map<string, Located | undefined>()
+  let aliased = 0
+
+  const fail = (at: number, reason: string): undefined => {
+    if (faults.length < MAX_FAULTS) faults.push({ at, reason })
+    return undefined
+  }
+
+  const follow = (node: Alias, depth: number): Located | undefined => {
+    const at = node.range?.[0] ?? 0
+    if (!anchors.has(node.source)) return fail(at, `no anchor &${printable(node.source)} before this alias`)
+    const target = anchors.get(node.source)
+    if (target === undefined) return fail(at, `the alias *${printable(node.source)} stands in its own anchor`)
+    aliased += target.size
+    if (aliased > MAX_ALIASED_VALUES) {
+      return fail(at, `aliases stand for more than ${MAX_ALIASED_VALUES} values in all`)
+    }
+    return depth + target.depth > MAX_DEPTH ? tooDeep(at) : target
+  }
+
+  const tooDeep = (at: number) => fail(at, `nested more than ${MAX_DEPTH} levels deep`)
+
+  const walk = (node: ParsedNode | null, depth: number): Located | undefined => {
+    if (faults.length >= MAX_FAULTS) return undefined
+    if (node === null) return { kind: "scalar", at: 0, size: 1, depth: 1, value: null, source: "" }
+    if (isAlias(node)) return follow(node, depth)
+    const at = node.range[0]
+    if (depth > MAX_DEPTH) return tooDeep(at)
+    if (node.anchor !== undefined) anchors.set(node.anchor, undefined)
+    const located = isScalar(node)
+      ? scalar(node.value, node.source, at)
+      : isSeq(node)
+        ? list(node.items, at, depth)
+        : isMap(node)
+          ? map(node.items, at, depth)
+          : fail(at, "not a value that a definition can hold")
+    if (node.anchor !== undefined && located !== undefined) anchors.set(node.anchor, located)
+    return located
+  }
+
+  const scalar = (value: unknown, source: string | undefined, at: number): Located | undefined =>
+    value === null || typeof value === "string" || typeof value === "number" || typeof value === "boolean"
+      ? { kind: "scalar", at, size: 1, depth: 1, value, source: source ?? String(value) }
+      : fail(at, "not a value that a definition can hold")
+
+  const list = (nodes: ReadonlyArray<ParsedNode>, at: number, depth: number): Located => {
+    const items: Array<Located> = []
+    for (const node of nodes) {
+      const item = walk(node, depth + 1)
+      if (item !== undefined) items.push(item)
+    }
+    return { kind: "list", at, items, ...measure(items) }
+  }
+
+  const map = (
+    pairs: ReadonlyArray<{ readonly key: ParsedNode; readonly value: ParsedNode | null }>,
+    at: number,
+    depth: number
+  ): Located => {
+    const entries: Array<Entry> = []
+    const keys = new Set<string>()
+    for (const pair of pairs) {
+      const keyAt = pair.key.range[0]
+      const key = isScalar(pair.key) ? (pair.key.source ?? String(pair.key.value)) : undefined
+      const value = walk(pair.value, depth + 1)
+      if (key === undefined) fail(keyAt, "a key must be plain text")
+      else if (keys.has(key)) fail(keyAt, `the key \`${printable(key, 80)}\` is there twice`)
+      else if (value !== undefined) {
+        keys.add(key)
+        // A key without a value (`{a, b}`) has no place of its own.
+        entries.push({ key, at: keyAt, node: pair.value === null ? { ...value, at: keyAt } : value })
+      }
+    }
+    return { kind: "map", at, entries, ...measure(entries.map((entry) => entry.node)) }
+  }
+
+  return walk
+}
+
+const measure = (children: ReadonlyArray<Located>) => {
+  let size = 1
+  let depth = 0
+  for (const child of children) {
+    size += child.size
+    depth = Math.max(depth, child.depth)
+  }
+  return { size, depth: depth + 1 }
+}

@@ -1,0 +1,38 @@
+/** Edits (insert, delete, replace, swap two neighbours) that turn `a` into `b`. */
+const distance = (a: string, b: string): number => {
+  let beforeLast: ReadonlyArray<number> = []
+  let last: ReadonlyArray<number> = Array.from({ length: b.length + 1 }, (_, i) => i)
+  for (let i = 1; i <= a.length; i++) {
+    const row = [i]
+    for (let j = 1; j <= b.length; j++) {
+      const same = a[i - 1] === b[j - 1]
+      const swapped = a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]
+      row.push(
+        Math.min(
+          (row[j - 1] ?? j) + 1,
+          (last[j] ?? i) + 1,
+          (last[j - 1] ?? 0) + (same ? 0 : 1),
+          swapped ? (beforeLast[j - 2] ?? 0) + 1 : Number.POSITIVE_INFINITY
+        )
+      )
+    }
+    beforeLast = last
+    last = row
+  }
+  return last[b.length] ?? 0
+}
+
+/** The candidate that `word` most likely meant; undefined when none is near. */
+export const nearest = (word: string, candidates: ReadonlyArray<string>): string | undefined => {
+  let best: string | undefined
+  let fewest = Math.max(1, Math.floor(word.length / 3)) + 1
+  for (const candidate of candidates) {
+    if (Math.abs(candidate.length - word.length) >= fewest) continue
+    const edits = distance(word, candidate)
+    if (edits < fewest) {
+      best = candidate
+      fewest = edits
+    }
+  }
+  return best
+}

@@ -1,0 +1,95 @@
+/** `server:` of blueprints and mixins, and what software shares with it (blueprints.md). */
+import { Result, Schema } from "effect"
+import { ConfigParser, type ConfigPatch, type ConfigPatches } from "../domain/ConfigPatch.ts"
+import { DefinitionId } from "../domain/Id.ts"
+import { type Limits, limitFields } from "../domain/Limits.ts"
+import { ImageText, VersionText } from "../domain/Overrides.ts"
+import { boolean, type Decoder, defined, fieldsOf, json, list, number, record, text, word } from "./decode.ts"
+import type { ServerPart } from "./files.ts"
+import { relativePath } from "./paths.ts"
+
+/** One line of text: names, labels. */
+export const Line = Schema.String.check(
+  Schema.isPattern(/^[^\p{Cc}]{1,256}$/u, { expected: "one line of at most 256 characters" })
+)
+
+/** A port count of a blueprint. */
+const PortCount = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 16 }))
+
+const CrashesPerHour = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 3600 }))
+
+export const definitionId = text(DefinitionId, "an id")
+
+const limitKeys = ["memory_limit", "swap", "io_weight", "cpu_limit", "disk_space", "threads", "oom_disabled"]
+
+export const limits: Decoder<Limits> = (node, reading) => {
+  const fields = fieldsOf(node, reading, { where: "limits.", keys: limitKeys })
+  if (fields === undefined) return undefined
+  return defined({
+    memory_limit: fields.optional("memory_limit", number(limitFields.memory_limit)),
+    swap: fields.optional("swap", number(limitFields.swap)),
+    io_weight: fields.optional("io_weight", number(limitFields.io_weight)),
+    cpu_limit: fields.optional("cpu_limit", number(limitFields.cpu_limit)),
+    disk_space: fields.optional("disk_space", number(limitFields.disk_space)),
+    threads: fields.optional("threads", text(limitFields.threads)),
+    oom_disabled: fields.optional("oom_disabled", boolean)
+  })
+}
+
+const configPatch: Decoder<ConfigPatch> = (node, reading) => {
+  const fields = fieldsOf(node, reading, { where: "configs.*.", keys: ["parser", "find"] })
+  if (fields === undefined) return undefined
+  const parser = fields.required("parser", word(ConfigParser.literals))
+  const find = fields.optional("find", record(json)) ?? {}
+  return parser === undefined ? undefined : { parser, find }
+}
+
+/** Patches by file; the file names are brought into their shortest form. */
+export const configs: Decoder<ConfigPatches> = record(configPatch, relativePath)
+
+const placement: Decoder<NonNullable<ServerPart["placement"]>> = (node, reading) => {
+  const fields = fieldsOf(node, reading, { where: "server.placement.", keys: ["locations", "anti_affinity"] })
+  if (fields === undefined) return undefined
+  return defined({
+    locations: fields.optional("locations", list(text(Line))),
+    anti_affinity: fields.optional("anti_affinity", boolean)
+  })
+}
+
+const restart: Decoder<NonNullable<ServerPart["restart"]>> = (node, reading) => {
+  const fields = fieldsOf(node, reading, { where: "server.restart.", keys: ["on_crash", "max_per_hour"] })
+  if (fields === undefined) return undefined
+  return defined({
+    on_crash: fields.optional("on_crash", boolean),
+    max_per_hour: fields.optional("max_per_hour", number(CrashesPerHour))
+  })
+}
+
+const serverKeys = ["software", "version", "image", "limits", "ports", "configs", "placement", "restart"]
+
+export const serverPart: Decoder<ServerPart> = (node, reading) => {
+  const fields = fieldsOf(node, reading, {
+    where: "server.",
+    keys: serverKeys,
+    ignored: ["path", "allowed_clients"]
+  })
+  if (fields === undefined) return undefined
+  return defined({
+    software: fields.optional("software", definitionId),
+    version: fields.optional("version", text(VersionText)),
+    image: fields.optional("image", text(ImageText)),
+    limits: fields.optional("limits", limits),
+    ports: fields.optional("ports", number(PortCount)),
+    configs: fields.optional("configs", configs),
+    placement: fields.optional("placement", placement),
+    restart: fields.optional("restart", restart)
+  })
+}
+
+/** A key that `schema` allows, for {@link record}. */
+export const keyOf =
+  (schema: Schema.Codec<string>, what: string) =>
+  (key: string): Result.Result<string, string> =>
+    Result.isSuccess(Schema.decodeUnknownResult(schema)(key))
+      ? Result.succeed(key)
+      : Result.fail(`expected ${what} as the key`)

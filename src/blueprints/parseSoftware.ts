@@ -1,0 +1,199 @@
+/** Software files (blueprints.md, "Software"). */
+import { Result, Schema } from "effect"
+import { RuntimeKind } from "../domain/Node.ts"
+import { ImageText } from "../domain/Overrides.ts"
+import { CleanExit, InstallScript, type Software } from "../domain/Software.ts"
+import {
+  boolean,
+  type Decoder,
+  defined,
+  type Fields,
+  fieldsOf,
+  list,
+  number,
+  type Reading,
+  record,
+  text,
+  word
+} from "./decode.ts"
+import type { SoftwareFile } from "./files.ts"
+import type { Located, LocatedMap } from "./located.ts"
+import type { FileContext } from "./parseBlueprint.ts"
+import { configs, definitionId, keyOf, Line, limits } from "./parseServer.ts"
+import { printable } from "./problem.ts"
+import { DEFAULT_RANGE, parseRange } from "./versions.ts"
+
+const DAY = 86_400
+
+/** A time in seconds, up to a day. */
+const Seconds = Schema.Finite.check(Schema.isBetween({ minimum: 1, maximum: DAY }))
+
+const Retries = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 100 }))
+
+const Command = Schema.String.check(
+  Schema.isPattern(/^[^\p{Cc}]{1,32768}$/u, { expected: "one line without control characters" })
+)
+
+const StopCommand = Command.check(
+  Schema.isPattern(/^(?!\^)|^\^(?:C|SIG(?:INT|TERM|QUIT|HUP|KILL|USR1|USR2))$/, {
+    expected: "a console line, or a signal such as ^C or ^SIGTERM"
+  })
+)
+
+const Script = Schema.String.check(
+  Schema.isPattern(/^[^\0]*$/, { expected: "a script without NUL" }),
+  Schema.isMaxLength(262_144)
+)
+
+/** Text where the blanks at both ends, such as the line feed of a YAML block, do not count. */
+const trimmed =
+  (schema: Schema.Codec<string>): Decoder<string> =>
+  (node, reading) =>
+    text(schema)(
+      node.kind === "scalar" && typeof node.value === "string" ? trim(node, node.value) : node,
+      reading
+    )
+
+const trim = (node: Located, value: string): Located => ({
+  kind: "scalar",
+  at: node.at,
+  size: 1,
+  depth: 1,
+  value: value.trim(),
+  source: value.trim()
+})
+
+const onlineSignal: Decoder<string> = (node, reading) => {
+  const signal = text(Command)(node, reading)
+  if (signal === undefined || !signal.startsWith("regex:")) return signal
+  const pattern = signal.slice("regex:".length)
+  const compiled = Result.try({ try: () => new RegExp(pattern), catch: String })
+  if (Result.isSuccess(compiled) && pattern !== "") return signal
+  const reason = Result.isFailure(compiled)
+    ? compiled.failure.replace(/^SyntaxError: /, "")
+    : "the pattern is empty"
+  reading.problem(node.at, `not a regular expression: ${printable(reason)}`)
+  return undefined
+}
+
+/** `- java_21: ">=1.20.5"` and `- default: java_21`. */
+const mappingsOf =
+  (images: Readonly<Record<string, string>>): Decoder<Software["mappings"]> =>
+  (node, reading) => {
+    const lines = list((item) => {
+      if (item.kind === "map") return mappingLines(item, images, reading)
+      reading.problem(item.at, 'expected a mapping such as java_21: ">=1.20.5"')
+      return undefined
+    })(node, reading)
+    const all = lines?.flat()
+    if ((all ?? []).filter((line) => line.range === DEFAULT_RANGE).length > 1) {
+      reading.problem(node.at, "`default` is there twice")
+    }
+    return all
+  }
+
+const mappingLines = (
+  item: LocatedMap,
+  images: Readonly<Record<string, string>>,
+  reading: Reading
+): Software["mappings"] =>
+  item.entries.flatMap(({ at, key, node }) => {
+    const value = text(Schema.String, "a version range")(node, reading)
+    if (value === undefined) return []
+    const [image, range, imageAt] = key === "default" ? [value, DEFAULT_RANGE, node.at] : [key, value, at]
+    const keys = Object.keys(images).join(", ") || "none"
+    if (!Object.hasOwn(images, image)) {
+      reading.problem(imageAt, `\`${printable(image, 80)}\` is not a key of \`images\` (${printable(keys)})`)
+    }
+    const parsed = range === DEFAULT_RANGE ? Result.succeed([]) : parseRange(range)
+    if (Result.isFailure(parsed)) reading.problem(node.at, parsed.failure)
+    return [{ image, range }]
+  })
+
+const installKeys = [
+  "entrypoint",
+  "script",
+  "skip_scripts",
+  "timeout",
+  "warmup",
+  "warmup-timeout",
+  "warmup-retries",
+  "warmup-failure-policy",
+  "post-warmup-script",
+  "post-warmup-timeout"
+]
+
+const installScript: Decoder<InstallScript> = (node, reading) => {
+  const fields = fieldsOf(node, reading, { where: "install-script.", keys: installKeys })
+  if (fields === undefined) return undefined
+  return {
+    entrypoint: fields.optional("entrypoint", trimmed(Command)) ?? "sh",
+    script: fields.required("script", text(Script)) ?? "",
+    skip_scripts: fields.optional("skip_scripts", boolean) ?? false,
+    timeout: fields.optional("timeout", number(Seconds)) ?? 1800,
+    warmup: fields.optional("warmup", boolean) ?? false,
+    warmup_timeout: fields.optional("warmup-timeout", number(Seconds)) ?? 600,
+    warmup_retries: fields.optional("warmup-retries", number(Retries)) ?? 0,
+    warmup_failure_policy:
+      fields.optional("warmup-failure-policy", word(InstallScript.fields.warmup_failure_policy.literals)) ??
+      "fail",
+    post_warmup_script: fields.optional("post-warmup-script", text(Script)) ?? "",
+    post_warmup_timeout: fields.optional("post-warmup-timeout", number(Seconds)) ?? 120
+  }
+}
+
+const processOf = (fields: Fields): Software["process"] => ({
+  invocation: fields.required("invocation", trimmed(Command)) ?? "",
+  stop_command: fields.optional("stop-command", trimmed(StopCommand)) ?? "^SIGTERM",
+  start_timeout: fields.optional("start-timeout", number(Seconds)) ?? 300,
+  clean_exit: fields.optional("clean-exit", word(CleanExit.literals)) ?? "crash",
+  ...defined({ online_signal: fields.optional("online-signal", onlineSignal) })
+})
+
+const softwareKeys = [
+  "id",
+  "name",
+  "images",
+  "mappings",
+  "invocation",
+  "stop-command",
+  "online-signal",
+  "start-timeout",
+  "clean-exit",
+  "install-script",
+  "limits",
+  "configs",
+  "runtimes"
+]
+
+const runtimeKinds: Decoder<Software["runtimes"]> = (node, reading) => {
+  if (node.kind === "list" && node.items.length === 0) reading.problem(node.at, "`runtimes` is empty")
+  return list(word(RuntimeKind.literals))(node, reading)
+}
+
+const standardRuntimes = (images: Software["images"]): Software["runtimes"] =>
+  Object.keys(images).length > 0 ? ["docker"] : ["process"]
+
+export const parseSoftware = (root: Located, context: FileContext): SoftwareFile | undefined => {
+  const top = fieldsOf(root, context, { where: "", keys: ["software"], ignored: ["update"] })
+  const fields = top?.required("software", (node) =>
+    fieldsOf(node, context, { where: "software.", keys: softwareKeys, ignored: ["update"] })
+  )
+  if (fields === undefined) return undefined
+  const id = fields.required("id", definitionId)
+  const images = fields.optional("images", record(text(ImageText), keyOf(ImageText, "a name"))) ?? {}
+  const runtimes = fields.optional("runtimes", runtimeKinds)
+  const software: Software = {
+    id: id ?? "",
+    name: fields.optional("name", text(Line)) ?? id ?? "",
+    images,
+    mappings: fields.optional("mappings", mappingsOf(images)) ?? [],
+    process: processOf(fields),
+    install_script: fields.optional("install-script", installScript) ?? null,
+    limits: fields.optional("limits", limits) ?? {},
+    configs: fields.optional("configs", configs) ?? {},
+    runtimes: runtimes === undefined ? standardRuntimes(images) : [...new Set(runtimes)]
+  }
+  const at = context.position(fields.place("id"))
+  return { kind: "software", file: context.file, at, id: software.id, software }
+}

@@ -1,0 +1,37 @@
+import { Result } from "effect"
+import { printable } from "./problem.ts"
+
+const segments = (path: string): ReadonlyArray<string> =>
+  path.split("/").filter((part) => part !== "" && part !== ".")
+
+const fault = (path: string): string | undefined => {
+  if (path.length > 1024) return "is longer than 1,024 characters"
+  if (/\p{Cc}/u.test(path)) return "contains control characters"
+  if (path.includes("\\")) return "contains a backslash; write /"
+  if (segments(path).includes("..")) return "contains `..`"
+  return undefined
+}
+
+const refuse = (path: string, reason: string) => Result.fail(`the path \`${printable(path, 80)}\` ${reason}`)
+
+/** A path below some folder, in its shortest form; fails with the reason when it is absolute or could leave it. */
+export const relativePath = (path: string): Result.Result<string, string> => {
+  const reason = path.startsWith("/") ? "must be relative" : fault(path)
+  if (reason !== undefined) return refuse(path, reason)
+  const parts = segments(path)
+  return parts.length === 0 ? refuse(path, "names no file") : Result.succeed(parts.join("/"))
+}
+
+/** A path inside the instance; a leading `/` is the instance's (or the container's) root. */
+export const targetPath = (path: string): Result.Result<string, string> => {
+  const reason = path === "" ? "names no file" : fault(path)
+  if (reason !== undefined) return refuse(path, reason)
+  const parts = segments(path).join("/")
+  return Result.succeed(path.startsWith("/") || parts === "" ? `/${parts}` : parts)
+}
+
+/** An absolute path of the host. */
+export const hostPath = (path: string): Result.Result<string, string> => {
+  const reason = path.startsWith("/") ? fault(path) : "must be absolute"
+  return reason === undefined ? Result.succeed(`/${segments(path).join("/")}`) : refuse(path, reason)
+}

@@ -1,0 +1,120 @@
+/** From a blueprint, its software and overrides to the definition of a server. No I/O. */
+import { Result } from "effect"
+import type { Blueprint } from "../domain/Blueprint.ts"
+import type { ConfigPatch, ConfigPatches } from "../domain/ConfigPatch.ts"
+import { InvalidRequest } from "../domain/errors.ts"
+import type { Overrides } from "../domain/Overrides.ts"
+import type { ServerDefinition } from "../domain/ServerDefinition.ts"
+import type { Software } from "../domain/Software.ts"
+import { resolveImage } from "./image.ts"
+import { relativePath } from "./paths.ts"
+import { printable } from "./problem.ts"
+
+const invalid = (detail: string, hint?: string) =>
+  Result.fail(new InvalidRequest(hint === undefined ? { detail } : { detail, hint }))
+
+/**
+ * The definition of a server (decisions, section 3, "overrides"). Limits: software, blueprint, overrides, by field.
+ * Configs: the same three, by file, then by key. A restart rule counts only for a server that is kept.
+ *
+ * @param software the software set: the overrides may name another than the blueprint
+ * @error InvalidRequest software that is not defined, a version with no image, overrides that do not fit
+ */
+export const resolve = (
+  blueprint: Blueprint,
+  overrides: Overrides,
+  softwares: ReadonlyMap<string, Software>
+): Result.Result<ServerDefinition, InvalidRequest> => {
+  const id = overrides.software ?? blueprint.software
+  const software = softwares.get(id)
+  if (software === undefined) {
+    return invalid(`software is not defined: ${id}`, "GET /api/software lists what is defined.")
+  }
+  const version = overrides.version ?? blueprint.version
+  const image = imageOf(blueprint, overrides, software, version)
+  if (Result.isFailure(image)) {
+    return invalid(
+      image.failure,
+      "Name another version or an image, or map the version in the software's file."
+    )
+  }
+  const given = mergeConfigs(software.configs, blueprint.configs)
+  const configs = overrideConfigs(given, overrides.configs ?? {})
+  if (Result.isFailure(configs)) return invalid(configs.failure)
+  const save = overrides.save ?? blueprint.save
+  return Result.succeed({
+    blueprint_id: blueprint.id,
+    software: id,
+    version,
+    image: image.success,
+    process: software.process,
+    install_script: software.install_script,
+    limits: { ...software.limits, ...blueprint.limits, ...overrides.limits },
+    ports: blueprint.ports,
+    configs: configs.success,
+    volumes: blueprint.state?.volumes ?? [],
+    mounts: blueprint.state?.mounts ?? [],
+    copy: blueprint.state?.copy ?? [],
+    env: { ...blueprint.state?.env, ...overrides.env },
+    runtimes: software.runtimes,
+    placement: blueprint.placement,
+    restart: save ? blueprint.restart : { ...blueprint.restart, on_crash: false },
+    save
+  })
+}
+
+/**
+ * An image that the overrides name counts. The blueprint's own was chosen for its software and version: where these
+ * are overridden the mappings decide, and the blueprint's is used only if the software is the same and maps nothing.
+ */
+const imageOf = (
+  blueprint: Blueprint,
+  overrides: Overrides,
+  software: Software,
+  version: string
+): Result.Result<string, string> => {
+  if (overrides.image !== undefined) return resolveImage(software, { image: overrides.image, version })
+  const sameSoftware = software.id === blueprint.software
+  if (sameSoftware && version === blueprint.version)
+    return resolveImage(software, { image: blueprint.image, version })
+  const mapped = resolveImage(software, { image: undefined, version })
+  return Result.isFailure(mapped) && sameSoftware && blueprint.image !== undefined
+    ? resolveImage(software, { image: blueprint.image, version })
+    : mapped
+}
+
+const mergePatch = (earlier: ConfigPatch | undefined, later: ConfigPatch): ConfigPatch => ({
+  parser: later.parser,
+  find: { ...earlier?.find, ...later.find }
+})
+
+const own = (patches: ConfigPatches, file: string): ConfigPatch | undefined =>
+  Object.hasOwn(patches, file) ? patches[file] : undefined
+
+/** By file, then by key; the later parser counts. */
+const mergeConfigs = (earlier: ConfigPatches, later: ConfigPatches): ConfigPatches => ({
+  ...earlier,
+  ...Object.fromEntries(
+    Object.entries(later).map(([file, patch]) => [file, mergePatch(own(earlier, file), patch)])
+  )
+})
+
+const overrideConfigs = (
+  configs: ConfigPatches,
+  overrides: NonNullable<Overrides["configs"]>
+): Result.Result<ConfigPatches, string> => {
+  let merged = configs
+  for (const [name, override] of Object.entries(overrides)) {
+    const file = relativePath(name)
+    if (Result.isFailure(file)) return Result.fail(`overrides.configs: ${file.failure}`)
+    const parser = override.parser ?? own(merged, file.success)?.parser
+    if (parser === undefined) {
+      const where = printable(file.success, 80)
+      return Result.fail(
+        `overrides.configs["${where}"].parser is missing: neither blueprint nor software patches this file`
+      )
+    }
+    merged = mergeConfigs(merged, Object.fromEntries([[file.success, { parser, find: override.find }]]))
+  }
+  return Result.succeed(merged)
+}

@@ -1,0 +1,73 @@
+/** The JSON forms of blueprints and mixins, and what to warn of when they are loaded. No I/O. */
+import { Result } from "effect"
+import type { Blueprint, BlueprintView, MixinView } from "../domain/Blueprint.ts"
+import type { Software } from "../domain/Software.ts"
+import type { BlueprintSet, SoftwareSet } from "./definitions.ts"
+import type { MixinFile } from "./files.ts"
+import { resolveImage } from "./image.ts"
+import { unknownPlaceholders } from "./placeholders.ts"
+import { printable } from "./problem.ts"
+
+const imageOf = (blueprint: Blueprint, software: SoftwareSet): Result.Result<string, string> => {
+  const defined = software.get(blueprint.software)
+  return defined === undefined
+    ? Result.fail(`software ${blueprint.software} is not defined`)
+    : resolveImage(defined, { image: blueprint.image, version: blueprint.version })
+}
+
+/** JSON form of a blueprint (contract 2.4); `image` is empty where the software is not defined or maps nothing. */
+export const blueprintView = (blueprint: Blueprint, software: SoftwareSet): BlueprintView => ({
+  metadata: { id: blueprint.id, name: blueprint.name, type: blueprint.type },
+  server: {
+    software: blueprint.software,
+    version: blueprint.version,
+    image: Result.getOrElse(imageOf(blueprint, software), () => ""),
+    limits: blueprint.limits
+  },
+  state: blueprint.state,
+  save: blueprint.save,
+  annotations: blueprint.annotations
+})
+
+export const mixinView = (mixin: MixinFile): MixinView => ({
+  id: mixin.id,
+  description: mixin.description,
+  extends: mixin.extends.map((parent) => parent.id),
+  server: { ...mixin.server },
+  state: mixin.state,
+  annotations: mixin.annotations
+})
+
+/** One line for each blueprint that no server can be created from as it is, or that looks mistyped. */
+export const blueprintWarnings = (set: BlueprintSet, software: SoftwareSet): ReadonlyArray<string> =>
+  [...set.blueprints.values()].flatMap((blueprint) => {
+    const image = imageOf(blueprint, software)
+    const notes = [
+      ...(Result.isFailure(image) ? [image.failure] : []),
+      ...bareImage(blueprint, software.get(blueprint.software)),
+      ...placeholderNotes([blueprint.configs, blueprint.state?.env ?? {}])
+    ]
+    const file = printable(set.files.get(blueprint.id) ?? blueprint.id)
+    return notes.map((note) => `${file}: ${note}`)
+  })
+
+/** `java_12` where the images are `java_21` and `java_25` is a valid reference, but hardly what was meant. */
+const bareImage = (blueprint: Blueprint, software: Software | undefined): ReadonlyArray<string> => {
+  const keys = Object.keys(software?.images ?? {})
+  const image = blueprint.image ?? ""
+  if (image === "" || keys.length === 0 || keys.includes(image) || /[/:@]/.test(image)) return []
+  return [
+    `image \`${image}\` is no key of the software's images (${keys.join(", ")}) and is taken as a reference`
+  ]
+}
+
+const placeholderNotes = (values: Parameters<typeof unknownPlaceholders>[0]): ReadonlyArray<string> =>
+  unknownPlaceholders(values).map((written) => `unknown placeholder ${printable(written, 80)}`)
+
+/** One line for each placeholder of a software that stands for nothing. */
+export const softwareWarnings = (set: SoftwareSet): ReadonlyArray<string> =>
+  [...set.values()].flatMap((software) =>
+    placeholderNotes([software.process.invocation, software.configs]).map(
+      (note) => `software ${software.id}: ${note}`
+    )
+  )

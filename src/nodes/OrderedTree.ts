@@ -1,0 +1,143 @@
+/** What is free on a node: bytes, and the most ports that one of its addresses has. */
+export interface Room {
+  readonly memory_bytes: number
+  readonly disk_bytes: number
+  readonly ports: number
+}
+
+/** Whether `need` fits into `room`. */
+export const hasRoom = (room: Room, need: Room): boolean =>
+  room.memory_bytes >= need.memory_bytes && room.disk_bytes >= need.disk_bytes && room.ports >= need.ports
+
+/** Negative, 0 or positive; 0 only for one and the same entry. */
+export type Compare<K> = (a: K, b: K) => number
+
+interface Branch<A> {
+  readonly left: Tree<A>
+  readonly entry: A
+  readonly right: Tree<A>
+  readonly height: number
+  /** Of each kind of room the most that an entry of this branch has. */
+  readonly most: Room
+}
+
+/**
+ * A balanced (AVL) tree of entries in an order of the caller's, that is never changed but copied along one path.
+ * Each branch knows the most room below it, so that a search passes by whole branches of full nodes.
+ */
+export type Tree<A> = Branch<A> | undefined
+
+const heightOf = <A>(tree: Tree<A>): number => tree?.height ?? 0
+
+const branch = <A extends { readonly room: Room }>(left: Tree<A>, entry: A, right: Tree<A>): Branch<A> => {
+  let { memory_bytes, disk_bytes, ports } = entry.room
+  if (left !== undefined) {
+    memory_bytes = Math.max(memory_bytes, left.most.memory_bytes)
+    disk_bytes = Math.max(disk_bytes, left.most.disk_bytes)
+    ports = Math.max(ports, left.most.ports)
+  }
+  if (right !== undefined) {
+    memory_bytes = Math.max(memory_bytes, right.most.memory_bytes)
+    disk_bytes = Math.max(disk_bytes, right.most.disk_bytes)
+    ports = Math.max(ports, right.most.ports)
+  }
+  const height = 1 + Math.max(heightOf(left), heightOf(right))
+  return { left, entry, right, height, most: { memory_bytes, disk_bytes, ports } }
+}
+
+/** A branch of two trees whose heights differ by at most two. */
+const balanced = <A extends { readonly room: Room }>(left: Tree<A>, entry: A, right: Tree<A>): Branch<A> => {
+  const lean = heightOf(left) - heightOf(right)
+  if (lean > 1 && left !== undefined) {
+    if (heightOf(left.left) >= heightOf(left.right) || left.right === undefined) {
+      return branch(left.left, left.entry, branch(left.right, entry, right))
+    }
+    const middle = left.right
+    return branch(
+      branch(left.left, left.entry, middle.left),
+      middle.entry,
+      branch(middle.right, entry, right)
+    )
+  }
+  if (lean < -1 && right !== undefined) {
+    if (heightOf(right.right) >= heightOf(right.left) || right.left === undefined) {
+      return branch(branch(left, entry, right.left), right.entry, right.right)
+    }
+    const middle = right.left
+    return branch(
+      branch(left, entry, middle.left),
+      middle.entry,
+      branch(middle.right, right.entry, right.right)
+    )
+  }
+  return branch(left, entry, right)
+}
+
+/** The tree with `entry`; one that compares equal is replaced. */
+export const insert = <A extends { readonly room: Room }>(
+  tree: Tree<A>,
+  entry: A,
+  compare: Compare<A>
+): Tree<A> => {
+  if (tree === undefined) return branch(undefined, entry, undefined)
+  const side = compare(entry, tree.entry)
+  if (side === 0) return branch(tree.left, entry, tree.right)
+  return side < 0
+    ? balanced(insert(tree.left, entry, compare), tree.entry, tree.right)
+    : balanced(tree.left, tree.entry, insert(tree.right, entry, compare))
+}
+
+/** The tree without the entry that compares equal to `entry`. */
+export const remove = <A extends { readonly room: Room }>(
+  tree: Tree<A>,
+  entry: A,
+  compare: Compare<A>
+): Tree<A> => {
+  if (tree === undefined) return undefined
+  const side = compare(entry, tree.entry)
+  if (side < 0) return balanced(remove(tree.left, entry, compare), tree.entry, tree.right)
+  if (side > 0) return balanced(tree.left, tree.entry, remove(tree.right, entry, compare))
+  if (tree.left === undefined) return tree.right
+  if (tree.right === undefined) return tree.left
+  const successor = lowestOf(tree.right)
+  return balanced(tree.left, successor, remove(tree.right, successor, compare))
+}
+
+const lowestOf = <A>(tree: Branch<A>): A => {
+  let lowest = tree
+  while (lowest.left !== undefined) lowest = lowest.left
+  return lowest.entry
+}
+
+/** A search: enough room, and whatever else an entry must be. */
+export interface Search<A> {
+  readonly need: Room
+  readonly accepts: (entry: A) => boolean
+}
+
+/**
+ * The first entry in order that has room and is accepted. Where nodes are short of one kind of room this takes
+ * O(log entries); each entry that is passed over for want of another kind, or that is not accepted, is looked at.
+ */
+export const first = <A extends { readonly room: Room }>(tree: Tree<A>, search: Search<A>): A | undefined => {
+  if (tree === undefined || !hasRoom(tree.most, search.need)) return undefined
+  const earlier = first(tree.left, search)
+  if (earlier !== undefined) return earlier
+  if (hasRoom(tree.entry.room, search.need) && search.accepts(tree.entry)) return tree.entry
+  return first(tree.right, search)
+}
+
+/** {@link first} among the entries that come after `key`. */
+export const firstAfter = <K, A extends K & { readonly room: Room }>(
+  tree: Tree<A>,
+  search: Search<A>,
+  key: K,
+  compare: Compare<K>
+): A | undefined => {
+  if (tree === undefined || !hasRoom(tree.most, search.need)) return undefined
+  if (compare(tree.entry, key) <= 0) return firstAfter(tree.right, search, key, compare)
+  const earlier = firstAfter(tree.left, search, key, compare)
+  if (earlier !== undefined) return earlier
+  if (hasRoom(tree.entry.room, search.need) && search.accepts(tree.entry)) return tree.entry
+  return first(tree.right, search)
+}

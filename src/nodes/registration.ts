@@ -1,0 +1,121 @@
+import { isIP, isIPv6 } from "node:net"
+import { Result } from "effect"
+import { type NodeAllocation, type PortRange, parsePortRanges } from "../domain/Allocation.ts"
+import { InvalidRequest } from "../domain/errors.ts"
+import type { Registration } from "../domain/NodeMessages.ts"
+import type { NodeRecord } from "../store/NodeRepo.ts"
+
+/** Addresses that one node may offer. */
+const MAX_ADDRESSES = 256
+const MAX_TEXT = 256
+const MAX_URL = 2048
+const PLAIN_TEXT = `at most ${MAX_TEXT} characters, none of them a control character`
+
+const nodeIdPattern = /^(?!\.{1,2}$)[A-Za-z0-9._~:@-]{1,128}$/
+// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what it looks for
+const control = /[\u0000-\u001f\u007f]/
+
+const refuse = (field: string, expected: string, got: unknown) =>
+  Result.fail(
+    new InvalidRequest({
+      detail: `${field}: expected ${expected}, got ${JSON.stringify(got)?.slice(0, 100)}`,
+      hint: "Correct the node's settings and start it again."
+    })
+  )
+
+/** One spelling for each address, so that two spellings are never taken for two addresses. */
+const canonical = (address: string): string | undefined => {
+  if (isIP(address) === 0) return undefined
+  if (!isIPv6(address)) return address
+  // A zone (`%eth0`) is no part of an address that servers could be reached at; such a URL does not parse.
+  const url = `http://[${address}]`
+  return URL.canParse(url) ? new URL(url).hostname.slice(1, -1) : undefined
+}
+
+const intersect = (some: ReadonlyArray<PortRange>, others: ReadonlyArray<PortRange>): boolean => {
+  let i = 0
+  let j = 0
+  while (true) {
+    const a = some[i]
+    const b = others[j]
+    if (a === undefined || b === undefined) return false
+    if (a.last < b.first) i += 1
+    else if (b.last < a.first) j += 1
+    else return true
+  }
+}
+
+/** Whether binding to both addresses concerns the same packets: `::` takes everything, `0.0.0.0` all of IPv4. */
+const overlap = (a: string, b: string): boolean =>
+  a === "::" || b === "::" || (a === "0.0.0.0" && !isIPv6(b)) || (b === "0.0.0.0" && !isIPv6(a))
+
+const checkAllocations = (
+  allocations: ReadonlyArray<NodeAllocation>
+): Result.Result<ReadonlyArray<NodeAllocation>, InvalidRequest> => {
+  if (allocations.length > MAX_ADDRESSES) {
+    return refuse("allocations", `at most ${MAX_ADDRESSES} addresses`, allocations.length)
+  }
+  const checked = new Map<string, ReadonlyArray<PortRange>>()
+  const wild: Array<string> = []
+  const result: Array<NodeAllocation> = []
+  for (const [index, allocation] of allocations.entries()) {
+    const field = `allocations[${index}]`
+    const address = canonical(allocation.address)
+    if (address === undefined) return refuse(`${field}.address`, "an IP address", allocation.address)
+    if (checked.has(address)) {
+      return refuse(`${field}.address`, "each address once, with all its ports", allocation.address)
+    }
+    const ranges = parsePortRanges(allocation.ports)
+    if (ranges === undefined) {
+      return refuse(`${field}.ports`, "ports such as 25565-25700 or 25565,25570-25580", allocation.ports)
+    }
+    const isWild = address === "::" || address === "0.0.0.0"
+    const clash = (isWild ? [...checked.keys()] : wild).find(
+      (other) => overlap(address, other) && intersect(ranges, checked.get(other) ?? [])
+    )
+    if (clash !== undefined) {
+      return refuse(`${field}.ports`, `ports that ${clash} does not offer too`, allocation.ports)
+    }
+    if (allocation.alias.length > MAX_TEXT || control.test(allocation.alias)) {
+      return refuse(`${field}.alias`, PLAIN_TEXT, allocation.alias)
+    }
+    if (isWild) wild.push(address)
+    checked.set(address, ranges)
+    result.push(address === allocation.address ? allocation : { ...allocation, address })
+  }
+  return Result.succeed(result)
+}
+
+/** What a registration alone says of a node. */
+export type Registered = Omit<NodeRecord, "token" | "drained" | "last_seen_at">
+
+/**
+ * The record that a registration makes, with addresses in canonical spelling, or what is wrong with it. Control
+ * characters would end up in logs and pages; the id is part of paths.
+ */
+export const registered = (registration: Registration): Result.Result<Registered, InvalidRequest> => {
+  const { id, name, location, url, version, boot_id, capacity, runtimes, system } = registration
+  if (!nodeIdPattern.test(id)) return refuse("id", "1-128 characters from A-Z a-z 0-9 . _ ~ : @ -", id)
+  if (name === "") return refuse("name", "a name", name)
+  if (boot_id === "") return refuse("boot_id", "the id of this start of the daemon", boot_id)
+  for (const [field, text] of Object.entries({ name, location, version, boot_id })) {
+    if (text.length > MAX_TEXT || control.test(text)) return refuse(field, PLAIN_TEXT, text)
+  }
+  if (url.length > MAX_URL || control.test(url)) return refuse("url", "the address of the daemon", url)
+  for (const [field, value] of Object.entries(capacity)) {
+    if (!(value >= 0)) return refuse(`capacity.${field}`, "a number that is not negative", value)
+  }
+  return Result.map(checkAllocations(registration.allocations), (allocations) => ({
+    id,
+    name,
+    location,
+    url,
+    version,
+    boot_id,
+    allocations,
+    capacity,
+    runtimes,
+    system,
+    departed: false
+  }))
+}

@@ -1,0 +1,66 @@
+import { Clock, Duration, Effect, Latch, type Scope } from "effect"
+import { type Expiry, Liveness } from "./Liveness.ts"
+
+/** A watch that wakes this much too late did not run: the process stood still, or the machine slept. */
+const LATE_MILLIS = 1000
+
+/** Plain functions: what they note and what the caller notes beside it are one step. */
+export interface Silence {
+  /** A sign of life. */
+  hear(node_id: string): void
+  forget(node_id: string): void
+}
+
+/**
+ * Watches for nodes that fall silent, on a clock that only goes on. While this process stands still (stopped,
+ * frozen, a blocked event loop) it hears nobody, and that is not the nodes' silence: such time does not count.
+ *
+ * @param options.initial  nodes whose silence begins now
+ * @param options.onExpiry called with each node that has been silent for long enough, one after another
+ */
+export const makeSilence = Effect.fnUntraced(function* (options: {
+  readonly lost_after: Duration.Duration
+  readonly given_up_after: Duration.Duration
+  readonly initial: Iterable<string>
+  readonly onExpiry: (expiry: Expiry) => void
+}): Effect.fn.Return<Silence, never, Scope.Scope> {
+  const liveness = new Liveness({
+    lost_after: Duration.toMillis(options.lost_after),
+    given_up_after: Duration.toMillis(options.given_up_after)
+  })
+  const clock = yield* Clock.Clock
+  let uncounted = 0
+  const now = () => Number(clock.monotonicTimeNanosUnsafe() / 1_000_000n) - uncounted
+
+  /** Open while there is somebody to wait for. */
+  const somebody = Latch.makeUnsafe(true)
+
+  for (const node_id of options.initial) liveness.hear(node_id, now())
+
+  const watch = Effect.gen(function* () {
+    const before = now()
+    const planned = liveness.untilNext(before)
+    if (planned === undefined) {
+      somebody.closeUnsafe()
+      return yield* somebody.await
+    }
+    yield* Effect.sleep(Duration.millis(planned))
+    const late = now() - before - planned
+    if (late > LATE_MILLIS) {
+      uncounted += late
+      yield* Effect.logWarning(`this process stood still for ${Math.round(late / 1000)} s`)
+    }
+    yield* Effect.sync(() => {
+      for (const expiry of liveness.expire(now())) options.onExpiry(expiry)
+    })
+  })
+  yield* Effect.forkScoped(Effect.forever(watch), { startImmediately: true })
+
+  return {
+    hear: (node_id) => {
+      liveness.hear(node_id, now())
+      somebody.openUnsafe()
+    },
+    forget: (node_id) => liveness.forget(node_id)
+  }
+})

@@ -1,0 +1,252 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Result } from "effect"
+import * as fc from "fast-check"
+import { compose, flattenMixins } from "../../src/blueprints/compose.ts"
+import type { BlueprintFile, MixinFile, Reference, ServerPart } from "../../src/blueprints/files.ts"
+import { renderProblem } from "../../src/blueprints/problem.ts"
+import type { Blueprint, BlueprintState, Volume } from "../../src/domain/Blueprint.ts"
+
+const refs = (ids: ReadonlyArray<string>): ReadonlyArray<Reference> =>
+  ids.map((id, index) => ({ id, line: 2, column: 10 + index }))
+
+interface Parts {
+  readonly server?: ServerPart
+  readonly state?: Partial<BlueprintState>
+  readonly annotations?: Record<string, string>
+}
+
+const partsOf = ({ annotations = {}, server = {}, state }: Parts) => ({
+  server,
+  state: state === undefined ? null : { volumes: [], mounts: [], copy: [], env: {}, ...state },
+  annotations
+})
+
+const mixin = (id: string, parents: ReadonlyArray<string>, parts: Parts = {}): MixinFile => ({
+  kind: "mixin",
+  file: `${id}.yml`,
+  at: { line: 1, column: 14 },
+  id,
+  description: "",
+  extends: refs(parents),
+  ...partsOf(parts)
+})
+
+const blueprint = (includes: ReadonlyArray<string>, parts: Parts = {}): BlueprintFile => ({
+  kind: "blueprint",
+  file: "game.yml",
+  at: { line: 1, column: 18 },
+  id: "game",
+  name: "Game",
+  type: "t",
+  includes: refs(includes),
+  save: false,
+  ...partsOf(parts)
+})
+
+const runs: ServerPart = { software: "paper", version: "1" }
+
+const composed = (file: BlueprintFile, mixins: ReadonlyArray<MixinFile>) =>
+  compose(file, flattenMixins(new Map(mixins.map((one) => [one.id, one]))))
+
+const success = (file: BlueprintFile, mixins: ReadonlyArray<MixinFile> = []): Blueprint => {
+  const result = composed(file, mixins)
+  return Result.getOrThrowWith(result, (problem) => new Error(renderProblem(problem)))
+}
+
+const failure = (file: BlueprintFile, mixins: ReadonlyArray<MixinFile> = []): string => {
+  const result = composed(file, mixins)
+  return Result.isFailure(result) ? renderProblem(result.failure) : "composed"
+}
+
+const volume = (name: string, target: string, source: string): Volume => ({
+  name,
+  source,
+  target,
+  mode: "cow"
+})
+
+describe("blueprints.md, Blueprint: composition", () => {
+  it("fills in what nobody says", () => {
+    assert.deepStrictEqual(success(blueprint([], { server: runs })), {
+      id: "game",
+      name: "Game",
+      type: "t",
+      software: "paper",
+      version: "1",
+      limits: {},
+      ports: 1,
+      configs: {},
+      placement: { locations: [], anti_affinity: false },
+      restart: { on_crash: false, max_per_hour: 5 },
+      state: null,
+      save: false,
+      annotations: {}
+    })
+  })
+
+  it("merges parents first, includes left to right, the blueprint on top", () => {
+    const mixins = [
+      mixin("base", [], {
+        server: { ...runs, ports: 1, image: "base" },
+        annotations: { a: "base", b: "base", c: "base" }
+      }),
+      mixin("left", ["base"], { server: { ports: 2 }, annotations: { b: "left" } }),
+      mixin("right", [], { server: { image: "right" }, annotations: { c: "right", d: "right" } })
+    ]
+    const result = success(blueprint(["left", "right"], { annotations: { d: "own" } }), mixins)
+    assert.strictEqual(result.ports, 2)
+    assert.strictEqual(result.image, "right")
+    assert.deepStrictEqual(result.annotations, { a: "base", b: "left", c: "right", d: "own" })
+    const swapped = success(blueprint(["right", "left"]), mixins)
+    assert.strictEqual(swapped.image, "base")
+  })
+
+  it("merges limits, placement and restart by field, configs by file", () => {
+    const parser = "yaml"
+    const mixins = [
+      mixin("m", [], {
+        server: {
+          limits: { memory_limit: 1, swap: 2 },
+          placement: { locations: ["eu"], anti_affinity: true },
+          restart: { max_per_hour: 9 },
+          configs: { a: { parser, find: { x: 1, y: 1 } }, b: { parser, find: { x: 1 } } }
+        }
+      })
+    ]
+    const result = success(
+      blueprint(["m"], {
+        server: {
+          ...runs,
+          limits: { memory_limit: 3 },
+          placement: { anti_affinity: false },
+          restart: { on_crash: true },
+          configs: { a: { parser, find: { x: 2 } } }
+        }
+      }),
+      mixins
+    )
+    assert.deepStrictEqual(result.limits, { memory_limit: 3, swap: 2 })
+    assert.deepStrictEqual(result.placement, { locations: ["eu"], anti_affinity: false })
+    assert.deepStrictEqual(result.restart, { on_crash: true, max_per_hour: 9 })
+    assert.deepStrictEqual(result.configs, { a: { parser, find: { x: 2 } }, b: { parser, find: { x: 1 } } })
+  })
+
+  it("replaces a volume with the same name and target, appends others, mounts and copies; env by key", () => {
+    const mixins = [
+      mixin("m", [], {
+        state: {
+          volumes: [volume("w", "/world", "old"), volume("w", "/other", "old"), volume("x", "world", "old")],
+          mounts: [{ source: "/a", target: "/m", mode: "ro" }],
+          copy: [{ source: "a", target: "b" }],
+          env: { A: "1", B: "1" }
+        }
+      })
+    ]
+    const { state } = success(
+      blueprint(["m"], {
+        server: runs,
+        state: {
+          volumes: [volume("w", "world", "new"), volume("y", "/world", "new")],
+          mounts: [{ source: "/a", target: "/m", mode: "ro" }],
+          copy: [{ source: "c", target: "d" }],
+          env: { B: "2" }
+        }
+      }),
+      mixins
+    )
+    assert.deepStrictEqual(
+      state?.volumes.map(({ name, source, target }) => `${name}:${source}:${target}`),
+      ["w:new:world", "w:old:/other", "x:old:world", "y:new:/world"]
+    )
+    assert.strictEqual(state?.mounts.length, 2)
+    assert.deepStrictEqual(state?.copy, [
+      { source: "a", target: "b" },
+      { source: "c", target: "d" }
+    ])
+    assert.deepStrictEqual(state?.env, { A: "1", B: "2" })
+  })
+
+  it("takes what reaches it on two ways once", () => {
+    const mixins = [
+      mixin("base", [], { state: { mounts: [{ source: "/a", target: "/m", mode: "ro" }] } }),
+      mixin("left", ["base"]),
+      mixin("right", ["base"])
+    ]
+    assert.strictEqual(
+      success(blueprint(["left", "right"], { server: runs }), mixins).state?.mounts.length,
+      1
+    )
+  })
+
+  it("is the fold of its mixins for any tree of scalars", () => {
+    const value = fc.option(fc.constantFrom("a", "b", "c"), { nil: undefined })
+    fc.assert(
+      fc.property(fc.array(fc.tuple(value, value), { maxLength: 6 }), (layers) => {
+        const mixins = layers.map(([image, key], index) =>
+          mixin(`m${index}`, [], {
+            server: image === undefined ? {} : { image },
+            annotations: key === undefined ? {} : { key }
+          })
+        )
+        const ids = mixins.map(({ id }) => id)
+        const last = <A>(values: ReadonlyArray<A | undefined>) => values.findLast((one) => one !== undefined)
+        const flat = success(blueprint(ids, { server: runs }), mixins)
+        assert.strictEqual(flat.image, last(layers.map(([image]) => image)))
+        assert.strictEqual(flat.annotations.key, last(layers.map(([, key]) => key)))
+        // One mixin that extends them all, and a chain in which each extends the one before it, are the same.
+        const all = mixin("all", ids)
+        assert.deepStrictEqual(success(blueprint(["all"], { server: runs }), [...mixins, all]), flat)
+        const chain = mixins.map((one, index) => ({
+          ...one,
+          extends: refs(index === 0 ? [] : [`m${index - 1}`])
+        }))
+        assert.deepStrictEqual(success(blueprint(ids.slice(-1), { server: runs }), chain), flat)
+      })
+    )
+  })
+})
+
+describe("blueprints.md, Blueprint: composition that fails names the chain", () => {
+  it("unknown mixins", () => {
+    assert.strictEqual(failure(blueprint(["nope"])), "game.yml:2:10: no mixin `nope`: game -> nope")
+    assert.strictEqual(
+      failure(blueprint(["ok", "a"]), [mixin("ok", []), mixin("a", ["b"]), mixin("b", ["nope"])]),
+      "game.yml:2:11: no mixin `nope`: game -> a -> b -> nope"
+    )
+  })
+
+  it("circles, also of one", () => {
+    const circle = [mixin("a", ["b"]), mixin("b", ["c"]), mixin("c", ["a"])]
+    assert.strictEqual(
+      failure(blueprint(["a"]), circle),
+      "game.yml:2:10: the mixins extend each other in a circle: game -> a -> b -> c -> a"
+    )
+    const flat = flattenMixins(new Map([["a", mixin("a", ["a"])]]))
+    assert.isTrue([...flat.values()].every(Result.isFailure))
+  })
+
+  it("no software or version", () => {
+    assert.strictEqual(failure(blueprint([])), "game.yml:1:18: `server.software` is missing: game")
+    assert.strictEqual(
+      failure(blueprint(["a", "b"]), [mixin("a", [], { server: { software: "x" } }), mixin("b", [])]),
+      "game.yml:1:18: `server.version` is missing: game -> a, b"
+    )
+  })
+
+  it("chains as long as there are files, whatever is read first, and their circles", () => {
+    const chain = Array.from({ length: 5_000 }, (_, i) => mixin(`m${i}`, i === 0 ? [] : [`m${i - 1}`]))
+    for (const mixins of [chain, chain.toReversed()]) {
+      assert.strictEqual(failure(blueprint(["m4999"], { server: runs }), mixins), "composed")
+      const circle = mixins.map((one) => (one.id === "m0" ? mixin("m0", ["m4999"]) : one))
+      const flat = [...flattenMixins(new Map(circle.map((one) => [one.id, one]))).values()]
+      assert.isTrue(flat.every(Result.isFailure))
+    }
+  })
+
+  it("ladders of mixins take linear, not exponential, time", () => {
+    const rung = (level: number, side: string) =>
+      mixin(`${side}${level}`, level === 0 ? [] : [`l${level - 1}`, `r${level - 1}`])
+    const ladder = Array.from({ length: 60 }, (_, level) => [rung(level, "l"), rung(level, "r")]).flat()
+    assert.strictEqual(failure(blueprint(["l59"], { server: runs }), ladder), "composed")
+  })
+})

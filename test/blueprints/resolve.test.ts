@@ -1,0 +1,177 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Result } from "effect"
+import { resolve } from "../../src/blueprints/resolve.ts"
+import type { Blueprint } from "../../src/domain/Blueprint.ts"
+import type { Overrides } from "../../src/domain/Overrides.ts"
+import type { Software } from "../../src/domain/Software.ts"
+
+const software = (id: string, more: Partial<Software> = {}): Software => ({
+  id,
+  name: id,
+  images: { java_21: "example/java:21", java_25: "example/java:25" },
+  mappings: [
+    { image: "java_21", range: ">=1.20 <26" },
+    { image: "java_25", range: ">=26" }
+  ],
+  process: { invocation: "run", stop_command: "stop", start_timeout: 300, clean_exit: "crash" },
+  install_script: null,
+  limits: { memory_limit: 1, swap: 1, threads: "0" },
+  configs: { a: { parser: "properties", find: { x: "software", y: "software" } } },
+  runtimes: ["docker"],
+  ...more
+})
+
+const softwares = new Map(
+  [
+    software("paper"),
+    software("other", {
+      images: { java_21: "other/java:21" },
+      mappings: [{ image: "java_21", range: "default" }]
+    }),
+    software("plain", { images: {}, mappings: [], runtimes: ["process"] }),
+    software("boxed", { images: {}, mappings: [], runtimes: ["docker"] }),
+    software("single", { images: { only: "one/image:1" }, mappings: [] })
+  ].map((one) => [one.id, one])
+)
+
+const blueprint = (more: Partial<Blueprint> = {}): Blueprint => ({
+  id: "game",
+  name: "Game",
+  type: "t",
+  software: "paper",
+  version: "1.21",
+  limits: { swap: 2, cpu_limit: 2 },
+  ports: 3,
+  configs: { a: { parser: "properties", find: { y: "blueprint" } }, b: { parser: "yaml", find: { k: [1] } } },
+  placement: { locations: ["eu"], anti_affinity: true },
+  restart: { on_crash: true, max_per_hour: 7 },
+  state: null,
+  save: false,
+  annotations: {},
+  ...more
+})
+
+const resolved = (overrides: Overrides = {}, more: Partial<Blueprint> = {}) =>
+  Result.getOrThrow(resolve(blueprint(more), overrides, softwares))
+
+const refused = (overrides: Overrides, more: Partial<Blueprint> = {}): string => {
+  const result = resolve(blueprint(more), overrides, softwares)
+  return Result.isFailure(result) ? result.failure.detail : "resolved"
+}
+
+describe("decisions 3: overrides over the blueprint over the software", () => {
+  it("limits by field", () => {
+    assert.deepStrictEqual(resolved({ limits: { cpu_limit: 3, threads: "1" } }).limits, {
+      memory_limit: 1,
+      swap: 2,
+      threads: "1",
+      cpu_limit: 3
+    })
+  })
+
+  it("configs by file, then by key; the parser from the override, else what is there", () => {
+    const { configs } = resolved({
+      configs: {
+        a: { find: { x: "override", z: 1 } },
+        "./b": { parser: "json", find: {} },
+        c: { parser: "ini", find: { q: null } }
+      }
+    })
+    assert.deepStrictEqual(configs, {
+      a: { parser: "properties", find: { x: "override", y: "blueprint", z: 1 } },
+      b: { parser: "json", find: { k: [1] } },
+      c: { parser: "ini", find: { q: null } }
+    })
+  })
+
+  it("refuses a config without a parser and paths that leave the instance", () => {
+    assert.strictEqual(
+      refused({ configs: { c: { find: {} } } }),
+      'overrides.configs["c"].parser is missing: neither blueprint nor software patches this file'
+    )
+    for (const file of [
+      "../x",
+      "/etc/passwd",
+      "a/../../x",
+      "",
+      ".",
+      "a\\..\\b",
+      "a\u0000b",
+      "constructor",
+      "__proto__"
+    ]) {
+      assert.match(
+        refused({ configs: Object.fromEntries([[file, { find: {} }]]) }),
+        /^overrides\.configs/,
+        file
+      )
+    }
+  })
+
+  it("keeps keys such as `__proto__` where they are", () => {
+    const { configs } = resolved({
+      configs: Object.fromEntries([
+        ["__proto__", { parser: "json" as const, find: Object.fromEntries([["__proto__", 1]]) }]
+      ])
+    })
+    assert.deepStrictEqual(Object.keys(configs).sort(), ["__proto__", "a", "b"])
+    assert.deepStrictEqual(Object.entries(configs).find(([file]) => file === "__proto__")?.[1].parser, "json")
+  })
+
+  it("merges env, takes over state, placement, ports and process", () => {
+    const state = {
+      volumes: [{ name: "w", source: "s", target: "/w", mode: "cow" as const }],
+      mounts: [{ source: "/a", target: "/b", mode: "ro" as const }],
+      copy: [{ source: "a", target: "b" }],
+      env: { A: "1", B: "1" }
+    }
+    const definition = resolved({ env: { B: "2", C: "3" } }, { state })
+    assert.deepStrictEqual(definition.env, { A: "1", B: "2", C: "3" })
+    assert.deepStrictEqual(definition.volumes, state.volumes)
+    assert.deepStrictEqual(definition.mounts, state.mounts)
+    assert.deepStrictEqual(definition.copy, state.copy)
+    assert.strictEqual(definition.ports, 3)
+    assert.deepStrictEqual(definition.placement, { locations: ["eu"], anti_affinity: true })
+    assert.deepStrictEqual(definition.process, softwares.get("paper")?.process)
+  })
+
+  it("restarts only what is kept", () => {
+    assert.isFalse(resolved().restart.on_crash)
+    assert.deepStrictEqual(resolved({ save: true }).restart, { on_crash: true, max_per_hour: 7 })
+    assert.isFalse(resolved({ save: false }, { save: true }).restart.on_crash)
+  })
+})
+
+describe("blueprints.md, Software: the image", () => {
+  it("by the mappings, or as the blueprint names it: a key or a reference", () => {
+    assert.strictEqual(resolved().image, "example/java:21")
+    assert.strictEqual(resolved({}, { image: "java_25" }).image, "example/java:25")
+    assert.strictEqual(resolved({}, { image: "ghcr.io/a/b:1" }).image, "ghcr.io/a/b:1")
+    assert.strictEqual(resolved({}, { image: "constructor" }).image, "constructor")
+  })
+
+  it("is mapped again when software or version are overridden, unless the overrides name one", () => {
+    assert.strictEqual(resolved({ version: "26.1" }, { image: "java_21" }).image, "example/java:25")
+    assert.strictEqual(resolved({ version: "26.1", image: "java_21" }).image, "example/java:21")
+    assert.strictEqual(resolved({ software: "other" }, { image: "java_25" }).image, "other/java:21")
+    assert.strictEqual(resolved({ software: "other", image: "x/y" }).image, "x/y")
+    assert.strictEqual(resolved({ software: "paper" }, { image: "java_25" }).image, "example/java:25")
+  })
+
+  it("falls back to the blueprint's own when the same software maps the version to none", () => {
+    assert.strictEqual(resolved({ version: "1.8" }, { image: "java_21" }).image, "example/java:21")
+  })
+
+  it("is empty for software that has none and runs as a process, the only one where nothing is mapped", () => {
+    assert.strictEqual(resolved({ software: "plain" }).image, "")
+    assert.strictEqual(resolved({ software: "single" }).image, "one/image:1")
+  })
+
+  it("is refused where there is none", () => {
+    assert.strictEqual(refused({ version: "1.8" }), "no image of software paper maps to version 1.8")
+    assert.strictEqual(refused({ version: "24w14a" }), "no image of software paper maps to version 24w14a")
+    assert.strictEqual(refused({ software: "nope" }), "software is not defined: nope")
+    assert.match(refused({ software: "boxed" }), /has no images and runs in containers only/)
+    assert.strictEqual(resolved({ software: "boxed", image: "a/b" }).image, "a/b")
+  })
+})

@@ -1,0 +1,348 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import * as fc from "fast-check"
+import type { Registration } from "../../src/domain/NodeMessages.ts"
+import { LoadBalancer, type Placement, type PlacementRequest } from "../../src/nodes/LoadBalancer.ts"
+import { NodeRegistry } from "../../src/nodes/NodeRegistry.ts"
+import type { Strategy } from "../../src/nodes/place.ts"
+import { allocation, GIB, memoryNodes, registration, request, serverRecord } from "./support/fleet.ts"
+
+const register = (id: string, fields: Partial<Registration> = {}) =>
+  Effect.flatMap(NodeRegistry, (registry) => registry.register(registration(id, fields)))
+const place = (id: string, fields: Partial<PlacementRequest> = {}) =>
+  Effect.flatMap(LoadBalancer, (balancer) => balancer.place(request(id, fields)))
+const release = (id: string) => Effect.flatMap(LoadBalancer, (balancer) => balancer.release(id))
+const restore = (...records: Parameters<LoadBalancer["Service"]["restore"]>[0]) =>
+  Effect.flatMap(LoadBalancer, (balancer) => balancer.restore(records))
+const detail = (id: string) => Effect.flatMap(NodeRegistry, (registry) => registry.get(id))
+const drain = (id: string, drained = true) =>
+  Effect.flatMap(NodeRegistry, (registry) => registry.setDrained(id, drained))
+const nodeOf = (id: string, fields: Partial<PlacementRequest> = {}) =>
+  Effect.map(place(id, fields), (placement) => placement.node_id)
+const hintOf = (id: string, fields: Partial<PlacementRequest> = {}) =>
+  Effect.map(Effect.flip(place(id, fields)), (error) => error.hint)
+const memory = (memory_limit: number) => ({ limits: { memory_limit } })
+
+describe("node-protocol, Placement and ports: place", () => {
+  it.effect("spreads 1,000 requests that come at once as it spreads them one after another", () =>
+    Effect.gen(function* () {
+      const ports = { allocations: [allocation({ ports: "1-1000" })] }
+      const large = { capacity: { memory_bytes: 1000 * GIB, cpu_threads: 1, disk_bytes: 0 }, ...ports }
+      yield* Effect.forEach(["a", "b", "c", "d"], (id) => register(id, large))
+      const ids = Array.from({ length: 1000 }, (_, i) => `s${i}`)
+      const placements = yield* Effect.forEach(ids, (id) => place(id), { concurrency: "unbounded" })
+      const held = new Set(
+        placements.map(({ node_id, allocations }) => `${node_id}:${allocations.default.port}`)
+      )
+      assert.strictEqual(held.size, 1000)
+      for (const id of ["a", "b", "c", "d"]) assert.strictEqual((yield* detail(id)).servers, 250)
+      assert.deepStrictEqual(yield* (yield* LoadBalancer).placements, { placed: 1000, refused: 0 })
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+
+  it.effect("commits memory, disk, processor and ports, and gives them back once", () =>
+    Effect.gen(function* () {
+      yield* register("a")
+      const limits = { memory_limit: 1024, disk_space: 5000, cpu_limit: 150 }
+      yield* place("s1", { limits, ports: 3 })
+      const after = yield* detail("a")
+      assert.deepStrictEqual(after.committed, {
+        memory_bytes: GIB,
+        disk_bytes: 5_000_000_000,
+        cpu_threads: 1.5
+      })
+      assert.strictEqual(after.ports_free, 7)
+      assert.strictEqual(after.servers, 1)
+      yield* release("s1")
+      yield* release("s1")
+      yield* release("never placed")
+      const empty = yield* detail("a")
+      assert.deepStrictEqual(empty.committed, { memory_bytes: 0, disk_bytes: 0, cpu_threads: 0 })
+      assert.strictEqual(empty.ports_free, 10)
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+
+  it.effect("counts a server without a memory limit as 512 MiB", () =>
+    Effect.gen(function* () {
+      yield* register("a", { capacity: { memory_bytes: GIB, cpu_threads: 1, disk_bytes: 0 } })
+      yield* place("s1", { limits: {} })
+      yield* place("s2", { limits: { memory_limit: 0 } })
+      assert.strictEqual((yield* detail("a")).committed.memory_bytes, GIB)
+      yield* Effect.flip(place("s3", { limits: {} }))
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+
+  it.effect("overcommits by the factors of the settings", () =>
+    Effect.gen(function* () {
+      yield* register("a", { capacity: { memory_bytes: GIB, cpu_threads: 1, disk_bytes: 1_000_000_000 } })
+      const limits = { memory_limit: 1024, disk_space: 500 }
+      yield* place("s1", { limits })
+      assert.include(yield* hintOf("s2", { limits: { memory_limit: 1024 } }), "1024 MiB of memory free")
+      assert.include(
+        yield* hintOf("s2", { limits: { memory_limit: 1, disk_space: 1501 } }),
+        "1501 MB of disk free"
+      )
+      yield* place("s2", { limits: { memory_limit: 512, disk_space: 1500 } })
+    }).pipe(Effect.provide(memoryNodes({ memory_overcommit: 1.5, disk_overcommit: 2 })))
+  )
+
+  it.effect("heeds location, runtime and anti-affinity", () =>
+    Effect.gen(function* () {
+      yield* register("a", { location: "eu", runtimes: ["docker"] })
+      yield* register("b", { location: "us" })
+      yield* register("c", { location: "us" })
+      const inUs = { placement: { locations: ["us", "mars"], anti_affinity: true } }
+      assert.strictEqual(yield* nodeOf("s1", inUs), "b")
+      assert.strictEqual(yield* nodeOf("s2", inUs), "c")
+      assert.strictEqual(yield* nodeOf("s3", { ...inUs, blueprint_id: "lobby" }), "b")
+      assert.strictEqual(
+        yield* hintOf("s4", inUs),
+        "3 nodes: 2 with a server of survival already, 1 in another location. Make room or add a node."
+      )
+      assert.strictEqual(yield* nodeOf("s5", { runtimes: ["docker"] }), "a")
+      assert.strictEqual(yield* nodeOf("s6", { runtimes: ["docker", "process"] }), "a")
+      yield* release("s1")
+      assert.strictEqual(yield* nodeOf("s7", inUs), "b")
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+
+  it.effect("uses no node that is drained or not connected, and says why there is none", () =>
+    Effect.gen(function* () {
+      assert.strictEqual(yield* hintOf("s0"), "No node has registered yet; start one with `muster node`.")
+      yield* register("a")
+      yield* register("b")
+      yield* drain("a")
+      yield* place("s1", memory(6000))
+      const error = yield* Effect.flip(place("s2", memory(4096)))
+      assert.strictEqual(error.detail, "no nodes available")
+      assert.strictEqual(
+        error.hint,
+        "2 nodes: 1 drained, 1 without 4096 MiB of memory free. Make room or add a node."
+      )
+      yield* drain("a", false)
+      assert.strictEqual(yield* nodeOf("s2", memory(4096)), "a")
+      yield* (yield* NodeRegistry).disconnect("a", "a-boot")
+      assert.include(yield* hintOf("s3", memory(4096)), "1 not connected")
+      assert.deepStrictEqual(yield* (yield* LoadBalancer).placements, { placed: 2, refused: 3 })
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+
+  it.effect("finds a node for a server that needs more ports than the emptiest node has on one address", () =>
+    Effect.gen(function* () {
+      yield* register("a", { allocations: [allocation({ ports: "1-3" })] })
+      yield* register("b", { allocations: [allocation({ ports: "1-16" })] })
+      yield* place("s1", { node_id: "b" })
+      assert.strictEqual(yield* nodeOf("s2", { ports: 5 }), "b")
+      assert.include(yield* hintOf("s3", { ports: 16 }), "2 without 16 free ports on one address")
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+
+  it.effect("places a server that holds something anew", () =>
+    Effect.gen(function* () {
+      yield* register("a", { allocations: [allocation({ ports: "1" })] })
+      yield* place("s1")
+      assert.strictEqual((yield* place("s1")).allocations.default.port, 1)
+      assert.strictEqual((yield* detail("a")).servers, 1)
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+
+  it.effect.each<Strategy>(["spread", "binpack", "round-robin"])("%s is what the setting says", (strategy) =>
+    Effect.gen(function* () {
+      yield* Effect.forEach(["a", "b"], (id) => register(id))
+      const ids = ["s1", "s2", "s3", "s4"]
+      const nodes = yield* Effect.forEach(ids, (id, i) => nodeOf(id, memory(i === 0 ? 2048 : 512)))
+      const expected = { spread: "abbb", binpack: "aaaa", "round-robin": "abab" }
+      assert.strictEqual(nodes.join(""), expected[strategy])
+    }).pipe(Effect.provide(memoryNodes({ strategy })))
+  )
+})
+
+describe("decisions, section 2: a node that is named", () => {
+  it.effect("is used though it is drained, elsewhere, or has a server of the blueprint already", () =>
+    Effect.gen(function* () {
+      yield* register("a")
+      yield* register("b")
+      yield* drain("a")
+      const rule = { node_id: "a", placement: { locations: ["us"], anti_affinity: true } }
+      assert.strictEqual(yield* nodeOf("s1", rule), "a")
+      assert.strictEqual(yield* nodeOf("s2", rule), "a")
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+
+  it.effect("is refused when it is unknown, not connected, full, or lacks the runtime", () =>
+    Effect.gen(function* () {
+      yield* register("a", { allocations: [allocation({ ports: "1-2" })] })
+      const refusal = (fields: Partial<PlacementRequest>) =>
+        Effect.flip(place("s9", { node_id: "a", ...fields }))
+      const unknown = yield* refusal({ node_id: "zz" })
+      assert.strictEqual(unknown._tag, "NotFound")
+      assert.strictEqual(unknown.detail, "node not found: zz")
+      const full = yield* refusal(memory(9000))
+      assert.strictEqual(full._tag, "Unavailable")
+      assert.strictEqual(full.detail, "node is full: a")
+      assert.strictEqual(full.hint, "It is without 9000 MiB of memory free; name another node or none.")
+      assert.include((yield* refusal({ ports: 3 })).hint, "3 free ports on one address")
+      assert.strictEqual(
+        (yield* refusal({ runtimes: ["docker"] })).hint,
+        "It offers process, the software needs docker; name another node or none."
+      )
+      yield* place("s1")
+      yield* (yield* NodeRegistry).disconnect("a", "a-boot")
+      assert.strictEqual((yield* refusal({})).detail, "node is not connected: a")
+      yield* release("s1")
+      assert.strictEqual((yield* refusal({}))._tag, "NotFound", "said good-bye and owns nothing")
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+})
+
+describe("node-protocol, When something breaks: no port is leaked or held twice", () => {
+  it.effect("restores what records hold, also of nodes that register later or with other ports", () =>
+    Effect.gen(function* () {
+      yield* restore(serverRecord("s1", "a", [25565, 40000]), serverRecord("s2", "a", [25566]))
+      yield* register("a")
+      const node = yield* detail("a")
+      assert.strictEqual(node.servers, 2)
+      assert.strictEqual(node.ports_free, 8)
+      assert.strictEqual(node.committed.memory_bytes, 2 * GIB)
+      assert.strictEqual(node.committed.cpu_threads, 3)
+      assert.strictEqual((yield* place("s3")).allocations.default.port, 25567)
+      yield* restore(serverRecord("s1", "a", [25565, 40000]))
+      assert.strictEqual((yield* detail("a")).servers, 3)
+      yield* release("s1")
+      assert.strictEqual((yield* detail("a")).ports_free, 8)
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+
+  it.effect.each(["restore first", "release first"])(
+    "learns who holds a port that was placed twice: %s",
+    (order) =>
+      Effect.gen(function* () {
+        yield* register("a", { allocations: [allocation({ ports: "1-2" })] })
+        assert.strictEqual((yield* place("mine")).allocations.default.port, 1)
+        const steps = [restore(serverRecord("theirs", "a", [1])), release("mine")]
+        yield* Effect.all(order === "restore first" ? steps : steps.toReversed())
+        assert.strictEqual((yield* place("mine")).allocations.default.port, 2)
+        yield* Effect.flip(place("another"))
+        yield* release("theirs")
+        assert.strictEqual((yield* place("another")).allocations.default.port, 1)
+      }).pipe(Effect.provide(memoryNodes()))
+  )
+
+  const anyNode = fc.constantFrom("a", "b", "c")
+  const anyServer = fc.nat({ max: 14 }).map((n) => `s${n}`)
+  const anyStep = fc.oneof(
+    {
+      weight: 5,
+      arbitrary: fc.record({
+        kind: fc.constant("place" as const),
+        server: anyServer,
+        node: fc.option(anyNode, { nil: undefined }),
+        memory_limit: fc.integer({ min: 0, max: 4096 }),
+        disk_space: fc.nat({ max: 400 }),
+        cpu_limit: fc.double({ min: 0, max: 300, noNaN: true }),
+        ports: fc.integer({ min: 1, max: 5 }),
+        blueprint: fc.constantFrom("survival", "lobby"),
+        anti_affinity: fc.boolean()
+      })
+    },
+    { weight: 2, arbitrary: fc.record({ kind: fc.constant("release" as const), server: anyServer }) },
+    {
+      weight: 1,
+      arbitrary: fc.record({ kind: fc.constant("restore" as const), server: anyServer, node: anyNode })
+    },
+    {
+      weight: 2,
+      arbitrary: fc.record({
+        kind: fc.constant("register" as const),
+        node: anyNode,
+        ports: fc.constantFrom("1-10", "5-14", "1-3,20-30")
+      })
+    },
+    {
+      weight: 1,
+      arbitrary: fc.record({ kind: fc.constant("drain" as const), node: anyNode, drained: fc.boolean() })
+    }
+  )
+
+  it("sums are those of the servers placed, no port is held twice, no node is filled beyond what it has", () => {
+    const strategies = fc.constantFrom<Strategy>("spread", "binpack", "round-robin")
+    const property = fc.asyncProperty(fc.array(anyStep, { maxLength: 60 }), strategies, (steps, strategy) =>
+      Effect.gen(function* () {
+        const held = new Map<
+          string,
+          { node_id: string; request: PlacementRequest; allocations: Placement["allocations"] }
+        >()
+        const drained = new Set<string>()
+        let lot = 50_000
+        for (const step of steps) {
+          if (step.kind === "register") {
+            yield* register(step.node, { allocations: [allocation({ ports: step.ports })] })
+          } else if (step.kind === "drain") {
+            if (step.drained) drained.add(step.node)
+            else drained.delete(step.node)
+            const outcome = yield* Effect.result(drain(step.node, step.drained))
+            if (outcome._tag === "Failure") drained.delete(step.node)
+          } else if (step.kind === "release") {
+            yield* release(step.server)
+            held.delete(step.server)
+          } else if (step.kind === "restore") {
+            lot += 1
+            const record = serverRecord(step.server, step.node, [lot])
+            yield* restore(record)
+            held.set(step.server, {
+              node_id: step.node,
+              allocations: record.allocations,
+              request: request(step.server, { limits: record.definition.limits })
+            })
+          } else {
+            const { memory_limit, disk_space, cpu_limit } = step
+            const wanted = request(step.server, {
+              limits: { memory_limit, disk_space, cpu_limit },
+              ports: step.ports,
+              blueprint_id: step.blueprint,
+              ...(step.node === undefined ? {} : { node_id: step.node }),
+              placement: { locations: [], anti_affinity: step.anti_affinity }
+            })
+            held.delete(step.server)
+            const outcome = yield* Effect.result(place(step.server, wanted))
+            if (outcome._tag === "Failure") continue
+            const { node_id, allocations } = outcome.success
+            const neighbours = [...held.values()].filter((other) => other.node_id === node_id)
+            if (step.node === undefined) {
+              assert.isFalse(drained.has(node_id))
+              const twin = neighbours.some((other) => other.request.blueprint_id === step.blueprint)
+              assert.isFalse(step.anti_affinity && twin)
+            } else {
+              assert.strictEqual(node_id, step.node)
+            }
+            held.set(step.server, { ...outcome.success, request: wanted })
+            const node = yield* detail(node_id)
+            assert.isAtMost(node.committed.memory_bytes, node.capacity.memory_bytes)
+            assert.isAtMost(node.committed.disk_bytes, node.capacity.disk_bytes)
+            assert.strictEqual(Object.values(allocations.mappings).flat().length, step.ports)
+          }
+        }
+        const registry = yield* NodeRegistry
+        for (const { id } of yield* registry.list) {
+          const mine = [...held.values()].filter((server) => server.node_id === id)
+          const node = yield* registry.get(id)
+          const sum = (of: (limits: PlacementRequest["limits"]) => number) =>
+            mine.reduce((total, server) => total + of(server.request.limits), 0)
+          assert.strictEqual(
+            node.committed.memory_bytes,
+            sum(({ memory_limit }) =>
+              memory_limit === undefined || memory_limit === 0 ? 512 : memory_limit
+            ) *
+              1024 ** 2
+          )
+          assert.strictEqual(node.committed.disk_bytes, sum(({ disk_space = 0 }) => disk_space) * 1_000_000)
+          assert.approximately(node.committed.cpu_threads, sum(({ cpu_limit = 0 }) => cpu_limit) / 100, 0.001)
+          assert.strictEqual(node.servers, mine.length)
+          const ports = mine.flatMap((server) => Object.values(server.allocations.mappings).flat())
+          assert.strictEqual(new Set(ports).size, ports.length)
+        }
+      }).pipe(Effect.provide(memoryNodes({ strategy })), Effect.scoped, Effect.runPromise)
+    )
+    return fc.assert(property, { numRuns: 150 })
+  })
+})

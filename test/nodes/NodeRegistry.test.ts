@@ -1,0 +1,411 @@
+import { NodeServices } from "@effect/platform-node"
+import { assert, describe, it } from "@effect/vitest"
+import { Deferred, Effect, Fiber, FileSystem, Layer, Path, Stream } from "effect"
+import { TestClock } from "effect/testing"
+import type { RegistrationRequired } from "../../src/api/ControlPlane.ts"
+import type { Conflict, InvalidRequest, NotFound, Unavailable } from "../../src/domain/errors.ts"
+import { LoadBalancer } from "../../src/nodes/LoadBalancer.ts"
+import { type NodeChange, NodeRegistry } from "../../src/nodes/NodeRegistry.ts"
+import { layerSqlite } from "../../src/store/layerSqlite.ts"
+import {
+  allocation,
+  GIB,
+  heartbeat,
+  MemoryTables,
+  memoryNodes,
+  nodesLayer,
+  registration,
+  request,
+  serverRecord,
+  tables
+} from "./support/fleet.ts"
+
+/** Everything that changes from now on. */
+const follow = Effect.gen(function* () {
+  const registry = yield* NodeRegistry
+  const seen: Array<string> = []
+  yield* registry.changes.pipe(
+    Stream.runForEach((change: NodeChange) =>
+      Effect.sync(() => seen.push(`${change.node_id} ${change.kind}`))
+    ),
+    Effect.forkScoped({ startImmediately: true })
+  )
+  return seen
+})
+const names = Effect.flatMap(NodeRegistry, (registry) =>
+  Effect.map(registry.list, (list) => list.map((node) => node.name))
+)
+const restore = (node_id: string) =>
+  Effect.flatMap(LoadBalancer, (balancer) => balancer.restore([serverRecord("s1", node_id, [25565])]))
+
+describe("decisions, section 2: nodes", () => {
+  it.effect("lists nodes by name, then id, with exactly the five fields", () =>
+    Effect.gen(function* () {
+      const registry = yield* NodeRegistry
+      assert.deepStrictEqual(yield* registry.list, [])
+      yield* registry.register(registration("n2", { name: "alpha" }))
+      yield* registry.register(registration("n3", { name: "Zeta" }))
+      yield* registry.register(registration("n1", { name: "alpha" }))
+      assert.deepStrictEqual(yield* registry.list, [
+        { id: "n3", name: "Zeta", location: "eu", url: "http://n3:5585", drained: false },
+        { id: "n1", name: "alpha", location: "eu", url: "http://n1:5585", drained: false },
+        { id: "n2", name: "alpha", location: "eu", url: "http://n2:5585", drained: false }
+      ])
+      assert.strictEqual(yield* registry.list, yield* registry.list, "kept until something changes")
+      yield* registry.register(registration("n3", { name: "beta" }))
+      assert.deepStrictEqual(yield* names, ["alpha", "alpha", "beta"])
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+
+  it.effect("shows the state and the load of a node", () =>
+    Effect.gen(function* () {
+      const registry = yield* NodeRegistry
+      yield* TestClock.setTime(Date.UTC(2026, 0, 2, 3, 4, 5, 678))
+      yield* registry.register(registration("n1"))
+      yield* (yield* LoadBalancer).place(request("s1", { ports: 2 }))
+      assert.deepStrictEqual(yield* registry.get("n1"), {
+        id: "n1",
+        name: "n1",
+        location: "eu",
+        url: "http://n1:5585",
+        drained: false,
+        connected: true,
+        last_seen_at: "2026-01-02T03:04:05.678Z",
+        version: "1.0.0",
+        capacity: { memory_bytes: 8 * GIB, cpu_threads: 4, disk_bytes: 100_000_000_000 },
+        committed: { memory_bytes: GIB, cpu_threads: 0, disk_bytes: 0 },
+        ports_free: 8,
+        servers: 1
+      })
+      yield* TestClock.adjust("10 seconds")
+      yield* registry.heartbeat("n1", heartbeat("n1-boot"))
+      assert.strictEqual((yield* registry.get("n1")).last_seen_at, "2026-01-02T03:04:15.678Z")
+      assert.strictEqual((yield* registry.system("n1")).os, "Debian")
+      const asked: ReadonlyArray<Effect.Effect<unknown, NotFound | Unavailable>> = [
+        registry.get("zz"),
+        registry.system("zz"),
+        registry.setDrained("zz", true)
+      ]
+      for (const unknown of asked) {
+        assert.strictEqual((yield* Effect.flip(unknown)).detail, "node not found: zz")
+      }
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+
+  it.effect("keeps a drained node drained when it registers again", () =>
+    Effect.gen(function* () {
+      const registry = yield* NodeRegistry
+      yield* registry.register(registration("n1"))
+      assert.isTrue((yield* registry.setDrained("n1", true)).drained)
+      assert.isTrue((yield* registry.list)[0]?.drained)
+      yield* registry.disconnect("n1", "n1-boot")
+      yield* registry.register(registration("n1", { boot_id: "second" }))
+      assert.isTrue((yield* registry.get("n1")).drained)
+      assert.isTrue((yield* MemoryTables).nodes.get("n1")?.drained)
+      assert.isFalse((yield* registry.setDrained("n1", false)).drained)
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+
+  it.effect("keeps what is written about a node in the order in which it is written", () =>
+    Effect.gen(function* () {
+      const registry = yield* NodeRegistry
+      const state = yield* MemoryTables
+      yield* registry.register(registration("n1"))
+      const reached = yield* Deferred.make<void>()
+      const go = yield* Deferred.make<void>()
+      state.before = Effect.andThen(Deferred.succeed(reached, undefined), Deferred.await(go))
+      const again = yield* Effect.forkChild(registry.register(registration("n1", { boot_id: "second" })))
+      yield* Deferred.await(reached)
+      state.before = Effect.void
+      const draining = yield* Effect.forkChild(registry.setDrained("n1", true), { startImmediately: true })
+      yield* Deferred.succeed(go, undefined)
+      yield* Fiber.join(again)
+      assert.isTrue((yield* Fiber.join(draining)).drained)
+      assert.isTrue(state.nodes.get("n1")?.drained)
+      assert.strictEqual(state.nodes.get("n1")?.boot_id, "second")
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+
+  it.effect("refuses to forget a node that owns servers, and forgets it once it owns none", () =>
+    Effect.gen(function* () {
+      const registry = yield* NodeRegistry
+      const state = yield* MemoryTables
+      yield* registry.register(registration("n1", { name: "first" }))
+      yield* restore("n1")
+      const conflict = yield* Effect.flip(registry.remove("n1"))
+      assert.strictEqual(conflict._tag, "Conflict")
+      assert.strictEqual(conflict.detail, "node owns a server: n1")
+      yield* (yield* LoadBalancer).release("s1")
+      state.away = true
+      assert.strictEqual((yield* Effect.flip(registry.remove("n1")))._tag, "Unavailable")
+      assert.isTrue((yield* registry.get("n1")).connected, "as it was")
+      assert.strictEqual(registry.nameOf("n1"), "first")
+      state.away = false
+      yield* registry.remove("n1")
+      assert.strictEqual(state.nodes.size, 0)
+      assert.deepStrictEqual(yield* names, [])
+      assert.strictEqual(registry.nameOf("n1"), "n1")
+      assert.isFalse(registry.isConnected("n1"))
+      assert.strictEqual((yield* Effect.flip(registry.remove("n1")))._tag, "NotFound")
+      yield* Effect.flip(registry.heartbeat("n1", heartbeat("n1-boot")))
+      yield* registry.register(registration("n1"))
+      assert.deepStrictEqual(yield* names, ["n1"])
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+
+  it.effect("places nothing on a node that is being forgotten", () =>
+    Effect.gen(function* () {
+      const registry = yield* NodeRegistry
+      const balancer = yield* LoadBalancer
+      const state = yield* MemoryTables
+      yield* registry.register(registration("n1"))
+      const reached = yield* Deferred.make<void>()
+      const go = yield* Deferred.make<void>()
+      state.before = Effect.andThen(Deferred.succeed(reached, undefined), Deferred.await(go))
+      const removal = yield* Effect.forkChild(registry.remove("n1"))
+      yield* Deferred.await(reached)
+      assert.strictEqual((yield* Effect.flip(balancer.place(request("s1"))))._tag, "Unavailable")
+      assert.strictEqual(
+        (yield* Effect.flip(balancer.place(request("s1", { node_id: "n1" }))))._tag,
+        "NotFound"
+      )
+      yield* Deferred.succeed(go, undefined)
+      yield* Fiber.join(removal)
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+
+  it.effect("lists a node that said good-bye only while it owns servers", () =>
+    Effect.gen(function* () {
+      const registry = yield* NodeRegistry
+      const balancer = yield* LoadBalancer
+      yield* registry.register(registration("n1"))
+      yield* restore("n1")
+      yield* registry.disconnect("n1", "n1-boot")
+      assert.isFalse((yield* registry.get("n1")).connected)
+      assert.deepStrictEqual(yield* names, ["n1"])
+      yield* balancer.release("s1")
+      assert.deepStrictEqual(yield* names, [])
+      assert.strictEqual((yield* Effect.flip(registry.get("n1")))._tag, "NotFound")
+      yield* restore("n1")
+      assert.deepStrictEqual(yield* names, ["n1"])
+      yield* balancer.release("s1")
+      yield* registry.register(registration("n1"))
+      assert.deepStrictEqual(yield* names, ["n1"])
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+})
+
+describe("node-protocol: register, heartbeat, disconnect", () => {
+  it.effect("answers a fresh token of 32 bytes to every registration", () =>
+    Effect.gen(function* () {
+      const registry = yield* NodeRegistry
+      const one = yield* registry.register(registration("n1"))
+      const two = yield* registry.register(registration("n1"))
+      assert.match(one.token, /^[A-Za-z0-9_-]{43}$/)
+      assert.notStrictEqual(one.token, two.token)
+      assert.strictEqual((yield* MemoryTables).nodes.get("n1")?.token, two.token)
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+
+  it.effect("replaces an older boot, whose words count no more", () =>
+    Effect.gen(function* () {
+      const registry = yield* NodeRegistry
+      yield* registry.register(registration("n1", { boot_id: "old" }))
+      yield* registry.checkBoot("n1", "old")
+      yield* registry.register(
+        registration("n1", { boot_id: "new", allocations: [allocation({ ports: "1-3" })] })
+      )
+      yield* registry.checkBoot("n1", "new")
+      for (const late of [
+        registry.checkBoot("n1", "old"),
+        registry.heartbeat("n1", heartbeat("old")),
+        registry.disconnect("n1", "old"),
+        registry.heartbeat("zz", heartbeat("old"))
+      ]) {
+        assert.strictEqual((yield* Effect.flip(late))._tag, "RegistrationRequired")
+      }
+      const node = yield* registry.get("n1")
+      assert.isTrue(node.connected)
+      assert.strictEqual(node.ports_free, 3)
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+
+  it.effect("refuses what cannot be, and keeps nothing of it", () =>
+    Effect.gen(function* () {
+      const registry = yield* NodeRegistry
+      const error = yield* Effect.flip(
+        registry.register(registration("n1", { allocations: [allocation({ ports: "none" })] }))
+      )
+      assert.strictEqual(error._tag, "InvalidRequest")
+      assert.deepStrictEqual(yield* registry.list, [])
+      assert.strictEqual((yield* MemoryTables).nodes.size, 0)
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+
+  it.effect("changes nothing while the database is away, and reads go on", () =>
+    Effect.gen(function* () {
+      const registry = yield* NodeRegistry
+      const state = yield* MemoryTables
+      yield* registry.register(registration("n1"))
+      const seen = yield* follow
+      state.away = true
+      const writes: ReadonlyArray<
+        Effect.Effect<unknown, InvalidRequest | NotFound | Conflict | RegistrationRequired | Unavailable>
+      > = [
+        registry.register(registration("n2")),
+        registry.register(registration("n1", { boot_id: "second" })),
+        registry.setDrained("n1", true),
+        registry.disconnect("n1", "n1-boot"),
+        registry.remove("n1")
+      ]
+      for (const write of writes) {
+        assert.strictEqual((yield* Effect.flip(write))._tag, "Unavailable")
+      }
+      assert.deepStrictEqual(yield* names, ["n1"])
+      yield* registry.heartbeat("n1", heartbeat("n1-boot"))
+      const node = yield* registry.get("n1")
+      assert.isTrue(node.connected)
+      assert.isFalse(node.drained)
+      assert.deepStrictEqual(seen, [])
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+
+  it.effect("remembers a registration whose caller has given up waiting for it", () =>
+    Effect.gen(function* () {
+      const registry = yield* NodeRegistry
+      const state = yield* MemoryTables
+      const reached = yield* Deferred.make<void>()
+      const go = yield* Deferred.make<void>()
+      state.before = Effect.andThen(Deferred.succeed(reached, undefined), Deferred.await(go))
+      const registering = yield* Effect.forkChild(registry.register(registration("n1")))
+      yield* Deferred.await(reached)
+      const interruption = yield* Effect.forkChild(Fiber.interrupt(registering), { startImmediately: true })
+      yield* Deferred.succeed(go, undefined)
+      yield* Fiber.join(interruption)
+      assert.strictEqual(state.nodes.size, 1)
+      assert.isTrue(registry.isConnected("n1"))
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+})
+
+describe("node-protocol, When something breaks: nodes that go silent", () => {
+  it.effect("is lost after 30 s, given up after 10 min, and connected when it registers again", () =>
+    Effect.gen(function* () {
+      const registry = yield* NodeRegistry
+      const seen = yield* follow
+      yield* registry.register(registration("n1"))
+      yield* TestClock.adjust("20 seconds")
+      yield* registry.heartbeat("n1", heartbeat("n1-boot"))
+      yield* TestClock.adjust("29999 millis")
+      assert.isTrue(registry.isConnected("n1"))
+      yield* TestClock.adjust("1 millis")
+      assert.isFalse(registry.isConnected("n1"))
+      assert.deepStrictEqual(seen, ["n1 connected", "n1 lost"])
+      assert.strictEqual((yield* Effect.flip((yield* LoadBalancer).place(request("s1"))))._tag, "Unavailable")
+      const error = yield* Effect.flip(registry.heartbeat("n1", heartbeat("n1-boot")))
+      assert.strictEqual(error._tag, "RegistrationRequired", "it is to say what it has")
+      yield* TestClock.adjust("570 seconds")
+      assert.deepStrictEqual(seen.slice(2), ["n1 given-up"])
+      assert.deepStrictEqual(yield* names, ["n1"], "known still")
+      yield* registry.register(registration("n1"))
+      yield* TestClock.adjust("1 millis")
+      assert.deepStrictEqual(seen.slice(3), ["n1 connected"])
+      assert.strictEqual((yield* (yield* LoadBalancer).place(request("s1"))).node_id, "n1")
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+
+  it.effect("takes the settings' times", () =>
+    Effect.gen(function* () {
+      const registry = yield* NodeRegistry
+      const seen = yield* follow
+      yield* registry.register(registration("n1"))
+      yield* TestClock.adjust("2 seconds")
+      assert.deepStrictEqual(seen, ["n1 connected", "n1 lost"])
+      yield* TestClock.adjust("1 seconds")
+      assert.deepStrictEqual(seen.slice(2), ["n1 given-up"])
+    }).pipe(Effect.provide(memoryNodes({ heartbeat_timeout: "2 seconds", node_lost_after: "3 seconds" })))
+  )
+
+  it.effect("is not connected at once when it says good-bye, and lost unless it is back in time", () =>
+    Effect.gen(function* () {
+      const registry = yield* NodeRegistry
+      yield* registry.register(registration("n1"))
+      yield* registry.register(registration("n2"))
+      const seen = yield* follow
+      yield* registry.disconnect("n1", "n1-boot")
+      yield* registry.disconnect("n2", "n2-boot")
+      assert.isFalse(registry.isConnected("n1"))
+      yield* TestClock.adjust("29 seconds")
+      yield* registry.register(registration("n2", { boot_id: "second" }))
+      yield* TestClock.adjust("1 seconds")
+      assert.deepStrictEqual(seen, ["n2 connected", "n1 lost"])
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+
+  it.effect("tells every subscriber of every change once, in the same order", () =>
+    Effect.gen(function* () {
+      const registry = yield* NodeRegistry
+      const first = yield* follow
+      const second = yield* follow
+      const ids = Array.from({ length: 100 }, (_, i) => `n${i}`)
+      yield* Effect.forEach(ids, (id) => registry.register(registration(id)), { concurrency: "unbounded" })
+      yield* TestClock.adjust("30 seconds")
+      assert.strictEqual(first.length, 200)
+      assert.strictEqual(new Set(first).size, 200)
+      assert.deepStrictEqual(first, second)
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+})
+
+describe("node-protocol, When something breaks: control plane killed", () => {
+  const lives = (store: (life: number) => ReturnType<typeof memoryNodes>) =>
+    Effect.gen(function* () {
+      yield* Effect.gen(function* () {
+        const registry = yield* NodeRegistry
+        yield* registry.register(
+          registration("n1", { name: "first", allocations: [allocation({ ports: "1-4" })] })
+        )
+        yield* registry.register(registration("n2"))
+        yield* registry.register(registration("n3"))
+        yield* registry.setDrained("n2", true)
+        yield* registry.disconnect("n3", "n3-boot")
+      }).pipe(Effect.provide(store(1)))
+
+      yield* Effect.gen(function* () {
+        const registry = yield* NodeRegistry
+        const seen = yield* follow
+        assert.deepStrictEqual(yield* names, ["first", "n2"])
+        const node = yield* registry.get("n1")
+        assert.isFalse(node.connected)
+        assert.strictEqual(node.last_seen_at, "1970-01-01T00:00:00.000Z")
+        assert.strictEqual(node.ports_free, 4)
+        assert.isTrue((yield* registry.get("n2")).drained)
+        yield* registry.checkBoot("n1", "n1-boot")
+        assert.strictEqual(
+          (yield* Effect.flip(registry.heartbeat("n1", heartbeat("n1-boot"))))._tag,
+          "RegistrationRequired"
+        )
+        const busy = yield* Effect.flip((yield* LoadBalancer).place(request("s1", { node_id: "n1" })))
+        assert.strictEqual(busy.detail, "node is not connected: n1")
+        yield* registry.register(registration("n1"))
+        yield* TestClock.adjust("30 seconds")
+        assert.sameMembers(seen, ["n1 connected", "n2 lost", "n3 lost", "n1 lost"])
+      }).pipe(Effect.provide(store(2)))
+    })
+
+  it.effect("knows its nodes again, which are lost unless they register", () => {
+    const state = tables()
+    return lives(() => memoryNodes({}, state))
+  })
+
+  it.effect("knows them from a database file", () =>
+    Effect.gen(function* () {
+      const fs = yield* FileSystem.FileSystem
+      const path = yield* Path.Path
+      const folder = yield* fs.makeTempDirectoryScoped({ prefix: "muster-nodes-" })
+      const filename = path.join(folder, "muster.db")
+      const sqlite = Layer.merge(layerSqlite({ filename }), Layer.succeed(MemoryTables, tables()))
+      yield* lives(() => Layer.fresh(nodesLayer().pipe(Layer.provideMerge(sqlite), Layer.orDie)))
+    }).pipe(Effect.provide(NodeServices.layer))
+  )
+})

@@ -1,0 +1,111 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Result } from "effect"
+import * as fc from "fast-check"
+import type { Registration } from "../../src/domain/NodeMessages.ts"
+import { registered } from "../../src/nodes/registration.ts"
+import { allocation, registration } from "./support/fleet.ts"
+
+const refusal = (fields: Partial<Registration>) => {
+  const result = registered(registration("n1", fields))
+  return Result.isFailure(result) ? result.failure.detail : undefined
+}
+const capacity = registration("n1").capacity
+
+describe("node-protocol, register: what is refused", () => {
+  it.each<readonly [string, Partial<Registration>]>([
+    ["id: ", { id: "" }],
+    ["id: ", { id: ".." }],
+    ["id: ", { id: "a/b" }],
+    ["id: ", { id: "a b" }],
+    ["id: ", { id: "x".repeat(129) }],
+    ["name: ", { name: "" }],
+    ["name: ", { name: "a\nb" }],
+    ["location: ", { location: "\u001b[31m" }],
+    ["url: ", { url: "x".repeat(3000) }],
+    ["boot_id: ", { boot_id: "" }],
+    ["capacity.memory_bytes: ", { capacity: { ...capacity, memory_bytes: -1 } }],
+    ["capacity.cpu_threads: ", { capacity: { ...capacity, cpu_threads: Number.NaN } }],
+    ["allocations: ", { allocations: Array.from({ length: 300 }, () => allocation()) }],
+    ["allocations[0].address: ", { allocations: [allocation({ address: "__proto__" })] }],
+    ["allocations[0].address: ", { allocations: [allocation({ address: "fe80::1%eth0" })] }],
+    ["allocations[0].ports: ", { allocations: [allocation({ ports: "" })] }],
+    ["allocations[0].ports: ", { allocations: [allocation({ ports: "25565-70000" })] }],
+    ["allocations[0].ports: ", { allocations: [allocation({ ports: "20-10" })] }],
+    ["allocations[0].alias: ", { allocations: [allocation({ alias: "a\u0000" })] }],
+    ["allocations[1].address: ", { allocations: [allocation(), allocation({ ports: "1" })] }],
+    [
+      "allocations[1].address: ",
+      { allocations: [allocation({ address: "::1" }), allocation({ address: "0:0:0:0:0:0:0:1" })] }
+    ],
+    [
+      "allocations[1].ports: ",
+      { allocations: [allocation({ address: "0.0.0.0" }), allocation({ ports: "25570" })] }
+    ],
+    [
+      "allocations[1].ports: ",
+      { allocations: [allocation({ ports: "25570" }), allocation({ address: "::" })] }
+    ]
+  ])("%s%j", (field, fields) => {
+    assert.isTrue(refusal(fields)?.startsWith(field), refusal(fields))
+  })
+
+  it("says what was expected and what came", () => {
+    assert.strictEqual(
+      refusal({ allocations: [allocation({ ports: "all" })] }),
+      'allocations[0].ports: expected ports such as 25565-25700 or 25565,25570-25580, got "all"'
+    )
+  })
+
+  it("takes other ports of every address, and one spelling of each", () => {
+    const result = registered(
+      registration("n1", {
+        allocations: [
+          allocation({ address: "0.0.0.0", ports: "1-10" }),
+          allocation({ address: "10.0.0.1", ports: "11-20" }),
+          allocation({ address: "2001:DB8:0:0::1", ports: "1-10" })
+        ]
+      })
+    )
+    assert.deepStrictEqual(
+      Result.map(result, ({ allocations }) => allocations.map(({ address }) => address)),
+      Result.succeed(["0.0.0.0", "10.0.0.1", "2001:db8::1"])
+    )
+  })
+
+  it("answers for any text, and accepts nothing that it would refuse the second time", () => {
+    const anyCodeUnit = fc.integer({ min: 0, max: 0xffff }).map((code) => String.fromCharCode(code))
+    const text = fc.oneof(
+      { weight: 9, arbitrary: fc.constantFrom("n1", "a-b", "constructor") },
+      { weight: 1, arbitrary: fc.string({ unit: anyCodeUnit }) }
+    )
+    const allocations = fc.array(
+      fc.record({
+        address: fc.oneof(
+          { weight: 9, arbitrary: fc.oneof(fc.ipV4(), fc.ipV6(), fc.constantFrom("::", "0.0.0.0", "::1")) },
+          { weight: 1, arbitrary: text }
+        ),
+        alias: text,
+        force_outgoing_ip: fc.boolean(),
+        ports: fc.oneof(
+          { weight: 9, arbitrary: fc.constantFrom("1-9", "5, 7-8", "65535") },
+          { weight: 1, arbitrary: text }
+        )
+      }),
+      { maxLength: 4 }
+    )
+    let accepted = 0
+    fc.assert(
+      fc.property(fc.record({ id: text, name: text, url: text, boot_id: text, allocations }), (fields) => {
+        const result = registered(registration("n1", fields))
+        if (Result.isFailure(result)) {
+          assert.isAbove(result.failure.detail.length, 0)
+          assert.isBelow(result.failure.detail.length, 300)
+        } else {
+          accepted += 1
+          assert.deepStrictEqual(registered(registration("n1", { ...fields, ...result.success })), result)
+        }
+      })
+    )
+    assert.isAbove(accepted, 0)
+  })
+})

@@ -1,0 +1,63 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Clock, Duration, Effect } from "effect"
+import { TestClock } from "effect/testing"
+import type { Expiry } from "../../src/nodes/Liveness.ts"
+import { makeSilence } from "../../src/nodes/silence.ts"
+
+const watching = Effect.fnUntraced(function* (initial: ReadonlyArray<string>) {
+  const seen: Array<Expiry> = []
+  const silence = yield* makeSilence({
+    lost_after: Duration.seconds(30),
+    given_up_after: Duration.minutes(10),
+    initial,
+    onExpiry: (expiry) => seen.push(expiry)
+  })
+  return { seen, silence }
+})
+
+describe("node-protocol, When something breaks: node gone", () => {
+  it.effect("notices a silence of 30 s, and one of 10 min", () =>
+    Effect.gen(function* () {
+      const { seen, silence } = yield* watching(["a", "b"])
+      yield* TestClock.adjust("20 seconds")
+      silence.hear("b")
+      yield* TestClock.adjust("9999 millis")
+      assert.deepStrictEqual(seen, [])
+      yield* TestClock.adjust("1 millis")
+      assert.deepStrictEqual(seen, [{ node_id: "a", kind: "lost" }])
+      silence.forget("b")
+      yield* TestClock.adjust("9 minutes")
+      assert.strictEqual(seen.length, 1)
+      yield* TestClock.adjust("30 seconds")
+      assert.deepStrictEqual(seen.slice(1), [{ node_id: "a", kind: "given-up" }])
+      yield* TestClock.adjust("1 hour")
+      assert.strictEqual(seen.length, 2)
+    })
+  )
+
+  it.effect("does not count time in which this process itself stood still", () =>
+    Effect.gen(function* () {
+      const clock = yield* Clock.Clock
+      let skipped = 0n
+      const frozen: Clock.Clock = {
+        ...clock,
+        monotonicTimeNanosUnsafe: () => clock.monotonicTimeNanosUnsafe() + skipped
+      }
+      yield* Effect.gen(function* () {
+        const { seen, silence } = yield* watching(["a", "b"])
+        yield* TestClock.adjust("25 seconds")
+        skipped = 3_600_000_000_000n
+        yield* TestClock.adjust("5 seconds")
+        assert.deepStrictEqual(seen, [
+          { node_id: "a", kind: "lost" },
+          { node_id: "b", kind: "lost" }
+        ])
+        silence.hear("b")
+        yield* TestClock.adjust("9 minutes")
+        assert.deepStrictEqual(seen.slice(2), [{ node_id: "b", kind: "lost" }])
+        yield* TestClock.adjust("30 seconds")
+        assert.deepStrictEqual(seen.slice(3), [{ node_id: "a", kind: "given-up" }])
+      }).pipe(Effect.provideService(Clock.Clock, frozen))
+    })
+  )
+})

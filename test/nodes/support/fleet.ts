@@ -1,0 +1,179 @@
+/** Nodes, servers and a store in memory, for the tests of this room. */
+import { Context, Effect, Layer } from "effect"
+import type { NodeAllocation } from "../../../src/domain/Allocation.ts"
+import { Unavailable } from "../../../src/domain/errors.ts"
+import type { Registration } from "../../../src/domain/NodeMessages.ts"
+import type { ServerRecord } from "../../../src/domain/Server.ts"
+import { Fleet } from "../../../src/nodes/Fleet.ts"
+import {
+  LoadBalancer,
+  type LoadBalancerOptions,
+  type PlacementRequest
+} from "../../../src/nodes/LoadBalancer.ts"
+import { NodeRegistry, type NodeRegistryOptions } from "../../../src/nodes/NodeRegistry.ts"
+import { type NodeRecord, NodeRepo } from "../../../src/store/NodeRepo.ts"
+import { Store, Transaction } from "../../../src/store/Store.ts"
+import { absorbSqlErrors } from "../../../src/store/sqlErrors.ts"
+
+export const GIB = 1024 ** 3
+
+/** What a {@link memoryStore} has, and what it is to do. */
+export class MemoryTables extends Context.Service<
+  MemoryTables,
+  {
+    readonly nodes: Map<string, NodeRecord>
+    /** The database cannot be reached. */
+    away: boolean
+    /** Done before each write. */
+    before: Effect.Effect<void>
+  }
+>()("test/MemoryTables") {}
+
+const transaction = Transaction.of({ append: () => Effect.void })
+
+/** Tables that outlive the layers over them, as a database outlives a process. */
+export const tables = (): MemoryTables["Service"] => ({ nodes: new Map(), away: false, before: Effect.void })
+
+const storeOver = Layer.effect(
+  Store,
+  Effect.gen(function* () {
+    const state = yield* MemoryTables
+    const reachable = Effect.suspend(() => (state.away ? Effect.fail(Unavailable.store()) : Effect.void))
+    const guarded = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+      absorbSqlErrors(Effect.andThen(reachable, effect))
+    return Store.of({
+      write: (mutation) =>
+        Effect.andThen(
+          Effect.suspend(() => state.before),
+          guarded(Effect.provideService(mutation, Transaction, transaction))
+        ),
+      read: guarded,
+      ping: guarded(Effect.void)
+    })
+  })
+)
+
+const nodesOver = Layer.effect(
+  NodeRepo,
+  Effect.map(MemoryTables, ({ nodes }) => {
+    const change = (id: string, fields: Partial<NodeRecord>) =>
+      Effect.sync(() => {
+        const record = nodes.get(id)
+        if (record !== undefined) nodes.set(id, { ...record, ...fields })
+      })
+    return NodeRepo.of({
+      save: (record) => Effect.sync(() => void nodes.set(record.id, record)),
+      setDrained: (id, drained) => change(id, { drained }),
+      setDeparted: (id, departed) => change(id, { departed }),
+      remove: (id) => Effect.sync(() => void nodes.delete(id)),
+      all: Effect.sync(() => [...nodes.values()])
+    })
+  })
+)
+
+/** Store and node records in memory. */
+export const memoryStore = (state: MemoryTables["Service"] = tables()) =>
+  Layer.mergeAll(storeOver, nodesOver).pipe(Layer.provideMerge(Layer.succeed(MemoryTables, state)))
+
+/** Registry and balancer, as the service has them, over any store. */
+export const nodesLayer = (options: LoadBalancerOptions & NodeRegistryOptions = {}) =>
+  Layer.mergeAll(NodeRegistry.layer(options), LoadBalancer.layer(options)).pipe(
+    Layer.provideMerge(Fleet.layer)
+  )
+
+/** {@link nodesLayer} over a store in memory. */
+export const memoryNodes = (
+  options: LoadBalancerOptions & NodeRegistryOptions = {},
+  state: MemoryTables["Service"] = tables()
+) => nodesLayer(options).pipe(Layer.provideMerge(memoryStore(state)))
+
+export const allocation = (fields: Partial<NodeAllocation> = {}): NodeAllocation => ({
+  address: "127.0.0.1",
+  alias: "",
+  force_outgoing_ip: false,
+  ports: "25565-25574",
+  ...fields
+})
+
+/** A registration of a node of 8 GiB; its name is its id. */
+export const registration = (id: string, fields: Partial<Registration> = {}): Registration => ({
+  id,
+  name: id,
+  location: "eu",
+  url: `http://${id}:5585`,
+  version: "1.0.0",
+  boot_id: `${id}-boot`,
+  allocations: [allocation()],
+  capacity: { memory_bytes: 8 * GIB, cpu_threads: 4, disk_bytes: 100_000_000_000 },
+  runtimes: ["process"],
+  system: {
+    architecture: "amd64",
+    cpu_threads: 4,
+    memory_bytes: 8 * GIB,
+    kernel_version: "6.1",
+    os: "Debian",
+    os_type: "linux"
+  },
+  servers: [],
+  ...fields
+})
+
+/** A request for a server of 1 GiB and one port. */
+export const request = (server_id: string, fields: Partial<PlacementRequest> = {}): PlacementRequest => ({
+  server_id,
+  blueprint_id: "survival",
+  limits: { memory_limit: 1024 },
+  ports: 1,
+  runtimes: ["process"],
+  placement: { locations: [], anti_affinity: false },
+  ...fields
+})
+
+/** The record of a server of 1 GiB that holds `ports` of a node. */
+export const serverRecord = (
+  id: string,
+  node_id: string,
+  ports: ReadonlyArray<number>,
+  address = "127.0.0.1"
+): ServerRecord => ({
+  id,
+  blueprint_id: "survival",
+  node_id,
+  allocations: {
+    force_outgoing_ip: false,
+    default: { ip: address, port: ports[0] ?? 1 },
+    alias: "",
+    mappings: { [address]: ports }
+  },
+  definition: {
+    blueprint_id: "survival",
+    software: "paper",
+    version: "1",
+    image: "",
+    process: { invocation: "run", stop_command: "stop", start_timeout: 60, clean_exit: "crash" },
+    install_script: null,
+    limits: { memory_limit: 1024, disk_space: 100, cpu_limit: 150 },
+    ports: ports.length,
+    configs: {},
+    volumes: [],
+    mounts: [],
+    copy: [],
+    env: {},
+    runtimes: ["process"],
+    placement: { locations: [], anti_affinity: false },
+    restart: { on_crash: false, max_per_hour: 5 },
+    save: false
+  },
+  status: "offline",
+  install: { phase: "ready" },
+  start_pending: false,
+  last_sequence: 0,
+  created_at: "2026-01-01T00:00:00.000Z"
+})
+
+export const heartbeat = (boot_id: string) => ({
+  boot_id,
+  load: 0.5,
+  memory_used_bytes: 1,
+  disk_used_bytes: 1
+})
