@@ -57,7 +57,7 @@ const errorFields = <const S extends ErrorStatus>(status: S, hint: string) => ({
 export const ApiError =
   <Self = never>() =>
   <const Tag extends string, const S extends ErrorStatus>(tag: Tag, status: S, hint: string) => {
-    const Base = Schema.Error<Self, { readonly _tag: Tag }>(tag)(errorFields(status, hint), {
+    const Base = Schema.Error<Self, { readonly _tag: Tag } & HttpServerRespondable.Respondable>(tag)(errorFields(status, hint), {
       httpApiStatus: status
     })
     // A class expression's prototype is not in the type that Schema.Error returns.

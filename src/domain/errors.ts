@@ -120,3 +120,13 @@ export class TimedOut extends ApiError<TimedOut>()(
   504,
   "The work may still go on; look at the present state before repeating."
 ) {}
+
+/** 413: the body is larger than the service reads (1 MiB by default). */
+export class BodyTooLarge extends ApiError<BodyTooLarge>()("BodyTooLarge", 413, "Send a smaller body.") {}
+
+/** 500: a defect of the service; the cause is only in its log, under the request's id. */
+export class InternalError extends ApiError<InternalError>()(
+  "InternalError",
+  500,
+  "Quote request_id when you report this."
+) {}

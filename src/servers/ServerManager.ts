@@ -1,11 +1,23 @@
-import { Context, type Effect, type Scope, type Stream } from "effect"
+import { Context, Effect, Layer, Option, type Scope, type Stream } from "effect"
 import type { LinesRequest } from "../api/Daemon.ts"
-import type { Conflict, InvalidRequest, NodeFailure, NotFound, Unavailable } from "../domain/errors.ts"
+import {
+  type Conflict,
+  type InvalidRequest,
+  type NodeFailure,
+  NotFound,
+  type Unavailable
+} from "../domain/errors.ts"
 import type { InstallReport, PowerAction, Report } from "../domain/NodeMessages.ts"
 import type { Overrides } from "../domain/Overrides.ts"
 import type { Page } from "../domain/Pagination.ts"
 import type { ServerStats } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
+import { makeCreate } from "./creation.ts"
+import { followHoldings } from "./holdings.ts"
+import { makeManagement } from "./management.ts"
+import { makeRemove } from "./removal.ts"
+import { ServerIndex } from "./ServerIndex.ts"
+import { ServerLifecycle } from "./ServerLifecycle.ts"
 
 /** Fields of `include=` (decisions, section 3). */
 export interface Include {
@@ -68,4 +80,30 @@ export class ServerManager extends Context.Service<
     /** Number of servers by status, for metrics. */
     readonly counts: Effect.Effect<ReadonlyMap<ServerStatus, number>>
   }
->()("muster/servers/ServerManager") {}
+>()("muster/servers/ServerManager") {
+  static readonly layer = Layer.effect(
+    ServerManager,
+    Effect.gen(function* () {
+      const index = yield* ServerIndex
+      const lifecycle = yield* ServerLifecycle
+      yield* followHoldings
+      const create = yield* makeCreate
+      const remove = yield* makeRemove
+      const management = yield* makeManagement
+
+      return ServerManager.of({
+        list: index.list,
+        ids: index.ids,
+        counts: index.counts,
+        get: Effect.fn("ServerManager.get")(function* (id, include) {
+          const summary = Option.getOrUndefined(yield* index.summary(id, include))
+          return summary ?? (yield* NotFound.server(id))
+        }),
+        create,
+        remove,
+        apply: lifecycle.report,
+        ...management
+      })
+    })
+  )
+}

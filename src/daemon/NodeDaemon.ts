@@ -1,0 +1,159 @@
+import { randomUUID } from "node:crypto"
+import { join, resolve } from "node:path"
+import { Context, Effect, Layer } from "effect"
+import { ControlPlane, type ControlPlaneError } from "../api/ControlPlane.ts"
+import type { Daemon } from "../api/Daemon.ts"
+import type { NodeAllocation } from "../domain/Allocation.ts"
+import type { Capacity } from "../domain/Node.ts"
+import { claimDataFolder } from "./dataFolder.ts"
+import { makeFolder } from "./fsio.ts"
+import { capacityOf, hostInfo, loadOf } from "./hostInfo.ts"
+import { Installer } from "./Installer.ts"
+import { Instances } from "./Instances.ts"
+import { makeDaemon } from "./makeDaemon.ts"
+import { ProcessRuntime } from "./runtime/ProcessRuntime.ts"
+import { Runtime } from "./runtime/Runtime.ts"
+import { makeUplink } from "./uplink.ts"
+
+/** Settings of one node's daemon. */
+export interface NodeDaemonOptions {
+  readonly node_id: string
+  readonly name: string
+  readonly location: string
+  /** Where the control plane reaches it; any text for an embedded one. */
+  readonly url: string
+  readonly version: string
+  /** Folder of the daemon's own: `base`, `servers`, `volumes`, and what `copy` entries name. */
+  readonly data_dir: string
+  readonly allocations: ReadonlyArray<NodeAllocation>
+  /** What the machine offers, where that is not all it has. */
+  readonly capacity?: Partial<Capacity>
+  /** Host folders that blueprints may mount. */
+  readonly allowed_mounts: ReadonlyArray<string>
+  /** Environment of the service: `PATH`, `LANG`, `TZ` and what `pass_env` names are handed on. */
+  readonly environment: Readonly<Record<string, string | undefined>>
+  /** Names of variables, or beginnings such as `JAVA_*`, for servers and install scripts. */
+  readonly pass_env: ReadonlyArray<string>
+  /** Where cgroup v2 groups can be made; absent: found out. */
+  readonly cgroup_root?: string
+  /** Default 10. */
+  readonly heartbeat_seconds?: number
+  /** What becomes of the servers when the service ends: they run on and are adopted at the next start, or stop. */
+  readonly on_shutdown: "keep" | "stop"
+  /** How long servers may take to stop, with `on_shutdown: "stop"`. Default 30. */
+  readonly shutdown_wait_seconds?: number
+}
+
+/** How long reports of the last stops are waited for when the service ends, in ms. */
+const LAST_REPORTS = 2000
+
+/** One node: its servers, and its connection to the control plane. */
+export class NodeDaemon extends Context.Service<
+  NodeDaemon,
+  {
+    readonly node_id: string
+    /** Names this start of the daemon; reports of an earlier one are refused. */
+    readonly boot_id: string
+    readonly daemon: Daemon
+    /** Says good-bye for good: not for a restart, after which the node is there again. */
+    readonly disconnect: Effect.Effect<void, ControlPlaneError>
+  }
+>()("muster/daemon/NodeDaemon") {
+  /** With a runtime from outside. */
+  static readonly layerNoDeps = (options: NodeDaemonOptions) =>
+    Layer.effect(
+      NodeDaemon,
+      Effect.gen(function* () {
+        const { data_dir, node_id } = options
+        const control_plane = yield* ControlPlane
+        const instances = yield* Instances
+        const installer = yield* Installer
+        const runtime = yield* Runtime
+        const scope = yield* Effect.scope
+        const boot_id = randomUUID()
+        yield* makeFolder(join(data_dir, "volumes"))
+
+        const registration = Effect.map(capacityOf(data_dir, options.capacity ?? {}), (capacity) => ({
+          id: node_id,
+          name: options.name,
+          location: options.location,
+          url: options.url,
+          version: options.version,
+          boot_id,
+          allocations: options.allocations,
+          capacity,
+          runtimes: [runtime.kind],
+          system: hostInfo(),
+          servers: instances.list()
+        }))
+        const removeOne = (id: string) =>
+          Effect.catch(instances.remove(id), (error) =>
+            Effect.logError(`server ${id} cannot be removed: ${error.detail}`)
+          )
+        const uplink = yield* makeUplink({
+          control_plane,
+          registration,
+          // In a fiber of its own: the one that registers may be a server's that is about to be removed.
+          onDelete: (ids) =>
+            Effect.forEach(ids, removeOne, { concurrency: 8, discard: true }).pipe(
+              Effect.forkIn(scope),
+              Effect.asVoid
+            )
+        })
+        yield* instances.connect(uplink)
+
+        const beat = Effect.gen(function* () {
+          const load = yield* loadOf(data_dir)
+          yield* control_plane.heartbeat(node_id, { boot_id, ...load })
+        }).pipe(
+          Effect.catchTag("RegistrationRequired", () => uplink.register),
+          Effect.catchTag("ControlPlaneUnavailable", (error) =>
+            Effect.logDebug(`heartbeat: ${error.detail}`)
+          ),
+          Effect.catchTag("IoError", (error) => Effect.logWarning(`heartbeat: ${error.message}`))
+        )
+        const pause = (options.heartbeat_seconds ?? 10) * 1000
+        yield* uplink.register.pipe(
+          Effect.andThen(Effect.forever(Effect.andThen(Effect.sleep(pause), beat))),
+          Effect.forkScoped
+        )
+
+        if (options.on_shutdown === "stop") {
+          const wait = options.shutdown_wait_seconds ?? 30
+          const unsent = Effect.sync(() => instances.list().some((server) => server.unsent_reports > 0))
+          const sent = unsent.pipe(Effect.delay(20), Effect.repeat({ while: (waiting) => waiting }))
+          yield* Effect.addFinalizer(() =>
+            Effect.andThen(instances.stopAll(wait), Effect.timeoutOption(sent, LAST_REPORTS))
+          )
+        }
+
+        return NodeDaemon.of({
+          node_id,
+          boot_id,
+          daemon: yield* makeDaemon({ version: options.version, instances, installer }),
+          disconnect: control_plane.disconnect(node_id, boot_id)
+        })
+      })
+    )
+
+  /** An embedded node with the process runtime; needs the control plane only. */
+  static readonly layer = (given: NodeDaemonOptions) => {
+    const data_dir = resolve(given.data_dir)
+    const options = { ...given, data_dir }
+    const { allowed_mounts, cgroup_root, environment, node_id, pass_env } = options
+    const sources = { data_dir, volumes_dir: join(data_dir, "volumes"), allowed_mounts }
+    return NodeDaemon.layerNoDeps(options).pipe(
+      Layer.provideMerge(Instances.layer({ servers_dir: join(data_dir, "servers"), sources })),
+      Layer.provideMerge(Installer.layer({ base_dir: join(data_dir, "base") })),
+      Layer.provideMerge(
+        ProcessRuntime.layer({
+          node: `${node_id}@${data_dir}`,
+          environment,
+          pass_env,
+          ...(cgroup_root === undefined ? {} : { cgroup_root })
+        })
+      ),
+      Layer.provideMerge(Layer.effectDiscard(claimDataFolder(data_dir)))
+    )
+  }
+}

@@ -1,0 +1,126 @@
+/** Patches of the config files of an instance, applied at every start (blueprints.md, "Config parsers"). */
+import { Data, Effect, Option, Result } from "effect"
+import type { ConfigPatch, ConfigPatches } from "../../domain/ConfigPatch.ts"
+import { expandJson, type PlaceholderContext } from "../placeholders.ts"
+import {
+  type FileFailed,
+  type FileTooLarge,
+  type PathRefused,
+  partsOf,
+  readFileInside,
+  writeFileInside
+} from "../safePath.ts"
+import { decodeText, type Encoding, encodeText } from "./encoding.ts"
+import { checkFind, shown } from "./find.ts"
+import { type Find, PatchProblem } from "./PatchProblem.ts"
+import { patchAside } from "./patchAside.ts"
+
+/** A file that could not be patched, as the blueprint names it, and why; nothing was written. */
+export class ConfigPatchFailed extends Data.TaggedError("ConfigPatchFailed")<{
+  readonly file: string
+  readonly reason: string
+}> {
+  override get message() {
+    return `cannot patch ${this.file}: ${this.reason}`
+  }
+}
+
+const MIB = 1024 * 1024
+const MAX_FILE_BYTES = 10 * MIB
+
+const reasonOf = (error: PathRefused | FileTooLarge | FileFailed | PatchProblem): string => {
+  switch (error._tag) {
+    case "PathRefused":
+      return `its path is refused: ${error.reason}`
+    case "FileTooLarge":
+      return `it is larger than ${error.max_bytes / MIB} MiB`
+    case "FileFailed":
+      return `the file system says ${error.code}`
+    case "PatchProblem":
+      return error.reason
+  }
+}
+
+/** A file as it was and as it is to be. */
+interface Patched {
+  readonly file: string
+  readonly encoding: Encoding
+  readonly before: string | undefined
+  readonly after: string | undefined
+}
+
+const expandFind = (patch: ConfigPatch, context: PlaceholderContext): Result.Result<Find, PatchProblem> => {
+  // before anything walks the values: they may be nested without end
+  const checked = checkFind(patch.find)
+  if (Result.isFailure(checked)) return Result.fail(checked.failure)
+  const typed = patch.parser === "yaml" || patch.parser === "json"
+  const values: Array<readonly [string, Find[string]]> = []
+  for (const [key, value] of Object.entries(patch.find)) {
+    const expanded = expandJson(value, context, typed)
+    if (Result.isFailure(expanded)) {
+      return Result.fail(
+        new PatchProblem({ reason: `the key ${shown(key)} has an ${expanded.failure.message}` })
+      )
+    }
+    values.push([key, expanded.success])
+  }
+  return Result.succeed(Object.fromEntries(values))
+}
+
+const readText = Effect.fnUntraced(function* (root: string, file: string, parser: ConfigPatch["parser"]) {
+  const bytes = yield* readFileInside(root, file, MAX_FILE_BYTES)
+  if (Option.isNone(bytes)) return { text: undefined, encoding: "utf8" as const }
+  return yield* Effect.fromResult(decodeText(bytes.value, parser))
+})
+
+const patchOne = Effect.fnUntraced(function* (
+  root: string,
+  file: string,
+  patch: ConfigPatch,
+  context: PlaceholderContext,
+  earlier: Patched | undefined
+) {
+  const find = yield* Effect.fromResult(expandFind(patch, context))
+  const now =
+    earlier === undefined
+      ? yield* readText(root, file, patch.parser)
+      : { text: earlier.after, encoding: earlier.encoding }
+  const after = yield* patchAside({ parser: patch.parser, text: now.text, find })
+  const before = earlier === undefined ? now.text : earlier.before
+  return { file, encoding: now.encoding, before, after }
+})
+
+/**
+ * Patches files below `root`, an instance folder that nothing runs in. Placeholders in values are expanded. Every
+ * file is read and patched before the first is written, so that a broken one leaves all as they are; only files
+ * whose text changes are written, each in one step. Two names of one file are patched one after the other.
+ */
+export const applyConfigs = Effect.fn("ConfigPatcher.applyConfigs")(function* (
+  root: string,
+  patches: ConfigPatches,
+  context: PlaceholderContext
+): Effect.fn.Return<void, ConfigPatchFailed> {
+  const named =
+    (file: string) =>
+    <A>(effect: Effect.Effect<A, PathRefused | FileTooLarge | FileFailed | PatchProblem>) =>
+      Effect.mapError(effect, (error) => new ConfigPatchFailed({ file, reason: reasonOf(error) }))
+
+  const results = new Map<string, Patched>()
+  for (const [file, patch] of Object.entries(patches)) {
+    const parts = yield* Effect.fromResult(partsOf(file)).pipe(named(file))
+    const place = parts.join("/")
+    results.set(place, yield* patchOne(root, file, patch, context, results.get(place)).pipe(named(file)))
+  }
+  const writes: Array<{ readonly place: string; readonly file: string; readonly bytes: Buffer }> = []
+  for (const [place, { file, encoding, before, after }] of results) {
+    if (after === undefined || after === before) continue
+    writes.push({
+      place,
+      file,
+      bytes: yield* Effect.fromResult(encodeText(after, encoding)).pipe(named(file))
+    })
+  }
+  for (const { place, file, bytes } of writes) {
+    yield* writeFileInside(root, place, bytes).pipe(named(file))
+  }
+})

@@ -1,0 +1,74 @@
+/** What the parsers have in common in reading `find`. */
+import { Result, type Schema } from "effect"
+import { type Find, PatchProblem } from "./PatchProblem.ts"
+
+const MAX_DEPTH = 64
+const MAX_KEY_LENGTH = 1024
+
+export const isList = (value: Schema.Json): value is ReadonlyArray<Schema.Json> => Array.isArray(value)
+
+export const isMap = (value: Schema.Json): value is { readonly [key: string]: Schema.Json } =>
+  typeof value === "object" && value !== null && !isList(value)
+
+export const problem = (reason: string) => Result.fail(new PatchProblem({ reason }))
+
+/** Refuses keys that are empty or endless and values that are nested too deep; without recursion. */
+export const checkFind = (find: Find): Result.Result<void, PatchProblem> => {
+  const open: Array<readonly [Schema.Json, number]> = [[find, 0]]
+  for (let next = open.pop(); next !== undefined; next = open.pop()) {
+    const [value, depth] = next
+    if (depth > MAX_DEPTH) return problem(`the values are nested deeper than ${MAX_DEPTH} levels`)
+    if (isList(value)) for (const item of value) open.push([item, depth + 1])
+    else if (isMap(value)) {
+      for (const [key, child] of Object.entries(value)) {
+        if (key === "") return problem("a key is empty")
+        if (key.length > MAX_KEY_LENGTH || key.split(".").length > MAX_DEPTH) {
+          return problem(`the key ${shown(key)} is too long`)
+        }
+        open.push([child, depth + 1])
+      }
+    }
+  }
+  return Result.void
+}
+
+/** Whether some key has a `*` among its segments. */
+export const hasWildcard = (find: Find): boolean =>
+  Object.entries(find).some(
+    ([key, value]) => key.split(".").includes("*") || (isMap(value) && hasWildcard(value))
+  )
+
+/** A key as messages show it: quoted, at most 80 characters. */
+export const shown = (key: string): string => JSON.stringify(key.length > 80 ? `${key.slice(0, 80)}...` : key)
+
+/** One value of a flat format and the nested keys that lead to it; each of them may still contain dots. */
+export interface Leaf {
+  readonly path: readonly [string, ...Array<string>]
+  readonly value: string
+}
+
+/** Values of a format that knows only text; null is the empty text, a list has no way to be written. */
+export const leavesOf = (find: Find): Result.Result<ReadonlyArray<Leaf>, PatchProblem> => {
+  const leaves: Array<Leaf> = []
+  const walk = (value: Schema.Json, path: readonly [string, ...Array<string>]): PatchProblem | undefined => {
+    if (isList(value)) {
+      return new PatchProblem({
+        reason: `the key ${shown(path.join("."))} has a list, which this format cannot hold`
+      })
+    }
+    if (!isMap(value)) {
+      leaves.push({ path, value: value === null ? "" : String(value) })
+      return undefined
+    }
+    for (const [key, child] of Object.entries(value)) {
+      const failed = walk(child, [...path, key])
+      if (failed !== undefined) return failed
+    }
+    return undefined
+  }
+  for (const [key, value] of Object.entries(find)) {
+    const failed = walk(value, [key])
+    if (failed !== undefined) return Result.fail(failed)
+  }
+  return Result.succeed(leaves)
+}

@@ -1,0 +1,51 @@
+/** Patching of large files, away from the thread that serves requests. */
+import { Worker } from "node:worker_threads"
+import { Effect } from "effect"
+import type { ConfigParser } from "../../domain/ConfigPatch.ts"
+import { type Find, PatchProblem } from "./PatchProblem.ts"
+import { patchText } from "./patchText.ts"
+
+export interface PatchJob {
+  readonly parser: ConfigParser
+  readonly text: string | undefined
+  readonly find: Find
+}
+
+export type PatchOutcome = { readonly text: string | undefined } | { readonly problem: string }
+
+/** Longer texts take a thread of their own, in characters: a megabyte of YAML takes a second and more. */
+const INLINE_LENGTH = 64 * 1024
+const DEADLINE = "60 seconds"
+const MAX_MEMORY_MB = 1024
+
+const workerFile = new URL(
+  import.meta.url.endsWith(".ts") ? "./patchWorker.ts" : "./patchWorker.js",
+  import.meta.url
+)
+
+const inThread = (job: PatchJob): Effect.Effect<string | undefined, PatchProblem> =>
+  Effect.callback<string | undefined, PatchProblem>((resume) => {
+    const fail = (reason: string) => resume(new PatchProblem({ reason }))
+    const worker = new Worker(workerFile, {
+      workerData: job,
+      env: {},
+      resourceLimits: { maxOldGenerationSizeMb: MAX_MEMORY_MB }
+    })
+    worker.once("message", (outcome: PatchOutcome) =>
+      "problem" in outcome ? fail(outcome.problem) : resume(Effect.succeed(outcome.text))
+    )
+    worker.once("error", (error) => fail(`it cannot be read: ${String(error)}`))
+    worker.once("exit", () => fail("it cannot be read: its thread ended early"))
+    return Effect.promise(() => worker.terminate())
+  }).pipe(
+    Effect.timeoutOrElse({
+      duration: DEADLINE,
+      orElse: () => new PatchProblem({ reason: `it takes longer than ${DEADLINE} to read` })
+    })
+  )
+
+/** `patchText`, in a thread with a deadline where the text is long. */
+export const patchAside = (job: PatchJob): Effect.Effect<string | undefined, PatchProblem> =>
+  (job.text?.length ?? 0) <= INLINE_LENGTH
+    ? Effect.suspend(() => Effect.fromResult(patchText(job.parser, job.text, job.find)))
+    : inThread(job)

@@ -1,0 +1,212 @@
+/** XML files. */
+import { DOMParser, type Document, type Element, XMLSerializer } from "@xmldom/xmldom"
+import { Result, type Schema } from "effect"
+import { isList, isMap, problem, shown } from "./find.ts"
+import { type Find, type Patcher, PatchProblem } from "./PatchProblem.ts"
+import { lineEndOf } from "./text.ts"
+import {
+  addElement,
+  elementsOf,
+  isXmlName,
+  isXmlText,
+  removeElement,
+  setAttribute,
+  setText,
+  textOf
+} from "./xmlTree.ts"
+
+type Outcome = PatchProblem | undefined
+
+const refuse = (reason: string): PatchProblem => new PatchProblem({ reason })
+
+/** Whether a document type comes before the root element: entities are never read, so nothing can explode. */
+const hasDoctype = (text: string): boolean => {
+  let at = 0
+  for (;;) {
+    at += text.slice(at).search(/\S|$/)
+    const close = text.startsWith("<?", at) ? "?>" : text.startsWith("<!--", at) ? "-->" : undefined
+    if (close === undefined) return text.startsWith("<!", at)
+    const end = text.indexOf(close, at)
+    if (end < 0) return false
+    at = end + close.length
+  }
+}
+
+const read = (text: string): Result.Result<Document, PatchProblem> => {
+  if (hasDoctype(text)) return problem("it has a document type (<!DOCTYPE>), which is refused")
+  let first: string | undefined
+  const parser = new DOMParser({
+    locator: false,
+    // XML 1.0: the default makes line ends of other characters too
+    normalizeLineEndings: (raw) => raw.replace(/\r\n?/g, "\n"),
+    onError: (_level, message) => {
+      first ??= message
+    }
+  })
+  const parsed = Result.try(() => parser.parseFromString(text, "text/xml"))
+  if (Result.isSuccess(parsed) && first === undefined) return Result.succeed(parsed.success)
+  if (Result.isFailure(parsed)) first ??= String(parsed.failure)
+  return problem(`it is not valid XML: ${(first ?? "").replace(/\s+/g, " ").slice(0, 200)}`)
+}
+
+/** `rest` is what is left of a key behind its first part. */
+const cut = (key: string, dot: number): readonly [string, string | undefined] =>
+  dot < 0 ? [key, undefined] : [key.slice(0, dot), key.slice(dot + 1)]
+
+/** Sets values in a document; `changed` says whether anything was not yet as it should be. */
+const patcher = (doc: Document, pretty: boolean) => {
+  let changed = false
+
+  const write = (element: Element, key: string, value: Schema.Json): Outcome => {
+    if (isList(value) || isMap(value)) return refuse(`the key ${shown(key)} cannot hold a list or a map`)
+    const text = value === null ? "" : String(value)
+    if (!isXmlText(text)) return refuse(`the value of ${shown(key)} has characters that XML cannot hold`)
+    if (!key.startsWith("@")) {
+      if (elementsOf(element).length > 0)
+        return refuse(`the element <${element.nodeName}> has elements, not a text`)
+      if (textOf(element) === text) return undefined
+      setText(doc, element, text)
+    } else {
+      const name = key.slice(1)
+      if (!isXmlName(name)) return refuse(`${shown(key)} is no name of an attribute`)
+      if (element.getAttribute(name) === text && element.hasAttribute(name)) return undefined
+      if (!setAttribute(element, name, text))
+        return refuse(`the prefix of ${shown(key)} stands for no namespace`)
+    }
+    changed = true
+    return undefined
+  }
+
+  const add = (parent: Element, name: string): Result.Result<Element, PatchProblem> => {
+    if (!isXmlName(name)) return problem(`${shown(name)} is no name of an element`)
+    const element = addElement(doc, parent, name, pretty)
+    if (element === undefined) return problem(`the prefix of ${shown(name)} stands for no namespace`)
+    changed = true
+    return Result.succeed(element)
+  }
+
+  const assign = (element: Element, value: Schema.Json): Outcome =>
+    isMap(value) ? merge(element, value) : write(element, element.nodeName, value)
+
+  /** As many elements of that name as the list has items. */
+  const assignList = (parent: Element, name: string, items: ReadonlyArray<Schema.Json>): Outcome => {
+    const present = elementsOf(parent).filter((element) => element.nodeName === name)
+    for (const surplus of present.slice(items.length)) {
+      removeElement(parent, surplus)
+      changed = true
+    }
+    for (const [n, item] of items.entries()) {
+      const known = present[n]
+      const element = known === undefined ? add(parent, name) : Result.succeed(known)
+      if (Result.isFailure(element)) return element.failure
+      const failed = assign(element.success, item)
+      if (failed !== undefined) return failed
+    }
+    return undefined
+  }
+
+  const each = (elements: ReadonlyArray<Element>, rest: string | undefined, value: Schema.Json): Outcome => {
+    for (const element of elements) {
+      const failed = rest === undefined ? assign(element, value) : apply(element, rest, value)
+      if (failed !== undefined) return failed
+    }
+    return undefined
+  }
+
+  /** The elements `name` of `parent`, all of them or the one that `rest` begins to count. */
+  const visit = (parent: Element, name: string, rest: string | undefined, value: Schema.Json): Outcome => {
+    const present = elementsOf(parent).filter((element) => element.nodeName === name)
+    if (rest === undefined && isList(value)) return assignList(parent, name, value)
+    const counted = rest === undefined ? null : /^(0|[1-9]\d{0,8})(?:\.|$)/.exec(rest)
+    const index = Number(counted?.[1] ?? 0)
+    if (index > present.length) return refuse(`there are only ${present.length} elements <${name}>`)
+    const behind = counted === null ? rest : rest?.slice(counted[0].length) || undefined
+    const chosen = counted === null ? present : present.slice(index, index + 1)
+    if (chosen.length > 0) return each(chosen, behind, value)
+    if (behind?.split(".").includes("*")) return undefined
+    const added = add(parent, name)
+    return Result.isFailure(added) ? added.failure : each([added.success], behind, value)
+  }
+
+  const apply = (parent: Element, key: string, value: Schema.Json): Outcome => {
+    if (key.startsWith("@")) return write(parent, key, value)
+    const names = new Set(elementsOf(parent).map((element) => element.nodeName))
+    if (names.has(key)) return visit(parent, key, undefined, value)
+    for (let dot = key.lastIndexOf("."); dot > 0; dot = key.lastIndexOf(".", dot - 1)) {
+      const [start, rest] = cut(key, dot)
+      if (names.has(start)) return visit(parent, start, rest, value)
+    }
+    const [head, rest] = cut(key, key.indexOf("."))
+    return head === "*" ? each(elementsOf(parent), rest, value) : visit(parent, head, rest, value)
+  }
+
+  const merge = (element: Element, values: Find): Outcome => {
+    for (const [key, value] of Object.entries(values)) {
+      const failed = apply(element, key, value)
+      if (failed !== undefined) return failed
+    }
+    return undefined
+  }
+
+  /** The first part of a key names the root element, which is there only once. */
+  const applyRoot = (root: Element, key: string, value: Schema.Json): Outcome => {
+    if (key === root.nodeName) return assign(root, value)
+    const [head, rest] = key.startsWith(`${root.nodeName}.`)
+      ? cut(key, root.nodeName.length)
+      : cut(key, key.indexOf("."))
+    if (head !== "*" && head !== root.nodeName) {
+      return refuse(`the key ${shown(key)} does not begin with the root element, <${root.nodeName}>`)
+    }
+    return each([root], rest, value)
+  }
+
+  return { applyRoot, changed: () => changed }
+}
+
+const declaredEncoding = (text: string): string =>
+  /^<\?xml\s[^>]*?encoding\s*=\s*["']([^"']*)["']/.exec(text)?.[1]?.toLowerCase() ?? "utf-8"
+
+const print = (source: string, doc: Document): Result.Result<string, PatchProblem> => {
+  // the parser makes every line end \n: a carriage return that is left was written as a character reference
+  const body = new XMLSerializer().serializeToString(doc).trimEnd().replaceAll("\r", "&#13;")
+  const trail = source.slice(source.trimEnd().length).replace(/\r\n?/g, "\n")
+  const text = (body + trail).replaceAll("\n", lineEndOf(source))
+  const encoding = declaredEncoding(text)
+  if (!["utf-8", "utf8", "us-ascii", "ascii"].includes(encoding) && /[^\p{ASCII}]/u.test(text)) {
+    return problem(`its encoding is ${shown(encoding)}, only UTF-8 is written`)
+  }
+  return Result.map(read(text), () => text)
+}
+
+const fresh = (find: Find): Result.Result<string, PatchProblem> => {
+  const key = Object.keys(find)[0] ?? ""
+  const name = cut(key, key.indexOf("."))[0]
+  return isXmlName(name)
+    ? Result.succeed(`<?xml version="1.0" encoding="UTF-8"?>\n<${name}/>\n`)
+    : problem(`${shown(name)} is no name of a root element`)
+}
+
+/**
+ * XML. A key begins with the root element: `server.network.port` is the text of `<port>`, `server.@id` an attribute,
+ * `server.world.1.name` counts the elements `<world>` from 0; without a number all of them are meant. A list makes as
+ * many elements of that name; their contents are merged. Comments, declaration and white space stay. A document type
+ * is refused. An empty file counts as a missing one.
+ */
+export const patchXml: Patcher = (text, find) => {
+  if (Object.keys(find).length === 0) return Result.succeed(text)
+  const source = text === undefined || text.trim() === "" ? fresh(find) : Result.succeed(text)
+  if (Result.isFailure(source)) return Result.fail(source.failure)
+  const doc = read(source.success)
+  if (Result.isFailure(doc)) return Result.fail(doc.failure)
+  const root = doc.success.documentElement
+  if (root === null) return problem("it has no root element")
+  const { applyRoot, changed } = patcher(
+    doc.success,
+    source.success !== text || /[\r\n]/.test(source.success.trim())
+  )
+  for (const [key, value] of Object.entries(find)) {
+    const failed = applyRoot(root, key, value)
+    if (failed !== undefined) return Result.fail(failed)
+  }
+  return changed() ? print(source.success, doc.success) : Result.succeed(source.success)
+}

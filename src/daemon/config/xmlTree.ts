@@ -1,0 +1,111 @@
+/** Elements of an XML document: finding, adding with the indentation of their neighbours, texts and attributes. */
+import type { Document, Element, Node } from "@xmldom/xmldom"
+
+const ELEMENT = 1
+const TEXT = 3
+const CDATA = 4
+
+const xmlName = /^[\p{L}_][\p{L}\p{N}_.\-\u00b7]*(?::[\p{L}_][\p{L}\p{N}_.\-\u00b7]*)?$/u
+
+/** Whether it can be the name of an element or attribute; namespace declarations are not to be patched. */
+export const isXmlName = (text: string): boolean => xmlName.test(text) && !/^xmlns(?:$|:)/.test(text)
+
+/** Whether XML can hold the text and give back the same. */
+export const isXmlText = (text: string): boolean =>
+  !/[\p{Cc}\p{Cs}\ufffe\uffff]/u.test(text.replace(/[\t\n]/g, ""))
+
+const isElement = (node: Node): node is Element => node.nodeType === ELEMENT
+const isText = (node: Node): boolean => node.nodeType === TEXT || node.nodeType === CDATA
+
+const childrenOf = (node: Node): ReadonlyArray<Node> => {
+  const all: Array<Node> = []
+  for (let child = node.firstChild; child !== null; child = child.nextSibling) all.push(child)
+  return all
+}
+
+export const elementsOf = (node: Node): ReadonlyArray<Element> => childrenOf(node).filter(isElement)
+
+const isBlank = (node: Node | null): node is Node =>
+  node !== null && node.nodeType === TEXT && (node.nodeValue ?? "").trim() === ""
+
+/** The line break and indentation before an element; undefined where it does not begin a line. */
+const breakBefore = (element: Element): string | undefined => {
+  const before = element.previousSibling
+  const text = isBlank(before) ? (before.nodeValue ?? "") : ""
+  const at = text.lastIndexOf("\n")
+  return at < 0 ? undefined : text.slice(at)
+}
+
+/** One level of indentation as the root's first child has it. */
+const stepOf = (root: Element | null): string => {
+  const first = root === null ? undefined : elementsOf(root)[0]
+  const found = first === undefined ? undefined : breakBefore(first)?.slice(1)
+  return found === undefined || found === "" ? "  " : found
+}
+
+/** Adds an element at the end of `parent`; undefined for a prefix that stands for no namespace. */
+export const addElement = (
+  doc: Document,
+  parent: Element,
+  name: string,
+  pretty: boolean
+): Element | undefined => {
+  const prefix = name.includes(":") ? name.slice(0, name.indexOf(":")) : null
+  const namespace = parent.lookupNamespaceURI(prefix)
+  if (prefix !== null && namespace === null) return undefined
+  const element = doc.createElementNS(namespace, name)
+  const last = elementsOf(parent).at(-1)
+  if (last !== undefined) {
+    const line = breakBefore(last)
+    const after = last.nextSibling
+    if (line !== undefined) parent.insertBefore(doc.createTextNode(line), after)
+    parent.insertBefore(element, after)
+    return element
+  }
+  const isRoot = parent === doc.documentElement
+  const line = isRoot ? (pretty ? "\n" : undefined) : breakBefore(parent)
+  const children = childrenOf(parent)
+  if (line === undefined || children.some((child) => isText(child) && !isBlank(child))) {
+    parent.appendChild(element)
+    return element
+  }
+  const step = stepOf(doc.documentElement)
+  const final = children.at(-1) ?? null
+  if (isBlank(final)) parent.removeChild(final)
+  parent.appendChild(doc.createTextNode(line + step))
+  parent.appendChild(element)
+  parent.appendChild(doc.createTextNode(line))
+  return element
+}
+
+/** Removes an element and the line break before it. */
+export const removeElement = (parent: Element, element: Element): void => {
+  const before = element.previousSibling
+  if (isBlank(before)) parent.removeChild(before)
+  parent.removeChild(element)
+}
+
+/** The element's own text, comments left out. */
+export const textOf = (element: Element): string =>
+  childrenOf(element)
+    .filter(isText)
+    .map((node) => node.nodeValue ?? "")
+    .join("")
+
+/** Replaces the element's own text where it first stands; comments stay. */
+export const setText = (doc: Document, element: Element, text: string): void => {
+  const old = childrenOf(element).filter(isText)
+  const place = old[0] ?? null
+  if (text !== "") element.insertBefore(doc.createTextNode(text), place)
+  for (const node of old) element.removeChild(node)
+}
+
+/** Sets an attribute; false for a prefix that stands for no namespace. */
+export const setAttribute = (element: Element, name: string, value: string): boolean => {
+  const prefix = name.includes(":") ? name.slice(0, name.indexOf(":")) : undefined
+  const namespace = prefix === undefined ? null : element.lookupNamespaceURI(prefix)
+  if (prefix === undefined) element.setAttribute(name, value)
+  else if (namespace === null) return false
+  else element.setAttributeNS(namespace, name, value)
+  return true
+}

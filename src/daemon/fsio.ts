@@ -1,0 +1,92 @@
+import type { Stats } from "node:fs"
+import * as fs from "node:fs/promises"
+import { Data, Effect } from "effect"
+
+/** A file operation that failed; `message` is short and fit for people, `code` is the system's, e.g. `ENOSPC`. */
+export class IoError extends Data.TaggedError("IoError")<{
+  readonly code: string
+  readonly message: string
+}> {}
+
+const meanings: Readonly<Record<string, string>> = {
+  ENOSPC: "disk full",
+  EDQUOT: "disk quota exceeded",
+  EACCES: "permission denied",
+  EPERM: "operation not permitted",
+  ENOENT: "no such file or folder",
+  EMFILE: "too many open files",
+  EROFS: "the file system is read-only"
+}
+
+const textOf = (cause: unknown, key: string): string | undefined => {
+  if (typeof cause !== "object" || cause === null) return undefined
+  const value: unknown = Reflect.get(cause, key)
+  return typeof value === "string" ? value : undefined
+}
+
+/** The system's code of a foreign error, e.g. `ENOENT`; `UNKNOWN` where it has none. */
+export const errorCode = (cause: unknown): string => textOf(cause, "code") ?? "UNKNOWN"
+
+/** A foreign error as an {@link IoError}: `disk full` alone, else `<what>: <meaning>`. */
+export const toIoError = (what: string, cause: unknown): IoError => {
+  const code = errorCode(cause)
+  const meaning = meanings[code] ?? textOf(cause, "message") ?? String(cause)
+  return new IoError({ code, message: code === "ENOSPC" ? meaning : `${what}: ${meaning}` })
+}
+
+/** Wraps a promise of node:fs; `what` names the operation in people's words. */
+export const io = <A>(what: string, run: () => Promise<A>): Effect.Effect<A, IoError> =>
+  Effect.tryPromise({ try: run, catch: (cause) => toIoError(what, cause) })
+
+/** Wraps a synchronous call that can throw, for what must not be interleaved. */
+export const ioSync = <A>(what: string, run: () => A): Effect.Effect<A, IoError> =>
+  Effect.try({ try: run, catch: (cause) => toIoError(what, cause) })
+
+/** Turns the failure "there is no such file" into a value. */
+export const orMissing =
+  <B>(fallback: B) =>
+  <A>(self: Effect.Effect<A, IoError>): Effect.Effect<A | B, IoError> =>
+    Effect.catchTag(self, "IoError", (error) =>
+      error.code === "ENOENT" ? Effect.succeed(fallback) : Effect.fail(error)
+    )
+
+export const makeFolder = (path: string): Effect.Effect<void, IoError> =>
+  Effect.asVoid(io(`create folder ${path}`, () => fs.mkdir(path, { recursive: true })))
+
+/** Removes a file or a whole tree; what is not there is no error. Links are removed, never followed. */
+export const removeTree = (path: string): Effect.Effect<void, IoError> =>
+  io(`remove ${path}`, () => fs.rm(path, { recursive: true, force: true, maxRetries: 3 }))
+
+export const rename = (from: string, to: string): Effect.Effect<void, IoError> =>
+  io(`rename ${from}`, () => fs.rename(from, to))
+
+export const readText = (path: string): Effect.Effect<string, IoError> =>
+  io(`read ${path}`, () => fs.readFile(path, "utf8"))
+
+/** Names in a folder; empty when there is no such folder. */
+export const listFolder = (path: string): Effect.Effect<ReadonlyArray<string>, IoError> =>
+  io(`read folder ${path}`, () => fs.readdir(path)).pipe(orMissing<ReadonlyArray<string>>([]))
+
+/** Without following links; undefined when there is nothing. */
+export const lstat = (path: string): Effect.Effect<Stats | undefined, IoError> =>
+  io(`look at ${path}`, () => fs.lstat(path)).pipe(orMissing(undefined))
+
+/** An open file of node:fs, closed with the scope. */
+export const openFile = (path: string, flags: string | number, mode?: number) =>
+  Effect.acquireRelease(
+    io(`open ${path}`, () => fs.open(path, flags, mode)),
+    (file) => Effect.promise(() => file.close())
+  )
+
+/** Replaces a file so that a reader, also after a crash, sees the old text or the new one and nothing between. */
+export const writeAtomic = Effect.fnUntraced(function* (path: string, text: string) {
+  const aside = `${path}.tmp`
+  yield* Effect.scoped(
+    Effect.gen(function* () {
+      const file = yield* openFile(aside, "w", 0o600)
+      yield* io(`write ${path}`, () => file.writeFile(text))
+      yield* io(`write ${path}`, () => file.datasync())
+    })
+  )
+  yield* rename(aside, path)
+})

@@ -1,0 +1,60 @@
+import { readFileSync } from "node:fs"
+import * as fs from "node:fs/promises"
+import os from "node:os"
+import { Effect } from "effect"
+import type { Capacity } from "../domain/Node.ts"
+import type { Heartbeat } from "../domain/NodeMessages.ts"
+import type { HostInfo } from "../domain/SystemInfo.ts"
+import { type IoError, io } from "./fsio.ts"
+
+/** Go's names of architectures, where they differ from Node's. */
+const goNames: Readonly<Record<string, string>> = {
+  x64: "amd64",
+  ia32: "386",
+  ppc64: "ppc64le",
+  mipsel: "mipsle"
+}
+
+const prettyName = (): string | undefined => {
+  try {
+    const line = /^PRETTY_NAME=(.*)$/m.exec(readFileSync("/etc/os-release", "utf8"))?.[1]
+    return line?.trim().replace(/^(["'])(.*)\1$/, "$2")
+  } catch {
+    return undefined // not a Linux distribution that says its name
+  }
+}
+
+/** Host information of this machine (contract 2.2, `system`). */
+export const hostInfo = (): HostInfo => ({
+  architecture: goNames[process.arch] ?? process.arch,
+  cpu_threads: os.availableParallelism(),
+  memory_bytes: os.totalmem(),
+  kernel_version: os.release(),
+  os: prettyName() ?? os.type(),
+  os_type: process.platform
+})
+
+/** What the machine offers to servers; `overrides` win. Fails when the disk of the data folder cannot be looked at. */
+export const capacityOf = (
+  data_dir: string,
+  overrides: Partial<Capacity>
+): Effect.Effect<Capacity, IoError> =>
+  Effect.map(
+    io(`look at the disk of ${data_dir}`, () => fs.statfs(data_dir)),
+    (disk) => ({
+      memory_bytes: overrides.memory_bytes ?? os.totalmem(),
+      cpu_threads: overrides.cpu_threads ?? os.availableParallelism(),
+      disk_bytes: overrides.disk_bytes ?? disk.blocks * disk.bsize
+    })
+  )
+
+/** What heartbeats say of the machine now. */
+export const loadOf = (data_dir: string): Effect.Effect<Omit<Heartbeat, "boot_id">, IoError> =>
+  Effect.map(
+    io(`look at the disk of ${data_dir}`, () => fs.statfs(data_dir)),
+    (disk) => ({
+      load: os.loadavg()[0] ?? 0,
+      memory_used_bytes: os.totalmem() - os.freemem(),
+      disk_used_bytes: (disk.blocks - disk.bfree) * disk.bsize
+    })
+  )

@@ -1,0 +1,116 @@
+import { Effect } from "effect"
+import { type Daemon, DaemonRefused, type LinesRequest } from "../api/Daemon.ts"
+import { installLogPath } from "./fileWork.ts"
+import { type IoError, lstat } from "./fsio.ts"
+import { hostInfo } from "./hostInfo.ts"
+import type { Installer } from "./Installer.ts"
+import type { Instance } from "./Instance.ts"
+import type { Instances } from "./Instances.ts"
+import { makeLineIndex, pageBounds } from "./LineIndex.ts"
+import { stripAnsi } from "./lines.ts"
+import { makeStats } from "./stats.ts"
+
+export interface DaemonParts {
+  readonly version: string
+  readonly instances: Instances["Service"]
+  readonly installer: Installer["Service"]
+}
+
+const diskRefused = (error: IoError) =>
+  new DaemonRefused({ status: 500, detail: error.message, hint: "Look at the disk of the node." })
+
+const notRunning = new DaemonRefused({
+  status: 409,
+  detail: "the server is not running",
+  hint: "Start it first."
+})
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: a line that holds one would be two lines, or worse
+const control = /[\u0000-\u001f\u007f]/
+
+const sendCommands = Effect.fnUntraced(function* (instance: Instance, lines: ReadonlyArray<string>) {
+  if (lines.some((line) => control.test(line))) {
+    return yield* new DaemonRefused({
+      status: 422,
+      detail: "a command contains control characters",
+      hint: "Send one line a command."
+    })
+  }
+  const { status } = instance.file.get()
+  const run = instance.run()
+  if (run === undefined || status === "paused") return yield* notRunning
+  for (const [index, line] of lines.entries()) {
+    yield* Effect.mapError(run.write(line), (error) =>
+      error.full
+        ? new DaemonRefused({
+            status: 409,
+            detail: error.message,
+            hint: `${index} of ${lines.length} commands were written.`
+          })
+        : notRunning
+    )
+  }
+})
+
+const installLogs = Effect.fnUntraced(function* (instance: Instance, shared: string, request: LinesRequest) {
+  const { work } = instance.file.get()
+  const installing = work === "install" || work === "reinstall"
+  const path = installing && (yield* lstat(shared)) !== undefined ? shared : installLogPath(instance.folder)
+  const index = makeLineIndex(path)
+  const total = yield* index.total
+  const { from, to } = pageBounds(total, request, false)
+  const lines = from < to ? yield* index.read(from, to) : []
+  return { items: lines.map(stripAnsi), total }
+})
+
+/** The calls of the control plane, answered by the servers of this node. */
+export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
+  const { installer, instances, version } = parts
+  const statsOf = yield* makeStats
+  const daemon: Daemon = {
+    system: Effect.sync(() => ({ version, system: hostInfo() })),
+    create: instances.create,
+    remove: instances.remove,
+    power: Effect.fn("Daemon.power")(function* (id, action, wait_seconds) {
+      yield* (yield* instances.get(id)).power(action, wait_seconds)
+    }),
+    commands: Effect.fn("Daemon.commands")(function* (id, lines) {
+      yield* sendCommands(yield* instances.get(id), lines)
+    }),
+    reset: Effect.fn("Daemon.reset")(function* (id) {
+      yield* (yield* instances.get(id)).reset
+    }),
+    reinstall: Effect.fn("Daemon.reinstall")(function* (id) {
+      yield* (yield* instances.get(id)).reinstall
+    }),
+    status: (id) => Effect.map(instances.get(id), (instance) => instance.file.get().status),
+    stats: Effect.fn("Daemon.stats")(function* (id, options) {
+      const instance = yield* instances.get(id)
+      return yield* Effect.mapError(statsOf(instance, options), diskRefused)
+    }),
+    logs: Effect.fn("Daemon.logs")(function* (id, request) {
+      const instance = yield* instances.get(id)
+      return yield* Effect.mapError(instance.console.page(request), diskRefused)
+    }),
+    install: (id) =>
+      Effect.map(instances.get(id), (instance) => {
+        const { install, spec } = instance.file.get()
+        const script = spec.definition.install_script
+        return {
+          ...install,
+          entrypoint: script?.entrypoint ?? "",
+          script: script?.script ?? "",
+          skip_scripts: script?.skip_scripts ?? false
+        }
+      }),
+    installLogs: Effect.fn("Daemon.installLogs")(function* (id, request) {
+      const instance = yield* instances.get(id)
+      const shared = installer.logPath(instance.file.get().spec)
+      return yield* Effect.mapError(installLogs(instance, shared, request), diskRefused)
+    }),
+    console: Effect.fn("Daemon.console")(function* (id) {
+      return yield* (yield* instances.get(id)).console.subscribe
+    })
+  }
+  return daemon
+})

@@ -1,0 +1,96 @@
+import { Context, Data, type Effect, type Scope } from "effect"
+import type { Limits } from "../../domain/Limits.ts"
+import type { RuntimeKind } from "../../domain/Node.ts"
+import type { ProcessExit, StopSignal } from "../exitReason.ts"
+
+/** A process could not be started; `message` is short and exact. */
+export class LaunchFailed extends Data.TaggedError("LaunchFailed")<{ readonly message: string }> {}
+
+/** The console's input could not be written; `full`: the server does not read it. */
+export class ConsoleInputFailed extends Data.TaggedError("ConsoleInputFailed")<{
+  readonly full: boolean
+  readonly message: string
+}> {}
+
+/** One run of one server. */
+export interface Launch {
+  readonly server_id: string
+  /** Name of this run: a new one each time. */
+  readonly token: string
+  /** Folder of the server: `console.log`, `console.in`, `run.json`, `exit` live here. */
+  readonly folder: string
+  /** The instance folder: the working directory. */
+  readonly cwd: string
+  readonly argv: readonly [string, ...ReadonlyArray<string>]
+  /** The environment of the server's own; the runtime adds what every process needs. */
+  readonly env: Readonly<Record<string, string>>
+  readonly limits: Limits
+  /** Empty for software without images. */
+  readonly image: string
+}
+
+/** What a server uses now. */
+export interface Usage {
+  readonly memory_bytes: number
+  /** Processor time since the start, in ms of one thread. */
+  readonly cpu_ms: number
+  readonly uptime_ms: number
+  readonly network: { readonly rx_bytes: number; readonly tx_bytes: number }
+}
+
+/** A run that was started or adopted. It goes on when this process ends. */
+export interface Run {
+  /** Waits for the end of the main process; its children may still be there. */
+  readonly ended: Effect.Effect<ProcessExit>
+  /** Writes one line to the console's input without ever waiting for the server. */
+  write(line: string): Effect.Effect<void, ConsoleInputFailed>
+  signal(signal: StopSignal): Effect.Effect<void>
+  readonly pause: Effect.Effect<void>
+  readonly resume: Effect.Effect<void>
+  /** Kills the main process and everything it left behind; returns when nothing of it is left. Idempotent. */
+  readonly kill: Effect.Effect<void>
+  /** Undefined when it has ended. */
+  readonly usage: Effect.Effect<Usage | undefined>
+}
+
+/** What became of a run that an earlier process of this daemon started. */
+export type Adopted =
+  | { readonly _tag: "Running"; readonly run: Run }
+  | { readonly _tag: "Ended"; readonly exit: ProcessExit }
+
+/** Something that is run to its end under this process's eyes: an install script, a warm-up. */
+export interface Job {
+  /** Marks its processes, so that none survives. */
+  readonly name: string
+  readonly cwd: string
+  readonly argv: readonly [string, ...ReadonlyArray<string>]
+  readonly env: Readonly<Record<string, string>>
+  /** Called with what it prints; must not throw. */
+  readonly onOutput: (bytes: Uint8Array) => void
+}
+
+export interface RunningJob {
+  readonly ended: Effect.Effect<ProcessExit>
+  write(line: string): Effect.Effect<void>
+  signal(signal: StopSignal): Effect.Effect<void>
+}
+
+/**
+ * How servers become processes: plain ones, or containers. The console of a run is appended to
+ * `<folder>/console.log` whatever the runtime is.
+ */
+export class Runtime extends Context.Service<
+  Runtime,
+  {
+    readonly kind: RuntimeKind
+    start(launch: Launch): Effect.Effect<Run, LaunchFailed>
+    /** Picks up a run by its token, after a restart of this process. */
+    adopt(launch: Pick<Launch, "server_id" | "token" | "folder">): Effect.Effect<Adopted>
+    /** Kills everything that is left of a server; also without any record of a run. */
+    sweep(server_id: string): Effect.Effect<void>
+    /** Names of servers and jobs of this node that have live processes. */
+    readonly alive: Effect.Effect<ReadonlySet<string>>
+    /** Starts a job; the end of the scope kills it with all its descendants. */
+    job(job: Job): Effect.Effect<RunningJob, LaunchFailed, Scope.Scope>
+  }
+>()("muster/daemon/runtime/Runtime") {}

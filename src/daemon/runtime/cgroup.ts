@@ -1,0 +1,130 @@
+/** Limits by cgroup v2. Everything is a file write below one root, so a plain folder can stand in for the kernel. */
+
+import * as fs from "node:fs/promises"
+import { join } from "node:path"
+import { Effect } from "effect"
+import type { Limits } from "../../domain/Limits.ts"
+import { type IoError, io, makeFolder, orMissing, readText } from "../fsio.ts"
+
+const MIB = 1024 * 1024
+/** Quota period of `cpu.max` in microseconds: 1 % of one thread is 1000 of it. */
+const PERIOD = 100_000
+/** Processes and threads of one server; keeps a fork bomb from taking the machine along. */
+const MOST_TASKS = 16_384
+const CONTROLLERS = ["cpu", "memory", "cpuset", "io", "pids"] as const
+const NEEDED = ["cpu", "memory"] as const
+const STANDARD_ROOTS = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
+
+/** Files to write for a server's limits, in order. */
+export const limitFiles = (limits: Limits): ReadonlyArray<readonly [file: string, text: string]> => {
+  const files: Array<readonly [string, string]> = []
+  const memory = limits.memory_limit === undefined ? 0 : Math.round(limits.memory_limit * MIB)
+  // Version 2 cannot switch the OOM killer off: past `memory.high` processes are slowed down and not killed.
+  if (memory > 0) files.push([limits.oom_disabled === true ? "memory.high" : "memory.max", String(memory)])
+  if (limits.swap !== undefined) {
+    files.push(["memory.swap.max", limits.swap < 0 ? "max" : String(limits.swap * MIB)])
+  }
+  if (limits.cpu_limit !== undefined && limits.cpu_limit > 0) {
+    files.push(["cpu.max", `${Math.max(1000, Math.round((limits.cpu_limit * PERIOD) / 100))} ${PERIOD}`])
+  }
+  if (limits.threads !== undefined && limits.threads !== "") files.push(["cpuset.cpus", limits.threads])
+  if (limits.io_weight !== undefined) files.push(["io.weight", `default ${limits.io_weight}`])
+  files.push(["pids.max", String(MOST_TASKS)])
+  return files
+}
+
+/** Groups of servers; made by {@link openCgroups}. */
+export interface Cgroups {
+  /** Makes the group of a server with its limits; answers its folder. */
+  prepare(id: string, limits: Limits): Effect.Effect<string, IoError>
+  /** Folder of the group of a server, whether or not it is there. */
+  folderOf(id: string): string
+  /** How often the kernel killed something in it for want of memory. */
+  outOfMemoryKills(id: string): Effect.Effect<number>
+  /** Bytes in use; undefined when there is no group. */
+  memory(id: string): Effect.Effect<number | undefined>
+  /** Ends every process in it at once, also such as hide from everything else. */
+  kill(id: string): Effect.Effect<void>
+  freeze(id: string, frozen: boolean): Effect.Effect<boolean>
+  remove(id: string): Effect.Effect<void>
+}
+
+const write = (path: string, text: string) => io(`write ${path}`, () => fs.writeFile(path, text))
+
+/** Succeeds with false when the file cannot be written: controllers beyond the needed ones are a bonus. */
+const attempt = (path: string, text: string) =>
+  write(path, text).pipe(
+    Effect.as(true),
+    Effect.catch((error) => Effect.as(Effect.logDebug(error.message), false))
+  )
+
+const hasControllers = (root: string) =>
+  readText(join(root, "cgroup.controllers")).pipe(
+    Effect.map((text) => NEEDED.every((name) => text.split(/\s+/).includes(name))),
+    Effect.orElseSucceed(() => false)
+  )
+
+const enable = Effect.fnUntraced(function* (folder: string) {
+  for (const name of CONTROLLERS) {
+    const enabled = yield* attempt(join(folder, "cgroup.subtree_control"), `+${name}`)
+    if (!enabled && NEEDED.some((needed) => needed === name)) return false
+  }
+  return true
+})
+
+/**
+ * Finds where groups can be made. `root`: as set; else the usual mount points. The reason, fit for a log line,
+ * when limits cannot be enforced.
+ */
+export const openCgroups = Effect.fnUntraced(function* (root: string | undefined) {
+  for (const candidate of root === undefined ? STANDARD_ROOTS : [root]) {
+    if (!(yield* hasControllers(candidate))) continue
+    const parent = join(candidate, "muster")
+    const ready = yield* makeFolder(parent).pipe(
+      Effect.andThen(enable(candidate)),
+      Effect.andThen((first) => (first ? enable(parent) : Effect.succeed(false))),
+      Effect.orElseSucceed(() => false)
+    )
+    if (ready) return { cgroups: makeCgroups(parent) }
+    return { reason: `${candidate} may not be written; run as root or delegate a cgroup with cpu and memory` }
+  }
+  return {
+    reason: `no cgroup v2 with the controllers cpu and memory at ${root ?? STANDARD_ROOTS.join(" or ")}`
+  }
+})
+
+const makeCgroups = (parent: string): Cgroups => {
+  const folderOf = (id: string) => join(parent, id)
+  const figure = (id: string, file: string) =>
+    readText(join(folderOf(id), file)).pipe(
+      orMissing(undefined),
+      Effect.orElseSucceed(() => undefined)
+    )
+  return {
+    folderOf,
+    prepare: Effect.fnUntraced(function* (id, limits) {
+      const folder = folderOf(id)
+      // A group that is left from an earlier run still counts that run's OOM kills.
+      yield* Effect.ignore(io(`remove ${folder}`, () => fs.rmdir(folder)))
+      yield* makeFolder(folder)
+      for (const [file, text] of limitFiles(limits)) {
+        const needed = file.startsWith("memory.m") || file === "cpu.max"
+        yield* needed ? write(join(folder, file), text) : attempt(join(folder, file), text)
+      }
+      return folder
+    }),
+    outOfMemoryKills: (id) =>
+      Effect.map(figure(id, "memory.events"), (text) =>
+        Number(/^oom_kill (\d+)$/m.exec(text ?? "")?.[1] ?? 0)
+      ),
+    memory: (id) =>
+      Effect.map(figure(id, "memory.current"), (text) => (text === undefined ? undefined : Number(text))),
+    kill: (id) => Effect.asVoid(attempt(join(folderOf(id), "cgroup.kill"), "1")),
+    freeze: (id, frozen) => attempt(join(folderOf(id), "cgroup.freeze"), frozen ? "1" : "0"),
+    remove: (id) =>
+      io(`remove ${folderOf(id)}`, () => fs.rmdir(folderOf(id))).pipe(
+        orMissing(undefined),
+        Effect.catch((error) => Effect.logDebug(error.message))
+      )
+  }
+}

@@ -1,0 +1,129 @@
+/**
+ * What the kernel says about processes (Linux /proc). Reads are synchronous: they are answered from memory by the
+ * kernel, and one pass over a few hundred processes takes a few milliseconds.
+ */
+import { readdirSync, readFileSync, readlinkSync } from "node:fs"
+
+/** One process. */
+export interface Proc {
+  readonly pid: number
+  readonly ppid: number
+  readonly pgrp: number
+  readonly session: number
+  /** `R`, `S`, `D`, `T`, `Z`... */
+  readonly state: string
+  /** User and system time, its own and that of its children that have ended, in clock ticks. */
+  readonly ticks: number
+  /** Clock ticks between the machine's boot and its start; with the pid it names a process for good. */
+  readonly start: string
+  readonly rss_bytes: number
+}
+
+/** What a process was started as: the marker in its environment. */
+export interface Marker {
+  readonly node: string
+  readonly server: string
+}
+
+/** Clock ticks in a second: fixed at 100 for user space on Linux. */
+export const TICKS_PER_SECOND = 100
+const PAGE = 4096
+
+const readOrUndefined = (path: string): string | undefined => {
+  try {
+    return readFileSync(path, "latin1")
+  } catch {
+    return undefined // the process has gone, or is not ours to look at
+  }
+}
+
+/** Reads the text of /proc/<pid>/stat; the command name may contain blanks and brackets. */
+export const parseStat = (text: string): Proc | undefined => {
+  const open = text.indexOf("(")
+  const close = text.lastIndexOf(")")
+  if (open < 0 || close < 0) return undefined
+  const rest = text.slice(close + 2).split(" ")
+  const number = (field: number) => Number(rest[field - 3] ?? 0)
+  return {
+    pid: Number(text.slice(0, open)),
+    state: rest[0] ?? "?",
+    ppid: number(4),
+    pgrp: number(5),
+    session: number(6),
+    ticks: number(14) + number(15) + number(16) + number(17),
+    start: rest[22 - 3] ?? "0",
+    rss_bytes: number(24) * PAGE
+  }
+}
+
+/** A process that exists and is not a zombie. */
+export const readProc = (pid: number): Proc | undefined => {
+  const text = readOrUndefined(`/proc/${pid}/stat`)
+  const proc = text === undefined ? undefined : parseStat(text)
+  return proc === undefined || proc.state === "Z" || proc.state === "X" ? undefined : proc
+}
+
+/** Every process but zombies. */
+export const readProcs = (): ReadonlyArray<Proc> => {
+  const procs: Array<Proc> = []
+  for (const name of readdirSync("/proc")) {
+    const pid = Number(name)
+    if (!Number.isInteger(pid)) continue
+    const proc = readProc(pid)
+    if (proc !== undefined) procs.push(proc)
+  }
+  return procs
+}
+
+/** Identity of this run of the machine: pids and start times of another one say nothing. */
+export const bootId = (): string => readOrUndefined("/proc/sys/kernel/random/boot_id")?.trim() ?? ""
+
+const variable = (environment: string, name: string): string | undefined => {
+  const start = environment.startsWith(`${name}=`) ? 0 : environment.indexOf(`\0${name}=`) + 1
+  if (start === 0 && !environment.startsWith(`${name}=`)) return undefined
+  const end = environment.indexOf("\0", start)
+  return environment.slice(start + name.length + 1, end < 0 ? undefined : end)
+}
+
+/** The marker of a process; undefined when it has none or may not be looked at. */
+export const readMarker = (pid: number): Marker | undefined => {
+  const environment = readOrUndefined(`/proc/${pid}/environ`)
+  if (environment === undefined) return undefined
+  const node = variable(environment, "MUSTER_NODE")
+  const server = variable(environment, "MUSTER_SERVER")
+  return node === undefined || server === undefined
+    ? undefined
+    : { node: Buffer.from(node, "latin1").toString("utf8"), server }
+}
+
+/** Milliseconds since the machine's boot. */
+export const bootUptimeMillis = (): number =>
+  Math.round(Number((readOrUndefined("/proc/uptime") ?? "0").split(" ")[0]) * 1000)
+
+const networkOf = (pid: number | "self"): string | undefined => {
+  try {
+    return readlinkSync(`/proc/${pid}/ns/net`)
+  } catch {
+    return undefined // gone, or not ours to look at
+  }
+}
+
+/** Bytes received and sent by the network namespace of a process; undefined when it shares this process's own. */
+export const readNetwork = (
+  pid: number
+): { readonly rx_bytes: number; readonly tx_bytes: number } | undefined => {
+  const namespace = networkOf(pid)
+  if (namespace === undefined || namespace === networkOf("self")) return undefined
+  const text = readOrUndefined(`/proc/${pid}/net/dev`)
+  if (text === undefined) return undefined
+  let rx_bytes = 0
+  let tx_bytes = 0
+  for (const line of text.split("\n").slice(2)) {
+    const [name, figures] = line.split(":")
+    if (figures === undefined || name?.trim() === "lo") continue
+    const fields = figures.trim().split(/\s+/)
+    rx_bytes += Number(fields[0] ?? 0)
+    tx_bytes += Number(fields[8] ?? 0)
+  }
+  return { rx_bytes, tx_bytes }
+}

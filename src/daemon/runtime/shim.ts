@@ -1,0 +1,32 @@
+/**
+ * The parent of every server process, in POSIX sh. It outlives this service, so that the exit code is recorded also
+ * while nobody watches:
+ *
+ * - it claims the run by creating the run record (`set -C`: a record that is there already ends it), so that a run
+ *   that was given up before it began can never begin afterwards;
+ * - it joins the cgroup, where one is given, before the server exists;
+ * - signals to the group reach it too: it outlives them (`trap :`) and the server's own dispositions stay default;
+ * - `exec` in a subshell runs programs only, never a builtin of the shell, and passes the words on as they are;
+ * - what the shell itself says (`Killed`) does not belong in the console: its stderr goes nowhere.
+ *
+ * Arguments: run record, exit file, `cgroup.procs` or nothing, token, then the words of the invocation.
+ */
+export const SHIM = `
+trap : HUP INT QUIT TERM USR1 USR2 PIPE
+run=$1; end=$2; group=$3; token=$4; shift 4
+exec 3>&2 2>/dev/null
+if [ -n "$group" ]; then echo $$ > "$group" || exit 125; fi
+read -r boot < /proc/sys/kernel/random/boot_id
+read -r stat < /proc/$$/stat
+start=$(set -f; set -- \${stat##*) }; echo "\${20}")
+set -C
+printf '{"token":"%s","pid":%s,"start":"%s","boot":"%s"}\\n' "$token" $$ "$start" "$boot" > "$run" || exit 125
+set +C
+( exec "$@" 2>&3 3>&- )
+code=$?
+printf '%s\\n' "$code" > "$end"
+exit "$code"
+`
+
+/** Exit code of the shim when it could not begin: the run was given up, or the cgroup refused it. */
+export const SHIM_REFUSED = 125

@@ -1,0 +1,42 @@
+import { type ChildProcess, type SpawnOptions, spawn } from "node:child_process"
+import os from "node:os"
+import { Deferred, Effect } from "effect"
+import { toIoError } from "../fsio.ts"
+import { LaunchFailed } from "./Runtime.ts"
+
+/** A child process that has come into being. */
+export interface Child {
+  readonly process: ChildProcess
+  readonly pid: number
+  /** Exit code as a shell says it: 128 + n for signal n. */
+  readonly exited: Deferred.Deferred<number>
+}
+
+const codeOf = (code: number | null, signal: NodeJS.Signals | null): number =>
+  code ?? 128 + (signal === null ? 0 : os.constants.signals[signal])
+
+/**
+ * Starts a program as leader of a session and group of its own; returns when it runs. Listeners are attached
+ * before anything can happen, so that no exit is missed.
+ */
+export const spawnChild = (
+  argv: readonly [string, ...ReadonlyArray<string>],
+  options: SpawnOptions
+): Effect.Effect<Child, LaunchFailed> =>
+  Effect.callback<Child, LaunchFailed>((resume) => {
+    const [file, ...args] = argv
+    const failed = (cause: unknown) =>
+      resume(Effect.fail(new LaunchFailed({ message: toIoError(`cannot run ${file}`, cause).message })))
+    try {
+      const child = spawn(file, args, { ...options, detached: true })
+      const exited = Deferred.makeUnsafe<number>()
+      child.once("error", failed)
+      child.once("exit", (code, signal) => Deferred.doneUnsafe(exited, Effect.succeed(codeOf(code, signal))))
+      child.once("spawn", () => {
+        child.unref()
+        resume(Effect.succeed({ process: child, pid: child.pid ?? 0, exited }))
+      })
+    } catch (cause) {
+      failed(cause) // arguments that no program can take, e.g. with NUL
+    }
+  }).pipe(Effect.uninterruptible)

@@ -1,0 +1,80 @@
+import { Clock, Effect, Semaphore } from "effect"
+import type { ServerStats } from "../domain/Server.ts"
+import { treeBytes } from "./copyTree.ts"
+import type { IoError } from "./fsio.ts"
+import type { Instance } from "./Instance.ts"
+import { instanceFolder } from "./InstanceFiles.ts"
+import type { Run, Usage } from "./runtime/Runtime.ts"
+
+const MIB = 1024 * 1024
+const MB = 1_000_000
+/** Shortest time over which processor use is measured, in ms: the kernel counts in steps of 10. */
+const SHORTEST = 100
+
+interface Sample {
+  readonly run: Run
+  readonly at: number
+  readonly cpu_ms: number
+}
+
+const none: Usage = { memory_bytes: 0, cpu_ms: 0, uptime_ms: 0, network: { rx_bytes: 0, tx_bytes: 0 } }
+
+/** Live figures of servers. Nothing is measured while nobody asks. */
+export const makeStats = Effect.gen(function* () {
+  const samples = new WeakMap<Instance, Sample>()
+  const shares = new WeakMap<Instance, number>()
+  const disks = new WeakMap<Instance, number>()
+  const walking = yield* Semaphore.make(2)
+
+  const take = Effect.fnUntraced(function* (run: Run) {
+    const usage = (yield* run.usage) ?? none
+    return { usage, sample: { run, at: yield* Clock.currentTimeMillis, cpu_ms: usage.cpu_ms } }
+  })
+
+  /** Percent of one thread since the last sample; the first time, over a tenth of a second. */
+  const measure = Effect.fnUntraced(function* (instance: Instance, run: Run) {
+    const known = samples.get(instance)
+    const fresh = known?.run === run ? known : undefined
+    const before = fresh ?? (yield* take(run)).sample
+    if (fresh === undefined) yield* Effect.sleep(SHORTEST)
+    const { usage, sample } = yield* take(run)
+    const elapsed = sample.at - before.at
+    if (elapsed < SHORTEST) return { usage, cpu: shares.get(instance) ?? 0 }
+    const cpu = Math.max(0, Math.round(((sample.cpu_ms - before.cpu_ms) / elapsed) * 1000) / 10)
+    samples.set(instance, sample)
+    shares.set(instance, cpu)
+    return { usage, cpu }
+  })
+
+  const diskOf = Effect.fnUntraced(function* (instance: Instance, anew: boolean) {
+    const known = disks.get(instance)
+    if (known !== undefined && !anew) return known
+    const bytes = yield* walking.withPermit(treeBytes(instanceFolder(instance.folder)))
+    disks.set(instance, bytes)
+    return bytes
+  })
+
+  return Effect.fnUntraced(function* (
+    instance: Instance,
+    options: { readonly update_disk_usage: boolean }
+  ): Effect.fn.Return<ServerStats, IoError> {
+    const { spec } = instance.file.get()
+    const { limits } = spec.definition
+    const run = instance.run()
+    const { usage, cpu } = run === undefined ? { usage: none, cpu: 0 } : yield* measure(instance, run)
+    const disk_bytes = yield* diskOf(instance, options.update_disk_usage)
+    return {
+      memory_bytes: usage.memory_bytes,
+      memory_limit_bytes: Math.round((limits.memory_limit ?? 0) * MIB),
+      cpu_absolute: cpu,
+      cpu_absolute_limit: limits.cpu_limit ?? 0,
+      network: usage.network,
+      uptime: Math.round(usage.uptime_ms),
+      state: instance.file.get().status,
+      disk_bytes,
+      disk_max: Math.round((limits.disk_space ?? 0) * MB),
+      // The instance is a copy: whether the file system shares blocks with the base cannot be told.
+      overlay_bytes: disk_bytes
+    }
+  })
+})

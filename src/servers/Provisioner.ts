@@ -1,0 +1,203 @@
+import { Context, Duration, Effect, FiberSet, Latch, Layer, Option, Random, Semaphore } from "effect"
+import type { Daemon, DaemonError } from "../api/Daemon.ts"
+import type { Unavailable } from "../domain/errors.ts"
+import type { ServerRecord } from "../domain/Server.ts"
+import { DaemonClient } from "../nodes/DaemonClient.ts"
+import { NodeRegistry } from "../nodes/NodeRegistry.ts"
+import { Journal } from "../store/Journal.ts"
+import { createsNeed, type Need, needOf } from "./need.ts"
+import { ServerIndex } from "./ServerIndex.ts"
+import { ServerLifecycle } from "./ServerLifecycle.ts"
+import { ServerLocks } from "./ServerLocks.ts"
+
+export interface ProvisionerOptions {
+  /** Calls to one node at a time. */
+  readonly callsPerNode: number
+  /** Delay before the first repetition of a call; it doubles up to `retryCap`. */
+  readonly retryFrom: Duration.Input
+  readonly retryCap: Duration.Input
+}
+
+/** A start that a node fails to carry out is given up after this many calls. */
+const START_ATTEMPTS = 5
+/** Seconds that a stop may take; a start has none. */
+const NO_WAIT = 0
+
+/**
+ * Makes nodes have the servers that are placed on them: calls the daemon until it has accepted the installation,
+ * starts what is to be started once installed, and asks again where a status is unknown. It starts from the
+ * records, so that it goes on after a restart from where it stood; all its calls can be repeated.
+ */
+export class Provisioner extends Context.Service<
+  Provisioner,
+  {
+    /** Looks at the servers of a node that need something; done when the node (again) is there. */
+    wakeNode(node_id: string): Effect.Effect<void>
+    /** Asks the node whether it still has the server, and acts on the answer. */
+    verify(id: string): Effect.Effect<void>
+    /** Number of servers that are being worked on. */
+    readonly active: Effect.Effect<number>
+  }
+>()("muster/servers/Provisioner") {
+  static readonly layer = (options: ProvisionerOptions) =>
+    Layer.effect(
+      Provisioner,
+      Effect.gen(function* () {
+        const daemons = yield* DaemonClient
+        const index = yield* ServerIndex
+        const journal = yield* Journal
+        const lifecycle = yield* ServerLifecycle
+        const locks = yield* ServerLocks
+        const registry = yield* NodeRegistry
+
+        /** By server that is being worked on: opened when it is to be looked at again. */
+        const working = new Map<string, Latch.Latch>()
+        const suspects = new Set<string>()
+        const permits = new Map<string, Semaphore.Semaphore>()
+        const fibers = yield* FiberSet.make<void>()
+        // Captured here: the context of a writer (its transaction, its request) is none of the work's.
+        const run = yield* FiberSet.runtime(fibers)<never>()
+
+        const call = <A, E>(node_id: string, use: (daemon: Daemon) => Effect.Effect<A, E>) =>
+          Effect.flatMap(daemons.of(node_id), use)
+
+        /** Waits for its turn at the node before it takes the server's lock: a removal waits for one call at most. */
+        const inTurn = Effect.fnUntraced(function* <A, E>(id: string, effect: Effect.Effect<A, E>) {
+          const node_id = Option.getOrUndefined(yield* index.find(id))?.node_id ?? ""
+          const permit = permits.get(node_id) ?? Semaphore.makeUnsafe(options.callsPerNode)
+          permits.set(node_id, permit)
+          return yield* permit.withPermit(locks.withLock(id)(effect))
+        })
+
+        const install = Effect.fnUntraced(function* (record: ServerRecord) {
+          const { id, node_id, definition, allocations } = record
+          const sequence = (yield* lifecycle.sequences(node_id, [id])).get(id)
+          if (sequence === undefined) return
+          const view = yield* call(node_id, (daemon) => daemon.create({ id, definition, allocations }))
+          yield* lifecycle.observe(view, sequence)
+        })
+
+        const verify = Effect.fnUntraced(function* (record: ServerRecord) {
+          const status = yield* Effect.result(call(record.node_id, (daemon) => daemon.status(record.id)))
+          if (status._tag === "Success") return yield* install(record)
+          if (status.failure._tag !== "DaemonRefused" || status.failure.status !== 404) {
+            return yield* Effect.fail(status.failure)
+          }
+          yield* lifecycle.missing(record.id)
+        })
+
+        const start = Effect.fnUntraced(function* (record: ServerRecord) {
+          yield* call(record.node_id, (daemon) => daemon.power(record.id, "start", NO_WAIT))
+        })
+
+        /** What to do about a refusal; true: try again. */
+        const refused = Effect.fnUntraced(function* (
+          record: ServerRecord,
+          need: Need,
+          attempt: number,
+          error: Extract<DaemonError, { readonly _tag: "DaemonRefused" }>
+        ): Effect.fn.Return<boolean, Unavailable> {
+          yield* Effect.logWarning(`node ${record.node_id} refuses to ${need} ${record.id}: ${error.detail}`)
+          if (need === "install" && error.status === 422) {
+            yield* lifecycle.refuseInstall(record.id, error.detail)
+            return false
+          }
+          if (need === "start" && error.status === 404) suspects.add(record.id)
+          else if (need === "start" && (error.status !== 500 || attempt >= START_ATTEMPTS)) {
+            yield* lifecycle.forgetStart(record.id)
+            return false
+          }
+          return true
+        })
+
+        /** One look at a server; true: try again. */
+        const step = Effect.fnUntraced(function* (id: string, attempt: number) {
+          const record = Option.getOrUndefined(yield* index.find(id))
+          if (record === undefined) {
+            suspects.delete(id)
+            return false
+          }
+          // One whose node is away is woken when the node is back.
+          if (!registry.isConnected(record.node_id)) return false
+          const need = needOf(record, suspects.has(id))
+          if (need === "nothing") return false
+          const work =
+            need === "install" ? install(record) : need === "start" ? start(record) : verify(record)
+          return yield* work.pipe(
+            Effect.tap(() => Effect.sync(() => suspects.delete(id))),
+            Effect.as(false),
+            Effect.catchTag("DaemonRefused", (error) => refused(record, need, attempt, error))
+          )
+        })
+
+        const delay = (attempt: number) =>
+          Effect.map(Random.nextBetween(0.8, 1.2), (jitter) =>
+            Duration.millis(
+              jitter *
+                Math.min(
+                  Duration.toMillis(options.retryCap),
+                  Duration.toMillis(options.retryFrom) * 2 ** Math.min(attempt, 30)
+                )
+            )
+          )
+
+        const work = Effect.fnUntraced(function* (id: string, latch: Latch.Latch) {
+          let attempt = 0
+          while (true) {
+            latch.closeUnsafe()
+            const again = yield* inTurn(id, step(id, attempt + 1)).pipe(
+              Effect.catch((error) =>
+                Effect.as(Effect.logDebug(`${id} is tried again: ${error._tag}`), true)
+              ),
+              Effect.catchDefect((defect) =>
+                Effect.as(Effect.logError(`provisioning ${id} has failed, it is tried again`, defect), true)
+              )
+            )
+            if (again) {
+              yield* Effect.raceFirst(Effect.sleep(yield* delay(attempt)), latch.await)
+              attempt += 1
+            } else if (latch.isOpen()) {
+              attempt = 0
+            } else {
+              // No pause between the look at the latch and this: whoever wakes later starts anew.
+              working.delete(id)
+              return
+            }
+          }
+        })
+
+        const wake = (id: string) => {
+          const latch = working.get(id)
+          if (latch !== undefined) {
+            latch.openUnsafe()
+            return
+          }
+          const fresh = Latch.makeUnsafe(false)
+          working.set(id, fresh)
+          run(Effect.andThen(Effect.yieldNow, work(id, fresh)))
+        }
+
+        const wakeNeedy = (records: ReadonlyArray<ServerRecord>) => {
+          for (const record of records)
+            if (needOf(record, suspects.has(record.id)) !== "nothing") wake(record.id)
+        }
+
+        yield* journal.follow((entries) =>
+          Effect.sync(() => {
+            for (const { change } of entries) if (createsNeed(change)) wake(change.server_id)
+          })
+        )
+        wakeNeedy(yield* index.records)
+
+        return Provisioner.of({
+          wakeNode: (node_id) => Effect.map(index.onNode(node_id), wakeNeedy),
+          verify: (id) =>
+            Effect.sync(() => {
+              suspects.add(id)
+              wake(id)
+            }),
+          active: Effect.sync(() => working.size)
+        })
+      })
+    )
+}

@@ -1,0 +1,231 @@
+import { Clock, Context, Effect, Layer, Option } from "effect"
+import type { SqlError } from "effect/sql"
+import { type Conflict, NotFound, type Unavailable } from "../domain/errors.ts"
+import { pendingInstall } from "../domain/InstallState.ts"
+import type { Change } from "../domain/Journal.ts"
+import type { DaemonServer, Report } from "../domain/NodeMessages.ts"
+import type { ServerRecord } from "../domain/Server.ts"
+import { ServerRepo } from "../store/ServerRepo.ts"
+import { Store, Transaction } from "../store/Store.ts"
+import {
+  isFinished,
+  isNothing,
+  type Outcome,
+  ofLoss,
+  ofRefusedInstall,
+  ofReport,
+  ofSilence,
+  ofView
+} from "./outcome.ts"
+import { notOffline } from "./power.ts"
+import { Teardown } from "./Teardown.ts"
+
+/** Servers of one write when many change at once. */
+const BATCH = 100
+
+/**
+ * Every change of a server's record after its creation: each one write, together with the journal entries that
+ * tell of it. A server that is destroyed by what its node says is removed from the node afterwards.
+ */
+export class ServerLifecycle extends Context.Service<
+  ServerLifecycle,
+  {
+    /** Applies a report of a node. Repetitions and servers that the node does not own change nothing. */
+    report(node_id: string, report: Report): Effect.Effect<void, Unavailable>
+    /**
+     * Takes over what a node has, unless reports will still say it, or a report that was applied after the
+     * record had `sequence` may be newer.
+     */
+    observe(view: DaemonServer, sequence: number): Effect.Effect<void, Unavailable>
+    /** The node has no such server. */
+    missing(id: string): Effect.Effect<void, Unavailable>
+    /** The node is silent: its servers are `unknown`. */
+    silent(ids: ReadonlyArray<string>): Effect.Effect<void, Unavailable>
+    /** The node is lost: its servers that are not saved go. */
+    giveUp(ids: ReadonlyArray<string>): Effect.Effect<void, Unavailable>
+    /** The node refuses for good to install it. */
+    refuseInstall(id: string, reason: string): Effect.Effect<void, Unavailable>
+    /** Is not to be started any more once installed. */
+    forgetStart(id: string): Effect.Effect<void, Unavailable>
+    /** To be installed anew; answers the record as it was. @error Conflict it is not offline */
+    reinstall(id: string): Effect.Effect<ServerRecord, NotFound | Conflict | Unavailable>
+    /** Undoes {@link reinstall}, unless the node has said something since. */
+    undoReinstall(before: ServerRecord): Effect.Effect<void, Unavailable>
+    /** Removes the record; false when there is none. */
+    remove(id: string): Effect.Effect<boolean, Unavailable>
+    /** `last_sequence` of the servers that a node owns, by id. */
+    sequences(
+      node_id: string,
+      ids: ReadonlyArray<string>
+    ): Effect.Effect<ReadonlyMap<string, number>, Unavailable>
+  }
+>()("muster/servers/ServerLifecycle") {
+  static readonly layer = Layer.effect(
+    ServerLifecycle,
+    Effect.gen(function* () {
+      const store = yield* Store
+      const servers = yield* ServerRepo
+      const teardown = yield* Teardown
+
+      const write = <A>(mutation: Effect.Effect<A, SqlError.SqlError, Transaction>) => store.write(mutation)
+
+      /** Writes what has been decided; the order of the entries is the order in which it happened. */
+      const carryOut = Effect.fnUntraced(function* (record: ServerRecord, outcome: Outcome) {
+        const transaction = yield* Transaction
+        const append = (change: Change) => transaction.append(change, record.blueprint_id)
+        const server_id = record.id
+        if (outcome.install !== undefined) {
+          yield* servers.setInstall(server_id, outcome.install)
+          yield* append({ topic: "server:install", server_id, payload: outcome.install })
+        }
+        if (outcome.crash !== undefined) yield* append({ topic: "crash", server_id, payload: outcome.crash })
+        if (outcome.status !== undefined) {
+          yield* servers.setStatus(server_id, outcome.status)
+          yield* append({ topic: "status", server_id, payload: outcome.status })
+        }
+        if (outcome.clearsStart === true) {
+          yield* servers.setStartPending(server_id, false)
+          yield* append({ topic: "server:start-pending", server_id, payload: false })
+        }
+        if (outcome.destroys === true) {
+          yield* servers.remove(server_id)
+          yield* append({ topic: "deleted", server_id, payload: null })
+        }
+      })
+
+      /** Decides about the locked record and carries it out; nothing when there is none. */
+      const change = Effect.fnUntraced(function* (id: string, decide: (record: ServerRecord) => Outcome) {
+        const record = Option.getOrUndefined(yield* servers.lock(id))
+        if (record === undefined) return undefined
+        const outcome = decide(record)
+        yield* carryOut(record, outcome)
+        return { record, outcome }
+      })
+
+      const changeMany = (
+        ids: ReadonlyArray<string>,
+        decide: (record: ServerRecord) => Outcome
+      ): Effect.Effect<void, Unavailable> =>
+        Effect.forEach(
+          Array.from({ length: Math.ceil(ids.length / BATCH) }, (_, batch) =>
+            ids.slice(batch * BATCH, (batch + 1) * BATCH)
+          ),
+          (batch) => write(Effect.forEach(batch, (id) => change(id, decide), { discard: true })),
+          { discard: true }
+        )
+
+      /** What follows a committed change: the node loses what has no record any more; surprises are logged. */
+      const after = Effect.fnUntraced(function* (
+        changed: { readonly record: ServerRecord; readonly outcome: Outcome } | undefined
+      ) {
+        if (changed === undefined) return
+        const { record, outcome } = changed
+        if (outcome.destroys === true) yield* teardown.remove(record.node_id, record.id)
+        if (outcome.surprising === true) {
+          yield* Effect.logWarning(
+            `node ${record.node_id} says ${outcome.status ?? "unknown"} of ${record.id}, which was ${record.status}`
+          )
+        }
+      })
+
+      const report = Effect.fn("ServerLifecycle.report")(function* (node_id: string, message: Report) {
+        const mutation = Effect.gen(function* () {
+          const record = Option.getOrUndefined(yield* servers.lock(message.server_id))
+          if (record === undefined || record.node_id !== node_id) return "foreign" as const
+          if (message.sequence <= record.last_sequence) return undefined
+          const outcome = ofReport(record, message)
+          if (outcome.destroys !== true) yield* servers.setSequence(record.id, message.sequence)
+          yield* carryOut(record, outcome)
+          return { record, outcome }
+        })
+        const changed = yield* write(mutation)
+        if (changed === "foreign") yield* teardown.remove(node_id, message.server_id)
+        else yield* after(changed)
+      }, Effect.uninterruptible)
+
+      const observe = Effect.fn("ServerLifecycle.observe")(function* (view: DaemonServer, sequence: number) {
+        if (view.unsent_reports > 0) return
+        const changed = yield* write(
+          change(view.id, (record) => (record.last_sequence === sequence ? ofView(record, view) : {}))
+        )
+        if (changed !== undefined && !isNothing(changed.outcome)) {
+          yield* Effect.logInfo(`${view.id} taken over from its node: ${view.status}, ${view.install.phase}`)
+        }
+        yield* after(changed)
+      }, Effect.uninterruptible)
+
+      const missing = Effect.fn("ServerLifecycle.missing")(function* (id: string) {
+        const changed = yield* write(change(id, ofLoss))
+        if (changed !== undefined) {
+          const { record, outcome } = changed
+          const what = outcome.destroys === true ? "it is gone" : "it is installed again, its files are lost"
+          yield* Effect.logWarning(`node ${record.node_id} does not have ${id}: ${what}`)
+        }
+        yield* after(changed)
+      }, Effect.uninterruptible)
+
+      const refuseInstall = Effect.fn("ServerLifecycle.refuseInstall")(function* (
+        id: string,
+        reason: string
+      ) {
+        const finished_at = new Date(yield* Clock.currentTimeMillis).toISOString()
+        yield* Effect.logWarning(`${id} cannot be installed: ${reason}`)
+        yield* write(
+          change(id, (record) =>
+            isFinished(record.install)
+              ? {}
+              : ofRefusedInstall(record, { phase: "failed", finished_at, failure_reason: reason })
+          )
+        )
+      })
+
+      const reinstall = Effect.fn("ServerLifecycle.reinstall")(function* (id: string) {
+        return yield* store.write(
+          Effect.gen(function* () {
+            const record = Option.getOrUndefined(yield* servers.lock(id))
+            if (record === undefined) return yield* Effect.fail(NotFound.server(id))
+            if (record.status !== "offline") return yield* Effect.fail(notOffline(record))
+            yield* carryOut(record, { install: pendingInstall, status: "installing" })
+            return record
+          })
+        )
+      })
+
+      const undoReinstall = Effect.fn("ServerLifecycle.undoReinstall")(function* (before: ServerRecord) {
+        yield* write(
+          change(before.id, (record) =>
+            record.last_sequence === before.last_sequence && record.install.phase === "pending"
+              ? { install: before.install, status: before.status }
+              : {}
+          )
+        )
+      })
+
+      const sequences = Effect.fn("ServerLifecycle.sequences")(function* (
+        node_id: string,
+        ids: ReadonlyArray<string>
+      ) {
+        const rows = yield* store.read(servers.find(ids))
+        return new Map(
+          rows.filter((row) => row.node_id === node_id).map((row) => [row.id, row.last_sequence])
+        )
+      })
+
+      return ServerLifecycle.of({
+        report,
+        observe,
+        missing,
+        silent: (ids) => changeMany(ids, ofSilence),
+        giveUp: (ids) => changeMany(ids, (record) => (record.definition.save ? {} : { destroys: true })),
+        refuseInstall,
+        forgetStart: (id) =>
+          Effect.asVoid(write(change(id, (record) => (record.start_pending ? { clearsStart: true } : {})))),
+        reinstall,
+        undoReinstall,
+        remove: (id) =>
+          Effect.map(write(change(id, () => ({ destroys: true }))), (changed) => changed !== undefined),
+        sequences
+      })
+    })
+  )
+}

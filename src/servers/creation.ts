@@ -1,0 +1,158 @@
+import { randomBytes } from "node:crypto"
+import { Clock, Effect, Exit, Option, Schema } from "effect"
+import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
+import type { Allocations } from "../domain/Allocation.ts"
+import { Conflict, Unavailable } from "../domain/errors.ts"
+import { serverId } from "../domain/Id.ts"
+import { pendingInstall } from "../domain/InstallState.ts"
+import type { ServerRecord } from "../domain/Server.ts"
+import { LoadBalancer } from "../nodes/LoadBalancer.ts"
+import { NodeRegistry } from "../nodes/NodeRegistry.ts"
+import { IdempotencyRepo, type IdempotentAnswer } from "../store/IdempotencyRepo.ts"
+import { ServerRepo } from "../store/ServerRepo.ts"
+import { Store, Transaction } from "../store/Store.ts"
+import { makeKeyedMutex } from "./KeyedMutex.ts"
+import { ServerIndex } from "./ServerIndex.ts"
+import type { CreateRequest } from "./ServerManager.ts"
+import { encodeSummary, plain } from "./summary.ts"
+
+/** How long an answer is repeated to the same idempotency key: 24 h, in milliseconds. */
+export const ANSWER_LIFETIME = 24 * 60 * 60 * 1000
+/** Placements that are tried when others take the ports first. */
+const ATTEMPTS = 5
+
+/** The answer to a creation: the server's id and the JSON of its summary. */
+interface Created {
+  readonly id: string
+  readonly body: string
+}
+
+type Insertion =
+  | { readonly _tag: "created" }
+  | { readonly _tag: "repeated"; readonly answer: IdempotentAnswer }
+  | { readonly _tag: "port-taken" }
+
+const decodeId = Schema.decodeUnknownEffect(Schema.fromJsonString(Schema.Struct({ id: Schema.String })))
+
+const holdsAny = (record: ServerRecord, allocations: Allocations): boolean =>
+  Object.entries(allocations.mappings).some(([address, ports]) =>
+    record.allocations.mappings[address]?.some((port) => ports.includes(port))
+  )
+
+/**
+ * Creation of servers: placed first, then kept with its ports and its first event in one write. Whatever goes wrong
+ * in between gives back what was placed; an interruption waits for the write.
+ */
+export const makeCreate = Effect.gen(function* () {
+  const balancer = yield* LoadBalancer
+  const blueprints = yield* BlueprintStore
+  const idempotency = yield* IdempotencyRepo
+  const index = yield* ServerIndex
+  const registry = yield* NodeRegistry
+  const servers = yield* ServerRepo
+  const store = yield* Store
+  /** Requests with the same idempotency key wait for each other. */
+  const keys = makeKeyedMutex()
+
+  /** The first answer, if the request is a repetition of it. */
+  const repeat = Effect.fnUntraced(function* (answer: IdempotentAnswer, body_hash: string) {
+    if (answer.body_hash !== body_hash) {
+      return yield* new Conflict({
+        detail: "the idempotency key was used with another body",
+        hint: "Send another Idempotency-Key, or the same body as before."
+      })
+    }
+    const { id } = yield* Effect.orDie(decodeId(answer.response))
+    return { id, body: answer.response } satisfies Created
+  })
+
+  const known = (key: string) =>
+    Effect.flatMap(Clock.currentTimeMillis, (now) => idempotency.find(key, now - ANSWER_LIFETIME))
+
+  const insert = Effect.fnUntraced(function* (
+    record: ServerRecord,
+    body: string,
+    request: CreateRequest["idempotency"]
+  ) {
+    const transaction = yield* Transaction
+    if (request !== undefined) {
+      const answer = Option.getOrUndefined(yield* known(request.key))
+      if (answer !== undefined) return { _tag: "repeated", answer } satisfies Insertion
+    }
+    if ((yield* servers.insert(record)) === "port-taken") return { _tag: "port-taken" } satisfies Insertion
+    const { id: server_id, blueprint_id } = record
+    yield* transaction.append({ topic: "server:created", server_id, payload: null }, blueprint_id)
+    yield* transaction.append({ topic: "status", server_id, payload: record.status }, blueprint_id)
+    if (request !== undefined) {
+      const created_at = yield* Clock.currentTimeMillis
+      yield* idempotency.keep(request.key, { body_hash: request.body_hash, response: body, created_at })
+    }
+    return { _tag: "created" } satisfies Insertion
+  })
+
+  /** Holds for their owners the ports that this process did not know to be taken. */
+  const learnOwners = Effect.fnUntraced(function* (node_id: string, allocations: Allocations) {
+    const all = yield* store.read(servers.all)
+    const owners = all.filter((record) => record.node_id === node_id && holdsAny(record, allocations))
+    yield* balancer.restore(owners)
+  })
+
+  const createNew = Effect.fnUntraced(function* (request: CreateRequest) {
+    const definition = yield* blueprints.resolve(request.blueprint_id, request.overrides)
+    const now = yield* Clock.currentTimeMillis
+    const id = serverId(now, randomBytes(16))
+
+    const attempt = Effect.gen(function* () {
+      const { node_id, allocations } = yield* balancer.place({
+        server_id: id,
+        blueprint_id: request.blueprint_id,
+        ...(request.node_id === undefined ? {} : { node_id: request.node_id }),
+        limits: definition.limits,
+        ports: definition.ports,
+        runtimes: definition.runtimes,
+        placement: definition.placement
+      })
+      const record: ServerRecord = {
+        id,
+        blueprint_id: request.blueprint_id,
+        node_id,
+        allocations,
+        ...(Object.keys(request.overrides).length === 0 ? {} : { overrides: request.overrides }),
+        definition,
+        status: "installing",
+        install: pendingInstall,
+        start_pending: request.start,
+        last_sequence: 0,
+        created_at: new Date(now).toISOString()
+      }
+      const body = encodeSummary(record, registry.nameOf(node_id), plain)
+      const insertion: Insertion = yield* store.write(insert(record, body, request.idempotency)).pipe(
+        (write) => index.creating(record, write),
+        Effect.onExit((exit) =>
+          Exit.isSuccess(exit) && exit.value._tag === "created" ? Effect.void : balancer.release(id)
+        )
+      )
+      if (insertion._tag === "port-taken") yield* learnOwners(node_id, allocations)
+      return { insertion, body }
+    }).pipe(Effect.uninterruptible)
+
+    for (let tried = 0; tried < ATTEMPTS; tried++) {
+      const { insertion, body } = yield* attempt
+      if (insertion._tag === "created") return { id, body } satisfies Created
+      if (insertion._tag === "repeated") {
+        return yield* repeat(insertion.answer, request.idempotency?.body_hash ?? "")
+      }
+    }
+    return yield* new Unavailable({ detail: "the free ports are being taken by others" })
+  })
+
+  return Effect.fn("ServerManager.create")(function* (request: CreateRequest) {
+    if (request.idempotency === undefined) return yield* createNew(request)
+    const { key, body_hash } = request.idempotency
+    const answered = Effect.gen(function* () {
+      const answer = Option.getOrUndefined(yield* store.read(known(key)))
+      return yield* answer === undefined ? createNew(request) : repeat(answer, body_hash)
+    })
+    return yield* keys.withLock(key)(answered)
+  })
+})

@@ -1,0 +1,35 @@
+import type { Duration } from "effect"
+import { Layer } from "effect"
+import { NodeReports } from "./NodeReports.ts"
+import { Provisioner } from "./Provisioner.ts"
+import { Reconciler } from "./Reconciler.ts"
+import { ServerIndex } from "./ServerIndex.ts"
+import { ServerLifecycle } from "./ServerLifecycle.ts"
+import { ServerLocks } from "./ServerLocks.ts"
+import { ServerManager } from "./ServerManager.ts"
+import { Teardown } from "./Teardown.ts"
+
+export interface ServersOptions {
+  /** Provisioning calls to one node at a time. Default: 64. */
+  readonly callsPerNode?: number
+  /** Delay before a call to a node is repeated; it doubles up to `retryCap`. Default: 200 ms. */
+  readonly retryFrom?: Duration.Input
+  /** Default: 30 s. */
+  readonly retryCap?: Duration.Input
+}
+
+/**
+ * The servers: `ServerManager`, `ControlPlane` for the daemons of this process and for the node routes, and the work
+ * behind them. Build it before anything takes requests; it holds what existing servers hold first.
+ */
+export const layerServers = (options: ServersOptions = {}) => {
+  const retry = { retryFrom: options.retryFrom ?? "200 millis", retryCap: options.retryCap ?? "30 seconds" }
+  return NodeReports.pipe(
+    Layer.provideMerge(Reconciler.layer),
+    Layer.provideMerge(ServerManager.layer),
+    Layer.provideMerge(Provisioner.layer({ callsPerNode: options.callsPerNode ?? 64, ...retry })),
+    Layer.provideMerge(ServerLifecycle.layer),
+    Layer.provideMerge(Teardown.layer(retry)),
+    Layer.provideMerge(Layer.mergeAll(ServerIndex.layer, ServerLocks.layer))
+  )
+}

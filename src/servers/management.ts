@@ -1,0 +1,144 @@
+import { Effect, Option } from "effect"
+import type { Daemon, DaemonError, LinesRequest } from "../api/Daemon.ts"
+import { NotFound, Unavailable } from "../domain/errors.ts"
+import type { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
+import type { Page } from "../domain/Pagination.ts"
+import type { ServerRecord } from "../domain/Server.ts"
+import { DaemonClient } from "../nodes/DaemonClient.ts"
+import { isLoss, toApiError } from "./nodeErrors.ts"
+import { isFinished } from "./outcome.ts"
+import { Provisioner } from "./Provisioner.ts"
+import { decidePower, notOffline, wrongStatus } from "./power.ts"
+import { ServerIndex } from "./ServerIndex.ts"
+import { ServerLifecycle } from "./ServerLifecycle.ts"
+import { ServerLocks } from "./ServerLocks.ts"
+
+const isUnknownToNode = (error: DaemonError): boolean =>
+  error._tag === "DaemonRefused" && error.status === 404
+
+const noLines: Page<string> = { items: [], total: 0 }
+
+/**
+ * The routes that ask a server's node (decisions, "Management routes"): existence (404), then state (409), then the
+ * node (503, 502). They never set a status: the node's reports do.
+ */
+export const makeManagement = Effect.gen(function* () {
+  const daemons = yield* DaemonClient
+  const index = yield* ServerIndex
+  const lifecycle = yield* ServerLifecycle
+  const locks = yield* ServerLocks
+  const provisioner = yield* Provisioner
+
+  const recordOf = Effect.fnUntraced(function* (id: string) {
+    const record = Option.getOrUndefined(yield* index.find(id))
+    return record ?? (yield* NotFound.server(id))
+  })
+
+  /** Calls the node; one that turns out to have lost the server is looked at. */
+  const call = <A, R>(record: ServerRecord, use: (daemon: Daemon) => Effect.Effect<A, DaemonError, R>) =>
+    daemons.of(record.node_id).pipe(
+      Effect.flatMap(use),
+      Effect.tapError((error) => (isLoss(record, error) ? provisioner.verify(record.id) : Effect.void)),
+      Effect.mapError((error) => toApiError(record, error))
+    )
+
+  const ask = <A, R>(id: string, use: (daemon: Daemon) => Effect.Effect<A, DaemonError, R>) =>
+    Effect.flatMap(recordOf(id), (record) => call(record, use))
+
+  /** Lines of a server; none yet where the node does not have it yet. */
+  const lines = Effect.fnUntraced(function* (
+    id: string,
+    use: (daemon: Daemon) => Effect.Effect<Page<string>, DaemonError>
+  ) {
+    const record = yield* recordOf(id)
+    return yield* call(record, (daemon) =>
+      Effect.catchIf(
+        use(daemon),
+        (error) => isUnknownToNode(error) && !isFinished(record.install),
+        () => Effect.succeed(noLines)
+      )
+    )
+  })
+
+  const power = Effect.fn("ServerManager.power")(function* (
+    id: string,
+    action: PowerAction,
+    wait_seconds: number
+  ) {
+    const record = yield* recordOf(id)
+    const decision = decidePower(record, action)
+    if (decision === "done") return
+    if (decision !== "call") return yield* Effect.fail(decision)
+    yield* call(record, (daemon) => daemon.power(id, action, wait_seconds))
+  })
+
+  const commands = Effect.fn("ServerManager.commands")(function* (id: string, input: ReadonlyArray<string>) {
+    const record = yield* recordOf(id)
+    if (record.status === "unknown") return yield* Unavailable.nodeNotConnected(record.node_id)
+    if (record.status !== "running" && record.status !== "starting") return yield* wrongStatus(record)
+    yield* call(record, (daemon) => daemon.commands(id, input))
+  })
+
+  const reset = Effect.fn("ServerManager.reset")(function* (id: string) {
+    const record = yield* recordOf(id)
+    if (record.status === "unknown") return yield* Unavailable.nodeNotConnected(record.node_id)
+    if (record.status === "installing") return yield* wrongStatus(record)
+    yield* call(record, (daemon) => daemon.reset(id))
+  })
+
+  /**
+   * The record says so first, so that no report of the node can come before it. What a refusal or a crash in
+   * between leaves is put right by the {@link Provisioner}, which asks the node.
+   */
+  const reinstall = Effect.fn("ServerManager.reinstall")(function* (id: string) {
+    const record = yield* recordOf(id)
+    if (record.status === "unknown") return yield* Unavailable.nodeNotConnected(record.node_id)
+    if (record.status !== "offline") return yield* notOffline(record)
+    const daemon = yield* call(record, Effect.succeed)
+    yield* Effect.uninterruptibleMask((restore) =>
+      Effect.gen(function* () {
+        const before = yield* lifecycle.reinstall(id)
+        yield* restore(daemon.reinstall(id)).pipe(
+          // One that the node has lost is installed all the same.
+          Effect.catchIf(isUnknownToNode, () => Effect.void),
+          Effect.tapError(() =>
+            Effect.catch(lifecycle.undoReinstall(before), (error) =>
+              Effect.logWarning(`reinstallation of ${id} was refused and not undone: ${error.detail}`)
+            )
+          ),
+          Effect.mapError((error) => toApiError(before, error))
+        )
+      })
+    )
+  })
+
+  const install = Effect.fn("ServerManager.install")(function* (id: string) {
+    const record = yield* recordOf(id)
+    const script = record.definition.install_script
+    return {
+      ...record.install,
+      entrypoint: script?.entrypoint ?? "",
+      script: script?.script ?? "",
+      skip_scripts: script?.skip_scripts ?? false
+    } satisfies InstallReport
+  })
+
+  return {
+    status: (id: string) => Effect.map(recordOf(id), (record) => record.status),
+    power,
+    commands,
+    reset,
+    reinstall: (id: string) => locks.withLock(id)(reinstall(id)),
+    install,
+    stats: Effect.fn("ServerManager.stats")((id: string, options: { readonly update_disk_usage: boolean }) =>
+      ask(id, (daemon) => daemon.stats(id, options))
+    ),
+    logs: Effect.fn("ServerManager.logs")((id: string, request: LinesRequest) =>
+      lines(id, (daemon) => daemon.logs(id, request))
+    ),
+    installLogs: Effect.fn("ServerManager.installLogs")((id: string, request: LinesRequest) =>
+      lines(id, (daemon) => daemon.installLogs(id, request))
+    ),
+    console: Effect.fn("ServerManager.console")((id: string) => ask(id, (daemon) => daemon.console(id)))
+  } as const
+})

@@ -1,0 +1,44 @@
+import { Effect, Option } from "effect"
+import { NotFound } from "../domain/errors.ts"
+import { DaemonClient } from "../nodes/DaemonClient.ts"
+import { toApiError } from "./nodeErrors.ts"
+import { ServerIndex } from "./ServerIndex.ts"
+import { ServerLifecycle } from "./ServerLifecycle.ts"
+import { ServerLocks } from "./ServerLocks.ts"
+import { Teardown } from "./Teardown.ts"
+
+/**
+ * Removal of servers: first the node, which may be told twice, then the record and its ports, in one write with
+ * the `deleted` event. So a crash in between leaves a record that can be removed again, never files that nobody
+ * knows of. With `force` the record goes all the same, and the node is told until it has done it.
+ */
+export const makeRemove = Effect.gen(function* () {
+  const daemons = yield* DaemonClient
+  const index = yield* ServerIndex
+  const lifecycle = yield* ServerLifecycle
+  const locks = yield* ServerLocks
+  const teardown = yield* Teardown
+
+  const remove = Effect.fnUntraced(function* (id: string, options: { readonly force: boolean }) {
+    const record = Option.getOrUndefined(yield* index.find(id))
+    if (record === undefined) return yield* Effect.fail(NotFound.server(id))
+    const told = daemons.of(record.node_id).pipe(
+      Effect.flatMap((daemon) => daemon.remove(id)),
+      Effect.as(true),
+      Effect.catch((error) =>
+        options.force ? Effect.succeed(false) : Effect.fail(toApiError(record, error))
+      )
+    )
+    yield* Effect.uninterruptibleMask((restore) =>
+      Effect.gen(function* () {
+        const done = yield* restore(told)
+        yield* lifecycle.remove(id)
+        if (!done) yield* teardown.remove(record.node_id, id)
+      })
+    )
+  })
+
+  return Effect.fn("ServerManager.remove")((id: string, options: { readonly force: boolean }) =>
+    locks.withLock(id)(remove(id, options))
+  )
+})

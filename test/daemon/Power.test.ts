@@ -1,0 +1,214 @@
+import { readFileSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import type { DaemonError } from "../../src/api/Daemon.ts"
+import { harness, newId, until } from "./support.ts"
+
+const alive = (pid: number) => {
+  try {
+    process.kill(pid, 0)
+    return !/^\d+ \(.*\) [ZX]/s.test(readFileSync(`/proc/${pid}/stat`, "latin1"))
+  } catch {
+    return false
+  }
+}
+
+const refusal = (error: DaemonError) =>
+  error._tag === "DaemonRefused" ? { status: error.status, detail: error.detail } : error._tag
+
+/** Writes the pid of a background child that left the process group, then serves. */
+const withStray = (file: string) =>
+  `sh -c 'setsid sh -c "echo \\$\\$ > ${file}; exec sleep 300" & (sleep 300 & echo $! > ${file}.2); echo ready; while read -r line; do [ "$line" = stop ] && exit 0; [ "$line" = die ] && exit 4; done'`
+
+describe("decisions 3, states", () => {
+  it.live("goes installing, offline, starting, running, stopping, offline", () =>
+    Effect.gen(function* () {
+      const { daemon, installed, lastStatus, statuses } = yield* harness()
+      const id = yield* installed()
+      yield* daemon.power(id, "start", 30)
+      yield* until("running", () => lastStatus(id) === "running")
+      yield* daemon.power(id, "stop", 30)
+      yield* until("offline", () => lastStatus(id) === "offline")
+      assert.deepStrictEqual(statuses(id), ["offline", "starting", "running", "stopping", "offline"])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("without an online signal it runs as soon as the process is up", () =>
+    Effect.gen(function* () {
+      const { daemon, running, statuses, lastStatus } = yield* harness()
+      const id = yield* running({
+        definition: {
+          process: { invocation: "sleep 300", stop_command: "^C", start_timeout: 5, clean_exit: "crash" }
+        }
+      })
+      yield* daemon.power(id, "stop", 30)
+      yield* until("offline", () => lastStatus(id) === "offline")
+      assert.deepStrictEqual(statuses(id), ["offline", "starting", "running", "stopping", "offline"])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a restart is offline only in passing", () =>
+    Effect.gen(function* () {
+      const { daemon, notes, running, statuses } = yield* harness()
+      const id = yield* running()
+      yield* daemon.power(id, "restart", 30)
+      yield* until("running again", () => statuses(id).length === 7)
+      assert.deepStrictEqual(statuses(id).slice(3), ["stopping", "offline", "starting", "running"])
+      const passing = notes.reports.filter((report) => report.type === "status" && report.status === "offline")
+      assert.deepStrictEqual(
+        passing.map((report) => report.type === "status" && report.transient),
+        [true, true]
+      )
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("pause stops every process, unpause goes on, stop works from pause", () =>
+    Effect.gen(function* () {
+      const { daemon, data_dir, lastStatus, running, statuses } = yield* harness()
+      const id = yield* running()
+      const { pid } = JSON.parse(readFileSync(join(data_dir, "servers", id, "run.json"), "utf8"))
+      const state = () => readFileSync(`/proc/${pid}/stat`, "latin1").split(") ")[1]?.charAt(0)
+      yield* daemon.power(id, "pause", 30)
+      yield* daemon.power(id, "pause", 30)
+      yield* until("stopped by signal", () => state() === "T")
+      assert.strictEqual(yield* daemon.status(id), "paused")
+      yield* daemon.power(id, "unpause", 30)
+      yield* until("goes on", () => state() === "S")
+      yield* daemon.power(id, "pause", 30)
+      yield* daemon.power(id, "stop", 30)
+      yield* until("offline", () => lastStatus(id) === "offline")
+      assert.deepStrictEqual(statuses(id).slice(3), ["paused", "running", "paused", "running", "stopping", "offline"])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("what is already so succeeds without effect", () =>
+    Effect.gen(function* () {
+      const { daemon, installed, lastStatus, statuses } = yield* harness()
+      const id = yield* installed()
+      for (const action of ["stop", "kill", "stop"] as const) yield* daemon.power(id, action, 30)
+      yield* daemon.power(id, "start", 30)
+      yield* daemon.power(id, "start", 30)
+      yield* until("running", () => lastStatus(id) === "running")
+      yield* daemon.power(id, "start", 30)
+      yield* daemon.power(id, "unpause", 30)
+      assert.deepStrictEqual(statuses(id), ["offline", "starting", "running"])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("wrong states are 409, unknown servers 404", () =>
+    Effect.gen(function* () {
+      const { create, daemon, lastInstall, installed } = yield* harness()
+      const failed = yield* create({ install: { script: "exit 3" }, definition: { software: "broken" } })
+      yield* until("failed", () => lastInstall(failed)?.phase === "failed")
+      const slow = yield* create({ install: { script: "sleep 60" }, definition: { software: "slow" } })
+      const idle = yield* installed()
+      const of = (call: Effect.Effect<unknown, DaemonError>) => Effect.map(Effect.flip(call), refusal)
+      assert.deepStrictEqual(yield* of(daemon.power(failed, "start", 1)), {
+        status: 409,
+        detail: "the installation failed: install script exited with 3"
+      })
+      assert.deepStrictEqual(yield* of(daemon.power(slow, "start", 1)), {
+        status: 409,
+        detail: "the server is being installed"
+      })
+      assert.deepStrictEqual(yield* of(daemon.reinstall(slow)), { status: 409, detail: "the server is being installed" })
+      assert.deepStrictEqual(yield* of(daemon.power(idle, "pause", 1)), { status: 409, detail: "the server is offline" })
+      assert.deepStrictEqual(yield* of(daemon.commands(idle, ["x"])), {
+        status: 409,
+        detail: "the server is not running"
+      })
+      const unknown = newId()
+      assert.deepStrictEqual(yield* of(daemon.power(unknown, "start", 1)), {
+        status: 404,
+        detail: `server not found: ${unknown}`
+      })
+      yield* daemon.remove(unknown)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a stop that is ignored becomes a kill, and nothing of the server is left", () =>
+    Effect.gen(function* () {
+      const { daemon, data_dir, crashes, lastStatus, running } = yield* harness()
+      const pids = join(data_dir, "pids")
+      const id = yield* running({
+        process: { invocation: `sh -c 'trap "" TERM; setsid sleep 300 & echo $! > ${pids}; echo ready; while :; do sleep 1; done'`, stop_command: "^SIGTERM" }
+      })
+      yield* daemon.power(id, "stop", 0)
+      yield* until("offline", () => lastStatus(id) === "offline")
+      assert.isFalse(alive(Number(readFileSync(pids, "utf8"))))
+      assert.deepStrictEqual(crashes(id), [])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("children that left the group are gone before offline is reported", () =>
+    Effect.gen(function* () {
+      const { daemon, data_dir, lastStatus, running } = yield* harness()
+      const pids = join(data_dir, "pids")
+      const id = yield* running({ process: { invocation: withStray(pids) } })
+      const strays = () => [pids, `${pids}.2`].map((file) => Number(readFileSync(file, "utf8")))
+      yield* until("strays run", () => strays().every((pid) => pid > 0 && alive(pid)))
+      const [first, second] = strays()
+      yield* daemon.power(id, "stop", 30)
+      yield* until("offline", () => lastStatus(id) === "offline")
+      assert.isFalse(alive(first ?? 0) || alive(second ?? 0))
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("kill is an end as asked", () =>
+    Effect.gen(function* () {
+      const { daemon, crashes, lastStatus, running, statuses } = yield* harness()
+      const id = yield* running()
+      yield* daemon.power(id, "kill", 30)
+      yield* until("offline", () => lastStatus(id) === "offline")
+      assert.deepStrictEqual(statuses(id), ["offline", "starting", "running", "offline"])
+      assert.deepStrictEqual(crashes(id), [])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a config that cannot be patched refuses the start and names file and reason", () =>
+    Effect.gen(function* () {
+      const { daemon, data_dir, installed, statuses } = yield* harness()
+      const id = yield* installed({
+        definition: { configs: { "a.json": { parser: "json", find: { "server.port": "{{server.build.default.port}}" } } } }
+      })
+      const file = join(data_dir, "servers", id, "files", "a.json")
+      writeFileSync(file, "{ not json")
+      const error = yield* Effect.flip(daemon.power(id, "start", 30))
+      assert.strictEqual(error._tag === "DaemonRefused" && error.status, 422)
+      assert.include(error._tag === "DaemonRefused" ? error.detail : "", "cannot patch a.json")
+      assert.deepStrictEqual(statuses(id), ["offline"])
+      writeFileSync(file, "{}")
+      yield* daemon.power(id, "start", 30)
+      assert.deepStrictEqual(JSON.parse(readFileSync(file, "utf8")), { server: { port: 25565 } })
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a placeholder's value is never more than part of a word", () =>
+    Effect.gen(function* () {
+      const { daemon, running } = yield* harness()
+      const id = yield* running({
+        process: { invocation: 'printf "%s\\n" ready {{env.EVIL}}', clean_exit: "stop" },
+        definition: { env: { EVIL: "a b'; touch /tmp/owned; $(id) `id` \"" } }
+      })
+      const page = yield* daemon.logs(id, { page: 1, per_page: 10 })
+      assert.deepStrictEqual(page.items, ["ready", "a b'; touch /tmp/owned; $(id) `id` \""])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("secrets of the service do not reach servers", () =>
+    Effect.gen(function* () {
+      const { daemon, lastStatus, running } = yield* harness({
+        environment: { PATH: process.env.PATH, APP_ADMIN_API_KEY: "s3cret", MUSTER_DATABASE_URL: "s3cret", JAVA_HOME: "/j", OTHER: "o" },
+        pass_env: ["JAVA_*", "MUSTER_DATABASE_URL", "APP_ADMIN_API_KEY"]
+      })
+      const id = yield* running({ process: { invocation: "sh -c 'echo ready; env'", clean_exit: "stop" } })
+      yield* until("ended", () => lastStatus(id) === "offline")
+      const { items } = yield* daemon.logs(id, { page: 1, per_page: 100 })
+      assert.notInclude(items.join("\n"), "s3cret")
+      assert.include(items, "JAVA_HOME=/j")
+      assert.include(items, "SERVER_PORT=25565")
+      assert.isFalse(items.some((line) => line.startsWith("OTHER=")))
+    }).pipe(Effect.scoped)
+  )
+})

@@ -1,0 +1,177 @@
+import * as fs from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { applyConfigs } from "../../../src/daemon/config/ConfigPatcher.ts"
+import type { PlaceholderContext } from "../../../src/daemon/placeholders.ts"
+import type { ConfigPatches } from "../../../src/domain/ConfigPatch.ts"
+
+const context: PlaceholderContext = {
+  server_id: "srv_1",
+  version: "1.21",
+  ip: "10.0.0.1",
+  port: 25565,
+  ports: [25565],
+  memory_mib: 0,
+  env: { MOTD: "hi" }
+}
+
+const folder = Effect.acquireRelease(
+  Effect.sync(() => fs.mkdtempSync(join(tmpdir(), "muster-configs-"))),
+  (root) => Effect.sync(() => fs.rmSync(root, { recursive: true, force: true }))
+)
+
+const failure = (root: string, patches: ConfigPatches) => Effect.flip(applyConfigs(root, patches, context))
+
+describe("Config patches", () => {
+  it.effect("every parser, placeholders expanded, numbers where types count", () =>
+    Effect.gen(function* () {
+      const root = yield* folder
+      fs.writeFileSync(join(root, "start.sh"), "PORT=1\nrest\n")
+      const port = "{{server.build.default.port}}"
+      yield* applyConfigs(
+        root,
+        {
+          "server.properties": { parser: "properties", find: { "server-port": port, motd: "{{env.MOTD}}" } },
+          "config/a.yml": { parser: "yaml", find: { "net.port": port, name: `p ${port}` } },
+          "a.json": { parser: "json", find: { port } },
+          "a.ini": { parser: "ini", find: { "net.port": port } },
+          "a.xml": { parser: "xml", find: { "net.port": port } },
+          "start.sh": { parser: "file", find: { "PORT=": `PORT=${port}` } },
+          "missing.sh": { parser: "file", find: { x: "y" } }
+        },
+        context
+      )
+      const text = (file: string) => fs.readFileSync(join(root, file), "utf8")
+      assert.strictEqual(text("server.properties"), "server-port=25565\nmotd=hi\n")
+      assert.strictEqual(text("config/a.yml"), "net:\n  port: 25565\nname: p 25565\n")
+      assert.strictEqual(text("a.json"), '{\n  "port": 25565\n}\n')
+      assert.strictEqual(text("a.ini"), "[net]\nport=25565\n")
+      assert.strictEqual(
+        text("a.xml"),
+        '<?xml version="1.0" encoding="UTF-8"?>\n<net>\n  <port>25565</port>\n</net>\n'
+      )
+      assert.strictEqual(text("start.sh"), "PORT=25565\nrest\n")
+      assert.isFalse(fs.existsSync(join(root, "missing.sh")))
+    })
+  )
+
+  it.effect("a file that is right already is not written", () =>
+    Effect.gen(function* () {
+      const root = yield* folder
+      const patches: ConfigPatches = { "a.yml": { parser: "yaml", find: { a: 1 } } }
+      yield* applyConfigs(root, patches, context)
+      const before = fs.statSync(join(root, "a.yml"))
+      yield* applyConfigs(root, patches, context)
+      assert.strictEqual(fs.statSync(join(root, "a.yml")).ino, before.ino)
+    })
+  )
+
+  it.effect("one failure names file and reason, and leaves all files as they are", () =>
+    Effect.gen(function* () {
+      const root = yield* folder
+      fs.writeFileSync(join(root, "broken.json"), "{")
+      const good = { parser: "yaml", find: { a: 1 } } as const
+      const broken = yield* failure(root, {
+        "a.yml": good,
+        "broken.json": { parser: "json", find: { a: 1 } }
+      })
+      assert.strictEqual(broken.file, "broken.json")
+      assert.match(broken.reason, /not valid JSON/)
+      const mistyped = yield* failure(root, {
+        "a.yml": good,
+        "b.yml": { parser: "yaml", find: { k: ["{{server.nam}}"] } }
+      })
+      assert.strictEqual(
+        mistyped.message,
+        'cannot patch b.yml: the key "k" has an unknown placeholder: {{server.nam}}'
+      )
+      assert.deepStrictEqual(fs.readdirSync(root), ["broken.json"])
+    })
+  )
+
+  it.effect("two names of one file are one file", () =>
+    Effect.gen(function* () {
+      const root = yield* folder
+      yield* applyConfigs(
+        root,
+        { "a.yml": { parser: "yaml", find: { a: 1 } }, ".//a.yml": { parser: "yaml", find: { b: 2 } } },
+        context
+      )
+      assert.strictEqual(fs.readFileSync(join(root, "a.yml"), "utf8"), "a: 1\nb: 2\n")
+    })
+  )
+
+  it.effect("paths that leave the folder are refused", () =>
+    Effect.gen(function* () {
+      const root = yield* folder
+      const inner = join(root, "inner")
+      fs.mkdirSync(inner)
+      fs.writeFileSync(join(root, "a.yml"), "a: 0\n")
+      fs.symlinkSync("..", join(inner, "up"))
+      fs.symlinkSync("../a.yml", join(inner, "link.yml"))
+      for (const file of ["../a.yml", join(root, "a.yml"), "up/a.yml", "link.yml", "a\0.yml"]) {
+        const refused = yield* failure(inner, { [file]: { parser: "yaml", find: { a: 1 } } })
+        assert.strictEqual(refused.file, file)
+        assert.match(refused.reason, /^its path is refused: /)
+      }
+      assert.strictEqual(fs.readFileSync(join(root, "a.yml"), "utf8"), "a: 0\n")
+    })
+  )
+
+  it.effect("files over 10 MiB are refused", () =>
+    Effect.gen(function* () {
+      const root = yield* folder
+      fs.writeFileSync(join(root, "a.properties"), "")
+      fs.truncateSync(join(root, "a.properties"), 10 * 1024 * 1024 + 1)
+      const refused = yield* failure(root, { "a.properties": { parser: "properties", find: { a: 1 } } })
+      assert.strictEqual(refused.reason, "it is larger than 10 MiB")
+    })
+  )
+
+  it.effect("large files are patched beside the main thread, with the same result", () =>
+    Effect.gen(function* () {
+      const root = yield* folder
+      const filler = "# a comment that fills the file with text until it is large\n".repeat(2000)
+      fs.writeFileSync(join(root, "a.properties"), `${filler}a=0\n`)
+      fs.writeFileSync(join(root, "b.json"), `[${"1,".repeat(100_000)}`)
+      yield* applyConfigs(root, { "a.properties": { parser: "properties", find: { a: 1 } } }, context)
+      assert.strictEqual(fs.readFileSync(join(root, "a.properties"), "utf8"), `${filler}a=1\n`)
+      const broken = yield* failure(root, { "b.json": { parser: "json", find: { "0": 1 } } })
+      assert.match(broken.reason, /not valid JSON/)
+    })
+  )
+
+  it.effect("bytes that are not UTF-8 survive in line formats and are refused elsewhere", () =>
+    Effect.gen(function* () {
+      const root = yield* folder
+      const latin = Buffer.from("motd=caf\u00e9\na=0\n", "latin1")
+      for (const file of ["a.properties", "a.yml", "a.ini"]) fs.writeFileSync(join(root, file), latin)
+      yield* applyConfigs(root, { "a.properties": { parser: "properties", find: { a: "\u4e2d" } } }, context)
+      assert.deepStrictEqual(
+        fs.readFileSync(join(root, "a.properties")),
+        Buffer.from("motd=caf\u00e9\na=\\u4E2D\n", "latin1")
+      )
+      assert.strictEqual(
+        (yield* failure(root, { "a.yml": { parser: "yaml", find: { a: 1 } } })).reason,
+        "it is not UTF-8"
+      )
+      assert.match(
+        (yield* failure(root, { "a.ini": { parser: "ini", find: { a: "\u4e2d" } } })).reason,
+        /Latin-1/
+      )
+      assert.deepStrictEqual(fs.readFileSync(join(root, "a.ini")), latin)
+    })
+  )
+
+  it.effect("values that are nested without end are refused", () =>
+    Effect.gen(function* () {
+      const root = yield* folder
+      const deep = JSON.parse(`${'{"a":'.repeat(5000)}1${"}".repeat(5000)}`)
+      const refused = yield* failure(root, { "a.json": { parser: "json", find: { deep } } })
+      assert.match(refused.reason, /nested deeper than 64 levels/)
+      assert.deepStrictEqual(fs.readdirSync(root), [])
+    })
+  )
+})

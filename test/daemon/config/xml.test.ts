@@ -1,0 +1,136 @@
+import { assert, describe, it } from "@effect/vitest"
+import { DOMParser } from "@xmldom/xmldom"
+import fc from "fast-check"
+import { patched, refusal, value } from "./support.ts"
+
+const file = `<?xml version="1.0" encoding="UTF-8"?>
+<!-- head -->
+<server id="1">
+  <net>
+    <port>1</port> <!-- the port -->
+  </net>
+  <world>a</world>
+  <world>b</world>
+</server>
+`
+
+describe("Config parsers: xml", () => {
+  it("replaces texts and attributes; declaration, comments and layout stay", () => {
+    assert.strictEqual(
+      patched("xml", file, { "server.net.port": 2, "server.@id": "x", "server.world.1": "c" }),
+      file.replace(">1<", ">2<").replace('id="1"', 'id="x"').replace(">b<", ">c<")
+    )
+  })
+
+  it("what is missing is added with the indentation of its neighbours", () => {
+    assert.strictEqual(
+      patched("xml", file, { server: { net: { host: { ip: "::", "@v": 6 } } }, "server.world.2": "c" }),
+      file
+        .replace("</port>", '</port>\n    <host v="6">\n      <ip>::</ip>\n    </host>')
+        .replace("<world>b</world>", "<world>b</world>\n  <world>c</world>")
+    )
+  })
+
+  it("a name without a number is every element of that name, `*` every element", () => {
+    assert.strictEqual(patched("xml", "<a><b/><b>1</b><c/></a>", { "a.b": 2 }), "<a><b>2</b><b>2</b><c/></a>")
+    assert.strictEqual(patched("xml", "<a><b/><c/></a>", { "a.*.@x": 1 }), '<a><b x="1"/><c x="1"/></a>')
+  })
+
+  it("a list makes as many elements", () => {
+    assert.strictEqual(
+      patched("xml", file, { "server.world": ["x"] }),
+      file.replace("\n  <world>b</world>", "").replace(">a<", ">x<")
+    )
+    assert.strictEqual(patched("xml", "<a/>", { a: { b: [1, { c: 2 }] } }), "<a><b>1</b><b><c>2</c></b></a>")
+  })
+
+  it("names with dots that the file has win over splitting", () => {
+    assert.strictEqual(patched("xml", "<a><b.c>1</b.c></a>", { "a.b.c": 2 }), "<a><b.c>2</b.c></a>")
+  })
+
+  it("a missing file is created", () => {
+    assert.strictEqual(
+      patched("xml", undefined, { "a.b.c": "<&>", "a.@d": '"' }),
+      '<?xml version="1.0" encoding="UTF-8"?>\n<a d="&quot;">\n  <b>\n    <c>&lt;&amp;&gt;</c>\n  </b>\n</a>\n'
+    )
+  })
+
+  it("keeps CRLF and a byte order mark; a file that is right already is not touched", () => {
+    assert.strictEqual(
+      patched("xml", "\ufeff<a>\r\n  <b />\r\n</a>\r\n", { "a.c": 1 }),
+      "\ufeff<a>\r\n  <b/>\r\n  <c>1</c>\r\n</a>\r\n"
+    )
+    assert.strictEqual(
+      patched("xml", "<a  x = '1' ><b ></b></a>", { "a.@x": 1, "a.b": "" }),
+      "<a  x = '1' ><b ></b></a>"
+    )
+  })
+
+  it("new elements are in the namespace of the one that they are added to", () => {
+    assert.strictEqual(
+      patched("xml", '<a xmlns="u" xmlns:p="v"/>', { "a.b": 1, "a.p:c": 2, "a.@p:d": 3 }),
+      '<a xmlns="u" xmlns:p="v" p:d="3"><b>1</b><p:c>2</p:c></a>'
+    )
+    assert.match(refusal("xml", "<a/>", { "a.q:b": 1 }), /no namespace/)
+  })
+
+  it("refuses document types, so that entities cannot explode or read files", () => {
+    const bomb =
+      '<?xml version="1.0"?><!-- x --><!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/passwd">]><a>&b;</a>'
+    assert.match(refusal("xml", bomb, { "a.c": 1 }), /document type/)
+  })
+
+  it("refuses broken files and what XML cannot hold", () => {
+    for (const broken of ["<a><b></a>", "<a>&b;</a>", "<a/><b/>", "text", "<a x=1/>", "<a", "<a/>x"]) {
+      assert.match(refusal("xml", broken, { "a.c": 1 }), /not valid XML/)
+    }
+    assert.match(refusal("xml", "<a/>", { "b.c": 1 }), /root element, <a>/)
+    assert.match(refusal("xml", "<a/>", { "a.1x": 1 }), /no name of an element/)
+    assert.match(refusal("xml", "<a/>", { "a.b": "\u0000" }), /cannot hold/)
+    assert.match(refusal("xml", "<a><b><c/></b></a>", { "a.b": "text" }), /not a text/)
+    assert.match(
+      refusal("xml", '<?xml version="1.0" encoding="ISO-8859-1"?><a/>', { "a.b": "é" }),
+      /encoding/
+    )
+    assert.match(refusal("xml", "<a/>", { "a.b.3": 1 }), /only 0 elements/)
+  })
+
+  const name = fc.constantFrom("b", "c", "d", "e")
+  const text = value.filter((one) => !/[\p{Cc}\ufffe\uffff]/u.test(one.replace(/[\t\n]/g, "")))
+
+  it("any values: they are set, all other elements are as they were", () => {
+    fc.assert(
+      fc.property(
+        fc.dictionary(name, text),
+        fc.dictionary(name, text),
+        fc.dictionary(name, text),
+        fc.boolean(),
+        (old, find, attributes, pretty) => {
+          const gap = pretty ? "\n  " : ""
+          const escape = (raw: string) => raw.replaceAll("&", "&amp;").replaceAll("<", "&lt;")
+          const before = `<!-- head --><a>${Object.entries(old)
+            .map(([tag, raw]) => `${gap}<${tag}>${escape(raw)}</${tag}>`)
+            .join("")}</a>`
+          const result = patched("xml", before, {
+            a: {
+              ...find,
+              ...Object.fromEntries(Object.entries(attributes).map(([key, raw]) => [`@${key}`, raw]))
+            }
+          })
+          const doc = new DOMParser({
+            onError: (_, message) => assert.fail(message),
+            normalizeLineEndings: (raw) => raw
+          }).parseFromString(result, "text/xml")
+          for (const [tag, raw] of Object.entries({ ...old, ...find })) {
+            assert.strictEqual(doc.getElementsByTagName(tag)[0]?.textContent, raw)
+          }
+          for (const [key, raw] of Object.entries(attributes)) {
+            assert.strictEqual(doc.documentElement?.getAttribute(key), raw)
+          }
+          assert.isTrue(result.startsWith("<!-- head -->"))
+        }
+      ),
+      { numRuns: 200 }
+    )
+  })
+})

@@ -1,0 +1,246 @@
+import { assert, describe, it } from "@effect/vitest"
+import type { Schema } from "effect"
+import fc from "fast-check"
+import { parse, parseDocument, stringify } from "yaml"
+import { linesLost, patched, plainKey, refusal, same, scalar } from "./support.ts"
+
+const file = `# head
+motd: Hi   # greeting
+
+list:
+- a   # one
+- b
+nested:
+    deep: 1
+    # end of nested
+flow: {x: 1, y: [1, 2]}
+text: |
+  line
+
+a.b: 3
+empty:
+last: 'q'
+`
+
+describe("Config parsers: yaml", () => {
+  it("replaces values where they stand: comments, order, quotes and layout stay", () => {
+    assert.strictEqual(
+      patched("yaml", file, { motd: "Hello", "nested.deep": 2, "flow.y.1": 5, "list.1": "c", last: "it's" }),
+      file
+        .replace("Hi ", "Hello ")
+        .replace("deep: 1", "deep: 2")
+        .replace("[1, 2]", "[1, 5]")
+        .replace("- b", "- c")
+        .replace("'q'", "'it''s'")
+    )
+  })
+
+  it("what is missing is added where it belongs, in the file's indentation", () => {
+    assert.strictEqual(
+      patched("yaml", file, {
+        "nested.more.x": true,
+        "flow.z": "v",
+        "list.2": { k: 1 },
+        "empty.a": 1,
+        new: []
+      }),
+      file
+        .replace("- b\n", "- b\n- k: 1\n")
+        .replace("deep: 1\n", "deep: 1\n    more:\n        x: true\n")
+        .replace("[1, 2]}", '[1, 2], "z": "v"}')
+        .replace("empty:\n", "empty:\n    a: 1\n")
+        .concat("new: []\n")
+    )
+  })
+
+  it("lists are replaced, maps merged, other values give way to maps", () => {
+    assert.strictEqual(
+      patched("yaml", file, { list: ["x"], text: { t: 1 }, "motd.m": 2, nested: 5 }),
+      file
+        .replace("- a   # one\n- b\n", "- x\n")
+        .replace("text: |\n  line\n", "text:\n    t: 1\n")
+        .replace("motd: Hi   #", "motd:\n    m: 2   #")
+        .replace("nested:\n    deep: 1\n", "nested: 5\n")
+    )
+  })
+
+  it("values keep their YAML type, also for readers of YAML 1.1", () => {
+    assert.strictEqual(
+      patched("yaml", undefined, {
+        a: "yes",
+        b: "12",
+        c: 12,
+        d: null,
+        e: "1:30",
+        f: true,
+        g: "x: y",
+        h: "a\nb",
+        i: "\u0085"
+      }),
+      'a: "yes"\nb: "12"\nc: 12\nd: null\ne: "1:30"\nf: true\ng: "x: y"\nh: "a\\nb"\ni: "\\u0085"\n'
+    )
+  })
+
+  it("a literal key with dots that the file has wins over splitting", () => {
+    assert.strictEqual(patched("yaml", file, { "a.b": 4 }), file.replace("a.b: 3", "a.b: 4"))
+    assert.strictEqual(patched("yaml", "w:\n  a.b:\n    c: 1\n", { "w.a.b.c": 2 }), "w:\n  a.b:\n    c: 2\n")
+  })
+
+  it("`*` is every element of a list or map", () => {
+    assert.strictEqual(
+      patched("yaml", "s:\n  a: {p: 1}\n  b:\n    q: 2\n  c: 3\nl:\n  - p: 1\n  - p: 2\n", {
+        "s.*.p": 9,
+        "l.*.p": 8
+      }),
+      "s:\n  a: {p: 9}\n  b:\n    q: 2\n    p: 9\n  c: 3\nl:\n  - p: 8\n  - p: 8\n"
+    )
+    assert.strictEqual(patched("yaml", "{}", { "*.x": 1, "b.y": 2 }), '{"b": {"y": 2, "x": 1}}')
+  })
+
+  it("keys that YAML reads as numbers or booleans are found by their text", () => {
+    assert.strictEqual(
+      patched("yaml", "1.10: a\ntrue: b\n", { "1.10": "x", true: "y" }),
+      '1.10: x\ntrue: "y"\n'
+    )
+  })
+
+  it("an alias gets a copy when what it stands for changes, or when it changes itself", () => {
+    const shared = "base: &b\n  k: 1\none: *b\ntwo: *b\n"
+    assert.deepStrictEqual(parse(patched("yaml", shared, { "base.k": 2, "one.k": 3 })), {
+      base: { k: 2 },
+      one: { k: 3 },
+      two: { k: 1 }
+    })
+    assert.strictEqual(
+      patched("yaml", shared, { "one.j": 3 }),
+      "base: &b\n  k: 1\none:\n  k: 1\n  j: 3\ntwo: *b\n"
+    )
+    assert.deepStrictEqual(parse(patched("yaml", "l: [&x 1, 2]\ny: *x\n", { l: [] })), { l: [], y: 1 })
+  })
+
+  it("keeps CRLF, a missing final line end, a byte order mark, digits of long numbers", () => {
+    assert.strictEqual(
+      patched("yaml", "\ufeffa:\r\n  b: 1\r\nn: 12345678901234567890 # n\r\nc: 2", { "a.c": 2, d: 3 }),
+      "\ufeffa:\r\n  b: 1\r\n  c: 2\r\nn: 12345678901234567890 # n\r\nc: 2\r\nd: 3"
+    )
+  })
+
+  it("a missing or empty file is created, comments of an empty one stay", () => {
+    assert.strictEqual(
+      patched("yaml", undefined, { "a.b": [1, { c: 2, d: 3 }] }),
+      "a:\n  b:\n    - 1\n    - c: 2\n      d: 3\n"
+    )
+    assert.strictEqual(patched("yaml", "# nothing yet", { a: 1 }), "# nothing yet\na: 1\n")
+  })
+
+  it("a layout that cannot be edited in place is printed anew, comments and all", () => {
+    const result = patched("yaml", "? a\n: &x !!map\n  # why\n  b: 1\n", { a: "flat", c: 1 })
+    assert.deepStrictEqual(parse(result), { a: "flat", c: 1 })
+  })
+
+  it("keys of JavaScript's own are keys like any other", () => {
+    const result = patched(
+      "yaml",
+      "a: 1\n",
+      JSON.parse('{"__proto__.x": 2, "constructor": {"prototype": {"y": 1}}}')
+    )
+    assert.strictEqual(result, 'a: 1\n__proto__:\n  x: 2\nconstructor:\n  prototype:\n    "y": 1\n')
+    assert.isUndefined(Reflect.get({}, "x"))
+  })
+
+  it("refuses broken and explosive files with the reason", () => {
+    assert.match(refusal("yaml", "a: [1", { a: 1 }), /not valid YAML: .*line 1/)
+    assert.match(refusal("yaml", "just text", { a: 1 }), /neither a map nor a list/)
+    assert.match(refusal("yaml", "a: 1\n---\nb: 2\n", { a: 1 }), /more than one document/)
+    assert.match(refusal("yaml", "[".repeat(20_000), { a: 1 }), /not valid YAML|nested too deep/)
+    const bomb = Array.from({ length: 30 }, (_, n) => `a${n + 1}: &a${n + 1} [${`*a${n},`.repeat(9)}]`)
+    assert.match(refusal("yaml", `a0: &a0 [x]\n${bomb.join("\n")}\n`, { "a0.0": "y" }), /./)
+  })
+
+  const node = fc.letrec<{ node: Schema.Json; map: { readonly [key: string]: Schema.Json } }>((tie) => ({
+    node: fc.oneof(
+      { maxDepth: 3, withCrossShrink: true },
+      scalar,
+      tie("map"),
+      fc.array(tie("node"), { maxLength: 3 })
+    ),
+    map: fc.dictionary(plainKey, tie("node"), { maxKeys: 5, noNullPrototype: true })
+  }))
+
+  /** A file in one of many layouts, with comments and empty lines where they may stand. */
+  const source = fc
+    .tuple(
+      node.map,
+      fc.record({ indent: fc.constantFrom(2, 4), indentSeq: fc.boolean(), singleQuote: fc.boolean() }),
+      fc.array(fc.nat({ max: 40 }), { maxLength: 4 })
+    )
+    .map(([values, options, places]) => {
+      const lines = stringify(values, {
+        ...options,
+        lineWidth: 0,
+        blockQuote: false,
+        collectionStyle: "any"
+      }).split("\n")
+      for (const at of places) if (at < lines.length) lines.splice(at, 0, `# comment ${at}`)
+      const text = lines
+        .map((line, n) => (/^ *[a-z]+: [a-z]+$/.test(line) ? `${line}  # c${n}` : line))
+        .join("\n")
+      return { values, text }
+    })
+    .filter(({ text }) => parseDocument(text).errors.length === 0)
+
+  const plain = (value: unknown): unknown => JSON.parse(JSON.stringify(value))
+
+  it("any file, any values: the values are set, all else is as it was", () => {
+    fc.assert(
+      fc.property(
+        source,
+        fc.dictionary(plainKey, fc.oneof(scalar, fc.array(node.node, { maxLength: 3 })), {
+          maxKeys: 4,
+          noNullPrototype: true
+        }),
+        ({ values, text }, find) => {
+          const result = patched("yaml", text, find)
+          const expected = new Map(Object.entries(Object(plain(values))))
+          for (const [key, to] of Object.entries(find)) expected.set(key, plain(to))
+          same(new Map(Object.entries(Object(parse(result)))), expected)
+          const inPlace = Object.entries(find).filter(([key]) => Object.hasOwn(values, key))
+          if (inPlace.every(([key]) => typeof values[key] !== "object" || values[key] === null)) {
+            // a list or map takes the place of a scalar on lines of its own; nothing else is touched
+            assert.isAtMost(
+              linesLost(text, result),
+              inPlace.length + (Object.keys(values).length === 0 ? 1 : 0)
+            )
+          }
+        }
+      ),
+      { numRuns: 400 }
+    )
+  })
+
+  it("any file, any nested keys: the values are set and no comment is lost", () => {
+    const path = fc.array(plainKey, { minLength: 2, maxLength: 3 }).map((keys) => keys.join("."))
+    fc.assert(
+      fc.property(source, path, scalar, ({ values, text }, key, to) => {
+        const steps: Array<unknown> = [values]
+        for (const part of key.split(".")) {
+          const at = Object(steps.at(-1))
+          steps.push(Object.hasOwn(at, part) ? at[part] : undefined)
+        }
+        // names do not count in lists, and what is replaced as a whole takes its comments along
+        fc.pre(!steps.some(Array.isArray) && Object(steps.at(-1)) !== steps.at(-1))
+        const result = patched("yaml", text, { [key]: to })
+        const found = key
+          .split(".")
+          .reduce<unknown>(
+            (at, part) => (Object.hasOwn(Object(at), part) ? Object(at)[part] : undefined),
+            parse(result)
+          )
+        same(found, to)
+        const comments = (all: string) => all.split("\n").filter((line) => /^\s*# comment/.test(line))
+        assert.deepStrictEqual(comments(result), comments(text))
+      }),
+      { numRuns: 300 }
+    )
+  })
+})

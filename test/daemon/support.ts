@@ -1,0 +1,218 @@
+import { mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { Effect, Exit, Layer, References, Schedule, Scope } from "effect"
+import { ControlPlane, ControlPlaneUnavailable, RegistrationRequired } from "../../src/api/ControlPlane.ts"
+import { NodeDaemon, type NodeDaemonOptions } from "../../src/daemon/NodeDaemon.ts"
+import type { Registration, Report, ServerSpec } from "../../src/domain/NodeMessages.ts"
+import type { ServerDefinition } from "../../src/domain/ServerDefinition.ts"
+import type { InstallScript, ProcessConfiguration } from "../../src/domain/Software.ts"
+
+const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+/** A server id of its own for each test. */
+export const newId = (): string =>
+  `srv_${Array.from({ length: 26 }, () => digits[Math.floor(Math.random() * 32)]).join("")}`
+
+/** Prints `ready`, echoes its input as `got <line>`, ends with `stop`. */
+export const echoServer =
+  `sh -c 'echo ready; while read -r line; do [ "$line" = stop ] && exit 0; echo "got $line"; done'`
+
+export interface SpecOptions {
+  readonly id?: string
+  readonly process?: Partial<ProcessConfiguration>
+  readonly install?: Partial<InstallScript> | null
+  readonly definition?: Partial<ServerDefinition>
+}
+
+/** A server as the control plane asks for it. */
+export const specOf = (options: SpecOptions = {}): ServerSpec => ({
+  id: options.id ?? newId(),
+  allocations: {
+    force_outgoing_ip: false,
+    default: { ip: "127.0.0.1", port: 25565 },
+    alias: "",
+    mappings: { "127.0.0.1": [25565] }
+  },
+  definition: {
+    blueprint_id: "test",
+    software: "echo",
+    version: "1.0",
+    image: "",
+    process: {
+      invocation: echoServer,
+      stop_command: "stop",
+      online_signal: "ready",
+      start_timeout: 20,
+      clean_exit: "crash",
+      ...options.process
+    },
+    install_script:
+      options.install === undefined || options.install === null
+        ? null
+        : {
+            entrypoint: "sh",
+            script: "true",
+            skip_scripts: false,
+            timeout: 20,
+            warmup: false,
+            warmup_timeout: 20,
+            warmup_retries: 0,
+            warmup_failure_policy: "fail",
+            post_warmup_script: "",
+            post_warmup_timeout: 20,
+            ...options.install
+          },
+    limits: {},
+    ports: 1,
+    configs: {},
+    volumes: [],
+    mounts: [],
+    copy: [],
+    env: {},
+    runtimes: ["process"],
+    placement: { locations: [], anti_affinity: false },
+    restart: { on_crash: false, max_per_hour: 5 },
+    save: true,
+    ...options.definition
+  }
+})
+
+/** A control plane that takes notes. */
+export interface Recorder {
+  readonly reports: Array<Report>
+  readonly registrations: Array<Registration>
+  heartbeats: number
+  /** While set, everything is refused. */
+  away: boolean
+  /** Ids that the next registration tells the node to delete. */
+  remove: Array<string>
+  /** The next calls are answered with "register first". */
+  forgotten: boolean
+}
+
+export const recorder = (): Recorder => ({
+  reports: [],
+  registrations: [],
+  heartbeats: 0,
+  away: false,
+  remove: [],
+  forgotten: false
+})
+
+export const controlPlane = (notes: Recorder) => {
+  const gate = Effect.gen(function* () {
+    if (notes.away) return yield* new ControlPlaneUnavailable({ detail: "away" })
+    if (notes.forgotten) return yield* new RegistrationRequired({ node_id: "n" })
+  })
+  return Layer.succeed(ControlPlane, {
+    register: (registration) =>
+      Effect.suspend(() => {
+        if (notes.away) return Effect.fail(new ControlPlaneUnavailable({ detail: "away" }))
+        notes.forgotten = false
+        notes.registrations.push(registration)
+        return Effect.succeed({ token: "token", delete: notes.remove })
+      }),
+    heartbeat: () =>
+      Effect.map(gate, () => {
+        notes.heartbeats++
+      }),
+    disconnect: () => Effect.void,
+    report: (_, __, report) =>
+      Effect.map(gate, () => {
+        if (!notes.reports.some((old) => old.server_id === report.server_id && old.sequence === report.sequence)) {
+          notes.reports.push(report)
+        }
+      })
+  })
+}
+
+/** Waits for a condition, at most so many seconds; the label says what did not come true. */
+export const until = (label: string, condition: () => boolean, seconds = 15): Effect.Effect<void> =>
+  Effect.sync(condition).pipe(
+    Effect.repeat({ until: (met) => met, schedule: pollSchedule }),
+    Effect.timeoutOrElse({
+      duration: seconds * 1000,
+      orElse: () => Effect.die(new Error(`never came true: ${label}`))
+    }),
+    Effect.asVoid
+  )
+
+const pollSchedule = Schedule.spaced(10)
+
+/** A data folder that goes with the scope. */
+export const dataFolder = Effect.acquireRelease(
+  Effect.sync(() => mkdtempSync(join(tmpdir(), "muster-daemon-"))),
+  (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true, maxRetries: 5 }))
+)
+
+export const optionsFor = (data_dir: string, more: Partial<NodeDaemonOptions> = {}): NodeDaemonOptions => ({
+  node_id: "test-node",
+  name: "test",
+  location: "here",
+  url: "",
+  version: "0.0.0",
+  data_dir,
+  allocations: [],
+  allowed_mounts: [],
+  environment: { PATH: process.env.PATH },
+  pass_env: [],
+  heartbeat_seconds: 1,
+  on_shutdown: "keep",
+  ...more
+})
+
+/** A daemon that is open until its scope ends or `close` is called. Its servers are removed with the scope. */
+export const openDaemon = Effect.fnUntraced(function* (
+  data_dir: string,
+  notes: Recorder,
+  more: Partial<NodeDaemonOptions> = {}
+) {
+  const scope = yield* Scope.fork(yield* Effect.scope)
+  const layer = NodeDaemon.layer(optionsFor(data_dir, more)).pipe(Layer.provide(controlPlane(notes)))
+  const context = yield* Layer.buildWithScope(Layer.fresh(layer), scope).pipe(
+    Effect.provideService(References.MinimumLogLevel, process.env.SHOW_LOG === undefined ? "None" : "All")
+  )
+  const node = yield* Effect.provideContext(NodeDaemon, context)
+  return { node, daemon: node.daemon, close: Scope.close(scope, Exit.void) }
+})
+
+/** A daemon in a folder of its own; all that was created is removed at the end. */
+export const harness = Effect.fnUntraced(function* (more: Partial<NodeDaemonOptions> = {}) {
+  const data_dir = yield* dataFolder
+  const notes = recorder()
+  const { daemon, node, close } = yield* openDaemon(data_dir, notes, more)
+  const ids = new Set<string>()
+  yield* Effect.addFinalizer(() =>
+    Effect.forEach([...ids], (id) => Effect.ignore(daemon.remove(id)), { concurrency: 8 })
+  )
+  const statuses = (id: string) =>
+    notes.reports.flatMap((report) => (report.server_id === id && report.type === "status" ? [report.status] : []))
+  const crashes = (id: string) =>
+    notes.reports.flatMap((report) => (report.server_id === id && report.type === "crash" ? [report.crash] : []))
+  const lastInstall = (id: string) =>
+    notes.reports.flatMap((report) =>
+      report.server_id === id && report.type === "install-status" ? [report.install] : []
+    ).at(-1)
+  const lastStatus = (id: string) => statuses(id).at(-1)
+  const create = Effect.fnUntraced(function* (options: SpecOptions = {}) {
+    const spec = specOf(options)
+    ids.add(spec.id)
+    yield* daemon.create(spec)
+    return spec.id
+  })
+  const installed = Effect.fnUntraced(function* (options: SpecOptions = {}) {
+    const id = yield* create(options)
+    yield* until(`${id} is installed`, () => lastStatus(id) === "offline")
+    return id
+  })
+  const running = Effect.fnUntraced(function* (options: SpecOptions = {}) {
+    const id = yield* installed(options)
+    yield* daemon.power(id, "start", 30)
+    yield* until(`${id} runs`, () => lastStatus(id) === "running")
+    return id
+  })
+  return { data_dir, notes, daemon, node, close, ids, create, installed, running, statuses, crashes, lastInstall, lastStatus }
+})
+
+export type Harness = Effect.Success<ReturnType<typeof harness>>
+

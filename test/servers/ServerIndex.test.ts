@@ -1,0 +1,48 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { plain } from "../../src/servers/summary.ts"
+import { FakeNodes } from "./support/FakeNodes.ts"
+import { makeWorld, request, runWorld } from "./support/world.ts"
+
+describe("design, Deployments: replicas are equal", () => {
+  it.live("what another process did is seen, and its ports are held and freed", () =>
+    Effect.gen(function* () {
+      const { start } = yield* makeWorld()
+      const here = new FakeNodes({ id: "n1", ports: 10 })
+      const one = yield* start({ connect: false, nodes: here })
+      const two = yield* start()
+      const { id } = yield* two.servers.create(request())
+      yield* two.becomes(id, "offline")
+      yield* two.settled
+      // Any write of this process makes it read what others have written before.
+      yield* here.publish("n1", "connected")
+      const mine = yield* one.servers.create(request())
+      assert.strictEqual(JSON.parse(mine.body).allocations.default.port, 25566)
+      assert.deepStrictEqual(yield* one.servers.ids, [id, mine.id].toSorted())
+      assert.strictEqual(yield* one.servers.status(id), "offline")
+      assert.deepStrictEqual([...here.held.keys()].toSorted(), [id, mine.id].toSorted())
+      yield* two.servers.remove(id, { force: false })
+      yield* one.servers.remove(mine.id, { force: true })
+      assert.deepStrictEqual(yield* one.servers.ids, [])
+      assert.strictEqual(here.held.size, 0)
+    }).pipe(runWorld)
+  )
+})
+
+describe("design, Reads: from memory", () => {
+  it.live("a thousand servers are listed without a new byte when nothing changed", () =>
+    Effect.gen(function* () {
+      const { start } = yield* makeWorld({ ports: 1000 })
+      const { servers, settled } = yield* start()
+      yield* Effect.forEach(Array.from({ length: 1000 }), () => servers.create(request()), {
+        concurrency: 100,
+        discard: true
+      })
+      yield* settled
+      const first = yield* servers.list(plain)
+      assert.strictEqual(JSON.parse(new TextDecoder().decode(first)).length, 1000)
+      assert.isTrue(first === (yield* servers.list(plain)))
+      assert.strictEqual((yield* servers.counts).get("offline"), 1000)
+    }).pipe(runWorld)
+  )
+})

@@ -1,0 +1,218 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Deferred, Effect, Fiber, Latch } from "effect"
+import { TestClock } from "effect/testing"
+import { plain } from "../../src/servers/summary.ts"
+import { record } from "./support/definitions.ts"
+import { makeWorld, request, runWorld } from "./support/world.ts"
+
+const parse = (bytes: Uint8Array) => JSON.parse(new TextDecoder().decode(bytes))
+
+describe("contract 4.5: POST /api/servers", () => {
+  it.live("answers the summary at once; installing goes on behind it", () =>
+    Effect.gen(function* () {
+      const { nodes, start } = yield* makeWorld()
+      const { servers, becomes, events, settled } = yield* start()
+      const created = yield* servers.create(request({ overrides: { save: true } }))
+      assert.deepStrictEqual(JSON.parse(created.body), {
+        id: created.id,
+        blueprint_id: "survival",
+        node_name: "n1",
+        node_id: "n1",
+        allocations: {
+          force_outgoing_ip: false,
+          default: { ip: "10.0.0.1", port: 25565 },
+          alias: "",
+          mappings: { "10.0.0.1": [25565] }
+        },
+        overrides: { save: true }
+      })
+      assert.deepStrictEqual(parse(yield* servers.get(created.id, plain)), JSON.parse(created.body))
+      yield* becomes(created.id, "offline")
+      yield* settled
+      assert.deepStrictEqual(yield* events(), ["status installing", "status offline"])
+      assert.deepStrictEqual([...nodes.held.keys()], [created.id])
+    }).pipe(runWorld)
+  )
+
+  it.live("unknown blueprint and unknown node are 404, no connected node is 503, and nothing is held", () =>
+    Effect.gen(function* () {
+      const { nodes, start } = yield* makeWorld()
+      const { servers, records } = yield* start({ connect: false })
+      const failure = (change: Parameters<typeof request>[0]) =>
+        Effect.map(Effect.flip(servers.create(request(change))), (error) => [error.code, error.detail])
+      assert.deepStrictEqual(yield* failure({ blueprint_id: "nope" }), ["404", "blueprint not found: nope"])
+      assert.deepStrictEqual(yield* failure({ node_id: "nope" }), ["404", "node not found: nope"])
+      assert.deepStrictEqual(yield* failure({}), ["503", "no nodes available"])
+      assert.strictEqual(nodes.held.size, 0)
+      assert.deepStrictEqual(yield* records, [])
+    }).pipe(runWorld)
+  )
+
+  it.live("a write that fails gives back what was placed", () =>
+    Effect.gen(function* () {
+      const { nodes, database, start } = yield* makeWorld()
+      const { servers, records } = yield* start()
+      database.away = true
+      const error = yield* Effect.flip(servers.create(request()))
+      assert.strictEqual(error.code, "503")
+      assert.strictEqual(nodes.held.size, 0)
+      database.away = false
+      const { id } = yield* servers.create(request())
+      assert.deepStrictEqual(
+        (yield* records).map((row) => row.id),
+        [id]
+      )
+    }).pipe(runWorld)
+  )
+
+  it.live("a port that somebody else took is learned, and another one is given", () =>
+    Effect.gen(function* () {
+      const { nodes, start } = yield* makeWorld()
+      const { servers, store, repo } = yield* start()
+      const foreign = record({ id: "srv_00000000000000000000000000" })
+      yield* store.write(repo.insert(foreign))
+      const { body } = yield* servers.create(request())
+      assert.strictEqual(JSON.parse(body).allocations.default.port, 25566)
+      assert.deepStrictEqual(nodes.held.get(foreign.id)?.ports, [25565])
+    }).pipe(runWorld)
+  )
+
+  it.live("when every free port was taken by somebody else, it is 503 and nothing is held", () =>
+    Effect.gen(function* () {
+      const { nodes, start } = yield* makeWorld({ ports: 1 })
+      const { servers, store, repo } = yield* start()
+      yield* store.write(repo.insert(record()))
+      assert.strictEqual((yield* Effect.flip(servers.create(request()))).code, "503")
+      assert.deepStrictEqual([...nodes.held.keys()], [record().id])
+    }).pipe(runWorld)
+  )
+
+  it.live("an interrupted creation is there whole or not at all", () =>
+    Effect.gen(function* () {
+      const { nodes, start } = yield* makeWorld()
+      const { servers, records, changes } = yield* start({ connect: false })
+      yield* nodes.publish("n1", "connected")
+      for (let yields = 0; yields < 40; yields++) {
+        const fiber = yield* Effect.forkChild(servers.create(request()))
+        for (let n = 0; n < yields; n++) yield* Effect.yieldNow
+        yield* Fiber.interrupt(fiber)
+      }
+      const rows = yield* records
+      assert.deepStrictEqual([...nodes.held.keys()].sort(), rows.map((row) => row.id).sort())
+      const told = (yield* changes).filter((change) => change.topic === "server:created")
+      assert.strictEqual(told.length, rows.length)
+    }).pipe(runWorld)
+  )
+})
+
+describe("node-protocol, Placement and ports: reserved with the record", () => {
+  it.live("an interruption while the write is being committed waits for it, and the ports stay held", () =>
+    Effect.gen(function* () {
+      const { nodes, start } = yield* makeWorld()
+      const { servers, records, journal } = yield* start({ connect: false })
+      yield* nodes.publish("n1", "connected")
+      const committed = yield* Deferred.make<void>()
+      const goOn = Latch.makeUnsafe(false)
+      yield* journal.follow(() => Effect.andThen(Deferred.succeed(committed, undefined), goOn.await))
+      const creation = yield* Effect.forkChild(servers.create(request()))
+      yield* Deferred.await(committed)
+      const interruption = yield* Effect.forkChild(Fiber.interrupt(creation))
+      for (let n = 0; n < 20; n++) yield* Effect.yieldNow
+      goOn.openUnsafe()
+      yield* Fiber.join(interruption)
+      const ids = (yield* records).map((row) => row.id)
+      assert.strictEqual(ids.length, 1)
+      assert.deepStrictEqual([...nodes.held.keys()], ids)
+    }).pipe(runWorld)
+  )
+})
+
+describe("contract 4.4: GET /api/servers", () => {
+  it.live("lists by id, is the same after a restart, and shows a node's new name", () =>
+    Effect.gen(function* () {
+      const { daemon, nodes, start } = yield* makeWorld()
+      const first = yield* start()
+      for (let n = 0; n < 5; n++) yield* first.servers.create(request())
+      yield* first.settled
+      const list = parse(yield* first.servers.list(plain))
+      const ids = yield* first.servers.ids
+      assert.deepStrictEqual(ids, [...ids].sort())
+      assert.deepStrictEqual(
+        list.map((server: { id: string }) => server.id),
+        ids
+      )
+      assert.strictEqual((yield* first.servers.counts).get("offline"), 5)
+      yield* first.stop
+      const second = yield* start()
+      assert.deepStrictEqual(parse(yield* second.servers.list(plain)), list)
+      const { servers } = second
+      daemon.boot += 1
+      yield* second.plane.register({ ...daemon.registration, name: "Frankfurt 1" })
+      assert.strictEqual(nodes.nodes.get("n1")?.name, "Frankfurt 1")
+      yield* Effect.yieldNow
+      const names = parse(yield* servers.list(plain)).map((server: { node_name: string }) => server.node_name)
+      assert.deepStrictEqual([...new Set(names)], ["Frankfurt 1"])
+    }).pipe(runWorld)
+  )
+})
+
+describe("decisions, section 3: Idempotency-Key", () => {
+  const idempotency = { key: "k", body_hash: "aa" }
+
+  it.live("the same key with the same body answers the first response, also when the server is gone", () =>
+    Effect.gen(function* () {
+      const { start } = yield* makeWorld()
+      const { servers, records, settled } = yield* start()
+      const first = yield* servers.create(request({ idempotency }))
+      assert.deepStrictEqual(yield* servers.create(request({ idempotency })), first)
+      yield* settled
+      yield* servers.remove(first.id, { force: false })
+      assert.deepStrictEqual(yield* servers.create(request({ idempotency })), first)
+      assert.deepStrictEqual(yield* records, [])
+    }).pipe(runWorld)
+  )
+
+  it.live("the same key with another body is 409", () =>
+    Effect.gen(function* () {
+      const { start } = yield* makeWorld()
+      const { servers, records } = yield* start()
+      yield* servers.create(request({ idempotency }))
+      const error = yield* Effect.flip(
+        servers.create(request({ idempotency: { ...idempotency, body_hash: "bb" } }))
+      )
+      assert.strictEqual(error.code, "409")
+      assert.strictEqual((yield* records).length, 1)
+    }).pipe(runWorld)
+  )
+
+  it.live("concurrent requests with one key make one server, on one control plane and on two", () =>
+    Effect.gen(function* () {
+      const { nodes, start } = yield* makeWorld()
+      const { servers, records } = yield* start()
+      const other = yield* start({ connect: false })
+      const answers = yield* Effect.all(
+        Array.from({ length: 10 }, (_, n) =>
+          (n % 2 === 0 ? servers : other.servers).create(request({ idempotency }))
+        ),
+        { concurrency: "unbounded" }
+      )
+      assert.strictEqual(new Set(answers.map((answer) => answer.id)).size, 1)
+      assert.strictEqual((yield* records).length, 1)
+      assert.strictEqual(nodes.held.size, 1)
+    }).pipe(runWorld)
+  )
+
+  it.effect("a failed request is not remembered, an answer is for 24 h", () =>
+    Effect.gen(function* () {
+      const { start } = yield* makeWorld()
+      const { servers, connect } = yield* start({ connect: false })
+      assert.strictEqual((yield* Effect.flip(servers.create(request({ idempotency })))).code, "503")
+      yield* connect
+      const first = yield* servers.create(request({ idempotency }))
+      yield* TestClock.adjust("23 hours")
+      assert.strictEqual((yield* servers.create(request({ idempotency }))).id, first.id)
+      yield* TestClock.adjust("61 minutes")
+      assert.notStrictEqual((yield* servers.create(request({ idempotency }))).id, first.id)
+    }).pipe(runWorld)
+  )
+})

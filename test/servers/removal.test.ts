@@ -1,0 +1,152 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Fiber, Latch } from "effect"
+import { DaemonRefused } from "../../src/api/Daemon.ts"
+import { eventually, makeWorld, request, runWorld } from "./support/world.ts"
+
+const makeInstalled = Effect.fnUntraced(function* (blueprint_id = "survival") {
+  const world = yield* makeWorld()
+  const plane = yield* world.start()
+  const { id } = yield* plane.servers.create(request({ blueprint_id }))
+  yield* plane.becomes(id, "offline")
+  yield* plane.settled
+  return { ...world, ...plane, id }
+})
+
+describe("decisions: DELETE /api/servers/:server", () => {
+  it.live("removes the files, the record and the ports; one deleted event", () =>
+    Effect.gen(function* () {
+      const { id, servers, daemon, nodes, events, records } = yield* makeInstalled()
+      yield* servers.remove(id, { force: false })
+      assert.strictEqual(daemon.instances.size, 0)
+      assert.strictEqual(nodes.held.size, 0)
+      assert.deepStrictEqual(yield* records, [])
+      assert.deepStrictEqual(yield* events(id), ["status installing", "status offline", "deleted"])
+      assert.strictEqual((yield* Effect.flip(servers.remove(id, { force: false }))).code, "404")
+    }).pipe(runWorld)
+  )
+
+  it.live("without force a node that is away is 503, one that fails 502, and nothing changes", () =>
+    Effect.gen(function* () {
+      const { id, servers, daemon, nodes, records } = yield* makeInstalled()
+      daemon.fault("remove", "request-lost", new DaemonRefused({ status: 500, detail: "disk", hint: "" }))
+      assert.strictEqual((yield* Effect.flip(servers.remove(id, { force: false }))).code, "503")
+      assert.strictEqual((yield* Effect.flip(servers.remove(id, { force: false }))).code, "502")
+      assert.strictEqual((yield* records).length, 1)
+      assert.strictEqual(nodes.held.size, 1)
+    }).pipe(runWorld)
+  )
+
+  it.live("with force the record goes at once, and the node is told until it has done it", () =>
+    Effect.gen(function* () {
+      const { id, servers, daemon, nodes, events } = yield* makeInstalled()
+      daemon.fault("remove", "request-lost", "request-lost", "request-lost")
+      yield* servers.remove(id, { force: true })
+      assert.strictEqual(nodes.held.size, 0)
+      assert.strictEqual((yield* events(id)).at(-1), "deleted")
+      yield* eventually(
+        "the node has removed it",
+        Effect.sync(() => daemon.instances.size === 0)
+      )
+    }).pipe(runWorld)
+  )
+
+  it.live("what force left on a node is deleted when the node registers, also after a restart", () =>
+    Effect.gen(function* () {
+      const { id, servers, daemon, stop, start } = yield* makeInstalled()
+      daemon.fault("remove", ...Array.from({ length: 100_000 }, () => "request-lost" as const))
+      yield* servers.remove(id, { force: true })
+      yield* stop
+      assert.isTrue(daemon.instances.has(id))
+      yield* start()
+      assert.strictEqual(daemon.instances.size, 0)
+    }).pipe(runWorld)
+  )
+
+  it.live("removal while installing leaves nothing behind", () =>
+    Effect.gen(function* () {
+      const { daemon, nodes, start } = yield* makeWorld()
+      const { servers, events, settled, records } = yield* start()
+      for (let yields = 0; yields < 20; yields++) {
+        const { id } = yield* servers.create(request())
+        for (let n = 0; n < yields * 3; n++) yield* Effect.yieldNow
+        yield* servers.remove(id, { force: false })
+        assert.strictEqual((yield* events(id)).filter((event) => event === "deleted").length, 1)
+      }
+      yield* settled
+      assert.deepStrictEqual(yield* records, [])
+      yield* eventually(
+        "the node has none",
+        Effect.sync(() => daemon.instances.size === 0)
+      )
+      assert.strictEqual(nodes.held.size, 0)
+    }).pipe(runWorld)
+  )
+
+  it.live("a creation that is on its way to the node does not arrive after the removal", () =>
+    Effect.gen(function* () {
+      const { daemon, start } = yield* makeWorld()
+      const { servers, settled, records } = yield* start()
+      const sent = Latch.makeUnsafe(false)
+      let steps = 0
+      daemon.step = Effect.suspend(() => {
+        steps += 1
+        return steps === 1 ? sent.await : Effect.void
+      })
+      const { id } = yield* servers.create(request())
+      yield* eventually(
+        "the creation is on its way",
+        Effect.sync(() => steps === 1)
+      )
+      const removal = yield* Effect.forkChild(servers.remove(id, { force: false }))
+      for (let n = 0; n < 100; n++) yield* Effect.yieldNow
+      sent.openUnsafe()
+      yield* Fiber.join(removal)
+      yield* settled
+      assert.deepStrictEqual(yield* records, [])
+      assert.strictEqual(daemon.instances.size, 0)
+    }).pipe(runWorld)
+  )
+
+  it.live("of concurrent removals one wins; there is one deleted event", () =>
+    Effect.gen(function* () {
+      const { id, servers, events } = yield* makeInstalled()
+      const results = yield* Effect.all(
+        Array.from({ length: 10 }, (_, n) => Effect.result(servers.remove(id, { force: n % 2 === 0 }))),
+        { concurrency: "unbounded" }
+      )
+      const codes = results.map((result) => (result._tag === "Success" ? "200" : result.failure.code))
+      assert.deepStrictEqual(codes.toSorted(), ["200", ...Array.from({ length: 9 }, () => "404")])
+      assert.strictEqual((yield* events(id)).filter((event) => event === "deleted").length, 1)
+    }).pipe(runWorld)
+  )
+
+  it.live("the end of a process during the removal does not make a second deleted event", () =>
+    Effect.gen(function* () {
+      const { id, servers, daemon, becomes, events, settled, isGone } = yield* makeInstalled("lobby")
+      yield* servers.power(id, "start", 30)
+      yield* becomes(id, "running")
+      daemon.move(id, "offline")
+      yield* Effect.ignore(servers.remove(id, { force: false }))
+      yield* settled
+      assert.isTrue(yield* isGone(id))
+      assert.strictEqual((yield* events(id)).filter((event) => event === "deleted").length, 1)
+    }).pipe(runWorld)
+  )
+
+  it.live("survives the end of the control plane at any moment: gone for good, or there to be removed", () =>
+    Effect.gen(function* () {
+      for (const fault of ["request-lost", "answer-lost"] as const) {
+        const { id, servers, daemon, start, stop } = yield* makeInstalled()
+        daemon.fault("remove", fault)
+        assert.strictEqual((yield* Effect.flip(servers.remove(id, { force: false }))).code, "503")
+        yield* stop
+        const again = yield* start()
+        yield* again.settled
+        yield* again.servers.remove(id, { force: false })
+        assert.deepStrictEqual(yield* again.records, [])
+        assert.strictEqual(daemon.instances.size, 0)
+        assert.strictEqual((yield* again.events(id)).filter((event) => event === "deleted").length, 1)
+      }
+    }).pipe(runWorld)
+  )
+})

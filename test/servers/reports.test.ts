@@ -1,0 +1,224 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Stream } from "effect"
+import * as fc from "fast-check"
+import { isPublic } from "../../src/domain/Journal.ts"
+import type { Report } from "../../src/domain/NodeMessages.ts"
+import { ServerStatus } from "../../src/domain/ServerStatus.ts"
+import { crash } from "./support/FakeDaemon.ts"
+import { eventually, makeWorld, request, runWorld } from "./support/world.ts"
+
+/** A world with one installed server, whose daemon says nothing of its own. */
+const makeInstalled = Effect.fnUntraced(function* (blueprint_id: string) {
+  const world = yield* makeWorld()
+  const plane = yield* world.start()
+  const { id } = yield* plane.servers.create(request({ blueprint_id }))
+  yield* plane.becomes(id, "offline")
+  yield* plane.settled
+  let sequence = world.daemon.sequences.get(id) ?? 0
+  const report = (message: { readonly status: ServerStatus; readonly transient?: boolean } | "crash") => {
+    sequence += 1
+    const body: Report =
+      message === "crash"
+        ? { server_id: id, sequence, type: "crash", crash }
+        : { server_id: id, sequence, type: "status", transient: false, ...message }
+    return plane.servers.apply("n1", body)
+  }
+  return { ...world, ...plane, id, report, repeat: () => sequence }
+})
+
+describe("decisions, States: reports", () => {
+  it.live("a repetition changes nothing", () =>
+    Effect.gen(function* () {
+      const { id, servers, report, repeat, changes } = yield* makeInstalled("survival")
+      yield* report({ status: "starting" })
+      yield* report({ status: "running" })
+      const before = yield* changes
+      for (const sequence of [repeat(), repeat() - 1, 1]) {
+        yield* servers.apply("n1", {
+          server_id: id,
+          sequence,
+          type: "status",
+          status: "paused",
+          transient: false
+        })
+        yield* servers.apply("n1", { server_id: id, sequence, type: "crash", crash })
+      }
+      assert.deepStrictEqual(yield* changes, before)
+    }).pipe(runWorld)
+  )
+
+  it.live("a report about a server of another node, or of none, changes nothing", () =>
+    Effect.gen(function* () {
+      const { id, servers, changes } = yield* makeInstalled("survival")
+      const before = yield* changes
+      const body = { sequence: 99, type: "status", status: "running", transient: false } as const
+      yield* servers.apply("n2", { server_id: id, ...body })
+      yield* servers.apply("n1", { server_id: "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV", ...body })
+      assert.deepStrictEqual(yield* changes, before)
+    }).pipe(runWorld)
+  )
+
+  it.live("a node that reports on what has no record is told to remove it", () =>
+    Effect.gen(function* () {
+      const { daemon, start } = yield* makeWorld()
+      const { servers } = yield* start()
+      const server_id = "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV"
+      yield* servers.apply("n1", {
+        server_id,
+        sequence: 1,
+        type: "status",
+        status: "running",
+        transient: false
+      })
+      yield* eventually(
+        "it was told",
+        Effect.sync(() => daemon.calls.includes(`remove ${server_id}`))
+      )
+    }).pipe(runWorld)
+  )
+
+  it.live("a crash is a crash event, then offline; a saved server stays", () =>
+    Effect.gen(function* () {
+      const { id, report, events, servers } = yield* makeInstalled("survival")
+      yield* report({ status: "starting" })
+      yield* report("crash")
+      assert.strictEqual(yield* servers.status(id), "starting")
+      yield* report({ status: "offline" })
+      assert.deepStrictEqual((yield* events(id)).slice(-3), ["status starting", "crash", "status offline"])
+    }).pipe(runWorld)
+  )
+
+  it.live("a server that is not saved goes once: crash, status offline, deleted", () =>
+    Effect.gen(function* () {
+      const { id, servers, daemon, nodes, becomes, isGone, events, settled } = yield* makeInstalled("lobby")
+      yield* servers.power(id, "start", 30)
+      yield* becomes(id, "running")
+      daemon.crash(id)
+      yield* eventually("the record is gone", isGone(id))
+      yield* settled
+      assert.deepStrictEqual((yield* events(id)).slice(-4), [
+        "status running",
+        "crash",
+        "status offline",
+        "deleted"
+      ])
+      assert.strictEqual(nodes.held.size, 0)
+      yield* eventually(
+        "its files are gone",
+        Effect.sync(() => daemon.instances.size === 0)
+      )
+    }).pipe(runWorld)
+  )
+
+  it.live("a server that is not saved survives a restart of its process", () =>
+    Effect.gen(function* () {
+      const { id, report, servers } = yield* makeInstalled("lobby")
+      for (const status of ["starting", "running", "stopping"] as const) yield* report({ status })
+      yield* report({ status: "offline", transient: true })
+      assert.strictEqual(yield* servers.status(id), "offline")
+      yield* report({ status: "starting" })
+      yield* report({ status: "offline" })
+      assert.strictEqual((yield* Effect.flip(servers.status(id))).code, "404")
+    }).pipe(runWorld)
+  )
+
+  it.live("a report that cannot be kept is not answered", () =>
+    Effect.gen(function* () {
+      const { id, plane, daemon, database, servers } = yield* makeInstalled("survival")
+      database.away = true
+      const report: Report = {
+        server_id: id,
+        sequence: 99,
+        type: "status",
+        status: "running",
+        transient: false
+      }
+      const error = yield* Effect.flip(plane.report("n1", daemon.boot_id, report))
+      assert.strictEqual(error._tag, "ControlPlaneUnavailable")
+      database.away = false
+      yield* plane.report("n1", daemon.boot_id, report)
+      assert.strictEqual(yield* servers.status(id), "running")
+    }).pipe(runWorld)
+  )
+
+  it.live("an older boot of a node is not listened to", () =>
+    Effect.gen(function* () {
+      const { id, plane, servers } = yield* makeInstalled("survival")
+      const report: Report = {
+        server_id: id,
+        sequence: 99,
+        type: "status",
+        status: "running",
+        transient: false
+      }
+      assert.strictEqual(
+        (yield* Effect.flip(plane.report("n1", "boot-0", report)))._tag,
+        "RegistrationRequired"
+      )
+      assert.strictEqual(yield* servers.status(id), "offline")
+    }).pipe(runWorld)
+  )
+})
+
+const message = fc.oneof(
+  fc.constant("crash" as const),
+  fc.record({ status: fc.constantFrom(...ServerStatus.literals), transient: fc.boolean() })
+)
+
+describe("design, The journal: no event without its change, no change without its event", () => {
+  it.live("whatever a node reports, journal and record agree, and a status event is a change of status", () =>
+    Effect.gen(function* () {
+      const world = yield* makeWorld()
+      const plane = yield* world.start()
+      const check = Effect.fnUntraced(function* (
+        blueprint_id: string,
+        messages: ReadonlyArray<typeof message extends fc.Arbitrary<infer M> ? M : never>
+      ) {
+        const { id } = yield* plane.servers.create(request({ blueprint_id }))
+        yield* plane.becomes(id, "offline")
+        yield* plane.settled
+        let sequence = world.daemon.sequences.get(id) ?? 0
+        let model = "offline" as ServerStatus | "gone"
+        let crashes = 0
+        for (const told of messages) {
+          sequence += 1
+          if (told === "crash") {
+            if (model !== "gone") crashes += 1
+            yield* plane.servers.apply("n1", { server_id: id, sequence, type: "crash", crash })
+          } else {
+            const ends = told.status === "offline" && !told.transient
+            if (model !== "gone" && told.status !== "unknown") {
+              model = ends && blueprint_id === "lobby" ? "gone" : told.status
+            }
+            yield* plane.servers.apply("n1", { server_id: id, sequence, type: "status", ...told })
+          }
+        }
+        const rows = yield* plane.records
+        const row = rows.find((candidate) => candidate.id === id)
+        assert.strictEqual(row?.status ?? "gone", model)
+        assert.strictEqual(row?.last_sequence ?? sequence, sequence)
+        const own = (yield* Stream.runCollect(plane.journal.after(0)))
+          .map((entry) => entry.change)
+          .filter((change) => change.server_id === id && isPublic(change))
+        const statuses = own.flatMap((change) => (change.topic === "status" ? [change.payload] : []))
+        assert.isTrue(statuses.every((status, at) => status !== statuses[at - 1]))
+        assert.strictEqual(own.filter((change) => change.topic === "crash").length, crashes)
+        assert.strictEqual(
+          own.filter((change) => change.topic === "deleted").length,
+          model === "gone" ? 1 : 0
+        )
+        if (model === "gone") assert.strictEqual(own.at(-1)?.topic, "deleted")
+        else assert.strictEqual(statuses.at(-1), model)
+        yield* Effect.ignore(plane.servers.remove(id, { force: true }))
+      })
+      const services = yield* Effect.context<never>()
+      const property = fc.asyncProperty(
+        fc.constantFrom("survival", "lobby"),
+        fc.array(message, { maxLength: 12 }),
+        (blueprint_id, messages) => Effect.runPromiseWith(services)(check(blueprint_id, messages))
+      )
+      yield* Effect.tryPromise(() => fc.assert(property, { numRuns: 40 }))
+      assert.strictEqual(world.nodes.held.size, 0)
+    }).pipe(runWorld)
+  )
+})

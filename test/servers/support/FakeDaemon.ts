@@ -1,0 +1,243 @@
+import { Effect, Latch, type Scope, Stream } from "effect"
+import type { ControlPlane } from "../../../src/api/ControlPlane.ts"
+import { type Daemon, type DaemonError, DaemonRefused, NodeUnreachable } from "../../../src/api/Daemon.ts"
+import type { InstallState } from "../../../src/domain/InstallState.ts"
+import type {
+  DaemonServer,
+  PowerAction,
+  Registration,
+  Report,
+  ServerSpec
+} from "../../../src/domain/NodeMessages.ts"
+import type { Crash } from "../../../src/domain/ServerEvent.ts"
+import type { ServerStatus } from "../../../src/domain/ServerStatus.ts"
+import { host } from "./definitions.ts"
+
+interface Instance {
+  readonly spec: ServerSpec
+  status: ServerStatus
+  install: InstallState
+}
+
+type Body = Report extends infer R ? (R extends Report ? Omit<R, "server_id" | "sequence"> : never) : never
+
+/** What goes wrong with the next call: the request is lost, its answer is lost, or it is refused. */
+export type Fault = "request-lost" | "answer-lost" | DaemonRefused
+
+export const crash: Crash = { reason: "exit code 1", exit_code: 1, timestamp: "2026-01-01T00:00:00.000Z" }
+
+const refuse = (status: 404 | 409 | 422 | 500, detail: string) =>
+  new DaemonRefused({ status, detail, hint: "" })
+
+/**
+ * A daemon in memory that outlives the control planes it reports to. It keeps reports until they are answered, like a
+ * real one, and does what it is told at once.
+ */
+export class FakeDaemon {
+  readonly node_id: string
+  boot = 1
+  /** How an installation ends; `manual`: when {@link finishInstall} is called. */
+  installs: "ready" | "failed" | "manual" = "ready"
+  readonly instances = new Map<string, Instance>()
+  readonly calls: Array<string> = []
+  readonly faults = new Map<string, Array<Fault>>()
+  readonly unsent: Array<Report> = []
+  /** Sequence of the last report by server; kept when the server is removed. */
+  readonly sequences = new Map<string, number>()
+  readonly #news = Latch.makeUnsafe(false)
+  /** Runs before and after everything that the daemon does or says: a test may end the control plane there. */
+  step: Effect.Effect<void> = Effect.void
+  /** While closed, reports wait. */
+  readonly gate = Latch.makeUnsafe(true)
+
+  constructor(node_id: string) {
+    this.node_id = node_id
+  }
+
+  get boot_id() {
+    return `boot-${this.boot}`
+  }
+
+  fault(method: string, ...faults: ReadonlyArray<Fault>) {
+    this.faults.set(method, [...(this.faults.get(method) ?? []), ...faults])
+  }
+
+  view(id: string): DaemonServer | undefined {
+    const instance = this.instances.get(id)
+    return instance === undefined
+      ? undefined
+      : {
+          id,
+          status: instance.status,
+          install: instance.install,
+          unsent_reports: this.unsent.filter((report) => report.server_id === id).length
+        }
+  }
+
+  get registration(): Registration {
+    return {
+      id: this.node_id,
+      name: this.node_id,
+      location: "",
+      url: "http://node",
+      version: "0.1.0",
+      boot_id: this.boot_id,
+      allocations: [],
+      capacity: { memory_bytes: 1, cpu_threads: 1, disk_bytes: 1 },
+      runtimes: ["process"],
+      system: host,
+      servers: [...this.instances.keys()].flatMap((id) => this.view(id) ?? [])
+    }
+  }
+
+  say(server_id: string, body: Body) {
+    const sequence = (this.sequences.get(server_id) ?? 0) + 1
+    this.sequences.set(server_id, sequence)
+    this.unsent.push({ server_id, sequence, ...body })
+    this.#news.openUnsafe()
+  }
+
+  move(id: string, status: ServerStatus, transient = false) {
+    const instance = this.instances.get(id)
+    if (instance === undefined || instance.status === status) return
+    instance.status = status
+    this.say(id, { type: "status", status, transient })
+  }
+
+  finishInstall(id: string, phase: "ready" | "failed") {
+    const instance = this.instances.get(id)
+    if (instance === undefined) return
+    instance.install = phase === "ready" ? { phase } : { phase, exit_code: 1, failure_reason: "exit code 1" }
+    instance.status = "offline"
+    this.say(id, { type: "install-status", install: instance.install })
+    this.say(id, { type: "status", status: "offline", transient: true })
+  }
+
+  crash(id: string) {
+    this.say(id, { type: "crash", crash })
+    this.move(id, "offline")
+  }
+
+  /** Registers and then sends reports, in order, until the scope closes. */
+  serve(plane: ControlPlane["Service"]): Effect.Effect<void, never, Scope.Scope> {
+    const register = Effect.gen({ self: this }, function* () {
+      const answer = yield* plane.register(this.registration)
+      for (const id of answer.delete) yield* this.#drop(id)
+    })
+    const send = Effect.gen({ self: this }, function* () {
+      yield* this.gate.await
+      const report = this.unsent[0]
+      if (report === undefined) {
+        this.#news.closeUnsafe()
+        return yield* this.#news.await
+      }
+      yield* this.step
+      yield* plane.report(this.node_id, this.boot_id, report)
+      yield* this.step
+      this.unsent.shift()
+    }).pipe(
+      Effect.catchTag("RegistrationRequired", () => register),
+      Effect.catch((error) => Effect.logDebug(error.detail))
+    )
+    return Effect.gen(function* () {
+      yield* Effect.orDie(register)
+      yield* Effect.forkScoped(Effect.forever(Effect.andThen(Effect.yieldNow, send)))
+    })
+  }
+
+  #drop(id: string) {
+    return Effect.sync(() => void this.instances.delete(id))
+  }
+
+  #call<A>(method: string, id: string, act: () => A | DaemonRefused): Effect.Effect<A, DaemonError> {
+    const run = Effect.suspend((): Effect.Effect<A, DaemonError> => {
+      this.calls.push(`${method} ${id}`)
+      const fault = this.faults.get(method)?.shift()
+      if (fault instanceof DaemonRefused) return Effect.fail(fault)
+      if (fault === "request-lost") return Effect.fail(new NodeUnreachable({ node_id: this.node_id }))
+      const answer = act()
+      if (fault === "answer-lost") return Effect.fail(new NodeUnreachable({ node_id: this.node_id }))
+      return answer instanceof DaemonRefused ? Effect.fail(answer) : Effect.succeed(answer)
+    })
+    const step = Effect.suspend(() => this.step)
+    return step.pipe(
+      Effect.andThen(Effect.exit(run)),
+      Effect.tap(() => step),
+      Effect.flatten
+    )
+  }
+
+  /** Acts on a server that the daemon has. */
+  #on<A>(method: string, id: string, act: (instance: Instance) => A | DaemonRefused) {
+    return this.#call(method, id, () => {
+      const instance = this.instances.get(id)
+      return instance === undefined ? refuse(404, `server not found: ${id}`) : act(instance)
+    })
+  }
+
+  #install(instance: Instance) {
+    const { id } = instance.spec
+    instance.install = { phase: "installing" }
+    instance.status = "installing"
+    this.say(id, { type: "install-status", install: instance.install })
+    if (this.installs !== "manual") this.finishInstall(id, this.installs)
+  }
+
+  #power(instance: Instance, action: PowerAction) {
+    const { id } = instance.spec
+    const steps: Record<PowerAction, ReadonlyArray<ServerStatus>> = {
+      start: ["starting", "running"],
+      stop: ["stopping", "offline"],
+      kill: ["offline"],
+      pause: ["paused"],
+      unpause: ["running"],
+      restart: ["stopping", "offline", "starting", "running"]
+    }
+    if (action === "start" && instance.status !== "offline")
+      return refuse(409, `server is ${instance.status}`)
+    for (const status of steps[action]) this.move(id, status, action === "restart")
+  }
+
+  readonly daemon: Daemon = {
+    system: Effect.succeed({ version: "0.1.0", system: host }),
+    create: (spec) =>
+      this.#call("create", spec.id, () => {
+        const known = this.instances.get(spec.id)
+        if (known === undefined) {
+          const instance: Instance = { spec, status: "installing", install: { phase: "pending" } }
+          this.instances.set(spec.id, instance)
+          this.#install(instance)
+        }
+        return this.view(spec.id) ?? refuse(500, "the server is gone")
+      }),
+    remove: (id) => this.#call("remove", id, () => void this.instances.delete(id)),
+    power: (id, action) => this.#on("power", id, (instance) => this.#power(instance, action)),
+    commands: (id) => this.#on("commands", id, () => undefined),
+    reset: (id) => this.#on("reset", id, () => undefined),
+    reinstall: (id) => this.#on("reinstall", id, (instance) => this.#install(instance)),
+    status: (id) => this.#on("status", id, (instance) => instance.status),
+    stats: (id) =>
+      this.#on("stats", id, (instance) => ({
+        memory_bytes: 0,
+        memory_limit_bytes: 0,
+        cpu_absolute: 0,
+        cpu_absolute_limit: 0,
+        network: { rx_bytes: 0, tx_bytes: 0 },
+        uptime: 0,
+        state: instance.status,
+        disk_bytes: 0,
+        disk_max: 0,
+        overlay_bytes: 0
+      })),
+    logs: (id) => this.#on("logs", id, () => ({ items: ["line"], total: 1 })),
+    install: (id) =>
+      this.#on("install", id, ({ install }) => ({
+        ...install,
+        entrypoint: "",
+        script: "",
+        skip_scripts: true
+      })),
+    installLogs: (id) => this.#on("installLogs", id, () => ({ items: ["installed"], total: 1 })),
+    console: (id) => this.#on("console", id, () => Stream.make("line"))
+  }
+}

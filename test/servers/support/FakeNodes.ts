@@ -1,0 +1,130 @@
+import { Effect, Layer, PubSub, Stream } from "effect"
+import { RegistrationRequired } from "../../../src/api/ControlPlane.ts"
+import { NotFound, Unavailable } from "../../../src/domain/errors.ts"
+import type { ServerRecord } from "../../../src/domain/Server.ts"
+import { LoadBalancer, type Placement, type PlacementRequest } from "../../../src/nodes/LoadBalancer.ts"
+import { type NodeChange, NodeRegistry } from "../../../src/nodes/NodeRegistry.ts"
+import { allocations, host } from "./definitions.ts"
+
+interface FakeNode {
+  name: string
+  boot_id: string
+  connected: boolean
+  readonly ports: ReadonlyArray<number>
+}
+
+/** Nodes and their ports in memory: stands for the registry and the load balancer of one control plane. */
+export class FakeNodes {
+  readonly nodes = new Map<string, FakeNode>()
+  /** Ports by server, as the load balancer holds them. */
+  readonly held = new Map<string, { readonly node_id: string; readonly ports: ReadonlyArray<number> }>()
+  readonly #changes = Effect.runSync(PubSub.unbounded<NodeChange>())
+
+  constructor(...nodes: ReadonlyArray<{ readonly id: string; readonly ports: number }>) {
+    for (const { id, ports } of nodes) {
+      const numbers = Array.from({ length: ports }, (_, index) => 25565 + index)
+      this.nodes.set(id, { name: id, boot_id: "", connected: false, ports: numbers })
+    }
+  }
+
+  /** The node is silent, lost, or there again without having registered. */
+  publish(node_id: string, kind: NodeChange["kind"]) {
+    return Effect.suspend(() => {
+      const node = this.nodes.get(node_id)
+      if (node !== undefined) node.connected = kind === "connected"
+      return this.announce(node_id, kind)
+    })
+  }
+
+  /** The news alone: the node may be as it likes by now. */
+  announce(node_id: string, kind: NodeChange["kind"]) {
+    return PubSub.publish(this.#changes, { node_id, kind })
+  }
+
+  readonly registry = Layer.sync(NodeRegistry, () => {
+    const of = (id: string) => {
+      const node = this.nodes.get(id)
+      return node === undefined ? Effect.fail(NotFound.node(id)) : Effect.succeed(node)
+    }
+    const detail = (id: string) =>
+      Effect.map(of(id), (node) => ({
+        id,
+        name: node.name,
+        location: "",
+        url: "",
+        drained: false,
+        connected: node.connected,
+        last_seen_at: null,
+        version: "0.1.0",
+        capacity: { memory_bytes: 0, cpu_threads: 0, disk_bytes: 0 },
+        committed: { memory_bytes: 0, cpu_threads: 0, disk_bytes: 0 },
+        ports_free: 0,
+        servers: 0
+      }))
+    const checkBoot = (id: string, boot_id: string) =>
+      this.nodes.get(id)?.boot_id === boot_id
+        ? Effect.void
+        : Effect.fail(new RegistrationRequired({ node_id: id }))
+    return NodeRegistry.of({
+      list: Effect.succeed([]),
+      get: detail,
+      system: (id) => Effect.as(of(id), host),
+      nameOf: (id) => this.nodes.get(id)?.name ?? id,
+      isConnected: (id) => this.nodes.get(id)?.connected ?? false,
+      register: (registration) =>
+        Effect.suspend(() => {
+          const known = this.nodes.get(registration.id)
+          this.nodes.set(registration.id, {
+            name: registration.name,
+            boot_id: registration.boot_id,
+            connected: true,
+            ports: known?.ports ?? []
+          })
+          return Effect.as(this.publish(registration.id, "connected"), { token: "token" })
+        }),
+      heartbeat: (id, heartbeat) => checkBoot(id, heartbeat.boot_id),
+      checkBoot,
+      disconnect: checkBoot,
+      setDrained: detail,
+      remove: (id) => Effect.sync(() => void this.nodes.delete(id)),
+      changes: Stream.fromPubSub(this.#changes)
+    })
+  })
+
+  readonly balancer = Layer.sync(LoadBalancer, () => {
+    this.held.clear()
+    return LoadBalancer.of({
+      place: (request) => this.#place(request),
+      placements: Effect.succeed({ placed: 0, refused: 0 }),
+      release: (id) => Effect.sync(() => void this.held.delete(id)),
+      restore: (records) =>
+        Effect.sync(() => {
+          for (const record of records) this.#hold(record)
+        })
+    })
+  })
+
+  #hold(record: ServerRecord) {
+    const ports = Object.values(record.allocations.mappings).flat()
+    this.held.set(record.id, { node_id: record.node_id, ports })
+  }
+
+  #place(request: PlacementRequest) {
+    return Effect.suspend((): Effect.Effect<Placement, NotFound | Unavailable> => {
+      if (request.node_id !== undefined && !this.nodes.has(request.node_id)) {
+        return Effect.fail(NotFound.node(request.node_id))
+      }
+      for (const [node_id, node] of this.nodes) {
+        if (!node.connected || (request.node_id !== undefined && request.node_id !== node_id)) continue
+        const taken = new Set(
+          [...this.held.values()].filter((held) => held.node_id === node_id).flatMap((held) => held.ports)
+        )
+        const ports = node.ports.filter((port) => !taken.has(port)).slice(0, request.ports)
+        if (ports.length < request.ports) continue
+        this.held.set(request.server_id, { node_id, ports })
+        return Effect.succeed({ node_id, allocations: allocations(...ports) })
+      }
+      return Effect.fail(Unavailable.noNodes("no node has free ports"))
+    })
+  }
+}

@@ -1,0 +1,157 @@
+import { NodeServices } from "@effect/platform-node"
+import { Context, Effect, Exit, FileSystem, Layer, References, Scope, Stream } from "effect"
+import { ControlPlane } from "../../../src/api/ControlPlane.ts"
+import { BlueprintStore } from "../../../src/blueprints/BlueprintStore.ts"
+import { NotFound, Unavailable } from "../../../src/domain/errors.ts"
+import { type Change, isPublic } from "../../../src/domain/Journal.ts"
+import type { ServerDefinition } from "../../../src/domain/ServerDefinition.ts"
+import { DaemonClient } from "../../../src/nodes/DaemonClient.ts"
+import { layerServers } from "../../../src/servers/layerServers.ts"
+import { Provisioner } from "../../../src/servers/Provisioner.ts"
+import { type CreateRequest, ServerManager } from "../../../src/servers/ServerManager.ts"
+import { Journal } from "../../../src/store/Journal.ts"
+import { layerSqlite } from "../../../src/store/layerSqlite.ts"
+import { ServerRepo } from "../../../src/store/ServerRepo.ts"
+import { Store } from "../../../src/store/Store.ts"
+import { definition } from "./definitions.ts"
+import { FakeDaemon } from "./FakeDaemon.ts"
+import { FakeNodes } from "./FakeNodes.ts"
+
+const blueprints: Record<string, ServerDefinition> = {
+  survival: definition(),
+  lobby: definition({ blueprint_id: "lobby", save: false }),
+  "two-ports": definition({ blueprint_id: "two-ports", ports: 2 })
+}
+
+const BlueprintsTest = Layer.succeed(
+  BlueprintStore,
+  BlueprintStore.of({
+    list: Effect.succeed([]),
+    mixins: Effect.succeed([]),
+    get: (id) => Effect.fail(NotFound.blueprint(id)),
+    mixin: (id) => Effect.fail(NotFound.mixin(id)),
+    reload: Effect.void,
+    resolve: (id, overrides) => {
+      const found = blueprints[id]
+      return found === undefined
+        ? Effect.fail(NotFound.blueprint(id))
+        : Effect.succeed({ ...found, save: overrides.save ?? found.save })
+    }
+  })
+)
+
+export const request = (change: Partial<CreateRequest> = {}): CreateRequest => ({
+  blueprint_id: "survival",
+  overrides: {},
+  start: false,
+  ...change
+})
+
+/** Polls until the effect succeeds with true; a defect after two seconds. */
+export const eventually = <E, R>(what: string, condition: Effect.Effect<boolean, E, R>) =>
+  Effect.gen(function* () {
+    for (let tries = 0; tries < 1000; tries++) {
+      if (yield* condition) return
+      yield* Effect.promise(() => new Promise<void>((resolve) => setTimeout(resolve, 2)))
+    }
+    return yield* Effect.die(new Error(`never happened: ${what}`))
+  })
+
+/** One database, one node with its daemon, and as many control planes over them as one starts. */
+export const makeWorld = Effect.fnUntraced(function* (options: { readonly ports?: number } = {}) {
+  const fs = yield* FileSystem.FileSystem
+  const folder = yield* fs.makeTempDirectoryScoped()
+  const nodes = new FakeNodes({ id: "n1", ports: options.ports ?? 100 })
+  const daemon = new FakeDaemon("n1")
+
+  /** While true, the database cannot be written. */
+  const database = { away: false }
+  const StoreTest = Layer.effect(
+    Store,
+    Effect.map(Store, (store) =>
+      Store.of({
+        ...store,
+        write: (mutation) =>
+          Effect.suspend(() => (database.away ? Effect.fail(Unavailable.store()) : store.write(mutation)))
+      })
+    )
+  ).pipe(Layer.provideMerge(layerSqlite({ filename: `${folder}/muster.db` })))
+
+  const layer = (own: FakeNodes) =>
+    layerServers({ retryFrom: "1 millis", retryCap: "5 millis" }).pipe(
+      Layer.provideMerge(
+        Layer.mergeAll(StoreTest, own.registry, own.balancer, DaemonClient.layer, BlueprintsTest)
+      )
+    )
+
+  /** Starts a control plane; the node registers unless told otherwise. `nodes`: what it alone knows of nodes. */
+  const start = Effect.fnUntraced(function* (
+    how: { readonly connect?: boolean; readonly nodes?: FakeNodes } = {}
+  ) {
+    const scope = yield* Effect.acquireRelease(Scope.make(), (scope) => Scope.close(scope, Exit.void))
+    const context = yield* Layer.buildWithScope(Layer.fresh(layer(how.nodes ?? nodes)), scope)
+    const servers = Context.get(context, ServerManager)
+    const plane = Context.get(context, ControlPlane)
+    const store = Context.get(context, Store)
+    const repo = Context.get(context, ServerRepo)
+    const journal = Context.get(context, Journal)
+    const provisioner = Context.get(context, Provisioner)
+    const daemons = Context.get(context, DaemonClient)
+
+    /** Makes the node's daemon reachable; it does not register. */
+    const attach = Scope.provide(daemons.attach("n1", daemon.daemon), scope)
+    const connect = Effect.andThen(attach, Scope.provide(daemon.serve(plane), scope))
+    if (how.connect !== false) yield* connect
+
+    const records = store.read(repo.all)
+    const changes = Effect.map(Stream.runCollect(journal.after(0)), (entries) =>
+      entries.map((entry) => entry.change)
+    )
+    const events = (id?: string) =>
+      Effect.map(changes, (all) =>
+        all
+          .filter((change) => isPublic(change) && (id === undefined || change.server_id === id))
+          .map(describe)
+      )
+    const isStatus = (id: string, status: string) =>
+      servers.status(id).pipe(
+        Effect.map((present) => present === status),
+        Effect.orElseSucceed(() => false)
+      )
+    const becomes = (id: string, status: string) => eventually(`${id} is ${status}`, isStatus(id, status))
+    const isGone = (id: string) => Effect.isFailure(servers.status(id))
+    const settled = eventually(
+      "all reports are sent and nothing is being provisioned",
+      Effect.map(provisioner.active, (active) => active === 0 && daemon.unsent.length === 0)
+    )
+    return {
+      servers,
+      plane,
+      store,
+      repo,
+      journal,
+      attach,
+      connect,
+      records,
+      changes,
+      events,
+      becomes,
+      isGone,
+      settled,
+      stop: Scope.close(scope, Exit.void)
+    }
+  })
+
+  return { nodes, daemon, database, start }
+})
+
+/** A public event as one short text. */
+const describe = (change: Change): string =>
+  change.topic === "status" ? `status ${change.payload}` : change.topic
+
+export const runWorld = <A, E>(effect: Effect.Effect<A, E, Scope.Scope | FileSystem.FileSystem>) =>
+  effect.pipe(
+    Effect.scoped,
+    Effect.provide(NodeServices.layer),
+    Effect.provideService(References.MinimumLogLevel, "None")
+  )
