@@ -27,7 +27,9 @@ const SHORTEST_SAFE_KEY = 24
 
 /** The control plane without its transport: store, blueprints, nodes, servers, events, keys. */
 export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string) =>
-  Layer.mergeAll(EventHub.layer(), Tickets.layer(), layerServers()).pipe(
+  // The hub after the servers: the read model has followed a change before anybody is told of it.
+  Layer.mergeAll(EventHub.layer(), Tickets.layer()).pipe(
+    Layer.provideMerge(layerServers()),
     Layer.provideMerge(LoadBalancer.layer(placementOptions(settings))),
     Layer.provideMerge(NodeRegistry.layer({ node_lost_after: Duration.seconds(settings.nodeLostAfter) })),
     Layer.provideMerge(Layer.mergeAll(Fleet.layer, DaemonClient.layer)),

@@ -19,6 +19,8 @@ const lag = Metric.gauge("muster_event_loop_lag_seconds", {
   description: "Event loop delay since the last look."
 })
 
+const LAG_RESOLUTION_MS = 10
+
 /** Looks at everything that is not counted as it happens; called once for each read of `/metrics`. */
 export const makeObserve = Effect.gen(function* () {
   const manager = yield* ServerManager
@@ -28,7 +30,7 @@ export const makeObserve = Effect.gen(function* () {
   const journal = yield* Journal
   const delay = yield* Effect.acquireRelease(
     Effect.sync(() => {
-      const histogram = monitorEventLoopDelay({ resolution: 10 })
+      const histogram = monitorEventLoopDelay({ resolution: LAG_RESOLUTION_MS })
       histogram.enable()
       return histogram
     }),
@@ -57,7 +59,9 @@ export const makeObserve = Effect.gen(function* () {
       ["0.99", delay.percentile(99)],
       ["1", delay.max]
     ] as const) {
-      yield* Metric.update(Metric.withAttributes(lag, { quantile }), nanoseconds / 1e9)
+      // The histogram measures from tick to tick: a loop without any lag shows the resolution.
+      const seconds = Math.max(0, nanoseconds / 1e9 - LAG_RESOLUTION_MS / 1000)
+      yield* Metric.update(Metric.withAttributes(lag, { quantile }), seconds)
     }
     delay.reset()
   })

@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { plain } from "../../src/servers/summary.ts"
+import { allocations, record } from "./support/definitions.ts"
 import { FakeNodes } from "./support/FakeNodes.ts"
 import { makeWorld, request, runWorld } from "./support/world.ts"
 
@@ -32,13 +33,14 @@ describe("design, Deployments: replicas are equal", () => {
 describe("design, Reads: from memory", () => {
   it.live("a thousand servers are listed without a new byte when nothing changed", () =>
     Effect.gen(function* () {
-      const { start } = yield* makeWorld({ ports: 1000 })
-      const { servers, settled } = yield* start()
-      yield* Effect.forEach(Array.from({ length: 1000 }), () => servers.create(request()), {
-        concurrency: 100,
-        discard: true
-      })
-      yield* settled
+      const { start } = yield* makeWorld()
+      const { store, repo, stop } = yield* start()
+      const rows = Array.from({ length: 1000 }, (_, n) =>
+        record({ id: `srv_${String(n).padStart(4, "0")}`, allocations: allocations(20_000 + n) })
+      )
+      yield* store.write(Effect.forEach(rows, repo.insert, { discard: true }))
+      yield* stop
+      const { servers } = yield* start({ connect: false })
       const first = yield* servers.list(plain)
       assert.strictEqual(JSON.parse(new TextDecoder().decode(first)).length, 1000)
       assert.isTrue(first === (yield* servers.list(plain)))

@@ -47,10 +47,10 @@ export const request = (change: Partial<CreateRequest> = {}): CreateRequest => (
   ...change
 })
 
-/** Polls until the effect succeeds with true; a defect after two seconds. */
+/** Polls until the effect succeeds with true; a defect after 10,000 tries. */
 export const eventually = <E, R>(what: string, condition: Effect.Effect<boolean, E, R>) =>
   Effect.gen(function* () {
-    for (let tries = 0; tries < 1000; tries++) {
+    for (let tries = 0; tries < 10_000; tries++) {
       if (yield* condition) return
       yield* Effect.promise(() => new Promise<void>((resolve) => setTimeout(resolve, 2)))
     }
