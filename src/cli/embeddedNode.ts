@@ -6,35 +6,24 @@ import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { version } from "../version.ts"
 import { nodeIdentity } from "./nodeIdentity.ts"
 
-/** Makes the daemon of this process reachable for the control plane of this process. */
-const Attached = Layer.effectDiscard(
-  Effect.gen(function* () {
-    const { node_id, daemon } = yield* NodeDaemon
-    const client = yield* DaemonClient
-    yield* client.attach(node_id, daemon)
-  })
-)
-
 /** A daemon in this process, with the process runtime: needs `ControlPlane` and `DaemonClient`. */
 export const EmbeddedNode = (settings: ServiceSettings, dataDir: string) =>
   Layer.unwrap(
-    Effect.map(nodeIdentity(dataDir), (node_id) =>
-      Attached.pipe(
-        Layer.provide(
-          NodeDaemon.layer({
-            node_id,
-            name: settings.nodeName,
-            location: settings.nodeLocation,
-            url: settings.nodeUrl === "" ? `http://${settings.host}:${settings.port}` : settings.nodeUrl,
-            version,
-            data_dir: join(dataDir, "node"),
-            allocations: settings.embeddedAllocations,
-            allowed_mounts: settings.allowedMounts.map((folder) => resolve(folder)),
-            environment: process.env,
-            pass_env: settings.passEnv,
-            on_shutdown: settings.embeddedOnShutdown
-          })
-        )
-      )
-    )
+    Effect.gen(function* () {
+      const client = yield* DaemonClient
+      return NodeDaemon.layer({
+        node_id: yield* nodeIdentity(dataDir),
+        name: settings.nodeName,
+        location: settings.nodeLocation,
+        url: settings.nodeUrl === "" ? `http://${settings.host}:${settings.port}` : settings.nodeUrl,
+        version,
+        data_dir: join(dataDir, "node"),
+        allocations: settings.embeddedAllocations,
+        allowed_mounts: settings.allowedMounts.map((folder) => resolve(folder)),
+        environment: process.env,
+        pass_env: settings.passEnv,
+        on_shutdown: settings.embeddedOnShutdown,
+        attach: client.attach
+      })
+    })
   )

@@ -4,6 +4,7 @@ import { ServiceConfig } from "../config.ts"
 import { KeyScope } from "../domain/KeyScope.ts"
 import { ApiKeys } from "../keys/ApiKeys.ts"
 import type { KeyRecord } from "../store/KeyRepo.ts"
+import { CommandLogging } from "./logging.ts"
 import { CommandStore } from "./storage.ts"
 
 const units = { m: "minutes", h: "hours", d: "days" } as const
@@ -19,7 +20,7 @@ const toDuration = (text: string) => {
 
 const Keys = Layer.unwrap(
   Effect.map(ServiceConfig.load, (settings) => ApiKeys.layer().pipe(Layer.provide(CommandStore(settings))))
-)
+).pipe(Layer.provideMerge(CommandLogging))
 
 const create = Command.make(
   "create",

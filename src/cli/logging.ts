@@ -11,3 +11,9 @@ export const LoggingLayer = (settings: Pick<ServiceSettings, "logFormat" | "logL
     ]),
     Layer.succeed(References.MinimumLogLevel, levels[settings.logLevel])
   )
+
+/** Commands print their answer on standard output; what is logged meanwhile goes to standard error. */
+export const CommandLogging = Layer.mergeAll(
+  Logger.layer([Logger.withConsoleError(Logger.formatSimple)]),
+  Layer.succeed(References.MinimumLogLevel, "Warn")
+)

@@ -96,25 +96,34 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
     return bytesRead === CHUNK
   }, Effect.scoped)
 
-  /** Copies the end aside and empties the file. Nothing may come between the last look and the cut: no await. */
+  /**
+   * Copies the end aside and empties the file; answers what has not been handed out yet. Nothing may come between
+   * the last look and the cut, so it does not wait; what a flood adds meanwhile is only followed so far.
+   */
   const cut = ioSync(`cut ${path}`, () => {
     const file = openSync(path, "r+")
     const aside = openSync(`${older}.tmp`, "w", 0o600)
     try {
       const chunk = Buffer.allocUnsafe(CHUNK)
-      let place = Math.max(0, fstatSync(file).size - KEPT)
-      let first = true
-      while (true) {
-        const count = readSync(file, chunk, 0, CHUNK, place)
-        if (count === 0) break
-        place += count
-        const begin = first ? chunk.subarray(0, count).indexOf(10) + 1 : 0
-        first = false
-        writeSync(aside, chunk, begin, count - begin)
+      const copy = (from: number, to: number, wholeLines: boolean) => {
+        let skip = wholeLines
+        for (let place = from; place < to; ) {
+          const count = readSync(file, chunk, 0, Math.min(CHUNK, to - place), place)
+          if (count === 0) return
+          const begin = skip ? chunk.subarray(0, count).indexOf(10) + 1 : 0
+          writeSync(aside, chunk, begin, count - begin)
+          place += count
+          skip = false
+        }
       }
-      const unread = Math.max(0, Math.min(place - offset, BACKLOG))
+      const end = fstatSync(file).size
+      copy(Math.max(0, end - KEPT), end, true)
+      const last = fstatSync(file).size
+      const more = Math.max(end, last - CHUNK)
+      copy(more, last, more > end)
+      const unread = Math.max(0, Math.min(last - offset, CHUNK))
       const rest = Buffer.allocUnsafe(unread)
-      const got = readSync(file, rest, 0, unread, place - unread)
+      const got = readSync(file, rest, 0, unread, last - unread)
       renameSync(`${older}.tmp`, older)
       ftruncateSync(file, 0)
       return rest.subarray(0, got)
@@ -126,7 +135,7 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
 
   const rotate = Effect.fnUntraced(function* (listener: LineListener) {
     const rest = yield* cut
-    skipTo(0)
+    offset = 0
     yield* feed(rest, listener)
     yield* indexes.older.reset
     yield* indexes.current.reset
@@ -135,15 +144,16 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
   const step = Effect.fnUntraced(function* (listener: LineListener) {
     const now = yield* size
     if (now < offset) skipTo(0) // cut by hand
-    if (now - offset > BACKLOG && now > MOST) {
+    if (now > MOST && now - offset > BACKLOG) {
       const skipped = now - offset - CHUNK
       skipTo(now - CHUNK)
-      yield* hand([`[${skipped} bytes of output were skipped here; the log has its end]`], listener)
+      yield* hand([`[${skipped} bytes of output were skipped here]`], listener)
     }
-    if (now === offset) return false
-    const more = yield* readChunk(listener)
-    if (!more && offset > MOST) yield* rotate(listener)
-    return more
+    if (now > MOST && now - offset <= CHUNK) {
+      yield* rotate(listener)
+      return false
+    }
+    return now === offset ? false : yield* readChunk(listener)
   })
 
   const finish = Effect.fnUntraced(function* (listener: LineListener) {

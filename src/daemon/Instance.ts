@@ -31,6 +31,8 @@ export interface Instance {
   readonly file: ServerFile
   readonly folder: string
   readonly console: ConsoleLog
+  /** Waits until what an earlier process of this service left has been looked at. */
+  readonly adopted: Effect.Effect<void>
   /** The run of the process; undefined while there is none. */
   readonly run: () => Run | undefined
   power(action: PowerAction, wait_seconds: number): Effect.Effect<void, DaemonRefused>
@@ -70,6 +72,7 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
   const { console, file, folder, installer, runtime, sources } = options
   const { id } = file.get().spec
   const inbox = yield* Queue.unbounded<Message>()
+  const adopted = yield* Deferred.make<void>()
   let open = true
   const offer = (message: Message) => Effect.asVoid(Queue.offer(inbox, message))
   const proc = makeInstanceProcess({ file, folder, console, runtime, scope, onEvent: offer })
@@ -163,7 +166,9 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
   })
 
   const serve = Effect.gen(function* () {
-    yield* guarded("adoption", Effect.andThen(proc.adopt, goOn))
+    yield* guarded("adoption", proc.adopt)
+    yield* Deferred.succeed(adopted, undefined)
+    yield* guarded("going on", goOn)
     while (open) {
       const message = yield* Effect.interruptible(Queue.take(inbox))
       yield* guarded(message._tag, handle(message))
@@ -182,6 +187,7 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
     file,
     folder,
     console,
+    adopted: Deferred.await(adopted),
     run: proc.run,
     power: (action, wait_seconds) => ask((reply) => ({ _tag: "Power", action, wait_seconds, reply })),
     reset: ask((reply) => ({ _tag: "Reset", reply })),

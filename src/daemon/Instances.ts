@@ -6,7 +6,7 @@ import { serverIdPattern } from "../domain/Id.ts"
 import type { DaemonServer, ServerSpec } from "../domain/NodeMessages.ts"
 import { isUp } from "../domain/ServerStatus.ts"
 import { openConsoleLog } from "./ConsoleLog.ts"
-import { type IoError, listFolder, lstat, makeFolder, removeTree, rename } from "./fsio.ts"
+import { type IoError, listFolder, lstat, makeFolder, orMissing, removeTree, rename } from "./fsio.ts"
 import { Installer } from "./Installer.ts"
 import { type Instance, openInstance } from "./Instance.ts"
 import type { FileSources } from "./InstanceFiles.ts"
@@ -27,6 +27,10 @@ interface Entry {
   removed: Deferred.Deferred<void, DaemonRefused> | undefined
 }
 
+/** How long the start waits for processes that are hard to end, in ms. */
+const ADOPTION_PATIENCE = 5000
+/** Creations that can go on at the same time, more or less. */
+const LOCKS = 32
 const REMOVED = ".removed-"
 const CORRUPT = ".corrupt-"
 
@@ -63,7 +67,7 @@ export class Instances extends Context.Service<
         const installer = yield* Installer
         const parent = yield* Effect.scope
         const uplink = yield* Deferred.make<Uplink>()
-        const creating = yield* Semaphore.make(1)
+        const locks = yield* Effect.forEach(Array.from({ length: LOCKS }), () => Semaphore.make(1))
         const entries = new Map<string, Entry>()
 
         const open = Effect.fnUntraced(function* (folder: string, file: ServerFile) {
@@ -87,6 +91,13 @@ export class Instances extends Context.Service<
           return file.get()
         })
 
+        /** The same id always takes the same lock, so that a create that was sent twice makes one server. */
+        const lockOf = (id: string) => {
+          const lock = locks[id.charCodeAt(id.length - 1) % LOCKS]
+          return <A, E>(effect: Effect.Effect<A, E>) =>
+            lock === undefined ? effect : lock.withPermit(effect)
+        }
+
         const createOnce = Effect.fn("Instances.create")(function* (spec: ServerSpec) {
           if (!serverIdPattern.test(spec.id)) {
             return yield* new DaemonRefused({
@@ -97,14 +108,14 @@ export class Instances extends Context.Service<
           }
           const removed = entries.get(spec.id)?.removed
           if (removed !== undefined) yield* Deferred.await(removed)
-          const state = yield* creating
-            .withPermit(
-              Effect.suspend(() => {
-                const there = entries.get(spec.id)
-                return there === undefined ? create(spec) : Effect.succeed(there.instance.file.get())
-              })
-            )
-            .pipe(Effect.mapError(diskRefused), Effect.uninterruptible)
+          const existingOrNew = Effect.suspend(() => {
+            const there = entries.get(spec.id)
+            return there === undefined ? create(spec) : Effect.succeed(there.instance.file.get())
+          })
+          const state = yield* lockOf(spec.id)(existingOrNew).pipe(
+            Effect.mapError(diskRefused),
+            Effect.uninterruptible
+          )
           return daemonServer(state)
         })
 
@@ -112,7 +123,7 @@ export class Instances extends Context.Service<
           yield* entry.instance.shutDown
           yield* Scope.close(entry.scope, Exit.void)
           const aside = join(servers_dir, `${REMOVED}${id}-${randomUUID()}`)
-          yield* Effect.mapError(rename(entry.instance.folder, aside), diskRefused)
+          yield* rename(entry.instance.folder, aside).pipe(orMissing(undefined), Effect.mapError(diskRefused))
           entries.delete(id)
           // It is gone for good; what cannot be deleted now is deleted at the next start.
           yield* Effect.catch(removeTree(aside), (error) => Effect.logWarning(error.message))
@@ -157,6 +168,10 @@ export class Instances extends Context.Service<
           yield* runtime.sweep(name)
         }
         for (const server of found) yield* open(server.folder, server.file)
+        yield* Effect.forEach(entries.values(), (entry) => entry.instance.adopted, {
+          concurrency: "unbounded",
+          discard: true
+        }).pipe(Effect.timeoutOption(ADOPTION_PATIENCE))
 
         return Instances.of({
           list: () => [...entries.values()].map((entry) => daemonServer(entry.instance.file.get())),

@@ -7,8 +7,8 @@ import type { Run } from "./runtime/Runtime.ts"
 
 /** Console files are looked at this often even when no event says so, in ms. */
 const FALLBACK = 1000
-/** Pause between two pieces while there is more to read, in ms: a flood must not starve the others. */
-const BREATH = 5
+/** Pause after each piece that was read, in ms: a flood must not starve the others. */
+const BREATH = 20
 /** Longest sleep that timers take, in ms. */
 const LONGEST = 2_000_000_000
 
@@ -106,7 +106,10 @@ export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions,
   const follow = Effect.gen(function* () {
     yield* Effect.timeoutOption(changed.await, FALLBACK)
     yield* changed.close
-    while (yield* console.step(listener)) yield* Effect.sleep(BREATH)
+    yield* console.step(listener).pipe(
+      Effect.tap(() => Effect.sleep(BREATH)),
+      Effect.repeat({ while: (more) => more })
+    )
   }).pipe(
     Effect.catch((error) => Effect.andThen(Effect.logWarning(error.message), Effect.sleep(FALLBACK))),
     Effect.forever

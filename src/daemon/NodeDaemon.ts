@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto"
 import { join, resolve } from "node:path"
-import { Context, Effect, Layer } from "effect"
+import { Context, Effect, Layer, type Scope } from "effect"
 import { ControlPlane, type ControlPlaneError } from "../api/ControlPlane.ts"
 import type { Daemon } from "../api/Daemon.ts"
 import type { NodeAllocation } from "../domain/Allocation.ts"
@@ -36,6 +36,8 @@ export interface NodeDaemonOptions {
   readonly pass_env: ReadonlyArray<string>
   /** Where cgroup v2 groups can be made; absent: found out. */
   readonly cgroup_root?: string
+  /** Run before the first registration, so that the control plane can reach an embedded daemon from then on. */
+  readonly attach?: (node_id: string, daemon: Daemon) => Effect.Effect<void, never, Scope.Scope>
   /** Default 10. */
   readonly heartbeat_seconds?: number
   /** What becomes of the servers when the service ends: they run on and are adopted at the next start, or stop. */
@@ -100,6 +102,8 @@ export class NodeDaemon extends Context.Service<
               Effect.asVoid
             )
         })
+        const daemon = yield* makeDaemon({ version: options.version, instances, installer })
+        if (options.attach !== undefined) yield* options.attach(node_id, daemon)
         yield* instances.connect(uplink)
 
         const beat = Effect.gen(function* () {
@@ -130,7 +134,7 @@ export class NodeDaemon extends Context.Service<
         return NodeDaemon.of({
           node_id,
           boot_id,
-          daemon: yield* makeDaemon({ version: options.version, instances, installer }),
+          daemon,
           disconnect: control_plane.disconnect(node_id, boot_id)
         })
       })

@@ -68,7 +68,7 @@ export const newServerState = (spec: ServerSpec): ServerState => ({
   run: null,
   start_again: false,
   restarts: [],
-  sequence: 0,
+  sequence: spec.last_sequence ?? 0,
   reports: []
 })
 

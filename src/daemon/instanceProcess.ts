@@ -10,7 +10,14 @@ import { launchPlan } from "./launchPlan.ts"
 import { type OnlineMatcher, onlineMatcher } from "./onlineSignal.ts"
 import { processEnded } from "./processEnded.ts"
 import type { Run, Runtime } from "./runtime/Runtime.ts"
-import { type Intent, newToken, type ServerFile, type ServerState, withNotice } from "./ServerFile.ts"
+import {
+  type Intent,
+  newToken,
+  type RunState,
+  type ServerFile,
+  type ServerState,
+  withNotice
+} from "./ServerFile.ts"
 
 export interface ProcessOptions {
   readonly file: ServerFile
@@ -23,6 +30,9 @@ export interface ProcessOptions {
 
 const refused = (status: 422 | 500, detail: string, hint: string) =>
   new DaemonRefused({ status, detail, hint })
+
+/** Exit code of what was given up before it began. */
+const KILLED = 137
 
 /** Finds the end of the console file whatever its size. */
 const FROM_NOW = Number.MAX_SAFE_INTEGER
@@ -82,16 +92,11 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     return { plan, log_offset }
   })
 
-  const start = Effect.gen(function* () {
+  const startWith = Effect.fnUntraced(function* (begin: (state: ServerState, run: RunState) => ServerState) {
     const { plan, log_offset } = yield* prepare
     const token = newToken()
     const run = { token, started_at: yield* Clock.currentTimeMillis, log_offset, timed_out: false }
-    yield* file.update((state) =>
-      withNotice(
-        { ...state, run, intent: null, start_again: false },
-        { type: "status", status: "starting", transient: false }
-      )
-    )
+    yield* file.update((state) => begin(state, run))
     const cwd = instanceFolder(folder)
     const { image, limits } = definition
     const started = yield* runtime
@@ -108,6 +113,26 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     yield* watchRun(started, token, log_offset)
     if (online_signal === undefined) yield* status("running")
   })
+
+  const start = startWith((state, run) =>
+    withNotice(
+      { ...state, run, intent: null, start_again: false },
+      { type: "status", status: "starting", transient: false }
+    )
+  )
+
+  /** A start that was told and then cut off before there was a process is carried out now. */
+  const startAfterAll = startWith((state, run) => ({ ...state, run })).pipe(
+    Effect.catch((error) =>
+      Effect.logError(`server ${id} cannot be started: ${error.detail}`).pipe(
+        Effect.andThen(
+          Effect.suspend(() =>
+            file.get().status === "starting" ? ended({ code: 127, out_of_memory: false }) : Effect.void
+          )
+        )
+      )
+    )
+  )
 
   /** The second half of a restart; where it cannot be, the end was no mere step on the way and is told again. */
   const startAgain: Effect.Effect<void> = Effect.catch(start, (error) =>
@@ -196,8 +221,13 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
   })
 
   const stopLate = Effect.gen(function* () {
-    const deadline = file.get().intent?.deadline ?? Number.POSITIVE_INFINITY
-    if (live !== undefined && deadline <= (yield* Clock.currentTimeMillis)) yield* live.run.kill
+    const deadline = file.get().intent?.deadline
+    if (live === undefined || deadline === undefined) return
+    // Timers and the clock are not the same clock: one may be a millisecond early.
+    if (deadline > (yield* Clock.currentTimeMillis)) {
+      return yield* live.at(deadline, { _tag: "StopLate", token: live.token })
+    }
+    yield* live.run.kill
   })
 
   /** Answers whether the process has ended, so that something may follow. */
@@ -225,6 +255,10 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     if (!isUp(state.status) || state.run === null) return yield* runtime.sweep(id)
     const { token, log_offset, timed_out } = state.run
     const adopted = yield* runtime.adopt({ server_id: id, token, folder })
+    if (adopted._tag === "NeverBegan") {
+      const waits = state.status === "starting" && state.intent === null && !timed_out
+      return yield* waits ? startAfterAll : ended({ code: KILLED, out_of_memory: false })
+    }
     if (adopted._tag === "Ended") {
       const online = state.status === "starting" && (yield* sawSignal(console, log_offset, matcherOf()))
       if (online && state.intent === null && !timed_out) yield* status("running")

@@ -244,3 +244,18 @@ export const writeFileInside = Effect.fn("writeFileInside")(function* (
     Effect.uninterruptible
   )
 }, Effect.scoped)
+
+/** Removes the file at `path` below `root`, or the link that stands there; a folder is refused, nothing is fine. */
+export const removeFileInside = Effect.fn("removeFileInside")(function* (root: string, path: string) {
+  const at = yield* place(root, path, false)
+  if (Option.isNone(at)) return
+  const { folder, name } = at.value
+  const found = yield* look(path, folder, name)
+  if (Option.isNone(found)) return
+  if (found.value.isDirectory()) return yield* new PathRefused({ path, reason: "it is a folder, not a file" })
+  yield* Effect.catchIf(
+    attempt(path, () => fs.unlink(within(folder, name))),
+    ENOENT,
+    () => Effect.void
+  )
+}, Effect.scoped)

@@ -57,9 +57,12 @@ const errorFields = <const S extends ErrorStatus>(status: S, hint: string) => ({
 export const ApiError =
   <Self = never>() =>
   <const Tag extends string, const S extends ErrorStatus>(tag: Tag, status: S, hint: string) => {
-    const Base = Schema.Error<Self, { readonly _tag: Tag } & HttpServerRespondable.Respondable>(tag)(errorFields(status, hint), {
-      httpApiStatus: status
-    })
+    const Base = Schema.Error<Self, { readonly _tag: Tag } & HttpServerRespondable.Respondable>(tag)(
+      errorFields(status, hint),
+      {
+        httpApiStatus: status
+      }
+    )
     // A class expression's prototype is not in the type that Schema.Error returns.
     const prototype = (Base as unknown as { prototype: object }).prototype
     Object.assign(prototype, {

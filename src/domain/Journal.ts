@@ -33,3 +33,10 @@ export interface JournalEntry {
 
 /** Whether a change is one of the three public events. */
 export const isPublic = (change: Change): boolean => !change.topic.includes(":")
+
+/** Oldest and newest cursor that the journal keeps; `newest` is 0 before the first change. */
+export interface JournalBounds {
+  /** Cursor of the oldest kept entry; `newest + 1` when none is kept. */
+  readonly oldest: number
+  readonly newest: number
+}

@@ -12,7 +12,12 @@ import { HostInfo } from "./SystemInfo.ts"
 export const ServerSpec = Schema.Struct({
   id: Schema.String,
   definition: ServerDefinition,
-  allocations: Allocations
+  allocations: Allocations,
+  /**
+   * Sequence of the last report that the control plane has of it: where a node has to make it anew because it has
+   * lost it, its reports go on from there and are not taken for repetitions.
+   */
+  last_sequence: Schema.optionalKey(Schema.Int)
 }).annotate({ identifier: "ServerSpec" })
 export type ServerSpec = typeof ServerSpec.Type
 

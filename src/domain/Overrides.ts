@@ -25,10 +25,24 @@ export const LimitOverrides = Schema.Struct({
   oom_disabled: optionalInput(limitFields.oom_disabled)
 })
 
+const DEEPEST_VALUE = 32
+
+/** Whether arrays and objects are nested at most {@link DEEPEST_VALUE} deep; does not recurse itself. */
+const isShallow = (value: unknown): boolean => {
+  let level: ReadonlyArray<unknown> = [value]
+  for (let depth = 0; depth <= DEEPEST_VALUE; depth++) {
+    level = level.flatMap((item) => (typeof item === "object" && item !== null ? Object.values(item) : []))
+    if (level.length === 0) return true
+  }
+  return false
+}
+
 /** A config file's override: without `parser` the blueprint's or software's own is kept. */
 export const ConfigOverride = Schema.Struct({
   parser: optionalInput(ConfigParser),
-  find: Schema.Record(Schema.String, Schema.Json)
+  find: Schema.Record(Schema.String, Schema.Json).check(
+    Schema.makeFilter(isShallow, { expected: `values nested at most ${DEEPEST_VALUE} deep` })
+  )
 })
 
 /** Version of a software: anything printable on one line. */

@@ -1,6 +1,6 @@
 import type { JournalEntry } from "../domain/Journal.ts"
 import type { Topic } from "../domain/ServerEvent.ts"
-import type { EncodedEvent } from "./EventHub.ts"
+import type { EncodedEvent } from "./EncodedEvent.ts"
 
 const textEncoder = new TextEncoder()
 

@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import type { HttpServerRequest } from "effect/http"
 import { InvalidRequest } from "../domain/errors.ts"
 import { Topic } from "../domain/ServerEvent.ts"
-import type { EventFilter } from "./EventHub.ts"
+import type { EventFilter } from "./EncodedEvent.ts"
 
 /** What a stream was asked for: `cursor` is there only when the caller resumes. */
 export interface EventQuery {

@@ -14,6 +14,7 @@ import { webSocketOptions } from "../events/webSocketUpgrade.ts"
 import { AuthorizationLayer } from "../keys/authorization.ts"
 import { NodesHandlers } from "../nodes/http.ts"
 import { ServersHandlers } from "../servers/http.ts"
+import { routerConfig } from "./allowedMethods.ts"
 import { Authentication } from "./authenticate.ts"
 import { BesideHandlers, MetricsHandlers, SystemHandlers } from "./beside.ts"
 import { invalidRequest } from "./errorResponse.ts"
@@ -23,7 +24,6 @@ import { Pipeline } from "./Pipeline.ts"
 const REQUEST_TIMEOUT = Duration.seconds(30)
 /** How long open requests and streams may take to end when the service stops. */
 const SHUTDOWN_TIMEOUT = Duration.seconds(5)
-const LONGEST_PATH_PARAMETER = 512
 
 /** Settings of the HTTP server. */
 export interface HttpOptions {
@@ -73,7 +73,11 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) =>
       Layer.provide([AuthorizationLayer, SchemaErrorsLayer, AnyFailureLayer])
     ),
     OpenApiRoute(options.system.version),
-    HttpApiScalar.layer(ApplicationApi.annotate(OpenApi.Version, options.system.version), { path: "/docs" }),
+    HttpApiScalar.layer(ApplicationApi.annotate(OpenApi.Version, options.system.version), {
+      path: "/docs",
+      // The page loads nothing from elsewhere.
+      scalar: { withDefaultFonts: false }
+    }),
     Pipeline({
       cors_origins: options.cors_origins,
       trusted_proxies: options.trusted_proxies,
@@ -94,9 +98,7 @@ export const HttpLayer = (options: HttpOptions) =>
   StreamShutdown.onRelease.pipe(
     Layer.provideMerge(HttpRouter.serve(routes(options), { disableLogger: true, disableListenLog: true })),
     Layer.provide(StreamShutdown.layer),
-    Layer.provide(
-      Layer.succeed(HttpRouter.RouterConfig, { caseSensitive: true, maxParamLength: LONGEST_PATH_PARAMETER })
-    ),
+    Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
     Layer.provideMerge(
       NodeHttpServer.layer(makeNodeServer, {
         host: options.host,

@@ -1,3 +1,4 @@
+import { NodeHttpServerRequest } from "@effect/platform-node"
 import { ByteSize, Cause, Clock, Duration, Effect } from "effect"
 import {
   Headers,
@@ -11,13 +12,15 @@ import {
 import type { IpNetwork } from "effect/net"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { CurrentPrincipal } from "../api/Principal.ts"
+import { reasonPhrases } from "../domain/ApiError.ts"
 import { TimedOut } from "../domain/errors.ts"
 import { RequestId } from "../domain/RequestId.ts"
 import { allowedMethods } from "./allowedMethods.ts"
 import { Authentication, type Refusal } from "./authenticate.ts"
-import { responseOf, withErrorBody } from "./errorResponse.ts"
+import { errorResponse, isErrorStatus, responseOf, tooLarge, withErrorBody } from "./errorResponse.ts"
 import { recordRequest } from "./metrics.ts"
 import { requestIdOf } from "./requestId.ts"
+import { isStreamPath, requestPath } from "./requestPath.ts"
 
 /** Settings of the pipeline. */
 export interface PipelineOptions {
@@ -30,11 +33,6 @@ export interface PipelineOptions {
 
 type App = Effect.Effect<HttpServerResponse.HttpServerResponse, unknown, HttpServerRequest.HttpServerRequest>
 
-const splitUrl = (url: string): readonly [path: string, query: string] => {
-  const mark = url.indexOf("?")
-  return mark === -1 ? [url, ""] : [url.slice(0, mark), url.slice(mark + 1)]
-}
-
 /** A JSON body is read whatever `Content-Type` says (decisions, section 1, "Media types"). */
 const asJson = (request: HttpServerRequest.HttpServerRequest) =>
   request.headers["content-type"] === "application/json"
@@ -42,7 +40,18 @@ const asJson = (request: HttpServerRequest.HttpServerRequest) =>
     : request.modify({ headers: Headers.set(request.headers, "content-type", "application/json") })
 
 /** A WebSocket's handler lives as long as its connection. */
-const isUpgrade = (request: HttpServerRequest.HttpServerRequest) => request.headers.upgrade !== undefined
+const mayLast = (request: HttpServerRequest.HttpServerRequest) =>
+  request.headers.upgrade !== undefined && isStreamPath(requestPath(request.url))
+
+/** The reason phrase of the head is the one of the error body. */
+const withReason = (response: HttpServerResponse.HttpServerResponse) =>
+  isErrorStatus(response.status)
+    ? HttpServerResponse.setStatus(response, response.status, reasonPhrases[response.status])
+    : response
+
+/** RFC 9112, section 3.2: HTTP/1.1 without `Host` is a bad request, whatever else it says. */
+const lacksHost = (request: HttpServerRequest.HttpServerRequest) =>
+  request.headers.host === undefined && NodeHttpServerRequest.toIncomingMessage(request).httpVersion === "1.1"
 
 const refused = Effect.fnUntraced(function* ({ error, headers }: Refusal) {
   return HttpServerResponse.setHeaders(yield* HttpServerRespondable.toResponse(error), headers)
@@ -50,7 +59,7 @@ const refused = Effect.fnUntraced(function* ({ error, headers }: Refusal) {
 
 /**
  * What every request goes through, in this order: request id, CORS, authentication and scope, then the routes with
- * their time limit; and on the way back the one error body, the log line and the metrics.
+ * the limits of time and body; and on the way back the one error body, the log line and the metrics.
  */
 export const Pipeline = (options: PipelineOptions) =>
   HttpRouter.middleware(
@@ -59,31 +68,7 @@ export const Pipeline = (options: PipelineOptions) =>
       const allowed = allowedMethods(ApplicationApi, ["/openapi.json", "/docs"])
       const bodyLimit = ByteSize.bytes(options.body_limit)
 
-      const authenticated = (app: App): App =>
-        Effect.gen(function* () {
-          const request = yield* HttpServerRequest.HttpServerRequest
-          const who = yield* Effect.result(authentication.principal(request, ...splitUrl(request.url)))
-          if (who._tag === "Failure") return yield* refused(who.failure)
-          const served = app.pipe(
-            Effect.provideService(CurrentPrincipal, who.success?.principal),
-            Effect.provideService(HttpServerRequest.HttpServerRequest, asJson(request)),
-            Effect.provideService(HttpIncomingMessage.MaxBodySize, bodyLimit)
-          )
-          const response = isUpgrade(request)
-            ? yield* served
-            : yield* Effect.timeoutOrElse(served, {
-                duration: options.timeout,
-                orElse: () =>
-                  Effect.fail(
-                    new TimedOut({ detail: `no answer within ${Duration.toSeconds(options.timeout)} s` })
-                  )
-              })
-          return who.success === undefined
-            ? response
-            : HttpServerResponse.setHeaders(response, who.success.headers)
-        })
-
-      const withErrorBodies = (app: App) =>
+      const withErrorBodies = (app: App): App =>
         Effect.gen(function* () {
           const request = yield* HttpServerRequest.HttpServerRequest
           return yield* app.pipe(
@@ -97,11 +82,61 @@ export const Pipeline = (options: PipelineOptions) =>
           )
         })
 
+      /**
+       * 413 before the body is looked at (decisions, section 1, "Order of checks"), also where a route takes none. A
+       * body of unannounced length is read for that; the route's handler gets what was read.
+       */
+      const withinBodyLimit = (app: App): App =>
+        Effect.gen(function* () {
+          const request = yield* HttpServerRequest.HttpServerRequest
+          const { headers, method, url } = request
+          const announced = Number(headers["content-length"] ?? 0)
+          const chunked = headers["transfer-encoding"] !== undefined
+          if (announced <= options.body_limit && !chunked) return yield* app
+          if (!allowed(url).includes(method)) return yield* app
+          if (!chunked) return yield* tooLarge
+          yield* request.text
+          return yield* app
+        })
+
+      const authenticated = (app: App): App =>
+        Effect.gen(function* () {
+          const request = yield* HttpServerRequest.HttpServerRequest
+          if (lacksHost(request)) {
+            return yield* errorResponse(
+              400,
+              "the Host header is missing",
+              "Send a well-formed HTTP/1.1 request."
+            )
+          }
+          const who = yield* Effect.result(authentication.principal(request))
+          if (who._tag === "Failure") return yield* refused(who.failure)
+          const served = withinBodyLimit(app).pipe(
+            Effect.provideService(CurrentPrincipal, who.success?.principal),
+            Effect.provideService(HttpServerRequest.HttpServerRequest, asJson(request)),
+            Effect.provideService(HttpIncomingMessage.MaxBodySize, bodyLimit)
+          )
+          const timed = mayLast(request)
+            ? served
+            : Effect.timeoutOrElse(served, {
+                duration: options.timeout,
+                orElse: () =>
+                  Effect.fail(
+                    new TimedOut({ detail: `no answer within ${Duration.toSeconds(options.timeout)} s` })
+                  )
+              })
+          const response = yield* withErrorBodies(timed)
+          return who.success === undefined
+            ? response
+            : HttpServerResponse.setHeaders(response, who.success.headers)
+        })
+
       const cors =
         options.cors_origins.length === 0
           ? (app: App): App => app
           : HttpMiddleware.cors({
-              allowedOrigins: options.cors_origins.includes("*") ? () => true : options.cors_origins,
+              allowedOrigins: (origin) =>
+                options.cors_origins.includes("*") || options.cors_origins.includes(origin),
               allowedHeaders: [
                 "authorization",
                 "content-type",
@@ -109,7 +144,14 @@ export const Pipeline = (options: PipelineOptions) =>
                 "last-event-id",
                 "x-request-id"
               ],
-              exposedHeaders: ["x-request-id", "location", "retry-after"],
+              exposedHeaders: [
+                "x-request-id",
+                "location",
+                "retry-after",
+                "x-ratelimit-limit",
+                "x-ratelimit-remaining",
+                "x-ratelimit-reset"
+              ],
               maxAge: 600
             })
       const forwarded =
@@ -123,7 +165,7 @@ export const Pipeline = (options: PipelineOptions) =>
           const request = yield* HttpServerRequest.HttpServerRequest
           const id = requestIdOf(request.headers["x-request-id"])
           return yield* forwarded(cors(withErrorBodies(authenticated(app)))).pipe(
-            Effect.map(HttpServerResponse.setHeader("x-request-id", id)),
+            Effect.map((response) => HttpServerResponse.setHeader(withReason(response), "x-request-id", id)),
             Effect.tap((response) => recordRequest(request, response, started)),
             Effect.provideService(RequestId, id),
             Effect.annotateLogs({ request_id: id })

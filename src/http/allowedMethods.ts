@@ -1,6 +1,9 @@
 import { FindMyWay } from "effect/http"
 import { HttpApi, type HttpApiGroup } from "effect/http-api"
 
+/** How paths are matched; a longer path parameter is no route. */
+export const routerConfig = { caseSensitive: true, maxParamLength: 512 } as const
+
 const methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] as const
 
 /** Which methods a path of the contract answers, for 405 and `Allow`. `HEAD` goes wherever `GET` does. */
@@ -8,7 +11,7 @@ export const allowedMethods = <Id extends string, Groups extends HttpApiGroup.Co
   api: HttpApi.HttpApi<Id, Groups>,
   others: ReadonlyArray<string> = []
 ) => {
-  const router = FindMyWay.make<true>({ caseSensitive: true })
+  const router = FindMyWay.make<true>(routerConfig)
   const add = (method: (typeof methods)[number], path: string) => {
     // Paths of an HttpApi begin with a slash; the router's types want that in the type.
     router.on(method, path as `/${string}`, true)

@@ -5,14 +5,13 @@ import type { Principal } from "../api/Principal.ts"
 import { Forbidden, TooManyRequests, Unauthorized, type Unavailable } from "../domain/errors.ts"
 import { Tickets } from "../events/Tickets.ts"
 import { ApiKeys } from "../keys/ApiKeys.ts"
+import { isStreamPath, requestPath, requestQuery } from "./requestPath.ts"
 
 const FAILURES_PER_MINUTE = 20
 
 /** Paths that need a key: `/api` with all below it, known or not, and `/metrics`. */
-const protectedPath = /^\/+(?:api(?:\/|$)|metrics\/*$)/
-const metricsPath = /^\/+metrics/
-/** Streams that a ticket opens in place of a key (decisions, section 6). */
-const ticketPath = /^\/api\/(?:events(?:\/ws)?|servers\/[^/]+\/(?:events|console))\/?$/
+const protectedPath = /^\/(?:api(?:\/|$)|metrics\/?$)/
+const metricsPath = /^\/metrics/
 /** Whole seconds, at least one, as `Retry-After` wants them. */
 const waitSeconds = (duration: Duration.Duration) =>
   String(Math.max(1, Math.ceil(Duration.toSeconds(duration))))
@@ -37,9 +36,7 @@ export class Authentication extends Context.Service<
   {
     /** Undefined where the path needs no key. */
     principal(
-      request: HttpServerRequest.HttpServerRequest,
-      path: string,
-      query: string
+      request: HttpServerRequest.HttpServerRequest
     ): Effect.Effect<{ readonly principal: Principal; readonly headers: RateHeaders } | undefined, Refusal>
   }
 >()("muster/http/Authentication") {
@@ -94,12 +91,13 @@ export class Authentication extends Context.Service<
 
         const authenticate = Effect.fnUntraced(function* (
           request: HttpServerRequest.HttpServerRequest,
-          path: string,
-          query: string
+          path: string
         ) {
           const header = request.headers.authorization
           if (header === undefined) {
-            const ticket = ticketPath.test(path) ? new URLSearchParams(query).get("ticket") : null
+            const ticket = isStreamPath(path)
+              ? new URLSearchParams(requestQuery(request.url)).get("ticket")
+              : null
             if (ticket !== null) return yield* byTicket(request, ticket)
             return yield* refuse(request, new Unauthorized({ detail: "the Authorization header is missing" }))
           }
@@ -154,9 +152,10 @@ export class Authentication extends Context.Service<
         })
 
         return Authentication.of({
-          principal: Effect.fnUntraced(function* (request, path, query) {
+          principal: Effect.fnUntraced(function* (request) {
+            const path = requestPath(request.url)
             if (!protectedPath.test(path)) return undefined
-            const principal = yield* authenticate(request, path, query)
+            const principal = yield* authenticate(request, path)
             const scopes = metricsPath.test(path) ? ["Metrics", "AppAdmin"] : ["AppAdmin"]
             if (!scopes.includes(principal.scope)) {
               return yield* Effect.fail<Refusal>({

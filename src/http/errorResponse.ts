@@ -10,7 +10,11 @@ import { type ErrorStatus, reasonPhrases } from "../domain/ApiError.ts"
 import { BodyTooLarge, InvalidRequest } from "../domain/errors.ts"
 import { RequestId } from "../domain/RequestId.ts"
 
-const isKnown = (status: number): status is ErrorStatus => status in reasonPhrases
+/** Whether a status is one that failures are answered with. */
+export const isErrorStatus = (status: number): status is ErrorStatus => status in reasonPhrases
+
+/** 413. */
+export const tooLarge = Effect.fail(new BodyTooLarge({ detail: "the request body is too large" }))
 
 /** The error body of section 7 of the contract, for failures that no error class stands for. */
 export const errorResponse = Effect.fnUntraced(function* (
@@ -72,7 +76,7 @@ export const responseOf = Effect.fnUntraced(function* (
 export const withErrorBody = Effect.fnUntraced(function* (response: HttpServerResponse.HttpServerResponse) {
   if (response.status < 400 || response.headers["content-type"]?.startsWith("application/json"))
     return response
-  const status = isKnown(response.status) ? response.status : response.status < 500 ? 422 : 500
+  const status = isErrorStatus(response.status) ? response.status : response.status < 500 ? 422 : 500
   const body = yield* errorResponse(
     status,
     reasonPhrases[status].toLowerCase(),
@@ -84,7 +88,19 @@ export const withErrorBody = Effect.fnUntraced(function* (response: HttpServerRe
   )
 })
 
-const formatIssue = SchemaIssue.makeFormatterStandardSchemaV1()
+/** In the caller's terms: names of the service's own schemas say nothing to them. */
+const describeLeaf: SchemaIssue.LeafHook = (issue) => {
+  if (issue._tag === "MissingKey") return "required, but missing"
+  if (issue._tag === "UnexpectedKey") return "unknown field"
+  if (issue._tag === "InvalidType" && issue.ast._tag === "Objects") return "Expected an object"
+  return SchemaIssue.defaultLeafHook(issue)
+}
+
+const formatIssue = SchemaIssue.makeFormatterStandardSchemaV1({ leafHook: describeLeaf })
+
+/** `Expected CreateServer` and `Expected OverridesEncoded | null` are objects to the caller. */
+const inCallersTerms = (message: string): string =>
+  message.replace(/^Expected [A-Z]\w+(?= \| null$|$)/, "Expected an object")
 
 const places = { Params: "path", Query: "query", Headers: "header", Payload: "body" } as const
 
@@ -97,6 +113,7 @@ export const invalidRequest = (
   const [issue] = formatIssue(error.cause.issue).issues
   const path = (issue?.path ?? []).map((part) => String(typeof part === "object" ? part.key : part)).join(".")
   const place = places[error.kind as keyof typeof places] ?? error.kind.toLowerCase()
+  const message = issue?.message ?? "not as expected"
   const at = path === "" ? place : `${place} field ${path.slice(0, 200)}`
-  return new InvalidRequest({ detail: `${at}: ${(issue?.message ?? "not as expected").slice(0, 500)}` })
+  return new InvalidRequest({ detail: `${at}: ${inCallersTerms(message).slice(0, 500)}` })
 }

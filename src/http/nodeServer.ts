@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto"
-import { createServer, type Server } from "node:http"
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http"
 import type { Duplex } from "node:stream"
-import { reasonPhrases } from "../domain/ApiError.ts"
+import { type ErrorStatus, reasonPhrases } from "../domain/ApiError.ts"
 
 const failures: Record<string, { readonly status: 408 | 413 | 431; readonly detail: string }> = {
   HPE_HEADER_OVERFLOW: { status: 431, detail: "the request's headers are too large" },
@@ -9,12 +9,40 @@ const failures: Record<string, { readonly status: 408 | 413 | 431; readonly deta
   ERR_HTTP_REQUEST_TIMEOUT: { status: 408, detail: "the request did not arrive in time" }
 }
 
+/** An answer with the error body for what never becomes a request of the service; ends the connection. */
+const answer = (
+  socket: Duplex,
+  status: ErrorStatus,
+  detail: string,
+  hint: string,
+  headers: Record<string, string> = {}
+) => {
+  const request_id = randomUUID()
+  const body = JSON.stringify({
+    code: String(status),
+    status: reasonPhrases[status],
+    detail,
+    hint,
+    request_id
+  })
+  const lines = Object.entries({
+    "Content-Type": "application/json",
+    "Content-Length": String(Buffer.byteLength(body)),
+    "X-Request-Id": request_id,
+    Connection: "close",
+    ...headers
+  }).map(([name, value]) => `${name}: ${value}\r\n`)
+  socket.end(`HTTP/1.1 ${status} ${reasonPhrases[status]}\r\n${lines.join("")}\r\n${body}`)
+}
+
 /**
  * What the HTTP parser refuses never becomes a request, so its error body is written here (decisions, section 1,
  * "Error body"). Malformed HTTP counts as 422, as all input does that cannot be read.
  */
-const onClientError = (error: NodeJS.ErrnoException, socket: Duplex) => {
-  if (error.code === "ECONNRESET" || !socket.writable) {
+const onClientError = (error: NodeJS.ErrnoException, socket: Duplex, current: ServerResponse | undefined) => {
+  // Behind the head of another answer this one would be taken for a part of it.
+  const answering = current?.headersSent === true && !current.writableFinished
+  if (error.code === "ECONNRESET" || !socket.writable || answering) {
     socket.destroy()
     return
   }
@@ -22,23 +50,31 @@ const onClientError = (error: NodeJS.ErrnoException, socket: Duplex) => {
     status: 422 as const,
     detail: "malformed HTTP request"
   }
-  const request_id = randomUUID()
-  const body = JSON.stringify({
-    code: String(status),
-    status: reasonPhrases[status],
-    detail,
-    hint: "Send a well-formed HTTP/1.1 request.",
-    request_id
-  })
-  socket.end(
-    `HTTP/1.1 ${status} ${reasonPhrases[status]}\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n` +
-      `X-Request-Id: ${request_id}\r\nConnection: close\r\n\r\n${body}`
-  )
+  answer(socket, status, detail, "Send a well-formed HTTP/1.1 request.")
 }
 
-/** The bare HTTP server: keep-alive beyond that of common load balancers (60 s), heads within 30 s. */
+/** A target of CONNECT is a host, not a path: the method is refused wherever it goes. */
+const onConnect = (_: IncomingMessage, socket: Duplex) => {
+  const allow = "GET, HEAD, POST, PATCH, DELETE, OPTIONS"
+  socket.on("error", () => socket.destroy())
+  answer(socket, 405, "CONNECT is not allowed", `Use ${allow}.`, { Allow: allow })
+}
+
+/**
+ * The bare HTTP server: keep-alive beyond that of common load balancers (60 s), heads within 30 s. What Node.js would
+ * refuse without the error body comes through as a request (no Host, unknown expectations) or is answered here.
+ */
 export const makeNodeServer = (): Server => {
-  const server = createServer({ keepAliveTimeout: 75_000, headersTimeout: 30_000, requestTimeout: 120_000 })
-  server.on("clientError", onClientError)
+  const server = createServer({
+    keepAliveTimeout: 75_000,
+    headersTimeout: 30_000,
+    requestTimeout: 120_000,
+    requireHostHeader: false
+  })
+  const current = new WeakMap<Duplex, ServerResponse>()
+  server.on("request", (request, response) => current.set(request.socket, response))
+  server.on("checkExpectation", (request, response) => server.emit("request", request, response))
+  server.on("clientError", (error, socket) => onClientError(error, socket, current.get(socket)))
+  server.on("connect", onConnect)
   return server
 }

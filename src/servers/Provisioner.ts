@@ -73,7 +73,9 @@ export class Provisioner extends Context.Service<
           const { id, node_id, definition, allocations } = record
           const sequence = (yield* lifecycle.sequences(node_id, [id])).get(id)
           if (sequence === undefined) return
-          const view = yield* call(node_id, (daemon) => daemon.create({ id, definition, allocations }))
+          const view = yield* call(node_id, (daemon) =>
+            daemon.create({ id, definition, allocations, last_sequence: sequence })
+          )
           yield* lifecycle.observe(view, sequence)
         })
 

@@ -7,8 +7,8 @@ import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { Journal } from "../store/Journal.ts"
 import { ServerRepo } from "../store/ServerRepo.ts"
 import { Store } from "../store/Store.ts"
+import type { Include } from "./requests.ts"
 import { untilTheDatabaseIsBack } from "./retries.ts"
-import type { Include } from "./ServerManager.ts"
 import { ServerTable } from "./ServerTable.ts"
 
 /**

@@ -8,7 +8,6 @@ import {
   type Unavailable
 } from "../domain/errors.ts"
 import type { InstallReport, PowerAction, Report } from "../domain/NodeMessages.ts"
-import type { Overrides } from "../domain/Overrides.ts"
 import type { Page } from "../domain/Pagination.ts"
 import type { ServerStats } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
@@ -16,24 +15,9 @@ import { makeCreate } from "./creation.ts"
 import { followHoldings } from "./holdings.ts"
 import { makeManagement } from "./management.ts"
 import { makeRemove } from "./removal.ts"
+import type { CreateRequest, Include } from "./requests.ts"
 import { ServerIndex } from "./ServerIndex.ts"
 import { ServerLifecycle } from "./ServerLifecycle.ts"
-
-/** Fields of `include=` (decisions, section 3). */
-export interface Include {
-  readonly status: boolean
-  readonly limits: boolean
-  readonly software: boolean
-}
-
-/** A request to create a server; `body_hash` is the SHA-256 of the request's body in hex. */
-export interface CreateRequest {
-  readonly blueprint_id: string
-  readonly node_id?: string
-  readonly overrides: Overrides
-  readonly start: boolean
-  readonly idempotency?: { readonly key: string; readonly body_hash: string }
-}
 
 /** Errors of routes that ask the server's node. */
 export type NodeCallError = NotFound | Conflict | InvalidRequest | NodeFailure | Unavailable

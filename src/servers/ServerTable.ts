@@ -1,6 +1,6 @@
 import type { ServerRecord } from "../domain/Server.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
-import type { Include } from "./ServerManager.ts"
+import type { Include } from "./requests.ts"
 import { encodeSummary, showsStatus, VARIANTS, variantOf } from "./summary.ts"
 
 /** A record and the JSON of its summary, by variant of `include=`; a piece is encoded when it is first read. */

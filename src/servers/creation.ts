@@ -12,8 +12,8 @@ import { IdempotencyRepo, type IdempotentAnswer } from "../store/IdempotencyRepo
 import { ServerRepo } from "../store/ServerRepo.ts"
 import { Store, Transaction } from "../store/Store.ts"
 import { makeKeyedMutex } from "./KeyedMutex.ts"
+import type { CreateRequest } from "./requests.ts"
 import { ServerIndex } from "./ServerIndex.ts"
-import type { CreateRequest } from "./ServerManager.ts"
 import { encodeSummary, plain } from "./summary.ts"
 
 /** How long an answer is repeated to the same idempotency key: 24 h, in milliseconds. */

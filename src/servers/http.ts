@@ -10,7 +10,8 @@ import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
 import { makeServeEvents } from "../events/http.ts"
 import { StreamShutdown } from "../events/StreamShutdown.ts"
 import { serveConsole } from "../events/websocket.ts"
-import { type Include, ServerManager } from "./ServerManager.ts"
+import type { Include } from "./requests.ts"
+import { ServerManager } from "./ServerManager.ts"
 
 const DEFAULT_WAIT_SECONDS = 30
 const includable = ["status", "limits", "software"] as const

@@ -1,6 +1,6 @@
 /** How a server looks to a caller (contract 2.3; decisions, section 3). */
 import type { Server, ServerRecord } from "../domain/Server.ts"
-import type { Include } from "./ServerManager.ts"
+import type { Include } from "./requests.ts"
 
 /** The contract's own fields, nothing more. */
 export const plain: Include = { status: false, limits: false, software: false }

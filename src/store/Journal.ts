@@ -1,20 +1,13 @@
 import { Context, Effect, Layer, Option, type Scope, Stream } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Unavailable } from "../domain/errors.ts"
-import type { JournalEntry } from "../domain/Journal.ts"
+import type { JournalBounds, JournalEntry } from "../domain/Journal.ts"
 import { JournalFollowers } from "./JournalFollowers.ts"
 import { journalTable } from "./journalTable.ts"
 import { absorbSqlErrors } from "./sqlErrors.ts"
 
 /** Entries that one read takes. */
 const PAGE = 1_000
-
-/** Oldest and newest cursor that the journal keeps; `newest` is 0 before the first change. */
-export interface JournalBounds {
-  /** Cursor of the oldest kept entry; `newest + 1` when none is kept. */
-  readonly oldest: number
-  readonly newest: number
-}
 
 /**
  * The one place that events come from: an append-only table, written in the same transaction as the change that

@@ -1,8 +1,8 @@
 /** The statements on the tables `journal` and its counter; nothing here knows of followers or commits. */
 import { Array as Arr, Clock, Effect, Schema } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
+import type { JournalBounds } from "../domain/Journal.ts"
 import { Change, type JournalEntry } from "../domain/Journal.ts"
-import type { JournalBounds } from "./Journal.ts"
 import { IntColumn, JsonColumn, readRows } from "./rows.ts"
 
 const EntryRow = Schema.Struct({

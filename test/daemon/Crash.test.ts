@@ -91,7 +91,9 @@ describe("decisions 3, crash", () => {
       yield* until("three crashes", () => crashes(id).length === 3 && statuses(id).at(-1) === "offline")
       const cycle = ["starting", "running", "offline"]
       assert.deepStrictEqual(statuses(id), ["offline", ...cycle, ...cycle, ...cycle])
-      const offline = notes.reports.filter((report) => report.type === "status" && report.status === "offline")
+      const offline = notes.reports.filter(
+        (report) => report.type === "status" && report.status === "offline"
+      )
       assert.deepStrictEqual(
         offline.map((report) => report.type === "status" && report.transient),
         [true, true, true, false]

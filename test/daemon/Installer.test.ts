@@ -2,18 +2,21 @@ import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { harness, until } from "./support.ts"
+import { alive, harness, pidIn, until } from "./support.ts"
 
 const baseOf = (data_dir: string, software = "echo") => join(data_dir, "base", software, "1.0")
 /** What is in the base folder beside finished installations and logs. */
-const leftovers = (data_dir: string) => readdirSync(join(data_dir, "base")).filter((name) => name.startsWith(".aside"))
+const leftovers = (data_dir: string) =>
+  readdirSync(join(data_dir, "base")).filter((name) => name.startsWith(".aside"))
 
 describe("blueprints, software: install script", () => {
   it.live("runs once for all servers that ask at the same time, and each has the log", () =>
     Effect.gen(function* () {
       const { create, daemon, data_dir, lastInstall } = yield* harness()
       const count = join(data_dir, "count")
-      const install = { script: `echo once >> ${count}; echo "$SOFTWARE_ID $VERSION"; sleep 0.3; pwd > here; echo x > a.txt` }
+      const install = {
+        script: `echo once >> ${count}; echo "$SOFTWARE_ID $VERSION"; sleep 0.3; pwd > here; echo x > a.txt`
+      }
       const ids = yield* Effect.forEach([1, 2, 3, 4], () => create({ install }))
       yield* until("all are ready", () => ids.every((id) => lastInstall(id)?.phase === "ready"))
       const late = yield* create({ install })
@@ -55,7 +58,7 @@ describe("blueprints, software: install script", () => {
       })
       yield* until("failed", () => lastInstall(id)?.phase === "failed")
       assert.strictEqual(lastInstall(id)?.failure_reason, "install script timed out after 0.3 s")
-      assert.isFalse(existsSync(`/proc/${readFileSync(pid, "utf8").trim()}`))
+      assert.isFalse(alive(pidIn(pid)))
       assert.deepStrictEqual(leftovers(data_dir), [])
     }).pipe(Effect.scoped)
   )
@@ -89,18 +92,20 @@ describe("blueprints, software: install script", () => {
       const install = { script: "echo $$ > $INSTALL_DIR/pid; exec sleep 300" }
       const first = yield* create({ install })
       const second = yield* create({ install })
+      yield* until("both wait", () => lastInstall(first) !== undefined && lastInstall(second) !== undefined)
       const pids = () =>
         leftovers(data_dir).flatMap((name) => {
           const file = join(data_dir, "base", name, "base", "pid")
-          return existsSync(file) ? [readFileSync(file, "utf8").trim()] : []
+          return [pidIn(file)]
         })
-      yield* until("script runs", () => pids().some((pid) => pid !== ""))
-      const [pid] = pids()
+      yield* until("script runs", () => pids().some((pid) => pid > 0))
+      const [pid = 0] = pids()
       yield* daemon.remove(first)
-      assert.isTrue(existsSync(`/proc/${pid}`))
+      yield* until("it goes on for the other", () => pids().some(alive))
       assert.strictEqual(lastInstall(second)?.phase, "installing")
+      const last = pids()
       yield* daemon.remove(second)
-      assert.isFalse(existsSync(`/proc/${pid}`))
+      assert.isFalse([pid, ...last].some(alive))
       assert.deepStrictEqual(leftovers(data_dir), [])
       assert.deepStrictEqual(readdirSync(join(data_dir, "servers")), [])
     }).pipe(Effect.scoped)
@@ -113,7 +118,8 @@ describe("blueprints, software: install script", () => {
         process: { invocation: "sh run.sh" },
         definition: { configs: { "a.properties": { parser: "properties", find: { motd: "mine" } } } },
         install: {
-          script: "printf 'cat a.properties; mkdir world; echo made > cache; echo ready; read l; echo bye $l' > run.sh",
+          script:
+            "printf 'cat a.properties; mkdir world; echo made > cache; echo ready; read l; echo bye $l' > run.sh",
           warmup: true,
           post_warmup_script: "rm -r world"
         }
@@ -158,7 +164,8 @@ describe("blueprints, software: install script", () => {
         assert.strictEqual(lastInstall(id)?.phase, "ready")
         assert.strictEqual(existsSync(join(files, "world")), id === saved)
       }
-      const version = (id: string) => readFileSync(join(data_dir, "servers", id, "files", "version"), "utf8").trim()
+      const version = (id: string) =>
+        readFileSync(join(data_dir, "servers", id, "files", "version"), "utf8").trim()
       assert.deepStrictEqual([version(saved), version(fleeting)], ["2", "3"])
     }).pipe(Effect.scoped)
   )

@@ -3,16 +3,7 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import type { DaemonError } from "../../src/api/Daemon.ts"
-import { harness, newId, until } from "./support.ts"
-
-const alive = (pid: number) => {
-  try {
-    process.kill(pid, 0)
-    return !/^\d+ \(.*\) [ZX]/s.test(readFileSync(`/proc/${pid}/stat`, "latin1"))
-  } catch {
-    return false
-  }
-}
+import { alive, harness, newId, pidIn, until } from "./support.ts"
 
 const refusal = (error: DaemonError) =>
   error._tag === "DaemonRefused" ? { status: error.status, detail: error.detail } : error._tag
@@ -55,7 +46,9 @@ describe("decisions 3, states", () => {
       yield* daemon.power(id, "restart", 30)
       yield* until("running again", () => statuses(id).length === 7)
       assert.deepStrictEqual(statuses(id).slice(3), ["stopping", "offline", "starting", "running"])
-      const passing = notes.reports.filter((report) => report.type === "status" && report.status === "offline")
+      const passing = notes.reports.filter(
+        (report) => report.type === "status" && report.status === "offline"
+      )
       assert.deepStrictEqual(
         passing.map((report) => report.type === "status" && report.transient),
         [true, true]
@@ -78,7 +71,14 @@ describe("decisions 3, states", () => {
       yield* daemon.power(id, "pause", 30)
       yield* daemon.power(id, "stop", 30)
       yield* until("offline", () => lastStatus(id) === "offline")
-      assert.deepStrictEqual(statuses(id).slice(3), ["paused", "running", "paused", "running", "stopping", "offline"])
+      assert.deepStrictEqual(statuses(id).slice(3), [
+        "paused",
+        "running",
+        "paused",
+        "running",
+        "stopping",
+        "offline"
+      ])
     }).pipe(Effect.scoped)
   )
 
@@ -112,8 +112,14 @@ describe("decisions 3, states", () => {
         status: 409,
         detail: "the server is being installed"
       })
-      assert.deepStrictEqual(yield* of(daemon.reinstall(slow)), { status: 409, detail: "the server is being installed" })
-      assert.deepStrictEqual(yield* of(daemon.power(idle, "pause", 1)), { status: 409, detail: "the server is offline" })
+      assert.deepStrictEqual(yield* of(daemon.reinstall(slow)), {
+        status: 409,
+        detail: "the server is being installed"
+      })
+      assert.deepStrictEqual(yield* of(daemon.power(idle, "pause", 1)), {
+        status: 409,
+        detail: "the server is offline"
+      })
       assert.deepStrictEqual(yield* of(daemon.commands(idle, ["x"])), {
         status: 409,
         detail: "the server is not running"
@@ -132,11 +138,14 @@ describe("decisions 3, states", () => {
       const { daemon, data_dir, crashes, lastStatus, running } = yield* harness()
       const pids = join(data_dir, "pids")
       const id = yield* running({
-        process: { invocation: `sh -c 'trap "" TERM; setsid sleep 300 & echo $! > ${pids}; echo ready; while :; do sleep 1; done'`, stop_command: "^SIGTERM" }
+        process: {
+          invocation: `sh -c 'trap "" TERM; setsid sleep 300 & echo $! > ${pids}; echo ready; while :; do sleep 1; done'`,
+          stop_command: "^SIGTERM"
+        }
       })
       yield* daemon.power(id, "stop", 0)
       yield* until("offline", () => lastStatus(id) === "offline")
-      assert.isFalse(alive(Number(readFileSync(pids, "utf8"))))
+      assert.isFalse(alive(pidIn(pids)))
       assert.deepStrictEqual(crashes(id), [])
     }).pipe(Effect.scoped)
   )
@@ -146,7 +155,7 @@ describe("decisions 3, states", () => {
       const { daemon, data_dir, lastStatus, running } = yield* harness()
       const pids = join(data_dir, "pids")
       const id = yield* running({ process: { invocation: withStray(pids) } })
-      const strays = () => [pids, `${pids}.2`].map((file) => Number(readFileSync(file, "utf8")))
+      const strays = () => [pids, `${pids}.2`].map(pidIn)
       yield* until("strays run", () => strays().every((pid) => pid > 0 && alive(pid)))
       const [first, second] = strays()
       yield* daemon.power(id, "stop", 30)
@@ -170,7 +179,9 @@ describe("decisions 3, states", () => {
     Effect.gen(function* () {
       const { daemon, data_dir, installed, statuses } = yield* harness()
       const id = yield* installed({
-        definition: { configs: { "a.json": { parser: "json", find: { "server.port": "{{server.build.default.port}}" } } } }
+        definition: {
+          configs: { "a.json": { parser: "json", find: { "server.port": "{{server.build.default.port}}" } } }
+        }
       })
       const file = join(data_dir, "servers", id, "files", "a.json")
       writeFileSync(file, "{ not json")
@@ -199,7 +210,13 @@ describe("decisions 3, states", () => {
   it.live("secrets of the service do not reach servers", () =>
     Effect.gen(function* () {
       const { daemon, lastStatus, running } = yield* harness({
-        environment: { PATH: process.env.PATH, APP_ADMIN_API_KEY: "s3cret", MUSTER_DATABASE_URL: "s3cret", JAVA_HOME: "/j", OTHER: "o" },
+        environment: {
+          PATH: process.env.PATH,
+          APP_ADMIN_API_KEY: "s3cret",
+          MUSTER_DATABASE_URL: "s3cret",
+          JAVA_HOME: "/j",
+          OTHER: "o"
+        },
         pass_env: ["JAVA_*", "MUSTER_DATABASE_URL", "APP_ADMIN_API_KEY"]
       })
       const id = yield* running({ process: { invocation: "sh -c 'echo ready; env'", clean_exit: "stop" } })

@@ -147,9 +147,9 @@ describe("Environment", () => {
     const environment = Result.getOrUndefined(
       environmentOf(spec({ A: "{{env.B}}", B: "{{env.A}}!", C: "{{env.VERSION}}" }))
     )
-    assert.strictEqual(environment?.["A"], "{{env.A}}!")
-    assert.strictEqual(environment?.["B"], "{{env.B}}!")
-    assert.strictEqual(environment?.["C"], "1.21")
+    assert.strictEqual(environment?.A, "{{env.A}}!")
+    assert.strictEqual(environment?.B, "{{env.B}}!")
+    assert.strictEqual(environment?.C, "1.21")
   })
 
   it("an unknown placeholder in a variable is an error", () => {
@@ -159,7 +159,7 @@ describe("Environment", () => {
   it("the default port comes first among the ports of its address; configs see the expanded env", () => {
     const made = Result.getOrUndefined(contextOf(spec({ A: "{{server.id}}" })))
     assert.deepStrictEqual(made?.ports, [7, 5, 9])
-    assert.strictEqual(made?.env["A"], "srv_1")
+    assert.strictEqual(made?.env.A, "srv_1")
     assert.strictEqual(made?.memory_mib, 512)
   })
 })

@@ -1,29 +1,33 @@
 import { execFile } from "node:child_process"
 import * as fs from "node:fs"
 import * as net from "node:net"
-import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
+import { NodeFileSystem } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, Option, Result } from "effect"
+import { Effect, Fiber, FileSystem, Option, Result } from "effect"
 import fc from "fast-check"
-import { partsOf, readFileInside, statInside, writeFileInside } from "../../src/daemon/safePath.ts"
+import {
+  partsOf,
+  readFileInside,
+  removeFileInside,
+  statInside,
+  writeFileInside
+} from "../../src/daemon/safePath.ts"
 
 const LIMIT = 1024
 
 /** An instance folder `root` with a neighbour `outside` that nothing may reach. */
-const folders = Effect.acquireRelease(
-  Effect.sync(() => {
-    const base = fs.mkdtempSync(join(tmpdir(), "muster-safe-"))
-    const root = join(base, "root")
-    const outside = join(base, "outside")
-    fs.mkdirSync(root)
-    fs.mkdirSync(outside)
-    fs.writeFileSync(join(outside, "secret"), "secret")
-    return { base, root, outside }
-  }),
-  ({ base }) => Effect.sync(() => fs.rmSync(base, { recursive: true, force: true }))
-)
+const folders = Effect.gen(function* () {
+  const files = yield* FileSystem.FileSystem
+  const base = yield* files.makeTempDirectoryScoped({ prefix: "muster-safe-" })
+  const root = join(base, "root")
+  const outside = join(base, "outside")
+  fs.mkdirSync(root)
+  fs.mkdirSync(outside)
+  fs.writeFileSync(join(outside, "secret"), "secret")
+  return { root, outside }
+}).pipe(Effect.provide(NodeFileSystem.layer))
 
 const untouched = (outside: string) => {
   assert.deepStrictEqual(fs.readdirSync(outside), ["secret"])
@@ -218,6 +222,23 @@ describe("Files inside", () => {
       assert.strictEqual(stats.mode & 0o777, 0o750)
       assert.strictEqual(stats.uid, owner)
       assert.deepStrictEqual(fs.readdirSync(root), ["run.sh"])
+    })
+  )
+
+  it.effect("are removed, links as such; folders and what lies behind a link are not", () =>
+    Effect.gen(function* () {
+      const { root, outside } = yield* folders
+      fs.mkdirSync(join(root, "a"))
+      fs.writeFileSync(join(root, "a", "file"), "")
+      fs.symlinkSync(join(outside, "secret"), join(root, "link"))
+      fs.symlinkSync(outside, join(root, "dir"))
+      for (const path of ["a/file", "a/file", "link", "none/at/all"]) yield* removeFileInside(root, path)
+      assert.deepStrictEqual(fs.readdirSync(root).toSorted(), ["a", "dir"])
+      assert.deepStrictEqual(fs.readdirSync(join(root, "a")), [])
+      for (const path of ["dir/secret", "a", "../outside/secret"]) {
+        assert.strictEqual((yield* Effect.flip(removeFileInside(root, path)))._tag, "PathRefused")
+      }
+      untouched(outside)
     })
   )
 

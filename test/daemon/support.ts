@@ -1,9 +1,10 @@
-import { mkdtempSync, rmSync } from "node:fs"
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Effect, Exit, Layer, References, Schedule, Scope } from "effect"
 import { ControlPlane, ControlPlaneUnavailable, RegistrationRequired } from "../../src/api/ControlPlane.ts"
 import { NodeDaemon, type NodeDaemonOptions } from "../../src/daemon/NodeDaemon.ts"
+import { readProc } from "../../src/daemon/runtime/procfs.ts"
 import type { Registration, Report, ServerSpec } from "../../src/domain/NodeMessages.ts"
 import type { ServerDefinition } from "../../src/domain/ServerDefinition.ts"
 import type { InstallScript, ProcessConfiguration } from "../../src/domain/Software.ts"
@@ -14,8 +15,7 @@ export const newId = (): string =>
   `srv_${Array.from({ length: 26 }, () => digits[Math.floor(Math.random() * 32)]).join("")}`
 
 /** Prints `ready`, echoes its input as `got <line>`, ends with `stop`. */
-export const echoServer =
-  `sh -c 'echo ready; while read -r line; do [ "$line" = stop ] && exit 0; echo "got $line"; done'`
+export const echoServer = `sh -c 'echo ready; while read -r line; do [ "$line" = stop ] && exit 0; echo "got $line"; done'`
 
 export interface SpecOptions {
   readonly id?: string
@@ -119,7 +119,9 @@ export const controlPlane = (notes: Recorder) => {
     disconnect: () => Effect.void,
     report: (_, __, report) =>
       Effect.map(gate, () => {
-        if (!notes.reports.some((old) => old.server_id === report.server_id && old.sequence === report.sequence)) {
+        if (
+          !notes.reports.some((old) => old.server_id === report.server_id && old.sequence === report.sequence)
+        ) {
           notes.reports.push(report)
         }
       })
@@ -186,13 +188,19 @@ export const harness = Effect.fnUntraced(function* (more: Partial<NodeDaemonOpti
     Effect.forEach([...ids], (id) => Effect.ignore(daemon.remove(id)), { concurrency: 8 })
   )
   const statuses = (id: string) =>
-    notes.reports.flatMap((report) => (report.server_id === id && report.type === "status" ? [report.status] : []))
-  const crashes = (id: string) =>
-    notes.reports.flatMap((report) => (report.server_id === id && report.type === "crash" ? [report.crash] : []))
-  const lastInstall = (id: string) =>
     notes.reports.flatMap((report) =>
-      report.server_id === id && report.type === "install-status" ? [report.install] : []
-    ).at(-1)
+      report.server_id === id && report.type === "status" ? [report.status] : []
+    )
+  const crashes = (id: string) =>
+    notes.reports.flatMap((report) =>
+      report.server_id === id && report.type === "crash" ? [report.crash] : []
+    )
+  const lastInstall = (id: string) =>
+    notes.reports
+      .flatMap((report) =>
+        report.server_id === id && report.type === "install-status" ? [report.install] : []
+      )
+      .at(-1)
   const lastStatus = (id: string) => statuses(id).at(-1)
   const create = Effect.fnUntraced(function* (options: SpecOptions = {}) {
     const spec = specOf(options)
@@ -208,11 +216,31 @@ export const harness = Effect.fnUntraced(function* (more: Partial<NodeDaemonOpti
   const running = Effect.fnUntraced(function* (options: SpecOptions = {}) {
     const id = yield* installed(options)
     yield* daemon.power(id, "start", 30)
-    yield* until(`${id} runs`, () => lastStatus(id) === "running")
+    yield* until(`${id} runs`, () => statuses(id).includes("running"))
     return id
   })
-  return { data_dir, notes, daemon, node, close, ids, create, installed, running, statuses, crashes, lastInstall, lastStatus }
+  return {
+    data_dir,
+    notes,
+    daemon,
+    node,
+    close,
+    ids,
+    create,
+    installed,
+    running,
+    statuses,
+    crashes,
+    lastInstall,
+    lastStatus
+  }
 })
 
 export type Harness = Effect.Success<ReturnType<typeof harness>>
 
+/** Whether a process runs; a zombie does not. */
+export const alive = (pid: number): boolean => readProc(pid) !== undefined
+
+/** The number in a file; 0 while it is not there or empty. */
+export const pidIn = (path: string): number =>
+  existsSync(path) ? Number(readFileSync(path, "utf8").trim()) : 0

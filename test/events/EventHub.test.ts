@@ -1,7 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Fiber, Layer, Scope, Stream } from "effect"
 import fc from "fast-check"
-import { type EncodedEvent, EventHub, type Subscription } from "../../src/events/EventHub.ts"
+import type { EncodedEvent } from "../../src/events/EncodedEvent.ts"
+import { EventHub, type Subscription } from "../../src/events/EventHub.ts"
 import { internal, MemoryJournal, status, statuses } from "./MemoryJournal.ts"
 
 const hub = (options: { readonly buffer_bytes?: number; readonly replay_page?: number } = {}) =>

@@ -1,6 +1,6 @@
 import { describe, expect, it, vi } from "@effect/vitest"
 import * as fc from "fast-check"
-import type { Include } from "../../src/servers/ServerManager.ts"
+import type { Include } from "../../src/servers/requests.ts"
 import { ServerTable } from "../../src/servers/ServerTable.ts"
 import { plain, summaryOf } from "../../src/servers/summary.ts"
 import { record } from "./support/definitions.ts"

@@ -92,9 +92,15 @@ export const requestTo =
  * Starts `muster serve` on a free port and waits for its first line that says where it listens.
  *
  * @param options.dataDir kept by the caller where a test starts the service more than once
+ * @param options.onSpawn called with the process before it is up
  */
 export const startService = (
-  options: { readonly dataDir?: string; readonly env?: Record<string, string>; readonly cwd?: string } = {}
+  options: {
+    readonly dataDir?: string
+    readonly env?: Record<string, string>
+    readonly cwd?: string
+    readonly onSpawn?: (child: ChildProcess) => void
+  } = {}
 ): Effect.Effect<Service, ServiceFailed, Scope.Scope> =>
   Effect.gen(function* () {
     const dataDir = options.dataDir ?? join(yield* temporaryFolder, "data")
@@ -129,6 +135,7 @@ export const startService = (
           )
         })
     )
+    options.onSpawn?.(child)
     let output = ""
     const collect = (chunk: Buffer) => {
       output += chunk.toString()
@@ -140,7 +147,10 @@ export const startService = (
       if (found !== undefined) return Effect.succeed(found)
       return Effect.fail(
         new ServiceFailed({
-          message: child.exitCode === null ? "not up yet" : `exited with ${child.exitCode}: ${output}`
+          message:
+            child.exitCode === null && child.signalCode === null
+              ? "not up yet"
+              : `exited with ${child.signalCode ?? child.exitCode}: ${output}`
         })
       )
     }).pipe(

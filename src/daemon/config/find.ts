@@ -41,6 +41,10 @@ export const hasWildcard = (find: Find): boolean =>
 /** A key as messages show it: quoted, at most 80 characters. */
 export const shown = (key: string): string => JSON.stringify(key.length > 80 ? `${key.slice(0, 80)}...` : key)
 
+/** A key before and behind the dot at `dot`; a negative `dot` is no dot. */
+export const cut = (key: string, dot: number): readonly [string, string | undefined] =>
+  dot < 0 ? [key, undefined] : [key.slice(0, dot), key.slice(dot + 1)]
+
 /** One value of a flat format and the nested keys that lead to it; each of them may still contain dots. */
 export interface Leaf {
   readonly path: readonly [string, ...Array<string>]

@@ -15,8 +15,8 @@ export type PatchOutcome = { readonly text: string | undefined } | { readonly pr
 
 /** Longer texts take a thread of their own, in characters: a megabyte of YAML takes a second and more. */
 const INLINE_LENGTH = 64 * 1024
-const DEADLINE = "60 seconds"
-const MAX_MEMORY_MB = 1024
+const DEADLINE = "30 seconds"
+const MAX_MEMORY_MB = 512
 
 const workerFile = new URL(
   import.meta.url.endsWith(".ts") ? "./patchWorker.ts" : "./patchWorker.js",
@@ -34,7 +34,13 @@ const inThread = (job: PatchJob): Effect.Effect<string | undefined, PatchProblem
     worker.once("message", (outcome: PatchOutcome) =>
       "problem" in outcome ? fail(outcome.problem) : resume(Effect.succeed(outcome.text))
     )
-    worker.once("error", (error) => fail(`it cannot be read: ${String(error)}`))
+    worker.once("error", (error: Error & { readonly code?: string }) =>
+      fail(
+        error.code === "ERR_WORKER_OUT_OF_MEMORY"
+          ? `it takes more than ${MAX_MEMORY_MB} MiB of memory to read`
+          : `it cannot be read: ${error.message}`
+      )
+    )
     worker.once("exit", () => fail("it cannot be read: its thread ended early"))
     return Effect.promise(() => worker.terminate())
   }).pipe(

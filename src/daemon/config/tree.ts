@@ -1,6 +1,6 @@
 /** How `find` is applied to documents of maps and lists, whatever their format. */
 import type { Schema } from "effect"
-import { isMap, shown } from "./find.ts"
+import { cut, isMap, shown } from "./find.ts"
 import { type Find, PatchProblem } from "./PatchProblem.ts"
 
 /** A document that can be changed in place. A key is a string in a map, an index in a list. */
@@ -96,6 +96,3 @@ export const applyFind = <N>(tree: Tree<N>, root: N, find: Find): PatchProblem |
 
   return merge(root, find)
 }
-
-const cut = (key: string, dot: number): readonly [string, string | undefined] =>
-  dot < 0 ? [key, undefined] : [key.slice(0, dot), key.slice(dot + 1)]

@@ -1,7 +1,7 @@
 /** XML files. */
 import { DOMParser, type Document, type Element, XMLSerializer } from "@xmldom/xmldom"
 import { Result, type Schema } from "effect"
-import { isList, isMap, problem, shown } from "./find.ts"
+import { cut, isList, isMap, problem, shown } from "./find.ts"
 import { type Find, type Patcher, PatchProblem } from "./PatchProblem.ts"
 import { lineEndOf } from "./text.ts"
 import {
@@ -48,10 +48,6 @@ const read = (text: string): Result.Result<Document, PatchProblem> => {
   if (Result.isFailure(parsed)) first ??= String(parsed.failure)
   return problem(`it is not valid XML: ${(first ?? "").replace(/\s+/g, " ").slice(0, 200)}`)
 }
-
-/** `rest` is what is left of a key behind its first part. */
-const cut = (key: string, dot: number): readonly [string, string | undefined] =>
-  dot < 0 ? [key, undefined] : [key.slice(0, dot), key.slice(dot + 1)]
 
 /** Sets values in a document; `changed` says whether anything was not yet as it should be. */
 const patcher = (doc: Document, pretty: boolean) => {

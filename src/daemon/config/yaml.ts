@@ -6,9 +6,10 @@ import { problem } from "./find.ts"
 import type { Find, Patcher, PatchProblem } from "./PatchProblem.ts"
 import { lineEndOf } from "./text.ts"
 import { applyFind } from "./tree.ts"
+import { comparable, isContainer } from "./yamlNodes.ts"
 import { endsOf, splice } from "./yamlSplice.ts"
 import { blockLines, isBlock } from "./yamlText.ts"
-import { comparable, isContainer, yamlTree } from "./yamlTree.ts"
+import { yamlTree } from "./yamlTree.ts"
 
 /** Duplicate keys pass: looking for them takes quadratic time, and the games read the last one. */
 const read = (text: string): Document =>

@@ -1,8 +1,9 @@
 /** Changes of a YAML document as edits of its text, so that all that was not changed stays as it was written. */
 import { isAlias, isNode, isPair, isScalar, type Node, type Range } from "yaml"
 import { lineEndOf } from "./text.ts"
+import { isContainer, valueIn } from "./yamlNodes.ts"
 import { blockLines, flowText, inlineText, isBlock, itemLines, pairLines } from "./yamlText.ts"
-import { type Change, isContainer, valueIn } from "./yamlTree.ts"
+import type { Change } from "./yamlTree.ts"
 
 interface Edit {
   readonly start: number

@@ -1,6 +1,6 @@
 /** YAML values as text: one line, or a block of lines. */
 import { isAlias, isMap, isScalar, isSeq, type Node, stringify } from "yaml"
-import { type Container, isContainer } from "./yamlTree.ts"
+import { type Container, isContainer } from "./yamlNodes.ts"
 
 /** Characters that some YAML parsers refuse or read as a line end outside of an escape. */
 const unsafe = /[\p{Cc}\p{Cs}\u2028\u2029\ufeff\ufffe\uffff]/u

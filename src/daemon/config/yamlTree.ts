@@ -13,15 +13,10 @@ import {
   type Node,
   Pair,
   visit,
-  type YAMLMap,
-  type YAMLSeq
+  type YAMLMap
 } from "yaml"
 import type { Tree } from "./tree.ts"
-
-export type Container = YAMLMap | YAMLSeq
-
-/** Where a value stands: a pair of a map, or an index of a list. */
-export type Slot = Pair | number
+import { type Container, comparable, isContainer, nameOf, type Slot, valueIn } from "./yamlNodes.ts"
 
 /** A change of a container that was read from the text; `old` is what stood there, absent for an addition. */
 export interface Change {
@@ -39,30 +34,6 @@ export interface YamlTree {
 
 /** Copies of aliased parts, in nodes: a few aliases of large parts must not become gigabytes. */
 const MAX_COPIED_NODES = 100_000
-
-export const isContainer = (node: unknown): node is Container => isMap(node) || isSeq(node)
-
-/** The key as text, also where YAML reads a number or a boolean; undefined for keys that are lists or maps. */
-const nameOf = (key: unknown): string | undefined => {
-  if (!isScalar(key)) return undefined
-  return typeof key.value === "string" ? key.value : (key.source ?? String(key.value))
-}
-
-export const valueIn = (container: Container, slot: Slot): Node | undefined => {
-  const value = typeof slot === "number" ? container.items[slot] : slot.value
-  return isNode(value) ? value : undefined
-}
-
-/** Integers are read as BigInt to keep all their digits; patches have numbers. */
-export const comparable = (value: unknown): unknown => {
-  if (typeof value === "bigint") return Number(value)
-  if (Array.isArray(value)) return value.map(comparable)
-  if (value instanceof Map)
-    return new Map([...value].map(([key, child]) => [comparable(key), comparable(child)]))
-  if (typeof value !== "object" || value === null || Object.getPrototypeOf(value) !== Object.prototype)
-    return value
-  return Object.fromEntries(Object.entries(value).map(([key, child]) => [key, comparable(child)]))
-}
 
 export const yamlTree = (doc: Document): YamlTree => {
   const changes: Array<Change> = []

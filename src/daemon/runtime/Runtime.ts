@@ -57,6 +57,8 @@ export interface Run {
 export type Adopted =
   | { readonly _tag: "Running"; readonly run: Run }
   | { readonly _tag: "Ended"; readonly exit: ProcessExit }
+  /** The daemon ended before there was a process, and now there will never be one. */
+  | { readonly _tag: "NeverBegan" }
 
 /** Something that is run to its end under this process's eyes: an install script, a warm-up. */
 export interface Job {

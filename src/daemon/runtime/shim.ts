@@ -15,18 +15,15 @@ export const SHIM = `
 trap : HUP INT QUIT TERM USR1 USR2 PIPE
 run=$1; end=$2; group=$3; token=$4; shift 4
 exec 3>&2 2>/dev/null
-if [ -n "$group" ]; then echo $$ > "$group" || exit 125; fi
+if [ -n "$group" ]; then echo $$ > "$group" || { echo "cannot join the cgroup" >&3; exit 125; }; fi
 read -r boot < /proc/sys/kernel/random/boot_id
 read -r stat < /proc/$$/stat
 start=$(set -f; set -- \${stat##*) }; echo "\${20}")
 set -C
-printf '{"token":"%s","pid":%s,"start":"%s","boot":"%s"}\\n' "$token" $$ "$start" "$boot" > "$run" || exit 125
+printf '{"token":"%s","pid":%s,"start":"%s","boot":"%s"}\\n' "$token" $$ "$start" "$boot" > "$run" || { echo "cannot record the run" >&3; exit 125; }
 set +C
 ( exec "$@" 2>&3 3>&- )
 code=$?
 printf '%s\\n' "$code" > "$end"
 exit "$code"
 `
-
-/** Exit code of the shim when it could not begin: the run was given up, or the cgroup refused it. */
-export const SHIM_REFUSED = 125

@@ -1,8 +1,8 @@
 import * as fs from "node:fs"
-import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { NodeFileSystem } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, FileSystem } from "effect"
 import { applyConfigs } from "../../../src/daemon/config/ConfigPatcher.ts"
 import type { PlaceholderContext } from "../../../src/daemon/placeholders.ts"
 import type { ConfigPatches } from "../../../src/domain/ConfigPatch.ts"
@@ -17,9 +17,9 @@ const context: PlaceholderContext = {
   env: { MOTD: "hi" }
 }
 
-const folder = Effect.acquireRelease(
-  Effect.sync(() => fs.mkdtempSync(join(tmpdir(), "muster-configs-"))),
-  (root) => Effect.sync(() => fs.rmSync(root, { recursive: true, force: true }))
+const folder = FileSystem.FileSystem.pipe(
+  Effect.flatMap((files) => files.makeTempDirectoryScoped({ prefix: "muster-configs-" })),
+  Effect.provide(NodeFileSystem.layer)
 )
 
 const failure = (root: string, patches: ConfigPatches) => Effect.flip(applyConfigs(root, patches, context))

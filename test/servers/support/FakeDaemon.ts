@@ -206,6 +206,7 @@ export class FakeDaemon {
         if (known === undefined) {
           const instance: Instance = { spec, status: "installing", install: { phase: "pending" } }
           this.instances.set(spec.id, instance)
+          this.sequences.set(spec.id, spec.last_sequence ?? 0)
           this.#install(instance)
         }
         return this.view(spec.id) ?? refuse(500, "the server is gone")

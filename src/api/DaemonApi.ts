@@ -1,0 +1,122 @@
+import { Schema } from "effect"
+import {
+  HttpApi,
+  HttpApiEndpoint,
+  HttpApiGroup,
+  HttpApiMiddleware,
+  HttpApiSchema,
+  HttpApiSecurity,
+  OpenApi
+} from "effect/http-api"
+import { Conflict, NotFound, Unauthorized, UpgradeRequired } from "../domain/errors.ts"
+import { DaemonServer, InstallReport, PowerAction, ServerSpec } from "../domain/NodeMessages.ts"
+import { Paginated } from "../domain/Pagination.ts"
+import { ServerStats } from "../domain/Server.ts"
+import { ServerStatus } from "../domain/ServerStatus.ts"
+import { SystemInfo } from "../domain/SystemInfo.ts"
+import { AnyFailure, SchemaErrors } from "./Failures.ts"
+
+/** The token that the daemon's last registration was answered with. */
+export class DaemonAuthorization extends HttpApiMiddleware.Service<DaemonAuthorization>()(
+  "muster/api/DaemonAuthorization",
+  { security: { bearer: HttpApiSecurity.bearer }, error: Unauthorized }
+) {}
+
+const params = { id: Schema.String }
+const text = Schema.optionalKey(Schema.String)
+const lines = { page: text, per_page: text }
+const refusals = [NotFound, Conflict] as const
+const summary = (summary: string) => OpenApi.annotations({ summary })
+
+/** Seconds after which a stop becomes a kill. */
+const WaitSeconds = Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 300 }))
+
+/** What the control plane asks of a daemon (node-protocol, "Control plane -> daemon"). */
+export class DaemonGroup extends HttpApiGroup.make("daemon")
+  .add(
+    HttpApiEndpoint.get("system", "/system", { success: SystemInfo }).annotateMerge(
+      summary("Version of the daemon and its host")
+    ),
+    HttpApiEndpoint.get("list", "/servers", { success: Schema.Array(DaemonServer) }).annotateMerge(
+      summary("What the daemon has")
+    ),
+    HttpApiEndpoint.post("create", "/servers", {
+      payload: ServerSpec,
+      success: DaemonServer,
+      error: refusals
+    }).annotateMerge(summary("Create and install a server; idempotent by id")),
+    HttpApiEndpoint.get("get", "/servers/:id", {
+      params,
+      success: DaemonServer,
+      error: refusals
+    }).annotateMerge(summary("What the daemon has of one server")),
+    HttpApiEndpoint.delete("remove", "/servers/:id", {
+      params,
+      success: HttpApiSchema.Empty(200),
+      error: refusals
+    }).annotateMerge(summary("End a server and remove its files; an unknown id is no error")),
+    HttpApiEndpoint.post("power", "/servers/:id/power", {
+      params,
+      payload: Schema.Struct({ action: PowerAction, wait_seconds: WaitSeconds }),
+      success: HttpApiSchema.Empty(200),
+      error: refusals
+    }).annotateMerge(summary("Start, stop, restart, kill, pause or unpause")),
+    HttpApiEndpoint.post("commands", "/servers/:id/commands", {
+      params,
+      payload: Schema.Struct({ commands: Schema.Array(Schema.String) }),
+      success: HttpApiSchema.NoContent,
+      error: refusals
+    }).annotateMerge(summary("Write lines to the console")),
+    HttpApiEndpoint.post("reset", "/servers/:id/reset", {
+      params,
+      success: HttpApiSchema.Empty(202),
+      error: refusals
+    }).annotateMerge(summary("Put the files back to what the blueprint says")),
+    HttpApiEndpoint.post("reinstall", "/servers/:id/reinstall", {
+      params,
+      success: HttpApiSchema.Empty(202),
+      error: refusals
+    }).annotateMerge(summary("Run the install script again")),
+    HttpApiEndpoint.get("status", "/servers/:id/status", {
+      params,
+      success: Schema.Struct({ status: ServerStatus }),
+      error: refusals
+    }).annotateMerge(summary("Power and process status")),
+    HttpApiEndpoint.get("stats", "/servers/:id/stats", {
+      params,
+      query: { update_disk_usage: text },
+      success: ServerStats,
+      error: refusals
+    }).annotateMerge(summary("Memory, CPU, network and disk in use")),
+    HttpApiEndpoint.get("logs", "/servers/:id/logs", {
+      params,
+      query: lines,
+      success: Paginated(Schema.String),
+      error: refusals
+    }).annotateMerge(summary("Console lines; page 1 is the newest")),
+    HttpApiEndpoint.get("install", "/servers/:id/install", {
+      params,
+      success: InstallReport,
+      error: refusals
+    }).annotateMerge(summary("How far the installation is")),
+    HttpApiEndpoint.get("installLogs", "/servers/:id/install/logs", {
+      params,
+      query: lines,
+      success: Paginated(Schema.String),
+      error: refusals
+    }).annotateMerge(summary("Output of the install script; page 1 is the oldest")),
+    HttpApiEndpoint.get("console", "/servers/:id/console", {
+      params,
+      success: HttpApiSchema.Empty(101),
+      error: [...refusals, UpgradeRequired]
+    }).annotateMerge(summary("Console lines out, commands in, over WebSocket"))
+  )
+  .middleware(DaemonAuthorization)
+  .annotateMerge(OpenApi.annotations({ title: "Daemon" })) {}
+
+/** A daemon's whole HTTP interface. */
+export class DaemonApi extends HttpApi.make("muster-daemon")
+  .add(DaemonGroup.prefix("/api"))
+  .middleware(SchemaErrors)
+  .middleware(AnyFailure)
+  .annotateMerge(OpenApi.annotations({ title: "Muster, on a node" })) {}

@@ -1,0 +1,121 @@
+import { Schema } from "effect"
+import {
+  HttpApi,
+  HttpApiEndpoint,
+  HttpApiGroup,
+  HttpApiMiddleware,
+  HttpApiSchema,
+  HttpApiSecurity,
+  OpenApi
+} from "effect/http-api"
+import { Conflict, Forbidden, NotFound, TooManyRequests, Unauthorized } from "../domain/errors.ts"
+import { InstallState } from "../domain/InstallState.ts"
+import { Heartbeat, Registration, RegistrationAnswer, ServerSpec } from "../domain/NodeMessages.ts"
+import { Paginated } from "../domain/Pagination.ts"
+import { Crash } from "../domain/ServerEvent.ts"
+import { ServerStatus } from "../domain/ServerStatus.ts"
+import { InstallScript } from "../domain/Software.ts"
+import { AnyFailure, SchemaErrors } from "./Failures.ts"
+
+/** A key with the scope `Node` (decisions, section 5). */
+export class NodeAuthorization extends HttpApiMiddleware.Service<NodeAuthorization>()(
+  "muster/api/NodeAuthorization",
+  {
+    security: { bearer: HttpApiSecurity.bearer },
+    error: [Unauthorized, Forbidden, TooManyRequests]
+  }
+) {}
+
+const text = Schema.optionalKey(Schema.String)
+const node = { node: Schema.String }
+const server = { node: Schema.String, server: Schema.String }
+const summary = (summary: string) => OpenApi.annotations({ summary })
+
+const reported = { boot_id: Schema.String, sequence: Schema.Int }
+
+/** What a daemon reports of one server, by the route that it goes to; `Report` without what the path says. */
+export const ReportBodies = {
+  status: Schema.Struct({ ...reported, status: ServerStatus, transient: Schema.optionalKey(Schema.Boolean) }),
+  installStatus: Schema.Struct({ ...reported, install: InstallState }),
+  crash: Schema.Struct({ ...reported, crash: Crash }),
+  deleted: Schema.Struct(reported)
+}
+
+/** What the install route answers: the script alone; null for software that needs none. */
+export const InstallConfiguration = Schema.Struct({
+  install_script: Schema.NullOr(InstallScript)
+}).annotate({ identifier: "InstallConfiguration" })
+
+const event = "/nodes/:node/internal/event/servers/:server"
+
+/** What daemons tell and ask the control plane (node-protocol, "Daemon -> control plane"). */
+export class NodeGroup extends HttpApiGroup.make("node")
+  .add(
+    HttpApiEndpoint.post("register", "/nodes/:node/register", {
+      params: node,
+      payload: Registration,
+      success: RegistrationAnswer,
+      error: Conflict
+    }).annotateMerge(summary("A daemon makes itself known, and says what it has")),
+    HttpApiEndpoint.post("heartbeat", "/nodes/:node/internal/heartbeat", {
+      params: node,
+      payload: Heartbeat,
+      success: HttpApiSchema.Empty(200),
+      error: NotFound
+    }).annotateMerge(summary("A sign of life; 404: register again")),
+    HttpApiEndpoint.post("disconnect", "/nodes/:node/internal/disconnect", {
+      params: node,
+      query: { boot_id: text },
+      success: HttpApiSchema.Empty(200),
+      error: NotFound
+    }).annotateMerge(summary("Good-bye; with boot_id only that of this start of the daemon")),
+    HttpApiEndpoint.get("servers", "/nodes/:node/internal/servers", {
+      params: node,
+      query: { page: text, per_page: text },
+      success: Paginated(ServerSpec),
+      error: NotFound
+    }).annotateMerge(summary("Configuration of the node's servers")),
+    HttpApiEndpoint.get("server", "/nodes/:node/internal/servers/:server", {
+      params: server,
+      success: ServerSpec,
+      error: NotFound
+    }).annotateMerge(summary("Configuration of one server")),
+    HttpApiEndpoint.get("install", "/nodes/:node/internal/servers/:server/install", {
+      params: server,
+      success: InstallConfiguration,
+      error: NotFound
+    }).annotateMerge(summary("The install script of one server")),
+    HttpApiEndpoint.post("status", `${event}/status`, {
+      params: server,
+      payload: ReportBodies.status,
+      success: HttpApiSchema.Empty(200),
+      error: NotFound
+    }).annotateMerge(summary("A server's status has changed")),
+    HttpApiEndpoint.post("installStatus", `${event}/install-status`, {
+      params: server,
+      payload: ReportBodies.installStatus,
+      success: HttpApiSchema.Empty(200),
+      error: NotFound
+    }).annotateMerge(summary("A server's installation goes on, or has ended")),
+    HttpApiEndpoint.post("crash", `${event}/crash`, {
+      params: server,
+      payload: ReportBodies.crash,
+      success: HttpApiSchema.Empty(200),
+      error: NotFound
+    }).annotateMerge(summary("A server has crashed")),
+    HttpApiEndpoint.post("deleted", `${event}/deleted`, {
+      params: server,
+      payload: ReportBodies.deleted,
+      success: HttpApiSchema.Empty(200),
+      error: NotFound
+    }).annotateMerge(summary("The node does not have a server any more"))
+  )
+  .middleware(NodeAuthorization)
+  .annotateMerge(OpenApi.annotations({ title: "Node" })) {}
+
+/** The daemon's side of the control plane: routes that only keys of scope `Node` open. */
+export class NodeApi extends HttpApi.make("muster-nodes")
+  .add(NodeGroup.prefix("/api"))
+  .middleware(SchemaErrors)
+  .middleware(AnyFailure)
+  .annotateMerge(OpenApi.annotations({ title: "Muster, for its daemons" })) {}

@@ -1,0 +1,109 @@
+import { join } from "node:path"
+import { Clock, Effect, Schedule } from "effect"
+import type { ProcessExit } from "../exitReason.ts"
+import type { Cgroups } from "./cgroup.ts"
+import { makeConsoleInput } from "./consoleInput.ts"
+import { signalProcess } from "./jobs.ts"
+import type { Leader, ProcessTable } from "./processTable.ts"
+import { bootUptimeMillis, readNetwork, TICKS_PER_SECOND } from "./procfs.ts"
+import type { Launch, Run } from "./Runtime.ts"
+
+/** Exit code where it was killed from outside, and nobody was left to say so. */
+export const KILLED = 137
+/** How long killed processes are waited for before they are given up with a warning, in ms. */
+const KILL_PATIENCE = 10_000
+
+/** What a runtime has of the machine. */
+export interface Parts {
+  readonly table: ProcessTable
+  /** Absent where limits cannot be enforced. */
+  readonly cgroups: Cgroups | undefined
+}
+
+/** Kills all that belongs to a server until nothing is left. */
+export const killAll = Effect.fnUntraced(function* (
+  parts: Parts,
+  server: string,
+  leader: Leader | undefined
+) {
+  const deadline = (yield* Clock.currentTimeMillis) + KILL_PATIENCE
+  let wait = 5
+  while (true) {
+    if (parts.cgroups !== undefined) yield* parts.cgroups.kill(server)
+    const left = parts.table.members(server, leader, 0)
+    if (left.length === 0) break
+    for (const proc of left) signalProcess(proc.pid, "SIGKILL")
+    if ((yield* Clock.currentTimeMillis) > deadline) {
+      yield* Effect.logWarning(`processes of ${server} do not end: ${left.map((proc) => proc.pid).join(" ")}`)
+      break
+    }
+    yield* Effect.sleep(wait)
+    wait = Math.min(wait * 2, 100)
+  }
+  if (parts.cgroups !== undefined) yield* parts.cgroups.remove(server)
+})
+
+/** How it ended: a kill may have been for want of memory. */
+export const exitOf = (parts: Parts, server: string, code: number): Effect.Effect<ProcessExit> =>
+  parts.cgroups === undefined || code !== KILLED
+    ? Effect.succeed({ code, out_of_memory: false })
+    : Effect.map(parts.cgroups.outOfMemoryKills(server), (kills) => ({ code, out_of_memory: kills > 0 }))
+
+/** A run of a process that lives; `code` waits for its exit code. */
+export const makeRun = Effect.fnUntraced(function* (
+  parts: Parts,
+  at: Pick<Launch, "server_id" | "folder">,
+  leader: Leader,
+  code: Effect.Effect<number>
+) {
+  const { table, cgroups } = parts
+  const { server_id, folder } = at
+  const input = yield* makeConsoleInput(join(folder, "console.in"))
+  const ended = Effect.flatMap(code, (value) => exitOf(parts, server_id, value))
+  const toAll = (signal: NodeJS.Signals) =>
+    Effect.sync(() => {
+      for (const proc of table.members(server_id, leader, 0)) signalProcess(proc.pid, signal)
+    })
+  const frozen = (wanted: boolean) =>
+    cgroups === undefined ? Effect.succeed(false) : cgroups.freeze(server_id, wanted)
+  const run: Run = {
+    ended,
+    write: input,
+    // A run that has only just begun has nobody yet to take the signal.
+    signal: (signal) =>
+      Effect.sync(() => {
+        const others = table.members(server_id, leader, 0).filter((proc) => proc.pid !== leader.pid)
+        const group = others.filter((proc) => proc.pgrp === leader.pid)
+        const targets = group.length > 0 ? group : others
+        for (const proc of targets) signalProcess(proc.pid, signal)
+        return targets.length > 0
+      }).pipe(
+        Effect.repeat({
+          until: (sent) => sent,
+          schedule: Schedule.max([Schedule.spaced(10), Schedule.recurs(50)])
+        }),
+        Effect.asVoid
+      ),
+    // Twice: what was forked while the first signals went out.
+    pause: Effect.flatMap(frozen(true), (done) =>
+      done ? Effect.void : Effect.repeat(toAll("SIGSTOP"), { times: 1 })
+    ),
+    resume: Effect.flatMap(frozen(false), () => toAll("SIGCONT")),
+    kill: killAll(parts, server_id, leader),
+    usage: Effect.gen(function* () {
+      const procs = table.members(server_id, leader, 50)
+      if (procs.length === 0) return undefined
+      const grouped = cgroups === undefined ? undefined : yield* cgroups.memory(server_id)
+      const main = procs.find((proc) => proc.ppid === leader.pid)
+      const sum = (figure: (proc: (typeof procs)[number]) => number) =>
+        procs.reduce((total, proc) => total + figure(proc), 0)
+      return {
+        memory_bytes: grouped ?? sum((proc) => proc.rss_bytes),
+        cpu_ms: (sum((proc) => proc.ticks) * 1000) / TICKS_PER_SECOND,
+        uptime_ms: Math.max(0, bootUptimeMillis() - (Number(leader.start) * 1000) / TICKS_PER_SECOND),
+        network: (main === undefined ? undefined : readNetwork(main.pid)) ?? { rx_bytes: 0, tx_bytes: 0 }
+      }
+    })
+  }
+  return run
+})

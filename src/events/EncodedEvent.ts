@@ -1,0 +1,31 @@
+import type { Topic } from "../domain/ServerEvent.ts"
+
+/** What a subscriber wants to see; an absent field filters nothing (decisions, section 6). */
+export interface EventFilter {
+  readonly topics?: ReadonlySet<Topic>
+  readonly server_ids?: ReadonlySet<string>
+  readonly blueprint_ids?: ReadonlySet<string>
+}
+
+/** One public event, encoded once for all subscribers. */
+export interface EncodedEvent {
+  readonly cursor: number
+  readonly topic: Topic
+  readonly server_id: string
+  readonly blueprint_id: string
+  /** SSE event without and with its `id:` line. */
+  readonly sse: Uint8Array
+  readonly sseWithId: Uint8Array
+  /** WebSocket message without and with `Cursor`. */
+  readonly text: string
+  readonly textWithCursor: string
+  /** The same two messages as UTF-8. */
+  readonly frame: Uint8Array
+  readonly frameWithCursor: Uint8Array
+}
+
+/** Whether `filter` lets an event through. */
+export const passes = (filter: EventFilter, event: EncodedEvent): boolean =>
+  (filter.topics === undefined || filter.topics.has(event.topic)) &&
+  (filter.server_ids === undefined || filter.server_ids.has(event.server_id)) &&
+  (filter.blueprint_ids === undefined || filter.blueprint_ids.has(event.blueprint_id))

@@ -1,0 +1,120 @@
+/**
+ * Fan-out of events to 500 SSE subscribers, against a bare server that writes each event to each response in a loop.
+ * Both are caused by the same deletions, and timed from the first of them to the last byte that the last subscriber
+ * has received.
+ */
+import { type ClientRequest, request } from "node:http"
+import { join } from "node:path"
+import { Deferred, Effect, type Scope } from "effect"
+import { startService, temporaryFolder } from "../support/Service.ts"
+import { BenchFailed, interleaved, median, print, startBare } from "./harness.ts"
+import { load } from "./load.ts"
+import { seedServers } from "./seed.ts"
+
+const SUBSCRIBERS = 500
+const EVENTS = 200
+const ROUNDS = 5
+const CONNECTIONS = 32
+
+const connected = ": connected\n\n"
+const eventOf = (server_id: string) =>
+  `event: deleted\ndata: ${JSON.stringify({ Topic: "deleted", Data: { server_id, payload: null } })}\n\n`
+
+/** Opens the subscriptions; `subscribed` once each has its first comment, `done` once each has `bytes` more. */
+const subscribe = (url: string, key: string, bytes: number) =>
+  Effect.gen(function* () {
+    const subscribed = yield* Deferred.make<void, BenchFailed>()
+    const done = yield* Deferred.make<void, BenchFailed>()
+    let waiting = SUBSCRIBERS
+    let unfinished = SUBSCRIBERS
+    const fail = (message: string) => {
+      const failure = Effect.fail(new BenchFailed({ message }))
+      Deferred.doneUnsafe(subscribed, failure)
+      Deferred.doneUnsafe(done, failure)
+    }
+    const open = (): ClientRequest => {
+      let received = 0
+      const client = request(`${url}/api/events`, {
+        agent: false,
+        headers: { authorization: `Bearer ${key}` }
+      })
+      client.once("error", (error) => fail(`a subscription failed: ${error.message}`))
+      client.once("response", (response) => {
+        if (response.statusCode !== 200) return fail(`a subscription was answered ${response.statusCode}`)
+        response.once("end", () => fail("a subscription was ended by the server"))
+        response.on("data", (chunk: Buffer) => {
+          const before = received
+          received += chunk.length
+          if (before < connected.length && received >= connected.length && --waiting === 0) {
+            Deferred.doneUnsafe(subscribed, Effect.void)
+          }
+          const all = connected.length + bytes
+          if (received > all) fail(`a subscriber received ${received - all} bytes too many`)
+          if (before < all && received === all && --unfinished === 0) Deferred.doneUnsafe(done, Effect.void)
+        })
+      })
+      client.end()
+      return client
+    }
+    yield* Effect.acquireRelease(
+      Effect.sync(() => Array.from({ length: SUBSCRIBERS }, open)),
+      (clients) =>
+        Effect.sync(() => {
+          for (const client of clients) client.destroy()
+        })
+    )
+    yield* Deferred.await(subscribed)
+    return Deferred.await(done)
+  })
+
+export const events: Effect.Effect<void, { readonly message: string }> = Effect.gen(function* () {
+  const dataDir = join(yield* temporaryFolder, "data")
+  const ids = yield* seedServers(dataDir, EVENTS * (ROUNDS + 1), { known: false })
+  const service = yield* startService({ dataDir, env: { MUSTER_EMBEDDED_NODE: "false" } })
+  const bare = yield* startBare("events")
+
+  /** Deletes the next servers; answers the events delivered a second. */
+  const round = (url: string): Effect.Effect<number, BenchFailed> => {
+    let next = 0
+    return Effect.suspend(() => {
+      const batch = ids.slice(next, next + EVENTS)
+      next += EVENTS
+      return deliver(url, batch)
+    }).pipe(Effect.scoped)
+  }
+
+  const deliver = Effect.fnUntraced(function* (
+    url: string,
+    batch: ReadonlyArray<string>
+  ): Effect.fn.Return<number, BenchFailed, Scope.Scope> {
+    const bytes = batch.reduce((sum, id) => sum + eventOf(id).length, 0)
+    const done = yield* subscribe(url, service.key, bytes)
+    const began = performance.now()
+    yield* load({
+      url,
+      key: service.key,
+      connections: CONNECTIONS,
+      requests: EVENTS,
+      status: 200,
+      request: (n) => ({ method: "DELETE", path: `/api/servers/${batch[n]}?force=true` })
+    })
+    yield* Effect.timeoutOrElse(done, {
+      duration: "30 seconds",
+      orElse: () => Effect.fail(new BenchFailed({ message: "not all events arrived within 30 s" }))
+    })
+    return (EVENTS * SUBSCRIBERS * 1000) / (performance.now() - began)
+  })
+
+  const subject = round(service.url)
+  const baseline = round(bare.url)
+  yield* interleaved(1, subject, baseline)
+  const { subjects, baselines } = yield* interleaved(ROUNDS, subject, baseline)
+  yield* print({
+    bench: "events",
+    figure: `deletions delivered to ${SUBSCRIBERS} subscribers`,
+    value: median(subjects),
+    unit: "events/s",
+    baseline: "bare node:http, one write for each event and response",
+    baseline_value: median(baselines)
+  })
+}).pipe(Effect.scoped)

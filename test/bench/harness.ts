@@ -1,0 +1,154 @@
+/** What the benches share: figures, rounds, and processes to measure. */
+import { type ChildProcess, spawn } from "node:child_process"
+import { readFileSync } from "node:fs"
+import { join, resolve } from "node:path"
+import { Data, Effect, Schedule, type Scope } from "effect"
+
+export const root = resolve(import.meta.dirname, "../..")
+/** The service's command, and the plain `node:http` server that it is measured against. */
+export const mainFile = join(root, "src/main.ts")
+export const bareFile = join(import.meta.dirname, "bare.ts")
+
+export class BenchFailed extends Data.TaggedError("BenchFailed")<{ readonly message: string }> {}
+
+/** One measured number and what it is compared with; both come from the same run. */
+export interface Figure {
+  readonly bench: string
+  readonly figure: string
+  readonly value: number
+  readonly unit: string
+  /** What the baseline is, in words. */
+  readonly baseline: string
+  readonly baseline_value: number
+}
+
+/** Three significant digits: what a shared machine can tell. */
+const rounded = (value: number): number => Number(value.toPrecision(3))
+
+/** Prints a figure as one line of JSON; `ratio` is `value / baseline_value`. */
+export const print = ({ value, baseline_value, ...figure }: Figure) =>
+  Effect.sync(() => {
+    const { bench, figure: name, unit, baseline } = figure
+    const line = {
+      bench,
+      figure: name,
+      value: rounded(value),
+      unit,
+      baseline,
+      baseline_value: rounded(baseline_value),
+      ratio: rounded(value / baseline_value)
+    }
+    process.stdout.write(`${JSON.stringify(line)}\n`)
+  })
+
+/** The middle of the values; with an even count the lower of the two in the middle. */
+export const median = (values: ReadonlyArray<number>): number =>
+  values.toSorted((a, b) => a - b)[(values.length - 1) >> 1] ?? Number.NaN
+
+/** Runs the subject and its baseline in turns: what disturbs the machine disturbs both. */
+export const interleaved = <A, E, R, B, E2, R2>(
+  rounds: number,
+  subject: Effect.Effect<A, E, R>,
+  baseline: Effect.Effect<B, E2, R2>
+) =>
+  Effect.gen(function* () {
+    const subjects: Array<A> = []
+    const baselines: Array<B> = []
+    for (let round = 0; round < rounds; round++) {
+      subjects.push(yield* subject)
+      baselines.push(yield* baseline)
+    }
+    return { subjects, baselines }
+  })
+
+/** Asks `look` again and again, `every` so often, until it has an answer. */
+export const poll = <A, E, R>(
+  what: string,
+  look: Effect.Effect<A | undefined, E, R>,
+  options: { readonly every?: number; readonly seconds?: number } = {}
+): Effect.Effect<A, E | BenchFailed, R> =>
+  look.pipe(
+    Effect.repeat({ schedule: Schedule.spaced(options.every ?? 20), until: (found) => found !== undefined }),
+    Effect.timeoutOrElse({
+      duration: `${options.seconds ?? 30} seconds`,
+      orElse: () => Effect.succeed(undefined)
+    }),
+    Effect.flatMap((found) =>
+      found === undefined
+        ? Effect.fail(new BenchFailed({ message: `${what}: not within ${options.seconds ?? 30} s` }))
+        : Effect.succeed(found)
+    )
+  )
+
+const isGone = (pid: number): boolean => {
+  try {
+    process.kill(-pid, 0)
+    return false
+  } catch {
+    return true
+  }
+}
+
+const signal = (pid: number, name: NodeJS.Signals) =>
+  Effect.sync(() => {
+    if (!isGone(pid)) process.kill(-pid, name)
+  })
+
+/** A process with its own process group; the whole group is ended, and waited for, with the scope. */
+export const startProcess = (
+  command: string,
+  args: ReadonlyArray<string>,
+  options: { readonly cwd?: string; readonly env?: Record<string, string> } = {}
+): Effect.Effect<ChildProcess & { readonly pid: number }, BenchFailed, Scope.Scope> =>
+  Effect.acquireRelease(
+    Effect.suspend(() => {
+      const child = spawn(command, args, {
+        cwd: options.cwd ?? root,
+        env: { PATH: process.env.PATH ?? "", HOME: process.env.HOME ?? "", ...options.env },
+        detached: true,
+        stdio: ["ignore", "pipe", "ignore"]
+      })
+      child.once("error", () => {})
+      const { pid } = child
+      return pid === undefined
+        ? Effect.fail(new BenchFailed({ message: `${command} cannot be started` }))
+        : Effect.succeed(Object.assign(child, { pid }))
+    }),
+    ({ pid }) => {
+      const gone = poll(
+        "end",
+        Effect.sync(() => isGone(pid) || undefined),
+        { seconds: 10 }
+      )
+      return signal(pid, "SIGTERM").pipe(
+        Effect.andThen(gone),
+        Effect.catch(() => Effect.andThen(signal(pid, "SIGKILL"), Effect.ignore(gone)))
+      )
+    }
+  )
+
+/**
+ * The plain server of `bare.ts` on a free port.
+ *
+ * @param mode what it answers: see `bare.ts`
+ */
+export const startBare = (mode: "plain" | "reads" | "events", ...args: ReadonlyArray<string>) =>
+  Effect.gen(function* () {
+    const child = yield* startProcess(process.execPath, [bareFile, mode, ...args])
+    let output = ""
+    child.stdout?.on("data", (chunk: Buffer) => {
+      output += chunk.toString()
+    })
+    const url = yield* poll(
+      "bare server",
+      Effect.sync(() => /listens on (http:\S+)/.exec(output)?.[1])
+    )
+    return { url, pid: child.pid }
+  })
+
+/** Resident memory of a process in MiB. */
+export const residentMiB = (pid: number) =>
+  Effect.try({
+    try: () => Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]) / 1024,
+    catch: (cause) => new BenchFailed({ message: `memory of ${pid}: ${cause}` })
+  })

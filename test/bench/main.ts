@@ -1,0 +1,42 @@
+/**
+ * Benches of the service: `npm run bench` runs all, `npm run bench -- reads idle` some. Each figure is one line of JSON
+ * on standard output, with its baseline from the same run. Nothing here passes or fails by a time.
+ */
+import { NodeRuntime } from "@effect/platform-node"
+import { Console, Effect } from "effect"
+import { creates } from "./creates.ts"
+import { events } from "./events.ts"
+import { BenchFailed } from "./harness.ts"
+import { idle } from "./idle.ts"
+import { placement } from "./placement.ts"
+import { reads } from "./reads.ts"
+import { start } from "./start.ts"
+
+const benches: Record<string, Effect.Effect<void, { readonly message: string }>> = {
+  placement,
+  reads,
+  events,
+  creates,
+  start,
+  idle
+}
+
+const names = Object.keys(benches)
+const asked = process.argv.slice(2)
+
+Effect.gen(function* () {
+  const unknown = asked.find((name) => !names.includes(name))
+  if (unknown !== undefined) {
+    return yield* new BenchFailed({ message: `there is no bench ${unknown}; there are ${names.join(", ")}` })
+  }
+  for (const [name, bench] of Object.entries(benches)) {
+    if (asked.length > 0 && !asked.includes(name)) continue
+    yield* bench.pipe(
+      Effect.timeoutOrElse({
+        duration: "2 minutes",
+        orElse: () => Effect.fail(new BenchFailed({ message: "not done within 2 minutes" }))
+      }),
+      Effect.tapError((error) => Console.error(`${name}: ${error.message}`))
+    )
+  }
+}).pipe(NodeRuntime.runMain)

@@ -1,0 +1,47 @@
+/** Servers that are in the database before the service starts. */
+import { randomBytes } from "node:crypto"
+import { mkdirSync } from "node:fs"
+import { join } from "node:path"
+import { Array as Arr, Effect } from "effect"
+import { serverId } from "../../src/domain/Id.ts"
+import type { ServerRecord } from "../../src/domain/Server.ts"
+import { layerSqlite } from "../../src/store/layerSqlite.ts"
+import { NodeRepo } from "../../src/store/NodeRepo.ts"
+import { ServerRepo } from "../../src/store/ServerRepo.ts"
+import { Store } from "../../src/store/Store.ts"
+import { serverRecord } from "../nodes/support/fleet.ts"
+import { node } from "../store/support/samples.ts"
+
+const FIRST_PORT = 10_000
+const PER_WRITE = 500
+
+/**
+ * Seeds `count` servers on a node that nobody runs; answers their ids. Their status is `unknown` and they are saved,
+ * so the service has nothing to do for them.
+ *
+ * @param options.known whether there is a record of the node; without one a forced deletion is not tried again
+ */
+export const seedServers = (dataDir: string, count: number, options: { readonly known: boolean }) =>
+  Effect.gen(function* () {
+    yield* Effect.sync(() => mkdirSync(dataDir, { recursive: true, mode: 0o700 }))
+    return yield* seed(count, options.known).pipe(
+      Effect.provide(layerSqlite({ filename: join(dataDir, "muster.db") }))
+    )
+  })
+
+const seed = (count: number, known: boolean) =>
+  Effect.gen(function* () {
+    const store = yield* Store
+    const servers = yield* ServerRepo
+    const nodes = yield* NodeRepo
+    const now = Date.now()
+    const records = Arr.makeBy(count, (n): ServerRecord => {
+      const record = serverRecord(serverId(now + n, randomBytes(16)), "node-1", [FIRST_PORT + n])
+      return { ...record, status: "unknown", definition: { ...record.definition, save: true } }
+    })
+    if (known) yield* store.write(nodes.save(node("node-1")))
+    for (const some of Arr.chunksOf(records, PER_WRITE)) {
+      yield* store.write(Effect.forEach(some, (record) => servers.insert(record), { discard: true }))
+    }
+    return records.map((record) => record.id)
+  })

@@ -1,0 +1,293 @@
+import { type ChildProcess, spawn } from "node:child_process"
+import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import {
+  alive,
+  dataFolder,
+  newId,
+  openDaemon,
+  pidIn,
+  type Recorder,
+  recorder,
+  type SpecOptions,
+  specOf,
+  until
+} from "./support.ts"
+
+const script = join(import.meta.dirname, "daemonProcess.ts")
+
+/** A daemon process of its own, killed with the scope if it still lives. */
+const daemonProcess = Effect.fnUntraced(function* (data_dir: string, ...args: Array<string>) {
+  const child: ChildProcess = yield* Effect.acquireRelease(
+    Effect.sync(() =>
+      spawn(process.execPath, [script, data_dir, ...args], { stdio: ["pipe", "pipe", "inherit"] })
+    ),
+    (process) => Effect.sync(() => process.kill("SIGKILL"))
+  )
+  let answers: ReadonlyArray<string> = []
+  let output = ""
+  child.stdout?.on("data", (bytes) => {
+    output += String(bytes)
+    answers = output.split("\n").slice(0, -1)
+  })
+  yield* until("the daemon is up", () => answers.length > 0)
+  const ask = Effect.fnUntraced(function* (line: string) {
+    const before = answers.length
+    child.stdin?.write(`${line}\n`)
+    yield* until(`an answer to ${line}`, () => answers.length > before)
+    assert.strictEqual(answers[before], "ok")
+  })
+  const kill = Effect.gen(function* () {
+    child.kill("SIGKILL")
+    yield* until("the daemon is dead", () => child.exitCode !== null || child.signalCode !== null)
+  })
+  return { ask, kill }
+})
+
+const stateOf = (data_dir: string, id: string) => {
+  const path = join(data_dir, "servers", id, "server.json")
+  return existsSync(path) ? JSON.parse(readFileSync(path, "utf8")) : {}
+}
+
+/** Reports of one server, as words. */
+const toldOf = (notes: Recorder, id: string) =>
+  notes.reports
+    .filter((report) => report.server_id === id)
+    .map((report) =>
+      report.type === "status"
+        ? report.status
+        : report.type === "crash"
+          ? report.crash.reason
+          : report.install.phase
+    )
+
+const waitsForGo = (then: string) => `sh -c 'echo ready; while [ ! -e go ]; do sleep 0.02; done; ${then}'`
+
+describe("node-protocol, daemon killed", () => {
+  it.live("kill -9: what still runs is adopted, what ended is told, nothing is lost or left over", () =>
+    Effect.gen(function* () {
+      const data_dir = yield* dataFolder
+      const first = yield* daemonProcess(data_dir)
+      const serverDir = (id: string) => join(data_dir, "servers", id)
+      const pidOf = (id: string): number =>
+        JSON.parse(readFileSync(join(serverDir(id), "run.json"), "utf8")).pid
+      const go = (id: string) => writeFileSync(join(serverDir(id), "files", "go"), "")
+      const up = Effect.fnUntraced(function* (options: SpecOptions, status = "running") {
+        const id = newId()
+        yield* first.ask(`create ${JSON.stringify({ ...options, id })}`)
+        yield* until("installed", () => stateOf(data_dir, id).status === "offline")
+        yield* first.ask(`power ${id} start 30`)
+        const settled = () =>
+          stateOf(data_dir, id).status === status && stateOf(data_dir, id).reports.length === 0
+        yield* until(status, settled)
+        return id
+      })
+
+      const second = yield* Effect.flip(openDaemon(data_dir, recorder()))
+      assert.include(String(second), "is in use by process")
+
+      const lives = yield* up({})
+      const crashed = yield* up({ process: { invocation: waitsForGo("exit 9") } })
+      const later = yield* up({ process: { invocation: waitsForGo("exit 9") } })
+      const online = yield* up(
+        { process: { invocation: "sh -c 'while [ ! -e go ]; do sleep 0.02; done; echo ready; sleep 300'" } },
+        "starting"
+      )
+      const stopping = yield* up({
+        process: {
+          invocation: `sh -c 'trap "" TERM; echo ready; while :; do sleep 0.05; done'`,
+          stop_command: "^SIGTERM"
+        }
+      })
+      const reused = yield* up({})
+      const broken = yield* up({})
+      const cutOff = newId()
+      const install = {
+        script: `echo $$ > ${data_dir}/pid; [ -e ${data_dir}/go ] || exec sleep 300; echo done > result`
+      }
+      yield* first.ask(`create ${JSON.stringify({ id: cutOff, install, definition: { software: "slow" } })}`)
+      yield* until("script runs", () => pidIn(join(data_dir, "pid")) > 0)
+      const scriptPid = pidIn(join(data_dir, "pid"))
+      yield* first.ask(`power ${stopping} stop 1`)
+      yield* first.kill
+
+      for (const id of [crashed, online]) go(id)
+      yield* until("ended", () => existsSync(join(serverDir(crashed), "exit")))
+      yield* until("online", () =>
+        readFileSync(join(serverDir(online), "console.log"), "utf8").includes("ready")
+      )
+      writeFileSync(join(data_dir, "go"), "")
+      const brokenPid = pidOf(broken)
+      writeFileSync(join(serverDir(broken), "server.json"), "{ broken")
+      const record = JSON.parse(readFileSync(join(serverDir(reused), "run.json"), "utf8"))
+      process.kill(-record.pid, "SIGKILL")
+      yield* until("dead", () => !alive(record.pid))
+      writeFileSync(
+        join(serverDir(reused), "run.json"),
+        `${JSON.stringify({ ...record, pid: process.pid })}\n`
+      )
+
+      const notes = recorder()
+      const { daemon } = yield* openDaemon(data_dir, notes)
+      const all = [lives, crashed, later, online, stopping, reused, broken, cutOff]
+      yield* Effect.addFinalizer(() => Effect.forEach(all, (id) => Effect.ignore(daemon.remove(id))))
+      const told = (id: string) => toldOf(notes, id)
+      const ends = (id: string) => until(`${id} is offline`, () => told(id).at(-1) === "offline")
+      yield* until("registered", () => notes.registrations.length > 0)
+
+      assert.deepInclude(
+        notes.registrations[0]?.servers.find((server) => server.id === lives),
+        { status: "running", unsent_reports: 0 }
+      )
+      yield* daemon.commands(lives, ["again"])
+      yield* until("echo", () =>
+        readFileSync(join(serverDir(lives), "console.log"), "utf8").includes("got again")
+      )
+      yield* daemon.power(lives, "stop", 30)
+      yield* ends(lives)
+      assert.deepStrictEqual(told(lives), ["stopping", "offline"])
+
+      yield* ends(crashed)
+      assert.deepStrictEqual(told(crashed), ["exit code 9", "offline"], "crashed meanwhile")
+      assert.strictEqual(yield* daemon.status(later), "running")
+      go(later)
+      yield* ends(later)
+      assert.deepStrictEqual(told(later), ["exit code 9", "offline"], "crashed after the adoption")
+      yield* until("running", () => told(online).at(-1) === "running")
+      yield* ends(stopping)
+      assert.notInclude(told(stopping), "signal: killed", "a stop that was under way is no crash")
+      yield* ends(reused)
+      assert.deepStrictEqual(told(reused), ["signal: killed", "offline"], "another process with the same pid")
+      assert.isFalse(alive(brokenPid), "processes of servers that are not there any more are killed")
+      assert.isUndefined(notes.registrations[0]?.servers.find((server) => server.id === broken))
+      assert.isTrue(
+        readdirSync(join(data_dir, "servers")).some((name) => name.startsWith(`.corrupt-${broken}`))
+      )
+      yield* ends(cutOff)
+      assert.include(told(cutOff), "ready", "an installation that was cut off is done again")
+      assert.isFalse(alive(scriptPid))
+      assert.strictEqual(readFileSync(join(serverDir(cutOff), "files", "result"), "utf8"), "done\n")
+      assert.deepStrictEqual(
+        readdirSync(join(data_dir, "base")).filter((name) => name.startsWith(".aside")),
+        []
+      )
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("reports that were not sent are sent by the next daemon, numbers growing", () =>
+    Effect.gen(function* () {
+      const data_dir = yield* dataFolder
+      const first = yield* daemonProcess(data_dir, "away")
+      const id = newId()
+      yield* first.ask(`create ${JSON.stringify({ id })}`)
+      yield* until("installed", () => stateOf(data_dir, id).status === "offline")
+      yield* first.ask(`power ${id} start 30`)
+      yield* until("running", () => stateOf(data_dir, id).status === "running")
+      yield* first.kill
+      const notes = recorder()
+      const { daemon } = yield* openDaemon(data_dir, notes)
+      yield* until("told", () => toldOf(notes, id).at(-1) === "running")
+      assert.deepStrictEqual(toldOf(notes, id), ["installing", "ready", "offline", "starting", "running"])
+      assert.strictEqual(notes.registrations[0]?.servers[0]?.unsent_reports, 5)
+      yield* daemon.power(id, "kill", 0)
+      yield* until("offline", () => toldOf(notes, id).at(-1) === "offline")
+      assert.deepStrictEqual(
+        notes.reports.map((report) => report.sequence),
+        [1, 2, 3, 4, 5, 6]
+      )
+      yield* daemon.remove(id)
+    }).pipe(Effect.scoped)
+  )
+})
+
+describe("node-protocol, register", () => {
+  it.live("servers whose record is gone are torn down", () =>
+    Effect.gen(function* () {
+      const data_dir = yield* dataFolder
+      const notes = recorder()
+      const { daemon } = yield* openDaemon(data_dir, notes)
+      const spec = specOf()
+      yield* daemon.create(spec)
+      yield* until("installed", () => notes.reports.length === 3)
+      yield* daemon.power(spec.id, "start", 30)
+      yield* until("running", () => notes.reports.length === 5)
+      const { pid } = JSON.parse(readFileSync(join(data_dir, "servers", spec.id, "run.json"), "utf8"))
+      notes.remove = [spec.id]
+      notes.forgotten = true
+      yield* until("registered again", () => notes.registrations.length === 2)
+      yield* until("gone", () => readdirSync(join(data_dir, "servers")).length === 0)
+      assert.isFalse(alive(pid))
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("while the control plane is away everything goes on; all is told in order when it is back", () =>
+    Effect.gen(function* () {
+      const data_dir = yield* dataFolder
+      const notes = recorder()
+      const { daemon } = yield* openDaemon(data_dir, notes)
+      const spec = specOf()
+      yield* until("registered", () => notes.registrations.length === 1)
+      notes.away = true
+      yield* daemon.create(spec)
+      yield* until("installed", () => stateOf(data_dir, spec.id).status === "offline")
+      yield* daemon.power(spec.id, "start", 30)
+      yield* until("running", () => stateOf(data_dir, spec.id).status === "running")
+      yield* daemon.power(spec.id, "stop", 30)
+      yield* until("offline", () => stateOf(data_dir, spec.id).status === "offline")
+      assert.deepStrictEqual(notes.reports, [])
+      notes.away = false
+      notes.forgotten = true
+      yield* until("told", () => notes.reports.length === 7)
+      assert.deepStrictEqual(
+        notes.reports.map((report) => report.sequence),
+        [1, 2, 3, 4, 5, 6, 7]
+      )
+      assert.isAtLeast(notes.registrations.length, 2)
+      yield* until("kept nowhere", () => stateOf(data_dir, spec.id).reports.length === 0)
+      yield* daemon.remove(spec.id)
+    }).pipe(Effect.scoped)
+  )
+})
+
+describe("end of the service", () => {
+  it.live("by default servers run on and are adopted", () =>
+    Effect.gen(function* () {
+      const data_dir = yield* dataFolder
+      const notes = recorder()
+      const first = yield* openDaemon(data_dir, notes)
+      const spec = specOf()
+      yield* first.daemon.create(spec)
+      yield* until("installed", () => notes.reports.length === 3)
+      yield* first.daemon.power(spec.id, "start", 30)
+      yield* until("running", () => notes.reports.length === 5)
+      yield* first.close
+      const { pid } = JSON.parse(readFileSync(join(data_dir, "servers", spec.id, "run.json"), "utf8"))
+      assert.isTrue(alive(pid))
+      const { daemon } = yield* openDaemon(data_dir, notes)
+      assert.strictEqual(yield* daemon.status(spec.id), "running")
+      yield* daemon.power(spec.id, "stop", 10)
+      yield* until("ended", () => !alive(pid))
+      yield* daemon.remove(spec.id)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("with on_shutdown: stop they are stopped first, and that is told", () =>
+    Effect.gen(function* () {
+      const data_dir = yield* dataFolder
+      const notes = recorder()
+      const first = yield* openDaemon(data_dir, notes, { on_shutdown: "stop", shutdown_wait_seconds: 10 })
+      const spec = specOf()
+      yield* first.daemon.create(spec)
+      yield* until("installed", () => notes.reports.length === 3)
+      yield* first.daemon.power(spec.id, "start", 30)
+      yield* until("running", () => notes.reports.length === 5)
+      yield* first.close
+      assert.deepStrictEqual(
+        notes.reports.slice(5).map((report) => report.type === "status" && report.status),
+        ["stopping", "offline"]
+      )
+    }).pipe(Effect.scoped)
+  )
+})

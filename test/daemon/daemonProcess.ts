@@ -1,0 +1,42 @@
+/** A daemon in a process of its own, to be killed at any moment: `node daemonProcess.ts <data folder>`. */
+import { appendFileSync } from "node:fs"
+import { createInterface } from "node:readline"
+import { Effect, Layer, References } from "effect"
+import { NodeDaemon } from "../../src/daemon/NodeDaemon.ts"
+import { controlPlane, optionsFor, recorder, specOf } from "./support.ts"
+
+const [, , data_dir = "", away = ""] = process.argv
+const notes = { ...recorder(), away: away === "away" }
+
+/** Carries out `create <options as JSON>`, `power <id> <action> <seconds>`; answers `ok` or `error ...`. */
+const obey = (node: NodeDaemon["Service"], line: string) => {
+  const [what, id = "", action = "start", seconds = "30"] = line.split(" ")
+  const call: Effect.Effect<unknown, unknown> =
+    what === "create"
+      ? node.daemon.create(specOf(JSON.parse(line.slice("create ".length))))
+      : node.daemon.power(
+          id,
+          action === "start" || action === "stop" || action === "pause" ? action : "kill",
+          Number(seconds)
+        )
+  return call.pipe(
+    Effect.andThen(Effect.sync(() => process.stdout.write("ok\n"))),
+    Effect.catch((error) => Effect.sync(() => process.stdout.write(`error ${JSON.stringify(error)}\n`)))
+  )
+}
+
+const main = Effect.gen(function* () {
+  const node = yield* NodeDaemon
+  const context = yield* Effect.context()
+  createInterface({ input: process.stdin }).on("line", (line) => {
+    Effect.runForkWith(context)(obey(node, line))
+  })
+  process.stdout.write("up\n")
+  appendFileSync(`${data_dir}/boots`, `${node.boot_id}\n`)
+  return yield* Effect.never
+}).pipe(
+  Effect.provide(NodeDaemon.layer(optionsFor(data_dir)).pipe(Layer.provide(controlPlane(notes)))),
+  Effect.provideService(References.MinimumLogLevel, "None")
+)
+
+Effect.runFork(main)

@@ -1,0 +1,76 @@
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { limitFiles, openCgroups } from "../../../src/daemon/runtime/cgroup.ts"
+import { dataFolder, harness, until } from "../support.ts"
+
+/** A folder that stands in for a cgroup v2 hierarchy. */
+const standIn = Effect.map(dataFolder, (root) => {
+  writeFileSync(join(root, "cgroup.controllers"), "cpuset cpu io memory hugetlb pids\n")
+  return root
+})
+
+describe("decisions 3, limits", () => {
+  it("become the files of a cgroup", () => {
+    assert.deepStrictEqual(
+      limitFiles({ memory_limit: 512, swap: 64, cpu_limit: 150, io_weight: 500, threads: "0-1" }),
+      [
+        ["memory.max", String(512 * 1024 * 1024)],
+        ["memory.swap.max", String(64 * 1024 * 1024)],
+        ["cpu.max", "150000 100000"],
+        ["cpuset.cpus", "0-1"],
+        ["io.weight", "default 500"],
+        ["pids.max", "16384"]
+      ]
+    )
+    assert.deepStrictEqual(limitFiles({ memory_limit: 0, cpu_limit: 0, swap: -1, oom_disabled: true }), [
+      ["memory.swap.max", "max"],
+      ["pids.max", "16384"]
+    ])
+    assert.deepStrictEqual(limitFiles({ memory_limit: 1, oom_disabled: true })[0], ["memory.high", "1048576"])
+  })
+
+  it.live("are written before the process joins; an OOM kill is told as such", () =>
+    Effect.gen(function* () {
+      const root = yield* standIn
+      const { crashes, daemon, running } = yield* harness({ cgroup_root: root })
+      const id = yield* running({
+        process: { invocation: "sh -c 'echo ready; read -r x; kill -KILL $$'" },
+        definition: { limits: { memory_limit: 64, cpu_limit: 100 } }
+      })
+      const group = join(root, "muster", id)
+      assert.strictEqual(readFileSync(join(group, "memory.max"), "utf8"), String(64 * 1024 * 1024))
+      assert.match(readFileSync(join(group, "cgroup.procs"), "utf8"), /^\d+\n$/)
+      writeFileSync(join(group, "memory.events"), "low 0\nhigh 0\nmax 3\noom 1\noom_kill 1\n")
+      yield* daemon.commands(id, ["now"])
+      yield* until("crash", () => crashes(id).length === 1)
+      assert.deepInclude(crashes(id)[0], { reason: "out of memory", exit_code: 137 })
+      assert.strictEqual(readFileSync(join(group, "cgroup.kill"), "utf8"), "1")
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("a folder without the controllers is not used, and the reason says so", () =>
+    Effect.gen(function* () {
+      const root = yield* dataFolder
+      writeFileSync(join(root, "cgroup.controllers"), "pids\n")
+      const found = yield* openCgroups(root)
+      assert.include(
+        "reason" in found ? found.reason : "",
+        "no cgroup v2 with the controllers cpu and memory"
+      )
+      assert.isFalse(existsSync(join(root, "muster")))
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("a limit that cannot be written refuses the start", () =>
+    Effect.gen(function* () {
+      const root = yield* standIn
+      const found = yield* openCgroups(root)
+      if ("reason" in found) return assert.fail(found.reason)
+      mkdirSync(join(root, "muster", "a", "memory.max"), { recursive: true })
+      const error = yield* Effect.flip(found.cgroups.prepare("a", { memory_limit: 64 }))
+      assert.include(error.message, "memory.max")
+    }).pipe(Effect.scoped)
+  )
+})

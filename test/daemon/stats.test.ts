@@ -1,0 +1,65 @@
+import { writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { hostInfo } from "../../src/daemon/hostInfo.ts"
+import { parseStat } from "../../src/daemon/runtime/procfs.ts"
+import { harness } from "./support.ts"
+
+describe("decisions 3, stats", () => {
+  it.live("come from the kernel: memory of all processes, processor share, disk", () =>
+    Effect.gen(function* () {
+      const { daemon, data_dir, running } = yield* harness()
+      const id = yield* running({
+        process: { invocation: `sh -c 'echo ready; node -e "for(;;);" & wait'` },
+        definition: { limits: { memory_limit: 512, cpu_limit: 200, disk_space: 10 } }
+      })
+      writeFileSync(join(data_dir, "servers", id, "files", "blob"), Buffer.alloc(100_000))
+      const busy = daemon.stats(id, { update_disk_usage: false })
+      const stats = yield* Effect.repeat(busy, {
+        until: (now) => now.cpu_absolute > 10 && now.memory_bytes > 20_000_000,
+        times: 100
+      })
+      assert.deepInclude(stats, {
+        memory_limit_bytes: 512 * 1024 * 1024,
+        cpu_absolute_limit: 200,
+        disk_max: 10_000_000,
+        state: "running",
+        network: { rx_bytes: 0, tx_bytes: 0 }
+      })
+      assert.isBelow(stats.cpu_absolute, 400)
+      assert.isAbove(stats.memory_bytes, 20_000_000)
+      const measured = yield* daemon.stats(id, { update_disk_usage: true })
+      assert.isAtLeast(measured.disk_bytes, 100_000)
+      yield* daemon.power(id, "kill", 0)
+      const off = yield* Effect.repeat(daemon.stats(id, { update_disk_usage: false }), {
+        until: (now) => now.state === "offline"
+      })
+      assert.deepInclude(off, { memory_bytes: 0, cpu_absolute: 0, uptime: 0 })
+    }).pipe(Effect.scoped)
+  )
+
+  it("command names with blanks and brackets do not confuse the reading", () => {
+    const fields = Array.from({ length: 49 }, (_, i) => String(i + 4)).join(" ")
+    const proc = parseStat(`42 (a) b (c) S ${fields}`)
+    assert.deepInclude(proc, {
+      pid: 42,
+      state: "S",
+      ppid: 4,
+      pgrp: 5,
+      session: 6,
+      start: "22",
+      ticks: 14 + 15 + 16 + 17
+    })
+  })
+})
+
+describe("contract 2.2, host", () => {
+  it("uses Go's names of architectures", () => {
+    const host = hostInfo()
+    assert.include(["amd64", "arm64"], host.architecture)
+    assert.isAbove(host.memory_bytes, 0)
+    assert.isAtLeast(host.cpu_threads, 1)
+    assert.notStrictEqual(host.os, "")
+  })
+})

@@ -1,0 +1,303 @@
+import { request } from "node:http"
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect, Fiber, type Scope } from "effect"
+import WebSocket from "ws"
+import { subscribe, told } from "../support/events.ts"
+import { Muster } from "../support/Muster.ts"
+import { eventually, requestTo, type Service } from "../support/Service.ts"
+import { becomes, create, expectStatus, powered, running } from "../support/servers.ts"
+import { assertError, bearer, exchange, keysOf, options, raw, rawRequest, service } from "./support/http.ts"
+
+/** The head of a stream and its body so far. */
+const open = (api: Service, path: string, headers: Record<string, string> = bearer(api)) =>
+  Effect.gen(function* () {
+    const sent = request(`${api.url}${path}`, { headers, agent: false }).end()
+    yield* Effect.addFinalizer(() => Effect.sync(() => sent.destroy()))
+    return yield* Effect.callback<{
+      readonly status: number | undefined
+      readonly headers: NodeJS.Dict<string | Array<string>>
+      readonly text: () => string
+    }>((resume) => {
+      sent.on("error", () => {})
+      sent.once("response", (response) => {
+        let text = ""
+        response.setEncoding("utf8")
+        response.on("error", () => {})
+        response.on("data", (chunk: string) => {
+          text += chunk
+        })
+        resume(Effect.succeed({ status: response.statusCode, headers: response.headers, text: () => text }))
+      })
+    })
+  })
+
+/** A WebSocket with the messages that have come; fails with the status of a refusal. */
+const socket = (api: Service, path: string, headers: Record<string, string> = bearer(api)) =>
+  Effect.gen(function* () {
+    const ws = yield* Effect.acquireRelease(
+      Effect.sync(() => new WebSocket(`${api.url.replace("http", "ws")}${path}`, { headers })),
+      (it) => Effect.sync(() => it.terminate())
+    )
+    const messages: Array<string> = []
+    ws.on("error", () => {})
+    ws.on("message", (data) => messages.push(data.toString()))
+    yield* Effect.callback<void, number | undefined>((resume) => {
+      ws.once("open", () => resume(Effect.void))
+      ws.once("unexpected-response", (_, response) => resume(Effect.fail(response.statusCode)))
+    })
+    return { ws, messages: () => messages }
+  }) satisfies Effect.Effect<unknown, number | undefined, Scope.Scope>
+
+const seen = (text: () => string, part: string) => eventually(Effect.sync(text), (all) => all.includes(part))
+
+const ticketOf = Effect.fnUntraced(function* (api: Service) {
+  const answer = yield* expectStatus(api, 201, "POST", "/api/events/tickets")
+  assert.deepStrictEqual(keysOf(answer.json), ["expires_at", "ticket"])
+  assert.match(answer.json.expires_at, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
+  return String(answer.json.ticket)
+})
+
+const newest = (api: Service) =>
+  Effect.map(expectStatus(api, 200, "GET", "/metrics"), ({ text }) =>
+    Number(/^muster_journal_newest_cursor (\d+)/m.exec(text)?.[1])
+  )
+
+layer(service(), options)("events", (it) => {
+  describe("contract 6.4: SSE", () => {
+    it.effect("has the headers of the contract and begins with a comment", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const stream = yield* open(api, "/api/events")
+        assert.strictEqual(stream.status, 200)
+        assert.strictEqual(stream.headers["content-type"], "text/event-stream")
+        assert.strictEqual(stream.headers["cache-control"], "no-cache")
+        assert.strictEqual(stream.headers.connection, "keep-alive")
+        assert.strictEqual(stream.headers["x-accel-buffering"], "no")
+        assert.isString(stream.headers["x-request-id"])
+        yield* seen(stream.text, ": connected\n\n")
+      })
+    )
+
+    it.effect("each event is its two lines; Topic equals the event's name; status, crash, deleted", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const stream = yield* open(api, "/api/events")
+        yield* seen(stream.text, ": connected\n\n")
+        const id = yield* running(api, "kept")
+        yield* api.request("POST", `/api/servers/${id}/commands`, { body: { commands: ["exit 3"] } })
+        yield* becomes(api, id, "offline")
+        yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
+        yield* seen(stream.text, "event: deleted")
+        yield* eventually(Effect.sync(stream.text), (text) => text.endsWith("\n\n"))
+        const blocks = stream.text().split("\n\n").slice(1, -1)
+        const topics = blocks.map((block) => {
+          const [event, data, ...rest] = block.split("\n")
+          assert.deepStrictEqual(rest, [])
+          const topic = event?.replace(/^event: /, "")
+          const message = JSON.parse(data?.replace(/^data: /, "") ?? "")
+          assert.deepStrictEqual(keysOf(message), ["Data", "Topic"])
+          assert.strictEqual(message.Topic, topic)
+          assert.deepStrictEqual(keysOf(message.Data), ["payload", "server_id"])
+          assert.strictEqual(message.Data.server_id, id)
+          if (topic === "crash") {
+            assert.deepStrictEqual(keysOf(message.Data.payload), ["exit_code", "reason", "timestamp"])
+            assert.strictEqual(message.Data.payload.reason, "exit code 3")
+            assert.strictEqual(message.Data.payload.exit_code, 3)
+            assert.match(message.Data.payload.timestamp, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
+          }
+          return topic === "status"
+            ? message.Data.payload
+            : `${topic} ${topic === "deleted" ? message.Data.payload : ""}`
+        })
+        const expected = ["installing", "offline", "starting", "running", "crash ", "offline", "deleted null"]
+        assert.deepStrictEqual(topics, expected)
+      })
+    )
+
+    it.effect("closing the connection unsubscribes, and so does HEAD", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const subscribers = Effect.map(expectStatus(api, 200, "GET", "/metrics"), ({ text }) =>
+          Number(/^muster_event_subscribers (\d+)/m.exec(text)?.[1])
+        )
+        yield* eventually(subscribers, (count) => count === 0)
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            yield* subscribe(api)
+            assert.strictEqual(yield* subscribers, 1)
+          })
+        )
+        yield* eventually(subscribers, (count) => count === 0)
+        const head = yield* api.request("HEAD", "/api/events")
+        assert.strictEqual(head.headers.get("content-type"), "text/event-stream")
+        assert.strictEqual(head.text, "")
+        yield* eventually(subscribers, (count) => count === 0)
+      })
+    )
+  })
+
+  describe("contract 6.3: WebSocket", () => {
+    it.effect("carries the same messages as SSE", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const sse = yield* open(api, "/api/events")
+        yield* seen(sse.text, ": connected\n\n")
+        const { messages } = yield* socket(api, "/api/events/ws")
+        const id = yield* create(api, "kept")
+        yield* becomes(api, id, "offline")
+        yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
+        yield* seen(sse.text, "event: deleted")
+        yield* eventually(Effect.sync(messages), (all) => all.length === 3)
+        const data = sse
+          .text()
+          .split("\n")
+          .filter((line) => line.startsWith("data: "))
+        assert.deepStrictEqual(
+          messages().map((message) => `data: ${message}`),
+          data
+        )
+      })
+    )
+
+    it.effect("a handshake that is refused has the error body", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const upgrade = {
+          connection: "Upgrade",
+          upgrade: "websocket",
+          "sec-websocket-version": "13",
+          "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ=="
+        }
+        const shake = (headers: Record<string, string>, path = "/api/events/ws") =>
+          raw(api, rawRequest("GET", path, { ...upgrade, ...headers }))
+        assertError(yield* shake({}), 401, "the Authorization header is missing")
+        const auth = bearer(api)
+        assertError(yield* shake(auth, "/api/events/nope"), 404)
+        assertError(yield* shake(auth, "/api/events/ws?topics=x"), 422)
+        assertError(yield* shake({ ...auth, "sec-websocket-version": "8" }), 426)
+        assertError(yield* shake({ ...auth, "sec-websocket-key": "x" }), 422)
+        assertError(yield* shake({ ...auth, connection: "close" }), 426)
+        assertError(yield* shake(auth, "/api/servers/nope/console"), 404, "server not found: nope")
+        assertError(
+          yield* raw(api, rawRequest("GET", "/api/events/ws", auth)),
+          426,
+          "this path speaks WebSocket only"
+        )
+      })
+    )
+  })
+
+  describe("decisions 6: resume, filters, tickets", () => {
+    it.effect("with a cursor what came after it is replayed, with its cursors; cursor=0 is all", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const from = yield* newest(api)
+        const id = yield* create(api, "kept")
+        yield* becomes(api, id, "offline")
+        yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
+        const expected = ["installing", "offline", "deleted"]
+        yield* told(yield* subscribe(api, `/api/events?cursor=${from}`), id, expected)
+        yield* told(yield* subscribe(api, "/api/events?cursor=0"), id, expected)
+        const stream = yield* open(api, "/api/events", { ...bearer(api), "last-event-id": String(from) })
+        yield* seen(stream.text, '"Topic":"deleted"')
+        assert.match(stream.text(), /^id: \d+$/m)
+        const { messages } = yield* socket(api, `/api/events/ws?cursor=${from}`)
+        yield* eventually(Effect.sync(messages), (all) => all.length === 3)
+        const cursors = messages().map((message) => JSON.parse(message).Cursor)
+        assert.deepStrictEqual(keysOf(JSON.parse(messages()[0] ?? "")), ["Cursor", "Data", "Topic"])
+        assert.isTrue(cursors.every((cursor, i) => cursor > (cursors[i - 1] ?? from)))
+      })
+    )
+
+    it.effect("topics, server_id and blueprint_id narrow the stream; a server's own stream is its own", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const from = yield* newest(api)
+        const one = yield* create(api, "kept")
+        const other = yield* create(api, "passing")
+        const own = yield* subscribe(api, `/api/servers/${one}/events?cursor=${from}&server_id=${other}`)
+        yield* becomes(api, one, "offline")
+        yield* becomes(api, other, "offline")
+        yield* expectStatus(api, 200, "DELETE", `/api/servers/${one}`)
+        yield* expectStatus(api, 200, "DELETE", `/api/servers/${other}`)
+        const all = ["installing", "offline", "deleted"]
+        const at = (query: string) => subscribe(api, `/api/events?cursor=${from}&${query}`)
+        for (const [query, ofOne, ofOther] of [
+          ["topics=deleted", ["deleted"], ["deleted"]],
+          ["topics=deleted,crash", ["deleted"], ["deleted"]],
+          [`server_id=${one}`, all, []],
+          [`server_id=${one}&server_id=${other}`, all, all],
+          ["blueprint_id=passing", [], all],
+          ["blueprint_id=passing&topics=status", [], ["installing", "offline"]]
+        ] as const) {
+          const stream = yield* at(query)
+          yield* told(stream, one, ofOne)
+          yield* told(stream, other, ofOther)
+        }
+        yield* told(own, one, all)
+        assert.deepStrictEqual(own.of(other), [])
+      })
+    )
+
+    it.effect("a ticket opens one stream, once, and nothing else", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const bare = requestTo(api.url, "")
+        const get = (path: string) => bare("GET", path, { key: null })
+        assertError(
+          yield* get("/api/events?ticket=wrong"),
+          401,
+          "the ticket is unknown, was used or has expired"
+        )
+        const first = yield* ticketOf(api)
+        assertError(yield* get(`/api/nodes?ticket=${first}`), 401, "the Authorization header is missing")
+        const stream = yield* open(api, `/api/events?ticket=${first}`, {})
+        assert.strictEqual(stream.status, 200)
+        assertError(yield* get(`/api/events?ticket=${first}`), 401)
+        const second = yield* ticketOf(api)
+        yield* socket(api, `/api/events/ws?ticket=${second}`, {})
+        assert.strictEqual(yield* Effect.flip(socket(api, `/api/events/ws?ticket=${second}`, {})), 401)
+        assertError(yield* bare("POST", "/api/events/tickets", { key: null }), 401)
+      })
+    )
+
+    it.effect("the console: lines out, commands in", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* running(api, "kept")
+        const { ws, messages } = yield* socket(api, `/api/servers/${id}/console`)
+        ws.send("hello there")
+        yield* eventually(Effect.sync(messages), (all) => all.includes("got hello there"))
+        ws.send("a\u001bb")
+        ws.send("after")
+        yield* eventually(Effect.sync(messages), (all) => all.includes("got after "))
+        assert.isFalse(messages().some((line) => line.includes("\u001b")))
+        yield* powered(api, id, "kill")
+        yield* becomes(api, id, "offline")
+        yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
+      })
+    )
+
+    it.effect(
+      "decisions 1: streams are not cut off as other routes are; the service stops all the same",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const received = yield* Effect.forkChild(
+            exchange(api, `GET /api/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${api.key}\r\n\r\n`)
+          )
+          const { ws } = yield* socket(api, "/api/events/ws")
+          const closed = Effect.callback<number>((resume) => {
+            ws.once("close", (code) => resume(Effect.succeed(code)))
+          })
+          const code = yield* Effect.forkChild(closed)
+          const stream = yield* open(api, "/api/events")
+          yield* seen(stream.text, ": connected")
+          yield* api.kill("SIGTERM")
+          assert.strictEqual(api.process.exitCode, 0)
+          assert.strictEqual(yield* Fiber.join(code), 1001)
+          assert.match(yield* Fiber.join(received), /: connected[\s\S]*\r\n0\r\n\r\n$/)
+        })
+    )
+  })
+})

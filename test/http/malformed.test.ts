@@ -1,0 +1,106 @@
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { Muster } from "../support/Muster.ts"
+import { assertError, bearer, exchange, noNode, options, raw, rawRequest, service } from "./support/http.ts"
+
+layer(service(noNode), options)("below HTTP", (it) => {
+  describe("decisions 1: every status >= 400 has the error body", () => {
+    it.effect("malformed HTTP is 422", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const auth = bearer(api)
+        for (const bytes of [
+          "GARBAGE\r\n\r\n",
+          "\u0016\u0003\u0001\u0002\u0000\u0001\u0000\u0001\u00fc\u0003\u0003",
+          "FOO /api/nodes HTTP/1.1\r\nHost: x\r\n\r\n",
+          "GET /healthz HTTP/9.9\r\nHost: x\r\n\r\n",
+          "GET /health z HTTP/1.1\r\nHost: x\r\n\r\n",
+          "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+          "GET /healthz HTTP/1.1\r\nHost: x\r\nNo colon here\r\n\r\n",
+          "GET /healthz HTTP/1.1\r\nHost: x\r\nA: \u0000\r\n\r\n",
+          rawRequest("POST", "/api/servers", { ...auth, "content-length": "x" }),
+          rawRequest("POST", "/api/servers", { ...auth, "content-length": "-1" }),
+          rawRequest("POST", "/api/servers", {
+            ...auth,
+            "content-length": "2",
+            "transfer-encoding": "chunked"
+          }),
+          rawRequest("POST", "/api/servers", { ...auth, "transfer-encoding": "chunked" }, "zz\r\n")
+        ]) {
+          assertError(yield* raw(api, bytes), 422, "malformed HTTP request")
+        }
+      })
+    )
+
+    it.effect("headers or a target past 16 KiB are 431", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        assertError(yield* raw(api, rawRequest("GET", "/healthz", { "x-long": "a".repeat(20_000) })), 431)
+        assertError(yield* raw(api, rawRequest("GET", `/api/nodes/${"a".repeat(20_000)}`)), 431)
+      })
+    )
+
+    it.effect("HTTP/1.1 without Host is 400; HTTP/1.0 needs none", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const answer = yield* raw(api, "GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assertError(answer, 400, "the Host header is missing")
+        assert.strictEqual((yield* raw(api, "GET /healthz HTTP/1.0\r\n\r\n")).text, '{"status":"ok"}')
+      })
+    )
+
+    it.effect("CONNECT is 405, whatever its target", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        for (const target of ["example.com:443", "/api/nodes"]) {
+          const answer = yield* raw(api, rawRequest("CONNECT", target, bearer(api)))
+          assertError(answer, 405)
+          assert.include(answer.headers.get("allow"), "GET")
+        }
+      })
+    )
+
+    it.effect("an unknown expectation is ignored, 100-continue is met", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const body = '{"blueprint_id":"nope"}'
+        const headers = { ...bearer(api), "content-length": String(body.length) }
+        const odd = rawRequest("POST", "/api/servers", { ...headers, expect: "tea" }, body)
+        assertError(yield* raw(api, odd), 404, "blueprint not found: nope")
+        const usual = rawRequest("POST", "/api/servers", { ...headers, expect: "100-continue" }, body)
+        assert.match(
+          yield* exchange(api, usual),
+          /^HTTP\/1\.1 100 Continue\r\n\r\nHTTP\/1\.1 404 Not Found\r\n/
+        )
+      })
+    )
+
+    it.effect("an upgrade to something else is an ordinary request", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const headers = { ...bearer(api), connection: "Upgrade, close", upgrade: "h2c" }
+        assert.strictEqual((yield* raw(api, rawRequest("GET", "/api/nodes", headers))).text, "[]")
+        assertError(yield* raw(api, rawRequest("GET", "/api/events/ws", headers)), 426)
+      })
+    )
+
+    it.effect("garbage behind the head of an answer ends the connection and adds nothing to the answer", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const stream = `GET /api/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${api.key}\r\n\r\n`
+        const garbage = { after: ": connected", send: `${"garbage ".repeat(10)}\r\n\r\n` }
+        const received = yield* exchange(api, stream, garbage)
+        assert.match(received, /^HTTP\/1\.1 200 OK\r\n/)
+        assert.match(received, /: connected\n\n\r\n$/)
+      })
+    )
+  })
+
+  it.effect("the service answers afterwards", () =>
+    Effect.gen(function* () {
+      const api = yield* Muster
+      assert.strictEqual((yield* api.request("GET", "/readyz")).status, 200)
+      assert.notInclude(api.output(), "ERROR")
+    })
+  )
+})

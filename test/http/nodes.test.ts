@@ -1,0 +1,141 @@
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { Muster } from "../support/Muster.ts"
+import { eventually } from "../support/Service.ts"
+import { create, expectStatus } from "../support/servers.ts"
+import { assertError, keysOf, options, service } from "./support/http.ts"
+
+const node = {
+  MUSTER_NODE_NAME: "Node 1",
+  MUSTER_NODE_LOCATION: "eu-west",
+  MUSTER_NODE_URL: "https://n1.example:5585"
+}
+const plain = ["drained", "id", "location", "name", "url"]
+const detailed = [
+  "capacity",
+  "committed",
+  "connected",
+  "drained",
+  "id",
+  "last_seen_at",
+  "location",
+  "name",
+  "ports_free",
+  "servers",
+  "url",
+  "version"
+]
+const amounts = ["cpu_threads", "disk_bytes", "memory_bytes"]
+
+layer(service(node), options)("nodes", (it) => {
+  const only = Effect.gen(function* () {
+    const api = yield* Muster
+    const { json } = yield* expectStatus(api, 200, "GET", "/api/nodes")
+    assert.strictEqual(json.length, 1)
+    return { api, id: String(json[0].id), listed: json[0] }
+  })
+
+  describe("contract 2.1, 4.2 and decisions 2", () => {
+    it.effect("the list has exactly the five fields; with ids_only=true ids only", () =>
+      Effect.gen(function* () {
+        const { api, id, listed } = yield* only
+        assert.deepStrictEqual(listed, {
+          id,
+          name: "Node 1",
+          location: "eu-west",
+          url: "https://n1.example:5585",
+          drained: false
+        })
+        assert.deepStrictEqual((yield* api.request("GET", "/api/nodes?ids_only=true")).json, [id])
+        for (const other of [
+          "",
+          "?ids_only=",
+          "?ids_only=false",
+          "?ids_only=TRUE",
+          "?ids_only=1",
+          "?nope=1"
+        ]) {
+          const { json } = yield* expectStatus(api, 200, "GET", `/api/nodes${other}`)
+          assert.deepStrictEqual(json, [listed])
+        }
+      })
+    )
+
+    it.effect("one node has exactly the fields of the list and those of decisions 2", () =>
+      Effect.gen(function* () {
+        const { api, id, listed } = yield* only
+        const { json } = yield* expectStatus(api, 200, "GET", `/api/nodes/${id}`)
+        assert.deepStrictEqual(keysOf(json), detailed)
+        for (const field of plain) assert.strictEqual(json[field], listed[field])
+        assert.strictEqual(json.connected, true)
+        assert.match(json.last_seen_at, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
+        assert.match(json.version, /^\d+\.\d+\.\d+/)
+        assert.deepStrictEqual(keysOf(json.capacity), amounts)
+        assert.deepStrictEqual(keysOf(json.committed), amounts)
+        for (const field of amounts) assert.isAbove(json.capacity[field], 0)
+      })
+    )
+
+    it.effect("a server counts on its node; a node that owns one cannot be removed", () =>
+      Effect.gen(function* () {
+        const { api, id } = yield* only
+        const look = Effect.map(expectStatus(api, 200, "GET", `/api/nodes/${id}`), ({ json }) => json)
+        const before = yield* look
+        const server = yield* create(api, "kept")
+        const after = yield* look
+        assert.strictEqual(after.servers, before.servers + 1)
+        assert.strictEqual(after.ports_free, before.ports_free - 1)
+        assert.strictEqual(after.committed.memory_bytes, before.committed.memory_bytes + 64 * 1024 * 1024)
+        assertError(yield* api.request("DELETE", `/api/nodes/${id}`), 409)
+        yield* expectStatus(api, 200, "DELETE", `/api/servers/${server}?force=true`)
+        yield* eventually(
+          look,
+          (now) => now.servers === before.servers && now.ports_free === before.ports_free
+        )
+      })
+    )
+
+    it.effect("the host of a node has the shape of 2.2, exactly", () =>
+      Effect.gen(function* () {
+        const { api, id } = yield* only
+        const { json } = yield* expectStatus(api, 200, "GET", `/api/nodes/${id}/system`)
+        const own = yield* expectStatus(api, 200, "GET", "/api/system")
+        assert.deepStrictEqual(keysOf(json), keysOf(own.json.system))
+        assert.strictEqual(json.architecture, own.json.system.architecture)
+      })
+    )
+
+    it.effect("a drained node gets no servers unless it is named", () =>
+      Effect.gen(function* () {
+        const { api, id } = yield* only
+        const drain = (drained: boolean) =>
+          expectStatus(api, 200, "PATCH", `/api/nodes/${id}/drained`, { body: { drained } })
+        const answer = yield* drain(true)
+        assert.deepStrictEqual(keysOf(answer.json), detailed)
+        assert.strictEqual(answer.json.drained, true)
+        assert.strictEqual((yield* only).listed.drained, true)
+        assert.include((yield* api.request("GET", "/nodes", { key: null })).text, "drained")
+        const refused = yield* api.request("POST", "/api/servers", { body: { blueprint_id: "kept" } })
+        assertError(refused, 503, "no nodes available")
+        const named = yield* create(api, "kept", { node_id: id })
+        assert.strictEqual((yield* drain(true)).json.drained, true)
+        assert.strictEqual((yield* drain(false)).json.drained, false)
+        yield* expectStatus(api, 200, "DELETE", `/api/servers/${named}?force=true`)
+      })
+    )
+
+    it.effect("an unknown node is 404 on every route", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        for (const id of ["nope", "%20", "a%2Fb", "%F0%9F%8E%AE", "__proto__", "constructor"]) {
+          const detail = `node not found: ${decodeURIComponent(id)}`
+          assertError(yield* api.request("GET", `/api/nodes/${id}`), 404, detail)
+          assertError(yield* api.request("GET", `/api/nodes/${id}/system`), 404, detail)
+          assertError(yield* api.request("DELETE", `/api/nodes/${id}`), 404, detail)
+          const body = { drained: true }
+          assertError(yield* api.request("PATCH", `/api/nodes/${id}/drained`, { body }), 404, detail)
+        }
+      })
+    )
+  })
+})

@@ -1,0 +1,244 @@
+import { assert, describe, it, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { HttpApi } from "effect/http-api"
+import { ApplicationApi } from "../../src/api/ApplicationApi.ts"
+import { bannerPage, nodesPage } from "../../src/http/pages.ts"
+import { version } from "../../src/version.ts"
+import { Muster } from "../support/Muster.ts"
+import { startService } from "../support/Service.ts"
+import { keysOf, noNode, options, service } from "./support/http.ts"
+
+const hostile = `<script>alert("x")</script>'&`
+
+/** Addresses that a page would load something from. */
+const loads = (html: string) =>
+  [...html.matchAll(/<(?:script|link|img|iframe)\b[^>]*?\b(?:src|href)\s*=\s*["']?([^"'\s>]+)/g)]
+    .map((match) => match[1])
+    .filter((address) => /^(?:https?:)?\/\//.test(address ?? ""))
+
+describe("contract 4.11 and decisions 7: pages", () => {
+  it("every value of the node list is escaped", () => {
+    const node = { id: hostile, name: hostile, location: hostile, url: hostile, drained: true }
+    const html = nodesPage([node])
+    assert.notInclude(html, "<script")
+    assert.notInclude(html, `"x"`)
+    const escaped = "&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt;&#39;&amp;"
+    assert.strictEqual(html.split(escaped).length - 1, 4)
+    assert.include(html, "drained")
+    assert.notInclude(bannerPage(hostile), "<script")
+  })
+
+  it("no node: says so", () => {
+    assert.include(nodesPage([]), "<p>No nodes found.</p>")
+    assert.notInclude(nodesPage([]), "<table")
+  })
+})
+
+layer(service(noNode), options)("pages", (it) => {
+  describe("contract 4.11 and decisions 7: pages", () => {
+    it.effect("/ and /nodes are HTML, need no key and load nothing", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        for (const path of ["/", "/nodes"]) {
+          const answer = yield* api.request("GET", path, { key: null })
+          assert.strictEqual(answer.status, 200)
+          assert.strictEqual(answer.headers.get("content-type"), "text/html; charset=utf-8")
+          assert.match(answer.text, /^<!doctype html>/)
+          assert.deepStrictEqual(loads(answer.text), [])
+        }
+        assert.include((yield* api.request("GET", "/", { key: null })).text, version)
+        assert.include((yield* api.request("GET", "/nodes", { key: null })).text, "No nodes found.")
+        // A key that is not valid is no reason to refuse a page.
+        assert.strictEqual((yield* api.request("GET", "/", { key: "wrong" })).status, 200)
+      })
+    )
+
+    it.effect("/nodes escapes what a node says of itself", () =>
+      Effect.gen(function* () {
+        const api = yield* startService({
+          env: { MUSTER_NODE_NAME: hostile, MUSTER_NODE_LOCATION: hostile, MUSTER_NODE_URL: hostile }
+        })
+        const { text } = yield* api.request("GET", "/nodes", { key: null })
+        assert.notInclude(text, "<script")
+        assert.strictEqual(text.split("&lt;script&gt;").length - 1, 3)
+      })
+    )
+
+    it.effect("/docs is served from here, whole", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const answer = yield* api.request("GET", "/docs", { key: null })
+        assert.strictEqual(answer.status, 200)
+        assert.match(answer.headers.get("content-type") ?? "", /^text\/html/)
+        const before = answer.text.slice(0, answer.text.indexOf("<script"))
+        const after = answer.text.slice(
+          answer.text.lastIndexOf("</script>", answer.text.lastIndexOf("createApiReference(doc"))
+        )
+        assert.deepStrictEqual(loads(before + after), [])
+        assert.include(after, '"withDefaultFonts":false')
+        assert.include(after, '"/api/servers/{server}/power"')
+      })
+    )
+  })
+
+  describe("decisions 7: health and metrics", () => {
+    it.effect("/healthz and /readyz need no key", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        for (const path of ["/healthz", "/readyz"]) {
+          const answer = yield* api.request("GET", path, { key: null })
+          assert.strictEqual(answer.status, 200)
+          assert.strictEqual(answer.headers.get("content-type"), "application/json")
+          assert.deepStrictEqual(answer.json, { status: "ok" })
+        }
+      })
+    )
+
+    it.effect("/metrics is the Prometheus text format and counts requests", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const count = Effect.map(api.request("GET", "/metrics"), ({ text }) =>
+          Number(/^muster_http_requests_total\{method="OPTIONS",status="204"\} (\d+)$/m.exec(text)?.[1] ?? 0)
+        )
+        const before = yield* count
+        yield* api.request("OPTIONS", "/healthz")
+        assert.strictEqual(yield* count, before + 1)
+        const { headers, text } = yield* api.request("GET", "/metrics")
+        assert.match(headers.get("content-type") ?? "", /^text\/plain; version=0\.0\.4/)
+        for (const line of text.trimEnd().split("\n")) {
+          assert.match(line, /^(?:# (?:HELP|TYPE) [a-z_]+ .+|[a-z_]+(?:\{[^}]*\})? [-+0-9.eInfNa]+)$/)
+        }
+        for (const name of [
+          "muster_nodes",
+          "muster_servers",
+          "muster_event_subscribers",
+          "muster_http_request_duration_seconds_bucket",
+          "muster_journal_newest_cursor"
+        ]) {
+          assert.match(text, new RegExp(`^${name}\\b`, "m"))
+        }
+      })
+    )
+
+    it.effect("contract 2.2: /api/system has exactly its fields", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const { json } = yield* api.request("GET", "/api/system")
+        assert.deepStrictEqual(keysOf(json), ["system", "version"])
+        assert.match(json.version, /^\d+\.\d+\.\d+/)
+        assert.deepStrictEqual(keysOf(json.system), [
+          "architecture",
+          "cpu_threads",
+          "kernel_version",
+          "memory_bytes",
+          "os",
+          "os_type"
+        ])
+        assert.include(["amd64", "arm64"], json.system.architecture)
+        assert.strictEqual(json.system.os_type, "linux")
+        assert.isTrue(Number.isInteger(json.system.cpu_threads) && json.system.cpu_threads > 0)
+        assert.isTrue(Number.isInteger(json.system.memory_bytes) && json.system.memory_bytes > 0)
+        for (const name of ["kernel_version", "os"]) assert.notStrictEqual(json.system[name], "")
+      })
+    )
+  })
+
+  describe("decisions 7: /openapi.json", () => {
+    it.effect("has every route, its errors, the bearer scheme and examples", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const { json: document, headers } = yield* api.request("GET", "/openapi.json", { key: null })
+        assert.strictEqual(headers.get("content-type"), "application/json")
+        assert.strictEqual(document.info.version, version)
+        assert.strictEqual(document.components.securitySchemes.bearer.scheme.toLowerCase(), "bearer")
+        let routes = 0
+        HttpApi.reflect(ApplicationApi, {
+          onGroup: () => {},
+          onEndpoint: ({ endpoint }) => {
+            routes++
+            const path = endpoint.path.replaceAll(/:(\w+)/g, "{$1}")
+            const operation = document.paths[path]?.[endpoint.method.toLowerCase()]
+            assert.isDefined(operation, `${endpoint.method} ${path}`)
+            assert.isNotEmpty(operation.summary)
+            const protectedRoute = path.startsWith("/api/") || path === "/metrics"
+            const always = ["413", "422", "500", "503", "504"]
+            for (const status of protectedRoute ? [...always, "401", "403", "429"] : always) {
+              const schema = operation.responses[status]?.content["application/json"].schema.$ref
+              assert.match(schema, /^#\/components\/schemas\//, `${path} ${status}`)
+              const error = document.components.schemas[schema.split("/").at(-1)]
+              assert.deepStrictEqual(keysOf(error.properties), [
+                "code",
+                "detail",
+                "hint",
+                "request_id",
+                "status"
+              ])
+              assert.deepStrictEqual(error.properties.code.enum, [status])
+            }
+            if (path.includes("{") || (path === "/api/servers" && endpoint.method === "POST")) {
+              assert.isDefined(operation.responses["404"], path)
+            }
+          }
+        })
+        assert.strictEqual(
+          routes,
+          Object.values<object>(document.paths).flatMap((path) => Object.keys(path)).length
+        )
+        for (const name of ["CreateServer", "Server", "Blueprint", "SystemInfo"]) {
+          assert.isNotEmpty(document.components.schemas[name].examples, name)
+        }
+      })
+    )
+
+    it.effect("names the routes of the contract", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const { paths } = (yield* api.request("GET", "/openapi.json", { key: null })).json
+        const routes = Object.entries<object>(paths)
+          .flatMap(([path, operations]) =>
+            Object.keys(operations).map((method) => `${method.toUpperCase()} ${path}`)
+          )
+          .toSorted()
+        assert.deepStrictEqual(routes, [
+          "DELETE /api/nodes/{node}",
+          "DELETE /api/servers/{server}",
+          "GET /",
+          "GET /api/blueprints",
+          "GET /api/blueprints/{blueprint}",
+          "GET /api/events",
+          "GET /api/events/ws",
+          "GET /api/mixins",
+          "GET /api/mixins/{mixin}",
+          "GET /api/nodes",
+          "GET /api/nodes/{node}",
+          "GET /api/nodes/{node}/system",
+          "GET /api/servers",
+          "GET /api/servers/{server}",
+          "GET /api/servers/{server}/console",
+          "GET /api/servers/{server}/events",
+          "GET /api/servers/{server}/install",
+          "GET /api/servers/{server}/install/logs",
+          "GET /api/servers/{server}/logs",
+          "GET /api/servers/{server}/stats",
+          "GET /api/servers/{server}/status",
+          "GET /api/software",
+          "GET /api/software/{software}",
+          "GET /api/system",
+          "GET /healthz",
+          "GET /metrics",
+          "GET /nodes",
+          "GET /readyz",
+          "PATCH /api/nodes/{node}/drained",
+          "POST /api/blueprints/reload",
+          "POST /api/events/tickets",
+          "POST /api/servers",
+          "POST /api/servers/{server}/commands",
+          "POST /api/servers/{server}/power",
+          "POST /api/servers/{server}/reinstall",
+          "POST /api/servers/{server}/reset",
+          "POST /api/software/reload"
+        ])
+      })
+    )
+  })
+})

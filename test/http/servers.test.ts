@@ -1,0 +1,385 @@
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { Muster } from "../support/Muster.ts"
+import { eventually } from "../support/Service.ts"
+import { becomes, create, expectStatus, installed, powered, running, statusOf } from "../support/servers.ts"
+import { assertError, keysOf, options, service } from "./support/http.ts"
+
+const summary = ["allocations", "blueprint_id", "id", "node_id", "node_name"]
+const serverId = /^srv_[0-9A-HJKMNP-TV-Z]{26}$/
+
+const count = Effect.gen(function* () {
+  const api = yield* Muster
+  return (yield* expectStatus(api, 200, "GET", "/api/servers?ids_only=true")).json.length as number
+})
+
+const removed = Effect.fnUntraced(function* (id: string) {
+  const api = yield* Muster
+  const answer = yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
+  assert.strictEqual(answer.text, "")
+  assert.strictEqual(yield* statusOf(api, id), "gone")
+})
+
+layer(service(), options)("servers", (it) => {
+  describe("contract 2.3, 4.4, 4.5: creation and lists", () => {
+    it.effect("202 with exactly the summary's fields, and its Location", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const node = (yield* api.request("GET", "/api/nodes")).json[0]
+        const answer = yield* api.request("POST", "/api/servers", { body: { blueprint_id: "kept" } })
+        assert.strictEqual(answer.status, 202)
+        assert.strictEqual(answer.headers.get("content-type"), "application/json")
+        const { id, allocations } = answer.json
+        assert.match(id, serverId)
+        assert.strictEqual(answer.headers.get("location"), `/api/servers/${id}`)
+        const { port } = allocations.default
+        assert.isTrue(port >= 26100 && port <= 26199, String(port))
+        const expected = {
+          id,
+          blueprint_id: "kept",
+          node_name: node.name,
+          node_id: node.id,
+          allocations: {
+            force_outgoing_ip: false,
+            default: { ip: "127.0.0.1", port },
+            alias: "",
+            mappings: { "127.0.0.1": [port] }
+          }
+        }
+        assert.deepStrictEqual(answer.json, expected)
+        assert.deepStrictEqual((yield* api.request("GET", `/api/servers/${id}`)).json, expected)
+        yield* removed(id)
+      })
+    )
+
+    it.effect("the list is sorted by id; with ids_only=true ids only", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const made = yield* Effect.all(
+          Array.from({ length: 5 }, () => create(api, "kept")),
+          { concurrency: "unbounded" }
+        )
+        assert.strictEqual(new Set(made).size, 5)
+        const ids = (yield* api.request("GET", "/api/servers?ids_only=true")).json
+        assert.deepStrictEqual(ids, made.toSorted())
+        const { json } = yield* api.request("GET", "/api/servers")
+        assert.deepStrictEqual(
+          json.map((server: { readonly id: string }) => server.id),
+          ids
+        )
+        for (const server of json) assert.deepStrictEqual(keysOf(server), summary)
+        const ports = json.map(
+          (server: { allocations: { default: { port: number } } }) => server.allocations.default.port
+        )
+        assert.strictEqual(new Set(ports).size, 5)
+        for (const other of ["?ids_only=", "?ids_only=false", "?ids_only=TRUE", "?include="]) {
+          assert.deepStrictEqual((yield* api.request("GET", `/api/servers${other}`)).json, json)
+        }
+        yield* Effect.forEach(made, removed, { discard: true })
+        assert.deepStrictEqual((yield* api.request("GET", "/api/servers")).json, [])
+      })
+    )
+
+    it.effect("decisions 3: include= adds its fields, and created_at", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* create(api, "kept")
+        for (const [include, added] of [
+          ["status", ["status"]],
+          ["limits", ["limits"]],
+          ["software", ["image", "software", "version"]],
+          ["status,limits,software", ["image", "limits", "software", "status", "version"]],
+          ["software,status", ["image", "software", "status", "version"]]
+        ] as const) {
+          const expected = [...summary, ...added, "created_at"].toSorted()
+          const one = yield* expectStatus(api, 200, "GET", `/api/servers/${id}?include=${include}`)
+          assert.deepStrictEqual(keysOf(one.json), expected)
+          assert.match(one.json.created_at, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
+          const all = yield* expectStatus(api, 200, "GET", `/api/servers?include=${include}`)
+          assert.deepStrictEqual(keysOf(all.json[0]), expected)
+        }
+        const full = yield* expectStatus(api, 200, "GET", `/api/servers/${id}?include=limits,software`)
+        assert.deepStrictEqual(full.json.limits, { memory_limit: 64 })
+        assert.deepStrictEqual([full.json.software, full.json.version], ["game", "1.0"])
+        yield* removed(id)
+      })
+    )
+
+    it.effect("the echo of the overrides holds just what was given", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const overrides = {
+          save: false,
+          limits: { memory_limit: 96.5, threads: "0-1", oom_disabled: true },
+          configs: {
+            "server.properties": { parser: "properties", find: { motd: "Hi", deep: { a: [1, null, "x"] } } }
+          },
+          version: "2.0",
+          env: { MOTD: "hi ü", __proto__x: "", A_1: "=" }
+        }
+        const made = yield* expectStatus(api, 202, "POST", "/api/servers", {
+          body: { blueprint_id: "kept", overrides }
+        })
+        assert.deepStrictEqual(made.json.overrides, overrides)
+        assert.deepStrictEqual(keysOf(made.json), [...summary, "overrides"].toSorted())
+        const got = yield* expectStatus(
+          api,
+          200,
+          "GET",
+          `/api/servers/${made.json.id}?include=limits,software`
+        )
+        assert.deepStrictEqual(got.json.overrides, overrides)
+        assert.deepStrictEqual(got.json.limits, { memory_limit: 96.5, threads: "0-1", oom_disabled: true })
+        assert.strictEqual(got.json.version, "2.0")
+        yield* removed(made.json.id)
+        for (const none of [{}, null, { save: null, limits: null }]) {
+          const { json } = yield* expectStatus(api, 202, "POST", "/api/servers", {
+            body: { blueprint_id: "kept", overrides: none }
+          })
+          assert.deepStrictEqual(keysOf(json), summary)
+          yield* removed(json.id)
+        }
+      })
+    )
+
+    it.effect("404 and 422 create nothing", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const before = yield* count
+        for (const [body, status] of [
+          [{ blueprint_id: "nope" }, 404],
+          [{ blueprint_id: "__proto__" }, 404],
+          [{ blueprint_id: "kept", node_id: "nope" }, 404],
+          [{ blueprint_id: "kept", node_id: " " }, 404],
+          [{ blueprint_id: "kept", overrides: { software: "nope" } }, 422],
+          [{ blueprint_id: "kept", overrides: { configs: { "../x": { parser: "file", find: {} } } } }, 422],
+          [{ blueprint_id: "kept", overrides: { configs: { x: { find: {} } } } }, 422],
+          [{ blueprint_id: "kept", overrides: { limits: { memory_limit: 1e300 } } }, 422]
+        ] as const) {
+          assertError(yield* api.request("POST", "/api/servers", { body }), status)
+        }
+        const full = { blueprint_id: "kept", overrides: { limits: { memory_limit: 64 * 1024 * 1024 } } }
+        assertError(yield* api.request("POST", "/api/servers", { body: full }), 503)
+        assert.strictEqual(yield* count, before)
+      })
+    )
+  })
+
+  describe("decisions 3: Idempotency-Key", () => {
+    const ask = Effect.fnUntraced(function* (key: string, body: unknown, raw?: string) {
+      const api = yield* Muster
+      const headers = { "idempotency-key": key }
+      return yield* api.request(
+        "POST",
+        "/api/servers",
+        raw === undefined ? { body, headers } : { raw, headers }
+      )
+    })
+
+    it.effect("the same body answers the first response again, another body is 409", () =>
+      Effect.gen(function* () {
+        const before = yield* count
+        const body = { blueprint_id: "kept", overrides: { env: { A: "1" } } }
+        const first = yield* ask("key 1", body)
+        assert.strictEqual(first.status, 202)
+        const again = yield* ask("key 1", body)
+        assert.strictEqual(again.status, 202)
+        assert.strictEqual(again.text, first.text)
+        assert.strictEqual(again.headers.get("location"), first.headers.get("location"))
+        const spaced = yield* ask("key 1", undefined, JSON.stringify(body, null, 3))
+        assert.strictEqual(spaced.text, first.text)
+        const other = yield* ask("key 1", { ...body, start: true })
+        assertError(other, 409, "the idempotency key was used with another body")
+        assert.strictEqual(yield* count, before + 1)
+        const second = yield* ask("key 2", body)
+        assert.notStrictEqual(second.json.id, first.json.id)
+        yield* removed(first.json.id)
+        assert.strictEqual((yield* ask("key 1", body)).text, first.text)
+        yield* removed(second.json.id)
+        assert.strictEqual(yield* count, before)
+      })
+    )
+
+    it.effect("a refused request leaves the key free", () =>
+      Effect.gen(function* () {
+        assertError(yield* ask("free", { blueprint_id: "nope" }), 404)
+        const made = yield* ask("free", { blueprint_id: "kept" })
+        assert.strictEqual(made.status, 202)
+        yield* removed(made.json.id)
+      })
+    )
+
+    it.effect("twenty at once make one server", () =>
+      Effect.gen(function* () {
+        const before = yield* count
+        const answers = yield* Effect.all(
+          Array.from({ length: 20 }, () => ask("at once", { blueprint_id: "kept" })),
+          { concurrency: "unbounded" }
+        )
+        assert.deepStrictEqual([...new Set(answers.map(({ status }) => status))], [202])
+        assert.strictEqual(new Set(answers.map(({ text }) => text)).size, 1)
+        assert.strictEqual(yield* count, before + 1)
+        yield* removed(answers[0]?.json.id)
+      })
+    )
+
+    it.effect("each API key has keys of its own, and the form is 1-128 printable characters", () =>
+      Effect.gen(function* () {
+        const made = yield* ask("~".repeat(128), { blueprint_id: "kept" })
+        assert.strictEqual(made.status, 202)
+        yield* removed(made.json.id)
+        assertError(yield* ask("~".repeat(129), { blueprint_id: "kept" }), 422)
+      })
+    )
+  })
+
+  describe("decisions 3: management routes", () => {
+    it.effect("an unknown server is 404 on every route", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const { paths } = (yield* api.request("GET", "/openapi.json")).json
+        let routes = 0
+        for (const [path, operations] of Object.entries<object>(paths)) {
+          if (!path.startsWith("/api/servers/{server}")) continue
+          for (const method of Object.keys(operations)) {
+            routes++
+            for (const id of ["nope", "srv_00000000000000000000000000", "__proto__"]) {
+              const body = path.endsWith("/power") ? { action: "stop" } : { commands: ["x"] }
+              const answer = yield* api.request(method.toUpperCase(), path.replace("{server}", id), {
+                ...(method === "post" ? { body } : {})
+              })
+              assertError(answer, 404, `server not found: ${id}`)
+            }
+          }
+        }
+        assert.strictEqual(routes, 13)
+      })
+    )
+
+    it.effect("a server that runs: status, stats, logs, commands, power", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* running(api, "kept")
+        const at = (path: string) => `/api/servers/${id}${path}`
+        assert.deepStrictEqual((yield* api.request("GET", at("/status"))).json, { status: "running" })
+        const stats = yield* expectStatus(api, 200, "GET", at("/stats?update_disk_usage=true"))
+        assert.deepStrictEqual(keysOf(stats.json), [
+          "cpu_absolute",
+          "cpu_absolute_limit",
+          "disk_bytes",
+          "disk_max",
+          "memory_bytes",
+          "memory_limit_bytes",
+          "network",
+          "overlay_bytes",
+          "state",
+          "uptime"
+        ])
+        assert.deepStrictEqual(keysOf(stats.json.network), ["rx_bytes", "tx_bytes"])
+        assert.strictEqual(stats.json.state, "running")
+
+        const sent = yield* api.request("POST", at("/commands"), { body: { commands: ["say hi", "say ho"] } })
+        assert.deepStrictEqual([sent.status, sent.text], [204, ""])
+        const newest = Effect.map(expectStatus(api, 200, "GET", at("/logs?size=2")), ({ json }) => json)
+        yield* eventually(newest, ({ data }) => data.join() === "got say hi,got say ho")
+        const one = yield* expectStatus(api, 200, "GET", at("/logs?size=0"))
+        assert.deepStrictEqual(one.json.data, ["got say ho"])
+        assert.deepStrictEqual(keysOf(one.json), ["data", "meta"])
+        assert.deepStrictEqual(keysOf(one.json.meta.pagination), [
+          "current_page",
+          "per_page",
+          "total",
+          "total_pages"
+        ])
+        for (const [query, per_page, current_page] of [
+          ["", 100, 1],
+          ["?size=101", 100, 1],
+          ["?size=x", 100, 1],
+          ["?size=-3", 1, 1],
+          ["?page=2", 100, 2],
+          ["?page=2&per_page=1", 1, 2],
+          ["?per_page=1001", 1000, 1],
+          ["?per_page=0", 100, 1],
+          ["?page=0", 100, 1]
+        ] as const) {
+          const { meta } = (yield* expectStatus(api, 200, "GET", at(`/logs${query}`))).json
+          assert.strictEqual(meta.pagination.per_page, per_page, query)
+          assert.strictEqual(meta.pagination.current_page, current_page, query)
+        }
+        const second = yield* expectStatus(api, 200, "GET", at("/logs?page=2&per_page=1"))
+        assert.deepStrictEqual(second.json.data, ["got say hi"])
+
+        assertError(yield* api.request("POST", at("/reinstall")), 409, `server is running: ${id}`)
+        assert.strictEqual((yield* powered(api, id, "start")).text, "")
+        yield* powered(api, id, "stop", 10)
+        yield* becomes(api, id, "offline")
+        yield* powered(api, id, "stop")
+        assertError(yield* api.request("POST", at("/commands"), { body: { commands: ["x"] } }), 409)
+        assertError(yield* api.request("POST", at("/power"), { body: { action: "pause" } }), 409)
+        yield* removed(id)
+      })
+    )
+
+    it.effect("installation: phase, script and log; reinstall and reset are 202", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* installed(api, "kept")
+        const at = (path: string) => `/api/servers/${id}${path}`
+        const install = (yield* expectStatus(api, 200, "GET", at("/install"))).json
+        assert.strictEqual(install.phase, "ready")
+        assert.strictEqual(install.entrypoint, "sh")
+        assert.strictEqual(install.skip_scripts, false)
+        assert.include(install.script, "INSTALL_DIR")
+        for (const key of keysOf(install)) {
+          assert.include(
+            [
+              "entrypoint",
+              "exit_code",
+              "failure_reason",
+              "finished_at",
+              "phase",
+              "script",
+              "skip_scripts",
+              "started_at"
+            ],
+            key
+          )
+        }
+        const lines = (yield* expectStatus(api, 200, "GET", at("/install/logs?per_page=5000"))).json
+        assert.deepStrictEqual(keysOf(lines), ["data", "meta"])
+        assert.strictEqual(lines.meta.pagination.per_page, 1000)
+        for (const action of ["reinstall", "reset"]) {
+          const answer = yield* expectStatus(api, 202, "POST", at(`/${action}`))
+          assert.strictEqual(answer.text, "")
+          yield* becomes(api, id, "offline")
+        }
+        yield* removed(id)
+      })
+    )
+
+    it.effect("while installing: what needs the server offline or up is 409, deleting is not", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* create(api, "endless")
+        const at = (path: string) => `/api/servers/${id}${path}`
+        yield* eventually(api.request("GET", at("/install/logs")), ({ json }) =>
+          json?.data?.includes("begun")
+        )
+        const install = (yield* expectStatus(api, 200, "GET", at("/install"))).json
+        assert.strictEqual(install.phase, "installing")
+        for (const action of ["start", "restart", "stop", "pause", "unpause"]) {
+          assertError(
+            yield* api.request("POST", at("/power"), { body: { action } }),
+            409,
+            `server is installing: ${id}`
+          )
+        }
+        assertError(yield* api.request("POST", at("/commands"), { body: { commands: ["x"] } }), 409)
+        assertError(yield* api.request("POST", at("/reinstall")), 409)
+        yield* removed(id)
+        assertError(yield* api.request("DELETE", at("")), 404)
+        assertError(yield* api.request("DELETE", at("?force=true")), 404)
+      })
+    )
+  })
+})

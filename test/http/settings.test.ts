@@ -1,0 +1,141 @@
+import { readdirSync, readFileSync } from "node:fs"
+import { join, resolve } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { ConfigProvider, Effect, Option, Redacted } from "effect"
+import { InvalidSetting, ServiceConfig, settings } from "../../src/config.ts"
+import { muster } from "../support/command.ts"
+import { startService, temporaryFolder } from "../support/Service.ts"
+import { noNode } from "./support/http.ts"
+
+const root = resolve(import.meta.dirname, "../..")
+
+const load = (env: Record<string, string>) =>
+  Effect.provideService(ServiceConfig.load, ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env }))
+
+/** One wrong value for each setting that not every text fits. */
+const wrong: Record<string, ReadonlyArray<string>> = {
+  MUSTER_PORT: ["65536", "-1", "http", "80.5", " 80"],
+  MUSTER_DATA_DIR: ["a\0b"],
+  MUSTER_BLUEPRINTS_DIR: ["\0"],
+  MUSTER_SOFTWARE_DIR: ["\0"],
+  MUSTER_DATABASE_URL: ["mysql://x", "sqlite:"],
+  MUSTER_EMBEDDED_NODE: ["yes", "TRUE", "1"],
+  MUSTER_EMBEDDED_ALLOCATIONS: ["127.0.0.1", "127.0.0.1:0", "127.0.0.1:70000", "127.0.0.1:2-1", ":25565"],
+  MUSTER_EMBEDDED_ON_SHUTDOWN: ["kill"],
+  MUSTER_PLACEMENT: ["random"],
+  MUSTER_OVERCOMMIT_MEMORY: ["0", "x", "1001"],
+  MUSTER_OVERCOMMIT_DISK: ["NaN"],
+  MUSTER_NODE_LOST_AFTER: ["29", "1.5"],
+  MUSTER_EVENTS_KEEP_HOURS: ["0", "never"],
+  MUSTER_EVENTS_KEEP_COUNT: ["0", "1e6"],
+  MUSTER_BODY_LIMIT: ["1023", "1MB"],
+  MUSTER_RATE_LIMIT: ["-1", "some"],
+  MUSTER_CORS_ORIGINS: ["panel.example.com", "https://a.example/path", "https://a.example,x"],
+  MUSTER_TRUSTED_PROXIES: ["10.0.0.0/33", "everyone"],
+  MUSTER_LOG_FORMAT: ["xml"],
+  MUSTER_LOG_LEVEL: ["INFO", "loud"]
+}
+
+describe("settings", () => {
+  it.effect("a wrong value is named with its setting and what it may be", () =>
+    Effect.gen(function* () {
+      for (const [name, values] of Object.entries(wrong)) {
+        const one = Object.values(settings).find((setting) => setting.name === name)
+        for (const value of values) {
+          const error = yield* Effect.flip(load({ [name]: value }))
+          assert.instanceOf(error, InvalidSetting)
+          assert.strictEqual(error.message, `${name} is ${JSON.stringify(value)}; it may be ${one?.may}`)
+        }
+      }
+    })
+  )
+
+  it.effect("every default is a value that the setting may have; an empty variable counts as unset", () =>
+    Effect.gen(function* () {
+      const standard = yield* load({})
+      assert.strictEqual(standard.port, 5620)
+      assert.isTrue(Option.isNone(standard.adminKey))
+      const empty = yield* load(
+        Object.fromEntries(Object.values(settings).map((setting) => [setting.name, ""]))
+      )
+      assert.deepStrictEqual(empty, standard)
+    })
+  )
+
+  it.effect("values are read", () =>
+    Effect.gen(function* () {
+      const read = yield* load({
+        MUSTER_PORT: "0",
+        MUSTER_EMBEDDED_NODE: "false",
+        MUSTER_CORS_ORIGINS: " https://a.example , http://localhost:3000 ",
+        MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:25565-25570,25580; [::1]:1",
+        APP_ADMIN_API_KEY: "secret"
+      })
+      assert.strictEqual(read.port, 0)
+      assert.isFalse(read.embeddedNode)
+      assert.deepStrictEqual(read.corsOrigins, ["https://a.example", "http://localhost:3000"])
+      assert.deepStrictEqual(
+        read.embeddedAllocations.map(({ address, ports }) => [address, ports]),
+        [
+          ["127.0.0.1", "25565-25570,25580"],
+          ["::1", "1"]
+        ]
+      )
+      assert.strictEqual(Redacted.value(Option.getOrThrow(read.adminKey)), "secret")
+      assert.notInclude(JSON.stringify(read), "secret")
+    })
+  )
+
+  it("are listed in one place: nothing else looks for a variable of the service", () => {
+    const names = Object.values(settings).map((setting) => setting.name)
+    assert.deepStrictEqual(names.length, new Set(names).size)
+    for (const file of readdirSync(join(root, "src"), { recursive: true, encoding: "utf8" })) {
+      if (!file.endsWith(".ts") || file === "config.ts") continue
+      const text = readFileSync(join(root, "src", file), "utf8")
+      assert.notMatch(text, /process\.env[.[]/, file)
+      assert.notMatch(text, /\bConfig\.(?:String|Int|Number|Boolean|Redacted)\(/, file)
+    }
+    for (const setting of Object.values(settings)) {
+      assert.notStrictEqual(setting.meaning, "")
+      assert.notStrictEqual(setting.may, "")
+    }
+  })
+})
+
+describe("the start", () => {
+  it.live("stops with one line that names setting, value and what it may be", () =>
+    Effect.gen(function* () {
+      const ended = yield* muster(["serve"], { MUSTER_PORT: "http" })
+      assert.deepStrictEqual(ended, {
+        code: 1,
+        stdout: "",
+        stderr: 'MUSTER_PORT is "http"; it may be a whole number from 0 to 65535\n'
+      })
+    })
+  )
+
+  it.live("stops with one line where the port is taken or the folder cannot be made", () =>
+    Effect.gen(function* () {
+      const api = yield* startService({ env: noNode })
+      const folder = yield* temporaryFolder
+      const base = { ...noNode, MUSTER_LOG_LEVEL: "error" }
+      const taken = yield* muster(["serve"], {
+        ...base,
+        MUSTER_PORT: new URL(api.url).port,
+        MUSTER_DATA_DIR: join(folder, "data")
+      })
+      assert.strictEqual(taken.code, 1)
+      assert.match(taken.stderr, /^the address is in use \(.*\): set MUSTER_PORT or MUSTER_HOST\n$/)
+      const file = yield* muster(["serve"], { ...base, MUSTER_DATA_DIR: "/dev/null/data" })
+      assert.strictEqual(file.code, 1)
+      assert.match(
+        file.stderr,
+        /^the data folder \/dev\/null\/data cannot be made \(.*\); set MUSTER_DATA_DIR\n$/
+      )
+      const second = yield* muster(["serve"], { ...base, MUSTER_PORT: "0", MUSTER_DATA_DIR: api.dataDir })
+      assert.strictEqual(second.code, 1)
+      assert.match(second.stderr, /^.+\n$/)
+      assert.strictEqual((yield* api.request("GET", "/readyz")).status, 200)
+    })
+  )
+})

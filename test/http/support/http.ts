@@ -1,0 +1,130 @@
+/** What the tests of the HTTP contract share: the error body, definitions, and connections below HTTP. */
+import { connect } from "node:net"
+import { assert } from "@effect/vitest"
+import { Effect } from "effect"
+import { type ErrorStatus, reasonPhrases } from "../../../src/domain/ApiError.ts"
+import { blueprintFile, obedient, softwareFile } from "../../support/definitions.ts"
+import { Muster } from "../../support/Muster.ts"
+import type { Answer, Service } from "../../support/Service.ts"
+
+/** A service with no node of its own. */
+export const noNode = { MUSTER_EMBEDDED_NODE: "false" }
+
+/** Definitions of a small server that installs at once, and of one that never does. */
+export const games = {
+  software: {
+    "game.yml": softwareFile("game", { files: { "server.sh": obedient } }),
+    "endless.yml": softwareFile("endless", { install: { script: "echo begun\nwhile :; do sleep 1; done" } })
+  },
+  blueprints: {
+    "kept.yml": blueprintFile("kept", "game"),
+    "passing.yml": blueprintFile("passing", "game", { save: false }),
+    "endless.yml": blueprintFile("endless", "endless")
+  }
+}
+
+export const options = { excludeTestServices: true, timeout: "60 seconds" } as const
+
+/** One service with {@link games} for the tests of a file. */
+export const service = (env: Record<string, string> = {}) =>
+  Muster.layer(games, { MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:26100-26199", ...env })
+
+/** The keys of an object, sorted. */
+export const keysOf = (value: object): ReadonlyArray<string> => Object.keys(value).toSorted()
+
+const isErrorStatus = (status: number): status is ErrorStatus => status in reasonPhrases
+
+/** An answer with exactly the error body of section 7; answers the body. */
+export const assertError = (
+  answer: Pick<Answer, "status" | "text" | "json"> & {
+    readonly headers: { get(name: string): string | null }
+  },
+  status: ErrorStatus,
+  detail?: string | RegExp
+): Record<string, string> => {
+  assert.strictEqual(answer.status, status, answer.text)
+  assert.isTrue(isErrorStatus(answer.status))
+  assert.strictEqual(answer.headers.get("content-type"), "application/json")
+  const body: Record<string, string> = answer.json
+  assert.deepStrictEqual(keysOf(body), ["code", "detail", "hint", "request_id", "status"])
+  assert.strictEqual(body.code, String(status))
+  assert.strictEqual(body.status, reasonPhrases[status])
+  assert.notStrictEqual(body.detail, "")
+  assert.notStrictEqual(body.hint, "")
+  assert.strictEqual(body.request_id, answer.headers.get("x-request-id"))
+  if (typeof detail === "string") assert.strictEqual(body.detail, detail)
+  else if (detail !== undefined) assert.match(body.detail ?? "", detail)
+  return body
+}
+
+/** The head and the body of an answer that came as bytes. */
+export interface RawAnswer extends Pick<Answer, "status" | "text" | "json"> {
+  readonly reason: string
+  readonly headers: { get(name: string): string | null }
+}
+
+/** Reads an answer whose body is all that is left: one with `Connection: close` and a length. */
+export const parseAnswer = (bytes: string): RawAnswer => {
+  const end = bytes.indexOf("\r\n\r\n")
+  assert.notStrictEqual(end, -1, `no answer: ${JSON.stringify(bytes)}`)
+  const [first = "", ...lines] = bytes.slice(0, end).split("\r\n")
+  const match = /^HTTP\/1\.1 (\d{3}) (.*)$/.exec(first)
+  const headers = new Map(
+    lines.map((line) => [
+      line.slice(0, line.indexOf(":")).toLowerCase(),
+      line.slice(line.indexOf(":") + 1).trim()
+    ])
+  )
+  const text = bytes.slice(end + 4)
+  return {
+    status: Number(match?.[1]),
+    reason: match?.[2] ?? "",
+    headers: { get: (name) => headers.get(name) ?? null },
+    text,
+    json: text.startsWith("{") ? JSON.parse(text) : undefined
+  }
+}
+
+/**
+ * Sends bytes over a connection of their own; answers all that came until the service closed it. `then` is sent once
+ * its `after` has come.
+ */
+export const exchange = (
+  api: Pick<Service, "url">,
+  bytes: string | Uint8Array,
+  then?: { readonly after: string; readonly send: string }
+): Effect.Effect<string> =>
+  Effect.callback<string>((resume) => {
+    const { hostname, port } = new URL(api.url)
+    const socket = connect({ host: hostname, port: Number(port) }, () => socket.write(bytes))
+    let received = ""
+    socket.setEncoding("latin1")
+    socket.on("data", (chunk: string) => {
+      const before = received
+      received += chunk
+      if (then !== undefined && received.includes(then.after) && !before.includes(then.after)) {
+        socket.write(then.send)
+      }
+    })
+    socket.on("error", () => {})
+    socket.on("close", () => resume(Effect.succeed(received)))
+    return Effect.sync(() => socket.destroy())
+  })
+
+/** {@link exchange}, with the answer read. */
+export const raw = (api: Pick<Service, "url">, bytes: string | Uint8Array): Effect.Effect<RawAnswer> =>
+  Effect.map(exchange(api, bytes), parseAnswer)
+
+/** A request as bytes, after which the connection ends. */
+export const rawRequest = (
+  method: string,
+  target: string,
+  headers: Readonly<Record<string, string>> = {},
+  body = ""
+): string => {
+  const all = { host: "localhost", connection: "close", ...headers }
+  const lines = Object.entries(all).map(([name, value]) => `${name}: ${value}\r\n`)
+  return `${method} ${target} HTTP/1.1\r\n${lines.join("")}\r\n${body}`
+}
+
+export const bearer = (api: Pick<Service, "key">) => ({ authorization: `Bearer ${api.key}` })

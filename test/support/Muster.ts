@@ -1,0 +1,23 @@
+import { Context, Effect, Layer } from "effect"
+import { type Files, definitions as writeDefinitions } from "./definitions.ts"
+import { endLeftovers } from "./processes.ts"
+import { type Service, startService } from "./Service.ts"
+
+/** One running service, with definitions of its own, that the tests of a file share. */
+export class Muster extends Context.Service<Muster, Service>()("test/Muster") {
+  static readonly layer = (
+    definitions: { readonly blueprints: Files; readonly software: Files },
+    env: Record<string, string> = {}
+  ) =>
+    Layer.effect(
+      Muster,
+      Effect.gen(function* () {
+        const folders = yield* writeDefinitions(definitions)
+        const service = yield* startService({
+          env: { MUSTER_OVERCOMMIT_MEMORY: "1000", ...folders.env, ...env }
+        })
+        yield* Effect.addFinalizer(() => endLeftovers(service.dataDir))
+        return service
+      })
+    )
+}

@@ -1,0 +1,155 @@
+/** Clients that create, power and delete servers of a service that dies under their hands, and remember what they were told. */
+import { Effect, Option } from "effect"
+import { blueprintFile, obedient, softwareFile } from "./definitions.ts"
+import type { Phoenix } from "./Phoenix.ts"
+import type { Random } from "./random.ts"
+
+export const chaosDefinitions = {
+  software: {
+    "game.yml": softwareFile("game", {
+      files: { "server.sh": obedient },
+      install: { script: "for n in 1 2 3 4 5 6 7 8 9; do echo step $n; done" }
+    })
+  },
+  blueprints: {
+    "kept.yml": blueprintFile("kept", "game"),
+    "passing.yml": blueprintFile("passing", "game", { save: false }),
+    "wide.yml": blueprintFile("wide", "game", { server: { ports: 2, limits: { memory_limit: 128 } } }),
+    "boundless.yml": blueprintFile("boundless", "game", { save: false, server: { limits: {} } })
+  }
+}
+
+const blueprints = ["kept", "passing", "wide", "boundless"] as const
+
+/** What a server has to be in the end; `any`: an answer was lost, or came too early to say. */
+export type Expected = "up" | "down" | "gone" | "any"
+
+/** A server whose creation was acknowledged. */
+export interface Promised {
+  readonly id: string
+  readonly save: boolean
+  readonly body: unknown
+  readonly idempotencyKey: string
+  /** It may still be about to be started for the first time. */
+  startPending: boolean
+  /** It was told to crash, and may do so at any time. */
+  doomed: boolean
+  expected: Expected
+  deleted: "no" | "asked" | "acknowledged"
+  /** What was asked of it and what was answered, in short. */
+  readonly history: Array<string>
+}
+
+export interface Chaos {
+  readonly promised: ReadonlyArray<Promised>
+  /** Requests whose answer was lost. */
+  readonly lost: () => number
+  /** Answers that nothing can account for. */
+  readonly surprises: ReadonlyArray<string>
+  /** One client: works until so many servers were created by all of them. */
+  readonly client: (name: string, random: Random) => Effect.Effect<void>
+}
+
+export const makeChaos = (phoenix: Phoenix, total: number): Chaos => {
+  const promised: Array<Promised> = []
+  const surprises: Array<string> = []
+  let begun = 0
+  let lost = 0
+
+  const send: Phoenix["send"] = (...request) =>
+    Effect.tap(phoenix.send(...request), (answer) =>
+      Effect.sync(() => {
+        if (Option.isNone(answer)) lost += 1
+      })
+    )
+
+  /** Sends the same request until it is answered. */
+  const create = Effect.fnUntraced(function* (idempotencyKey: string, random: Random) {
+    const blueprint_id = random.pick(blueprints)
+    const start = random.below(2) === 0
+    const body = { blueprint_id, start, overrides: { version: `1.${random.below(4)}` } }
+    while (true) {
+      const answer = Option.getOrUndefined(
+        yield* send("POST", "/api/servers", { body, headers: { "idempotency-key": idempotencyKey } })
+      )
+      if (answer === undefined) continue
+      if (answer.status !== 202) return yield* Effect.die(`creation: ${answer.status} ${answer.text}`)
+      const server: Promised = {
+        id: answer.json.id,
+        save: blueprint_id === "kept" || blueprint_id === "wide",
+        body,
+        idempotencyKey,
+        startPending: start,
+        doomed: false,
+        expected: start ? "up" : "down",
+        deleted: "no",
+        history: [start ? "created to start" : "created"]
+      }
+      promised.push(server)
+      return server
+    }
+  })
+
+  /** What an answer to a power action says about the end. */
+  const conclude = (server: Promised, action: string, status: number | undefined): Expected => {
+    switch (status) {
+      case undefined:
+        return "any"
+      case 404:
+        return "gone"
+      case 200:
+        if (action === "start" || action === "restart") return server.doomed ? "any" : "up"
+        return server.startPending ? "any" : "down"
+      case 409:
+        return server.expected
+      default:
+        surprises.push(`${action} of ${server.id}: ${status}`)
+        return "any"
+    }
+  }
+
+  const power = Effect.fnUntraced(function* (server: Promised, random: Random) {
+    const action = random.pick(["start", "start", "stop", "kill", "restart"])
+    const answer = yield* send("POST", `/api/servers/${server.id}/power`, { body: { action } })
+    const status = Option.getOrUndefined(answer)?.status
+    server.history.push(`${action} ${status}`)
+    server.expected = conclude(server, action, status)
+    if (action === "start" && status === 200) server.startPending = false
+  })
+
+  const crash = Effect.fnUntraced(function* (server: Promised) {
+    const answer = yield* send("POST", `/api/servers/${server.id}/commands`, {
+      body: { commands: ["exit 7"] }
+    })
+    server.history.push(`crash ${Option.getOrUndefined(answer)?.status}`)
+    if (Option.isSome(answer) && answer.value.status !== 204) return
+    server.doomed = true
+    server.expected = "any"
+  })
+
+  const remove = Effect.fnUntraced(function* (server: Promised) {
+    server.deleted = "asked"
+    const answer = Option.getOrUndefined(yield* send("DELETE", `/api/servers/${server.id}`))
+    server.history.push(`delete ${answer?.status}`)
+    server.expected = answer === undefined ? "any" : "gone"
+    if (answer?.status === 200) server.deleted = "acknowledged"
+  })
+
+  const client = Effect.fnUntraced(function* (name: string, random: Random) {
+    const own: Array<Promised> = []
+    while (begun < total) {
+      const what = random.below(10)
+      const server = own[random.below(own.length)]
+      if (server === undefined || what < 4) {
+        begun += 1
+        own.push(yield* create(`${name}-${own.length}`, random))
+      } else if (server.expected === "gone") {
+        // Nothing more can be asked of it.
+      } else if (what < 8) yield* power(server, random)
+      else if (what < 9) yield* crash(server)
+      else yield* remove(server)
+    }
+  })
+
+  return { promised, lost: () => lost, surprises, client }
+}

@@ -1,0 +1,36 @@
+/** The command line as a person runs it: to its end, with what it printed. */
+import { spawn } from "node:child_process"
+import { join, resolve } from "node:path"
+import { Effect } from "effect"
+
+const root = resolve(import.meta.dirname, "../..")
+
+export interface Ended {
+  /** Null where a signal ended it. */
+  readonly code: number | null
+  readonly stdout: string
+  readonly stderr: string
+}
+
+/** Runs `muster <args>` with only these variables, and waits for its end. */
+export const muster = (
+  args: ReadonlyArray<string>,
+  env: Readonly<Record<string, string>> = {}
+): Effect.Effect<Ended> =>
+  Effect.callback<Ended>((resume) => {
+    const child = spawn(process.execPath, [join(root, "src/main.ts"), ...args], {
+      cwd: root,
+      env: { PATH: process.env.PATH ?? "", HOME: process.env.HOME ?? "", ...env },
+      stdio: ["ignore", "pipe", "pipe"]
+    })
+    let stdout = ""
+    let stderr = ""
+    child.stdout.on("data", (chunk: Buffer) => {
+      stdout += chunk.toString()
+    })
+    child.stderr.on("data", (chunk: Buffer) => {
+      stderr += chunk.toString()
+    })
+    child.once("close", (code) => resume(Effect.succeed({ code, stdout, stderr })))
+    return Effect.sync(() => child.kill("SIGKILL"))
+  })

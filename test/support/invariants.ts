@@ -1,0 +1,115 @@
+/** What has to be true of a service that is quiet, whatever has happened to it. Each function names what is not. */
+
+import type { JournalEntry } from "../../src/domain/Journal.ts"
+import { committedMemoryBytes } from "../../src/domain/Limits.ts"
+import type { ServerRecord } from "../../src/domain/Server.ts"
+import { fits, isUp, type ServerStatus } from "../../src/domain/ServerStatus.ts"
+import type { ServerProcess } from "./processes.ts"
+
+export interface PortRow {
+  readonly address: string
+  readonly port: number
+  readonly server_id: string
+}
+
+/** A server as the list with `include=status,limits` has it. */
+export interface ListedServer {
+  readonly id: string
+  readonly status: ServerStatus
+  readonly limits: { readonly memory_limit?: number }
+  readonly allocations: {
+    readonly default: { readonly ip: string; readonly port: number }
+    readonly mappings: Readonly<Record<string, ReadonlyArray<number>>>
+  }
+}
+
+/** The journal has no gap and no contradiction, in itself and with the records. */
+export const journalProblems = (
+  journal: ReadonlyArray<JournalEntry>,
+  records: ReadonlyArray<ServerRecord>
+): ReadonlyArray<string> => {
+  const problems: Array<string> = []
+  const last = new Map<string, ServerStatus>()
+  const created = new Set<string>()
+  const deleted = new Set<string>()
+  for (const [index, { change, cursor }] of journal.entries()) {
+    const { server_id, topic } = change
+    const at = `entry ${cursor} (${topic} of ${server_id})`
+    if (cursor !== index + 1) problems.push(`${at} is number ${index + 1}`)
+    if (deleted.has(server_id)) problems.push(`${at} comes after its deletion`)
+    if (topic === "server:created") {
+      if (created.has(server_id)) problems.push(`${at}: created twice`)
+      created.add(server_id)
+    } else if (!created.has(server_id)) problems.push(`${at} comes before its creation`)
+    if (topic === "deleted") deleted.add(server_id)
+    if (topic !== "status") continue
+    const before = last.get(server_id)
+    if (before === change.payload) problems.push(`${at}: ${before} twice`)
+    if (before !== undefined && !fits(before, change.payload)) {
+      problems.push(`${at}: ${before} to ${change.payload} is not in the table`)
+    }
+    last.set(server_id, change.payload)
+  }
+  for (const { id, status } of records) {
+    if (deleted.has(id)) problems.push(`${id} is deleted and has a record`)
+    if (last.get(id) !== status) problems.push(`${id} is ${status}, its last event says ${last.get(id)}`)
+  }
+  const kept = new Set(records.map((record) => record.id))
+  for (const id of created) {
+    if (!kept.has(id) && !deleted.has(id)) problems.push(`${id} is gone without an event`)
+  }
+  return problems
+}
+
+const portsOf = (server: ListedServer): ReadonlyArray<string> =>
+  Object.entries(server.allocations.mappings).flatMap(([address, ports]) =>
+    ports.map((port) => `${address}:${port}`)
+  )
+
+/** No port is leaked, held twice, or outside of the range. */
+export const portProblems = (
+  listed: ReadonlyArray<ListedServer>,
+  rows: ReadonlyArray<PortRow>,
+  range: { readonly address: string; readonly first: number; readonly last: number }
+): ReadonlyArray<string> => {
+  const problems: Array<string> = []
+  const holders = new Map<string, string>()
+  for (const server of listed) {
+    for (const port of portsOf(server)) {
+      const other = holders.get(port)
+      if (other !== undefined) problems.push(`${port} is held by ${other} and ${server.id}`)
+      holders.set(port, server.id)
+      const number = Number(port.slice(port.lastIndexOf(":") + 1))
+      if (number < range.first || number > range.last) problems.push(`${port} is out of range`)
+    }
+    const { ip, port } = server.allocations.default
+    if (!portsOf(server).includes(`${ip}:${port}`))
+      problems.push(`${server.id} does not hold its default port`)
+  }
+  for (const { address, port, server_id } of rows) {
+    const holder = holders.get(`${address}:${port}`)
+    if (holder !== server_id) problems.push(`${address}:${port} is kept for ${server_id}, held by ${holder}`)
+  }
+  if (rows.length !== holders.size) problems.push(`${rows.length} ports are kept, ${holders.size} are held`)
+  return problems
+}
+
+/** Every process belongs to a server that is up, and every server that is up has one. */
+export const processProblems = (
+  listed: ReadonlyArray<ListedServer>,
+  processes: ReadonlyArray<ServerProcess>
+): ReadonlyArray<string> => {
+  const up = new Map(listed.filter(({ status }) => isUp(status)).map(({ id }) => [id, 0]))
+  const problems: Array<string> = []
+  for (const { command, pid, server } of processes) {
+    const count = up.get(server)
+    if (count === undefined) problems.push(`process ${pid} (${command}) of ${server}, which is not up`)
+    else up.set(server, count + (command.includes("muster-shim") ? 0 : 1))
+  }
+  for (const [id, count] of up) if (count !== 1) problems.push(`${id} is up and has ${count} processes`)
+  return problems
+}
+
+/** Memory that placement has to reckon with for these servers. */
+export const committedMemory = (listed: ReadonlyArray<ListedServer>): number =>
+  listed.reduce((sum, server) => sum + committedMemoryBytes(server.limits), 0)

@@ -1,0 +1,65 @@
+/** The processes of servers, found by the marker in their environment (Linux). */
+import { readdirSync, readFileSync } from "node:fs"
+import { join } from "node:path"
+import { Effect } from "effect"
+
+export interface ServerProcess {
+  readonly pid: number
+  /** What it was started for: a server's id, or an installation. */
+  readonly server: string
+  readonly command: string
+}
+
+const read = (path: string): string => {
+  try {
+    return readFileSync(path, "utf8")
+  } catch {
+    return "" // it has ended, or is a kernel thread
+  }
+}
+
+/** Live processes of the embedded node whose service has this data folder. */
+export const serverProcesses = (dataDir: string): ReadonlyArray<ServerProcess> => {
+  const suffix = `@${join(dataDir, "node")}`
+  const found: Array<ServerProcess> = []
+  for (const name of readdirSync("/proc")) {
+    if (!/^\d+$/.test(name)) continue
+    const environment = read(`/proc/${name}/environ`).split("\0")
+    const node = environment.find((entry) => entry.startsWith("MUSTER_NODE="))
+    if (node?.endsWith(suffix) !== true) continue
+    const state = /\) (\S)/.exec(read(`/proc/${name}/stat`))?.[1]
+    if (state === undefined || state === "Z" || state === "X") continue
+    const server = environment.find((entry) => entry.startsWith("MUSTER_SERVER="))?.slice(14) ?? ""
+    const command = read(`/proc/${name}/cmdline`).replaceAll("\0", " ").trim()
+    found.push({ pid: Number(name), server, command })
+  }
+  return found
+}
+
+/** The process of the server itself, not the one that waits for it. */
+export const mainProcess = (dataDir: string, id: string) =>
+  Effect.sync(() =>
+    serverProcesses(dataDir).find(({ server, command }) => server === id && !command.includes("muster-shim"))
+  )
+
+/** The process that waits for the server and writes down how it ended. */
+export const shimProcess = (dataDir: string, id: string) =>
+  Effect.sync(() =>
+    serverProcesses(dataDir).find(({ server, command }) => server === id && command.includes("muster-shim"))
+  )
+
+/** Resident memory of a process, in bytes. */
+export const residentBytes = (pid: number): number =>
+  Number(/^VmRSS:\s+(\d+) kB$/m.exec(read(`/proc/${pid}/status`))?.[1] ?? 0) * 1024
+
+/** Ends what a failed test has left, so that the next one begins with nothing. */
+export const endLeftovers = (dataDir: string) =>
+  Effect.sync(() => {
+    for (const { pid } of serverProcesses(dataDir)) {
+      try {
+        process.kill(pid, "SIGKILL")
+      } catch {
+        // it has ended meanwhile
+      }
+    }
+  })
