@@ -22,7 +22,7 @@ export class InvalidSetting extends Data.TaggedError("InvalidSetting")<{
 export class StartError extends Data.TaggedError("StartError")<{ readonly message: string }> {}
 
 /** One setting. `read` answers undefined for text that it may not be. */
-interface Setting<A> {
+export interface Setting<A> {
   readonly name: string
   readonly standard: string
   readonly meaning: string
@@ -30,18 +30,23 @@ interface Setting<A> {
   readonly read: (text: string) => A | undefined
 }
 
-const setting = <A>(
+export const setting = <A>(
   name: string,
   standard: string,
   meaning: string,
   kind: { readonly may: string; readonly read: (text: string) => A | undefined }
 ): Setting<A> => ({ name, standard, meaning, ...kind })
 
-const text = { may: "any text", read: (value: string) => value }
+export const text = { may: "any text", read: (value: string) => value }
 
-const path = {
+export const path = {
   may: "a path",
   read: (value: string) => (value === "" || value.includes("\0") ? undefined : value)
+}
+
+export const file = {
+  may: "unset or the path of a file",
+  read: (value: string) => (value.includes("\0") ? undefined : value)
 }
 
 const number = (minimum: number, maximum: number) => ({
@@ -52,7 +57,7 @@ const number = (minimum: number, maximum: number) => ({
   }
 })
 
-const whole = (minimum: number, maximum: number) => ({
+export const whole = (minimum: number, maximum: number) => ({
   may: `a whole number from ${minimum} to ${maximum}`,
   read: (value: string) => {
     const parsed = /^\d{1,15}$/.test(value) ? Number(value) : Number.NaN
@@ -60,7 +65,7 @@ const whole = (minimum: number, maximum: number) => ({
   }
 })
 
-const oneOf = <const A extends string>(...values: ReadonlyArray<A>) => ({
+export const oneOf = <const A extends string>(...values: ReadonlyArray<A>) => ({
   may: values.map((value) => `"${value}"`).join(" or "),
   read: (value: string) => values.find((candidate) => candidate === value)
 })
@@ -95,7 +100,7 @@ const networks = {
   }
 }
 
-const allocations = {
+export const allocations = {
   may: "IP address:ports, such as 127.0.0.1:25565-25664; several separated by ;",
   read: (value: string): ReadonlyArray<NodeAllocation> | undefined => {
     const read: Array<NodeAllocation> = []
@@ -194,6 +199,20 @@ export const settings = {
     "Seconds without a sign of life after which a node's ephemeral servers are given up.",
     whole(30, 31_536_000)
   ),
+  nodeHeartbeatTimeout: setting(
+    "MUSTER_NODE_HEARTBEAT_TIMEOUT",
+    "30",
+    "Seconds without a sign of life after which a node is not connected; daemons send one every 10.",
+    whole(1, 3600)
+  ),
+  nodeCa: setting(
+    "MUSTER_NODE_CA",
+    "",
+    "Certificates (PEM) that those of daemons are checked against, in place of the system's.",
+    file
+  ),
+  tlsCert: setting("MUSTER_TLS_CERT", "", "Certificate (PEM) of the service; with it, HTTPS only.", file),
+  tlsKey: setting("MUSTER_TLS_KEY", "", "Private key (PEM) of the certificate.", file),
   eventsKeepHours: setting(
     "MUSTER_EVENTS_KEEP_HOURS",
     "24",
@@ -234,7 +253,7 @@ export const settings = {
   )
 } as const
 
-type SettingValue<S> = S extends Setting<infer A> ? A : never
+export type SettingValue<S> = S extends Setting<infer A> ? A : never
 
 /** The settings' values. */
 export type ServiceSettings = {
@@ -257,7 +276,7 @@ const read = Effect.fnUntraced(function* <A>(one: Setting<A>) {
   return result
 })
 
-const readAll = <S extends Record<string, Setting<unknown>>>(all: S) =>
+export const readAll = <S extends Record<string, Setting<unknown>>>(all: S) =>
   // Effect.all keeps the names; that each value is of its own setting's type is lost in Object.entries.
   Effect.all(Object.fromEntries(Object.entries(all).map(([key, one]) => [key, read(one)])), {
     concurrency: 1

@@ -34,7 +34,7 @@ const WaitSeconds = Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 
 /** What the control plane asks of a daemon (node-protocol, "Control plane -> daemon"). */
 export class DaemonGroup extends HttpApiGroup.make("daemon")
   .add(
-    HttpApiEndpoint.get("system", "/system", { success: SystemInfo }).annotateMerge(
+    HttpApiEndpoint.get("system", "/system", { success: SystemInfo, error: refusals }).annotateMerge(
       summary("Version of the daemon and its host")
     ),
     HttpApiEndpoint.get("list", "/servers", { success: Schema.Array(DaemonServer) }).annotateMerge(

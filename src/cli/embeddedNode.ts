@@ -1,21 +1,41 @@
 import { join, resolve } from "node:path"
-import { Effect, Layer } from "effect"
+import { Effect, Layer, Schedule } from "effect"
 import type { ServiceSettings } from "../config.ts"
 import { NodeDaemon } from "../daemon/NodeDaemon.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
+import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { version } from "../version.ts"
 import { nodeIdentity } from "./nodeIdentity.ts"
+
+/**
+ * Waits until the node is connected, so that who is told that the service listens can create servers at once. Not
+ * for ever: a service whose node cannot register says so in its log, and serves what it can.
+ */
+const connected = (node_id: string) =>
+  Effect.flatMap(NodeRegistry, (registry) =>
+    Effect.sync(() => registry.isConnected(node_id)).pipe(
+      Effect.repeat({ until: (there) => there, schedule: Schedule.spaced("5 millis") }),
+      Effect.timeoutOption("10 seconds")
+    )
+  )
+
+/** An embedded daemon is reached where the service is; a port that is not known yet is left out. */
+const urlOf = ({ host, nodeUrl, port }: ServiceSettings) =>
+  nodeUrl !== ""
+    ? nodeUrl
+    : `http://${host.includes(":") ? `[${host}]` : host}${port === 0 ? "" : `:${port}`}`
 
 /** A daemon in this process, with the process runtime: needs `ControlPlane` and `DaemonClient`. */
 export const EmbeddedNode = (settings: ServiceSettings, dataDir: string) =>
   Layer.unwrap(
     Effect.gen(function* () {
       const client = yield* DaemonClient
-      return NodeDaemon.layer({
-        node_id: yield* nodeIdentity(dataDir),
+      const node_id = yield* nodeIdentity(dataDir)
+      const daemon = NodeDaemon.layer({
+        node_id,
         name: settings.nodeName,
         location: settings.nodeLocation,
-        url: settings.nodeUrl === "" ? `http://${settings.host}:${settings.port}` : settings.nodeUrl,
+        url: urlOf(settings),
         version,
         data_dir: join(dataDir, "node"),
         allocations: settings.embeddedAllocations,
@@ -25,5 +45,6 @@ export const EmbeddedNode = (settings: ServiceSettings, dataDir: string) =>
         on_shutdown: settings.embeddedOnShutdown,
         attach: client.attach
       })
+      return Layer.effectDiscard(connected(node_id)).pipe(Layer.provideMerge(daemon))
     })
   )

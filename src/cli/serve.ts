@@ -1,5 +1,5 @@
 import { join, resolve } from "node:path"
-import { NodeServices } from "@effect/platform-node"
+import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Duration, Effect, Layer, Option, Redacted } from "effect"
 import { Command } from "effect/cli"
 import { HttpServer } from "effect/http"
@@ -12,10 +12,12 @@ import { Tickets } from "../events/Tickets.ts"
 import { HttpLayer } from "../http/HttpLayer.ts"
 import { ApiKeys } from "../keys/ApiKeys.ts"
 import { ensureFirstKey, type FirstKey } from "../keys/firstKey.ts"
+import { NodeKeys } from "../keys/NodeKeys.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { Fleet } from "../nodes/Fleet.ts"
 import { LoadBalancer } from "../nodes/LoadBalancer.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
+import { RemoteDaemons } from "../nodes/RemoteDaemons.ts"
 import { layerServers } from "../servers/layerServers.ts"
 import { ServiceLock } from "../store/sqlite/ServiceLock.ts"
 import { version } from "../version.ts"
@@ -28,10 +30,15 @@ const SHORTEST_SAFE_KEY = 24
 /** The control plane without its transport: store, blueprints, nodes, servers, events, keys. */
 export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string) =>
   // The hub after the servers: the read model has followed a change before anybody is told of it.
-  Layer.mergeAll(EventHub.layer(), Tickets.layer()).pipe(
+  Layer.mergeAll(EventHub.layer(), Tickets.layer(), NodeKeys.layer, RemoteDaemons.layer()).pipe(
     Layer.provideMerge(layerServers()),
     Layer.provideMerge(LoadBalancer.layer(placementOptions(settings))),
-    Layer.provideMerge(NodeRegistry.layer({ node_lost_after: Duration.seconds(settings.nodeLostAfter) })),
+    Layer.provideMerge(
+      NodeRegistry.layer({
+        heartbeat_timeout: Duration.seconds(settings.nodeHeartbeatTimeout),
+        node_lost_after: Duration.seconds(settings.nodeLostAfter)
+      })
+    ),
     Layer.provideMerge(Layer.mergeAll(Fleet.layer, DaemonClient.layer)),
     Layer.provideMerge(BlueprintStore.layer({ directory: resolve(settings.blueprintsDir) })),
     Layer.provideMerge(SoftwareStore.layer({ directory: resolve(settings.softwareDir) })),
@@ -75,24 +82,22 @@ const warnings = Effect.fnUntraced(function* (settings: ServiceSettings) {
 const serveWith = Effect.fnUntraced(function* (settings: ServiceSettings) {
   yield* warnings(settings)
   const dataDir = yield* openDataDir(settings)
-  const system = { version, system: hostInfo() }
   const http = HttpLayer({
     host: settings.host,
     port: settings.port,
-    system,
+    system: { version, system: hostInfo() },
     body_limit: settings.bodyLimit,
     rate_limit: settings.rateLimit,
     cors_origins: settings.corsOrigins,
     trusted_proxies: settings.trustedProxies
   })
-  const started = Layer.effectDiscard(
-    Effect.gen(function* () {
-      const first = yield* ensureFirstKey({ dataDir, ...adminKeyOf(settings) })
-      yield* announce(settings, first)
-    })
+  // The key is there before the service answers.
+  const answering = Layer.unwrap(
+    Effect.map(ensureFirstKey({ dataDir, ...adminKeyOf(settings) }), (first) =>
+      Layer.effectDiscard(announce(settings, first)).pipe(Layer.provideMerge(http))
+    )
   )
-  const app = started.pipe(
-    Layer.provideMerge(http),
+  const app = answering.pipe(
     Layer.provideMerge(settings.embeddedNode ? EmbeddedNode(settings, dataDir) : Layer.empty),
     Layer.provideMerge(ControlPlaneLayer(settings, dataDir)),
     Layer.provide(ServiceLock.layer({ filename: join(dataDir, "muster.lock") })),

@@ -5,7 +5,7 @@ import { type ServiceSettings, StartError } from "../config.ts"
 import { layerSqlite } from "../store/layerSqlite.ts"
 
 /** The data folder, made with mode 0700 when missing; its absolute path. */
-export const openDataDir = (settings: ServiceSettings) =>
+export const openDataDir = (settings: Pick<ServiceSettings, "dataDir">) =>
   Effect.try({
     try: () => {
       const folder = resolve(settings.dataDir)

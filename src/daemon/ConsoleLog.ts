@@ -57,6 +57,8 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
   const ended = yield* Deferred.make<void>()
   let subscribers = 0
   let offset = 0
+  /** Nothing was read since the last `seek`. */
+  let fresh = true
   let pending: Buffer = Buffer.alloc(0)
 
   const size = Effect.map(lstat(path), (stats) => stats?.size ?? 0)
@@ -92,6 +94,7 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
     const chunk = Buffer.allocUnsafe(CHUNK)
     const { bytesRead } = yield* io(`read ${path}`, () => file.read(chunk, 0, CHUNK, offset))
     offset += bytesRead
+    fresh = false
     if (bytesRead > 0) yield* feed(chunk.subarray(0, bytesRead), listener)
     return bytesRead === CHUNK
   }, Effect.scoped)
@@ -144,7 +147,8 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
   const step = Effect.fnUntraced(function* (listener: LineListener) {
     const now = yield* size
     if (now < offset) skipTo(0) // cut by hand
-    if (now > MOST && now - offset > BACKLOG) {
+    // What a run begins with is never skipped: its online signal may be there.
+    if (!fresh && now > MOST && now - offset > BACKLOG) {
       const skipped = now - offset - CHUNK
       skipTo(now - CHUNK)
       yield* hand([`[${skipped} bytes of output were skipped here]`], listener)
@@ -199,6 +203,7 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
     seek: (place) =>
       lock.withPermit(
         Effect.map(size, (now) => {
+          fresh = true
           if (place > now) skipTo(place === Number.MAX_SAFE_INTEGER ? now : 0)
           else skipTo(place)
         })

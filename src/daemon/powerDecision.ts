@@ -29,7 +29,10 @@ const start = (state: ServerState): PowerDecision => {
   switch (state.status) {
     case "starting":
     case "running":
-      return { do: "nothing" }
+      // A kill that was accepted is not over yet.
+      return state.intent === null
+        ? { do: "nothing" }
+        : refuse("the server is being killed", "Start it when it is offline, or use restart.")
     case "stopping":
       return refuse("the server is stopping", "Start it when it is offline, or use restart.")
     case "paused":

@@ -31,14 +31,16 @@ export const paginated = <A>(page: Page<A>, at: { readonly page: number; readonl
   data: page.items
 })
 
-const wholeNumber = /^[+-]?\d{1,15}$/
+/** A whole number as it came in the query, brought into the range that numbers can count; NaN for anything else. */
+const wholeNumber = (text: string): number =>
+  /^[+-]?\d+$/.test(text) ? Math.max(-1, Math.min(Number(text), Number.MAX_SAFE_INTEGER)) : Number.NaN
 
 /**
  * A page number as it came in the query: below 1 or not a number is 1 (decisions, section 4).
  */
 export const pageNumber = (text: string | undefined): number => {
-  const value = text !== undefined && wholeNumber.test(text) ? Number(text) : 1
-  return Math.max(value, 1)
+  const value = wholeNumber(text ?? "")
+  return value >= 1 ? value : 1
 }
 
 /**
@@ -49,7 +51,7 @@ export const pageSize = (
   text: string | undefined,
   bounds: { readonly standard: number; readonly fallback: number; readonly maximum: number }
 ): number => {
-  if (text === undefined || text === "") return bounds.standard
-  const value = wholeNumber.test(text) ? Number(text) : 0
-  return value < 1 ? bounds.fallback : Math.min(value, bounds.maximum)
+  if (text === undefined) return bounds.standard
+  const value = wholeNumber(text)
+  return value >= 1 ? Math.min(value, bounds.maximum) : bounds.fallback
 }

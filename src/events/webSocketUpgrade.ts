@@ -2,7 +2,8 @@
  * The WebSocket under an upgraded request. The socket that the platform hands out reads and writes, but cannot ping,
  * tell how much is unsent or end a connection whose peer has gone silent.
  */
-import { NodeHttpServerRequest, NodeWS } from "@effect/platform-node"
+import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
+import * as NodeWS from "@effect/platform-node/NodeWS"
 import { Context, Effect, Fiber, type Scope } from "effect"
 import type { HttpServerRequest } from "effect/http"
 import type { Socket } from "effect/socket"

@@ -1,4 +1,4 @@
-import { NodeHttpServer } from "@effect/platform-node"
+import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Duration, Effect, Layer } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder, HttpApiMiddleware, HttpApiScalar, OpenApi } from "effect/http-api"
@@ -6,19 +6,22 @@ import type { IpNetwork } from "effect/net"
 import { RateLimiter } from "effect/persistence"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { AnyFailure, SchemaErrors } from "../api/Failures.ts"
+import { NodeApi } from "../api/NodeApi.ts"
 import { BlueprintsHandlers } from "../blueprints/http.ts"
 import type { SystemInfo } from "../domain/SystemInfo.ts"
 import { EventsHandlers } from "../events/http.ts"
 import { StreamShutdown } from "../events/StreamShutdown.ts"
 import { webSocketOptions } from "../events/webSocketUpgrade.ts"
 import { AuthorizationLayer } from "../keys/authorization.ts"
+import { NodeAuthorizationLayer } from "../keys/NodeKeys.ts"
 import { NodesHandlers } from "../nodes/http.ts"
 import { ServersHandlers } from "../servers/http.ts"
 import { routerConfig } from "./allowedMethods.ts"
 import { Authentication } from "./authenticate.ts"
 import { BesideHandlers, MetricsHandlers, SystemHandlers } from "./beside.ts"
 import { invalidRequest } from "./errorResponse.ts"
-import { makeNodeServer } from "./nodeServer.ts"
+import { NodeRoutes } from "./nodeRoutes.ts"
+import { makeNodeServer, type TlsOptions } from "./nodeServer.ts"
 import { Pipeline } from "./Pipeline.ts"
 
 const REQUEST_TIMEOUT = Duration.seconds(30)
@@ -30,6 +33,8 @@ export interface HttpOptions {
   readonly host: string
   /** 0: any free port. */
   readonly port: number
+  /** With it, HTTPS only. */
+  readonly tls?: TlsOptions
   readonly system: SystemInfo
   /** Bytes. */
   readonly body_limit: number
@@ -39,12 +44,13 @@ export interface HttpOptions {
   readonly trusted_proxies: ReadonlyArray<IpNetwork.IpNetwork>
 }
 
-const SchemaErrorsLayer = HttpApiMiddleware.layerSchemaErrorTransform(SchemaErrors, (error) => {
+/** Input that does not decode is 422, whatever the API. */
+export const SchemaErrorsLayer = HttpApiMiddleware.layerSchemaErrorTransform(SchemaErrors, (error) => {
   const invalid = invalidRequest(error)
   return invalid === undefined ? Effect.die(error) : Effect.fail(invalid)
 })
 
-const AnyFailureLayer = Layer.succeed(
+export const AnyFailureLayer = Layer.succeed(
   AnyFailure,
   AnyFailure.of((handler) => handler)
 )
@@ -71,6 +77,10 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) =>
         MetricsHandlers
       ]),
       Layer.provide([AuthorizationLayer, SchemaErrorsLayer, AnyFailureLayer])
+    ),
+    HttpApiBuilder.layer(NodeApi).pipe(
+      Layer.provide(NodeRoutes),
+      Layer.provide([NodeAuthorizationLayer, SchemaErrorsLayer, AnyFailureLayer])
     ),
     OpenApiRoute(options.system.version),
     HttpApiScalar.layer(ApplicationApi.annotate(OpenApi.Version, options.system.version), {
@@ -100,7 +110,7 @@ export const HttpLayer = (options: HttpOptions) =>
     Layer.provide(StreamShutdown.layer),
     Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
     Layer.provideMerge(
-      NodeHttpServer.layer(makeNodeServer, {
+      NodeHttpServer.layer(() => makeNodeServer(options.tls), {
         host: options.host,
         port: options.port,
         gracefulShutdownTimeout: SHUTDOWN_TIMEOUT,

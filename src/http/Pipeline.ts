@@ -1,4 +1,4 @@
-import { NodeHttpServerRequest } from "@effect/platform-node"
+import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
 import { ByteSize, Cause, Clock, Duration, Effect } from "effect"
 import {
   Headers,
@@ -11,6 +11,7 @@ import {
 } from "effect/http"
 import type { IpNetwork } from "effect/net"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
+import { NodeApi } from "../api/NodeApi.ts"
 import { CurrentPrincipal } from "../api/Principal.ts"
 import { reasonPhrases } from "../domain/ApiError.ts"
 import { TimedOut } from "../domain/errors.ts"
@@ -49,6 +50,12 @@ const withReason = (response: HttpServerResponse.HttpServerResponse) =>
     ? HttpServerResponse.setStatus(response, response.status, reasonPhrases[response.status])
     : response
 
+/** A connection on which an upgrade was asked for ends with the answer, and the answer says so. */
+const ending = (request: HttpServerRequest.HttpServerRequest) =>
+  request.headers.upgrade === undefined
+    ? (response: HttpServerResponse.HttpServerResponse) => response
+    : HttpServerResponse.setHeader("connection", "close")
+
 /** RFC 9112, section 3.2: HTTP/1.1 without `Host` is a bad request, whatever else it says. */
 const lacksHost = (request: HttpServerRequest.HttpServerRequest) =>
   request.headers.host === undefined && NodeHttpServerRequest.toIncomingMessage(request).httpVersion === "1.1"
@@ -65,7 +72,9 @@ export const Pipeline = (options: PipelineOptions) =>
   HttpRouter.middleware(
     Effect.gen(function* () {
       const authentication = yield* Authentication
-      const allowed = allowedMethods(ApplicationApi, ["/openapi.json", "/docs"])
+      const application = allowedMethods(ApplicationApi, ["/openapi.json", "/docs"])
+      const daemons = allowedMethods(NodeApi)
+      const allowed = (url: string) => [...application(url), ...daemons(url)]
       const bodyLimit = ByteSize.bytes(options.body_limit)
 
       const withErrorBodies = (app: App): App =>
@@ -166,6 +175,7 @@ export const Pipeline = (options: PipelineOptions) =>
           const id = requestIdOf(request.headers["x-request-id"])
           return yield* forwarded(cors(withErrorBodies(authenticated(app)))).pipe(
             Effect.map((response) => HttpServerResponse.setHeader(withReason(response), "x-request-id", id)),
+            Effect.map(ending(request)),
             Effect.tap((response) => recordRequest(request, response, started)),
             Effect.provideService(RequestId, id),
             Effect.annotateLogs({ request_id: id })

@@ -3,6 +3,7 @@ import type { HttpServerRequest } from "effect/http"
 import { RateLimiter } from "effect/persistence"
 import type { Principal } from "../api/Principal.ts"
 import { Forbidden, TooManyRequests, Unauthorized, type Unavailable } from "../domain/errors.ts"
+import type { KeyScope } from "../domain/KeyScope.ts"
 import { Tickets } from "../events/Tickets.ts"
 import { ApiKeys } from "../keys/ApiKeys.ts"
 import { isStreamPath, requestPath, requestQuery } from "./requestPath.ts"
@@ -12,6 +13,12 @@ const FAILURES_PER_MINUTE = 20
 /** Paths that need a key: `/api` with all below it, known or not, and `/metrics`. */
 const protectedPath = /^\/(?:api(?:\/|$)|metrics\/?$)/
 const metricsPath = /^\/metrics/
+/** The routes of daemons. */
+const nodePath = /^\/api\/nodes\/[^/]+\/(?:register|internal)(?:\/|$)/
+
+const scopesOf = (path: string): ReadonlyArray<KeyScope> =>
+  metricsPath.test(path) ? ["Metrics", "AppAdmin"] : nodePath.test(path) ? ["Node"] : ["AppAdmin"]
+
 /** Whole seconds, at least one, as `Retry-After` wants them. */
 const waitSeconds = (duration: Duration.Duration) =>
   String(Math.max(1, Math.ceil(Duration.toSeconds(duration))))
@@ -117,7 +124,8 @@ export class Authentication extends Context.Service<
         })
 
         const limited = Effect.fnUntraced(function* (principal: Principal) {
-          if (options.rate_limit === 0) return {}
+          // Reports of daemons are work that is done, not requests for it.
+          if (options.rate_limit === 0 || principal.scope === "Node") return {}
           const window = "1 minute" as const
           const result = yield* limiter
             .consume({
@@ -156,7 +164,7 @@ export class Authentication extends Context.Service<
             const path = requestPath(request.url)
             if (!protectedPath.test(path)) return undefined
             const principal = yield* authenticate(request, path)
-            const scopes = metricsPath.test(path) ? ["Metrics", "AppAdmin"] : ["AppAdmin"]
+            const scopes = scopesOf(path)
             if (!scopes.includes(principal.scope)) {
               return yield* Effect.fail<Refusal>({
                 error: new Forbidden({ detail: `the API key lacks the scope ${scopes[0]}` }),

@@ -1,7 +1,14 @@
 import { randomUUID } from "node:crypto"
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http"
+import { createServer as createTlsServer } from "node:https"
 import type { Duplex } from "node:stream"
 import { type ErrorStatus, reasonPhrases } from "../domain/ApiError.ts"
+
+/** Certificate and private key, in PEM. */
+export interface TlsOptions {
+  readonly cert: string
+  readonly key: string
+}
 
 const failures: Record<string, { readonly status: 408 | 413 | 431; readonly detail: string }> = {
   HPE_HEADER_OVERFLOW: { status: 431, detail: "the request's headers are too large" },
@@ -64,15 +71,22 @@ const onConnect = (_: IncomingMessage, socket: Duplex) => {
  * The bare HTTP server: keep-alive beyond that of common load balancers (60 s), heads within 30 s. What Node.js would
  * refuse without the error body comes through as a request (no Host, unknown expectations) or is answered here.
  */
-export const makeNodeServer = (): Server => {
-  const server = createServer({
+export const makeNodeServer = (tls?: TlsOptions): Server => {
+  const options = {
     keepAliveTimeout: 75_000,
     headersTimeout: 30_000,
     requestTimeout: 120_000,
     requireHostHeader: false
-  })
+  }
+  const server = tls === undefined ? createServer(options) : createTlsServer({ ...options, ...tls })
   const current = new WeakMap<Duplex, ServerResponse>()
-  server.on("request", (request, response) => current.set(request.socket, response))
+  server.on("request", (request, response) => {
+    current.set(request.socket, response)
+    // A connection that was busy when the server stopped listening would stay open, idle, and hold up the stop.
+    response.once("finish", () => {
+      if (!server.listening) request.socket.end()
+    })
+  })
   server.on("checkExpectation", (request, response) => server.emit("request", request, response))
   server.on("clientError", (error, socket) => onClientError(error, socket, current.get(socket)))
   server.on("connect", onConnect)

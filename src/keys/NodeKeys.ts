@@ -25,7 +25,11 @@ export class NodeKeys extends Context.Service<
       /** Node by key. A binding never changes, so that what was read once holds, also while the database is away. */
       const bound = new Map<string, string>()
 
-      const settle = Effect.fnUntraced(function* (key_id: string, node_id: string, owner: string | undefined) {
+      const settle = Effect.fnUntraced(function* (
+        key_id: string,
+        node_id: string,
+        owner: string | undefined
+      ) {
         if (owner !== undefined) bound.set(key_id, owner)
         if (owner === node_id) return
         return yield* new Forbidden(

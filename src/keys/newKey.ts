@@ -1,11 +1,11 @@
-import { createHash, randomBytes } from "node:crypto"
+import { hash, randomBytes } from "node:crypto"
 import { Clock, Duration, Effect, Redacted } from "effect"
 import type { KeyScope } from "../domain/KeyScope.ts"
 import type { KeyRecord } from "../store/KeyRepo.ts"
 import { formatKey, formatKeyId, KEY_BYTES } from "./keyFormat.ts"
 
 /** What is kept of a key: SHA-256 in hex. A key has 256 random bits, so no salt and no slow hash are needed. */
-export const hashKey = (key: string): string => createHash("sha256").update(key).digest("hex")
+export const hashKey = (key: string): string => hash("sha256", key)
 
 /** A fresh key; only the caller ever sees it. */
 export const generateKey: Effect.Effect<Redacted.Redacted<string>> = Effect.sync(() =>

@@ -63,8 +63,8 @@ export const toDaemonError = (node_id: string, failure: CallFailure): DaemonErro
       return notUnderstood("it does not have the form that was agreed on")
     case "HttpClientError": {
       const status = failure.response?.status
-      // No answer, or one of a proxy that did not get one.
-      return status === undefined || status >= 502
+      // No answer, one that broke off, or one of a proxy that did not get any.
+      return status === undefined || status >= 502 || failure.reason._tag === "DecodeError"
         ? new NodeUnreachable({ node_id })
         : notUnderstood(`status ${status}`)
     }

@@ -5,6 +5,8 @@ import type { ServerRecord } from "../domain/Server.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { Journal } from "../store/Journal.ts"
+import { ServerRepo } from "../store/ServerRepo.ts"
+import { Store } from "../store/Store.ts"
 import { createsNeed, type Need, needOf } from "./need.ts"
 import { ServerIndex } from "./ServerIndex.ts"
 import { ServerLifecycle } from "./ServerLifecycle.ts"
@@ -25,8 +27,8 @@ const NO_WAIT = 0
 
 /**
  * Makes nodes have the servers that are placed on them: calls the daemon until it has accepted the installation,
- * starts what is to be started once installed, and asks again where a status is unknown. It starts from the
- * records, so that it goes on after a restart from where it stood; all its calls can be repeated.
+ * starts what is to be started once installed, goes on with removals that were cut off, and asks again where a
+ * status is unknown. It starts from the records, so that it goes on after a restart from where it stood; all its calls can be repeated.
  */
 export class Provisioner extends Context.Service<
   Provisioner,
@@ -49,10 +51,14 @@ export class Provisioner extends Context.Service<
         const lifecycle = yield* ServerLifecycle
         const locks = yield* ServerLocks
         const registry = yield* NodeRegistry
+        const servers = yield* ServerRepo
+        const store = yield* Store
 
         /** By server that is being worked on: opened when it is to be looked at again. */
         const working = new Map<string, Latch.Latch>()
         const suspects = new Set<string>()
+        /** Removals that an earlier process has begun. */
+        const removals = new Set(yield* store.read(servers.removing))
         const permits = new Map<string, Semaphore.Semaphore>()
         const fibers = yield* FiberSet.make<void>()
         // Captured here: the context of a writer (its transaction, its request) is none of the work's.
@@ -92,10 +98,16 @@ export class Provisioner extends Context.Service<
           yield* call(record.node_id, (daemon) => daemon.power(record.id, "start", NO_WAIT))
         })
 
+        const remove = Effect.fnUntraced(function* (record: ServerRecord) {
+          yield* call(record.node_id, (daemon) => daemon.remove(record.id))
+          yield* lifecycle.remove(record.id)
+          removals.delete(record.id)
+        })
+
         /** What to do about a refusal; true: try again. */
         const refused = Effect.fnUntraced(function* (
           record: ServerRecord,
-          need: Need,
+          need: Need | "remove",
           attempt: number,
           error: Extract<DaemonError, { readonly _tag: "DaemonRefused" }>
         ): Effect.fn.Return<boolean, Unavailable> {
@@ -112,20 +124,23 @@ export class Provisioner extends Context.Service<
           return true
         })
 
+        const needFor = (record: ServerRecord): Need | "remove" =>
+          removals.has(record.id) ? "remove" : needOf(record, suspects.has(record.id))
+
         /** One look at a server; true: try again. */
         const step = Effect.fnUntraced(function* (id: string, attempt: number) {
           const record = Option.getOrUndefined(yield* index.find(id))
           if (record === undefined) {
             suspects.delete(id)
+            removals.delete(id)
             return false
           }
           // One whose node is away is woken when the node is back.
           if (!registry.isConnected(record.node_id)) return false
-          const need = needOf(record, suspects.has(id))
+          const need = needFor(record)
           if (need === "nothing") return false
-          const work =
-            need === "install" ? install(record) : need === "start" ? start(record) : verify(record)
-          return yield* work.pipe(
+          const works = { install, start, verify, remove }
+          return yield* works[need](record).pipe(
             Effect.tap(() => Effect.sync(() => suspects.delete(id))),
             Effect.as(false),
             Effect.catchTag("DaemonRefused", (error) => refused(record, need, attempt, error))
@@ -180,8 +195,7 @@ export class Provisioner extends Context.Service<
         }
 
         const wakeNeedy = (records: ReadonlyArray<ServerRecord>) => {
-          for (const record of records)
-            if (needOf(record, suspects.has(record.id)) !== "nothing") wake(record.id)
+          for (const record of records) if (needFor(record) !== "nothing") wake(record.id)
         }
 
         yield* journal.follow((entries) =>

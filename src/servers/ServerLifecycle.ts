@@ -51,6 +51,10 @@ export class ServerLifecycle extends Context.Service<
     reinstall(id: string): Effect.Effect<ServerRecord, NotFound | Conflict | Unavailable>
     /** Undoes {@link reinstall}, unless the node has said something since. */
     undoReinstall(before: ServerRecord): Effect.Effect<void, Unavailable>
+    /** The node is about to be told to remove it; after a crash the removal goes on. False: there is no record. */
+    beginRemoval(id: string): Effect.Effect<boolean, Unavailable>
+    /** The node has refused; it stays. */
+    giveUpRemoval(id: string): Effect.Effect<void, Unavailable>
     /** Removes the record; false when there is none. */
     remove(id: string): Effect.Effect<boolean, Unavailable>
     /** `last_sequence` of the servers that a node owns, by id. */
@@ -222,6 +226,15 @@ export class ServerLifecycle extends Context.Service<
           Effect.asVoid(write(change(id, (record) => (record.start_pending ? { clearsStart: true } : {})))),
         reinstall,
         undoReinstall,
+        beginRemoval: (id) =>
+          write(
+            Effect.gen(function* () {
+              if (Option.isNone(yield* servers.lock(id))) return false
+              yield* servers.setRemoving(id, true)
+              return true
+            })
+          ),
+        giveUpRemoval: (id) => write(servers.setRemoving(id, false)),
         remove: (id) =>
           Effect.map(write(change(id, () => ({ destroys: true }))), (changed) => changed !== undefined),
         sequences

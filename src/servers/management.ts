@@ -67,9 +67,11 @@ export const makeManagement = Effect.gen(function* () {
   ) {
     const record = yield* recordOf(id)
     const decision = decidePower(record, action)
-    if (decision === "done") return
     if (decision !== "call") return yield* Effect.fail(decision)
-    yield* call(record, (daemon) => daemon.power(id, action, wait_seconds))
+    const called = call(record, (daemon) => daemon.power(id, action, wait_seconds))
+    if (!record.start_pending || (action !== "stop" && action !== "kill")) return yield* called
+    // The last word counts: it is not started behind the back of who has stopped it.
+    yield* locks.withLock(id)(Effect.andThen(lifecycle.forgetStart(id), called))
   })
 
   const commands = Effect.fn("ServerManager.commands")(function* (id: string, input: ReadonlyArray<string>) {

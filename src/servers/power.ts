@@ -44,16 +44,14 @@ export const notOffline = (record: ServerRecord): Conflict =>
       })
 
 /**
- * `call`: ask the node; `done`: it is so already; else why not.
+ * `call`: ask the node; else why not. It is asked also where there seems to be nothing to do: what it has accepted
+ * before may not be in the record yet.
  */
-export const decidePower = (
-  record: ServerRecord,
-  action: PowerAction
-): "call" | "done" | Conflict | Unavailable => {
+export const decidePower = (record: ServerRecord, action: PowerAction): "call" | Conflict | Unavailable => {
   const { status, install } = record
   const rule = rules[action]
   if (status === "unknown") return Unavailable.nodeNotConnected(record.node_id)
-  if (rule.done.includes(status)) return "done"
+  if (rule.done.includes(status)) return "call"
   if (action === "start" && status === "offline" && install.phase === "failed") {
     return new Conflict({
       detail: `install failed: ${install.failure_reason ?? `exit code ${install.exit_code ?? "unknown"}`}`,

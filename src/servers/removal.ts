@@ -9,8 +9,9 @@ import { Teardown } from "./Teardown.ts"
 
 /**
  * Removal of servers: first the node, which may be told twice, then the record and its ports, in one write with
- * the `deleted` event. So a crash in between leaves a record that can be removed again, never files that nobody
- * knows of. With `force` the record goes all the same, and the node is told until it has done it.
+ * the `deleted` event. That it has begun is written down before: after a crash in between the {@link Provisioner}
+ * goes on with it, so that nobody finds a server without its files. Once begun it is not interrupted. With `force`
+ * the record goes all the same, and the node is told until it has done it.
  */
 export const makeRemove = Effect.gen(function* () {
   const daemons = yield* DaemonClient
@@ -22,21 +23,19 @@ export const makeRemove = Effect.gen(function* () {
   const remove = Effect.fnUntraced(function* (id: string, options: { readonly force: boolean }) {
     const record = Option.getOrUndefined(yield* index.find(id))
     if (record === undefined) return yield* Effect.fail(NotFound.server(id))
-    const told = daemons.of(record.node_id).pipe(
+    if (!(yield* lifecycle.beginRemoval(id))) return yield* Effect.fail(NotFound.server(id))
+    const done = yield* daemons.of(record.node_id).pipe(
       Effect.flatMap((daemon) => daemon.remove(id)),
       Effect.as(true),
       Effect.catch((error) =>
-        options.force ? Effect.succeed(false) : Effect.fail(toApiError(record, error))
+        options.force
+          ? Effect.succeed(false)
+          : Effect.andThen(lifecycle.giveUpRemoval(id), Effect.fail(toApiError(record, error)))
       )
     )
-    yield* Effect.uninterruptibleMask((restore) =>
-      Effect.gen(function* () {
-        const done = yield* restore(told)
-        yield* lifecycle.remove(id)
-        if (!done) yield* teardown.remove(record.node_id, id)
-      })
-    )
-  })
+    yield* lifecycle.remove(id)
+    if (!done) yield* teardown.remove(record.node_id, id)
+  }, Effect.uninterruptible)
 
   return Effect.fn("ServerManager.remove")((id: string, options: { readonly force: boolean }) =>
     locks.withLock(id)(remove(id, options))

@@ -1,11 +1,14 @@
-import { Array as Arr, Context, Effect, Layer, type Option } from "effect"
+import { Array as Arr, Context, Effect, Layer, type Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import type { InstallState } from "../domain/InstallState.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
+import { readRows } from "./rows.ts"
 import { encodeInstall, encodeServer, portsOf, readServer, readServers } from "./serverRows.ts"
 import { isUniqueViolation } from "./sqlErrors.ts"
 import type { Transaction } from "./Transaction.ts"
+
+const readIds = readRows(Schema.Struct({ server_id: Schema.String }))
 
 type Write<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
 
@@ -24,6 +27,10 @@ export class ServerRepo extends Context.Service<
     setInstall(id: string, install: InstallState): Write<void>
     setStartPending(id: string, pending: boolean): Write<void>
     setSequence(id: string, sequence: number): Write<void>
+    /** Whether its removal has begun: what is kept of it after a crash. */
+    setRemoving(id: string, removing: boolean): Write<void>
+    /** Ids of the servers whose removal has begun. */
+    readonly removing: Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
     /** Deletes the record and frees its ports. */
     remove(id: string): Write<void>
     find(ids: ReadonlyArray<string>): Effect.Effect<ReadonlyArray<ServerRecord>, SqlError.SqlError>
@@ -92,6 +99,15 @@ export class ServerRepo extends Context.Service<
           Effect.flatMap(encodeInstall(install), (text) => set(id, { install: text })),
         setStartPending: (id, pending) => set(id, { start_pending: pending ? 1 : 0 }),
         setSequence: (id, sequence) => set(id, { last_sequence: sequence }),
+        setRemoving: (id, removing) =>
+          Effect.asVoid(
+            removing
+              ? sql`INSERT INTO removals ${sql.insert({ server_id: id })} ON CONFLICT DO NOTHING`
+              : sql`DELETE FROM removals WHERE server_id = ${id}`
+          ),
+        removing: Effect.map(readIds(sql`SELECT server_id FROM removals ORDER BY server_id`), (rows) =>
+          rows.map(({ server_id }) => server_id)
+        ),
         remove: (id) =>
           Effect.asVoid(
             Effect.andThen(

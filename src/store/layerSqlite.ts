@@ -4,6 +4,7 @@ import { Journal } from "./Journal.ts"
 import { JournalFollowers } from "./JournalFollowers.ts"
 import { KeyRepo } from "./KeyRepo.ts"
 import { migrate } from "./migrate.ts"
+import { NodeKeyRepo } from "./NodeKeyRepo.ts"
 import { NodeRepo } from "./NodeRepo.ts"
 import { Retention, type RetentionOptions } from "./Retention.ts"
 import { ServerRepo } from "./ServerRepo.ts"
@@ -24,6 +25,7 @@ export const layerStore = (options: StoreOptions = {}) =>
         ServerRepo.layer,
         NodeRepo.layer,
         KeyRepo.layer,
+        NodeKeyRepo.layer,
         IdempotencyRepo.layer
       )
     ),

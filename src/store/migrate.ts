@@ -1,13 +1,17 @@
 import { Effect } from "effect"
 import { Migrator, SqlClient, SqlError } from "effect/sql"
 import { initial } from "./migrations/0001_initial.ts"
+import { nodeKeys } from "./migrations/0002_node_keys.ts"
+import { removals } from "./migrations/0003_removals.ts"
 import { StoreStartError } from "./StoreStartError.ts"
 
 const table = "muster_migrations"
 
 /** Every migration, by number: what has been released never changes. */
 const migrations = {
-  "0001_initial": initial
+  "0001_initial": initial,
+  "0002_node_keys": nodeKeys,
+  "0003_removals": removals
 }
 
 /** Number of the schema that this version writes. */

@@ -9,12 +9,13 @@ describe("contract 4.6 and decisions, section 4: pages", () => {
     for (const text of [undefined, "", "0", "-3", "x", "1.5", "NaN", "1e3", " 2"])
       assert.strictEqual(pageNumber(text), 1)
     assert.strictEqual(pageNumber("7"), 7)
+    assert.strictEqual(pageNumber("9".repeat(40)), Number.MAX_SAFE_INTEGER)
   })
 
   it("a limit is 50 when absent, 20 when below 1 or not a number, at most 1,000", () => {
     assert.strictEqual(pageSize(undefined, bounds), 50)
-    for (const text of ["0", "-1", "x", "2.5", "Infinity"]) assert.strictEqual(pageSize(text, bounds), 20)
-    assert.strictEqual(pageSize("1001", bounds), 1000)
+    for (const text of ["", "0", "-1", "x", "2.5", "Infinity"]) assert.strictEqual(pageSize(text, bounds), 20)
+    for (const text of ["1001", "9".repeat(40)]) assert.strictEqual(pageSize(text, bounds), 1000)
     assert.strictEqual(pageSize("3", bounds), 3)
   })
 

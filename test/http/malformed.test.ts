@@ -84,6 +84,17 @@ layer(service(noNode), options)("below HTTP", (it) => {
       })
     )
 
+    it.effect("an answer to an upgrade that was not made says that the connection ends", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const headers = { ...bearer(api), connection: "Upgrade", upgrade: "websocket" }
+        for (const path of ["/api/events/ws", "/api/nodes", "/api/nope"]) {
+          const answer = yield* raw(api, rawRequest("GET", path, headers))
+          assert.strictEqual(answer.headers.get("connection"), "close", path)
+        }
+      })
+    )
+
     it.effect("garbage behind the head of an answer ends the connection and adds nothing to the answer", () =>
       Effect.gen(function* () {
         const api = yield* Muster

@@ -1,9 +1,8 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { Muster } from "../support/Muster.ts"
-import { eventually } from "../support/Service.ts"
-import { becomes, create, expectStatus, installed, powered, running, statusOf } from "../support/servers.ts"
-import { assertError, keysOf, options, service } from "./support/http.ts"
+import { create, expectStatus } from "../support/servers.ts"
+import { assertError, keysOf, options, removed, service } from "./support/http.ts"
 
 const summary = ["allocations", "blueprint_id", "id", "node_id", "node_name"]
 const serverId = /^srv_[0-9A-HJKMNP-TV-Z]{26}$/
@@ -11,13 +10,6 @@ const serverId = /^srv_[0-9A-HJKMNP-TV-Z]{26}$/
 const count = Effect.gen(function* () {
   const api = yield* Muster
   return (yield* expectStatus(api, 200, "GET", "/api/servers?ids_only=true")).json.length as number
-})
-
-const removed = Effect.fnUntraced(function* (id: string) {
-  const api = yield* Muster
-  const answer = yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
-  assert.strictEqual(answer.text, "")
-  assert.strictEqual(yield* statusOf(api, id), "gone")
 })
 
 layer(service(), options)("servers", (it) => {
@@ -229,156 +221,6 @@ layer(service(), options)("servers", (it) => {
         assert.strictEqual(made.status, 202)
         yield* removed(made.json.id)
         assertError(yield* ask("~".repeat(129), { blueprint_id: "kept" }), 422)
-      })
-    )
-  })
-
-  describe("decisions 3: management routes", () => {
-    it.effect("an unknown server is 404 on every route", () =>
-      Effect.gen(function* () {
-        const api = yield* Muster
-        const { paths } = (yield* api.request("GET", "/openapi.json")).json
-        let routes = 0
-        for (const [path, operations] of Object.entries<object>(paths)) {
-          if (!path.startsWith("/api/servers/{server}")) continue
-          for (const method of Object.keys(operations)) {
-            routes++
-            for (const id of ["nope", "srv_00000000000000000000000000", "__proto__"]) {
-              const body = path.endsWith("/power") ? { action: "stop" } : { commands: ["x"] }
-              const answer = yield* api.request(method.toUpperCase(), path.replace("{server}", id), {
-                ...(method === "post" ? { body } : {})
-              })
-              assertError(answer, 404, `server not found: ${id}`)
-            }
-          }
-        }
-        assert.strictEqual(routes, 13)
-      })
-    )
-
-    it.effect("a server that runs: status, stats, logs, commands, power", () =>
-      Effect.gen(function* () {
-        const api = yield* Muster
-        const id = yield* running(api, "kept")
-        const at = (path: string) => `/api/servers/${id}${path}`
-        assert.deepStrictEqual((yield* api.request("GET", at("/status"))).json, { status: "running" })
-        const stats = yield* expectStatus(api, 200, "GET", at("/stats?update_disk_usage=true"))
-        assert.deepStrictEqual(keysOf(stats.json), [
-          "cpu_absolute",
-          "cpu_absolute_limit",
-          "disk_bytes",
-          "disk_max",
-          "memory_bytes",
-          "memory_limit_bytes",
-          "network",
-          "overlay_bytes",
-          "state",
-          "uptime"
-        ])
-        assert.deepStrictEqual(keysOf(stats.json.network), ["rx_bytes", "tx_bytes"])
-        assert.strictEqual(stats.json.state, "running")
-
-        const sent = yield* api.request("POST", at("/commands"), { body: { commands: ["say hi", "say ho"] } })
-        assert.deepStrictEqual([sent.status, sent.text], [204, ""])
-        const newest = Effect.map(expectStatus(api, 200, "GET", at("/logs?size=2")), ({ json }) => json)
-        yield* eventually(newest, ({ data }) => data.join() === "got say hi,got say ho")
-        const one = yield* expectStatus(api, 200, "GET", at("/logs?size=0"))
-        assert.deepStrictEqual(one.json.data, ["got say ho"])
-        assert.deepStrictEqual(keysOf(one.json), ["data", "meta"])
-        assert.deepStrictEqual(keysOf(one.json.meta.pagination), [
-          "current_page",
-          "per_page",
-          "total",
-          "total_pages"
-        ])
-        for (const [query, per_page, current_page] of [
-          ["", 100, 1],
-          ["?size=101", 100, 1],
-          ["?size=x", 100, 1],
-          ["?size=-3", 1, 1],
-          ["?page=2", 100, 2],
-          ["?page=2&per_page=1", 1, 2],
-          ["?per_page=1001", 1000, 1],
-          ["?per_page=0", 100, 1],
-          ["?page=0", 100, 1]
-        ] as const) {
-          const { meta } = (yield* expectStatus(api, 200, "GET", at(`/logs${query}`))).json
-          assert.strictEqual(meta.pagination.per_page, per_page, query)
-          assert.strictEqual(meta.pagination.current_page, current_page, query)
-        }
-        const second = yield* expectStatus(api, 200, "GET", at("/logs?page=2&per_page=1"))
-        assert.deepStrictEqual(second.json.data, ["got say hi"])
-
-        assertError(yield* api.request("POST", at("/reinstall")), 409, `server is running: ${id}`)
-        assert.strictEqual((yield* powered(api, id, "start")).text, "")
-        yield* powered(api, id, "stop", 10)
-        yield* becomes(api, id, "offline")
-        yield* powered(api, id, "stop")
-        assertError(yield* api.request("POST", at("/commands"), { body: { commands: ["x"] } }), 409)
-        assertError(yield* api.request("POST", at("/power"), { body: { action: "pause" } }), 409)
-        yield* removed(id)
-      })
-    )
-
-    it.effect("installation: phase, script and log; reinstall and reset are 202", () =>
-      Effect.gen(function* () {
-        const api = yield* Muster
-        const id = yield* installed(api, "kept")
-        const at = (path: string) => `/api/servers/${id}${path}`
-        const install = (yield* expectStatus(api, 200, "GET", at("/install"))).json
-        assert.strictEqual(install.phase, "ready")
-        assert.strictEqual(install.entrypoint, "sh")
-        assert.strictEqual(install.skip_scripts, false)
-        assert.include(install.script, "INSTALL_DIR")
-        for (const key of keysOf(install)) {
-          assert.include(
-            [
-              "entrypoint",
-              "exit_code",
-              "failure_reason",
-              "finished_at",
-              "phase",
-              "script",
-              "skip_scripts",
-              "started_at"
-            ],
-            key
-          )
-        }
-        const lines = (yield* expectStatus(api, 200, "GET", at("/install/logs?per_page=5000"))).json
-        assert.deepStrictEqual(keysOf(lines), ["data", "meta"])
-        assert.strictEqual(lines.meta.pagination.per_page, 1000)
-        for (const action of ["reinstall", "reset"]) {
-          const answer = yield* expectStatus(api, 202, "POST", at(`/${action}`))
-          assert.strictEqual(answer.text, "")
-          yield* becomes(api, id, "offline")
-        }
-        yield* removed(id)
-      })
-    )
-
-    it.effect("while installing: what needs the server offline or up is 409, deleting is not", () =>
-      Effect.gen(function* () {
-        const api = yield* Muster
-        const id = yield* create(api, "endless")
-        const at = (path: string) => `/api/servers/${id}${path}`
-        yield* eventually(api.request("GET", at("/install/logs")), ({ json }) =>
-          json?.data?.includes("begun")
-        )
-        const install = (yield* expectStatus(api, 200, "GET", at("/install"))).json
-        assert.strictEqual(install.phase, "installing")
-        for (const action of ["start", "restart", "stop", "pause", "unpause"]) {
-          assertError(
-            yield* api.request("POST", at("/power"), { body: { action } }),
-            409,
-            `server is installing: ${id}`
-          )
-        }
-        assertError(yield* api.request("POST", at("/commands"), { body: { commands: ["x"] } }), 409)
-        assertError(yield* api.request("POST", at("/reinstall")), 409)
-        yield* removed(id)
-        assertError(yield* api.request("DELETE", at("")), 404)
-        assertError(yield* api.request("DELETE", at("?force=true")), 404)
       })
     )
   })

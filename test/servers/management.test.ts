@@ -66,7 +66,7 @@ describe("decisions, Management routes", () => {
       yield* becomes(id, "running")
       yield* servers.power(id, "stop", 30)
       yield* becomes(id, "offline")
-      assert.deepStrictEqual(daemon.calls.filter((call) => call.startsWith("power")).length, 5)
+      assert.deepStrictEqual(daemon.calls.filter((call) => call.startsWith("power")).length, 6)
       assert.deepStrictEqual(yield* events(id), [
         "status installing",
         "status offline",

@@ -12,12 +12,12 @@ const outcome = (action: PowerAction, status: ServerStatus) => {
 
 describe("decisions, Management routes: power", () => {
   const table: Record<PowerAction, Partial<Record<ServerStatus, string>>> = {
-    start: { offline: "call", starting: "done", running: "done" },
-    stop: { starting: "call", running: "call", offline: "done", stopping: "done" },
+    start: { offline: "call", starting: "call", running: "call" },
+    stop: { starting: "call", running: "call", offline: "call", stopping: "call" },
     restart: { starting: "call", running: "call" },
-    kill: { starting: "call", running: "call", stopping: "call", offline: "done" },
-    pause: { running: "call", paused: "done" },
-    unpause: { paused: "call", running: "done" }
+    kill: { starting: "call", running: "call", stopping: "call", offline: "call" },
+    pause: { running: "call", paused: "call" },
+    unpause: { paused: "call", running: "call" }
   }
   const actions: ReadonlyArray<PowerAction> = ["start", "stop", "restart", "kill", "pause", "unpause"]
 

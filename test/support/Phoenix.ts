@@ -79,7 +79,8 @@ export const makePhoenix = (options: {
           yield* meanwhile
           const next = yield* startAgain(duringStart)
           if (next === undefined) return yield* Effect.die("unreachable: nothing ends this start")
-          now = next; ;(globalThis as any).__now = now.service
+          now = next
+          ;(globalThis as any).__now = now.service
           yield* up.open
         })
     } satisfies Phoenix

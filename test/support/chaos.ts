@@ -30,8 +30,6 @@ export interface Promised {
   readonly save: boolean
   readonly body: unknown
   readonly idempotencyKey: string
-  /** It may still be about to be started for the first time. */
-  startPending: boolean
   /** It was told to crash, and may do so at any time. */
   doomed: boolean
   expected: Expected
@@ -79,7 +77,6 @@ export const makeChaos = (phoenix: Phoenix, total: number): Chaos => {
         save: blueprint_id === "kept" || blueprint_id === "wide",
         body,
         idempotencyKey,
-        startPending: start,
         doomed: false,
         expected: start ? "up" : "down",
         deleted: "no",
@@ -99,7 +96,7 @@ export const makeChaos = (phoenix: Phoenix, total: number): Chaos => {
         return "gone"
       case 200:
         if (action === "start" || action === "restart") return server.doomed ? "any" : "up"
-        return server.startPending ? "any" : "down"
+        return "down"
       case 409:
         return server.expected
       default:
@@ -114,7 +111,6 @@ export const makeChaos = (phoenix: Phoenix, total: number): Chaos => {
     const status = Option.getOrUndefined(answer)?.status
     server.history.push(`${action} ${status}`)
     server.expected = conclude(server, action, status)
-    if (action === "start" && status === 200) server.startPending = false
   })
 
   const crash = Effect.fnUntraced(function* (server: Promised) {

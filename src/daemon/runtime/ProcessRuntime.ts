@@ -157,6 +157,9 @@ export const ProcessRuntime = {
         const jobs = { inherited: inheritedEnv(options), node: options.node, sweep }
         return Runtime.of({
           kind: "process",
+          kinds: Effect.succeed(["process"]),
+          kindFor: () => Effect.succeed("process"),
+          prepare: () => Effect.void,
           start: (launch) => start(parts, options, launch),
           adopt: (at) => adopt(parts, at),
           sweep,

@@ -1,4 +1,5 @@
 import { Context, Data, type Effect, type Scope } from "effect"
+import type { Allocations } from "../../domain/Allocation.ts"
 import type { Limits } from "../../domain/Limits.ts"
 import type { RuntimeKind } from "../../domain/Node.ts"
 import type { ProcessExit, StopSignal } from "../exitReason.ts"
@@ -11,6 +12,20 @@ export class ConsoleInputFailed extends Data.TaggedError("ConsoleInputFailed")<{
   readonly full: boolean
   readonly message: string
 }> {}
+
+/** What decides which runtime runs a server. */
+export interface RuntimeChoice {
+  /** Reference of the image; empty for software without images. */
+  readonly image: string
+  /** Where its software can run; the first that this node offers is taken. */
+  readonly runtimes: ReadonlyArray<RuntimeKind>
+}
+
+/** A folder of the host that links in the instance folder lead to; containers see it at the same path. */
+export interface SharedFolder {
+  readonly path: string
+  readonly read_only: boolean
+}
 
 /** One run of one server. */
 export interface Launch {
@@ -27,6 +42,11 @@ export interface Launch {
   readonly limits: Limits
   /** Empty for software without images. */
   readonly image: string
+  /** Absent: whatever the image says. */
+  readonly runtimes?: ReadonlyArray<RuntimeKind>
+  /** Ports that containers publish. */
+  readonly allocations?: Allocations
+  readonly shared?: ReadonlyArray<SharedFolder>
 }
 
 /** What a server uses now. */
@@ -69,6 +89,11 @@ export interface Job {
   readonly env: Readonly<Record<string, string>>
   /** Called with what it prints; must not throw. */
   readonly onOutput: (bytes: Uint8Array) => void
+  /** Where it runs; absent: as a plain process. */
+  readonly choice?: RuntimeChoice
+  /** Folder of further files that `argv` and `env` name by their paths. */
+  readonly scratch?: string
+  readonly limits?: Limits
 }
 
 export interface RunningJob {
@@ -85,6 +110,15 @@ export class Runtime extends Context.Service<
   Runtime,
   {
     readonly kind: RuntimeKind
+    /** What this node can run now. */
+    readonly kinds: Effect.Effect<ReadonlyArray<RuntimeKind>>
+    /** Which runtime a server would be started by now. */
+    kindFor(choice: RuntimeChoice): Effect.Effect<RuntimeKind, LaunchFailed>
+    /** Fetches what a server needs beyond its files: the image. */
+    prepare(
+      choice: RuntimeChoice,
+      onOutput: (bytes: Uint8Array) => void
+    ): Effect.Effect<void, LaunchFailed>
     start(launch: Launch): Effect.Effect<Run, LaunchFailed>
     /** Picks up a run by its token, after a restart of this process. */
     adopt(launch: Pick<Launch, "server_id" | "token" | "folder">): Effect.Effect<Adopted>

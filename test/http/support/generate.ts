@@ -70,6 +70,12 @@ export const near = (document: Document, schema: JsonSchema, depth = 0): fc.Arbi
   return depth > 4 ? json : fc.oneof({ weight: 12, arbitrary: right }, { weight: 1, arbitrary: json })
 }
 
+/** Most creations name a blueprint that exists, so that the rest of them is looked at. */
+const fieldOf = (name: string, values: fc.Arbitrary<unknown>): fc.Arbitrary<unknown> =>
+  name === "blueprint_id"
+    ? fc.oneof({ weight: 3, arbitrary: fc.constantFrom("kept", "passing") }, { weight: 1, arbitrary: values })
+    : values
+
 const rightFor = (document: Document, schema: JsonSchema, depth: number): fc.Arbitrary<unknown> => {
   if (schema.$ref !== undefined) {
     const found = document.components.schemas[schema.$ref.split("/").at(-1) ?? ""]
@@ -83,8 +89,10 @@ const rightFor = (document: Document, schema: JsonSchema, depth: number): fc.Arb
     case "object": {
       const fields = Object.entries(schema.properties ?? {})
       const known = fc.record(
-        Object.fromEntries(fields.map(([name, field]) => [name, near(document, field, depth + 1)])),
-        { requiredKeys: [] }
+        Object.fromEntries(
+          fields.map(([name, field]) => [name, fieldOf(name, near(document, field, depth + 1))])
+        ),
+        { requiredKeys: Object.hasOwn(schema.properties ?? {}, "blueprint_id") ? ["blueprint_id"] : [] }
       )
       const { additionalProperties } = schema
       const free =
@@ -206,15 +214,21 @@ const headers = (key: string): fc.Arbitrary<Record<string, string>> =>
 
 const others = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PURGE"]
 
-/** Requests to one route, its path as in the contract (`/api/servers/:server`). */
+/**
+ * Requests to one route, its path as in the contract (`/api/servers/:server`).
+ *
+ * @param known ids of what exists, used as path parameters every other time
+ */
 export const requestsTo = (
   document: Document,
   route: { readonly method: string; readonly path: string },
-  key: string
+  key: string,
+  known: ReadonlyArray<string>
 ): fc.Arbitrary<Generated> => {
+  const parameter = known.length === 0 ? segment : fc.oneof(fc.constantFrom(...known), segment)
   const operation = document.paths[route.path.replaceAll(/:(\w+)/g, "{$1}")]?.[route.method.toLowerCase()]
   const target = fc
-    .tuple(fc.array(segment, { minLength: 3, maxLength: 3 }), query(operation))
+    .tuple(fc.array(parameter, { minLength: 3, maxLength: 3 }), query(operation))
     .map(([segments, search]) => {
       let next = 0
       return route.path.replaceAll(/:\w+/g, () => segments[next++] ?? "") + search

@@ -6,6 +6,7 @@ import { type ErrorStatus, reasonPhrases } from "../../../src/domain/ApiError.ts
 import { blueprintFile, obedient, softwareFile } from "../../support/definitions.ts"
 import { Muster } from "../../support/Muster.ts"
 import type { Answer, Service } from "../../support/Service.ts"
+import { expectStatus, statusOf } from "../../support/servers.ts"
 
 /** A service with no node of its own. */
 export const noNode = { MUSTER_EMBEDDED_NODE: "false" }
@@ -128,3 +129,11 @@ export const rawRequest = (
 }
 
 export const bearer = (api: Pick<Service, "key">) => ({ authorization: `Bearer ${api.key}` })
+
+/** Deletes a server of {@link Muster}, which then is gone. */
+export const removed = Effect.fnUntraced(function* (id: string) {
+  const api = yield* Muster
+  const answer = yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
+  assert.strictEqual(answer.text, "")
+  assert.strictEqual(yield* statusOf(api, id), "gone")
+})

@@ -193,6 +193,7 @@ export class FakeDaemon {
       unpause: ["running"],
       restart: ["stopping", "offline", "starting", "running"]
     }
+    if (action !== "restart" && instance.status === steps[action].at(-1)) return
     if (action === "start" && instance.status !== "offline")
       return refuse(409, `server is ${instance.status}`)
     for (const status of steps[action]) this.move(id, status, action === "restart")

@@ -1,0 +1,46 @@
+import { readFileSync } from "node:fs"
+import { createSecureContext } from "node:tls"
+import { Effect } from "effect"
+import { StartError } from "../config.ts"
+import type { TlsOptions } from "../http/nodeServer.ts"
+
+const reasonOf = (cause: unknown) => (cause instanceof Error ? cause.message : String(cause))
+
+/** Text of the file that a setting names; undefined when it names none. */
+export const readFileOf = Effect.fnUntraced(function* (name: string, path: string) {
+  if (path === "") return undefined
+  return yield* Effect.try({
+    try: () => readFileSync(path, "utf8"),
+    catch: (cause) => new StartError({ message: `${name}: ${path} cannot be read (${reasonOf(cause)})` })
+  })
+})
+
+const checked = (options: { readonly ca?: string } | TlsOptions, names: string) =>
+  Effect.try({
+    try: () => createSecureContext(options),
+    catch: (cause) => new StartError({ message: `${names}: not usable in PEM (${reasonOf(cause)})` })
+  })
+
+/** Certificates to trust, in PEM; undefined: those of the system. */
+export const readCa = Effect.fnUntraced(function* (name: string, path: string) {
+  const ca = yield* readFileOf(name, path)
+  if (ca !== undefined) yield* checked({ ca }, name)
+  return ca
+})
+
+/** Certificate and key of a server; undefined when neither is set. */
+export const readTls = Effect.fnUntraced(function* (
+  names: { readonly cert: string; readonly key: string },
+  paths: { readonly cert: string; readonly key: string }
+) {
+  const cert = yield* readFileOf(names.cert, paths.cert)
+  const key = yield* readFileOf(names.key, paths.key)
+  if (cert === undefined && key === undefined) return undefined
+  if (cert === undefined || key === undefined) {
+    const [set, unset] = cert === undefined ? [names.key, names.cert] : [names.cert, names.key]
+    return yield* new StartError({ message: `${set} is set and ${unset} is not: set both` })
+  }
+  const tls: TlsOptions = { cert, key }
+  yield* checked(tls, `${names.cert}, ${names.key}`)
+  return tls
+})

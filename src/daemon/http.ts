@@ -1,0 +1,116 @@
+import { Effect, Layer, Redacted } from "effect"
+import { HttpApiBuilder } from "effect/http-api"
+import type { Daemon, DaemonError, LinesRequest } from "../api/Daemon.ts"
+import { DaemonApi, DaemonAuthorization } from "../api/DaemonApi.ts"
+import {
+  Conflict,
+  InternalError,
+  InvalidRequest,
+  NotFound,
+  Unauthorized,
+  Unavailable
+} from "../domain/errors.ts"
+import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
+import { serveConsole } from "./consoleSocket.ts"
+import { NodeToken } from "./NodeToken.ts"
+import { ServedDaemon } from "./ServedDaemon.ts"
+
+const pages = { standard: 100, fallback: 100, maximum: 1000 }
+
+/** A refusal as the error of its status, with what it says. */
+const answerOf = (error: DaemonError) => {
+  if (error._tag === "NodeUnreachable") return Unavailable.nodeNotConnected(error.node_id)
+  const { status, detail, hint } = error
+  switch (status) {
+    case 404:
+      return new NotFound({ detail, hint })
+    case 409:
+      return new Conflict({ detail, hint })
+    case 422:
+      return new InvalidRequest({ detail, hint })
+    case 500:
+      return new InternalError({ detail, hint })
+  }
+}
+
+const pageOf = (query: { readonly page?: string; readonly per_page?: string }): LinesRequest => ({
+  page: pageNumber(query.page),
+  per_page: pageSize(query.per_page, pages)
+})
+
+/** Handlers of a daemon's routes (node-protocol, "Control plane -> daemon"). */
+export const DaemonHandlers = HttpApiBuilder.group(
+  DaemonApi,
+  "daemon",
+  Effect.fn(function* (handlers) {
+    const served = yield* ServedDaemon
+    const ask = <A>(use: (daemon: Daemon) => Effect.Effect<A, DaemonError>) =>
+      Effect.mapError(Effect.flatMap(served.daemon, use), answerOf)
+
+    return handlers
+      .handleAll({
+        system: () => ask((daemon) => daemon.system),
+        list: () => served.servers,
+        create: ({ payload }) => ask((daemon) => daemon.create(payload)),
+        get: Effect.fnUntraced(function* ({ params }) {
+          const found = (yield* served.servers).find((server) => server.id === params.id)
+          if (found !== undefined) return found
+          return yield* new NotFound({
+            detail: `server not found: ${params.id}`,
+            hint: "This node does not have it."
+          })
+        }),
+        remove: ({ params }) => ask((daemon) => daemon.remove(params.id)),
+        power: ({ params, payload }) =>
+          ask((daemon) => daemon.power(params.id, payload.action, payload.wait_seconds)),
+        commands: ({ params, payload }) => ask((daemon) => daemon.commands(params.id, payload.commands)),
+        reset: ({ params }) => ask((daemon) => daemon.reset(params.id)),
+        reinstall: ({ params }) => ask((daemon) => daemon.reinstall(params.id)),
+        status: ({ params }) =>
+          Effect.map(
+            ask((daemon) => daemon.status(params.id)),
+            (status) => ({ status })
+          ),
+        stats: ({ params, query }) =>
+          ask((daemon) => daemon.stats(params.id, { update_disk_usage: query.update_disk_usage === "true" })),
+        logs: Effect.fnUntraced(function* ({ params, query }) {
+          const at = pageOf(query)
+          return paginated(yield* ask((daemon) => daemon.logs(params.id, at)), at)
+        }),
+        install: ({ params }) => ask((daemon) => daemon.install(params.id)),
+        installLogs: Effect.fnUntraced(function* ({ params, query }) {
+          const at = pageOf(query)
+          return paginated(yield* ask((daemon) => daemon.installLogs(params.id, at)), at)
+        })
+      })
+      .handle(
+        "console",
+        Effect.fnUntraced(function* ({ params, request }) {
+          const daemon = yield* served.daemon
+          const lines = yield* Effect.mapError(daemon.console(params.id), answerOf)
+          return yield* serveConsole(request, lines, (line) =>
+            Effect.catch(daemon.commands(params.id, [line]), (error) =>
+              Effect.logDebug(`console line of ${params.id} refused: ${error._tag}`)
+            )
+          )
+        }, Effect.scoped)
+      )
+  })
+)
+
+/** What a call without the current token is answered. */
+export const unauthorized = new Unauthorized({
+  detail: "the token is not that of the last registration",
+  hint: "Only the control plane that this node is registered with may call it."
+})
+
+/** `DaemonAuthorization`: nothing without the token of the last registration. */
+export const DaemonAuthorizationLayer = Layer.effect(
+  DaemonAuthorization,
+  Effect.map(NodeToken, (token) =>
+    DaemonAuthorization.of({
+      bearer: (handler, { credential }) =>
+        token.accepts(Redacted.value(credential)) ? handler : Effect.fail(unauthorized)
+    })
+  )
+)

@@ -1,0 +1,131 @@
+import { Effect, Option } from "effect"
+import { HttpApiBuilder } from "effect/http-api"
+import { ControlPlane, type ControlPlaneError } from "../api/ControlPlane.ts"
+import { NodeApi } from "../api/NodeApi.ts"
+import { InvalidRequest, NotFound, Unavailable } from "../domain/errors.ts"
+import type { Registration, Report, ServerSpec } from "../domain/NodeMessages.ts"
+import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
+import type { ServerRecord } from "../domain/Server.ts"
+import { NodeKeys } from "../keys/NodeKeys.ts"
+import { Fleet } from "../nodes/Fleet.ts"
+import { RemoteDaemons } from "../nodes/RemoteDaemons.ts"
+import { registered } from "../nodes/registration.ts"
+import { Provisioner } from "../servers/Provisioner.ts"
+import { Reconciler } from "../servers/Reconciler.ts"
+import { ServerIndex } from "../servers/ServerIndex.ts"
+
+const pages = { standard: 100, fallback: 100, maximum: 1000 }
+
+const unregistered = (node_id: string) =>
+  new NotFound({ detail: `node is not registered: ${node_id}`, hint: "Register, and say what it has." })
+
+const answerOf = (error: ControlPlaneError) =>
+  error._tag === "RegistrationRequired"
+    ? unregistered(error.node_id)
+    : new Unavailable({ detail: error.detail })
+
+const specOf = ({ id, definition, allocations }: ServerRecord): ServerSpec => ({
+  id,
+  definition,
+  allocations
+})
+
+/** What is wrong with a registration, before anything of it counts. */
+const checkRegistration = Effect.fnUntraced(function* (node_id: string, registration: Registration) {
+  if (registration.id !== node_id) {
+    return yield* new InvalidRequest({
+      detail: `body field id: expected ${node_id}, as in the path, got ${registration.id.slice(0, 100)}`
+    })
+  }
+  const { protocol } = URL.canParse(registration.url) ? new URL(registration.url) : { protocol: "" }
+  if (protocol !== "http:" && protocol !== "https:") {
+    return yield* new InvalidRequest({
+      detail: `body field url: expected an address such as http://10.0.0.7:5585, got ${registration.url.slice(0, 100)}`,
+      hint: "Set MUSTER_NODE_URL to where the control plane reaches the daemon."
+    })
+  }
+  yield* Effect.fromResult(registered(registration))
+})
+
+/** Handlers of the routes of daemons (node-protocol, "Daemon -> control plane"). */
+export const NodeRoutes = HttpApiBuilder.group(
+  NodeApi,
+  "node",
+  Effect.fn(function* (handlers) {
+    const fleet = yield* Fleet
+    const index = yield* ServerIndex
+    const keys = yield* NodeKeys
+    const plane = yield* ControlPlane
+    const provisioner = yield* Provisioner
+    const reconciler = yield* Reconciler
+    const remotes = yield* RemoteDaemons
+
+    /** The record of a server of this node: those of others do not exist for it. */
+    const own = Effect.fnUntraced(function* (node_id: string, id: string) {
+      yield* keys.check(node_id)
+      const record = Option.getOrUndefined(yield* index.find(id))
+      return record?.node_id === node_id ? record : yield* NotFound.server(id)
+    })
+    const checkBoot = Effect.fnUntraced(function* (node_id: string, boot_id: string | undefined) {
+      const known = fleet.get(node_id)?.record?.boot_id
+      if (known === undefined || (boot_id !== undefined && boot_id !== known)) {
+        return yield* unregistered(node_id)
+      }
+      return known
+    })
+    const report = Effect.fnUntraced(function* (node_id: string, boot_id: string, told: Report) {
+      yield* keys.check(node_id)
+      yield* Effect.mapError(plane.report(node_id, boot_id, told), answerOf)
+    })
+
+    return handlers.handleAll({
+      register: Effect.fnUntraced(function* ({ params, payload }) {
+        yield* checkRegistration(params.node, payload)
+        yield* keys.bind(params.node)
+        yield* remotes.attach(params.node)
+        return yield* reconciler.register(payload)
+      }),
+      heartbeat: Effect.fnUntraced(function* ({ params, payload }) {
+        yield* keys.check(params.node)
+        yield* Effect.mapError(plane.heartbeat(params.node, payload), answerOf)
+      }),
+      disconnect: Effect.fnUntraced(function* ({ params, query }) {
+        yield* keys.check(params.node)
+        const boot_id = yield* checkBoot(params.node, query.boot_id)
+        yield* Effect.mapError(plane.disconnect(params.node, boot_id), answerOf)
+      }),
+      servers: Effect.fnUntraced(function* ({ params, query }) {
+        yield* keys.check(params.node)
+        const at = { page: pageNumber(query.page), per_page: pageSize(query.per_page, pages) }
+        const records = (yield* index.onNode(params.node)).toSorted((a, b) => (a.id < b.id ? -1 : 1))
+        const from = (at.page - 1) * at.per_page
+        const items = records.slice(from, from + at.per_page).map(specOf)
+        return paginated({ items, total: records.length }, at)
+      }),
+      server: ({ params }) => Effect.map(own(params.node, params.server), specOf),
+      install: ({ params }) =>
+        Effect.map(own(params.node, params.server), ({ definition }) => ({
+          install_script: definition.install_script
+        })),
+      status: ({ params, payload: { boot_id, sequence, status, transient } }) =>
+        report(params.node, boot_id, {
+          type: "status",
+          server_id: params.server,
+          sequence,
+          status,
+          transient: transient ?? false
+        }),
+      installStatus: ({ params, payload: { boot_id, sequence, install } }) =>
+        report(params.node, boot_id, { type: "install-status", server_id: params.server, sequence, install }),
+      crash: ({ params, payload: { boot_id, sequence, crash } }) =>
+        report(params.node, boot_id, { type: "crash", server_id: params.server, sequence, crash }),
+      deleted: Effect.fnUntraced(function* ({ params, payload }) {
+        yield* keys.check(params.node)
+        yield* checkBoot(params.node, payload.boot_id)
+        const record = Option.getOrUndefined(yield* index.find(params.server))
+        // The node is asked whether it is so; that can be repeated, and tells an old report from a new one.
+        if (record?.node_id === params.node) yield* provisioner.verify(params.server)
+      })
+    })
+  })
+)

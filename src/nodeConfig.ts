@@ -1,0 +1,121 @@
+/** Every setting of `muster node`. Read once, at the start; an empty variable counts as unset. */
+import { Effect, Redacted } from "effect"
+import {
+  allocations,
+  file,
+  type InvalidSetting,
+  oneOf,
+  readAll,
+  type SettingValue,
+  StartError,
+  setting,
+  settings,
+  text,
+  whole
+} from "./config.ts"
+
+const nodeId = {
+  may: "unset or 1-64 characters from A-Z a-z 0-9 . _ -",
+  read: (value: string) =>
+    value === "" || /^(?!\.{1,2}$)[A-Za-z0-9._-]{1,64}$/.test(value) ? value : undefined
+}
+
+const isAddress = (value: string) => /^https?:\/\//.test(value) && URL.canParse(value)
+
+const address = {
+  may: "an address such as https://muster.example.com",
+  read: (value: string) => (isAddress(value) ? value : undefined)
+}
+
+const optionalAddress = {
+  may: "unset or an address such as http://10.0.0.7:5585",
+  read: (value: string) => (value === "" || isAddress(value) ? value : undefined)
+}
+
+/** All settings of a node, in the order in which the README lists them. */
+export const nodeSettings = {
+  controlUrl: setting("MUSTER_CONTROL_URL", "http://127.0.0.1:5620", "Where the control plane is.", address),
+  controlCa: setting(
+    "MUSTER_CONTROL_CA",
+    "",
+    "Certificates (PEM) that the control plane's is checked against, in place of the system's.",
+    file
+  ),
+  key: setting(
+    "MUSTER_NODE_KEY",
+    "",
+    "API key of this node: `muster keys create --name <name> --scope Node` makes one. Required.",
+    text
+  ),
+  id: setting(
+    "MUSTER_NODE_ID",
+    "",
+    "Id of the node; unset: made at the first start and kept in the data folder.",
+    nodeId
+  ),
+  name: setting("MUSTER_NODE_NAME", "", "Display name; unset: the host's name.", text),
+  location: setting("MUSTER_NODE_LOCATION", "local", "Location label.", text),
+  host: setting("MUSTER_NODE_HOST", "127.0.0.1", "Address that the daemon listens on.", text),
+  port: setting(
+    "MUSTER_NODE_PORT",
+    "5585",
+    "Port of the daemon; 0: any free port, printed.",
+    whole(0, 65535)
+  ),
+  url: setting(
+    "MUSTER_NODE_URL",
+    "",
+    "Where the control plane reaches the daemon; unset: the address that it listens on.",
+    optionalAddress
+  ),
+  tlsCert: setting("MUSTER_NODE_TLS_CERT", "", "Certificate (PEM) of the daemon; with it, HTTPS only.", file),
+  tlsKey: setting("MUSTER_NODE_TLS_KEY", "", "Private key (PEM) of the certificate.", file),
+  allocations: setting(
+    "MUSTER_NODE_ALLOCATIONS",
+    "127.0.0.1:25565-25664",
+    "Addresses and ports for servers.",
+    allocations
+  ),
+  runtime: setting("MUSTER_NODE_RUNTIME", "process", "What servers run in.", oneOf("process")),
+  onShutdown: setting(
+    "MUSTER_NODE_ON_SHUTDOWN",
+    "stop",
+    "What becomes of the servers when the daemon ends: stopped gracefully, and the node says good-bye; or kept running and picked up by the next start.",
+    oneOf("stop", "keep")
+  ),
+  heartbeat: setting(
+    "MUSTER_NODE_HEARTBEAT",
+    "10",
+    "Seconds between two signs of life; less than the control plane's MUSTER_NODE_HEARTBEAT_TIMEOUT.",
+    whole(1, 600)
+  ),
+  dataDir: setting(
+    "MUSTER_DATA_DIR",
+    "./data",
+    "Folder of the node: its id, and the servers' files in `node`.",
+    settings.dataDir
+  ),
+  allowedMounts: settings.allowedMounts,
+  passEnv: settings.passEnv,
+  logFormat: settings.logFormat,
+  logLevel: settings.logLevel
+} as const
+
+/** The values of a node's settings. */
+export type NodeSettings = {
+  readonly [K in Exclude<keyof typeof nodeSettings, "key">]: SettingValue<(typeof nodeSettings)[K]>
+} & { readonly key: Redacted.Redacted<string> }
+
+/** Reads the settings of `muster node`. */
+export const loadNodeSettings: Effect.Effect<NodeSettings, InvalidSetting | StartError> = Effect.gen(
+  function* () {
+    const { key, ...plain } = yield* readAll(nodeSettings)
+    if (key === "") {
+      return yield* new StartError({
+        message:
+          "MUSTER_NODE_KEY is not set: `muster keys create --name <name> --scope Node` beside the control plane makes a key"
+      })
+    }
+    return { ...plain, key: Redacted.make(key.trim()) }
+  }
+)

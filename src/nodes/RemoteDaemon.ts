@@ -1,0 +1,115 @@
+import { Duration, Effect, type Scope, type Stream } from "effect"
+import { HttpClient, HttpClientRequest } from "effect/http"
+import { HttpApiClient } from "effect/http-api"
+import type { CircuitBreaker } from "effect/persistence"
+import { type Daemon, type DaemonError, type LinesRequest, NodeUnreachable } from "../api/Daemon.ts"
+import { DaemonApi } from "../api/DaemonApi.ts"
+import type { Pagination } from "../domain/Pagination.ts"
+import { type CallFailure, remoteCall, toDaemonError } from "./remoteCall.ts"
+import { openConsole } from "./remoteConsole.ts"
+
+/** Where a daemon is, and what it is called with: both of its last registration. */
+export interface RemoteTarget {
+  readonly url: string
+  readonly token: string
+}
+
+export interface RemoteDaemonOptions {
+  readonly node_id: string
+  /** Asked before each attempt; undefined while the node is not connected. */
+  readonly target: () => RemoteTarget | undefined
+  readonly http: HttpClient.HttpClient
+  readonly breaker: CircuitBreaker.CircuitBreaker
+  /** Certificates in PEM that are trusted beside the system's. */
+  readonly ca?: string
+  /** Of each call, in all. Default 10 s (node-protocol, "Control plane -> daemon"). */
+  readonly deadline?: Duration.Input
+}
+
+type Client = HttpApiClient.ForApi<typeof DaemonApi>["daemon"]
+
+const pageOf = (answer: {
+  readonly meta: { readonly pagination: Pagination }
+  readonly data: ReadonlyArray<string>
+}) => ({ items: answer.data, total: answer.meta.pagination.total })
+
+const lines = (request: LinesRequest) => ({
+  page: String(request.page),
+  per_page: String(request.per_page)
+})
+
+/** A daemon on another machine, by the client that its contract gives. */
+export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
+  const { breaker, http, node_id, target } = options
+  const deadline = Duration.fromInputUnsafe(options.deadline ?? "10 seconds")
+  const unreachable = new NodeUnreachable({ node_id })
+  let made: { readonly target: RemoteTarget; readonly client: Client } | undefined
+
+  const clientOf = (now: RemoteTarget): Effect.Effect<Client> => {
+    if (made?.target.token === now.token && made.target.url === now.url) return Effect.succeed(made.client)
+    return HttpApiClient.make(DaemonApi, {
+      baseUrl: now.url,
+      transformClient: HttpClient.mapRequest(HttpClientRequest.bearerToken(now.token))
+    }).pipe(
+      Effect.map(({ daemon }) => {
+        made = { target: now, client: daemon }
+        return daemon
+      }),
+      Effect.provideService(HttpClient.HttpClient, http)
+    )
+  }
+
+  const call = <A>(
+    repeatable: boolean,
+    use: (client: Client) => Effect.Effect<A, CallFailure>
+  ): Effect.Effect<A, DaemonError> =>
+    Effect.suspend(() => {
+      const first = target()
+      if (first === undefined) return Effect.fail(unreachable)
+      const attempt = Effect.suspend(() => {
+        const now = target()
+        return now === undefined
+          ? Effect.fail(unreachable)
+          : Effect.flatMap(clientOf(now), use).pipe(
+              Effect.mapError((failure) => toDaemonError(node_id, failure))
+            )
+      })
+      // A registration begins anew: what its predecessor could not be reached for says nothing of it.
+      return remoteCall(attempt, { node_id, key: `${node_id} ${first.token}`, repeatable, deadline, breaker })
+    })
+  const safe = <A>(use: (client: Client) => Effect.Effect<A, CallFailure>) => call(true, use)
+  const once = <A>(use: (client: Client) => Effect.Effect<A, CallFailure>) => call(false, use)
+
+  const console = Effect.fnUntraced(function* (
+    id: string
+  ): Effect.fn.Return<Stream.Stream<string>, DaemonError, Scope.Scope> {
+    const now = target()
+    if (now === undefined) return yield* unreachable
+    return yield* openConsole(
+      { node_id, url: now.url, token: now.token, ...(options.ca === undefined ? {} : { ca: options.ca }) },
+      id
+    )
+  })
+
+  return {
+    system: safe((client) => client.system({})),
+    create: (spec) => safe((client) => client.create({ payload: spec })),
+    remove: (id) => safe((client) => client.remove({ params: { id } })),
+    power: (id, action, wait_seconds) =>
+      once((client) => client.power({ params: { id }, payload: { action, wait_seconds } })),
+    commands: (id, commands) => once((client) => client.commands({ params: { id }, payload: { commands } })),
+    reset: (id) => once((client) => client.reset({ params: { id } })),
+    reinstall: (id) => once((client) => client.reinstall({ params: { id } })),
+    status: (id) => safe((client) => Effect.map(client.status({ params: { id } }), (it) => it.status)),
+    stats: (id, { update_disk_usage }) =>
+      safe((client) =>
+        client.stats({ params: { id }, query: update_disk_usage ? { update_disk_usage: "true" } : {} })
+      ),
+    logs: (id, request) =>
+      safe((client) => Effect.map(client.logs({ params: { id }, query: lines(request) }), pageOf)),
+    install: (id) => safe((client) => client.install({ params: { id } })),
+    installLogs: (id, request) =>
+      safe((client) => Effect.map(client.installLogs({ params: { id }, query: lines(request) }), pageOf)),
+    console
+  }
+}

@@ -1,0 +1,160 @@
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect, Fiber, Redacted, Stream } from "effect"
+import {
+  Conflict,
+  Forbidden,
+  InvalidRequest,
+  MusterClient,
+  NotFound,
+  type ServerEvent,
+  Unauthorized,
+  UpgradeRequired
+} from "../../src/client/index.ts"
+import { options, service } from "../http/support/http.ts"
+import { muster } from "../support/command.ts"
+import { Muster } from "../support/Muster.ts"
+import { eventually } from "../support/Service.ts"
+
+const clientWith = (key?: string) =>
+  Effect.flatMap(Muster, (api) =>
+    Effect.provide(MusterClient, MusterClient.layer({ baseUrl: api.url, key: Redacted.make(key ?? api.key) }))
+  )
+
+layer(service(), options)("the typed client", (it) => {
+  it.effect("lists nodes, blueprints and the system", () =>
+    Effect.gen(function* () {
+      const client = yield* clientWith()
+      const nodes = yield* client.nodes.list({ query: {} })
+      assert.strictEqual(nodes.length, 1)
+      const ids = yield* client.nodes.list({ query: { ids_only: "true" } })
+      const node = yield* client.nodes.get({ params: { node: String(ids[0]) } })
+      assert.deepStrictEqual([node.id, node.connected], [ids[0], true])
+      const { meta, data } = yield* client.blueprints.list({ query: { limit: "2" } })
+      assert.deepStrictEqual(meta.pagination, { total: 3, per_page: 2, current_page: 1, total_pages: 2 })
+      assert.deepStrictEqual(
+        data.map((blueprint) => blueprint.metadata.id),
+        ["endless", "kept"]
+      )
+      assert.strictEqual((yield* client.system.info()).system.os_type, "linux")
+      assert.strictEqual(yield* client.blueprints.reload(), undefined)
+      assert.deepStrictEqual(yield* client.healthz(), { status: "ok" })
+      assert.match(yield* client.banner(), /^<!doctype html>/)
+      assert.match(yield* client.metrics.page(), /^# HELP/)
+    })
+  )
+
+  it.effect("creates, drives and deletes a server", () =>
+    Effect.gen(function* () {
+      const client = yield* clientWith()
+      const overrides = { limits: { memory_limit: 80 }, env: { A: "b" } }
+      const create = client.servers.create({
+        headers: { "idempotency-key": "once" },
+        payload: { blueprint_id: "kept", overrides, start: true }
+      })
+      const made = yield* create
+      assert.deepStrictEqual(yield* create, made)
+      assert.deepStrictEqual(made.overrides, overrides)
+      const params = { server: made.id }
+      yield* eventually(client.servers.status({ params }), ({ status }) => status === "running")
+      const full = yield* client.servers.get({ params, query: { include: "status,limits" } })
+      assert.deepInclude(full, { status: "running", limits: { memory_limit: 80 } })
+      assert.strictEqual((yield* client.servers.stats({ params, query: {} })).state, "running")
+      yield* client.servers.commands({ params, payload: { commands: ["say hi"] } })
+      yield* eventually(
+        client.servers.logs({ params, query: { size: "1" } }),
+        ({ data }) => data[0] === "got say hi"
+      )
+      yield* client.servers.power({ params, payload: { action: "stop", wait_seconds: 10 } })
+      yield* eventually(client.servers.status({ params }), ({ status }) => status === "offline")
+      assert.strictEqual((yield* client.servers.install({ params })).phase, "ready")
+      yield* client.servers.remove({ params, query: {} })
+      assert.deepStrictEqual(yield* client.servers.list({ query: { ids_only: "true" } }), [])
+    })
+  )
+
+  it.effect("fails with the classes of the contract", () =>
+    Effect.gen(function* () {
+      const api = yield* Muster
+      const client = yield* clientWith()
+      const missing = yield* Effect.flip(client.servers.get({ params: { server: "nope" }, query: {} }))
+      assert.instanceOf(missing, NotFound)
+      assert.strictEqual(missing._tag, "NotFound")
+      assert.deepInclude(
+        { ...missing },
+        { code: "404", status: "Not Found", detail: "server not found: nope" }
+      )
+      assert.isNotEmpty(missing.request_id)
+      const caught = yield* client.blueprints
+        .get({ params: { blueprint: "nope" } })
+        .pipe(Effect.catchTag("NotFound", (error) => Effect.succeed(error.detail)))
+      assert.strictEqual(caught, "blueprint not found: nope")
+
+      const payload = { blueprint_id: "kept", overrides: { software: "nope" } }
+      const invalid = yield* Effect.flip(client.servers.create({ headers: {}, payload }))
+      assert.instanceOf(invalid, InvalidRequest)
+      assert.strictEqual(invalid.detail, "software is not defined: nope")
+
+      const made = yield* client.servers.create({ headers: {}, payload: { blueprint_id: "endless" } })
+      const params = { server: made.id }
+      const conflict = yield* Effect.flip(client.servers.reinstall({ params }))
+      assert.instanceOf(conflict, Conflict)
+      yield* client.servers.remove({ params, query: { force: "true" } })
+
+      assert.instanceOf(yield* Effect.flip(client.events.websocket({ query: {} })), UpgradeRequired)
+      const stranger = yield* clientWith("wrong")
+      assert.instanceOf(yield* Effect.flip(stranger.nodes.list({ query: {} })), Unauthorized)
+      const { stdout } = yield* muster(["keys", "create", "--name", "m", "--scope", "Metrics"], {
+        MUSTER_DATA_DIR: api.dataDir
+      })
+      const metrics = yield* clientWith(stdout.trim())
+      assert.instanceOf(yield* Effect.flip(metrics.nodes.list({ query: {} })), Forbidden)
+      assert.match(yield* metrics.metrics.page(), /^# HELP/)
+    })
+  )
+
+  describe("contract 6.4: the event stream", () => {
+    it.effect("is a stream of typed events", () =>
+      Effect.gen(function* () {
+        const client = yield* clientWith()
+        const received: Array<ServerEvent> = []
+        const stream = yield* client.events.sse({ query: { blueprint_id: "kept" } })
+        const reading = yield* stream.pipe(
+          Stream.takeUntil((event) => event.Topic === "deleted"),
+          Stream.runForEach((event) => Effect.sync(() => received.push(event))),
+          Effect.forkChild
+        )
+        const { id } = yield* client.servers.create({ headers: {}, payload: { blueprint_id: "kept" } })
+        const params = { server: id }
+        yield* eventually(client.servers.status({ params }), ({ status }) => status === "offline")
+        yield* client.servers.remove({ params, query: {} })
+        yield* Fiber.join(reading)
+        assert.deepStrictEqual(received, [
+          { Topic: "status", Data: { server_id: id, payload: "installing" } },
+          { Topic: "status", Data: { server_id: id, payload: "offline" } },
+          { Topic: "deleted", Data: { server_id: id, payload: null } }
+        ])
+      })
+    )
+
+    it.effect("of one server, from a cursor", () =>
+      Effect.gen(function* () {
+        const client = yield* clientWith()
+        const made = yield* client.servers.create({ headers: {}, payload: { blueprint_id: "passing" } })
+        const params = { server: made.id }
+        yield* eventually(client.servers.status({ params }), ({ status }) => status === "offline")
+        const stream = yield* client.servers.events({ params, query: { cursor: "0" } })
+        const events = yield* stream.pipe(Stream.take(2), Stream.runCollect)
+        assert.deepStrictEqual(
+          events.map((event) => event.Data),
+          [
+            { server_id: made.id, payload: "installing" },
+            { server_id: made.id, payload: "offline" }
+          ]
+        )
+        yield* client.servers.remove({ params, query: {} })
+        const gone = yield* Effect.flip(client.servers.events({ params, query: {} }))
+        assert.instanceOf(gone, NotFound)
+      })
+    )
+  })
+})

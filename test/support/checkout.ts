@@ -1,0 +1,77 @@
+/** A checkout of one's own, and the service as `npm start` runs it there. */
+import { cpSync, readdirSync, readFileSync, readlinkSync, symlinkSync } from "node:fs"
+import { join, resolve } from "node:path"
+import { Effect, type Scope } from "effect"
+import { type Child, startChild } from "./child.ts"
+import { freeAllocations, freePorts, isFree } from "./ports.ts"
+import { endLeftovers } from "./processes.ts"
+import { requestTo, type Service, type ServiceFailed, temporaryFolder } from "./Service.ts"
+
+const root = resolve(import.meta.dirname, "../..")
+
+/** What a clone has after `npm ci`, without its history and tests; removed with the scope. */
+export const checkout = Effect.gen(function* () {
+  const folder = yield* temporaryFolder
+  for (const name of ["package.json", "src", "blueprints", "software"]) {
+    cpSync(join(root, name), join(folder, name), { recursive: true })
+  }
+  symlinkSync(join(root, "node_modules"), join(folder, "node_modules"))
+  return folder
+})
+
+/** The port that the README names. */
+const README_PORT = 5620
+
+export interface Started extends Pick<Service, "url" | "key" | "request"> {
+  readonly folder: string
+  readonly npm: Child
+  /** Text of the README as it is to be run here: another port where its own is taken on this machine. */
+  readonly asPrinted: (text: string) => string
+}
+
+/**
+ * `npm start` in a checkout, as the README says; returns once the service listens. The service has the README's port
+ * and its first key, which it has made itself. Only the ports of its servers are chosen, so that two tests can run
+ * side by side.
+ */
+export const npmStart = (folder: string): Effect.Effect<Started, ServiceFailed, Scope.Scope> =>
+  Effect.gen(function* () {
+    const port = (yield* isFree(README_PORT)) ? README_PORT : yield* freePorts(1)
+    const npm = yield* startChild(["npm", "start"], {
+      cwd: folder,
+      env: { ...(yield* freeAllocations(8)), ...(port === README_PORT ? {} : { MUSTER_PORT: String(port) }) }
+    })
+    yield* Effect.addFinalizer(() => endLeftovers(join(folder, "data")))
+    const [, url = ""] = yield* npm.says(/listens on (http:\S+)[\s\S]*\/docs/, "30 seconds")
+    const key = readFileSync(join(folder, "data/admin.key"), "utf8").trim()
+    return {
+      folder,
+      npm,
+      url,
+      key,
+      request: requestTo(url, key),
+      asPrinted: (text) => text.replaceAll(String(README_PORT), String(port))
+    }
+  })
+
+const linkOf = (path: string): string => {
+  try {
+    return readlinkSync(path)
+  } catch {
+    return "" // it has ended, or is another user's
+  }
+}
+
+/** Command lines of all live processes that work in a folder or below (Linux). */
+export const processesBelow = (folder: string): ReadonlyArray<string> =>
+  readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name))
+    .filter((pid) => `${linkOf(`/proc/${pid}/cwd`)}/`.startsWith(`${folder}/`))
+    .map((pid) => {
+      try {
+        return `${pid} ${readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ").trim()}`
+      } catch {
+        return ""
+      }
+    })
+    .filter((line) => /^\d+ ./.test(line))

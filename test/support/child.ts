@@ -1,0 +1,116 @@
+/** A program that a test starts, feeds and ends. */
+import { spawn } from "node:child_process"
+import { Effect, type Scope } from "effect"
+import { eventually, ServiceFailed } from "./Service.ts"
+
+export interface Child {
+  readonly pid: number
+  /** Everything printed so far, both streams in the order in which they came. */
+  readonly output: () => string
+  readonly stdout: () => string
+  readonly write: (text: string) => Effect.Effect<void>
+  /** Closes its standard input. */
+  readonly endInput: Effect.Effect<void>
+  /** Signals the program alone. */
+  readonly signal: (signal: NodeJS.Signals) => Effect.Effect<void>
+  /** Signals the program and all that it has started, as a terminal does on Ctrl-C. */
+  readonly signalAll: (signal: NodeJS.Signals) => Effect.Effect<void>
+  /** Its exit code, or the name of the signal that ended it. */
+  readonly exited: (within?: `${number} seconds`) => Effect.Effect<number | NodeJS.Signals, ServiceFailed>
+  /** Waits until the output matches; fails when the program ends before. */
+  readonly says: (
+    pattern: RegExp,
+    within?: `${number} seconds`
+  ) => Effect.Effect<RegExpExecArray, ServiceFailed>
+}
+
+/** Variables without which no program is found; none of the test's own settings. */
+export const plainEnv = (): Record<string, string> =>
+  Object.fromEntries(
+    ["PATH", "HOME", "NODE_EXTRA_CA_CERTS", "npm_config_registry", "npm_config_cache"].flatMap((name) => {
+      const value = process.env[name]
+      return value === undefined ? [] : [[name, value]]
+    })
+  )
+
+/** Starts a program as the leader of a process group; the group is killed with the scope. */
+export const startChild = (
+  command: readonly [string, ...ReadonlyArray<string>],
+  options: { readonly cwd: string; readonly env?: Readonly<Record<string, string>> }
+): Effect.Effect<Child, ServiceFailed, Scope.Scope> =>
+  Effect.gen(function* () {
+    const [program, ...args] = command
+    const child = spawn(program, args, {
+      cwd: options.cwd,
+      env: { ...plainEnv(), ...options.env },
+      stdio: ["pipe", "pipe", "pipe"],
+      detached: true
+    })
+    const { pid } = child
+    if (pid === undefined) return yield* new ServiceFailed({ message: `cannot start ${program}` })
+    const signalTo = (target: number) => (signal: NodeJS.Signals) =>
+      Effect.sync(() => {
+        try {
+          process.kill(target, signal)
+        } catch {
+          // it has ended
+        }
+      })
+    const signalAll = signalTo(-pid)
+    yield* Effect.addFinalizer(() => signalAll("SIGKILL"))
+
+    let output = ""
+    let stdout = ""
+    let end: number | NodeJS.Signals | undefined
+    child.on("error", () => {})
+    child.stdin.on("error", () => {})
+    child.stdout.on("data", (chunk: Buffer) => {
+      output += chunk.toString()
+      stdout += chunk.toString()
+    })
+    child.stderr.on("data", (chunk: Buffer) => {
+      output += chunk.toString()
+    })
+    // Not `close`: what the program leaves running may hold the pipes open for ever.
+    child.once("exit", (code, signal) => {
+      end = code ?? signal ?? undefined
+    })
+
+    const explained = (what: string) => (error: ServiceFailed) =>
+      new ServiceFailed({ message: `${program}: ${what}: ${error.message}; printed:\n${output}` })
+    return {
+      pid,
+      output: () => output,
+      stdout: () => stdout,
+      write: (text) => Effect.sync(() => child.stdin.write(text)),
+      endInput: Effect.sync(() => child.stdin.end()),
+      signal: signalTo(pid),
+      signalAll,
+      exited: (within) =>
+        eventually(
+          Effect.sync(() => end),
+          (it) => it !== undefined,
+          within
+        ).pipe(
+          Effect.map((it) => it ?? 0), // defined, as the condition says
+          Effect.mapError(explained("does not end"))
+        ),
+      says: (pattern, within) =>
+        eventually(
+          Effect.suspend(() => {
+            const found = pattern.exec(output)
+            if (found === null && end !== undefined) {
+              return Effect.fail(new ServiceFailed({ message: `ended with ${end}` }))
+            }
+            return Effect.succeed(found)
+          }),
+          (found) => found !== null,
+          within
+        ).pipe(
+          Effect.flatMap((found) =>
+            found === null ? Effect.fail(new ServiceFailed({ message: "nothing" })) : Effect.succeed(found)
+          ),
+          Effect.mapError(explained(`no ${pattern}`))
+        )
+    }
+  })

@@ -1,0 +1,28 @@
+/** Ports that nothing listens on. */
+import { createServer } from "node:net"
+import { Effect } from "effect"
+import { ServiceFailed } from "./Service.ts"
+
+/** Whether a server could listen on the port of 127.0.0.1 now. */
+export const isFree = (port: number): Effect.Effect<boolean> =>
+  Effect.callback<boolean>((resume) => {
+    const server = createServer()
+    server.once("error", () => resume(Effect.succeed(false)))
+    server.listen(port, "127.0.0.1", () => server.close(() => resume(Effect.succeed(true))))
+  })
+
+/** The first of `count` free ports in a row, below those that the system hands out by itself. */
+export const freePorts = Effect.fnUntraced(function* (count: number) {
+  for (let attempt = 0; attempt < 50; attempt++) {
+    const first = 20_000 + Math.floor(Math.random() * 5_000)
+    const ports = Array.from({ length: count }, (_, index) => first + index)
+    if ((yield* Effect.forEach(ports, isFree)).every((free) => free)) return first
+  }
+  return yield* new ServiceFailed({ message: `no ${count} free ports in a row` })
+})
+
+/** Setting of the embedded node with `count` ports that are free now. */
+export const freeAllocations = (count: number) =>
+  Effect.map(freePorts(count), (first) => ({
+    MUSTER_EMBEDDED_ALLOCATIONS: `127.0.0.1:${first}-${first + count - 1}`
+  }))

@@ -1,0 +1,15 @@
+/** What the README prints, for tests that do it. */
+import { readFileSync } from "node:fs"
+import { resolve } from "node:path"
+
+const readme = readFileSync(resolve(import.meta.dirname, "../../README.md"), "utf8")
+
+/** Code blocks of one language, in order; of one part where its heading or its markers are named. */
+export const readmeBlocks = (language: string, part: { readonly from: string; readonly to: string }) => {
+  const begin = readme.indexOf(part.from)
+  const end = readme.indexOf(part.to, begin + part.from.length)
+  const text = begin < 0 || end < 0 ? "" : readme.slice(begin, end)
+  return [...text.matchAll(/^```(\w+)\n([\s\S]*?)^```$/gm)].flatMap(([, its, code]) =>
+    its === language && code !== undefined ? [code] : []
+  )
+}
