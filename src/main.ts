@@ -5,6 +5,7 @@ import { Cause, Effect, Exit, Runtime } from "effect"
 import { Command } from "effect/cli"
 import { explainFailure } from "./cli/explainFailure.ts"
 import { keys } from "./cli/keys.ts"
+import { node } from "./cli/node.ts"
 import { serve } from "./cli/serve.ts"
 import { version } from "./version.ts"
 
@@ -14,7 +15,7 @@ const endOf: Runtime.Teardown = (exit, end) =>
 
 const muster = Command.make("muster").pipe(
   Command.withDescription("Control plane for game servers"),
-  Command.withSubcommands([serve, keys])
+  Command.withSubcommands([serve, node, keys])
 )
 
 Command.run(muster, { version }).pipe(

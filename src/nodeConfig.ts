@@ -5,6 +5,7 @@ import {
   file,
   type InvalidSetting,
   oneOf,
+  path,
   readAll,
   type SettingValue,
   StartError,
@@ -93,7 +94,7 @@ export const nodeSettings = {
     "MUSTER_DATA_DIR",
     "./data",
     "Folder of the node: its id, and the servers' files in `node`.",
-    settings.dataDir
+    path
   ),
   allowedMounts: settings.allowedMounts,
   passEnv: settings.passEnv,

@@ -24,13 +24,19 @@ import { version } from "../version.ts"
 import { EmbeddedNode } from "./embeddedNode.ts"
 import { LoggingLayer } from "./logging.ts"
 import { openDataDir, StoreLayer } from "./storage.ts"
+import { readCa, readTls } from "./tls.ts"
 
 const SHORTEST_SAFE_KEY = 24
 
 /** The control plane without its transport: store, blueprints, nodes, servers, events, keys. */
-export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string) =>
+export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, ca?: string) =>
   // The hub after the servers: the read model has followed a change before anybody is told of it.
-  Layer.mergeAll(EventHub.layer(), Tickets.layer(), NodeKeys.layer, RemoteDaemons.layer()).pipe(
+  Layer.mergeAll(
+    EventHub.layer(),
+    Tickets.layer(),
+    NodeKeys.layer,
+    RemoteDaemons.layer(ca === undefined ? {} : { ca })
+  ).pipe(
     Layer.provideMerge(layerServers()),
     Layer.provideMerge(LoadBalancer.layer(placementOptions(settings))),
     Layer.provideMerge(
@@ -56,11 +62,11 @@ const adminKeyOf = (settings: ServiceSettings) =>
   Option.match(settings.adminKey, { onNone: () => ({}), onSome: (adminKey) => ({ adminKey }) })
 
 /** What a person who starts the service needs to know, once it answers. */
-const announce = Effect.fnUntraced(function* (settings: ServiceSettings, first: FirstKey) {
+const announce = Effect.fnUntraced(function* (settings: ServiceSettings, first: FirstKey, scheme: string) {
   const server = yield* HttpServer.HttpServer
   const port = "port" in server.address ? server.address.port : settings.port
   const host = settings.host.includes(":") ? `[${settings.host}]` : settings.host
-  const url = `http://${host}:${port}`
+  const url = `${scheme}://${host}:${port}`
   yield* Effect.logInfo(`Muster ${version} listens on ${url}`)
   if (first._tag !== "NotNeeded") yield* Effect.logInfo(first.message)
   const key = first._tag === "NotNeeded" ? "<your key>" : `$(cat ${first.path})`
@@ -82,9 +88,15 @@ const warnings = Effect.fnUntraced(function* (settings: ServiceSettings) {
 const serveWith = Effect.fnUntraced(function* (settings: ServiceSettings) {
   yield* warnings(settings)
   const dataDir = yield* openDataDir(settings)
+  const tls = yield* readTls(
+    { cert: "MUSTER_TLS_CERT", key: "MUSTER_TLS_KEY" },
+    { cert: settings.tlsCert, key: settings.tlsKey }
+  )
+  const ca = yield* readCa("MUSTER_NODE_CA", settings.nodeCa)
   const http = HttpLayer({
     host: settings.host,
     port: settings.port,
+    ...(tls === undefined ? {} : { tls }),
     system: { version, system: hostInfo() },
     body_limit: settings.bodyLimit,
     rate_limit: settings.rateLimit,
@@ -94,12 +106,14 @@ const serveWith = Effect.fnUntraced(function* (settings: ServiceSettings) {
   // The key is there before the service answers.
   const answering = Layer.unwrap(
     Effect.map(ensureFirstKey({ dataDir, ...adminKeyOf(settings) }), (first) =>
-      Layer.effectDiscard(announce(settings, first)).pipe(Layer.provideMerge(http))
+      Layer.effectDiscard(announce(settings, first, tls === undefined ? "http" : "https")).pipe(
+        Layer.provideMerge(http)
+      )
     )
   )
   const app = answering.pipe(
     Layer.provideMerge(settings.embeddedNode ? EmbeddedNode(settings, dataDir) : Layer.empty),
-    Layer.provideMerge(ControlPlaneLayer(settings, dataDir)),
+    Layer.provideMerge(ControlPlaneLayer(settings, dataDir, ca)),
     Layer.provide(ServiceLock.layer({ filename: join(dataDir, "muster.lock") })),
     Layer.provide(NodeServices.layer)
   )

@@ -11,8 +11,11 @@ import { capacityOf, hostInfo, loadOf } from "./hostInfo.ts"
 import { Installer } from "./Installer.ts"
 import { Instances } from "./Instances.ts"
 import { makeDaemon } from "./makeDaemon.ts"
+import { containerEnv } from "./runtime/childEnv.ts"
+import { DockerRuntime, type DockerRuntimeOptions } from "./runtime/docker/DockerRuntime.ts"
 import { ProcessRuntime } from "./runtime/ProcessRuntime.ts"
 import { Runtime } from "./runtime/Runtime.ts"
+import { RuntimeByServer } from "./runtime/RuntimeByServer.ts"
 import { makeUplink } from "./uplink.ts"
 
 /** Settings of one node's daemon. */
@@ -36,6 +39,8 @@ export interface NodeDaemonOptions {
   readonly pass_env: ReadonlyArray<string>
   /** Where cgroup v2 groups can be made; absent: found out. */
   readonly cgroup_root?: string
+  /** The engine that servers with images run in; absent: plain processes only. */
+  readonly docker?: Omit<DockerRuntimeOptions, "node" | "env">
   /** Run before the first registration, so that the control plane can reach an embedded daemon from then on. */
   readonly attach?: (node_id: string, daemon: Daemon) => Effect.Effect<void, never, Scope.Scope>
   /** Default 10. */
@@ -75,19 +80,24 @@ export class NodeDaemon extends Context.Service<
         const boot_id = randomUUID()
         yield* makeFolder(join(data_dir, "volumes"))
 
-        const registration = Effect.map(capacityOf(data_dir, options.capacity ?? {}), (capacity) => ({
-          id: node_id,
-          name: options.name,
-          location: options.location,
-          url: options.url,
-          version: options.version,
-          boot_id,
-          allocations: options.allocations,
-          capacity,
-          runtimes: [runtime.kind],
-          system: hostInfo(),
-          servers: instances.list()
-        }))
+        let offered = yield* runtime.kinds
+        const registration = Effect.gen(function* () {
+          const capacity = yield* capacityOf(data_dir, options.capacity ?? {})
+          offered = yield* runtime.kinds
+          return {
+            id: node_id,
+            name: options.name,
+            location: options.location,
+            url: options.url,
+            version: options.version,
+            boot_id,
+            allocations: options.allocations,
+            capacity,
+            runtimes: offered,
+            system: hostInfo(),
+            servers: instances.list()
+          }
+        })
         const removeOne = (id: string) =>
           Effect.catch(instances.remove(id), (error) =>
             Effect.logError(`server ${id} cannot be removed: ${error.detail}`)
@@ -109,6 +119,8 @@ export class NodeDaemon extends Context.Service<
         const beat = Effect.gen(function* () {
           const load = yield* loadOf(data_dir)
           yield* control_plane.heartbeat(node_id, { boot_id, ...load })
+          // An engine came up or went away.
+          if ((yield* runtime.kinds).join() !== offered.join()) yield* uplink.register
         }).pipe(
           Effect.catchTag("RegistrationRequired", () => uplink.register),
           Effect.catchTag("ControlPlaneUnavailable", (error) =>
@@ -140,22 +152,32 @@ export class NodeDaemon extends Context.Service<
       })
     )
 
-  /** An embedded node with the process runtime; needs the control plane only. */
+  /** A node with its runtimes; needs the control plane only. */
   static readonly layer = (given: NodeDaemonOptions) => {
     const data_dir = resolve(given.data_dir)
     const options = { ...given, data_dir }
-    const { allowed_mounts, cgroup_root, environment, node_id, pass_env } = options
+    const { allowed_mounts, cgroup_root, docker, environment, node_id, pass_env } = options
+    const processes = ProcessRuntime.layer({
+      node: `${node_id}@${data_dir}`,
+      environment,
+      pass_env,
+      ...(cgroup_root === undefined ? {} : { cgroup_root })
+    })
     const sources = { data_dir, volumes_dir: join(data_dir, "volumes"), allowed_mounts }
     return NodeDaemon.layerNoDeps(options).pipe(
       Layer.provideMerge(Instances.layer({ servers_dir: join(data_dir, "servers"), sources })),
       Layer.provideMerge(Installer.layer({ base_dir: join(data_dir, "base") })),
       Layer.provideMerge(
-        ProcessRuntime.layer({
-          node: `${node_id}@${data_dir}`,
-          environment,
-          pass_env,
-          ...(cgroup_root === undefined ? {} : { cgroup_root })
-        })
+        docker === undefined
+          ? processes
+          : RuntimeByServer.layer({
+              process: processes,
+              docker: DockerRuntime.layer({
+                ...docker,
+                node: node_id,
+                env: containerEnv({ environment, pass_env })
+              })
+            })
       ),
       Layer.provideMerge(Layer.effectDiscard(claimDataFolder(data_dir)))
     )

@@ -3,8 +3,9 @@ import { DaemonRefused } from "../api/Daemon.ts"
 import { isUp } from "../domain/ServerStatus.ts"
 import type { ConsoleLog } from "./ConsoleLog.ts"
 import { applyConfigs } from "./config/ConfigPatcher.ts"
+import { seenFrom, sharedFolders } from "./containerView.ts"
 import { type ProcessExit, stopWay } from "./exitReason.ts"
-import { instanceFolder } from "./InstanceFiles.ts"
+import { type FileSources, instanceFolder } from "./InstanceFiles.ts"
 import { type LiveRun, openLiveRun, type RunEvent, sawSignal } from "./LiveRun.ts"
 import { launchPlan } from "./launchPlan.ts"
 import { type OnlineMatcher, onlineMatcher } from "./onlineSignal.ts"
@@ -24,6 +25,7 @@ export interface ProcessOptions {
   readonly folder: string
   readonly console: ConsoleLog
   readonly runtime: Runtime["Service"]
+  readonly sources: FileSources
   readonly scope: Scope.Scope
   readonly onEvent: (event: RunEvent) => Effect.Effect<void>
 }
@@ -39,7 +41,7 @@ const FROM_NOW = Number.MAX_SAFE_INTEGER
 
 /** The process of one server: every call changes the state first, so that a restart of this service goes on from it. */
 export const makeInstanceProcess = (options: ProcessOptions) => {
-  const { console, file, folder, onEvent, runtime, scope } = options
+  const { console, file, folder, onEvent, runtime, scope, sources } = options
   const { id, definition } = file.get().spec
   const { clean_exit: _, online_signal, start_timeout, stop_command } = definition.process
   let live: LiveRun | undefined
@@ -72,8 +74,16 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
 
   /** What has to be right before anything changes: the command line, the signal, the config files. */
   const prepare = Effect.gen(function* () {
-    const plan = yield* Effect.mapError(Effect.fromResult(launchPlan(file.get().spec)), (reason) =>
+    const { spec } = file.get()
+    const kind = yield* Effect.mapError(runtime.kindFor(definition), (error) =>
+      refused(500, error.message, "See to it that the node offers a runtime of the software.")
+    )
+    const plan = yield* Effect.mapError(Effect.fromResult(launchPlan(seenFrom(kind, spec))), (reason) =>
       refused(422, reason, "Correct the software or blueprint and create the server again.")
+    )
+    const shared = yield* Effect.mapError(
+      kind === "docker" ? sharedFolders(spec, sources) : Effect.succeed([]),
+      (error) => refused(422, error.message, "Correct the volumes and mounts of the blueprint.")
     )
     const signal = online_signal === undefined ? undefined : onlineMatcher(online_signal)
     if (signal !== undefined && "invalid" in signal) {
@@ -89,18 +99,20 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     const log_offset = yield* Effect.mapError(console.begin, (error) =>
       refused(500, error.message, "Look at the node's disk.")
     )
-    return { plan, log_offset }
+    return { plan, shared, log_offset }
   })
 
   const startWith = Effect.fnUntraced(function* (begin: (state: ServerState, run: RunState) => ServerState) {
-    const { plan, log_offset } = yield* prepare
+    const { plan, shared, log_offset } = yield* prepare
     const token = newToken()
     const run = { token, started_at: yield* Clock.currentTimeMillis, log_offset, timed_out: false }
     yield* file.update((state) => begin(state, run))
     const cwd = instanceFolder(folder)
-    const { image, limits } = definition
+    const { image, limits, runtimes } = definition
+    const { allocations } = file.get().spec
+    const { argv, env } = plan
     const started = yield* runtime
-      .start({ server_id: id, token, folder, cwd, argv: plan.argv, env: plan.env, limits, image })
+      .start({ server_id: id, token, folder, cwd, argv, env, limits, image, runtimes, allocations, shared })
       .pipe(
         Effect.tapError(() =>
           Effect.andThen(

@@ -5,6 +5,7 @@ import type { ServerSpec } from "../domain/NodeMessages.ts"
 import type { InstallScript } from "../domain/Software.ts"
 import type { BoundedLog } from "./BoundedLog.ts"
 import { splitWords } from "./commandLine.ts"
+import { seenFrom } from "./containerView.ts"
 import { stopWay } from "./exitReason.ts"
 import { io, makeFolder } from "./fsio.ts"
 import { InstallFailed, isFull } from "./InstallFailed.ts"
@@ -56,7 +57,9 @@ const runScript = Effect.fnUntraced(function* (
       cwd: folder,
       argv: [program, ...args, path],
       env: { HOME: home, VERSION: version, SOFTWARE_ID: software, INSTALL_DIR: folder },
-      onOutput: log.write
+      onOutput: log.write,
+      choice: spec.definition,
+      scratch: aside
     })
     .pipe(Effect.mapError((error) => failed(`${what}: ${error.message}`)))
   const exit = yield* Effect.timeoutOption(job.ended, timeout * 1000)
@@ -105,7 +108,9 @@ const warmUp = Effect.fnUntraced(function* (at: Preparation, install: InstallScr
       onOutput: (bytes) => {
         log.write(bytes)
         if (signal !== undefined && !Deferred.isDoneUnsafe(online)) find(bytes)
-      }
+      },
+      choice: spec.definition,
+      limits: spec.definition.limits
     })
     .pipe(Effect.mapError((error) => failed(`warm-up: ${error.message}`)))
   if (signal !== undefined) {
@@ -139,8 +144,14 @@ const warmUpAsConfigured = Effect.fnUntraced(function* (at: Preparation, install
  * Fills a new base folder: install script, warm-up, post-warm-up script. Answers the script's exit code; undefined
  * when the software has no script or it is switched off.
  */
-export const prepareBase = Effect.fnUntraced(function* (at: Preparation) {
-  const install = at.spec.definition.install_script
+export const prepareBase = Effect.fnUntraced(function* (given: Preparation) {
+  const { definition } = given.spec
+  const install = definition.install_script
+  const kind = yield* given.runtime.kindFor(definition).pipe(
+    Effect.tap(given.runtime.prepare(definition, given.log.write)),
+    Effect.mapError((error) => failed(error.message))
+  )
+  const at = { ...given, spec: seenFrom(kind, given.spec) }
   if (install === null || install.skip_scripts) return undefined
   const code = yield* runScript(at, "install script", install, install.script, install.timeout)
   if (install.warmup) {

@@ -31,17 +31,14 @@ export const paginated = <A>(page: Page<A>, at: { readonly page: number; readonl
   data: page.items
 })
 
-/** A whole number as it came in the query, brought into the range that numbers can count; NaN for anything else. */
+/** A whole number as it came in the query, at most the largest that can be counted; 0 for anything else. */
 const wholeNumber = (text: string): number =>
-  /^[+-]?\d+$/.test(text) ? Math.max(-1, Math.min(Number(text), Number.MAX_SAFE_INTEGER)) : Number.NaN
+  /^[+-]?\d+$/.test(text) ? Math.min(Number(text), Number.MAX_SAFE_INTEGER) : 0
 
 /**
  * A page number as it came in the query: below 1 or not a number is 1 (decisions, section 4).
  */
-export const pageNumber = (text: string | undefined): number => {
-  const value = wholeNumber(text ?? "")
-  return value >= 1 ? value : 1
-}
+export const pageNumber = (text: string | undefined): number => Math.max(wholeNumber(text ?? ""), 1)
 
 /**
  * A page size as it came in the query: absent is `standard`, below 1 or not a number is `fallback`, more than

@@ -25,7 +25,10 @@ const counterOf = (method: string, status: number) => {
   return made
 }
 
-/** Counts an answered request and logs it: reads at debug level, changes at info. */
+/** Heartbeats and reports of daemons come all the time. */
+const routine = /^\/api\/nodes\/[^/]+\/internal\//
+
+/** Counts an answered request and logs it: reads and what daemons send at debug level, changes at info. */
 export const recordRequest = Effect.fnUntraced(function* (
   request: HttpServerRequest.HttpServerRequest,
   response: HttpServerResponse.HttpServerResponse,
@@ -35,5 +38,6 @@ export const recordRequest = Effect.fnUntraced(function* (
   yield* Metric.update(counterOf(request.method, response.status), 1)
   yield* Metric.update(duration, took / 1000)
   const line = `${request.method} ${pathOf(request.url)} ${response.status} ${took} ms`
-  yield* request.method === "GET" || request.method === "HEAD" ? Effect.logDebug(line) : Effect.logInfo(line)
+  const quiet = request.method === "GET" || request.method === "HEAD" || routine.test(request.url)
+  yield* quiet ? Effect.logDebug(line) : Effect.logInfo(line)
 })

@@ -5,6 +5,7 @@ import type { CircuitBreaker } from "effect/persistence"
 import { type Daemon, type DaemonError, type LinesRequest, NodeUnreachable } from "../api/Daemon.ts"
 import { DaemonApi } from "../api/DaemonApi.ts"
 import type { Pagination } from "../domain/Pagination.ts"
+import { RequestId } from "../domain/RequestId.ts"
 import { type CallFailure, remoteCall, toDaemonError } from "./remoteCall.ts"
 import { openConsole } from "./remoteConsole.ts"
 
@@ -49,7 +50,13 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
     if (made?.target.token === now.token && made.target.url === now.url) return Effect.succeed(made.client)
     return HttpApiClient.make(DaemonApi, {
       baseUrl: now.url,
-      transformClient: HttpClient.mapRequest(HttpClientRequest.bearerToken(now.token))
+      transformClient: HttpClient.mapRequestEffect((request) =>
+        Effect.map(RequestId, (id) => {
+          const authorized = HttpClientRequest.bearerToken(request, now.token)
+          // The same id in the logs of both sides.
+          return id === undefined ? authorized : HttpClientRequest.setHeader(authorized, "x-request-id", id)
+        })
+      )
     }).pipe(
       Effect.map(({ daemon }) => {
         made = { target: now, client: daemon }

@@ -74,13 +74,11 @@ export const makePhoenix = (options: {
         Effect.gen(function* () {
           yield* up.close
           yield* now.service.kill("SIGKILL")
-          ;((globalThis as any).__outputs ??= []).push(now.service.output())
           yield* Scope.close(now.life, Exit.void)
           yield* meanwhile
           const next = yield* startAgain(duringStart)
           if (next === undefined) return yield* Effect.die("unreachable: nothing ends this start")
           now = next
-          ;(globalThis as any).__now = now.service
           yield* up.open
         })
     } satisfies Phoenix

@@ -25,6 +25,8 @@ export interface RuntimeChoice {
 export interface SharedFolder {
   readonly path: string
   readonly read_only: boolean
+  /** Volumes are the node's own and belong to those who run servers; other folders are left as they are. */
+  readonly volume: boolean
 }
 
 /** One run of one server. */
@@ -115,10 +117,7 @@ export class Runtime extends Context.Service<
     /** Which runtime a server would be started by now. */
     kindFor(choice: RuntimeChoice): Effect.Effect<RuntimeKind, LaunchFailed>
     /** Fetches what a server needs beyond its files: the image. */
-    prepare(
-      choice: RuntimeChoice,
-      onOutput: (bytes: Uint8Array) => void
-    ): Effect.Effect<void, LaunchFailed>
+    prepare(choice: RuntimeChoice, onOutput: (bytes: Uint8Array) => void): Effect.Effect<void, LaunchFailed>
     start(launch: Launch): Effect.Effect<Run, LaunchFailed>
     /** Picks up a run by its token, after a restart of this process. */
     adopt(launch: Pick<Launch, "server_id" | "token" | "folder">): Effect.Effect<Adopted>

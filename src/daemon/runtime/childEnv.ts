@@ -10,6 +10,12 @@ export interface ChildEnvOptions {
 
 const PATH_WHERE_NONE = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+/** What of it also means something in a container: no search path, and no path of this machine. */
+export const containerEnv = (options: ChildEnvOptions): Readonly<Record<string, string>> =>
+  Object.fromEntries(
+    Object.entries(inheritedEnv(options)).filter(([name, value]) => name !== "PATH" && !value.startsWith("/"))
+  )
+
 const secret = (name: string) => name.startsWith("MUSTER_") || name === "APP_ADMIN_API_KEY"
 
 const passes = (name: string, patterns: ReadonlyArray<string>) =>

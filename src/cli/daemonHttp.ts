@@ -1,0 +1,117 @@
+import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
+import { ByteSize, Cause, Clock, Duration, Effect, Layer } from "effect"
+import {
+  HttpIncomingMessage,
+  HttpRouter,
+  HttpServerRequest,
+  HttpServerRespondable,
+  HttpServerResponse
+} from "effect/http"
+import { HttpApiBuilder } from "effect/http-api"
+import { DaemonApi } from "../api/DaemonApi.ts"
+import { DaemonAuthorizationLayer, DaemonHandlers, unauthorized } from "../daemon/http.ts"
+import { NodeToken } from "../daemon/NodeToken.ts"
+import { TimedOut } from "../domain/errors.ts"
+import { RequestId } from "../domain/RequestId.ts"
+import { allowedMethods, routerConfig } from "../http/allowedMethods.ts"
+import { pathOf, responseOf, withErrorBody } from "../http/errorResponse.ts"
+import { AnyFailureLayer, SchemaErrorsLayer } from "../http/HttpLayer.ts"
+import { makeNodeServer, type TlsOptions } from "../http/nodeServer.ts"
+import { requestIdOf } from "../http/requestId.ts"
+
+/** Longer than the control plane waits for an answer. */
+const REQUEST_TIMEOUT = Duration.seconds(30)
+const SHUTDOWN_TIMEOUT = Duration.seconds(2)
+/** A server's definition with all its files, and what a hostile peer may make this process read. */
+const BODY_LIMIT = ByteSize.mebibytes(16)
+
+const bearer = /^Bearer +(\S+) *$/i
+
+type App = Effect.Effect<HttpServerResponse.HttpServerResponse, unknown, HttpServerRequest.HttpServerRequest>
+
+/** What every call goes through: request id, the token before anything else, limits, and the one error body. */
+const Pipeline = HttpRouter.middleware(
+  Effect.gen(function* () {
+    const token = yield* NodeToken
+    const allowed = allowedMethods(DaemonApi)
+
+    const authorized = (request: HttpServerRequest.HttpServerRequest, app: App): App =>
+      token.accepts(bearer.exec(request.headers.authorization ?? "")?.[1] ?? "")
+        ? app
+        : Effect.map(
+            HttpServerRespondable.toResponse(unauthorized),
+            HttpServerResponse.setHeader("www-authenticate", "Bearer")
+          )
+    const timed = (request: HttpServerRequest.HttpServerRequest, app: App): App =>
+      request.headers.upgrade !== undefined
+        ? app
+        : Effect.timeoutOrElse(app, {
+            duration: REQUEST_TIMEOUT,
+            orElse: () =>
+              Effect.fail(
+                new TimedOut({ detail: `no answer within ${Duration.toSeconds(REQUEST_TIMEOUT)} s` })
+              )
+          })
+    const withErrorBodies = (request: HttpServerRequest.HttpServerRequest, app: App): App =>
+      app.pipe(
+        Effect.catchCause((cause) =>
+          Cause.hasInterruptsOnly(cause)
+            ? Effect.interrupt
+            : Effect.tap(responseOf(request, Cause.squash(cause), allowed), (response) =>
+                response.status === 500 ? Effect.logError("request failed", cause) : Effect.void
+              )
+        ),
+        Effect.flatMap(withErrorBody)
+      )
+
+    return (app) =>
+      Effect.gen(function* () {
+        const started = yield* Clock.currentTimeMillis
+        const request = yield* HttpServerRequest.HttpServerRequest
+        const id = requestIdOf(request.headers["x-request-id"])
+        return yield* withErrorBodies(request, authorized(request, timed(request, app))).pipe(
+          Effect.provideService(HttpIncomingMessage.MaxBodySize, BODY_LIMIT),
+          Effect.map((response) => HttpServerResponse.setHeader(response, "x-request-id", id)),
+          Effect.tap((response) =>
+            Effect.flatMap(Clock.currentTimeMillis, (now) =>
+              Effect.logDebug(
+                `${request.method} ${pathOf(request.url)} ${response.status} ${now - started} ms`
+              )
+            )
+          ),
+          Effect.provideService(RequestId, id),
+          Effect.annotateLogs({ request_id: id })
+        )
+      })
+  }),
+  { global: true }
+)
+
+export interface DaemonHttpOptions {
+  readonly host: string
+  /** 0: any free port. */
+  readonly port: number
+  readonly tls?: TlsOptions
+}
+
+/** A daemon's HTTP server; needs `NodeToken` and `ServedDaemon`. `HttpServer` in the output tells the port. */
+export const DaemonHttpLayer = (options: DaemonHttpOptions) =>
+  HttpRouter.serve(
+    Layer.merge(
+      HttpApiBuilder.layer(DaemonApi).pipe(
+        Layer.provide(DaemonHandlers),
+        Layer.provide([DaemonAuthorizationLayer, SchemaErrorsLayer, AnyFailureLayer])
+      ),
+      Pipeline
+    ),
+    { disableLogger: true, disableListenLog: true }
+  ).pipe(
+    Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
+    Layer.provideMerge(
+      NodeHttpServer.layer(() => makeNodeServer(options.tls), {
+        host: options.host,
+        port: options.port,
+        gracefulShutdownTimeout: SHUTDOWN_TIMEOUT
+      })
+    )
+  )

@@ -1,0 +1,121 @@
+import { hostname } from "node:os"
+import { join, resolve } from "node:path"
+import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
+import * as NodeServices from "@effect/platform-node/NodeServices"
+import { Effect, Layer } from "effect"
+import { Command } from "effect/cli"
+import { HttpServer } from "effect/http"
+import { StartError } from "../config.ts"
+import { ControlPlaneClient } from "../daemon/ControlPlaneClient.ts"
+import { Instances } from "../daemon/Instances.ts"
+import { NodeDaemon } from "../daemon/NodeDaemon.ts"
+import { NodeToken } from "../daemon/NodeToken.ts"
+import { ServedDaemon } from "../daemon/ServedDaemon.ts"
+import { loadNodeSettings, type NodeSettings } from "../nodeConfig.ts"
+import { version } from "../version.ts"
+import { DaemonHttpLayer } from "./daemonHttp.ts"
+import { LoggingLayer } from "./logging.ts"
+import { nodeIdentity } from "./nodeIdentity.ts"
+import { openDataDir } from "./storage.ts"
+import { readCa, readTls } from "./tls.ts"
+
+const isWildcard = (host: string) => host === "0.0.0.0" || host === "::"
+
+/** Where the control plane reaches this daemon, once it listens. */
+const addressOf = Effect.fnUntraced(function* (settings: NodeSettings, scheme: "http" | "https") {
+  if (settings.url !== "") return settings.url
+  if (isWildcard(settings.host)) {
+    return yield* new StartError({
+      message: `MUSTER_NODE_HOST is ${settings.host}: set MUSTER_NODE_URL to where the control plane reaches this daemon`
+    })
+  }
+  const server = yield* HttpServer.HttpServer
+  const port = "port" in server.address ? server.address.port : settings.port
+  const host = settings.host.includes(":") ? `[${settings.host}]` : settings.host
+  return `${scheme}://${host}:${port}`
+})
+
+const cannotListen = ({ cause }: { readonly cause: unknown }) =>
+  Effect.fail(
+    new StartError({
+      message: `cannot listen (${cause instanceof Error ? cause.message : cause}): set MUSTER_NODE_PORT or MUSTER_NODE_HOST`
+    })
+  )
+
+const nodeWith = Effect.fnUntraced(function* (settings: NodeSettings) {
+  const dataDir = yield* openDataDir(settings)
+  const node_id = settings.id === "" ? yield* nodeIdentity(dataDir) : settings.id
+  const tls = yield* readTls(
+    { cert: "MUSTER_NODE_TLS_CERT", key: "MUSTER_NODE_TLS_KEY" },
+    { cert: settings.tlsCert, key: settings.tlsKey }
+  )
+  const ca = yield* readCa("MUSTER_CONTROL_CA", settings.controlCa)
+
+  const daemon = Layer.unwrap(
+    Effect.gen(function* () {
+      const served = yield* ServedDaemon
+      const url = yield* addressOf(settings, tls === undefined ? "http" : "https")
+      yield* Effect.logInfo(`Muster ${version}, node ${node_id}, listens on ${url}`)
+      return NodeDaemon.layer({
+        node_id,
+        name: settings.name === "" ? hostname() : settings.name,
+        location: settings.location,
+        url,
+        version,
+        data_dir: join(dataDir, "node"),
+        allocations: settings.allocations,
+        allowed_mounts: settings.allowedMounts.map((folder) => resolve(folder)),
+        environment: process.env,
+        pass_env: settings.passEnv,
+        heartbeat_seconds: settings.heartbeat,
+        on_shutdown: settings.onShutdown,
+        attach: (_, made) => served.provideDaemon(made)
+      })
+    })
+  )
+  const listed = Layer.effectDiscard(
+    Effect.gen(function* () {
+      const served = yield* ServedDaemon
+      const instances = yield* Instances
+      yield* served.provideServers(instances.list)
+    })
+  )
+  // The routes come up before the node registers, and go down after its servers have stopped; then it says good-bye.
+  const app = listed.pipe(
+    Layer.provideMerge(daemon),
+    Layer.provideMerge(
+      DaemonHttpLayer({
+        host: settings.host,
+        port: settings.port,
+        ...(tls === undefined ? {} : { tls })
+      })
+    ),
+    Layer.provideMerge(
+      ControlPlaneClient({
+        node_id,
+        url: settings.controlUrl,
+        key: settings.key,
+        goodbye: settings.onShutdown === "stop"
+      })
+    ),
+    Layer.provide(
+      NodeHttpClient.layerNodeHttpOptions({ keepAlive: true, ...(ca === undefined ? {} : { ca }) })
+    ),
+    Layer.provide(Layer.mergeAll(NodeToken.layer, ServedDaemon.layer)),
+    Layer.provide(NodeServices.layer)
+  )
+  return yield* Layer.launch(app)
+})
+
+/** `muster node`: the daemon of one machine (node-protocol). */
+export const node = Command.make(
+  "node",
+  {},
+  Effect.fn(function* () {
+    const settings = yield* loadNodeSettings
+    yield* nodeWith(settings).pipe(
+      Effect.catchTag("ServeError", cannotListen),
+      Effect.provide(LoggingLayer(settings))
+    )
+  })
+).pipe(Command.withDescription("Run the daemon of a node"))

@@ -1,0 +1,56 @@
+import { Context, Effect, Layer } from "effect"
+import type { RuntimeKind } from "../../domain/Node.ts"
+import { readContainerRecord } from "./docker/containerRecord.ts"
+import { type Launch, Runtime, type RuntimeChoice } from "./Runtime.ts"
+
+const choiceOf = ({ image, runtimes }: Launch): RuntimeChoice => ({
+  image,
+  runtimes: runtimes ?? (image === "" ? ["process"] : ["docker"])
+})
+
+/**
+ * Containers and plain processes on one node. A server is run in a container when its software may be and has an
+ * image, and the engine answers; else as a process, when its software may be that.
+ */
+export const RuntimeByServer = {
+  layer: (runtimes: {
+    readonly docker: Layer.Layer<Runtime>
+    readonly process: Layer.Layer<Runtime>
+  }): Layer.Layer<Runtime> =>
+    Layer.effect(
+      Runtime,
+      Effect.gen(function* () {
+        const plain = Context.get(yield* Layer.build(runtimes.process), Runtime)
+        const docker = Context.get(yield* Layer.build(runtimes.docker), Runtime)
+
+        const kindFor = Effect.fnUntraced(function* (choice: RuntimeChoice) {
+          if (!choice.runtimes.includes("docker")) return yield* plain.kindFor(choice)
+          const inContainer = docker.kindFor(choice)
+          if (!choice.runtimes.includes("process")) return yield* inContainer
+          return yield* Effect.catch(inContainer, () => plain.kindFor(choice))
+        })
+        const runtimeOf = (kind: RuntimeKind) => (kind === "docker" ? docker : plain)
+        const runtimeFor = (choice: RuntimeChoice | undefined) =>
+          choice === undefined ? Effect.succeed(plain) : Effect.map(kindFor(choice), runtimeOf)
+
+        return Runtime.of({
+          kind: "docker",
+          kinds: Effect.map(Effect.all([docker.kinds, plain.kinds]), (kinds) => kinds.flat()),
+          kindFor,
+          prepare: (choice, onOutput) =>
+            Effect.flatMap(runtimeFor(choice), (runtime) => runtime.prepare(choice, onOutput)),
+          start: (launch) => Effect.flatMap(runtimeFor(choiceOf(launch)), (runtime) => runtime.start(launch)),
+          adopt: (at) =>
+            Effect.flatMap(readContainerRecord(at.folder, at.token), (record) =>
+              record === undefined ? plain.adopt(at) : docker.adopt(at)
+            ),
+          sweep: (name) => Effect.andThen(plain.sweep(name), docker.sweep(name)),
+          alive: Effect.map(
+            Effect.all([plain.alive, docker.alive]),
+            (names) => new Set(names.flatMap((found) => [...found]))
+          ),
+          job: (job) => Effect.flatMap(runtimeFor(job.choice), (runtime) => runtime.job(job))
+        })
+      })
+    )
+}

@@ -1,0 +1,155 @@
+import { cpSync, existsSync, readFileSync, symlinkSync } from "node:fs"
+import { join, resolve } from "node:path"
+import { assert, describe, layer } from "@effect/vitest"
+import { Context, Effect, Layer, Schema } from "effect"
+import { startChild } from "../support/child.ts"
+import { writeFiles } from "../support/definitions.ts"
+import { freeAllocations } from "../support/ports.ts"
+import { readmeBlocks } from "../support/readme.ts"
+import { adminKey, requestTo, temporaryFolder } from "../support/Service.ts"
+import { becomes } from "../support/servers.ts"
+
+const root = resolve(import.meta.dirname, "../..")
+const modules = join(root, "node_modules")
+
+/** The package as it is published: what `npm run build` makes, and the files beside it. */
+class Built extends Context.Service<Built, { readonly folder: string; readonly main: string }>()(
+  "test/Built"
+) {
+  static readonly layer = Layer.effect(
+    Built,
+    Effect.gen(function* () {
+      const folder = yield* temporaryFolder
+      const dist = join(folder, "dist")
+      const build = yield* startChild(["npm", "run", "build", "--", "--outDir", dist], { cwd: root })
+      assert.strictEqual(yield* build.exited("120 seconds"), 0, build.output())
+      for (const name of ["package.json", "blueprints", "software"]) {
+        cpSync(join(root, name), join(folder, name), { recursive: true })
+      }
+      symlinkSync(modules, join(folder, "node_modules"))
+      return { folder, main: join(dist, "main.js") }
+    })
+  )
+}
+
+const decodePackage = Schema.decodeUnknownSync(
+  Schema.fromJsonString(
+    Schema.Struct({
+      bin: Schema.Struct({ muster: Schema.String }),
+      exports: Schema.Record(Schema.String, Schema.Struct({ types: Schema.String, default: Schema.String }))
+    })
+  )
+)
+
+/** Runs a program to its end; answers what it printed on standard output. */
+const run = Effect.fnUntraced(function* (
+  command: readonly [string, ...ReadonlyArray<string>],
+  options: { readonly cwd: string; readonly env?: Record<string, string> }
+) {
+  const child = yield* startChild(command, options)
+  assert.strictEqual(yield* child.exited("60 seconds"), 0, child.output())
+  return child.stdout()
+}, Effect.scoped)
+
+/** A project that depends on the package, with this source file. */
+const consumer = Effect.fnUntraced(function* (built: string, source: string) {
+  const folder = yield* temporaryFolder
+  yield* writeFiles(folder, {
+    "package.json": JSON.stringify({ private: true, type: "module" }),
+    "tsconfig.json": JSON.stringify({
+      compilerOptions: {
+        target: "es2024",
+        lib: ["es2024"],
+        module: "nodenext",
+        strict: true,
+        exactOptionalPropertyTypes: true,
+        skipLibCheck: true,
+        noEmit: true,
+        types: []
+      },
+      include: ["example.ts"]
+    }),
+    "example.ts": source,
+    "node_modules/.keep": ""
+  })
+  symlinkSync(built, join(folder, "node_modules/muster"))
+  symlinkSync(join(modules, "effect"), join(folder, "node_modules/effect"))
+  return folder
+})
+
+const snippet = readmeBlocks("ts", { from: "From TypeScript", to: "### Keys" }).join("")
+const typeScript = join(modules, ".bin/tsc")
+
+layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm run build", (it) => {
+  describe("what the package names is there", () => {
+    it.effect("the command, the client and its declarations", () =>
+      Effect.gen(function* () {
+        const { folder } = yield* Built
+        const { bin, exports } = decodePackage(readFileSync(join(folder, "package.json"), "utf8"))
+        const named = [bin.muster, ...Object.values(exports).flatMap((entry) => [entry.types, entry.default])]
+        for (const file of named) assert.isTrue(existsSync(join(folder, file)), file)
+      })
+    )
+  })
+
+  describe("the command", () => {
+    it.effect("says its version and its help", () =>
+      Effect.gen(function* () {
+        const { folder, main } = yield* Built
+        assert.match(
+          yield* run([process.execPath, main, "--version"], { cwd: folder }),
+          /^muster v\d+\.\d+\.\d+\n$/
+        )
+        const help = yield* run([process.execPath, main, "--help"], { cwd: folder })
+        assert.match(help, /muster <subcommand>/)
+        for (const name of ["serve", "keys"]) assert.match(help, new RegExp(`^  ${name} +\\S`, "m"))
+      })
+    )
+
+    it.effect("makes a key", () =>
+      Effect.gen(function* () {
+        const { folder, main } = yield* Built
+        const made = yield* run([process.execPath, main, "keys", "create", "--name", "ci"], { cwd: folder })
+        assert.match(made, /^mst_[A-Za-z0-9]{49}\n$/)
+      })
+    )
+  })
+
+  describe("the client", () => {
+    it.effect("has types: the README's example passes, a field that is not there does not", () =>
+      Effect.gen(function* () {
+        const { folder } = yield* Built
+        assert.include(snippet, "server.id")
+        const right = yield* consumer(folder, snippet)
+        assert.strictEqual(yield* run([typeScript, "-p", right], { cwd: right }), "")
+        const wrong = yield* consumer(folder, snippet.replace("server.id", "server.idd"))
+        const check = yield* startChild([typeScript, "-p", wrong], { cwd: wrong })
+        assert.notStrictEqual(yield* check.exited("60 seconds"), 0)
+        assert.include(check.output(), "Property 'idd' does not exist")
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("the README's example creates a server of the built service", () =>
+      Effect.gen(function* () {
+        const { folder, main } = yield* Built
+        const service = yield* startChild([process.execPath, main, "serve"], {
+          cwd: folder,
+          env: {
+            MUSTER_PORT: "0",
+            MUSTER_DATA_DIR: join(yield* temporaryFolder, "data"),
+            APP_ADMIN_API_KEY: adminKey,
+            ...(yield* freeAllocations(4))
+          }
+        })
+        const [, url = ""] = yield* service.says(/listens on (http:\S+)/, "30 seconds")
+        const source = snippet.replace("http://127.0.0.1:5620", url).replace("<key>", adminKey)
+        const project = yield* consumer(folder, source)
+        const printed = yield* run([process.execPath, "example.ts"], { cwd: project })
+        const id = /srv_\w+/.exec(printed)?.[0] ?? printed
+        yield* becomes({ request: requestTo(url, adminKey) }, id, "running")
+        yield* service.signal("SIGTERM")
+        assert.strictEqual(yield* service.exited("30 seconds"), 0, service.output())
+      }).pipe(Effect.scoped)
+    )
+  })
+})

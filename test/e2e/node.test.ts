@@ -1,0 +1,355 @@
+import { assert, describe, layer } from "@effect/vitest"
+import { Context, Effect, Layer } from "effect"
+import WebSocket from "ws"
+import { muster } from "../support/command.ts"
+import { readDatabase } from "../support/database.ts"
+import { blueprintFile, definitions, obedient, softwareFile } from "../support/definitions.ts"
+import { subscribe, told } from "../support/events.ts"
+import { journalProblems, processProblems } from "../support/invariants.ts"
+import { alone, connectedNode, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
+import { mainProcess, serverProcesses } from "../support/processes.ts"
+import { eventually, requestTo, type Service, startService } from "../support/Service.ts"
+import {
+  becomes,
+  commands,
+  create,
+  expectStatus,
+  logsHave,
+  powered,
+  running,
+  statusOf
+} from "../support/servers.ts"
+
+const files = {
+  software: {
+    "game.yml": softwareFile("game", {
+      files: { "server.sh": obedient },
+      install: { script: "for n in 1 2 3; do echo step $n; done" }
+    })
+  },
+  blueprints: {
+    "kept.yml": blueprintFile("kept", "game"),
+    "passing.yml": blueprintFile("passing", "game", { save: false })
+  }
+}
+
+/** A control plane without a node of its own, that thinks a node lost after 2 s. */
+class Control extends Context.Service<Control, Service>()("test/Control") {
+  static readonly layer = Layer.effect(
+    Control,
+    Effect.gen(function* () {
+      const { env } = yield* definitions(files)
+      return yield* startService({ env: { ...alone, ...env, MUSTER_NODE_HEARTBEAT_TIMEOUT: "2" } })
+    })
+  )
+}
+
+const quick = { MUSTER_NODE_HEARTBEAT: "1" }
+const options = { excludeTestServices: true, timeout: "60 seconds" } as const
+const up = ["installing", "offline", "starting", "running"]
+
+/** Ends the node, and removes what it leaves, so that the next test has only its own. */
+const forget = Effect.fnUntraced(function* (api: Service, id: string) {
+  const listed = yield* expectStatus(api, 200, "GET", "/api/servers")
+  for (const server of listed.json) {
+    if (server.node_id === id) yield* api.request("DELETE", `/api/servers/${server.id}?force=true`)
+  }
+  yield* nodeIs(api, id, false)
+  yield* expectStatus(api, 200, "DELETE", `/api/nodes/${id}`)
+})
+
+/** A node for one test, with the ports that are its own. */
+const node = Effect.fnUntraced(function* (api: Service, id: string, port: number, env = {}) {
+  yield* Effect.addFinalizer(() => Effect.ignore(forget(api, id)))
+  return yield* connectedNode(api, id, {
+    env: { ...quick, MUSTER_NODE_ALLOCATIONS: `127.0.0.1:${port}-${port + 49}`, ...env }
+  })
+})
+
+const openSocket = (api: Service, path: string) =>
+  Effect.acquireRelease(
+    Effect.callback<{ readonly socket: WebSocket; readonly lines: Array<string> }>((resume) => {
+      const socket = new WebSocket(`${api.url.replace("http", "ws")}${path}`, {
+        headers: { authorization: `Bearer ${api.key}` }
+      })
+      const lines: Array<string> = []
+      socket.on("message", (data) => lines.push(String(data)))
+      socket.on("error", (error) => resume(Effect.die(error)))
+      socket.once("open", () => resume(Effect.succeed({ socket, lines })))
+    }),
+    ({ socket }) => Effect.sync(() => socket.terminate())
+  )
+
+layer(Control.layer, options)("node", (it) => {
+  describe("node-protocol: Control plane -> daemon", () => {
+    it.effect("everything that a server does, across the wire", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const daemon = yield* node(api, "wire", 27_000)
+        const stream = yield* subscribe(api)
+        const id = yield* create(api, "kept")
+        yield* becomes(api, id, "offline")
+        const install = yield* expectStatus(api, 200, "GET", `/api/servers/${id}/install`)
+        assert.deepInclude(install.json, { phase: "ready", exit_code: 0, entrypoint: "sh" })
+        const installLogs = yield* expectStatus(api, 200, "GET", `/api/servers/${id}/install/logs`)
+        assert.includeMembers(installLogs.json.data, ["step 1", "step 2", "step 3"])
+
+        yield* powered(api, id, "start")
+        yield* becomes(api, id, "running")
+        assert.isDefined(yield* mainProcess(daemon.dataDir, id))
+        const console = yield* openSocket(api, `/api/servers/${id}/console`)
+        yield* expectStatus(api, 204, "POST", `/api/servers/${id}/commands`, {
+          body: { commands: ["hello"] }
+        })
+        console.socket.send("from the console")
+        yield* logsHave(api, id, "got from the console")
+        yield* eventually(
+          Effect.sync(() => console.lines),
+          (lines) =>
+            lines.some((line) => line.startsWith("got hello")) && lines.includes("got from the console")
+        )
+        const stats = yield* expectStatus(api, 200, "GET", `/api/servers/${id}/stats?update_disk_usage=true`)
+        assert.strictEqual(stats.json.state, "running")
+        assert.isAbove(stats.json.memory_bytes, 0)
+
+        yield* powered(api, id, "pause")
+        yield* becomes(api, id, "paused")
+        yield* powered(api, id, "unpause")
+        yield* becomes(api, id, "running")
+        assert.strictEqual((yield* commands(api, id, "exit 7")).status, 204)
+        yield* told(stream, id, [...up, "paused", "running", "crash exit code 7", "offline"])
+        yield* expectStatus(api, 202, "POST", `/api/servers/${id}/reset`)
+        yield* expectStatus(api, 202, "POST", `/api/servers/${id}/reinstall`)
+        yield* eventually(
+          Effect.sync(() => stream.of(id).slice(8)),
+          (seen) => seen.join() === "installing,offline"
+        )
+        yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
+        assert.strictEqual(yield* statusOf(api, id), "gone")
+        yield* eventually(
+          Effect.sync(() => console.socket.readyState),
+          (state) => state === console.socket.CLOSED
+        )
+        assert.deepStrictEqual(serverProcesses(daemon.dataDir), [])
+      })
+    )
+
+    it.effect("a server that is not saved goes when it has run", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        yield* node(api, "passing", 27_100)
+        const stream = yield* subscribe(api)
+        const id = yield* running(api, "passing")
+        yield* powered(api, id, "stop")
+        yield* told(stream, id, [...up, "stopping", "offline", "deleted"])
+      })
+    )
+
+    it.effect("servers spread over the nodes; a node's name is in the summary", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        yield* node(api, "left", 27_200)
+        yield* node(api, "right", 27_300)
+        const ids = yield* Effect.forEach([1, 2, 3, 4], () => create(api, "kept"))
+        const at = yield* Effect.forEach(ids, (id) =>
+          Effect.map(expectStatus(api, 200, "GET", `/api/servers/${id}`), (answer) => answer.json.node_id)
+        )
+        assert.deepStrictEqual(at.toSorted(), ["left", "left", "right", "right"])
+        for (const id of ids) yield* becomes(api, id, "offline")
+      })
+    )
+
+    it.effect("the daemon refuses everything without the current token, with the error body", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const daemon = yield* node(api, "closed", 27_400)
+        const ask = requestTo(daemon.url, api.key)
+        const tries = [
+          ["GET", "/api/system", null],
+          ["GET", "/api/servers", undefined],
+          ["POST", "/api/servers", undefined],
+          ["DELETE", "/api/servers/srv_x", daemon.key],
+          ["GET", "/api/servers/srv_x/console", undefined],
+          ["GET", "/nowhere", null],
+          ["PUT", "/api/servers", undefined]
+        ] as const
+        for (const [method, path, key] of tries) {
+          const answer = yield* ask(method, path, key === undefined ? {} : { key })
+          assert.strictEqual(answer.status, 401, `${method} ${path}`)
+          assert.deepStrictEqual(Object.keys(answer.json).toSorted(), [
+            "code",
+            "detail",
+            "hint",
+            "request_id",
+            "status"
+          ])
+          assert.strictEqual(answer.headers.get("www-authenticate"), "Bearer")
+        }
+      })
+    )
+  })
+
+  describe("node-protocol: Daemon -> control plane", () => {
+    it.effect("a key acts for the first node that registered with it, and for no other", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const one = yield* node(api, "one", 27_500)
+        const two = yield* node(api, "two", 27_550)
+        const id = yield* create(api, "kept", { node_id: "two" })
+        yield* becomes(api, id, "offline")
+        const beat = { boot_id: "x", load: 0, memory_used_bytes: 0, disk_used_bytes: 0 }
+        const report = { boot_id: "x", sequence: 1, status: "running", transient: false }
+        for (const [method, path, body] of [
+          ["POST", "/register", {}],
+          ["POST", "/internal/heartbeat", beat],
+          ["POST", "/internal/disconnect", undefined],
+          ["GET", "/internal/servers", undefined],
+          ["GET", `/internal/servers/${id}`, undefined],
+          ["GET", `/internal/servers/${id}/install`, undefined],
+          ["POST", `/internal/event/servers/${id}/status`, report],
+          ["POST", `/internal/event/servers/${id}/deleted`, { boot_id: "x", sequence: 1 }]
+        ] as const) {
+          const answer = yield* api.request(method, `/api/nodes/two${path}`, { key: one.key, body })
+          // What a registration says is looked at before whose it is.
+          assert.strictEqual(answer.status, path === "/register" ? 422 : 403, `${method} ${path}`)
+          const admin = yield* api.request(method, `/api/nodes/two${path}`, { body })
+          assert.strictEqual(admin.status, 403, `admin: ${method} ${path}`)
+        }
+        // Its own routes do not show the servers of others.
+        const own = (path: string, key: string) => api.request("GET", path, { key })
+        assert.strictEqual((yield* own(`/api/nodes/one/internal/servers/${id}`, one.key)).status, 404)
+        assert.strictEqual((yield* own(`/api/nodes/one/internal/servers`, one.key)).json.data.length, 0)
+        const listed = yield* own("/api/nodes/two/internal/servers?per_page=1", two.key)
+        assert.strictEqual(listed.json.meta.pagination.total, 1)
+        assert.strictEqual(listed.json.data[0].id, id)
+        assert.deepInclude(listed.json.data[0].definition, { software: "game", save: true })
+        const install = yield* own(`/api/nodes/two/internal/servers/${id}/install`, two.key)
+        assert.strictEqual(install.json.install_script.entrypoint, "sh")
+        // An old boot is told to register again, and its reports change nothing.
+        const stale = yield* api.request("POST", `/api/nodes/two/internal/event/servers/${id}/status`, {
+          key: two.key,
+          body: report
+        })
+        assert.strictEqual(stale.status, 404)
+        const heartbeat = yield* api.request("POST", "/api/nodes/two/internal/heartbeat", {
+          key: two.key,
+          body: beat
+        })
+        assert.strictEqual(heartbeat.status, 404)
+        assert.strictEqual(yield* statusOf(api, id), "offline")
+        // A node key opens nothing else.
+        assert.strictEqual((yield* own("/api/servers", two.key)).status, 403)
+        assert.strictEqual((yield* own("/metrics", two.key)).status, 403)
+      })
+    )
+
+    it.effect("another node cannot register with a key that is bound", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const bound = yield* node(api, "bound", 27_600)
+        const thief = yield* startNode({ control: api.url, key: bound.key, id: "thief", env: quick })
+        yield* eventually(Effect.sync(thief.output), (text) =>
+          text.includes("the API key belongs to another node")
+        )
+        assert.strictEqual((yield* api.request("GET", "/api/nodes/thief")).status, 404)
+      })
+    )
+
+    it.effect("a revoked key is out at once", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const { key, id: key_id } = yield* nodeKey(api, "revoked")
+        yield* Effect.addFinalizer(() => Effect.ignore(forget(api, "revoked")))
+        const daemon = yield* connectedNode(api, "revoked", { key, env: quick })
+        const servers = () => api.request("GET", "/api/nodes/revoked/internal/servers", { key })
+        assert.strictEqual((yield* servers()).status, 200)
+        const revoked = yield* muster(["keys", "revoke", key_id], { MUSTER_DATA_DIR: api.dataDir })
+        assert.strictEqual(revoked.code, 0, revoked.stderr)
+        assert.strictEqual((yield* servers()).status, 401)
+        yield* nodeIs(api, "revoked", false)
+        yield* eventually(Effect.sync(daemon.output), (text) => text.includes("the API key is not valid"))
+      })
+    )
+  })
+
+  describe("node-protocol: When something breaks", () => {
+    it.effect("a daemon that hangs: unknown, then right again, each told once", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const daemon = yield* node(api, "frozen", 27_700)
+        const stream = yield* subscribe(api)
+        const id = yield* running(api, "kept")
+        const crashed = yield* running(api, "kept")
+        const main = yield* mainProcess(daemon.dataDir, crashed)
+        daemon.process.kill("SIGSTOP")
+        yield* becomes(api, id, "unknown")
+        yield* nodeIs(api, "frozen", false)
+        const refused = yield* commands(api, id, "hello")
+        assert.strictEqual(refused.status, 503)
+        assert.strictEqual(refused.json.detail, "node is not connected: frozen")
+        const placed = yield* api.request("POST", "/api/servers", { body: { blueprint_id: "kept" } })
+        assert.strictEqual(placed.json.detail, "no nodes available")
+        if (main !== undefined) process.kill(main.pid, "SIGKILL")
+        daemon.process.kill("SIGCONT")
+        yield* becomes(api, id, "running")
+        yield* told(stream, id, [...up, "unknown", "running"])
+        yield* becomes(api, crashed, "offline")
+        yield* eventually(
+          Effect.sync(() => stream.of(crashed)),
+          (seen) => seen.at(-1) === "offline" && seen.filter((it) => it.startsWith("crash")).length === 1
+        )
+        yield* expectStatus(api, 204, "POST", `/api/servers/${id}/commands`, { body: { commands: ["hi"] } })
+        yield* logsHave(api, id, "got hi ")
+      })
+    )
+
+    it.effect("a daemon that is killed: its servers run on and are picked up", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const first = yield* node(api, "killed", 27_800)
+        const stream = yield* subscribe(api)
+        const ids = yield* Effect.forEach([1, 2, 3], () => running(api, "kept"), { concurrency: 3 })
+        const before = yield* Effect.forEach(ids, (id) => mainProcess(first.dataDir, id))
+        yield* first.kill("SIGKILL")
+        yield* startNode({
+          control: api.url,
+          key: first.key,
+          id: "killed",
+          dataDir: first.dataDir,
+          env: { ...quick, MUSTER_NODE_ALLOCATIONS: "127.0.0.1:27800-27849" }
+        })
+        for (const id of ids) {
+          yield* expectStatus(api, 200, "GET", `/api/servers/${id}`)
+          yield* eventually(
+            Effect.map(commands(api, id, "again"), (answer) => answer.status),
+            (status) => status === 204
+          )
+          yield* logsHave(api, id, "got again ")
+        }
+        assert.deepStrictEqual(yield* Effect.forEach(ids, (id) => mainProcess(first.dataDir, id)), before)
+        const listed = (yield* expectStatus(api, 200, "GET", "/api/servers?include=status,limits")).json
+        assert.deepStrictEqual(processProblems(listed, serverProcesses(first.dataDir)), [])
+        const { journal, records } = yield* readDatabase(api.dataDir)
+        assert.deepStrictEqual(journalProblems(journal, records), [])
+        for (const id of ids) {
+          const seen = stream.of(id).filter((status) => status !== "unknown")
+          assert.deepStrictEqual(seen.slice(0, 4), up)
+        }
+      })
+    )
+
+    it.effect("a daemon that is told to stop stops its servers and says good-bye", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const daemon = yield* node(api, "leaving", 27_900)
+        const stream = yield* subscribe(api)
+        const id = yield* running(api, "passing")
+        yield* daemon.kill("SIGTERM")
+        assert.strictEqual(daemon.process.exitCode, 0)
+        yield* told(stream, id, [...up, "stopping", "offline", "deleted"])
+        assert.deepStrictEqual(serverProcesses(daemon.dataDir), [])
+        assert.deepStrictEqual((yield* expectStatus(api, 200, "GET", "/api/nodes")).json, [])
+      })
+    )
+  })
+})

@@ -1,0 +1,97 @@
+import { randomBytes } from "node:crypto"
+import { mkdirSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { serverId } from "../../src/domain/Id.ts"
+import { layerSqlite } from "../../src/store/layerSqlite.ts"
+import { ServerRepo } from "../../src/store/ServerRepo.ts"
+import { Store } from "../../src/store/Store.ts"
+import { allocations, definition, record } from "../servers/support/definitions.ts"
+import { deafSubscriber, subscribe } from "../support/events.ts"
+import { eventually, type Service, startService, temporaryFolder } from "../support/Service.ts"
+import { expectStatus } from "../support/servers.ts"
+
+const SERVERS = 20_000
+const PER_WRITE = 1000
+const NODE = "node-of-the-lost"
+
+/** A data folder whose database has servers that its node has lost: the start has a lot to tell. */
+const seeded = Effect.gen(function* () {
+  const dataDir = join(yield* temporaryFolder, "data")
+  yield* Effect.sync(() => {
+    mkdirSync(dataDir, { recursive: true, mode: 0o700 })
+    writeFileSync(join(dataDir, "node.id"), `${NODE}\n`)
+  })
+  const lost = { ...definition({ save: false }), limits: {} }
+  const insert = Effect.gen(function* () {
+    const store = yield* Store
+    const servers = yield* ServerRepo
+    for (let from = 0; from < SERVERS; from += PER_WRITE) {
+      const records = Array.from({ length: PER_WRITE }, (_, index) =>
+        record({
+          id: serverId(1_700_000_000_000 + from + index, randomBytes(16)),
+          node_id: NODE,
+          allocations: allocations(10_000 + from + index),
+          definition: lost,
+          status: "running"
+        })
+      )
+      yield* store.write(Effect.forEach(records, (it) => servers.insert(it), { discard: true }))
+    }
+  })
+  yield* Effect.provide(insert, layerSqlite({ filename: join(dataDir, "muster.db") }))
+  return dataDir
+})
+
+const subscribers = (api: Service) =>
+  Effect.map(expectStatus(api, 200, "GET", "/metrics"), ({ text }) =>
+    Number(/^muster_event_subscribers (\d+)/m.exec(text)?.[1])
+  )
+
+describe("decisions 6, a subscriber that cannot keep up", () => {
+  it.live(
+    "is cut off; the others get everything, and the service goes on",
+    () =>
+      Effect.gen(function* () {
+        const api = yield* startService({ dataDir: yield* seeded })
+        const deaf = yield* deafSubscriber(api)
+        const attentive = yield* subscribe(api, "/api/events?cursor=0")
+        yield* eventually(
+          Effect.sync(() => attentive.events().length),
+          (count) => count === 2 * SERVERS,
+          "60 seconds"
+        )
+        // Each is told once: offline, then deleted. The cursors have no gap.
+        const cursors = attentive.events().map((event) => event.Cursor)
+        assert.deepStrictEqual(
+          cursors,
+          cursors.map((_, index) => index + 1)
+        )
+        const deleted = attentive.events().filter((event) => event.Topic === "deleted")
+        assert.strictEqual(new Set(deleted.map((event) => event.Data.server_id)).size, SERVERS)
+        assert.deepStrictEqual((yield* expectStatus(api, 200, "GET", "/api/servers")).json, [])
+        yield* eventually(subscribers(api), (count) => count === 1)
+        assert.isFalse(attentive.ended())
+
+        let received = ""
+        let over = false
+        yield* Effect.sync(() => {
+          deaf.on("data", (chunk) => {
+            received += chunk.toString()
+          })
+          deaf.once("close", () => {
+            over = true
+          })
+          deaf.resume()
+        })
+        yield* eventually(
+          Effect.sync(() => over),
+          (closed) => closed
+        )
+        assert.match(received, /^HTTP\/1\.1 200 OK\r\n/)
+        assert.isBelow(received.split("\ndata: ").length, 2 * SERVERS)
+      }).pipe(Effect.scoped),
+    120_000
+  )
+})

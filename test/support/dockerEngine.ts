@@ -1,0 +1,160 @@
+/** A real Docker engine for tests: one that runs already, or one of their own that ends with them. */
+import { execFileSync, spawn } from "node:child_process"
+import {
+  chmodSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync
+} from "node:fs"
+import { tmpdir } from "node:os"
+import { delimiter, join } from "node:path"
+import Docker from "dockerode"
+import { Context, Effect, Layer, Schedule } from "effect"
+
+const STANDARD_SOCKET = "/var/run/docker.sock"
+/** One engine of our own at a time: two would fight over the bridge and its addresses. */
+const LOCK = join(tmpdir(), "muster-test-docker.lock")
+export const TEST_IMAGE = "muster-test/busybox:1"
+
+const findProgram = (name: string) =>
+  [...(process.env.PATH ?? "").split(delimiter), "/usr/sbin", "/sbin"]
+    .map((folder) => join(folder, name))
+    .find((path) => existsSync(path))
+
+const isSocket = (path: string) => existsSync(path) && statSync(path).isSocket()
+
+const given = process.env.MUSTER_TEST_DOCKER_SOCKET
+const running = [given, STANDARD_SOCKET].find((path) => path !== undefined && isSocket(path))
+const dockerd = findProgram("dockerd")
+const busybox = findProgram("busybox")
+
+/** A program that needs nothing beside it. */
+const isStatic = (path: string) => !readFileSync(path).includes("/lib64/ld-linux")
+
+/** Why there is no engine to test with; undefined when there is. */
+export const missingEngine: string | undefined =
+  busybox === undefined || !isStatic(busybox)
+    ? "busybox-static is not installed (apt-get install busybox-static)"
+    : running !== undefined
+      ? undefined
+      : dockerd === undefined
+        ? "dockerd is not installed (apt-get install docker.io)"
+        : process.getuid?.() !== 0
+          ? "dockerd can only be started by root"
+          : undefined
+
+/** Tests run where an engine is; in CI one has to be there. */
+export const withEngine = missingEngine === undefined || process.env.CI !== undefined
+/** Goes into the title of what does not run without one. */
+export const engineNote = missingEngine === undefined ? "" : ` (needs a Docker engine: ${missingEngine})`
+
+const alive = (pid: number) => existsSync(`/proc/${pid}`)
+
+const takeLock = Effect.sync(() => {
+  try {
+    mkdirSync(LOCK)
+    writeFileSync(join(LOCK, "pid"), String(process.pid))
+    return true
+  } catch {
+    const holder = existsSync(join(LOCK, "pid")) ? Number(readFileSync(join(LOCK, "pid"), "utf8")) : 0
+    if (holder > 0 && !alive(holder)) rmSync(LOCK, { recursive: true, force: true })
+    return false
+  }
+})
+
+const lock = Effect.acquireRelease(
+  Effect.repeat(takeLock, { until: (taken) => taken, schedule: Schedule.spaced(100) }),
+  () => Effect.sync(() => rmSync(LOCK, { recursive: true, force: true }))
+)
+
+/** Starts an engine with a data root and a socket of its own. */
+const ownEngine = Effect.gen(function* () {
+  yield* lock
+  const folder = yield* Effect.acquireRelease(
+    Effect.sync(() => mkdtempSync("/tmp/muster-engine-")),
+    (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true, maxRetries: 10 }))
+  )
+  const socket = join(folder, "docker.sock")
+  const log = openSync(join(folder, "log"), "a")
+  const args = [
+    ["--data-root", join(folder, "data")],
+    ["--exec-root", join(folder, "exec")],
+    ["--pidfile", join(folder, "pid")],
+    ["--host", `unix://${socket}`]
+  ].flat()
+  const child = yield* Effect.acquireRelease(
+    Effect.sync(() => spawn(dockerd ?? "dockerd", args, { stdio: ["ignore", log, log] })),
+    (engine) =>
+      Effect.callback<void>((resume) => {
+        if (engine.exitCode !== null || engine.signalCode !== null) return resume(Effect.void)
+        engine.once("exit", () => resume(Effect.void))
+        engine.kill("SIGTERM")
+      }).pipe(Effect.timeoutOption("30 seconds"), Effect.andThen(Effect.sync(() => engine.kill("SIGKILL"))))
+  )
+  const docker = new Docker({ socketPath: socket })
+  yield* Effect.tryPromise(() => docker.ping()).pipe(
+    Effect.retry({ schedule: Schedule.spaced(100), while: () => child.exitCode === null }),
+    Effect.timeout("60 seconds"),
+    Effect.catch(() =>
+      Effect.die(
+        new Error(`dockerd does not start:\n${readFileSync(join(folder, "log"), "utf8").slice(-2000)}`)
+      )
+    )
+  )
+  return socket
+})
+
+/** An image with nothing but busybox, made from the program of this machine: no registry is needed. */
+const importImage = Effect.fnUntraced(
+  function* (docker: Docker) {
+    const folder = yield* Effect.acquireRelease(
+      Effect.sync(() => mkdtempSync(join(tmpdir(), "muster-image-"))),
+      (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+    )
+    const root = join(folder, "root")
+    for (const name of ["bin", "tmp", "proc", "sys", "dev", "etc", "home"])
+      mkdirSync(join(root, name), { recursive: true })
+    const program = busybox ?? ""
+    copyFileSync(program, join(root, "bin", "busybox"))
+    chmodSync(join(root, "bin", "busybox"), 0o755)
+    for (const applet of execFileSync(program, ["--list"], { encoding: "utf8" }).trim().split("\n")) {
+      if (applet !== "busybox") symlinkSync("busybox", join(root, "bin", applet))
+    }
+    const tar = join(folder, "root.tar")
+    execFileSync("tar", ["-C", root, "-cf", tar, "."])
+    const [repo, tag] = TEST_IMAGE.split(":")
+    const stream = yield* Effect.tryPromise(() => docker.importImage(tar, { repo, tag }))
+    yield* Effect.callback<void>((resume) => {
+      stream.on("data", () => undefined)
+      stream.on("end", () => resume(Effect.void))
+    })
+  },
+  Effect.scoped,
+  Effect.orDie
+)
+
+/** The engine of the tests, with {@link TEST_IMAGE}. */
+export class TestEngine extends Context.Service<
+  TestEngine,
+  { readonly socket: string; readonly docker: Docker }
+>()("test/TestEngine") {
+  static readonly layer = Layer.effect(
+    TestEngine,
+    Effect.gen(function* () {
+      if (missingEngine !== undefined) {
+        return yield* Effect.die(new Error(`these tests need a Docker engine: ${missingEngine}`))
+      }
+      const socket = running ?? (yield* ownEngine)
+      const docker = new Docker({ socketPath: socket })
+      yield* importImage(docker)
+      return TestEngine.of({ socket, docker })
+    })
+  )
+}

@@ -1,0 +1,146 @@
+/** Daemons as processes of their own, beside a control plane. */
+import { type ChildProcess, spawn } from "node:child_process"
+import { createServer } from "node:net"
+import { join, resolve } from "node:path"
+import { Effect, type Scope } from "effect"
+import { muster } from "./command.ts"
+import { endLeftovers } from "./processes.ts"
+import { eventually, type Service, ServiceFailed, temporaryFolder } from "./Service.ts"
+
+const root = resolve(import.meta.dirname, "../..")
+
+/** A control plane without a node of its own. */
+export const alone = { MUSTER_EMBEDDED_NODE: "false", MUSTER_OVERCOMMIT_MEMORY: "1000" }
+
+/** A port that nothing listens on, for a service that must come back at the same address. */
+export const freePort = Effect.callback<number>((resume) => {
+  const server = createServer().listen(0, "127.0.0.1", () => {
+    const address = server.address()
+    server.close(() =>
+      resume(Effect.succeed(typeof address === "object" && address !== null ? address.port : 0))
+    )
+  })
+})
+
+/** A key with the scope `Node`, made beside the service. */
+export const nodeKey = (service: Pick<Service, "dataDir">, name = "node") =>
+  Effect.flatMap(
+    muster(["keys", "create", "--name", name, "--scope", "Node"], { MUSTER_DATA_DIR: service.dataDir }),
+    ({ code, stderr, stdout }) =>
+      code === 0
+        ? Effect.succeed({ key: stdout.trim(), id: /key_\w+/.exec(stderr)?.[0] ?? "" })
+        : Effect.fail(new ServiceFailed({ message: stderr }))
+  )
+
+export interface NodeProcess {
+  readonly id: string
+  /** Where the daemon listens. */
+  readonly url: string
+  readonly dataDir: string
+  readonly process: ChildProcess
+  readonly output: () => string
+  /** Ends the process with a signal and waits until it is gone. */
+  readonly kill: (signal: NodeJS.Signals) => Effect.Effect<void>
+}
+
+export interface NodeOptions {
+  readonly control: string
+  readonly key: string
+  readonly id: string
+  /** Kept by the caller where a test starts the node more than once. */
+  readonly dataDir?: string
+  readonly env?: Record<string, string>
+}
+
+const ended = (child: ChildProcess) =>
+  Effect.callback<void>((resume) => {
+    if (child.exitCode !== null || child.signalCode !== null) return resume(Effect.void)
+    child.once("exit", () => resume(Effect.void))
+  })
+
+/** Starts `muster node` on a free port and waits until it listens. What it started is ended with the scope. */
+export const startNode = (options: NodeOptions): Effect.Effect<NodeProcess, ServiceFailed, Scope.Scope> =>
+  Effect.gen(function* () {
+    const dataDir = options.dataDir ?? join(yield* temporaryFolder, options.id)
+    if (options.dataDir === undefined) yield* Effect.addFinalizer(() => endLeftovers(dataDir))
+    const child = yield* Effect.acquireRelease(
+      Effect.sync(() =>
+        spawn(process.execPath, [join(root, "src/main.ts"), "node"], {
+          cwd: root,
+          env: {
+            PATH: process.env.PATH ?? "",
+            HOME: process.env.HOME ?? "",
+            MUSTER_CONTROL_URL: options.control,
+            MUSTER_NODE_KEY: options.key,
+            MUSTER_NODE_ID: options.id,
+            MUSTER_NODE_NAME: options.id,
+            MUSTER_NODE_PORT: "0",
+            MUSTER_DATA_DIR: dataDir,
+            ...options.env
+          },
+          stdio: ["ignore", "pipe", "pipe"]
+        })
+      ),
+      (child) =>
+        Effect.gen(function* () {
+          child.kill("SIGCONT")
+          child.kill("SIGTERM")
+          yield* ended(child).pipe(
+            Effect.timeoutOrElse({
+              duration: "20 seconds",
+              orElse: () =>
+                Effect.andThen(
+                  Effect.sync(() => child.kill("SIGKILL")),
+                  ended(child)
+                )
+            })
+          )
+        })
+    )
+    let output = ""
+    const collect = (chunk: Buffer) => {
+      output += chunk.toString()
+    }
+    child.stdout?.on("data", collect)
+    child.stderr?.on("data", collect)
+    const url = yield* eventually(
+      Effect.suspend(() =>
+        child.exitCode === null && child.signalCode === null
+          ? Effect.succeed(/listens on (https?:\/\/[^\s"]+)/.exec(output)?.[1])
+          : Effect.fail(new ServiceFailed({ message: `exited with ${child.exitCode}: ${output}` }))
+      ),
+      (found) => found !== undefined,
+      "30 seconds"
+    )
+    return {
+      id: options.id,
+      url: url ?? "",
+      dataDir,
+      process: child,
+      output: () => output,
+      kill: (signal) =>
+        Effect.andThen(
+          Effect.sync(() => child.kill(signal)),
+          ended(child)
+        )
+    }
+  })
+
+/** Waits until the control plane says whether the node is connected. */
+export const nodeIs = (api: Pick<Service, "request">, id: string, connected: boolean) =>
+  eventually(
+    Effect.map(api.request("GET", `/api/nodes/${id}`), (answer) => answer.json?.connected),
+    (now) => now === connected
+  )
+
+/** A node with a key of its own that has registered. */
+export const connectedNode = Effect.fnUntraced(function* (
+  api: Service,
+  id: string,
+  options: Partial<NodeOptions> = {}
+) {
+  const key = options.key ?? (yield* nodeKey(api, id)).key
+  const node = yield* startNode({ control: api.url, ...options, key, id })
+  yield* nodeIs(api, id, true)
+  return { ...node, key }
+})
