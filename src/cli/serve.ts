@@ -69,7 +69,7 @@ const announce = Effect.fnUntraced(function* (settings: ServiceSettings, first: 
   const url = `${scheme}://${host}:${port}`
   yield* Effect.logInfo(`Muster ${version} listens on ${url}`)
   if (first._tag !== "NotNeeded") yield* Effect.logInfo(first.message)
-  const key = first._tag === "NotNeeded" ? "<your key>" : `$(cat ${first.path})`
+  const key = first.path === undefined ? "<your key>" : `$(cat ${first.path})`
   yield* Effect.logInfo(`Try: curl -H "Authorization: Bearer ${key}" ${url}/api/nodes`)
   yield* Effect.logInfo(`All routes: ${url}/docs`)
 })

@@ -11,12 +11,12 @@ export const ADMIN_KEY_FILE = "admin.key"
 /**
  * What {@link ensureFirstKey} has found or done; `message` is for the person who starts the service.
  *
- * - `NotNeeded` there is a key already, or one from outside
+ * - `NotNeeded` there is a key already, or one from outside; `path`: the file of the first start, where it is left
  * - `Made`      a key was made and written to `path`
  * - `Adopted`   `path` held a key that the store did not know: it is valid now
  */
 export type FirstKey =
-  | { readonly _tag: "NotNeeded" }
+  | { readonly _tag: "NotNeeded"; readonly path?: string }
   | { readonly _tag: "Made" | "Adopted"; readonly path: string; readonly message: string }
 
 /** The first key cannot be written or read; `message` says what to do. */
@@ -37,9 +37,11 @@ export const ensureFirstKey = Effect.fn("ensureFirstKey")(function* (options: {
   if (options.adminKey !== undefined && Redacted.value(options.adminKey) !== "") return notNeeded
   const store = yield* Store
   const repo = yield* KeyRepo
-  if ((yield* store.read(repo.all)).length > 0) return notNeeded
-
   const path = (yield* Path.Path).join(options.dataDir, ADMIN_KEY_FILE)
+  if ((yield* store.read(repo.all)).length > 0) {
+    const left = yield* Effect.orElseSucceed((yield* FileSystem.FileSystem).exists(path), () => false)
+    return left ? ({ _tag: "NotNeeded", path } satisfies FirstKey) : notNeeded
+  }
   const fresh = yield* generateKey
   const made = yield* Effect.mapError(writeNew(path, Redacted.value(fresh)), cannotWrite(path))
   const key = made ? fresh : yield* readKey(path)

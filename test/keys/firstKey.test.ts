@@ -51,7 +51,7 @@ describe("decisions, section 5: the first key", () => {
         assert.isTrue(isWellFormed(text.trim()))
         assert.strictEqual((yield* start("muster.db", verify(text.trim()))).scope, "AppAdmin")
         const again = yield* start("muster.db", ensureFirstKey({ dataDir }))
-        assert.deepStrictEqual(again, { _tag: "NotNeeded" })
+        assert.deepStrictEqual(again, { _tag: "NotNeeded", path: file })
         assert.strictEqual(yield* fs.readFileString(file), text)
         assert.strictEqual((yield* start("muster.db", list)).length, 1)
         const files = yield* fs.readDirectory(dataDir)
@@ -100,7 +100,10 @@ describe("decisions, section 5: the first key", () => {
         assert.strictEqual(adopted._tag, "Adopted")
         assert.strictEqual((yield* start("new.db", verify(key))).scope, "AppAdmin")
         assert.strictEqual(yield* fs.readFileString(file), `${key}\n`)
-        assert.deepStrictEqual(yield* start("new.db", ensureFirstKey({ dataDir })), { _tag: "NotNeeded" })
+        assert.deepStrictEqual(yield* start("new.db", ensureFirstKey({ dataDir })), {
+          _tag: "NotNeeded",
+          path: file
+        })
       })
     )
   )
