@@ -1,0 +1,124 @@
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import WebSocket from "ws"
+import { subscribe, told } from "../../support/events.ts"
+import { Muster } from "../../support/Muster.ts"
+import { eventually, ServiceFailed } from "../../support/Service.ts"
+import {
+  becomes,
+  commands,
+  expectStatus,
+  installed,
+  logsHave,
+  logsOf,
+  powered,
+  running
+} from "../../support/servers.ts"
+import { definitions, upAgain } from "./world.ts"
+
+layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 seconds" })("lifecycle", (it) => {
+  describe("decisions 3, console, logs and stats", () => {
+    it.effect("commands are answered, logs are paged with the newest last", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* running(api, "kept")
+        const lines = Array.from({ length: 25 }, (_, index) => `say ${index + 1}`)
+        yield* expectStatus(api, 204, "POST", `/api/servers/${id}/commands`, { body: { commands: lines } })
+        yield* logsHave(api, id, "got say 25")
+        assert.deepStrictEqual(yield* logsOf(api, id, "page=1&per_page=10"), [
+          ...lines.slice(15).map((line) => `got ${line}`)
+        ])
+        assert.deepStrictEqual(yield* logsOf(api, id, "page=3&per_page=10"), [
+          "ready",
+          ...lines.slice(0, 5).map((line) => `got ${line}`)
+        ])
+        const { json } = yield* expectStatus(api, 200, "GET", `/api/servers/${id}/logs?page=2&per_page=10`)
+        assert.deepStrictEqual(json.meta.pagination, {
+          total: 26,
+          per_page: 10,
+          current_page: 2,
+          total_pages: 3
+        })
+        assert.deepStrictEqual(yield* logsOf(api, id, "size=2"), ["got say 24", "got say 25"])
+      })
+    )
+
+    it.effect("stats tell of a server that runs, and are zero for one that does not", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* running(api, "kept")
+        const look = Effect.map(
+          expectStatus(api, 200, "GET", `/api/servers/${id}/stats?update_disk_usage=true`),
+          (answer) => answer.json
+        )
+        const first = yield* look
+        assert.isAbove(first.memory_bytes, 0)
+        assert.strictEqual(first.memory_limit_bytes, 64 * 1024 * 1024)
+        assert.isAbove(first.disk_bytes, 0)
+        assert.strictEqual(first.state, "running")
+        yield* eventually(look, (now) => now.uptime > first.uptime)
+        yield* powered(api, id, "kill")
+        yield* becomes(api, id, "offline")
+        const last = yield* look
+        assert.deepStrictEqual(
+          [last.memory_bytes, last.uptime, last.cpu_absolute, last.state],
+          [0, 0, 0, "offline"]
+        )
+      })
+    )
+
+    it.effect("the console socket hands out lines and takes commands", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* running(api, "kept")
+        const socket = yield* Effect.acquireRelease(
+          Effect.sync(
+            () =>
+              new WebSocket(`${api.url.replace("http", "ws")}/api/servers/${id}/console`, {
+                headers: { authorization: `Bearer ${api.key}` }
+              })
+          ),
+          (it) => Effect.sync(() => it.terminate())
+        )
+        const lines: Array<string> = []
+        socket.on("message", (data) => lines.push(data.toString()))
+        yield* Effect.callback<void, ServiceFailed>((resume) => {
+          socket.once("open", () => resume(Effect.void))
+          socket.once("error", (error) =>
+            resume(Effect.fail(new ServiceFailed({ message: `console: ${error}` })))
+          )
+        })
+        yield* Effect.sync(() => socket.send("over the socket"))
+        yield* eventually(
+          Effect.sync(() => lines),
+          (seen) => seen.includes("got over the socket")
+        )
+        yield* commands(api, id, "over HTTP")
+        yield* eventually(
+          Effect.sync(() => lines),
+          (seen) => seen.includes("got over HTTP")
+        )
+        assert.deepStrictEqual(lines, ["got over the socket", "got over HTTP"])
+        const plain = yield* api.request("GET", `/api/servers/${id}/console`)
+        assert.strictEqual(plain.status, 426)
+      })
+    )
+
+    it.effect("the stream of one server tells of that server only", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const one = yield* installed(api, "kept")
+        const other = yield* installed(api, "kept")
+        const own = yield* subscribe(api, `/api/servers/${one}/events`)
+        yield* powered(api, other, "start")
+        yield* becomes(api, other, "running")
+        yield* powered(api, one, "start")
+        yield* told(own, one, upAgain)
+        assert.deepStrictEqual(
+          own.events().map((event) => event.Data.server_id),
+          [one, one]
+        )
+      })
+    )
+  })
+})

@@ -1,0 +1,100 @@
+import { existsSync, readFileSync, writeFileSync } from "node:fs"
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { told } from "../../support/events.ts"
+import { Muster } from "../../support/Muster.ts"
+import { eventually } from "../../support/Service.ts"
+import { becomes, create, expectStatus, installed, power, running } from "../../support/servers.ts"
+import { definitions, down, fileOf, follow, licence, up, upAgain } from "./world.ts"
+
+layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 seconds" })("lifecycle", (it) => {
+  describe("decisions 3, installation", () => {
+    it.effect("a failed installation says why; start is 409 until a reinstall succeeds", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const stream = yield* follow(api)
+        const id = yield* create(api, "licensed", { start: true })
+        yield* becomes(api, id, "offline")
+        const { json: failed } = yield* expectStatus(api, 200, "GET", `/api/servers/${id}/install`)
+        assert.deepInclude(failed, {
+          phase: "failed",
+          exit_code: 3,
+          failure_reason: "install script exited with 3",
+          entrypoint: "sh"
+        })
+        const logs = yield* expectStatus(api, 200, "GET", `/api/servers/${id}/install/logs`)
+        assert.include(logs.json.data, "looking for a licence")
+        assert.notInclude(logs.json.data, "found it")
+        const refused = yield* power(api, id, "start")
+        assert.strictEqual(refused.status, 409)
+        assert.include(refused.json.detail, "install script exited with 3")
+        writeFileSync(licence, "")
+        yield* expectStatus(api, 202, "POST", `/api/servers/${id}/reinstall`)
+        yield* eventually(
+          api.request("GET", `/api/servers/${id}/install`),
+          (answer) => answer.json.phase === "ready"
+        )
+        // It was to be started once installed, and now it is.
+        yield* becomes(api, id, "running")
+        yield* told(stream, id, ["installing", "offline", "installing", "offline", ...upAgain])
+        const again = yield* expectStatus(
+          api,
+          200,
+          "GET",
+          `/api/servers/${id}/install/logs?per_page=2&page=1`
+        )
+        assert.deepStrictEqual(again.json.data, ["looking for a licence", "found it"])
+      })
+    )
+
+    it.effect("install logs are paged, oldest first", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* installed(api, "kept")
+        const page = (query: string) =>
+          Effect.map(
+            expectStatus(api, 200, "GET", `/api/servers/${id}/install/logs?${query}`),
+            (it) => it.json
+          )
+        assert.deepStrictEqual((yield* page("")).data, ["step 1", "step 2", "step 3", "step 4", "step 5"])
+        assert.deepStrictEqual(yield* page("page=2&per_page=2"), {
+          meta: { pagination: { total: 5, per_page: 2, current_page: 2, total_pages: 3 } },
+          data: ["step 3", "step 4"]
+        })
+      })
+    )
+
+    it.effect("reset stops it and puts its files back", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const stream = yield* follow(api)
+        const id = yield* running(api, "kept")
+        writeFileSync(fileOf(api, id, "world.txt"), "griefed")
+        writeFileSync(fileOf(api, id, "extra.txt"), "more")
+        yield* expectStatus(api, 202, "POST", `/api/servers/${id}/reset`)
+        yield* told(stream, id, [...up, ...down])
+        yield* eventually(
+          Effect.sync(() => readFileSync(fileOf(api, id, "world.txt"), "utf8")),
+          (text) => text === "a new world\n"
+        )
+        assert.isFalse(existsSync(fileOf(api, id, "extra.txt")))
+        yield* eventually(power(api, id, "start"), (answer) => answer.status === 200)
+        yield* becomes(api, id, "running")
+      })
+    )
+
+    it.effect("reinstall of a saved server keeps its own files", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const stream = yield* follow(api)
+        const id = yield* installed(api, "kept")
+        writeFileSync(fileOf(api, id, "world.txt"), "griefed")
+        writeFileSync(fileOf(api, id, "extra.txt"), "more")
+        yield* expectStatus(api, 202, "POST", `/api/servers/${id}/reinstall`)
+        yield* told(stream, id, ["installing", "offline", "installing", "offline"])
+        assert.strictEqual(readFileSync(fileOf(api, id, "world.txt"), "utf8"), "a new world\n")
+        assert.strictEqual(readFileSync(fileOf(api, id, "extra.txt"), "utf8"), "more")
+      })
+    )
+  })
+})

@@ -1,0 +1,184 @@
+import { existsSync, readFileSync } from "node:fs"
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { told } from "../../support/events.ts"
+import { Muster } from "../../support/Muster.ts"
+import { mainProcess, serverProcesses } from "../../support/processes.ts"
+import { eventually } from "../../support/Service.ts"
+import {
+  becomes,
+  commands,
+  create,
+  expectStatus,
+  installed,
+  logsHave,
+  power,
+  powered,
+  running,
+  statusOf
+} from "../../support/servers.ts"
+import { definitions, down, fileOf, follow, up, upAgain } from "./world.ts"
+
+layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 seconds" })("lifecycle", (it) => {
+  describe("decisions 3, States", () => {
+    it.effect("created, installed, started, stopped: one event for each change, in order", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const stream = yield* follow(api)
+        const id = yield* create(api, "kept")
+        yield* becomes(api, id, "offline")
+        yield* powered(api, id, "start")
+        yield* becomes(api, id, "running")
+        yield* powered(api, id, "stop")
+        yield* told(stream, id, [...up, ...down])
+        assert.strictEqual(yield* statusOf(api, id), "offline")
+        assert.deepStrictEqual(
+          serverProcesses(api.dataDir).filter((process) => process.server === id),
+          []
+        )
+      })
+    )
+
+    it.effect("restart stops and starts again, also a server that is not saved", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const stream = yield* follow(api)
+        const id = yield* running(api, "passing")
+        const before = yield* mainProcess(api.dataDir, id)
+        yield* powered(api, id, "restart")
+        yield* told(stream, id, [...up, ...down, ...upAgain])
+        const after = yield* mainProcess(api.dataDir, id)
+        assert.notStrictEqual(after?.pid, before?.pid)
+        yield* powered(api, id, "kill")
+        yield* told(stream, id, [...up, ...down, ...upAgain, "offline", "deleted"])
+      })
+    )
+
+    it.effect("kill ends it without stopping and without a crash", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const stream = yield* follow(api)
+        const id = yield* running(api, "kept")
+        yield* powered(api, id, "kill")
+        yield* told(stream, id, [...up, "offline"])
+      })
+    )
+
+    it.effect("paused: no progress and no commands; unpaused: it goes on", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const stream = yield* follow(api)
+        const id = yield* running(api, "kept")
+        yield* powered(api, id, "pause")
+        yield* becomes(api, id, "paused")
+        assert.strictEqual((yield* commands(api, id, "hello")).status, 409)
+        assert.strictEqual((yield* power(api, id, "start")).status, 409)
+        assert.strictEqual((yield* powered(api, id, "pause")).text, "")
+        const main = yield* mainProcess(api.dataDir, id)
+        const state = () => /\) (\S)/.exec(readFileSync(`/proc/${main?.pid}/stat`, "utf8"))?.[1]
+        yield* eventually(Effect.sync(state), (it) => it === "T")
+        yield* powered(api, id, "unpause")
+        yield* becomes(api, id, "running")
+        yield* expectStatus(api, 204, "POST", `/api/servers/${id}/commands`, {
+          body: { commands: ["hello again"] }
+        })
+        yield* logsHave(api, id, "got hello again")
+        yield* told(stream, id, [...up, "paused", "running"])
+      })
+    )
+
+    it.effect("an end of its own is a crash with its exit code or signal, then offline", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const stream = yield* follow(api)
+        const id = yield* running(api, "kept")
+        yield* commands(api, id, "exit 3")
+        yield* told(stream, id, [...up, "crash exit code 3", "offline"])
+        yield* powered(api, id, "start")
+        yield* becomes(api, id, "running")
+        yield* commands(api, id, "signal SEGV")
+        yield* told(stream, id, [
+          ...up,
+          "crash exit code 3",
+          "offline",
+          ...upAgain,
+          "crash signal: segmentation fault",
+          "offline"
+        ])
+        const crashes = stream.events().flatMap((event) => (event.Topic === "crash" ? [event.Data] : []))
+        const own = crashes.filter((crash) => crash.server_id === id).map((crash) => crash.payload)
+        assert.deepStrictEqual(
+          own.map((crash) => crash.exit_code),
+          [3, 139]
+        )
+        for (const { timestamp } of own) assert.match(timestamp, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
+      })
+    )
+
+    it.effect("exit 0 of its own is a crash, but a stop where clean-exit says so", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const stream = yield* follow(api)
+        const crash = yield* running(api, "kept")
+        const clean = yield* running(api, "clean")
+        yield* commands(api, crash, "exit 0")
+        yield* commands(api, clean, "exit 0")
+        yield* told(stream, crash, [...up, "crash exit code 0", "offline"])
+        yield* told(stream, clean, [...up, "offline"])
+      })
+    )
+
+    it.effect("without its online signal in time it is killed: `start timed out`", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const stream = yield* follow(api)
+        const id = yield* installed(api, "late")
+        yield* powered(api, id, "start")
+        yield* told(stream, id, ["installing", "offline", "starting", "crash start timed out", "offline"])
+        assert.isUndefined(yield* mainProcess(api.dataDir, id))
+      })
+    )
+
+    it.effect(
+      "a server that is not saved is deleted after stop, kill and crash, never before it has run",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const stream = yield* follow(api)
+          const ends = [
+            ["stop", [...down, "deleted"]],
+            ["kill", ["offline", "deleted"]],
+            ["crash", ["crash exit code 9", "offline", "deleted"]]
+          ] as const
+          for (const [end, events] of ends) {
+            const id = yield* installed(api, "passing")
+            yield* powered(api, id, "start")
+            yield* becomes(api, id, "running")
+            yield* end === "crash" ? commands(api, id, "exit 9") : powered(api, id, end)
+            yield* told(stream, id, [...up, ...events])
+            assert.strictEqual(yield* statusOf(api, id), "gone")
+            yield* eventually(
+              Effect.sync(() => existsSync(fileOf(api, id, "."))),
+              (there) => !there
+            )
+          }
+        })
+    )
+
+    it.effect("after a crash it starts again where the blueprint says so, so many times an hour", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const stream = yield* follow(api)
+        const id = yield* running(api, "stubborn")
+        const crash = ["crash exit code 5", "offline"]
+        const expected = [...up]
+        for (const again of [true, true, false]) {
+          expected.push(...crash, ...(again ? upAgain : []))
+          yield* commands(api, id, "exit 5")
+          yield* told(stream, id, expected)
+        }
+        assert.strictEqual(yield* statusOf(api, id), "offline")
+      })
+    )
+  })
+})

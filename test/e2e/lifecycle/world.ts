@@ -1,0 +1,60 @@
+import { mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { Effect, type Scope } from "effect"
+import { afterAll } from "vitest"
+import { blueprintFile, obedient, softwareFile } from "../../support/definitions.ts"
+import { type EventStream, replay, subscribe } from "../../support/events.ts"
+import type { Service, ServiceFailed } from "../../support/Service.ts"
+import { expectStatus } from "../../support/servers.ts"
+
+const outside = mkdtempSync(join(tmpdir(), "muster-test-"))
+afterAll(() => rmSync(outside, { recursive: true, force: true }))
+export const licence = join(outside, "licence")
+
+export const definitions = {
+  software: {
+    "game.yml": softwareFile("game", {
+      files: { "server.sh": obedient, "world.txt": "a new world" },
+      install: { script: "for n in 1 2 3 4 5; do echo step $n; done" },
+      extra: { "start-timeout": 20 }
+    }),
+    "clean.yml": softwareFile("clean", { files: { "server.sh": obedient }, extra: { "clean-exit": "stop" } }),
+    "late.yml": softwareFile("late", {
+      invocation: "sh -c 'echo not yet; while read -r line; do :; done'",
+      extra: { "start-timeout": 1 }
+    }),
+    "licensed.yml": softwareFile("licensed", {
+      files: { "server.sh": obedient },
+      install: { script: `echo looking for a licence\ntest -e ${licence} || exit 3\necho found it` }
+    })
+  },
+  blueprints: {
+    "kept.yml": blueprintFile("kept", "game"),
+    "passing.yml": blueprintFile("passing", "game", { save: false }),
+    "clean.yml": blueprintFile("clean", "clean"),
+    "late.yml": blueprintFile("late", "late"),
+    "licensed.yml": blueprintFile("licensed", "licensed"),
+    "stubborn.yml": blueprintFile("stubborn", "game", {
+      server: { restart: { on_crash: true, max_per_hour: 2 } }
+    })
+  }
+}
+
+export const up = ["installing", "offline", "starting", "running"]
+export const upAgain = ["starting", "running"]
+export const down = ["stopping", "offline"]
+
+/** The events of one server, from its creation on. */
+export const follow = (api: Service): Effect.Effect<EventStream, ServiceFailed, Scope.Scope> => subscribe(api)
+
+/** Every status event of the server as a list, from the journal. */
+export const pathOf = Effect.fnUntraced(function* (api: Service, id: string) {
+  const metrics = yield* expectStatus(api, 200, "GET", "/metrics")
+  const newest = Number(/^muster_journal_newest_cursor (\d+)/m.exec(metrics.text)?.[1])
+  const events = yield* replay(api, newest)
+  return events.filter((event) => event.Data.server_id === id)
+})
+
+export const fileOf = (api: Service, id: string, name: string) =>
+  join(api.dataDir, "node", "servers", id, "files", name)
