@@ -77,7 +77,19 @@ export const nodeSettings = {
     "Addresses and ports for servers.",
     allocations
   ),
-  runtime: setting("MUSTER_NODE_RUNTIME", "process", "What servers run in.", oneOf("process")),
+  runtime: setting(
+    "MUSTER_NODE_RUNTIME",
+    "process",
+    "What servers run in: plain processes; or containers where the software has an image and the engine answers, else processes.",
+    oneOf("process", "docker")
+  ),
+  dockerSocket: setting("MUSTER_DOCKER_SOCKET", "/var/run/docker.sock", "Socket of the Docker Engine.", path),
+  dockerPull: setting(
+    "MUSTER_DOCKER_PULL",
+    "if-not-present",
+    "When images are pulled.",
+    oneOf("always", "if-not-present", "never")
+  ),
   onShutdown: setting(
     "MUSTER_NODE_ON_SHUTDOWN",
     "stop",

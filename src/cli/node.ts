@@ -19,6 +19,9 @@ import { nodeIdentity } from "./nodeIdentity.ts"
 import { openDataDir } from "./storage.ts"
 import { readCa, readTls } from "./tls.ts"
 
+/** Connections to the control plane; the reports of many servers take turns. */
+const CONNECTIONS = 32
+
 const isWildcard = (host: string) => host === "0.0.0.0" || host === "::"
 
 /** Where the control plane reaches this daemon, once it listens. */
@@ -69,6 +72,9 @@ const nodeWith = Effect.fnUntraced(function* (settings: NodeSettings) {
         pass_env: settings.passEnv,
         heartbeat_seconds: settings.heartbeat,
         on_shutdown: settings.onShutdown,
+        ...(settings.runtime === "docker"
+          ? { docker: { socket: settings.dockerSocket, pull: settings.dockerPull } }
+          : {}),
         attach: (_, made) => served.provideDaemon(made)
       })
     })
@@ -99,7 +105,11 @@ const nodeWith = Effect.fnUntraced(function* (settings: NodeSettings) {
       })
     ),
     Layer.provide(
-      NodeHttpClient.layerNodeHttpOptions({ keepAlive: true, ...(ca === undefined ? {} : { ca }) })
+      NodeHttpClient.layerNodeHttpOptions({
+        keepAlive: true,
+        maxSockets: CONNECTIONS,
+        ...(ca === undefined ? {} : { ca })
+      })
     ),
     Layer.provide(Layer.mergeAll(NodeToken.layer, ServedDaemon.layer)),
     Layer.provide(NodeServices.layer)

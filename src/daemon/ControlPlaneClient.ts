@@ -81,6 +81,7 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
       const params = { node: options.node_id }
       const required = new RegistrationRequired({ node_id: options.node_id })
       let refused = ""
+      let away = false
       let registered: string | undefined
 
       /** A refusal is said once, not with every heartbeat. */
@@ -91,8 +92,20 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
         refused = detail
         return Effect.logError(`the control plane refuses this node: ${detail}`)
       }
+      /** Away and back again is said once each. */
+      const said = (nowAway: boolean) => {
+        if (away === nowAway) return Effect.void
+        away = nowAway
+        return nowAway
+          ? Effect.logWarning(`${options.url} cannot be reached: servers run on, reports wait`)
+          : Effect.logInfo(`${options.url} can be reached again`)
+      }
+      const isAway = (failure: Failure) =>
+        failure._tag === "HttpClientError" && failure.response === undefined
       const call = <A>(effect: Effect.Effect<A, Failure>, within = deadline) =>
         effect.pipe(
+          Effect.tap(() => said(false)),
+          Effect.tapError((failure) => said(isAway(failure))),
           Effect.tapError(note),
           Effect.mapError((failure) =>
             failure._tag === "NotFound"

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto"
 import { join, resolve } from "node:path"
-import { Context, Effect, Layer, type Scope } from "effect"
+import { Context, Effect, Layer, Random, type Scope } from "effect"
 import { ControlPlane, type ControlPlaneError } from "../api/ControlPlane.ts"
 import type { Daemon } from "../api/Daemon.ts"
 import type { NodeAllocation } from "../domain/Allocation.ts"
@@ -51,6 +51,8 @@ export interface NodeDaemonOptions {
   readonly shutdown_wait_seconds?: number
 }
 
+/** Pause after a heartbeat that did not get through, in ms, more or less. */
+const MISSED = 1000
 /** How long reports of the last stops are waited for when the service ends, in ms. */
 const LAST_REPORTS = 2000
 
@@ -116,6 +118,7 @@ export class NodeDaemon extends Context.Service<
         if (options.attach !== undefined) yield* options.attach(node_id, daemon)
         yield* instances.connect(uplink)
 
+        /** Answers whether the control plane was there. */
         const beat = Effect.gen(function* () {
           const load = yield* loadOf(data_dir)
           yield* control_plane.heartbeat(node_id, { boot_id, ...load })
@@ -123,16 +126,24 @@ export class NodeDaemon extends Context.Service<
           if ((yield* runtime.kinds).join() !== offered.join()) yield* uplink.register
         }).pipe(
           Effect.catchTag("RegistrationRequired", () => uplink.register),
+          Effect.as(true),
           Effect.catchTag("ControlPlaneUnavailable", (error) =>
-            Effect.logDebug(`heartbeat: ${error.detail}`)
+            Effect.as(Effect.logDebug(`heartbeat: ${error.detail}`), false)
           ),
-          Effect.catchTag("IoError", (error) => Effect.logWarning(`heartbeat: ${error.message}`))
+          Effect.catchTag("IoError", (error) =>
+            Effect.as(Effect.logWarning(`heartbeat: ${error.message}`), true)
+          )
         )
         const pause = (options.heartbeat_seconds ?? 10) * 1000
-        yield* uplink.register.pipe(
-          Effect.andThen(Effect.forever(Effect.andThen(Effect.sleep(pause), beat))),
-          Effect.forkScoped
-        )
+        const beats = Effect.gen(function* () {
+          let heard = true
+          while (true) {
+            // One that comes back finds its nodes soon, and not all in the same moment.
+            yield* Effect.sleep(heard ? pause : Math.min(pause, MISSED * (0.5 + (yield* Random.next))))
+            heard = yield* beat
+          }
+        })
+        yield* Effect.forkScoped(Effect.andThen(uplink.register, beats))
 
         if (options.on_shutdown === "stop") {
           const wait = options.shutdown_wait_seconds ?? 30

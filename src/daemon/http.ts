@@ -1,4 +1,4 @@
-import { Effect, Layer, Redacted } from "effect"
+import { Effect, Layer, Redacted, References } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import type { Daemon, DaemonError, LinesRequest } from "../api/Daemon.ts"
 import { DaemonApi, DaemonAuthorization } from "../api/DaemonApi.ts"
@@ -45,7 +45,11 @@ export const DaemonHandlers = HttpApiBuilder.group(
   Effect.fn(function* (handlers) {
     const served = yield* ServedDaemon
     const ask = <A>(use: (daemon: Daemon) => Effect.Effect<A, DaemonError>) =>
-      Effect.mapError(Effect.flatMap(served.daemon, use), answerOf)
+      Effect.flatMap(served.daemon, use).pipe(
+        Effect.mapError(answerOf),
+        // What it begins outlives the request: its log lines are not the request's.
+        Effect.provideService(References.CurrentLogAnnotations, {})
+      )
 
     return handlers
       .handleAll({

@@ -30,6 +30,13 @@ const specOf = ({ id, definition, allocations }: ServerRecord): ServerSpec => ({
   allocations
 })
 
+/** Paths are put behind it: it must end before a query. */
+const isAddress = (text: string): boolean => {
+  if (!URL.canParse(text) || /[?#]/.test(text)) return false
+  const { protocol, username, password } = new URL(text)
+  return (protocol === "http:" || protocol === "https:") && username === "" && password === ""
+}
+
 /** What is wrong with a registration, before anything of it counts. */
 const checkRegistration = Effect.fnUntraced(function* (node_id: string, registration: Registration) {
   if (registration.id !== node_id) {
@@ -37,8 +44,7 @@ const checkRegistration = Effect.fnUntraced(function* (node_id: string, registra
       detail: `body field id: expected ${node_id}, as in the path, got ${registration.id.slice(0, 100)}`
     })
   }
-  const { protocol } = URL.canParse(registration.url) ? new URL(registration.url) : { protocol: "" }
-  if (protocol !== "http:" && protocol !== "https:") {
+  if (!isAddress(registration.url)) {
     return yield* new InvalidRequest({
       detail: `body field url: expected an address such as http://10.0.0.7:5585, got ${registration.url.slice(0, 100)}`,
       hint: "Set MUSTER_NODE_URL to where the control plane reaches the daemon."

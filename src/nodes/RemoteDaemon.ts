@@ -1,5 +1,5 @@
-import { Duration, Effect, type Scope, type Stream } from "effect"
-import { HttpClient, HttpClientRequest } from "effect/http"
+import { ByteSize, Duration, Effect, type Scope, type Stream } from "effect"
+import { HttpClient, HttpClientRequest, HttpIncomingMessage } from "effect/http"
 import { HttpApiClient } from "effect/http-api"
 import type { CircuitBreaker } from "effect/persistence"
 import { type Daemon, type DaemonError, type LinesRequest, NodeUnreachable } from "../api/Daemon.ts"
@@ -26,6 +26,9 @@ export interface RemoteDaemonOptions {
   /** Of each call, in all. Default 10 s (node-protocol, "Control plane -> daemon"). */
   readonly deadline?: Duration.Input
 }
+
+/** What a daemon can make this process read. */
+const LARGEST_ANSWER = ByteSize.mebibytes(64)
 
 type Client = HttpApiClient.ForApi<typeof DaemonApi>["daemon"]
 
@@ -78,6 +81,7 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
         return now === undefined
           ? Effect.fail(unreachable)
           : Effect.flatMap(clientOf(now), use).pipe(
+              Effect.provideService(HttpIncomingMessage.MaxBodySize, LARGEST_ANSWER),
               Effect.mapError((failure) => toDaemonError(node_id, failure))
             )
       })

@@ -17,8 +17,8 @@ export interface RemoteDaemonsOptions {
 /** Consecutive calls to a node without an answer after which it is left alone for a while. */
 const TRIPS_AFTER = 5
 const OPEN_SECONDS = 5
-/** Connections to one node. */
-const CONNECTIONS = 64
+/** Connections to one node: more than provisioning alone uses. */
+const CONNECTIONS = 256
 
 /** The daemons on other machines: reachable through {@link DaemonClient} from their registration on. */
 export class RemoteDaemons extends Context.Service<

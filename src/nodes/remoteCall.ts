@@ -64,7 +64,8 @@ export const toDaemonError = (node_id: string, failure: CallFailure): DaemonErro
     case "HttpClientError": {
       const status = failure.response?.status
       // No answer, one that broke off, or one of a proxy that did not get any.
-      return status === undefined || status >= 502 || failure.reason._tag === "DecodeError"
+      const brokeOff = status !== undefined && status < 300 && failure.reason._tag === "DecodeError"
+      return status === undefined || status >= 502 || brokeOff
         ? new NodeUnreachable({ node_id })
         : notUnderstood(`status ${status}`)
     }

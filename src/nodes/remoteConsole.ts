@@ -15,6 +15,8 @@ export interface ConsoleOptions {
 const HANDSHAKE = 10_000
 /** Between two pings; without a sign of life in between the connection counts as dead. */
 const PING_MILLIS = 15_000
+/** Bytes; longer than any line of a daemon. */
+const LONGEST_LINE = 1024 * 1024
 const LONGEST_REFUSAL = 64 * 1024
 
 const decodeRefusal = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Union([NotFound, Conflict])))
@@ -39,14 +41,18 @@ export const openConsole = Effect.fnUntraced(function* (
 ): Effect.fn.Return<Stream.Stream<string>, DaemonError, Scope.Scope> {
   const lines = yield* Queue.unbounded<string, Cause.Done>()
   const socket = yield* Effect.acquireRelease(
-    Effect.sync(
-      () =>
+    Effect.try({
+      try: () =>
         new WebSocket(consoleUrl(url, id), {
           headers: { authorization: `Bearer ${token}` },
           handshakeTimeout: HANDSHAKE,
+          maxPayload: LONGEST_LINE,
+          perMessageDeflate: false,
           ...(ca === undefined ? {} : { ca })
-        })
-    ),
+        }),
+      // An address that no WebSocket can have.
+      catch: () => new NodeUnreachable({ node_id })
+    }),
     (socket) =>
       Effect.sync(() => {
         // An error of a connection that nobody wants any more is none.

@@ -5,7 +5,11 @@ import { Effect, Layer, References } from "effect"
 import { NodeDaemon } from "../../src/daemon/NodeDaemon.ts"
 import { controlPlane, optionsFor, recorder, specOf } from "./support.ts"
 
-const [, , data_dir = "", away = ""] = process.argv
+const [, , data_dir = "", away = "", docker_socket = "", node_id = "test-node"] = process.argv
+const more = {
+  node_id,
+  ...(docker_socket === "" ? {} : { docker: { socket: docker_socket, pull: "never" as const } })
+}
 const notes = { ...recorder(), away: away === "away" }
 
 /** Carries out `create <options as JSON>`, `power <id> <action> <seconds>`; answers `ok` or `error ...`. */
@@ -35,7 +39,7 @@ const main = Effect.gen(function* () {
   appendFileSync(`${data_dir}/boots`, `${node.boot_id}\n`)
   return yield* Effect.never
 }).pipe(
-  Effect.provide(NodeDaemon.layer(optionsFor(data_dir)).pipe(Layer.provide(controlPlane(notes)))),
+  Effect.provide(NodeDaemon.layer(optionsFor(data_dir, more)).pipe(Layer.provide(controlPlane(notes)))),
   Effect.provideService(References.MinimumLogLevel, "None")
 )
 

@@ -22,6 +22,7 @@ export interface SpecOptions {
   readonly process?: Partial<ProcessConfiguration>
   readonly install?: Partial<InstallScript> | null
   readonly definition?: Partial<ServerDefinition>
+  readonly allocations?: Partial<ServerSpec["allocations"]>
 }
 
 /** A server as the control plane asks for it. */
@@ -31,7 +32,8 @@ export const specOf = (options: SpecOptions = {}): ServerSpec => ({
     force_outgoing_ip: false,
     default: { ip: "127.0.0.1", port: 25565 },
     alias: "",
-    mappings: { "127.0.0.1": [25565] }
+    mappings: { "127.0.0.1": [25565] },
+    ...options.allocations
   },
   definition: {
     blueprint_id: "test",

@@ -55,7 +55,7 @@ const forget = Effect.fnUntraced(function* (api: Service, id: string) {
     if (server.node_id === id) yield* api.request("DELETE", `/api/servers/${server.id}?force=true`)
   }
   yield* nodeIs(api, id, false)
-  yield* expectStatus(api, 200, "DELETE", `/api/nodes/${id}`)
+  yield* api.request("DELETE", `/api/nodes/${id}`)
 })
 
 /** A node for one test, with the ports that are its own. */
@@ -119,10 +119,15 @@ layer(Control.layer, options)("node", (it) => {
         assert.strictEqual((yield* commands(api, id, "exit 7")).status, 204)
         yield* told(stream, id, [...up, "paused", "running", "crash exit code 7", "offline"])
         yield* expectStatus(api, 202, "POST", `/api/servers/${id}/reset`)
-        yield* expectStatus(api, 202, "POST", `/api/servers/${id}/reinstall`)
+        // The node refuses it while it is at the files, and says so.
+        const reinstall = yield* eventually(
+          api.request("POST", `/api/servers/${id}/reinstall`),
+          (answer) => answer.status !== 409 || answer.json.hint !== "Wait until it is done."
+        )
+        assert.strictEqual(reinstall.status, 202, reinstall.text)
         yield* eventually(
           Effect.sync(() => stream.of(id).slice(8)),
-          (seen) => seen.join() === "installing,offline"
+          (seen) => seen.slice(-2).join() === "installing,offline"
         )
         yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
         assert.strictEqual(yield* statusOf(api, id), "gone")
@@ -335,6 +340,31 @@ layer(Control.layer, options)("node", (it) => {
           const seen = stream.of(id).filter((status) => status !== "unknown")
           assert.deepStrictEqual(seen.slice(0, 4), up)
         }
+      })
+    )
+
+    it.effect("what was deleted while its node was away is torn down when the node returns", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const first = yield* node(api, "orphans", 28_500)
+        const kept = yield* running(api, "kept")
+        const dropped = yield* running(api, "kept")
+        yield* first.kill("SIGKILL")
+        yield* nodeIs(api, "orphans", false)
+        assert.strictEqual((yield* api.request("DELETE", `/api/servers/${dropped}`)).status, 503)
+        yield* expectStatus(api, 200, "DELETE", `/api/servers/${dropped}?force=true`)
+        yield* startNode({
+          control: api.url,
+          key: first.key,
+          id: "orphans",
+          dataDir: first.dataDir,
+          env: { ...quick, MUSTER_NODE_ALLOCATIONS: "127.0.0.1:28500-28549" }
+        })
+        yield* becomes(api, kept, "running")
+        yield* eventually(
+          Effect.sync(() => new Set(serverProcesses(first.dataDir).map(({ server }) => server))),
+          (servers) => servers.size === 1 && servers.has(kept)
+        )
       })
     )
 

@@ -143,7 +143,7 @@ export const startService = (
     child.stdout?.on("data", collect)
     child.stderr?.on("data", collect)
     const url = yield* Effect.suspend(() => {
-      const found = /listens on (http:\/\/[^\s"]+)/.exec(output)?.[1]
+      const found = /listens on (https?:\/\/[^\s"]+)/.exec(output)?.[1]
       if (found !== undefined) return Effect.succeed(found)
       return Effect.fail(
         new ServiceFailed({

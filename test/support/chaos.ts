@@ -99,6 +99,11 @@ export const makeChaos = (phoenix: Phoenix, total: number): Chaos => {
         return "down"
       case 409:
         return server.expected
+      case 502:
+        // Its node has removed it, and the service died before it could forget it: that is being made up for.
+        if (server.deleted === "asked") return "any"
+        surprises.push(`${action} of ${server.id}: 502`)
+        return "any"
       default:
         surprises.push(`${action} of ${server.id}: ${status}`)
         return "any"

@@ -14,7 +14,7 @@ import {
   writeFileSync
 } from "node:fs"
 import { tmpdir } from "node:os"
-import { delimiter, join } from "node:path"
+import { delimiter, dirname, join } from "node:path"
 import Docker from "dockerode"
 import { Context, Effect, Layer, Schedule } from "effect"
 
@@ -34,6 +34,7 @@ const given = process.env.MUSTER_TEST_DOCKER_SOCKET
 const running = [given, STANDARD_SOCKET].find((path) => path !== undefined && isSocket(path))
 const dockerd = findProgram("dockerd")
 const busybox = findProgram("busybox")
+const perl = findProgram("perl")
 
 /** A program that needs nothing beside it. */
 const isStatic = (path: string) => !readFileSync(path).includes("/lib64/ld-linux")
@@ -42,13 +43,15 @@ const isStatic = (path: string) => !readFileSync(path).includes("/lib64/ld-linux
 export const missingEngine: string | undefined =
   busybox === undefined || !isStatic(busybox)
     ? "busybox-static is not installed (apt-get install busybox-static)"
-    : running !== undefined
-      ? undefined
-      : dockerd === undefined
-        ? "dockerd is not installed (apt-get install docker.io)"
-        : process.getuid?.() !== 0
-          ? "dockerd can only be started by root"
-          : undefined
+    : perl === undefined
+      ? "perl is not installed"
+      : running !== undefined
+        ? undefined
+        : dockerd === undefined
+          ? "dockerd is not installed (apt-get install docker.io)"
+          : process.getuid?.() !== 0
+            ? "dockerd can only be started by root"
+            : undefined
 
 /** Tests run where an engine is; in CI one has to be there. */
 export const withEngine = missingEngine === undefined || process.env.CI !== undefined
@@ -111,7 +114,13 @@ const ownEngine = Effect.gen(function* () {
   return socket
 })
 
-/** An image with nothing but busybox, made from the program of this machine: no registry is needed. */
+/** The libraries that a program is linked with, its loader included. */
+const librariesOf = (program: string) =>
+  [...execFileSync("ldd", [program], { encoding: "utf8" }).matchAll(/(\/\S+)(?= \(0x)/g)].map(
+    ([path]) => path
+  )
+
+/** An image with busybox, and perl for what that cannot do (UDP), made from the programs of this machine: no registry is needed. */
 const importImage = Effect.fnUntraced(
   function* (docker: Docker) {
     const folder = yield* Effect.acquireRelease(
@@ -126,6 +135,11 @@ const importImage = Effect.fnUntraced(
     chmodSync(join(root, "bin", "busybox"), 0o755)
     for (const applet of execFileSync(program, ["--list"], { encoding: "utf8" }).trim().split("\n")) {
       if (applet !== "busybox") symlinkSync("busybox", join(root, "bin", applet))
+    }
+    const others = perl === undefined ? [] : [perl, ...librariesOf(perl)]
+    for (const path of others) {
+      mkdirSync(join(root, dirname(path)), { recursive: true })
+      copyFileSync(path, join(root, path))
     }
     const tar = join(folder, "root.tar")
     execFileSync("tar", ["-C", root, "-cf", tar, "."])

@@ -126,10 +126,10 @@ export const startNode = (options: NodeOptions): Effect.Effect<NodeProcess, Serv
     }
   })
 
-/** Waits until the control plane says whether the node is connected. */
+/** Waits until the control plane says whether the node is connected; one that it does not know is not. */
 export const nodeIs = (api: Pick<Service, "request">, id: string, connected: boolean) =>
   eventually(
-    Effect.map(api.request("GET", `/api/nodes/${id}`), (answer) => answer.json?.connected),
+    Effect.map(api.request("GET", `/api/nodes/${id}`), (answer) => answer.json?.connected ?? false),
     (now) => now === connected
   )
 

@@ -1,0 +1,217 @@
+import { randomUUID } from "node:crypto"
+import { Effect, Layer, Schedule } from "effect"
+import type { RuntimeKind } from "../../../domain/Node.ts"
+import type { ProcessExit } from "../../exitReason.ts"
+import { KILLED } from "../processRun.ts"
+import { type Adopted, type Job, type Launch, LaunchFailed, Runtime } from "../Runtime.ts"
+import { appendToConsole, beginContainerConsole } from "./containerConsole.ts"
+import { attachJob, runningJob } from "./containerJob.ts"
+import {
+  type ContainerPlan,
+  type ContainerRules,
+  containerOptions,
+  droppedLimits,
+  insidePath
+} from "./containerOptions.ts"
+import { readContainerRecord, writeContainerRecord } from "./containerRecord.ts"
+import { openContainerRun, type RunAt, settle } from "./containerRun.ts"
+import { exitOf, listOwn, removeOwn, stateOf } from "./containers.ts"
+import { Engine, type EngineError } from "./Engine.ts"
+import { ensureImage, type PullPolicy } from "./images.ts"
+import { makeLeftovers } from "./leftovers.ts"
+import { giveFolder, giveTree } from "./ownership.ts"
+
+export interface DockerRuntimeOptions {
+  /** Identity of the node: the label `muster.node` of its containers. */
+  readonly node: string
+  /** Path of the engine's socket. Default `/var/run/docker.sock`. */
+  readonly socket?: string
+  /** Default `if-not-present`. */
+  readonly pull?: PullPolicy
+  /** Who runs in containers and owns instance folders. Default 988:988; the service's own user where it is not root. */
+  readonly user?: { readonly uid: number; readonly gid: number }
+  /** Processes and threads of one container. Default 4096. */
+  readonly pids_limit?: number
+  /** Size of `/tmp` in MiB. Default 128. */
+  readonly tmp_mib?: number
+  /** Network of the engine. Default `bridge`. */
+  readonly network?: string
+  /** Variables that every container gets, such as a proxy. */
+  readonly env?: Readonly<Record<string, string>>
+}
+
+/** Pause before a run is looked for again while the engine is away, in ms. */
+const ADOPTION_PAUSE = 1000
+
+const defaultUser = () => {
+  const uid = process.getuid?.() ?? 0
+  return uid === 0 ? { uid: 988, gid: 988 } : { uid, gid: process.getgid?.() ?? uid }
+}
+
+/** Of a run that never began, or of which nothing is left. */
+const nothingLeft: ProcessExit = { code: KILLED, out_of_memory: false }
+
+const noImage = Effect.fail(
+  new LaunchFailed({ message: "the software has no image for this version: name one in its file" })
+)
+
+const launchFailed = (error: { readonly message: string }) => new LaunchFailed({ message: error.message })
+
+/** Creates a container. `told`: limits that the machine cannot enforce, once they have been logged. */
+const create = Effect.fnUntraced(function* (plan: ContainerPlan, rules: ContainerRules, told: Set<string>) {
+  const engine = yield* Engine
+  const { name, ...body } = containerOptions(plan, rules)
+  // Apart: the client would repeat the whole body, with its environment, in the address.
+  const options = { _query: { name }, _body: body }
+  const { id } = yield* engine.call("create the container", (docker, abortSignal) =>
+    docker.createContainer({ ...options, abortSignal })
+  )
+  const made = yield* engine.call("inspect the container", (docker, abortSignal) =>
+    docker.getContainer(id).inspect({ abortSignal })
+  )
+  const lost = droppedLimits(body.HostConfig ?? {}, made.HostConfig).filter((limit) => !told.has(limit))
+  for (const limit of lost) told.add(limit)
+  if (lost.length > 0)
+    yield* Effect.logWarning(`the engine cannot enforce on this machine: ${lost.join(", ")}`)
+  return id
+})
+
+const startContainer = Effect.fnUntraced(function* (id: string) {
+  const engine = yield* Engine
+  yield* engine.call("start the container", (docker, abortSignal) =>
+    docker.getContainer(id).start({ abortSignal })
+  )
+})
+
+const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
+  const engine = yield* Engine
+  const scope = yield* Effect.scope
+  const here = Effect.provideService(Engine, engine)
+  const pull = options.pull ?? "if-not-present"
+  const rules: ContainerRules = {
+    node: options.node,
+    user: options.user ?? defaultUser(),
+    pids_limit: options.pids_limit ?? 4096,
+    tmp_mib: options.tmp_mib ?? 128,
+    network: options.network ?? "bridge",
+    env: options.env ?? {}
+  }
+  const { node, user } = rules
+  const leftovers = yield* makeLeftovers(node)
+  const { sweep } = leftovers
+  const told = new Set<string>()
+
+  const answers = engine.ping.pipe(Effect.mapError(launchFailed))
+
+  const runAt = (at: RunAt, id: string) => openContainerRun(at, id, leftovers.add, scope)
+
+  const start = Effect.fnUntraced(function* (launch: Launch) {
+    const { folder, image, server_id: name, token } = launch
+    yield* answers
+    yield* removeOwn(node, name)
+    // Lines of progress come from a stream of the client's, outside of any fiber.
+    const say = (line: string) =>
+      Effect.runSync(Effect.ignore(appendToConsole(folder, Buffer.from(`[${line}]\n`))))
+    yield* ensureImage(image, pull, { onLine: say, must_be_fresh: false })
+    yield* giveTree(launch.cwd, user)
+    for (const shared of launch.shared ?? []) {
+      if (shared.volume && !shared.read_only) yield* giveFolder(shared.path, user)
+    }
+    yield* writeContainerRecord(folder, { token })
+    yield* beginContainerConsole(folder)
+    const id = yield* create(
+      { ...launch, name, run: token, home: launch.cwd, keep_output: true },
+      rules,
+      told
+    )
+    yield* writeContainerRecord(folder, { token, container: id })
+    yield* startContainer(id).pipe(Effect.onError(() => sweep(name)))
+    return yield* runAt(launch, id)
+  })
+
+  /** Waits for the engine: without it nothing is known, and what runs goes on. */
+  const find = Effect.fnUntraced(function* (at: RunAt) {
+    let told = false
+    while (true) {
+      const found = yield* Effect.result(listOwn(node, at.server_id))
+      if (found._tag === "Success") return found.success.find((container) => container.run === at.token)
+      if (!told) yield* Effect.logWarning(`server ${at.server_id} is not known of: ${found.failure.message}`)
+      told = true
+      yield* Effect.sleep(ADOPTION_PAUSE)
+    }
+  })
+
+  const adopt = Effect.fnUntraced(function* (at: RunAt): Effect.fn.Return<Adopted, EngineError, Engine> {
+    const known = yield* readContainerRecord(at.folder, at.token)
+    const neverBegan = Effect.as(sweep(at.server_id), { _tag: "NeverBegan" } as const)
+    if (known?.container === undefined) return yield* neverBegan
+    const ended = (exit: ProcessExit) => Effect.as(sweep(at.server_id), { _tag: "Ended", exit } as const)
+    if (known.exit !== undefined) return yield* ended(known.exit)
+    const container = yield* find(at)
+    const state = container === undefined ? undefined : yield* stateOf(container.id)
+    if (container === undefined || state === undefined) return yield* ended(nothingLeft)
+    if (state.Status === "created") return yield* neverBegan
+    if (state.Running) return { _tag: "Running", run: yield* runAt(at, container.id) }
+    const exit = yield* exitOf(container.id, state, false)
+    yield* settle(at, container.id, exit)
+    return yield* ended(exit)
+  })
+
+  const job = Effect.fnUntraced(function* (job: Job) {
+    const { argv, choice, cwd, env, limits, name, onOutput, scratch } = job
+    yield* answers
+    for (const folder of [cwd, scratch]) if (folder !== undefined) yield* giveTree(folder, user)
+    const inside = (word: string) => insidePath(word, cwd, scratch)
+    const plan: ContainerPlan = {
+      name,
+      run: randomUUID(),
+      image: choice?.image ?? "",
+      argv: argv.map(inside),
+      env: Object.fromEntries(Object.entries(env).map(([key, value]) => [key, inside(value)])),
+      limits: limits ?? {},
+      home: cwd,
+      scratch,
+      keep_output: false
+    }
+    const id = yield* Effect.acquireRelease(create(plan, rules, told), () => sweep(name))
+    const attached = yield* attachJob(id, onOutput)
+    yield* startContainer(id)
+    return yield* runningJob(id, attached)
+  })
+
+  const alive = listOwn(node).pipe(
+    Effect.map((found) => new Set(found.map((container) => container.name))),
+    Effect.catch((error) => Effect.as(Effect.logWarning(error.message), new Set<string>()))
+  )
+
+  return Runtime.of({
+    kind: "docker",
+    kinds: answers.pipe(
+      Effect.as<ReadonlyArray<RuntimeKind>>(["docker"]),
+      Effect.orElseSucceed(() => [])
+    ),
+    kindFor: ({ image }) => (image === "" ? noImage : Effect.as(answers, "docker")),
+    prepare: ({ image }, onOutput) => {
+      const onLine = (line: string) => onOutput(Buffer.from(`${line}\n`))
+      return ensureImage(image, pull, { onLine, must_be_fresh: true }).pipe(here)
+    },
+    start: (launch) => start(launch).pipe(Effect.mapError(launchFailed), here),
+    adopt: (at) =>
+      adopt(at).pipe(
+        Effect.retry(Schedule.spaced(ADOPTION_PAUSE)), // the engine went away in between
+        Effect.orDie, // retried until it succeeds
+        here
+      ),
+    sweep: (name) => here(sweep(name)),
+    alive: here(alive),
+    job: (what) => job(what).pipe(Effect.mapError(launchFailed), here)
+  })
+})
+
+/** Servers as containers of a Docker engine; they outlive this service and are adopted again. */
+export const DockerRuntime = {
+  layer: (options: DockerRuntimeOptions): Layer.Layer<Runtime> =>
+    Layer.effect(Runtime, make(options)).pipe(
+      Layer.provide(Engine.layer({ socket: options.socket ?? "/var/run/docker.sock" }))
+    )
+}

@@ -1,0 +1,31 @@
+import { join } from "node:path"
+import { Effect, Schema } from "effect"
+import { type IoError, orMissing, readText, writeAtomic } from "../../fsio.ts"
+
+/**
+ * The run that a server's container belongs to. It is there before the container, names it before it is started, and
+ * has the exit before it goes: so that each end is known, and that a run never began.
+ */
+export const ContainerRecord = Schema.Struct({
+  token: Schema.String,
+  container: Schema.optionalKey(Schema.String),
+  exit: Schema.optionalKey(Schema.Struct({ code: Schema.Int, out_of_memory: Schema.Boolean }))
+})
+export type ContainerRecord = typeof ContainerRecord.Type
+
+const decode = Schema.decodeUnknownEffect(Schema.fromJsonString(ContainerRecord))
+
+const pathIn = (folder: string) => join(folder, "container.json")
+
+export const writeContainerRecord = (folder: string, record: ContainerRecord): Effect.Effect<void, IoError> =>
+  writeAtomic(pathIn(folder), JSON.stringify(record))
+
+/** The record of this run; undefined when the folder has none, or another's. */
+export const readContainerRecord = (folder: string, token: string) =>
+  readText(pathIn(folder)).pipe(
+    Effect.flatMap(decode),
+    Effect.map((record) => (record.token === token ? record : undefined)),
+    Effect.catchTag("SchemaError", () => Effect.succeed(undefined)),
+    orMissing(undefined),
+    Effect.catch((error) => Effect.as(Effect.logWarning(error.message), undefined))
+  )

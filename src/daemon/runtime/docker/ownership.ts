@@ -1,0 +1,39 @@
+import * as fs from "node:fs/promises"
+import { join } from "node:path"
+import { Effect } from "effect"
+import { type IoError, io, lstat } from "../../fsio.ts"
+
+/** Who runs in containers. */
+export interface ContainerUser {
+  readonly uid: number
+  readonly gid: number
+}
+
+/** Folders that are looked through at the same time. */
+const AT_ONCE = 16
+
+/**
+ * Gives a folder and all that is in it to the user, links themselves included; only what is not theirs already is
+ * changed. Nobody else may write in it meanwhile: a path that is swapped for a link would be followed.
+ */
+export const giveTree = (path: string, user: ContainerUser): Effect.Effect<void, IoError> =>
+  Effect.gen(function* () {
+    const stats = yield* lstat(path)
+    if (stats === undefined) return
+    if (stats.uid !== user.uid || stats.gid !== user.gid) {
+      yield* io(`give ${path} to the user of containers`, () => fs.lchown(path, user.uid, user.gid))
+    }
+    if (!stats.isDirectory()) return
+    const entries = yield* io(`read ${path}`, () => fs.readdir(path))
+    yield* Effect.forEach(entries, (name) => giveTree(join(path, name), user), {
+      concurrency: AT_ONCE,
+      discard: true
+    })
+  })
+
+/** Lets the user write in a folder that others use, too; what is in it is theirs already. */
+export const giveFolder = Effect.fnUntraced(function* (path: string, user: ContainerUser) {
+  const stats = yield* lstat(path)
+  if (stats === undefined || !stats.isDirectory() || stats.uid !== 0 || user.uid === 0) return
+  yield* io(`give ${path} to the user of containers`, () => fs.lchown(path, user.uid, user.gid))
+})

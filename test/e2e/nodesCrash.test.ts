@@ -1,0 +1,172 @@
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Exit, Option, Scope } from "effect"
+import { chaosDefinitions, makeChaos, type Promised } from "../support/chaos.ts"
+import { readDatabase } from "../support/database.ts"
+import { definitions } from "../support/definitions.ts"
+import { journalProblems, type ListedServer, portProblems, processProblems } from "../support/invariants.ts"
+import { alone, freePort, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
+import { makePhoenix, type Phoenix } from "../support/Phoenix.ts"
+import { endLeftovers, serverProcesses } from "../support/processes.ts"
+import { freshSeed, seeded } from "../support/random.ts"
+import { eventually, type Service, temporaryFolder } from "../support/Service.ts"
+import { expectStatus } from "../support/servers.ts"
+
+const address = "127.0.0.1"
+const ranges = [
+  { id: "north", first: 28_000, last: 28_199 },
+  { id: "south", first: 28_200, last: 28_399 }
+] as const
+
+/** A node that is killed again and again and comes back on the same data folder. */
+const makeNode = Effect.fnUntraced(function* (range: (typeof ranges)[number], control: string, key: string) {
+  const scope = yield* Effect.scope
+  const dataDir = join(yield* temporaryFolder, range.id)
+  yield* Effect.addFinalizer(() => endLeftovers(dataDir))
+  const live = Effect.gen(function* () {
+    const life = yield* Scope.fork(scope)
+    const node = yield* Scope.provide(
+      startNode({
+        control,
+        key,
+        id: range.id,
+        dataDir,
+        env: {
+          MUSTER_NODE_HEARTBEAT: "1",
+          MUSTER_NODE_ALLOCATIONS: `${address}:${range.first}-${range.last}`
+        }
+      }),
+      life
+    )
+    return { life, node }
+  })
+  let now = yield* live
+  return {
+    dataDir,
+    current: () => now.node,
+    killAndRestart: Effect.gen(function* () {
+      yield* now.node.kill("SIGKILL")
+      yield* Scope.close(now.life, Exit.void)
+      now = yield* live
+    })
+  }
+})
+
+/**
+ * While a node is away, or has not registered with the service that has just come back, its requests are answered
+ * 503: whether the daemon has carried them out is as open as it is for a lost answer.
+ */
+const patient = (phoenix: Phoenix): Phoenix => ({
+  ...phoenix,
+  send: (...request) =>
+    Effect.flatMap(phoenix.send(...request), (answer) =>
+      Option.isSome(answer) && answer.value.status === 503
+        ? Effect.as(Effect.sleep("50 millis"), Option.none())
+        : Effect.succeed(answer)
+    )
+})
+
+const list = (api: Service): Effect.Effect<ReadonlyArray<ListedServer>> =>
+  Effect.orDie(
+    Effect.map(
+      expectStatus(api, 200, "GET", "/api/servers?include=status,limits"),
+      (answer): ReadonlyArray<ListedServer> => answer.json
+    )
+  )
+
+/** Servers that are not yet what their last answer has promised. */
+const unsettled = (listed: ReadonlyArray<ListedServer>, promised: ReadonlyArray<Promised>) => {
+  const status = new Map(listed.map((server) => [server.id, server.status]))
+  return promised
+    .filter(({ expected, id, save }) => {
+      const now = status.get(id)
+      if (expected === "up") return now !== "running"
+      if (expected === "down") return now !== "offline" && (save || now !== undefined)
+      if (expected === "gone") return now !== undefined
+      return now !== undefined && now !== "running" && now !== "offline"
+    })
+    .map(
+      ({ expected, history, id }) =>
+        `${id} is ${status.get(id) ?? "gone"}, expected ${expected}: ${history.join(", ")}`
+    )
+}
+
+const seed = freshSeed()
+
+describe("node-protocol, Reports: no crash of either side loses, repeats or reorders a status change", () => {
+  it.live(
+    `80 servers on two nodes through kill -9 of the control plane and the daemons (MUSTER_TEST_SEED=${seed})`,
+    () =>
+      Effect.gen(function* () {
+        const folders = yield* definitions(chaosDefinitions)
+        const dataDir = join(yield* temporaryFolder, "data")
+        const port = yield* freePort
+        const phoenix = yield* makePhoenix({
+          dataDir,
+          env: { ...folders.env, ...alone, MUSTER_PORT: String(port) }
+        })
+        const control = `http://${address}:${port}`
+        const nodes = yield* Effect.forEach(ranges, (range) =>
+          Effect.flatMap(nodeKey({ dataDir }, range.id), ({ key }) => makeNode(range, control, key))
+        )
+        const first = yield* phoenix.current
+        for (const { id } of ranges) yield* nodeIs(first, id, true)
+
+        const random = seeded(seed)
+        const total = 80
+        const chaos = makeChaos(patient(phoenix), total)
+        const killer = Effect.gen(function* () {
+          for (const threshold of [8, 18, 28, 38, 48, 58, 68]) {
+            const enough = threshold + random.below(6)
+            yield* eventually(
+              Effect.sync(() => chaos.promised.length),
+              (count) => count >= enough,
+              "60 seconds"
+            )
+            const victim = random.below(3)
+            const node = nodes[victim]
+            if (node === undefined) yield* phoenix.killAndRestart()
+            else if (random.below(3) === 0) {
+              yield* Effect.all([node.killAndRestart, phoenix.killAndRestart()], { concurrency: 2 })
+            } else yield* node.killAndRestart
+          }
+        })
+        const clients = Effect.forEach(
+          [0, 1, 2, 3, 4, 5],
+          (index) => chaos.client(`client-${seed}-${index}`, seeded(seed + 1 + index)),
+          { concurrency: "unbounded", discard: true }
+        )
+        yield* Effect.all([clients, killer], { concurrency: "unbounded", discard: true })
+
+        const api = yield* phoenix.current
+        for (const { id } of ranges) yield* nodeIs(api, id, true)
+        assert.deepStrictEqual(chaos.surprises, [])
+        yield* eventually(
+          Effect.map(list(api), (listed) => unsettled(listed, chaos.promised)),
+          (left) => left.length === 0,
+          "40 seconds"
+        )
+        const processes = () => nodes.flatMap((node) => serverProcesses(node.dataDir))
+        yield* eventually(
+          Effect.map(list(api), (listed) => processProblems(listed, processes())),
+          (problems) => problems.length === 0
+        )
+        const listed = yield* list(api)
+        const { journal, ports, records } = yield* readDatabase(dataDir)
+        assert.strictEqual(chaos.promised.length, total)
+        assert.deepStrictEqual(journalProblems(journal, records), [])
+        assert.deepStrictEqual(
+          portProblems(listed, ports, { address, first: ranges[0].first, last: ranges[1].last }),
+          []
+        )
+        const created = journal.filter(({ change }) => change.topic === "server:created")
+        assert.strictEqual(created.length, total, "servers that nobody was told of")
+        const used = new Set(records.map((record) => record.node_id))
+        assert.isTrue([...used].every((id) => ranges.some((range) => range.id === id)))
+
+        for (const node of nodes) yield* node.current().kill("SIGTERM")
+        assert.deepStrictEqual(processes(), [])
+      }).pipe(Effect.scoped),
+    150_000
+  )
+})

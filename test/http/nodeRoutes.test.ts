@@ -1,0 +1,309 @@
+import { createServer } from "node:http"
+import { assert, describe, layer } from "@effect/vitest"
+import { Context, Effect, Layer, type Scope } from "effect"
+import { definitions } from "../support/definitions.ts"
+import { subscribe } from "../support/events.ts"
+import { alone, nodeIs, nodeKey } from "../support/nodes.ts"
+import { eventually, type Service, startService } from "../support/Service.ts"
+import { becomes, create, expectStatus, statusOf } from "../support/servers.ts"
+import { assertError, games, options } from "./support/http.ts"
+
+class Control extends Context.Service<Control, Service>()("test/http/Control") {
+  static readonly layer = Layer.effect(
+    Control,
+    Effect.gen(function* () {
+      const { env } = yield* definitions(games)
+      return yield* startService({ env: { ...alone, ...env } })
+    })
+  )
+}
+
+/** A daemon by hand: it answers every call of the control plane as it is told, and notes them. */
+const handmade = Effect.acquireRelease(
+  Effect.callback<{
+    readonly url: string
+    readonly calls: Array<{ readonly line: string; readonly authorization: string | undefined }>
+    readonly gone: Set<string>
+    readonly close: () => void
+  }>((resume) => {
+    const calls: Array<{ line: string; authorization: string | undefined }> = []
+    const gone = new Set<string>()
+    const server = createServer((request, response) => {
+      let body = ""
+      request.setEncoding("utf8")
+      request.on("data", (chunk: string) => {
+        body += chunk
+      })
+      request.on("end", () => {
+        const { headers, method, url = "" } = request
+        calls.push({ line: `${method} ${url}`, authorization: headers.authorization })
+        const json = (status: number, value: unknown) =>
+          response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(value))
+        const id = /srv_[^/]+/.exec(url)?.[0] ?? ""
+        if (gone.has(id)) {
+          json(404, { code: "404", status: "Not Found", detail: "gone", hint: "gone", request_id: "r" })
+        } else if (method === "POST" && url === "/api/servers") {
+          json(200, {
+            id: JSON.parse(body).id,
+            status: "installing",
+            install: { phase: "pending" },
+            unsent_reports: 0
+          })
+        } else if (url.endsWith("/status")) json(200, { status: "offline" })
+        else response.end()
+      })
+    })
+    server.listen(0, "127.0.0.1", () => {
+      const address = server.address()
+      const port = typeof address === "object" && address !== null ? address.port : 0
+      resume(
+        Effect.succeed({
+          url: `http://127.0.0.1:${port}`,
+          calls,
+          gone,
+          close: () => {
+            server.closeAllConnections()
+            server.close()
+          }
+        })
+      )
+    })
+  }),
+  (daemon) => Effect.sync(daemon.close)
+)
+
+const registration = (id: string, url: string, change: Readonly<Record<string, unknown>> = {}) => ({
+  id,
+  name: id,
+  location: "here",
+  url,
+  version: "0.1.0",
+  boot_id: "boot-1",
+  allocations: [{ address: "127.0.0.1", alias: "", force_outgoing_ip: false, ports: "29000-29099" }],
+  capacity: { memory_bytes: 1e10, cpu_threads: 4, disk_bytes: 1e12 },
+  runtimes: ["process"],
+  system: {
+    architecture: "amd64",
+    cpu_threads: 4,
+    memory_bytes: 1e10,
+    kernel_version: "6.0",
+    os: "Debian",
+    os_type: "linux"
+  },
+  servers: [],
+  ...change
+})
+
+/** A node by hand, registered, and how it speaks to the control plane. */
+const node = (
+  api: Service,
+  id: string
+): Effect.Effect<
+  {
+    readonly daemon: Effect.Success<typeof handmade>
+    readonly key: string
+    readonly post: (path: string, body?: unknown) => ReturnType<Service["request"]>
+    readonly token: string
+  },
+  unknown,
+  Scope.Scope
+> =>
+  Effect.gen(function* () {
+    const daemon = yield* handmade
+    const { key } = yield* nodeKey(api, id)
+    const post = (path: string, body?: unknown) =>
+      api.request("POST", `/api/nodes/${id}${path}`, { key, ...(body === undefined ? {} : { body }) })
+    const registered = yield* post("/register", registration(id, daemon.url))
+    assert.strictEqual(registered.status, 200, registered.text)
+    yield* Effect.addFinalizer(() =>
+      Effect.ignore(
+        Effect.gen(function* () {
+          for (const server of (yield* api.request("GET", "/api/servers")).json) {
+            yield* api.request("DELETE", `/api/servers/${server.id}?force=true`)
+          }
+          yield* post("/internal/disconnect")
+          yield* nodeIs(api, id, false)
+        })
+      )
+    )
+    return { daemon, key, post, token: registered.json.token }
+  })
+
+layer(Control.layer, options)("node routes", (it) => {
+  describe("node-protocol: register", () => {
+    it.effect("the answer is the token that the daemon is called with, another one each time", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const { daemon, post, token } = yield* node(api, "tokens")
+        const id = yield* create(api, "kept")
+        yield* eventually(
+          Effect.sync(() => daemon.calls),
+          (calls) => calls.some(({ line }) => line === "POST /api/servers")
+        )
+        assert.deepStrictEqual(
+          new Set(daemon.calls.map(({ authorization }) => authorization)),
+          new Set([`Bearer ${token}`])
+        )
+        const again = yield* post("/register", registration("tokens", daemon.url, { boot_id: "boot-2" }))
+        assert.notStrictEqual(again.json.token, token)
+        assert.deepStrictEqual(again.json.delete, [])
+        yield* expectStatus(api, 200, "GET", `/api/servers/${id}`)
+        yield* eventually(
+          Effect.sync(() => daemon.calls.at(-1)?.authorization),
+          (authorization) => authorization === `Bearer ${again.json.token}`
+        )
+      })
+    )
+
+    it.effect("what cannot be a node is 422 and leaves the key free", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const { key } = yield* nodeKey(api, "strange")
+        const tries: ReadonlyArray<readonly [Readonly<Record<string, unknown>>, RegExp]> = [
+          [{ id: "other" }, /^body field id: expected strange, as in the path/],
+          [{ url: "ftp://127.0.0.1" }, /^body field url: /],
+          [{ url: "" }, /^body field url: /],
+          [{ url: "http://127.0.0.1/?x=" }, /^body field url: /],
+          [{ url: "http://user:pass@127.0.0.1" }, /^body field url: /],
+          [{ name: "" }, /^name: /],
+          [{ allocations: [{ address: "x", alias: "", force_outgoing_ip: false, ports: "1" }] }, /address/],
+          [{ runtimes: ["magic"] }, /runtimes/],
+          [{ servers: [{ id: "srv_1" }] }, /^body field servers\.0/],
+          [{ capacity: { memory_bytes: -1, cpu_threads: 1, disk_bytes: 1 } }, /capacity/]
+        ]
+        for (const [change, detail] of tries) {
+          const answer = yield* api.request("POST", "/api/nodes/strange/register", {
+            key,
+            body: registration("strange", "http://127.0.0.1:1", change)
+          })
+          assertError(answer, 422, detail)
+        }
+        assert.strictEqual((yield* api.request("GET", "/api/nodes/strange")).status, 404)
+        const other = yield* handmade
+        const free = yield* api.request("POST", "/api/nodes/free/register", {
+          key,
+          body: registration("free", other.url)
+        })
+        assert.strictEqual(free.status, 200, free.text)
+        const taken = yield* api.request("POST", "/api/nodes/strange/register", {
+          key,
+          body: registration("strange", other.url)
+        })
+        assertError(taken, 403, "the API key belongs to another node")
+        yield* api.request("POST", "/api/nodes/free/internal/disconnect", { key })
+      })
+    )
+  })
+
+  describe("node-protocol: Reports are at least once and in order for each server", () => {
+    it.effect("a repetition changes nothing; so does a report of an earlier boot", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const { daemon, post } = yield* node(api, "teller")
+        const stream = yield* subscribe(api)
+        const id = yield* create(api, "kept")
+        yield* eventually(
+          Effect.sync(() => daemon.calls),
+          (calls) => calls.some(({ line }) => line === "POST /api/servers")
+        )
+        const report = (kind: string, sequence: number, body: unknown, boot_id = "boot-1") =>
+          post(`/internal/event/servers/${id}/${kind}`, { boot_id, sequence, ...(body as object) })
+        const crash = { reason: "exit code 1", exit_code: 1, timestamp: "2026-01-01T00:00:00.000Z" }
+        const story = [
+          ["install-status", 1, { install: { phase: "installing" } }],
+          ["install-status", 2, { install: { phase: "ready", exit_code: 0 } }],
+          ["status", 3, { status: "offline", transient: false }],
+          ["status", 4, { status: "starting" }],
+          ["status", 5, { status: "running", transient: false }],
+          ["crash", 6, { crash }],
+          ["status", 7, { status: "offline", transient: false }]
+        ] as const
+        for (const [kind, sequence, body] of story) {
+          for (let times = 0; times < 3; times++) {
+            assert.strictEqual((yield* report(kind, sequence, body)).status, 200)
+          }
+        }
+        yield* becomes(api, id, "offline")
+        // All of them once more, as a daemon sends them whose answers were lost.
+        for (const [kind, sequence, body] of story) {
+          assert.strictEqual((yield* report(kind, sequence, body)).status, 200)
+        }
+        assert.deepStrictEqual(stream.of(id), [
+          "installing",
+          "offline",
+          "starting",
+          "running",
+          "crash exit code 1",
+          "offline"
+        ])
+        assertError(yield* report("status", 8, { status: "running" }, "boot-0"), 404)
+        assertError(yield* post("/internal/heartbeat", { ...beat, boot_id: "boot-0" }), 404)
+        assert.strictEqual((yield* post("/internal/heartbeat", { ...beat, boot_id: "boot-1" })).status, 200)
+        assert.strictEqual(yield* statusOf(api, id), "offline")
+        // Of a server that is gone, or was never there: nothing to be done, and nothing to be sent again.
+        const unknown = yield* post("/internal/event/servers/srv_unknown/status", {
+          boot_id: "boot-1",
+          sequence: 1,
+          status: "running"
+        })
+        assert.strictEqual(unknown.status, 200)
+      })
+    )
+
+    it.effect("deleted: the node is asked, and the server installed anew when it is so", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const { daemon, post } = yield* node(api, "loser")
+        const id = yield* create(api, "kept")
+        const path = `/internal/event/servers/${id}`
+        yield* eventually(
+          Effect.sync(() => daemon.calls.length),
+          (count) => count > 0
+        )
+        yield* post(`${path}/install-status`, {
+          boot_id: "boot-1",
+          sequence: 1,
+          install: { phase: "ready", exit_code: 0 }
+        })
+        yield* post(`${path}/status`, { boot_id: "boot-1", sequence: 2, status: "offline" })
+        yield* becomes(api, id, "offline")
+        assertError(yield* post(`${path}/deleted`, { boot_id: "boot-0", sequence: 3 }), 404)
+        daemon.gone.add(id)
+        assert.strictEqual((yield* post(`${path}/deleted`, { boot_id: "boot-1", sequence: 3 })).status, 200)
+        yield* becomes(api, id, "installing")
+      })
+    )
+  })
+
+  describe("decisions 1, for these routes too", () => {
+    it.effect("unknown routes, wrong methods, bodies that are none: the error body", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const { key } = yield* node(api, "careless")
+        const at = (method: string, path: string, raw?: string) =>
+          api.request(method, `/api/nodes/careless${path}`, { key, ...(raw === undefined ? {} : { raw }) })
+        assertError(
+          yield* at("GET", "/internal/nowhere"),
+          404,
+          "no route for GET /api/nodes/careless/internal/nowhere"
+        )
+        const wrong = yield* at("GET", "/internal/heartbeat")
+        assertError(wrong, 405)
+        assert.strictEqual(wrong.headers.get("allow"), "POST")
+        assertError(yield* at("POST", "/internal/heartbeat", "{"), 422)
+        assertError(yield* at("POST", "/internal/heartbeat", "{}"), 422, /^body field boot_id: required/)
+        assertError(yield* at("POST", "/internal/heartbeat", `"${"x".repeat(1_100_000)}"`), 413)
+        assertError(yield* api.request("POST", "/api/nodes/careless/internal/heartbeat", { key: null }), 401)
+        assertError(
+          yield* api.request("POST", "/api/nodes/careless/internal/heartbeat"),
+          403,
+          "the API key lacks the scope Node"
+        )
+        const openapi = yield* api.request("GET", "/openapi.json")
+        assert.notInclude(openapi.text, "/internal/")
+      })
+    )
+  })
+})
+
+const beat = { load: 0.5, memory_used_bytes: 1, disk_used_bytes: 1 }

@@ -1,0 +1,94 @@
+/** A registry of one image on 127.0.0.1, which engines take without TLS. */
+import { execFileSync } from "node:child_process"
+import { createHash } from "node:crypto"
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { createServer } from "node:http"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { gzipSync } from "node:zlib"
+import { Effect } from "effect"
+
+const digestOf = (data: Buffer) => `sha256:${createHash("sha256").update(data).digest("hex")}`
+const MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+
+const tarOf = (text: string): Buffer => {
+  const folder = mkdtempSync(join(tmpdir(), "muster-layer-"))
+  writeFileSync(join(folder, "made"), text)
+  const tar = execFileSync("tar", ["-C", folder, "-cf", "-", "made"])
+  rmSync(folder, { recursive: true })
+  return tar
+}
+
+/** An image with one file, `made`; each text makes another image. */
+const imageOf = (text: string) => {
+  const tar = tarOf(text)
+  const layer = gzipSync(tar)
+  const config = Buffer.from(
+    JSON.stringify({
+      architecture: process.arch === "arm64" ? "arm64" : "amd64",
+      os: "linux",
+      config: {},
+      rootfs: { type: "layers", diff_ids: [digestOf(tar)] }
+    })
+  )
+  const blob = (mediaType: string, data: Buffer) => ({ mediaType, size: data.length, digest: digestOf(data) })
+  const manifest = Buffer.from(
+    JSON.stringify({
+      schemaVersion: 2,
+      mediaType: MANIFEST,
+      config: blob("application/vnd.docker.container.image.v1+json", config),
+      layers: [blob("application/vnd.docker.image.rootfs.diff.tar.gzip", layer)]
+    })
+  )
+  return { manifest, blobs: new Map([layer, config].map((data) => [digestOf(data), data])) }
+}
+
+/** Serves `<host>/test/image:1` until the scope ends. */
+export const imageRegistry = Effect.gen(function* () {
+  let image = imageOf("first")
+  let pulls = 0
+  const server = yield* Effect.acquireRelease(
+    Effect.callback<ReturnType<typeof createServer>>((resume) => {
+      const made = createServer((request, response) => {
+        const { url = "" } = request
+        const send = (data: Buffer, type: string) => {
+          response.writeHead(200, {
+            "content-type": type,
+            "content-length": data.length,
+            "docker-content-digest": digestOf(data)
+          })
+          response.end(request.method === "HEAD" ? undefined : data)
+        }
+        if (url === "/v2/") return send(Buffer.from("{}"), "application/json")
+        if (url.includes("/manifests/")) {
+          if (url.endsWith("/1")) pulls++
+          return send(image.manifest, MANIFEST)
+        }
+        const blob = image.blobs.get(url.slice(url.lastIndexOf("/") + 1))
+        if (blob !== undefined) return send(blob, "application/octet-stream")
+        response.writeHead(404).end()
+      })
+      made.listen(0, "127.0.0.1", () => resume(Effect.succeed(made)))
+    }),
+    (made) =>
+      Effect.sync(() => {
+        made.closeAllConnections()
+        made.close()
+      })
+  )
+  const address = server.address()
+  const port = typeof address === "object" && address !== null ? address.port : 0
+  return {
+    image: `127.0.0.1:${port}/test/image:1`,
+    /** How often the tag was asked for. */
+    pulls: () => pulls,
+    /** From now on the tag is another image. */
+    publish: (text: string) => {
+      image = imageOf(text)
+    },
+    close: Effect.sync(() => {
+      server.closeAllConnections()
+      server.close()
+    })
+  }
+})
