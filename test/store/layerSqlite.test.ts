@@ -32,7 +32,17 @@ describe("design: the state is one SQLite file", () => {
         )
         assert.deepStrictEqual(
           first.map((row) => row.name),
-          ["api_keys", "counters", "idempotency", "journal", "muster_migrations", "nodes", "ports", "removals", "servers"]
+          [
+            "api_keys",
+            "counters",
+            "idempotency",
+            "journal",
+            "muster_migrations",
+            "nodes",
+            "ports",
+            "removals",
+            "servers"
+          ]
         )
         const entries = query("SELECT server_id FROM journal")
         assert.deepStrictEqual(yield* Effect.provide(entries, layerSqlite({ filename })), [

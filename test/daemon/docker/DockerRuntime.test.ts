@@ -1,0 +1,475 @@
+import { randomUUID } from "node:crypto"
+import { createSocket } from "node:dgram"
+import { existsSync, mkdirSync, readFileSync, statSync, symlinkSync } from "node:fs"
+import { connect } from "node:net"
+import { join } from "node:path"
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect, Exit, Scope } from "effect"
+import { engineNote, TEST_IMAGE, TestEngine, withEngine } from "../../support/dockerEngine.ts"
+import { imageRegistry } from "../../support/imageRegistry.ts"
+import { newId, until } from "../support.ts"
+import { bench, consoleOf, folder, newNode, openRuntime, outputOf, poll, put } from "./support.ts"
+
+const MIB = 1024 * 1024
+const echo = 'echo ready; while read -r line; do [ "$line" = stop ] && exit 0; echo "got $line"; done'
+/** Prints the first of the files that is there: cgroup v1 and v2 have them at different places. */
+const cgroup = (name: string, ...files: ReadonlyArray<string>) =>
+  `for f in ${files.map((file) => `/sys/fs/cgroup/${file}`).join(" ")}; do if [ -e $f ]; then echo ${name} $(cat $f); fi; done`
+
+/** Answers every datagram; without modules, for an image that has none. */
+const udpEcho = (port: number) =>
+  `perl -e 'socket(S, 2, 2, 17); bind(S, pack("Sna4x8", 2, ${port}, "\\0" x 4)); while (defined($a = recv(S, $b, 99, 0))) { send(S, "udp\\n", 0, $a) }'`
+
+/** Sends to a UDP port again and again until something comes back. */
+const askUdp = (port: number) =>
+  Effect.callback<string>((resume) => {
+    const socket = createSocket("udp4")
+    socket.on("message", (bytes) => resume(Effect.succeed(bytes.toString())))
+    const ask = () => socket.send("hello\n", port, "127.0.0.1")
+    const timer = setInterval(ask, 100)
+    return Effect.sync(() => {
+      clearInterval(timer)
+      socket.close()
+    })
+  }).pipe(Effect.timeout("15 seconds"), Effect.orDie)
+
+const askTcp = (port: number) =>
+  Effect.callback<string, Error>((resume) => {
+    const socket = connect(port, "127.0.0.1")
+    socket.on("data", (bytes) => resume(Effect.succeed(bytes.toString())))
+    socket.on("error", (error) => resume(Effect.fail(error)))
+    socket.on("end", () => resume(Effect.fail(new Error("nothing came"))))
+    return Effect.sync(() => socket.destroy())
+  }).pipe(Effect.retry(poll), Effect.timeout("15 seconds"), Effect.orDie)
+
+describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
+  layer(TestEngine.layer, { timeout: "3 minutes", excludeTestServices: true })((it) => {
+    it.effect("limits are really set: the cgroup inside the container says so", () =>
+      Effect.gen(function* () {
+        const script = [
+          cgroup("memory", "memory/memory.limit_in_bytes", "memory.max"),
+          cgroup("swap", "memory/memory.memsw.limit_in_bytes", "memory.swap.max"),
+          cgroup("cpu", "cpu/cpu.cfs_quota_us", "cpu.max"),
+          cgroup("set", "cpuset/cpuset.cpus", "cpuset.cpus"),
+          cgroup("pids", "pids/pids.max", "pids.max")
+        ].join("; ")
+        const limits = { memory_limit: 96, swap: 32, cpu_limit: 150, threads: "0", io_weight: 300 }
+        const { exit, text } = yield* outputOf(script, { limits })
+        const said = new Map(
+          text.split("\n").map((line): [string, string] => {
+            const blank = line.indexOf(" ")
+            return [line.slice(0, blank), line.slice(blank + 1)]
+          })
+        )
+        assert.strictEqual(exit.code, 0)
+        assert.strictEqual(said.get("memory"), String(96 * MIB))
+        assert.oneOf(said.get("swap"), [String(128 * MIB), String(32 * MIB)]) // v1 counts both together
+        assert.oneOf(said.get("cpu"), ["150000", "150000 100000"])
+        assert.strictEqual(said.get("set"), "0")
+        assert.strictEqual(said.get("pids"), "4096")
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("out of memory is told apart from other ends", () =>
+      Effect.gen(function* () {
+        const limits = { memory_limit: 32, swap: 0 }
+        const eats = yield* outputOf("x=0123456789abcdef; while :; do x=$x$x; done", { limits })
+        assert.deepStrictEqual(eats.exit, { code: 137, out_of_memory: true })
+        const child = yield* outputOf("sh -c 'x=0123456789abcdef; while :; do x=$x$x; done'; exit 4", {
+          limits
+        })
+        assert.deepStrictEqual(child.exit, { code: 4, out_of_memory: false })
+        const killed = yield* outputOf("kill -9 $$", { limits })
+        assert.deepStrictEqual(killed.exit, { code: 137, out_of_memory: false })
+        const fails = yield* outputOf("exit 3")
+        assert.deepStrictEqual(fails.exit, { code: 3, out_of_memory: false })
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("ports answer from outside, TCP and UDP, on the allocated address only", () =>
+      Effect.gen(function* () {
+        const { start } = yield* bench()
+        const port = 20_000 + Math.floor(Math.random() * 10_000)
+        const allocations = {
+          force_outgoing_ip: false,
+          alias: "",
+          default: { ip: "127.0.0.1", port },
+          mappings: { "127.0.0.1": [port] }
+        }
+        const script = `${udpEcho(port)} & while :; do echo tcp | nc -l -p ${port}; done`
+        const { launch, run } = yield* start(script, { allocations })
+        assert.strictEqual(yield* askTcp(port), "tcp\n")
+        const { docker } = yield* TestEngine
+        const [own] = yield* Effect.promise(() =>
+          docker.listContainers({ filters: { label: [`muster.server=${launch.server_id}`] } })
+        )
+        assert.sameMembers(
+          own?.Ports.map(({ IP, PublicPort, Type }) => `${IP} ${PublicPort} ${Type}`) ?? [],
+          [`127.0.0.1 ${port} tcp`, `127.0.0.1 ${port} udp`]
+        )
+        assert.strictEqual(yield* askUdp(port), "udp\n")
+        yield* run.kill
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("a server cannot write outside its folder, nor see another's, nor gain any power", () =>
+      Effect.gen(function* () {
+        const { launchOf, runtime, start } = yield* bench()
+        const other = yield* launchOf("sleep 300")
+        yield* put(join(other.cwd, "secret"), "secret")
+        const script = `
+          for path in / /etc /usr /home /bin /mnt /root ${other.cwd}; do
+            (echo x > $path/x) 2>/dev/null && echo "wrote $path"
+          done
+          cat ${other.cwd}/secret; ls -a ${other.folder}; ls /home
+          echo x > /home/container/own && echo x > /tmp/own && echo "wrote own"
+          id -u; grep -E 'CapEff|CapBnd|NoNewPrivs' /proc/self/status
+          mount -t tmpfs none /tmp; chown 0 own; mknod dev b 8 0; su -c id; hostname evil; kill -0 -- -1
+        `
+        const { launch, run } = yield* start(script)
+        yield* runtime.start(other)
+        yield* run.ended
+        const text = consoleOf(launch)
+        assert.notMatch(text, /^secret$/m)
+        assert.notMatch(text, /^wrote \//m)
+        assert.match(text, /^wrote own$/m)
+        assert.match(text, /^988$/m)
+        assert.match(text, /CapEff:\s+0{16}\n/)
+        assert.match(text, /CapBnd:\s+0{16}\n/)
+        assert.match(text, /NoNewPrivs:\s+1\n/)
+        assert.notMatch(text, /uid=0/)
+        for (const refused of ["mount:", "chown:", "mknod:", "su:", "hostname:"])
+          assert.include(text, refused)
+        assert.strictEqual(statSync(join(launch.cwd, "own")).uid, 988)
+        yield* runtime.sweep(other.server_id)
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("folders that are shared are there, read-only where they are", () =>
+      Effect.gen(function* () {
+        const { launchOf, runtime } = yield* bench()
+        const [shared, fixed] = [yield* folder, yield* folder]
+        yield* put(join(fixed, "map"), "map\n")
+        const launch = yield* launchOf("echo x > rw/made; cat ro/map; echo x > ro/made || echo refused", {
+          shared: [
+            { path: shared, read_only: false, volume: true },
+            { path: fixed, read_only: true, volume: true }
+          ]
+        })
+        symlinkSync(shared, join(launch.cwd, "rw"))
+        symlinkSync(fixed, join(launch.cwd, "ro"))
+        const run = yield* runtime.start(launch)
+        yield* run.ended
+        assert.include(consoleOf(launch), "map\n")
+        assert.include(consoleOf(launch), "refused\n")
+        assert.isTrue(existsSync(join(shared, "made")))
+        assert.isFalse(existsSync(join(fixed, "made")))
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("console in and out; a server that does not read is no hang", () =>
+      Effect.gen(function* () {
+        const { start } = yield* bench()
+        const { launch, run } = yield* start(`echo oops >&2; ${echo}`)
+        yield* until("ready", () => consoleOf(launch).includes("ready\n"))
+        for (const line of ["one", "two words", "ünï"]) yield* run.write(line)
+        yield* run.write("stop")
+        assert.deepStrictEqual(yield* run.ended, { code: 0, out_of_memory: false })
+        const lines = consoleOf(launch).split("\n")
+        assert.deepStrictEqual(
+          lines.filter((line) => line.startsWith("got")),
+          ["got one", "got two words", "got ünï"]
+        )
+        assert.include(lines, "oops")
+        const late = yield* Effect.flip(run.write("late"))
+        assert.deepStrictEqual([late.full, late.message], [false, "the console is closed"])
+
+        const deaf = yield* start("sleep 300")
+        const flood = yield* Effect.flip(Effect.forever(deaf.run.write("x".repeat(4000))))
+        assert.deepStrictEqual([flood.full, flood.message], [true, "the server does not read its console"])
+        yield* deaf.run.kill
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("every byte of a flood arrives, in order", () =>
+      Effect.gen(function* () {
+        const { text } = yield* outputOf("seq 1 20000; printf end")
+        const wanted = Array.from({ length: 20_000 }, (_, index) => `${index + 1}\n`).join("")
+        assert.strictEqual(text, `${wanted}end`)
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("pause, unpause, signals, kill, figures", () =>
+      Effect.gen(function* () {
+        const { runtime, start } = yield* bench()
+        const count = "i=0; while :; do i=$((i+1)); echo $i > n; done"
+        const { launch, run } = yield* start(count, { limits: { cpu_limit: 30 } })
+        const number = () => {
+          const path = join(launch.cwd, "n")
+          return existsSync(path) ? readFileSync(path, "utf8") : ""
+        }
+        yield* until("it counts", () => number() !== "")
+        const usage = yield* Effect.repeat(run.usage, { until: (found) => (found?.cpu_ms ?? 0) > 50 })
+        assert.isAbove(usage?.memory_bytes ?? 0, 0)
+        assert.isAbove(usage?.uptime_ms ?? 0, 0)
+        assert.isAtLeast(usage?.network.rx_bytes ?? -1, 0)
+        yield* run.pause
+        yield* run.pause
+        const before = (yield* run.usage)?.cpu_ms
+        const stood = number()
+        assert.strictEqual(number(), stood)
+        assert.strictEqual((yield* run.usage)?.cpu_ms, before)
+        yield* run.resume
+        yield* run.resume
+        yield* until("it goes on", () => number() !== stood)
+        yield* run.pause
+        yield* run.kill
+        yield* run.kill
+        assert.deepStrictEqual(yield* run.ended, { code: 137, out_of_memory: false })
+        assert.isUndefined(yield* run.usage)
+        assert.strictEqual((yield* runtime.alive).size, 0)
+
+        const asked = yield* start("trap 'echo bye; exit 5' INT; echo ready; while :; do sleep 0.05; done")
+        yield* until("ready", () => consoleOf(asked.launch).includes("ready"))
+        yield* asked.run.signal("SIGINT")
+        assert.strictEqual((yield* asked.run.ended).code, 5)
+        assert.include(consoleOf(asked.launch), "bye")
+        const plain = yield* start("exec sleep 300")
+        yield* plain.run.signal("SIGTERM")
+        assert.strictEqual((yield* plain.run.ended).code, 143)
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("what runs is adopted, its console goes on where it was; what ended meanwhile is told", () =>
+      Effect.gen(function* () {
+        const first = yield* bench()
+        const counting = "i=0; while [ $i -lt 60 ]; do i=$((i+1)); echo line $i; sleep 0.02; done"
+        const lives = yield* first.start(`${counting}; ${echo}`)
+        const eats = yield* first.start(
+          "while [ ! -e go ]; do sleep 0.02; done; x=0123456789abcdef; while :; do x=$x$x; done",
+          { limits: { memory_limit: 32, swap: 0 } }
+        )
+        const paused = yield* first.start("sleep 300")
+        yield* paused.run.pause
+        yield* until("it prints", () => consoleOf(lives.launch).includes("line 5\n"))
+        yield* first.close
+        yield* put(join(eats.launch.cwd, "go"), "")
+        const { docker } = yield* TestEngine
+        yield* Effect.promise(() =>
+          docker.listContainers({
+            filters: { label: [`muster.node=${first.node}`], status: ["running", "paused"] }
+          })
+        ).pipe(Effect.repeat({ until: (found) => found.length === 2 }))
+
+        const { runtime } = yield* openRuntime(first.node)
+        assert.strictEqual((yield* runtime.adopt(paused.launch))._tag, "Running")
+        const stale = yield* runtime.adopt({ ...(yield* first.launchOf("true")), token: "another" })
+        assert.deepStrictEqual(stale, { _tag: "NeverBegan" })
+        const oom = yield* runtime.adopt(eats.launch)
+        assert.deepStrictEqual(oom, { _tag: "Ended", exit: { code: 137, out_of_memory: true } })
+        // Told as often as it is asked.
+        assert.deepStrictEqual(yield* runtime.adopt(eats.launch), oom)
+        const adopted = yield* runtime.adopt(lives.launch)
+        if (adopted._tag !== "Running") return assert.fail("it is not adopted")
+        yield* until("its console goes on", () => consoleOf(lives.launch).includes("ready\n"))
+        yield* adopted.run.write("hello")
+        yield* adopted.run.write("stop")
+        assert.strictEqual((yield* adopted.run.ended).code, 0)
+        const lines = Array.from({ length: 60 }, (_, index) => `line ${index + 1}\n`).join("")
+        assert.strictEqual(consoleOf(lives.launch), `${lines}ready\ngot hello\n`)
+        yield* adopted.run.kill
+        yield* runtime.sweep(paused.launch.server_id)
+        assert.deepStrictEqual([...(yield* runtime.alive)], [])
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("what an end said while nobody watched is in the console", () =>
+      Effect.gen(function* () {
+        const first = yield* bench()
+        const ends = yield* first.start("while [ ! -e go ]; do sleep 0.02; done; echo last words; exit 9")
+        yield* first.close
+        yield* put(join(ends.launch.cwd, "go"), "")
+        const { runtime } = yield* openRuntime(first.node)
+        const adopted = yield* runtime.adopt(ends.launch)
+        if (adopted._tag === "NeverBegan") return assert.fail("it began")
+        const exit = adopted._tag === "Running" ? yield* adopted.run.ended : adopted.exit
+        assert.deepStrictEqual(exit, { code: 9, out_of_memory: false })
+        assert.strictEqual(consoleOf(ends.launch), "last words\n")
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("orphans are found and removed; containers that are not its own are never touched", () =>
+      Effect.gen(function* () {
+        const { docker } = yield* TestEngine
+        const { node, runtime, start } = yield* bench()
+        const { launch } = yield* start("sleep 300")
+        const other = newNode()
+        const foreign = [
+          {},
+          { "muster.node": other, "muster.server": launch.server_id },
+          { "muster.server": launch.server_id },
+          { "muster.node": node },
+          { "muster.node": `${node}x`, "muster.server": launch.server_id }
+        ]
+        const ids = yield* Effect.forEach(foreign, (Labels) =>
+          Effect.acquireRelease(
+            Effect.promise(() =>
+              docker
+                .createContainer({ Image: TEST_IMAGE, Cmd: ["sleep", "300"], Labels })
+                .then((container) => container.start().then(() => container.id))
+            ),
+            (id) => Effect.promise(() => docker.getContainer(id).remove({ force: true }))
+          )
+        )
+        assert.deepStrictEqual([...(yield* runtime.alive)], [launch.server_id])
+        yield* runtime.sweep(launch.server_id)
+        yield* runtime.sweep(launch.server_id)
+        assert.deepStrictEqual([...(yield* runtime.alive)], [])
+        for (const id of ids) {
+          const { State } = yield* Effect.promise(() => docker.getContainer(id).inspect())
+          assert.isTrue(State.Running)
+        }
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("a job runs in a container with its folders, and nothing of it outlives its scope", () =>
+      Effect.gen(function* () {
+        const { runtime } = yield* bench()
+        const aside = yield* folder
+        const base = join(aside, "base")
+        mkdirSync(base)
+        yield* put(
+          join(aside, "script"),
+          'echo "in $PWD $INSTALL_DIR"; read -r l; echo "got $l" > made; exit 6'
+        )
+        let output = ""
+        const scope = yield* Scope.make()
+        const job = yield* Scope.provide(
+          runtime.job({
+            name: `install:${randomUUID()}`,
+            cwd: base,
+            scratch: aside,
+            argv: ["sh", join(aside, "script")],
+            env: { INSTALL_DIR: base },
+            onOutput: (bytes) => {
+              output += Buffer.from(bytes).toString()
+            },
+            choice: { image: TEST_IMAGE, runtimes: ["docker"] }
+          }),
+          scope
+        )
+        yield* job.write("hello")
+        assert.deepStrictEqual(yield* job.ended, { code: 6, out_of_memory: false })
+        assert.strictEqual(output, "in /home/container /home/container\n")
+        assert.strictEqual(readFileSync(join(base, "made"), "utf8"), "got hello\n")
+        assert.strictEqual((yield* runtime.alive).size, 1)
+        yield* Scope.close(scope, Exit.void)
+        assert.strictEqual((yield* runtime.alive).size, 0)
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("an image that is not there: what the policy says, and why in words", () =>
+      Effect.gen(function* () {
+        const never = yield* bench({ pull: "never" })
+        const absent = { image: "muster-test/absent:1", runtimes: ["docker"] } as const
+        const refused = yield* Effect.flip(never.runtime.prepare(absent, () => undefined))
+        assert.include(refused.message, "image muster-test/absent:1 is not on this node")
+        const missing = yield* bench({ pull: "if-not-present" })
+        let log = ""
+        const onOutput = (bytes: Uint8Array) => {
+          log += Buffer.from(bytes).toString()
+        }
+        // Nobody listens there.
+        const nowhere = "127.0.0.1:9/muster/absent:1"
+        const failed = yield* Effect.flip(missing.runtime.prepare({ ...absent, image: nowhere }, onOutput))
+        assert.include(failed.message, `image ${nowhere} cannot be pulled: `)
+        assert.include(log, `pulling ${nowhere}\n`)
+        const launch = yield* missing.launchOf("true", { image: nowhere })
+        assert.include((yield* Effect.flip(missing.runtime.start(launch))).message, "cannot be pulled")
+        yield* missing.runtime.prepare({ ...absent, image: TEST_IMAGE }, onOutput)
+        for (const image of ["../../containers/x", "a b", "-v", "a//b", "a/../b", "a?x=1", "a%2fb"]) {
+          const strange = yield* Effect.flip(missing.runtime.prepare({ ...absent, image }, onOutput))
+          assert.include(strange.message, "not the reference of an image")
+        }
+        const none = yield* Effect.flip(missing.runtime.kindFor({ image: "", runtimes: ["docker"] }))
+        assert.include(none.message, "no image")
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("an image is pulled as its policy says, with its progress in words", () =>
+      Effect.gen(function* () {
+        const { docker } = yield* TestEngine
+        const registry = yield* imageRegistry
+        const { image, pulls } = registry
+        yield* Effect.addFinalizer(() =>
+          Effect.ignore(Effect.tryPromise(() => docker.getImage(image).remove({ force: true })))
+        )
+        const choice = { image, runtimes: ["docker"] } as const
+        let log = ""
+        const onOutput = (bytes: Uint8Array) => {
+          log += Buffer.from(bytes).toString()
+        }
+        const idOf = Effect.promise(() =>
+          docker
+            .getImage(image)
+            .inspect()
+            .then(({ Id }) => Id)
+        )
+
+        const { runtime } = yield* bench({ pull: "if-not-present" })
+        yield* runtime.prepare(choice, onOutput)
+        const first = yield* idOf
+        assert.match(log, /^pulling 127\.0\.0\.1:\d+\/test\/image:1\n/)
+        assert.include(log, "Pull complete\n")
+        const asked = pulls()
+        yield* runtime.prepare(choice, onOutput)
+        assert.strictEqual(pulls(), asked)
+
+        registry.publish("second")
+        const always = yield* bench({ pull: "always" })
+        yield* always.runtime.prepare(choice, onOutput)
+        assert.notStrictEqual(yield* idOf, first)
+
+        // A registry that is away fails an installation; what is installed can start.
+        yield* registry.close
+        const failed = yield* Effect.flip(always.runtime.prepare(choice, onOutput))
+        assert.include(failed.message, `image ${image} cannot be pulled: `)
+        const launch = yield* always.launchOf("true", { image })
+        yield* Effect.ignore(always.runtime.start(launch))
+        assert.include(consoleOf(launch), "the image that is here is used")
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("a container that cannot start is a clear error, and nothing of it stays", () =>
+      Effect.gen(function* () {
+        const { launchOf, runtime } = yield* bench()
+        const reasonOf = (more: Parameters<typeof launchOf>[1]) =>
+          Effect.flatMap(launchOf("true", more), (launch) => Effect.flip(runtime.start(launch)))
+        assert.include((yield* reasonOf({ limits: { memory_limit: 1 } })).message, "memory limit")
+        assert.include((yield* reasonOf({ limits: { threads: "900" } })).message, "CPUs")
+        const allocations = {
+          force_outgoing_ip: false,
+          alias: "",
+          default: { ip: "203.0.113.9", port: 25565 },
+          mappings: { "203.0.113.9": [25565] }
+        }
+        assert.include((yield* reasonOf({ allocations })).message, "203.0.113.9")
+        assert.strictEqual((yield* runtime.alive).size, 0)
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("without an engine it says so, and the node does not offer it", () =>
+      Effect.gen(function* () {
+        const root = yield* folder
+        const socket = join(root, "none.sock")
+        const { launchOf, runtime } = yield* bench({ socket })
+        assert.deepStrictEqual(yield* runtime.kinds, [])
+        const launch = yield* launchOf("true")
+        const failed = yield* Effect.flip(runtime.start(launch))
+        assert.include(failed.message, `the Docker engine does not answer at ${socket}: no such socket`)
+        assert.strictEqual((yield* runtime.alive).size, 0)
+        yield* runtime.sweep(newId())
+      }).pipe(Effect.scoped)
+    )
+  })
+})

@@ -1,0 +1,257 @@
+import { spawn } from "node:child_process"
+import { existsSync, readFileSync, symlinkSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { engineNote, TEST_IMAGE, TestEngine, withEngine } from "../../support/dockerEngine.ts"
+import {
+  dataFolder,
+  echoServer,
+  harness,
+  newId,
+  openDaemon,
+  recorder,
+  type SpecOptions,
+  until
+} from "../support.ts"
+import { cleanNode, newNode } from "./support.ts"
+
+const script = join(import.meta.dirname, "..", "daemonProcess.ts")
+const inDocker = { image: TEST_IMAGE, runtimes: ["docker" as const] }
+
+/** Servers of these tests run at the same time and want none. */
+const noPorts = { mappings: {} }
+
+const dockerHarness = Effect.gen(function* () {
+  const { socket } = yield* TestEngine
+  const node_id = newNode()
+  yield* cleanNode(node_id)
+  const made = yield* harness({ node_id, docker: { socket, pull: "never" } })
+  return {
+    ...made,
+    create: (options: SpecOptions) => made.create({ allocations: noPorts, ...options }),
+    running: (options: SpecOptions) => made.running({ allocations: noPorts, ...options })
+  }
+})
+
+/** Containers of a node, whatever their state. */
+const containersOf = Effect.fnUntraced(function* (node: string) {
+  const { docker } = yield* TestEngine
+  return yield* Effect.promise(() =>
+    docker.listContainers({ all: true, filters: { label: [`muster.node=${node}`] } })
+  )
+})
+
+describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => {
+  layer(TestEngine.layer, { timeout: "3 minutes", excludeTestServices: true })((it) => {
+    it.effect("a container that eats memory gives the crash `out of memory`, 137", () =>
+      Effect.gen(function* () {
+        const { crashes, daemon, lastStatus, running } = yield* dockerHarness
+        const id = yield* running({
+          process: {
+            invocation: `sh -c 'echo ready; read -r go; x=0123456789abcdef; while :; do x=$x$x; done'`
+          },
+          definition: { ...inDocker, limits: { memory_limit: 32, swap: 0 } }
+        })
+        yield* daemon.commands(id, ["go"])
+        yield* until("offline", () => lastStatus(id) === "offline")
+        const [crash] = crashes(id)
+        assert.deepInclude(crash, { reason: "out of memory", exit_code: 137 })
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("goes through its states; console, figures and stop are those of its container", () =>
+      Effect.gen(function* () {
+        const { daemon, lastStatus, node, running, statuses } = yield* dockerHarness
+        const id = yield* running({ definition: { ...inDocker, limits: { memory_limit: 64 } } })
+        assert.strictEqual((yield* containersOf(node.node_id)).length, 1)
+        yield* daemon.commands(id, ["hello"])
+        const logs = Effect.map(daemon.logs(id, { page: 1, per_page: 10 }), (page) => page.items)
+        yield* Effect.repeat(logs, { until: (lines) => lines.includes("got hello") })
+        const stats = yield* daemon.stats(id, { update_disk_usage: false })
+        assert.isAbove(stats.memory_bytes, 0)
+        assert.isAbove(stats.uptime, 0)
+        yield* daemon.power(id, "pause", 0)
+        yield* until("paused", () => lastStatus(id) === "paused")
+        yield* daemon.power(id, "stop", 30)
+        yield* until("offline", () => lastStatus(id) === "offline")
+        assert.deepStrictEqual(statuses(id).slice(-4), ["paused", "running", "stopping", "offline"])
+        assert.deepStrictEqual(yield* containersOf(node.node_id), [])
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect(
+      "install script and warm-up run in containers, in /home/container; instances start from it",
+      () =>
+        Effect.gen(function* () {
+          const { daemon, data_dir, lastInstall, node, running } = yield* dockerHarness
+          const id = yield* running({
+            process: {
+              invocation: `sh -c 'touch started; cat conf; echo ready; read -r l'`,
+              stop_command: "stop"
+            },
+            install: {
+              script: `echo "at $PWD for $SOFTWARE_ID $VERSION in $INSTALL_DIR"; echo installed > file; [ ! -e /work ] && id -u`,
+              warmup: true,
+              post_warmup_script: "[ -e started ] && rm started && echo after > after"
+            },
+            definition: {
+              ...inDocker,
+              configs: { conf: { parser: "properties", find: { ip: "{{server.build.default.ip}}" } } }
+            }
+          })
+          const logs = yield* daemon.installLogs(id, { page: 1, per_page: 50 })
+          assert.include(logs.items, "at /home/container for echo 1.0 in /home/container")
+          assert.include(logs.items, "988")
+          assert.deepInclude(lastInstall(id), { phase: "ready", exit_code: 0 })
+          const files = join(data_dir, "servers", id, "files")
+          assert.strictEqual(readFileSync(join(files, "file"), "utf8"), "installed\n")
+          assert.isTrue(existsSync(join(files, "after")))
+          // A container has an address of its own.
+          assert.match(readFileSync(join(files, "conf"), "utf8"), /^ip=0\.0\.0\.0$/m)
+          assert.strictEqual((yield* containersOf(node.node_id)).length, 1)
+        }).pipe(Effect.scoped)
+    )
+
+    it.effect("an install that fails or takes too long leaves no container and says why", () =>
+      Effect.gen(function* () {
+        const { create, lastInstall, node } = yield* dockerHarness
+        const failing = (software: string, install: SpecOptions["install"], image = TEST_IMAGE) =>
+          Effect.gen(function* () {
+            const id = yield* create({
+              install: install ?? null,
+              definition: { ...inDocker, software, image }
+            })
+            yield* until("failed", () => lastInstall(id)?.phase === "failed")
+            return lastInstall(id)
+          })
+        assert.deepInclude(yield* failing("fails", { script: "exit 7" }), { exit_code: 7 })
+        const slow = yield* failing("slow", { script: "sleep 300", timeout: 1 })
+        assert.strictEqual(slow?.failure_reason, "install script timed out after 1 s")
+        const absent = yield* failing("absent", { script: "true" }, "muster-test/absent:1")
+        assert.include(absent?.failure_reason ?? "", "image muster-test/absent:1 is not on this node")
+        const none = yield* failing("none", { script: "true" }, "")
+        assert.include(none?.failure_reason ?? "", "no image")
+        assert.deepStrictEqual(yield* containersOf(node.node_id), [])
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("offers docker only while the engine answers; what may be a process is one without it", () =>
+      Effect.gen(function* () {
+        const { socket } = yield* TestEngine
+        const data_dir = yield* dataFolder
+        const notes = recorder()
+        const node_id = newNode()
+        yield* cleanNode(node_id)
+        const link = join(data_dir, "engine.sock")
+        const { daemon } = yield* openDaemon(data_dir, notes, {
+          node_id,
+          docker: { socket: link, pull: "never" }
+        })
+        const offered = () => notes.registrations.at(-1)?.runtimes.join()
+        yield* until("processes only", () => offered() === "process")
+        symlinkSync(socket, link)
+        yield* until("both", () => offered() === "docker,process")
+        assert.isDefined(daemon)
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("both runtimes on one node: containers for what has an image, processes for the rest", () =>
+      Effect.gen(function* () {
+        const { daemon, node, running } = yield* dockerHarness
+        const both = ["docker" as const, "process" as const]
+        const contained = yield* running({ definition: { image: TEST_IMAGE, runtimes: both } })
+        const plain = yield* running({ definition: { image: "", runtimes: both } })
+        const found = yield* containersOf(node.node_id)
+        assert.deepStrictEqual(
+          found.map(({ Labels }) => Labels["muster.server"]),
+          [contained]
+        )
+        for (const id of [contained, plain]) yield* daemon.commands(id, ["hello"])
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect(
+      "kill -9 of the daemon: containers run on and are adopted, ends are told, orphans removed",
+      () =>
+        Effect.gen(function* () {
+          const { docker, socket } = yield* TestEngine
+          const data_dir = yield* dataFolder
+          const node_id = newNode()
+          yield* cleanNode(node_id)
+          const child = yield* Effect.acquireRelease(
+            Effect.sync(() =>
+              spawn(process.execPath, [script, data_dir, "", socket, node_id], {
+                stdio: ["pipe", "pipe", "inherit"]
+              })
+            ),
+            (daemon) => Effect.sync(() => daemon.kill("SIGKILL"))
+          )
+          let output = ""
+          child.stdout.on("data", (bytes) => {
+            output += String(bytes)
+          })
+          yield* until("the daemon is up", () => output.startsWith("up\n"))
+          const stateOf = (id: string) => {
+            const path = join(data_dir, "servers", id, "server.json")
+            return existsSync(path) ? JSON.parse(readFileSync(path, "utf8")) : {}
+          }
+          const up = Effect.fnUntraced(function* (invocation: string) {
+            const id = newId()
+            const options: SpecOptions = {
+              id,
+              allocations: noPorts,
+              process: { invocation },
+              definition: inDocker
+            }
+            child.stdin.write(`create ${JSON.stringify(options)}\n`)
+            yield* until("installed", () => stateOf(id).status === "offline")
+            child.stdin.write(`power ${id} start 30\n`)
+            yield* until(
+              "running",
+              () => stateOf(id).status === "running" && stateOf(id).reports.length === 0
+            )
+            return id
+          })
+          const lives = yield* up(echoServer)
+          const ends = yield* up(`sh -c 'echo ready; while [ ! -e go ]; do sleep 0.02; done; exit 9'`)
+          child.kill("SIGKILL")
+          yield* until("the daemon is dead", () => child.signalCode !== null)
+          writeFileSync(join(data_dir, "servers", ends, "files", "go"), "")
+          // Of a server that this node does not know any more.
+          const orphan = yield* Effect.promise(() =>
+            docker.createContainer({
+              Image: TEST_IMAGE,
+              Cmd: ["sleep", "300"],
+              Labels: { "muster.node": node_id, "muster.server": newId() }
+            })
+          )
+          yield* Effect.promise(() => orphan.start())
+          const before = (yield* containersOf(node_id)).find(
+            ({ Labels }) => Labels["muster.server"] === lives
+          )
+
+          const notes = recorder()
+          const { daemon } = yield* openDaemon(data_dir, notes, {
+            node_id,
+            docker: { socket, pull: "never" }
+          })
+          const told = (id: string) =>
+            notes.reports.flatMap((report) =>
+              report.server_id !== id ? [] : report.type === "crash" ? [report.crash.reason] : [report.type]
+            )
+          yield* until("its end is told", () => told(ends).length === 2)
+          assert.deepStrictEqual(told(ends), ["exit code 9", "status"])
+          assert.strictEqual(yield* daemon.status(lives), "running")
+          const after = (yield* containersOf(node_id)).map(({ Id }) => Id)
+          assert.deepStrictEqual(after, before === undefined ? [] : [before.Id])
+          yield* daemon.commands(lives, ["hello"])
+          const logs = Effect.map(daemon.logs(lives, { page: 1, per_page: 10 }), (page) => page.items)
+          yield* Effect.repeat(logs, { until: (lines) => lines.includes("got hello") })
+          assert.deepStrictEqual(yield* logs, ["ready", "got hello"])
+          yield* daemon.remove(lives)
+          assert.deepStrictEqual(yield* containersOf(node_id), [])
+        }).pipe(Effect.scoped)
+    )
+  })
+})

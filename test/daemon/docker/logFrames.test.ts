@@ -1,0 +1,72 @@
+import { assert, describe, it } from "@effect/vitest"
+import * as fc from "fast-check"
+import { frameReader, logCursor, logEntry } from "../../../src/daemon/runtime/docker/logFrames.ts"
+
+const frame = (text: string, stream = 1) => {
+  const payload = Buffer.from(text)
+  const header = Buffer.alloc(8)
+  header[0] = stream
+  header.writeUInt32BE(payload.length, 4)
+  return Buffer.concat([header, payload])
+}
+
+const time = (second: number, nanos = 0) =>
+  `${new Date(second * 1000).toISOString().slice(0, 19)}.${String(nanos).padStart(9, "0")}Z`
+
+describe("Docker runtime: the engine's log", () => {
+  it("frames are the same however the bytes come in", () => {
+    const texts = fc.array(fc.string({ maxLength: 40 }), { maxLength: 20 })
+    fc.assert(
+      fc.property(texts, fc.array(fc.integer({ min: 1, max: 30 }), { maxLength: 40 }), (given, cuts) => {
+        const data = Buffer.concat(given.map((text, index) => frame(text, 1 + (index % 2))))
+        const read = frameReader()
+        const got: Array<string> = []
+        let at = 0
+        for (const size of [...cuts, data.length]) {
+          for (const payload of read(data.subarray(at, at + size))) got.push(payload.toString())
+          at += size
+        }
+        assert.deepStrictEqual(got, given)
+      })
+    )
+  })
+
+  it("an entry is its text after the time", () => {
+    const entry = logEntry(Buffer.from(`${time(1_700_000_000, 5)} hello world\n`))
+    assert.strictEqual(entry.second, 1_700_000_000)
+    assert.strictEqual(entry.payload.toString(), "hello world\n")
+    assert.strictEqual(logEntry(Buffer.from("no time here")).payload.toString(), "no time here")
+  })
+
+  it("reading that is cut off anywhere goes on with what is next: nothing is lost, nothing comes twice", () => {
+    // Times are out of order by up to a second, as those of two streams can be.
+    const steps = fc.array(fc.record({ forward: fc.nat({ max: 2 }), late: fc.nat({ max: 1 }) }), {
+      minLength: 1,
+      maxLength: 40
+    })
+    fc.assert(
+      fc.property(steps, fc.array(fc.nat({ max: 12 }), { maxLength: 10 }), (given, rounds) => {
+        let now = 100
+        const log = given.map(({ forward, late }, index) => {
+          now += forward
+          return { second: now - late, payload: Buffer.from(`${index};`) }
+        })
+        let place = { since: 0, count: 0, size: 0 }
+        let text = ""
+        for (const many of [...rounds, log.length]) {
+          const cursor = logCursor(place)
+          let taken = 0
+          for (const entry of log.filter(({ second }) => second >= place.since)) {
+            if (taken === many) break
+            const payload = cursor.take(entry)
+            if (payload === undefined) continue
+            taken++
+            text += payload.toString()
+          }
+          if (taken > 0) place = cursor.place(0)
+        }
+        assert.strictEqual(text, log.map((_, index) => `${index};`).join(""))
+      })
+    )
+  })
+})

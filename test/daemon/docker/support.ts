@@ -1,0 +1,104 @@
+import { randomUUID } from "node:crypto"
+import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { Context, Effect, Exit, Layer, References, Schedule, Scope } from "effect"
+import { DockerRuntime, type DockerRuntimeOptions } from "../../../src/daemon/runtime/docker/DockerRuntime.ts"
+import { type Launch, Runtime } from "../../../src/daemon/runtime/Runtime.ts"
+import { TEST_IMAGE, TestEngine } from "../../support/dockerEngine.ts"
+import { newId } from "../support.ts"
+
+/** A node of its own for each test, so that what one leaves is never another's. */
+export const newNode = (): string => `test-${randomUUID()}`
+
+/** Folders that go with the scope. Open to all: containers are another user. */
+export const folder = Effect.acquireRelease(
+  Effect.sync(() => {
+    const path = mkdtempSync(join(tmpdir(), "muster-docker-"))
+    chmodSync(path, 0o755)
+    return path
+  }),
+  (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true, maxRetries: 5 }))
+)
+
+/** Removes the containers of a node with the scope, also those that nobody watches any more. */
+export const cleanNode = (node: string) =>
+  Effect.gen(function* () {
+    const { docker } = yield* TestEngine
+    yield* Effect.addFinalizer(() =>
+      Effect.promise(() =>
+        docker.listContainers({ all: true, filters: { label: [`muster.node=${node}`] } })
+      ).pipe(
+        Effect.flatMap((left) =>
+          Effect.forEach(left, ({ Id }) =>
+            Effect.ignore(Effect.tryPromise(() => docker.getContainer(Id).remove({ force: true })))
+          )
+        )
+      )
+    )
+  })
+
+/** The runtime of a node until its scope ends or `close` is called. */
+export const openRuntime = Effect.fnUntraced(function* (
+  node: string,
+  options: Partial<DockerRuntimeOptions> = {}
+) {
+  const { socket } = yield* TestEngine
+  const scope = yield* Scope.fork(yield* Effect.scope)
+  const context = yield* Layer.buildWithScope(
+    Layer.fresh(DockerRuntime.layer({ node, socket, pull: "never", ...options })),
+    scope
+  ).pipe(
+    Effect.provideService(References.MinimumLogLevel, process.env.SHOW_LOG === undefined ? "None" : "All")
+  )
+  return { runtime: Context.get(context, Runtime), close: Scope.close(scope, Exit.void) }
+})
+
+/** A runtime of a node of its own, and what is needed to start servers with it. */
+export const bench = Effect.fnUntraced(function* (options: Partial<DockerRuntimeOptions> = {}) {
+  const node = newNode()
+  yield* cleanNode(node)
+  const { runtime, close } = yield* openRuntime(node, options)
+  const launchOf = Effect.fnUntraced(function* (script: string, more: Partial<Launch> = {}) {
+    const root = yield* folder
+    const cwd = join(root, "files")
+    mkdirSync(cwd)
+    const launch: Launch = {
+      server_id: newId(),
+      token: randomUUID(),
+      folder: root,
+      cwd,
+      argv: ["sh", "-c", script],
+      env: {},
+      limits: {},
+      image: TEST_IMAGE,
+      ...more
+    }
+    return launch
+  })
+  const start = Effect.fnUntraced(function* (script: string, more: Partial<Launch> = {}) {
+    const launch = yield* launchOf(script, more)
+    return { launch, run: yield* runtime.start(launch) }
+  })
+  return { node, runtime, close, launchOf, start }
+})
+
+export const consoleOf = (at: { readonly folder: string }): string => {
+  try {
+    return readFileSync(join(at.folder, "console.log"), "utf8")
+  } catch {
+    return ""
+  }
+}
+
+/** What a script prints in a container, with its exit. */
+export const outputOf = Effect.fnUntraced(function* (script: string, more: Partial<Launch> = {}) {
+  const { start } = yield* bench()
+  const { launch, run } = yield* start(script, more)
+  const exit = yield* run.ended
+  return { exit, text: consoleOf(launch) }
+})
+
+export const put = (path: string, text: string) => Effect.sync(() => writeFileSync(path, text))
+
+export const poll = Schedule.spaced(20)
