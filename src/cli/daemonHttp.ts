@@ -10,7 +10,7 @@ import {
 import { HttpApiBuilder } from "effect/http-api"
 import { DaemonApi } from "../api/DaemonApi.ts"
 import { DaemonAuthorizationLayer, DaemonHandlers, unauthorized } from "../daemon/http.ts"
-import { NodeToken } from "../daemon/NodeToken.ts"
+import { NodeToken } from "../daemon/link/NodeToken.ts"
 import { TimedOut } from "../domain/errors.ts"
 import { RequestId } from "../domain/RequestId.ts"
 import { allowedMethods, routerConfig } from "../http/allowedMethods.ts"

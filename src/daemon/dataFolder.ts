@@ -1,6 +1,6 @@
 import { join } from "node:path"
 import { Data, Effect } from "effect"
-import { type IoError, makeFolder, orMissing, readText, removeTree, writeAtomic } from "./fsio.ts"
+import { type IoError, makeFolder, orMissing, readText, removeTree, writeAtomic } from "./files/fsio.ts"
 import { readProc } from "./runtime/procfs.ts"
 
 /** Another process of this service works in the data folder, or the folder cannot be used. */

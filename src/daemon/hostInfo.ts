@@ -5,7 +5,7 @@ import { Effect } from "effect"
 import type { Capacity } from "../domain/Node.ts"
 import type { Heartbeat } from "../domain/NodeMessages.ts"
 import type { HostInfo } from "../domain/SystemInfo.ts"
-import { type IoError, io } from "./fsio.ts"
+import { type IoError, io } from "./files/fsio.ts"
 
 /** Go's names of architectures, where they differ from Node's. */
 const goNames: Readonly<Record<string, string>> = {

@@ -11,9 +11,9 @@ import {
   Unavailable
 } from "../domain/errors.ts"
 import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
-import { serveConsole } from "./consoleSocket.ts"
-import { NodeToken } from "./NodeToken.ts"
-import { ServedDaemon } from "./ServedDaemon.ts"
+import { serveConsole } from "./link/consoleSocket.ts"
+import { NodeToken } from "./link/NodeToken.ts"
+import { ServedDaemon } from "./link/ServedDaemon.ts"
 
 const pages = { standard: 100, fallback: 100, maximum: 1000 }
 

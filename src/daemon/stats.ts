@@ -1,9 +1,9 @@
 import { Clock, Effect, Semaphore } from "effect"
 import type { ServerStats } from "../domain/Server.ts"
-import { treeBytes } from "./copyTree.ts"
-import type { IoError } from "./fsio.ts"
-import type { Instance } from "./Instance.ts"
-import { instanceFolder } from "./InstanceFiles.ts"
+import { treeBytes } from "./files/copyTree.ts"
+import type { IoError } from "./files/fsio.ts"
+import { instanceFolder } from "./files/InstanceFiles.ts"
+import type { Instance } from "./instances/Instance.ts"
 import type { Run, Usage } from "./runtime/Runtime.ts"
 
 const MIB = 1024 * 1024

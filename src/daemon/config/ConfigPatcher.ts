@@ -1,7 +1,6 @@
 /** Patches of the config files of an instance, applied at every start (blueprints.md, "Config parsers"). */
 import { Data, Effect, Option, Result } from "effect"
 import type { ConfigPatch, ConfigPatches } from "../../domain/ConfigPatch.ts"
-import { expandJson, type PlaceholderContext } from "../placeholders.ts"
 import {
   type FileFailed,
   type FileTooLarge,
@@ -9,11 +8,12 @@ import {
   partsOf,
   readFileInside,
   writeFileInside
-} from "../safePath.ts"
+} from "../files/safePath.ts"
 import { decodeText, type Encoding, encodeText } from "./encoding.ts"
 import { checkFind, shown } from "./find.ts"
 import { type Find, PatchProblem } from "./PatchProblem.ts"
 import { patchAside } from "./patchAside.ts"
+import { expandJson, type PlaceholderContext } from "./placeholders.ts"
 
 /** A file that could not be patched, as the blueprint names it, and why; nothing was written. */
 export class ConfigPatchFailed extends Data.TaggedError("ConfigPatchFailed")<{

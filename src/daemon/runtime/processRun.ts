@@ -1,6 +1,6 @@
 import { join } from "node:path"
 import { Clock, Effect, Schedule } from "effect"
-import type { ProcessExit } from "../exitReason.ts"
+import type { ProcessExit } from "../instances/exitReason.ts"
 import type { Cgroups } from "./cgroup.ts"
 import { makeConsoleInput } from "./consoleInput.ts"
 import { signalProcess } from "./jobs.ts"

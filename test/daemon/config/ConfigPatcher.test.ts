@@ -4,7 +4,7 @@ import { NodeFileSystem } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, FileSystem } from "effect"
 import { applyConfigs } from "../../../src/daemon/config/ConfigPatcher.ts"
-import type { PlaceholderContext } from "../../../src/daemon/placeholders.ts"
+import type { PlaceholderContext } from "../../../src/daemon/config/placeholders.ts"
 import type { ConfigPatches } from "../../../src/domain/ConfigPatch.ts"
 
 const context: PlaceholderContext = {

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto"
 import { Effect, Layer, Schedule } from "effect"
 import type { RuntimeKind } from "../../../domain/Node.ts"
-import type { ProcessExit } from "../../exitReason.ts"
+import type { ProcessExit } from "../../instances/exitReason.ts"
 import { KILLED } from "../processRun.ts"
 import { type Adopted, type Job, type Launch, LaunchFailed, Runtime } from "../Runtime.ts"
 import { appendToConsole, beginContainerConsole } from "./containerConsole.ts"

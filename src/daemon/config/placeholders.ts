@@ -1,0 +1,143 @@
+/** Placeholders of `invocation`, `configs` values and `env` (blueprints.md, "Software"). No I/O. */
+import { Data, Result, type Schema } from "effect"
+import type { ServerSpec } from "../../domain/NodeMessages.ts"
+
+/** What placeholders stand for in one server. */
+export interface PlaceholderContext {
+  readonly server_id: string
+  readonly version: string
+  /** Default address. */
+  readonly ip: string
+  readonly port: number
+  /** All ports of the default address, the default port first; `{{server.build.ports.N}}` counts from 0. */
+  readonly ports: ReadonlyArray<number>
+  /** Memory limit in whole MiB; 0 where there is no limit. */
+  readonly memory_mib: number
+  /** The environment that the process gets, see {@link environmentOf}. */
+  readonly env: Readonly<Record<string, string>>
+}
+
+/** A placeholder that stands for nothing: mistyped, a port that the server does not have, an unset variable. */
+export class UnknownPlaceholder extends Data.TaggedError("UnknownPlaceholder")<{
+  /** As written between the braces, without the white space around it. */
+  readonly placeholder: string
+}> {
+  override get message() {
+    return `unknown placeholder: {{${this.placeholder}}}`
+  }
+}
+
+const pattern = /\{\{([^{}]*)\}\}/g
+const whole = /^\{\{([^{}]*)\}\}$/
+const portIndex = /^server\.build\.ports\.(0|[1-9]\d{0,4})$/
+
+const lookUp = (name: string, context: PlaceholderContext): string | number | undefined => {
+  switch (name) {
+    case "server.id":
+      return context.server_id
+    case "server.version":
+      return context.version
+    case "server.build.default.ip":
+      return context.ip
+    case "server.build.default.port":
+      return context.port
+    case "server.build.memory":
+      return context.memory_mib
+  }
+  const index = portIndex.exec(name)?.[1]
+  if (index !== undefined) return context.ports[Number(index)]
+  if (!name.startsWith("env.")) return undefined
+  const variable = name.slice("env.".length)
+  return Object.hasOwn(context.env, variable) ? context.env[variable] : undefined
+}
+
+/** Replaces every placeholder in one pass: what a placeholder stands for is never expanded again. */
+export const expand = (
+  text: string,
+  context: PlaceholderContext
+): Result.Result<string, UnknownPlaceholder> => {
+  let unknown: string | undefined
+  const expanded = text.replace(pattern, (written: string, inner: string) => {
+    const name = inner.trim()
+    const value = lookUp(name, context)
+    if (value === undefined) unknown ??= name
+    return value === undefined ? written : String(value)
+  })
+  return unknown === undefined
+    ? Result.succeed(expanded)
+    : Result.fail(new UnknownPlaceholder({ placeholder: unknown }))
+}
+
+/**
+ * Expands every string in `value`; keys stay as they are. With `typed`, a string that is just one placeholder
+ * for a number (`port`, `ports.N`, `memory`) becomes a number: for formats that tell them apart.
+ */
+export const expandJson = (
+  value: Schema.Json,
+  context: PlaceholderContext,
+  typed: boolean
+): Result.Result<Schema.Json, UnknownPlaceholder> => {
+  let unknown: UnknownPlaceholder | undefined
+  const text = (written: string): Schema.Json => {
+    const only = typed ? whole.exec(written)?.[1] : undefined
+    const number = only === undefined ? undefined : lookUp(only.trim(), context)
+    if (typeof number === "number") return number
+    const expanded = expand(written, context)
+    if (Result.isSuccess(expanded)) return expanded.success
+    unknown ??= expanded.failure
+    return written
+  }
+  const walk = (node: Schema.Json): Schema.Json => {
+    if (typeof node === "string") return text(node)
+    if (node === null || typeof node !== "object") return node
+    if (isList(node)) return node.map(walk)
+    // fromEntries defines own properties, so that a key `__proto__` is a key like any other
+    return Object.fromEntries(Object.entries(node).map(([key, child]) => [key, walk(child)]))
+  }
+  const expanded = walk(value)
+  return unknown === undefined ? Result.succeed(expanded) : Result.fail(unknown)
+}
+
+const isList = (value: Schema.Json): value is ReadonlyArray<Schema.Json> => Array.isArray(value)
+
+/** Context of a server. Fails when a variable of its `env` holds an unknown placeholder. */
+export const contextOf = (spec: ServerSpec): Result.Result<PlaceholderContext, UnknownPlaceholder> => {
+  const { definition, allocations } = spec
+  const { ip, port } = allocations.default
+  const others = Object.hasOwn(allocations.mappings, ip) ? (allocations.mappings[ip] ?? []) : []
+  const memory = Math.floor(definition.limits.memory_limit ?? 0)
+  const own = {
+    SERVER_ID: spec.id,
+    SERVER_IP: ip,
+    SERVER_PORT: String(port),
+    SERVER_MEMORY: String(memory),
+    VERSION: definition.version
+  }
+  const written: PlaceholderContext = {
+    server_id: spec.id,
+    version: definition.version,
+    ip,
+    port,
+    ports: [port, ...others.filter((other) => other !== port)],
+    memory_mib: memory,
+    env: { ...definition.env, ...own }
+  }
+  const env: Array<readonly [string, string]> = []
+  for (const [name, value] of Object.entries(definition.env)) {
+    const expanded = expand(value, written)
+    if (Result.isFailure(expanded)) return Result.fail(expanded.failure)
+    env.push([name, expanded.success])
+  }
+  return Result.succeed({ ...written, env: { ...Object.fromEntries(env), ...own } })
+}
+
+/**
+ * Environment of the process: `state.env` with its placeholders expanded, then `SERVER_ID`, `SERVER_IP`,
+ * `SERVER_PORT`, `SERVER_MEMORY` (MiB, 0 = no limit) and `VERSION`, which always tell the truth: a variable of
+ * the same name does not replace them. `{{env.X}}` inside a variable is the text of X as written, not expanded,
+ * so variables that name each other never loop; in `invocation` and `configs` it is what the process sees.
+ */
+export const environmentOf = (
+  spec: ServerSpec
+): Result.Result<Readonly<Record<string, string>>, UnknownPlaceholder> =>
+  Result.map(contextOf(spec), (context) => context.env)

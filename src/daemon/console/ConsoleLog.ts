@@ -1,0 +1,218 @@
+import { closeSync, fstatSync, ftruncateSync, openSync, readSync, renameSync, writeSync } from "node:fs"
+import { join } from "node:path"
+import { Deferred, Effect, PubSub, type Scope, Semaphore, Stream } from "effect"
+import type { LinesRequest } from "../../api/Daemon.ts"
+import type { Page } from "../../domain/Pagination.ts"
+import { type IoError, io, ioSync, lstat, openFile, orMissing } from "../files/fsio.ts"
+import { makeLineIndex, pageBounds } from "./LineIndex.ts"
+import { decodeLine, LINE_CAP, lineEnd, stripAnsi } from "./lines.ts"
+
+/** Bytes of `console.log` past which it is cut. */
+const MOST = 8 * 1024 * 1024
+/** Bytes that a cut keeps, in `console.log.1`. */
+const KEPT = 4 * 1024 * 1024
+/** Unread bytes past which a follower skips what it can never catch up with. */
+const BACKLOG = 2 * 1024 * 1024
+const CHUNK = 256 * 1024
+/** Lines that wait for a subscriber; a slow one loses the oldest. */
+const WAITING_LINES = 1024
+
+/** Gets lines as they come; they are only decoded while somebody wants them. */
+export interface LineListener {
+  readonly wanted: () => boolean
+  readonly onLines: (lines: ReadonlyArray<string>) => Effect.Effect<void>
+}
+
+/**
+ * The console of one server. Its process appends to `console.log` by itself, so the file is the truth and goes on
+ * without this service; here it is followed, cut and read.
+ */
+export interface ConsoleLog {
+  /** Before a run: ends a line that an earlier run left open. Answers where the run's output will begin. */
+  readonly begin: Effect.Effect<number, IoError>
+  /**
+   * Reads on from a place in the file with `step` and `finish`. `Number.MAX_SAFE_INTEGER`: from its end; another
+   * place past the end means that the file has been cut since: from its beginning.
+   */
+  seek(offset: number): Effect.Effect<void, IoError>
+  /** Hands out some of what is new; answers whether there is more. */
+  step(listener: LineListener): Effect.Effect<boolean, IoError>
+  /** Hands out all that is left, the line without an end included. */
+  finish(listener: LineListener): Effect.Effect<void, IoError>
+  /** Page 1 is the newest (decisions, `GET .../logs`), without ANSI sequences. */
+  page(request: LinesRequest): Effect.Effect<Page<string>, IoError>
+  /** Lines from now on. */
+  readonly subscribe: Effect.Effect<Stream.Stream<string>, never, Scope.Scope>
+  /** Ends all subscriptions. */
+  readonly end: Effect.Effect<void>
+}
+
+/** Opens the console of the server whose folder this is. */
+export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
+  const path = join(folder, "console.log")
+  const older = join(folder, "console.log.1")
+  const lock = yield* Semaphore.make(1)
+  const hub = yield* PubSub.sliding<string>(WAITING_LINES)
+  const indexes = { older: makeLineIndex(older), current: makeLineIndex(path) }
+  const ended = yield* Deferred.make<void>()
+  let subscribers = 0
+  let offset = 0
+  /** Nothing was read since the last `seek`. */
+  let fresh = true
+  let pending: Buffer = Buffer.alloc(0)
+
+  const size = Effect.map(lstat(path), (stats) => stats?.size ?? 0)
+
+  const hand = Effect.fnUntraced(function* (lines: ReadonlyArray<string>, listener: LineListener) {
+    if (lines.length === 0) return
+    if (subscribers > 0) yield* PubSub.publishAll(hub, lines)
+    yield* listener.onLines(lines)
+  })
+
+  const feed = (chunk: Buffer, listener: LineListener) => {
+    const data = pending.length === 0 ? chunk : Buffer.concat([pending, chunk])
+    const wanted = subscribers > 0 || listener.wanted()
+    const lines: Array<string> = []
+    // Unwanted lines are not even looked for, but for where the last one begins.
+    let from = wanted ? 0 : Math.max(data.lastIndexOf(10) + 1, 0)
+    if (!wanted && data.length - from > LINE_CAP) from = data.length
+    for (let end = lineEnd(data, from); end !== undefined; end = lineEnd(data, from)) {
+      lines.push(decodeLine(data.subarray(from, end.textEnd)))
+      from = end.next
+    }
+    pending = Buffer.from(data.subarray(from))
+    return hand(lines, listener)
+  }
+
+  const skipTo = (place: number) => {
+    offset = place
+    pending = Buffer.alloc(0)
+  }
+
+  const readChunk = Effect.fnUntraced(function* (listener: LineListener) {
+    const file = yield* openFile(path, "r")
+    const chunk = Buffer.allocUnsafe(CHUNK)
+    const { bytesRead } = yield* io(`read ${path}`, () => file.read(chunk, 0, CHUNK, offset))
+    offset += bytesRead
+    fresh = false
+    if (bytesRead > 0) yield* feed(chunk.subarray(0, bytesRead), listener)
+    return bytesRead === CHUNK
+  }, Effect.scoped)
+
+  /**
+   * Copies the end aside and empties the file; answers what has not been handed out yet. Nothing may come between
+   * the last look and the cut, so it does not wait; what a flood adds meanwhile is only followed so far.
+   */
+  const cut = ioSync(`cut ${path}`, () => {
+    const file = openSync(path, "r+")
+    const aside = openSync(`${older}.tmp`, "w", 0o600)
+    try {
+      const chunk = Buffer.allocUnsafe(CHUNK)
+      const copy = (from: number, to: number, wholeLines: boolean) => {
+        let skip = wholeLines
+        for (let place = from; place < to; ) {
+          const count = readSync(file, chunk, 0, Math.min(CHUNK, to - place), place)
+          if (count === 0) return
+          const begin = skip ? chunk.subarray(0, count).indexOf(10) + 1 : 0
+          writeSync(aside, chunk, begin, count - begin)
+          place += count
+          skip = false
+        }
+      }
+      const end = fstatSync(file).size
+      copy(Math.max(0, end - KEPT), end, true)
+      const last = fstatSync(file).size
+      const more = Math.max(end, last - CHUNK)
+      copy(more, last, more > end)
+      const unread = Math.max(0, Math.min(last - offset, CHUNK))
+      const rest = Buffer.allocUnsafe(unread)
+      const got = readSync(file, rest, 0, unread, last - unread)
+      renameSync(`${older}.tmp`, older)
+      ftruncateSync(file, 0)
+      return rest.subarray(0, got)
+    } finally {
+      closeSync(aside)
+      closeSync(file)
+    }
+  })
+
+  const rotate = Effect.fnUntraced(function* (listener: LineListener) {
+    const rest = yield* cut
+    offset = 0
+    yield* feed(rest, listener)
+    yield* indexes.older.reset
+    yield* indexes.current.reset
+  })
+
+  const step = Effect.fnUntraced(function* (listener: LineListener) {
+    const now = yield* size
+    if (now < offset) skipTo(0) // cut by hand
+    // What a run begins with is never skipped: its online signal may be there.
+    if (!fresh && now > MOST && now - offset > BACKLOG) {
+      const skipped = now - offset - CHUNK
+      skipTo(now - CHUNK)
+      yield* hand([`[${skipped} bytes of output were skipped here]`], listener)
+    }
+    if (now > MOST && now - offset <= CHUNK) {
+      yield* rotate(listener)
+      return false
+    }
+    return now === offset ? false : yield* readChunk(listener)
+  })
+
+  const finish = Effect.fnUntraced(function* (listener: LineListener) {
+    while (yield* step(listener)) yield* Effect.yieldNow
+    if (pending.length === 0) return
+    const line = decodeLine(pending)
+    pending = Buffer.alloc(0)
+    yield* hand([line], listener)
+  })
+
+  const begin = Effect.gen(function* () {
+    const file = yield* openFile(path, "a+", 0o600)
+    const end = yield* io(`read ${path}`, () => file.stat())
+    if (end.size === 0) return 0
+    const last = Buffer.alloc(1)
+    yield* io(`read ${path}`, () => file.read(last, 0, 1, end.size - 1))
+    if (last[0] === 10) return end.size
+    yield* io(`write ${path}`, () => file.appendFile("\n"))
+    return end.size + 1
+  }).pipe(Effect.scoped)
+
+  const page = Effect.fnUntraced(function* (request: LinesRequest) {
+    const before = yield* indexes.older.total
+    const total = before + (yield* indexes.current.total)
+    const { from, to } = pageBounds(total, request, true)
+    const old = from < before ? yield* indexes.older.read(from, Math.min(to, before)) : []
+    const fresh = to > before ? yield* indexes.current.read(Math.max(0, from - before), to - before) : []
+    return { items: [...old, ...fresh].map(stripAnsi), total }
+  })
+
+  const subscribe = Effect.gen(function* () {
+    yield* Effect.acquireRelease(
+      Effect.sync(() => subscribers++),
+      () => Effect.sync(() => subscribers--)
+    )
+    return Stream.fromSubscription(yield* PubSub.subscribe(hub)).pipe(
+      Stream.interruptWhen(Deferred.await(ended))
+    )
+  })
+
+  const log: ConsoleLog = {
+    begin: lock.withPermit(begin),
+    seek: (place) =>
+      lock.withPermit(
+        Effect.map(size, (now) => {
+          fresh = true
+          if (place > now) skipTo(place === Number.MAX_SAFE_INTEGER ? now : 0)
+          else skipTo(place)
+        })
+      ),
+    step: (listener) => lock.withPermit(step(listener).pipe(orMissing(false))),
+    finish: (listener) => lock.withPermit(finish(listener).pipe(orMissing(undefined))),
+    page: (request) => lock.withPermit(page(request)),
+    subscribe,
+    end: Effect.asVoid(Deferred.succeed(ended, undefined))
+  }
+  return log
+})

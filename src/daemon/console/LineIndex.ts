@@ -1,0 +1,106 @@
+import { Effect } from "effect"
+import { type IoError, io, openFile, orMissing } from "../files/fsio.ts"
+import { decodeLine, lineEnd } from "./lines.ts"
+
+const CHUNK = 256 * 1024
+/** One offset is remembered for so many lines. */
+const STRIDE = 256
+
+/** Counts the lines of a file that grows and reads any of them, in memory that does not grow with the file. */
+export interface LineIndex {
+  /** Lines now, one that is not finished included. */
+  readonly total: Effect.Effect<number, IoError>
+  /** Lines `from` (0 is the first) to before `to`, as they were when `total` was last asked. */
+  read(from: number, to: number): Effect.Effect<ReadonlyArray<string>, IoError>
+  /** The file has been replaced: forget what is known of it. */
+  readonly reset: Effect.Effect<void>
+}
+
+/**
+ * Reads a file in pieces from `offset` on and gives each finished line to `onLine`, with where it begins; stops
+ * when that answers false. Answers where the first unfinished line begins and its bytes.
+ */
+const scan = Effect.fnUntraced(function* (
+  path: string,
+  offset: number,
+  onLine: (text: Uint8Array, at: number) => boolean
+) {
+  const file = yield* openFile(path, "r")
+  let pending: Buffer = Buffer.alloc(0)
+  let begin = offset
+  while (true) {
+    const chunk = Buffer.allocUnsafe(CHUNK)
+    const { bytesRead } = yield* io(`read ${path}`, () => file.read(chunk, 0, CHUNK, begin + pending.length))
+    if (bytesRead === 0) return { begin, pending }
+    const data = Buffer.concat([pending, chunk.subarray(0, bytesRead)])
+    let from = 0
+    for (let end = lineEnd(data, 0); end !== undefined; end = lineEnd(data, from)) {
+      if (!onLine(data.subarray(from, end.textEnd), begin + from)) return { begin, pending }
+      from = end.next
+    }
+    pending = data.subarray(from)
+    begin += from
+  }
+}, Effect.scoped)
+
+const nothing = { begin: 0, pending: Buffer.alloc(0) }
+
+export const makeLineIndex = (path: string): LineIndex => {
+  let checkpoints: Array<number> = [0]
+  let lines = 0
+  let begin = 0
+  let unfinished = false
+
+  const total = Effect.gen(function* () {
+    const end = yield* scan(path, begin, (_, at) => {
+      if (lines % STRIDE === 0) checkpoints[lines / STRIDE] = at
+      lines++
+      return true
+    }).pipe(orMissing(nothing))
+    begin = end.begin
+    unfinished = end.pending.length > 0
+    if (lines % STRIDE === 0) checkpoints[lines / STRIDE] = begin
+    return unfinished ? lines + 1 : lines
+  })
+
+  const read = Effect.fnUntraced(function* (from: number, to: number) {
+    const found: Array<string> = []
+    const stride = Math.floor(from / STRIDE)
+    let number = stride * STRIDE
+    const end = yield* scan(path, checkpoints[stride] ?? 0, (text) => {
+      if (number >= from && number < to) found.push(decodeLine(text))
+      number++
+      return number < to
+    }).pipe(orMissing(nothing))
+    if (unfinished && number < to && number >= from && end.pending.length > 0)
+      found.push(decodeLine(end.pending))
+    return found
+  })
+
+  const reset = Effect.sync(() => {
+    checkpoints = [0]
+    lines = 0
+    begin = 0
+    unfinished = false
+  })
+
+  return { total, read, reset }
+}
+
+/**
+ * The lines of a page among `total`. `newest` first: page 1 is the end; else page 1 is the beginning. Within a page
+ * the newest is last. `from` equals `to` past the last page.
+ */
+export const pageBounds = (
+  total: number,
+  request: { readonly page: number; readonly per_page: number },
+  newestFirst: boolean
+): { readonly from: number; readonly to: number } => {
+  const skip = (Math.max(1, request.page) - 1) * request.per_page
+  if (newestFirst) {
+    const to = Math.max(0, total - skip)
+    return { from: Math.max(0, to - request.per_page), to }
+  }
+  const from = Math.min(total, skip)
+  return { from, to: Math.min(total, from + request.per_page) }
+}

@@ -1,0 +1,43 @@
+import vm from "node:vm"
+import { errorCode } from "../files/fsio.ts"
+import { stripAnsi } from "./lines.ts"
+
+/** Characters of a line that a signal is looked for in. */
+const MATCHED_LENGTH = 2048
+
+/** How long a pattern may take for one batch of lines, in ms: a costly one must not stall the daemon. */
+const PATTERN_BUDGET = 100
+
+/** Whether any of the lines says that the software is up; `too-slow` when the pattern took longer than its budget. */
+export type OnlineMatcher = (lines: ReadonlyArray<string>) => boolean | "too-slow"
+
+const sandbox: { lines: ReadonlyArray<string>; pattern: RegExp } = { lines: [], pattern: /$/ }
+const context = vm.createContext(sandbox)
+const search = new vm.Script("lines.some((line) => pattern.test(line))")
+
+const matchWithin =
+  (pattern: RegExp): OnlineMatcher =>
+  (lines) => {
+    sandbox.lines = lines.map((line) => stripAnsi(line.slice(0, MATCHED_LENGTH)))
+    sandbox.pattern = pattern
+    try {
+      return search.runInContext(context, { timeout: PATTERN_BUDGET }) === true
+    } catch (cause) {
+      if (errorCode(cause) === "ERR_SCRIPT_EXECUTION_TIMEOUT") return "too-slow"
+      return false
+    }
+  }
+
+/** The matcher of an online signal: part of a line, or `regex:...`; an error text when the pattern cannot be read. */
+export const onlineMatcher = (
+  signal: string
+): { readonly matcher: OnlineMatcher } | { readonly invalid: string } => {
+  if (!signal.startsWith("regex:")) {
+    return { matcher: (lines) => lines.some((line) => stripAnsi(line).includes(signal)) }
+  }
+  try {
+    return { matcher: matchWithin(new RegExp(signal.slice("regex:".length))) }
+  } catch (cause) {
+    return { invalid: cause instanceof Error ? cause.message : "not a pattern" }
+  }
+}

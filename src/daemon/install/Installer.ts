@@ -1,0 +1,146 @@
+import { randomUUID } from "node:crypto"
+import { dirname, join } from "node:path"
+import { Context, Deferred, Effect, Fiber, Layer } from "effect"
+import { definitionIdPattern } from "../../domain/Id.ts"
+import type { ServerSpec } from "../../domain/NodeMessages.ts"
+import { openBoundedLog } from "../console/BoundedLog.ts"
+import { type IoError, listFolder, lstat, makeFolder, orMissing, removeTree, rename } from "../files/fsio.ts"
+import { Runtime } from "../runtime/Runtime.ts"
+import { InstallFailed } from "./InstallFailed.ts"
+import { prepareBase } from "./prepareBase.ts"
+
+/** A finished installation; `exit_code` where a script was run. */
+export interface Installed {
+  readonly folder: string
+  readonly exit_code?: number
+}
+
+interface Running {
+  readonly outcome: Deferred.Deferred<Installed, InstallFailed>
+  fiber: Fiber.Fiber<unknown, unknown> | undefined
+  waiters: number
+}
+
+/** Prefix of folders that are being made or are on their way out; removed at start. */
+const ASIDE = ".aside-"
+const LOGS = ".logs"
+const versionPattern = /^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$/
+
+/**
+ * Base folders: one for each software and version, made by its install script once on this node and shared by all
+ * its instances (blueprints.md, "Software").
+ */
+export class Installer extends Context.Service<
+  Installer,
+  {
+    /**
+     * The base folder of a server's software, installed first where it is missing; all who ask at the same time
+     * wait for one installation. `anew` runs it again. It is given up when nobody waits any more.
+     */
+    install(spec: ServerSpec, options: { readonly anew: boolean }): Effect.Effect<Installed, InstallFailed>
+    /** Log of the last or present installation of a server's software; it may not exist. */
+    logPath(spec: ServerSpec): string
+  }
+>()("muster/daemon/Installer") {
+  /** @param options.base_dir folder of the base folders, for this service alone */
+  static readonly layer = (options: { readonly base_dir: string }) =>
+    Layer.effect(
+      Installer,
+      Effect.gen(function* () {
+        const { base_dir } = options
+        const runtime = yield* Runtime
+        const scope = yield* Effect.scope
+        const running = new Map<string, Running>()
+        yield* clean(base_dir)
+
+        const logPath = (spec: ServerSpec) =>
+          join(base_dir, LOGS, spec.definition.software, `${spec.definition.version}.log`)
+
+        const build = Effect.fnUntraced(
+          function* (spec: ServerSpec, folder: string) {
+            const aside = join(base_dir, `${ASIDE}${randomUUID()}`)
+            yield* Effect.acquireRelease(makeFolder(aside), () => Effect.ignore(removeTree(aside)))
+            yield* makeFolder(dirname(logPath(spec)))
+            const log = yield* openBoundedLog(logPath(spec))
+            const made = join(aside, "base")
+            yield* makeFolder(made)
+            const exit_code = yield* prepareBase({ spec, folder: made, aside, log, runtime }).pipe(
+              Effect.tapErrorTag("InstallFailed", (error) => log.line(`\n[${error.reason}]`))
+            )
+            yield* makeFolder(dirname(folder))
+            yield* rename(folder, join(aside, "old")).pipe(orMissing(undefined))
+            yield* rename(made, folder)
+            return { folder, ...(exit_code === undefined ? {} : { exit_code }) }
+          },
+          Effect.scoped,
+          Effect.catchTag("IoError", (error) => Effect.fail(new InstallFailed({ reason: error.message })))
+        )
+
+        const begin = Effect.fnUntraced(function* (key: string, spec: ServerSpec, folder: string) {
+          const entry: Running = {
+            outcome: yield* Deferred.make<Installed, InstallFailed>(),
+            fiber: undefined,
+            waiters: 0
+          }
+          running.set(key, entry)
+          entry.fiber = yield* build(spec, folder).pipe(
+            Effect.onExit((exit) => {
+              if (running.get(key) === entry) running.delete(key)
+              return Deferred.done(entry.outcome, exit)
+            }),
+            Effect.forkIn(scope)
+          )
+          return entry
+        })
+
+        const await_ = (key: string, spec: ServerSpec, folder: string) =>
+          Effect.uninterruptibleMask((restore) =>
+            Effect.gen(function* () {
+              const entry = running.get(key) ?? (yield* begin(key, spec, folder))
+              entry.waiters++
+              return yield* restore(Deferred.await(entry.outcome)).pipe(
+                Effect.ensuring(
+                  Effect.suspend(() => {
+                    entry.waiters--
+                    if (entry.waiters > 0 || running.get(key) !== entry) return Effect.void
+                    running.delete(key)
+                    return entry.fiber === undefined ? Effect.void : Fiber.interrupt(entry.fiber)
+                  })
+                )
+              )
+            })
+          )
+
+        const install = Effect.fn("Installer.install")(
+          function* (spec: ServerSpec, { anew }: { readonly anew: boolean }) {
+            const { software, version } = spec.definition
+            if (
+              !definitionIdPattern.test(software) ||
+              !versionPattern.test(version) ||
+              version.includes("..")
+            ) {
+              return yield* new InstallFailed({
+                reason: `not a software and version: ${software} ${version}`
+              })
+            }
+            const key = `${software}/${version}`
+            const folder = join(base_dir, software, version)
+            const there = running.has(key) || anew ? undefined : yield* lstat(folder)
+            return there?.isDirectory() ? { folder } : yield* await_(key, spec, folder)
+          },
+          Effect.catchTag("IoError", (error: IoError) => new InstallFailed({ reason: error.message }))
+        )
+
+        return Installer.of({ install, logPath })
+      })
+    )
+}
+
+/** Removes what an installation that was cut off has left. */
+const clean = Effect.fnUntraced(function* (base_dir: string) {
+  yield* Effect.orDie(makeFolder(base_dir))
+  for (const name of yield* Effect.orDie(listFolder(base_dir))) {
+    if (!name.startsWith(ASIDE)) continue
+    yield* Effect.catch(removeTree(join(base_dir, name)), (error) => Effect.logWarning(error.message))
+  }
+})

@@ -1,0 +1,172 @@
+import * as fs from "node:fs/promises"
+import { basename, join } from "node:path"
+import { Deferred, Effect, Option } from "effect"
+import type { ServerSpec } from "../../domain/NodeMessages.ts"
+import type { InstallScript } from "../../domain/Software.ts"
+import type { BoundedLog } from "../console/BoundedLog.ts"
+import { decodeLine, LINE_CAP, lineEnd } from "../console/lines.ts"
+import { onlineMatcher } from "../console/onlineSignal.ts"
+import { io, makeFolder } from "../files/fsio.ts"
+import { splitWords } from "../instances/commandLine.ts"
+import { seenFrom } from "../instances/containerView.ts"
+import { stopWay } from "../instances/exitReason.ts"
+import { launchPlan } from "../instances/launchPlan.ts"
+import type { Runtime } from "../runtime/Runtime.ts"
+import { InstallFailed, isFull } from "./InstallFailed.ts"
+import { withPatches } from "./withPatches.ts"
+
+/** How long a warm-up may take to stop after it was asked, in seconds. */
+const STOP_PATIENCE = 30
+
+interface Preparation {
+  readonly spec: ServerSpec
+  /** What becomes the base folder. */
+  readonly folder: string
+  /** For scratch files; removed afterwards. */
+  readonly aside: string
+  readonly log: BoundedLog
+  readonly runtime: Runtime["Service"]
+}
+
+const failed = (reason: string, exit_code?: number) =>
+  new InstallFailed(exit_code === undefined ? { reason } : { reason, exit_code })
+
+/** Each preparation has its own, so that the end of one never kills another's processes. */
+const jobName = (aside: string) => `install:${basename(aside)}`
+
+/** Runs a script to its end in the folder. `what`: `install script`. Answers its exit code. */
+const runScript = Effect.fnUntraced(function* (
+  at: Preparation,
+  what: string,
+  install: InstallScript,
+  script: string,
+  timeout: number
+) {
+  const { spec, folder, aside, log, runtime } = at
+  const { software, version } = spec.definition
+  const entrypoint = splitWords(install.entrypoint)
+  if ("invalid" in entrypoint) return yield* failed(`entrypoint: ${entrypoint.invalid}`)
+  const [program = "sh", ...args] = entrypoint.words
+  const path = join(aside, "script")
+  yield* io("write the install script", () => fs.writeFile(path, script, { mode: 0o700 }))
+  const home = join(aside, "home")
+  yield* makeFolder(home)
+  const job = yield* runtime
+    .job({
+      name: jobName(aside),
+      cwd: folder,
+      argv: [program, ...args, path],
+      env: { HOME: home, VERSION: version, SOFTWARE_ID: software, INSTALL_DIR: folder },
+      onOutput: log.write,
+      choice: spec.definition,
+      scratch: aside
+    })
+    .pipe(Effect.mapError((error) => failed(`${what}: ${error.message}`)))
+  const exit = yield* Effect.timeoutOption(job.ended, timeout * 1000)
+  if (Option.isNone(exit)) return yield* failed(`${what} timed out after ${timeout} s`)
+  const { code } = exit.value
+  if (code === 0) return code
+  return yield* failed((yield* isFull(folder)) ? "disk full" : `${what} exited with ${code}`, code)
+}, Effect.scoped)
+
+/** Finds lines in pieces of output; keeps no more than one unfinished line. */
+const lineFinder = (onLines: (lines: ReadonlyArray<string>) => void) => {
+  let pending: Buffer = Buffer.alloc(0)
+  return (bytes: Uint8Array) => {
+    const data = Buffer.concat([pending, bytes])
+    const lines: Array<string> = []
+    let from = 0
+    for (let end = lineEnd(data, 0); end !== undefined; end = lineEnd(data, from)) {
+      lines.push(decodeLine(data.subarray(from, end.textEnd)))
+      from = end.next
+    }
+    pending = Buffer.from(data.subarray(from, from + LINE_CAP + 1))
+    if (lines.length > 0) onLines(lines)
+  }
+}
+
+/** Starts the software once, waits for its online signal and stops it. */
+const warmUp = Effect.fnUntraced(function* (at: Preparation, install: InstallScript) {
+  const { spec, folder, log, runtime } = at
+  const { online_signal, stop_command } = spec.definition.process
+  const plan = yield* Effect.mapError(Effect.fromResult(launchPlan(spec)), (reason) =>
+    failed(`warm-up: ${reason}`)
+  )
+  const online = Deferred.makeUnsafe<void>()
+  const signal = online_signal === undefined ? undefined : onlineMatcher(online_signal)
+  if (signal !== undefined && "invalid" in signal)
+    return yield* failed(`warm-up: online-signal: ${signal.invalid}`)
+  const find = lineFinder((lines) => {
+    if (signal?.matcher(lines) === true) Deferred.doneUnsafe(online, Effect.void)
+  })
+  const job = yield* runtime
+    .job({
+      name: jobName(at.aside),
+      cwd: folder,
+      argv: plan.argv,
+      env: plan.env,
+      onOutput: (bytes) => {
+        log.write(bytes)
+        if (signal !== undefined && !Deferred.isDoneUnsafe(online)) find(bytes)
+      },
+      choice: spec.definition,
+      limits: spec.definition.limits
+    })
+    .pipe(Effect.mapError((error) => failed(`warm-up: ${error.message}`)))
+  if (signal !== undefined) {
+    const early = Effect.flatMap(job.ended, (exit) =>
+      Effect.fail(failed(`warm-up ended with exit code ${exit.code} before its online signal`, exit.code))
+    )
+    const seen = yield* Effect.timeoutOption(
+      Effect.raceFirst(Deferred.await(online), early),
+      install.warmup_timeout * 1000
+    )
+    if (Option.isNone(seen)) return yield* failed(`warm-up timed out after ${install.warmup_timeout} s`)
+  }
+  const way = stopWay(stop_command)
+  yield* "line" in way ? job.write(way.line) : job.signal(way.signal)
+  yield* Effect.timeoutOption(job.ended, STOP_PATIENCE * 1000)
+}, Effect.scoped)
+
+/** Warm-up with its retries and its policy, the config patches applied only while it lasts. */
+const warmUpAsConfigured = Effect.fnUntraced(function* (at: Preparation, install: InstallScript) {
+  const attempt = withPatches(at.folder, at.spec, warmUp(at, install)).pipe(
+    Effect.tapError((error) =>
+      at.log.line(`[${error._tag === "InstallFailed" ? error.reason : error.message}]`)
+    )
+  )
+  const retried = Effect.retry(attempt, { times: Math.max(0, install.warmup_retries) })
+  if (install.warmup_failure_policy === "fail") return yield* retried
+  yield* Effect.catch(retried, () => at.log.line("[the warm-up failed; installed without it]"))
+})
+
+/**
+ * Fills a new base folder: install script, warm-up, post-warm-up script. Answers the script's exit code; undefined
+ * when the software has no script or it is switched off.
+ */
+export const prepareBase = Effect.fnUntraced(function* (given: Preparation) {
+  const { definition } = given.spec
+  const install = definition.install_script
+  const kind = yield* given.runtime.kindFor(definition).pipe(
+    Effect.tap(given.runtime.prepare(definition, given.log.write)),
+    Effect.mapError((error) => failed(error.message))
+  )
+  const at = { ...given, spec: seenFrom(kind, given.spec) }
+  if (install === null || install.skip_scripts) return undefined
+  const code = yield* runScript(at, "install script", install, install.script, install.timeout)
+  if (install.warmup) {
+    yield* warmUpAsConfigured(at, install)
+    if (install.post_warmup_script !== "") {
+      yield* runScript(
+        at,
+        "post-warmup script",
+        install,
+        install.post_warmup_script,
+        install.post_warmup_timeout
+      )
+    }
+  }
+  const problem = at.log.problem()
+  if (problem === "disk full") return yield* failed(problem)
+  return code
+})

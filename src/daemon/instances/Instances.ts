@@ -1,0 +1,224 @@
+import { randomUUID } from "node:crypto"
+import { join } from "node:path"
+import { Clock, Context, Deferred, Effect, Exit, Layer, Scope, Semaphore } from "effect"
+import { DaemonRefused } from "../../api/Daemon.ts"
+import { serverIdPattern } from "../../domain/Id.ts"
+import type { DaemonServer, ServerSpec } from "../../domain/NodeMessages.ts"
+import { isUp } from "../../domain/ServerStatus.ts"
+import { openConsoleLog } from "../console/ConsoleLog.ts"
+import { type IoError, listFolder, lstat, makeFolder, orMissing, removeTree, rename } from "../files/fsio.ts"
+import type { FileSources } from "../files/InstanceFiles.ts"
+import { Installer } from "../install/Installer.ts"
+import { sendReports, type Uplink } from "../link/ReportOutbox.ts"
+import { Runtime } from "../runtime/Runtime.ts"
+import { type Instance, openInstance } from "./Instance.ts"
+import { createServerFile, daemonServer, openServerFile, type ServerFile } from "./ServerFile.ts"
+
+export interface InstancesOptions {
+  /** Folder of the servers' folders, for this service alone. */
+  readonly servers_dir: string
+  readonly sources: FileSources
+}
+
+interface Entry {
+  readonly instance: Instance
+  readonly scope: Scope.Closeable
+  /** Set while it is being removed; done when its folder has gone. */
+  removed: Deferred.Deferred<void, DaemonRefused> | undefined
+}
+
+/** How long the start waits for processes that are hard to end, in ms. */
+const ADOPTION_PATIENCE = 5000
+/** Creations that can go on at the same time, more or less. */
+const LOCKS = 32
+const REMOVED = ".removed-"
+const CORRUPT = ".corrupt-"
+
+const notFound = (id: string) =>
+  new DaemonRefused({ status: 404, detail: `server not found: ${id}`, hint: "This node does not have it." })
+const diskRefused = (error: IoError) =>
+  new DaemonRefused({ status: 500, detail: error.message, hint: "Look at the disk of the node." })
+
+/** The servers of this node. */
+export class Instances extends Context.Service<
+  Instances,
+  {
+    readonly list: () => ReadonlyArray<DaemonServer>
+    get(id: string): Effect.Effect<Instance, DaemonRefused>
+    /** A server that exists answers its state; a new one is on disk when this returns. */
+    create(spec: ServerSpec): Effect.Effect<DaemonServer, DaemonRefused>
+    remove(id: string): Effect.Effect<void, DaemonRefused>
+    /** From now on reports are sent. */
+    connect(uplink: Uplink): Effect.Effect<void>
+    /** Stops every server, at most so many seconds each. */
+    stopAll(wait_seconds: number): Effect.Effect<void>
+  }
+>()("muster/daemon/Instances") {
+  /**
+   * Opens what is on disk: processes that still run are adopted, work that was cut off goes on, processes of servers
+   * that are not there any more are killed.
+   */
+  static readonly layer = (options: InstancesOptions) =>
+    Layer.effect(
+      Instances,
+      Effect.gen(function* () {
+        const { servers_dir, sources } = options
+        const runtime = yield* Runtime
+        const installer = yield* Installer
+        const parent = yield* Effect.scope
+        const uplink = yield* Deferred.make<Uplink>()
+        const locks = yield* Effect.forEach(Array.from({ length: LOCKS }), () => Semaphore.make(1))
+        const entries = new Map<string, Entry>()
+
+        const open = Effect.fnUntraced(function* (folder: string, file: ServerFile) {
+          const scope = yield* Scope.fork(parent)
+          const console = yield* openConsoleLog(folder)
+          const instance = yield* openInstance({ file, folder, console, runtime, installer, sources }, scope)
+          yield* Deferred.await(uplink).pipe(
+            Effect.flatMap((link) => sendReports(file, link)),
+            Effect.forkIn(scope)
+          )
+          entries.set(file.get().spec.id, { instance, scope, removed: undefined })
+        })
+
+        const create = Effect.fnUntraced(function* (spec: ServerSpec) {
+          const folder = join(servers_dir, spec.id)
+          yield* makeFolder(folder)
+          const file = yield* createServerFile(folder, spec).pipe(
+            Effect.onError(() => Effect.ignore(removeTree(folder)))
+          )
+          yield* open(folder, file)
+          return file.get()
+        })
+
+        /** The same id always takes the same lock, so that a create that was sent twice makes one server. */
+        const lockOf = (id: string) => {
+          const lock = locks[id.charCodeAt(id.length - 1) % LOCKS]
+          return <A, E>(effect: Effect.Effect<A, E>) =>
+            lock === undefined ? effect : lock.withPermit(effect)
+        }
+
+        const createOnce = Effect.fn("Instances.create")(function* (spec: ServerSpec) {
+          if (!serverIdPattern.test(spec.id)) {
+            return yield* new DaemonRefused({
+              status: 422,
+              detail: `not a server id: ${spec.id}`,
+              hint: "Ids are `srv_` and a ULID."
+            })
+          }
+          const removed = entries.get(spec.id)?.removed
+          if (removed !== undefined) yield* Deferred.await(removed)
+          const existingOrNew = Effect.suspend(() => {
+            const there = entries.get(spec.id)
+            return there === undefined ? create(spec) : Effect.succeed(there.instance.file.get())
+          })
+          const state = yield* lockOf(spec.id)(existingOrNew).pipe(
+            Effect.mapError(diskRefused),
+            Effect.uninterruptible
+          )
+          return daemonServer(state)
+        })
+
+        const removeEntry = Effect.fnUntraced(function* (id: string, entry: Entry) {
+          yield* entry.instance.shutDown
+          yield* Scope.close(entry.scope, Exit.void)
+          const aside = join(servers_dir, `${REMOVED}${id}-${randomUUID()}`)
+          yield* rename(entry.instance.folder, aside).pipe(orMissing(undefined), Effect.mapError(diskRefused))
+          entries.delete(id)
+          // It is gone for good; what cannot be deleted now is deleted at the next start.
+          yield* Effect.catch(removeTree(aside), (error) => Effect.logWarning(error.message))
+        })
+
+        const remove = Effect.fn("Instances.remove")(function* (id: string) {
+          const entry = entries.get(id)
+          if (entry === undefined) return
+          if (entry.removed !== undefined) return yield* Deferred.await(entry.removed)
+          const removed = yield* Deferred.make<void, DaemonRefused>()
+          entry.removed = removed
+          yield* removeEntry(id, entry).pipe(
+            Effect.onExit((exit) => {
+              entry.removed = undefined
+              return Deferred.done(removed, exit)
+            }),
+            Effect.uninterruptible
+          )
+        })
+
+        const get = Effect.fnUntraced(function* (id: string) {
+          const entry = entries.get(id)
+          return entry === undefined || entry.removed !== undefined ? yield* notFound(id) : entry.instance
+        })
+
+        const stop = Effect.fnUntraced(function* (instance: Instance, wait_seconds: number) {
+          const { file } = instance
+          yield* Effect.ignore(instance.power("stop", wait_seconds))
+          yield* Effect.sync(() => isUp(file.get().status)).pipe(
+            Effect.delay("50 millis"),
+            Effect.repeat({ while: (up) => up }),
+            Effect.timeoutOption((wait_seconds + 15) * 1000)
+          )
+        })
+
+        yield* Effect.orDie(makeFolder(servers_dir))
+        const found = yield* readServers(servers_dir)
+        const known = new Set(found.map((server) => server.id))
+        for (const name of yield* runtime.alive) {
+          if (known.has(name)) continue
+          yield* Effect.logInfo(`ending what is left of ${name}`)
+          yield* runtime.sweep(name)
+        }
+        for (const server of found) yield* open(server.folder, server.file)
+        yield* Effect.forEach(entries.values(), (entry) => entry.instance.adopted, {
+          concurrency: "unbounded",
+          discard: true
+        }).pipe(Effect.timeoutOption(ADOPTION_PATIENCE))
+
+        return Instances.of({
+          list: () => [...entries.values()].map((entry) => daemonServer(entry.instance.file.get())),
+          get,
+          create: createOnce,
+          remove,
+          connect: (link) => Effect.asVoid(Deferred.succeed(uplink, link)),
+          stopAll: (wait_seconds) =>
+            Effect.forEach([...entries.values()], (entry) => stop(entry.instance, wait_seconds), {
+              concurrency: "unbounded",
+              discard: true
+            })
+        })
+      })
+    )
+}
+
+/** Reads a server's folder. Undefined: nothing usable; what cannot be read is put aside, never deleted. */
+const readServer = Effect.fnUntraced(function* (servers_dir: string, id: string) {
+  const folder = join(servers_dir, id)
+  if ((yield* lstat(join(folder, "server.json"))) === undefined) {
+    yield* removeTree(folder) // cut off before anything was promised
+    return undefined
+  }
+  const opened = yield* Effect.result(openServerFile(folder))
+  if (opened._tag === "Success" && opened.success.get().spec.id === id)
+    return { id, folder, file: opened.success }
+  const aside = `${CORRUPT}${id}-${yield* Clock.currentTimeMillis}`
+  const reason = opened._tag === "Failure" ? opened.failure.message.split("\n")[0] : "it names another server"
+  yield* Effect.logError(`the state of ${id} cannot be read and is kept as ${aside}: ${reason}`)
+  yield* rename(folder, join(servers_dir, aside))
+  return undefined
+})
+
+const readServers = Effect.fnUntraced(function* (servers_dir: string) {
+  const names = yield* Effect.orDie(listFolder(servers_dir))
+  for (const name of names) {
+    if (name.startsWith(REMOVED)) yield* Effect.ignore(removeTree(join(servers_dir, name)))
+  }
+  const read = (id: string) =>
+    Effect.catchTag(readServer(servers_dir, id), "IoError", (error) =>
+      Effect.as(Effect.logError(`server ${id} is left out: ${error.message}`), undefined)
+    )
+  const servers = yield* Effect.forEach(
+    names.filter((name) => serverIdPattern.test(name)),
+    read,
+    { concurrency: 16 }
+  )
+  return servers.filter((server) => server !== undefined)
+})

@@ -1,0 +1,143 @@
+import { watch } from "node:fs"
+import { Clock, Effect, Exit, Latch, Scope } from "effect"
+import type { ConsoleLog, LineListener } from "../console/ConsoleLog.ts"
+import type { OnlineMatcher } from "../console/onlineSignal.ts"
+import type { Run } from "../runtime/Runtime.ts"
+import type { ProcessExit } from "./exitReason.ts"
+
+/** Console files are looked at this often even when no event says so, in ms. */
+const FALLBACK = 1000
+/** Pause after each piece that was read, in ms: a flood must not starve the others. */
+const BREATH = 20
+/** Longest sleep that timers take, in ms. */
+const LONGEST = 2_000_000_000
+
+/** What happens to a run by itself. */
+export type RunEvent =
+  | { readonly _tag: "Online"; readonly token: string }
+  | { readonly _tag: "Ended"; readonly token: string; readonly exit: ProcessExit }
+  | { readonly _tag: "StartLate"; readonly token: string }
+  | { readonly _tag: "StopLate"; readonly token: string }
+
+/** A run with the fibers that watch it. */
+export interface LiveRun {
+  readonly token: string
+  readonly run: Run
+  /** Tells once the time (ms since the epoch) has come. */
+  at(time: number, event: RunEvent): Effect.Effect<void>
+  /** Stops watching, hands out what is left of the console; answers whether the online signal was in it. */
+  readonly close: Effect.Effect<boolean>
+}
+
+export interface LiveRunOptions {
+  readonly server_id: string
+  readonly token: string
+  readonly run: Run
+  readonly folder: string
+  readonly console: ConsoleLog
+  /** Where reading begins. */
+  readonly offset: number
+  /** Absent: no online signal is waited for. */
+  readonly matcher: OnlineMatcher | undefined
+  readonly offer: (event: RunEvent) => Effect.Effect<void>
+}
+
+/** Opens a latch at every change of a file in the folder. One inotify instance serves all servers. */
+const watchFolder = (folder: string, changed: Latch.Latch) =>
+  Effect.acquireRelease(
+    Effect.try({
+      try: () => {
+        const watcher = watch(folder, { persistent: false }, (_, name) => {
+          if (name === null || name === "console.log") changed.openUnsafe()
+        })
+        watcher.on("error", () => watcher.close()) // the folder has gone; the fallback goes on
+        return watcher
+      },
+      catch: (cause) => String(cause)
+    }).pipe(
+      // Too many watches, for one: the console is then looked at once a second.
+      Effect.catch((reason) => Effect.as(Effect.logDebug(`cannot watch ${folder}: ${reason}`), undefined))
+    ),
+    (watcher) => Effect.sync(() => watcher?.close())
+  )
+
+/** Whether the online signal is in what a run that is over has printed. */
+export const sawSignal = Effect.fnUntraced(function* (
+  console: ConsoleLog,
+  offset: number,
+  matcher: OnlineMatcher | undefined
+) {
+  if (matcher === undefined) return false
+  let seen = false
+  const onLines = (lines: ReadonlyArray<string>) =>
+    Effect.sync(() => {
+      seen ||= matcher(lines) === true
+    })
+  yield* console.seek(offset).pipe(
+    Effect.andThen(console.finish({ wanted: () => !seen, onLines })),
+    Effect.catch((error) => Effect.logWarning(error.message))
+  )
+  return seen
+})
+
+/** Watches a run in the scope that `parent` owns. */
+export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions, parent: Scope.Scope) {
+  const { console, folder, offer, run, server_id, token } = options
+  const scope = yield* Scope.fork(parent)
+  let matcher = options.matcher
+  let seen = false
+
+  const onLines = Effect.fnUntraced(function* (lines: ReadonlyArray<string>) {
+    const matched = matcher?.(lines)
+    if (matched === "too-slow") {
+      matcher = undefined
+      yield* Effect.logError(
+        `online-signal of ${server_id} takes too long to match; it is not looked for any more`
+      )
+    } else if (matched === true) {
+      matcher = undefined
+      seen = true
+      yield* offer({ _tag: "Online", token })
+    }
+  })
+  const listener: LineListener = { wanted: () => matcher !== undefined, onLines }
+
+  const changed = yield* Latch.make(true)
+  const follow = Effect.gen(function* () {
+    yield* Effect.timeoutOption(changed.await, FALLBACK)
+    yield* changed.close
+    yield* console.step(listener).pipe(
+      Effect.tap(() => Effect.sleep(BREATH)),
+      Effect.repeat({ while: (more) => more })
+    )
+  }).pipe(
+    Effect.catch((error) => Effect.andThen(Effect.logWarning(error.message), Effect.sleep(FALLBACK))),
+    Effect.forever
+  )
+
+  yield* console.seek(options.offset).pipe(Effect.catch((error) => Effect.logWarning(error.message)))
+  yield* Scope.provide(watchFolder(folder, changed), scope)
+  yield* Effect.forkIn(follow, scope)
+  yield* run.ended.pipe(
+    Effect.flatMap((exit) => offer({ _tag: "Ended", token, exit })),
+    Effect.forkIn(scope)
+  )
+
+  const live: LiveRun = {
+    token,
+    run,
+    at: (time, event) =>
+      Clock.currentTimeMillis.pipe(
+        Effect.flatMap((now) => Effect.sleep(Math.min(Math.max(0, time - now), LONGEST))),
+        Effect.andThen(offer(event)),
+        Effect.forkIn(scope),
+        Effect.asVoid
+      ),
+    close: Scope.close(scope, Exit.void).pipe(
+      Effect.andThen(console.finish(listener)),
+      Effect.catch((error) => Effect.logWarning(error.message)),
+      Effect.map(() => seen)
+    )
+  }
+  return live
+})

@@ -1,0 +1,63 @@
+import type { Crash } from "../../domain/ServerEvent.ts"
+
+/** How a process ended. `code` as a shell says it: 128 + n stands for signal n. */
+export interface ProcessExit {
+  readonly code: number
+  readonly out_of_memory: boolean
+}
+
+const signalNames: Readonly<Record<number, string>> = {
+  1: "hangup",
+  2: "interrupt",
+  3: "quit",
+  4: "illegal instruction",
+  5: "trace/breakpoint trap",
+  6: "aborted",
+  7: "bus error",
+  8: "floating point exception",
+  9: "killed",
+  10: "user defined signal 1",
+  11: "segmentation fault",
+  12: "user defined signal 2",
+  13: "broken pipe",
+  14: "alarm clock",
+  15: "terminated",
+  31: "bad system call"
+}
+
+/** Signals that `stop-command: "^..."` may name; `^C` is the interrupt of a terminal. */
+const stopSignals = {
+  C: "SIGINT",
+  SIGINT: "SIGINT",
+  SIGTERM: "SIGTERM",
+  SIGQUIT: "SIGQUIT",
+  SIGHUP: "SIGHUP",
+  SIGKILL: "SIGKILL",
+  SIGUSR1: "SIGUSR1",
+  SIGUSR2: "SIGUSR2"
+} as const
+
+export type StopSignal = (typeof stopSignals)[keyof typeof stopSignals]
+
+/** How software is asked to stop: a line for its console, or a signal. An empty or unknown `^...` is SIGTERM. */
+export const stopWay = (command: string): { readonly signal: StopSignal } | { readonly line: string } => {
+  if (command === "") return { signal: "SIGTERM" }
+  if (!command.startsWith("^")) return { line: command }
+  const name = command.slice(1).toUpperCase()
+  const key = name === "C" || name.startsWith("SIG") ? name : `SIG${name}`
+  const known = Object.entries(stopSignals).find(([candidate]) => candidate === key)
+  return { signal: known?.[1] ?? "SIGTERM" }
+}
+
+/** Payload of the crash event for an end that nobody asked for (decisions, "States"). */
+export const crashOf = (exit: ProcessExit, timed_out: boolean, at: Date): Crash => {
+  const timestamp = at.toISOString()
+  if (timed_out) return { reason: "start timed out", exit_code: exit.code, timestamp }
+  if (exit.out_of_memory) return { reason: "out of memory", exit_code: 137, timestamp }
+  const name = exit.code > 128 ? signalNames[exit.code - 128] : undefined
+  return {
+    reason: name === undefined ? `exit code ${exit.code}` : `signal: ${name}`,
+    exit_code: exit.code,
+    timestamp
+  }
+}

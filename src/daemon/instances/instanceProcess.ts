@@ -1,0 +1,300 @@
+import { Clock, Effect, type Scope } from "effect"
+import { DaemonRefused } from "../../api/Daemon.ts"
+import { isUp } from "../../domain/ServerStatus.ts"
+import { applyConfigs } from "../config/ConfigPatcher.ts"
+import type { ConsoleLog } from "../console/ConsoleLog.ts"
+import { type OnlineMatcher, onlineMatcher } from "../console/onlineSignal.ts"
+import { type FileSources, instanceFolder } from "../files/InstanceFiles.ts"
+import type { Run, Runtime } from "../runtime/Runtime.ts"
+import { seenFrom, sharedFolders } from "./containerView.ts"
+import { type ProcessExit, stopWay } from "./exitReason.ts"
+import { type LiveRun, openLiveRun, type RunEvent, sawSignal } from "./LiveRun.ts"
+import { launchPlan } from "./launchPlan.ts"
+import { processEnded } from "./processEnded.ts"
+import {
+  type Intent,
+  newToken,
+  type RunState,
+  type ServerFile,
+  type ServerState,
+  withNotice
+} from "./ServerFile.ts"
+
+export interface ProcessOptions {
+  readonly file: ServerFile
+  readonly folder: string
+  readonly console: ConsoleLog
+  readonly runtime: Runtime["Service"]
+  readonly sources: FileSources
+  readonly scope: Scope.Scope
+  readonly onEvent: (event: RunEvent) => Effect.Effect<void>
+}
+
+const refused = (status: 422 | 500, detail: string, hint: string) =>
+  new DaemonRefused({ status, detail, hint })
+
+/** Exit code of what was given up before it began. */
+const KILLED = 137
+
+/** Finds the end of the console file whatever its size. */
+const FROM_NOW = Number.MAX_SAFE_INTEGER
+
+/** The process of one server: every call changes the state first, so that a restart of this service goes on from it. */
+export const makeInstanceProcess = (options: ProcessOptions) => {
+  const { console, file, folder, onEvent, runtime, scope, sources } = options
+  const { id, definition } = file.get().spec
+  const { clean_exit: _, online_signal, start_timeout, stop_command } = definition.process
+  let live: LiveRun | undefined
+
+  const status = (value: "running" | "paused" | "stopping") =>
+    file.update((state) => withNotice(state, { type: "status", status: value, transient: false }))
+
+  const matcherOf = (): OnlineMatcher | undefined => {
+    const found = online_signal === undefined ? undefined : onlineMatcher(online_signal)
+    return found !== undefined && "matcher" in found ? found.matcher : undefined
+  }
+
+  const watchRun = Effect.fnUntraced(function* (run: Run, token: string, offset: number) {
+    const state = file.get()
+    const waits = state.status === "starting" && online_signal !== undefined
+    const matcher = waits ? matcherOf() : undefined
+    live = yield* openLiveRun(
+      { server_id: id, token, run, folder, console, offset, matcher, offer: onEvent },
+      scope
+    )
+    const begun = state.run?.started_at ?? (yield* Clock.currentTimeMillis)
+    if (waits) yield* live.at(begun + start_timeout * 1000, { _tag: "StartLate", token })
+    if (state.intent !== null) yield* live.at(state.intent.deadline, { _tag: "StopLate", token })
+  })
+
+  const ended = Effect.fnUntraced(function* (exit: ProcessExit) {
+    const now = yield* Clock.currentTimeMillis
+    yield* file.update((state) => processEnded(state, exit, now))
+  })
+
+  /** What has to be right before anything changes: the command line, the signal, the config files. */
+  const prepare = Effect.gen(function* () {
+    const { spec } = file.get()
+    const kind = yield* Effect.mapError(runtime.kindFor(definition), (error) =>
+      refused(500, error.message, "See to it that the node offers a runtime of the software.")
+    )
+    const plan = yield* Effect.mapError(Effect.fromResult(launchPlan(seenFrom(kind, spec))), (reason) =>
+      refused(422, reason, "Correct the software or blueprint and create the server again.")
+    )
+    const shared = yield* Effect.mapError(
+      kind === "docker" ? sharedFolders(spec, sources) : Effect.succeed([]),
+      (error) => refused(422, error.message, "Correct the volumes and mounts of the blueprint.")
+    )
+    const signal = online_signal === undefined ? undefined : onlineMatcher(online_signal)
+    if (signal !== undefined && "invalid" in signal) {
+      return yield* refused(
+        422,
+        `online-signal: ${signal.invalid}`,
+        "Correct the pattern in the software's file."
+      )
+    }
+    yield* Effect.mapError(applyConfigs(instanceFolder(folder), definition.configs, plan.context), (error) =>
+      refused(422, error.message, "Correct the file or its patch, then start again.")
+    )
+    const log_offset = yield* Effect.mapError(console.begin, (error) =>
+      refused(500, error.message, "Look at the node's disk.")
+    )
+    return { plan, shared, log_offset }
+  })
+
+  const startWith = Effect.fnUntraced(function* (begin: (state: ServerState, run: RunState) => ServerState) {
+    const { plan, shared, log_offset } = yield* prepare
+    const token = newToken()
+    const run = { token, started_at: yield* Clock.currentTimeMillis, log_offset, timed_out: false }
+    yield* file.update((state) => begin(state, run))
+    const cwd = instanceFolder(folder)
+    const { image, limits, runtimes } = definition
+    const { allocations } = file.get().spec
+    const { argv, env } = plan
+    const started = yield* runtime
+      .start({ server_id: id, token, folder, cwd, argv, env, limits, image, runtimes, allocations, shared })
+      .pipe(
+        Effect.tapError(() =>
+          Effect.andThen(
+            ended({ code: 127, out_of_memory: false }),
+            file.update((state) => ({ ...state, start_again: false }))
+          )
+        ),
+        Effect.mapError((error) => refused(500, error.message, "The node's log says more."))
+      )
+    yield* watchRun(started, token, log_offset)
+    if (online_signal === undefined) yield* status("running")
+  })
+
+  const start = startWith((state, run) =>
+    withNotice(
+      { ...state, run, intent: null, start_again: false },
+      { type: "status", status: "starting", transient: false }
+    )
+  )
+
+  /** A start that was told and then cut off before there was a process is carried out now. */
+  const startAfterAll = startWith((state, run) => ({ ...state, run })).pipe(
+    Effect.catch((error) =>
+      Effect.logError(`server ${id} cannot be started: ${error.detail}`).pipe(
+        Effect.andThen(
+          Effect.suspend(() =>
+            file.get().status === "starting" ? ended({ code: 127, out_of_memory: false }) : Effect.void
+          )
+        )
+      )
+    )
+  )
+
+  /** The second half of a restart; where it cannot be, the end was no mere step on the way and is told again. */
+  const startAgain: Effect.Effect<void> = Effect.catch(start, (error) =>
+    Effect.logError(`server ${id} cannot be started again: ${error.detail}`).pipe(
+      Effect.andThen(
+        file.update((state) =>
+          withNotice(
+            { ...state, start_again: false },
+            { type: "status", status: "offline", transient: false }
+          )
+        )
+      ),
+      Effect.asVoid
+    )
+  )
+
+  /** Sees to it that nothing of the process is left and tells what its end means. */
+  const onEnded = Effect.fnUntraced(function* (exit: ProcessExit) {
+    const finished = live
+    live = undefined
+    if (finished !== undefined) {
+      yield* finished.run.kill
+      const online = yield* finished.close
+      const state = file.get()
+      if (online && state.status === "starting" && state.intent === null) yield* status("running")
+    }
+    yield* ended(exit)
+  })
+
+  const askToStop = Effect.fnUntraced(function* (run: Run) {
+    const way = stopWay(stop_command)
+    if ("signal" in way) return yield* run.signal(way.signal)
+    // A server that cannot be told is killed when its time is over.
+    yield* Effect.catch(run.write(way.line), (error) =>
+      Effect.logWarning(`server ${id} cannot be asked to stop: ${error.message}`)
+    )
+  })
+
+  const unpause = Effect.gen(function* () {
+    yield* status("running")
+    if (live !== undefined) yield* live.run.resume
+  })
+
+  const pause = Effect.gen(function* () {
+    yield* status("paused")
+    if (live !== undefined) yield* live.run.pause
+  })
+
+  /** A reset that was accepted stays one; else the last word counts. */
+  const intent = (state: ServerState, type: Intent["type"], deadline: number): Intent => ({
+    type: state.intent?.type === "reset" ? "reset" : type,
+    deadline: Math.min(deadline, state.intent?.deadline ?? deadline)
+  })
+
+  /** Asks the process to end; after the wait it is killed. */
+  const end = Effect.fnUntraced(function* (type: Intent["type"], wait_seconds: number) {
+    const before = file.get().status
+    const deadline = (yield* Clock.currentTimeMillis) + wait_seconds * 1000
+    if (before === "paused") yield* unpause
+    const state = yield* file.update((now) => {
+      const asked = { ...now, intent: intent(now, type, deadline) }
+      return before === "stopping"
+        ? asked
+        : withNotice(asked, { type: "status", status: "stopping", transient: false })
+    })
+    if (live === undefined) return
+    if (before !== "stopping") yield* askToStop(live.run)
+    yield* live.at(state.intent?.deadline ?? deadline, { _tag: "StopLate", token: live.token })
+  })
+
+  /** Kills it; `accepted` is run once that is certain to happen. */
+  const kill = Effect.fnUntraced(function* (accepted: Effect.Effect<void>) {
+    if (file.get().status === "paused") yield* unpause
+    const now = yield* Clock.currentTimeMillis
+    yield* file.update((state) => ({ ...state, intent: intent(state, "kill", now) }))
+    yield* accepted
+    if (live !== undefined) yield* live.run.kill
+  })
+
+  const startLate = Effect.gen(function* () {
+    if (live === undefined || file.get().status !== "starting") return
+    yield* file.update((state) =>
+      state.run === null ? state : { ...state, run: { ...state.run, timed_out: true } }
+    )
+    yield* live.run.kill
+  })
+
+  const stopLate = Effect.gen(function* () {
+    const deadline = file.get().intent?.deadline
+    if (live === undefined || deadline === undefined) return
+    // Timers and the clock are not the same clock: one may be a millisecond early.
+    if (deadline > (yield* Clock.currentTimeMillis)) {
+      return yield* live.at(deadline, { _tag: "StopLate", token: live.token })
+    }
+    yield* live.run.kill
+  })
+
+  /** Answers whether the process has ended, so that something may follow. */
+  const event = Effect.fnUntraced(function* (what: RunEvent) {
+    if (live?.token !== what.token) return false // of a run that is over
+    switch (what._tag) {
+      case "Online":
+        if (file.get().status === "starting") yield* status("running")
+        return false
+      case "StartLate":
+        yield* startLate
+        return false
+      case "StopLate":
+        yield* stopLate
+        return false
+      case "Ended":
+        yield* onEnded(what.exit)
+        return true
+    }
+  })
+
+  /** Picks up what an earlier process of this service started, and goes on with what it was about to do. */
+  const adopt = Effect.gen(function* () {
+    const state = file.get()
+    if (!isUp(state.status) || state.run === null) return yield* runtime.sweep(id)
+    const { token, log_offset, timed_out } = state.run
+    const adopted = yield* runtime.adopt({ server_id: id, token, folder })
+    if (adopted._tag === "NeverBegan") {
+      const waits = state.status === "starting" && state.intent === null && !timed_out
+      return yield* waits ? startAfterAll : ended({ code: KILLED, out_of_memory: false })
+    }
+    if (adopted._tag === "Ended") {
+      const online = state.status === "starting" && (yield* sawSignal(console, log_offset, matcherOf()))
+      if (online && state.intent === null && !timed_out) yield* status("running")
+      return yield* ended(adopted.exit)
+    }
+    const { run } = adopted
+    // Output since the start matters only while the online signal is waited for.
+    yield* watchRun(run, token, state.status === "starting" ? log_offset : FROM_NOW)
+    if (timed_out || state.intent?.type === "kill") return yield* run.kill
+    if (state.status === "starting" && online_signal === undefined) yield* status("running")
+    yield* state.status === "paused" ? run.pause : run.resume
+    // It may not have been told yet; a line that comes twice does no harm, a signal might.
+    if (state.status === "stopping" && "line" in stopWay(stop_command)) yield* askToStop(run)
+  })
+
+  /** Ends it without telling anybody. */
+  const destroy = Effect.gen(function* () {
+    if (live !== undefined) {
+      yield* live.run.kill
+      yield* live.close
+      live = undefined
+    }
+    yield* runtime.sweep(id)
+  })
+
+  return { adopt, destroy, end, event, kill, pause, run: () => live?.run, start, startAgain, unpause }
+}

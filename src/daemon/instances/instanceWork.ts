@@ -1,0 +1,97 @@
+import { Clock, Effect, Exit, Fiber, type Scope } from "effect"
+import { doFileWork } from "../files/fileWork.ts"
+import type { FileSources } from "../files/InstanceFiles.ts"
+import type { Installed, Installer } from "../install/Installer.ts"
+import type { InstallFailed } from "../install/InstallFailed.ts"
+import { type FileWork, type ServerFile, type ServerState, withNotice } from "./ServerFile.ts"
+
+export interface WorkOptions {
+  readonly file: ServerFile
+  readonly folder: string
+  readonly installer: Installer["Service"]
+  readonly sources: FileSources
+  readonly scope: Scope.Scope
+  /** Called from the work's own fiber when it is over. */
+  readonly onDone: (exit: WorkExit) => Effect.Effect<void>
+}
+
+export type WorkExit = Exit.Exit<Installed, InstallFailed>
+
+const rfc3339 = Effect.map(Clock.currentTimeMillis, (now) => new Date(now).toISOString())
+
+/** The state after the work, with what there is to report about it. */
+const workEnded = (state: ServerState, exit: WorkExit, finished_at: string): ServerState => {
+  const done: ServerState = { ...state, work: "none" }
+  if (Exit.isSuccess(exit) && state.work === "reset") return done
+  const failure = failureOf(exit)
+  const { exit_code } = Exit.isSuccess(exit) ? exit.value : (failure ?? {})
+  const told = withNotice(done, {
+    type: "install-status",
+    install: {
+      phase: Exit.isSuccess(exit) ? "ready" : "failed",
+      ...(exit_code === undefined ? {} : { exit_code }),
+      started_at: state.install.started_at ?? finished_at,
+      finished_at,
+      ...(Exit.isSuccess(exit) ? {} : { failure_reason: failure?.reason ?? "internal error of the node" })
+    }
+  })
+  // Transient: it has not run, so an ephemeral server is not to be destroyed for this.
+  return told.status === "offline"
+    ? told
+    : withNotice(told, { type: "status", status: "offline", transient: true })
+}
+
+const failureOf = (exit: WorkExit): InstallFailed | undefined =>
+  Exit.isFailure(exit) ? exit.cause.reasons.find((reason) => reason._tag === "Fail")?.error : undefined
+
+/** Installation, reinstallation and reset of one server, in a fiber of its own; at most one at a time. */
+export const makeInstanceWork = (options: WorkOptions) => {
+  const { file, folder, installer, onDone, scope, sources } = options
+  let fiber: Fiber.Fiber<void> | undefined
+
+  /** Does what the state says is to be done. */
+  const begin = Effect.gen(function* () {
+    const started_at = yield* rfc3339
+    const state = yield* file.update((before) =>
+      before.work === "reset" || before.install.phase === "installing"
+        ? before
+        : withNotice(before, { type: "install-status", install: { phase: "installing", started_at } })
+    )
+    fiber = yield* doFileWork(folder, state, installer, sources).pipe(
+      Effect.exit,
+      Effect.flatMap(onDone),
+      Effect.forkIn(scope)
+    )
+  })
+
+  const reset = Effect.gen(function* () {
+    if (fiber !== undefined) return // it is being done
+    yield* file.update((state): ServerState => ({ ...state, work: "reset" }))
+    yield* begin
+  })
+
+  const reinstall = Effect.gen(function* () {
+    const started_at = yield* rfc3339
+    const work: FileWork = "reinstall"
+    yield* file.update((state) =>
+      withNotice(withNotice({ ...state, work }, { type: "status", status: "installing", transient: false }), {
+        type: "install-status",
+        install: { phase: "installing", started_at }
+      })
+    )
+    yield* begin
+  })
+
+  const done = Effect.fnUntraced(function* (exit: WorkExit) {
+    fiber = undefined
+    if (Exit.isFailure(exit) && failureOf(exit) === undefined) {
+      yield* Effect.logError(`work on the files of ${file.get().spec.id} broke off`, exit.cause)
+    }
+    const finished_at = yield* rfc3339
+    yield* file.update((state) => workEnded(state, exit, finished_at))
+  })
+
+  const giveUp = Effect.suspend(() => (fiber === undefined ? Effect.void : Fiber.interrupt(fiber)))
+
+  return { begin, reset, reinstall, done, giveUp }
+}

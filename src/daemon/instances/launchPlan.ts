@@ -1,0 +1,33 @@
+import { Result } from "effect"
+import type { ServerSpec } from "../../domain/NodeMessages.ts"
+import { contextOf, expand, type PlaceholderContext } from "../config/placeholders.ts"
+import { splitWords } from "./commandLine.ts"
+
+/** What to run for a server, its placeholders filled in. */
+export interface LaunchPlan {
+  readonly argv: readonly [string, ...ReadonlyArray<string>]
+  readonly env: Readonly<Record<string, string>>
+  readonly context: PlaceholderContext
+}
+
+/**
+ * Words and environment of a server's process, or why there are none. Placeholders are filled in after the words
+ * were split, so that a value is never more than part of a word. A leading `exec` is a habit of shells and dropped.
+ */
+export const launchPlan = (spec: ServerSpec): Result.Result<LaunchPlan, string> => {
+  const context = contextOf(spec)
+  if (Result.isFailure(context)) return Result.fail(`env: ${context.failure.message}`)
+  const split = splitWords(spec.definition.process.invocation)
+  if ("invalid" in split) return Result.fail(`invocation: ${split.invalid}`)
+  const words: Array<string> = []
+  for (const word of split.words[0] === "exec" ? split.words.slice(1) : split.words) {
+    const expanded = expand(word, context.success)
+    if (Result.isFailure(expanded)) return Result.fail(`invocation: ${expanded.failure.message}`)
+    if (expanded.success.includes("\0")) return Result.fail("invocation: it contains a NUL character")
+    words.push(expanded.success)
+  }
+  const [file, ...args] = words
+  if (file === undefined || file === "") return Result.fail("invocation: it is empty")
+  if (file.startsWith("-")) return Result.fail(`invocation: ${file} is not a program`)
+  return Result.succeed({ argv: [file, ...args], env: context.success.env, context: context.success })
+}

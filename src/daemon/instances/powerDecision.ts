@@ -1,0 +1,67 @@
+/** What a power action means in each state (decisions, "States" and the power route). Pure. */
+import type { PowerAction } from "../../domain/NodeMessages.ts"
+import { isUp } from "../../domain/ServerStatus.ts"
+import type { ServerState } from "./ServerFile.ts"
+
+export type PowerDecision =
+  | { readonly do: "nothing" | "start" | "pause" | "unpause" | "kill" }
+  | { readonly do: "end"; readonly as: "stop" | "restart" }
+  | { readonly do: "refuse"; readonly detail: string; readonly hint: string }
+
+const refuse = (detail: string, hint: string): PowerDecision => ({ do: "refuse", detail, hint })
+
+/** Why a server that is not up cannot be started; undefined when it can. */
+const whyNotReady = (state: ServerState): PowerDecision | undefined => {
+  if (state.status === "installing") {
+    return refuse("the server is being installed", "Start it once its install phase is ready.")
+  }
+  if (state.install.phase !== "ready") {
+    return refuse(
+      `the installation failed: ${state.install.failure_reason ?? "unknown reason"}`,
+      "Read the install log, correct the cause, then reinstall."
+    )
+  }
+  if (state.work !== "none") return refuse("the files of the server are being reset", "Start it shortly.")
+  return undefined
+}
+
+const start = (state: ServerState): PowerDecision => {
+  switch (state.status) {
+    case "starting":
+    case "running":
+      // A kill that was accepted is not over yet.
+      return state.intent === null
+        ? { do: "nothing" }
+        : refuse("the server is being killed", "Start it when it is offline, or use restart.")
+    case "stopping":
+      return refuse("the server is stopping", "Start it when it is offline, or use restart.")
+    case "paused":
+      return refuse("the server is paused", "Unpause it.")
+    default:
+      return whyNotReady(state) ?? { do: "start" }
+  }
+}
+
+export const powerDecision = (state: ServerState, action: PowerAction): PowerDecision => {
+  const up = isUp(state.status)
+  switch (action) {
+    case "start":
+      return start(state)
+    case "stop":
+      return up ? { do: "end", as: "stop" } : { do: "nothing" }
+    case "kill":
+      return up ? { do: "kill" } : { do: "nothing" }
+    case "restart":
+      return up ? { do: "end", as: "restart" } : (whyNotReady(state) ?? { do: "start" })
+    case "pause":
+      if (state.status === "running") return { do: "pause" }
+      return state.status === "paused"
+        ? { do: "nothing" }
+        : refuse(`the server is ${state.status}`, "Only a running server can be paused.")
+    case "unpause":
+      if (state.status === "paused") return { do: "unpause" }
+      return state.status === "running"
+        ? { do: "nothing" }
+        : refuse(`the server is ${state.status}`, "Only a paused server can be unpaused.")
+  }
+}

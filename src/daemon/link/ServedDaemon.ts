@@ -1,0 +1,30 @@
+import { Context, Deferred, Effect, Layer } from "effect"
+import type { Daemon } from "../../api/Daemon.ts"
+import type { DaemonServer } from "../../domain/NodeMessages.ts"
+
+/** What the HTTP routes of a daemon serve. The routes come first: the control plane calls as soon as it knows the node. */
+export class ServedDaemon extends Context.Service<
+  ServedDaemon,
+  {
+    /** Waits for it. */
+    readonly daemon: Effect.Effect<Daemon>
+    /** What it has. */
+    readonly servers: Effect.Effect<ReadonlyArray<DaemonServer>>
+    provideDaemon(daemon: Daemon): Effect.Effect<void>
+    provideServers(list: () => ReadonlyArray<DaemonServer>): Effect.Effect<void>
+  }
+>()("muster/daemon/ServedDaemon") {
+  static readonly layer = Layer.effect(
+    ServedDaemon,
+    Effect.gen(function* () {
+      const daemon = yield* Deferred.make<Daemon>()
+      const servers = yield* Deferred.make<() => ReadonlyArray<DaemonServer>>()
+      return ServedDaemon.of({
+        daemon: Deferred.await(daemon),
+        servers: Effect.map(Deferred.await(servers), (list) => list()),
+        provideDaemon: (value) => Effect.asVoid(Deferred.succeed(daemon, value)),
+        provideServers: (list) => Effect.asVoid(Deferred.succeed(servers, list))
+      })
+    })
+  )
+}

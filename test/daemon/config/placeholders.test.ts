@@ -1,0 +1,165 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Result } from "effect"
+import fc from "fast-check"
+import {
+  contextOf,
+  environmentOf,
+  expand,
+  expandJson,
+  type PlaceholderContext
+} from "../../../src/daemon/config/placeholders.ts"
+import type { ServerSpec } from "../../../src/domain/NodeMessages.ts"
+
+const context: PlaceholderContext = {
+  server_id: "srv_1",
+  version: "1.21",
+  ip: "10.0.0.1",
+  port: 25565,
+  ports: [25565, 25566],
+  memory_mib: 2048,
+  env: { MOTD: "{{server.id}}", EMPTY: "" }
+}
+
+const spec = (env: Record<string, string>): ServerSpec => ({
+  id: "srv_1",
+  allocations: {
+    force_outgoing_ip: false,
+    default: { ip: "10.0.0.1", port: 7 },
+    alias: "",
+    mappings: { "10.0.0.1": [5, 7, 9], "10.0.0.2": [11] }
+  },
+  definition: {
+    blueprint_id: "b",
+    software: "s",
+    version: "1.21",
+    image: "",
+    process: { invocation: "run", stop_command: "stop", start_timeout: 1, clean_exit: "crash" },
+    install_script: null,
+    limits: { memory_limit: 512.5 },
+    ports: 3,
+    configs: {},
+    volumes: [],
+    mounts: [],
+    copy: [],
+    env,
+    runtimes: ["process"],
+    placement: { locations: [], anti_affinity: false },
+    restart: { on_crash: false, max_per_hour: 0 },
+    save: false
+  }
+})
+
+const unknown = (result: Result.Result<unknown, { readonly placeholder: string }>) =>
+  Result.isFailure(result) ? result.failure.placeholder : assert.fail("expected a failure")
+
+describe("Placeholders", () => {
+  it("each stands for its value, white space inside the braces is free", () => {
+    assert.deepStrictEqual(
+      expand(
+        "{{server.id}} {{ server.version }} {{server.build.default.ip}}:{{\tserver.build.default.port}} " +
+          "{{server.build.ports.0}},{{server.build.ports.1}} -Xmx{{server.build.memory}}M [{{env.EMPTY}}]",
+        context
+      ),
+      Result.succeed("srv_1 1.21 10.0.0.1:25565 25565,25566 -Xmx2048M []")
+    )
+  })
+
+  it("one pass: what a placeholder stands for is not expanded again", () => {
+    assert.deepStrictEqual(expand("{{env.MOTD}}", context), Result.succeed("{{server.id}}"))
+  })
+
+  it("unknown ones are an error that names them", () => {
+    for (const name of [
+      "server.name",
+      "server.build.ports.2",
+      "server.build.ports.01",
+      "server.build.ports.-1",
+      "env.NONE",
+      "env.constructor",
+      "env.__proto__",
+      ""
+    ]) {
+      assert.strictEqual(unknown(expand(`a {{ ${name} }} {{server.id}}`, context)), name)
+    }
+  })
+
+  it("text without placeholders stays as it is", () => {
+    fc.assert(
+      fc.property(fc.string({ unit: "binary" }), (text) => {
+        fc.pre(!/\{\{[^{}]*\}\}/.test(text))
+        assert.deepStrictEqual(expand(text, context), Result.succeed(text))
+      })
+    )
+  })
+
+  it("long runs of braces and spaces take no time", () => {
+    for (const text of [
+      "{".repeat(300_000),
+      "{{".repeat(100_000) + " ".repeat(100_000),
+      `{{${" ".repeat(300_000)}`
+    ]) {
+      assert.deepStrictEqual(expand(text, context), Result.succeed(text))
+    }
+  })
+
+  it("in JSON, a string that is just a number's placeholder becomes a number where types count", () => {
+    const value = {
+      a: ["{{server.build.default.port}}", "p {{server.build.memory}}"],
+      b: "{{server.id}}",
+      c: true
+    }
+    assert.deepStrictEqual(
+      expandJson(value, context, true),
+      Result.succeed({ a: [25565, "p 2048"], b: "srv_1", c: true })
+    )
+    assert.deepStrictEqual(
+      expandJson(value, context, false),
+      Result.succeed({ a: ["25565", "p 2048"], b: "srv_1", c: true })
+    )
+    assert.strictEqual(unknown(expandJson({ a: [{ b: "{{nope}}" }] }, context, true)), "nope")
+  })
+
+  it("keys are not expanded and stay keys, whatever their name", () => {
+    const value = JSON.parse('{"{{server.id}}": 1, "__proto__": "{{server.id}}"}')
+    assert.strictEqual(
+      JSON.stringify(Result.getOrUndefined(expandJson(value, context, true))),
+      '{"{{server.id}}":1,"__proto__":"srv_1"}'
+    )
+  })
+})
+
+describe("Environment", () => {
+  it("has the server's facts and env, expanded; the facts win", () => {
+    assert.deepStrictEqual(
+      environmentOf(spec({ MOTD: "on {{server.build.ports.1}}", SERVER_PORT: "1" })),
+      Result.succeed({
+        MOTD: "on 5",
+        SERVER_ID: "srv_1",
+        SERVER_IP: "10.0.0.1",
+        SERVER_PORT: "7",
+        SERVER_MEMORY: "512",
+        VERSION: "1.21"
+      })
+    )
+  })
+
+  it("variables that name each other are taken as written and never loop", () => {
+    const environment = Result.getOrUndefined(
+      environmentOf(spec({ A: "{{env.B}}", B: "{{env.A}}!", C: "{{env.VERSION}}" }))
+    )
+    assert.strictEqual(environment?.A, "{{env.A}}!")
+    assert.strictEqual(environment?.B, "{{env.B}}!")
+    assert.strictEqual(environment?.C, "1.21")
+  })
+
+  it("an unknown placeholder in a variable is an error", () => {
+    assert.strictEqual(unknown(environmentOf(spec({ A: "{{env.NOPE}}" }))), "env.NOPE")
+  })
+
+  it("the default port comes first among the ports of its address; configs see the expanded env", () => {
+    const made = Result.getOrUndefined(contextOf(spec({ A: "{{server.id}}" })))
+    assert.deepStrictEqual(made?.ports, [7, 5, 9])
+    assert.strictEqual(made?.env.A, "srv_1")
+    assert.strictEqual(made?.memory_mib, 512)
+  })
+})

@@ -1,0 +1,176 @@
+import { appendFileSync, existsSync, readFileSync, statSync, truncateSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Deferred, Effect, Fiber, Stream } from "effect"
+import { openConsoleLog } from "../../../src/daemon/console/ConsoleLog.ts"
+import { makeLineIndex } from "../../../src/daemon/console/LineIndex.ts"
+import { dataFolder, harness, until } from "../support.ts"
+
+const collecting = () => {
+  const lines: Array<string> = []
+  const onLines = (more: ReadonlyArray<string>) => Effect.sync(() => void lines.push(...more))
+  return { lines, listener: { wanted: () => true, onLines } }
+}
+
+describe("decisions 3, logs and console", () => {
+  it.live("pages count from the newest, the newest is last, ANSI sequences are stripped", () =>
+    Effect.gen(function* () {
+      const folder = yield* dataFolder
+      const console = yield* openConsoleLog(folder)
+      const file = join(folder, "console.log")
+      assert.deepStrictEqual(yield* console.page({ page: 1, per_page: 10 }), { items: [], total: 0 })
+      appendFileSync(file, "\u001b[31mone\u001b[0m\r\ntwo\n\nfour\nunfinished")
+      assert.deepStrictEqual(yield* console.page({ page: 1, per_page: 2 }), {
+        items: ["four", "unfinished"],
+        total: 5
+      })
+      assert.deepStrictEqual((yield* console.page({ page: 2, per_page: 2 })).items, ["two", ""])
+      assert.deepStrictEqual((yield* console.page({ page: 3, per_page: 2 })).items, ["one"])
+      assert.deepStrictEqual((yield* console.page({ page: 4, per_page: 2 })).items, [])
+      appendFileSync(file, " now\nsix\n")
+      assert.deepStrictEqual(yield* console.page({ page: 1, per_page: 2 }), {
+        items: ["unfinished now", "six"],
+        total: 6
+      })
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("follows the file in pieces, over long lines, broken UTF-8 and a missing end of line", () =>
+    Effect.gen(function* () {
+      const folder = yield* dataFolder
+      const console = yield* openConsoleLog(folder)
+      const file = join(folder, "console.log")
+      const { lines, listener } = collecting()
+      yield* console.seek(yield* console.begin)
+      appendFileSync(file, "a")
+      yield* console.step(listener)
+      assert.deepStrictEqual(lines, [])
+      appendFileSync(file, Buffer.from([0x62, 0xff, 0x0a]))
+      appendFileSync(file, `${"ä".repeat(5000)}\nlast`)
+      yield* console.step(listener)
+      yield* console.finish(listener)
+      assert.deepStrictEqual(lines, ["ab\ufffd", "ä".repeat(4096), "ä".repeat(904), "last"])
+      assert.strictEqual(
+        yield* console.begin,
+        statSync(file).size,
+        "an open line is ended before the next run"
+      )
+      assert.isTrue(readFileSync(file, "utf8").endsWith("last\n"))
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("the file is cut and its end kept; a follower goes on", () =>
+    Effect.gen(function* () {
+      const folder = yield* dataFolder
+      const console = yield* openConsoleLog(folder)
+      const file = join(folder, "console.log")
+      const { lines, listener } = collecting()
+      yield* console.seek(yield* console.begin)
+      const block = Array.from({ length: 10_000 }, (_, i) => `line ${String(i).padStart(90, "0")}\n`).join("")
+      for (let round = 0; round < 10; round++) {
+        appendFileSync(file, block)
+        while (yield* console.step(listener)) yield* Effect.yieldNow
+      }
+      yield* console.step(listener)
+      assert.isBelow(statSync(file).size, 8 * 1024 * 1024)
+      assert.isTrue(existsSync(`${file}.1`))
+      assert.strictEqual(lines.length, 100_000)
+      const before = yield* console.page({ page: 1, per_page: 3 })
+      appendFileSync(file, "after\n")
+      yield* console.step(listener)
+      assert.strictEqual(lines.at(-1), "after")
+      const page = yield* console.page({ page: 1, per_page: 3 })
+      assert.deepStrictEqual(page.items, [...before.items.slice(1), "after"])
+      assert.strictEqual(page.total, before.total + 1)
+      truncateSync(file, 0)
+      appendFileSync(file, "anew\n")
+      yield* console.step(listener)
+      assert.strictEqual(lines.at(-1), "anew")
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("any page of a long file is what a plain split says", () =>
+    Effect.gen(function* () {
+      const folder = yield* dataFolder
+      const file = join(folder, "x.log")
+      const all = Array.from({ length: 3000 }, (_, i) => "x".repeat((i * 7919) % 700) + i)
+      appendFileSync(file, `${all.join("\n")}\n`)
+      const index = makeLineIndex(file)
+      assert.strictEqual(yield* index.total, 3000)
+      for (const from of [0, 1, 255, 256, 257, 1000, 2990]) {
+        assert.deepStrictEqual(yield* index.read(from, from + 10), all.slice(from, from + 10))
+      }
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a server that floods its console stays within bounds and can still be stopped", () =>
+    Effect.gen(function* () {
+      const { daemon, data_dir, lastStatus, running } = yield* harness()
+      const id = yield* running({
+        process: { invocation: "sh -c 'echo ready; exec yes 0123456789'", stop_command: "^SIGTERM" }
+      })
+      const dir = join(data_dir, "servers", id)
+      const lines = yield* daemon.console(id)
+      const seen = yield* Stream.runCount(Stream.take(lines, 50_000))
+      assert.strictEqual(seen, 50_000)
+      yield* until("it is cut", () => existsSync(join(dir, "console.log.1")))
+      assert.isBelow(statSync(join(dir, "console.log.1")).size, 5 * 1024 * 1024)
+      yield* daemon.power(id, "stop", 10)
+      yield* until("offline", () => lastStatus(id) === "offline")
+      const { items } = yield* daemon.logs(id, { page: 1, per_page: 2 })
+      assert.strictEqual(items[0], "0123456789")
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a server that never reads its console: 409 when the pipe is full, never a wait without end", () =>
+    Effect.gen(function* () {
+      const { daemon, running } = yield* harness()
+      const id = yield* running({ process: { invocation: "sh -c 'echo ready; exec sleep 300'" } })
+      const line = "x".repeat(4000)
+      const error = yield* Effect.flip(
+        daemon.commands(
+          id,
+          Array.from({ length: 40 }, () => line)
+        )
+      )
+      assert.strictEqual(error._tag === "DaemonRefused" && error.status, 409)
+      assert.include(error._tag === "DaemonRefused" ? error.detail : "", "does not read its console")
+      const bad = yield* Effect.flip(daemon.commands(id, ["say hi\nstop"]))
+      assert.strictEqual(bad._tag === "DaemonRefused" && bad.status, 422)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a costly pattern does not stall the daemon", () =>
+    Effect.gen(function* () {
+      const { crashes, daemon, installed } = yield* harness()
+      const id = yield* installed({
+        process: {
+          invocation: `sh -c 'echo ${"a".repeat(60)}b; exec sleep 300'`,
+          online_signal: "regex:^(a|aa)+$",
+          start_timeout: 0.5
+        }
+      })
+      yield* daemon.power(id, "start", 30)
+      yield* until("timed out", () => crashes(id).length === 1)
+      assert.strictEqual(crashes(id)[0]?.reason, "start timed out")
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("subscriptions end with the removal of the server", () =>
+    Effect.gen(function* () {
+      const { daemon, running } = yield* harness()
+      const id = yield* running()
+      const lines = yield* daemon.console(id)
+      const began = yield* Deferred.make<void>()
+      const fiber = yield* lines.pipe(
+        Stream.tap(() => Deferred.succeed(began, undefined)),
+        Stream.runCollect,
+        Effect.forkChild
+      )
+      yield* daemon.commands(id, ["x"])
+      yield* Deferred.await(began)
+      yield* daemon.remove(id)
+      assert.deepStrictEqual([...(yield* Fiber.join(fiber))], ["got x"])
+    }).pipe(Effect.scoped)
+  )
+})

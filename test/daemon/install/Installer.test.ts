@@ -1,0 +1,172 @@
+import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { alive, harness, pidIn, until } from "../support.ts"
+
+const baseOf = (data_dir: string, software = "echo") => join(data_dir, "base", software, "1.0")
+/** What is in the base folder beside finished installations and logs. */
+const leftovers = (data_dir: string) =>
+  readdirSync(join(data_dir, "base")).filter((name) => name.startsWith(".aside"))
+
+describe("blueprints, software: install script", () => {
+  it.live("runs once for all servers that ask at the same time, and each has the log", () =>
+    Effect.gen(function* () {
+      const { create, daemon, data_dir, lastInstall } = yield* harness()
+      const count = join(data_dir, "count")
+      const install = {
+        script: `echo once >> ${count}; echo "$SOFTWARE_ID $VERSION"; sleep 0.3; pwd > here; echo x > a.txt`
+      }
+      const ids = yield* Effect.forEach([1, 2, 3, 4], () => create({ install }))
+      yield* until("all are ready", () => ids.every((id) => lastInstall(id)?.phase === "ready"))
+      const late = yield* create({ install })
+      yield* until("ready", () => lastInstall(late)?.phase === "ready")
+      assert.strictEqual(readFileSync(count, "utf8"), "once\n")
+      for (const id of [...ids, late]) {
+        assert.strictEqual(readFileSync(join(data_dir, "servers", id, "files", "a.txt"), "utf8"), "x\n")
+        const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
+        assert.deepStrictEqual(items, ["echo 1.0"])
+      }
+      assert.strictEqual(lastInstall(ids[0] ?? "")?.exit_code, 0)
+      assert.deepStrictEqual(leftovers(data_dir), [])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a script that fails leaves no base and says why", () =>
+    Effect.gen(function* () {
+      const { create, data_dir, daemon, lastInstall, lastStatus } = yield* harness()
+      const id = yield* create({ install: { script: "echo half > file; echo oops >&2; exit 3" } })
+      yield* until("failed", () => lastStatus(id) === "offline")
+      assert.deepInclude(lastInstall(id), {
+        phase: "failed",
+        exit_code: 3,
+        failure_reason: "install script exited with 3"
+      })
+      assert.isFalse(existsSync(baseOf(data_dir)))
+      assert.deepStrictEqual(leftovers(data_dir), [])
+      const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
+      assert.deepStrictEqual(items, ["oops", "", "[install script exited with 3]"])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a script that takes too long is killed with all its descendants", () =>
+    Effect.gen(function* () {
+      const { create, data_dir, lastInstall } = yield* harness()
+      const pid = join(data_dir, "pid")
+      const id = yield* create({
+        install: { script: `setsid sleep 300 & echo $! > ${pid}; sleep 300`, timeout: 0.3 }
+      })
+      yield* until("failed", () => lastInstall(id)?.phase === "failed")
+      assert.strictEqual(lastInstall(id)?.failure_reason, "install script timed out after 0.3 s")
+      assert.isFalse(alive(pidIn(pid)))
+      assert.deepStrictEqual(leftovers(data_dir), [])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a flood of output, not UTF-8, is kept within bounds, its end included", () =>
+    Effect.gen(function* () {
+      const { create, daemon, data_dir, lastInstall } = yield* harness()
+      const id = yield* create({
+        install: { script: "head -c 30000000 /dev/urandom; echo; echo the end" }
+      })
+      yield* until("ready", () => lastInstall(id)?.phase === "ready")
+      assert.isBelow(statSync(join(data_dir, "servers", id, "install.log")).size, 1.2 * 1024 * 1024)
+      const total = (yield* daemon.installLogs(id, { page: 1, per_page: 1 })).total
+      const last = yield* daemon.installLogs(id, { page: total, per_page: 1 })
+      assert.deepStrictEqual(last.items, ["the end"])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("skip_scripts and software without a script give an empty base", () =>
+    Effect.gen(function* () {
+      const { data_dir, installed, lastInstall } = yield* harness()
+      const id = yield* installed({ install: { script: "exit 9", skip_scripts: true } })
+      assert.strictEqual(lastInstall(id)?.phase, "ready")
+      assert.deepStrictEqual(readdirSync(join(data_dir, "servers", id, "files")), [])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a removal ends the installation that nobody else waits for", () =>
+    Effect.gen(function* () {
+      const { create, daemon, data_dir, lastInstall } = yield* harness()
+      const install = { script: "echo $$ > $INSTALL_DIR/pid; exec sleep 300" }
+      const first = yield* create({ install })
+      const second = yield* create({ install })
+      yield* until("both wait", () => lastInstall(first) !== undefined && lastInstall(second) !== undefined)
+      const pids = () =>
+        leftovers(data_dir).flatMap((name) => {
+          const file = join(data_dir, "base", name, "base", "pid")
+          return [pidIn(file)]
+        })
+      yield* until("script runs", () => pids().some((pid) => pid > 0))
+      const [pid = 0] = pids()
+      yield* daemon.remove(first)
+      yield* until("it goes on for the other", () => pids().some(alive))
+      assert.strictEqual(lastInstall(second)?.phase, "installing")
+      const last = pids()
+      yield* daemon.remove(second)
+      assert.isFalse([pid, ...last].some(alive))
+      assert.deepStrictEqual(leftovers(data_dir), [])
+      assert.deepStrictEqual(readdirSync(join(data_dir, "servers")), [])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("warms up: starts once, waits for the signal, stops, cleans up, leaves no patch behind", () =>
+    Effect.gen(function* () {
+      const { data_dir, daemon, installed, lastInstall } = yield* harness()
+      const id = yield* installed({
+        process: { invocation: "sh run.sh" },
+        definition: { configs: { "a.properties": { parser: "properties", find: { motd: "mine" } } } },
+        install: {
+          script:
+            "printf 'cat a.properties; mkdir world; echo made > cache; echo ready; read l; echo bye $l' > run.sh",
+          warmup: true,
+          post_warmup_script: "rm -r world"
+        }
+      })
+      assert.strictEqual(lastInstall(id)?.phase, "ready")
+      const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
+      assert.deepStrictEqual(items, ["motd=mine", "ready", "bye stop"])
+      assert.deepStrictEqual(readdirSync(baseOf(data_dir)).sort(), ["cache", "run.sh"])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a warm-up that fails is tried again, then fails the installation or is ignored", () =>
+    Effect.gen(function* () {
+      const { create, data_dir, lastInstall } = yield* harness()
+      const process = { invocation: `sh -c 'echo try >> ${data_dir}/tries; exit 5'` }
+      const warm = { script: "true", warmup: true, warmup_retries: 2 }
+      const strict = yield* create({ process, install: warm })
+      yield* until("failed", () => lastInstall(strict)?.phase === "failed")
+      assert.strictEqual(
+        lastInstall(strict)?.failure_reason,
+        "warm-up ended with exit code 5 before its online signal"
+      )
+      assert.strictEqual(readFileSync(join(data_dir, "tries"), "utf8"), "try\ntry\ntry\n")
+      const lax = yield* create({ process, install: { ...warm, warmup_failure_policy: "ignore" } })
+      yield* until("ready", () => lastInstall(lax)?.phase === "ready")
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a reinstall runs the script again; a saved server keeps its own files", () =>
+    Effect.gen(function* () {
+      const { daemon, data_dir, installed, lastInstall, lastStatus, notes, statuses } = yield* harness()
+      const install = { script: `echo run >> ${data_dir}/runs; wc -l < ${data_dir}/runs > version` }
+      const saved = yield* installed({ install })
+      const fleeting = yield* installed({ install, definition: { save: false } })
+      for (const id of [saved, fleeting]) {
+        const files = join(data_dir, "servers", id, "files")
+        writeFileSync(join(files, "world"), "mine")
+        const before = notes.reports.length
+        yield* daemon.reinstall(id)
+        yield* until("reinstalled", () => lastStatus(id) === "offline" && notes.reports.length >= before + 4)
+        assert.deepStrictEqual(statuses(id).slice(-3), ["offline", "installing", "offline"])
+        assert.strictEqual(lastInstall(id)?.phase, "ready")
+        assert.strictEqual(existsSync(join(files, "world")), id === saved)
+      }
+      const version = (id: string) =>
+        readFileSync(join(data_dir, "servers", id, "files", "version"), "utf8").trim()
+      assert.deepStrictEqual([version(saved), version(fleeting)], ["2", "3"])
+    }).pipe(Effect.scoped)
+  )
+})

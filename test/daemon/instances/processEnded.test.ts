@@ -1,0 +1,103 @@
+import { assert, describe, it } from "@effect/vitest"
+import * as fc from "fast-check"
+import { stopWay } from "../../../src/daemon/instances/exitReason.ts"
+import { powerDecision } from "../../../src/daemon/instances/powerDecision.ts"
+import { processEnded } from "../../../src/daemon/instances/processEnded.ts"
+import { newServerState, type ServerState } from "../../../src/daemon/instances/ServerFile.ts"
+import { PowerAction } from "../../../src/domain/NodeMessages.ts"
+import type { ServerStatus } from "../../../src/domain/ServerStatus.ts"
+import { specOf } from "../support.ts"
+
+const state = (more: Partial<ServerState>): ServerState => ({
+  ...newServerState(specOf()),
+  work: "none",
+  install: { phase: "ready" },
+  ...more
+})
+const run = { token: "t", started_at: 0, log_offset: 0, timed_out: false }
+
+describe("decisions 3, end of a process", () => {
+  it("out of memory has its own reason", () => {
+    const after = processEnded(state({ status: "running", run }), { code: 137, out_of_memory: true }, 0)
+    const crash = after.reports.find((report) => report.type === "crash")
+    assert.deepStrictEqual(crash?.type === "crash" && crash.crash, {
+      reason: "out of memory",
+      exit_code: 137,
+      timestamp: "1970-01-01T00:00:00.000Z"
+    })
+  })
+
+  it("restarts within the hour are counted, older ones are not", () => {
+    const spec = specOf({ definition: { restart: { on_crash: true, max_per_hour: 2 } } })
+    const ended = (restarts: ReadonlyArray<number>) =>
+      processEnded(
+        state({ spec, status: "running", run, restarts }),
+        { code: 1, out_of_memory: false },
+        4_000_000
+      )
+    assert.isTrue(ended([1, 2, 3_900_000]).start_again)
+    assert.isFalse(ended([3_800_000, 3_900_000]).start_again)
+    const ephemeral = specOf({ definition: { restart: { on_crash: true, max_per_hour: 2 }, save: false } })
+    const gone = processEnded(
+      state({ spec: ephemeral, status: "running", run }),
+      { code: 1, out_of_memory: false },
+      0
+    )
+    assert.isFalse(gone.start_again)
+  })
+
+  it("always ends offline, with at most one crash and growing numbers", () => {
+    const intents = fc.option(fc.constantFrom("stop", "kill", "restart", "reset"), { nil: null })
+    fc.assert(
+      fc.property(
+        fc.constantFrom("starting", "running", "stopping", "paused"),
+        intents,
+        fc.nat(255),
+        fc.boolean(),
+        (status, type, code, timed_out) => {
+          const intent = type === null ? null : { type, deadline: 0 }
+          const before = state({ status, intent, run: { ...run, timed_out }, sequence: 7 })
+          const after = processEnded(before, { code, out_of_memory: false }, 0)
+          assert.deepInclude(after, { status: "offline", intent: null, run: null })
+          assert.deepStrictEqual(
+            after.reports.map((report) => report.sequence),
+            after.reports.map((_, index) => 8 + index)
+          )
+          const crashed = after.reports.some((report) => report.type === "crash")
+          assert.strictEqual(crashed, intent === null && status !== "stopping")
+        }
+      )
+    )
+  })
+})
+
+describe("decisions 3, power", () => {
+  it("follows the table: what is already so does nothing, what cannot be is refused", () => {
+    const row = (status: ServerStatus) =>
+      PowerAction.literals.map((action) => {
+        const decision = powerDecision(state({ status }), action)
+        return decision.do === "end" ? decision.as : decision.do
+      })
+    // start, stop, restart, kill, pause, unpause
+    assert.deepStrictEqual(row("offline"), ["start", "nothing", "start", "nothing", "refuse", "refuse"])
+    assert.deepStrictEqual(row("installing"), ["refuse", "nothing", "refuse", "nothing", "refuse", "refuse"])
+    assert.deepStrictEqual(row("starting"), ["nothing", "stop", "restart", "kill", "refuse", "refuse"])
+    assert.deepStrictEqual(row("running"), ["nothing", "stop", "restart", "kill", "pause", "nothing"])
+    assert.deepStrictEqual(row("stopping"), ["refuse", "stop", "restart", "kill", "refuse", "refuse"])
+    assert.deepStrictEqual(row("paused"), ["refuse", "stop", "restart", "kill", "nothing", "unpause"])
+  })
+
+  it("a server whose files are not ready does not start", () => {
+    assert.strictEqual(powerDecision(state({ status: "offline", work: "reset" }), "start").do, "refuse")
+    const failed = state({ status: "offline", install: { phase: "failed", failure_reason: "disk full" } })
+    assert.deepInclude(powerDecision(failed, "start"), { detail: "the installation failed: disk full" })
+  })
+
+  it("a stop command is a line or a signal", () => {
+    assert.deepStrictEqual(stopWay("stop"), { line: "stop" })
+    assert.deepStrictEqual(stopWay("^C"), { signal: "SIGINT" })
+    assert.deepStrictEqual(stopWay("^sigterm"), { signal: "SIGTERM" })
+    assert.deepStrictEqual(stopWay("^quit"), { signal: "SIGQUIT" })
+    assert.deepStrictEqual(stopWay(""), { signal: "SIGTERM" })
+  })
+})
