@@ -1,10 +1,8 @@
-import { join } from "node:path"
 import { Effect, Option } from "effect"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import { applyConfigs } from "../config/ConfigPatcher.ts"
 import { contextOf } from "../config/placeholders.ts"
-import { removeTree } from "../files/fsio.ts"
-import { partsOf, readFileInside, writeFileInside } from "../files/safePath.ts"
+import { readFileInside, removeFileInside, writeFileInside } from "../files/safePath.ts"
 import { InstallFailed } from "./InstallFailed.ts"
 
 const MOST_BYTES = 10 * 1024 * 1024
@@ -13,10 +11,10 @@ const failed = (reason: string) => new InstallFailed({ reason: `warm-up: ${reaso
 
 /** What a file was, and how it becomes that again. */
 const remember = Effect.fnUntraced(function* (folder: string, file: string) {
-  const parts = yield* Effect.fromResult(partsOf(file))
   const before = yield* readFileInside(folder, file, MOST_BYTES)
   const restore: Effect.Effect<void, { readonly _tag: string }> = Option.isNone(before)
-    ? removeTree(join(folder, ...parts))
+    ? // Never through a link that the software made in place of a folder.
+      removeFileInside(folder, file)
     : writeFileInside(folder, file, before.value)
   return restore
 })
