@@ -61,6 +61,17 @@ const statusOfPhase = ({ status, install: before }: Subject, install: InstallSta
   return status === "installing" || !isFinished(before) ? "offline" : status
 }
 
+/**
+ * The `offline` that ends an installation may come in only after the next one was asked for: until the node says that
+ * it installs, it tells of the one before.
+ */
+const isOfBefore = ({ status, install }: Subject, report: Report): boolean =>
+  status === "installing" &&
+  install.phase === "pending" &&
+  report.type === "status" &&
+  report.status === "offline" &&
+  report.transient
+
 /** What a report of a node does; the caller has seen that it is not a repetition. */
 export const ofReport = (subject: Subject, report: Report): Outcome => {
   switch (report.type) {
@@ -73,6 +84,7 @@ export const ofReport = (subject: Subject, report: Report): Outcome => {
       }
     case "status":
       if (report.status === "unknown") return { surprising: true }
+      if (isOfBefore(subject, report)) return {}
       return {
         ...moved(subject, report.status),
         ...(report.status === "offline" && !report.transient && ends(subject) ? destroyed(subject) : {})

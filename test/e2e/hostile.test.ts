@@ -316,6 +316,8 @@ layer(Muster.layer(definitionsOfHostiles), { excludeTestServices: true, timeout:
           yield* Effect.acquireRelease(
             Effect.callback<ReturnType<typeof createServer>>((resume) => {
               const foreign = createServer().listen(port, ip, () => resume(Effect.succeed(foreign)))
+              // Somebody else on this machine has it already, which is just as well.
+              foreign.once("error", () => resume(Effect.succeed(foreign)))
             }),
             (foreign) => Effect.sync(() => foreign.close())
           )

@@ -29,12 +29,19 @@ const saved = (change: Partial<Subject> = {}): Subject => ({
   ...change
 })
 const unsaved = (change: Partial<Subject> = {}): Subject => saved({ definition: { save: false }, ...change })
+/** Whether a report can be the end of the installation before the one that was asked for. */
+const isLate = (before: Subject, report: { readonly status: ServerStatus; readonly transient: boolean }) =>
+  before.status === "installing" &&
+  before.install.phase === "pending" &&
+  report.status === "offline" &&
+  report.transient
 const offline: Report = { ...base, type: "status", status: "offline", transient: false }
 
 describe("decisions, States: what a report does", () => {
   it("a status is set exactly when it is another one, and the node's view wins", () =>
     fc.assert(
       fc.property(subject, statusReport, (before, report) => {
+        fc.pre(!isLate(before, report))
         const outcome = ofReport(before, report)
         const expected =
           report.status === before.status || report.status === "unknown" ? undefined : report.status
@@ -49,6 +56,14 @@ describe("decisions, States: what a report does", () => {
         expect(ofReport(before, report).surprising ?? false).toBe(expected)
       })
     ))
+
+  it("the offline of the installation before, come late, does not end the one that was asked for", () => {
+    const late: Report = { ...base, type: "status", status: "offline", transient: true }
+    expect(ofReport(saved({ status: "installing", install: { phase: "pending" } }), late)).toEqual({})
+    expect(ofReport(saved({ status: "installing", install: { phase: "installing" } }), late)).toEqual({
+      status: "offline"
+    })
+  })
 
   it("only a server that is not saved is destroyed, only by going offline for good", () =>
     fc.assert(
