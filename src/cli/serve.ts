@@ -25,6 +25,7 @@ import { EmbeddedNode } from "./embeddedNode.ts"
 import { LoggingLayer } from "./logging.ts"
 import { openDataDir, StoreLayer } from "./storage.ts"
 import { readCa, readTls } from "./tls.ts"
+import { warnOfUnknownSettings } from "./unknownSettings.ts"
 
 const SHORTEST_SAFE_KEY = 24
 
@@ -75,6 +76,7 @@ const announce = Effect.fnUntraced(function* (settings: ServiceSettings, first: 
 })
 
 const warnings = Effect.fnUntraced(function* (settings: ServiceSettings) {
+  yield* warnOfUnknownSettings
   if (Option.isSome(settings.adminKey)) {
     const { length } = Redacted.value(settings.adminKey.value)
     if (length < SHORTEST_SAFE_KEY) {

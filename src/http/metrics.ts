@@ -28,6 +28,12 @@ const counterOf = (method: string, status: number) => {
 /** Heartbeats and reports of daemons come all the time. */
 const routine = /^\/api\/nodes\/[^/]+\/internal\//
 
+/** A WebSocket was answered with 101 by its upgrade; what its handler returns at its end is no answer. */
+const statusOf = (
+  request: HttpServerRequest.HttpServerRequest,
+  response: HttpServerResponse.HttpServerResponse
+) => (request.headers.upgrade !== undefined && response.status === 204 ? 101 : response.status)
+
 /** Counts an answered request and logs it: reads and what daemons send at debug level, changes at info. */
 export const recordRequest = Effect.fnUntraced(function* (
   request: HttpServerRequest.HttpServerRequest,
@@ -35,9 +41,10 @@ export const recordRequest = Effect.fnUntraced(function* (
   started: number
 ) {
   const took = (yield* Clock.currentTimeMillis) - started
-  yield* Metric.update(counterOf(request.method, response.status), 1)
+  const status = statusOf(request, response)
+  yield* Metric.update(counterOf(request.method, status), 1)
   yield* Metric.update(duration, took / 1000)
-  const line = `${request.method} ${pathOf(request.url)} ${response.status} ${took} ms`
+  const line = `${request.method} ${pathOf(request.url)} ${status} ${took} ms`
   const quiet = request.method === "GET" || request.method === "HEAD" || routine.test(request.url)
   yield* quiet ? Effect.logDebug(line) : Effect.logInfo(line)
 })

@@ -89,5 +89,8 @@ export const summarize = (reasons: ReadonlyArray<string>): string => {
     .toSorted(([a, n], [b, m]) => m - n || byText(a, b))
     .map(([reason, count]) => `${count} ${reason}`)
   const nodes = reasons.length === 1 ? "1 node" : `${reasons.length} nodes`
-  return `${nodes}: ${parts.join(", ")}. Make room or add a node.`
+  const advice = counts.has("drained")
+    ? "Make room, add a node, or put a drained one back (PATCH /api/nodes/:node/drained)."
+    : "Make room or add a node."
+  return `${nodes}: ${parts.join(", ")}. ${advice}`
 }

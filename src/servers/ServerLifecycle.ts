@@ -124,7 +124,16 @@ export class ServerLifecycle extends Context.Service<
       ) {
         if (changed === undefined) return
         const { record, outcome } = changed
-        if (outcome.destroys === true) yield* teardown.remove(record.node_id, record.id)
+        if (outcome.install?.phase === "failed") {
+          yield* Effect.logWarning(`${record.id}: installation failed: ${outcome.install.failure_reason}`)
+        }
+        if (outcome.crash !== undefined)
+          yield* Effect.logWarning(`${record.id}: crash: ${outcome.crash.reason}`)
+        if (outcome.status !== undefined) yield* Effect.logInfo(`${record.id}: ${outcome.status}`)
+        if (outcome.destroys === true) {
+          yield* Effect.logInfo(`${record.id}: deleted`)
+          yield* teardown.remove(record.node_id, record.id)
+        }
         if (outcome.surprising === true) {
           yield* Effect.logWarning(
             `node ${record.node_id} says ${outcome.status ?? "unknown"} of ${record.id}, which was ${record.status}`

@@ -117,7 +117,7 @@ describe("node-protocol, Placement and ports: place", () => {
       assert.strictEqual(error.detail, "no nodes available")
       assert.strictEqual(
         error.hint,
-        "2 nodes: 1 drained, 1 without 4096 MiB of memory free. Make room or add a node."
+        "2 nodes: 1 drained, 1 without 4096 MiB of memory free. Make room, add a node, or put a drained one back (PATCH /api/nodes/:node/drained)."
       )
       yield* drain("a", false)
       assert.strictEqual(yield* nodeOf("s2", memory(4096)), "a")

@@ -1,0 +1,20 @@
+import { Effect } from "effect"
+import { nearest } from "../blueprints/nearest.ts"
+import { settings } from "../config.ts"
+import { nodeSettings } from "../nodeConfig.ts"
+
+const known = [...Object.values(settings), ...Object.values(nodeSettings)].map(({ name }) => name)
+
+/** Warns of variables that look like settings and are none: a mistyped one must not be ignored in silence. */
+export const warnOfUnknownSettings = Effect.suspend(() =>
+  Effect.forEach(
+    Object.keys(process.env).filter((name) => name.startsWith("MUSTER_") && !known.includes(name)),
+    (name) => {
+      const meant = nearest(name, known)
+      return Effect.logWarning(
+        `${name} is not a setting${meant === undefined ? "; the README lists them" : `; did you mean ${meant}?`}`
+      )
+    },
+    { discard: true }
+  )
+)
