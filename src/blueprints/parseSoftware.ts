@@ -1,5 +1,6 @@
 /** Software files (blueprints.md, "Software"). */
 import { Result, Schema } from "effect"
+import { splitWords } from "../domain/commandLine.ts"
 import { RuntimeKind } from "../domain/Node.ts"
 import { ImageText } from "../domain/Overrides.ts"
 import { CleanExit, InstallScript, type Software } from "../domain/Software.ts"
@@ -62,6 +63,15 @@ const trim = (node: Located, value: string): Located => ({
   value: value.trim(),
   source: value.trim()
 })
+
+/** A command line that can be split into words: what cannot would only show when a server is started. */
+const invocation: Decoder<string> = (node, reading) => {
+  const line = trimmed(Command)(node, reading)
+  const split = line === undefined ? undefined : splitWords(line)
+  if (split === undefined || "words" in split) return line
+  reading.problem(node.at, `not a command line: ${split.invalid}`)
+  return undefined
+}
 
 const onlineSignal: Decoder<string> = (node, reading) => {
   const signal = text(Command)(node, reading)
@@ -143,7 +153,7 @@ const installScript: Decoder<InstallScript> = (node, reading) => {
 }
 
 const processOf = (fields: Fields): Software["process"] => ({
-  invocation: fields.required("invocation", trimmed(Command)) ?? "",
+  invocation: fields.required("invocation", invocation) ?? "",
   stop_command: fields.optional("stop-command", trimmed(StopCommand)) ?? "^SIGTERM",
   start_timeout: fields.optional("start-timeout", number(Seconds)) ?? 300,
   clean_exit: fields.optional("clean-exit", word(CleanExit.literals)) ?? "crash",

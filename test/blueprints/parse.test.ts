@@ -350,6 +350,11 @@ state:
       ["4:18: not a regular expression: Invalid regular expression: /([/: Unterminated character class"]
     ],
     [
+      "a command line whose quotes do not close",
+      'software:\n  id: a\n  name: A\n  invocation: "sh -c \'unclosed"\n',
+      ["4:15: not a command line: a ' is not closed"]
+    ],
+    [
       "signals, times and runtimes that are none",
       softwareFile(
         "a",

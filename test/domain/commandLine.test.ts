@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { splitWords } from "../../../src/daemon/instances/commandLine.ts"
+import { splitWords } from "../../src/domain/commandLine.ts"
 
 const words = (text: string) => {
   const split = splitWords(text)
