@@ -5,6 +5,7 @@ import { NodeDaemon } from "../daemon/NodeDaemon.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { version } from "../version.ts"
+import { urlOf } from "./listenUrl.ts"
 import { nodeIdentity } from "./nodeIdentity.ts"
 
 /**
@@ -20,10 +21,8 @@ const connected = (node_id: string) =>
   )
 
 /** An embedded daemon is reached where the service is; a port that is not known yet is left out. */
-const urlOf = ({ host, nodeUrl, port }: ServiceSettings) =>
-  nodeUrl !== ""
-    ? nodeUrl
-    : `http://${host.includes(":") ? `[${host}]` : host}${port === 0 ? "" : `:${port}`}`
+const addressOf = ({ host, nodeUrl, port }: ServiceSettings) =>
+  nodeUrl !== "" ? nodeUrl : urlOf("http", host, port === 0 ? undefined : port)
 
 /** A daemon in this process, with the process runtime: needs `ControlPlane` and `DaemonClient`. */
 export const EmbeddedNode = (settings: ServiceSettings, dataDir: string) =>
@@ -35,7 +34,7 @@ export const EmbeddedNode = (settings: ServiceSettings, dataDir: string) =>
         node_id,
         name: settings.nodeName,
         location: settings.nodeLocation,
-        url: urlOf(settings),
+        url: addressOf(settings),
         version,
         data_dir: join(dataDir, "node"),
         allocations: settings.embeddedAllocations,

@@ -4,7 +4,6 @@ import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, Layer } from "effect"
 import { Command } from "effect/cli"
-import { HttpServer } from "effect/http"
 import { StartError } from "../config.ts"
 import { Instances } from "../daemon/instances/Instances.ts"
 import { ControlPlaneClient } from "../daemon/link/ControlPlaneClient.ts"
@@ -14,6 +13,7 @@ import { NodeDaemon } from "../daemon/NodeDaemon.ts"
 import { loadNodeSettings, type NodeSettings } from "../nodeConfig.ts"
 import { version } from "../version.ts"
 import { DaemonHttpLayer } from "./daemonHttp.ts"
+import { listenUrl } from "./listenUrl.ts"
 import { LoggingLayer } from "./logging.ts"
 import { nodeIdentity } from "./nodeIdentity.ts"
 import { openDataDir } from "./storage.ts"
@@ -32,10 +32,7 @@ const addressOf = Effect.fnUntraced(function* (settings: NodeSettings, scheme: "
       message: `MUSTER_NODE_HOST is ${settings.host}: set MUSTER_NODE_URL to where the control plane reaches this daemon`
     })
   }
-  const server = yield* HttpServer.HttpServer
-  const port = "port" in server.address ? server.address.port : settings.port
-  const host = settings.host.includes(":") ? `[${settings.host}]` : settings.host
-  return `${scheme}://${host}:${port}`
+  return yield* listenUrl(scheme, settings)
 })
 
 const cannotListen = ({ cause }: { readonly cause: unknown }) =>

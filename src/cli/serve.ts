@@ -2,7 +2,6 @@ import { join, resolve } from "node:path"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Duration, Effect, Layer, Option, Redacted } from "effect"
 import { Command } from "effect/cli"
-import { HttpServer } from "effect/http"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { SoftwareStore } from "../blueprints/SoftwareStore.ts"
 import { ServiceConfig, type ServiceSettings } from "../config.ts"
@@ -22,6 +21,7 @@ import { layerServers } from "../servers/layerServers.ts"
 import { ServiceLock } from "../store/sqlite/ServiceLock.ts"
 import { version } from "../version.ts"
 import { EmbeddedNode } from "./embeddedNode.ts"
+import { listenUrl } from "./listenUrl.ts"
 import { LoggingLayer } from "./logging.ts"
 import { openDataDir, StoreLayer } from "./storage.ts"
 import { readCa, readTls } from "./tls.ts"
@@ -63,11 +63,12 @@ const adminKeyOf = (settings: ServiceSettings) =>
   Option.match(settings.adminKey, { onNone: () => ({}), onSome: (adminKey) => ({ adminKey }) })
 
 /** What a person who starts the service needs to know, once it answers. */
-const announce = Effect.fnUntraced(function* (settings: ServiceSettings, first: FirstKey, scheme: string) {
-  const server = yield* HttpServer.HttpServer
-  const port = "port" in server.address ? server.address.port : settings.port
-  const host = settings.host.includes(":") ? `[${settings.host}]` : settings.host
-  const url = `${scheme}://${host}:${port}`
+const announce = Effect.fnUntraced(function* (
+  settings: ServiceSettings,
+  first: FirstKey,
+  scheme: "http" | "https"
+) {
+  const url = yield* listenUrl(scheme, settings)
   yield* Effect.logInfo(`Muster ${version} listens on ${url}`)
   if (first._tag !== "NotNeeded") yield* Effect.logInfo(first.message)
   const key = first.path === undefined ? "<your key>" : `$(cat ${first.path})`

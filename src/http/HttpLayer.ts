@@ -55,17 +55,16 @@ export const AnyFailureLayer = Layer.succeed(
   AnyFailure.of((handler) => handler)
 )
 
-/** The contract as an OpenAPI document with the version of this build. */
-export const openApiDocument = (version: string) => ({
-  ...OpenApi.fromApi(ApplicationApi.annotate(OpenApi.Version, version))
-})
+/** The contract, saying the version of this build. */
+const versioned = (version: string) => ApplicationApi.annotate(OpenApi.Version, version)
 
-const OpenApiRoute = (version: string) =>
-  HttpRouter.add("GET", "/openapi.json", HttpServerResponse.jsonUnsafe(openApiDocument(version)))
+const OpenApiRoute = (api: ReturnType<typeof versioned>) =>
+  HttpRouter.add("GET", "/openapi.json", HttpServerResponse.jsonUnsafe(OpenApi.fromApi(api)))
 
 /** All routes, with everything that stands before them; the services come from the caller. */
-export const routes = (options: Omit<HttpOptions, "host" | "port">) =>
-  Layer.mergeAll(
+export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
+  const api = versioned(options.system.version)
+  return Layer.mergeAll(
     HttpApiBuilder.layer(ApplicationApi).pipe(
       Layer.provide([
         NodesHandlers,
@@ -82,8 +81,8 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) =>
       Layer.provide(NodeRoutes),
       Layer.provide([NodeAuthorizationLayer, SchemaErrorsLayer, AnyFailureLayer])
     ),
-    OpenApiRoute(options.system.version),
-    HttpApiScalar.layer(ApplicationApi.annotate(OpenApi.Version, options.system.version), {
+    OpenApiRoute(api),
+    HttpApiScalar.layer(api, {
       path: "/docs",
       // The page loads nothing from elsewhere.
       scalar: { withDefaultFonts: false }
@@ -99,6 +98,7 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) =>
       Layer.provide(RateLimiter.layerStoreMemory)
     )
   )
+}
 
 /**
  * The HTTP server with all routes; `HttpServer` in the output tells the port. Open streams are asked to end before
