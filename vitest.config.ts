@@ -2,13 +2,30 @@ import { defineConfig } from "vitest/config"
 
 const results = process.env.MUSTER_TEST_RESULTS
 
+/** What the service does with its database, run on PostgreSQL too; the store's own tests run on both by themselves. */
+const onPostgres = [
+  "test/servers/**/*.test.ts",
+  "test/keys/ApiKeys.test.ts",
+  "test/events/replayFromStore.test.ts",
+  "test/http/{events,management,nodeRoutes,nodes,servers}.test.ts",
+  "test/e2e/{crash,tour}.test.ts",
+  "test/e2e/lifecycle/*.test.ts"
+]
+
 export default defineConfig({
   test: {
-    include: ["test/**/*.test.ts"],
+    globalSetup: ["test/support/postgresSetup.ts"],
     testTimeout: 30_000,
     hookTimeout: 60_000,
     pool: "forks",
     maxWorkers: 2,
-    reporters: results === undefined ? ["default"] : ["default", ["json", { outputFile: results }]]
+    reporters: results === undefined ? ["default"] : ["default", ["json", { outputFile: results }]],
+    projects: [
+      { extends: true, test: { name: "sqlite", include: ["test/**/*.test.ts"] } },
+      {
+        extends: true,
+        test: { name: "postgres", include: onPostgres, env: { MUSTER_TEST_DATABASE: "postgres" } }
+      }
+    ]
   }
 })

@@ -6,6 +6,7 @@ import { isIP } from "node:net"
 import { Config, Context, Data, Effect, Layer, Option, Redacted, Result } from "effect"
 import { IpNetwork } from "effect/net"
 import { type NodeAllocation, parsePortRanges } from "./domain/Allocation.ts"
+import { type DatabaseUrl, parseDatabaseUrl, withoutSecrets } from "./store/DatabaseUrl.ts"
 
 /** A setting that cannot be used; its message is the one line that the start stops with. */
 export class InvalidSetting extends Data.TaggedError("InvalidSetting")<{
@@ -28,13 +29,15 @@ export interface Setting<A> {
   readonly meaning: string
   readonly may: string
   readonly read: (text: string) => A | undefined
+  /** What is shown of a wrong value; without it, all. */
+  readonly show?: (text: string) => string
 }
 
 export const setting = <A>(
   name: string,
   standard: string,
   meaning: string,
-  kind: { readonly may: string; readonly read: (text: string) => A | undefined }
+  kind: Pick<Setting<A>, "may" | "read" | "show">
 ): Setting<A> => ({ name, standard, meaning, ...kind })
 
 export const text = { may: "any text", read: (value: string) => value }
@@ -119,8 +122,10 @@ export const allocations = {
 }
 
 const databaseUrl = {
-  may: "unset (SQLite in the data folder) or sqlite:<file>",
-  read: (value: string) => (/^sqlite:.+$/.test(value) || value === "" ? value : undefined)
+  may: "unset (SQLite in the data folder), sqlite:file or postgres://user:password@host:port/database?sslmode=require",
+  read: (value: string): DatabaseUrl | { readonly _tag: "DataFolder" } | undefined =>
+    value === "" ? { _tag: "DataFolder" } : parseDatabaseUrl(value),
+  show: withoutSecrets
 }
 
 /** All settings, in the order in which the README lists them. */
@@ -141,11 +146,29 @@ export const settings = {
   ),
   blueprintsDir: setting("MUSTER_BLUEPRINTS_DIR", "./blueprints", "Folder of blueprints and mixins.", path),
   softwareDir: setting("MUSTER_SOFTWARE_DIR", "./software", "Folder of software definitions.", path),
+  blueprintSources: setting(
+    "MUSTER_BLUEPRINT_SOURCES",
+    "",
+    "YAML file that lists git repositories to sync into these two folders.",
+    file
+  ),
   databaseUrl: setting(
     "MUSTER_DATABASE_URL",
     "",
     "The database; unset: SQLite in the data folder.",
     databaseUrl
+  ),
+  databasePool: setting(
+    "MUSTER_DATABASE_POOL",
+    "10",
+    "Connections to PostgreSQL; one more waits for news of other replicas.",
+    whole(1, 1000)
+  ),
+  databaseTimeout: setting(
+    "MUSTER_DATABASE_TIMEOUT",
+    "650",
+    "Milliseconds without an answer after which PostgreSQL counts as away, and requests that need it fail.",
+    whole(100, 60_000)
   ),
   embeddedNode: setting("MUSTER_EMBEDDED_NODE", "true", "Whether this process is a node, too.", yesNo),
   embeddedAllocations: setting(
@@ -160,6 +183,31 @@ export const settings = {
     "What becomes of the embedded node's servers when the service ends: stopped gracefully, or kept running and picked up by the next start.",
     oneOf("stop", "keep")
   ),
+  embeddedRuntime: setting(
+    "MUSTER_EMBEDDED_RUNTIME",
+    "auto",
+    "What servers of the embedded node run in: plain processes; or containers where the software may and has an image, else processes. With auto, only if a Docker engine answers.",
+    oneOf("auto", "process", "docker")
+  ),
+  dockerSocket: setting("MUSTER_DOCKER_SOCKET", "/var/run/docker.sock", "Socket of the Docker Engine.", path),
+  dockerPull: setting(
+    "MUSTER_DOCKER_PULL",
+    "if-not-present",
+    "When images are pulled.",
+    oneOf("always", "if-not-present", "never")
+  ),
+  dockerConfig: setting(
+    "MUSTER_DOCKER_CONFIG",
+    "",
+    "Configuration of Docker's command line with the users of image registries, as `docker login` makes it; unset: ~/.docker/config.json.",
+    file
+  ),
+  forceOutgoingIp: setting(
+    "MUSTER_FORCE_OUTGOING_IP",
+    "false",
+    "Whether what servers in containers send leaves from the address that they are allocated at (IPv4).",
+    yesNo
+  ),
   nodeName: setting("MUSTER_NODE_NAME", "local", "Display name of the embedded node.", text),
   nodeLocation: setting("MUSTER_NODE_LOCATION", "local", "Location label of the embedded node.", text),
   nodeUrl: setting(
@@ -169,6 +217,18 @@ export const settings = {
     text
   ),
   allowedMounts: setting("MUSTER_ALLOWED_MOUNTS", "", "Host folders that blueprints may mount from.", list),
+  instanceFiles: setting(
+    "MUSTER_INSTANCE_FILES",
+    "auto",
+    "How instances are made of a base folder: overlay mounts, copies that share blocks, plain copies. One that does not work gives way to the next; auto: the first that works.",
+    oneOf("auto", "overlay", "reflink", "copy")
+  ),
+  diskCheck: setting(
+    "MUSTER_DISK_CHECK",
+    "30",
+    "Seconds between two measurements of what servers with a disk limit have written; none where the file system has project quota.",
+    whole(1, 86400)
+  ),
   passEnv: setting(
     "MUSTER_PASS_ENV",
     "HTTP_PROXY,HTTPS_PROXY,NO_PROXY,http_proxy,https_proxy,no_proxy,NODE_EXTRA_CA_CERTS,SSL_CERT_FILE,SSL_CERT_DIR,npm_config_registry,NPM_CONFIG_REGISTRY",
@@ -271,7 +331,7 @@ const read = Effect.fnUntraced(function* <A>(one: Setting<A>) {
   )
   const result = one.read(value)
   if (result === undefined) {
-    return yield* new InvalidSetting({ name: one.name, value, may: one.may })
+    return yield* new InvalidSetting({ name: one.name, value: one.show?.(value) ?? value, may: one.may })
   }
   return result
 })

@@ -3,9 +3,11 @@ import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Cause, Effect, Exit, Runtime } from "effect"
 import { Command } from "effect/cli"
+import { db } from "./cli/db.ts"
 import { explainFailure } from "./cli/explainFailure.ts"
 import { keys } from "./cli/keys.ts"
 import { node } from "./cli/node.ts"
+import { nodes } from "./cli/nodes.ts"
 import { serve } from "./cli/serve.ts"
 import { version } from "./version.ts"
 
@@ -15,7 +17,7 @@ const endOf: Runtime.Teardown = (exit, end) =>
 
 const muster = Command.make("muster").pipe(
   Command.withDescription("Control plane for game servers"),
-  Command.withSubcommands([serve, node, keys])
+  Command.withSubcommands([serve, node, nodes, keys, db])
 )
 
 Command.run(muster, { version }).pipe(

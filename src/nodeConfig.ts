@@ -80,16 +80,13 @@ export const nodeSettings = {
   runtime: setting(
     "MUSTER_NODE_RUNTIME",
     "process",
-    "What servers run in: plain processes; or containers where the software has an image and the engine answers, else processes.",
-    oneOf("process", "docker")
+    "What servers run in: plain processes; or containers where the software may and has an image and the engine answers, else processes. With auto, that there is no engine is no warning.",
+    oneOf("auto", "process", "docker")
   ),
-  dockerSocket: setting("MUSTER_DOCKER_SOCKET", "/var/run/docker.sock", "Socket of the Docker Engine.", path),
-  dockerPull: setting(
-    "MUSTER_DOCKER_PULL",
-    "if-not-present",
-    "When images are pulled.",
-    oneOf("always", "if-not-present", "never")
-  ),
+  dockerSocket: settings.dockerSocket,
+  dockerPull: settings.dockerPull,
+  dockerConfig: settings.dockerConfig,
+  forceOutgoingIp: settings.forceOutgoingIp,
   onShutdown: setting(
     "MUSTER_NODE_ON_SHUTDOWN",
     "stop",
@@ -109,6 +106,8 @@ export const nodeSettings = {
     path
   ),
   allowedMounts: settings.allowedMounts,
+  instanceFiles: settings.instanceFiles,
+  diskCheck: settings.diskCheck,
   passEnv: settings.passEnv,
   logFormat: settings.logFormat,
   logLevel: settings.logLevel

@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs"
 import { resolve } from "node:path"
 import { describe, expect, it } from "vitest"
+import { commandSettings } from "../src/commandConfig.ts"
 import { settings } from "../src/config.ts"
 import { nodeSettings } from "../src/nodeConfig.ts"
 
@@ -23,6 +24,13 @@ describe("README", () => {
   it("lists every setting with its default, meaning and what it may be", () => {
     const listed = /<!-- settings:begin -->\n([\s\S]*?)\n?<!-- settings:end -->/.exec(readme)?.[1]
     expect(listed).toBe(table(settings))
+  })
+
+  it("lists every setting of a command", () => {
+    const listed = /<!-- command-settings:begin -->\n([\s\S]*?)\n?<!-- command-settings:end -->/.exec(
+      readme
+    )?.[1]
+    expect(listed).toBe(table(commandSettings))
   })
 
   it("lists every setting of a node", () => {

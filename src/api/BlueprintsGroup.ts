@@ -1,9 +1,10 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { BlueprintView, MixinView } from "../domain/Blueprint.ts"
-import { NotFound } from "../domain/errors.ts"
+import { NotFound, SourceFailed } from "../domain/errors.ts"
 import { Paginated } from "../domain/Pagination.ts"
 import { Software } from "../domain/Software.ts"
+import { DefinitionWarning, SourceView } from "../domain/SourceView.ts"
 import { Authorization } from "./Authorization.ts"
 import { blueprintExample } from "./examples.ts"
 
@@ -16,8 +17,11 @@ export class BlueprintsGroup extends HttpApiGroup.make("blueprints")
       query: { page: text, limit: text, meta: text },
       success: Paginated(BlueprintView.annotate({ examples: [blueprintExample] }))
     }).annotateMerge(OpenApi.annotations({ summary: "List blueprints, paginated" })),
-    HttpApiEndpoint.post("reload", "/blueprints/reload", { success: HttpApiSchema.Empty(200) }).annotateMerge(
-      OpenApi.annotations({ summary: "Read the blueprints anew, all or nothing" })
+    HttpApiEndpoint.post("reload", "/blueprints/reload", {
+      success: HttpApiSchema.Empty(200),
+      error: SourceFailed
+    }).annotateMerge(
+      OpenApi.annotations({ summary: "Sync the sources of blueprints, read them anew, all or nothing" })
     ),
     HttpApiEndpoint.get("get", "/blueprints/:blueprint", {
       params: { blueprint: Schema.String },
@@ -36,13 +40,26 @@ export class BlueprintsGroup extends HttpApiGroup.make("blueprints")
       OpenApi.annotations({ summary: "List software" })
     ),
     HttpApiEndpoint.post("softwareReload", "/software/reload", {
-      success: HttpApiSchema.Empty(200)
-    }).annotateMerge(OpenApi.annotations({ summary: "Read the software definitions anew, all or nothing" })),
+      success: HttpApiSchema.Empty(200),
+      error: SourceFailed
+    }).annotateMerge(
+      OpenApi.annotations({ summary: "Sync the sources of software, read it anew, all or nothing" })
+    ),
     HttpApiEndpoint.get("software", "/software/:software", {
       params: { software: Schema.String },
       success: Software,
       error: NotFound
-    }).annotateMerge(OpenApi.annotations({ summary: "One software definition" }))
+    }).annotateMerge(OpenApi.annotations({ summary: "One software definition" })),
+    HttpApiEndpoint.get("warnings", "/definitions/warnings", {
+      success: Schema.Array(DefinitionWarning)
+    }).annotateMerge(
+      OpenApi.annotations({ summary: "What should be looked at in the definitions that serve now" })
+    ),
+    HttpApiEndpoint.get("sources", "/definitions/sources", {
+      success: Schema.Array(SourceView)
+    }).annotateMerge(
+      OpenApi.annotations({ summary: "Git repositories that definitions are synced from, and how that went" })
+    )
   )
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Blueprints and software" })) {}

@@ -1,9 +1,13 @@
-import { Context, Data, type Effect } from "effect"
+import { Context, Data, type Effect, type Scope, type Stream } from "effect"
 import type { Heartbeat, Registration, RegistrationAnswer, Report } from "../domain/NodeMessages.ts"
 
-/** The control plane cannot take it now; the daemon tries again. */
+/**
+ * The control plane cannot take it now; the daemon tries again. `refuses`: it could, and does not want to: nothing of
+ * this `node` before it has registered again, or this `message`, whenever it is repeated.
+ */
 export class ControlPlaneUnavailable extends Data.TaggedError("ControlPlaneUnavailable")<{
   readonly detail: string
+  readonly refuses?: "node" | "message"
 }> {}
 
 /** The control plane does not know this node or this boot of it; the daemon registers again. */
@@ -23,5 +27,13 @@ export class ControlPlane extends Context.Service<
     disconnect(node_id: string, boot_id: string): Effect.Effect<void, ControlPlaneError>
     /** Succeeds once the report is durable, or was a repetition, or is of a server that is gone. */
     report(node_id: string, boot_id: string, report: Report): Effect.Effect<void, ControlPlaneError>
+    /**
+     * The files of a server that comes to this node from another one (`Daemon.files` of that). What breaks off ends
+     * with a failure; it fails at once while the other node is away, and for servers that do not come to this node.
+     */
+    files(
+      node_id: string,
+      server_id: string
+    ): Effect.Effect<Stream.Stream<Uint8Array, ControlPlaneUnavailable>, ControlPlaneError, Scope.Scope>
   }
 >()("muster/api/ControlPlane") {}

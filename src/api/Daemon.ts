@@ -1,5 +1,11 @@
 import { Data, type Effect, type Scope, type Stream } from "effect"
-import type { DaemonServer, InstallReport, PowerAction, ServerSpec } from "../domain/NodeMessages.ts"
+import type {
+  DaemonServer,
+  HeldServer,
+  InstallReport,
+  PowerAction,
+  ServerSpec
+} from "../domain/NodeMessages.ts"
 import type { Page } from "../domain/Pagination.ts"
 import type { ServerStats } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
@@ -40,6 +46,16 @@ export interface Daemon {
   reset(id: string): Effect.Effect<void, DaemonError>
   /** Runs the install script anew; only while offline. */
   reinstall(id: string): Effect.Effect<void, DaemonError>
+  /**
+   * With `held` it is not started, reset or reinstalled any more, also after a restart of the daemon, until this is
+   * taken back: its files stay as they are once it is offline. 409 while the daemon is at its files.
+   */
+  hold(id: string, held: boolean): Effect.Effect<HeldServer, DaemonError>
+  /**
+   * The files of a held server that is offline, as an archive; without what volumes and mounts hold. An archive that
+   * is not whole ends with a failure. No deadline: it lasts as long as it takes, but ends when nothing comes.
+   */
+  files(id: string): Effect.Effect<Stream.Stream<Uint8Array, DaemonError>, DaemonError, Scope.Scope>
   status(id: string): Effect.Effect<ServerStatus, DaemonError>
   stats(id: string, options: { readonly update_disk_usage: boolean }): Effect.Effect<ServerStats, DaemonError>
   logs(id: string, request: LinesRequest): Effect.Effect<Page<string>, DaemonError>

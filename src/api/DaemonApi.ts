@@ -9,7 +9,7 @@ import {
   OpenApi
 } from "effect/http-api"
 import { Conflict, NotFound, Unauthorized, UpgradeRequired } from "../domain/errors.ts"
-import { DaemonServer, InstallReport, PowerAction, ServerSpec } from "../domain/NodeMessages.ts"
+import { DaemonServer, HeldServer, InstallReport, PowerAction, ServerSpec } from "../domain/NodeMessages.ts"
 import { Paginated } from "../domain/Pagination.ts"
 import { ServerStats } from "../domain/Server.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
@@ -77,6 +77,17 @@ export class DaemonGroup extends HttpApiGroup.make("daemon")
       success: HttpApiSchema.Empty(202),
       error: refusals
     }).annotateMerge(summary("Run the install script again")),
+    HttpApiEndpoint.post("hold", "/servers/:id/hold", {
+      params,
+      payload: Schema.Struct({ held: Schema.Boolean }),
+      success: HeldServer,
+      error: refusals
+    }).annotateMerge(summary("Keep a server still so that it can be moved, or not any more")),
+    HttpApiEndpoint.get("files", "/servers/:id/files", {
+      params,
+      success: HttpApiSchema.StreamUint8Array({ contentType: "application/x-tar" }),
+      error: refusals
+    }).annotateMerge(summary("The files of a held server that is offline, as an archive of GNU tar")),
     HttpApiEndpoint.get("status", "/servers/:id/status", {
       params,
       success: Schema.Struct({ status: ServerStatus }),

@@ -85,6 +85,11 @@ export class NodeGroup extends HttpApiGroup.make("node")
       success: InstallConfiguration,
       error: NotFound
     }).annotateMerge(summary("The install script of one server")),
+    HttpApiEndpoint.get("files", "/nodes/:node/internal/servers/:server/files", {
+      params: server,
+      success: HttpApiSchema.StreamUint8Array({ contentType: "application/x-tar" }),
+      error: NotFound
+    }).annotateMerge(summary("The files of a server that comes from another node, as an archive of GNU tar")),
     HttpApiEndpoint.post("status", `${event}/status`, {
       params: server,
       payload: ReportBodies.status,

@@ -2,6 +2,7 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Conflict, NotFound } from "../domain/errors.ts"
 import { Node, NodeDetail } from "../domain/Node.ts"
+import { optionalInput } from "../domain/optionalInput.ts"
 import { HostInfo, SystemInfo } from "../domain/SystemInfo.ts"
 import { Authorization } from "./Authorization.ts"
 import { nodeExample, systemExample } from "./examples.ts"
@@ -30,7 +31,11 @@ export class NodesGroup extends HttpApiGroup.make("nodes")
     }).annotateMerge(OpenApi.annotations({ summary: "Host information of a node" })),
     HttpApiEndpoint.patch("drained", "/nodes/:node/drained", {
       params,
-      payload: Schema.Struct({ drained: Schema.Boolean }),
+      payload: Schema.Struct({
+        drained: Schema.Boolean,
+        /** Whether its saved servers move to other nodes; absent: as it was. */
+        move: optionalInput(Schema.Boolean)
+      }),
       success: NodeDetail,
       error: NotFound
     }).annotateMerge(OpenApi.annotations({ summary: "Drain a node, or put it back into placement" })),

@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
 import type { BlueprintView, MixinView } from "../domain/Blueprint.ts"
-import { type InvalidRequest, NotFound } from "../domain/errors.ts"
+import { type InvalidRequest, NotFound, type SourceFailed } from "../domain/errors.ts"
 import type { Overrides } from "../domain/Overrides.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
 import { type BlueprintSet, blueprintSet, type SoftwareSet } from "./definitions.ts"
@@ -28,8 +28,15 @@ export class BlueprintStore extends Context.Service<
       blueprint_id: string,
       overrides: Overrides
     ): Effect.Effect<ServerDefinition, NotFound | InvalidRequest>
-    /** Reads the folder anew, all or nothing. @error InvalidRequest names each bad file with line, column, reason */
-    readonly reload: Effect.Effect<void, InvalidRequest>
+    /** What should be looked at in what serves now, one line each: keys that are not acted on, and the like. */
+    readonly warnings: Effect.Effect<ReadonlyArray<string>>
+    /**
+     * Syncs the folder's sources and reads it anew, all or nothing.
+     *
+     * @error InvalidRequest names each bad file with line, column, reason; nothing has changed
+     * @error SourceFailed   names each source that could not be synced; everything else has been reloaded
+     */
+    readonly reload: Effect.Effect<void, InvalidRequest | SourceFailed>
   }
 >()("muster/blueprints/BlueprintStore") {
   /** @param options.directory the blueprints folder */
@@ -38,7 +45,7 @@ export class BlueprintStore extends Context.Service<
       BlueprintStore,
       Effect.gen(function* () {
         const software = yield* SoftwareStore
-        const { current, reload } = yield* makeReloadable({
+        const { current, reload, warnings } = yield* makeReloadable({
           folder: "blueprints",
           directory: options.directory,
           build: blueprintSet,
@@ -73,6 +80,7 @@ export class BlueprintStore extends Context.Service<
           mixins: Effect.map(fresh, ({ mixins }) => mixins),
           mixin,
           resolve,
+          warnings,
           reload
         })
       })

@@ -1,5 +1,5 @@
 import { Context, Effect, Layer } from "effect"
-import { type InvalidRequest, NotFound } from "../domain/errors.ts"
+import { type InvalidRequest, NotFound, type SourceFailed } from "../domain/errors.ts"
 import type { Software } from "../domain/Software.ts"
 import { type SoftwareSet, softwareSet } from "./definitions.ts"
 import { makeReloadable } from "./reloadable.ts"
@@ -14,8 +14,15 @@ export class SoftwareStore extends Context.Service<
     get(id: string): Effect.Effect<Software, NotFound>
     /** All of it by id. The same object until a reload has replaced it, so that what is derived from it can be kept. */
     readonly current: Effect.Effect<SoftwareSet>
-    /** Reads the folder anew, all or nothing. @error InvalidRequest names each bad file with line, column, reason */
-    readonly reload: Effect.Effect<void, InvalidRequest>
+    /** What should be looked at in what serves now, one line each: keys that are not acted on, and the like. */
+    readonly warnings: Effect.Effect<ReadonlyArray<string>>
+    /**
+     * Syncs the folder's sources and reads it anew, all or nothing.
+     *
+     * @error InvalidRequest names each bad file with line, column, reason; nothing has changed
+     * @error SourceFailed   names each source that could not be synced; everything else has been reloaded
+     */
+    readonly reload: Effect.Effect<void, InvalidRequest | SourceFailed>
   }
 >()("muster/blueprints/SoftwareStore") {
   /** @param options.directory the software folder */
@@ -23,7 +30,7 @@ export class SoftwareStore extends Context.Service<
     return Layer.effect(
       SoftwareStore,
       Effect.gen(function* () {
-        const { current, reload } = yield* makeReloadable({
+        const { current, reload, warnings } = yield* makeReloadable({
           folder: "software",
           directory: options.directory,
           build: softwareSet,
@@ -39,7 +46,7 @@ export class SoftwareStore extends Context.Service<
           const software = (yield* current).get(id)
           return software ?? (yield* NotFound.software(id))
         })
-        return SoftwareStore.of({ list: Effect.map(current, listOf), get, current, reload })
+        return SoftwareStore.of({ list: Effect.map(current, listOf), get, current, warnings, reload })
       })
     )
   }

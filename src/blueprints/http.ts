@@ -4,6 +4,7 @@ import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
 import { BlueprintStore } from "./BlueprintStore.ts"
 import { SoftwareStore } from "./SoftwareStore.ts"
+import { Sources } from "./sources/Sources.ts"
 
 /** Handlers of the blueprint, mixin and software routes (contract 4.6-4.8; decisions, section 4). */
 export const BlueprintsHandlers = HttpApiBuilder.group(
@@ -12,6 +13,7 @@ export const BlueprintsHandlers = HttpApiBuilder.group(
   Effect.fn(function* (handlers) {
     const blueprints = yield* BlueprintStore
     const software = yield* SoftwareStore
+    const sources = yield* Sources
     return handlers.handleAll({
       list: Effect.fnUntraced(function* ({ query }) {
         const page = pageNumber(query.page)
@@ -26,7 +28,15 @@ export const BlueprintsHandlers = HttpApiBuilder.group(
       mixin: ({ params }) => blueprints.mixin(params.mixin),
       softwareList: () => software.list,
       softwareReload: () => software.reload,
-      software: ({ params }) => software.get(params.software)
+      software: ({ params }) => software.get(params.software),
+      warnings: Effect.fnUntraced(function* () {
+        const all = { software: yield* software.warnings, blueprints: yield* blueprints.warnings }
+        return [
+          ...all.software.map((detail) => ({ folder: "software" as const, detail })),
+          ...all.blueprints.map((detail) => ({ folder: "blueprints" as const, detail }))
+        ]
+      }),
+      sources: () => sources.list
     })
   })
 )

@@ -76,7 +76,7 @@ export const refused = (problem: Problem): Parsed => ({
 })
 
 /** The text of a file; fails with the reason when it is too large or no text. */
-const contentOf = (bytes: Uint8Array): Result.Result<string, string> => {
+export const contentOf = (bytes: Uint8Array): Result.Result<string, string> => {
   if (bytes.length > MAX_FILE_BYTES) return Result.fail(TOO_LARGE)
   if (bytes.includes(0)) return Result.fail("the file is binary: it contains NUL")
   return Result.try({

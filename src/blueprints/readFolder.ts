@@ -5,6 +5,14 @@ import { printable } from "./problem.ts"
 /** The folder itself cannot be read; `reason` names no path. */
 export class FolderUnreadable extends Data.TaggedError("FolderUnreadable")<{ readonly reason: string }> {}
 
+/** A folder that is read in place of what is at a path below the folder: how it reads once that has been replaced. */
+export interface Mount {
+  /** Path relative to the folder. */
+  readonly at: string
+  /** undefined: nothing is read there. */
+  readonly directory: string | undefined
+}
+
 /** What a folder holds, sorted by path, and what was left out of it. */
 export interface FolderContents {
   readonly files: ReadonlyArray<Parsed>
@@ -25,17 +33,27 @@ const reasonOf = (error: PlatformError.PlatformError): string =>
  * symbolic link counts for what it leads to, once, and only inside the folder: others are left out with a warning,
  * as is everything that is no regular file. When something goes away meanwhile (the folder is being replaced) it is
  * read anew; after the third time what is gone is as if it had not been there.
+ *
+ * @param mounts what is read from elsewhere
  */
-export const readFolder = Effect.fn("readFolder")(function* (folder: Folder, directory: string) {
+export const readFolder = Effect.fn("readFolder")(function* (
+  folder: Folder,
+  directory: string,
+  mounts: ReadonlyArray<Mount> = []
+) {
   for (let attempt = 1; ; attempt++) {
-    const { gone, ...contents } = yield* readOnce(folder, directory)
+    const { gone, ...contents } = yield* readOnce(folder, directory, mounts)
     if (!gone || attempt === ATTEMPTS) return contents satisfies FolderContents
   }
 })
 
-const readOnce = Effect.fnUntraced(function* (folder: Folder, directory: string) {
+const readOnce = Effect.fnUntraced(function* (
+  folder: Folder,
+  directory: string,
+  mounts: ReadonlyArray<Mount>
+) {
   const fs = yield* FileSystem.FileSystem
-  const walked = yield* walk(directory)
+  const walked = yield* walkAll(directory, mounts)
   const problems = [...walked.problems]
   let gone = walked.gone
   const files = yield* Effect.forEach(
@@ -61,8 +79,27 @@ const refusedFile = (file: string, reason: string): Parsed => refused({ file, li
 const unreadable = (file: string, error: PlatformError.PlatformError): Parsed =>
   refusedFile(file, `cannot be read: ${reasonOf(error)}`)
 
-/** Finds the definition files below a folder, sorted by path. */
-const walk = Effect.fnUntraced(function* (directory: string) {
+/** {@link walk}, with the mounts. */
+const walkAll = Effect.fnUntraced(function* (directory: string, mounts: ReadonlyArray<Mount>) {
+  const walks = [yield* walk(directory, "", new Set(mounts.map(({ at }) => at)))]
+  for (const mount of mounts) {
+    if (mount.directory !== undefined) walks.push(yield* walk(mount.directory, mount.at, new Set()))
+  }
+  return {
+    found: walks.flatMap(({ found }) => found).sort((a, b) => (a.file < b.file ? -1 : 1)),
+    problems: walks.flatMap(({ problems }) => problems),
+    warnings: walks.flatMap(({ warnings }) => warnings),
+    gone: walks.some(({ gone }) => gone)
+  }
+})
+
+/**
+ * Finds the definition files below a folder.
+ *
+ * @param prefix where the folder is, in the paths that are answered
+ * @param skip   paths that are not looked at
+ */
+const walk = Effect.fnUntraced(function* (directory: string, prefix: string, skip: ReadonlySet<string>) {
   const fs = yield* FileSystem.FileSystem
   const path = yield* Path.Path
   const found: Array<{ readonly file: string; readonly real: string; readonly size: ByteSize.ByteSize }> = []
@@ -114,19 +151,21 @@ const walk = Effect.fnUntraced(function* (directory: string) {
     else gone = true
   })
 
-  const pending = [yield* Effect.mapError(enter("", root), notOpened)]
+  const pending = [yield* Effect.mapError(enter(prefix, root), notOpened)]
   for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
     for (const entry of next.entries) {
       const file = next.folder === "" ? entry.name : `${next.folder}/${entry.name}`
+      if (skip.has(file)) continue
       const inner = look(next.real, file, entry).pipe(
         Effect.flatMap((real) => (real === undefined ? Effect.undefined : enter(file, real))),
-        Effect.catch((error) => Effect.as(onFailure(path.join(root, file), file, error), undefined))
+        Effect.catch((error) =>
+          Effect.as(onFailure(path.join(next.real, entry.name), file, error), undefined)
+        )
       )
       const entered = yield* inner
       if (entered !== undefined) pending.push(entered)
     }
   }
-  found.sort((a, b) => (a.file < b.file ? -1 : 1))
   return { found, problems, warnings, gone }
 })
 

@@ -1,24 +1,39 @@
 import { Effect, FileSystem, Path, Semaphore } from "effect"
-import { InvalidRequest } from "../domain/errors.ts"
+import { InvalidRequest, SourceFailed } from "../domain/errors.ts"
+import { choose } from "./choose.ts"
 import type { Definitions } from "./definitions.ts"
 import type { AnyFile } from "./files.ts"
 import type { Folder } from "./parse.ts"
 import { describeProblems, type Problem, renderProblem, sortProblems } from "./problem.ts"
-import { readFolder } from "./readFolder.ts"
+import { type Mount, readFolder } from "./readFolder.ts"
+import type { Candidate } from "./sources/candidates.ts"
+import type { InvalidSources } from "./sources/readSources.ts"
+import { type SourceFailure, Sources } from "./sources/Sources.ts"
 
 /** What a folder's files make. */
 export interface Reloadable<A> {
   /** The same object until a reload has replaced it. */
   readonly current: Effect.Effect<A>
-  readonly reload: Effect.Effect<void, InvalidRequest>
+  /** What should be looked at in what serves now, one line each. */
+  readonly warnings: Effect.Effect<ReadonlyArray<string>>
+  readonly reload: Effect.Effect<void, InvalidRequest | SourceFailed>
+}
+
+/** A folder as it was read. */
+interface Loaded<A> {
+  readonly value: A
+  readonly problems: ReadonlyArray<Problem>
+  readonly warnings: ReadonlyArray<string>
 }
 
 /**
- * Keeps what the files of a folder make. At the start invalid files are logged and the valid ones serve; a folder that
- * cannot be read is as an empty one. A reload is all or nothing; reloads run one at a time.
+ * Keeps what the files of a folder make, after its {@link Sources} have been synced. At the start invalid files are
+ * logged and the valid ones serve; a folder that cannot be read is as an empty one; a source that fails or whose new
+ * files are invalid stays as it was. A reload is all or nothing, but for sources that cannot be fetched; reloads run
+ * one at a time.
  *
  * @param build    makes the set of the valid files
- * @param warnings lines to log about a set that is about to serve
+ * @param warnings lines about a set
  */
 export const makeReloadable = Effect.fnUntraced(function* <A>(options: {
   readonly folder: Folder
@@ -26,52 +41,144 @@ export const makeReloadable = Effect.fnUntraced(function* <A>(options: {
   readonly build: (files: ReadonlyArray<AnyFile>) => Definitions<A>
   readonly warnings: (value: A) => Effect.Effect<ReadonlyArray<string>>
 }) {
-  const { build, directory, folder, warnings } = options
+  const { build, directory, folder } = options
   const fs = yield* FileSystem.FileSystem
   const path = yield* Path.Path
+  const sources = yield* Sources
   const oneAtATime = yield* Semaphore.make(1)
 
-  const load = Effect.gen(function* () {
-    const contents = yield* readFolder(folder, directory)
-    const files = contents.files.flatMap(({ definition }) => definition ?? [])
-    const { problems, value } = build(files)
-    return {
-      value,
-      problems: sortProblems([...contents.files.flatMap((file) => file.problems), ...problems]),
-      warnings: [...contents.warnings, ...contents.files.flatMap((file) => file.warnings)]
-    }
-  }).pipe(Effect.provideService(FileSystem.FileSystem, fs), Effect.provideService(Path.Path, path))
+  const load = (mounts: ReadonlyArray<Mount> = []) =>
+    Effect.gen(function* () {
+      const contents = yield* readFolder(folder, directory, mounts)
+      const files = contents.files.flatMap(({ definition }) => definition ?? [])
+      const { problems, value } = build(files)
+      return {
+        value,
+        problems: sortProblems([...contents.files.flatMap((file) => file.problems), ...problems]),
+        warnings: [...contents.warnings, ...contents.files.flatMap((file) => file.warnings)]
+      } satisfies Loaded<A>
+    }).pipe(Effect.provideService(FileSystem.FileSystem, fs), Effect.provideService(Path.Path, path))
 
   const warn = (lines: ReadonlyArray<string>) =>
     Effect.forEach(lines, (line) => Effect.logWarning(`${folder}: ${line}`), { discard: true })
 
+  const warningsOf = (loaded: Pick<Loaded<A>, "value" | "warnings">) =>
+    Effect.map(options.warnings(loaded.value), (lines) => [...loaded.warnings, ...lines])
+
+  /** Puts candidates in place; answers those that could not be. */
+  const place = Effect.fnUntraced(function* (candidates: ReadonlyArray<Candidate>) {
+    const failures: Array<SourceFailure> = []
+    for (const { id, place } of candidates) {
+      yield* Effect.catch(place, ({ reason }) => {
+        failures.push({ id, reason })
+        return sources.note({ id, reason })
+      })
+    }
+    return failures
+  })
+
+  const tell = (failures: ReadonlyArray<SourceFailure>) =>
+    Effect.forEach(failures, (failure) => Effect.logWarning(`${folder}: ${failureLine(failure)}; ${STAYS}`), {
+      discard: true
+    })
+
+  /** Syncs the sources before the first load; answers the folder if it has been loaded on the way. */
+  const syncFirst = Effect.gen(function* () {
+    const { candidates, failures } = yield* sources.fetch(folder, "start")
+    yield* tell(failures)
+    if (candidates.length === 0) return undefined
+    const loaded = yield* load(candidates.flatMap(({ mounts }) => mounts))
+    if (loaded.problems.length === 0) {
+      const unplaced = yield* place(candidates)
+      yield* tell(unplaced)
+      return unplaced.length === 0 ? loaded : undefined
+    }
+    const { refused, taken } = yield* choose(candidates, (mounts) =>
+      Effect.map(load(mounts), ({ problems }) => problems)
+    )
+    for (const { id, problems } of refused) {
+      const reason = notTaken(describeProblems(problems))
+      yield* sources.note({ id, reason })
+      yield* tell([{ id, reason }])
+    }
+    yield* tell(yield* place(taken))
+    return undefined
+  }).pipe(
+    Effect.catchTag("InvalidSources", (error) =>
+      Effect.as(Effect.logError(`${folder}: no source is synced: ${error.detail}`), undefined)
+    ),
+    Effect.catchTag("FolderUnreadable", ({ reason }) =>
+      Effect.as(
+        Effect.logError(`${folder}: no source is synced: the folder cannot be read: ${reason}`),
+        undefined
+      )
+    ),
+    Effect.ensuring(sources.sweep(folder))
+  )
+
   const start = Effect.gen(function* () {
-    const loaded = yield* load
+    const loaded = (yield* syncFirst) ?? (yield* load())
     for (const problem of loaded.problems) yield* Effect.logError(`${folder}: ${renderProblem(problem)}`)
-    yield* warn([...loaded.warnings, ...(yield* warnings(loaded.value))])
-    return loaded.value
+    yield* warn(yield* warningsOf(loaded))
+    return loaded
   }).pipe(
     Effect.catch(({ reason }) =>
-      Effect.as(
-        Effect.logWarning(`${folder}: nothing is loaded from ${directory}: ${reason}`),
-        build([]).value
-      )
+      Effect.as(Effect.logWarning(`${folder}: nothing is loaded from ${directory}: ${reason}`), {
+        value: build([]).value,
+        warnings: []
+      })
     )
   )
 
-  let current = yield* start
+  let current: Pick<Loaded<A>, "value" | "warnings"> = yield* start
+
+  /** Fails where the folder, with the mounts, does not make a valid set. */
+  const loadValid = Effect.fnUntraced(function* (
+    mounts: ReadonlyArray<Mount>,
+    failures: ReadonlyArray<SourceFailure>
+  ) {
+    const loaded = yield* Effect.mapError(load(mounts), ({ reason }) => unreadable(folder, reason))
+    return loaded.problems.length > 0 ? yield* invalid(loaded.problems, failures) : loaded
+  })
 
   const reload = Effect.gen(function* () {
-    const loaded = yield* Effect.mapError(load, ({ reason }) => unreadable(folder, reason))
-    if (loaded.problems.length > 0) return yield* invalid(loaded.problems)
-    const lines = [...loaded.warnings, ...(yield* warnings(loaded.value))]
-    current = loaded.value
+    const { candidates, failures } = yield* Effect.mapError(sources.fetch(folder, "reload"), unlisted)
+    // Valid before it is put in place: what is on the disk can always be served by the next start.
+    const loaded = yield* loadValid(
+      candidates.flatMap(({ mounts }) => mounts),
+      failures
+    ).pipe(
+      Effect.tapError(({ detail }) =>
+        Effect.forEach(candidates, ({ id }) => sources.note({ id, reason: notTaken(detail) }), {
+          discard: true
+        })
+      )
+    )
+    const all = yield* Effect.uninterruptible(
+      Effect.gen(function* () {
+        const unplaced = yield* place(candidates)
+        const failing = [...failures, ...unplaced]
+        current = unplaced.length === 0 ? loaded : yield* loadValid([], failing)
+        return failing
+      })
+    )
     yield* Effect.logInfo(`${folder}: reloaded`)
-    yield* warn(lines)
-  }).pipe(oneAtATime.withPermits(1))
+    yield* warn(yield* warningsOf(current))
+    if (all.length > 0) return yield* sourceFailed(folder, all)
+  }).pipe(Effect.ensuring(sources.sweep(folder)), oneAtATime.withPermits(1))
 
-  return { current: Effect.sync(() => current), reload } satisfies Reloadable<A>
+  return {
+    current: Effect.sync(() => current.value),
+    warnings: Effect.suspend(() => warningsOf(current)),
+    reload
+  } satisfies Reloadable<A>
 })
+
+const STAYS = "what it has put in place before stays; correct the cause, then reload"
+
+const failureLine = ({ id, reason }: SourceFailure): string => `source ${id}: ${reason}`
+
+const notTaken = (detail: string): string => `its new files are not taken: ${detail.split("\n").join("; ")}`
 
 const unreadable = (folder: Folder, reason: string) =>
   new InvalidRequest({
@@ -79,8 +186,16 @@ const unreadable = (folder: Folder, reason: string) =>
     hint: "Nothing was changed. Check the folder, then reload."
   })
 
-const invalid = (problems: ReadonlyArray<Problem>) =>
+const invalid = (problems: ReadonlyArray<Problem>, failures: ReadonlyArray<SourceFailure>) =>
   new InvalidRequest({
-    detail: describeProblems(problems),
+    detail: [describeProblems(problems), ...failures.map(failureLine)].join("\n"),
     hint: "Nothing was changed. Correct the files, then reload."
+  })
+
+const unlisted = ({ detail }: InvalidSources) =>
+  new InvalidRequest({ detail, hint: "Nothing was changed. Correct the file of the sources, then reload." })
+
+const sourceFailed = (folder: Folder, failures: ReadonlyArray<SourceFailure>) =>
+  new SourceFailed({
+    detail: [...failures.map(failureLine), `Everything else in the ${folder} folder was reloaded.`].join("\n")
   })

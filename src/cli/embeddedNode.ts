@@ -5,6 +5,7 @@ import { NodeDaemon } from "../daemon/NodeDaemon.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { version } from "../version.ts"
+import { dockerOptions, nodeAllocations } from "./docker.ts"
 import { urlOf } from "./listenUrl.ts"
 import { nodeIdentity } from "./nodeIdentity.ts"
 
@@ -24,7 +25,7 @@ const connected = (node_id: string) =>
 const addressOf = ({ host, nodeUrl, port }: ServiceSettings) =>
   nodeUrl !== "" ? nodeUrl : urlOf("http", host, port === 0 ? undefined : port)
 
-/** A daemon in this process, with the process runtime: needs `ControlPlane` and `DaemonClient`. */
+/** A daemon in this process, which has Docker only where an engine answers: needs `ControlPlane` and `DaemonClient`. */
 export const EmbeddedNode = (settings: ServiceSettings, dataDir: string) =>
   Layer.unwrap(
     Effect.gen(function* () {
@@ -37,11 +38,14 @@ export const EmbeddedNode = (settings: ServiceSettings, dataDir: string) =>
         url: addressOf(settings),
         version,
         data_dir: join(dataDir, "node"),
-        allocations: settings.embeddedAllocations,
+        allocations: nodeAllocations(settings.embeddedAllocations, settings),
         allowed_mounts: settings.allowedMounts.map((folder) => resolve(folder)),
+        instance_files: settings.instanceFiles,
+        disk_check_seconds: settings.diskCheck,
         environment: process.env,
         pass_env: settings.passEnv,
         on_shutdown: settings.embeddedOnShutdown,
+        ...dockerOptions(settings.embeddedRuntime, settings),
         attach: client.attach
       })
       return Layer.effectDiscard(connected(node_id)).pipe(Layer.provideMerge(daemon))

@@ -1,6 +1,5 @@
 import { hostname } from "node:os"
 import { join, resolve } from "node:path"
-import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, Layer } from "effect"
 import { Command } from "effect/cli"
@@ -11,8 +10,10 @@ import { NodeToken } from "../daemon/link/NodeToken.ts"
 import { ServedDaemon } from "../daemon/link/ServedDaemon.ts"
 import { NodeDaemon } from "../daemon/NodeDaemon.ts"
 import { loadNodeSettings, type NodeSettings } from "../nodeConfig.ts"
+import { impatientClient } from "../nodes/impatientClient.ts"
 import { version } from "../version.ts"
 import { DaemonHttpLayer } from "./daemonHttp.ts"
+import { dockerOptions, nodeAllocations } from "./docker.ts"
 import { listenUrl } from "./listenUrl.ts"
 import { LoggingLayer } from "./logging.ts"
 import { nodeIdentity } from "./nodeIdentity.ts"
@@ -63,15 +64,15 @@ const nodeWith = Effect.fnUntraced(function* (settings: NodeSettings) {
         url,
         version,
         data_dir: join(dataDir, "node"),
-        allocations: settings.allocations,
+        allocations: nodeAllocations(settings.allocations, settings),
         allowed_mounts: settings.allowedMounts.map((folder) => resolve(folder)),
+        instance_files: settings.instanceFiles,
+        disk_check_seconds: settings.diskCheck,
         environment: process.env,
         pass_env: settings.passEnv,
         heartbeat_seconds: settings.heartbeat,
         on_shutdown: settings.onShutdown,
-        ...(settings.runtime === "docker"
-          ? { docker: { socket: settings.dockerSocket, pull: settings.dockerPull } }
-          : {}),
+        ...dockerOptions(settings.runtime, settings),
         attach: (_, made) => served.provideDaemon(made)
       })
     })
@@ -101,13 +102,7 @@ const nodeWith = Effect.fnUntraced(function* (settings: NodeSettings) {
         goodbye: settings.onShutdown === "stop"
       })
     ),
-    Layer.provide(
-      NodeHttpClient.layerNodeHttpOptions({
-        keepAlive: true,
-        maxSockets: CONNECTIONS,
-        ...(ca === undefined ? {} : { ca })
-      })
-    ),
+    Layer.provide(impatientClient({ connections: CONNECTIONS, ...(ca === undefined ? {} : { ca }) })),
     Layer.provide(Layer.mergeAll(NodeToken.layer, ServedDaemon.layer)),
     Layer.provide(NodeServices.layer)
   )

@@ -1,9 +1,10 @@
-import { join, resolve } from "node:path"
+import { resolve } from "node:path"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Duration, Effect, Layer, Option, Redacted } from "effect"
 import { Command } from "effect/cli"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { SoftwareStore } from "../blueprints/SoftwareStore.ts"
+import { layerSources, layerUnlisted } from "../blueprints/sources/Sources.ts"
 import { ServiceConfig, type ServiceSettings } from "../config.ts"
 import { hostInfo } from "../daemon/hostInfo.ts"
 import { EventHub } from "../events/EventHub.ts"
@@ -18,12 +19,11 @@ import { LoadBalancer } from "../nodes/LoadBalancer.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { RemoteDaemons } from "../nodes/RemoteDaemons.ts"
 import { layerServers } from "../servers/layerServers.ts"
-import { ServiceLock } from "../store/sqlite/ServiceLock.ts"
 import { version } from "../version.ts"
 import { EmbeddedNode } from "./embeddedNode.ts"
 import { listenUrl } from "./listenUrl.ts"
 import { LoggingLayer } from "./logging.ts"
-import { openDataDir, StoreLayer } from "./storage.ts"
+import { openDataDir, ServiceLocks, StoreLayer } from "./storage.ts"
 import { readCa, readTls } from "./tls.ts"
 import { warnOfUnknownSettings } from "./unknownSettings.ts"
 
@@ -49,9 +49,21 @@ export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, ca
     Layer.provideMerge(Layer.mergeAll(Fleet.layer, DaemonClient.layer)),
     Layer.provideMerge(BlueprintStore.layer({ directory: resolve(settings.blueprintsDir) })),
     Layer.provideMerge(SoftwareStore.layer({ directory: resolve(settings.softwareDir) })),
+    Layer.provideMerge(SourcesLayer(settings, dataDir)),
     Layer.provideMerge(ApiKeys.layer(adminKeyOf(settings))),
     Layer.provideMerge(StoreLayer(settings, dataDir))
   )
+
+/** Git repositories that are synced into the definition folders, where a file lists some. */
+const SourcesLayer = (settings: ServiceSettings, dataDir: string) =>
+  settings.blueprintSources === ""
+    ? layerUnlisted({ data_dir: dataDir })
+    : layerSources({
+        file: resolve(settings.blueprintSources),
+        data_dir: dataDir,
+        folders: { blueprints: resolve(settings.blueprintsDir), software: resolve(settings.softwareDir) },
+        environment: process.env
+      })
 
 const placementOptions = (settings: ServiceSettings) => ({
   strategy: settings.placement,
@@ -117,7 +129,7 @@ const serveWith = Effect.fnUntraced(function* (settings: ServiceSettings) {
   const app = answering.pipe(
     Layer.provideMerge(settings.embeddedNode ? EmbeddedNode(settings, dataDir) : Layer.empty),
     Layer.provideMerge(ControlPlaneLayer(settings, dataDir, ca)),
-    Layer.provide(ServiceLock.layer({ filename: join(dataDir, "muster.lock") })),
+    Layer.provide(ServiceLocks(settings, dataDir)),
     Layer.provide(NodeServices.layer)
   )
   return yield* Layer.launch(app)

@@ -2,7 +2,10 @@ import { mkdirSync } from "node:fs"
 import { join, resolve } from "node:path"
 import { Effect, Layer } from "effect"
 import { type ServiceSettings, StartError } from "../config.ts"
-import { layerSqlite } from "../store/layerSqlite.ts"
+import type { DatabaseUrl } from "../store/DatabaseUrl.ts"
+import { layerDatabase } from "../store/layerDatabase.ts"
+import type { StoreStartError } from "../store/StoreStartError.ts"
+import { lockFileOf, ServiceLock } from "../store/sqlite/ServiceLock.ts"
 
 /** The data folder, made with mode 0700 when missing; its absolute path. */
 export const openDataDir = (settings: Pick<ServiceSettings, "dataDir">) =>
@@ -18,18 +21,51 @@ export const openDataDir = (settings: Pick<ServiceSettings, "dataDir">) =>
       })
   })
 
-/** The store that the settings name. */
-export const StoreLayer = (settings: ServiceSettings, dataDir: string) =>
-  layerSqlite({
-    filename: databaseFile(settings, dataDir),
-    retention: { maxAge: `${settings.eventsKeepHours} hours`, maxEntries: settings.eventsKeepCount }
-  })
+type DatabaseSettings = Pick<
+  ServiceSettings,
+  "databaseUrl" | "databasePool" | "databaseTimeout" | "eventsKeepHours" | "eventsKeepCount"
+>
 
-const databaseFile = (settings: ServiceSettings, dataDir: string) =>
-  settings.databaseUrl === ""
-    ? join(dataDir, "muster.db")
-    : resolve(settings.databaseUrl.slice("sqlite:".length))
+/** The database that the settings name; files by their absolute path. */
+export const databaseOf = (
+  { databaseUrl }: Pick<ServiceSettings, "databaseUrl">,
+  dataDir: string
+): DatabaseUrl => {
+  switch (databaseUrl._tag) {
+    case "DataFolder":
+      return { _tag: "Sqlite", filename: join(dataDir, "muster.db") }
+    case "Sqlite":
+      return { _tag: "Sqlite", filename: resolve(databaseUrl.filename) }
+    case "Postgres":
+      return databaseUrl
+  }
+}
+
+/** The store that the settings name. */
+export const StoreLayer = (settings: DatabaseSettings, dataDir: string) =>
+  layerDatabase(databaseOf(settings, dataDir), {
+    retention: { maxAge: `${settings.eventsKeepHours} hours`, maxEntries: settings.eventsKeepCount },
+    poolSize: settings.databasePool,
+    answerMillis: settings.databaseTimeout
+  })
 
 /** The store for a command that runs beside the service. */
 export const CommandStore = (settings: ServiceSettings) =>
   Layer.unwrap(Effect.map(openDataDir(settings), (dataDir) => StoreLayer(settings, dataDir)))
+
+/**
+ * Held by a service while it runs: nobody else runs on the same files. Any number of services share a PostgreSQL
+ * database; the data folder belongs to one of them where it has a node in it.
+ */
+export const ServiceLocks = (
+  settings: Pick<ServiceSettings, "databaseUrl" | "embeddedNode">,
+  dataDir: string
+): Layer.Layer<never, StoreStartError> => {
+  const database = databaseOf(settings, dataDir)
+  const folder = ServiceLock.layer({ filename: join(dataDir, "muster.lock") })
+  if (database._tag === "Postgres") return settings.embeddedNode ? folder : Layer.empty
+  const file = lockFileOf(database.filename)
+  return file === join(dataDir, "muster.lock")
+    ? folder
+    : Layer.merge(folder, ServiceLock.layer({ filename: file }))
+}

@@ -1,9 +1,14 @@
 import { Effect } from "effect"
 import { nearest } from "../blueprints/nearest.ts"
+import { commandSettings } from "../commandConfig.ts"
 import { settings } from "../config.ts"
 import { nodeSettings } from "../nodeConfig.ts"
 
-const known = [...Object.values(settings), ...Object.values(nodeSettings)].map(({ name }) => name)
+const known = [
+  ...Object.values(settings),
+  ...Object.values(nodeSettings),
+  ...Object.values(commandSettings)
+].map(({ name }) => name)
 
 /** Warns of variables that look like settings and are none: a mistyped one must not be ignored in silence. */
 export const warnOfUnknownSettings = Effect.suspend(() =>

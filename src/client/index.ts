@@ -18,11 +18,13 @@ import { ApplicationApi } from "../api/ApplicationApi.ts"
 export { ApplicationApi } from "../api/ApplicationApi.ts"
 export { BlueprintView } from "../domain/Blueprint.ts"
 export * from "../domain/errors.ts"
+export { MoveProgress } from "../domain/Move.ts"
 export { Node, NodeDetail } from "../domain/Node.ts"
 export { Overrides } from "../domain/Overrides.ts"
 export { Server, ServerStats } from "../domain/Server.ts"
 export { ServerEvent } from "../domain/ServerEvent.ts"
 export { ServerStatus } from "../domain/ServerStatus.ts"
+export { DefinitionWarning, SourceView } from "../domain/SourceView.ts"
 
 /** Client of a running service. */
 export class MusterClient extends Context.Service<

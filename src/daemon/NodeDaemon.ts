@@ -6,7 +6,9 @@ import type { Daemon } from "../api/Daemon.ts"
 import type { NodeAllocation } from "../domain/Allocation.ts"
 import type { Capacity } from "../domain/Node.ts"
 import { claimDataFolder } from "./dataFolder.ts"
-import { makeFolder } from "./files/fsio.ts"
+import { InstanceFiles } from "./files/InstanceFiles.ts"
+import type { StorageChoice } from "./files/storageProbe.ts"
+import { basesInUse } from "./files/treeRecord.ts"
 import { capacityOf, hostInfo, loadOf } from "./hostInfo.ts"
 import { Installer } from "./install/Installer.ts"
 import { Instances } from "./instances/Instances.ts"
@@ -33,6 +35,12 @@ export interface NodeDaemonOptions {
   readonly capacity?: Partial<Capacity>
   /** Host folders that blueprints may mount. */
   readonly allowed_mounts: ReadonlyArray<string>
+  /** How instances are made; default: the best that works. */
+  readonly instance_files?: StorageChoice
+  /** Whether anything may be mounted, where that works. Default true. */
+  readonly mounts?: boolean
+  /** Seconds between two measurements of what servers have written, where they have a limit. Default 30. */
+  readonly disk_check_seconds?: number
   /** Environment of the service: `PATH`, `LANG`, `TZ` and what `pass_env` names are handed on. */
   readonly environment: Readonly<Record<string, string | undefined>>
   /** Names of variables, or beginnings such as `JAVA_*`, for servers and install scripts. */
@@ -77,10 +85,10 @@ export class NodeDaemon extends Context.Service<
         const control_plane = yield* ControlPlane
         const instances = yield* Instances
         const installer = yield* Installer
+        const files = yield* InstanceFiles
         const runtime = yield* Runtime
         const scope = yield* Effect.scope
         const boot_id = randomUUID()
-        yield* makeFolder(join(data_dir, "volumes"))
 
         let offered = yield* runtime.kinds
         const registration = Effect.gen(function* () {
@@ -96,7 +104,7 @@ export class NodeDaemon extends Context.Service<
             allocations: options.allocations,
             capacity,
             runtimes: offered,
-            system: hostInfo(),
+            system: hostInfo(files.strategy),
             servers: instances.list()
           }
         })
@@ -114,22 +122,17 @@ export class NodeDaemon extends Context.Service<
               Effect.asVoid
             )
         })
-        const daemon = yield* makeDaemon({ version: options.version, instances, installer })
+        const daemon = yield* makeDaemon({ version: options.version, instances, installer, files })
         if (options.attach !== undefined) yield* options.attach(node_id, daemon)
         yield* instances.connect(uplink)
 
         /** Answers whether the control plane was there. */
         const beat = Effect.gen(function* () {
-          const load = yield* loadOf(data_dir)
-          yield* control_plane.heartbeat(node_id, { boot_id, ...load })
+          const heard = yield* uplink.beat(yield* loadOf(data_dir))
           // An engine came up or went away.
-          if ((yield* runtime.kinds).join() !== offered.join()) yield* uplink.register
+          if (heard && (yield* runtime.kinds).join() !== offered.join()) yield* uplink.register
+          return heard
         }).pipe(
-          Effect.catchTag("RegistrationRequired", () => uplink.register),
-          Effect.as(true),
-          Effect.catchTag("ControlPlaneUnavailable", (error) =>
-            Effect.as(Effect.logDebug(`heartbeat: ${error.detail}`), false)
-          ),
           Effect.catchTag("IoError", (error) =>
             Effect.as(Effect.logWarning(`heartbeat: ${error.message}`), true)
           )
@@ -174,10 +177,19 @@ export class NodeDaemon extends Context.Service<
       pass_env,
       ...(cgroup_root === undefined ? {} : { cgroup_root })
     })
+    const [base_dir, servers_dir] = [join(data_dir, "base"), join(data_dir, "servers")]
     const sources = { data_dir, volumes_dir: join(data_dir, "volumes"), allowed_mounts }
+    const storage = options.instance_files ?? "auto"
     return NodeDaemon.layerNoDeps(options).pipe(
-      Layer.provideMerge(Instances.layer({ servers_dir: join(data_dir, "servers"), sources })),
-      Layer.provideMerge(Installer.layer({ base_dir: join(data_dir, "base") })),
+      Layer.provideMerge(
+        Instances.layer({ servers_dir, sources, disk_check_seconds: options.disk_check_seconds ?? 30 })
+      ),
+      Layer.provideMerge(
+        Layer.mergeAll(
+          Installer.layer({ base_dir, used: basesInUse(servers_dir) }),
+          InstanceFiles.layer({ base_dir, servers_dir, sources, storage, mounts: options.mounts ?? true })
+        )
+      ),
       Layer.provideMerge(
         docker === undefined
           ? processes

@@ -70,6 +70,7 @@ export const DaemonHandlers = HttpApiBuilder.group(
         commands: ({ params, payload }) => ask((daemon) => daemon.commands(params.id, payload.commands)),
         reset: ({ params }) => ask((daemon) => daemon.reset(params.id)),
         reinstall: ({ params }) => ask((daemon) => daemon.reinstall(params.id)),
+        hold: ({ params, payload }) => ask((daemon) => daemon.hold(params.id, payload.held)),
         status: ({ params }) =>
           Effect.map(
             ask((daemon) => daemon.status(params.id)),
@@ -87,6 +88,13 @@ export const DaemonHandlers = HttpApiBuilder.group(
           return paginated(yield* ask((daemon) => daemon.installLogs(params.id, at)), at)
         })
       })
+      .handle(
+        "files",
+        Effect.fnUntraced(function* ({ params }) {
+          const daemon = yield* served.daemon
+          return yield* Effect.mapError(daemon.files(params.id), answerOf)
+        })
+      )
       .handle(
         "console",
         Effect.fnUntraced(function* ({ params, request }) {

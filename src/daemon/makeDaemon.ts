@@ -4,16 +4,20 @@ import { makeLineIndex, pageBounds } from "./console/LineIndex.ts"
 import { stripAnsi } from "./console/lines.ts"
 import { installLogPath } from "./files/fileWork.ts"
 import { type IoError, lstat } from "./files/fsio.ts"
+import type { InstanceFiles } from "./files/InstanceFiles.ts"
+import { sentFiles } from "./files/sentFiles.ts"
 import { hostInfo } from "./hostInfo.ts"
 import type { Installer } from "./install/Installer.ts"
 import type { Instance } from "./instances/Instance.ts"
 import type { Instances } from "./instances/Instances.ts"
+import { heldServer } from "./instances/ServerFile.ts"
 import { makeStats } from "./stats.ts"
 
 export interface DaemonParts {
   readonly version: string
   readonly instances: Instances["Service"]
   readonly installer: Installer["Service"]
+  readonly files: InstanceFiles["Service"]
 }
 
 const diskRefused = (error: IoError) =>
@@ -65,10 +69,10 @@ const installLogs = Effect.fnUntraced(function* (instance: Instance, shared: str
 
 /** The calls of the control plane, answered by the servers of this node. */
 export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
-  const { installer, instances, version } = parts
-  const statsOf = yield* makeStats
+  const { files, installer, instances, version } = parts
+  const statsOf = yield* makeStats(files)
   const daemon: Daemon = {
-    system: Effect.sync(() => ({ version, system: hostInfo() })),
+    system: Effect.sync(() => ({ version, system: hostInfo(files.strategy) })),
     create: instances.create,
     remove: instances.remove,
     power: Effect.fn("Daemon.power")(function* (id, action, wait_seconds) {
@@ -82,6 +86,15 @@ export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
     }),
     reinstall: Effect.fn("Daemon.reinstall")(function* (id) {
       yield* (yield* instances.get(id)).reinstall
+    }),
+    hold: Effect.fn("Daemon.hold")(function* (id, held) {
+      const instance = yield* instances.get(id)
+      yield* instance.hold(held)
+      return heldServer(instance.file.get())
+    }),
+    files: Effect.fn("Daemon.files")(function* (id) {
+      const { file, folder } = yield* instances.get(id)
+      return yield* sentFiles(files, folder, file.get())
     }),
     status: (id) => Effect.map(instances.get(id), (instance) => instance.file.get().status),
     stats: Effect.fn("Daemon.stats")(function* (id, options) {

@@ -1,8 +1,7 @@
 import { Clock, Effect, Semaphore } from "effect"
 import type { ServerStats } from "../domain/Server.ts"
-import { treeBytes } from "./files/copyTree.ts"
 import type { IoError } from "./files/fsio.ts"
-import { instanceFolder } from "./files/InstanceFiles.ts"
+import type { DiskUsage, InstanceFiles } from "./files/InstanceFiles.ts"
 import type { Instance } from "./instances/Instance.ts"
 import type { Run, Usage } from "./runtime/Runtime.ts"
 
@@ -20,10 +19,10 @@ interface Sample {
 const none: Usage = { memory_bytes: 0, cpu_ms: 0, uptime_ms: 0, network: { rx_bytes: 0, tx_bytes: 0 } }
 
 /** Live figures of servers. Nothing is measured while nobody asks. */
-export const makeStats = Effect.gen(function* () {
+export const makeStats = Effect.fnUntraced(function* (files: InstanceFiles["Service"]) {
   const samples = new WeakMap<Instance, Sample>()
   const shares = new WeakMap<Instance, number>()
-  const disks = new WeakMap<Instance, number>()
+  const disks = new WeakMap<Instance, DiskUsage>()
   const walking = yield* Semaphore.make(2)
 
   const take = Effect.fnUntraced(function* (run: Run) {
@@ -33,11 +32,13 @@ export const makeStats = Effect.gen(function* () {
 
   /** Percent of one thread since the last sample; the first time, over a tenth of a second. */
   const measure = Effect.fnUntraced(function* (instance: Instance, run: Run) {
+    const first = yield* take(run)
+    if (first.usage.cpu_percent !== undefined) return { usage: first.usage, cpu: first.usage.cpu_percent }
     const known = samples.get(instance)
     const fresh = known?.run === run ? known : undefined
-    const before = fresh ?? (yield* take(run)).sample
+    const before = fresh ?? first.sample
     if (fresh === undefined) yield* Effect.sleep(SHORTEST)
-    const { usage, sample } = yield* take(run)
+    const { usage, sample } = fresh === undefined ? yield* take(run) : first
     const elapsed = sample.at - before.at
     if (elapsed < SHORTEST) return { usage, cpu: shares.get(instance) ?? 0 }
     const cpu = Math.max(0, Math.round(((sample.cpu_ms - before.cpu_ms) / elapsed) * 1000) / 10)
@@ -49,9 +50,9 @@ export const makeStats = Effect.gen(function* () {
   const diskOf = Effect.fnUntraced(function* (instance: Instance, anew: boolean) {
     const known = disks.get(instance)
     if (known !== undefined && !anew) return known
-    const bytes = yield* walking.withPermit(treeBytes(instanceFolder(instance.folder)))
-    disks.set(instance, bytes)
-    return bytes
+    const usage = yield* walking.withPermit(files.usage(instance.folder, instance.file.get().spec))
+    disks.set(instance, usage)
+    return usage
   })
 
   return Effect.fnUntraced(function* (
@@ -62,7 +63,7 @@ export const makeStats = Effect.gen(function* () {
     const { limits } = spec.definition
     const run = instance.run()
     const { usage, cpu } = run === undefined ? { usage: none, cpu: 0 } : yield* measure(instance, run)
-    const disk_bytes = yield* diskOf(instance, options.update_disk_usage)
+    const { disk_bytes, overlay_bytes } = yield* diskOf(instance, options.update_disk_usage)
     return {
       memory_bytes: usage.memory_bytes,
       memory_limit_bytes: Math.round((limits.memory_limit ?? 0) * MIB),
@@ -73,8 +74,7 @@ export const makeStats = Effect.gen(function* () {
       state: instance.file.get().status,
       disk_bytes,
       disk_max: Math.round((limits.disk_space ?? 0) * MB),
-      // The instance is a copy: whether the file system shares blocks with the base cannot be told.
-      overlay_bytes: disk_bytes
+      overlay_bytes
     }
   })
 })

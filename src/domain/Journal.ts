@@ -1,5 +1,7 @@
 import { Schema } from "effect"
+import { Allocations } from "./Allocation.ts"
 import { InstallState } from "./InstallState.ts"
+import { Move } from "./Move.ts"
 import { Crash } from "./ServerEvent.ts"
 import { ServerStatus } from "./ServerStatus.ts"
 
@@ -17,7 +19,19 @@ export const Change = Schema.Union([
     topic: Schema.Literal("server:start-pending"),
     server_id: Schema.String,
     payload: Schema.Boolean
-  })
+  }),
+  Schema.Struct({
+    topic: Schema.Literal("server:placed"),
+    server_id: Schema.String,
+    payload: Schema.Struct({ node_id: Schema.String, allocations: Allocations })
+  }),
+  Schema.Struct({
+    topic: Schema.Literal("server:move"),
+    server_id: Schema.String,
+    payload: Schema.NullOr(Move)
+  }),
+  /** A node has a copy of a server's files that it is to delete. */
+  Schema.Struct({ topic: Schema.Literal("server:left"), server_id: Schema.String, payload: Schema.String })
 ])
 export type Change = typeof Change.Type
 

@@ -1,4 +1,5 @@
 import { Schema } from "effect"
+import { MoveProgress } from "./Move.ts"
 
 /** A node as lists show it (contract 2.1). */
 export const Node = Schema.Struct({
@@ -18,6 +19,14 @@ export const Capacity = Schema.Struct({
 }).annotate({ identifier: "Capacity" })
 export type Capacity = typeof Capacity.Type
 
+/** What is in use on a node's machine, by whomever: load average of the last minute, and bytes. */
+export const NodeUsage = Schema.Struct({
+  load: Schema.Finite,
+  memory_bytes: Schema.Int,
+  disk_bytes: Schema.Int
+}).annotate({ identifier: "NodeUsage" })
+export type NodeUsage = typeof NodeUsage.Type
+
 /** A node with its state and load (decisions, section 2). */
 export const NodeDetail = Schema.Struct({
   ...Node.fields,
@@ -26,8 +35,12 @@ export const NodeDetail = Schema.Struct({
   version: Schema.String,
   capacity: Capacity,
   committed: Capacity,
+  /** What its last heartbeat said; null until the first. */
+  usage: Schema.NullOr(NodeUsage),
   ports_free: Schema.Int,
-  servers: Schema.Int
+  servers: Schema.Int,
+  /** Only while the node is drained and its servers are to move. */
+  move: Schema.optionalKey(MoveProgress)
 }).annotate({ identifier: "NodeDetail" })
 export type NodeDetail = typeof NodeDetail.Type
 

@@ -17,7 +17,12 @@ export const ServerSpec = Schema.Struct({
    * Sequence of the last report that the control plane has of it: where a node has to make it anew because it has
    * lost it, its reports go on from there and are not taken for repetitions.
    */
-  last_sequence: Schema.optionalKey(Schema.Int)
+  last_sequence: Schema.optionalKey(Schema.Int),
+  /**
+   * It comes from another node: its files are fetched from the control plane before it is ready. The text names the
+   * move; what the node has of the server from another one is thrown away.
+   */
+  arrival: Schema.optionalKey(Schema.String)
 }).annotate({ identifier: "ServerSpec" })
 export type ServerSpec = typeof ServerSpec.Type
 
@@ -33,6 +38,14 @@ export const DaemonServer = Schema.Struct({
   unsent_reports: Schema.Int
 }).annotate({ identifier: "DaemonServer" })
 export type DaemonServer = typeof DaemonServer.Type
+
+/** A server that its node keeps still, so that it can be moved. */
+export const HeldServer = Schema.Struct({
+  ...DaemonServer.fields,
+  /** Whether it is up to stay, or would be started again. */
+  up: Schema.Boolean
+}).annotate({ identifier: "HeldServer" })
+export type HeldServer = typeof HeldServer.Type
 
 /** A daemon makes itself known. */
 export const Registration = Schema.Struct({

@@ -1,5 +1,9 @@
 import { Schema } from "effect"
 
+/** How a node makes instances of a base folder: overlay mounts, copies that share blocks, or plain copies. */
+export const InstanceStorage = Schema.Literals(["overlay", "reflink", "copy"])
+export type InstanceStorage = typeof InstanceStorage.Type
+
 /** Host information (contract 2.2, `system`). */
 export const HostInfo = Schema.Struct({
   /** Go's name: `amd64`, `arm64`. */
@@ -9,7 +13,9 @@ export const HostInfo = Schema.Struct({
   kernel_version: Schema.String,
   /** Pretty name of the distribution. */
   os: Schema.String,
-  os_type: Schema.String
+  os_type: Schema.String,
+  /** Of nodes only (extension). */
+  instance_files: Schema.optionalKey(InstanceStorage)
 }).annotate({ identifier: "HostInfo" })
 export type HostInfo = typeof HostInfo.Type
 

@@ -86,6 +86,13 @@ export class NodeFailure extends ApiError<NodeFailure>()(
   "The node's log says more; quote request_id."
 ) {}
 
+/** 502: a git repository that definitions come from could not be synced; everything else was done. */
+export class SourceFailed extends ApiError<SourceFailed>()(
+  "SourceFailed",
+  502,
+  "What the sources have put in place before serves on. Correct the cause, then reload."
+) {}
+
 /** 503: the request is sound and cannot be carried out now; repeating it later may succeed. */
 export class Unavailable extends ApiError<Unavailable>()("Unavailable", 503, "Try again shortly.") {
   static noNodes(why: string) {
@@ -110,6 +117,13 @@ export class Unavailable extends ApiError<Unavailable>()("Unavailable", 503, "Tr
     return new Unavailable({
       detail: "the database cannot be reached",
       hint: "Nothing was changed; try again shortly."
+    })
+  }
+  /** The service ends before it could learn what became of a change. */
+  static storeUnknown() {
+    return new Unavailable({
+      detail: "the database cannot be reached",
+      hint: "It is not known whether the change was made: look at the present state before repeating it."
     })
   }
 }

@@ -23,6 +23,7 @@ import { invalidRequest } from "./errorResponse.ts"
 import { NodeRoutes } from "./nodeRoutes.ts"
 import { makeNodeServer, type TlsOptions } from "./nodeServer.ts"
 import { Pipeline } from "./Pipeline.ts"
+import { RevokedNodes } from "./revokedNodes.ts"
 
 const REQUEST_TIMEOUT = Duration.seconds(30)
 /** How long open requests and streams may take to end when the service stops. */
@@ -81,6 +82,7 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
       Layer.provide(NodeRoutes),
       Layer.provide([NodeAuthorizationLayer, SchemaErrorsLayer, AnyFailureLayer])
     ),
+    RevokedNodes,
     OpenApiRoute(api),
     HttpApiScalar.layer(api, {
       path: "/docs",

@@ -21,7 +21,7 @@ import { Authentication, type Refusal } from "./authenticate.ts"
 import { errorResponse, isErrorStatus, responseOf, tooLarge, withErrorBody } from "./errorResponse.ts"
 import { recordRequest } from "./metrics.ts"
 import { requestIdOf } from "./requestId.ts"
-import { isStreamPath, requestPath } from "./requestPath.ts"
+import { bodyLimitOf, isStreamPath, requestPath } from "./requestPath.ts"
 
 /** Settings of the pipeline. */
 export interface PipelineOptions {
@@ -75,7 +75,6 @@ export const Pipeline = (options: PipelineOptions) =>
       const application = allowedMethods(ApplicationApi, ["/openapi.json", "/docs"])
       const daemons = allowedMethods(NodeApi)
       const allowed = (url: string) => [...application(url), ...daemons(url)]
-      const bodyLimit = ByteSize.bytes(options.body_limit)
 
       const withErrorBodies = (app: App): App =>
         Effect.gen(function* () {
@@ -101,7 +100,7 @@ export const Pipeline = (options: PipelineOptions) =>
           const { headers, method, url } = request
           const announced = Number(headers["content-length"] ?? 0)
           const chunked = headers["transfer-encoding"] !== undefined
-          if (announced <= options.body_limit && !chunked) return yield* app
+          if (announced <= bodyLimitOf(url, options.body_limit) && !chunked) return yield* app
           if (!allowed(url).includes(method)) return yield* app
           if (!chunked) return yield* tooLarge
           yield* request.text
@@ -123,7 +122,10 @@ export const Pipeline = (options: PipelineOptions) =>
           const served = withinBodyLimit(app).pipe(
             Effect.provideService(CurrentPrincipal, who.success?.principal),
             Effect.provideService(HttpServerRequest.HttpServerRequest, asJson(request)),
-            Effect.provideService(HttpIncomingMessage.MaxBodySize, bodyLimit)
+            Effect.provideService(
+              HttpIncomingMessage.MaxBodySize,
+              ByteSize.bytes(bodyLimitOf(request.url, options.body_limit))
+            )
           )
           const timed = mayLast(request)
             ? served

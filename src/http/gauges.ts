@@ -15,6 +15,13 @@ const oldest = Metric.gauge("muster_journal_oldest_cursor", {
   description: "Cursor of the oldest change kept."
 })
 const placed = Metric.gauge("muster_placements_total", { description: "Placements, by outcome." })
+const load = Metric.gauge("muster_node_load", { description: "Load average of a node's last minute." })
+const memoryUsed = Metric.gauge("muster_node_memory_used_bytes", {
+  description: "Memory in use on a node's machine, as its last heartbeat said."
+})
+const diskUsed = Metric.gauge("muster_node_disk_used_bytes", {
+  description: "Disk in use on a node's machine, as its last heartbeat said."
+})
 const lag = Metric.gauge("muster_event_loop_lag_seconds", {
   description: "Event loop delay since the last look."
 })
@@ -26,6 +33,8 @@ export const makeObserve = Effect.gen(function* () {
   const manager = yield* ServerManager
   const registry = yield* NodeRegistry
   const balancer = yield* LoadBalancer
+  /** Nodes that have series of their own. */
+  const shown = new Set<string>()
   const hub = yield* EventHub
   const journal = yield* Journal
   const delay = yield* Effect.acquireRelease(
@@ -45,6 +54,21 @@ export const makeObserve = Effect.gen(function* () {
     const connected = list.filter((node) => registry.isConnected(node.id)).length
     yield* Metric.update(Metric.withAttributes(nodes, { connected: "true" }), connected)
     yield* Metric.update(Metric.withAttributes(nodes, { connected: "false" }), list.length - connected)
+    for (const { id } of list) {
+      const { usage } = yield* registry.get(id).pipe(Effect.orElseSucceed(() => ({ usage: null })))
+      if (usage === null || !registry.isConnected(id)) continue
+      shown.add(id)
+      yield* Metric.update(Metric.withAttributes(load, { node: id }), usage.load)
+      yield* Metric.update(Metric.withAttributes(memoryUsed, { node: id }), usage.memory_bytes)
+      yield* Metric.update(Metric.withAttributes(diskUsed, { node: id }), usage.disk_bytes)
+    }
+    for (const id of shown) {
+      if (registry.isConnected(id)) continue
+      shown.delete(id)
+      for (const gauge of [load, memoryUsed, diskUsed]) {
+        yield* Metric.remove(Metric.withAttributes(gauge, { node: id }))
+      }
+    }
     yield* Metric.update(subscribers, yield* hub.subscribers)
     const outcome = yield* balancer.placements
     yield* Metric.update(Metric.withAttributes(placed, { outcome: "placed" }), outcome.placed)

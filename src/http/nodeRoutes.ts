@@ -2,7 +2,7 @@ import { Effect, Option } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { ControlPlane, type ControlPlaneError } from "../api/ControlPlane.ts"
 import { NodeApi } from "../api/NodeApi.ts"
-import { InvalidRequest, NotFound, Unavailable } from "../domain/errors.ts"
+import { Forbidden, InvalidRequest, NotFound, Unavailable } from "../domain/errors.ts"
 import type { Registration, Report, ServerSpec } from "../domain/NodeMessages.ts"
 import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
 import type { ServerRecord } from "../domain/Server.ts"
@@ -66,9 +66,18 @@ export const NodeRoutes = HttpApiBuilder.group(
     const reconciler = yield* Reconciler
     const remotes = yield* RemoteDaemons
 
+    /** The caller's key is this node's. Where nobody is the node, it may become it by registering. */
+    const checkKey = Effect.fnUntraced(function* (node_id: string) {
+      if ((yield* keys.check(node_id)) === "own") return
+      if (fleet.get(node_id)?.record === undefined) return yield* unregistered(node_id)
+      return yield* new Forbidden({
+        detail: "the API key belongs to no node",
+        hint: "Register with it first."
+      })
+    })
     /** The record of a server of this node: those of others do not exist for it. */
     const own = Effect.fnUntraced(function* (node_id: string, id: string) {
-      yield* keys.check(node_id)
+      yield* checkKey(node_id)
       const record = Option.getOrUndefined(yield* index.find(id))
       return record?.node_id === node_id ? record : yield* NotFound.server(id)
     })
@@ -80,28 +89,29 @@ export const NodeRoutes = HttpApiBuilder.group(
       return known
     })
     const report = Effect.fnUntraced(function* (node_id: string, boot_id: string, told: Report) {
-      yield* keys.check(node_id)
+      yield* checkKey(node_id)
       yield* Effect.mapError(plane.report(node_id, boot_id, told), answerOf)
     })
 
     return handlers.handleAll({
       register: Effect.fnUntraced(function* ({ params, payload }) {
         yield* checkRegistration(params.node, payload)
+        yield* remotes.check(params.node)
         yield* keys.bind(params.node)
         yield* remotes.attach(params.node)
         return yield* reconciler.register(payload)
       }),
       heartbeat: Effect.fnUntraced(function* ({ params, payload }) {
-        yield* keys.check(params.node)
+        yield* checkKey(params.node)
         yield* Effect.mapError(plane.heartbeat(params.node, payload), answerOf)
       }),
       disconnect: Effect.fnUntraced(function* ({ params, query }) {
-        yield* keys.check(params.node)
+        yield* checkKey(params.node)
         const boot_id = yield* checkBoot(params.node, query.boot_id)
         yield* Effect.mapError(plane.disconnect(params.node, boot_id), answerOf)
       }),
       servers: Effect.fnUntraced(function* ({ params, query }) {
-        yield* keys.check(params.node)
+        yield* checkKey(params.node)
         const at = { page: pageNumber(query.page), per_page: pageSize(query.per_page, pages) }
         const records = (yield* index.onNode(params.node)).toSorted((a, b) => (a.id < b.id ? -1 : 1))
         const from = (at.page - 1) * at.per_page
@@ -113,6 +123,10 @@ export const NodeRoutes = HttpApiBuilder.group(
         Effect.map(own(params.node, params.server), ({ definition }) => ({
           install_script: definition.install_script
         })),
+      files: Effect.fnUntraced(function* ({ params }) {
+        yield* own(params.node, params.server)
+        return yield* Effect.mapError(plane.files(params.node, params.server), answerOf)
+      }),
       status: ({ params, payload: { boot_id, sequence, status, transient } }) =>
         report(params.node, boot_id, {
           type: "status",
@@ -126,7 +140,7 @@ export const NodeRoutes = HttpApiBuilder.group(
       crash: ({ params, payload: { boot_id, sequence, crash } }) =>
         report(params.node, boot_id, { type: "crash", server_id: params.server, sequence, crash }),
       deleted: Effect.fnUntraced(function* ({ params, payload }) {
-        yield* keys.check(params.node)
+        yield* checkKey(params.node)
         yield* checkBoot(params.node, payload.boot_id)
         const record = Option.getOrUndefined(yield* index.find(params.server))
         // The node is asked whether it is so; that can be repeated, and tells an old report from a new one.

@@ -18,6 +18,14 @@ export const requestQuery = (url: string): string => {
   return mark === -1 ? "" : url.slice(mark + 1)
 }
 
+/** A registration says everything that a node has: thousands of servers are more than other bodies hold. */
+const registerPath = /^\/api\/nodes\/[^/]+\/register\/?$/
+const REGISTRATION_LIMIT = 64 * 1024 * 1024
+
+/** The largest body of a request, in bytes: `standard`, or what its path needs. */
+export const bodyLimitOf = (url: string, standard: number): number =>
+  registerPath.test(requestPath(url)) ? Math.max(standard, REGISTRATION_LIMIT) : standard
+
 /** Streams: a ticket opens them in place of a key (decisions, section 6), and a WebSocket may last. */
 const streamPath = /^\/api\/(?:events(?:\/ws)?|servers\/[^/]+\/(?:events|console))\/?$/
 

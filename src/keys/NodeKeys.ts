@@ -1,57 +1,126 @@
-import { Context, Effect, Layer } from "effect"
+import { Clock, Context, Effect, Layer } from "effect"
 import { NodeAuthorization } from "../api/NodeApi.ts"
 import { Forbidden, type Unauthorized, type Unavailable } from "../domain/errors.ts"
-import { NodeKeyRepo } from "../store/NodeKeyRepo.ts"
+import { KeyRepo } from "../store/KeyRepo.ts"
+import { type NodeBinding, NodeKeyRepo } from "../store/NodeKeyRepo.ts"
 import { Store } from "../store/Store.ts"
 import { requireScope } from "./authorization.ts"
 
 type Refused = Unauthorized | Forbidden | Unavailable
 
-/** A node's key is bound to the first node id that registers with it, for good. */
+/** Which keys are whose, as they were read last. */
+interface Snapshot {
+  readonly version: number
+  readonly nodeByKey: ReadonlyMap<string, string>
+  readonly byNode: ReadonlyMap<string, ReadonlyArray<NodeBinding>>
+}
+
+const millisOf = (date: string) => {
+  const millis = Date.parse(date)
+  // A date that cannot be read has passed: the safe reading.
+  return Number.isNaN(millis) ? 0 : millis
+}
+
+const isLive = ({ expires_at, revoked_at }: NodeBinding, now: number) =>
+  revoked_at === null && (expires_at === null || millisOf(expires_at) > now)
+
+const taken = (node_id: string) =>
+  new Forbidden({
+    detail: `node ${node_id} is bound to another key`,
+    hint: "Use its own key, revoke that one first, or give the daemon an id of its own with MUSTER_NODE_ID."
+  })
+
+/**
+ * A node's key is bound to the first node id that registers with it; a node has one key that is valid. Another key
+ * can have the node once the first is revoked or has expired, or the node was removed.
+ */
 export class NodeKeys extends Context.Service<
   NodeKeys,
   {
-    /** Binds the key of the current request to a node. @error Forbidden it belongs to another */
+    /**
+     * Binds the key of the current request to a node.
+     *
+     * @error Forbidden the key belongs to another node, or the node to another key, or to a service
+     */
     bind(node_id: string): Effect.Effect<void, Refused>
-    /** Fails unless the key of the current request belongs to the node. */
-    check(node_id: string): Effect.Effect<void, Refused>
+    /** Fails unless the key of the current request belongs to the node; `"unbound"`: it belongs to none. */
+    check(node_id: string): Effect.Effect<"own" | "unbound", Refused>
+    /** Of these nodes, those that had keys of which none is valid any more, in any process. */
+    revoked(node_ids: ReadonlyArray<string>): Effect.Effect<ReadonlyArray<string>, Unavailable>
   }
 >()("muster/keys/NodeKeys") {
   static readonly layer = Layer.effect(
     NodeKeys,
     Effect.gen(function* () {
       const store = yield* Store
+      const keys = yield* KeyRepo
       const repo = yield* NodeKeyRepo
-      /** Node by key. A binding never changes, so that what was read once holds, also while the database is away. */
-      const bound = new Map<string, string>()
+      let snapshot: Snapshot = { version: -1, nodeByKey: new Map(), byNode: new Map() }
 
-      const settle = Effect.fnUntraced(function* (
-        key_id: string,
-        node_id: string,
-        owner: string | undefined
-      ) {
-        if (owner !== undefined) bound.set(key_id, owner)
+      /** Reads the bindings again where any process has changed a key (`KeyRepo.version`). */
+      const current = store.read(
+        Effect.gen(function* () {
+          const version = yield* keys.version
+          if (version === snapshot.version) return snapshot
+          // The version was read before the bindings: at worst they are newer, and the next look reads them again.
+          const bindings = yield* repo.bindings
+          snapshot = {
+            version,
+            nodeByKey: new Map(bindings.map(({ key_id, node_id }) => [key_id, node_id])),
+            byNode: Map.groupBy(bindings, ({ node_id }) => node_id)
+          }
+          return snapshot
+        })
+      )
+
+      /** While the database is away, what was read last goes on counting. */
+      const nodeOf = (key_id: string) =>
+        Effect.matchEffect(current, {
+          onSuccess: ({ nodeByKey }) => Effect.succeed(nodeByKey.get(key_id)),
+          onFailure: (unavailable) => {
+            const known = snapshot.nodeByKey.get(key_id)
+            return known === undefined ? Effect.fail(unavailable) : Effect.succeed(known)
+          }
+        })
+
+      const belongsTo = Effect.fnUntraced(function* (owner: string, node_id: string) {
         if (owner === node_id) return
-        return yield* new Forbidden(
-          owner === undefined
-            ? { detail: "the API key belongs to no node", hint: "Register with it first." }
-            : {
-                detail: "the API key belongs to another node",
-                hint: "Make one for each node: `muster keys create --scope Node`."
-              }
-        )
+        return yield* new Forbidden({
+          detail: "the API key belongs to another node",
+          hint: "Make one for each node: `muster keys create --scope Node`."
+        })
+      })
+
+      /** In one transaction, so that of two keys that ask at once one gets the node. */
+      const claim = Effect.fnUntraced(function* (key_id: string, node_id: string, now: number) {
+        const owner = yield* repo.nodeOf(key_id)
+        if (owner !== undefined) return owner
+        const others = yield* repo.bindingsOf(node_id)
+        if (others.some((other) => isLive(other, now))) return yield* taken(node_id)
+        // A node that is known and never had a key is part of a service.
+        if (others.length === 0 && (yield* repo.isKnown(node_id))) return yield* taken(node_id)
+        return yield* repo.bind(key_id, node_id)
       })
 
       return NodeKeys.of({
         bind: Effect.fn("NodeKeys.bind")(function* (node_id) {
           const { key_id } = yield* requireScope("Node")
-          const owner = bound.get(key_id) ?? (yield* store.write(repo.bind(key_id, node_id)))
-          yield* settle(key_id, node_id, owner)
+          const now = yield* Clock.currentTimeMillis
+          const owner = (yield* nodeOf(key_id)) ?? (yield* store.write(claim(key_id, node_id, now)))
+          // A key that was valid a moment ago is always known.
+          yield* belongsTo(owner ?? "", node_id)
         }),
         check: Effect.fnUntraced(function* (node_id) {
           const { key_id } = yield* requireScope("Node")
-          const owner = bound.get(key_id) ?? (yield* store.read(repo.nodeOf(key_id)))
-          yield* settle(key_id, node_id, owner)
+          const owner = yield* nodeOf(key_id)
+          if (owner === undefined) return "unbound" as const
+          yield* belongsTo(owner, node_id)
+          return "own" as const
+        }),
+        revoked: Effect.fnUntraced(function* (node_ids) {
+          const { byNode } = yield* current
+          const now = yield* Clock.currentTimeMillis
+          return node_ids.filter((id) => byNode.get(id)?.some((binding) => isLive(binding, now)) === false)
         })
       })
     })

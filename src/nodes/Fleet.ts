@@ -1,6 +1,6 @@
 import { Context, Layer } from "effect"
 import type { Allocations } from "../domain/Allocation.ts"
-import type { Node } from "../domain/Node.ts"
+import type { Node, NodeUsage } from "../domain/Node.ts"
 import type { NodeRecord } from "../store/NodeRepo.ts"
 import { FleetNode, type Holding, nodeView } from "./FleetNode.ts"
 import { byName } from "./place.ts"
@@ -35,6 +35,7 @@ export class FleetState {
   put(record: NodeRecord, connected: boolean): void {
     const node = this.#obtain(record.id)
     if (node.record?.allocations !== record.allocations) node.ports.offer(record.allocations)
+    if (node.record?.boot_id !== record.boot_id) node.usage = null
     node.record = record
     node.connected = connected
     node.last_seen_at = record.last_seen_at
@@ -42,9 +43,10 @@ export class FleetState {
     this.#changed(node)
   }
 
-  /** Notes a sign of life; `at` is RFC 3339 UTC. */
-  hear(node: FleetNode, at: string): void {
+  /** Notes a sign of life and what it says is in use; `at` is RFC 3339 UTC. */
+  hear(node: FleetNode, at: string, usage: NodeUsage): void {
     node.last_seen_at = at
+    node.usage = usage
   }
 
   /** The node is not connected any more. */

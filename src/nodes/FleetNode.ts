@@ -1,4 +1,4 @@
-import type { Node, NodeDetail } from "../domain/Node.ts"
+import type { Node, NodeDetail, NodeUsage } from "../domain/Node.ts"
 import type { NodeRecord } from "../store/NodeRepo.ts"
 import { PortAllocator, type PortMappings } from "./PortAllocator.ts"
 
@@ -26,6 +26,8 @@ export class FleetNode {
   connected = false
   /** Time of the last sign of life, RFC 3339 UTC. */
   last_seen_at: string | null = null
+  /** What the last heartbeat of this boot said is in use. */
+  usage: NodeUsage | null = null
   readonly ports = new PortAllocator()
   readonly committed = { memory_bytes: 0, disk_bytes: 0, cpu_millipercent: 0 }
   servers = 0
@@ -74,6 +76,7 @@ export const nodeDetail = (node: FleetNode, record: NodeRecord): NodeDetail => (
     cpu_threads: node.committed.cpu_millipercent / 100_000,
     disk_bytes: node.committed.disk_bytes
   },
+  usage: node.usage,
   ports_free: node.ports.free,
   servers: node.servers
 })

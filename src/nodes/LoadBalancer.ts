@@ -25,6 +25,8 @@ export interface PlacementRequest {
   readonly ports: number
   readonly runtimes: ReadonlyArray<RuntimeKind>
   readonly placement: PlacementRule
+  /** Ids of nodes that it must not go to. */
+  readonly except?: ReadonlyArray<string>
 }
 
 /** Where a server goes; its capacity and ports are held from the moment this is returned. */
@@ -50,13 +52,14 @@ const loadOf = (limits: Limits): Load => ({
   cpu_millipercent: Math.round(committedCpuPercent(limits) * 1000)
 })
 
-const needOf = ({ limits, ports, runtimes, placement, blueprint_id }: PlacementRequest): Need => ({
+const needOf = ({ limits, ports, runtimes, placement, blueprint_id, except }: PlacementRequest): Need => ({
   memory_bytes: committedMemoryBytes(limits),
   disk_bytes: committedDiskBytes(limits),
   ports: ports >= 1 ? Math.ceil(ports) : 1,
   runtimes,
   locations: placement.locations,
-  ...(placement.anti_affinity ? { alone: blueprint_id } : {})
+  ...(placement.anti_affinity ? { alone: blueprint_id } : {}),
+  ...(except === undefined || except.length === 0 ? {} : { except })
 })
 
 /**

@@ -56,6 +56,11 @@ export class NodeRegistry extends Context.Service<
     heartbeat(id: string, heartbeat: Heartbeat): Effect.Effect<void, RegistrationRequired>
     /** Fails unless `boot_id` is that of the node's last registration. */
     checkBoot(id: string, boot_id: string): Effect.Effect<void, RegistrationRequired>
+    /**
+     * The node may not speak for itself any more: not connected at once, whatever it was called with is forgotten, and
+     * `lost` when it has not registered again within the heartbeat timeout.
+     */
+    expel(id: string): Effect.Effect<void>
     /** Good-bye: not connected at once, and `lost` when it has not come back within the heartbeat timeout. */
     disconnect(id: string, boot_id: string): Effect.Effect<void, RegistrationRequired | Unavailable>
     setDrained(id: string, drained: boolean): Effect.Effect<NodeDetail, NotFound | Unavailable>
@@ -134,12 +139,23 @@ export class NodeRegistry extends Context.Service<
           return yield* exclusively(fresh.id)(commit)
         })
 
-        const heartbeat = Effect.fnUntraced(function* (id: string, { boot_id }: Heartbeat) {
+        const heartbeat = Effect.fnUntraced(function* (id: string, beat: Heartbeat) {
+          const { boot_id, load, memory_used_bytes, disk_used_bytes } = beat
           const at = yield* nowText
           const { node } = yield* knownBoot(id, boot_id)
           if (!node.connected) return yield* new RegistrationRequired({ node_id: id })
           silence.hear(id)
-          fleet.hear(node, at)
+          fleet.hear(node, at, { load, memory_bytes: memory_used_bytes, disk_bytes: disk_used_bytes })
+        })
+
+        const expel = Effect.fn("NodeRegistry.expel")(function* (id: string) {
+          const commit = Effect.sync(() => {
+            const node = fleet.get(id)
+            if (node?.connected === true && node.record !== undefined) {
+              fleet.put({ ...node.record, token: "" }, false)
+            }
+          })
+          yield* exclusively(id)(commit)
         })
 
         const disconnect = Effect.fn("NodeRegistry.disconnect")(function* (id: string, boot_id: string) {
@@ -194,6 +210,7 @@ export class NodeRegistry extends Context.Service<
           isConnected: (id) => fleet.get(id)?.connected ?? false,
           register,
           heartbeat,
+          expel,
           checkBoot: (id, boot_id) => Effect.asVoid(knownBoot(id, boot_id)),
           disconnect,
           setDrained,

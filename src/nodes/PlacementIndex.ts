@@ -65,10 +65,11 @@ export class PlacementIndex {
 
   /** The candidate that the strategy takes for this need; undefined when none fits. */
   choose(need: Need): Candidate | undefined {
-    const { alone } = need
+    const { alone, except } = need
     const search: Search<Candidate> = {
       need,
-      accepts: (candidate) => alone === undefined || !candidate.blueprints.has(alone)
+      accepts: (candidate) =>
+        (alone === undefined || !candidate.blueprints.has(alone)) && except?.includes(candidate.id) !== true
     }
     const trees = this.#treesFor(need)
     if (this.#strategy !== "round-robin") return this.#best(trees.map((tree) => first(tree, search)))

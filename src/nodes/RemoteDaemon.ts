@@ -1,9 +1,10 @@
-import { ByteSize, Duration, Effect, type Scope, type Stream } from "effect"
+import { ByteSize, Duration, Effect, type Scope, Stream } from "effect"
 import { HttpClient, HttpClientRequest, HttpIncomingMessage } from "effect/http"
 import { HttpApiClient } from "effect/http-api"
 import type { CircuitBreaker } from "effect/persistence"
 import { type Daemon, type DaemonError, type LinesRequest, NodeUnreachable } from "../api/Daemon.ts"
 import { DaemonApi } from "../api/DaemonApi.ts"
+import { undecodableFails } from "../api/undecodable.ts"
 import type { Pagination } from "../domain/Pagination.ts"
 import { RequestId } from "../domain/RequestId.ts"
 import { type CallFailure, remoteCall, toDaemonError } from "./remoteCall.ts"
@@ -19,6 +20,8 @@ export interface RemoteDaemonOptions {
   readonly node_id: string
   /** Asked before each attempt; undefined while the node is not connected. */
   readonly target: () => RemoteTarget | undefined
+  /** The daemon does not accept this token, which was that of its last registration. */
+  readonly onTokenRefused?: (token: string) => Effect.Effect<void>
   readonly http: HttpClient.HttpClient
   readonly breaker: CircuitBreaker.CircuitBreaker
   /** Certificates in PEM that are trusted beside the system's. */
@@ -80,13 +83,23 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
         const now = target()
         return now === undefined
           ? Effect.fail(unreachable)
-          : Effect.flatMap(clientOf(now), use).pipe(
+          : undecodableFails(Effect.flatMap(clientOf(now), use)).pipe(
               Effect.provideService(HttpIncomingMessage.MaxBodySize, LARGEST_ANSWER),
               Effect.mapError((failure) => toDaemonError(node_id, failure))
             )
       })
       // A registration begins anew: what its predecessor could not be reached for says nothing of it.
-      return remoteCall(attempt, { node_id, key: `${node_id} ${first.token}`, repeatable, deadline, breaker })
+      return remoteCall(attempt, {
+        node_id,
+        key: `${node_id} ${first.token}`,
+        repeatable,
+        deadline,
+        breaker,
+        tokenRefused: Effect.suspend(() => {
+          const now = target()
+          return now === undefined ? Effect.void : (options.onTokenRefused?.(now.token) ?? Effect.void)
+        })
+      })
     })
   const safe = <A>(use: (client: Client) => Effect.Effect<A, CallFailure>) => call(true, use)
   const once = <A>(use: (client: Client) => Effect.Effect<A, CallFailure>) => call(false, use)
@@ -111,6 +124,12 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
     commands: (id, commands) => once((client) => client.commands({ params: { id }, payload: { commands } })),
     reset: (id) => once((client) => client.reset({ params: { id } })),
     reinstall: (id) => once((client) => client.reinstall({ params: { id } })),
+    hold: (id, held) => safe((client) => client.hold({ params: { id }, payload: { held } })),
+    files: (id) =>
+      Effect.map(
+        safe((client) => client.files({ params: { id } })),
+        Stream.mapError((): DaemonError => unreachable)
+      ),
     status: (id) => safe((client) => Effect.map(client.status({ params: { id } }), (it) => it.status)),
     stats: (id, { update_disk_usage }) =>
       safe((client) =>

@@ -1,10 +1,10 @@
-import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { Context, type Duration, Effect, Layer, Scope, Semaphore } from "effect"
 import { HttpClient } from "effect/http"
 import { CircuitBreaker } from "effect/persistence"
-import { Conflict } from "../domain/errors.ts"
+import { Forbidden } from "../domain/errors.ts"
 import { DaemonClient } from "./DaemonClient.ts"
 import { Fleet } from "./Fleet.ts"
+import { impatientClient } from "./impatientClient.ts"
 import { makeRemoteDaemon } from "./RemoteDaemon.ts"
 
 export interface RemoteDaemonsOptions {
@@ -28,9 +28,13 @@ export class RemoteDaemons extends Context.Service<
      * Makes the daemon of a node that registers over HTTP reachable, with the address and token of the last
      * registration, while the node is connected.
      *
-     * @error Conflict the node is the one in this process
+     * @error Forbidden the node is the one in this process
      */
-    attach(node_id: string): Effect.Effect<void, Conflict>
+    attach(node_id: string): Effect.Effect<void, Forbidden>
+    /** Fails where {@link attach} would; nothing else happens. */
+    check(node_id: string): Effect.Effect<void, Forbidden>
+    /** Whether the node has registered over HTTP. */
+    has(node_id: string): boolean
   }
 >()("muster/nodes/RemoteDaemons") {
   static readonly layerNoDeps = (options: RemoteDaemonsOptions = {}) =>
@@ -51,29 +55,54 @@ export class RemoteDaemons extends Context.Service<
             ? { url: node.record.url, token: node.record.token }
             : undefined
         }
-        const attach = Effect.fnUntraced(function* (node_id: string) {
+        /**
+         * The answer to its last registration did not reach it, or that of an earlier one did after it: from here on its
+         * heartbeats are answered with "register first".
+         */
+        const renew = (node_id: string) => (token: string) =>
+          Effect.suspend(() => {
+            if (fleet.get(node_id)?.record?.token !== token) return Effect.void
+            fleet.silence(node_id)
+            return Effect.logWarning(
+              `node ${node_id} does not accept the token of its last registration: it has to register again`
+            )
+          })
+        const check = Effect.fnUntraced(function* (node_id: string) {
           if (attached.has(node_id)) return
           const other = yield* Effect.option(daemons.of(node_id))
-          if (other._tag === "Some") {
-            return yield* new Conflict({
-              detail: `node ${node_id} is part of this service`,
-              hint: "Give the daemon an id of its own with MUSTER_NODE_ID."
-            })
-          }
-          const daemon = makeRemoteDaemon({ ...options, node_id, target: target(node_id), http, breaker })
+          if (other._tag === "None") return
+          return yield* new Forbidden({
+            detail: `node ${node_id} is part of this service`,
+            hint: "Give the daemon an id of its own with MUSTER_NODE_ID."
+          })
+        })
+        const attach = Effect.fnUntraced(function* (node_id: string) {
+          yield* check(node_id)
+          if (attached.has(node_id)) return
+          const daemon = makeRemoteDaemon({
+            ...options,
+            node_id,
+            target: target(node_id),
+            onTokenRefused: renew(node_id),
+            http,
+            breaker
+          })
           yield* daemons.attach(node_id, daemon).pipe(Scope.provide(scope))
           attached.add(node_id)
         })
-        return RemoteDaemons.of({ attach: (node_id) => one.withPermit(attach(node_id)) })
+        return RemoteDaemons.of({
+          attach: (node_id) => one.withPermit(attach(node_id)),
+          check,
+          has: (node_id) => attached.has(node_id)
+        })
       })
     )
 
   static readonly layer = (options: RemoteDaemonsOptions = {}) =>
     RemoteDaemons.layerNoDeps(options).pipe(
       Layer.provide(
-        NodeHttpClient.layerNodeHttpOptions({
-          keepAlive: true,
-          maxSockets: CONNECTIONS,
+        impatientClient({
+          connections: CONNECTIONS,
           ...(options.ca === undefined ? {} : { ca: options.ca })
         })
       ),

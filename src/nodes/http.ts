@@ -1,6 +1,9 @@
 import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
+import { InvalidRequest } from "../domain/errors.ts"
+import type { NodeDetail } from "../domain/Node.ts"
+import { NodeMoves } from "./NodeMoves.ts"
 import { NodeRegistry } from "./NodeRegistry.ts"
 
 /** Handlers of the node routes (contract 4.2; decisions, section 2). */
@@ -9,13 +12,31 @@ export const NodesHandlers = HttpApiBuilder.group(
   "nodes",
   Effect.fn(function* (handlers) {
     const nodes = yield* NodeRegistry
+    const moves = yield* NodeMoves
+
+    const withMove = (detail: NodeDetail) =>
+      Effect.map(moves.progress(detail.id), (move) => (move === undefined ? detail : { ...detail, move }))
+
     return handlers.handleAll({
       list: ({ query }) =>
         Effect.map(nodes.list, (list) => (query.ids_only === "true" ? list.map((node) => node.id) : list)),
-      get: ({ params }) => nodes.get(params.node),
+      get: ({ params }) => Effect.flatMap(nodes.get(params.node), withMove),
       system: ({ params }) => nodes.system(params.node),
-      drained: ({ params, payload }) => nodes.setDrained(params.node, payload.drained),
-      remove: ({ params }) => nodes.remove(params.node)
+      drained: Effect.fnUntraced(function* ({ params, payload }) {
+        const { drained, move } = payload
+        if (!drained && move === true) {
+          return yield* new InvalidRequest({
+            detail: "body field move: expected false or nothing where drained is false",
+            hint: "Servers move away from a node that is drained: send drained with true."
+          })
+        }
+        yield* nodes.get(params.node)
+        if (!drained || move === false) yield* moves.stay(params.node)
+        const detail = yield* nodes.setDrained(params.node, drained)
+        if (move === true) yield* moves.evacuate(params.node)
+        return yield* withMove(detail)
+      }),
+      remove: ({ params }) => Effect.andThen(nodes.remove(params.node), moves.stay(params.node))
     })
   })
 )

@@ -35,6 +35,8 @@ export interface Need extends Room {
   readonly locations: ReadonlyArray<string>
   /** Only nodes that have no server of this blueprint (anti-affinity). */
   readonly alone?: string
+  /** Ids of nodes that do not count. */
+  readonly except?: ReadonlyArray<string>
 }
 
 const byText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0)
@@ -72,6 +74,7 @@ export const runs = (node: Pick<Candidate, "runtimes">, need: Pick<Need, "runtim
 
 /** Why a candidate does not fit, in a few words; undefined when it does. */
 export const misfit = (node: Candidate, need: Need): string | undefined => {
+  if (need.except?.includes(node.id) === true) return "with files of it to delete first"
   if (need.locations.length > 0 && !need.locations.includes(node.location)) return "in another location"
   if (!runs(node, need)) return `without ${need.runtimes.join(" or ")}`
   if (need.alone !== undefined && node.blueprints.has(need.alone))

@@ -80,6 +80,8 @@ export interface CallOptions {
   readonly repeatable: boolean
   readonly deadline: Duration.Duration
   readonly breaker: CircuitBreaker.CircuitBreaker
+  /** The daemon does not know the token, and has not learned it in time either. */
+  readonly tokenRefused: Effect.Effect<void>
 }
 
 /** Between repetitions of a call that the daemon did not carry out because it does not know the token yet. */
@@ -103,7 +105,7 @@ export const remoteCall = <A>(
   attempt: Effect.Effect<A, DaemonError | TokenUnknown>,
   options: CallOptions
 ): Effect.Effect<A, DaemonError> => {
-  const { breaker, deadline, key, node_id, repeatable } = options
+  const { breaker, deadline, key, node_id, repeatable, tokenRefused } = options
   const unreachable = Effect.fail(new NodeUnreachable({ node_id }))
   return attempt.pipe(
     Effect.retry({
@@ -116,6 +118,7 @@ export const remoteCall = <A>(
       times: TOKEN_TRIES,
       while: (error) => error._tag === "TokenUnknown"
     }),
+    Effect.tapErrorTag("TokenUnknown", () => tokenRefused),
     Effect.timeoutOrElse({ duration: deadline, orElse: () => unreachable }),
     breaker.execute({ key, classify }),
     Effect.catchTags({ TokenUnknown: () => unreachable, CircuitBreakerError: () => unreachable })

@@ -1,18 +1,29 @@
-import { Effect, Layer } from "effect"
+import { Effect, Layer, Stream } from "effect"
 import { ControlPlane, ControlPlaneUnavailable } from "../api/ControlPlane.ts"
+import type { DaemonError } from "../api/Daemon.ts"
 import type { InvalidRequest, Unavailable } from "../domain/errors.ts"
+import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { Reconciler } from "./Reconciler.ts"
+import { ServerIndex } from "./ServerIndex.ts"
 import { ServerManager } from "./ServerManager.ts"
 
 /** What cannot be stored now is not answered: the daemon keeps it and tries again. */
 const refuse = (error: InvalidRequest | Unavailable) =>
   Effect.fail(new ControlPlaneUnavailable({ detail: error.detail }))
 
+/** Why the node that a server comes from does not send its files. */
+const notSent = (error: DaemonError) =>
+  new ControlPlaneUnavailable({
+    detail: error._tag === "NodeUnreachable" ? `node is not connected: ${error.node_id}` : error.detail
+  })
+
 /** The control plane as daemons see it, in this process (node-protocol, "Daemon -> control plane"). */
 export const NodeReports = Layer.effect(
   ControlPlane,
   Effect.gen(function* () {
+    const daemons = yield* DaemonClient
+    const index = yield* ServerIndex
     const reconciler = yield* Reconciler
     const registry = yield* NodeRegistry
     const servers = yield* ServerManager
@@ -32,6 +43,19 @@ export const NodeReports = Layer.effect(
       report: Effect.fn("NodeReports.report")(function* (node_id, boot_id, report) {
         yield* registry.checkBoot(node_id, boot_id)
         yield* Effect.catchTag(servers.apply(node_id, report), "Unavailable", refuse)
+      }),
+      files: Effect.fn("NodeReports.files")(function* (node_id, server_id) {
+        const from = yield* index.originOf(node_id, server_id)
+        if (from === undefined) {
+          return yield* new ControlPlaneUnavailable({
+            detail: `server does not come to node ${node_id}: ${server_id}`
+          })
+        }
+        return yield* daemons.of(from).pipe(
+          Effect.flatMap((daemon) => daemon.files(server_id)),
+          Effect.map(Stream.mapError(notSent)),
+          Effect.mapError(notSent)
+        )
       })
     })
   })

@@ -79,10 +79,12 @@ export class Provisioner extends Context.Service<
           const { id, node_id, definition, allocations } = record
           const sequence = (yield* lifecycle.sequences(node_id, [id])).get(id)
           if (sequence === undefined) return
+          const move = yield* index.moveOf(id)
+          const arrival = move?.phase === "arriving" ? { arrival: move.arrival } : {}
           const view = yield* call(node_id, (daemon) =>
-            daemon.create({ id, definition, allocations, last_sequence: sequence })
+            daemon.create({ id, definition, allocations, last_sequence: sequence, ...arrival })
           )
-          yield* lifecycle.observe(view, sequence)
+          yield* lifecycle.observe(node_id, view, sequence)
         })
 
         const verify = Effect.fnUntraced(function* (record: ServerRecord) {
@@ -91,7 +93,7 @@ export class Provisioner extends Context.Service<
           if (status.failure._tag !== "DaemonRefused" || status.failure.status !== 404) {
             return yield* Effect.fail(status.failure)
           }
-          yield* lifecycle.missing(record.id)
+          yield* lifecycle.missing(record.node_id, record.id)
         })
 
         const start = Effect.fnUntraced(function* (record: ServerRecord) {

@@ -2,6 +2,8 @@ import { Context, Effect, Layer, Option, Stream } from "effect"
 import type { InvalidRequest, Unavailable } from "../domain/errors.ts"
 import type { DaemonServer, Registration, RegistrationAnswer } from "../domain/NodeMessages.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
+import { MoveRepo } from "../store/MoveRepo.ts"
+import { Store } from "../store/Store.ts"
 import { makeKeyedMutex } from "./KeyedMutex.ts"
 import { isNothing, ofView } from "./outcome.ts"
 import { Provisioner } from "./Provisioner.ts"
@@ -31,6 +33,8 @@ export class Reconciler extends Context.Service<
     Reconciler,
     Effect.gen(function* () {
       const index = yield* ServerIndex
+      const moves = yield* MoveRepo
+      const store = yield* Store
       const lifecycle = yield* ServerLifecycle
       const provisioner = yield* Provisioner
       const registry = yield* NodeRegistry
@@ -49,7 +53,7 @@ export class Reconciler extends Context.Service<
           const sequence = sequences.get(view.id)
           const record = Option.getOrUndefined(yield* index.find(view.id))
           if (sequence === undefined || (record !== undefined && isNothing(ofView(record, view)))) return
-          yield* sameBoot ? provisioner.verify(view.id) : lifecycle.observe(view, sequence)
+          yield* sameBoot ? provisioner.verify(view.id) : lifecycle.observe(node_id, view, sequence)
         })
         yield* Effect.forEach(registration.servers, takeOver, { concurrency: CONCURRENCY, discard: true })
         const has = new Set(listed)
@@ -57,7 +61,8 @@ export class Reconciler extends Context.Service<
           if (!has.has(record.id)) yield* provisioner.verify(record.id)
         }
         yield* provisioner.wakeNode(node_id)
-        return { token, delete: listed.filter((id) => !sequences.has(id)) }
+        const kept = yield* store.read(moves.kept(node_id, listed))
+        return { token, delete: listed.filter((id) => !kept.has(id)) }
       })
 
       const lost = Effect.fnUntraced(function* (node_id: string) {

@@ -1,10 +1,12 @@
 import { Context, Effect, Layer, Option, Stream } from "effect"
 import type { SqlError } from "effect/sql"
 import type { JournalEntry } from "../domain/Journal.ts"
+import type { Move } from "../domain/Move.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { Journal } from "../store/Journal.ts"
+import { MoveRepo } from "../store/MoveRepo.ts"
 import { ServerRepo } from "../store/ServerRepo.ts"
 import { Store } from "../store/Store.ts"
 import type { Include } from "./requests.ts"
@@ -27,6 +29,11 @@ export class ServerIndex extends Context.Service<
     find(id: string): Effect.Effect<Option.Option<ServerRecord>>
     readonly records: Effect.Effect<ReadonlyArray<ServerRecord>>
     onNode(node_id: string): Effect.Effect<ReadonlyArray<ServerRecord>>
+    /** The move of a server, also one that has failed. */
+    moveOf(id: string): Effect.Effect<Move | undefined>
+    readonly moves: Effect.Effect<ReadonlyArray<Move>>
+    /** The node that a server comes from which is arriving at `node_id`. */
+    originOf(node_id: string, id: string): Effect.Effect<string | undefined>
     readonly counts: Effect.Effect<ReadonlyMap<ServerStatus, number>>
     /**
      * Runs a write that creates `record`, so that the index need not read the row again that it was just made from.
@@ -42,10 +49,12 @@ export class ServerIndex extends Context.Service<
       const journal = yield* Journal
       const registry = yield* NodeRegistry
       const servers = yield* ServerRepo
+      const moveRepo = yield* MoveRepo
       const store = yield* Store
       const read = <A>(query: Effect.Effect<A, SqlError.SqlError>) => store.read(query)
       const table = new ServerTable((node_id) => registry.nameOf(node_id))
       const creating = new Map<string, ServerRecord>()
+      const moves = new Map<string, Move>()
       /** Entries that came before the first load; undefined once it is done. */
       let early: Array<JournalEntry> | undefined = []
 
@@ -78,8 +87,18 @@ export class ServerIndex extends Context.Service<
             case "server:start-pending":
               table.update(id, { start_pending: change.payload })
               break
+            case "server:placed": {
+              const record = table.get(id)
+              if (record !== undefined) table.add({ ...record, ...change.payload })
+              break
+            }
+            case "server:move":
+              if (change.payload === null) moves.delete(id)
+              else moves.set(id, change.payload)
+              break
             case "deleted":
               table.remove(id)
+              moves.delete(id)
               break
           }
         }
@@ -91,6 +110,7 @@ export class ServerIndex extends Context.Service<
         return Effect.void
       })
       for (const record of yield* read(servers.all)) table.add(record)
+      for (const move of yield* read(moveRepo.all)) moves.set(move.server_id, move)
       while (early !== undefined) {
         const batch: Array<JournalEntry> = early
         if (batch.length === 0) {
@@ -115,6 +135,14 @@ export class ServerIndex extends Context.Service<
         find: (id) => Effect.sync(() => Option.fromUndefinedOr(table.get(id))),
         records: Effect.sync(() => table.records),
         onNode: (node_id) => Effect.sync(() => table.onNode(node_id)),
+        moveOf: (id) => Effect.sync(() => moves.get(id)),
+        moves: Effect.sync(() => [...moves.values()]),
+        originOf: (node_id, id) =>
+          Effect.sync(() => {
+            const move = moves.get(id)
+            const arriving = move?.phase === "arriving" && table.get(id)?.node_id === node_id
+            return arriving ? move.from_node : undefined
+          }),
         counts: Effect.sync(() => table.counts),
         creating: (record, write) =>
           Effect.acquireUseRelease(

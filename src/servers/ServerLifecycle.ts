@@ -3,10 +3,13 @@ import type { SqlError } from "effect/sql"
 import { type Conflict, NotFound, type Unavailable } from "../domain/errors.ts"
 import { pendingInstall } from "../domain/InstallState.ts"
 import type { Change } from "../domain/Journal.ts"
+import { isUnderway } from "../domain/Move.ts"
 import type { DaemonServer, Report } from "../domain/NodeMessages.ts"
 import type { ServerRecord } from "../domain/Server.ts"
+import { MoveRepo } from "../store/MoveRepo.ts"
 import { ServerRepo } from "../store/ServerRepo.ts"
 import { Store, Transaction } from "../store/Store.ts"
+import { makeMoveRecords } from "./moveRecords.ts"
 import {
   isFinished,
   isNothing,
@@ -36,16 +39,16 @@ export class ServerLifecycle extends Context.Service<
      * Takes over what a node has, unless reports will still say it, or a report that was applied after the
      * record had `sequence` may be newer.
      */
-    observe(view: DaemonServer, sequence: number): Effect.Effect<void, Unavailable>
+    observe(node_id: string, view: DaemonServer, sequence: number): Effect.Effect<void, Unavailable>
     /** The node has no such server. */
-    missing(id: string): Effect.Effect<void, Unavailable>
+    missing(node_id: string, id: string): Effect.Effect<void, Unavailable>
     /** The node is silent: its servers are `unknown`. */
     silent(ids: ReadonlyArray<string>): Effect.Effect<void, Unavailable>
     /** The node is lost: its servers that are not saved go. */
     giveUp(ids: ReadonlyArray<string>): Effect.Effect<void, Unavailable>
     /** The node refuses for good to install it. */
     refuseInstall(id: string, reason: string): Effect.Effect<void, Unavailable>
-    /** Is not to be started any more once installed. */
+    /** Is not to be started any more once installed, or once it has moved. */
     forgetStart(id: string): Effect.Effect<void, Unavailable>
     /** To be installed anew; answers the record as it was. @error Conflict it is not offline */
     reinstall(id: string): Effect.Effect<ServerRecord, NotFound | Conflict | Unavailable>
@@ -70,11 +73,14 @@ export class ServerLifecycle extends Context.Service<
       const store = yield* Store
       const servers = yield* ServerRepo
       const teardown = yield* Teardown
+      const moveRepo = yield* MoveRepo
+      const moveRecords = yield* makeMoveRecords
 
       const write = <A>(mutation: Effect.Effect<A, SqlError.SqlError, Transaction>) => store.write(mutation)
 
       /** Writes what has been decided; the order of the entries is the order in which it happened. */
-      const carryOut = Effect.fnUntraced(function* (record: ServerRecord, outcome: Outcome) {
+      const carryOut = Effect.fnUntraced(function* (record: ServerRecord, decided: Outcome) {
+        const outcome = yield* moveRecords.settle(record, decided)
         const transaction = yield* Transaction
         const append = (change: Change) => transaction.append(change, record.blueprint_id)
         const server_id = record.id
@@ -144,7 +150,12 @@ export class ServerLifecycle extends Context.Service<
       const report = Effect.fn("ServerLifecycle.report")(function* (node_id: string, message: Report) {
         const mutation = Effect.gen(function* () {
           const record = Option.getOrUndefined(yield* servers.lock(message.server_id))
-          if (record === undefined || record.node_id !== node_id) return "foreign" as const
+          if (record === undefined) return "foreign" as const
+          if (record.node_id !== node_id) {
+            // The node that it comes from says nothing that matters any more; it keeps the files until they are there.
+            const move = Option.getOrUndefined(yield* moveRepo.find(record.id))
+            return move?.from_node === node_id ? undefined : ("foreign" as const)
+          }
           if (message.sequence <= record.last_sequence) return undefined
           const outcome = ofReport(record, message)
           if (outcome.destroys !== true) yield* servers.setSequence(record.id, message.sequence)
@@ -156,10 +167,16 @@ export class ServerLifecycle extends Context.Service<
         else yield* after(changed)
       }, Effect.uninterruptible)
 
-      const observe = Effect.fn("ServerLifecycle.observe")(function* (view: DaemonServer, sequence: number) {
+      const observe = Effect.fn("ServerLifecycle.observe")(function* (
+        node_id: string,
+        view: DaemonServer,
+        sequence: number
+      ) {
         if (view.unsent_reports > 0) return
         const changed = yield* write(
-          change(view.id, (record) => (record.last_sequence === sequence ? ofView(record, view) : {}))
+          change(view.id, (record) =>
+            record.last_sequence === sequence && record.node_id === node_id ? ofView(record, view) : {}
+          )
         )
         if (changed !== undefined && !isNothing(changed.outcome)) {
           yield* Effect.logInfo(`${view.id} taken over from its node: ${view.status}, ${view.install.phase}`)
@@ -167,8 +184,10 @@ export class ServerLifecycle extends Context.Service<
         yield* after(changed)
       }, Effect.uninterruptible)
 
-      const missing = Effect.fn("ServerLifecycle.missing")(function* (id: string) {
-        const changed = yield* write(change(id, ofLoss))
+      const missing = Effect.fn("ServerLifecycle.missing")(function* (node_id: string, id: string) {
+        const changed = yield* write(
+          change(id, (record) => (record.node_id === node_id ? ofLoss(record) : {}))
+        )
         if (changed !== undefined) {
           const { record, outcome } = changed
           const what = outcome.destroys === true ? "it is gone" : "it is installed again, its files are lost"
@@ -232,7 +251,19 @@ export class ServerLifecycle extends Context.Service<
         giveUp: (ids) => changeMany(ids, (record) => (record.definition.save ? {} : { destroys: true })),
         refuseInstall,
         forgetStart: (id) =>
-          Effect.asVoid(write(change(id, (record) => (record.start_pending ? { clearsStart: true } : {})))),
+          Effect.asVoid(
+            write(
+              Effect.gen(function* () {
+                const changed = yield* change(id, (record) =>
+                  record.start_pending ? { clearsStart: true } : {}
+                )
+                const move = Option.getOrUndefined(yield* moveRepo.find(id))
+                if (changed !== undefined && isUnderway(move) && move.was_up !== false) {
+                  yield* moveRecords.save(changed.record, { ...move, was_up: false })
+                }
+              })
+            )
+          ),
         reinstall,
         undoReinstall,
         beginRemoval: (id) =>

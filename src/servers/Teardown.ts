@@ -1,6 +1,8 @@
 import { Context, type Duration, Effect, FiberMap, Layer, Schedule } from "effect"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
+import { MoveRepo } from "../store/MoveRepo.ts"
+import { Store } from "../store/Store.ts"
 import { ServerLocks } from "./ServerLocks.ts"
 
 export interface TeardownOptions {
@@ -26,6 +28,8 @@ export class Teardown extends Context.Service<
       Effect.gen(function* () {
         const daemons = yield* DaemonClient
         const registry = yield* NodeRegistry
+        const moves = yield* MoveRepo
+        const store = yield* Store
         const locks = yield* ServerLocks
         const fibers = yield* FiberMap.make<string>()
         // Captured here: a caller's own context (its transaction, its request) is none of the removal's.
@@ -37,6 +41,8 @@ export class Teardown extends Context.Service<
 
         const remove = Effect.fnUntraced(function* (node_id: string, server_id: string) {
           const attempt = Effect.gen(function* () {
+            // By now it may have come there: then it is not what was left.
+            if ((yield* store.read(moves.kept(node_id, [server_id]))).has(server_id)) return
             const daemon = yield* daemons.of(node_id)
             yield* daemon.remove(server_id)
           }).pipe(locks.withLock(server_id))

@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto"
-import { Clock, Effect, Exit, Option, Schema } from "effect"
+import { Clock, Data, Effect, Exit, Option, Schema } from "effect"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import type { Allocations } from "../domain/Allocation.ts"
 import { Conflict, Unavailable } from "../domain/errors.ts"
@@ -31,6 +31,9 @@ type Insertion =
   | { readonly _tag: "created" }
   | { readonly _tag: "repeated"; readonly answer: IdempotentAnswer }
   | { readonly _tag: "port-taken" }
+  | { readonly _tag: "answered-meanwhile" }
+
+class AnsweredMeanwhile extends Data.TaggedError("AnsweredMeanwhile") {}
 
 const decodeId = Schema.decodeUnknownEffect(Schema.fromJsonString(Schema.Struct({ id: Schema.String })))
 
@@ -85,7 +88,11 @@ export const makeCreate = Effect.gen(function* () {
     yield* transaction.append({ topic: "status", server_id, payload: record.status }, blueprint_id)
     if (request !== undefined) {
       const created_at = yield* Clock.currentTimeMillis
-      yield* idempotency.keep(request.key, { body_hash: request.body_hash, response: body, created_at })
+      const answer = { body_hash: request.body_hash, response: body, created_at }
+      // Another replica was faster: its answer counts, and nothing of this one is kept.
+      if (!(yield* idempotency.keep(request.key, answer, created_at - ANSWER_LIFETIME))) {
+        return yield* new AnsweredMeanwhile()
+      }
     }
     return { _tag: "created" } satisfies Insertion
   })
@@ -127,6 +134,7 @@ export const makeCreate = Effect.gen(function* () {
       }
       const body = encodeSummary(record, registry.nameOf(node_id), plain)
       const insertion: Insertion = yield* store.write(insert(record, body, request.idempotency)).pipe(
+        Effect.catchTag("AnsweredMeanwhile", () => Effect.succeed<Insertion>({ _tag: "answered-meanwhile" })),
         (write) => index.creating(record, write),
         Effect.onExit((exit) =>
           Exit.isSuccess(exit) && exit.value._tag === "created" ? Effect.void : balancer.release(id)

@@ -1,5 +1,7 @@
 import type { Duration } from "effect"
 import { Layer } from "effect"
+import { Evacuator } from "./Evacuator.ts"
+import { Leftovers } from "./Leftovers.ts"
 import { NodeReports } from "./NodeReports.ts"
 import { Provisioner } from "./Provisioner.ts"
 import { Reconciler } from "./Reconciler.ts"
@@ -16,6 +18,10 @@ export interface ServersOptions {
   readonly retryFrom?: Duration.Input
   /** Default: 30 s. */
   readonly retryCap?: Duration.Input
+  /** Servers that leave a node that is emptied, at a time. Default: 2. */
+  readonly movesPerNode?: number
+  /** Between two looks at a move that waits for something. Default: 2 s. */
+  readonly movePause?: Duration.Input
 }
 
 /**
@@ -24,12 +30,13 @@ export interface ServersOptions {
  */
 export const layerServers = (options: ServersOptions = {}) => {
   const retry = { retryFrom: options.retryFrom ?? "200 millis", retryCap: options.retryCap ?? "30 seconds" }
-  return NodeReports.pipe(
+  const moving = { movesPerNode: options.movesPerNode ?? 2, pause: options.movePause ?? "2 seconds" }
+  return Layer.mergeAll(NodeReports, Evacuator(moving)).pipe(
     Layer.provideMerge(Reconciler.layer),
     Layer.provideMerge(ServerManager.layer),
     Layer.provideMerge(Provisioner.layer({ callsPerNode: options.callsPerNode ?? 64, ...retry })),
     Layer.provideMerge(ServerLifecycle.layer),
-    Layer.provideMerge(Teardown.layer(retry)),
+    Layer.provideMerge(Layer.mergeAll(Teardown.layer(retry), Leftovers.layer(retry))),
     Layer.provideMerge(Layer.mergeAll(ServerIndex.layer, ServerLocks.layer))
   )
 }

@@ -1,14 +1,16 @@
 import { Effect, Option } from "effect"
 import type { Daemon, DaemonError, LinesRequest } from "../api/Daemon.ts"
 import { NotFound, Unavailable } from "../domain/errors.ts"
+import { isUnderway } from "../domain/Move.ts"
 import type { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import type { Page } from "../domain/Pagination.ts"
 import type { ServerRecord } from "../domain/Server.ts"
+import { isUp } from "../domain/ServerStatus.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { isLoss, toApiError } from "./nodeErrors.ts"
 import { isFinished } from "./outcome.ts"
 import { Provisioner } from "./Provisioner.ts"
-import { decidePower, notOffline, wrongStatus } from "./power.ts"
+import { decidePower, isMoving, notOffline, wrongStatus } from "./power.ts"
 import { ServerIndex } from "./ServerIndex.ts"
 import { ServerLifecycle } from "./ServerLifecycle.ts"
 import { ServerLocks } from "./ServerLocks.ts"
@@ -60,12 +62,28 @@ export const makeManagement = Effect.gen(function* () {
     )
   })
 
+  const refuseMoving = Effect.fnUntraced(function* (id: string) {
+    if (isUnderway(yield* index.moveOf(id))) return yield* Effect.fail(isMoving(id))
+  })
+
+  /** A server that moves can be stopped: then it stays so where it ends up. */
+  const powerMoving = Effect.fnUntraced(function* (id: string, action: PowerAction, wait_seconds: number) {
+    if (action !== "stop" && action !== "kill") return yield* Effect.fail(isMoving(id))
+    const stop = Effect.gen(function* () {
+      yield* lifecycle.forgetStart(id)
+      const record = yield* recordOf(id)
+      if (isUp(record.status)) yield* call(record, (daemon) => daemon.power(id, action, wait_seconds))
+    })
+    yield* locks.withLock(id)(stop)
+  })
+
   const power = Effect.fn("ServerManager.power")(function* (
     id: string,
     action: PowerAction,
     wait_seconds: number
   ) {
     const record = yield* recordOf(id)
+    if (isUnderway(yield* index.moveOf(id))) return yield* powerMoving(id, action, wait_seconds)
     const decision = decidePower(record, action)
     if (decision !== "call") return yield* Effect.fail(decision)
     const called = call(record, (daemon) => daemon.power(id, action, wait_seconds))
@@ -83,6 +101,7 @@ export const makeManagement = Effect.gen(function* () {
 
   const reset = Effect.fn("ServerManager.reset")(function* (id: string) {
     const record = yield* recordOf(id)
+    yield* refuseMoving(id)
     if (record.status === "unknown") return yield* Unavailable.nodeNotConnected(record.node_id)
     if (record.status === "installing") return yield* wrongStatus(record)
     yield* call(record, (daemon) => daemon.reset(id))
@@ -94,6 +113,7 @@ export const makeManagement = Effect.gen(function* () {
    */
   const reinstall = Effect.fn("ServerManager.reinstall")(function* (id: string) {
     const record = yield* recordOf(id)
+    yield* refuseMoving(id)
     if (record.status === "unknown") return yield* Unavailable.nodeNotConnected(record.node_id)
     if (record.status !== "offline") return yield* notOffline(record)
     const daemon = yield* call(record, Effect.succeed)

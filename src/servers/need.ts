@@ -18,5 +18,6 @@ export const needOf = (record: ServerRecord, suspected: boolean): Need => {
 /** Whether a change can have given its server a {@link Need}. */
 export const createsNeed = (change: Change): boolean =>
   change.topic === "server:created" ||
+  (change.topic === "server:start-pending" && change.payload) ||
   (change.topic === "server:install" &&
     (change.payload.phase === "pending" || change.payload.phase === "ready"))

@@ -34,6 +34,13 @@ export const wrongStatus = (record: ServerRecord): Conflict =>
     ...(hints[record.status] === undefined ? {} : { hint: hints[record.status] })
   })
 
+/** 409 for what would get in the way of a move. */
+export const isMoving = (id: string): Conflict =>
+  new Conflict({
+    detail: `server is being moved to another node: ${id}`,
+    hint: "Wait until it has arrived; GET /api/nodes/:node of the node that it leaves says how far it is."
+  })
+
 /** 409 for a reinstallation of a server that is not offline. */
 export const notOffline = (record: ServerRecord): Conflict =>
   record.status === "installing"

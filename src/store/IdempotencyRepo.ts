@@ -19,8 +19,15 @@ export class IdempotencyRepo extends Context.Service<
   {
     /** The answer to `key`, unless it is older than `notBefore` (milliseconds since the epoch). */
     find(key: string, notBefore: number): Effect.Effect<Option.Option<IdempotentAnswer>, SqlError.SqlError>
-    /** Keeps an answer; one that was there and is too old is replaced. */
-    keep(key: string, answer: IdempotentAnswer): Effect.Effect<void, SqlError.SqlError, Transaction>
+    /**
+     * Keeps an answer; one that was there and is older than `notBefore` is replaced. False: there is one already, which
+     * another replica has just kept; nothing is changed.
+     */
+    keep(
+      key: string,
+      answer: IdempotentAnswer,
+      notBefore?: number
+    ): Effect.Effect<boolean, SqlError.SqlError, Transaction>
     /** Removes answers from before `notBefore`. */
     prune(notBefore: number): Effect.Effect<void, SqlError.SqlError, Transaction>
   }
@@ -36,12 +43,16 @@ export class IdempotencyRepo extends Context.Service<
               WHERE key = ${key} AND created_at >= ${notBefore}`
         )
       )
-      const keep = Effect.fn("IdempotencyRepo.keep")((key: string, answer: IdempotentAnswer) =>
-        Effect.asVoid(
-          sql`INSERT INTO idempotency ${sql.insert({ key, ...answer })}
-              ON CONFLICT (key) DO UPDATE SET body_hash = excluded.body_hash,
-                response = excluded.response, created_at = excluded.created_at`
-        )
+      const keep = Effect.fn("IdempotencyRepo.keep")(
+        (key: string, answer: IdempotentAnswer, notBefore = answer.created_at) =>
+          Effect.map(
+            sql`INSERT INTO idempotency ${sql.insert({ key, ...answer })}
+                ON CONFLICT (key) DO UPDATE SET body_hash = excluded.body_hash,
+                  response = excluded.response, created_at = excluded.created_at
+                WHERE idempotency.created_at < ${notBefore}
+                RETURNING key`,
+            (rows) => rows.length > 0
+          )
       )
       const prune = Effect.fn("IdempotencyRepo.prune")((notBefore: number) =>
         Effect.asVoid(sql`DELETE FROM idempotency WHERE created_at < ${notBefore}`)

@@ -18,9 +18,16 @@ export class JournalFollowers extends Context.Service<
   JournalFollowers,
   {
     register(follower: Follower): Effect.Effect<void, never, Scope.Scope>
-    /** Entries that this process has just committed, without gaps among them. */
-    publish(entries: ReadonlyArray<JournalEntry>): Effect.Effect<void>
-    /** Reads and hands on what other processes have committed since. */
+    /**
+     * Entries that this process has just committed, without gaps among them. What others have committed before is
+     * read and handed on first; when it cannot be read, nothing is.
+     */
+    publish(entries: ReadonlyArray<JournalEntry>): Effect.Effect<void, SqlError.SqlError>
+    /** {@link publish}, without what others have committed before. */
+    publishAnyway(entries: ReadonlyArray<JournalEntry>): Effect.Effect<void>
+    /** Reads and hands on what other processes have committed, up to `cursor`. */
+    catchUpTo(cursor: number): Effect.Effect<void, SqlError.SqlError>
+    /** Reads and hands on all that other processes have committed since. */
     readonly catchUp: Effect.Effect<void, SqlError.SqlError>
   }
 >()("muster/store/JournalFollowers") {
@@ -60,29 +67,43 @@ export class JournalFollowers extends Context.Service<
       const readUpTo = Effect.fnUntraced(function* (cursor: number) {
         while (delivered < cursor) {
           const entries = yield* table.page(delivered, cursor, PAGE)
-          if (entries.length === 0) {
+          const first = entries[0]
+          if (first === undefined) {
+            yield* missed(delivered + 1, cursor)
             delivered = cursor
           } else {
+            if (first.cursor > delivered + 1) yield* missed(delivered + 1, first.cursor - 1)
             yield* deliver(entries)
           }
         }
       })
 
+      const fresh = (entries: ReadonlyArray<JournalEntry>) =>
+        Effect.suspend(() => deliver(entries.filter((entry) => entry.cursor > delivered)))
+
       const publish = Effect.fnUntraced(function* (entries: ReadonlyArray<JournalEntry>) {
         const first = entries[0]
         if (first === undefined) return
-        yield* Effect.catchCause(readUpTo(first.cursor - 1), (cause) =>
-          Effect.logError("journal entries of another process cannot be read", cause)
-        )
-        yield* deliver(entries.filter((entry) => entry.cursor > delivered))
+        yield* readUpTo(first.cursor - 1)
+        yield* fresh(entries)
       }, oneAtATime.withPermit)
 
-      const catchUp = oneAtATime.withPermit(Effect.flatMap(table.bounds, ({ newest }) => readUpTo(newest)))
-
-      return JournalFollowers.of({ register, publish, catchUp })
+      return JournalFollowers.of({
+        register,
+        publish,
+        publishAnyway: (entries) => oneAtATime.withPermit(fresh(entries)),
+        catchUpTo: (cursor) => oneAtATime.withPermit(readUpTo(cursor)),
+        catchUp: oneAtATime.withPermit(Effect.flatMap(table.bounds, ({ newest }) => readUpTo(newest)))
+      })
     })
   )
 }
+
+/** This process was away from the database for longer than entries are kept. */
+const missed = (from: number, to: number) =>
+  Effect.logError(
+    `journal entries ${from} to ${to} were removed before they could be read: restart this service to see their changes`
+  )
 
 const cannotRead = (cause: SqlError.SqlError) =>
   new StoreStartError({ reason: "Failed", message: `the journal cannot be read: ${cause.message}`, cause })

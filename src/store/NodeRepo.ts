@@ -37,6 +37,7 @@ export class NodeRepo extends Context.Service<
     save(record: NodeRecord): Write<void>
     setDrained(id: string, drained: boolean): Write<void>
     setDeparted(id: string, departed: boolean): Write<void>
+    /** Its keys belong to no node from then on. */
     remove(id: string): Write<void>
     readonly all: Effect.Effect<ReadonlyArray<NodeRecord>, SqlError.SqlError>
   }
@@ -61,7 +62,11 @@ export class NodeRepo extends Context.Service<
         save,
         setDrained: (id, drained) => set(id, { drained: drained ? 1 : 0 }),
         setDeparted: (id, departed) => set(id, { departed: departed ? 1 : 0 }),
-        remove: (id) => Effect.asVoid(sql`DELETE FROM nodes WHERE id = ${id}`),
+        remove: Effect.fn("NodeRepo.remove")(function* (id: string) {
+          yield* sql`DELETE FROM nodes WHERE id = ${id}`
+          const freed = yield* sql`UPDATE api_keys SET node_id = NULL WHERE node_id = ${id} RETURNING id`
+          if (freed.length > 0) yield* sql`UPDATE counters SET value = value + 1 WHERE name = 'keys'`
+        }),
         all: readAll(sql`SELECT id, name, location, url, version, boot_id, token, allocations, capacity, runtimes,
           system, drained, last_seen_at, departed FROM nodes ORDER BY id`)
       })

@@ -1,5 +1,6 @@
 import { Clock, Duration, Effect, Layer, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
+import { Duties } from "./Duties.ts"
 import { IdempotencyRepo } from "./IdempotencyRepo.ts"
 import { journalTable } from "./journalTable.ts"
 import { Store } from "./Store.ts"
@@ -21,6 +22,7 @@ export const Retention = {
   layer: (options: RetentionOptions = {}) =>
     Layer.effectDiscard(
       Effect.gen(function* () {
+        const duties = yield* Duties
         const store = yield* Store
         const idempotency = yield* IdempotencyRepo
         const table = journalTable(yield* SqlClient.SqlClient)
@@ -37,6 +39,7 @@ export const Retention = {
         })
 
         const round = Effect.gen(function* () {
+          if (!(yield* duties.mine)) return
           const notBefore = (yield* Clock.currentTimeMillis) - maxAge
           yield* pruneJournal(notBefore)
           yield* store.write(idempotency.prune(notBefore))

@@ -3,6 +3,7 @@ import { SqlClient, type SqlError } from "effect/sql"
 import type { InstallState } from "../domain/InstallState.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
+import { forUpdate } from "./dialect.ts"
 import { readRows } from "./rows.ts"
 import { encodeInstall, encodeServer, portsOf, readServer, readServers } from "./serverRows.ts"
 import { isUniqueViolation } from "./sqlErrors.ts"
@@ -72,13 +73,7 @@ export class ServerRepo extends Context.Service<
       })
 
       const lock = Effect.fn("ServerRepo.lock")((id: string) =>
-        readServer(
-          sql.onDialectOrElse({
-            pg: () => sql`${select} WHERE id = ${id} FOR UPDATE`,
-            // SQLite has one writer at a time: the transaction is the lock.
-            orElse: () => sql`${select} WHERE id = ${id}`
-          })
-        )
+        readServer(sql`${select} WHERE id = ${id} ${forUpdate(sql)}`)
       )
 
       const set = (id: string, values: Readonly<Record<string, string | number>>) =>

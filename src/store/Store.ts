@@ -1,6 +1,7 @@
 import { Context, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import type { Unavailable } from "../domain/errors.ts"
+import { Backend } from "./Backend.ts"
 import { makeGroupCommit } from "./groupCommit.ts"
 import { JournalFollowers } from "./JournalFollowers.ts"
 import { absorbSqlErrors } from "./sqlErrors.ts"
@@ -37,8 +38,9 @@ export class Store extends Context.Service<
     Store,
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
-      const { publish } = yield* JournalFollowers
-      const write = yield* makeGroupCommit({ sql, publish })
+      const backend = yield* Backend
+      const { publish, publishAnyway } = yield* JournalFollowers
+      const write = yield* makeGroupCommit({ sql, backend, publish, publishAnyway })
       const ping = absorbSqlErrors(Effect.asVoid(sql`SELECT value FROM counters WHERE name = 'journal'`))
       return Store.of({ write, read: absorbSqlErrors, ping })
     })

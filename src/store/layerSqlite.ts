@@ -1,37 +1,12 @@
 import { Layer } from "effect"
-import { IdempotencyRepo } from "./IdempotencyRepo.ts"
-import { Journal } from "./Journal.ts"
-import { JournalFollowers } from "./JournalFollowers.ts"
-import { KeyRepo } from "./KeyRepo.ts"
+import { Backend } from "./Backend.ts"
+import { Duties } from "./Duties.ts"
+import { layerRepositories, type StoreOptions } from "./layerStore.ts"
 import { migrate } from "./migrate.ts"
-import { NodeKeyRepo } from "./NodeKeyRepo.ts"
-import { NodeRepo } from "./NodeRepo.ts"
-import { Retention, type RetentionOptions } from "./Retention.ts"
-import { ServerRepo } from "./ServerRepo.ts"
-import { Store } from "./Store.ts"
+import { Retention } from "./Retention.ts"
 import { SqliteClient } from "./sqlite/SqliteClient.ts"
 
-export interface StoreOptions {
-  readonly retention?: RetentionOptions
-}
-
-/** The store over any `SqlClient`: brings the schema up to date, then everything that reads and writes. */
-export const layerStore = (options: StoreOptions = {}) =>
-  Retention.layer(options.retention).pipe(
-    Layer.provideMerge(
-      Layer.mergeAll(
-        Store.layer,
-        Journal.layer,
-        ServerRepo.layer,
-        NodeRepo.layer,
-        KeyRepo.layer,
-        NodeKeyRepo.layer,
-        IdempotencyRepo.layer
-      )
-    ),
-    Layer.provideMerge(JournalFollowers.layer),
-    Layer.provide(Layer.effectDiscard(migrate))
-  )
+export type { StoreOptions } from "./layerStore.ts"
 
 /**
  * The store in one SQLite file. A second process (`muster keys`) may open it beside the service; two services may
@@ -41,4 +16,9 @@ export const layerStore = (options: StoreOptions = {}) =>
  * @error StoreStartError the file cannot be opened, is not a database, is locked, or has a newer schema
  */
 export const layerSqlite = (options: StoreOptions & { readonly filename: string }) =>
-  layerStore(options).pipe(Layer.provideMerge(SqliteClient.layer(options)))
+  Retention.layer(options.retention).pipe(
+    Layer.provideMerge(Layer.fresh(layerRepositories)),
+    Layer.provideMerge(Layer.mergeAll(Duties.layerAlone, Layer.succeed(Backend, Backend.local))),
+    Layer.provide(Layer.effectDiscard(migrate)),
+    Layer.provideMerge(SqliteClient.layer(options))
+  )

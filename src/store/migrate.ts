@@ -1,24 +1,60 @@
-import { Effect } from "effect"
+import { Effect, Schema } from "effect"
 import { Migrator, SqlClient, SqlError } from "effect/sql"
+import { lockMigrations, tableExists } from "./dialect.ts"
 import { initial } from "./migrations/0001_initial.ts"
 import { nodeKeys } from "./migrations/0002_node_keys.ts"
 import { removals } from "./migrations/0003_removals.ts"
+import { moves } from "./migrations/0004_moves.ts"
+import { firstRow } from "./rows.ts"
 import { StoreStartError } from "./StoreStartError.ts"
 
-const table = "muster_migrations"
+/** The table that says which migrations a database has had. */
+export const MIGRATIONS_TABLE = "muster_migrations"
+const table = MIGRATIONS_TABLE
 
 /** Every migration, by number: what has been released never changes. */
 const migrations = {
   "0001_initial": initial,
   "0002_node_keys": nodeKeys,
-  "0003_removals": removals
+  "0003_removals": removals,
+  "0004_moves": moves
 }
 
 /** Number of the schema that this version writes. */
 export const schemaVersion = Object.keys(migrations).length
 
-/** Any number that no other program uses for an advisory lock in the same database. */
-const ADVISORY_LOCK = 6_787_463_523
+const readVersion = firstRow(Schema.Struct({ newest: Schema.NullOr(Schema.Int) }))
+const readFound = firstRow(Schema.Struct({ found: Schema.Int }))
+
+/** Number of the schema that the database has; 0: none yet. */
+export const currentSchema: Effect.Effect<number, SqlError.SqlError, SqlClient.SqlClient> = Effect.gen(
+  function* () {
+    const sql = yield* SqlClient.SqlClient
+    const found = yield* readFound(tableExists(sql, table))
+    if (found._tag === "None" || found.value.found === 0) return 0
+    const version = yield* readVersion(sql`SELECT MAX(migration_id) AS newest FROM ${sql(table)}`)
+    return version._tag === "None" ? 0 : (version.value.newest ?? 0)
+  }
+)
+
+const refuseNewer = Effect.flatMap(currentSchema, (newest) =>
+  newest > schemaVersion
+    ? Effect.fail(
+        new StoreStartError({
+          reason: "NewerSchema",
+          message: `the database has schema ${newest}, this version knows ${schemaVersion}: run a newer muster`
+        })
+      )
+    : Effect.succeed(newest)
+)
+
+/** Whoever comes second waits, and then finds nothing left to do. */
+const underLock = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  yield* lockMigrations(sql)
+  yield* refuseNewer
+  yield* Migrator.make({})({ loader: Migrator.fromRecord(migrations), table })
+}).pipe((self) => Effect.flatMap(SqlClient.SqlClient, (sql) => sql.withTransaction(self)))
 
 /**
  * Brings the schema up to date in one transaction: afterwards it is {@link schemaVersion}, or nothing has changed.
@@ -26,27 +62,19 @@ const ADVISORY_LOCK = 6_787_463_523
  * @error StoreStartError `NewerSchema`: a newer version of the program has written the database
  */
 export const migrate: Effect.Effect<void, StoreStartError, SqlClient.SqlClient> = Effect.gen(function* () {
-  const sql = yield* SqlClient.SqlClient
-  yield* sql.onDialectOrElse({
-    pg: () => Effect.asVoid(sql`SELECT pg_advisory_xact_lock(${ADVISORY_LOCK})`),
-    orElse: () => Effect.void
-  })
-  yield* Migrator.make({})({ loader: Migrator.fromRecord(migrations), table })
-  const rows = yield* sql<{ readonly newest: number }>`SELECT MAX(migration_id) AS newest FROM ${sql(table)}`
-  const newest = rows[0]?.newest ?? 0
-  if (newest > schemaVersion) {
-    return yield* new StoreStartError({
-      reason: "NewerSchema",
-      message: `the database has schema ${newest}, this version knows ${schemaVersion}: run a newer muster`
-    })
-  }
+  if ((yield* refuseNewer) < schemaVersion) yield* underLock
 }).pipe(
-  (self) => Effect.flatMap(SqlClient.SqlClient, (sql) => sql.withTransaction(self)),
   Effect.catchTags({
     SqlError: (cause: SqlError.SqlError) => Effect.fail(migrationFailed(cause)),
     MigrationError: (cause: Migrator.MigrationError) => Effect.fail(migrationFailed(cause))
   })
 )
+
+/** The statement that failed says more than that one of the migrations did. */
+const messageOf = (cause: SqlError.SqlError | Migrator.MigrationError): string =>
+  !SqlError.isSqlError(cause) && cause.cause instanceof Error
+    ? `${cause.message}: ${cause.cause.message}`
+    : cause.message
 
 const migrationFailed = (cause: SqlError.SqlError | Migrator.MigrationError) =>
   SqlError.isSqlError(cause) && cause.reason._tag === "LockTimeoutError"
@@ -57,6 +85,6 @@ const migrationFailed = (cause: SqlError.SqlError | Migrator.MigrationError) =>
       })
     : new StoreStartError({
         reason: "Failed",
-        message: `the schema of the database cannot be brought up to date: ${cause.message}`,
+        message: `the schema of the database cannot be brought up to date: ${messageOf(cause)}`,
         cause
       })

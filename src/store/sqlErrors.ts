@@ -1,6 +1,16 @@
-import { Effect } from "effect"
+import { Cause, Effect } from "effect"
 import { SqlError } from "effect/sql"
 import { Unavailable } from "../domain/errors.ts"
+
+export const isSqlError = SqlError.isSqlError
+
+/** The first {@link SqlError} of a cause, whether it is an error or a defect. */
+export const sqlErrorIn = (cause: Cause.Cause<unknown>): SqlError.SqlError | undefined =>
+  cause.reasons
+    .map((reason) =>
+      Cause.isFailReason(reason) ? reason.error : Cause.isDieReason(reason) ? reason.defect : undefined
+    )
+    .find(isSqlError)
 
 /**
  * Whether the database itself is the trouble (gone, locked, full, not writable), so that the same statement may
@@ -21,9 +31,20 @@ export const isDatabaseAway = (error: SqlError.SqlError): boolean => {
   }
 }
 
+/** Whether a transaction was in another's way: the same again may succeed at once. */
+export const isContention = (error: SqlError.SqlError): boolean =>
+  error.reason._tag === "DeadlockError" ||
+  error.reason._tag === "SerializationError" ||
+  error.reason._tag === "LockTimeoutError"
+
+export const isLostConnection = (error: SqlError.SqlError): boolean => error.reason._tag === "ConnectionError"
+
 /** Whether a unique or primary key was violated. */
 export const isUniqueViolation = (error: SqlError.SqlError): boolean =>
   error.reason._tag === "UniqueViolation"
+
+/** Operation of the errors of statements that were not tried: the log has said why the database is away. */
+export const NOT_TRIED = "not tried"
 
 /** Takes {@link SqlError} out of the type: `Unavailable` when the database is away, else a defect. */
 export const absorbSqlErrors = <A, E, R>(
@@ -34,7 +55,9 @@ export const absorbSqlErrors = <A, E, R>(
     if (!SqlError.isSqlError(error)) return Effect.fail(error as Exclude<E, SqlError.SqlError>)
     if (!isDatabaseAway(error)) return Effect.die(error)
     return Effect.andThen(
-      Effect.logError(`the database cannot be reached: ${error.message}`),
+      error.reason.operation === NOT_TRIED
+        ? Effect.void
+        : Effect.logError(`the database cannot be reached: ${error.message}`),
       Effect.fail(Unavailable.store())
     )
   })

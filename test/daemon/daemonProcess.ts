@@ -8,21 +8,24 @@ import { controlPlane, optionsFor, recorder, specOf } from "./support.ts"
 const [, , data_dir = "", away = "", docker_socket = "", node_id = "test-node"] = process.argv
 const more = {
   node_id,
+  allowed_mounts: [`${data_dir}/host`],
   ...(docker_socket === "" ? {} : { docker: { socket: docker_socket, pull: "never" as const } })
 }
 const notes = { ...recorder(), away: away === "away" }
 
-/** Carries out `create <options as JSON>`, `power <id> <action> <seconds>`; answers `ok` or `error ...`. */
+/** Carries out `create <options as JSON>`, `remove <id>`, `power <id> <action> <seconds>`; answers `ok` or `error ...`. */
 const obey = (node: NodeDaemon["Service"], line: string) => {
   const [what, id = "", action = "start", seconds = "30"] = line.split(" ")
   const call: Effect.Effect<unknown, unknown> =
     what === "create"
       ? node.daemon.create(specOf(JSON.parse(line.slice("create ".length))))
-      : node.daemon.power(
-          id,
-          action === "start" || action === "stop" || action === "pause" ? action : "kill",
-          Number(seconds)
-        )
+      : what === "remove"
+        ? node.daemon.remove(id)
+        : node.daemon.power(
+            id,
+            action === "start" || action === "stop" || action === "pause" ? action : "kill",
+            Number(seconds)
+          )
   return call.pipe(
     Effect.andThen(Effect.sync(() => process.stdout.write("ok\n"))),
     Effect.catch((error) => Effect.sync(() => process.stdout.write(`error ${JSON.stringify(error)}\n`)))

@@ -1,4 +1,4 @@
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs"
+import { existsSync, mkdtempSync, readFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Effect, Exit, Layer, References, Schedule, Scope } from "effect"
@@ -8,6 +8,7 @@ import { readProc } from "../../src/daemon/runtime/procfs.ts"
 import type { Registration, Report, ServerSpec } from "../../src/domain/NodeMessages.ts"
 import type { ServerDefinition } from "../../src/domain/ServerDefinition.ts"
 import type { InstallScript, ProcessConfiguration } from "../../src/domain/Software.ts"
+import { removeFolder } from "../support/mounts.ts"
 
 const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 /** A server id of its own for each test. */
@@ -119,6 +120,7 @@ export const controlPlane = (notes: Recorder) => {
         notes.heartbeats++
       }),
     disconnect: () => Effect.void,
+    files: () => Effect.fail(new ControlPlaneUnavailable({ detail: "no server comes from elsewhere" })),
     report: (_, __, report) =>
       Effect.map(gate, () => {
         if (
@@ -146,7 +148,7 @@ const pollSchedule = Schedule.spaced(10)
 /** A data folder that goes with the scope. */
 export const dataFolder = Effect.acquireRelease(
   Effect.sync(() => mkdtempSync(join(tmpdir(), "muster-daemon-"))),
-  (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true, maxRetries: 5 }))
+  (path) => Effect.sync(() => removeFolder(path))
 )
 
 export const optionsFor = (data_dir: string, more: Partial<NodeDaemonOptions> = {}): NodeDaemonOptions => ({
@@ -180,9 +182,12 @@ export const openDaemon = Effect.fnUntraced(function* (
   return { node, daemon: node.daemon, close: Scope.close(scope, Exit.void) }
 })
 
-/** A daemon in a folder of its own; all that was created is removed at the end. */
-export const harness = Effect.fnUntraced(function* (more: Partial<NodeDaemonOptions> = {}) {
-  const data_dir = yield* dataFolder
+/** A daemon in a folder of its own, or the one given; all that was created is removed at the end. */
+export const harness = Effect.fnUntraced(function* (
+  more: Partial<NodeDaemonOptions> = {},
+  given: string | undefined = undefined
+) {
+  const data_dir = given ?? (yield* dataFolder)
   const notes = recorder()
   const { daemon, node, close } = yield* openDaemon(data_dir, notes, more)
   const ids = new Set<string>()

@@ -205,6 +205,8 @@ layer(service(noNode), options)("pages", (it) => {
           "GET /",
           "GET /api/blueprints",
           "GET /api/blueprints/{blueprint}",
+          "GET /api/definitions/sources",
+          "GET /api/definitions/warnings",
           "GET /api/events",
           "GET /api/events/ws",
           "GET /api/mixins",

@@ -18,7 +18,9 @@ const wrong: Record<string, ReadonlyArray<string>> = {
   MUSTER_DATA_DIR: ["a\0b"],
   MUSTER_BLUEPRINTS_DIR: ["\0"],
   MUSTER_SOFTWARE_DIR: ["\0"],
-  MUSTER_DATABASE_URL: ["mysql://x", "sqlite:"],
+  MUSTER_DATABASE_URL: ["mysql://x", "sqlite:", "postgres://localhost/muster"],
+  MUSTER_DATABASE_POOL: ["0", "many"],
+  MUSTER_DATABASE_TIMEOUT: ["99", "1s"],
   MUSTER_EMBEDDED_NODE: ["yes", "TRUE", "1"],
   MUSTER_EMBEDDED_ALLOCATIONS: ["127.0.0.1", "127.0.0.1:0", "127.0.0.1:70000", "127.0.0.1:2-1", ":25565"],
   MUSTER_EMBEDDED_ON_SHUTDOWN: ["kill"],
@@ -47,6 +49,15 @@ describe("settings", () => {
           assert.strictEqual(error.message, `${name} is ${JSON.stringify(value)}; it may be ${one?.may}`)
         }
       }
+    })
+  )
+
+  it.effect("the password of a database shows nowhere, not even where its URL is wrong", () =>
+    Effect.gen(function* () {
+      const error = yield* Effect.flip(load({ MUSTER_DATABASE_URL: "postgres://u:s3cret@host:0/muster" }))
+      assert.match(error.message, /^MUSTER_DATABASE_URL is "postgres:…"; it may be /)
+      const read = yield* load({ MUSTER_DATABASE_URL: "postgres://u:s3cret@host/muster" })
+      assert.notInclude(JSON.stringify(read), "s3cret")
     })
   )
 

@@ -73,6 +73,7 @@ describe("decisions, section 2: nodes", () => {
         last_seen_at: "2026-01-02T03:04:05.678Z",
         version: "1.0.0",
         capacity: { memory_bytes: 8 * GIB, cpu_threads: 4, disk_bytes: 100_000_000_000 },
+        usage: null,
         committed: { memory_bytes: GIB, cpu_threads: 0, disk_bytes: 0 },
         ports_free: 8,
         servers: 1

@@ -6,9 +6,8 @@ import * as fc from "fast-check"
 import { isPublic, type JournalEntry } from "../../src/domain/Journal.ts"
 import { Journal } from "../../src/store/Journal.ts"
 import { JournalFollowers } from "../../src/store/JournalFollowers.ts"
-import { layerSqlite } from "../../src/store/layerSqlite.ts"
 import { Store, Transaction } from "../../src/store/Store.ts"
-import { append, freshStore, newDatabase } from "./support/database.ts"
+import { append, databases, freshStore, newUrl, storeAt } from "./support/database.ts"
 
 const entriesAfter = (cursor: number) =>
   Effect.flatMap(Journal, (journal) => Stream.runCollect(journal.after(cursor)))
@@ -47,7 +46,7 @@ const carryOut = Effect.fnUntraced(function* (name: string, plan: Planned) {
   return yield* Effect.exit(store.write(mutation))
 })
 
-describe("decisions, section 6: one total order", () => {
+describe.each(databases)("decisions, section 6: one total order (%s)", (kind) => {
   it("cursors are gapless and in commit order; a mutation that fails leaves no entry; followers see just that", () => {
     const property = fc.asyncProperty(
       fc.array(fc.array(planned, { maxLength: 8 }), { minLength: 1, maxLength: 5 }),
@@ -83,7 +82,7 @@ describe("decisions, section 6: one total order", () => {
           assert.deepStrictEqual(yield* bounds, { oldest: 1, newest: kept.length })
         }).pipe(
           Effect.scoped,
-          Effect.provide(freshStore()),
+          Effect.provide(freshStore({}, kind)),
           Effect.provide(NodeServices.layer),
           Effect.runPromise
         )
@@ -117,7 +116,7 @@ describe("decisions, section 6: one total order", () => {
         [false, false, false, true, true, true]
       )
       assert.strictEqual(kept[5]?.blueprint_id, "b2")
-    }).pipe(Effect.provide(freshStore()), Effect.provide(NodeServices.layer))
+    }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
   )
 
   it.effect("reads what came after a cursor, over any number of pages, up to now", () =>
@@ -131,7 +130,7 @@ describe("decisions, section 6: one total order", () => {
       )
       assert.deepStrictEqual(yield* entriesAfter(2_500), [])
       assert.deepStrictEqual(yield* entriesAfter(9_999), [])
-    }).pipe(Effect.provide(freshStore()), Effect.provide(NodeServices.layer))
+    }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
   )
 
   it.effect("a follower is called no more when its scope has closed", () =>
@@ -145,12 +144,12 @@ describe("decisions, section 6: one total order", () => {
       yield* store.write(append("b"))
       assert.strictEqual(gone.length, 1)
       assert.strictEqual(staying.length, 2)
-    }).pipe(Effect.provide(freshStore()), Effect.provide(NodeServices.layer))
+    }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
   )
 
   it.effect("numbering goes on where it was after a restart", () =>
     Effect.gen(function* () {
-      const filename = yield* newDatabase
+      const url = yield* newUrl(kind)
       const run = Effect.gen(function* () {
         assert.deepStrictEqual(
           yield* Effect.flatMap(Store, (store) => store.write(append("a", "b"))),
@@ -158,8 +157,8 @@ describe("decisions, section 6: one total order", () => {
         )
         return yield* bounds
       })
-      assert.deepStrictEqual(yield* Effect.provide(run, layerSqlite({ filename })), { oldest: 1, newest: 2 })
-      assert.deepStrictEqual(yield* Effect.provide(run, layerSqlite({ filename })), { oldest: 1, newest: 4 })
+      assert.deepStrictEqual(yield* Effect.provide(run, storeAt(url)), { oldest: 1, newest: 2 })
+      assert.deepStrictEqual(yield* Effect.provide(run, storeAt(url)), { oldest: 1, newest: 4 })
     }).pipe(Effect.provide(NodeServices.layer))
   )
 
@@ -167,14 +166,14 @@ describe("decisions, section 6: one total order", () => {
     Effect.gen(function* () {
       assert.deepStrictEqual(yield* bounds, { oldest: 1, newest: 0 })
       assert.deepStrictEqual(yield* entriesAfter(0), [])
-    }).pipe(Effect.provide(freshStore()), Effect.provide(NodeServices.layer))
+    }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
   )
 
   it.effect("entries of another process reach the followers in order, before one's own", () =>
     Effect.gen(function* () {
-      const filename = yield* newDatabase
-      const here = yield* Layer.build(layerSqlite({ filename }))
-      const elsewhere = yield* Layer.build(layerSqlite({ filename }))
+      const url = yield* newUrl(kind)
+      const here = yield* Layer.build(storeAt(url))
+      const elsewhere = yield* Layer.build(storeAt(url))
       const seen = yield* Effect.provide(follow, here)
       const write = (name: string) => Effect.flatMap(Store, (store) => store.write(append(name)))
       yield* Effect.provide(write("here"), here)

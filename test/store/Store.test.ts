@@ -8,10 +8,21 @@ import { layerSqlite } from "../../src/store/layerSqlite.ts"
 import { storeCommits } from "../../src/store/metrics.ts"
 import { Store } from "../../src/store/Store.ts"
 import { openDatabase } from "../../src/store/sqlite/database.ts"
-import { append, freshStore, newDatabase, query } from "./support/database.ts"
+import {
+  append,
+  type DatabaseKind,
+  databases,
+  freshStore,
+  newDatabase,
+  newUrl,
+  query,
+  storeAt
+} from "./support/database.ts"
 
-const onFreshStore = <A, E>(test: Effect.Effect<A, E, Store | Journal | SqlClient.SqlClient | Scope.Scope>) =>
-  test.pipe(Effect.provide(freshStore()), Effect.provide(NodeServices.layer))
+const onFresh =
+  (kind: DatabaseKind) =>
+  <A, E>(test: Effect.Effect<A, E, Store | Journal | SqlClient.SqlClient | Scope.Scope>) =>
+    test.pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
 
 const table = (sql: SqlClient.SqlClient) =>
   sql`CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT NOT NULL)`
@@ -21,7 +32,9 @@ const servers = Effect.map(query("SELECT server_id FROM journal ORDER BY cursor"
 )
 const commits = Effect.map(Metric.value(storeCommits), (state) => Number(state.count))
 
-describe("design: writes are grouped", () => {
+describe.each(databases)("design: writes are grouped (%s)", (kind) => {
+  const onFreshStore = onFresh(kind)
+
   it.effect("a write that returns can be read, and its followers have seen it", () =>
     onFreshStore(
       Effect.gen(function* () {
@@ -156,9 +169,9 @@ describe("design: writes are grouped", () => {
 
   it.effect("what was accepted is written when the store closes; later writes are unavailable", () =>
     Effect.gen(function* () {
-      const filename = yield* newDatabase
+      const url = yield* newUrl(kind)
       const scope = yield* Scope.make()
-      const context = yield* Layer.buildWithScope(layerSqlite({ filename }), scope)
+      const context = yield* Layer.buildWithScope(storeAt(url), scope)
       const { write, ping } = yield* Effect.provide(Store, context)
       const writes = yield* Effect.forkChild(
         Effect.forEach(Array.from({ length: 50 }), (_, i) => write(append(`s${i}`)), {
@@ -172,13 +185,15 @@ describe("design: writes are grouped", () => {
       const late = yield* Effect.flip(write(append("late")))
       assert.strictEqual(late._tag, "Unavailable")
       assert.strictEqual((yield* Effect.flip(ping))._tag, "Unavailable")
-      const kept = yield* Effect.provide(servers, layerSqlite({ filename }))
+      const kept = yield* Effect.provide(servers, storeAt(url))
       assert.strictEqual(kept.length, 50)
     }).pipe(Effect.provide(NodeServices.layer))
   )
 })
 
 describe("design: a database that is away", () => {
+  const onFreshStore = onFresh("sqlite")
+
   it.effect("another process that never lets go of the lock: unavailable, then everything as before", () =>
     Effect.gen(function* () {
       const filename = yield* newDatabase
@@ -199,31 +214,6 @@ describe("design: a database that is away", () => {
         assert.deepStrictEqual(yield* servers, ["kept"])
       }).pipe(Effect.provide(layerSqlite({ filename })))
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
-  )
-
-  it.effect("a commit that fails: nobody of the transaction is told that it succeeded", () =>
-    onFreshStore(
-      Effect.gen(function* () {
-        const store = yield* Store
-        const sql = yield* SqlClient.SqlClient
-        yield* store.write(table(sql))
-        yield* store.write(
-          sql`CREATE TABLE links (id INTEGER REFERENCES notes (id) DEFERRABLE INITIALLY DEFERRED)`
-        )
-        const errors = yield* Effect.forEach(
-          [append("innocent"), Effect.andThen(append("guilty"), sql`INSERT INTO links (id) VALUES (9)`)],
-          (mutation) => Effect.flip(store.write(mutation)),
-          { concurrency: "unbounded" }
-        )
-        assert.deepStrictEqual(
-          errors.map((error) => error._tag),
-          ["Unavailable", "Unavailable"]
-        )
-        yield* store.write(append("after"))
-        assert.deepStrictEqual(yield* servers, ["after"])
-        assert.deepStrictEqual(yield* query("SELECT MAX(cursor) AS newest FROM journal"), [{ newest: 1 }])
-      })
-    )
   )
 
   it.effect("a full disk: nothing of the transaction is kept, even when a mutation hides the error", () =>
@@ -253,6 +243,35 @@ describe("design: a database that is away", () => {
         yield* store.write(append("after"))
         assert.deepStrictEqual(yield* servers, ["after"])
         assert.deepStrictEqual(yield* notes, [])
+      })
+    )
+  )
+})
+
+describe.each(databases)("design: what a write leaves (%s)", (kind) => {
+  const onFreshStore = onFresh(kind)
+
+  it.effect("a commit that fails: nobody of the transaction is told that it succeeded", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const sql = yield* SqlClient.SqlClient
+        yield* store.write(table(sql))
+        yield* store.write(
+          sql`CREATE TABLE links (id INTEGER REFERENCES notes (id) DEFERRABLE INITIALLY DEFERRED)`
+        )
+        const errors = yield* Effect.forEach(
+          [append("innocent"), Effect.andThen(append("guilty"), sql`INSERT INTO links (id) VALUES (9)`)],
+          (mutation) => Effect.flip(store.write(mutation)),
+          { concurrency: "unbounded" }
+        )
+        assert.deepStrictEqual(
+          errors.map((error) => error._tag),
+          ["Unavailable", "Unavailable"]
+        )
+        yield* store.write(append("after"))
+        assert.deepStrictEqual(yield* servers, ["after"])
+        assert.deepStrictEqual(yield* query("SELECT MAX(cursor) AS newest FROM journal"), [{ newest: 1 }])
       })
     )
   )

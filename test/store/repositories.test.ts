@@ -7,18 +7,22 @@ import { KeyRepo } from "../../src/store/KeyRepo.ts"
 import { NodeRepo } from "../../src/store/NodeRepo.ts"
 import { ServerRepo } from "../../src/store/ServerRepo.ts"
 import { Store } from "../../src/store/Store.ts"
-import { append, freshStore, query } from "./support/database.ts"
+import { append, type DatabaseKind, databases, freshStore, query } from "./support/database.ts"
 import { key, node, server } from "./support/samples.ts"
 
 type Services = Store | ServerRepo | NodeRepo | KeyRepo | IdempotencyRepo
-const onFreshStore = <A, E>(test: Effect.Effect<A, E, Services | SqlClient.SqlClient>) =>
-  test.pipe(Effect.provide(freshStore()), Effect.provide(NodeServices.layer))
+const onFresh =
+  (kind: DatabaseKind) =>
+  <A, E>(test: Effect.Effect<A, E, Services | SqlClient.SqlClient>) =>
+    test.pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
 
 const ports = Effect.map(query("SELECT server_id, address, port FROM ports ORDER BY port"), (rows) =>
   rows.map((row) => `${row.server_id} ${row.address}:${row.port}`)
 )
 
-describe("node protocol: placement and ports", () => {
+describe.each(databases)("node protocol: placement and ports (%s)", (kind) => {
+  const onFreshStore = onFresh(kind)
+
   it.effect("a record comes back as it was inserted, with and without overrides", () =>
     onFreshStore(
       Effect.gen(function* () {
@@ -163,7 +167,9 @@ describe("node protocol: placement and ports", () => {
   )
 })
 
-describe("decisions, section 2: what is kept of a node", () => {
+describe.each(databases)("decisions, section 2: what is kept of a node (%s)", (kind) => {
+  const onFreshStore = onFresh(kind)
+
   it.effect("is inserted, replaced, drained, said good-bye to and removed", () =>
     onFreshStore(
       Effect.gen(function* () {
@@ -184,7 +190,9 @@ describe("decisions, section 2: what is kept of a node", () => {
   )
 })
 
-describe("decisions, section 3: idempotency keys", () => {
+describe.each(databases)("decisions, section 3: idempotency keys (%s)", (kind) => {
+  const onFreshStore = onFresh(kind)
+
   it.effect("an answer is found until it is too old, and then replaced or removed", () =>
     onFreshStore(
       Effect.gen(function* () {
@@ -192,11 +200,13 @@ describe("decisions, section 3: idempotency keys", () => {
         const repo = yield* IdempotencyRepo
         const first = { body_hash: "a", response: '{"id":"1"}', created_at: 1_000 }
         const second = { body_hash: "b", response: '{"id":"2"}', created_at: 2_000 }
-        yield* store.write(repo.keep("k", first))
+        assert.isTrue(yield* store.write(repo.keep("k", first)))
         assert.deepStrictEqual(yield* store.read(repo.find("k", 1_000)), Option.some(first))
         assert.deepStrictEqual(yield* store.read(repo.find("k", 1_001)), Option.none())
         assert.deepStrictEqual(yield* store.read(repo.find("other", 0)), Option.none())
-        yield* store.write(repo.keep("k", second))
+        assert.isFalse(yield* store.write(repo.keep("k", second, 1_000)))
+        assert.deepStrictEqual(yield* store.read(repo.find("k", 0)), Option.some(first))
+        assert.isTrue(yield* store.write(repo.keep("k", second, 1_001)))
         assert.deepStrictEqual(yield* store.read(repo.find("k", 0)), Option.some(second))
         yield* store.write(repo.prune(2_000))
         assert.deepStrictEqual(yield* store.read(repo.find("k", 0)), Option.some(second))
@@ -207,7 +217,9 @@ describe("decisions, section 3: idempotency keys", () => {
   )
 })
 
-describe("decisions, section 5: records of keys", () => {
+describe.each(databases)("decisions, section 5: records of keys (%s)", (kind) => {
+  const onFreshStore = onFresh(kind)
+
   it.effect("the version changes with every change and with nothing else", () =>
     onFreshStore(
       Effect.gen(function* () {

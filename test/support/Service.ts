@@ -1,12 +1,21 @@
 /** The real command as a child process, and a plain HTTP client for it. */
 import { type ChildProcess, spawn } from "node:child_process"
-import { mkdtempSync, rmSync } from "node:fs"
+import { mkdtempSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join, resolve } from "node:path"
 import { Data, Effect, Schedule, type Scope } from "effect"
+import { removeFolder } from "./mounts.ts"
+import { databaseEnv } from "./testDatabase.ts"
 
 const root = resolve(import.meta.dirname, "../..")
 const main = join(root, "src/main.ts")
+
+/** Puts a command line into a namespace of `netns.ts`; without one it stays as it is. */
+export const insideOf = (
+  namespace: string | undefined,
+  command: readonly [string, ...ReadonlyArray<string>]
+): readonly [string, ...ReadonlyArray<string>] =>
+  namespace === undefined ? command : ["nsenter", `--net=/run/netns/${namespace}`, ...command]
 
 export class ServiceFailed extends Data.TaggedError("ServiceFailed")<{ readonly message: string }> {}
 
@@ -47,7 +56,7 @@ export interface Service {
 /** A folder that is removed with the scope. */
 export const temporaryFolder = Effect.acquireRelease(
   Effect.sync(() => mkdtempSync(join(tmpdir(), "muster-test-"))),
-  (folder) => Effect.sync(() => rmSync(folder, { recursive: true, force: true, maxRetries: 5 }))
+  (folder) => Effect.sync(() => removeFolder(folder))
 )
 
 export const adminKey = "test-admin-key-of-thirty-two-chars"
@@ -99,14 +108,21 @@ export const startService = (
     readonly dataDir?: string
     readonly env?: Record<string, string>
     readonly cwd?: string
+    /** Name of the network namespace that it runs in. */
+    readonly namespace?: string
     readonly onSpawn?: (child: ChildProcess) => void
   } = {}
 ): Effect.Effect<Service, ServiceFailed, Scope.Scope> =>
   Effect.gen(function* () {
     const dataDir = options.dataDir ?? join(yield* temporaryFolder, "data")
+    const database = yield* Effect.mapError(
+      databaseEnv(dataDir),
+      ({ message }) => new ServiceFailed({ message })
+    )
     const child = yield* Effect.acquireRelease(
-      Effect.sync(() =>
-        spawn(process.execPath, [main, "serve"], {
+      Effect.sync(() => {
+        const [program, ...args] = insideOf(options.namespace, [process.execPath, main, "serve"])
+        return spawn(program, args, {
           cwd: options.cwd ?? root,
           env: {
             PATH: process.env.PATH ?? "",
@@ -115,11 +131,12 @@ export const startService = (
             MUSTER_PORT: "0",
             MUSTER_DATA_DIR: dataDir,
             APP_ADMIN_API_KEY: adminKey,
+            ...database,
             ...options.env
           },
           stdio: ["ignore", "pipe", "pipe"]
         })
-      ),
+      }),
       (child) =>
         Effect.gen(function* () {
           child.kill("SIGTERM")

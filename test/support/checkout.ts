@@ -34,12 +34,19 @@ export interface Started extends Pick<Service, "url" | "key" | "request"> {
  * and its first key, which it has made itself. Only the ports of its servers are chosen, so that two tests can run
  * side by side.
  */
-export const npmStart = (folder: string): Effect.Effect<Started, ServiceFailed, Scope.Scope> =>
+export const npmStart = (
+  folder: string,
+  env: Readonly<Record<string, string>> = {}
+): Effect.Effect<Started, ServiceFailed, Scope.Scope> =>
   Effect.gen(function* () {
     const port = (yield* isFree(README_PORT)) ? README_PORT : yield* freePorts(1)
     const npm = yield* startChild(["npm", "start"], {
       cwd: folder,
-      env: { ...(yield* freeAllocations(8)), ...(port === README_PORT ? {} : { MUSTER_PORT: String(port) }) }
+      env: {
+        ...env,
+        ...(yield* freeAllocations(8)),
+        ...(port === README_PORT ? {} : { MUSTER_PORT: String(port) })
+      }
     })
     yield* Effect.addFinalizer(() => endLeftovers(join(folder, "data")))
     const [, url = ""] = yield* npm.says(/listens on (http:\S+)[\s\S]*\/docs/, "30 seconds")

@@ -2,6 +2,7 @@
 import { spawn } from "node:child_process"
 import { join, resolve } from "node:path"
 import { Effect } from "effect"
+import { databaseEnv } from "./testDatabase.ts"
 
 const root = resolve(import.meta.dirname, "../..")
 
@@ -12,11 +13,19 @@ export interface Ended {
   readonly stderr: string
 }
 
-/** Runs `muster <args>` with only these variables, and waits for its end. */
+/** Runs `muster <args>` with only these variables, and the test's database, and waits for its end. */
 export const muster = (
   args: ReadonlyArray<string>,
   env: Readonly<Record<string, string>> = {}
-): Effect.Effect<Ended> =>
+): Effect.Effect<Ended> => {
+  const { MUSTER_DATA_DIR: dataDir } = env
+  return Effect.flatMap(
+    dataDir === undefined ? Effect.succeed({}) : Effect.orDie(databaseEnv(dataDir)),
+    (database) => run(args, { ...database, ...env })
+  )
+}
+
+const run = (args: ReadonlyArray<string>, env: Readonly<Record<string, string>>): Effect.Effect<Ended> =>
   Effect.callback<Ended>((resume) => {
     const child = spawn(process.execPath, [join(root, "src/main.ts"), ...args], {
       cwd: root,

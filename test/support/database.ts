@@ -4,8 +4,10 @@ import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import type { JournalEntry } from "../../src/domain/Journal.ts"
 import { journalTable } from "../../src/store/journalTable.ts"
+import { clientOf } from "../../src/store/maintenance/openClient.ts"
 import { ServerRepo } from "../../src/store/ServerRepo.ts"
-import { SqliteClient } from "../../src/store/sqlite/SqliteClient.ts"
+import { databaseUrl } from "../store/support/database.ts"
+import { databaseUrlOf } from "./testDatabase.ts"
 
 interface HeldPort {
   readonly node_id: string
@@ -13,6 +15,15 @@ interface HeldPort {
   readonly port: number
   readonly server_id: string
 }
+
+const databaseOf = (dataDir: string) =>
+  Layer.unwrap(
+    Effect.map(databaseUrlOf(dataDir), (url) =>
+      clientOf(
+        url === undefined ? { _tag: "Sqlite", filename: join(dataDir, "muster.db") } : databaseUrl(url)
+      )
+    )
+  )
 
 /** Records, held ports and the whole journal. Nothing is written. */
 export const readDatabase = (dataDir: string) =>
@@ -28,12 +39,23 @@ export const readDatabase = (dataDir: string) =>
     return {
       records: yield* servers.all,
       ports: yield* sql<HeldPort>`SELECT node_id, address, port, server_id FROM ports`,
-      integrity: yield* sql<{ readonly integrity_check: string }>`PRAGMA integrity_check`,
+      integrity: yield* integrity(sql),
       journal,
       newest
     }
-  }).pipe(
-    Effect.provide(
-      ServerRepo.layer.pipe(Layer.provideMerge(SqliteClient.layer({ filename: join(dataDir, "muster.db") })))
-    )
-  )
+  }).pipe(Effect.provide(ServerRepo.layer.pipe(Layer.provideMerge(databaseOf(dataDir)))))
+
+/** What the control plane calls each node with, by the node's id. */
+export const nodeTokens = (dataDir: string) =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const rows = yield* sql<{ readonly id: string; readonly token: string }>`SELECT id, token FROM nodes`
+    return new Map(rows.map(({ id, token }) => [id, token]))
+  }).pipe(Effect.provide(databaseOf(dataDir)))
+
+/** What SQLite says of its file; PostgreSQL looks after its own. */
+const integrity = (sql: SqlClient.SqlClient) =>
+  sql.onDialectOrElse({
+    sqlite: () => sql<{ readonly integrity_check: string }>`PRAGMA integrity_check`,
+    orElse: () => Effect.succeed([{ integrity_check: "ok" }])
+  })

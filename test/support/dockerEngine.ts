@@ -1,5 +1,5 @@
 /** A real Docker engine for tests: one that runs already, or one of their own that ends with them. */
-import { execFileSync, spawn } from "node:child_process"
+import { type ChildProcess, execFileSync, spawn } from "node:child_process"
 import {
   chmodSync,
   copyFileSync,
@@ -7,6 +7,7 @@ import {
   mkdirSync,
   mkdtempSync,
   openSync,
+  readdirSync,
   readFileSync,
   rmSync,
   statSync,
@@ -17,6 +18,7 @@ import { tmpdir } from "node:os"
 import { delimiter, dirname, join } from "node:path"
 import Docker from "dockerode"
 import { Context, Effect, Layer, Schedule } from "effect"
+import { removeFolder } from "./mounts.ts"
 
 const STANDARD_SOCKET = "/var/run/docker.sock"
 /** One engine of our own at a time: two would fight over the bridge and its addresses. */
@@ -77,12 +79,35 @@ const lock = Effect.acquireRelease(
   () => Effect.sync(() => rmSync(LOCK, { recursive: true, force: true }))
 )
 
-/** Starts an engine with a data root and a socket of its own. */
-const ownEngine = Effect.gen(function* () {
-  yield* lock
+/** An engine that a test has for itself, to end and start again as it likes. */
+export interface OwnEngine {
+  readonly socket: string
+  readonly docker: Docker
+  /** Ends it, and waits until it is gone; containers run on or not, as the engine has it. */
+  readonly kill: (signal: NodeJS.Signals) => Effect.Effect<void>
+  /** Starts it on the same data, and waits until it answers. */
+  readonly start: Effect.Effect<void>
+}
+
+/** Kills what an engine has left: its processes name its folder. */
+const endProcessesOf = (folder: string) => {
+  for (const pid of readdirSync("/proc").filter(
+    (name) => /^\d+$/.test(name) && name !== String(process.pid)
+  )) {
+    const path = `/proc/${pid}/cmdline`
+    try {
+      if (readFileSync(path, "utf8").includes(`${folder}/`)) process.kill(Number(pid), "SIGKILL")
+    } catch {
+      // it has ended meanwhile
+    }
+  }
+}
+
+/** Starts an engine with a data root and a socket of its own. It ends with the scope. */
+const openEngine = Effect.fnUntraced(function* (more: ReadonlyArray<string>) {
   const folder = yield* Effect.acquireRelease(
     Effect.sync(() => mkdtempSync("/tmp/muster-engine-")),
-    (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true, maxRetries: 10 }))
+    (path) => Effect.sync(() => removeFolder(path)) // one that was killed leaves mounts
   )
   const socket = join(folder, "docker.sock")
   const log = openSync(join(folder, "log"), "a")
@@ -90,28 +115,69 @@ const ownEngine = Effect.gen(function* () {
     ["--data-root", join(folder, "data")],
     ["--exec-root", join(folder, "exec")],
     ["--pidfile", join(folder, "pid")],
-    ["--host", `unix://${socket}`]
+    ["--host", `unix://${socket}`],
+    more
   ].flat()
-  const child = yield* Effect.acquireRelease(
-    Effect.sync(() => spawn(dockerd ?? "dockerd", args, { stdio: ["ignore", log, log] })),
-    (engine) =>
-      Effect.callback<void>((resume) => {
-        if (engine.exitCode !== null || engine.signalCode !== null) return resume(Effect.void)
-        engine.once("exit", () => resume(Effect.void))
-        engine.kill("SIGTERM")
-      }).pipe(Effect.timeoutOption("30 seconds"), Effect.andThen(Effect.sync(() => engine.kill("SIGKILL"))))
-  )
   const docker = new Docker({ socketPath: socket })
-  yield* Effect.tryPromise(() => docker.ping()).pipe(
-    Effect.retry({ schedule: Schedule.spaced(100), while: () => child.exitCode === null }),
-    Effect.timeout("60 seconds"),
-    Effect.catch(() =>
-      Effect.die(
-        new Error(`dockerd does not start:\n${readFileSync(join(folder, "log"), "utf8").slice(-2000)}`)
+  let child: ChildProcess | undefined
+
+  const start = Effect.gen(function* () {
+    // Of processes that are dead; where nobody buries them they look alive.
+    for (const name of ["pid", "exec/containerd/containerd.pid"]) rmSync(join(folder, name), { force: true })
+    const spawned = spawn(dockerd ?? "dockerd", args, { stdio: ["ignore", log, log] })
+    child = spawned
+    yield* Effect.tryPromise(() => docker.ping()).pipe(
+      Effect.retry({ schedule: Schedule.spaced(100), while: () => spawned.exitCode === null }),
+      Effect.timeout("60 seconds"),
+      Effect.catch(() =>
+        Effect.die(
+          new Error(`dockerd does not start:\n${readFileSync(join(folder, "log"), "utf8").slice(-2000)}`)
+        )
       )
     )
+  })
+  const kill = (signal: NodeJS.Signals) =>
+    Effect.callback<void>((resume) => {
+      if (child === undefined || child.exitCode !== null || child.signalCode !== null) {
+        return resume(Effect.void)
+      }
+      child.once("exit", () => resume(Effect.void))
+      child.kill(signal)
+    })
+  /** Containers can outlive their engine; none may outlive the test. */
+  const end = Effect.gen(function* () {
+    if (child?.exitCode !== null || child.signalCode !== null) yield* start
+    const left = yield* Effect.tryPromise(() => docker.listContainers({ all: true }))
+    for (const { Id } of left) {
+      yield* Effect.tryPromise(() => docker.getContainer(Id).remove({ force: true }))
+    }
+  }).pipe(
+    Effect.ignoreCause,
+    Effect.andThen(kill("SIGTERM")),
+    Effect.timeoutOption("60 seconds"),
+    Effect.andThen(kill("SIGKILL")),
+    Effect.andThen(Effect.sync(() => endProcessesOf(folder)))
   )
-  return socket
+  yield* Effect.acquireRelease(start, () => end)
+  return { socket, docker, kill, start } satisfies OwnEngine
+})
+
+/** The engine of tests that share one: with the machine's bridge, so that there is only one of them at a time. */
+const ownEngine = Effect.andThen(lock, openEngine([]))
+
+/** Why no engine can be started; undefined when one can. */
+export const missingOwnEngine: string | undefined =
+  dockerd === undefined
+    ? "dockerd is not installed (apt-get install docker.io)"
+    : process.getuid?.() !== 0
+      ? "dockerd can only be started by root"
+      : undefined
+
+/** An engine without networks, that gets in no other's way, with {@link TEST_IMAGE}. */
+export const isolatedEngine = Effect.fnUntraced(function* (...more: ReadonlyArray<string>) {
+  const engine = yield* openEngine(["--bridge=none", "--iptables=false", "--ip6tables=false", ...more])
+  yield* importImage(engine.docker)
+  return engine
 })
 
 /** The libraries that a program is linked with, its loader included. */
@@ -165,7 +231,7 @@ export class TestEngine extends Context.Service<
       if (missingEngine !== undefined) {
         return yield* Effect.die(new Error(`these tests need a Docker engine: ${missingEngine}`))
       }
-      const socket = running ?? (yield* ownEngine)
+      const socket = running ?? (yield* ownEngine).socket
       const docker = new Docker({ socketPath: socket })
       yield* importImage(docker)
       return TestEngine.of({ socket, docker })

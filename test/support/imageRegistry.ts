@@ -1,7 +1,7 @@
 /** A registry of one image on 127.0.0.1, which engines take without TLS. */
 import { execFileSync } from "node:child_process"
 import { createHash } from "node:crypto"
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { copyFileSync, existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
 import { createServer } from "node:http"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -11,15 +11,22 @@ import { Effect } from "effect"
 const digestOf = (data: Buffer) => `sha256:${createHash("sha256").update(data).digest("hex")}`
 const MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 
+const busybox = ["/bin/busybox", "/usr/bin/busybox"].find((path) => existsSync(path))
+
 const tarOf = (text: string): Buffer => {
   const folder = mkdtempSync(join(tmpdir(), "muster-layer-"))
   writeFileSync(join(folder, "made"), text)
-  const tar = execFileSync("tar", ["-C", folder, "-cf", "-", "made"])
+  for (const name of ["bin", "tmp", "proc", "sys", "dev", "etc", "home"]) mkdirSync(join(folder, name))
+  if (busybox !== undefined) {
+    copyFileSync(busybox, join(folder, "bin", "busybox"))
+    for (const name of ["sh", "sleep", "cat", "touch"]) symlinkSync("busybox", join(folder, "bin", name))
+  }
+  const tar = execFileSync("tar", ["-C", folder, "-cf", "-", "."], { maxBuffer: 64 * 1024 * 1024 })
   rmSync(folder, { recursive: true })
   return tar
 }
 
-/** An image with one file, `made`; each text makes another image. */
+/** An image with a shell and a file, `made`; each text makes another image. */
 const imageOf = (text: string) => {
   const tar = tarOf(text)
   const layer = gzipSync(tar)
@@ -43,10 +50,22 @@ const imageOf = (text: string) => {
   return { manifest, blobs: new Map([layer, config].map((data) => [digestOf(data), data])) }
 }
 
+export interface RegistryOptions {
+  /** Who may pull; absent: anybody. */
+  readonly user?: { readonly name: string; readonly password: string }
+}
+
 /** Serves `<host>/test/image:1` until the scope ends. */
-export const imageRegistry = Effect.gen(function* () {
+export const imageRegistry = Effect.fnUntraced(function* (options: RegistryOptions = {}) {
   let image = imageOf("first")
   let pulls = 0
+  let held = false
+  const waiting: Array<() => void> = []
+  const { user } = options
+  const basic =
+    user === undefined
+      ? undefined
+      : `Basic ${Buffer.from(`${user.name}:${user.password}`).toString("base64")}`
   const server = yield* Effect.acquireRelease(
     Effect.callback<ReturnType<typeof createServer>>((resume) => {
       const made = createServer((request, response) => {
@@ -59,13 +78,21 @@ export const imageRegistry = Effect.gen(function* () {
           })
           response.end(request.method === "HEAD" ? undefined : data)
         }
+        if (basic !== undefined && request.headers.authorization !== basic) {
+          const challenge = { "www-authenticate": 'Basic realm="test"', "content-type": "application/json" }
+          const errors = [{ code: "UNAUTHORIZED", message: "authentication required" }]
+          return response.writeHead(401, challenge).end(JSON.stringify({ errors }))
+        }
         if (url === "/v2/") return send(Buffer.from("{}"), "application/json")
         if (url.includes("/manifests/")) {
           if (url.endsWith("/1")) pulls++
           return send(image.manifest, MANIFEST)
         }
         const blob = image.blobs.get(url.slice(url.lastIndexOf("/") + 1))
-        if (blob !== undefined) return send(blob, "application/octet-stream")
+        if (blob !== undefined) {
+          const answer = () => send(blob, "application/octet-stream")
+          return held ? waiting.push(answer) : answer()
+        }
         response.writeHead(404).end()
       })
       made.listen(0, "127.0.0.1", () => resume(Effect.succeed(made)))
@@ -82,6 +109,16 @@ export const imageRegistry = Effect.gen(function* () {
     image: `127.0.0.1:${port}/test/image:1`,
     /** How often the tag was asked for. */
     pulls: () => pulls,
+    /** From now on what layers are made of is not sent, until it is released. */
+    hold: () => {
+      held = true
+    },
+    /** How many downloads wait. */
+    waiting: () => waiting.length,
+    release: () => {
+      held = false
+      for (const answer of waiting.splice(0)) answer()
+    },
     /** From now on the tag is another image. */
     publish: (text: string) => {
       image = imageOf(text)

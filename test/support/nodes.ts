@@ -5,7 +5,7 @@ import { join, resolve } from "node:path"
 import { Effect, type Scope } from "effect"
 import { muster } from "./command.ts"
 import { endLeftovers } from "./processes.ts"
-import { eventually, type Service, ServiceFailed, temporaryFolder } from "./Service.ts"
+import { eventually, insideOf, type Service, ServiceFailed, temporaryFolder } from "./Service.ts"
 
 const root = resolve(import.meta.dirname, "../..")
 
@@ -50,6 +50,8 @@ export interface NodeOptions {
   /** Kept by the caller where a test starts the node more than once. */
   readonly dataDir?: string
   readonly env?: Record<string, string>
+  /** Name of the network namespace that it runs in. */
+  readonly namespace?: string
 }
 
 const ended = (child: ChildProcess) =>
@@ -64,8 +66,10 @@ export const startNode = (options: NodeOptions): Effect.Effect<NodeProcess, Serv
     const dataDir = options.dataDir ?? join(yield* temporaryFolder, options.id)
     if (options.dataDir === undefined) yield* Effect.addFinalizer(() => endLeftovers(dataDir))
     const child = yield* Effect.acquireRelease(
-      Effect.sync(() =>
-        spawn(process.execPath, [join(root, "src/main.ts"), "node"], {
+      Effect.sync(() => {
+        const main = join(root, "src/main.ts")
+        const [program, ...args] = insideOf(options.namespace, [process.execPath, main, "node"])
+        return spawn(program, args, {
           cwd: root,
           env: {
             PATH: process.env.PATH ?? "",
@@ -80,7 +84,7 @@ export const startNode = (options: NodeOptions): Effect.Effect<NodeProcess, Serv
           },
           stdio: ["ignore", "pipe", "pipe"]
         })
-      ),
+      }),
       (child) =>
         Effect.gen(function* () {
           child.kill("SIGCONT")

@@ -1,11 +1,12 @@
 import { copyFile } from "node:fs/promises"
 import { join } from "node:path"
-import { Effect } from "effect"
+import { Effect, type Scope } from "effect"
 import type { Installed, Installer } from "../install/Installer.ts"
 import { InstallFailed } from "../install/InstallFailed.ts"
 import type { ServerState } from "../instances/ServerFile.ts"
+import { fetchFiles } from "./arrival.ts"
 import { io, orMissing } from "./fsio.ts"
-import { type FileSources, makeInstance, overlayInstance } from "./InstanceFiles.ts"
+import { type FileSources, type InstanceFiles, instanceFolder } from "./InstanceFiles.ts"
 
 export const installLogPath = (folder: string): string => join(folder, "install.log")
 
@@ -17,8 +18,9 @@ export const doFileWork = Effect.fnUntraced(function* (
   folder: string,
   state: ServerState,
   installer: Installer["Service"],
-  sources: FileSources
-): Effect.fn.Return<Installed, InstallFailed> {
+  files: InstanceFiles["Service"],
+  { arrivals }: FileSources
+): Effect.fn.Return<Installed, InstallFailed, Scope.Scope> {
   const { spec, work } = state
   const copyLog = io("keep the install log", () =>
     copyFile(installer.logPath(spec), installLogPath(folder))
@@ -29,10 +31,14 @@ export const doFileWork = Effect.fnUntraced(function* (
   const installed = yield* installer
     .install(spec, { anew: work === "reinstall" })
     .pipe(Effect.ensuring(copyLog))
-  const overlay = work === "reinstall" && spec.definition.save
-  const make = overlay ? overlayInstance : makeInstance
-  yield* make(folder, installed.folder, spec, sources).pipe(
+  const keeps = work === "reinstall" && spec.definition.save
+  yield* (keeps ? files.renew(folder, installed, spec) : files.make(folder, installed, spec)).pipe(
     Effect.mapError((error) => new InstallFailed({ reason: error.message }))
   )
+  if (work === "install" && spec.arrival !== undefined && arrivals !== undefined) {
+    yield* fetchFiles(instanceFolder(folder), spec, arrivals)
+  }
+  // Another base than before, perhaps: nobody may need that any more.
+  if (work !== "install") yield* installer.collect
   return installed
-})
+}, Effect.scoped)

@@ -1,6 +1,7 @@
 import type { Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { Data, Effect } from "effect"
+import { below, MOUNT_TABLE, parseMountTable } from "./mountTable.ts"
 
 /** A file operation that failed; `message` is short and fit for people, `code` is the system's, e.g. `ENOSPC`. */
 export class IoError extends Data.TaggedError("IoError")<{
@@ -53,9 +54,32 @@ export const orMissing =
 export const makeFolder = (path: string): Effect.Effect<void, IoError> =>
   Effect.asVoid(io(`create folder ${path}`, () => fs.mkdir(path, { recursive: true })))
 
-/** Removes a file or a whole tree; what is not there is no error. Links are removed, never followed. */
-export const removeTree = (path: string): Effect.Effect<void, IoError> =>
-  io(`remove ${path}`, () => fs.rm(path, { recursive: true, force: true, maxRetries: 3 }))
+/** All that is mounted, in order of mounting. */
+export const mountTable = io("read the mount table", () => fs.readFile(MOUNT_TABLE, "latin1")).pipe(
+  Effect.map(parseMountTable)
+)
+
+/** The mounts at a folder and below it, in order of mounting; none where there is no such folder. */
+export const mountsAt = Effect.fnUntraced(function* (path: string) {
+  const real = yield* io(`look at ${path}`, () => fs.realpath(path)).pipe(orMissing(undefined))
+  return real === undefined ? [] : below(real, yield* mountTable)
+})
+
+/**
+ * Removes a file or a whole tree; what is not there is no error. Links are removed, never followed; a tree with
+ * something mounted in it is left whole and `EBUSY`: what is mounted is somebody else's.
+ */
+export const removeTree = Effect.fnUntraced(function* (path: string) {
+  const stats = yield* lstat(path)
+  if (stats === undefined) return
+  if (stats.isDirectory()) {
+    const [mounted] = yield* mountsAt(path)
+    if (mounted !== undefined) {
+      return yield* new IoError({ code: "EBUSY", message: `remove ${path}: ${mounted.path} is a mount` })
+    }
+  }
+  yield* io(`remove ${path}`, () => fs.rm(path, { recursive: true, force: true, maxRetries: 3 }))
+})
 
 export const rename = (from: string, to: string): Effect.Effect<void, IoError> =>
   io(`rename ${from}`, () => fs.rename(from, to))

@@ -1,17 +1,17 @@
 import { randomUUID } from "node:crypto"
 import { dirname, join } from "node:path"
-import { Context, Deferred, Effect, Fiber, Layer } from "effect"
+import { Context, Deferred, Effect, Fiber, Layer, type Scope } from "effect"
 import { definitionIdPattern } from "../../domain/Id.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import { openBoundedLog } from "../console/BoundedLog.ts"
-import { type IoError, listFolder, lstat, makeFolder, orMissing, removeTree, rename } from "../files/fsio.ts"
+import { type IoError, listFolder, lstat, makeFolder, removeTree } from "../files/fsio.ts"
 import { Runtime } from "../runtime/Runtime.ts"
+import { type Base, type BasesOptions, openBases } from "./bases.ts"
 import { InstallFailed } from "./InstallFailed.ts"
 import { prepareBase } from "./prepareBase.ts"
 
 /** A finished installation; `exit_code` where a script was run. */
-export interface Installed {
-  readonly folder: string
+export interface Installed extends Base {
   readonly exit_code?: number
 }
 
@@ -34,16 +34,21 @@ export class Installer extends Context.Service<
   Installer,
   {
     /**
-     * The base folder of a server's software, installed first where it is missing; all who ask at the same time
-     * wait for one installation. `anew` runs it again. It is given up when nobody waits any more.
+     * The base folder of a server's software, installed first where it is missing, and kept for the scope; all who ask
+     * at the same time wait for one installation. `anew` runs it again. It is given up when nobody waits any more.
      */
-    install(spec: ServerSpec, options: { readonly anew: boolean }): Effect.Effect<Installed, InstallFailed>
+    install(
+      spec: ServerSpec,
+      options: { readonly anew: boolean }
+    ): Effect.Effect<Installed, InstallFailed, Scope.Scope>
+    /** Soon removes base folders that no instance uses any more. */
+    readonly collect: Effect.Effect<void>
     /** Log of the last or present installation of a server's software; it may not exist. */
     logPath(spec: ServerSpec): string
   }
 >()("muster/daemon/Installer") {
-  /** @param options.base_dir folder of the base folders, for this service alone */
-  static readonly layer = (options: { readonly base_dir: string }) =>
+  /** @param options.base_dir folder of the base folders, for this service alone; `used`: see {@link BasesOptions} */
+  static readonly layer = (options: BasesOptions) =>
     Layer.effect(
       Installer,
       Effect.gen(function* () {
@@ -52,12 +57,26 @@ export class Installer extends Context.Service<
         const scope = yield* Effect.scope
         const running = new Map<string, Running>()
         yield* clean(base_dir)
+        const bases = yield* Effect.orDie(openBases(options))
+        let waiting = false
+        const collect = Effect.suspend(() => {
+          if (waiting) return Effect.void
+          waiting = true
+          return Effect.asVoid(Effect.forkIn(collectOnce, scope))
+        })
+        const collectOnce = Effect.andThen(
+          Effect.sync(() => {
+            waiting = false
+          }),
+          bases.collect
+        )
 
         const logPath = (spec: ServerSpec) =>
           join(base_dir, LOGS, spec.definition.software, `${spec.definition.version}.log`)
 
         const build = Effect.fnUntraced(
-          function* (spec: ServerSpec, folder: string) {
+          function* (spec: ServerSpec) {
+            const { software, version } = spec.definition
             const aside = join(base_dir, `${ASIDE}${randomUUID()}`)
             yield* Effect.acquireRelease(makeFolder(aside), () => Effect.ignore(removeTree(aside)))
             yield* makeFolder(dirname(logPath(spec)))
@@ -67,23 +86,21 @@ export class Installer extends Context.Service<
             const exit_code = yield* prepareBase({ spec, folder: made, aside, log, runtime }).pipe(
               Effect.tapErrorTag("InstallFailed", (error) => log.line(`\n[${error.reason}]`))
             )
-            yield* makeFolder(dirname(folder))
-            yield* rename(folder, join(aside, "old")).pipe(orMissing(undefined))
-            yield* rename(made, folder)
-            return { folder, ...(exit_code === undefined ? {} : { exit_code }) }
+            const base = yield* bases.publish(software, version, made)
+            return { ...base, ...(exit_code === undefined ? {} : { exit_code }) }
           },
           Effect.scoped,
           Effect.catchTag("IoError", (error) => Effect.fail(new InstallFailed({ reason: error.message })))
         )
 
-        const begin = Effect.fnUntraced(function* (key: string, spec: ServerSpec, folder: string) {
+        const begin = Effect.fnUntraced(function* (key: string, spec: ServerSpec) {
           const entry: Running = {
             outcome: yield* Deferred.make<Installed, InstallFailed>(),
             fiber: undefined,
             waiters: 0
           }
           running.set(key, entry)
-          entry.fiber = yield* build(spec, folder).pipe(
+          entry.fiber = yield* build(spec).pipe(
             Effect.onExit((exit) => {
               if (running.get(key) === entry) running.delete(key)
               return Deferred.done(entry.outcome, exit)
@@ -93,10 +110,10 @@ export class Installer extends Context.Service<
           return entry
         })
 
-        const await_ = (key: string, spec: ServerSpec, folder: string) =>
+        const await_ = (key: string, spec: ServerSpec) =>
           Effect.uninterruptibleMask((restore) =>
             Effect.gen(function* () {
-              const entry = running.get(key) ?? (yield* begin(key, spec, folder))
+              const entry = running.get(key) ?? (yield* begin(key, spec))
               entry.waiters++
               return yield* restore(Deferred.await(entry.outcome)).pipe(
                 Effect.ensuring(
@@ -124,14 +141,18 @@ export class Installer extends Context.Service<
               })
             }
             const key = `${software}/${version}`
-            const folder = join(base_dir, software, version)
-            const there = running.has(key) || anew ? undefined : yield* lstat(folder)
-            return there?.isDirectory() ? { folder } : yield* await_(key, spec, folder)
+            while (true) {
+              const there = running.has(key) || anew ? undefined : yield* bases.current(software, version)
+              const installed: Installed = there ?? (yield* await_(key, spec))
+              yield* bases.pin(installed)
+              // Another may have taken its place, and it may have been removed, before it was kept.
+              if ((yield* lstat(installed.folder))?.isDirectory()) return installed
+            }
           },
           Effect.catchTag("IoError", (error: IoError) => new InstallFailed({ reason: error.message }))
         )
 
-        return Installer.of({ install, logPath })
+        return Installer.of({ collect, install, logPath })
       })
     )
 }

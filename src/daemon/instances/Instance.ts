@@ -3,7 +3,7 @@ import { DaemonRefused } from "../../api/Daemon.ts"
 import type { PowerAction } from "../../domain/NodeMessages.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import type { ConsoleLog } from "../console/ConsoleLog.ts"
-import type { FileSources } from "../files/InstanceFiles.ts"
+import type { FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Installer } from "../install/Installer.ts"
 import type { Run, Runtime } from "../runtime/Runtime.ts"
 import { makeInstanceProcess } from "./instanceProcess.ts"
@@ -24,6 +24,7 @@ type Message =
       readonly reply: Reply
     }
   | { readonly _tag: "Reset" | "Reinstall" | "ShutDown"; readonly reply: Reply }
+  | { readonly _tag: "Hold"; readonly held: boolean; readonly reply: Reply }
   | { readonly _tag: "WorkDone"; readonly exit: WorkExit }
 
 /** One server of this node: a fiber that serialises everything that happens to it. */
@@ -38,6 +39,8 @@ export interface Instance {
   power(action: PowerAction, wait_seconds: number): Effect.Effect<void, DaemonRefused>
   readonly reset: Effect.Effect<void, DaemonRefused>
   readonly reinstall: Effect.Effect<void, DaemonRefused>
+  /** See `Daemon.hold`. */
+  hold(held: boolean): Effect.Effect<void, DaemonRefused>
   /** Ends the process and all work on the files; nothing is done afterwards. The folder is left. */
   readonly shutDown: Effect.Effect<void, DaemonRefused>
 }
@@ -48,6 +51,7 @@ export interface InstanceOptions {
   readonly console: ConsoleLog
   readonly runtime: Runtime["Service"]
   readonly installer: Installer["Service"]
+  readonly files: InstanceFiles["Service"]
   readonly sources: FileSources
 }
 
@@ -69,15 +73,16 @@ const gone = (id: string) =>
 
 /** Opens a server in the scope: adopts its process, goes on with its unfinished work, then serves its messages. */
 export const openInstance = Effect.fnUntraced(function* (options: InstanceOptions, scope: Scope.Scope) {
-  const { console, file, folder, installer, runtime, sources } = options
+  const { console, file, files, folder, installer, runtime, sources } = options
   const { id } = file.get().spec
   const inbox = yield* Queue.unbounded<Message>()
   const adopted = yield* Deferred.make<void>()
   let open = true
   const offer = (message: Message) => Effect.asVoid(Queue.offer(inbox, message))
-  const proc = makeInstanceProcess({ file, folder, console, runtime, sources, scope, onEvent: offer })
+  const proc = makeInstanceProcess({ file, files, folder, console, runtime, scope, onEvent: offer })
   const work = makeInstanceWork({
     file,
+    files,
     folder,
     installer,
     sources,
@@ -90,7 +95,7 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
     const state = file.get()
     if (isUp(state.status)) return Effect.void
     if (state.work !== "none") return work.begin
-    return state.start_again ? proc.startAgain : Effect.void
+    return state.start_again && state.held !== true ? proc.startAgain : Effect.void
   })
 
   const power = Effect.fnUntraced(function* (action: PowerAction, wait_seconds: number, reply: Reply) {
@@ -111,7 +116,23 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
     }
   })
 
+  const hold = Effect.fnUntraced(function* (held: boolean) {
+    const { status, work: busy } = file.get()
+    if (held && (status === "installing" || busy !== "none")) {
+      return yield* conflict("the node is at the files of the server", "Wait until it is done.")
+    }
+    yield* file.update((state) => (held === (state.held ?? false) ? state : { ...state, held }))
+    if (!held) yield* goOn
+  })
+
+  const refuseHeld = Effect.suspend(() =>
+    file.get().held === true
+      ? conflict("the server is being moved", "Wait until it is on its new node.")
+      : Effect.void
+  )
+
   const reset = Effect.gen(function* () {
+    yield* refuseHeld
     const state = file.get()
     if (isUp(state.status)) return yield* proc.end("reset", RESET_PATIENCE)
     if (state.status === "installing" || state.install.phase !== "ready") {
@@ -121,6 +142,7 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
   })
 
   const reinstall = Effect.gen(function* () {
+    yield* refuseHeld
     const { status, work: busy } = file.get()
     if (status === "installing")
       return yield* conflict("the server is being installed", "Wait until it is done.")
@@ -145,6 +167,8 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
         return answered(message.reply, reset)
       case "Reinstall":
         return answered(message.reply, reinstall)
+      case "Hold":
+        return answered(message.reply, hold(message.held))
       case "ShutDown":
         return answered(message.reply, shutDown)
       case "WorkDone":
@@ -153,6 +177,15 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
         return Effect.flatMap(proc.event(message), (over) => (over ? goOn : Effect.void))
     }
   }
+
+  /** For whoever looks: a machine that was restarted has nothing mounted any more. */
+  const showFiles = Effect.suspend(() => {
+    const { install, spec, status, work: busy } = file.get()
+    if (isUp(status) || busy !== "none" || install.phase !== "ready") return Effect.void
+    return Effect.flatMap(runtime.kindFor(spec.definition), (kind) => files.open(folder, spec, kind)).pipe(
+      Effect.catch((error) => Effect.logWarning(`files of ${id}: ${error.message}`))
+    )
+  })
 
   const guarded = (what: string, effect: Effect.Effect<void>) =>
     Effect.catchCause(effect, (cause) => Effect.logError(`server ${id}: ${what} failed`, cause))
@@ -169,6 +202,7 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
     yield* guarded("adoption", proc.adopt)
     yield* Deferred.succeed(adopted, undefined)
     yield* guarded("going on", goOn)
+    yield* guarded("showing the files", showFiles)
     while (open) {
       const message = yield* Effect.interruptible(Queue.take(inbox))
       yield* guarded(message._tag, handle(message))
@@ -192,6 +226,7 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
     power: (action, wait_seconds) => ask((reply) => ({ _tag: "Power", action, wait_seconds, reply })),
     reset: ask((reply) => ({ _tag: "Reset", reply })),
     reinstall: ask((reply) => ({ _tag: "Reinstall", reply })),
+    hold: (held) => ask((reply) => ({ _tag: "Hold", held, reply })),
     shutDown: ask((reply) => ({ _tag: "ShutDown", reply }))
   }
   return instance

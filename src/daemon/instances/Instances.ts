@@ -7,10 +7,11 @@ import type { DaemonServer, ServerSpec } from "../../domain/NodeMessages.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import { openConsoleLog } from "../console/ConsoleLog.ts"
 import { type IoError, listFolder, lstat, makeFolder, orMissing, removeTree, rename } from "../files/fsio.ts"
-import type { FileSources } from "../files/InstanceFiles.ts"
+import { type FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
 import { Installer } from "../install/Installer.ts"
 import { sendReports, type Uplink } from "../link/ReportOutbox.ts"
 import { Runtime } from "../runtime/Runtime.ts"
+import { watchDisks } from "./diskWatch.ts"
 import { type Instance, openInstance } from "./Instance.ts"
 import { createServerFile, daemonServer, openServerFile, type ServerFile } from "./ServerFile.ts"
 
@@ -18,6 +19,8 @@ export interface InstancesOptions {
   /** Folder of the servers' folders, for this service alone. */
   readonly servers_dir: string
   readonly sources: FileSources
+  /** Seconds between two measurements of what servers have written. Default 30. */
+  readonly disk_check_seconds?: number
 }
 
 interface Entry {
@@ -62,18 +65,27 @@ export class Instances extends Context.Service<
     Layer.effect(
       Instances,
       Effect.gen(function* () {
-        const { servers_dir, sources } = options
+        const { servers_dir } = options
         const runtime = yield* Runtime
         const installer = yield* Installer
+        const files = yield* InstanceFiles
         const parent = yield* Effect.scope
         const uplink = yield* Deferred.make<Uplink>()
         const locks = yield* Effect.forEach(Array.from({ length: LOCKS }), () => Semaphore.make(1))
         const entries = new Map<string, Entry>()
+        const sources: FileSources = {
+          ...options.sources,
+          arrivals: (id) => Effect.flatMap(Deferred.await(uplink), (link) => link.files(id))
+        }
 
         const open = Effect.fnUntraced(function* (folder: string, file: ServerFile) {
           const scope = yield* Scope.fork(parent)
           const console = yield* openConsoleLog(folder)
-          const instance = yield* openInstance({ file, folder, console, runtime, installer, sources }, scope)
+          const instance = yield* openInstance(
+            { file, files, folder, console, runtime, installer, sources },
+            scope
+          )
+          files.know(folder, file.get().spec)
           yield* Deferred.await(uplink).pipe(
             Effect.flatMap((link) => sendReports(file, link)),
             Effect.forkIn(scope)
@@ -108,6 +120,11 @@ export class Instances extends Context.Service<
           }
           const removed = entries.get(spec.id)?.removed
           if (removed !== undefined) yield* Deferred.await(removed)
+          // A copy that an earlier move has left here is not the server that is to come.
+          const there = entries.get(spec.id)?.instance.file.get()
+          if (there !== undefined && spec.arrival !== undefined && there.spec.arrival !== spec.arrival) {
+            yield* remove(spec.id)
+          }
           const existingOrNew = Effect.suspend(() => {
             const there = entries.get(spec.id)
             return there === undefined ? create(spec) : Effect.succeed(there.instance.file.get())
@@ -122,11 +139,14 @@ export class Instances extends Context.Service<
         const removeEntry = Effect.fnUntraced(function* (id: string, entry: Entry) {
           yield* entry.instance.shutDown
           yield* Scope.close(entry.scope, Exit.void)
+          yield* files.forget(entry.instance.folder)
+          yield* Effect.mapError(files.close(entry.instance.folder), diskRefused)
           const aside = join(servers_dir, `${REMOVED}${id}-${randomUUID()}`)
           yield* rename(entry.instance.folder, aside).pipe(orMissing(undefined), Effect.mapError(diskRefused))
           entries.delete(id)
           // It is gone for good; what cannot be deleted now is deleted at the next start.
           yield* Effect.catch(removeTree(aside), (error) => Effect.logWarning(error.message))
+          yield* installer.collect
         })
 
         const remove = Effect.fn("Instances.remove")(function* (id: string) {
@@ -159,8 +179,16 @@ export class Instances extends Context.Service<
           )
         })
 
+        // What is mounted looks like files of the folder: none of it is left there when the service ends.
+        yield* Effect.addFinalizer(() =>
+          Effect.forEach(
+            [...entries.values()].filter(({ instance }) => !isUp(instance.file.get().status)),
+            ({ instance }) => Effect.ignore(files.close(instance.folder)),
+            { concurrency: 4, discard: true }
+          )
+        )
         yield* Effect.orDie(makeFolder(servers_dir))
-        const found = yield* readServers(servers_dir)
+        const found = yield* readServers(servers_dir, files.close)
         const known = new Set(found.map((server) => server.id))
         for (const name of yield* runtime.alive) {
           if (known.has(name)) continue
@@ -172,6 +200,12 @@ export class Instances extends Context.Service<
           concurrency: "unbounded",
           discard: true
         }).pipe(Effect.timeoutOption(ADOPTION_PATIENCE))
+        yield* installer.collect
+        yield* watchDisks({
+          files,
+          instances: () => [...entries.values()].map(({ instance }) => instance),
+          seconds: options.disk_check_seconds ?? 30
+        }).pipe(Effect.forkScoped)
 
         return Instances.of({
           list: () => [...entries.values()].map((entry) => daemonServer(entry.instance.file.get())),
@@ -189,10 +223,13 @@ export class Instances extends Context.Service<
     )
 }
 
+type Close = InstanceFiles["Service"]["close"]
+
 /** Reads a server's folder. Undefined: nothing usable; what cannot be read is put aside, never deleted. */
-const readServer = Effect.fnUntraced(function* (servers_dir: string, id: string) {
+const readServer = Effect.fnUntraced(function* (servers_dir: string, id: string, close: Close) {
   const folder = join(servers_dir, id)
   if ((yield* lstat(join(folder, "server.json"))) === undefined) {
+    yield* close(folder)
     yield* removeTree(folder) // cut off before anything was promised
     return undefined
   }
@@ -206,13 +243,17 @@ const readServer = Effect.fnUntraced(function* (servers_dir: string, id: string)
   return undefined
 })
 
-const readServers = Effect.fnUntraced(function* (servers_dir: string) {
+const readServers = Effect.fnUntraced(function* (servers_dir: string, close: Close) {
   const names = yield* Effect.orDie(listFolder(servers_dir))
   for (const name of names) {
-    if (name.startsWith(REMOVED)) yield* Effect.ignore(removeTree(join(servers_dir, name)))
+    if (!name.startsWith(REMOVED)) continue
+    const folder = join(servers_dir, name)
+    yield* Effect.catch(Effect.andThen(close(folder), removeTree(folder)), (error) =>
+      Effect.logWarning(error.message)
+    )
   }
   const read = (id: string) =>
-    Effect.catchTag(readServer(servers_dir, id), "IoError", (error) =>
+    Effect.catchTag(readServer(servers_dir, id, close), "IoError", (error) =>
       Effect.as(Effect.logError(`server ${id} is left out: ${error.message}`), undefined)
     )
   const servers = yield* Effect.forEach(

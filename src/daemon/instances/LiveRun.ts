@@ -15,6 +15,8 @@ const LONGEST = 2_000_000_000
 /** What happens to a run by itself. */
 export type RunEvent =
   | { readonly _tag: "Online"; readonly token: string }
+  /** Of a run that was not there at once. `at`: ms since the epoch. */
+  | { readonly _tag: "Began"; readonly token: string; readonly at: number }
   | { readonly _tag: "Ended"; readonly token: string; readonly exit: ProcessExit }
   | { readonly _tag: "StartLate"; readonly token: string }
   | { readonly _tag: "StopLate"; readonly token: string }
@@ -88,6 +90,7 @@ export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions,
   let seen = false
 
   const onLines = Effect.fnUntraced(function* (lines: ReadonlyArray<string>) {
+    if (run.beginning?.isOver() === false) return // the progress of a download
     const matched = matcher?.(lines)
     if (matched === "too-slow") {
       matcher = undefined
@@ -118,6 +121,12 @@ export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions,
   yield* console.seek(options.offset).pipe(Effect.catch((error) => Effect.logWarning(error.message)))
   yield* Scope.provide(watchFolder(folder, changed), scope)
   yield* Effect.forkIn(follow, scope)
+  if (run.beginning !== undefined) {
+    yield* run.beginning.at.pipe(
+      Effect.flatMap((at) => offer({ _tag: "Began", token, at })),
+      Effect.forkIn(scope)
+    )
+  }
   yield* run.ended.pipe(
     Effect.flatMap((exit) => offer({ _tag: "Ended", token, exit })),
     Effect.forkIn(scope)

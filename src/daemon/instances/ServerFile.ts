@@ -2,9 +2,9 @@ import { randomUUID } from "node:crypto"
 import { join } from "node:path"
 import { Effect, Latch, Schema, Semaphore } from "effect"
 import { InstallState } from "../../domain/InstallState.ts"
-import { type DaemonServer, Report, ServerSpec } from "../../domain/NodeMessages.ts"
+import { type DaemonServer, type HeldServer, Report, ServerSpec } from "../../domain/NodeMessages.ts"
 import type { Crash } from "../../domain/ServerEvent.ts"
-import { ServerStatus } from "../../domain/ServerStatus.ts"
+import { isUp, ServerStatus } from "../../domain/ServerStatus.ts"
 import { type IoError, readText, writeAtomic } from "../files/fsio.ts"
 
 /** What was asked of a process that has to end; it decides what its end means. */
@@ -46,6 +46,8 @@ export const ServerState = Schema.Struct({
   start_again: Schema.Boolean,
   /** Times of the starts after crashes, ms since the epoch, of the last hour. */
   restarts: Schema.Array(Schema.Finite),
+  /** It is about to be moved to another node: it is not started, and its files stay as they are. */
+  held: Schema.optionalKey(Schema.Boolean),
   /** Number of the last report that was made. */
   sequence: Schema.Int,
   /** Reports that have yet to be answered, oldest first. */
@@ -94,6 +96,13 @@ export const daemonServer = (state: ServerState): DaemonServer => ({
   install: state.install,
   unsent_reports: state.reports.length
 })
+
+/** What `hold` says of it: whether it would be up if it were left alone. */
+export const heldServer = (state: ServerState): HeldServer => {
+  const { intent, start_again, status } = state
+  const stays = isUp(status) && status !== "stopping" && intent === null
+  return { ...daemonServer(state), up: stays || intent?.type === "restart" || start_again }
+}
 
 /** `server.json` of one server. */
 export interface ServerFile {

@@ -4,6 +4,8 @@ import type { Crash } from "../../domain/ServerEvent.ts"
 export interface ProcessExit {
   readonly code: number
   readonly out_of_memory: boolean
+  /** There was no process: what it needs could not be had, an image for one. Its console says why; it is no crash. */
+  readonly never_began?: true
 }
 
 const signalNames: Readonly<Record<number, string>> = {

@@ -1,12 +1,14 @@
 import { Clock, Effect, type Scope } from "effect"
 import { DaemonRefused } from "../../api/Daemon.ts"
+import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import { applyConfigs } from "../config/ConfigPatcher.ts"
 import type { ConsoleLog } from "../console/ConsoleLog.ts"
 import { type OnlineMatcher, onlineMatcher } from "../console/onlineSignal.ts"
-import { type FileSources, instanceFolder } from "../files/InstanceFiles.ts"
+import { type InstanceFiles, instanceFolder } from "../files/InstanceFiles.ts"
 import type { Run, Runtime } from "../runtime/Runtime.ts"
-import { seenFrom, sharedFolders } from "./containerView.ts"
+import { seenFrom } from "./containerView.ts"
+import { megabytes } from "./diskWatch.ts"
 import { type ProcessExit, stopWay } from "./exitReason.ts"
 import { type LiveRun, openLiveRun, type RunEvent, sawSignal } from "./LiveRun.ts"
 import { launchPlan } from "./launchPlan.ts"
@@ -25,12 +27,12 @@ export interface ProcessOptions {
   readonly folder: string
   readonly console: ConsoleLog
   readonly runtime: Runtime["Service"]
-  readonly sources: FileSources
+  readonly files: InstanceFiles["Service"]
   readonly scope: Scope.Scope
   readonly onEvent: (event: RunEvent) => Effect.Effect<void>
 }
 
-const refused = (status: 422 | 500, detail: string, hint: string) =>
+const refused = (status: 409 | 422 | 500, detail: string, hint: string) =>
   new DaemonRefused({ status, detail, hint })
 
 /** Exit code of what was given up before it began. */
@@ -41,7 +43,7 @@ const FROM_NOW = Number.MAX_SAFE_INTEGER
 
 /** The process of one server: every call changes the state first, so that a restart of this service goes on from it. */
 export const makeInstanceProcess = (options: ProcessOptions) => {
-  const { console, file, folder, onEvent, runtime, scope, sources } = options
+  const { console, file, files, folder, onEvent, runtime, scope } = options
   const { id, definition } = file.get().spec
   const { clean_exit: _, online_signal, start_timeout, stop_command } = definition.process
   let live: LiveRun | undefined
@@ -63,13 +65,26 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
       scope
     )
     const begun = state.run?.started_at ?? (yield* Clock.currentTimeMillis)
-    if (waits) yield* live.at(begun + start_timeout * 1000, { _tag: "StartLate", token })
+    if (waits && run.beginning === undefined)
+      yield* live.at(begun + start_timeout * 1000, { _tag: "StartLate", token })
     if (state.intent !== null) yield* live.at(state.intent.deadline, { _tag: "StopLate", token })
   })
 
   const ended = Effect.fnUntraced(function* (exit: ProcessExit) {
     const now = yield* Clock.currentTimeMillis
     yield* file.update((state) => processEnded(state, exit, now))
+  })
+
+  const roomLeft = Effect.fnUntraced(function* (spec: ServerSpec) {
+    const over = yield* Effect.mapError(files.overLimit(folder, spec), (error) =>
+      refused(500, error.message, "Look at the node's disk.")
+    )
+    if (over === undefined) return
+    return yield* refused(
+      409,
+      `the server holds ${megabytes(over.written)} of its own, its disk limit is ${megabytes(over.limit)}`,
+      "Remove files of it on its node, or reset it; a higher limits.disk_space holds for new servers."
+    )
   })
 
   /** What has to be right before anything changes: the command line, the signal, the config files. */
@@ -81,10 +96,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     const plan = yield* Effect.mapError(Effect.fromResult(launchPlan(seenFrom(kind, spec))), (reason) =>
       refused(422, reason, "Correct the software or blueprint and create the server again.")
     )
-    const shared = yield* Effect.mapError(
-      kind === "docker" ? sharedFolders(spec, sources) : Effect.succeed([]),
-      (error) => refused(422, error.message, "Correct the volumes and mounts of the blueprint.")
-    )
+    yield* roomLeft(spec)
     const signal = online_signal === undefined ? undefined : onlineMatcher(online_signal)
     if (signal !== undefined && "invalid" in signal) {
       return yield* refused(
@@ -93,6 +105,9 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
         "Correct the pattern in the software's file."
       )
     }
+    const shared = yield* Effect.mapError(files.open(folder, spec, kind), (error) =>
+      refused(422, error.message, "Correct the volumes and mounts of the blueprint, or reset the server.")
+    )
     yield* Effect.mapError(applyConfigs(instanceFolder(folder), definition.configs, plan.context), (error) =>
       refused(422, error.message, "Correct the file or its patch, then start again.")
     )
@@ -123,7 +138,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
         Effect.mapError((error) => refused(500, error.message, "The node's log says more."))
       )
     yield* watchRun(started, token, log_offset)
-    if (online_signal === undefined) yield* status("running")
+    if (online_signal === undefined && started.beginning === undefined) yield* status("running")
   })
 
   const start = startWith((state, run) =>
@@ -175,6 +190,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
   })
 
   const askToStop = Effect.fnUntraced(function* (run: Run) {
+    if (run.beginning?.isOver() === false) return yield* run.kill // there is nobody to ask
     const way = stopWay(stop_command)
     if ("signal" in way) return yield* run.signal(way.signal)
     // A server that cannot be told is killed when its time is over.
@@ -224,6 +240,16 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     if (live !== undefined) yield* live.run.kill
   })
 
+  /** The process of a start that had to wait is there: its time runs from now. */
+  const began = Effect.fnUntraced(function* (token: string, at: number) {
+    const { status: now } = yield* file.update((state) =>
+      state.run === null ? state : { ...state, run: { ...state.run, started_at: at } }
+    )
+    if (live === undefined || now !== "starting") return
+    if (online_signal === undefined) yield* status("running")
+    else yield* live.at(at + start_timeout * 1000, { _tag: "StartLate", token })
+  })
+
   const startLate = Effect.gen(function* () {
     if (live === undefined || file.get().status !== "starting") return
     yield* file.update((state) =>
@@ -248,6 +274,9 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     switch (what._tag) {
       case "Online":
         if (file.get().status === "starting") yield* status("running")
+        return false
+      case "Began":
+        yield* began(what.token, what.at)
         return false
       case "StartLate":
         yield* startLate

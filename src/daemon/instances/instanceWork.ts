@@ -1,6 +1,6 @@
 import { Clock, Effect, Exit, Fiber, type Scope } from "effect"
 import { doFileWork } from "../files/fileWork.ts"
-import type { FileSources } from "../files/InstanceFiles.ts"
+import type { FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Installed, Installer } from "../install/Installer.ts"
 import type { InstallFailed } from "../install/InstallFailed.ts"
 import { type FileWork, type ServerFile, type ServerState, withNotice } from "./ServerFile.ts"
@@ -9,6 +9,7 @@ export interface WorkOptions {
   readonly file: ServerFile
   readonly folder: string
   readonly installer: Installer["Service"]
+  readonly files: InstanceFiles["Service"]
   readonly sources: FileSources
   readonly scope: Scope.Scope
   /** Called from the work's own fiber when it is over. */
@@ -46,7 +47,7 @@ const failureOf = (exit: WorkExit): InstallFailed | undefined =>
 
 /** Installation, reinstallation and reset of one server, in a fiber of its own; at most one at a time. */
 export const makeInstanceWork = (options: WorkOptions) => {
-  const { file, folder, installer, onDone, scope, sources } = options
+  const { file, files, folder, installer, onDone, scope, sources } = options
   let fiber: Fiber.Fiber<void> | undefined
 
   /** Does what the state says is to be done. */
@@ -57,7 +58,7 @@ export const makeInstanceWork = (options: WorkOptions) => {
         ? before
         : withNotice(before, { type: "install-status", install: { phase: "installing", started_at } })
     )
-    fiber = yield* doFileWork(folder, state, installer, sources).pipe(
+    fiber = yield* doFileWork(folder, state, installer, files, sources).pipe(
       Effect.exit,
       Effect.flatMap(onDone),
       Effect.forkIn(scope)

@@ -42,8 +42,11 @@ const start = (state: ServerState): PowerDecision => {
   }
 }
 
+const moving = refuse("the server is being moved", "Wait until it is on its new node.")
+
 export const powerDecision = (state: ServerState, action: PowerAction): PowerDecision => {
   const up = isUp(state.status)
+  if (state.held === true && (action === "restart" || (action === "start" && !up))) return moving
   switch (action) {
     case "start":
       return start(state)

@@ -32,6 +32,7 @@ const crashed = (state: ServerState, exit: ProcessExit, now: number): ServerStat
 /** The state after the end of the process, with what there is to report about it. `now`: ms since the epoch. */
 export const processEnded = (state: ServerState, exit: ProcessExit, now: number): ServerState => {
   if (state.intent !== null || state.status === "stopping") return asAsked(state)
+  if (exit.never_began === true) return offline(state, { start_again: false }, false)
   const clean = exit.code === 0 && state.run?.timed_out !== true && state.status === "running"
   return clean && state.spec.definition.process.clean_exit === "stop"
     ? offline(state, {}, false)

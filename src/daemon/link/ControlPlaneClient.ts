@@ -1,21 +1,17 @@
-import { Duration, Effect, Layer, type Redacted, type Schema } from "effect"
-import { HttpClient, type HttpClientError, HttpClientRequest } from "effect/http"
+import { Duration, Effect, Layer, type Redacted, Stream } from "effect"
+import { HttpClient, HttpClientError, HttpClientRequest } from "effect/http"
 import { HttpApiClient } from "effect/http-api"
-import { ControlPlane, ControlPlaneUnavailable, RegistrationRequired } from "../../api/ControlPlane.ts"
+import {
+  ControlPlane,
+  type ControlPlaneError,
+  ControlPlaneUnavailable,
+  RegistrationRequired
+} from "../../api/ControlPlane.ts"
 import { NodeApi } from "../../api/NodeApi.ts"
-import type {
-  BodyTooLarge,
-  Conflict,
-  Forbidden,
-  InternalError,
-  InvalidRequest,
-  NotFound,
-  TimedOut,
-  TooManyRequests,
-  Unauthorized,
-  Unavailable
-} from "../../domain/errors.ts"
+import { undecodableFails } from "../../api/undecodable.ts"
 import type { Report } from "../../domain/NodeMessages.ts"
+import { type Diagnosis, diagnose, type Failure } from "./diagnosis.ts"
+import { makeLinkLog } from "./LinkLog.ts"
 import { NodeToken } from "./NodeToken.ts"
 
 export interface ControlPlaneClientOptions {
@@ -30,39 +26,44 @@ export interface ControlPlaneClientOptions {
   readonly deadline?: Duration.Input
 }
 
-type Failure =
-  | BodyTooLarge
-  | Conflict
-  | Forbidden
-  | InternalError
-  | InvalidRequest
-  | NotFound
-  | TimedOut
-  | TooManyRequests
-  | Unauthorized
-  | Unavailable
-  | HttpClientError.HttpClientError
-  | Schema.SchemaError
-
 /** How long a good-bye may take. */
 const GOODBYE = Duration.seconds(2)
 
-const unavailable = (failure: Exclude<Failure, NotFound>): string => {
-  switch (failure._tag) {
-    case "HttpClientError":
-      return failure.response === undefined
-        ? "the control plane cannot be reached"
-        : `the control plane answered ${failure.response.status}`
-    case "SchemaError":
-      return "the control plane's answer is not understood: run the same version of Muster on both sides"
-    default:
-      return `${failure.detail} (${failure.code}). ${failure.hint}`
-  }
+const late: Diagnosis = { state: "away", detail: "no answer in time" }
+const brokenOff: Diagnosis = { state: "away", detail: "the files have broken off" }
+const nowhere: Diagnosis = {
+  state: "stranger",
+  detail: "there is no control plane: check MUSTER_CONTROL_URL"
 }
 
-/** What repeating does not help against: a person has to know. */
-const isRefusal = (failure: Failure): boolean =>
-  failure._tag === "Unauthorized" || failure._tag === "Forbidden" || failure._tag === "InvalidRequest"
+const unavailable = ({ detail }: Diagnosis, refuses?: "node" | "message") =>
+  new ControlPlaneUnavailable({ detail, ...(refuses === undefined ? {} : { refuses }) })
+
+/** Whether the key is what is refused: nothing else is worth trying with it. */
+const isOfKey = ({ _tag }: Failure) => _tag === "Unauthorized" || _tag === "Forbidden"
+
+/** What repeating does not help against. */
+const isOfMessage = ({ _tag }: Failure) =>
+  _tag === "InvalidRequest" || _tag === "BodyTooLarge" || _tag === "Conflict"
+
+/**
+ * Every answer of a control plane names its request (decisions, section 1). Something else that listens there and
+ * answers 200 must not be taken for one that has heard a report.
+ */
+const onlyOfMuster = HttpClient.transformResponse(
+  Effect.flatMap((response) =>
+    response.status >= 300 || response.headers["x-request-id"] !== undefined
+      ? Effect.succeed(response)
+      : Effect.andThen(
+          Effect.ignore(response.text),
+          Effect.fail(
+            new HttpClientError.HttpClientError({
+              reason: new HttpClientError.StatusCodeError({ request: response.request, response })
+            })
+          )
+        )
+  )
+)
 
 /**
  * The control plane on another machine, by the client that its contract gives. What it answers a registration with
@@ -75,49 +76,31 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
       const token = yield* NodeToken
       const { node } = yield* HttpApiClient.make(NodeApi, {
         baseUrl: options.url,
-        transformClient: HttpClient.mapRequest(HttpClientRequest.bearerToken(options.key))
+        transformClient: (client) =>
+          onlyOfMuster(HttpClient.mapRequest(client, HttpClientRequest.bearerToken(options.key)))
       })
+      const log = makeLinkLog(options.url)
       const deadline = Duration.fromInputUnsafe(options.deadline ?? "10 seconds")
       const params = { node: options.node_id }
       const required = new RegistrationRequired({ node_id: options.node_id })
-      let refused = ""
-      let away = false
       let registered: string | undefined
 
-      /** A refusal is said once, not with every heartbeat. */
-      const note = (failure: Failure) => {
-        if (failure._tag === "NotFound" || !isRefusal(failure)) return Effect.void
-        const detail = unavailable(failure)
-        if (detail === refused) return Effect.void
-        refused = detail
-        return Effect.logError(`the control plane refuses this node: ${detail}`)
-      }
-      /** Away and back again is said once each. */
-      const said = (nowAway: boolean) => {
-        if (away === nowAway) return Effect.void
-        away = nowAway
-        return nowAway
-          ? Effect.logWarning(`${options.url} cannot be reached: servers run on, reports wait`)
-          : Effect.logInfo(`${options.url} can be reached again`)
-      }
-      const isAway = (failure: Failure) =>
-        failure._tag === "HttpClientError" && failure.response === undefined
       const call = <A>(effect: Effect.Effect<A, Failure>, within = deadline) =>
-        effect.pipe(
-          Effect.tap(() => said(false)),
-          Effect.tapError((failure) => said(isAway(failure))),
-          Effect.tapError(note),
-          Effect.mapError((failure) =>
-            failure._tag === "NotFound"
-              ? required
-              : new ControlPlaneUnavailable({ detail: unavailable(failure) })
-          ),
-          Effect.timeoutOrElse({
-            duration: within,
-            orElse: () =>
-              Effect.fail(
-                new ControlPlaneUnavailable({ detail: "the control plane does not answer in time" })
-              )
+        undecodableFails(effect).pipe(
+          Effect.timeoutOrElse({ duration: within, orElse: () => Effect.fail("late" as const) }),
+          Effect.tap(() => log.well),
+          Effect.catch((failure): Effect.Effect<never, ControlPlaneError> => {
+            if (failure === "late") return Effect.andThen(log.failed(late), Effect.fail(unavailable(late)))
+            if (failure._tag === "NotFound") return Effect.fail(required)
+            const diagnosis = diagnose(failure)
+            if (isOfKey(failure)) {
+              // Whoever has the token of a key that is not valid any more shall not do anything with it.
+              token.clear()
+              return Effect.andThen(log.failed(diagnosis), Effect.fail(unavailable(diagnosis, "node")))
+            }
+            return isOfMessage(failure)
+              ? Effect.fail(unavailable(diagnosis, "message"))
+              : Effect.andThen(log.failed(diagnosis), Effect.fail(unavailable(diagnosis)))
           })
         )
 
@@ -156,20 +139,34 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
             Duration.times(deadline, 3)
           ).pipe(
             Effect.catchTag("RegistrationRequired", () =>
-              Effect.fail(
-                new ControlPlaneUnavailable({ detail: "there is no control plane at this address" })
-              )
+              Effect.andThen(log.failed(nowhere), Effect.fail(unavailable(nowhere)))
+            ),
+            Effect.tapError(({ detail, refuses }) =>
+              refuses === "message" ? log.failed({ state: "refused", detail }) : Effect.void
             )
           )
           token.set(answer.token)
-          refused = ""
           registered = registration.boot_id
           yield* Effect.logInfo(`registered with ${options.url} as ${options.node_id}`)
           return answer
         }),
         heartbeat: (_, heartbeat) => call(node.heartbeat({ params, payload: heartbeat })),
         disconnect: (_, boot_id) => call(node.disconnect({ params, query: { boot_id } })),
-        report: (_, boot_id, report) => call(send(boot_id, report))
+        report: (_, boot_id, report) => call(send(boot_id, report)),
+        // Its failures say nothing of the control plane: another node may be what is away.
+        files: (_, server_id) =>
+          node.files({ params: { ...params, server: server_id } }).pipe(
+            Effect.mapError((failure) =>
+              unavailable(
+                failure._tag === "NotFound" ? { state: "refused", detail: failure.detail } : diagnose(failure)
+              )
+            ),
+            Effect.timeoutOrElse({
+              duration: Duration.times(deadline, 3),
+              orElse: () => Effect.fail(unavailable(late))
+            }),
+            Effect.map(Stream.mapError(() => unavailable(brokenOff)))
+          )
       })
     })
   )

@@ -8,6 +8,8 @@ export class NodeToken extends Context.Service<
   NodeToken,
   {
     set(token: string): void
+    /** From now on no token is accepted, until the next registration. */
+    clear(): void
     /** Takes the same time whatever the text holds; false for every text before the first registration. */
     accepts(text: string): boolean
   }
@@ -17,6 +19,9 @@ export class NodeToken extends Context.Service<
     return NodeToken.of({
       set: (token) => {
         current = digest(token)
+      },
+      clear: () => {
+        current = undefined
       },
       accepts: (text) => current !== undefined && timingSafeEqual(digest(text), current)
     })

@@ -21,12 +21,17 @@ export interface RuntimeChoice {
   readonly runtimes: ReadonlyArray<RuntimeKind>
 }
 
-/** A folder of the host that links in the instance folder lead to; containers see it at the same path. */
+/** A folder of the host that is seen in the instance folder, too. */
 export interface SharedFolder {
   readonly path: string
   readonly read_only: boolean
   /** Volumes are the node's own and belong to those who run servers; other folders are left as they are. */
   readonly volume: boolean
+  /**
+   * Where it is mounted in the instance folder, so that a container has it with that. Absent: a link there leads to
+   * it, and containers have to see it at the same path.
+   */
+  readonly target?: string
 }
 
 /** One run of one server. */
@@ -56,12 +61,19 @@ export interface Usage {
   readonly memory_bytes: number
   /** Processor time since the start, in ms of one thread. */
   readonly cpu_ms: number
+  /** Percent of one thread, of late, where the runtime measures it; else whoever asks has to. */
+  readonly cpu_percent?: number | undefined
   readonly uptime_ms: number
   readonly network: { readonly rx_bytes: number; readonly tx_bytes: number }
 }
 
 /** A run that was started or adopted. It goes on when this process ends. */
 export interface Run {
+  /**
+   * Of a run that `start` answered before there was a process, because something has to be fetched first: when the
+   * process began, ms since the epoch. Waits for ever when it never does; `ended` then says so.
+   */
+  readonly beginning?: { readonly at: Effect.Effect<number>; readonly isOver: () => boolean }
   /** Waits for the end of the main process; its children may still be there. */
   readonly ended: Effect.Effect<ProcessExit>
   /** Writes one line to the console's input without ever waiting for the server. */
@@ -118,6 +130,7 @@ export class Runtime extends Context.Service<
     kindFor(choice: RuntimeChoice): Effect.Effect<RuntimeKind, LaunchFailed>
     /** Fetches what a server needs beyond its files: the image. */
     prepare(choice: RuntimeChoice, onOutput: (bytes: Uint8Array) => void): Effect.Effect<void, LaunchFailed>
+    /** Answers soon; a run that waits for something has a `beginning`. */
     start(launch: Launch): Effect.Effect<Run, LaunchFailed>
     /** Picks up a run by its token, after a restart of this process. */
     adopt(launch: Pick<Launch, "server_id" | "token" | "folder">): Effect.Effect<Adopted>

@@ -1,16 +1,11 @@
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
+import { columnTypes } from "../dialect.ts"
 
 /** Servers and their ports, nodes, keys, answers to idempotent requests, the journal, and counters. */
 export const initial = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
-  // Identifiers sort by their bytes in both databases; numbers have 64 bits; JSON is text, decoded by schemas.
-  const types = sql.onDialectOrElse({
-    sqlite: () => ({ id: "TEXT", big: "INTEGER" }),
-    orElse: () => ({ id: 'TEXT COLLATE "C"', big: "BIGINT" })
-  })
-  const id = sql.literal(types.id)
-  const big = sql.literal(types.big)
+  const { big, id } = columnTypes(sql)
 
   yield* sql`CREATE TABLE servers (
     id ${id} PRIMARY KEY NOT NULL,

@@ -3,6 +3,7 @@ import { existsSync, readFileSync, symlinkSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
+import { containerName } from "../../../src/daemon/runtime/docker/containerOptions.ts"
 import { engineNote, TEST_IMAGE, TestEngine, withEngine } from "../../support/dockerEngine.ts"
 import {
   dataFolder,
@@ -219,11 +220,13 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
           yield* until("the daemon is dead", () => child.signalCode !== null)
           writeFileSync(join(data_dir, "servers", ends, "files", "go"), "")
           // Of a server that this node does not know any more.
+          const [gone, run] = [newId(), "0123456789"]
           const orphan = yield* Effect.promise(() =>
             docker.createContainer({
+              name: containerName(gone, run),
               Image: TEST_IMAGE,
               Cmd: ["sleep", "300"],
-              Labels: { "muster.node": node_id, "muster.server": newId() }
+              Labels: { "muster.node": node_id, "muster.server": gone, "muster.run": run }
             })
           )
           yield* Effect.promise(() => orphan.start())

@@ -1,11 +1,12 @@
 import { randomUUID } from "node:crypto"
-import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { chmodSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Context, Effect, Exit, Layer, References, Schedule, Scope } from "effect"
 import { DockerRuntime, type DockerRuntimeOptions } from "../../../src/daemon/runtime/docker/DockerRuntime.ts"
 import { type Launch, Runtime } from "../../../src/daemon/runtime/Runtime.ts"
 import { TEST_IMAGE, TestEngine } from "../../support/dockerEngine.ts"
+import { removeFolder } from "../../support/mounts.ts"
 import { newId } from "../support.ts"
 
 /** A node of its own for each test, so that what one leaves is never another's. */
@@ -18,7 +19,7 @@ export const folder = Effect.acquireRelease(
     chmodSync(path, 0o755)
     return path
   }),
-  (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true, maxRetries: 5 }))
+  (path) => Effect.sync(() => removeFolder(path))
 )
 
 /** Removes the containers of a node with the scope, also those that nobody watches any more. */

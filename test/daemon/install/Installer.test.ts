@@ -1,8 +1,8 @@
-import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { alive, harness, pidIn, until } from "../support.ts"
+import { alive, dataFolder, harness, pidIn, until } from "../support.ts"
 
 const baseOf = (data_dir: string, software = "echo") => join(data_dir, "base", software, "1.0")
 /** What is in the base folder beside finished installations and logs. */
@@ -167,6 +167,56 @@ describe("blueprints, software: install script", () => {
       const version = (id: string) =>
         readFileSync(join(data_dir, "servers", id, "files", "version"), "utf8").trim()
       assert.deepStrictEqual([version(saved), version(fleeting)], ["2", "3"])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live(
+    "an instance keeps the base that it was made of, however often that is made anew, and no longer",
+    () =>
+      Effect.gen(function* () {
+        const { close, daemon, data_dir, installed, lastStatus, notes } = yield* harness()
+        const install = { script: `echo run >> ${data_dir}/runs; wc -l < ${data_dir}/runs > version` }
+        const generations = () => readdirSync(join(data_dir, "base/.generations")).length
+        const [one, two] = [yield* installed({ install }), yield* installed({ install })]
+        const versionOf = (id: string) =>
+          readFileSync(join(data_dir, "servers", id, "files", "version"), "utf8").trim()
+        const reinstall = Effect.fnUntraced(function* (id: string) {
+          const before = notes.reports.length
+          yield* daemon.reinstall(id)
+          yield* until(
+            "reinstalled",
+            () => lastStatus(id) === "offline" && notes.reports.length >= before + 4
+          )
+        })
+        yield* reinstall(two)
+        yield* reinstall(two)
+        assert.deepStrictEqual([versionOf(one), versionOf(two)], ["1", "3"])
+        yield* until("the one between has gone", () => generations() === 2)
+        yield* daemon.power(one, "start", 30)
+        yield* until("it runs", () => lastStatus(one) === "running")
+        yield* daemon.power(one, "kill", 0)
+        yield* until("offline", () => lastStatus(one) === "offline")
+        yield* daemon.remove(one)
+        yield* until("the first has gone", () => generations() === 1)
+        assert.strictEqual(readFileSync(join(baseOf(data_dir), "version"), "utf8").trim(), "3")
+        yield* close
+        assert.strictEqual(generations(), 1)
+      }).pipe(Effect.scoped)
+  )
+
+  it.live("a base that an earlier version has made is used as it is", () =>
+    Effect.gen(function* () {
+      const data_dir = yield* dataFolder
+      mkdirSync(baseOf(data_dir), { recursive: true })
+      writeFileSync(join(baseOf(data_dir), "server.jar"), "old")
+      const { installed } = yield* harness({}, data_dir)
+      const ids = yield* Effect.forEach([1, 2, 3], () => installed({ install: { script: "exit 1" } }), {
+        concurrency: 3
+      })
+      for (const id of ids) {
+        assert.strictEqual(readFileSync(join(data_dir, "servers", id, "files/server.jar"), "utf8"), "old")
+      }
+      assert.deepStrictEqual(readdirSync(baseOf(data_dir)), ["server.jar"])
     }).pipe(Effect.scoped)
   )
 })

@@ -39,6 +39,12 @@ export class FakeDaemon {
   /** How an installation ends; `manual`: when {@link finishInstall} is called. */
   installs: "ready" | "failed" | "manual" = "ready"
   readonly instances = new Map<string, Instance>()
+  readonly held = new Set<string>()
+  /** Servers whose files are fetched. */
+  readonly arriving = new Set<string>()
+  readonly #arrivals = Latch.makeUnsafe(false)
+  /** What servers have written. */
+  readonly files = new Map<string, string>()
   readonly calls: Array<string> = []
   readonly faults = new Map<string, Array<Fault>>()
   readonly unsent: Array<Report> = []
@@ -139,14 +145,38 @@ export class FakeDaemon {
       Effect.catchTag("RegistrationRequired", () => register),
       Effect.catch((error) => Effect.logDebug(error.detail))
     )
+    const fetch = Effect.gen({ self: this }, function* () {
+      yield* this.#arrivals.await
+      yield* this.#arrivals.close
+      for (const id of [...this.arriving]) {
+        yield* this.step
+        const archive = yield* plane.files(this.node_id, id)
+        const pieces = yield* Stream.runCollect(archive)
+        this.files.set(id, pieces.map((piece) => new TextDecoder().decode(piece)).join(""))
+        this.arriving.delete(id)
+        this.finishInstall(id, "ready")
+      }
+    }).pipe(
+      Effect.scoped,
+      Effect.catch(() => Effect.delay(this.#arrivals.open, "2 millis"))
+    )
+    this.#arrivals.openUnsafe()
     return Effect.gen(function* () {
       yield* Effect.orDie(register)
+      yield* Effect.forkScoped(Effect.forever(Effect.andThen(Effect.yieldNow, fetch)))
       yield* Effect.forkScoped(Effect.forever(Effect.andThen(Effect.yieldNow, send)))
     })
   }
 
   #drop(id: string) {
-    return Effect.sync(() => void this.instances.delete(id))
+    return Effect.sync(() => this.#forget(id))
+  }
+
+  #forget(id: string) {
+    this.instances.delete(id)
+    this.files.delete(id)
+    this.held.delete(id)
+    this.arriving.delete(id)
   }
 
   #call<A>(method: string, id: string, act: () => A | DaemonRefused): Effect.Effect<A, DaemonError> {
@@ -180,7 +210,10 @@ export class FakeDaemon {
     instance.install = { phase: "installing" }
     instance.status = "installing"
     this.say(id, { type: "install-status", install: instance.install })
-    if (this.installs !== "manual") this.finishInstall(id, this.installs)
+    if (instance.spec.arrival !== undefined && this.installs === "ready") {
+      this.arriving.add(id)
+      this.#arrivals.openUnsafe()
+    } else if (this.installs !== "manual") this.finishInstall(id, this.installs)
   }
 
   #power(instance: Instance, action: PowerAction) {
@@ -194,6 +227,9 @@ export class FakeDaemon {
       restart: ["stopping", "offline", "starting", "running"]
     }
     if (action !== "restart" && instance.status === steps[action].at(-1)) return
+    if (this.held.has(id) && (action === "start" || action === "restart")) {
+      return refuse(409, "the server is being moved")
+    }
     if (action === "start" && instance.status !== "offline")
       return refuse(409, `server is ${instance.status}`)
     for (const status of steps[action]) this.move(id, status, action === "restart")
@@ -203,7 +239,10 @@ export class FakeDaemon {
     system: Effect.succeed({ version: "0.1.0", system: host }),
     create: (spec) =>
       this.#call("create", spec.id, () => {
-        const known = this.instances.get(spec.id)
+        const found = this.instances.get(spec.id)
+        const stale = spec.arrival !== undefined && found?.spec.arrival !== spec.arrival
+        if (stale) this.#forget(spec.id)
+        const known = stale ? undefined : found
         if (known === undefined) {
           const instance: Instance = { spec, status: "installing", install: { phase: "pending" } }
           this.instances.set(spec.id, instance)
@@ -212,7 +251,23 @@ export class FakeDaemon {
         }
         return this.view(spec.id) ?? refuse(500, "the server is gone")
       }),
-    remove: (id) => this.#call("remove", id, () => void this.instances.delete(id)),
+    hold: (id, held) =>
+      this.#on("hold", id, (instance) => {
+        if (held && instance.status === "installing")
+          return refuse(409, "the node is at the files of the server")
+        const view = this.view(id)
+        if (view === undefined) return refuse(500, "the server is gone")
+        if (held) this.held.add(id)
+        else this.held.delete(id)
+        return { ...view, up: instance.status === "running" || instance.status === "starting" }
+      }),
+    files: (id) =>
+      this.#on("files", id, (instance) =>
+        this.held.has(id) && instance.status === "offline"
+          ? Stream.make(new TextEncoder().encode(this.files.get(id) ?? ""))
+          : refuse(409, "the server is not held, or not offline")
+      ),
+    remove: (id) => this.#call("remove", id, () => this.#forget(id)),
     power: (id, action) => this.#on("power", id, (instance) => this.#power(instance, action)),
     commands: (id) => this.#on("commands", id, () => undefined),
     reset: (id) => this.#on("reset", id, () => undefined),

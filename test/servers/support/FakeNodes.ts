@@ -16,6 +16,7 @@ interface FakeNode {
 /** Nodes and their ports in memory: stands for the registry and the load balancer of one control plane. */
 export class FakeNodes {
   readonly nodes = new Map<string, FakeNode>()
+  readonly drained = new Set<string>()
   /** Ports by server, as the load balancer holds them. */
   readonly held = new Map<string, { readonly node_id: string; readonly ports: ReadonlyArray<number> }>()
   readonly #changes = Effect.runSync(PubSub.unbounded<NodeChange>())
@@ -52,11 +53,12 @@ export class FakeNodes {
         name: node.name,
         location: "",
         url: "",
-        drained: false,
+        drained: this.drained.has(id),
         connected: node.connected,
         last_seen_at: null,
         version: "0.1.0",
         capacity: { memory_bytes: 0, cpu_threads: 0, disk_bytes: 0 },
+        usage: null,
         committed: { memory_bytes: 0, cpu_threads: 0, disk_bytes: 0 },
         ports_free: 0,
         servers: 0
@@ -85,6 +87,7 @@ export class FakeNodes {
       heartbeat: (id, heartbeat) => checkBoot(id, heartbeat.boot_id),
       checkBoot,
       disconnect: checkBoot,
+      expel: () => Effect.void,
       setDrained: detail,
       remove: (id) => Effect.sync(() => void this.nodes.delete(id)),
       changes: Stream.fromPubSub(this.#changes)
@@ -115,6 +118,8 @@ export class FakeNodes {
         return Effect.fail(NotFound.node(request.node_id))
       }
       for (const [node_id, node] of this.nodes) {
+        if (request.except?.includes(node_id) === true) continue
+        if (request.node_id === undefined && this.drained.has(node_id)) continue
         if (!node.connected || (request.node_id !== undefined && request.node_id !== node_id)) continue
         const taken = new Set(
           [...this.held.values()].filter((held) => held.node_id === node_id).flatMap((held) => held.ports)

@@ -6,14 +6,18 @@ import { NotFound, Unavailable } from "../../../src/domain/errors.ts"
 import { type Change, isPublic } from "../../../src/domain/Journal.ts"
 import type { ServerDefinition } from "../../../src/domain/ServerDefinition.ts"
 import { DaemonClient } from "../../../src/nodes/DaemonClient.ts"
+import { NodeMoves } from "../../../src/nodes/NodeMoves.ts"
 import { layerServers } from "../../../src/servers/layerServers.ts"
 import { Provisioner } from "../../../src/servers/Provisioner.ts"
 import type { CreateRequest } from "../../../src/servers/requests.ts"
 import { ServerManager } from "../../../src/servers/ServerManager.ts"
 import { Journal } from "../../../src/store/Journal.ts"
-import { layerSqlite } from "../../../src/store/layerSqlite.ts"
+import { MoveRepo } from "../../../src/store/MoveRepo.ts"
 import { ServerRepo } from "../../../src/store/ServerRepo.ts"
 import { Store } from "../../../src/store/Store.ts"
+import { storeAt } from "../../store/support/database.ts"
+import { newPostgresDatabase } from "../../support/postgresDatabase.ts"
+import { testDatabase } from "../../support/testDatabase.ts"
 import { definition } from "./definitions.ts"
 import { FakeDaemon } from "./FakeDaemon.ts"
 import { FakeNodes } from "./FakeNodes.ts"
@@ -21,6 +25,14 @@ import { FakeNodes } from "./FakeNodes.ts"
 const blueprints: Record<string, ServerDefinition> = {
   survival: definition(),
   lobby: definition({ blueprint_id: "lobby", save: false }),
+  tied: definition({
+    blueprint_id: "tied",
+    volumes: [{ name: "common", source: "common", target: "common", mode: "rw" }]
+  }),
+  mounted: definition({
+    blueprint_id: "mounted",
+    mounts: [{ source: "/srv/maps", target: "maps", mode: "rw" }]
+  }),
   "two-ports": definition({ blueprint_id: "two-ports", ports: 2 })
 }
 
@@ -31,6 +43,7 @@ const BlueprintsTest = Layer.succeed(
     mixins: Effect.succeed([]),
     get: (id) => Effect.fail(NotFound.blueprint(id)),
     mixin: (id) => Effect.fail(NotFound.mixin(id)),
+    warnings: Effect.succeed([]),
     reload: Effect.void,
     resolve: (id, overrides) => {
       const found = blueprints[id]
@@ -59,11 +72,20 @@ export const eventually = <E, R>(what: string, condition: Effect.Effect<boolean,
   })
 
 /** One database, one node with its daemon, and as many control planes over them as one starts. */
-export const makeWorld = Effect.fnUntraced(function* (options: { readonly ports?: number } = {}) {
+export const makeWorld = Effect.fnUntraced(function* (
+  options: { readonly ports?: number /** A second node with so many. */; readonly otherPorts?: number } = {}
+) {
   const fs = yield* FileSystem.FileSystem
   const folder = yield* fs.makeTempDirectoryScoped()
-  const nodes = new FakeNodes({ id: "n1", ports: options.ports ?? 100 })
+  const url =
+    testDatabase === "sqlite" ? `sqlite:${folder}/muster.db` : yield* Effect.orDie(newPostgresDatabase())
+  const { otherPorts } = options
+  const nodes = new FakeNodes(
+    { id: "n1", ports: options.ports ?? 100 },
+    ...(otherPorts === undefined ? [] : [{ id: "n2", ports: otherPorts }])
+  )
   const daemon = new FakeDaemon("n1")
+  const other = new FakeDaemon("n2")
 
   /** While true, the database cannot be written. */
   const database = { away: false }
@@ -76,10 +98,10 @@ export const makeWorld = Effect.fnUntraced(function* (options: { readonly ports?
           Effect.suspend(() => (database.away ? Effect.fail(Unavailable.store()) : store.write(mutation)))
       })
     )
-  ).pipe(Layer.provideMerge(layerSqlite({ filename: `${folder}/muster.db` })))
+  ).pipe(Layer.provideMerge(storeAt(url)))
 
   const layer = (own: FakeNodes) =>
-    layerServers({ retryFrom: "1 millis", retryCap: "5 millis" }).pipe(
+    layerServers({ retryFrom: "1 millis", retryCap: "5 millis", movePause: "5 millis" }).pipe(
       Layer.provideMerge(
         Layer.mergeAll(StoreTest, own.registry, own.balancer, DaemonClient.layer, BlueprintsTest)
       )
@@ -102,7 +124,18 @@ export const makeWorld = Effect.fnUntraced(function* (options: { readonly ports?
     /** Makes the node's daemon reachable; it does not register. */
     const attach = Scope.provide(daemons.attach("n1", daemon.daemon), scope)
     const connect = Effect.andThen(attach, Scope.provide(daemon.serve(plane), scope))
+    const connectOther = Effect.andThen(
+      Scope.provide(daemons.attach("n2", other.daemon), scope),
+      Scope.provide(other.serve(plane), scope)
+    )
     if (how.connect !== false) yield* connect
+    if (how.connect !== false && otherPorts !== undefined) yield* connectOther
+    const moves = Context.get(context, NodeMoves)
+    /** Drains a node and has its servers moved. */
+    const evacuate = (node_id: string) => {
+      nodes.drained.add(node_id)
+      return moves.evacuate(node_id)
+    }
 
     const records = store.read(repo.all)
     const changes = Effect.map(Stream.runCollect(journal.after(0)), (entries) =>
@@ -123,7 +156,10 @@ export const makeWorld = Effect.fnUntraced(function* (options: { readonly ports?
     const isGone = (id: string) => Effect.isFailure(servers.status(id))
     const settled = eventually(
       "all reports are sent and nothing is being provisioned",
-      Effect.map(provisioner.active, (active) => active === 0 && daemon.unsent.length === 0)
+      Effect.map(
+        provisioner.active,
+        (active) => active === 0 && daemon.unsent.length === 0 && other.unsent.length === 0
+      )
     )
     return {
       servers,
@@ -133,6 +169,10 @@ export const makeWorld = Effect.fnUntraced(function* (options: { readonly ports?
       journal,
       attach,
       connect,
+      connectOther,
+      moves,
+      moveRepo: Context.get(context, MoveRepo),
+      evacuate,
       records,
       changes,
       events,
@@ -143,7 +183,7 @@ export const makeWorld = Effect.fnUntraced(function* (options: { readonly ports?
     }
   })
 
-  return { nodes, daemon, database, start }
+  return { nodes, daemon, other, database, start }
 })
 
 /** A public event as one short text. */

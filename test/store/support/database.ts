@@ -1,7 +1,11 @@
 import { Effect, FileSystem, Layer, Path } from "effect"
 import { SqlClient } from "effect/sql"
-import { layerSqlite, type StoreOptions } from "../../../src/store/layerSqlite.ts"
+import { type DatabaseUrl, parseDatabaseUrl } from "../../../src/store/DatabaseUrl.ts"
+import { layerDatabase } from "../../../src/store/layerDatabase.ts"
+import type { StoreOptions } from "../../../src/store/layerStore.ts"
 import { Store, Transaction } from "../../../src/store/Store.ts"
+import { newPostgresDatabase } from "../../support/postgresDatabase.ts"
+import { testDatabase } from "../../support/testDatabase.ts"
 import { status } from "./samples.ts"
 
 /** Path of a database that does not exist yet, in a folder that goes with the scope. */
@@ -11,9 +15,29 @@ export const newDatabase = Effect.gen(function* () {
   return path.join(yield* fs.makeTempDirectoryScoped({ prefix: "muster-store-" }), "muster.db")
 })
 
-/** The store on a new SQLite file. */
-export const freshStore = (options: StoreOptions = {}) =>
-  Layer.unwrap(Effect.map(newDatabase, (filename) => layerSqlite({ ...options, filename })))
+export const databaseUrl = (text: string): DatabaseUrl => {
+  const url = parseDatabaseUrl(text)
+  if (url === undefined) throw new Error(`no database: ${text}`)
+  return url
+}
+
+/** The store on a database. */
+export const storeAt = (url: string, options: StoreOptions & { readonly answerMillis?: number } = {}) =>
+  // Few tests are about a slow database.
+  layerDatabase(databaseUrl(url), { answerMillis: 5_000, ...options })
+
+/** The kinds of databases that a store may have. */
+export const databases = ["sqlite", "postgres"] as const
+export type DatabaseKind = (typeof databases)[number]
+
+/** URL of a new, empty database of a kind; it goes with the scope. */
+export const newUrl = Effect.fnUntraced(function* (kind: DatabaseKind) {
+  return kind === "sqlite" ? `sqlite:${yield* newDatabase}` : yield* newPostgresDatabase()
+})
+
+/** The store on a new database; of the kind that this test run is for, unless it is given. */
+export const freshStore = (options: StoreOptions = {}, kind: DatabaseKind = testDatabase) =>
+  Layer.unwrap(Effect.map(newUrl(kind), (url) => storeAt(url, options)))
 
 /** A mutation that appends one entry for each id. */
 export const append = (...ids: ReadonlyArray<string>) =>

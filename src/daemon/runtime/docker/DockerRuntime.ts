@@ -1,33 +1,37 @@
 import { randomUUID } from "node:crypto"
-import { Effect, Layer, Schedule } from "effect"
-import type { RuntimeKind } from "../../../domain/Node.ts"
+import { realpath } from "node:fs/promises"
+import { Effect, Fiber, Layer, Option, Schedule } from "effect"
+import { io } from "../../files/fsio.ts"
 import type { ProcessExit } from "../../instances/exitReason.ts"
 import { KILLED } from "../processRun.ts"
 import { type Adopted, type Job, type Launch, LaunchFailed, Runtime } from "../Runtime.ts"
 import { appendToConsole, beginContainerConsole } from "./containerConsole.ts"
 import { attachJob, runningJob } from "./containerJob.ts"
-import {
-  type ContainerPlan,
-  type ContainerRules,
-  containerOptions,
-  droppedLimits,
-  insidePath
-} from "./containerOptions.ts"
+import { type ContainerPlan, type ContainerRules, insidePath } from "./containerOptions.ts"
 import { readContainerRecord, writeContainerRecord } from "./containerRecord.ts"
 import { openContainerRun, type RunAt, settle } from "./containerRun.ts"
 import { exitOf, listOwn, removeOwn, stateOf } from "./containers.ts"
 import { Engine, type EngineError } from "./Engine.ts"
-import { ensureImage, type PullPolicy } from "./images.ts"
+import { ensureImage, needsPull, type PullPolicy, type PullRules } from "./images.ts"
 import { makeLeftovers } from "./leftovers.ts"
+import { createContainer, startContainer } from "./makeContainer.ts"
+import { makeOffer } from "./offer.ts"
+import { makeOutgoing, outgoingAddress } from "./outgoing.ts"
 import { giveFolder, giveTree } from "./ownership.ts"
+import { openPendingRun } from "./pendingRun.ts"
+import { whyUnsafe } from "./whyUnsafe.ts"
 
 export interface DockerRuntimeOptions {
   /** Identity of the node: the label `muster.node` of its containers. */
   readonly node: string
   /** Path of the engine's socket. Default `/var/run/docker.sock`. */
   readonly socket?: string
+  /** Whether the node does without an engine: that there is none is no warning then. Default false. */
+  readonly optional?: boolean
   /** Default `if-not-present`. */
   readonly pull?: PullPolicy
+  /** Config file of Docker's command line, whose users of registries images are pulled as. Default: none. */
+  readonly config?: string
   /** Who runs in containers and owns instance folders. Default 988:988; the service's own user where it is not root. */
   readonly user?: { readonly uid: number; readonly gid: number }
   /** Processes and threads of one container. Default 4096. */
@@ -40,6 +44,10 @@ export interface DockerRuntimeOptions {
   readonly env?: Readonly<Record<string, string>>
 }
 
+/** How long the call that starts a server waits for its container, in ms; then it goes on behind it. */
+const DIRECT = 5000
+/** How long the removal of networks may hold the end of the service up, in ms. */
+const LAST_TIDY = 3000
 /** Pause before a run is looked for again while the engine is away, in ms. */
 const ADOPTION_PAUSE = 1000
 
@@ -57,37 +65,12 @@ const noImage = Effect.fail(
 
 const launchFailed = (error: { readonly message: string }) => new LaunchFailed({ message: error.message })
 
-/** Creates a container. `told`: limits that the machine cannot enforce, once they have been logged. */
-const create = Effect.fnUntraced(function* (plan: ContainerPlan, rules: ContainerRules, told: Set<string>) {
-  const engine = yield* Engine
-  const { name, ...body } = containerOptions(plan, rules)
-  // Apart: the client would repeat the whole body, with its environment, in the address.
-  const options = { _query: { name }, _body: body }
-  const { id } = yield* engine.call("create the container", (docker, abortSignal) =>
-    docker.createContainer({ ...options, abortSignal })
-  )
-  const made = yield* engine.call("inspect the container", (docker, abortSignal) =>
-    docker.getContainer(id).inspect({ abortSignal })
-  )
-  const lost = droppedLimits(body.HostConfig ?? {}, made.HostConfig).filter((limit) => !told.has(limit))
-  for (const limit of lost) told.add(limit)
-  if (lost.length > 0)
-    yield* Effect.logWarning(`the engine cannot enforce on this machine: ${lost.join(", ")}`)
-  return id
-})
-
-const startContainer = Effect.fnUntraced(function* (id: string) {
-  const engine = yield* Engine
-  yield* engine.call("start the container", (docker, abortSignal) =>
-    docker.getContainer(id).start({ abortSignal })
-  )
-})
-
 const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
   const engine = yield* Engine
   const scope = yield* Effect.scope
   const here = Effect.provideService(Engine, engine)
-  const pull = options.pull ?? "if-not-present"
+  const optional = options.optional ?? false
+  const pull: PullRules = { policy: options.pull ?? "if-not-present", config: options.config }
   const rules: ContainerRules = {
     node: options.node,
     user: options.user ?? defaultUser(),
@@ -97,36 +80,68 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
     env: options.env ?? {}
   }
   const { node, user } = rules
-  const leftovers = yield* makeLeftovers(node)
+  const outgoing = yield* makeOutgoing(node)
+  const leftovers = yield* makeLeftovers({ node, optional, tidy: outgoing.tidy })
   const { sweep } = leftovers
   const told = new Set<string>()
 
   const answers = engine.ping.pipe(Effect.mapError(launchFailed))
 
+  /** Puts a line into a server's console; progress comes from a stream of the client's, outside of any fiber. */
+  const say = (folder: string) => (line: string) =>
+    Effect.runSync(Effect.ignore(appendToConsole(folder, Buffer.from(`[${line}]\n`))))
+
   const runAt = (at: RunAt, id: string) => openContainerRun(at, id, leftovers.add, scope)
 
-  const start = Effect.fnUntraced(function* (launch: Launch) {
-    const { folder, image, server_id: name, token } = launch
-    yield* answers
+  const begin = Effect.fnUntraced(function* (launch: Launch) {
+    const { allocations, folder, image, server_id: name, token } = launch
     yield* removeOwn(node, name)
-    // Lines of progress come from a stream of the client's, outside of any fiber.
-    const say = (line: string) =>
-      Effect.runSync(Effect.ignore(appendToConsole(folder, Buffer.from(`[${line}]\n`))))
-    yield* ensureImage(image, pull, { onLine: say, must_be_fresh: false })
-    yield* giveTree(launch.cwd, user)
+    yield* ensureImage(image, pull, { onLine: say(folder), must_be_fresh: false })
+    const mounted = (launch.shared ?? []).flatMap(({ target }) => (target === undefined ? [] : [target]))
+    yield* giveTree(launch.cwd, user, new Set(mounted))
     for (const shared of launch.shared ?? []) {
       if (shared.volume && !shared.read_only) yield* giveFolder(shared.path, user)
     }
     yield* writeContainerRecord(folder, { token })
     yield* beginContainerConsole(folder)
-    const id = yield* create(
-      { ...launch, name, run: token, home: launch.cwd, keep_output: true },
-      rules,
-      told
+    const from = outgoingAddress(allocations)
+    const id = yield* outgoing.on(from, rules.network, (network) =>
+      Effect.gen(function* () {
+        const plan = {
+          ...launch,
+          name,
+          run: token,
+          home: launch.cwd,
+          keep_output: true,
+          network,
+          outgoing: from
+        }
+        const made = yield* createContainer(plan, rules, told)
+        yield* writeContainerRecord(folder, { token, container: made })
+        yield* startContainer(made)
+        return made
+      }).pipe(Effect.onError(() => sweep(name)))
     )
-    yield* writeContainerRecord(folder, { token, container: id })
-    yield* startContainer(id).pipe(Effect.onError(() => sweep(name)))
     return yield* runAt(launch, id)
+  })
+
+  const start = Effect.fnUntraced(function* (launch: Launch) {
+    const { folder, server_id: name } = launch
+    yield* answers
+    const socket = yield* io("look at the engine's socket", () => realpath(engine.socket))
+    const unsafe = whyUnsafe(launch, [engine.socket, socket])
+    if (unsafe !== undefined) return yield* new LaunchFailed({ message: unsafe })
+    const waits = yield* needsPull(launch.image, pull.policy)
+    const making = yield* begin(launch).pipe(Effect.mapError(launchFailed), here, Effect.forkIn(scope))
+    if (!waits) {
+      const made = yield* Effect.timeoutOption(Fiber.join(making), DIRECT)
+      if (Option.isSome(made)) return made.value
+    }
+    const onFailed = (error: LaunchFailed) =>
+      Effect.logWarning(`server ${name} cannot be started: ${error.message}`).pipe(
+        Effect.andThen(Effect.sync(() => say(folder)(`cannot be started: ${error.message}`)))
+      )
+    return yield* openPendingRun({ making, onFailed, abandon: here(sweep(name)) }, scope)
   })
 
   /** Waits for the engine: without it nothing is known, and what runs goes on. */
@@ -173,23 +188,33 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
       scratch,
       keep_output: false
     }
-    const id = yield* Effect.acquireRelease(create(plan, rules, told), () => sweep(name))
+    const id = yield* Effect.acquireRelease(createContainer(plan, rules, told), () => sweep(name))
     const attached = yield* attachJob(id, onOutput)
     yield* startContainer(id)
     return yield* runningJob(id, attached)
   })
 
-  const alive = listOwn(node).pipe(
+  const alive = Effect.andThen(engine.ping, listOwn(node)).pipe(
     Effect.map((found) => new Set(found.map((container) => container.name))),
-    Effect.catch((error) => Effect.as(Effect.logWarning(error.message), new Set<string>()))
+    Effect.catch((error) =>
+      (optional && !engine.hasAnswered() ? Effect.logDebug : Effect.logWarning)(error.message).pipe(
+        Effect.as(new Set<string>())
+      )
+    )
+  )
+
+  const kinds = makeOffer(engine, optional)
+
+  yield* Effect.addFinalizer(() =>
+    outgoing.tidy.pipe(
+      Effect.timeoutOption(LAST_TIDY),
+      Effect.catch((error) => Effect.logDebug(error.message))
+    )
   )
 
   return Runtime.of({
     kind: "docker",
-    kinds: answers.pipe(
-      Effect.as<ReadonlyArray<RuntimeKind>>(["docker"]),
-      Effect.orElseSucceed(() => [])
-    ),
+    kinds,
     kindFor: ({ image }) => (image === "" ? noImage : Effect.as(answers, "docker")),
     prepare: ({ image }, onOutput) => {
       const onLine = (line: string) => onOutput(Buffer.from(`${line}\n`))

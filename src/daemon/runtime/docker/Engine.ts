@@ -1,4 +1,4 @@
-import { Agent } from "node:http"
+import { Agent, get, request } from "node:http"
 import type Docker from "dockerode"
 import { Context, Data, Effect, Layer } from "effect"
 
@@ -24,7 +24,11 @@ const unreachable: Readonly<Record<string, string>> = {
 const toEngineError = (socket: string, what: string, cause: unknown): EngineError => {
   const status = fieldOf(cause, "statusCode")
   const said = textOf(fieldOf(fieldOf(cause, "json"), "message")) ?? textOf(fieldOf(cause, "message"))
-  if (typeof status === "number") return new EngineError({ status, message: `${what}: ${said ?? status}` })
+  if (typeof status === "number") {
+    // The client puts its own words before those of the engine where it has not read them as JSON.
+    const words = said?.replace(/^\(HTTP code \d+\) [^-]*- /, "").trim()
+    return new EngineError({ status, message: `${what}: ${words ?? status}` })
+  }
   const reason = unreachable[textOf(fieldOf(cause, "code")) ?? ""] ?? said ?? String(cause)
   return new EngineError({
     status: undefined,
@@ -35,6 +39,12 @@ const toEngineError = (socket: string, what: string, cause: unknown): EngineErro
 /** Longest time for calls that the engine answers at once, in ms; a machine that starts many containers is slow. */
 const PATIENCE = 60_000
 const PING = 3000
+
+/** Whether an engine speaks version 1.41 of the interface (Docker 20.10), as far as it says what it speaks. */
+const isRecent = (version: string | ReadonlyArray<string> | undefined): boolean => {
+  const [, major, minor] = /^(\d+)\.(\d+)$/.exec(String(version)) ?? []
+  return major === undefined || Number(major) * 1000 + Number(minor) >= 1041
+}
 
 /** The connection to a Docker engine. Nothing is kept open between calls. */
 export class Engine extends Context.Service<
@@ -52,39 +62,94 @@ export class Engine extends Context.Service<
       what: string,
       run: (docker: Docker, abortSignal: AbortSignal) => Promise<A>
     ): Effect.Effect<A, EngineError>
-    /** Fails, and says why, when the engine does not answer now. */
+    /**
+     * Returns when a container has ended, or when nothing more is known of it: the engine went away, or has never
+     * known it. The client would wait for ever for the rest of an answer that broke off.
+     */
+    ended(container: string): Effect.Effect<void, EngineError>
+    /** Fails, and says why, when the engine does not answer now. Cheap where there is none. */
     readonly ping: Effect.Effect<void, EngineError>
+    /** Whether it has answered since this service started. */
+    readonly hasAnswered: () => boolean
   }
 >()("muster/daemon/runtime/docker/Engine") {
   /** @param options.socket path of the engine's socket, usually `/var/run/docker.sock` */
   static readonly layer = (options: { readonly socket: string }) =>
-    Layer.effect(
-      Engine,
-      Effect.gen(function* () {
-        const { socket } = options
-        // Loaded here: nodes without containers do without it.
-        const { default: Client } = yield* Effect.promise(() => import("dockerode"))
-        // Without kept connections an engine that was restarted is never met through a dead one.
-        const connection = { socketPath: socket, agent: new Agent({ keepAlive: false }) }
-        const docker = new Client(connection)
-        const wait = <A>(what: string, run: (docker: Docker, signal: AbortSignal) => Promise<A>) =>
+    Layer.sync(Engine, () => {
+      const { socket } = options
+      // Without kept connections an engine that was restarted is never met through a dead one.
+      const connection = { socketPath: socket, agent: new Agent({ keepAlive: false }) }
+      let answered = false
+      let loaded: Docker | undefined
+
+      const within = (ms: number) => {
+        const orElse = () => Effect.fail(toEngineError(socket, "call", { message: `nothing in ${ms} ms` }))
+        return <A>(effect: Effect.Effect<A, EngineError>) =>
+          Effect.timeoutOrElse(effect, { duration: ms, orElse })
+      }
+
+      const ended = (container: string) =>
+        Effect.callback<void, EngineError>((resume) => {
+          const path = `/containers/${encodeURIComponent(container)}/wait`
+          const sent = request({ ...connection, method: "POST", path }, (response) => {
+            response.resume()
+            for (const end of ["end", "close", "error"]) response.on(end, () => resume(Effect.void))
+          })
+          sent.on("error", (cause) => resume(Effect.fail(toEngineError(socket, "wait", cause))))
+          sent.end()
+          return Effect.sync(() => sent.destroy())
+        })
+
+      const ping = Effect.callback<void, EngineError>((resume) => {
+        const sent = get({ ...connection, path: "/_ping" }, (response) => {
+          response.resume()
+          const { statusCode, headers } = response
+          if (statusCode !== 200) {
+            const cause = { message: `status ${statusCode}` }
+            return resume(Effect.fail(toEngineError(socket, "ping", cause)))
+          }
+          if (!isRecent(headers["api-version"])) {
+            const message = `the Docker engine at ${socket} is too old: 20.10 or newer is needed`
+            return resume(Effect.fail(new EngineError({ status: undefined, message })))
+          }
+          answered = true
+          resume(Effect.void)
+        })
+        sent.on("error", (cause) => resume(Effect.fail(toEngineError(socket, "ping", cause))))
+        return Effect.sync(() => sent.destroy())
+      }).pipe(within(PING))
+
+      /** Loaded with the first call to an engine that is there: nodes without one do without it. */
+      const client = Effect.suspend(() =>
+        loaded !== undefined
+          ? Effect.succeed(loaded)
+          : Effect.andThen(
+              ping,
+              Effect.map(
+                Effect.promise(() => import("dockerode")),
+                ({ default: Client }) => {
+                  loaded ??= new Client(connection)
+                  return loaded
+                }
+              )
+            )
+      )
+      const wait = <A>(what: string, run: (docker: Docker, signal: AbortSignal) => Promise<A>) =>
+        Effect.flatMap(client, (docker) =>
           Effect.tryPromise({
             try: (signal) => run(docker, signal),
             catch: (cause) => toEngineError(socket, what, cause)
           })
-        const within = (ms: number) => {
-          const orElse = () => Effect.fail(toEngineError(socket, "call", { message: `nothing in ${ms} ms` }))
-          return <A>(effect: Effect.Effect<A, EngineError>) =>
-            Effect.timeoutOrElse(effect, { duration: ms, orElse })
-        }
-        return Engine.of({
-          socket,
-          wait,
-          call: (what, run) => within(PATIENCE)(wait(what, run)),
-          ping: Effect.asVoid(within(PING)(wait("ping", (client) => client.ping())))
-        })
+        )
+      return Engine.of({
+        socket,
+        wait,
+        ended,
+        call: (what, run) => within(PATIENCE)(wait(what, run)),
+        ping,
+        hasAnswered: () => answered
       })
-    )
+    })
 }
 
 /** Turns "there is no such container" into a value. */

@@ -14,7 +14,17 @@ const MIB = 1024 * 1024
 const PERIOD = 100_000
 
 /** Labels that say what belongs to whom. */
-export const LABEL = { node: "muster.node", server: "muster.server", run: "muster.run" } as const
+export const LABEL = {
+  node: "muster.node",
+  server: "muster.server",
+  run: "muster.run",
+  /** Address that its traffic leaves from. */
+  outgoing: "muster.outgoing"
+} as const
+
+/** Name of a container. Labels can come from an image, too, a name cannot: both together make it this node's own. */
+export const containerName = (name: string, run: string): string =>
+  `muster-${name.replace(/[^A-Za-z0-9_.-]/g, "-")}-${run.slice(0, 8)}`
 
 /** What holds for every container of a node. */
 export interface ContainerRules {
@@ -99,6 +109,10 @@ export interface ContainerPlan {
   readonly shared?: ReadonlyArray<SharedFolder> | undefined
   /** A server's output is kept by the engine, so that nothing is lost while this service is away. */
   readonly keep_output: boolean
+  /** In place of the node's. */
+  readonly network?: string | undefined
+  /** Address that its traffic leaves from, on a network that sees to that. */
+  readonly outgoing?: string | undefined
 }
 
 /** How much of a server's output the engine keeps until this service has fetched it. */
@@ -111,12 +125,14 @@ export const containerOptions = (plan: ContainerPlan, rules: ContainerRules): Co
   const { ExposedPorts, PortBindings } = portOptions(plan.allocations)
   const env = { ...rules.env, HOME: CONTAINER_HOME, TMPDIR: "/tmp", ...plan.env }
   const scratch = plan.scratch === undefined ? [] : [mount(plan.scratch, SCRATCH, false)]
-  // Links in the instance folder name these by the host's paths.
-  const shared = (plan.shared ?? []).map((folder) => mount(folder.path, folder.path, folder.read_only))
+  // Links in the instance folder name these by the host's paths; what is mounted there comes with that folder.
+  const linked = (plan.shared ?? []).filter(({ target }) => target === undefined)
+  const shared = linked.map((folder) => mount(folder.path, folder.path, folder.read_only))
+  const outgoing = plan.outgoing === undefined ? {} : { [LABEL.outgoing]: plan.outgoing }
   const { gid, uid } = rules.user
   const [entrypoint = "", ...command] = plan.argv
   return {
-    name: `muster-${plan.name.replace(/[^A-Za-z0-9_.-]/g, "-")}-${plan.run.slice(0, 8)}`,
+    name: containerName(plan.name, plan.run),
     Image: plan.image,
     // Both: an entrypoint of the image does not come before the invocation.
     Entrypoint: [entrypoint],
@@ -124,7 +140,7 @@ export const containerOptions = (plan: ContainerPlan, rules: ContainerRules): Co
     Env: Object.entries(env).map(([key, value]) => `${key}=${value}`),
     WorkingDir: CONTAINER_HOME,
     User: `${uid}:${gid}`,
-    Labels: { [LABEL.node]: rules.node, [LABEL.server]: plan.name, [LABEL.run]: plan.run },
+    Labels: { [LABEL.node]: rules.node, [LABEL.server]: plan.name, [LABEL.run]: plan.run, ...outgoing },
     Tty: false,
     OpenStdin: true,
     StdinOnce: false,
@@ -146,7 +162,7 @@ export const containerOptions = (plan: ContainerPlan, rules: ContainerRules): Co
       Privileged: false,
       // A first process that hands signals on and buries the dead.
       Init: true,
-      NetworkMode: rules.network,
+      NetworkMode: plan.network ?? rules.network,
       RestartPolicy: { Name: "no" },
       LogConfig: plan.keep_output ? logging : { Type: "none", Config: {} }
     }

@@ -5,7 +5,8 @@ import type { Launch, Run } from "../Runtime.ts"
 import { type ContainerConsole, openContainerConsole } from "./containerConsole.ts"
 import { consoleClosed, makeContainerInput } from "./containerInput.ts"
 import { writeContainerRecord } from "./containerRecord.ts"
-import { removeContainer, stateOf, usageOf, waitForExit } from "./containers.ts"
+import { makeContainerStats } from "./containerStats.ts"
+import { removeContainer, stateOf, waitForExit } from "./containers.ts"
 import { Engine, orDone } from "./Engine.ts"
 
 /** How long a killed container may take to end before that is told, in ms. */
@@ -57,6 +58,7 @@ export const openContainerRun = Effect.fnUntraced(function* (
   let asked = false
   const console = yield* openContainerConsole(id, at.folder)
   const write = yield* Scope.provide(makeContainerInput(id), scope)
+  const figures = yield* makeContainerStats(id, scope)
   const started_at = Date.parse((yield* stateOf(id))?.StartedAt ?? "")
 
   const follow = console.follow.pipe(
@@ -119,12 +121,11 @@ export const openContainerRun = Effect.fnUntraced(function* (
     kill,
     usage: Effect.gen(function* () {
       if (yield* Deferred.isDone(ended)) return undefined
-      const figures = yield* usageOf(id)
-      return { ...figures, uptime_ms: Math.max(0, (yield* Clock.currentTimeMillis) - started_at) }
-    }).pipe(
-      Effect.catch((error) => Effect.as(Effect.logDebug(error.message), undefined)),
-      here
-    )
+      const found = yield* figures
+      if (found === undefined) return undefined
+      const { at: _, ...usage } = found
+      return { ...usage, uptime_ms: Math.max(0, (yield* Clock.currentTimeMillis) - started_at) }
+    })
   }
   return run
 })

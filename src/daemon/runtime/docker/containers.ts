@@ -2,7 +2,7 @@
 import { Clock, Effect, Option, Schedule, Schema } from "effect"
 import type { ProcessExit } from "../../instances/exitReason.ts"
 import { KILLED } from "../processRun.ts"
-import { LABEL } from "./containerOptions.ts"
+import { containerName, LABEL } from "./containerOptions.ts"
 import { Engine, EngineError, orDone, orGone } from "./Engine.ts"
 
 export interface OwnContainer {
@@ -10,6 +10,8 @@ export interface OwnContainer {
   /** Server, or job. */
   readonly name: string
   readonly run: string
+  /** Address that its traffic leaves from; absent where any will do. */
+  readonly outgoing?: string | undefined
 }
 
 /** Containers of a node, or of one of its servers, whatever their state. */
@@ -19,11 +21,12 @@ export const listOwn = Effect.fnUntraced(function* (node: string, name?: string)
   const found = yield* engine.call("list containers", (docker, abortSignal) =>
     docker.listContainers({ all: true, filters: { label }, abortSignal })
   )
-  return found.flatMap(({ Id: id, Labels: labels }): ReadonlyArray<OwnContainer> => {
-    const own = labels[LABEL.server]
+  return found.flatMap(({ Id: id, Labels: labels, Names: names }): ReadonlyArray<OwnContainer> => {
+    const { [LABEL.outgoing]: outgoing, [LABEL.run]: run = "", [LABEL.server]: own } = labels
     // Said again here: the filter of an engine that does not know it would let everything through.
     if (labels[LABEL.node] !== node || own === undefined) return []
-    return name === undefined || own === name ? [{ id, name: own, run: labels[LABEL.run] ?? "" }] : []
+    if (!names.includes(`/${containerName(own, run)}`)) return []
+    return name === undefined || own === name ? [{ id, name: own, run, outgoing }] : []
   })
 })
 
@@ -112,50 +115,12 @@ const killed: ProcessExit = { code: KILLED, out_of_memory: false }
 /** Waits for the end of a container that was started, also while the engine is away. `asked`: see {@link exitOf}. */
 export const waitForExit = Effect.fnUntraced(function* (id: string, asked: () => boolean) {
   const engine = yield* Engine
-  const look = engine
-    .wait("wait for the container", (docker, abortSignal) => docker.getContainer(id).wait({ abortSignal }))
-    .pipe(
-      Effect.ignore, // what it says is asked again: it also returns when the engine goes away
-      Effect.andThen(stateOf(id)),
-      Effect.catch((error) => Effect.as(Effect.logDebug(error.message), "unknown" as const))
-    )
+  const look = Effect.andThen(engine.ended(id), stateOf(id)).pipe(
+    Effect.catch((error) => Effect.as(Effect.logDebug(error.message), "unknown" as const))
+  )
   const state = yield* Effect.repeat(look, {
     while: (found) => found === "unknown" || found?.Running === true,
     schedule: Schedule.spaced(500)
   })
   return state === undefined || state === "unknown" ? killed : yield* exitOf(id, state, asked())
-})
-
-const Counter = Schema.optionalKey(Schema.Finite)
-const Stats = Schema.Struct({
-  memory_stats: Schema.Struct({
-    usage: Counter,
-    stats: Schema.optionalKey(Schema.Struct({ total_inactive_file: Counter, inactive_file: Counter }))
-  }),
-  cpu_stats: Schema.Struct({ cpu_usage: Schema.Struct({ total_usage: Schema.Finite }) }),
-  networks: Schema.optionalKey(
-    Schema.Record(Schema.String, Schema.Struct({ rx_bytes: Schema.Finite, tx_bytes: Schema.Finite }))
-  )
-})
-const decodeStats = Schema.decodeUnknownEffect(Stats)
-
-/** What a container uses now; undefined when it does not run or nothing is known. */
-export const usageOf = Effect.fnUntraced(function* (id: string) {
-  const engine = yield* Engine
-  const found = yield* engine.call("read the figures of the container", (docker) =>
-    docker.getContainer(id).stats({ stream: false, "one-shot": true })
-  )
-  const { cpu_stats, memory_stats, networks } = yield* decodeStats(found)
-  const { inactive_file, total_inactive_file } = memory_stats.stats ?? {}
-  // The page cache is given back when it is needed; cgroup v1 and v2 have different names for it.
-  const cache = total_inactive_file ?? inactive_file ?? 0
-  const interfaces = Object.values(networks ?? {})
-  return {
-    memory_bytes: Math.max(0, (memory_stats.usage ?? 0) - cache),
-    cpu_ms: cpu_stats.cpu_usage.total_usage / 1e6,
-    network: {
-      rx_bytes: interfaces.reduce((sum, figures) => sum + figures.rx_bytes, 0),
-      tx_bytes: interfaces.reduce((sum, figures) => sum + figures.tx_bytes, 0)
-    }
-  }
 })

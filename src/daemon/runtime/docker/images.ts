@@ -1,6 +1,7 @@
-import { Effect, Schema } from "effect"
+import { Effect, Redacted, Schema } from "effect"
 import { LaunchFailed } from "../Runtime.ts"
 import { Engine, type EngineError, orGone } from "./Engine.ts"
+import { type RegistryAuth, registryAuth } from "./registryAuth.ts"
 
 /** When an image is fetched from its registry. */
 export type PullPolicy = "always" | "if-not-present" | "never"
@@ -57,16 +58,33 @@ const isPresent = Effect.fnUntraced(function* (image: string) {
     .pipe(Effect.as(true), orGone(false))
 })
 
-const pull = Effect.fnUntraced(function* (image: string, onLine: (line: string) => void) {
+/** A reference in the two parts that the engine takes; a digest stands for a tag. */
+const parts = (image: string) => {
+  const [name = image, digest] = image.split("@")
+  const colon = name.lastIndexOf(":")
+  const untagged = colon < 0 || name.includes("/", colon) ? name : name.slice(0, colon)
+  return { fromImage: untagged, tag: digest ?? (untagged === name ? "latest" : name.slice(colon + 1)) }
+}
+
+const pull = Effect.fnUntraced(function* (
+  image: string,
+  auth: RegistryAuth | undefined,
+  onLine: (line: string) => void
+) {
   const engine = yield* Engine
-  const stream = yield* engine.wait(`pull ${image}`, (docker, abortSignal) =>
-    docker.pull(image, { abortSignal })
-  )
+  const stream = yield* engine.wait(`pull ${image}`, (docker, abortSignal) => {
+    const options = { ...parts(image), abortSignal }
+    // It goes into a header, never into the address.
+    return auth === undefined
+      ? docker.createImage(options)
+      : docker.createImage(Redacted.value(auth), options)
+  })
   const progress = progressReader(onLine)
   return yield* Effect.callback<string | undefined>((resume) => {
     stream.on("data", (chunk: Buffer) => progress.take(chunk.toString("utf8")))
     stream.on("end", () => resume(Effect.sync(progress.end)))
     stream.on("error", (cause: Error) => resume(Effect.succeed(cause.message)))
+    stream.on("close", () => resume(Effect.succeed(progress.end() ?? "the engine went away")))
     return Effect.sync(() => {
       if ("destroy" in stream && typeof stream.destroy === "function") stream.destroy()
     })
@@ -76,6 +94,32 @@ const pull = Effect.fnUntraced(function* (image: string, onLine: (line: string) 
 const failed = (image: string, reason: string) =>
   new LaunchFailed({ message: `image ${image} cannot be pulled: ${reason}` })
 
+/** What an image is pulled by. */
+export interface PullRules {
+  readonly policy: PullPolicy
+  /** Path of the config file of Docker's command line, with the users of registries; absent: none. */
+  readonly config?: string | undefined
+}
+
+/**
+ * Whether a start has to wait for a registry. Fails where the image can never be there.
+ */
+export const needsPull = Effect.fn("docker.needsPull")(
+  function* (image: string, policy: PullPolicy) {
+    if (!isImageReference(image)) {
+      return yield* new LaunchFailed({ message: `not the reference of an image: ${image.slice(0, 100)}` })
+    }
+    const present = yield* isPresent(image)
+    if (policy === "never" && !present) {
+      return yield* new LaunchFailed({
+        message: `image ${image} is not on this node, and its pull policy is never: load it there`
+      })
+    }
+    return !present || policy === "always"
+  },
+  Effect.catchTag("EngineError", (error) => Effect.fail(new LaunchFailed({ message: error.message })))
+)
+
 /**
  * Sees to it that the image is there. `must_be_fresh`: with `always`, a registry that does not answer is a failure;
  * else an image of an earlier pull is good enough.
@@ -83,25 +127,18 @@ const failed = (image: string, reason: string) =>
 export const ensureImage = Effect.fn("docker.ensureImage")(
   function* (
     image: string,
-    policy: PullPolicy,
+    rules: PullRules,
     options: { readonly onLine: (line: string) => void; readonly must_be_fresh: boolean }
   ) {
-    if (!isImageReference(image)) {
-      return yield* new LaunchFailed({ message: `not the reference of an image: ${image.slice(0, 100)}` })
-    }
-    const present = yield* isPresent(image)
-    if (present && policy !== "always") return
-    if (policy === "never") {
-      return yield* new LaunchFailed({
-        message: `image ${image} is not on this node, and its pull policy is never: load it there`
-      })
-    }
+    if (!(yield* needsPull(image, rules.policy))) return
     options.onLine(`pulling ${image}`)
-    const problem = yield* pull(image, options.onLine).pipe(
-      Effect.catch((error: EngineError) => Effect.succeed(error.message))
+    const auth = rules.config === undefined ? Effect.undefined : registryAuth(image, rules.config)
+    const problem = yield* auth.pipe(
+      Effect.flatMap((known) => pull(image, known, options.onLine)),
+      Effect.catch((error: EngineError | LaunchFailed) => Effect.succeed(error.message))
     )
     if (problem === undefined) return
-    if (!present || options.must_be_fresh) return yield* failed(image, problem)
+    if (options.must_be_fresh || !(yield* isPresent(image))) return yield* failed(image, problem)
     options.onLine(`${problem}; the image that is here is used`)
   },
   Effect.catchTag("EngineError", (error) => Effect.fail(new LaunchFailed({ message: error.message })))

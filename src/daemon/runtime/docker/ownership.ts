@@ -14,10 +14,16 @@ const AT_ONCE = 16
 
 /**
  * Gives a folder and all that is in it to the user, links themselves included; only what is not theirs already is
- * changed. Nobody else may write in it meanwhile: a path that is swapped for a link would be followed.
+ * changed. Nobody else may write in it meanwhile: a path that is swapped for a link would be followed. `others`: paths
+ * in it at which something is mounted that others use, too; they are left alone.
  */
-export const giveTree = (path: string, user: ContainerUser): Effect.Effect<void, IoError> =>
+export const giveTree = (
+  path: string,
+  user: ContainerUser,
+  others: ReadonlySet<string> = new Set()
+): Effect.Effect<void, IoError> =>
   Effect.gen(function* () {
+    if (others.has(path)) return
     const stats = yield* lstat(path)
     if (stats === undefined) return
     if (stats.uid !== user.uid || stats.gid !== user.gid) {
@@ -25,7 +31,7 @@ export const giveTree = (path: string, user: ContainerUser): Effect.Effect<void,
     }
     if (!stats.isDirectory()) return
     const entries = yield* io(`read ${path}`, () => fs.readdir(path))
-    yield* Effect.forEach(entries, (name) => giveTree(join(path, name), user), {
+    yield* Effect.forEach(entries, (name) => giveTree(join(path, name), user, others), {
       concurrency: AT_ONCE,
       discard: true
     })

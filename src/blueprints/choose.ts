@@ -1,0 +1,50 @@
+import { Effect } from "effect"
+import { type Problem, renderProblem } from "./problem.ts"
+import type { Mount } from "./readFolder.ts"
+import type { Candidate } from "./sources/candidates.ts"
+
+/** What is taken, and what is left as it was and why. */
+export interface Chosen {
+  readonly taken: ReadonlyArray<Candidate>
+  readonly refused: ReadonlyArray<{ readonly id: string; readonly problems: ReadonlyArray<Problem> }>
+}
+
+const below = (folder: string, { file }: Problem): boolean => file.startsWith(`${folder}/`)
+
+/**
+ * Which candidates a start takes, so that what was valid before it is valid after it: all of them where they bring no
+ * new problem together, else one after the other those that bring none. A source that had nothing in place yet may
+ * have invalid files of its own: its valid ones serve.
+ *
+ * @param problemsWith what is wrong with the folder once these are in place
+ */
+export const choose = Effect.fnUntraced(function* <E, R>(
+  candidates: ReadonlyArray<Candidate>,
+  problemsWith: (mounts: ReadonlyArray<Mount>) => Effect.Effect<ReadonlyArray<Problem>, E, R>
+): Effect.fn.Return<Chosen, E, R> {
+  const mountsOf = (some: ReadonlyArray<Candidate>) => some.flatMap(({ mounts }) => mounts)
+  const before = yield* problemsWith([])
+  const addedTo = (known: ReadonlyArray<Problem>, now: ReadonlyArray<Problem>) => {
+    const told = new Set(known.map(renderProblem))
+    return now.filter((problem) => !told.has(renderProblem(problem)))
+  }
+  if (addedTo(before, yield* problemsWith(mountsOf(candidates))).length === 0) {
+    return { taken: candidates, refused: [] }
+  }
+  const taken: Array<Candidate> = []
+  const refused: Array<Chosen["refused"][number]> = []
+  let known = before
+  for (const candidate of candidates) {
+    const now = yield* problemsWith(mountsOf([...taken, candidate]))
+    const { id, newFolder } = candidate
+    const problems = addedTo(known, now).filter(
+      (problem) => newFolder === undefined || !below(newFolder, problem)
+    )
+    if (problems.length > 0) refused.push({ id, problems })
+    else {
+      taken.push(candidate)
+      known = now
+    }
+  }
+  return { taken, refused }
+})

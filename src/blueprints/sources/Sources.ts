@@ -1,0 +1,205 @@
+import { Clock, Context, Effect, Fiber, type FileSystem, Layer, Path, Result } from "effect"
+import type { ChildProcessSpawner } from "effect/process/ChildProcessSpawner"
+import type { SourceView } from "../../domain/SourceView.ts"
+import { arrival, type Candidate, departure, stateInUse } from "./candidates.ts"
+import { openRecord, readRecord } from "./PlacedRecord.ts"
+import { linkedState, type Place, sweep } from "./placement.ts"
+import { type InvalidSources, readSources, SETTING } from "./readSources.ts"
+import { SyncFailed } from "./reasons.ts"
+import { dropCaches } from "./repository.ts"
+import type { Source, SourceKind } from "./Source.ts"
+import { sync } from "./sync.ts"
+
+/** What is wrong with one source. */
+export interface SourceFailure {
+  readonly id: string
+  /** One line, without secrets and without paths of this machine. */
+  readonly reason: string
+}
+
+/** What all sources of a folder hold now: fetched, and not yet in place. */
+export interface Fetched {
+  readonly candidates: ReadonlyArray<Candidate>
+  readonly failures: ReadonlyArray<SourceFailure>
+}
+
+/** Git repositories that are synced into the definition folders; none unless a layer says so. */
+export interface DefinitionSources {
+  /**
+   * Fetches the sources of a folder; nothing that is in use changes. At the start each has its own timeout, later 20 s
+   * at most, so that a reload stays below the deadline of its route.
+   *
+   * @error InvalidSources the file that lists them cannot be used
+   */
+  fetch(kind: SourceKind, when: "start" | "reload"): Effect.Effect<Fetched, InvalidSources>
+  /** Notes why what was fetched is not in place. */
+  note(failure: SourceFailure): Effect.Effect<void>
+  /** Removes what is not in use: former states, and what a sync that was ended has left. */
+  sweep(kind: SourceKind): Effect.Effect<void>
+  /** Where each source stands, by id. */
+  readonly list: Effect.Effect<ReadonlyArray<SourceView>>
+}
+
+const none: DefinitionSources = {
+  fetch: () => Effect.succeed({ candidates: [], failures: [] }),
+  note: () => Effect.void,
+  sweep: () => Effect.void,
+  list: Effect.succeed([])
+}
+
+export interface SourcesOptions {
+  /** Path of the file that lists them. */
+  readonly file: string
+  readonly data_dir: string
+  /** The definition folders, absolute. */
+  readonly folders: Readonly<Record<SourceKind, string>>
+  /** Environment of this process: tokens, proxies, certificates. */
+  readonly environment: Readonly<Record<string, string | undefined>>
+}
+
+const RELOAD_SECONDS = 20
+
+const PARALLEL_SYNCS = 8
+
+type Platform = FileSystem.FileSystem | Path.Path | ChildProcessSpawner
+
+/** The sources that the stores sync before they read their folders. */
+export const Sources: Context.Reference<DefinitionSources> = Context.Reference("muster/blueprints/Sources", {
+  defaultValue: () => none
+})
+
+/** Without a file nothing is synced; a warning names what an earlier one has put in place, which stays. */
+export const layerUnlisted = (options: Pick<SourcesOptions, "data_dir">) =>
+  Layer.effectDiscard(
+    Effect.gen(function* () {
+      const path = yield* Path.Path
+      const placed = yield* readRecord(path.join(options.data_dir, "sources"))
+      if (placed.length === 0) return
+      const names = placed.map(({ destinations, kind }) => `${destinations.at(-1)} (${kind})`).join(", ")
+      yield* Effect.logWarning(
+        `${SETTING} is not set; what sources have put in place stays as it is: ${names}`
+      )
+    }).pipe(Effect.catch((error) => Effect.logWarning(`the record of sources cannot be read: ${error._tag}`)))
+  )
+
+/**
+ * Syncs the sources that a file lists. All of them begin at once, when the layer is built; a store's start waits for
+ * those of its folder.
+ *
+ * @error InvalidSources the file cannot be used: names line, column and reason
+ * @error SyncFailed     the record of what was placed cannot be used
+ */
+export const layerSources = (
+  options: SourcesOptions
+): Layer.Layer<never, InvalidSources | SyncFailed, Platform> =>
+  Layer.effect(
+    Sources,
+    Effect.gen(function* () {
+      const platform = yield* Effect.context<Platform>()
+      const path = yield* Path.Path
+      const directory = path.join(options.data_dir, "sources")
+      const cacheOf = (kind: SourceKind, id: string) => path.join(directory, kind, id)
+      const read = readSources(options.file)
+      let listed = yield* read
+      const record = yield* openRecord(directory)
+      const failures = new Map<string, string>()
+      const placeOf = (kind: SourceKind): Place => ({ folder: options.folders[kind], owner: record.owner })
+
+      const fetchOne = Effect.fnUntraced(function* (source: Source, seconds: number, began: number) {
+        const left = seconds * 1000 - ((yield* Clock.currentTimeMillis) - began)
+        const place = placeOf(source.kind)
+        const synced = yield* sync(source, place, {
+          in_place: yield* stateInUse(place, yield* record.find(source)),
+          cache: cacheOf(source.kind, source.id),
+          environment: options.environment
+        }).pipe(
+          Effect.timeoutOrElse({
+            duration: Math.max(left, 1),
+            orElse: () => Effect.fail(new SyncFailed({ reason: `not done within ${seconds} s` }))
+          })
+        )
+        return yield* arrival(source, synced, place, record)
+      })
+
+      const fetch = Effect.fnUntraced(function* (kind: SourceKind, when: "start" | "reload") {
+        const began = yield* Clock.currentTimeMillis
+        listed = yield* read
+        const ids = new Set(listed.filter((source) => source.kind === kind).map(({ id }) => id))
+        const gone = (yield* record.all).filter((placed) => placed.kind === kind && !ids.has(placed.id))
+        const limit = (source: Source) =>
+          when === "start" ? source.timeout : Math.min(source.timeout, RELOAD_SECONDS)
+        const results = yield* Effect.forEach(
+          [
+            ...listed
+              .filter((source) => source.kind === kind)
+              .map((source) => ({ id: source.id, run: fetchOne(source, limit(source), began) })),
+            ...gone.map((placed) => ({ id: placed.id, run: departure(placed, placeOf(kind), record) }))
+          ],
+          ({ id, run }) => Effect.map(Effect.result(run), (result) => ({ id, result })),
+          { concurrency: PARALLEL_SYNCS }
+        )
+        const candidates: Array<Candidate> = []
+        const failed: Array<SourceFailure> = []
+        for (const { id, result } of results) {
+          if (Result.isFailure(result)) {
+            failed.push({ id, reason: result.failure.reason })
+            failures.set(id, result.failure.reason)
+          } else {
+            failures.delete(id)
+            candidates.push({
+              ...result.success,
+              place: Effect.provideContext(result.success.place, platform)
+            })
+          }
+        }
+        return { candidates, failures: failed } satisfies Fetched
+      })
+
+      const clean = Effect.fnUntraced(
+        function* (kind: SourceKind) {
+          const place = placeOf(kind)
+          const placed = (yield* record.all).filter((one) => one.kind === kind)
+          const linked = yield* Effect.forEach(placed, ({ destinations, id }) =>
+            Effect.forEach(destinations, (destination) => linkedState(place, id, destination))
+          )
+          yield* sweep(place, new Set(linked.flat().filter((state) => state !== undefined)))
+          yield* dropCaches(
+            path.join(directory, kind),
+            listed.filter((source) => source.kind === kind).map(({ id }) => id)
+          )
+        },
+        Effect.catch((error) => Effect.logWarning(`what former syncs have left stays: ${error.message}`))
+      )
+
+      const list = Effect.map(record.all, (placed) =>
+        listed
+          .map((source): SourceView => {
+            const { commit = null, synced_at = null } =
+              placed.find(({ id, kind }) => id === source.id && kind === source.kind) ?? {}
+            return {
+              id: source.id,
+              kind: source.kind,
+              url: source.address.url,
+              ref: source.ref ?? null,
+              path: source.path,
+              destination: source.destination,
+              commit,
+              synced_at,
+              error: failures.get(source.id) ?? null
+            }
+          })
+          .sort((a, b) => (a.id < b.id ? -1 : 1))
+      )
+
+      const begin = (kind: SourceKind) =>
+        Effect.forkScoped(Effect.provideContext(fetch(kind, "start"), platform))
+      const started = { blueprints: yield* begin("blueprints"), software: yield* begin("software") }
+      return {
+        fetch: (kind, when) =>
+          when === "start" ? Fiber.join(started[kind]) : Effect.provideContext(fetch(kind, when), platform),
+        note: ({ id, reason }) => Effect.sync(() => failures.set(id, reason)),
+        sweep: (kind) => Effect.provideContext(clean(kind), platform),
+        list
+      } satisfies DefinitionSources
+    })
+  )

@@ -1,0 +1,200 @@
+/** Runs `git` so that nothing but what is asked for happens: no prompt, no hook, no setting of the machine. */
+import { Data, Effect, type PlatformError, Stream } from "effect"
+import { ChildProcess } from "effect/process"
+import { printable } from "../problem.ts"
+import type { GitAddress } from "./address.ts"
+
+/** Git did not do what was asked; `reason` is one line, without secrets and without paths of this machine. */
+export class GitFailed extends Data.TaggedError("GitFailed")<{ readonly reason: string }> {}
+
+/** What one source's calls of git have in common. */
+export interface GitContext {
+  /** The bare repository that they work in: an existing folder. */
+  readonly directory: string
+  readonly address: GitAddress
+  /** The value of the Authorization header; never an argument, never in a file. */
+  readonly authorization: string | undefined
+  /** Texts that must not be repeated in a message. */
+  readonly secrets: ReadonlyArray<string>
+  readonly ca_file: string | undefined
+  /** Environment of this process; only a few variables of it are handed on. */
+  readonly environment: Readonly<Record<string, string | undefined>>
+}
+
+/** Where programs, proxies, certificates and ssh keys are found: the only variables that are handed on. */
+const HANDED_ON = [
+  "PATH",
+  "HTTP_PROXY",
+  "HTTPS_PROXY",
+  "ALL_PROXY",
+  "NO_PROXY",
+  "http_proxy",
+  "https_proxy",
+  "all_proxy",
+  "no_proxy",
+  "SSL_CERT_FILE",
+  "SSL_CERT_DIR",
+  "GIT_SSL_CAINFO",
+  "GIT_SSL_CAPATH",
+  "SSH_AUTH_SOCK"
+]
+
+/** What git prints to standard error is kept up to here, from its end. */
+const MAX_ERROR_BYTES = 8 * 1024
+
+const settingsOf = ({ address, authorization }: GitContext): ReadonlyArray<readonly [string, string]> => [
+  ["core.hooksPath", "/dev/null"],
+  ["core.fsmonitor", "false"],
+  ["credential.helper", ""],
+  ["gc.auto", "0"],
+  ["maintenance.auto", "false"],
+  ["fetch.unpackLimit", "1"],
+  ["fetch.recurseSubmodules", "false"],
+  ["transfer.bundleURI", "false"],
+  ["protocol.version", "2"],
+  // A git whose service was killed does not wait for ever for a server that says nothing.
+  ["http.lowSpeedLimit", "1"],
+  ["http.lowSpeedTime", "60"],
+  ...(authorization === undefined
+    ? []
+    : ([
+        [`http.${new URL(address.url).origin}/.extraHeader`, `Authorization: ${authorization}`],
+        // The header would go to wherever the server sends git.
+        ["http.followRedirects", "false"]
+      ] as const))
+]
+
+const environmentOf = (context: GitContext): Record<string, string> => {
+  const env: Record<string, string> = {}
+  for (const name of HANDED_ON) {
+    const value = context.environment[name]
+    if (value !== undefined) env[name] = value
+  }
+  const settings = settingsOf(context)
+  settings.forEach(([key, value], index) => {
+    env[`GIT_CONFIG_KEY_${index}`] = key
+    env[`GIT_CONFIG_VALUE_${index}`] = value
+  })
+  return {
+    ...env,
+    GIT_CONFIG_COUNT: String(settings.length),
+    GIT_CONFIG_NOSYSTEM: "1",
+    GIT_CONFIG_GLOBAL: "/dev/null",
+    GIT_ATTR_NOSYSTEM: "1",
+    GIT_TERMINAL_PROMPT: "0",
+    GIT_ALLOW_PROTOCOL: context.address.protocol,
+    GIT_NO_LAZY_FETCH: "1",
+    GIT_NO_REPLACE_OBJECTS: "1",
+    GIT_DIR: context.directory,
+    GIT_SSH_COMMAND:
+      "ssh -o BatchMode=yes -o ConnectTimeout=15 -o ServerAliveInterval=15 -o ServerAliveCountMax=4",
+    HOME: context.directory,
+    LC_ALL: "C",
+    ...(context.ca_file === undefined ? {} : { GIT_SSL_CAINFO: context.ca_file })
+  }
+}
+
+/**
+ * Runs git to its end and answers what it printed. It is killed with all that it has started when the effect is
+ * interrupted, and when it prints more than `max_bytes`.
+ *
+ * @param options.too_much what to say then
+ */
+export const git = Effect.fnUntraced(function* (
+  context: GitContext,
+  args: ReadonlyArray<string>,
+  options: {
+    readonly stdin?: string
+    readonly max_bytes?: number
+    readonly too_much?: string
+  } = {}
+) {
+  const { max_bytes = 64 * 1024, too_much = "git says more than expected" } = options
+  const handle = yield* ChildProcess.make("git", args, {
+    cwd: context.directory,
+    env: environmentOf(context),
+    stdin: options.stdin === undefined ? "ignore" : Stream.encodeText(Stream.make(options.stdin)),
+    killSignal: "SIGKILL",
+    forceKillAfter: "1 second"
+  }).pipe(Effect.mapError(notStarted))
+  const [printed, said, code] = yield* Effect.all(
+    [upTo(handle.stdout, max_bytes, too_much), tailOf(handle.stderr), handle.exitCode],
+    { concurrency: "unbounded" }
+  ).pipe(
+    Effect.catchTag("PlatformError", (error) =>
+      Effect.fail(new GitFailed({ reason: `git ended early: ${printable(error.reason.message, 120)}` }))
+    )
+  )
+  if (code !== 0) return yield* new GitFailed({ reason: reasonOf(said, code, context) })
+  return printed
+}, Effect.scoped)
+
+const notStarted = (error: PlatformError.PlatformError) =>
+  new GitFailed({
+    reason:
+      error.reason._tag === "NotFound"
+        ? "git is not installed; install it (Debian: apt-get install git), then reload"
+        : `git cannot be started (${error.reason._tag})`
+  })
+
+const upTo = Effect.fnUntraced(function* (
+  stream: Stream.Stream<Uint8Array, PlatformError.PlatformError>,
+  max_bytes: number,
+  too_much: string
+) {
+  const chunks: Array<Uint8Array> = []
+  let size = 0
+  yield* Stream.runForEach(stream, (chunk) => {
+    size += chunk.length
+    chunks.push(chunk)
+    return size > max_bytes ? Effect.fail(new GitFailed({ reason: too_much })) : Effect.void
+  })
+  return Buffer.concat(chunks, size)
+})
+
+const tailOf = (stream: Stream.Stream<Uint8Array, PlatformError.PlatformError>) =>
+  stream.pipe(
+    Stream.decodeText,
+    Stream.runFold(
+      () => "",
+      (text, chunk) => (text + chunk).slice(-MAX_ERROR_BYTES)
+    )
+  )
+
+/** What git adds to any failure of the other side. */
+const COMMONPLACES =
+  /^(?:Could not read from remote repository\.|Please make sure you have the correct access rights|and the repository exists\.)$/
+
+/** Sentences for what git says about its own command line or settings. */
+const known = (said: string, { authorization }: GitContext): string | undefined => {
+  if (/could not read (?:Username|Password)|Authentication failed/.test(said)) {
+    return authorization === undefined
+      ? "the server asks for a login; set `token_env` or `token_file`"
+      : "the server refuses the token"
+  }
+  if (said.includes("dubious ownership")) {
+    return "the repository belongs to another user; give it to the user that runs this service, or serve it over https or ssh"
+  }
+  return undefined
+}
+
+const reasonOf = (said: string, code: number, context: GitContext): string => {
+  const sentence = known(said, context)
+  if (sentence !== undefined) return sentence
+  const all = said
+    .split(/[\r\n]+/)
+    .map((line) => line.trim().replace(/^(?:fatal|error): /, ""))
+    .filter((line) => line !== "" && !/^(?:hint|warning):/.test(line))
+  const telling = all.filter((line) => !COMMONPLACES.test(line))
+  const lines = (telling.length === 0 ? all : telling).slice(-3)
+  return lines.length === 0 ? `git ended with ${code}` : printable(clean(lines.join("; "), context), 300)
+}
+
+/** Without secrets, and without where things are on this machine. */
+const clean = (text: string, { address, directory, secrets }: GitContext): string => {
+  const local = address.protocol === "file" ? [address.url, address.url.replace(/^file:\/\//i, "")] : []
+  let cleaned = text
+  for (const secret of secrets) cleaned = cleaned.replaceAll(secret, "***")
+  for (const path of local) cleaned = cleaned.replaceAll(path, "the repository")
+  return cleaned.replaceAll(directory, "the cache")
+}

@@ -1,0 +1,97 @@
+/** What `git ls-tree` says about a folder of a repository, and which of it may become definition files. No I/O. */
+import { Result } from "effect"
+import { MAX_FILE_BYTES, TOO_LARGE } from "../parse.ts"
+import { relativePath } from "../paths.ts"
+import { printable } from "../problem.ts"
+
+/** A definition file of a commit. */
+export interface TreeFile {
+  /** Relative to the folder that was listed. */
+  readonly path: string
+  readonly oid: string
+  /** Bytes. */
+  readonly size: number
+}
+
+export const MAX_FILES = 5_000
+
+/** Bytes of all definition files of a source. */
+export const MAX_TOTAL_BYTES = 32 * 1024 * 1024
+
+/** Bytes of the listing itself: a tree of a few objects can stand for billions of names. */
+export const MAX_LISTING_BYTES = 16 * 1024 * 1024
+
+export const LISTING_TOO_LARGE =
+  "the list of its files is larger than 16 MiB; name the folder of the definitions with `path`"
+
+const quoted = (path: string) => `\`${printable(path, 120)}\``
+
+const decode = (bytes: Uint8Array): Result.Result<string, string> =>
+  Result.try({
+    try: () => new TextDecoder("utf-8", { fatal: true }).decode(bytes),
+    catch: () => "the name of a file is not UTF-8"
+  })
+
+/** One entry: `<mode> <type> <oid> <size>\t<path>`; undefined for what is no definition and no danger. */
+const entryOf = (entry: string): Result.Result<TreeFile | undefined, string> => {
+  const match = /^(\d{6}) (\w+) ([0-9a-f]+) +(\d+|-)\t([\s\S]+)$/.exec(entry)
+  const [, mode = "", , oid = "", size = "", path = ""] = match ?? []
+  if (match === null) return Result.fail(`git lists ${quoted(entry)}, which is no entry of a tree`)
+  const parts = path.split("/")
+  if (parts.some((part) => part === "" || part === "." || part === "..")) {
+    return Result.fail(`${quoted(path)} leads out of its folder`)
+  }
+  // As in the folders themselves: names that begin with a dot are not read.
+  if (parts.some((part) => part.startsWith("."))) return Result.succeed(undefined)
+  if (mode === "120000") return Result.fail(`${quoted(path)} is a symbolic link; a source holds files only`)
+  if (mode === "160000") return Result.fail(`${quoted(path)} is a submodule; a source holds files only`)
+  if (!/\.ya?ml$/.test(path)) return Result.succeed(undefined)
+  if (!mode.startsWith("100")) return Result.fail(`${quoted(path)} is no regular file`)
+  const bytes = Number(size)
+  if (!(bytes <= MAX_FILE_BYTES)) return Result.fail(`${quoted(path)}: ${TOO_LARGE}`)
+  return Result.map(relativePath(path), () => ({ path, oid, size: bytes }))
+}
+
+/** The definition files of a listing (`git ls-tree -r -l -z`); fails with the first reason to refuse all of it. */
+export const parseListing = (bytes: Uint8Array): Result.Result<ReadonlyArray<TreeFile>, string> => {
+  const text = decode(bytes)
+  if (Result.isFailure(text)) return Result.fail(text.failure)
+  const files: Array<TreeFile> = []
+  const seen = new Set<string>()
+  let total = 0
+  for (const line of text.success.split("\0")) {
+    if (line === "") continue
+    const entry = entryOf(line)
+    if (Result.isFailure(entry)) return Result.fail(entry.failure)
+    const file = entry.success
+    if (file === undefined) continue
+    if (seen.has(file.path)) return Result.fail(`${quoted(file.path)} is there twice`)
+    seen.add(file.path)
+    files.push(file)
+    total += file.size
+    if (files.length > MAX_FILES) return Result.fail(`more than ${MAX_FILES} definition files`)
+    if (total > MAX_TOTAL_BYTES) return Result.fail("its definition files are larger than 32 MiB together")
+  }
+  return Result.succeed(files)
+}
+
+/**
+ * Takes the output of `git cat-file --batch` apart: the contents of `files`, in their order.
+ */
+export const parseBatch = (
+  files: ReadonlyArray<TreeFile>,
+  output: Uint8Array
+): Result.Result<ReadonlyArray<Uint8Array>, string> => {
+  const contents: Array<Uint8Array> = []
+  let at = 0
+  for (const { oid, path, size } of files) {
+    const end = output.indexOf(10, at)
+    const head = new TextDecoder().decode(output.subarray(at, end < 0 ? at : end))
+    if (head !== `${oid} blob ${size}` || output.length < end + 1 + size + 1) {
+      return Result.fail(`git does not hand out ${quoted(path)}`)
+    }
+    contents.push(output.subarray(end + 1, end + 1 + size))
+    at = end + 1 + size + 1
+  }
+  return Result.succeed(contents)
+}

@@ -1,0 +1,168 @@
+/** The file of `MUSTER_BLUEPRINT_SOURCES`: which git repositories are synced, and where to. No I/O. */
+import { Result, Schema } from "effect"
+import { DefinitionId } from "../../domain/Id.ts"
+import { type Decoder, fieldsOf, list, number, type Reading, text, word } from "../decode.ts"
+import { readSource } from "../located.ts"
+import { contentOf } from "../parse.ts"
+import { relativePath } from "../paths.ts"
+import { type Problem, printable, sortProblems } from "../problem.ts"
+import { gitAddress, gitRef } from "./address.ts"
+import type { Source, TokenPlace } from "./Source.ts"
+
+const STANDARD_TIMEOUT = 60
+
+const keys = [
+  "id",
+  "kind",
+  "url",
+  "ref",
+  "path",
+  "destination",
+  "token_env",
+  "token_file",
+  "ca_file",
+  "timeout"
+] as const
+
+/** Text that `read` accepts. */
+const checked =
+  <A>(read: (text: string) => Result.Result<A, string>, what: string): Decoder<A> =>
+  (node, reading) => {
+    const value = text(Schema.String, what)(node, reading)
+    if (value === undefined) return undefined
+    const result = read(value)
+    if (Result.isSuccess(result)) return result.success
+    reading.problem(node.at, result.failure)
+    return undefined
+  }
+
+const address = checked(
+  (value) =>
+    Result.mapError(gitAddress(value), (reason) => `the url \`${withoutPassword(value)}\`: ${reason}`),
+  "an address"
+)
+
+/** A password that somebody has written into an address is not repeated. */
+const withoutPassword = (url: string): string => printable(url.replace(/\/\/[^/]*@/, "//...@"), 120)
+
+const ref = checked(
+  (value) => Result.mapError(gitRef(value), (reason) => `the ref \`${printable(value, 80)}\` is ${reason}`),
+  "a branch, a tag or a commit id"
+)
+
+/** A folder inside the repository; `.` and the empty text are its root. */
+const folder = checked(
+  (value) => (/^(?:\.?\/?)$/.test(value) ? Result.succeed("") : relativePath(value)),
+  "a folder"
+)
+
+const destination = checked(
+  (value) =>
+    Result.flatMap(relativePath(value), (path) =>
+      path.split("/").some((part) => part.startsWith("."))
+        ? Result.fail(`the path \`${printable(value, 80)}\` begins with a dot: such folders are not read`)
+        : Result.succeed(path)
+    ),
+  "a folder"
+)
+
+const file = checked(
+  (value) =>
+    value === "" || value.includes("\0") ? Result.fail("expected the path of a file") : Result.succeed(value),
+  "the path of a file"
+)
+
+const variable = text(
+  Schema.String.check(
+    Schema.isPattern(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/, { expected: "the name of an environment variable" })
+  )
+)
+
+const timeout = number(Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 600 })))
+
+/** A source, and where it stands in the file. */
+interface Placed {
+  readonly source: Source
+  readonly idAt: number
+  readonly destinationAt: number
+}
+
+const source: Decoder<Placed> = (node, reading) => {
+  const fields = fieldsOf(node, reading, { where: "sources.", keys })
+  if (fields === undefined) return undefined
+  const id = fields.required("id", text(DefinitionId, "an id"))
+  const url = fields.required("url", address)
+  const into = fields.optional("destination", destination) ?? id
+  const env = fields.optional("token_env", variable)
+  const tokenFile = fields.optional("token_file", file)
+  const token: TokenPlace | undefined =
+    env !== undefined ? { env } : tokenFile !== undefined ? { file: tokenFile } : undefined
+  if (env !== undefined && tokenFile !== undefined) {
+    reading.problem(fields.place("token_file"), "`token_env` is there already; a source has one token")
+  }
+  const ca_file = fields.optional("ca_file", file)
+  if (url !== undefined && url.protocol !== "https") {
+    const key = token !== undefined ? (env !== undefined ? "token_env" : "token_file") : "ca_file"
+    if (token !== undefined || ca_file !== undefined) {
+      reading.problem(fields.place(key), `\`${key}\` goes with an https address only`)
+    }
+  }
+  const kind = fields.optional("kind", word(["blueprints", "software"])) ?? "blueprints"
+  const git = { ref: fields.optional("ref", ref), path: fields.optional("path", folder) ?? "" }
+  const seconds = fields.optional("timeout", timeout) ?? STANDARD_TIMEOUT
+  if (id === undefined || url === undefined || into === undefined) return undefined
+  return {
+    source: { id, kind, address: url, ...git, destination: into, token, ca_file, timeout: seconds },
+    idAt: fields.place("id"),
+    destinationAt: fields.place("destination")
+  }
+}
+
+/** Ids are unique; no source's folder is or holds another's. */
+const checkTogether = (all: ReadonlyArray<Placed>, reading: Reading) => {
+  all.forEach(({ destinationAt, idAt, source: one }, index) => {
+    const before = all.slice(0, index).map((other) => other.source)
+    if (before.some(({ id }) => id === one.id)) reading.problem(idAt, `the id \`${one.id}\` is there twice`)
+    const clash = before.find(
+      ({ destination: other, id, kind }) =>
+        id !== one.id &&
+        kind === one.kind &&
+        (`${other}/`.startsWith(`${one.destination}/`) || `${one.destination}/`.startsWith(`${other}/`))
+    )
+    if (clash !== undefined) {
+      const same = clash.destination === one.destination ? "the folder" : "a folder inside or around that"
+      reading.problem(
+        destinationAt,
+        `the destination \`${one.destination}\` is ${same} of source \`${clash.id}\` (\`${clash.destination}\`)`
+      )
+    }
+  })
+}
+
+/** What the file says; with a problem, its sources are not to be used. */
+export interface ParsedSources {
+  readonly sources: ReadonlyArray<Source>
+  readonly problems: ReadonlyArray<Problem>
+}
+
+/** @param file its path, as messages name it */
+export const parseSources = (file: string, bytes: Uint8Array): ParsedSources => {
+  const problems: Array<Problem> = []
+  const content = contentOf(bytes)
+  if (Result.isFailure(content)) {
+    return { sources: [], problems: [{ file, line: 1, column: 1, reason: content.failure }] }
+  }
+  const { position, root } = readSource(content.success)
+  const reading: Reading = {
+    problem: (at, reason) => problems.push({ file, ...position(at), reason }),
+    ignored: () => {}
+  }
+  if (Result.isFailure(root)) {
+    for (const fault of root.failure) reading.problem(fault.at, fault.reason)
+    return { sources: [], problems: sortProblems(problems) }
+  }
+  const fields = fieldsOf(root.success, reading, { where: "", keys: ["sources"] })
+  const placed = fields?.required("sources", list(source)) ?? []
+  checkTogether(placed, reading)
+  return { sources: placed.map((one) => one.source), problems: sortProblems(problems) }
+}

@@ -1,0 +1,118 @@
+/** Brings a folder of a repository's commit to this machine, as files. */
+import { Effect, FileSystem, Path, Result } from "effect"
+import { type GitContext, GitFailed, git } from "./git.ts"
+import { LISTING_TOO_LARGE, MAX_LISTING_BYTES, MAX_TOTAL_BYTES, parseBatch, parseListing } from "./listing.ts"
+import { cannot, SyncFailed } from "./reasons.ts"
+import type { Source } from "./Source.ts"
+
+const FETCHED = "refs/muster/fetched"
+
+/** A cache that has been fetched into this often is made anew: it only ever grows. */
+const MAX_PACKS = 16
+
+/**
+ * Runs `use` with a bare repository that nobody else knows of, a cache of what earlier syncs have fetched where there
+ * is one. It is kept for the next time only if all went well: what a killed or failing git leaves behind is never
+ * used again.
+ *
+ * @param cache the folder of this source's cache
+ */
+export const withCache = <A, E, R>(
+  cache: string,
+  use: (directory: string, fresh: boolean) => Effect.Effect<A, E, R>
+) =>
+  Effect.gen(function* () {
+    const fs = yield* FileSystem.FileSystem
+    const path = yield* Path.Path
+    const kept = path.join(cache, "repository.git")
+    const failed = Effect.mapError(cannot("the cache cannot be made"))
+    // What another process has left there.
+    const leftovers = yield* fs.readDirectory(cache).pipe(
+      Effect.catchReason("PlatformError", "NotFound", () => Effect.succeed([])),
+      failed
+    )
+    yield* Effect.forEach(
+      leftovers.filter((name) => name !== "repository.git"),
+      (name) => Effect.ignore(fs.remove(path.join(cache, name), { recursive: true, force: true })),
+      { discard: true }
+    )
+    yield* failed(fs.makeDirectory(cache, { recursive: true, mode: 0o700 }))
+    const work = yield* failed(
+      Effect.acquireRelease(fs.makeTempDirectory({ directory: cache, prefix: "work-" }), (folder) =>
+        Effect.ignore(fs.remove(folder, { recursive: true, force: true }))
+      )
+    )
+    const directory = path.join(work, "repository.git")
+    const packs = yield* Effect.orElseSucceed(fs.readDirectory(path.join(kept, "objects/pack")), () => [])
+    const fresh = packs.length === 0 || packs.length > 2 * MAX_PACKS
+    if (fresh) {
+      yield* failed(fs.remove(kept, { recursive: true, force: true }))
+      yield* failed(fs.makeDirectory(directory))
+    } else yield* failed(fs.rename(kept, directory))
+    const result = yield* use(directory, fresh)
+    yield* failed(fs.rename(directory, kept))
+    return result
+  }).pipe(Effect.scoped)
+
+/** Removes the caches of sources that are listed no longer. */
+export const dropCaches = Effect.fnUntraced(
+  function* (directory: string, listed: ReadonlyArray<string>) {
+    const fs = yield* FileSystem.FileSystem
+    const path = yield* Path.Path
+    const caches = yield* fs
+      .readDirectory(directory)
+      .pipe(Effect.catchReason("PlatformError", "NotFound", () => Effect.succeed<Array<string>>([])))
+    yield* Effect.forEach(
+      caches.filter((id) => !listed.includes(id)),
+      (id) => fs.remove(path.join(directory, id), { recursive: true, force: true }),
+      { discard: true }
+    )
+  },
+  Effect.mapError(cannot("caches cannot be removed"))
+)
+
+/** Fetches what the source's ref stands for now, without its history. Answers the commit. */
+export const fetchCommit = Effect.fnUntraced(function* (source: Source, context: GitContext, fresh: boolean) {
+  if (fresh) yield* git(context, ["init", "--quiet", "--bare", "--template="])
+  yield* git(context, [
+    "fetch",
+    "--quiet",
+    "--depth=1",
+    "--no-tags",
+    "--no-recurse-submodules",
+    "--no-write-fetch-head",
+    "--no-auto-maintenance",
+    "--force",
+    "--",
+    context.address.url,
+    `+${source.ref ?? "HEAD"}:${FETCHED}`
+  ])
+  const commit = yield* git(context, ["rev-parse", "--verify", `${FETCHED}^{commit}`]).pipe(
+    Effect.mapError(() => new GitFailed({ reason: `${source.ref ?? "HEAD"} is no commit` }))
+  )
+  return commit.toString("utf8").trim()
+})
+
+/** The definition files in the source's folder of a commit, with their contents. */
+export const readCommit = Effect.fnUntraced(function* (source: Source, context: GitContext, commit: string) {
+  const tree = `${commit}:${source.path}`
+  const type = yield* Effect.orElseSucceed(git(context, ["cat-file", "-t", tree]), () => Buffer.of())
+  if (type.toString("utf8").trim() !== "tree") {
+    const at = `${source.ref ?? "HEAD"} (${commit.slice(0, 12)})`
+    return yield* new SyncFailed({ reason: `there is no folder \`${source.path}\` in ${at}` })
+  }
+  const listing = yield* git(context, ["ls-tree", "-r", "-l", "-z", "--full-tree", tree], {
+    max_bytes: MAX_LISTING_BYTES,
+    too_much: LISTING_TOO_LARGE
+  })
+  const files = yield* orRefuse(parseListing(listing))
+  const output = yield* git(context, ["cat-file", "--batch"], {
+    stdin: files.map(({ oid }) => `${oid}\n`).join(""),
+    max_bytes: MAX_TOTAL_BYTES + 128 * (files.length + 1)
+  })
+  const contents = yield* orRefuse(parseBatch(files, output))
+  return files.map((file, index) => ({ ...file, bytes: contents[index] ?? Buffer.of() }))
+})
+
+const orRefuse = <A>(result: Result.Result<A, string>) =>
+  Effect.fromResult(Result.mapError(result, (reason) => new SyncFailed({ reason })))

@@ -1,0 +1,53 @@
+import { Effect } from "effect"
+import { checkDestination, makeState, type Place } from "./placement.ts"
+import { SyncFailed } from "./reasons.ts"
+import { fetchCommit, readCommit, withCache } from "./repository.ts"
+import type { Source } from "./Source.ts"
+import { login } from "./token.ts"
+import { holdsOnly, writeTree } from "./tree.ts"
+
+/** What a source holds now, written beside the folder that it is to take the place of. */
+export interface Synced {
+  readonly commit: string
+  /** The folder with its files: a new one, or the one in place where nothing has changed. */
+  readonly state: string
+}
+
+/**
+ * Fetches one source and writes its definition files into a new state; nothing that is in use is touched.
+ *
+ * @param options.in_place the state that is in use, if there is one
+ * @param options.cache folder of what is kept of this source between two syncs
+ */
+export const sync = Effect.fn("sync")(function* (
+  source: Source,
+  place: Place,
+  options: {
+    readonly in_place: string | undefined
+    readonly cache: string
+    readonly environment: Readonly<Record<string, string | undefined>>
+  }
+) {
+  yield* checkDestination(place, source.id, source.destination)
+  const { authorization, secrets } = yield* login(source, options.environment)
+  const { commit, files } = yield* withCache(
+    options.cache,
+    Effect.fnUntraced(function* (directory: string, fresh: boolean) {
+      const { environment } = options
+      const { address, ca_file } = source
+      const context = { directory, address, authorization, secrets, ca_file, environment }
+      const commit = yield* fetchCommit(source, context, fresh)
+      return { commit, files: yield* readCommit(source, context, commit) }
+    })
+  )
+  if (files.length === 0) {
+    const where = source.path === "" ? "in it" : `in its folder \`${source.path}\``
+    return yield* new SyncFailed({ reason: `there is no *.yml or *.yaml file ${where}` })
+  }
+  if (options.in_place !== undefined && (yield* holdsOnly(options.in_place, files))) {
+    return { commit, state: options.in_place } satisfies Synced
+  }
+  const state = yield* makeState(place, source.id)
+  yield* writeTree(state, files)
+  return { commit, state } satisfies Synced
+})

@@ -1,0 +1,123 @@
+import { resolve } from "node:path"
+import { Console, Effect } from "effect"
+import { Argument, Command, Flag } from "effect/cli"
+import { ServiceConfig, StartError } from "../config.ts"
+import { type DatabaseUrl, describeDatabase, parseDatabaseUrl, withoutSecrets } from "../store/DatabaseUrl.ts"
+import { backupDatabase } from "../store/maintenance/backupDatabase.ts"
+import { copyDatabase } from "../store/maintenance/copyDatabase.ts"
+import { databaseStatus } from "../store/maintenance/databaseStatus.ts"
+import { clientOf, mustExist } from "../store/maintenance/openClient.ts"
+import { currentSchema, migrate as migrateSchema, schemaVersion } from "../store/migrate.ts"
+import { CommandLogging } from "./logging.ts"
+import { databaseOf, openDataDir } from "./storage.ts"
+
+/** The database of the settings. */
+const configured = Effect.gen(function* () {
+  const settings = yield* ServiceConfig.load
+  return databaseOf(settings, yield* openDataDir(settings))
+})
+
+const migrate = Command.make(
+  "migrate",
+  {},
+  Effect.fn(function* () {
+    const url = yield* configured
+    const [before, after] = yield* Effect.gen(function* () {
+      const found = yield* currentSchema
+      yield* migrateSchema
+      return [found, yield* currentSchema] as const
+    }).pipe(Effect.provide(clientOf(url)))
+    yield* Console.log(
+      before === after
+        ? `${describeDatabase(url)}: schema ${after}, nothing to do`
+        : `${describeDatabase(url)}: schema ${before} -> ${after}`
+    )
+  })
+).pipe(
+  Command.withDescription("Bring the schema of the database up to date"),
+  Command.provide(CommandLogging)
+)
+
+const stateOf = (version: number): string => {
+  if (version === schemaVersion) return "up to date"
+  if (version === 0) return "none yet: the first start, or `muster db migrate`, makes it"
+  if (version > schemaVersion) return "newer than this version: run a newer muster"
+  return "older: the next start, or `muster db migrate`, brings it up to date"
+}
+
+const status = Command.make(
+  "status",
+  {},
+  Effect.fn(function* () {
+    const url = yield* configured
+    yield* mustExist(url)
+    const { counts, journal, known, version } = yield* Effect.provide(databaseStatus, clientOf(url))
+    yield* Console.log(`database\t${describeDatabase(url)}`)
+    yield* Console.log(`schema\t${version} (this version has ${known}): ${stateOf(version)}`)
+    if (journal !== undefined) yield* Console.log(`journal\t${journal.oldest} to ${journal.newest}`)
+    for (const { rows, table } of counts) yield* Console.log(`${table}\t${rows}`)
+  })
+).pipe(
+  Command.withDescription("Say what database there is, its schema and how much is in it"),
+  Command.provide(CommandLogging)
+)
+
+const named = (text: string): Effect.Effect<DatabaseUrl, StartError> => {
+  const url = parseDatabaseUrl(text)
+  if (url === undefined) {
+    return Effect.fail(
+      new StartError({
+        message: `${withoutSecrets(text)} names no database: sqlite:file or postgres://user:password@host:port/database`
+      })
+    )
+  }
+  return Effect.succeed(url._tag === "Sqlite" ? { ...url, filename: resolve(url.filename) } : url)
+}
+
+const copy = Command.make(
+  "copy",
+  {
+    from: Flag.String("from").pipe(
+      Flag.withDescription("The database to copy: sqlite:file or postgres://...")
+    ),
+    to: Flag.String("to").pipe(Flag.withDescription("An empty database: sqlite:file or postgres://..."))
+  },
+  Effect.fn(function* ({ from, to }) {
+    const [source, target] = [yield* named(from), yield* named(to)]
+    const tables = yield* copyDatabase(source, target)
+    for (const { hash, rows, table } of tables) {
+      yield* Console.log(`${table}\t${rows}\t${hash.slice(0, 16)}`)
+    }
+    yield* Console.log(
+      `Copied and verified: ${describeDatabase(source)} -> ${describeDatabase(target)}. Set MUSTER_DATABASE_URL to it.`
+    )
+  })
+).pipe(
+  Command.withDescription("Copy an installation into another, empty database, and verify the copy"),
+  Command.provide(CommandLogging)
+)
+
+const backup = Command.make(
+  "backup",
+  { file: Argument.String("file").pipe(Argument.withDescription("A new file")) },
+  Effect.fn(function* ({ file }) {
+    const url = yield* configured
+    if (url._tag === "Postgres") {
+      return yield* new StartError({
+        message: `${describeDatabase(url)}: back it up with pg_dump, or with \`muster db copy --to sqlite:${file}\` while no service runs`
+      })
+    }
+    const target = resolve(file)
+    yield* backupDatabase(url, target)
+    yield* Console.log(`${describeDatabase(url)} is in ${target}, checked.`)
+  })
+).pipe(
+  Command.withDescription("Write a copy of the SQLite database to a new file, while the service runs"),
+  Command.provide(CommandLogging)
+)
+
+/** `muster db migrate|status|copy|backup`. */
+export const db = Command.make("db").pipe(
+  Command.withDescription("Look after the database"),
+  Command.withSubcommands([migrate, status, copy, backup])
+)

@@ -1,0 +1,169 @@
+import { Console, Effect, Schedule } from "effect"
+import { Argument, Command, Flag } from "effect/cli"
+import { MusterClient } from "../client/index.ts"
+import { StartError } from "../config.ts"
+import type { MoveProgress } from "../domain/Move.ts"
+import type { Node, NodeDetail } from "../domain/Node.ts"
+import { CommandClient, inWords } from "./musterClient.ts"
+
+const PAUSE = "1 second"
+/** How long a service that is being restarted is waited for, in seconds. */
+const PATIENCE = 60
+
+type Client = MusterClient["Service"]
+
+const ask = <A, E extends object>(use: (muster: Client) => Effect.Effect<A, E>) =>
+  Effect.flatMap(MusterClient, (muster) => Effect.mapError(use(muster), inWords))
+
+const servers = (count: number) => (count === 1 ? "1 server" : `${count} servers`)
+
+const isNode = (one: Node | string): one is Node => typeof one !== "string"
+
+const nodesOf = Effect.map(
+  ask((muster) => muster.nodes.list({ query: {} })),
+  (list) => [...list].filter(isNode)
+)
+
+/** The node with this id, or the only one with this name. */
+const nodeNamed = Effect.fnUntraced(function* (text: string) {
+  const all = yield* nodesOf
+  const byId = all.find((node) => node.id === text)
+  if (byId !== undefined) return byId
+  const [node, ...others] = all.filter((one) => one.name === text)
+  if (node === undefined) {
+    return yield* new StartError({
+      message: `node not found: ${text}. \`muster nodes list\` shows what there is.`
+    })
+  }
+  if (others.length > 0) {
+    const ids = [node, ...others].map((one) => one.id).join(", ")
+    return yield* new StartError({
+      message: `several nodes have the name ${text}: name one by its id (${ids}).`
+    })
+  }
+  return node
+})
+
+const argument = { node: Argument.String("node").pipe(Argument.withDescription("Id or name of the node")) }
+
+const list = Command.make(
+  "list",
+  {},
+  Effect.fn(function* () {
+    const nodes = yield* nodesOf
+    if (nodes.length === 0) return yield* Console.log("No nodes. `muster node` runs one.")
+    for (const { id } of nodes) {
+      const node = yield* ask((muster) => muster.nodes.get({ params: { node: id } }))
+      const state = [node.connected ? "connected" : "away", ...(node.drained ? ["drained"] : [])].join(", ")
+      yield* Console.log([node.id, node.name, node.location, state, servers(node.servers)].join("\t"))
+    }
+  })
+).pipe(
+  Command.withDescription("List nodes: id, name, location, state, servers"),
+  Command.provide(CommandClient)
+)
+
+/** How far it is, in one line. */
+const lineOf = ({ left, servers: all }: MoveProgress): string => {
+  const count = (state: string) => all.filter((one) => one.state === state).length
+  const parts = ["stopping", "transferring", "returning", "waiting", "blocked"].flatMap((state) =>
+    count(state) === 0 ? [] : [`${count(state)} ${state}`]
+  )
+  return `${servers(left)} left: ${parts.join(", ")}`
+}
+
+const calledOff = (node: Node) =>
+  new StartError({
+    message: `the servers of ${node.name} are not to move any more: somebody has called it off.`
+  })
+
+/** Shows what changes until no saved server is left, or nothing moves any more. */
+const waitUntilEmpty = Effect.fnUntraced(function* (node: Node) {
+  let line = ""
+  let stuck = 0
+  while (true) {
+    const { move } = yield* ask((muster) => muster.nodes.get({ params: { node: node.id } })).pipe(
+      Effect.retry({ schedule: Schedule.spaced(PAUSE), times: PATIENCE })
+    )
+    if (move === undefined) return yield* calledOff(node)
+    if (move.left === 0) return move
+    if (lineOf(move) !== line) {
+      line = lineOf(move)
+      yield* Console.log(line)
+    }
+    // Once may be the moment before the next one begins.
+    stuck = move.servers.every((one) => one.state === "blocked") ? stuck + 1 : 0
+    if (stuck > 2) {
+      for (const { reason, server_id } of move.servers) yield* Console.error(`${server_id}: ${reason}`)
+      return yield* new StartError({ message: `${servers(move.left)} cannot leave ${node.name}.` })
+    }
+    yield* Effect.sleep(PAUSE)
+  }
+})
+
+const runningOut = ({ running_out }: MoveProgress) =>
+  running_out === 0 ? "" : ` Not saved, left to run out: ${servers(running_out)}.`
+
+const drained = (node: Node, { move }: NodeDetail): string =>
+  move === undefined
+    ? `Node ${node.name} is drained: it gets no new servers.`
+    : `Node ${node.name} is drained; ${servers(move.left)} to move.${runningOut(move)}`
+
+const drain = Command.make(
+  "drain",
+  {
+    ...argument,
+    move: Flag.Boolean("move").pipe(Flag.withDescription("Move its saved servers to other nodes")),
+    wait: Flag.Boolean("wait").pipe(Flag.withDescription("With --move: until no saved server is left on it"))
+  },
+  Effect.fn(function* ({ move, node: text, wait }) {
+    if (wait && !move) {
+      return yield* new StartError({
+        message: "--wait goes with --move: without it the node keeps its servers."
+      })
+    }
+    const node = yield* nodeNamed(text)
+    const detail = yield* ask((muster) =>
+      muster.nodes.drained({
+        params: { node: node.id },
+        payload: { drained: true, ...(move ? { move } : {}) }
+      })
+    )
+    yield* Console.log(drained(node, detail))
+    if (!wait) return
+    const end = yield* waitUntilEmpty(node)
+    yield* Console.log(`No saved server is left on ${node.name}.${runningOut(end)}`)
+  })
+).pipe(
+  Command.withDescription("Give a node no new servers; with --move, move its saved ones elsewhere"),
+  Command.provide(CommandClient)
+)
+
+const undrain = Command.make(
+  "undrain",
+  argument,
+  Effect.fn(function* ({ node: text }) {
+    const node = yield* nodeNamed(text)
+    yield* ask((muster) => muster.nodes.drained({ params: { node: node.id }, payload: { drained: false } }))
+    yield* Console.log(`Node ${node.name} gets servers again.`)
+  })
+).pipe(
+  Command.withDescription("Put a drained node back; moves that have not begun are called off"),
+  Command.provide(CommandClient)
+)
+
+const remove = Command.make(
+  "remove",
+  argument,
+  Effect.fn(function* ({ node: text }) {
+    const node = yield* nodeNamed(text)
+    yield* ask((muster) => muster.nodes.remove({ params: { node: node.id } }))
+    yield* Console.log(`Node ${node.name} is forgotten.`)
+  })
+).pipe(Command.withDescription("Forget a node that has no servers"), Command.provide(CommandClient))
+
+/** `muster nodes list|drain|undrain|remove`, against the service that `MUSTER_URL` names. */
+export const nodes = Command.make("nodes").pipe(
+  Command.withDescription("List, drain and remove nodes of a running service"),
+  Command.withSubcommands([list, drain, undrain, remove])
+)

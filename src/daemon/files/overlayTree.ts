@@ -1,0 +1,189 @@
+/** Instances whose files are overlay mounts: what the server writes goes to layers of its own (see treeRecord.ts). */
+import { randomUUID } from "node:crypto"
+import * as fs from "node:fs/promises"
+import { join, relative, sep } from "node:path"
+import { Effect } from "effect"
+import { copyOpened } from "./copyTree.ts"
+import { type FilePlan, isAbove, refuse } from "./filePlan.ts"
+import { io, lstat, makeFolder, orMissing, removeTree } from "./fsio.ts"
+import { mountOverlay, openToMount } from "./mounts.ts"
+import { type FileSources, kindAt, openSource, placeFor, type Source, volumeSource } from "./sources.ts"
+import type { Layer, Nested, TreeRecord } from "./treeRecord.ts"
+
+/** Where the layers of instances lie, beside their own. */
+export interface LayerFolders {
+  readonly generations: string
+  readonly sources: FileSources
+}
+
+/** A base folder to make an instance from. */
+export interface BaseFolder {
+  readonly folder: string
+  readonly generation: string
+}
+
+/** What the mount table shows as the source of a mount. */
+export const mountName = (record: Pick<TreeRecord, "id">): string => `muster-${record.id}`
+
+const overOf = (tree: string, index: number) => join(tree, `over.${index}`)
+
+/** A new folder with permissions and owner of another. */
+export const makeFolderLike = Effect.fnUntraced(function* (path: string, like: string) {
+  const stats = yield* io(`look at ${like}`, () => fs.stat(like))
+  yield* makeFolder(path)
+  if (process.geteuid?.() === 0) yield* io(`give ${path}`, () => fs.chown(path, stats.uid, stats.gid))
+  yield* io(`set permissions of ${path}`, () => fs.chmod(path, stats.mode & 0o7777))
+})
+
+const makeUpper = Effect.fnUntraced(function* (folder: string, like: string) {
+  yield* makeFolderLike(join(folder, "upper"), like)
+  yield* makeFolder(join(folder, "work"))
+})
+
+const folderOf = (layer: Layer, tree: string, record: Pick<TreeRecord, "base">, at: LayerFolders) => {
+  const root = {
+    base: join(at.generations, record.base),
+    volumes: at.sources.volumes_dir,
+    own: tree
+  }[layer.of]
+  return { root, path: join(root, ...layer.parts) }
+}
+
+const openLayer = Effect.fnUntraced(function* (
+  layer: Layer,
+  tree: string,
+  record: Pick<TreeRecord, "base">,
+  at: LayerFolders
+) {
+  const { path, root } = folderOf(layer, tree, record, at)
+  const name = layer.parts.join("/")
+  const what = layer.of === "volumes" ? `volume ${name}` : "base folder"
+  const gone = refuse(
+    layer.of === "volumes"
+      ? `volume ${name} has gone from the volumes folder`
+      : "the base folder of the server has gone: reinstall it"
+  )
+  const top = yield* io(what, () => fs.realpath(root)).pipe(orMissing(undefined))
+  const real = yield* io(what, () => fs.realpath(path)).pipe(orMissing(undefined))
+  if (top === undefined || real === undefined) return yield* gone
+  const source: Source = { real, roots: [top], what }
+  const { folder, handle } = yield* openSource(source)
+  return folder ? handle : yield* gone
+})
+
+/** Sees to it that there is a folder to mount at, never through a link; what is not one gives way. */
+export const mountPoint = Effect.fnUntraced(function* (
+  root: string,
+  target: { readonly parts: ReadonlyArray<string>; readonly target: string },
+  folder = true
+) {
+  const place = yield* placeFor(root, target)
+  const stats = yield* lstat(place)
+  if (stats !== undefined && (folder ? stats.isDirectory() : stats.isFile())) return place
+  if (stats !== undefined) yield* removeTree(place)
+  yield* folder ? makeFolder(place) : io(`create ${place}`, () => fs.writeFile(place, "", { flag: "wx" }))
+  return place
+})
+
+/** Mounts the layers of `tree` at `files`. */
+export const mountTree = Effect.fnUntraced(function* (
+  tree: string,
+  record: TreeRecord,
+  files: string,
+  at: LayerFolders
+) {
+  const mount = Effect.fnUntraced(function* (place: string, own: string, lower: ReadonlyArray<Layer>) {
+    const layers = {
+      lower: yield* Effect.forEach(lower, (layer) => openLayer(layer, tree, record, at)),
+      upper: yield* openToMount(join(own, "upper")),
+      work: yield* openToMount(join(own, "work"))
+    }
+    yield* mountOverlay(place, layers, mountName(record))
+  }, Effect.scoped)
+  yield* makeFolder(files)
+  yield* mount(files, tree, [{ of: "base", parts: [] }])
+  for (const [index, { lower, target }] of record.nested.entries()) {
+    const place = yield* mountPoint(files, { parts: target, target: target.join("/") })
+    yield* mount(place, overOf(tree, index), lower)
+  }
+})
+
+const partsBelow = (root: string, path: string) =>
+  relative(root, path)
+    .split(sep)
+    .filter((part) => part !== "")
+
+export interface BuildOptions {
+  readonly tree: string
+  readonly plan: FilePlan
+  readonly generation: string
+  readonly at: LayerFolders
+  /** Whether a volume is copied first, so that nobody changes it while it is a layer. */
+  readonly copyFirst: (source: Source) => boolean
+}
+
+/**
+ * Makes the layers of an instance in `tree`, a folder that is there and empty, and its record. Answers also what is
+ * not a layer: volumes that are single files.
+ */
+export const buildTree = Effect.fnUntraced(function* (options: BuildOptions) {
+  const { at, copyFirst, generation, plan, tree } = options
+  const base = join(at.generations, generation)
+  yield* makeUpper(tree, base)
+  const volumes = yield* Effect.forEach(
+    plan.cow,
+    Effect.fnUntraced(function* (cow) {
+      const source = yield* volumeSource(cow.volume, at.sources)
+      const opened = yield* openSource(source)
+      const top = source.roots[0] ?? ""
+      if (!opened.folder || !copyFirst(source)) {
+        const layer: Layer = { of: "volumes", parts: partsBelow(top, source.real) }
+        return { ...cow, source, folder: opened.folder, layer, path: source.real }
+      }
+      const own = `lower.${cow.index}`
+      yield* copyOpened(source.what, opened, join(tree, own))
+      const layer: Layer = { of: "own", parts: [own] }
+      return { ...cow, source, folder: true, layer, path: join(tree, own) }
+    }, Effect.scoped)
+  )
+  const folders = volumes.filter((volume) => volume.folder)
+  const places = new Map(folders.map(({ parts }) => [parts.join("/"), parts]))
+  const nested: Array<Nested> = []
+  for (const target of [...places.values()].sort((a, b) => a.length - b.length)) {
+    const lower: Array<Layer> = []
+    let hidden = false
+    const look = Effect.fnUntraced(function* (root: string, layer: Layer, rest: ReadonlyArray<string>) {
+      if (hidden) return
+      const kind = yield* kindAt(root, rest)
+      if (kind === "folder") lower.push({ of: layer.of, parts: [...layer.parts, ...rest] })
+      hidden = kind === "other"
+    })
+    // The later of two volumes lies over the earlier, as if they were copied one after the other.
+    for (const { layer, parts, path } of folders.toReversed()) {
+      if (isAbove(parts, target)) yield* look(path, layer, target.slice(parts.length))
+    }
+    const covered = hidden
+    yield* look(base, { of: "base", parts: [] }, target)
+    const [first, ...others] = lower
+    if (first === undefined) continue
+    const { path } = folderOf(first, tree, { base: generation }, at)
+    yield* makeUpper(overOf(tree, nested.length), path)
+    nested.push({ target, lower: [first, ...others], covered })
+  }
+  const record: TreeRecord = { format: 1, id: randomUUID(), base: generation, nested }
+  return { record, files: volumes.filter((volume) => !volume.folder) }
+})
+
+/** The record with another base under everything; what it has at a volume's target is a layer there, too. */
+export const withBase = Effect.fnUntraced(function* (record: TreeRecord, base: BaseFolder) {
+  const nested: Array<Nested> = []
+  for (const one of record.nested) {
+    const [first, ...others] = one.lower
+    const volumes = others.filter((layer) => layer.of !== "base")
+    const there = !one.covered && (yield* kindAt(base.folder, one.target)) === "folder"
+    const below: ReadonlyArray<Layer> = there ? [{ of: "base", parts: one.target }] : []
+    nested.push({ ...one, lower: [first, ...volumes, ...below] })
+  }
+  const renewed: TreeRecord = { ...record, id: randomUUID(), base: base.generation, nested }
+  return renewed
+})

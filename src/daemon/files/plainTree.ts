@@ -1,0 +1,43 @@
+/** Instances whose files are a plain folder: a copy of the base, with blocks shared where the file system can. */
+import { Effect } from "effect"
+import { copyOpened, copyTree } from "./copyTree.ts"
+import type { FilePlan } from "./filePlan.ts"
+import { type SharedWay, share } from "./sharedFiles.ts"
+import { copySource, type FileSources, openSource, placeFor, type Source, volumeSource } from "./sources.ts"
+
+const copyInto = Effect.fnUntraced(function* (source: Source, place: string) {
+  yield* copyOpened(source.what, yield* openSource(source), place)
+}, Effect.scoped)
+
+/** Copies what the blueprint names into an instance folder. */
+export const addCopies = Effect.fnUntraced(function* (files: string, plan: FilePlan, sources: FileSources) {
+  for (const entry of plan.copies) {
+    yield* copyInto(yield* copySource(entry.copy, sources), yield* placeFor(files, entry))
+  }
+})
+
+/** Copies volumes into an instance folder. */
+export const addVolumes = Effect.fnUntraced(function* (
+  files: string,
+  volumes: FilePlan["cow"],
+  sources: FileSources
+) {
+  for (const entry of volumes) {
+    yield* copyInto(yield* volumeSource(entry.volume, sources), yield* placeFor(files, entry))
+  }
+})
+
+/** Makes an instance in `files`, which is not there yet. */
+export const buildPlain = Effect.fnUntraced(function* (options: {
+  readonly files: string
+  readonly base: string
+  readonly plan: FilePlan
+  readonly sources: FileSources
+  readonly way: SharedWay
+}) {
+  const { base, files, plan, sources, way } = options
+  yield* copyTree(base, files)
+  yield* addVolumes(files, plan.cow, sources)
+  yield* share(files, plan, sources, way)
+  yield* addCopies(files, plan, sources)
+})

@@ -1,0 +1,72 @@
+/**
+ * Limits on what a folder may hold, kept by the file system itself: project quotas of ext4 and xfs, where it is
+ * mounted with `prjquota`. By `chattr` (e2fsprogs) and `setquota` (quota).
+ */
+import { randomInt, randomUUID } from "node:crypto"
+import * as fs from "node:fs/promises"
+import { join } from "node:path"
+import { Effect } from "effect"
+import { IoError, io, makeFolder, mountTable, removeTree } from "./fsio.ts"
+import { run } from "./mounts.ts"
+import { mountOf } from "./mountTable.ts"
+
+/** Projects below are left to people. */
+const FIRST = 1 << 20
+const LAST = 0x7fff_ffff
+const TRIAL_BYTES = 1024 * 1024
+const PROBE = ".probe-quota-"
+
+export interface ProjectQuota {
+  /** An empty folder, and all that will be made in it, belongs to the project from now on. */
+  begin(folder: string, project: number): Effect.Effect<void, IoError>
+  /** What a project may hold, in bytes; 0: no limit. */
+  limit(project: number, bytes: number): Effect.Effect<void, IoError>
+}
+
+/** A project that is none of those taken. */
+export const newProject = (taken: ReadonlySet<number>): number => {
+  let project = randomInt(FIRST, LAST)
+  while (taken.has(project)) project = project === LAST ? FIRST : project + 1
+  return project
+}
+
+const quotaAt = (mountpoint: string): ProjectQuota => ({
+  begin: (folder, project) => run("set the project", ["chattr", "-p", String(project), "+P", "--", folder]),
+  limit: (project, bytes) => {
+    const blocks = String(Math.ceil(bytes / 1024))
+    return run("set the quota", ["setquota", "-P", String(project), "0", blocks, "0", "0", mountpoint])
+  }
+})
+
+const tryOut = Effect.fnUntraced(function* (quota: ProjectQuota, folder: string) {
+  const project = newProject(new Set())
+  yield* quota.begin(folder, project)
+  yield* Effect.acquireRelease(quota.limit(project, TRIAL_BYTES), () =>
+    Effect.ignore(quota.limit(project, 0))
+  )
+  const written = yield* Effect.result(
+    io("write", () => fs.writeFile(join(folder, "file"), Buffer.alloc(3 * TRIAL_BYTES), { flush: true }))
+  )
+  if (written._tag === "Success") {
+    return yield* new IoError({ code: "BROKEN", message: "more can be written than it allows" })
+  }
+}, Effect.scoped)
+
+/** Project quotas of the file system that a folder is on; undefined where there are none that work. */
+export const probeQuota = Effect.fnUntraced(function* (dir: string) {
+  const real = yield* io(dir, () => fs.realpath(dir))
+  const mount = mountOf(real, yield* mountTable)
+  if (mount === undefined || !mount.options.some((option) => /^p(rj)?quota$/.test(option))) return undefined
+  const folder = join(dir, `${PROBE}${randomUUID()}`)
+  const quota = quotaAt(mount.path)
+  return yield* Effect.gen(function* () {
+    yield* makeFolder(folder)
+    yield* tryOut(quota, folder)
+    return quota
+  }).pipe(
+    Effect.catch((error) =>
+      Effect.as(Effect.logWarning(`disk limits are enforced by measuring: ${error.message}`), undefined)
+    ),
+    Effect.ensuring(Effect.ignore(removeTree(folder)))
+  )
+})

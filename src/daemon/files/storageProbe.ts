@@ -1,0 +1,122 @@
+/** What the file system of a folder offers, and what this process may do there: found out by doing it once. */
+import { randomUUID } from "node:crypto"
+import { constants } from "node:fs"
+import * as fs from "node:fs/promises"
+import { join } from "node:path"
+import { Effect } from "effect"
+import type { InstanceStorage } from "../../domain/SystemInfo.ts"
+import { IoError, io, listFolder, makeFolder, mountsAt, removeTree } from "./fsio.ts"
+import { mountAgain, mountOverlay, openToMount, unmountBelow } from "./mounts.ts"
+
+/** How instances are to be made; `auto` is the best that works. */
+export type StorageChoice = "auto" | InstanceStorage
+
+export interface Storage {
+  /** How new instances are made. */
+  readonly strategy: InstanceStorage
+  readonly overlay: boolean
+  /** Whether files and folders can be mounted a second time. */
+  readonly binds: boolean
+  readonly reflink: boolean
+}
+
+const PROBE = ".probe-"
+/** The best first. */
+const WAYS = ["overlay", "reflink", "copy"] as const
+
+const broken = (message: string) => new IoError({ code: "BROKEN", message })
+
+/** Answers undefined, or why not. */
+const attempt = (effect: Effect.Effect<void, IoError>) =>
+  effect.pipe(
+    Effect.as(undefined),
+    Effect.catch((error) => Effect.succeed(error.message))
+  )
+
+const tryOverlay = Effect.fnUntraced(function* (folder: string) {
+  const [lower, upper] = [join(folder, "lower"), join(folder, "upper")]
+  const [work, files] = [join(folder, "work"), join(folder, "files")]
+  for (const path of [lower, upper, work, files]) yield* makeFolder(path)
+  yield* io("write", () => fs.writeFile(join(lower, "below"), "below"))
+  const layers = {
+    lower: [yield* openToMount(lower)],
+    upper: yield* openToMount(upper),
+    work: yield* openToMount(work)
+  }
+  yield* mountOverlay(files, layers, "muster-probe")
+  if ((yield* mountsAt(files)).length !== 1) return yield* broken("the mount is not in the mount table")
+  yield* io("write over the base", () => fs.writeFile(join(files, "below"), "above"))
+  yield* io("remove a file of the base", () => fs.unlink(join(files, "below")))
+  const below = yield* io("read", () => fs.readFile(join(lower, "below"), "utf8"))
+  if (below !== "below") return yield* broken("what is written reaches the base")
+  yield* unmountBelow(files)
+}, Effect.scoped)
+
+const tryBind = Effect.fnUntraced(function* (folder: string) {
+  const [source, target] = [join(folder, "source"), join(folder, "target")]
+  yield* makeFolder(source)
+  yield* makeFolder(target)
+  yield* mountAgain(target, yield* openToMount(source), true)
+  const written = yield* Effect.result(io("write", () => fs.writeFile(join(target, "file"), "")))
+  if (written._tag === "Success") return yield* broken("a read-only mount can be written to")
+  yield* unmountBelow(target)
+}, Effect.scoped)
+
+const tryReflink = Effect.fnUntraced(function* (folder: string) {
+  const [source, target] = [join(folder, "one"), join(folder, "two")]
+  yield* io("write", () => fs.writeFile(source, Buffer.alloc(64 * 1024, 1)))
+  yield* io("share blocks", () => fs.copyFile(source, target, constants.COPYFILE_FICLONE_FORCE))
+})
+
+/** Removes what a probe that was cut off has left. */
+const clean = Effect.fnUntraced(function* (dir: string) {
+  for (const name of yield* listFolder(dir)) {
+    if (!name.startsWith(PROBE)) continue
+    yield* unmountBelow(join(dir, name))
+    yield* removeTree(join(dir, name))
+  }
+})
+
+/**
+ * Tries mounts and shared blocks in `dir`. `choice`: what to use where it works; else the next that does. `mounts`:
+ * whether mounts are to be tried at all.
+ */
+export const probeStorage = Effect.fnUntraced(function* (
+  dir: string,
+  choice: StorageChoice,
+  mounts: boolean
+) {
+  yield* makeFolder(dir)
+  yield* clean(dir)
+  const folder = join(dir, `${PROBE}${randomUUID()}`)
+  const no = Effect.succeed("mounts are not to be used")
+  const reasons = yield* Effect.gen(function* () {
+    yield* makeFolder(folder)
+    const tries = {
+      overlay: mounts ? attempt(tryOverlay(folder)) : no,
+      binds: mounts ? attempt(tryBind(folder)) : no,
+      reflink: attempt(tryReflink(folder))
+    }
+    return yield* Effect.all(tries, { concurrency: 3 })
+  }).pipe(Effect.ensuring(Effect.catch(clean(dir), (error) => Effect.logWarning(error.message))))
+  const works = {
+    overlay: reasons.overlay === undefined,
+    reflink: reasons.reflink === undefined,
+    copy: true
+  }
+  const best = choice === "auto" ? 0 : WAYS.indexOf(choice)
+  const strategy = WAYS.slice(best).find((way) => works[way]) ?? "copy"
+  if (choice !== "auto" && strategy !== choice && choice !== "copy") {
+    yield* Effect.logWarning(`instances are made by ${strategy}, not by ${choice}: ${reasons[choice]}`)
+  }
+  if (reasons.binds !== undefined) {
+    yield* Effect.logInfo(`volumes are shared by links, and \`ro\` ones copied: ${reasons.binds}`)
+  }
+  const storage: Storage = {
+    strategy,
+    overlay: works.overlay,
+    binds: reasons.binds === undefined,
+    reflink: works.reflink
+  }
+  return storage
+})

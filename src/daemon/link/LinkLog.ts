@@ -1,0 +1,38 @@
+import { Effect } from "effect"
+import type { Diagnosis } from "./diagnosis.ts"
+
+/** Says how the connection to the control plane is: one line when that changes, none for each attempt. */
+export interface LinkLog {
+  /** It has answered as it should. */
+  readonly well: Effect.Effect<void>
+  readonly failed: (diagnosis: Diagnosis) => Effect.Effect<void>
+}
+
+const lines: Record<Diagnosis["state"], (url: string, detail: string) => Effect.Effect<void>> = {
+  away: (url, detail) =>
+    Effect.logWarning(`${url} cannot be reached (${detail}): servers run on, reports wait`),
+  busy: (url, detail) => Effect.logWarning(`${url} cannot serve now: ${detail}; reports wait`),
+  stranger: (url, detail) => Effect.logError(`${url}: ${detail}`),
+  refused: (_, detail) => Effect.logError(`the control plane refuses this node: ${detail}`)
+}
+
+/** @param url of the control plane */
+export const makeLinkLog = (url: string): LinkLog => {
+  /** What was said last; undefined: nothing, or that all is well. */
+  let said: string | undefined
+  return {
+    well: Effect.suspend(() => {
+      if (said === undefined) return Effect.void
+      said = undefined
+      return Effect.logInfo(`${url} can be reached again`)
+    }),
+    failed: ({ detail, state }) =>
+      Effect.suspend(() => {
+        // Why nothing answers may differ from attempt to attempt; a person is told once.
+        const now = state === "refused" || state === "stranger" ? `${state} ${detail}` : state
+        if (said === now) return Effect.void
+        said = now
+        return lines[state](url, detail)
+      })
+  }
+}

@@ -1,0 +1,105 @@
+/** What the control plane's failures mean for a daemon, and how a person is told. */
+import type { Schema } from "effect"
+import type { HttpClientError } from "effect/http"
+import type {
+  BodyTooLarge,
+  Conflict,
+  Forbidden,
+  InternalError,
+  InvalidRequest,
+  NotFound,
+  TimedOut,
+  TooManyRequests,
+  Unauthorized,
+  Unavailable
+} from "../../domain/errors.ts"
+
+/** Whatever the derived client fails with, and an answer that is not of a control plane. */
+export type Failure =
+  | BodyTooLarge
+  | Conflict
+  | Forbidden
+  | InternalError
+  | InvalidRequest
+  | NotFound
+  | TimedOut
+  | TooManyRequests
+  | Unauthorized
+  | Unavailable
+  | HttpClientError.HttpClientError
+  | Schema.SchemaError
+
+/**
+ * - `away`     no answer, or one of a proxy that did not get any
+ * - `busy`     it answers that it cannot now
+ * - `stranger` what answers there is no control plane, or one that is not understood
+ * - `refused`  it does not want this node, or what the node says
+ */
+export type LinkState = "away" | "busy" | "stranger" | "refused"
+
+export interface Diagnosis {
+  readonly state: LinkState
+  /** The reason alone; a log line names the address before it. */
+  readonly detail: string
+}
+
+const causeOf = (failure: HttpClientError.HttpClientError): { code: string; message: string } => {
+  const cause: unknown = "cause" in failure.reason ? failure.reason.cause : undefined
+  if (!(cause instanceof Error)) return { code: "", message: "" }
+  return { code: "code" in cause ? String(cause.code) : "", message: cause.message }
+}
+
+const tlsCode = /CERT|TLS|SSL|EPROTO|UNABLE_TO_|CRL_|HOSTNAME_MISMATCH/
+
+/** No HTTP came back, but bytes did: something else speaks there. */
+const otherProtocol = /^HPE_/
+
+const ofTransport = (failure: HttpClientError.HttpClientError): Diagnosis => {
+  const { code, message } = causeOf(failure)
+  const said = message.split("\n")[0] ?? ""
+  if (tlsCode.test(code)) {
+    const hint = "check the scheme of MUSTER_CONTROL_URL, and MUSTER_CONTROL_CA"
+    return { state: "stranger", detail: `TLS fails (${code}: ${said}): ${hint}` }
+  }
+  if (otherProtocol.test(code)) {
+    return { state: "stranger", detail: "what answers there is not HTTP: check MUSTER_CONTROL_URL" }
+  }
+  return { state: "away", detail: code === "" ? "no answer" : code }
+}
+
+const notMuster = (what: string): Diagnosis => ({
+  state: "stranger",
+  detail: `${what}, which is no answer of a control plane of this version: check MUSTER_CONTROL_URL`
+})
+
+/** An answer whose status or body is none of the contract's. */
+const ofAnswer = (status: number, location: string | undefined): Diagnosis => {
+  if (status >= 502 && status <= 504) return { state: "away", detail: `answers ${status}` }
+  if (status >= 300 && status < 400) {
+    return notMuster(`answers ${status}${location === undefined ? "" : ` to ${location.slice(0, 200)}`}`)
+  }
+  return notMuster(`answers ${status}`)
+}
+
+/** What a failure says of the control plane. */
+export const diagnose = (failure: Exclude<Failure, NotFound>): Diagnosis => {
+  switch (failure._tag) {
+    case "HttpClientError":
+      return failure.response === undefined
+        ? ofTransport(failure)
+        : ofAnswer(failure.response.status, failure.response.headers.location)
+    case "SchemaError":
+      return notMuster("answers in another form")
+    case "TimedOut":
+    case "TooManyRequests":
+    case "Unavailable":
+    case "InternalError":
+      return { state: "busy", detail: `${failure.detail} (${failure.code})` }
+    case "BodyTooLarge":
+    case "Conflict":
+    case "Forbidden":
+    case "InvalidRequest":
+    case "Unauthorized":
+      return { state: "refused", detail: `${failure.detail} (${failure.code}). ${failure.hint}` }
+  }
+}

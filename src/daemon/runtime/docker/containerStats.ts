@@ -1,0 +1,116 @@
+import { Clock, Deferred, Effect, Option, Schema, type Scope } from "effect"
+import { Engine } from "./Engine.ts"
+
+const Counter = Schema.optionalKey(Schema.Finite)
+const Stats = Schema.Struct({
+  /** When they were taken, RFC 3339. */
+  read: Schema.String,
+  memory_stats: Schema.Struct({
+    usage: Counter,
+    stats: Schema.optionalKey(Schema.Struct({ total_inactive_file: Counter, inactive_file: Counter }))
+  }),
+  cpu_stats: Schema.Struct({ cpu_usage: Schema.Struct({ total_usage: Schema.Finite }) }),
+  networks: Schema.optionalKey(
+    Schema.Record(Schema.String, Schema.Struct({ rx_bytes: Schema.Finite, tx_bytes: Schema.Finite }))
+  )
+})
+const decode = Schema.decodeUnknownOption(Schema.fromJsonString(Stats))
+
+/** Figures of a container at one moment. */
+export interface Figures {
+  /** When they were taken, ms since the epoch. */
+  readonly at: number
+  readonly memory_bytes: number
+  readonly cpu_ms: number
+  /** Percent of one thread since the figures before; undefined for the first. */
+  readonly cpu_percent: number | undefined
+  readonly network: { readonly rx_bytes: number; readonly tx_bytes: number }
+}
+
+/** Reads one line of the engine's stream; undefined for what is none, such as the empty figures of a stop. */
+export const figuresOf = (line: string, before: Figures | undefined): Figures | undefined => {
+  const read = Option.getOrUndefined(decode(line))
+  const at = Date.parse(read?.read ?? "")
+  if (read === undefined || !(at > 0)) return undefined
+  const { cpu_stats, memory_stats, networks } = read
+  const { inactive_file, total_inactive_file } = memory_stats.stats ?? {}
+  // The page cache is given back when it is needed; cgroup v1 and v2 have different names for it.
+  const cache = total_inactive_file ?? inactive_file ?? 0
+  const interfaces = Object.values(networks ?? {})
+  const cpu_ms = cpu_stats.cpu_usage.total_usage / 1e6
+  const elapsed = before === undefined ? 0 : at - before.at
+  return {
+    at,
+    memory_bytes: Math.max(0, (memory_stats.usage ?? 0) - cache),
+    cpu_ms,
+    cpu_percent:
+      before === undefined || elapsed <= 0
+        ? before?.cpu_percent
+        : Math.max(0, Math.round(((cpu_ms - before.cpu_ms) / elapsed) * 1000) / 10),
+    network: {
+      rx_bytes: interfaces.reduce((sum, figures) => sum + figures.rx_bytes, 0),
+      tx_bytes: interfaces.reduce((sum, figures) => sum + figures.tx_bytes, 0)
+    }
+  }
+}
+
+/** How long the first figures are waited for, in ms: the engine takes them once a second. */
+const PATIENCE = 3000
+/** How long figures are taken that nobody asks for, in ms. */
+const IDLE = 300_000
+
+/**
+ * The engine's stream of a container's figures, opened when they are first asked for and kept: an answer comes from
+ * memory. Ends with the scope.
+ */
+export const makeContainerStats = Effect.fnUntraced(function* (id: string, scope: Scope.Scope) {
+  const engine = yield* Engine
+  let open: { readonly ready: Deferred.Deferred<void> } | undefined
+  let latest: Figures | undefined
+  let asked = 0
+
+  const read = (ready: Deferred.Deferred<void>) =>
+    engine
+      .wait("read the figures of the container", (docker) => docker.getContainer(id).stats({ stream: true }))
+      .pipe(
+        Effect.flatMap((stream) =>
+          Effect.callback<void>((resume) => {
+            let pending = ""
+            const over = () => resume(Effect.void)
+            stream.on("data", (chunk: Buffer) => {
+              const lines = (pending + chunk.toString("utf8")).split("\n")
+              pending = lines.pop() ?? ""
+              for (const line of lines) latest = figuresOf(line, latest) ?? latest
+              if (latest?.cpu_percent !== undefined) Deferred.doneUnsafe(ready, Effect.void)
+              if (latest !== undefined && latest.at - asked > IDLE) over()
+            })
+            for (const end of ["end", "close", "error"]) stream.on(end, over)
+          }).pipe(
+            Effect.ensuring(
+              Effect.sync(() => {
+                if ("destroy" in stream && typeof stream.destroy === "function") stream.destroy()
+              })
+            )
+          )
+        ),
+        Effect.catch((error) => Effect.logDebug(error.message)),
+        Effect.ensuring(
+          Effect.sync(() => {
+            open = undefined
+            latest = undefined // what comes after a gap says nothing of the time before
+            Deferred.doneUnsafe(ready, Effect.void)
+          })
+        )
+      )
+
+  /** The newest figures; undefined when none can be had. */
+  return Effect.gen(function* () {
+    asked = yield* Clock.currentTimeMillis
+    if (open === undefined) {
+      open = { ready: Deferred.makeUnsafe<void>() }
+      yield* Effect.forkIn(read(open.ready), scope)
+    }
+    yield* Effect.timeoutOption(Deferred.await(open.ready), PATIENCE)
+    return latest
+  })
+})

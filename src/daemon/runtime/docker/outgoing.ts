@@ -1,0 +1,91 @@
+import { createHash } from "node:crypto"
+import { isIPv4 } from "node:net"
+import { Effect, Semaphore } from "effect"
+import type { Allocations } from "../../../domain/Allocation.ts"
+import { LaunchFailed } from "../Runtime.ts"
+import { LABEL } from "./containerOptions.ts"
+import { listOwn } from "./containers.ts"
+import { Engine, orDone } from "./Engine.ts"
+
+/** Where the engine is told which address the traffic of a bridge leaves from. */
+const SOURCE = "com.docker.network.host_ipv4"
+
+/** The address that the traffic of a server has to leave from; undefined where any will do. */
+export const outgoingAddress = (allocations: Allocations | undefined) =>
+  allocations?.force_outgoing_ip === true ? allocations.default.ip : undefined
+
+const nameOf = (node: string, address: string) =>
+  `muster-${createHash("sha256").update(node).digest("hex").slice(0, 12)}-${address}`
+
+const refuse = (address: string, reason: string) =>
+  new LaunchFailed({ message: `traffic cannot be made to leave from ${address}: ${reason}` })
+
+/**
+ * Networks that make traffic leave from the address that a server is allocated at: a bridge for each address, made
+ * when it is needed and removed when it is not.
+ */
+export const makeOutgoing = Effect.fnUntraced(function* (node: string) {
+  const engine = yield* Engine
+  const lock = yield* Semaphore.make(1)
+  /** Whether there may be any; what an earlier process left is not known. */
+  let any = true
+
+  const listed = Effect.fnUntraced(function* (label: ReadonlyArray<string>) {
+    const found = yield* engine.call("list networks", (docker, abortSignal) =>
+      docker.listNetworks({ filters: { label: [...label] }, abortSignal })
+    )
+    return found.filter(({ Labels }) => Labels?.[LABEL.node] === node && Labels[LABEL.outgoing] !== undefined)
+  })
+
+  const ensure = Effect.fnUntraced(function* (address: string) {
+    if (!isIPv4(address)) return yield* refuse(address, "that is done for IPv4 only")
+    if (address.startsWith("127.")) return yield* refuse(address, "it is an address of the machine's own")
+    const labels = { [LABEL.node]: node, [LABEL.outgoing]: address }
+    const name = nameOf(node, address)
+    const known = yield* listed(Object.entries(labels).map(([key, value]) => `${key}=${value}`))
+    if (known.some(({ Name, Options }) => Name === name && Options?.[SOURCE] === address)) return name
+    yield* engine.call(`make the network ${name}`, (docker, abortSignal) =>
+      docker.createNetwork({
+        Name: name,
+        CheckDuplicate: true,
+        Driver: "bridge",
+        Labels: labels,
+        Options: { [SOURCE]: address },
+        abortSignal
+      })
+    )
+    return name
+  })
+
+  const tidy = Effect.gen(function* () {
+    if (!any) return
+    const networks = yield* listed([`${LABEL.node}=${node}`])
+    const used = new Set((yield* listOwn(node)).map((container) => container.outgoing))
+    for (const { Id, Labels } of networks) {
+      if (used.has(Labels?.[LABEL.outgoing])) continue
+      yield* engine
+        .call("remove a network", (docker, abortSignal) => docker.getNetwork(Id).remove({ abortSignal }))
+        .pipe(orDone)
+    }
+    any = networks.some(({ Labels }) => used.has(Labels?.[LABEL.outgoing]))
+  }).pipe(Effect.provideService(Engine, engine))
+
+  return {
+    /** Makes and starts a container on the network of its address. */
+    on: <A, E, R>(
+      address: string | undefined,
+      standard: string,
+      make: (network: string) => Effect.Effect<A, E, R>
+    ) =>
+      address === undefined
+        ? make(standard)
+        : lock.withPermit(
+            Effect.suspend(() => {
+              any = true
+              return Effect.flatMap(ensure(address), make)
+            })
+          ),
+    /** Removes the networks that no container is on. */
+    tidy: lock.withPermit(tidy)
+  }
+})

@@ -1,0 +1,30 @@
+/** What no blueprint may ask of the engine (decided before it is asked). Pure. */
+import type { Launch } from "../Runtime.ts"
+import { CONTAINER_HOME } from "./containerOptions.ts"
+
+/** Folders of the machine that would hide a container's own. */
+const taken = ["/", "/dev", "/etc", "/home", "/proc", "/sys", "/tmp"]
+
+const isBelow = (path: string, folder: string) =>
+  path === folder || path.startsWith(folder.endsWith("/") ? folder : `${folder}/`)
+
+/**
+ * Why a server must not be started in a container; undefined when it may. `sockets`: paths of the engine's socket,
+ * whose holder is master of the machine.
+ */
+export const whyUnsafe = (
+  launch: Pick<Launch, "env" | "shared">,
+  sockets: ReadonlyArray<string>
+): string | undefined => {
+  for (const [name, value] of Object.entries(launch.env)) {
+    if (name === "" || /[=\0]/.test(name)) return `not the name of a variable: ${JSON.stringify(name)}`
+    if (value.includes("\0")) return `the value of ${name} contains a NUL character`
+  }
+  for (const { path, target } of launch.shared ?? []) {
+    if (sockets.some((socket) => isBelow(socket, path)))
+      return `${path} is not mounted: the socket of the Docker engine is in it`
+    if (target === undefined && (taken.includes(path) || isBelow(path, CONTAINER_HOME)))
+      return `${path} is not mounted: containers have one of their own`
+  }
+  return undefined
+}

@@ -1,0 +1,37 @@
+import { Effect, Layer, Schedule } from "effect"
+import { NodeKeys } from "../keys/NodeKeys.ts"
+import { Fleet } from "../nodes/Fleet.ts"
+import { NodeRegistry } from "../nodes/NodeRegistry.ts"
+import { RemoteDaemons } from "../nodes/RemoteDaemons.ts"
+
+/** Between two looks. Keys are revoked by other processes, which say so in the database alone. */
+const EVERY = "250 millis"
+
+/**
+ * Takes a node whose key was revoked, or has expired, out at once: not connected, no placements, no calls
+ * (decisions, section 5). Nothing is looked at while no node of another machine is connected.
+ */
+export const RevokedNodes = Layer.effectDiscard(
+  Effect.gen(function* () {
+    const fleet = yield* Fleet
+    const keys = yield* NodeKeys
+    const registry = yield* NodeRegistry
+    const remotes = yield* RemoteDaemons
+
+    const look = Effect.gen(function* () {
+      const connected = [...fleet.nodes].flatMap((node) =>
+        node.connected && remotes.has(node.id) ? [node.id] : []
+      )
+      if (connected.length === 0) return
+      for (const id of yield* keys.revoked(connected)) {
+        yield* Effect.logWarning(`the key of node ${id} is not valid any more: the node is out`)
+        yield* registry.expel(id)
+      }
+    })
+    yield* look.pipe(
+      Effect.catchTag("Unavailable", (error) => Effect.logDebug(`keys of nodes: ${error.detail}`)),
+      Effect.repeat(Schedule.spaced(EVERY)),
+      Effect.forkScoped
+    )
+  })
+)

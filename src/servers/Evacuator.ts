@@ -1,0 +1,265 @@
+import { randomUUID } from "node:crypto"
+import { Clock, type Duration, Effect, FiberMap, Latch, Layer, Option, Stream } from "effect"
+import { isUnderway, type Move } from "../domain/Move.ts"
+import type { ServerRecord } from "../domain/Server.ts"
+import { LoadBalancer, type Placement } from "../nodes/LoadBalancer.ts"
+import { NodeMoves } from "../nodes/NodeMoves.ts"
+import { NodeRegistry } from "../nodes/NodeRegistry.ts"
+import { Duties } from "../store/Duties.ts"
+import { Journal } from "../store/Journal.ts"
+import { MoveRepo } from "../store/MoveRepo.ts"
+import { ServerRepo } from "../store/ServerRepo.ts"
+import { Store } from "../store/Store.ts"
+import { otherHolding } from "./holdings.ts"
+import { Leftovers } from "./Leftovers.ts"
+import { makeLeaving } from "./leaving.ts"
+import { whyStays, whyWaits } from "./movable.ts"
+import { progressOf } from "./moveProgress.ts"
+import { makeMoveRecords } from "./moveRecords.ts"
+import { isFinished } from "./outcome.ts"
+import { Provisioner } from "./Provisioner.ts"
+import { untilTheDatabaseIsBack } from "./retries.ts"
+import { ServerIndex } from "./ServerIndex.ts"
+import { ServerLifecycle } from "./ServerLifecycle.ts"
+import { ServerLocks } from "./ServerLocks.ts"
+
+export interface EvacuatorOptions {
+  /** Servers of one node that move at the same time. */
+  readonly movesPerNode: number
+  /** Between two looks at what has not happened yet. */
+  readonly pause: Duration.Input
+}
+
+/** Whether a server counts: saved, and there when its node was to be emptied. Who names such a node later means it. */
+const isToLeave = (record: ServerRecord, asked_at: string) =>
+  record.definition.save && record.created_at <= asked_at
+
+/**
+ * Empties drained nodes: moves their saved servers, a few at a time, to the nodes that the load balancer chooses. All
+ * that it knows is in the store, so that it goes on after a restart from where it stood; its steps can be repeated.
+ */
+export const Evacuator = (options: EvacuatorOptions) =>
+  Layer.effect(
+    NodeMoves,
+    Effect.gen(function* () {
+      const balancer = yield* LoadBalancer
+      const duties = yield* Duties
+      const index = yield* ServerIndex
+      const journal = yield* Journal
+      const leftovers = yield* Leftovers
+      const lifecycle = yield* ServerLifecycle
+      const locks = yield* ServerLocks
+      const moves = yield* MoveRepo
+      const provisioner = yield* Provisioner
+      const records = yield* makeMoveRecords
+      const registry = yield* NodeRegistry
+      const servers = yield* ServerRepo
+      const store = yield* Store
+      const steps = yield* makeLeaving
+
+      /** When each node was to be emptied. */
+      let asked: ReadonlyMap<string, string> = new Map()
+      /** Where a server that is leaving goes, and what is held for it there; lost with this process. */
+      const placements = new Map<string, Placement>()
+      /** Why no node could be found for a server, as far as it is known. */
+      const homeless = new Map<string, string>()
+      const news = yield* Latch.make(true)
+      const latches = new Map<string, Latch.Latch>()
+      const fibers = yield* FiberMap.make<string>()
+
+      const refresh = Effect.map(store.read(moves.evacuations), (rows) => {
+        asked = new Map(rows.map((row) => [row.node_id, row.asked_at]))
+      })
+
+      /** Finds a node for a server, and holds there what it needs. */
+      const place = Effect.fnUntraced(function* (record: ServerRecord) {
+        const known = placements.get(record.id)
+        if (known !== undefined) return known
+        const { limits, placement, ports, runtimes } = record.definition
+        const found = yield* Effect.result(
+          balancer.place({
+            server_id: otherHolding(record.id),
+            blueprint_id: record.blueprint_id,
+            limits,
+            ports,
+            runtimes,
+            placement,
+            except: [record.node_id, ...leftovers.of(record.id)]
+          })
+        )
+        if (found._tag === "Failure") {
+          homeless.set(record.id, `${found.failure.detail}: ${found.failure.hint}`)
+          return undefined
+        }
+        homeless.delete(record.id)
+        placements.set(record.id, found.success)
+        return found.success
+      })
+
+      const release = Effect.fnUntraced(function* (id: string) {
+        if (placements.delete(id)) yield* balancer.release(otherHolding(id))
+      })
+
+      const leave = Effect.fnUntraced(function* (record: ServerRecord, move: Move) {
+        const placement = yield* place(record)
+        if (placement === undefined) return yield* steps.cancel(move)
+        // The node may have been lost or drained since; the server still runs, so there is time to look again.
+        if (!registry.isConnected(placement.node_id)) {
+          yield* release(record.id)
+          return "again" as const
+        }
+        const result = yield* steps.leave(move, placement)
+        if (result === "port-taken") yield* release(record.id)
+        // Whatever is held now is what the records say.
+        if (result === "done" || result === "lost") placements.delete(record.id)
+        return result
+      })
+
+      /** One look at a server that moves; true: look again. */
+      const step = Effect.fnUntraced(function* (id: string) {
+        const record = Option.getOrUndefined(yield* index.find(id))
+        const move = yield* index.moveOf(id)
+        if (record === undefined || !isUnderway(move) || move.phase === "arriving") {
+          placements.delete(id)
+          return false
+        }
+        if (move.phase === "returning") yield* release(id)
+        const result = yield* move.phase === "leaving" ? leave(record, move) : steps.comeBack(move)
+        if (result === "lost") yield* provisioner.verify(id)
+        return result !== "done" && result !== "lost"
+      })
+
+      const drive = Effect.fnUntraced(function* (id: string) {
+        const latch = Latch.makeUnsafe(false)
+        latches.set(id, latch)
+        while (true) {
+          latch.closeUnsafe()
+          const again = yield* step(id).pipe(
+            locks.withLock(id),
+            Effect.catch((error) =>
+              Effect.as(Effect.logDebug(`the move of ${id} waits: ${error._tag}`), true)
+            ),
+            Effect.catchDefect((defect) =>
+              Effect.as(Effect.logError(`the move of ${id} has failed, it is tried again`, defect), true)
+            )
+          )
+          if (!again) return news.openUnsafe()
+          yield* Effect.raceFirst(Effect.sleep(options.pause), latch.await)
+        }
+      })
+
+      /** Begins with as many servers of a node as may move at a time. */
+      const begin = Effect.fnUntraced(function* (node_id: string, asked_at: string) {
+        const all = yield* index.moves
+        const known = new Set(all.map((move) => move.server_id))
+        let busy = all.filter((move) => isUnderway(move) && move.from_node === node_id).length
+        for (const record of yield* index.onNode(node_id)) {
+          if (busy >= options.movesPerNode) return
+          if (known.has(record.id) || !isToLeave(record, asked_at)) continue
+          if (whyStays(record) !== undefined || whyWaits(record) !== undefined) continue
+          if ((yield* place(record)) === undefined) continue
+          if (yield* locks.withLock(record.id)(steps.begin(record, randomUUID()))) busy += 1
+          else yield* release(record.id)
+        }
+      })
+
+      const look = Effect.gen(function* () {
+        if (!(yield* duties.mine)) return
+        yield* refresh
+        for (const [node_id, asked_at] of asked) {
+          const node = Option.getOrUndefined(yield* Effect.option(registry.get(node_id)))
+          if (node?.drained === true && node.connected) yield* begin(node_id, asked_at)
+        }
+        for (const move of yield* index.moves) {
+          if (move.phase !== "leaving" && move.phase !== "returning") continue
+          yield* FiberMap.run(fibers, move.server_id, drive(move.server_id), { onlyIfMissing: true })
+        }
+      })
+
+      yield* journal.follow((entries) =>
+        Effect.sync(() => {
+          for (const { change } of entries) {
+            if (change.topic === "server:move") news.openUnsafe()
+            latches.get(change.server_id)?.openUnsafe()
+          }
+        })
+      )
+      yield* Effect.gen(function* () {
+        yield* news.close
+        yield* look.pipe(
+          Effect.catch((error) => Effect.logDebug(`moves wait: ${error.detail}`)),
+          Effect.catchDefect((defect) => Effect.logError("moves cannot be looked after", defect))
+        )
+        yield* Effect.raceFirst(Effect.sleep(options.pause), news.await)
+      }).pipe(Effect.forever, Effect.forkScoped)
+
+      /** What was on its way to a node that is lost goes back to where its files are. */
+      const givenUp = Effect.fnUntraced(function* (node_id: string) {
+        for (const record of yield* index.onNode(node_id)) {
+          if ((yield* index.originOf(node_id, record.id)) === undefined || isFinished(record.install))
+            continue
+          yield* lifecycle
+            .refuseInstall(record.id, `node ${registry.nameOf(node_id)} is lost`)
+            .pipe(Effect.retry(untilTheDatabaseIsBack), locks.withLock(record.id))
+        }
+      })
+      yield* registry.changes.pipe(
+        Stream.filter((change) => change.kind === "given-up"),
+        Stream.runForEach(({ node_id }) => (registry.isConnected(node_id) ? Effect.void : givenUp(node_id))),
+        Effect.forkScoped({ startImmediately: true })
+      )
+
+      const evacuate = Effect.fn("Evacuator.evacuate")(function* (node_id: string) {
+        const asked_at = new Date(yield* Clock.currentTimeMillis).toISOString()
+        yield* forgetFailures(node_id, moves.evacuate({ node_id, asked_at }))
+      })
+      const stay = Effect.fn("Evacuator.stay")((node_id: string) =>
+        forgetFailures(node_id, moves.stay(node_id))
+      )
+
+      /** Changes what is to happen to a node, and lets go of what has failed before. */
+      const forgetFailures = Effect.fnUntraced(function* (
+        node_id: string,
+        order: ReturnType<typeof moves.stay>
+      ) {
+        const failed = (yield* index.moves).filter(
+          (move) => move.phase === "failed" && move.from_node === node_id
+        )
+        yield* store.write(
+          Effect.gen(function* () {
+            yield* order
+            for (const { server_id } of failed) {
+              const record = Option.getOrUndefined(yield* servers.lock(server_id))
+              const move = Option.getOrUndefined(yield* moves.find(server_id))
+              if (record !== undefined && move?.phase === "failed") yield* records.forget(record)
+            }
+          })
+        )
+        yield* refresh
+        news.openUnsafe()
+      })
+      yield* refresh
+
+      return NodeMoves.of({
+        evacuate,
+        stay,
+        progress: Effect.fnUntraced(function* (node_id: string) {
+          const asked_at = asked.get(node_id)
+          if (asked_at === undefined) return undefined
+          const all = yield* index.moves
+          const coming = yield* Effect.forEach(
+            all.filter((move) => move.phase === "arriving" && move.from_node === node_id),
+            (move) => Effect.map(index.find(move.server_id), Option.toArray)
+          )
+          return progressOf({
+            node_id,
+            here: yield* index.onNode(node_id),
+            elsewhere: coming.flat(),
+            moves: new Map(all.map((move) => [move.server_id, move])),
+            leaves: (record) => isToLeave(record, asked_at),
+            homeless
+          })
+        })
+      })
+    })
+  )

@@ -1,0 +1,98 @@
+/** Where an installation keeps its state: what `MUSTER_DATABASE_URL` and `muster db copy` name. */
+import { Redacted } from "effect"
+
+/** A PostgreSQL database. Only {@link PostgresUrl.url} holds the password. */
+export interface PostgresUrl {
+  readonly _tag: "Postgres"
+  readonly url: Redacted.Redacted<string>
+  /** Name or address, or the folder of a Unix socket. */
+  readonly host: string
+  readonly port: number
+  readonly database: string
+  /** File with the certificates (PEM) that the server's is checked against; undefined: the system's. */
+  readonly sslrootcert?: string
+}
+
+export interface SqliteUrl {
+  readonly _tag: "Sqlite"
+  /** Path of the file, as it was given. */
+  readonly filename: string
+}
+
+export type DatabaseUrl = SqliteUrl | PostgresUrl
+
+const parameters: ReadonlySet<string> = new Set([
+  "host",
+  "port",
+  "user",
+  "password",
+  "dbname",
+  "application_name",
+  "connect_timeout",
+  "options",
+  "sslmode",
+  "sslrootcert"
+])
+const sslModes: ReadonlySet<string> = new Set([
+  "disable",
+  "allow",
+  "prefer",
+  "require",
+  "verify-ca",
+  "verify-full"
+])
+
+const decoded = (text: string): string | undefined => {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return undefined
+  }
+}
+
+const parsePostgres = (text: string): PostgresUrl | undefined => {
+  if (!URL.canParse(text)) return undefined
+  const url = new URL(text)
+  const given = url.searchParams
+  const sslmode = given.get("sslmode")
+  const timeout = given.get("connect_timeout")
+  if (![...given.keys()].every((name) => parameters.has(name))) return undefined
+  if (sslmode !== null && !sslModes.has(sslmode)) return undefined
+  if (timeout !== null && !/^\d{1,4}$/.test(timeout)) return undefined
+  const host = given.get("host") ?? decoded(url.hostname.replace(/^\[(.*)\]$/, "$1"))
+  const port = Number(given.get("port") ?? (url.port || "5432"))
+  const user = given.get("user") ?? decoded(url.username)
+  const path = decoded(url.pathname.slice(1))
+  const database = given.get("dbname") ?? (path === "" ? user : path)
+  if (host === undefined || decoded(url.password) === undefined) return undefined
+  // Without a user the client would take that of the process: say who it is.
+  if (user === undefined || user === "" || database === undefined || database === "") return undefined
+  if (!(Number.isInteger(port) && port >= 1 && port <= 65_535)) return undefined
+  const sslrootcert = given.get("sslrootcert")
+  return {
+    _tag: "Postgres",
+    url: Redacted.make(text),
+    host: host === "" ? "localhost" : host,
+    port,
+    database,
+    ...(sslrootcert === null || sslmode === "disable" ? {} : { sslrootcert })
+  }
+}
+
+/** Undefined for text that names no database. */
+export const parseDatabaseUrl = (text: string): DatabaseUrl | undefined => {
+  if (text.includes("\0")) return undefined
+  const sqlite = /^sqlite:(.+)$/s.exec(text)
+  if (sqlite?.[1] !== undefined) return { _tag: "Sqlite", filename: sqlite[1] }
+  return /^postgres(ql)?:\/\//.test(text) ? parsePostgres(text) : undefined
+}
+
+/** The text of a URL, fit for people and logs: whatever may hold a password is left out. */
+export const withoutSecrets = (text: string): string =>
+  /@|password/i.test(text) ? `${/^[a-z][a-z0-9+.-]*:/i.exec(text)?.[0] ?? ""}…` : text
+
+/** Names a database for people; never the password. */
+export const describeDatabase = (url: DatabaseUrl): string =>
+  url._tag === "Sqlite"
+    ? `SQLite ${url.filename}`
+    : `PostgreSQL ${url.database} on ${url.host.startsWith("/") ? `${url.host}/.s.PGSQL.${url.port}` : `${url.host}:${url.port}`}`

@@ -1,0 +1,27 @@
+import { Effect, Layer } from "effect"
+import { layerRepositories, type StoreOptions } from "./layerStore.ts"
+import { migrate } from "./migrate.ts"
+import { JournalTail } from "./postgres/JournalTail.ts"
+import { PostgresClient, type PostgresOptions } from "./postgres/PostgresClient.ts"
+import { warnOfLaxCommits } from "./postgres/warnOfLaxCommits.ts"
+import { Retention } from "./Retention.ts"
+
+/**
+ * The store in a PostgreSQL database that any number of replicas share. Whichever comes first brings the schema up to
+ * date. While the database is away writes and reads fail at once; it is found again without a restart.
+ *
+ * @error StoreStartError the database cannot be reached, refuses, is being copied, or has a newer schema
+ */
+export const layerPostgres = (options: StoreOptions & PostgresOptions) =>
+  Retention.layer(options.retention).pipe(
+    Layer.provideMerge(Layer.fresh(JournalTail.layer)),
+    Layer.provideMerge(Layer.fresh(layerRepositories)),
+    Layer.provide(Layer.effectDiscard(warnOfLaxCommits)),
+    Layer.provideMerge(PostgresClient.layer(options)),
+    Layer.provide(
+      Layer.effectDiscard(
+        // A migration takes the time that it takes, and a replica that comes second waits for it.
+        Effect.provide(migrate, PostgresClient.layerPatient(options.url))
+      )
+    )
+  )

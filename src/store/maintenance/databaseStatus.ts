@@ -1,0 +1,28 @@
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+import { journalTable } from "../journalTable.ts"
+import { currentSchema, schemaVersion } from "../migrate.ts"
+import { countRows, tableNames } from "./tables.ts"
+
+/** What there is in a database. */
+export interface DatabaseStatus {
+  /** 0: no schema yet. */
+  readonly version: number
+  /** The version that this program has. */
+  readonly known: number
+  readonly counts: ReadonlyArray<{ readonly table: string; readonly rows: number }>
+  /** Cursors of the oldest and newest entry that the journal keeps; undefined without a journal. */
+  readonly journal: { readonly oldest: number; readonly newest: number } | undefined
+}
+
+/** Changes nothing, whatever the schema. */
+export const databaseStatus = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const version = yield* currentSchema
+  const tables = version === 0 ? [] : yield* tableNames(sql)
+  const counts = yield* Effect.forEach(tables, (table) =>
+    Effect.map(countRows(sql, table), (rows) => ({ table, rows }))
+  )
+  const journal = tables.includes("journal") ? yield* journalTable(sql).bounds : undefined
+  return { version, known: schemaVersion, counts, journal } satisfies DatabaseStatus
+})

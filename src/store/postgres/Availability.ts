@@ -1,0 +1,50 @@
+import { Effect, Latch } from "effect"
+import type { SqlError } from "effect/sql"
+import { NOT_TRIED } from "../sqlErrors.ts"
+import { connectionError } from "./errors.ts"
+
+/**
+ * Whether the database can be reached, as the last attempts have shown. While it cannot, nobody waits for it: what
+ * needs it fails at once, until a new connection has been made.
+ */
+export class Availability {
+  #away = false
+  /** Whether it was ever there: before, the start fails and says why. */
+  #met = false
+  readonly #isAway = Latch.makeUnsafe(false)
+  readonly #isBack = Latch.makeUnsafe(true)
+
+  get isAway(): boolean {
+    return this.#away
+  }
+
+  /** Waits until the database is away. */
+  readonly away: Effect.Effect<void> = Effect.suspend(() => this.#isAway.await)
+  /** Waits until the database is there. */
+  readonly back: Effect.Effect<void> = Effect.suspend(() => this.#isBack.await)
+
+  /** Fails while the database is away. */
+  readonly check: Effect.Effect<void, SqlError.SqlError> = Effect.suspend(() =>
+    this.#away ? Effect.fail(connectionError("the database is away", NOT_TRIED)) : Effect.void
+  )
+
+  /** It did not answer. */
+  readonly lost = (why: string): Effect.Effect<void> =>
+    Effect.suspend(() => {
+      if (this.#away || !this.#met) return Effect.void
+      this.#away = true
+      this.#isBack.closeUnsafe()
+      this.#isAway.openUnsafe()
+      return Effect.logError(`the database is away: ${why}`)
+    })
+
+  /** A connection was made. */
+  readonly found: Effect.Effect<void> = Effect.suspend(() => {
+    this.#met = true
+    if (!this.#away) return Effect.void
+    this.#away = false
+    this.#isAway.closeUnsafe()
+    this.#isBack.openUnsafe()
+    return Effect.logInfo("the database is back")
+  })
+}

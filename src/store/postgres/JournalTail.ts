@@ -1,0 +1,112 @@
+import { Deferred, Effect, Layer, Queue, Schedule, Schema } from "effect"
+import type { SqlError } from "effect/sql"
+import { Duties } from "../Duties.ts"
+import { advisoryLocks, JOURNAL_CHANNEL } from "../dialect.ts"
+import { JournalFollowers } from "../JournalFollowers.ts"
+import { readRows } from "../rows.ts"
+import { StoreStartError } from "../StoreStartError.ts"
+import { parseNotification } from "./backend.ts"
+import { PostgresSessions } from "./PostgresClient.ts"
+import type { Session } from "./session.ts"
+
+/** Time between two signs of life on the connection; each also looks for entries that nobody has told of. */
+const HEARTBEAT = "1 second"
+const RECONNECT = "200 millis"
+
+const readNewest = readRows(Schema.Struct({ value: Schema.Int }))
+const readTaken = readRows(Schema.Struct({ taken: Schema.Boolean }))
+
+class BeingCopied extends Schema.TaggedError<BeingCopied>()("BeingCopied", {}) {}
+
+/**
+ * Follows what other replicas commit, on a connection of its own: a notification wakes it, a slow look makes up for
+ * one that was lost, and whatever was missed while the connection was away is read when it is back. The same session
+ * holds the locks that say who does the background duties, and that a service runs on the database.
+ */
+export const JournalTail = {
+  layer: Layer.effect(
+    Duties,
+    Effect.gen(function* () {
+      const followers = yield* JournalFollowers
+      const { open, origin } = yield* PostgresSessions
+      const ready = yield* Deferred.make<void, SqlError.SqlError | BeingCopied>()
+      let mine = false
+
+      const life = Effect.gen(function* () {
+        const session = yield* open
+        const pinned = yield* session.connection.pin
+        const query = (statement: string, params: ReadonlyArray<unknown> = []) =>
+          Effect.map(session.run(pinned.query(statement, params)), ({ rows }) => rows)
+        const take = (statement: string) =>
+          Effect.map(readTaken(query(statement)), ([row]) => row?.taken === true)
+
+        const claim = Effect.gen(function* () {
+          if (!mine) mine = yield* take(`SELECT pg_try_advisory_lock(${advisoryLocks.duties}) AS taken`)
+        })
+        const heartbeat = Effect.gen(function* () {
+          yield* claim
+          const [counter] = yield* readNewest(query("SELECT value FROM counters WHERE name = 'journal'"))
+          if (counter !== undefined) yield* followers.catchUpTo(counter.value)
+        })
+
+        if (!(yield* take(`SELECT pg_try_advisory_lock_shared(${advisoryLocks.service}) AS taken`))) {
+          return yield* new BeingCopied()
+        }
+        const told = yield* listen(session, pinned)
+        yield* heartbeat
+        yield* Deferred.succeed(ready, undefined)
+        const follow = Effect.flatMap(Queue.takeAll(told), (notifications) => {
+          const newest = notifications
+            .map(({ payload }) => parseNotification(payload))
+            .filter((notification) => notification.origin !== origin)
+            .reduce((highest, { newest }) => Math.max(highest, newest), 0)
+          return followers.catchUpTo(newest)
+        })
+        yield* Effect.raceFirst(
+          Effect.forever(follow),
+          Effect.forever(Effect.andThen(Effect.sleep(HEARTBEAT), heartbeat))
+        )
+      }).pipe(
+        Effect.scoped,
+        // The locks went with the session.
+        Effect.onExit(() =>
+          Effect.sync(() => {
+            mine = false
+          })
+        )
+      )
+
+      yield* life.pipe(
+        Effect.catch((error) =>
+          Effect.andThen(
+            Deferred.fail(ready, error),
+            Effect.logDebug(`the journal's connection is lost: ${error.message}`)
+          )
+        ),
+        Effect.repeat(Schedule.spaced(RECONNECT)),
+        Effect.forkScoped
+      )
+      yield* Effect.mapError(Deferred.await(ready), cannotFollow)
+      return Duties.of({ mine: Effect.sync(() => mine) })
+    })
+  )
+}
+
+const listen = Effect.fnUntraced(function* (session: Session, pinned: Session["connection"]) {
+  const told = yield* session.run(pinned.listen(JOURNAL_CHANNEL))
+  // Else the end of the scope would take back the LISTEN, and wait for a server that may be silent.
+  yield* Effect.addFinalizer(() => session.abandon)
+  return told
+})
+
+const cannotFollow = (cause: SqlError.SqlError | BeingCopied) =>
+  cause._tag === "BeingCopied"
+    ? new StoreStartError({
+        reason: "InUse",
+        message: "the database is being copied: wait until `muster db copy` is done"
+      })
+    : new StoreStartError({
+        reason: "Failed",
+        message: `the journal cannot be followed: ${cause.message}`,
+        cause
+      })

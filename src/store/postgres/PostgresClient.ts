@@ -1,0 +1,157 @@
+import { PgClient, type PgConnection } from "@effect/sql-pg"
+import { Context, Effect, Layer, Schedule, Stream } from "effect"
+import { Reactivity } from "effect/reactivity"
+import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
+import { Backend } from "../Backend.ts"
+import type { PostgresUrl } from "../DatabaseUrl.ts"
+import type { StoreStartError } from "../StoreStartError.ts"
+import { Availability } from "./Availability.ts"
+import { postgresBackend } from "./backend.ts"
+import { explained, isStarting } from "./errors.ts"
+import { makeSessionPool, type SessionPool } from "./SessionPool.ts"
+import { type Patience, patient, type Session } from "./session.ts"
+import { startError } from "./startError.ts"
+
+export interface PostgresOptions {
+  readonly url: PostgresUrl
+  /** Connections for statements; one more waits for news of other replicas. Default: 10. */
+  readonly poolSize?: number
+  /** Milliseconds without an answer after which the database counts as away. Default: 650. */
+  readonly answerMillis?: number
+}
+
+const POOL_SIZE = 10
+const ANSWER_MILLIS = 650
+/** Time between two attempts to reach a database that is away. */
+const PROBE_EVERY = "200 millis"
+/** How long a server that is starting is waited for: 10 seconds. */
+const waitForStart = Schedule.max([Schedule.spaced("100 millis"), Schedule.recurs(100)])
+/** A statement that waits longer for a row is repeated with its whole transaction, in case the two wait for each other. */
+const LOCK_MILLIS = 250
+
+/** What the journal's tail needs beside the client. */
+export class PostgresSessions extends Context.Service<
+  PostgresSessions,
+  Pick<SessionPool, "open"> & {
+    readonly availability: Availability
+    /** Tells this process's notifications from others'. */
+    readonly origin: string
+  }
+>()("muster/store/PostgresSessions") {}
+
+/**
+ * `SqlClient` over a pool of PostgreSQL connections that gives up on a database that does not answer, and finds it
+ * again by itself. Statements outside of a transaction cannot change anything.
+ */
+export const PostgresClient = {
+  /** @error StoreStartError the database cannot be reached, or refuses */
+  layer: (
+    options: PostgresOptions
+  ): Layer.Layer<SqlClient.SqlClient | Backend | PostgresSessions, StoreStartError> =>
+    Layer.effectContext(
+      make(options.url, options.poolSize ?? POOL_SIZE, {
+        answerMillis: options.answerMillis ?? ANSWER_MILLIS,
+        lockMillis: LOCK_MILLIS
+      })
+    ).pipe(Layer.provide(Reactivity.layer)),
+
+  /** A client that waits as long as it takes: for migrations, and for copies. */
+  layerPatient: (url: PostgresUrl): Layer.Layer<SqlClient.SqlClient, StoreStartError> =>
+    Layer.effectContext(
+      Effect.map(make(url, 2, patient), (context) => Context.pick(SqlClient.SqlClient)(context))
+    ).pipe(Layer.provide(Reactivity.layer))
+}
+
+const make = Effect.fnUntraced(function* (url: PostgresUrl, size: number, patience: Patience) {
+  const availability = new Availability()
+  const pool = yield* makeSessionPool({ url, size, patience, availability })
+  // The first connection says whether the database is there at all, and stays for the first statement.
+  yield* Effect.acquireUseRelease(pool.take, () => Effect.void, pool.giveBack).pipe(
+    // Both may have been started at once: a server that says that it is starting is worth waiting for.
+    Effect.retry({ while: isStarting, schedule: waitForStart }),
+    Effect.mapError((error) => startError(error, url))
+  )
+
+  // An answer that is overdue, or a connection that cannot be made, has said that it is away.
+  yield* Effect.andThen(availability.away, Effect.scoped(pool.open)).pipe(
+    Effect.ignore,
+    Effect.repeat(Schedule.spaced(PROBE_EVERY)),
+    Effect.forkScoped
+  )
+
+  const acquirer = Effect.map(Effect.acquireRelease(pool.take, pool.giveBack), ({ session }) =>
+    connectionOf(session, availability)
+  )
+  const client = yield* SqlClient.make({
+    driver: "pg",
+    compiler: PgClient.makeCompiler(),
+    spanAttributes: [
+      ["db.system.name", "postgresql"],
+      ["db.namespace", url.database]
+    ],
+    acquirer,
+    borrower: (f) =>
+      Effect.acquireUseRelease(
+        pool.take,
+        ({ session }) => f(connectionOf(session, availability)),
+        pool.giveBack
+      ),
+    transactionAcquirer: acquirer,
+    beginTransaction: "BEGIN READ WRITE",
+    commit,
+    releaseSavepoint: (name) => `RELEASE SAVEPOINT ${name}`,
+    prepareTransactionControls: true
+  })
+  const origin = crypto.randomUUID()
+  return Context.make(SqlClient.SqlClient, client).pipe(
+    Context.add(Backend, postgresBackend({ sql: client, availability, origin })),
+    Context.add(PostgresSessions, { open: pool.open, availability, origin })
+  )
+})
+
+/** A COMMIT of a transaction that a failed statement has spoiled answers ROLLBACK. */
+const commit = (connection: SqlConnection.Connection) =>
+  Effect.flatMap(connection.executeRaw("COMMIT", []), (result) =>
+    isRolledBack(result)
+      ? Effect.fail(
+          new SqlError.SqlError({
+            reason: new SqlError.UnknownError({
+              cause: undefined,
+              message: "the transaction was rolled back: one of its statements had failed",
+              operation: "commit"
+            })
+          })
+        )
+      : Effect.void
+  )
+
+const isRolledBack = (result: unknown): boolean =>
+  typeof result === "object" && result !== null && "command" in result && result.command === "ROLLBACK"
+
+const connectionOf = (session: Session, availability: Availability): SqlConnection.Connection => {
+  const { connection } = session
+  const run = <A>(statement: Effect.Effect<A, SqlError.SqlError>) =>
+    Effect.tapError(session.run(statement), (error) =>
+      // The server has not closed it: the watchdog has.
+      error.reason.message?.startsWith("no answer within") === true
+        ? availability.lost(error.message)
+        : Effect.void
+    )
+  const rows = (
+    result: Effect.Effect<PgConnection.Result, SqlError.SqlError>,
+    transform: Parameters<SqlConnection.Connection["execute"]>[2]
+  ) => Effect.map(run(result), (it) => (transform === undefined ? it.rows : transform(it.rows)))
+  return {
+    execute: (sql, params, transform) => rows(connection.query(sql, params), transform),
+    executeUnprepared: (sql, params, transform) => rows(connection.query(sql, params, false), transform),
+    executeRaw: (sql, params) => run(connection.query(sql, params)),
+    executeValues: (sql, params) => run(connection.queryValues(sql, params)),
+    executeValuesUnprepared: (sql, params) => run(connection.queryValues(sql, params, false)),
+    executeStream: (sql, params, transform) => {
+      const rowsOf = Stream.mapError(connection.stream(sql, params), explained)
+      return transform === undefined
+        ? rowsOf
+        : Stream.flatMap(Stream.chunks(rowsOf), (some) => Stream.fromIterable(transform(some)))
+    }
+  }
+}

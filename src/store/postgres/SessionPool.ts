@@ -1,0 +1,79 @@
+import { Effect, Exit, Scope, Semaphore } from "effect"
+import type { SqlError } from "effect/sql"
+import type { PostgresUrl } from "../DatabaseUrl.ts"
+import type { Availability } from "./Availability.ts"
+import { connectionError, isUnreachable } from "./errors.ts"
+import { openSession, type Patience, type Session } from "./session.ts"
+
+interface Pooled {
+  readonly session: Session
+  readonly close: Effect.Effect<void>
+}
+
+/**
+ * Connections, each for one borrower at a time. Those that are lost are dropped when they come back or are met; nobody
+ * waits for a connection while the database is away.
+ */
+export interface SessionPool {
+  readonly take: Effect.Effect<Pooled, SqlError.SqlError>
+  readonly giveBack: (pooled: Pooled) => Effect.Effect<void>
+  /** Opens a connection and says what that tells of the database. */
+  readonly open: Effect.Effect<Session, SqlError.SqlError, Scope.Scope>
+}
+
+export const makeSessionPool = Effect.fnUntraced(function* (options: {
+  readonly url: PostgresUrl
+  readonly size: number
+  readonly patience: Patience
+  readonly availability: Availability
+}): Effect.fn.Return<SessionPool, never, Scope.Scope> {
+  const { availability, patience, url } = options
+  const scope = yield* Scope.Scope
+  const places = yield* Semaphore.make(options.size)
+  const idle: Array<Pooled> = []
+  let closed = false
+  yield* Effect.addFinalizer(() =>
+    Effect.sync(() => {
+      closed = true
+    })
+  )
+
+  const open = openSession(url, patience).pipe(
+    Effect.tap(() => availability.found),
+    Effect.tapError((error) => (isUnreachable(error) ? availability.lost(error.message) : Effect.void))
+  )
+
+  const openPooled = Effect.gen(function* () {
+    const own = yield* Scope.fork(scope)
+    const session = yield* Scope.provide(open, own).pipe(
+      Effect.onError((cause) => Scope.close(own, Exit.failCause(cause)))
+    )
+    return { session, close: Scope.close(own, Exit.void) } satisfies Pooled
+  })
+
+  /** An open connection, the one used last first; a new one when there is none. */
+  const any: Effect.Effect<Pooled, SqlError.SqlError> = Effect.suspend(() => {
+    if (closed) return Effect.fail(connectionError("the store is closed", "connect"))
+    const pooled = idle.pop()
+    if (pooled === undefined) return openPooled
+    return pooled.session.isOpen() ? Effect.succeed(pooled) : Effect.andThen(pooled.close, any)
+  })
+
+  const take = Effect.uninterruptibleMask((restore) =>
+    Effect.gen(function* () {
+      yield* availability.check
+      yield* restore(places.take(1))
+      // Those that have a place wait for an answer no longer than the watchdog does: everybody learns it then.
+      return yield* Effect.andThen(availability.check, any).pipe(Effect.onError(() => places.release(1)))
+    })
+  )
+
+  const giveBack = ({ session, close }: Pooled) =>
+    Effect.suspend(() => {
+      if (closed || !session.isOpen()) return close
+      idle.push({ session, close })
+      return Effect.void
+    }).pipe(Effect.andThen(places.release(1)))
+
+  return { take, giveBack, open }
+})

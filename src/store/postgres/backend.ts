@@ -1,0 +1,80 @@
+import { Effect, Schedule, Schema } from "effect"
+import type { SqlClient, SqlError } from "effect/sql"
+import { Backend, type CommitToken } from "../Backend.ts"
+import { JOURNAL_CHANNEL } from "../dialect.ts"
+import { readRows } from "../rows.ts"
+import type { Availability } from "./Availability.ts"
+import { sqlState } from "./errors.ts"
+
+const readTransaction = readRows(Schema.Struct({ transaction: Schema.String }))
+const readStatus = readRows(Schema.Struct({ status: Schema.NullOr(Schema.String) }))
+
+/** Other replicas wait for the locks of a transaction: it takes no further mutation after this time. */
+const TRANSACTION_MILLIS = 150
+
+/** What a commit is told with: who has made it, and how far the journal goes now. */
+const notification = (origin: string, newest: number): string => `${origin} ${newest}`
+
+export const parseNotification = (payload: string) => {
+  const [origin = "", newest = ""] = payload.split(" ")
+  return { origin, newest: Number(newest) || 0 }
+}
+
+export const postgresBackend = (options: {
+  readonly sql: SqlClient.SqlClient
+  readonly availability: Availability
+  readonly origin: string
+}) => {
+  const { availability, origin, sql } = options
+
+  // The notification goes out with the commit, and only with it.
+  const seal = Effect.fnUntraced(function* (
+    newest: number | undefined
+  ): Effect.fn.Return<CommitToken, SqlError.SqlError> {
+    const [row] = yield* readTransaction(
+      newest === undefined
+        ? sql`SELECT pg_current_xact_id()::text AS transaction`
+        : sql`SELECT pg_current_xact_id()::text AS transaction,
+                pg_notify(${JOURNAL_CHANNEL}, ${notification(origin, newest)})::text AS told`
+    )
+    return row ?? (yield* Effect.die(new Error("pg_current_xact_id() has no answer")))
+  })
+
+  /** Undefined while the transaction is neither committed nor rolled back. */
+  const outcome = (token: CommitToken) =>
+    Effect.map(
+      readStatus(sql`SELECT pg_xact_status(${token.transaction}::xid8) AS status`),
+      ([row]): boolean | undefined =>
+        row?.status === "in progress" ? undefined : row?.status === "committed"
+    ).pipe(
+      // A number that was never given out: the server is another now, restored from before the transaction.
+      Effect.catchIf(
+        (error) => sqlState(error) === "22023",
+        () => Effect.succeed(false)
+      )
+    )
+
+  const readAgain = Effect.as(Effect.andThen(Effect.sleep("50 millis"), availability.back), true)
+
+  return Backend.of({
+    isAway: () => availability.isAway,
+    away: availability.away,
+    readAgain,
+    retries: true,
+    transactionMillis: TRANSACTION_MILLIS,
+    seal,
+    wasCommitted: (token) =>
+      token === undefined
+        ? Effect.succeed(false)
+        : Effect.suspend(() => outcome(token)).pipe(
+            Effect.catch((error) =>
+              Effect.as(Effect.logDebug(`a commit cannot be looked up yet: ${error.message}`), undefined)
+            ),
+            Effect.flatMap((known) =>
+              known === undefined ? Effect.as(readAgain, undefined) : Effect.succeed(known)
+            ),
+            Effect.repeat({ schedule: Schedule.forever, until: (known) => known !== undefined }),
+            Effect.map((known) => known === true)
+          )
+  })
+}

@@ -1,0 +1,79 @@
+/** What PostgreSQL's error codes mean here (Appendix A of its manual). */
+import { Predicate } from "effect"
+import { SqlError } from "effect/sql"
+
+/** Codes, or their first two characters, that say that the database itself is the trouble, not the statement. */
+const away: ReadonlyArray<string> = [
+  "08", // the connection
+  "53", // no memory, disk or connections left
+  "57P", // shut down, starting, dropped
+  "58", // I/O
+  "40003", // whether the statement was carried out is unknown
+  "25006", // read-only: no longer the primary
+  "25P03" // idle in a transaction for too long
+]
+
+/** SQLSTATE of an error that the server has answered. */
+export const sqlState = (error: SqlError.SqlError): string | undefined => {
+  const { cause } = error.reason
+  return Predicate.hasProperty(cause, "code") &&
+    typeof cause.code === "string" &&
+    /^[0-9A-Z]{5}$/.test(cause.code)
+    ? cause.code
+    : undefined
+}
+
+/** A statement came after one that failed, in a transaction that was not taken back to before it. */
+export const isAborted = (error: SqlError.SqlError): boolean => sqlState(error) === "25P02"
+
+export const connectionError = (message: string, operation: string, cause?: unknown) =>
+  new SqlError.SqlError({ reason: new SqlError.ConnectionError({ cause, message, operation }) })
+
+/** The same error with a message that says what went wrong, and with a reason that tells who is to blame. */
+export const explained = (error: SqlError.SqlError): SqlError.SqlError => {
+  const { cause, operation = "execute" } = error.reason
+  const said = cause instanceof Error && cause.message !== "" ? cause.message : error.message
+  const code = sqlState(error)
+  if (code === undefined) {
+    return error.reason._tag === "ConnectionError" ? connectionError(said, operation, cause) : error
+  }
+  const message = `${said} (${code})`
+  if (away.some((prefix) => code.startsWith(prefix))) return connectionError(message, operation, cause)
+  switch (error.reason._tag) {
+    case "UnknownError":
+      return new SqlError.SqlError({ reason: new SqlError.UnknownError({ cause, message, operation }) })
+    case "SqlSyntaxError":
+      return new SqlError.SqlError({ reason: new SqlError.SqlSyntaxError({ cause, message, operation }) })
+    case "ConstraintError":
+      return new SqlError.SqlError({ reason: new SqlError.ConstraintError({ cause, message, operation }) })
+    case "LockTimeoutError":
+      return new SqlError.SqlError({ reason: new SqlError.LockTimeoutError({ cause, message, operation }) })
+    case "DeadlockError":
+      return new SqlError.SqlError({ reason: new SqlError.DeadlockError({ cause, message, operation }) })
+    case "StatementTimeoutError":
+      return new SqlError.SqlError({
+        reason: new SqlError.StatementTimeoutError({ cause, message, operation })
+      })
+    case "AuthenticationError":
+      return new SqlError.SqlError({
+        reason: new SqlError.AuthenticationError({ cause, message, operation })
+      })
+    case "AuthorizationError":
+      return new SqlError.SqlError({ reason: new SqlError.AuthorizationError({ cause, message, operation }) })
+    default:
+      return error
+  }
+}
+
+/**
+ * Whether an attempt to connect says that nobody can use the database now: refused, reset, silent, starting, shutting
+ * down. One that the server answers with anything else (no connections left, a wrong password) says nothing of the
+ * connections that there are.
+ */
+export const isUnreachable = (error: SqlError.SqlError): boolean => {
+  const code = sqlState(error)
+  return code === undefined ? error.reason._tag === "ConnectionError" : /^(57P|08|25006)/.test(code)
+}
+
+/** The server is starting, or recovering from a crash. */
+export const isStarting = (error: SqlError.SqlError): boolean => sqlState(error) === "57P03"

@@ -1,0 +1,143 @@
+import { readFileSync } from "node:fs"
+import { connect, type Socket } from "node:net"
+import { PgConnection, PgTypes } from "@effect/sql-pg"
+import { Effect, Result, type Scope } from "effect"
+import type { SqlError } from "effect/sql"
+import type { PostgresUrl } from "../DatabaseUrl.ts"
+import { connectionError, explained } from "./errors.ts"
+import { Watchdog } from "./Watchdog.ts"
+
+/** How long the database may take. */
+export interface Patience {
+  /** Milliseconds without a sign of life on a connection that owes an answer; infinite: any. */
+  readonly answerMillis: number
+  /** Milliseconds that a statement may wait for a lock; 0: any. */
+  readonly lockMillis: number
+}
+
+/** Of a migration or a copy: it takes the time that it takes. */
+export const patient: Patience = { answerMillis: Number.POSITIVE_INFINITY, lockMillis: 0 }
+
+/** How long a connection may take to come about where there is no other limit, in milliseconds. */
+const CONNECT_MILLIS = 10_000
+/** A process that was frozen in a transaction holds its locks for so long. */
+const IDLE_IN_TRANSACTION_MILLIS = 3_000
+const KEEP_ALIVE_MILLIS = 10_000
+const LINGER_MILLIS = 1_000
+
+/** One connection. Its statements are never interrupted, only abandoned with the connection. */
+export interface Session {
+  readonly connection: PgConnection.PgConnection
+  /** False once the connection is lost. */
+  readonly isOpen: () => boolean
+  /** Runs a statement of this session, under the eyes of its watchdog. */
+  readonly run: <A, R>(
+    statement: Effect.Effect<A, SqlError.SqlError, R>
+  ) => Effect.Effect<A, SqlError.SqlError, R>
+  /** Ends the connection at once, without a word. */
+  readonly abandon: Effect.Effect<void>
+}
+
+/** 64-bit integers as numbers; one beyond 2^53 is an error, never a wrong number. */
+const types = PgTypes.makeRegistry()
+types.register<number | bigint>(PgTypes.OID.int8, {
+  encode: (value) => {
+    const bytes = new Uint8Array(8)
+    new DataView(bytes.buffer).setBigInt64(0, BigInt(value))
+    return Result.succeed(bytes)
+  },
+  decode: (bytes) => {
+    const value = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength).getBigInt64(0)
+    return Number.isSafeInteger(Number(value))
+      ? Result.succeed(Number(value))
+      : Result.fail(new PgTypes.CodecError({ message: `an integer beyond 2^53: ${value}` }))
+  }
+})
+
+const certificates = (url: PostgresUrl) =>
+  url.sslrootcert === undefined
+    ? Effect.succeed({})
+    : Effect.try({
+        try: () => ({ ssl: { ca: readFileSync(url.sslrootcert ?? "") } }),
+        catch: (cause) => connectionError(`sslrootcert cannot be read: ${String(cause)}`, "connect", cause)
+      })
+
+/** Opens one connection, closed with the scope. */
+export const openSession = Effect.fnUntraced(function* (
+  url: PostgresUrl,
+  patience: Patience
+): Effect.fn.Return<Session, SqlError.SqlError, Scope.Scope> {
+  const ssl = yield* certificates(url)
+  const dial = () =>
+    url.host.startsWith("/")
+      ? connect({ path: `${url.host}/.s.PGSQL.${url.port}` })
+      : connect({
+          host: url.host,
+          port: url.port,
+          noDelay: true,
+          keepAlive: true,
+          keepAliveInitialDelay: KEEP_ALIVE_MILLIS
+        })
+  const connectMillis = Math.min(patience.answerMillis, CONNECT_MILLIS)
+  let socket: Socket | undefined
+  let watchdog: Watchdog | undefined
+  // After the connection has said good-bye. A peer that does not answer it must not keep the process alive.
+  yield* Effect.addFinalizer(() =>
+    Effect.sync(() => {
+      const left = socket
+      left?.unref()
+      setTimeout(() => left?.destroy(), LINGER_MILLIS).unref()
+    })
+  )
+  const connection = yield* PgConnection.make({
+    url: url.url,
+    ...ssl,
+    types,
+    applicationName: "muster",
+    connectTimeout: connectMillis,
+    startupParameters: {
+      // What is no write transaction cannot change anything.
+      default_transaction_read_only: "on",
+      lock_timeout: String(patience.lockMillis),
+      idle_in_transaction_session_timeout: String(
+        Number.isFinite(patience.answerMillis) ? IDLE_IN_TRANSACTION_MILLIS : 0
+      )
+    },
+    stream: () => {
+      const dialled = dial()
+      // The client dials again to cancel a statement; the session is the first.
+      if (socket === undefined) {
+        socket = dialled
+        watchdog = new Watchdog(dialled, connectMillis)
+        watchdog.start()
+      }
+      return dialled
+    }
+  }).pipe(
+    Effect.mapError(explained),
+    Effect.onExit(() => Effect.sync(() => watchdog?.stop()))
+  )
+  const line = socket
+  if (line === undefined) return yield* connectionError("the connection has no socket", "connect")
+  let open = true
+  line.once("close", () => {
+    open = false
+  })
+  const answers = new Watchdog(line, patience.answerMillis)
+  const run: Session["run"] = (statement) =>
+    Effect.suspend(() => {
+      answers.start()
+      return Effect.mapError(statement, explained)
+    }).pipe(
+      Effect.onExit(() => Effect.sync(() => answers.stop())),
+      Effect.uninterruptible
+    )
+  return {
+    connection,
+    isOpen: () => open && !line.destroyed,
+    run,
+    abandon: Effect.sync(() => {
+      line.destroy()
+    })
+  }
+})

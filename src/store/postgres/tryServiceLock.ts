@@ -1,0 +1,17 @@
+import { Effect } from "effect"
+import type { PostgresUrl } from "../DatabaseUrl.ts"
+import { advisoryLocks } from "../dialect.ts"
+import { openSession, patient } from "./session.ts"
+import { startError } from "./startError.ts"
+
+/** Takes the lock that every service shares for itself alone, until the scope closes; false: a service runs. */
+export const tryServiceLock = Effect.fnUntraced(
+  function* (url: PostgresUrl) {
+    const { connection, run } = yield* openSession(url, patient)
+    const { rows } = yield* run(
+      connection.query(`SELECT pg_try_advisory_lock(${advisoryLocks.service}) AS taken`)
+    )
+    return rows[0]?.taken === true
+  },
+  (effect, url) => Effect.mapError(effect, (error) => startError(error, url))
+)

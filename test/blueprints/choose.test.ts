@@ -1,0 +1,68 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import * as fc from "fast-check"
+import { choose } from "../../src/blueprints/choose.ts"
+import type { Problem } from "../../src/blueprints/problem.ts"
+import type { Mount } from "../../src/blueprints/readFolder.ts"
+import type { Candidate } from "../../src/blueprints/sources/candidates.ts"
+
+/** A source whose new files have so many problems of their own, and break or need others. */
+interface Model {
+  readonly own: number
+  readonly breaksOthers: boolean
+  readonly needs: number | undefined
+  readonly isNew: boolean
+}
+
+const model: fc.Arbitrary<Model> = fc.record({
+  own: fc.nat(2),
+  breaksOthers: fc.boolean(),
+  needs: fc.option(fc.nat(3), { nil: undefined }),
+  isNew: fc.boolean()
+})
+
+const candidate = ({ isNew }: Model, index: number): Candidate => ({
+  id: `s${index}`,
+  mounts: [{ at: `s${index}`, directory: `/new/${index}` }],
+  newFolder: isNew ? `s${index}` : undefined,
+  place: Effect.void
+})
+
+const problem = (file: string, reason: string): Problem => ({ file, line: 1, column: 1, reason })
+
+describe("decisions 4: which new files of sources a start takes", () => {
+  it("what was valid before it is valid after it; all are taken where all are sound together", () => {
+    fc.assert(
+      fc.property(fc.array(model, { maxLength: 4 }), fc.nat(2), (models, known) => {
+        const problemsOf = (mounts: ReadonlyArray<Mount>): ReadonlyArray<Problem> => [
+          ...Array.from({ length: known }, (_, n) => problem("own.yml", `known ${n}`)),
+          ...models.flatMap((one, index) => {
+            const at = `s${index}`
+            if (!mounts.some((mount) => mount.at === at)) return []
+            const lacking = one.needs !== undefined && !mounts.some((mount) => mount.at === `s${one.needs}`)
+            return [
+              ...Array.from({ length: one.own }, (_, n) => problem(`${at}/a.yml`, `bad ${n}`)),
+              ...(one.breaksOthers ? [problem("own.yml", `broken by ${at}`)] : []),
+              ...(lacking ? [problem(`${at}/b.yml`, "something is lacking")] : [])
+            ]
+          })
+        ]
+        const all = models.map(candidate)
+        const mountsOf = (some: ReadonlyArray<Candidate>) => some.flatMap(({ mounts }) => mounts)
+        const { refused, taken } = Effect.runSync(choose(all, (mounts) => Effect.succeed(problemsOf(mounts))))
+        assert.deepStrictEqual(
+          [...taken.map(({ id }) => id), ...refused.map(({ id }) => id)].toSorted(),
+          all.map(({ id }) => id)
+        )
+        const after = problemsOf(mountsOf(taken)).filter(
+          ({ file, reason }) =>
+            !reason.startsWith("known") &&
+            !taken.some(({ newFolder }) => newFolder !== undefined && file.startsWith(`${newFolder}/`))
+        )
+        assert.deepStrictEqual(after, [])
+        if (problemsOf(mountsOf(all)).length === known) assert.lengthOf(refused, 0)
+        for (const { problems } of refused) assert.isNotEmpty(problems)
+      })
+    )
+  })
+})

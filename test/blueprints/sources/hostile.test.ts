@@ -1,0 +1,236 @@
+import { existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Result } from "effect"
+import * as fc from "fast-check"
+import { parseBatch, parseListing } from "../../../src/blueprints/sources/listing.ts"
+import { blueprintFile } from "../support.ts"
+import { errorOf, ids, type Repository, started, type World, world } from "./support.ts"
+
+/** A tree object written byte by byte: what git itself would not make. */
+const rawTree = (repository: Repository, entries: ReadonlyArray<readonly [string, string, string]>) =>
+  repository.git(
+    ["hash-object", "-t", "tree", "-w", "--literally", "--stdin"],
+    Buffer.concat(
+      entries.map(([mode, name, oid]) =>
+        Buffer.concat([Buffer.from(`${mode} ${name}\0`), Buffer.from(oid, "hex")])
+      )
+    )
+  )
+
+const blob = (repository: Repository, text: string) => repository.git(["hash-object", "-w", "--stdin"], text)
+
+/** Syncs one source that holds `a` first, then the branch `bad`; answers why that fails. */
+const refused = (here: World, repository: Repository) =>
+  Effect.gen(function* () {
+    repository.commit({ "a.yml": blueprintFile("a") })
+    here.list([{ id: "s", url: repository.folder }])
+    assert.deepStrictEqual(yield* started(here, ids), ["a"])
+    here.list([{ id: "s", url: repository.folder, ref: "bad" }])
+    const reason = yield* started(
+      here,
+      Effect.gen(function* () {
+        assert.deepStrictEqual(yield* ids, ["a"])
+        return yield* errorOf("s")
+      })
+    )
+    assert.deepStrictEqual(readdirSync(join(here.blueprints, "s")), ["a.yml"])
+    return reason ?? ""
+  })
+
+/** The same for a branch with these tree entries. */
+const refusedTree = (
+  entries: (repository: Repository, here: World) => ReadonlyArray<readonly [string, string, string]>
+) =>
+  Effect.gen(function* () {
+    const here = yield* world
+    const repository = here.repository("r")
+    repository.commitTree("bad", rawTree(repository, entries(repository, here)))
+    const reason = yield* refused(here, repository)
+    return { reason, here }
+  })
+
+describe("sources: hostile repositories are refused whole, with the reason", () => {
+  it.live("symbolic links", () =>
+    Effect.gen(function* () {
+      const file = yield* refusedTree((r) => [["120000", "passwd.yml", blob(r, "/etc/passwd")]])
+      assert.strictEqual(file.reason, "`passwd.yml` is a symbolic link; a source holds files only")
+      const folder = yield* refusedTree((r) => [["120000", "up", blob(r, "../../..")]])
+      assert.strictEqual(folder.reason, "`up` is a symbolic link; a source holds files only")
+      const git = yield* refusedTree((r) => [
+        ["100644", "a.yml", blob(r, blueprintFile("a"))],
+        ["120000", "b.yml", blob(r, "a.yml")]
+      ])
+      assert.strictEqual(git.reason, "`b.yml` is a symbolic link; a source holds files only")
+    })
+  )
+
+  it.live("submodules, whatever they point to", () =>
+    Effect.gen(function* () {
+      const { here, reason } = yield* refusedTree((r, { root }) => [
+        [
+          "100644",
+          ".gitmodules",
+          blob(r, `[submodule "x"]\n\tpath = sub\n\turl = ext::sh -c touch% ${root}/pwned\n`)
+        ],
+        ["160000", "sub", "1".repeat(40)]
+      ])
+      assert.strictEqual(reason, "`sub` is a submodule; a source holds files only")
+      assert.isFalse(existsSync(join(here.root, "pwned")))
+    })
+  )
+
+  it.live("names that lead out of the folder", () =>
+    Effect.gen(function* () {
+      const up = yield* refusedTree((r) => [
+        ["40000", "..", rawTree(r, [["100644", "out.yml", blob(r, blueprintFile("out"))]])]
+      ])
+      assert.strictEqual(up.reason, "`../out.yml` leads out of its folder")
+      assert.isFalse(existsSync(join(up.here.blueprints, "out.yml")))
+      const slash = yield* refusedTree((r) => [["100644", "../out.yml", blob(r, blueprintFile("out"))]])
+      assert.strictEqual(slash.reason, "`../out.yml` leads out of its folder")
+      const absolute = yield* refusedTree((r) => [["100644", "/out.yml", blob(r, blueprintFile("out"))]])
+      assert.strictEqual(absolute.reason, "`/out.yml` leads out of its folder")
+      const line = yield* refusedTree((r) => [["100644", "a\nb.yml", blob(r, blueprintFile("out"))]])
+      assert.strictEqual(line.reason, "the path `a b.yml` contains control characters")
+      const back = yield* refusedTree((r) => [["100644", "a\\b.yml", blob(r, blueprintFile("out"))]])
+      assert.strictEqual(back.reason, "the path `a\\b.yml` contains a backslash; write /")
+    })
+  )
+
+  it.live("a file where a folder is, and the same name twice", () =>
+    Effect.gen(function* () {
+      const twice = yield* refusedTree((r) => [
+        ["100644", "x.yml", blob(r, blueprintFile("x"))],
+        ["100644", "x.yml", blob(r, blueprintFile("y"))]
+      ])
+      assert.strictEqual(twice.reason, "`x.yml` is there twice")
+      const both = yield* refusedTree((r) => [
+        ["100644", "x.yml", blob(r, blueprintFile("x"))],
+        ["40000", "x.yml", rawTree(r, [["100644", "z.yml", blob(r, blueprintFile("z"))]])]
+      ])
+      assert.match(both.reason, /^its files cannot be written: /)
+      const long = yield* refusedTree((r) => [["100644", `${"n".repeat(300)}.yml`, blob(r, "x")]])
+      assert.strictEqual(long.reason, "its files cannot be written: a name is too long")
+    })
+  )
+
+  it.live("files that are too large or too many", () =>
+    Effect.gen(function* () {
+      const large = yield* refusedTree((r) => [["100644", "large.yml", blob(r, " ".repeat(1024 * 1024 + 1))]])
+      assert.strictEqual(large.reason, "`large.yml`: the file is larger than 1 MiB")
+      const many = yield* refusedTree((r) => {
+        const oid = blob(r, blueprintFile("x"))
+        return Array.from({ length: 10_000 }, (_, n) => ["100644", `b${String(n).padStart(5, "0")}.yml`, oid])
+      })
+      assert.strictEqual(many.reason, "more than 5000 definition files")
+      const together = yield* refusedTree((r) => {
+        const oid = blob(r, " ".repeat(1024 * 1024))
+        return Array.from({ length: 40 }, (_, n) => ["100644", `b${n + 10}.yml`, oid])
+      })
+      assert.strictEqual(together.reason, "its definition files are larger than 32 MiB together")
+    })
+  )
+
+  it.live("a tree of few objects that stands for a billion files", () =>
+    Effect.gen(function* () {
+      const { reason } = yield* refusedTree((r) => {
+        let entries: ReadonlyArray<readonly [string, string, string]> = [["100644", "x.yml", blob(r, "x")]]
+        for (let level = 0; level < 9; level++) {
+          const tree = rawTree(r, entries)
+          entries = Array.from({ length: 10 }, (_, n) => ["40000", `d${n}`, tree])
+        }
+        return entries
+      })
+      assert.match(reason, /^the list of its files is larger than 16 MiB; name the folder/)
+    })
+  )
+})
+
+describe("sources: nothing of a repository is ever run", () => {
+  it.live("neither filters and attributes, nor hooks, nor the settings of a folder that serves it", () =>
+    Effect.gen(function* () {
+      const here = yield* world
+      const repository = here.repository("r")
+      const touch = (name: string) => `touch ${join(here.root, name)}`
+      repository.commit({
+        ".gitattributes": "*.yml filter=evil diff=evil export-subst ident\n",
+        ".gitconfig": `[core]\n\tfsmonitor = ${touch("pwned1")}\n`,
+        "a.yml": `${blueprintFile("a")}annotations: { id: "$Id$", at: "$Format:%H$" }\n`
+      })
+      for (const [key, value] of [
+        ["filter.evil.smudge", touch("pwned2")],
+        ["filter.evil.process", touch("pwned3")],
+        ["diff.evil.textconv", touch("pwned4")],
+        ["uploadpack.packObjectsHook", touch("pwned5")],
+        ["core.fsmonitor", touch("pwned6")],
+        ["core.sshCommand", touch("pwned7")]
+      ] as const) {
+        repository.git(["config", key, value])
+      }
+      const hooks = join(repository.folder, ".git/hooks")
+      mkdirSync(hooks, { recursive: true })
+      for (const hook of ["post-checkout", "reference-transaction", "post-upload-pack", "pre-receive"]) {
+        writeFileSync(join(hooks, hook), `#!/bin/sh\n${touch("pwned-hook")}\n`, { mode: 0o755 })
+      }
+      here.list([{ id: "s", url: repository.folder }])
+      assert.deepStrictEqual(yield* started(here, ids), ["a"])
+      assert.deepStrictEqual(
+        readdirSync(here.root).filter((name) => name.startsWith("pwned")),
+        []
+      )
+    })
+  )
+})
+
+describe("sources: listings of git", () => {
+  const oid = "a".repeat(40)
+  const listing = (...entries: ReadonlyArray<string>) => Buffer.from(entries.map((it) => `${it}\0`).join(""))
+
+  it("no bytes make the reader fail, and what it lets through stays in its folder", () => {
+    const name = fc.oneof(
+      fc.string({ unit: "binary" }),
+      fc.constantFrom("..", ".", "a", "b.yml", "a/../b.yml", "/x.yml", "a//b.yml", ".git/x.yml", "a/b.yaml")
+    )
+    fc.assert(
+      fc.property(
+        fc.array(fc.tuple(fc.constantFrom("100644", "100755", "120000", "160000", "040000"), name, fc.nat())),
+        (entries) => {
+          const result = parseListing(
+            listing(...entries.map(([mode, path, size]) => `${mode} blob ${oid} ${size}\t${path}`))
+          )
+          if (Result.isFailure(result)) return assert.notStrictEqual(result.failure, "")
+          for (const { path } of result.success) {
+            assert.match(path, /^[^/].*\.ya?ml$/)
+            assert.isFalse(path.split("/").some((part) => part === "" || part.startsWith(".")))
+          }
+        }
+      ),
+      { numRuns: 500 }
+    )
+    fc.assert(fc.property(fc.uint8Array(), (bytes) => void parseListing(bytes)))
+  })
+
+  it("contents are taken apart as git joins them, whatever they are", () => {
+    fc.assert(
+      fc.property(fc.array(fc.uint8Array({ maxLength: 200 })), (contents) => {
+        const files = contents.map((bytes, n) => ({ path: `${n}.yml`, oid, size: bytes.length }))
+        const output = Buffer.concat(
+          contents.flatMap((bytes) => [
+            Buffer.from(`${oid} blob ${bytes.length}\n`),
+            bytes,
+            Buffer.from("\n")
+          ])
+        )
+        const result = parseBatch(files, output)
+        assert.deepStrictEqual(
+          Result.getOrThrow(result).map((bytes) => [...bytes]),
+          contents.map((bytes) => [...bytes])
+        )
+        if (contents.length > 0) assert.isTrue(Result.isFailure(parseBatch(files, output.subarray(1))))
+      })
+    )
+    const missing = parseBatch([{ path: "a.yml", oid, size: 1 }], Buffer.from(`${oid} missing\n`))
+    assert.isTrue(Result.isFailure(missing))
+  })
+})

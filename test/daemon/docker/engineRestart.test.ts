@@ -1,0 +1,126 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import {
+  engineNote,
+  isolatedEngine,
+  missingEngine,
+  missingOwnEngine,
+  TEST_IMAGE
+} from "../../support/dockerEngine.ts"
+import { harness, until } from "../support.ts"
+import { newNode, poll } from "./support.ts"
+
+const possible =
+  (missingEngine === undefined && missingOwnEngine === undefined) || process.env.CI !== undefined
+
+const script = `sh -c 'echo ready; while read -r l; do echo "got $l"; done'`
+
+/** A node with two servers that run and one that is paused, on an engine of its own. */
+const world = Effect.fnUntraced(function* (...options: ReadonlyArray<string>) {
+  const engine = yield* isolatedEngine(...options)
+  const docker = { socket: engine.socket, pull: "never" as const, network: "none" }
+  const node = yield* harness({ node_id: newNode(), docker })
+  const server = node.running({
+    allocations: { mappings: {} },
+    process: { invocation: script },
+    definition: { image: TEST_IMAGE, runtimes: ["docker"] }
+  })
+  const ids = [yield* server, yield* server, yield* server]
+  const [first = "", second = "", paused = ""] = ids
+  yield* node.daemon.power(paused, "pause", 0)
+  const offered = () => node.notes.registrations.at(-1)?.runtimes.join()
+  const logs = (id: string) =>
+    Effect.map(node.daemon.logs(id, { page: 1, per_page: 100 }), (page) => page.items)
+  /** Its console goes on in both directions. */
+  const answers = (id: string, line: string) =>
+    Effect.ignore(node.daemon.commands(id, [line])).pipe(
+      Effect.andThen(logs(id)),
+      Effect.repeat({ until: (lines) => lines.includes(`got ${line}`), schedule: poll }),
+      Effect.timeout("15 seconds")
+    )
+  const containers = Effect.promise(() => engine.docker.listContainers({ all: true }))
+  return { ...node, answers, containers, engine, first, ids, logs, offered, paused, second }
+})
+
+describe.runIf(possible)(`an engine that goes away and comes back${engineNote}`, () => {
+  it.live(
+    "with live-restore nothing ends: consoles, figures, pause and power go on",
+    () =>
+      Effect.gen(function* () {
+        const at = yield* world("--live-restore")
+        const { answers, containers, crashes, daemon, engine, first, ids, lastStatus, logs, offered } = at
+        yield* answers(first, "before")
+        const before = (yield* containers).map(({ Id }) => Id).toSorted()
+        assert.isAbove((yield* daemon.stats(first, { update_disk_usage: false })).memory_bytes, 0)
+        for (const signal of ["SIGKILL", "SIGTERM"] as const) {
+          yield* engine.kill(signal)
+          yield* until("the node does not offer it any more", () => offered() === "process")
+          // Nothing is known, and nothing is made up.
+          for (const id of ids) assert.include(["running", "paused"], yield* daemon.status(id))
+          assert.strictEqual((yield* daemon.stats(first, { update_disk_usage: false })).memory_bytes, 0)
+          yield* engine.start
+          yield* until("it is offered again", () => offered() === "docker,process")
+          yield* answers(first, `after ${signal}`)
+        }
+        assert.deepStrictEqual((yield* containers).map(({ Id }) => Id).toSorted(), before)
+        const got = (yield* logs(first)).filter((line) => line.startsWith("got "))
+        assert.deepStrictEqual([...new Set(got)], ["got before", "got after SIGKILL", "got after SIGTERM"])
+        const figures = yield* daemon.stats(first, { update_disk_usage: false })
+        assert.isAbove(figures.memory_bytes, 0)
+        yield* daemon.power(at.paused, "unpause", 0)
+        yield* answers(at.paused, "awake")
+        yield* daemon.power(at.second, "kill", 0)
+        yield* until("offline", () => lastStatus(at.second) === "offline")
+        for (const id of ids) assert.deepStrictEqual(crashes(id), [])
+        assert.strictEqual((yield* containers).length, 2)
+      }).pipe(Effect.scoped),
+    90_000
+  )
+
+  it.live(
+    "without it containers end with the engine: each end is told once, and a start works again",
+    () =>
+      Effect.gen(function* () {
+        const at = yield* world()
+        const { answers, containers, crashes, daemon, engine, first, ids, lastStatus, offered, statuses } = at
+        yield* engine.kill("SIGKILL")
+        yield* until("the node does not offer it any more", () => offered() === "process")
+        yield* engine.start
+        for (const id of ids) yield* until("its end is told", () => lastStatus(id) === "offline", 30)
+        for (const id of ids) {
+          assert.strictEqual(crashes(id).length, 1)
+          assert.strictEqual(statuses(id).filter((status) => status === "offline").length, 2)
+        }
+        yield* Effect.repeat(containers, { until: (left) => left.length === 0, schedule: poll })
+        yield* daemon.power(first, "start", 30)
+        yield* until("it runs", () => lastStatus(first) === "running")
+        yield* answers(first, "again")
+      }).pipe(Effect.scoped),
+    90_000
+  )
+
+  it.live(
+    "what was asked while the engine was away is done when it is back",
+    () =>
+      Effect.gen(function* () {
+        const { containers, crashes, daemon, engine, first, lastStatus, offered, paused, second } =
+          yield* world("--live-restore")
+        yield* engine.kill("SIGKILL")
+        yield* until("the node does not offer it any more", () => offered() === "process")
+        const asked = yield* Effect.forkChild(
+          Effect.all([daemon.power(first, "kill", 0), daemon.power(second, "stop", 1)], {
+            concurrency: "unbounded"
+          })
+        )
+        yield* until("it is being stopped", () => lastStatus(second) === "stopping")
+        yield* engine.start
+        for (const id of [first, second]) yield* until("offline", () => lastStatus(id) === "offline", 40)
+        yield* Effect.ignore(daemon.power(paused, "kill", 0))
+        yield* until("offline", () => lastStatus(paused) === "offline", 40)
+        for (const id of [first, second, paused]) assert.deepStrictEqual(crashes(id), [])
+        yield* Effect.repeat(containers, { until: (left) => left.length === 0, schedule: poll })
+        assert.isDefined(asked)
+      }).pipe(Effect.scoped),
+    120_000
+  )
+})

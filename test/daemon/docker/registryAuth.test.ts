@@ -1,0 +1,151 @@
+import { chmodSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it, layer } from "@effect/vitest"
+import { Effect, Redacted } from "effect"
+import { registryAuth, registryOf } from "../../../src/daemon/runtime/docker/registryAuth.ts"
+import { engineNote, TestEngine, withEngine } from "../../support/dockerEngine.ts"
+import { imageRegistry } from "../../support/imageRegistry.ts"
+import { bench, folder, put } from "./support.ts"
+
+const base64 = (text: string) => Buffer.from(text).toString("base64")
+
+/** What a registry is told, by a config file with this text. */
+const told = Effect.fnUntraced(function* (image: string, config: unknown) {
+  const path = join(yield* folder, "config.json")
+  yield* put(path, typeof config === "string" ? config : JSON.stringify(config))
+  const auth = yield* registryAuth(image, path)
+  return auth === undefined ? undefined : Redacted.value(auth)
+}, Effect.scoped)
+
+/** A program in the path of this process, while the scope is open. */
+const helper = Effect.fnUntraced(function* (name: string, script: string) {
+  const bin = yield* folder
+  const path = join(bin, `docker-credential-${name}`)
+  yield* put(path, `#!/bin/sh\n${script}\n`)
+  chmodSync(path, 0o755)
+  const before = process.env.PATH
+  process.env.PATH = `${bin}:${before}`
+  yield* Effect.addFinalizer(() =>
+    Effect.sync(() => {
+      process.env.PATH = before
+    })
+  )
+})
+
+describe("Docker runtime: users of image registries", () => {
+  it("the registry is what a reference names, else Docker Hub", () => {
+    const cases = {
+      busybox: "docker.io",
+      "library/busybox:1": "docker.io",
+      "docker.io/library/busybox": "docker.io",
+      "index.docker.io/library/busybox": "docker.io",
+      "ghcr.io/a/b:1": "ghcr.io",
+      "localhost/a": "localhost",
+      "127.0.0.1:5000/a": "127.0.0.1:5000"
+    }
+    for (const [image, registry] of Object.entries(cases)) assert.strictEqual(registryOf(image), registry)
+  })
+
+  it.effect("entries of the config file are found by any form of their key", () =>
+    Effect.gen(function* () {
+      const auth = base64("me:pass:word")
+      const serveraddress = "https://index.docker.io/v1/"
+      assert.deepStrictEqual(yield* told("busybox", { auths: { [serveraddress]: { auth } } }), {
+        serveraddress,
+        username: "me",
+        password: "pass:word"
+      })
+      assert.deepInclude(
+        yield* told("ghcr.io/a/b", { auths: { "https://ghcr.io": { identitytoken: "t" } } }),
+        { identitytoken: "t" }
+      )
+      const plain = { username: "u", password: "p" }
+      assert.deepInclude(yield* told("ghcr.io/a/b", { auths: { "ghcr.io": plain } }), plain)
+      assert.isUndefined(yield* told("ghcr.io/a/b", { auths: { "ghcr.io.evil.example": { auth } } }))
+      assert.isUndefined(yield* told("ghcr.io/a/b", { auths: { "ghcr.io": {} } }))
+      assert.isUndefined(yield* told("ghcr.io/a/b", {}))
+      assert.isUndefined(yield* registryAuth("busybox", "/nowhere/config.json"))
+    })
+  )
+
+  it.effect("a file that is wrong is a clear error without what is in it", () =>
+    Effect.gen(function* () {
+      for (const config of ["{secret", { auths: { "ghcr.io": { auth: 7, password: "secret" } } }]) {
+        const error = yield* Effect.flip(told("ghcr.io/a", config))
+        assert.match(error.message, /this is not a configuration of Docker's command line$/)
+        assert.notInclude(error.message, "secret")
+      }
+      const nobody = yield* Effect.flip(
+        told("ghcr.io/a", { auths: { "ghcr.io": { auth: base64("secret") } } })
+      )
+      assert.match(nobody.message, /the entry of ghcr.io has no user and password$/)
+    })
+  )
+
+  it.effect("credential helpers are asked as Docker asks them", () =>
+    Effect.gen(function* () {
+      yield* helper(
+        "test",
+        `read -r host; [ "$1" = get ] || exit 9
+         case $host in
+           ghcr.io) printf '{"ServerURL":"ghcr.io","Username":"u","Secret":"p"}' ;;
+           token.example) printf '{"ServerURL":"x","Username":"<token>","Secret":"t"}' ;;
+           broken.example) printf 'secret' ;;
+           fails.example) printf 'secret'; exit 1 ;;
+           *) echo "credentials not found in native keychain"; exit 1 ;;
+         esac`
+      )
+      const store = { credsStore: "test" }
+      assert.deepInclude(yield* told("ghcr.io/a", store), { username: "u", password: "p" })
+      assert.deepInclude(yield* told("token.example/a", { credHelpers: { "token.example": "test" } }), {
+        identitytoken: "t"
+      })
+      assert.isUndefined(yield* told("other.example/a", store))
+      for (const host of ["broken.example", "fails.example"]) {
+        const error = yield* Effect.flip(told(`${host}/a`, store))
+        assert.include(error.message, "docker-credential-test has ")
+        assert.notInclude(error.message, "secret")
+      }
+      const absent = yield* Effect.flip(told("ghcr.io/a", { credsStore: "absent" }))
+      assert.match(absent.message, /docker-credential-absent is not in the PATH of the daemon$/)
+      const strange = yield* Effect.flip(told("ghcr.io/a", { credsStore: "../x" }))
+      assert.include(strange.message, "the name of its credential helper is none")
+    }).pipe(Effect.scoped)
+  )
+})
+
+describe.runIf(withEngine)(`Docker runtime: images of a registry with users${engineNote}`, () => {
+  layer(TestEngine.layer, { timeout: "3 minutes", excludeTestServices: true })((it) => {
+    it.effect("are pulled as who the config file says; the password is in no message", () =>
+      Effect.gen(function* () {
+        const { docker } = yield* TestEngine
+        const user = { name: "me", password: "pass-word-of-mine" }
+        const { image } = yield* imageRegistry({ user })
+        yield* Effect.addFinalizer(() =>
+          Effect.ignore(Effect.tryPromise(() => docker.getImage(image).remove({ force: true })))
+        )
+        const config = join(yield* folder, "config.json")
+        const { runtime } = yield* bench({ pull: "if-not-present", config })
+        let log = ""
+        const prepare = runtime.prepare({ image, runtimes: ["docker"] }, (bytes) => {
+          log += Buffer.from(bytes).toString()
+        })
+        const withPassword = (password: string) =>
+          put(config, JSON.stringify({ auths: { [registryOf(image)]: { auth: base64(`me:${password}`) } } }))
+
+        const nobody = yield* Effect.flip(prepare)
+        assert.match(
+          nobody.message,
+          /cannot be pulled: .*(no basic auth credentials|unauthorized|authentication)/i
+        )
+        yield* withPassword("wrong-pass-word")
+        const wrong = yield* Effect.flip(prepare)
+        assert.include(wrong.message, "cannot be pulled")
+        yield* withPassword(user.password)
+        yield* prepare
+        assert.include(log, "Pull complete")
+        assert.notInclude(log + nobody.message + wrong.message, "pass-word")
+      }).pipe(Effect.scoped)
+    )
+  })
+})

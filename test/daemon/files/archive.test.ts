@@ -1,0 +1,353 @@
+import { execFileSync } from "node:child_process"
+import * as fs from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Stream } from "effect"
+import * as fc from "fast-check"
+import { packFiles, unpackFiles } from "../../../src/daemon/files/archive.ts"
+import { IoError } from "../../../src/daemon/files/fsio.ts"
+import { temporaryFolder } from "../../support/Service.ts"
+
+const folders = Effect.gen(function* () {
+  const root = yield* temporaryFolder
+  const source = join(root, "source")
+  const target = join(root, "target")
+  fs.mkdirSync(source)
+  fs.mkdirSync(target)
+  return { root, source, target }
+})
+
+/** All of a tree that has to survive, by path. Names need not be UTF-8. */
+const tree = (root: string) => {
+  const found: Record<string, unknown> = {}
+  const walk = (path: string) => {
+    const at = Buffer.concat([Buffer.from(`${root}/`), Buffer.from(path, "latin1")])
+    const stats = fs.lstatSync(at)
+    found[path] = {
+      mode: stats.mode,
+      owner: `${stats.uid}:${stats.gid}`,
+      ...(stats.isSymbolicLink()
+        ? { link: fs.readlinkSync(at) }
+        : { mtime: Math.floor(stats.mtimeMs / 1000) }),
+      ...(stats.isFile() ? { content: fs.readFileSync(at).toString("base64") } : {})
+    }
+    if (!stats.isDirectory()) return
+    for (const name of fs.readdirSync(at, "latin1")) walk(path === "" ? name : `${path}/${name}`)
+  }
+  walk("")
+  return found
+}
+
+const chunked = (bytes: Uint8Array, size: number) =>
+  Stream.fromIterable(
+    Array.from({ length: Math.ceil(bytes.length / size) }, (_, index) =>
+      bytes.subarray(index * size, (index + 1) * size)
+    )
+  )
+
+const packed = (source: string, shared: ReadonlyArray<string> = []) =>
+  Effect.scoped(
+    Effect.gen(function* () {
+      const stream = yield* packFiles(source, { shared, own: [] })
+      return Buffer.concat(yield* Stream.runCollect(stream))
+    })
+  )
+
+const moved = (source: string, target: string, shared: ReadonlyArray<string> = []) =>
+  Effect.scoped(
+    Effect.flatMap(packFiles(source, { shared, own: [] }), (stream) => unpackFiles(stream, target))
+  )
+
+interface Member {
+  readonly name: string
+  readonly type?: string
+  readonly link?: string
+  readonly content?: string
+  readonly size?: number
+  readonly magic?: string
+}
+
+const octal = (value: number, length: number) => `${value.toString(8).padStart(length - 1, "0")}\0`
+
+/** One member of an archive, written by hand. */
+const member = ({ content = "", link = "", magic = "ustar  \0", name, size, type = "0" }: Member): Buffer => {
+  const header = Buffer.alloc(512)
+  header.write(name, 0, 100, "latin1")
+  header.write(octal(type === "5" ? 0o755 : 0o644, 8), 100)
+  header.write(octal(0, 8), 108)
+  header.write(octal(0, 8), 116)
+  header.write(octal(size ?? content.length, 12), 124)
+  header.write(octal(1_000_000_000, 12), 136)
+  header.write("        ", 148)
+  header.write(type, 156)
+  header.write(link, 157, 100, "latin1")
+  header.write(magic, 257, "latin1")
+  const sum = header.reduce((all, byte) => all + byte, 0)
+  header.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148)
+  const body = Buffer.alloc(Math.ceil(content.length / 512) * 512)
+  body.write(content, "latin1")
+  return Buffer.concat([header, body])
+}
+const long = (name: string): Buffer => member({ name: "././@LongLink", type: "L", content: `${name}\0` })
+const root = member({ name: "./", type: "5" })
+const end = Buffer.alloc(1024)
+const archive = (...members: ReadonlyArray<Buffer>) => Buffer.concat([root, ...members, end])
+
+const hostile: ReadonlyArray<readonly [string, Buffer]> = [
+  ["an absolute name", archive(member({ name: "/etc/evil", content: "x" }))],
+  ["a name with ..", archive(member({ name: "./../evil", content: "x" }))],
+  ["a name with .. in the middle", archive(member({ name: "./a/../../evil", content: "x" }))],
+  [
+    "a long name with ..",
+    archive(long(`./${"a/".repeat(100)}../evil`), member({ name: "./fine", content: "x" }))
+  ],
+  [
+    "a long name that hides behind a NUL",
+    archive(long("./fine\0/../evil"), member({ name: "./x", content: "x" }))
+  ],
+  ["an empty part of a name", archive(member({ name: ".//etc/evil", content: "x" }))],
+  ["a name without the folder it is in", archive(member({ name: "evil", content: "x" }))],
+  [
+    "a write through a link",
+    archive(
+      member({ name: "./out", type: "2", link: "OUTSIDE" }),
+      member({ name: "./out/evil", content: "x" })
+    )
+  ],
+  [
+    "a write through a link that takes a folder's place",
+    archive(
+      member({ name: "./out", type: "5" }),
+      member({ name: "./other", content: "x" }),
+      member({ name: "./out", type: "2", link: "OUTSIDE" }),
+      member({ name: "./out/evil", content: "x" })
+    )
+  ],
+  [
+    "a link that takes a folder's place",
+    archive(member({ name: "./out", type: "5" }), member({ name: "./out", type: "2", link: "OUTSIDE" }))
+  ],
+  [
+    "a file that is written through a link of its own name",
+    archive(
+      member({ name: "./out", type: "2", link: "OUTSIDE/evil" }),
+      member({ name: "./out", content: "x" })
+    )
+  ],
+  [
+    "a folder that takes a link's place",
+    archive(
+      member({ name: "./out", type: "2", link: "OUTSIDE" }),
+      member({ name: "./out", type: "5" }),
+      member({ name: "./out/evil", content: "x" })
+    )
+  ],
+  ["a hard link", archive(member({ name: "./out", type: "1", link: "OUTSIDE/secret" }))],
+  ["a device", archive(member({ name: "./disk", type: "4" }))],
+  ["a character device", archive(member({ name: "./null", type: "3" }))],
+  ["a pipe", archive(member({ name: "./pipe", type: "6" }))],
+  ["a header of another format", archive(member({ name: "./a", content: "x", magic: "ustar\x0000" }))],
+  [
+    "a header of another format that gives the next another name",
+    archive(member({ name: "./pax", type: "x", content: "20 path=/etc/evil12\n" }), member({ name: "./a" }))
+  ],
+  ["a file of another type", archive(member({ name: "./a", type: "7", content: "x" }))],
+  ["a file of the oldest type, which a slash makes a folder", archive(member({ name: "./a/", type: "\0" }))],
+  ["a renaming", archive(member({ name: "./a", type: "N", content: "Rename ./a to /etc/evil\n" }))],
+  ["a volume label", archive(member({ name: "label", type: "V" }))],
+  ["a folder with contents", archive(member({ name: "./a", type: "5", content: "x" }))],
+  ["something behind its end", Buffer.concat([archive(), member({ name: "./late", content: "x" })])],
+  ["no archive at all", Buffer.from("<html>504 Gateway Timeout</html>".repeat(40))],
+  ["a damaged header", archive(Buffer.from(member({ name: "./a" })).fill("b", 2, 3))],
+  ["a name that is endless", archive(member({ name: "././@LongLink", type: "L", size: 2 ** 32 }))],
+  ["nothing", Buffer.alloc(0)],
+  ["no end", root],
+  ["half an end", Buffer.concat([root, Buffer.alloc(512)])],
+  ["an end in the middle of a file", archive(member({ name: "./a", content: "x", size: 1_000_000 }))]
+]
+
+describe("move: the files of a server", () => {
+  it.live("survive with owners, permissions, times, links and odd names", () =>
+    Effect.gen(function* () {
+      const { source, target } = yield* folders
+      const at = (path: string) => join(source, path)
+      fs.mkdirSync(at("world/region"), { recursive: true })
+      fs.mkdirSync(at("empty"), { mode: 0o700 })
+      fs.writeFileSync(at("world/region/r.0.0.mca"), Buffer.alloc(300_000, 7))
+      fs.writeFileSync(at("none"), "")
+      fs.writeFileSync(at("run.sh"), "#!/bin/sh\n", { mode: 0o750 })
+      fs.writeFileSync(at("new\nline 'quote' \\ * -rf"), "odd")
+      fs.writeFileSync(Buffer.concat([Buffer.from(at("latin-")), Buffer.from([0xe9])]), "bytes")
+      fs.mkdirSync(at(`deep/${"d".repeat(200)}/${"e".repeat(200)}`), { recursive: true })
+      fs.writeFileSync(at(`deep/${"d".repeat(200)}/${"e".repeat(200)}/file`), "deep")
+      fs.symlinkSync("../world", at("empty/up"))
+      fs.symlinkSync("/etc/passwd", at("absolute"))
+      fs.symlinkSync(`nowhere/${"x".repeat(300)}`, at("dangling"))
+      fs.linkSync(at("run.sh"), at("second name"))
+      fs.chmodSync(at("world"), 0o2775)
+      fs.utimesSync(at("run.sh"), 1_000_000_000, 1_000_000_000)
+      fs.utimesSync(at("world/region"), 900_000_000, 900_000_000)
+      if (process.geteuid?.() === 0) fs.chownSync(at("world/region/r.0.0.mca"), 4321, 3_000_000)
+      fs.chmodSync(source, 0o711)
+      fs.utimesSync(source, 800_000_000, 800_000_000)
+      yield* moved(source, target)
+      assert.deepStrictEqual(tree(target), tree(source))
+    })
+  )
+
+  it.live("survive with their holes", () =>
+    Effect.gen(function* () {
+      const { source, target } = yield* folders
+      const file = fs.openSync(join(source, "sparse"), "w")
+      // More pieces than a header has room for.
+      for (let piece = 0; piece < 60; piece++) fs.writeSync(file, `piece ${piece}`, piece * 1_000_000)
+      fs.ftruncateSync(file, 200_000_000)
+      fs.closeSync(file)
+      fs.writeFileSync(join(source, "z"), "after it")
+      yield* moved(source, target)
+      const [before, after] = [source, target].map((folder) => fs.lstatSync(join(folder, "sparse")))
+      assert.strictEqual(after?.size, 200_000_000)
+      assert.isBelow(after?.blocks ?? 0, (before?.blocks ?? 0) * 2 + 100)
+      execFileSync("cmp", [join(source, "sparse"), join(target, "sparse")])
+      assert.strictEqual(fs.readFileSync(join(target, "z"), "utf8"), "after it")
+    })
+  )
+
+  it.live("leave out what volumes and mounts hold, and what holds nothing", () =>
+    Effect.gen(function* () {
+      const { source, target } = yield* folders
+      for (const folder of ["plugins/shared", "plugins/own", "plugins/shared2"]) {
+        fs.mkdirSync(join(source, folder), { recursive: true })
+        fs.writeFileSync(join(source, folder, "file"), folder)
+      }
+      execFileSync("mkfifo", [join(source, "pipe")])
+      yield* moved(source, target, ["plugins/shared"])
+      assert.deepStrictEqual(Object.keys(tree(target)).toSorted(), [
+        "",
+        "plugins",
+        "plugins/own",
+        "plugins/own/file",
+        "plugins/shared2",
+        "plugins/shared2/file"
+      ])
+    })
+  )
+
+  it.live("pass in pieces of any size", () =>
+    Effect.gen(function* () {
+      const { source, target } = yield* folders
+      fs.mkdirSync(join(source, "d".repeat(150)))
+      fs.writeFileSync(join(source, "d".repeat(150), "file"), "content ".repeat(200))
+      const bytes = yield* packed(source)
+      for (const size of [1, 511, 512, 513, 4096]) {
+        const into = join(target, String(size))
+        fs.mkdirSync(into)
+        yield* unpackFiles(chunked(bytes, size), into)
+        assert.deepStrictEqual(tree(into), tree(source))
+      }
+    })
+  )
+
+  it.live("are not whole when a file cannot be read", () =>
+    Effect.gen(function* () {
+      const { source } = yield* folders
+      fs.writeFileSync(join(source, "a"), "a")
+      const failure = yield* Effect.scoped(
+        Effect.gen(function* () {
+          const stream = yield* packFiles(source, { shared: [], own: [] })
+          fs.rmSync(source, { recursive: true })
+          return yield* Effect.flip(Stream.runDrain(stream))
+        })
+      )
+      assert.instanceOf(failure, IoError)
+    })
+  )
+})
+
+describe("move: an archive that is not to be trusted", () => {
+  it.live.each(hostile)("is refused: %s", ([, bytes]) =>
+    Effect.gen(function* () {
+      const { root: folder, target } = yield* folders
+      const outside = join(folder, "outside")
+      fs.mkdirSync(outside)
+      fs.writeFileSync(join(outside, "secret"), "secret")
+      const text = Buffer.from(bytes)
+      // Links of the archive lead here.
+      const at = text.indexOf("OUTSIDE")
+      if (at !== -1) {
+        const link = text.toString("latin1", at, text.indexOf(0, at)).replace("OUTSIDE", outside)
+        text.write(`${link}\0`, at, "latin1")
+        const header = text.subarray(Math.floor(at / 512) * 512, Math.floor(at / 512) * 512 + 512)
+        header.write("        ", 148)
+        header.write(
+          `${header
+            .reduce((sum, byte) => sum + byte, 0)
+            .toString(8)
+            .padStart(6, "0")}\0 `,
+          148
+        )
+      }
+      const failure = yield* Effect.flip(unpackFiles(chunked(text, 700), target))
+      assert.include(["ArchiveRefused", "IoError"], failure._tag)
+      assert.deepStrictEqual(fs.readdirSync(outside), ["secret"])
+      assert.strictEqual(fs.lstatSync(join(outside, "secret")).nlink, 1)
+      assert.isFalse(fs.existsSync("/etc/evil"))
+      assert.isFalse(fs.existsSync(join(folder, "evil")))
+    })
+  )
+
+  it.live("is refused wherever it breaks off", () =>
+    Effect.gen(function* () {
+      const { source, target } = yield* folders
+      fs.mkdirSync(join(source, "world"))
+      fs.writeFileSync(join(source, "world", "level.dat"), "x".repeat(3000))
+      fs.writeFileSync(join(source, "banned.json"), "[]")
+      const bytes = yield* packed(source)
+      const whole = bytes.findLastIndex((byte) => byte !== 0)
+      const marked = (Math.ceil(whole / 512) + 2) * 512
+      for (let length = 0; length < marked; length += 331) {
+        const into = join(target, String(length))
+        fs.mkdirSync(into)
+        const failure = yield* Effect.flip(unpackFiles(chunked(bytes.subarray(0, length), 4096), into))
+        assert.strictEqual(failure._tag, "ArchiveRefused", `${length} of ${bytes.length}`)
+      }
+    })
+  )
+
+  it.live("never writes outside, whatever it says", () =>
+    Effect.gen(function* () {
+      const { root: folder } = yield* folders
+      const outside = join(folder, "outside")
+      fs.mkdirSync(outside)
+      const name = fc
+        .array(fc.constantFrom("a", "b", "c", "..", ".", "", "out"), { minLength: 1, maxLength: 4 })
+        .map((parts) => `./${parts.join("/")}`)
+      const one = fc.record({
+        name,
+        type: fc.constantFrom("0", "5", "2", "1", "L"),
+        link: fc.constantFrom(outside, "..", "a", "../../outside", "/"),
+        content: fc.constantFrom("", "x", "./../evil\0")
+      })
+      let run = 0
+      yield* Effect.promise(() =>
+        fc.assert(
+          fc.asyncProperty(fc.array(one, { maxLength: 8 }), (members) => {
+            const target = join(folder, "deep", "er", String(run++))
+            fs.mkdirSync(target, { recursive: true })
+            const bytes = archive(...members.map((it) => member(it)))
+            return Effect.runPromise(Effect.exit(unpackFiles(chunked(bytes, 4096), target))).then(() => {
+              assert.deepStrictEqual(fs.readdirSync(outside), [])
+              assert.deepStrictEqual(fs.readdirSync(folder).toSorted(), [
+                "deep",
+                "outside",
+                "source",
+                "target"
+              ])
+            })
+          }),
+          { numRuns: 60 }
+        )
+      )
+    })
+  )
+})

@@ -1,0 +1,116 @@
+import * as fs from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Stream } from "effect"
+import { packFiles } from "../../../src/daemon/files/archive.ts"
+import { receiveFiles } from "../../../src/daemon/files/arrival.ts"
+import { temporaryFolder } from "../../support/Service.ts"
+
+const write = (root: string, files: Readonly<Record<string, string>>) => {
+  for (const [path, content] of Object.entries(files)) {
+    fs.mkdirSync(join(root, path, ".."), { recursive: true })
+    fs.writeFileSync(join(root, path), content)
+  }
+}
+
+/** Files and links, which are not followed. */
+const filesIn = (root: string, path = ""): ReadonlyArray<string> =>
+  fs
+    .readdirSync(join(root, path), { withFileTypes: true })
+    .flatMap((entry) =>
+      entry.isDirectory() ? filesIn(root, join(path, entry.name)) : [join(path, entry.name)]
+    )
+    .toSorted()
+
+const received = (
+  source: string,
+  target: string,
+  shared: ReadonlyArray<string> = [],
+  own: ReadonlyArray<string> = []
+) =>
+  Effect.scoped(
+    Effect.gen(function* () {
+      const archive = yield* packFiles(source, { shared, own })
+      yield* receiveFiles(target, { shared, own }, archive)
+    })
+  )
+
+const trees = Effect.gen(function* () {
+  const root = yield* temporaryFolder
+  const [source, target] = [join(root, "source"), join(root, "target")]
+  fs.mkdirSync(source)
+  fs.mkdirSync(target)
+  return { root, source, target }
+})
+
+describe("move: a server that arrives", () => {
+  it.live("has what it had, and nothing of what was made for it", () =>
+    Effect.gen(function* () {
+      const { source, target } = yield* trees
+      write(source, { "server.jar": "old", "world/level.dat": "a castle", kind: "a file" })
+      write(target, {
+        "server.jar": "new",
+        "world/level.dat": "empty",
+        "eula.txt": "true",
+        "kind/file": "a folder"
+      })
+      fs.chmodSync(source, 0o750)
+      fs.utimesSync(source, 900_000_000, 900_000_000)
+      fs.utimesSync(join(source, "world"), 800_000_000, 800_000_000)
+      yield* received(source, target)
+      assert.deepStrictEqual(filesIn(target), ["kind", "server.jar", "world/level.dat"])
+      assert.strictEqual(fs.readFileSync(join(target, "server.jar"), "utf8"), "old")
+      const stats = fs.statSync(target)
+      assert.strictEqual(stats.mode & 0o777, 0o750)
+      assert.strictEqual(stats.mtimeMs, 900_000_000_000)
+      assert.strictEqual(fs.statSync(join(target, "world")).mtimeMs, 800_000_000_000)
+    })
+  )
+
+  it.live("keeps what it shares with others on its new node", () =>
+    Effect.gen(function* () {
+      const { root, source, target } = yield* trees
+      write(root, { "there/maps": "of there", "here/maps": "of here" })
+      write(source, { "plugins/own/config": "its own", "plugins/old": "old" })
+      write(target, { "plugins/own/config": "standard", "plugins/fresh": "fresh" })
+      fs.symlinkSync(join(root, "there"), join(source, "plugins/shared"))
+      fs.symlinkSync(join(root, "here"), join(target, "plugins/shared"))
+      yield* received(source, target, ["plugins/shared"])
+      assert.deepStrictEqual(filesIn(target), ["plugins/old", "plugins/own/config", "plugins/shared"])
+      assert.strictEqual(fs.readFileSync(join(target, "plugins/shared/maps"), "utf8"), "of here")
+      assert.deepStrictEqual(fs.readdirSync(join(root, "here")), ["maps"])
+    })
+  )
+
+  it.live("keeps what it shares also where it has put a link in its way", () =>
+    Effect.gen(function* () {
+      const { root, source, target } = yield* trees
+      write(root, { "outside/secret": "secret", "here/maps": "of here" })
+      fs.symlinkSync(join(root, "outside"), join(source, "plugins"))
+      fs.mkdirSync(join(target, "plugins"))
+      fs.symlinkSync(join(root, "here"), join(target, "plugins/shared"))
+      yield* received(source, target, ["plugins/shared"])
+      assert.deepStrictEqual(filesIn(target), ["plugins/shared"])
+      assert.deepStrictEqual(fs.readdirSync(join(root, "outside")), ["secret"])
+    })
+  )
+
+  it.live("stays as it was made when the archive breaks off, and a second one is whole", () =>
+    Effect.gen(function* () {
+      const { source, target } = yield* trees
+      write(source, { "a/b": "b".repeat(5000), c: "c" })
+      write(target, { fresh: "fresh" })
+      const broken = Effect.scoped(
+        Effect.gen(function* () {
+          const archive = yield* packFiles(source, { shared: [], own: [] })
+          const half = Stream.take(archive, 1).pipe(Stream.map((bytes) => bytes.subarray(0, 2048)))
+          return yield* Effect.flip(receiveFiles(target, { shared: [], own: [] }, half))
+        })
+      )
+      assert.strictEqual((yield* broken)._tag, "ArchiveRefused")
+      assert.deepStrictEqual(filesIn(target), ["fresh"])
+      yield* received(source, target)
+      assert.deepStrictEqual(filesIn(target), ["a/b", "c"])
+    })
+  )
+})

@@ -1,0 +1,136 @@
+import { spawnSync } from "node:child_process"
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { mountsBelow, unmountBelow } from "../../support/mounts.ts"
+import { dataFolder, harness, until } from "../support.ts"
+import { write } from "./scene.ts"
+
+/** A data folder on a file system of so many MiB. */
+const smallDisk = Effect.fnUntraced(function* (mib: number) {
+  const folder = join(yield* dataFolder, "small")
+  mkdirSync(folder)
+  const mounted = spawnSync("mount", ["-t", "tmpfs", "-o", `size=${mib}m`, "tmpfs", folder])
+  assert.strictEqual(mounted.status, 0, String(mounted.stderr))
+  yield* Effect.addFinalizer(() => Effect.sync(() => unmountBelow(folder)))
+  return folder
+})
+
+const zeros = (name: string, mib: number) => `head -c ${mib * 1024 * 1024} /dev/zero > ${name}`
+
+/** What is left of the making of instances and bases. */
+const left = (data_dir: string, id: string) => ({
+  server: readdirSync(join(data_dir, "servers", id)).filter((name) => /^(files|tree)/.test(name)),
+  base: readdirSync(join(data_dir, "base")).filter((name) => name.startsWith(".aside"))
+})
+
+describe("node-protocol, disk full on a node", () => {
+  it.live("an install script that fills it is a clear failure, and nothing half-made is left", () =>
+    Effect.gen(function* () {
+      const data_dir = yield* smallDisk(12)
+      const { create, lastInstall, lastStatus } = yield* harness({}, data_dir)
+      const id = yield* create({ install: { script: zeros("big", 40) } })
+      yield* until("failed", () => lastStatus(id) === "offline")
+      assert.deepInclude(lastInstall(id), { phase: "failed", failure_reason: "disk full" })
+      assert.deepStrictEqual(left(data_dir, id), { server: [], base: [] })
+      assert.deepStrictEqual(readdirSync(join(data_dir, "base/.generations")), [])
+    }).pipe(Effect.scoped)
+  )
+
+  for (const instance_files of ["overlay", "copy"] as const) {
+    it.live(`so is an instance that does not fit, by ${instance_files}; with room it can be made`, () =>
+      Effect.gen(function* () {
+        const data_dir = yield* smallDisk(16)
+        write(data_dir, { "files/big": "x".repeat(6 * 1024 * 1024) })
+        const { create, daemon, lastInstall, lastStatus, notes } = yield* harness(
+          { instance_files },
+          data_dir
+        )
+        const copy = (target: string) => ({ source: "files/big", target })
+        const id = yield* create({
+          install: { script: "echo base > file" },
+          definition: { copy: [copy("a"), copy("b")] }
+        })
+        yield* until("failed", () => lastStatus(id) === "offline")
+        assert.deepInclude(lastInstall(id), { phase: "failed", failure_reason: "disk full" })
+        assert.deepStrictEqual(left(data_dir, id), { server: [], base: [] })
+        assert.deepStrictEqual(mountsBelow(join(data_dir, "servers")), [])
+        spawnSync("mount", ["-o", "remount,size=64m", data_dir])
+        const before = notes.reports.length
+        yield* daemon.reinstall(id)
+        yield* until("ready", () => lastInstall(id)?.phase === "ready" && notes.reports.length > before)
+        const files = join(data_dir, "servers", id, "files")
+        assert.deepStrictEqual(readdirSync(files).sort(), ["a", "b", "file"])
+      }).pipe(Effect.scoped)
+    )
+  }
+})
+
+/** Writes as many bytes as it is told. */
+const writer = `sh -c 'echo ready; while read -r line; do [ "$line" = stop ] && exit 0; head -c "$line" /dev/zero > blob; echo done; done'`
+
+describe("decisions 3, limits: disk_space", () => {
+  for (const instance_files of ["overlay", "copy"] as const) {
+    it.live(
+      `what writes more is stopped with a line in its console, and not started again: ${instance_files}`,
+      () =>
+        Effect.gen(function* () {
+          const { crashes, daemon, data_dir, lastStatus, running, statuses } = yield* harness({
+            instance_files,
+            disk_check_seconds: 0.02
+          })
+          const id = yield* running({
+            process: { invocation: writer },
+            install: { script: "echo base > file" },
+            definition: { limits: { disk_space: 2 } }
+          })
+          yield* daemon.commands(id, ["1000000"])
+          const written = daemon.stats(id, { update_disk_usage: true })
+          const within = yield* Effect.repeat(written, { until: (now) => now.disk_bytes >= 1_000_000 })
+          assert.strictEqual(within.disk_max, 2_000_000)
+          assert.strictEqual(lastStatus(id), "running")
+          yield* daemon.commands(id, ["3000000"])
+          yield* until("stopped", () => lastStatus(id) === "offline")
+          assert.deepStrictEqual(statuses(id).slice(-2), ["stopping", "offline"])
+          assert.deepStrictEqual(crashes(id), [])
+          const { items } = yield* daemon.logs(id, { page: 1, per_page: 10 })
+          assert.match(
+            items.join("\n"),
+            /^\[Disk limit: 3\.0 MB written, 2\.0 MB allowed\. The server is stopped\.\]$/m
+          )
+          const error = yield* Effect.flip(daemon.power(id, "start", 30))
+          assert.deepInclude(error, {
+            status: 409,
+            detail: "the server holds 3.0 MB of its own, its disk limit is 2.0 MB"
+          })
+          rmSync(join(data_dir, "servers", id, "files", "blob"))
+          yield* daemon.power(id, "start", 30)
+          yield* until("running", () => lastStatus(id) === "running")
+        }).pipe(Effect.scoped)
+    )
+  }
+
+  it.live("the base and what is shared do not count where they are not the server's own", () =>
+    Effect.gen(function* () {
+      const { daemon, data_dir, running } = yield* harness({ disk_check_seconds: 0.02 })
+      write(data_dir, { "volumes/w/level": "x".repeat(3_000_000), "volumes/s/shared": "x".repeat(3_000_000) })
+      const id = yield* running({
+        process: { invocation: writer },
+        install: { script: zeros("big", 3) },
+        definition: {
+          limits: { disk_space: 1 },
+          volumes: [
+            { name: "w", source: "w", target: "world", mode: "cow" },
+            { name: "s", source: "s", target: "s", mode: "rw" }
+          ]
+        }
+      })
+      const stats = yield* daemon.stats(id, { update_disk_usage: true })
+      assert.isBelow(stats.disk_bytes, 100_000)
+      assert.isBelow(stats.overlay_bytes, 100_000)
+      assert.isTrue(existsSync(join(data_dir, "servers", id, "files/big")))
+      assert.strictEqual(readFileSync(join(data_dir, "servers", id, "files/world/level")).length, 3_000_000)
+    }).pipe(Effect.scoped)
+  )
+})

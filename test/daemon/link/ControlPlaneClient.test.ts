@@ -1,0 +1,213 @@
+import { readFileSync } from "node:fs"
+import { createServer, type RequestListener, type Server } from "node:http"
+import { createServer as createTlsServer } from "node:https"
+import { createServer as createTcpServer, type Server as TcpServer } from "node:net"
+import { resolve } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Layer, Logger, Redacted, References } from "effect"
+import { ControlPlane } from "../../../src/api/ControlPlane.ts"
+import { ControlPlaneClient } from "../../../src/daemon/link/ControlPlaneClient.ts"
+import { NodeToken } from "../../../src/daemon/link/NodeToken.ts"
+import { type ErrorStatus, reasonPhrases } from "../../../src/domain/ApiError.ts"
+import type { Report } from "../../../src/domain/NodeMessages.ts"
+import { impatientClient } from "../../../src/nodes/impatientClient.ts"
+import { registration } from "../../nodes/support/fleet.ts"
+
+const tls = resolve(import.meta.dirname, "../../support/tls")
+const pem = { cert: readFileSync(`${tls}/cert.pem`), key: readFileSync(`${tls}/key.pem`) }
+
+const listening = (make: () => Server | TcpServer) =>
+  Effect.acquireRelease(
+    Effect.callback<{ readonly port: number; readonly close: () => void }>((resume) => {
+      const server = make()
+      server.listen(0, "127.0.0.1", () => {
+        const address = server.address()
+        const close = () => {
+          if ("closeAllConnections" in server) server.closeAllConnections()
+          server.close()
+        }
+        resume(
+          Effect.succeed({ port: typeof address === "object" && address !== null ? address.port : 0, close })
+        )
+      })
+    }),
+    ({ close }) => Effect.sync(close)
+  )
+
+/** A node's connection to an address, and the lines above debug level that it has logged. */
+const connection = Effect.fnUntraced(function* (url: string, deadline: `${number} millis` = "2000 millis") {
+  const lines: Array<string> = []
+  const logger = Logger.make(({ logLevel, message }) => void lines.push(`${logLevel} ${message}`))
+  const context = yield* Layer.build(
+    ControlPlaneClient({ node_id: "n", url, key: Redacted.make("key"), goodbye: false, deadline }).pipe(
+      Layer.provideMerge(NodeToken.layer),
+      Layer.provide(impatientClient({ connections: 4 }))
+    )
+  )
+  const logged = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+    effect.pipe(
+      Effect.provideContext(context),
+      Effect.provide(Logger.layer([logger])),
+      Effect.provideService(References.MinimumLogLevel, "Info")
+    )
+  return { lines, logged }
+})
+
+const report: Report = {
+  type: "status",
+  server_id: "srv_a",
+  sequence: 1,
+  status: "running",
+  transient: false
+}
+const beat = { boot_id: "b", load: 0, memory_used_bytes: 0, disk_used_bytes: 0 }
+
+/** A few of everything that a node says; each has to fail, and answers how. */
+const tries = Effect.gen(function* () {
+  const plane = yield* ControlPlane
+  const errors: Array<string> = []
+  for (let n = 0; n < 3; n++) {
+    for (const call of [
+      plane.register(registration("n")),
+      plane.heartbeat("n", beat),
+      plane.report("n", "b", report)
+    ]) {
+      const error = yield* Effect.flip(Effect.asVoid(call))
+      errors.push(error._tag === "ControlPlaneUnavailable" ? (error.refuses ?? "waits") : error._tag)
+    }
+  }
+  return errors
+})
+
+const error = (status: ErrorStatus, detail: string) =>
+  JSON.stringify({
+    code: String(status),
+    status: reasonPhrases[status],
+    detail,
+    hint: "Do something.",
+    request_id: "r"
+  })
+const answering =
+  (status: number, body: string, headers: Record<string, string> = {}): RequestListener =>
+  (request, response) => {
+    request.resume()
+    response.writeHead(status, { "content-type": "application/json", ...headers }).end(body)
+  }
+const muster = { "x-request-id": "r" }
+
+describe("node-protocol: what answers in place of a control plane is told in one line, and hears nothing", () => {
+  const strangers: ReadonlyArray<readonly [string, RequestListener, RegExp]> = [
+    [
+      "a page",
+      answering(200, "<html>", { "content-type": "text/html" }),
+      /Error .*: answers 200, which is no/
+    ],
+    ["an empty 200 for everything", answering(200, ""), /Error .*: answers 200, which is no/],
+    [
+      "a redirection",
+      answering(301, "", { location: "https://x.example/" }),
+      /answers 301 to https:\/\/x\.ex/
+    ],
+    ["a refusal that is not the protocol's", answering(403, "no"), /Error .*: answers 403, which is no/],
+    ["a 404 that is not the protocol's", answering(404, "no"), /Error .*: answers 404, which is no/],
+    ["a proxy without a control plane", answering(502, "<html>"), /Warn .* cannot be reached \(answers 502\)/]
+  ]
+  it.live.each(strangers)("%s", ([, listener, expected]) =>
+    Effect.gen(function* () {
+      const { port } = yield* listening(() => createServer(listener))
+      const { lines, logged } = yield* connection(`http://127.0.0.1:${port}`)
+      assert.deepStrictEqual(new Set(yield* logged(tries)), new Set(["waits"]))
+      assert.strictEqual(lines.length, 1, lines.join("\n"))
+      assert.match(lines[0] ?? "", expected)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("another protocol", () =>
+    Effect.gen(function* () {
+      const { port } = yield* listening(() =>
+        createTcpServer((socket) => socket.on("error", () => {}).end("SSH-2.0-OpenSSH_9\r\n"))
+      )
+      const { lines, logged } = yield* connection(`http://127.0.0.1:${port}`)
+      assert.deepStrictEqual(new Set(yield* logged(tries)), new Set(["waits"]))
+      assert.strictEqual(lines.length, 1, lines.join("\n"))
+      assert.match(lines[0] ?? "", /what answers there is not HTTP: check MUSTER_CONTROL_URL/)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a certificate that is not trusted, and no TLS where it is expected", () =>
+    Effect.gen(function* () {
+      const secure = yield* listening(() => createTlsServer(pem, answering(200, "", muster)))
+      const plain = yield* listening(() => createServer(answering(200, "", muster)))
+      for (const { port } of [secure, plain]) {
+        const { lines, logged } = yield* connection(`https://127.0.0.1:${port}`)
+        assert.deepStrictEqual(new Set(yield* logged(tries)), new Set(["waits"]))
+        assert.strictEqual(lines.length, 1, lines.join("\n"))
+        assert.match(lines[0] ?? "", /TLS fails \(.*MUSTER_CONTROL_CA/)
+      }
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("nobody, or somebody who never answers: away, and back again", () =>
+    Effect.gen(function* () {
+      let silent = true
+      const { port } = yield* listening(() =>
+        createServer((request, response) => {
+          if (!silent) answering(200, "", muster)(request, response)
+        })
+      )
+      const { lines, logged } = yield* connection(`http://127.0.0.1:${port}`, "50 millis")
+      assert.deepStrictEqual(new Set(yield* logged(tries)), new Set(["waits"]))
+      assert.strictEqual(lines.length, 1, lines.join("\n"))
+      assert.match(lines[0] ?? "", /^Warn http.* cannot be reached \(no answer in time\): servers run on/)
+      silent = false
+      yield* logged(Effect.flatMap(ControlPlane, (plane) => plane.heartbeat("n", beat)))
+      yield* logged(Effect.flatMap(ControlPlane, (plane) => plane.report("n", "b", report)))
+      assert.match(lines[1] ?? "", /^Info http.* can be reached again$/)
+      assert.strictEqual(lines.length, 2)
+    }).pipe(Effect.scoped)
+  )
+})
+
+describe("node-protocol: what a control plane refuses", () => {
+  it.live("the key: said once, and the token that it gave is worth nothing any more", () =>
+    Effect.gen(function* () {
+      for (const status of [401, 403] as const) {
+        const refusal = answering(status, error(status, "the API key is not valid"), muster)
+        const { port } = yield* listening(() => createServer(refusal))
+        const { lines, logged } = yield* connection(`http://127.0.0.1:${port}`)
+        const token = yield* logged(NodeToken)
+        token.set("token")
+        assert.isTrue(token.accepts("token"))
+        assert.deepStrictEqual(new Set(yield* logged(tries)), new Set(["node"]))
+        assert.isFalse(token.accepts("token"))
+        assert.deepStrictEqual(lines, [
+          `Error the control plane refuses this node: the API key is not valid (${status}). Do something.`
+        ])
+      }
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a message: it alone is refused; a registration that cannot be is said once", () =>
+    Effect.gen(function* () {
+      const { port } = yield* listening(() => createServer(answering(422, error(422, "name: empty"), muster)))
+      const { lines, logged } = yield* connection(`http://127.0.0.1:${port}`)
+      assert.deepStrictEqual(new Set(yield* logged(tries)), new Set(["message"]))
+      assert.deepStrictEqual(lines, [
+        "Error the control plane refuses this node: name: empty (422). Do something."
+      ])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("nothing for good: it is busy, or wants a registration first", () =>
+    Effect.gen(function* () {
+      const busy = yield* listening(() => createServer(answering(503, error(503, "no database"), muster)))
+      const one = yield* connection(`http://127.0.0.1:${busy.port}`)
+      assert.deepStrictEqual(new Set(yield* one.logged(tries)), new Set(["waits"]))
+      assert.strictEqual(one.lines.length, 1)
+      assert.match(one.lines[0] ?? "", /^Warn .* cannot serve now: no database \(503\); reports wait$/)
+      const lost = yield* listening(() => createServer(answering(404, error(404, "not registered"), muster)))
+      const two = yield* connection(`http://127.0.0.1:${lost.port}`)
+      assert.include(yield* two.logged(tries), "RegistrationRequired")
+    }).pipe(Effect.scoped)
+  )
+})

@@ -1,0 +1,227 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Latch, Logger, References } from "effect"
+import { TestClock } from "effect/testing"
+import {
+  ControlPlane,
+  type ControlPlaneError,
+  ControlPlaneUnavailable,
+  RegistrationRequired
+} from "../../../src/api/ControlPlane.ts"
+import { newServerState, type ServerFile, withNotice } from "../../../src/daemon/instances/ServerFile.ts"
+import { sendReports } from "../../../src/daemon/link/ReportOutbox.ts"
+import { makeUplink } from "../../../src/daemon/link/uplink.ts"
+import type { Report } from "../../../src/domain/NodeMessages.ts"
+import type { ServerStatus } from "../../../src/domain/ServerStatus.ts"
+import { registration } from "../../nodes/support/fleet.ts"
+import { controlPlane, recorder, specOf } from "../support.ts"
+
+/** A server whose state is in memory alone. */
+const serverFile = (id: string): ServerFile & { readonly say: (status: ServerStatus) => void } => {
+  const news = Latch.makeUnsafe(false)
+  let state = newServerState({ ...specOf(), id })
+  return {
+    news,
+    get: () => state,
+    update: (change) =>
+      Effect.sync(() => {
+        state = change(state)
+        return state
+      }),
+    say: (status) => {
+      state = withNotice(state, { type: "status", status, transient: false })
+      news.openUnsafe()
+    }
+  }
+}
+
+const away = new ControlPlaneUnavailable({ detail: "away" })
+const refusesNode = new ControlPlaneUnavailable({ detail: "the key is not valid", refuses: "node" })
+const refusesMessage = new ControlPlaneUnavailable({ detail: "not understood", refuses: "message" })
+const load = { load: 0, memory_used_bytes: 0, disk_used_bytes: 0 }
+
+/** A connection to a control plane that answers a report as `answer` says. */
+const linked = (answer: (report: Report) => Effect.Effect<void, ControlPlaneError>) =>
+  Effect.gen(function* () {
+    const notes = recorder()
+    const heard: Array<string> = []
+    const lines: Array<string> = []
+    let registering = 0
+    const base = yield* Effect.provide(ControlPlane, controlPlane(notes))
+    const uplink = yield* makeUplink({
+      control_plane: {
+        ...base,
+        register: (it) =>
+          Effect.suspend(() => {
+            registering += 1
+            return base.register(it)
+          }),
+        report: (_, __, report) =>
+          Effect.tap(answer(report), () =>
+            Effect.sync(() => void heard.push(`${report.server_id} ${report.sequence}`))
+          )
+      },
+      registration: Effect.succeed(registration("n")),
+      onDelete: () => Effect.void
+    })
+    const logger = Logger.make(({ logLevel, message }) => void lines.push(`${logLevel} ${message}`))
+    const send = (file: ServerFile) =>
+      sendReports(file, uplink).pipe(
+        Effect.provide(Logger.layer([logger])),
+        Effect.provideService(References.MinimumLogLevel, "Info"),
+        Effect.forkScoped
+      )
+    return { attempts: () => registering, heard, lines, notes, send, uplink }
+  })
+
+describe("node-protocol, Reports: retried with backoff and jitter until answered", () => {
+  it.effect("after an hour without the control plane, at most 10 s later", () =>
+    Effect.gen(function* () {
+      let there = false
+      const { heard, send, uplink } = yield* linked(() => (there ? Effect.void : Effect.fail(away)))
+      yield* uplink.register
+      const file = serverFile("srv_a")
+      file.say("running")
+      yield* send(file)
+      yield* TestClock.adjust("1 hour")
+      assert.deepStrictEqual(heard, [])
+      there = true
+      yield* TestClock.adjust("10 seconds")
+      assert.deepStrictEqual(heard, ["srv_a 1"])
+      assert.deepStrictEqual(file.get().reports, [])
+    })
+  )
+
+  it.effect("and at once when something else has got through", () =>
+    Effect.gen(function* () {
+      let there = false
+      const { heard, notes, send, uplink } = yield* linked(() => (there ? Effect.void : Effect.fail(away)))
+      yield* uplink.register
+      const files = ["srv_a", "srv_b", "srv_c"].map(serverFile)
+      for (const file of files) {
+        file.say("running")
+        yield* send(file)
+      }
+      yield* TestClock.adjust("1 minute")
+      notes.away = true
+      assert.isFalse(yield* uplink.beat(load))
+      there = true
+      notes.away = false
+      assert.isTrue(yield* uplink.beat(load))
+      yield* TestClock.adjust("1 millis")
+      assert.deepStrictEqual(heard.toSorted(), ["srv_a 1", "srv_b 1", "srv_c 1"])
+    })
+  )
+
+  it.effect("in order for each server, many servers at a time but not all, and heartbeats beside them", () =>
+    Effect.gen(function* () {
+      const gate = yield* Latch.make(false)
+      let now = 0
+      let most = 0
+      const { heard, notes, send, uplink } = yield* linked(() =>
+        Effect.gen(function* () {
+          now += 1
+          most = Math.max(most, now)
+          yield* gate.await
+          now -= 1
+        })
+      )
+      yield* uplink.register
+      const files = Array.from({ length: 100 }, (_, n) => serverFile(`srv_${n}`))
+      for (const file of files) {
+        for (const status of ["starting", "running", "stopping"] as const) file.say(status)
+        yield* send(file)
+      }
+      yield* TestClock.adjust("1 second")
+      assert.isTrue(yield* uplink.beat(load))
+      assert.strictEqual(notes.heartbeats, 1)
+      yield* gate.open
+      yield* TestClock.adjust("1 second")
+      assert.isAbove(most, 1)
+      assert.isBelow(most, 32)
+      assert.strictEqual(heard.length, 300)
+      for (const file of files) {
+        const { id } = file.get().spec
+        assert.deepStrictEqual(
+          heard.filter((it) => it.startsWith(`${id} `)),
+          [`${id} 1`, `${id} 2`, `${id} 3`]
+        )
+      }
+    })
+  )
+
+  it.effect("one that is refused for good holds up nobody else, and its own server not for ever", () =>
+    Effect.gen(function* () {
+      const { heard, lines, notes, send, uplink } = yield* linked(({ sequence, server_id }) =>
+        server_id === "srv_poisoned" && sequence === 1 ? Effect.fail(refusesMessage) : Effect.void
+      )
+      yield* uplink.register
+      const files = ["srv_poisoned", "srv_sound"].map(serverFile)
+      for (const file of files) {
+        file.say("starting")
+        file.say("running")
+        yield* send(file)
+      }
+      yield* TestClock.adjust("20 seconds")
+      assert.deepStrictEqual(heard, ["srv_sound 1", "srv_sound 2"])
+      assert.deepStrictEqual(lines, [
+        "Warn report 1 of srv_poisoned is refused, it is tried again for a while: not understood"
+      ])
+      yield* TestClock.adjust("3 minutes")
+      assert.deepStrictEqual(heard.slice(2), ["srv_poisoned 2"])
+      assert.strictEqual(lines.length, 2)
+      assert.match(lines[1] ?? "", /^Error .*report 1 of srv_poisoned for good.*"status":"starting"/)
+      // What the server is now is told anew.
+      assert.strictEqual(notes.registrations.length, 2)
+    })
+  )
+
+  it.effect("a node that is to register again does so once for all its reports, and they follow", () =>
+    Effect.gen(function* () {
+      const required = new RegistrationRequired({ node_id: "n" })
+      let times = () => 0
+      const { attempts, heard, send, uplink } = yield* linked(() =>
+        Effect.suspend(() => (times() > 1 ? Effect.void : Effect.fail(required)))
+      )
+      times = attempts
+      yield* uplink.register
+      for (let n = 0; n < 50; n++) {
+        const file = serverFile(`srv_${n}`)
+        file.say("running")
+        yield* send(file)
+      }
+      yield* TestClock.adjust("1 second")
+      assert.strictEqual(heard.length, 50)
+      assert.strictEqual(attempts(), 2)
+    })
+  )
+
+  it.effect(
+    "a node whose key is refused asks again and again, at most 10 s apart, and says nothing else",
+    () =>
+      Effect.gen(function* () {
+        let reports = 0
+        let revoked = false
+        const { attempts, heard, notes, send, uplink } = yield* linked(() => {
+          reports += 1
+          return revoked ? Effect.fail(refusesNode) : Effect.void
+        })
+        yield* uplink.register
+        revoked = true
+        notes.away = true
+        for (const id of ["srv_a", "srv_b"]) {
+          const file = serverFile(id)
+          file.say("running")
+          yield* send(file)
+        }
+        yield* TestClock.adjust("5 minutes")
+        assert.isAtLeast(attempts(), 25)
+        assert.isAtMost(attempts(), 80)
+        assert.isAtMost(reports, 2)
+        assert.deepStrictEqual(heard, [])
+        revoked = false
+        notes.away = false
+        yield* TestClock.adjust("10100 millis")
+        assert.deepStrictEqual(heard.toSorted(), ["srv_a 1", "srv_b 1"])
+      })
+  )
+})

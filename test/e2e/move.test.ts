@@ -1,0 +1,346 @@
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
+import { connect } from "node:net"
+import { join } from "node:path"
+import { assert, describe, it, layer } from "@effect/vitest"
+import { Context, Effect, Exit, Layer, Scope } from "effect"
+import { muster } from "../support/command.ts"
+import { readDatabase } from "../support/database.ts"
+import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
+import { subscribe, told } from "../support/events.ts"
+import { journalProblems } from "../support/invariants.ts"
+import { alone, connectedNode, freePort, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
+import { makePhoenix } from "../support/Phoenix.ts"
+import { endLeftovers, serverProcesses } from "../support/processes.ts"
+import { eventually, type Service, startService, temporaryFolder } from "../support/Service.ts"
+import { becomes, commands, expectStatus, installed, logsHave, powered, running } from "../support/servers.ts"
+
+/** Listens on its port, and writes what it is told to a file that it shows when it starts. */
+const keeper = `
+const fs = require("node:fs")
+const net = require("node:net")
+const lines = require("node:readline").createInterface({ input: process.stdin })
+const world = fs.existsSync("world/notes") ? fs.readFileSync("world/notes", "utf8").trim() : "nothing"
+net.createServer((socket) => socket.end(world + "\\n")).listen(Number(process.env.SERVER_PORT), process.env.SERVER_IP, () => {
+  console.log("world: " + world)
+  console.log("ready")
+})
+lines.on("line", (line) => {
+  if (line === "stop") return setTimeout(() => process.exit(0), Number(process.env.LINGER ?? 0))
+  fs.mkdirSync("world", { recursive: true })
+  fs.writeFileSync("world/notes", line + "\\n")
+  console.log("wrote " + line)
+})`
+
+const files = {
+  software: {
+    "keeper.yml": softwareFile("keeper", { invocation: "node keeper.js", files: { "keeper.js": keeper } })
+  },
+  blueprints: {
+    "kept.yml": blueprintFile("kept", "keeper"),
+    "lazy.yml": blueprintFile("lazy", "keeper", { rest: { state: { env: { LINGER: "1000" } } } }),
+    "mapped.yml": blueprintFile("mapped", "keeper", {
+      rest: { state: { copy: [{ source: "maps", target: "maps" }] } }
+    }),
+    "passing.yml": blueprintFile("passing", "keeper", { save: false }),
+    "shared.yml": blueprintFile("shared", "keeper", {
+      rest: { state: { volumes: [{ name: "common", source: "common", target: "common", mode: "rw" }] } }
+    })
+  }
+}
+
+/** A control plane without a node of its own, that thinks a node lost after 2 s. */
+class Control extends Context.Service<Control, Service>()("test/Control") {
+  static readonly layer = Layer.effect(
+    Control,
+    Effect.gen(function* () {
+      const { env } = yield* definitions(files)
+      return yield* startService({ env: { ...alone, ...env, MUSTER_NODE_HEARTBEAT_TIMEOUT: "2" } })
+    })
+  )
+}
+
+const options = { excludeTestServices: true, timeout: "60 seconds" } as const
+
+/** A node for one test, which is forgotten afterwards. */
+const node = Effect.fnUntraced(function* (api: Service, id: string, port: number, env = {}) {
+  yield* Effect.addFinalizer(() => Effect.ignore(forget(api, id)))
+  return yield* connectedNode(api, id, {
+    env: { MUSTER_NODE_HEARTBEAT: "1", MUSTER_NODE_ALLOCATIONS: `127.0.0.1:${port}-${port + 9}`, ...env }
+  })
+})
+
+const forget = Effect.fnUntraced(function* (api: Service, id: string) {
+  const listed = yield* expectStatus(api, 200, "GET", "/api/servers")
+  for (const server of listed.json) {
+    if (server.node_id === id) yield* api.request("DELETE", `/api/servers/${server.id}?force=true`)
+  }
+  yield* nodeIs(api, id, false)
+  yield* api.request("DELETE", `/api/nodes/${id}`)
+})
+
+const drain = (api: Service, id: string, body: object = { drained: true, move: true }) =>
+  expectStatus(api, 200, "PATCH", `/api/nodes/${id}/drained`, { body })
+
+const serverOf = (api: Service, id: string) =>
+  Effect.map(expectStatus(api, 200, "GET", `/api/servers/${id}?include=status`), (answer) => answer.json)
+
+const moveOf = (api: Service, id: string) =>
+  Effect.map(expectStatus(api, 200, "GET", `/api/nodes/${id}`), (answer) => answer.json.move)
+
+const filesOn = (node: { readonly dataDir: string }, id: string, path: string) =>
+  join(node.dataDir, "node", "servers", id, "files", path)
+
+/** What the server answers on an address. */
+const says = (ip: string, port: number): Effect.Effect<string> =>
+  Effect.callback<string>((resume) => {
+    let said = ""
+    const socket = connect({ host: ip, port })
+    socket.setEncoding("utf8").on("data", (piece: string) => {
+      said += piece
+    })
+    socket.on("error", () => {})
+    socket.on("close", () => resume(Effect.succeed(said.trim())))
+  })
+
+layer(Control.layer, options)("move", (it) => {
+  describe("drain with move", () => {
+    it.effect("a running server goes on elsewhere, with its files, on new ports", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const from = yield* node(api, "from", 29_000)
+        const stream = yield* subscribe(api, "/api/events?cursor=0")
+        const id = yield* running(api, "kept")
+        yield* commands(api, id, "a castle")
+        yield* logsHave(api, id, "wrote a castle")
+        mkdirSync(filesOn(from, id, "world/region"))
+        writeFileSync(filesOn(from, id, "world/region/big"), Buffer.alloc(20_000_000, 1))
+        const still = yield* installed(api, "kept")
+        const to = yield* node(api, "to", 29_100)
+        const before = yield* serverOf(api, id)
+
+        const answer = yield* drain(api, "from")
+        assert.strictEqual(answer.json.move.left, 2)
+        yield* eventually(moveOf(api, "from"), (move) => move.left === 0)
+        yield* becomes(api, id, "running")
+        const after = yield* serverOf(api, id)
+        assert.deepInclude(after, { node_id: "to", node_name: "to" })
+        assert.strictEqual(yield* says("127.0.0.1", after.allocations.default.port), "a castle")
+        assert.isAtLeast(after.allocations.default.port, 29_100)
+        assert.strictEqual(readFileSync(filesOn(to, id, "world/region/big")).length, 20_000_000)
+        yield* eventually(
+          Effect.sync(() => existsSync(join(from.dataDir, "node", "servers", id))),
+          (there) => !there
+        )
+        assert.strictEqual(yield* says("127.0.0.1", before.allocations.default.port), "")
+        yield* told(stream, id, [
+          ...["installing", "offline", "starting", "running"],
+          ...["stopping", "offline", "installing", "offline", "starting", "running"]
+        ])
+        yield* told(stream, still, ["installing", "offline", "installing", "offline"])
+        yield* logsHave(api, id, "world: a castle")
+        const { journal, ports, records } = yield* readDatabase(api.dataDir)
+        assert.deepStrictEqual(journalProblems(journal, records), [])
+        assert.isTrue(ports.every((row) => row.port >= 29_100))
+        yield* powered(api, id, "stop")
+        yield* becomes(api, id, "offline")
+        yield* expectStatus(api, 200, "DELETE", "/api/nodes/from")
+      })
+    )
+
+    it.effect(
+      "says why a server stays, lets the others go, and leaves those that are not saved to run out",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Control
+          const from = yield* node(api, "mixed", 29_200)
+          const shared = yield* installed(api, "shared")
+          const passing = yield* running(api, "passing")
+          const first = yield* installed(api, "kept")
+          yield* node(api, "other", 29_300, { MUSTER_NODE_ALLOCATIONS: "127.0.0.1:29300" })
+          const second = yield* installed(api, "kept", { node_id: "mixed" })
+          const third = yield* installed(api, "kept", { node_id: "mixed" })
+          const ended = yield* muster(["nodes", "drain", "mixed", "--move", "--wait"], {
+            MUSTER_URL: api.url,
+            MUSTER_API_KEY: api.key
+          })
+          assert.strictEqual(ended.code, 1, ended.stderr)
+          assert.match(
+            ended.stdout,
+            /^Node mixed is drained; 4 servers to move. Not saved, left to run out: 1 server.\n/
+          )
+          const stays = [first, second, third].filter((id) => ended.stderr.includes(id))
+          assert.strictEqual(stays.length, 2, ended.stderr)
+          assert.include(
+            ended.stderr,
+            `${shared}: it has volumes that are written by others too (rw): common`
+          )
+          assert.match(ended.stderr, /no nodes available: 2 nodes: 1 drained, 1 without a free port/)
+          assert.match(ended.stderr, /3 servers cannot leave mixed.\n$/)
+          const [gone] = [first, second, third].filter((id) => !ended.stderr.includes(id))
+          assert.strictEqual((yield* serverOf(api, gone ?? "")).node_id, "other")
+          assert.strictEqual((yield* serverOf(api, passing)).node_id, "mixed")
+          assert.isTrue(existsSync(filesOn(from, shared, "keeper.js")))
+          // What is named onto such a node stays there.
+          const named = yield* installed(api, "kept", { node_id: "mixed" })
+          assert.strictEqual((yield* moveOf(api, "mixed")).left, 3)
+          assert.strictEqual((yield* serverOf(api, named)).node_id, "mixed")
+          // Room, and the others go too.
+          yield* expectStatus(api, 200, "DELETE", `/api/servers/${gone}`)
+          yield* eventually(moveOf(api, "mixed"), (move) => move.left === 2)
+          const back = yield* muster(["nodes", "undrain", "mixed"], {
+            MUSTER_URL: api.url,
+            MUSTER_API_KEY: api.key
+          })
+          assert.strictEqual(back.stdout, "Node mixed gets servers again.\n", back.stderr)
+          assert.isUndefined(yield* moveOf(api, "mixed"))
+        })
+    )
+
+    it.effect("a server that cannot be made there comes back, with everything, and runs on", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const from = yield* node(api, "home", 29_400)
+        const stream = yield* subscribe(api)
+        mkdirSync(join(from.dataDir, "node", "maps"), { recursive: true })
+        writeFileSync(join(from.dataDir, "node", "maps", "map"), "a map")
+        const id = yield* running(api, "mapped")
+        yield* commands(api, id, "a castle")
+        yield* logsHave(api, id, "wrote a castle")
+        const before = yield* serverOf(api, id)
+        // There is no such map on the other node.
+        const away = yield* node(api, "away", 29_500)
+        yield* drain(api, "home")
+        const move = yield* eventually(moveOf(api, "home"), (now) => now.servers[0]?.state === "blocked")
+        assert.match(move.servers[0].reason, /maps/)
+        yield* becomes(api, id, "running")
+        assert.deepStrictEqual(yield* serverOf(api, id), before)
+        assert.strictEqual(yield* says("127.0.0.1", before.allocations.default.port), "a castle")
+        yield* told(stream, id, [
+          ...["installing", "offline", "starting", "running"],
+          ...["stopping", "offline", "installing", "offline", "starting", "running"]
+        ])
+        yield* eventually(
+          Effect.sync(() => existsSync(join(away.dataDir, "node", "servers", id))),
+          (there) => !there
+        )
+        // Asked anew, it goes when it can.
+        mkdirSync(join(away.dataDir, "node", "maps"), { recursive: true })
+        writeFileSync(join(away.dataDir, "node", "maps", "map"), "a map")
+        yield* drain(api, "home")
+        yield* eventually(moveOf(api, "home"), (now) => now.left === 0)
+        yield* becomes(api, id, "running")
+        yield* logsHave(api, id, "world: a castle")
+      })
+    )
+  })
+})
+
+/** A node that is killed and comes back on the same data folder. */
+const immortal = Effect.fnUntraced(function* (id: string, control: string, key: string, port: number) {
+  const scope = yield* Effect.scope
+  const dataDir = join(yield* temporaryFolder, id)
+  yield* Effect.addFinalizer(() => endLeftovers(dataDir))
+  const live = Effect.gen(function* () {
+    const life = yield* Scope.fork(scope)
+    const env = { MUSTER_NODE_HEARTBEAT: "1", MUSTER_NODE_ALLOCATIONS: `127.0.0.1:${port}-${port + 9}` }
+    const node = yield* Scope.provide(startNode({ control, key, id, dataDir, env }), life)
+    return { life, node }
+  })
+  let now = yield* live
+  return {
+    id,
+    dataDir,
+    killAndRestart: Effect.gen(function* () {
+      yield* now.node.kill("SIGKILL")
+      yield* Scope.close(now.life, Exit.void)
+      now = yield* live
+    })
+  }
+})
+
+const fetching = (node: { readonly dataDir: string }, id: string) =>
+  Effect.sync(() => {
+    try {
+      return readdirSync(filesOn(node, id, "")).some((name) => name.startsWith(".muster-arriving-"))
+    } catch {
+      return false // it is not there yet
+    }
+  })
+
+describe("drain with move, through kill -9", () => {
+  it.live(
+    "of the control plane, of the node that a server leaves, and of the one that it goes to: one copy, nothing lost",
+    () =>
+      Effect.gen(function* () {
+        const folders = yield* definitions(files)
+        const dataDir = join(yield* temporaryFolder, "data")
+        const port = yield* freePort
+        const control = `http://127.0.0.1:${port}`
+        const phoenix = yield* makePhoenix({
+          dataDir,
+          env: { ...folders.env, ...alone, MUSTER_PORT: String(port), MUSTER_NODE_HEARTBEAT_TIMEOUT: "3" }
+        })
+        const key = (id: string) => Effect.map(nodeKey({ dataDir }, id), (made) => made.key)
+        const nodes = [
+          yield* immortal("east", control, yield* key("east"), 29_600),
+          yield* immortal("west", control, yield* key("west"), 29_700)
+        ] as const
+        const api = yield* phoenix.current
+        for (const { id } of nodes) yield* nodeIs(api, id, true)
+        let [from, to] = nodes
+        const id = yield* running(api, "lazy", { node_id: from.id })
+        mkdirSync(filesOn(from, id, "world/region"), { recursive: true })
+        writeFileSync(filesOn(from, id, "world/region/big"), Buffer.alloc(40_000_000, 7))
+
+        const stopping = Effect.asVoid(becomes(api, id, "stopping"))
+        const arriving = Effect.suspend(() =>
+          Effect.asVoid(eventually(Effect.andThen(Effect.yieldNow, fetching(to, id)), (there) => there))
+        )
+        const rounds = [
+          { when: stopping, kill: () => phoenix.killAndRestart() },
+          { when: stopping, kill: () => from.killAndRestart },
+          { when: arriving, kill: () => phoenix.killAndRestart() },
+          { when: arriving, kill: () => from.killAndRestart },
+          { when: arriving, kill: () => to.killAndRestart },
+          {
+            when: arriving,
+            kill: () =>
+              Effect.all([from.killAndRestart, to.killAndRestart, phoenix.killAndRestart()], {
+                concurrency: "unbounded"
+              })
+          }
+        ]
+        for (const [round, { kill, when }] of rounds.entries()) {
+          yield* commands(api, id, `round ${round}`)
+          yield* logsHave(api, id, `wrote round ${round}`)
+          yield* drain(api, from.id)
+          yield* when
+          yield* kill()
+          yield* eventually(
+            moveOf(api, from.id).pipe(Effect.orElseSucceed(() => undefined)),
+            (move) => move?.left === 0,
+            "40 seconds"
+          )
+          yield* becomes(api, id, "running", "40 seconds")
+          const server = yield* serverOf(api, id)
+          assert.strictEqual(server.node_id, to.id)
+          assert.strictEqual(yield* says("127.0.0.1", server.allocations.default.port), `round ${round}`)
+          yield* eventually(
+            Effect.sync(() => existsSync(join(from.dataDir, "node", "servers", id))),
+            (there) => !there
+          )
+          assert.strictEqual(readFileSync(filesOn(to, id, "world/region/big")).length, 40_000_000)
+          yield* drain(api, from.id, { drained: false })
+          ;[from, to] = [to, from]
+        }
+        const { journal, ports, records } = yield* readDatabase(dataDir)
+        assert.deepStrictEqual(journalProblems(journal, records), [])
+        assert.strictEqual(ports.length, 1)
+        const mine = nodes.map(
+          (node) => serverProcesses(node.dataDir).filter((one) => one.server === id).length
+        )
+        assert.strictEqual(mine.filter((count) => count > 0).length, 1)
+      }).pipe(Effect.scoped),
+    240_000
+  )
+})

@@ -1,0 +1,239 @@
+import { randomBytes } from "node:crypto"
+import { assert, describe, layer } from "@effect/vitest"
+import { Array as Arr, Context, Effect, Layer } from "effect"
+import { serverId } from "../../src/domain/Id.ts"
+import { seedServers } from "../bench/seed.ts"
+import { muster } from "../support/command.ts"
+import { nodeTokens } from "../support/database.ts"
+import { definitions } from "../support/definitions.ts"
+import { alone, nodeIs, nodeKey } from "../support/nodes.ts"
+import { eventually, requestTo, type Service, startService, temporaryFolder } from "../support/Service.ts"
+import { makeSimulatedNode } from "../support/SimulatedNode.ts"
+import { becomes, create, expectStatus } from "../support/servers.ts"
+import { assertError, games, options } from "./support/http.ts"
+
+/** With the timeouts that are standard: nothing here waits for one. */
+class Control extends Context.Service<Control, Service>()("test/http/KeysControl") {
+  static readonly layer = Layer.effect(
+    Control,
+    Effect.gen(function* () {
+      const { env } = yield* definitions(games)
+      return yield* startService({ env: { ...alone, ...env } })
+    })
+  )
+}
+
+let port = 40_000
+const simulated = Effect.fnUntraced(function* (api: Service, id: string, key?: string) {
+  port += 100
+  const own = key ?? (yield* nodeKey(api, id)).key
+  return yield* makeSimulatedNode({ id, key: own, control: [api.url], ports: `${port}-${port + 99}` })
+})
+
+const registrationOf = (node: Effect.Success<ReturnType<typeof simulated>>, id: string) => ({
+  ...node.brain.registration,
+  id,
+  name: id,
+  url: node.url(),
+  allocations: [],
+  boot_id: "another"
+})
+
+const revoke = Effect.fnUntraced(function* (api: Service, key_id: string) {
+  const ended = yield* muster(["keys", "revoke", key_id], { MUSTER_DATA_DIR: api.dataDir })
+  assert.strictEqual(ended.code, 0, ended.stderr)
+})
+
+layer(Control.layer, options)("node keys", (it) => {
+  describe("node-protocol, Daemon -> control plane: a node key cannot act for another node", () => {
+    it.effect("nor take one over that another key has", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const { key, id: key_id } = yield* nodeKey(api, "owner")
+        const owner = yield* simulated(api, "owner", key)
+        const thief = yield* nodeKey(api, "thief")
+        const steal = () =>
+          api.request("POST", "/api/nodes/owner/register", {
+            key: thief.key,
+            body: registrationOf(owner, "owner")
+          })
+        assertError(yield* steal(), 403, "node owner is bound to another key")
+        // It has changed nothing: the owner goes on, and the key is good for a node of its own.
+        const beat = { boot_id: owner.brain.boot_id, load: 0, memory_used_bytes: 0, disk_used_bytes: 0 }
+        assert.strictEqual((yield* owner.post("/internal/heartbeat", beat)).status, 200)
+        const calls = ["/internal/heartbeat", "/internal/disconnect"]
+        for (const path of calls) {
+          const answer = yield* api.request("POST", `/api/nodes/owner${path}`, { key: thief.key, body: beat })
+          assertError(answer, 403, "the API key belongs to no node")
+        }
+        assert.strictEqual((yield* api.request("GET", "/api/nodes/owner")).json.connected, true)
+        yield* revoke(api, key_id)
+        assert.strictEqual((yield* steal()).status, 200)
+        assertError(yield* owner.post("/internal/heartbeat", beat), 401)
+      })
+    )
+
+    it.effect("a node that was removed is anybody's again", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const first = yield* simulated(api, "removed")
+        yield* expectStatus(api, 200, "DELETE", "/api/nodes/removed")
+        const beat = { boot_id: "boot-1", load: 0, memory_used_bytes: 0, disk_used_bytes: 0 }
+        assertError(yield* first.post("/internal/heartbeat", beat), 404)
+        const second = yield* simulated(api, "removed")
+        yield* nodeIs(api, "removed", true)
+        assertError(yield* first.post("/internal/heartbeat", beat), 403)
+        const again = yield* first.post("/register", registrationOf(first, "removed"))
+        assertError(again, 403, "node removed is bound to another key")
+        assert.strictEqual((yield* second.post("/internal/heartbeat", beat)).status, 200)
+        yield* second.kill
+      })
+    )
+  })
+
+  describe("decisions 5: a revoked key is out at once", () => {
+    it.effect("its node is not connected, gets nothing, is not called, and may say nothing", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const { key, id: key_id } = yield* nodeKey(api, "revoked")
+        const node = yield* simulated(api, "revoked", key)
+        const id = yield* create(api, "kept", { node_id: "revoked" })
+        yield* becomes(api, id, "offline")
+        const token = (yield* nodeTokens(api.dataDir)).get("revoked") ?? ""
+        assert.strictEqual((yield* requestTo(node.url(), token)("GET", "/api/servers")).status, 200)
+
+        yield* revoke(api, key_id)
+        // Well before a heartbeat, and long before the node would be silent for too long.
+        yield* eventually(
+          api.request("GET", "/api/nodes/revoked"),
+          (answer) => answer.json.connected === false,
+          "3 seconds"
+        )
+        const calls = node.brain.calls.length
+        const named = yield* api.request("POST", "/api/servers", {
+          body: { blueprint_id: "kept", node_id: "revoked" }
+        })
+        assertError(named, 503, "node is not connected: revoked")
+        assertError(
+          yield* api.request("POST", `/api/servers/${id}/power`, { body: { action: "start" } }),
+          503
+        )
+        assert.strictEqual(node.brain.calls.length, calls)
+        const said = [
+          ["/internal/heartbeat", { boot_id: "boot-1", load: 0, memory_used_bytes: 0, disk_used_bytes: 0 }],
+          [`/internal/event/servers/${id}/status`, { boot_id: "boot-1", sequence: 99, status: "running" }],
+          ["/register", registrationOf(node, "revoked")]
+        ] as const
+        for (const [path, body] of said) assertError(yield* node.post(path, body), 401)
+        assert.strictEqual((yield* api.request("GET", `/api/servers/${id}/status`)).json.status, "offline")
+
+        // With a key of its own it is there again, with what it has.
+        const { key: fresh } = yield* nodeKey(api, "revoked again")
+        yield* node.kill
+        const back = yield* simulated(api, "revoked", fresh)
+        yield* nodeIs(api, "revoked", true)
+        yield* back.kill
+      })
+    )
+  })
+
+  describe("node-protocol, Control plane -> daemon: the token of the last registration", () => {
+    it.effect("is told to nobody else, and the one before is worth nothing", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const node = yield* simulated(api, "secretive")
+        const first = (yield* nodeTokens(api.dataDir)).get("secretive") ?? ""
+        const again = yield* node.post("/register", {
+          ...registrationOf(node, "secretive"),
+          boot_id: node.brain.boot_id
+        })
+        assert.strictEqual(again.status, 200, again.text)
+        const second: string = again.json.token
+        assert.notStrictEqual(first, second)
+        for (const path of ["/api/nodes", "/api/nodes/secretive", "/nodes", "/metrics", "/openapi.json"]) {
+          const shown = yield* expectStatus(api, 200, "GET", path)
+          assert.notInclude(shown.text, second)
+          assert.notInclude(shown.text, first)
+        }
+        assert.notInclude(api.output(), second)
+      })
+    )
+
+    it.effect("a node that has not heard of the newest token is made to register again", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const node = yield* simulated(api, "behind")
+        // The answer to this one gets lost: the control plane calls with a token that the daemon never learns.
+        yield* node.post("/register", {
+          ...registrationOf(node, "behind"),
+          allocations: [{ address: "127.0.0.1", alias: "", force_outgoing_ip: false, ports: "45000-45009" }],
+          runtimes: ["process"],
+          boot_id: node.brain.boot_id,
+          capacity: { memory_bytes: 1e12, cpu_threads: 4, disk_bytes: 1e12 }
+        })
+        const id = yield* create(api, "kept", { node_id: "behind" })
+        const beat = { boot_id: node.brain.boot_id, load: 0, memory_used_bytes: 0, disk_used_bytes: 0 }
+        yield* eventually(node.post("/internal/heartbeat", beat), ({ status }) => status === 404)
+        yield* node.kill
+        yield* node.restart
+        yield* becomes(api, id, "offline")
+        yield* node.kill
+      })
+    )
+  })
+
+  describe("decisions 2: what is in use on a node", () => {
+    it.effect(
+      "is that of its last heartbeat, null before the first, on the node's page and among the metrics",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Control
+          const node = yield* simulated(api, "busy")
+          const shown = () => Effect.map(api.request("GET", "/api/nodes/busy"), ({ json }) => json.usage)
+          assert.isNull(yield* shown())
+          const usage = { boot_id: "boot-1", load: 1.5, memory_used_bytes: 123_456, disk_used_bytes: 654_321 }
+          assert.strictEqual((yield* node.post("/internal/heartbeat", usage)).status, 200)
+          assert.deepStrictEqual(yield* shown(), { load: 1.5, memory_bytes: 123_456, disk_bytes: 654_321 })
+          const metrics = (yield* expectStatus(api, 200, "GET", "/metrics")).text
+          assert.match(metrics, /^muster_node_load\{[^}]*node="busy"[^}]*\} 1\.5$/m)
+          assert.match(metrics, /^muster_node_memory_used_bytes\{[^}]*node="busy"[^}]*\} 123456$/m)
+          assert.match(metrics, /^muster_node_disk_used_bytes\{[^}]*node="busy"[^}]*\} 654321$/m)
+          yield* node.post("/internal/disconnect")
+          assert.notInclude((yield* expectStatus(api, 200, "GET", "/metrics")).text, 'node="busy"')
+        })
+    )
+  })
+})
+
+layer(Layer.empty, options)("node-protocol: register, with thousands of servers", (it) => {
+  it.effect("20,000 servers, known and unknown, are one registration; other routes keep their limit", () =>
+    Effect.gen(function* () {
+      const dataDir = `${yield* temporaryFolder}/data`
+      const known = yield* seedServers(dataDir, 10_000, { known: false })
+      const { env } = yield* definitions(games)
+      const api = yield* startService({ dataDir, env: { ...alone, ...env } })
+      const { key } = yield* nodeKey(api, "node-1")
+      const unknown = Arr.makeBy(10_000, (n) => serverId(1_700_000_000_000 + n, randomBytes(16)))
+      const has = (id: string) => ({
+        id,
+        status: "offline" as const,
+        install: { phase: "ready" as const },
+        unsent_reports: 0
+      })
+      const node = yield* makeSimulatedNode({
+        id: "node-1",
+        key,
+        control: [api.url],
+        ports: "1-65535",
+        registration: { servers: [...known, ...unknown].map(has) }
+      })
+      yield* nodeIs(api, "node-1", true)
+      const listed = yield* expectStatus(api, 200, "GET", "/api/servers?include=status")
+      assert.strictEqual(listed.json.length, 10_000)
+      assert.isTrue(listed.json.every(({ status }: { readonly status: string }) => status === "offline"))
+      assert.deepStrictEqual(new Set(node.toldToDelete()), new Set(unknown))
+      const large = { boot_id: "x".repeat(1_100_000) }
+      assertError(yield* node.post("/internal/heartbeat", large), 413)
+    }).pipe(Effect.scoped)
+  )
+})

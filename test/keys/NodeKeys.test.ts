@@ -1,0 +1,145 @@
+import { NodeServices } from "@effect/platform-node"
+import { assert, describe, it } from "@effect/vitest"
+import { Duration, Effect, Layer } from "effect"
+import { TestClock } from "effect/testing"
+import { CurrentPrincipal } from "../../src/api/Principal.ts"
+import { ApiKeys } from "../../src/keys/ApiKeys.ts"
+import { NodeKeys } from "../../src/keys/NodeKeys.ts"
+import { layerSqlite } from "../../src/store/layerSqlite.ts"
+import { NodeRepo } from "../../src/store/NodeRepo.ts"
+import { Store } from "../../src/store/Store.ts"
+import { newDatabase } from "../store/support/database.ts"
+import { node } from "../store/support/samples.ts"
+
+const services = (filename: string) =>
+  Layer.mergeAll(NodeKeys.layer, ApiKeys.layer()).pipe(Layer.provideMerge(layerSqlite({ filename })))
+
+const onFreshStore = <A, E>(test: Effect.Effect<A, E, NodeKeys | ApiKeys | NodeRepo | Store>) =>
+  Effect.gen(function* () {
+    return yield* Effect.provide(test, services(yield* newDatabase))
+  }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
+
+const newKey = Effect.fnUntraced(function* (name: string, expires?: Duration.Duration) {
+  const keys = yield* ApiKeys
+  const made = yield* keys.create({ name, scope: "Node", ...(expires === undefined ? {} : { expires }) })
+  return made.record.id
+})
+const as =
+  (key_id: string) =>
+  <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+    Effect.provideService(effect, CurrentPrincipal, { key_id, name: key_id, scope: "Node" })
+const bind = (key_id: string, node_id: string) =>
+  as(key_id)(Effect.flatMap(NodeKeys, (keys) => keys.bind(node_id)))
+const check = (key_id: string, node_id: string) =>
+  as(key_id)(Effect.flatMap(NodeKeys, (keys) => keys.check(node_id)))
+const refusalOf = <R>(effect: Effect.Effect<unknown, { readonly detail: string }, R>) =>
+  Effect.map(Effect.flip(effect), (error) => error.detail)
+
+describe("node-protocol, Daemon -> control plane: a key is bound to one node, and a node to one key", () => {
+  it.effect("to the first node that it registers with, for good", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const key = yield* newKey("one")
+        assert.strictEqual(yield* check(key, "n1"), "unbound")
+        yield* bind(key, "n1")
+        yield* bind(key, "n1")
+        assert.strictEqual(yield* check(key, "n1"), "own")
+        assert.strictEqual(yield* refusalOf(bind(key, "n2")), "the API key belongs to another node")
+        assert.strictEqual(yield* refusalOf(check(key, "n2")), "the API key belongs to another node")
+      })
+    )
+  )
+
+  it.effect("another key has the node only once the first is revoked", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const first = yield* newKey("first")
+        const second = yield* newKey("second")
+        yield* bind(first, "n1")
+        assert.strictEqual(yield* refusalOf(bind(second, "n1")), "node n1 is bound to another key")
+        // What was refused has left nothing: the key is as free as before.
+        assert.strictEqual(yield* check(second, "n1"), "unbound")
+        yield* (yield* ApiKeys).revoke(first)
+        yield* bind(second, "n1")
+        assert.strictEqual(yield* check(second, "n1"), "own")
+      })
+    )
+  )
+
+  it.effect("or once the first has expired", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const first = yield* newKey("first", Duration.minutes(1))
+        const second = yield* newKey("second")
+        const keys = yield* NodeKeys
+        yield* bind(first, "n1")
+        yield* TestClock.adjust("59999 millis")
+        assert.strictEqual(yield* refusalOf(bind(second, "n1")), "node n1 is bound to another key")
+        assert.deepStrictEqual(yield* keys.revoked(["n1", "n2"]), [])
+        yield* TestClock.adjust("1 millis")
+        assert.deepStrictEqual(yield* keys.revoked(["n1", "n2"]), ["n1"])
+        yield* bind(second, "n1")
+        assert.deepStrictEqual(yield* keys.revoked(["n1"]), [])
+      })
+    )
+  )
+
+  it.effect("or once the node was removed, and then not the first any more", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const nodes = yield* NodeRepo
+        const first = yield* newKey("first")
+        const second = yield* newKey("second")
+        yield* bind(first, "n1")
+        yield* store.write(nodes.save(node("n1")))
+        assert.strictEqual(yield* refusalOf(bind(second, "n1")), "node n1 is bound to another key")
+        yield* store.write(nodes.remove("n1"))
+        assert.strictEqual(yield* check(first, "n1"), "unbound")
+        yield* bind(second, "n1")
+        assert.strictEqual(yield* refusalOf(bind(first, "n1")), "node n1 is bound to another key")
+        assert.strictEqual(yield* check(first, "n1"), "unbound")
+      })
+    )
+  )
+
+  it.effect("a node that has registered without a key, within a service, is nobody's", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const key = yield* newKey("thief")
+        const store = yield* Store
+        yield* store.write((yield* NodeRepo).save(node("embedded")))
+        assert.strictEqual(yield* refusalOf(bind(key, "embedded")), "node embedded is bound to another key")
+        assert.strictEqual(yield* check(key, "embedded"), "unbound")
+      })
+    )
+  )
+
+  it.effect("of two that ask at once, one gets it", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const keys = yield* Effect.forEach([1, 2, 3, 4, 5, 6, 7, 8], (n) => newKey(`key ${n}`))
+        const results = yield* Effect.forEach(keys, (key) => Effect.result(bind(key, "n1")), {
+          concurrency: "unbounded"
+        })
+        assert.strictEqual(results.filter(({ _tag }) => _tag === "Success").length, 1)
+      })
+    )
+  )
+
+  it.effect("what another process revokes counts at once", () =>
+    Effect.gen(function* () {
+      const filename = yield* newDatabase
+      yield* Effect.gen(function* () {
+        const key = yield* newKey("one")
+        yield* bind(key, "n1")
+        const keys = yield* NodeKeys
+        assert.deepStrictEqual(yield* keys.revoked(["n1"]), [])
+        yield* Effect.flatMap(ApiKeys, (other) => other.revoke(key)).pipe(
+          Effect.provide(Layer.fresh(services(filename)))
+        )
+        assert.deepStrictEqual(yield* keys.revoked(["n1"]), ["n1"])
+      }).pipe(Effect.provide(services(filename)))
+    }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
+  )
+})

@@ -1,0 +1,91 @@
+import { NodeServices } from "@effect/platform-node"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { clientOf } from "../../src/store/maintenance/openClient.ts"
+import { currentSchema, MIGRATIONS_TABLE, migrate, schemaVersion } from "../../src/store/migrate.ts"
+import { Store } from "../../src/store/Store.ts"
+import { databases, databaseUrl, newUrl, storeAt } from "./support/database.ts"
+
+const onDatabase = (url: string) => Effect.provide(clientOf(databaseUrl(url)))
+const open = (url: string) => Effect.scoped(Layer.build(Layer.fresh(storeAt(url))))
+
+const migrations = Effect.flatMap(
+  SqlClient.SqlClient,
+  (sql) => sql<{ readonly id: number }>`SELECT migration_id AS id FROM ${sql(MIGRATIONS_TABLE)} ORDER BY id`
+)
+
+describe.each(databases)("design: migrations (%s)", (kind) => {
+  it.live("run once, whichever replica comes first", () =>
+    Effect.gen(function* () {
+      const url = yield* newUrl(kind)
+      assert.strictEqual(yield* onDatabase(url)(currentSchema), 0)
+      yield* Effect.forEach(Array.from({ length: 8 }), () => onDatabase(url)(migrate), {
+        concurrency: "unbounded",
+        discard: true
+      })
+      assert.strictEqual(yield* onDatabase(url)(currentSchema), schemaVersion)
+      assert.deepStrictEqual(
+        (yield* onDatabase(url)(migrations)).map(({ id }) => id),
+        Array.from({ length: schemaVersion }, (_, index) => index + 1)
+      )
+    }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
+  )
+
+  it.live("those that a database lacks are made up for, and what is in it stays", () =>
+    Effect.gen(function* () {
+      const url = yield* newUrl(kind)
+      yield* open(url)
+      // As an earlier version would have left it.
+      const old = Effect.flatMap(SqlClient.SqlClient, (sql) =>
+        sql.withTransaction(
+          Effect.all([
+            sql`DROP TABLE removals`,
+            sql`DROP TABLE moves`,
+            sql`DROP TABLE evacuations`,
+            sql`DROP TABLE leftovers`,
+            sql`DELETE FROM ${sql(MIGRATIONS_TABLE)} WHERE migration_id >= 3`,
+            sql`UPDATE counters SET value = 41 WHERE name = 'keys'`
+          ])
+        )
+      )
+      yield* onDatabase(url)(old)
+      assert.strictEqual(yield* onDatabase(url)(currentSchema), 2)
+      yield* Effect.provide(
+        Effect.flatMap(Store, (store) => store.ping),
+        storeAt(url)
+      )
+      assert.strictEqual(yield* onDatabase(url)(currentSchema), schemaVersion)
+      const kept = Effect.flatMap(
+        SqlClient.SqlClient,
+        (sql) => sql`SELECT value FROM counters WHERE name = 'keys'`
+      )
+      assert.deepStrictEqual(
+        (yield* onDatabase(url)(kept)).map((row) => ({ ...row })),
+        [{ value: 41 }]
+      )
+    }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
+  )
+
+  it.live("a newer schema is refused with a line that says so, and left alone", () =>
+    Effect.gen(function* () {
+      const url = yield* newUrl(kind)
+      yield* open(url)
+      const newer = schemaVersion + 2
+      yield* onDatabase(url)(
+        Effect.flatMap(SqlClient.SqlClient, (sql) =>
+          sql.withTransaction(
+            sql`INSERT INTO ${sql(MIGRATIONS_TABLE)} ${sql.insert({ migration_id: newer, name: "later" })}`
+          )
+        )
+      )
+      const error = yield* Effect.flip(open(url))
+      assert.strictEqual(error.reason, "NewerSchema")
+      assert.strictEqual(
+        error.message,
+        `the database has schema ${newer}, this version knows ${schemaVersion}: run a newer muster`
+      )
+      assert.strictEqual(yield* onDatabase(url)(currentSchema), newer)
+    }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
+  )
+})

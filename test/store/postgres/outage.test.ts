@@ -1,0 +1,229 @@
+import { NodeServices } from "@effect/platform-node"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Exit, Fiber, type Scope, Stream } from "effect"
+import { type PostgresServer, startPostgres } from "../../support/postgres.ts"
+import { newPostgresDatabase, statementsOn } from "../../support/postgresDatabase.ts"
+import { tcpProxy } from "../../support/tcpProxy.ts"
+import { append } from "../support/database.ts"
+import { eventually, startReplica } from "../support/replicas.ts"
+
+/** The deadline of a service that is left at its default. */
+const deadline = { answerMillis: 650 }
+
+const onServer = <A, E>(test: (server: PostgresServer, url: string) => Effect.Effect<A, E, Scope.Scope>) =>
+  Effect.gen(function* () {
+    const server = yield* startPostgres({ durable: true })
+    return yield* test(server, yield* newPostgresDatabase(server))
+  }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
+
+type Replica = Effect.Success<ReturnType<typeof startReplica>>
+
+const ids = (replica: Replica) =>
+  Effect.map(Stream.runCollect(replica.journal.after(0)), (entries) =>
+    entries.map((entry) => entry.change.server_id)
+  )
+
+const writes = (replica: Replica, id: string) =>
+  eventually(`${id} is written`, Effect.map(Effect.exit(replica.store.write(append(id))), Exit.isSuccess))
+
+const isUnavailable = (exit: Exit.Exit<unknown, { readonly _tag: string }>) =>
+  Exit.isFailure(exit) && JSON.stringify(exit.cause).includes("Unavailable")
+
+describe("node protocol: database away", () => {
+  it.live("frozen: writes and reads are unavailable at once; all is well again when it goes on", () =>
+    onServer((server, url) =>
+      Effect.gen(function* () {
+        const replica = yield* startReplica(url, deadline)
+        yield* replica.store.write(append("before"))
+        yield* server.freeze
+        // The first finds out; the others know.
+        const answers = yield* Effect.forEach(
+          Array.from({ length: 20 }, (_, i) => `lost${i}`),
+          (id) => Effect.exit(replica.store.write(append(id))),
+          { concurrency: "unbounded" }
+        )
+        assert.isTrue(answers.every(isUnavailable))
+        assert.isTrue(isUnavailable(yield* Effect.exit(replica.store.write(append("lost")))))
+        assert.isTrue(isUnavailable(yield* Effect.exit(replica.store.ping)))
+        assert.isTrue(isUnavailable(yield* Effect.exit(replica.journal.bounds)))
+        yield* server.thaw
+        yield* writes(replica, "after")
+        const kept = yield* ids(replica)
+        assert.deepStrictEqual(kept.slice(0, 1), ["before"])
+        assert.deepStrictEqual(
+          kept.filter((id) => id.startsWith("lost")),
+          []
+        )
+        yield* replica.store.ping
+        assert.deepStrictEqual(
+          replica.seen.map((entry) => entry.change.server_id),
+          Array.from(kept)
+        )
+      })
+    )
+  )
+
+  it.live(
+    "stopped, or dead: unavailable, and found again after its restart, with all that was acknowledged",
+    () =>
+      onServer((server, url) =>
+        Effect.gen(function* () {
+          const [one, other] = [yield* startReplica(url, deadline), yield* startReplica(url, deadline)]
+          for (const end of [server.stop, server.kill]) {
+            const round = one.seen.length
+            yield* one.store.write(append(`before ${round}`))
+            yield* end
+            yield* eventually(
+              "writes are unavailable",
+              Effect.map(Effect.exit(one.store.write(append(`lost ${round}`))), isUnavailable)
+            )
+            yield* server.start
+            yield* writes(one, `one ${round}`)
+            yield* writes(other, `other ${round}`)
+            yield* eventually(
+              "both followers have seen all",
+              Effect.map(ids(one), (kept) => [one, other].every(({ seen }) => seen.length === kept.length))
+            )
+          }
+          assert.deepStrictEqual(one.seen, other.seen)
+          const told = one.seen.map((entry) => entry.change.server_id)
+          assert.strictEqual(told.filter((id) => id.startsWith("before")).length, 2)
+          assert.isTrue(
+            yield* Effect.raceFirst(
+              Effect.as(
+                eventually(
+                  "somebody does the duties",
+                  Effect.orElseSucceed(one.duties.mine, () => false)
+                ),
+                true
+              ),
+              Effect.as(eventually("somebody does the duties", other.duties.mine), true)
+            )
+          )
+        })
+      )
+  )
+
+  it.live("one connection that is lost is not an outage: the write is made on another", () =>
+    onServer((_, url) =>
+      Effect.gen(function* () {
+        const replica = yield* startReplica(url)
+        for (let i = 0; i < 5; i++) {
+          yield* replica.store.write(append(`a${i}`))
+          yield* statementsOn(
+            url,
+            `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+             WHERE datname = current_database() AND pid <> pg_backend_pid()`
+          )
+          yield* replica.store.write(append(`b${i}`))
+        }
+        assert.strictEqual((yield* ids(replica)).length, 10)
+      })
+    )
+  )
+
+  it.live("no connections left: unavailable, and what there is goes on", () =>
+    Effect.gen(function* () {
+      const server = yield* startPostgres({ settings: { max_connections: "10" } })
+      const url = yield* newPostgresDatabase(server)
+      // One for the tail, one for each that works at once; the server keeps three for administrators.
+      const replica = yield* startReplica(url, deadline)
+      const many = yield* Effect.forEach(
+        Array.from({ length: 60 }),
+        (_, i) => Effect.exit(Effect.all([replica.store.ping, replica.store.write(append(`s${i}`))])),
+        { concurrency: "unbounded" }
+      )
+      assert.isTrue(many.some(Exit.isSuccess))
+      yield* replica.store.ping
+      yield* replica.store.write(append("after"))
+    }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
+  )
+})
+
+describe("design: the answer to a COMMIT is lost", () => {
+  it.live("committed: the write succeeds, once, and its followers have seen it", () =>
+    onServer((server, url) =>
+      Effect.gen(function* () {
+        const proxy = yield* tcpProxy(server.port)
+        const replica = yield* startReplica(url.replace(`:${server.port}/`, `:${proxy.port}/`))
+        yield* replica.store.write(append("before"))
+        // The tag of a CommandComplete message.
+        yield* proxy.cutAt((chunk) => chunk.includes("COMMIT\0"))
+        yield* replica.store.write(append("kept"))
+        assert.isTrue(proxy.hasCut())
+        assert.deepStrictEqual(yield* ids(replica), ["before", "kept"])
+        assert.deepStrictEqual(
+          replica.seen.map((entry) => entry.change.server_id),
+          ["before", "kept"]
+        )
+      })
+    )
+  )
+
+  it.live("not committed: the write is unavailable, and leaves nothing", () =>
+    onServer((_, url) =>
+      Effect.gen(function* () {
+        const replica = yield* startReplica(url)
+        // A commit that takes its time, so that its connection can be ended meanwhile.
+        yield* statementsOn(
+          url,
+          `CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(60); RETURN NULL; END'`,
+          `CREATE CONSTRAINT TRIGGER linger AFTER INSERT ON journal DEFERRABLE INITIALLY DEFERRED
+           FOR EACH ROW WHEN (NEW.server_id = 'slow') EXECUTE FUNCTION linger()`
+        )
+        const slow = yield* Effect.forkChild(Effect.exit(replica.store.write(append("slow"))))
+        yield* eventually(
+          "the commit is under way",
+          Effect.map(
+            statementsOn(
+              url,
+              `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+               WHERE datname = current_database() AND wait_event = 'PgSleep'`
+            ),
+            ([ended]) => (ended?.length ?? 0) > 0
+          )
+        )
+        assert.isTrue(isUnavailable(yield* Fiber.join(slow)))
+        yield* replica.store.write(append("after"))
+        assert.deepStrictEqual(yield* ids(replica), ["after"])
+      })
+    )
+  )
+
+  it.live("frozen in the middle of it: others are answered at once, that write when it is known", () =>
+    onServer((server, url) =>
+      Effect.gen(function* () {
+        const replica = yield* startReplica(url, deadline)
+        yield* statementsOn(
+          url,
+          `CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.3); RETURN NULL; END'`,
+          `CREATE CONSTRAINT TRIGGER linger AFTER INSERT ON journal DEFERRABLE INITIALLY DEFERRED
+           FOR EACH ROW WHEN (NEW.server_id = 'slow') EXECUTE FUNCTION linger()`
+        )
+        const slow = yield* Effect.forkChild(Effect.exit(replica.store.write(append("slow"))))
+        yield* eventually(
+          "the commit is under way",
+          Effect.map(
+            statementsOn(
+              url,
+              "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"
+            ),
+            ([asleep]) => (asleep?.length ?? 0) > 0
+          )
+        )
+        yield* server.freeze
+        assert.isTrue(isUnavailable(yield* Effect.exit(replica.store.write(append("other")))))
+        yield* server.thaw
+        const exit = yield* Fiber.join(slow)
+        yield* writes(replica, "after")
+        const kept = yield* ids(replica)
+        assert.strictEqual(Exit.isSuccess(exit), kept.includes("slow"))
+        assert.notInclude(kept, "other")
+        assert.deepStrictEqual(
+          replica.seen.map((entry) => entry.change.server_id),
+          Array.from(kept)
+        )
+      })
+    )
+  )
+})

@@ -1,0 +1,224 @@
+import { NodeServices } from "@effect/platform-node"
+import { assert, describe, it } from "@effect/vitest"
+import { Deferred, Effect, Exit, Fiber, Ref, Scope, Stream } from "effect"
+import * as fc from "fast-check"
+import { newPostgresDatabase, statementsOn } from "../../support/postgresDatabase.ts"
+import { append } from "../support/database.ts"
+import { eventually, startReplica } from "../support/replicas.ts"
+import { server } from "../support/samples.ts"
+
+const onDatabase = <A, E>(test: (url: string) => Effect.Effect<A, E, Scope.Scope>) =>
+  Effect.flatMap(newPostgresDatabase(), test).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
+
+type Replica = Effect.Success<ReturnType<typeof startReplica>>
+
+const wholeJournal = (replica: Replica) => Stream.runCollect(replica.journal.after(0))
+
+/** Ends every connection that any replica has to the database. */
+const cutConnections = (url: string) =>
+  statementsOn(
+    url,
+    `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+     WHERE datname = current_database() AND pid <> pg_backend_pid()`
+  )
+
+/** Checks that both replicas have told their followers the whole journal, and gives it. */
+const assertOneOrder = Effect.fnUntraced(function* (replicas: ReadonlyArray<Replica>) {
+  const [first] = replicas
+  if (first === undefined) return []
+  const kept = yield* wholeJournal(first)
+  assert.deepStrictEqual(
+    kept.map((entry) => entry.cursor),
+    kept.map((_, index) => index + 1)
+  )
+  for (const replica of replicas) {
+    yield* eventually(
+      "the follower has seen all",
+      Effect.sync(() => replica.seen.length >= kept.length)
+    )
+    assert.deepStrictEqual(replica.seen, Array.from(kept))
+  }
+  return kept
+})
+
+describe("design: replicas are equal", () => {
+  it.live("every replica tells the same events in the same order, and one's own at once", () =>
+    onDatabase((url) =>
+      Effect.gen(function* () {
+        const replicas = [yield* startReplica(url), yield* startReplica(url), yield* startReplica(url)]
+        yield* Effect.forEach(
+          Array.from({ length: 300 }),
+          (_, i) => {
+            const replica = replicas[i % 3]
+            if (replica === undefined) return Effect.void
+            return Effect.map(replica.store.write(append(`s${i}`, `s${i}`)), () =>
+              // Read your own writes: the follower here has seen it before the write returns.
+              assert.strictEqual(replica.seen.filter((entry) => entry.change.server_id === `s${i}`).length, 2)
+            )
+          },
+          { concurrency: 24, discard: true }
+        )
+        const kept = yield* assertOneOrder(replicas)
+        assert.strictEqual(kept.length, 600)
+      })
+    )
+  )
+
+  it.live("a cursor of one replica resumes on another", () =>
+    onDatabase((url) =>
+      Effect.gen(function* () {
+        const [one, other] = [yield* startReplica(url), yield* startReplica(url)]
+        for (const i of [1, 2, 3, 4]) yield* (i % 2 === 0 ? one : other).store.write(append(`s${i}`))
+        const cursor = one.seen[1]?.cursor ?? 0
+        assert.deepStrictEqual(
+          (yield* Stream.runCollect(other.journal.after(cursor))).map((entry) => entry.change.server_id),
+          ["s3", "s4"]
+        )
+        assert.deepStrictEqual(yield* one.journal.bounds, yield* other.journal.bounds)
+      })
+    )
+  )
+
+  it("whatever connections are lost: no gap, one order, what is acknowledged is kept and what is refused is not", () => {
+    const property = fc.asyncProperty(
+      fc.array(fc.record({ pause: fc.nat({ max: 25 }) }), { minLength: 3, maxLength: 8 }),
+      (cuts) =>
+        onDatabase((url) =>
+          Effect.gen(function* () {
+            const replicas = [yield* startReplica(url), yield* startReplica(url)]
+            const acknowledged = new Set<string>()
+            const refused = new Set<string>()
+            const done = yield* Ref.make(false)
+            const clients = yield* Effect.forkChild(
+              Effect.forEach(
+                replicas.flatMap((replica, r) => Array.from({ length: 4 }, (_, c) => ({ replica, r, c }))),
+                ({ c, r, replica }) =>
+                  Effect.gen(function* () {
+                    for (let i = 0; !(yield* Ref.get(done)); i++) {
+                      const id = `${r}-${c}-${i}`
+                      const exit = yield* Effect.exit(replica.store.write(append(id)))
+                      if (Exit.isSuccess(exit)) acknowledged.add(id)
+                      else refused.add(id)
+                      yield* Effect.sleep("1 millis")
+                    }
+                  }),
+                { concurrency: "unbounded", discard: true }
+              )
+            )
+            for (const { pause } of cuts) {
+              yield* Effect.sleep(pause)
+              yield* cutConnections(url)
+            }
+            yield* Effect.sleep("50 millis")
+            yield* Ref.set(done, true)
+            yield* Fiber.join(clients)
+            for (const replica of replicas) {
+              yield* eventually(
+                "writes succeed again",
+                Effect.map(Effect.exit(replica.store.write(append("after"))), Exit.isSuccess)
+              )
+            }
+            const kept = yield* assertOneOrder(replicas)
+            const told = kept.map((entry) => entry.change.server_id)
+            const once = new Set(told.filter((id) => id !== "after"))
+            assert.strictEqual(once.size, told.filter((id) => id !== "after").length)
+            assert.deepStrictEqual(
+              [...acknowledged].filter((id) => !once.has(id)),
+              []
+            )
+            assert.deepStrictEqual(
+              [...refused].filter((id) => once.has(id)),
+              []
+            )
+          })
+        ).pipe(Effect.runPromise)
+    )
+    return fc.assert(property, { numRuns: 6 })
+  })
+
+  it.live("of many that want the same port at once, one gets it, whichever replica it asks", () =>
+    onDatabase((url) =>
+      Effect.gen(function* () {
+        const replicas = [yield* startReplica(url), yield* startReplica(url)]
+        const outcomes = yield* Effect.forEach(
+          Array.from({ length: 60 }, (_, i) => ({ i, replica: replicas[i % 2] })),
+          ({ i, replica }) =>
+            replica === undefined
+              ? Effect.succeed("port-taken" as const)
+              : replica.store.write(
+                  replica.servers.insert(server(`srv_${String(i).padStart(3, "0")}`, [25_565, 30_000 + i]))
+                ),
+          { concurrency: "unbounded" }
+        )
+        assert.strictEqual(outcomes.filter((outcome) => outcome === "inserted").length, 1)
+      })
+    )
+  )
+
+  it.live("transactions that wait for each other are both carried out in the end", () =>
+    onDatabase((url) =>
+      Effect.gen(function* () {
+        const [one, other] = [yield* startReplica(url), yield* startReplica(url)]
+        yield* one.store.write(
+          Effect.forEach(["a", "b"], (id, i) => one.servers.insert(server(id, [1_000 + i])))
+        )
+        const [first, second] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+        const crosswise = (
+          replica: Replica,
+          [near, far]: readonly [string, string],
+          mine: Deferred.Deferred<void>,
+          theirs: Deferred.Deferred<void>
+        ) =>
+          replica.store.write(
+            Effect.gen(function* () {
+              yield* replica.servers.lock(near)
+              yield* Deferred.succeed(mine, undefined)
+              yield* Deferred.await(theirs)
+              yield* replica.servers.lock(far)
+              yield* append(near)
+            })
+          )
+        yield* Effect.all(
+          [
+            crosswise(one, ["a", "b"], first, second),
+            Effect.andThen(Effect.sleep("100 millis"), crosswise(other, ["b", "a"], second, first))
+          ],
+          { concurrency: "unbounded" }
+        )
+        const kept = yield* assertOneOrder([one, other])
+        assert.deepStrictEqual(kept.map((entry) => entry.change.server_id).toSorted(), ["a", "b"])
+      })
+    )
+  )
+
+  it.live("one replica does the background duties; when it ends, another", () =>
+    onDatabase((url) =>
+      Effect.gen(function* () {
+        const scope = yield* Scope.make()
+        const one = yield* Scope.provide(startReplica(url), scope)
+        const other = yield* startReplica(url)
+        assert.isTrue(yield* one.duties.mine)
+        assert.isFalse(yield* other.duties.mine)
+        yield* Scope.close(scope, Exit.void)
+        yield* eventually("the other does them", other.duties.mine)
+      })
+    )
+  )
+
+  it.live("an entry whose notification was lost is read all the same", () =>
+    onDatabase((url) =>
+      Effect.gen(function* () {
+        const replica = yield* startReplica(url)
+        yield* statementsOn(
+          url,
+          `WITH next AS (UPDATE counters SET value = value + 1 WHERE name = 'journal' RETURNING value)
+           INSERT INTO journal SELECT value, 1, 'status', 'silent', 'survival', '"running"' FROM next`
+        )
+        yield* eventually(
+          "it is seen",
+          Effect.sync(() => replica.seen.some((entry) => entry.change.server_id === "silent"))
+        )
+      })
+    )
+  )
+})

@@ -1,0 +1,35 @@
+import { Context, Effect, Layer } from "effect"
+import type { JournalEntry } from "../../../src/domain/Journal.ts"
+import { Duties } from "../../../src/store/Duties.ts"
+import { Journal } from "../../../src/store/Journal.ts"
+import { ServerRepo } from "../../../src/store/ServerRepo.ts"
+import { Store } from "../../../src/store/Store.ts"
+import { storeAt } from "./database.ts"
+
+/** One of several stores on a database, and what its followers have seen. */
+export const startReplica = Effect.fnUntraced(function* (
+  url: string,
+  options: Parameters<typeof storeAt>[1] = {}
+) {
+  const context = yield* Layer.build(Layer.fresh(storeAt(url, options)))
+  const journal = Context.get(context, Journal)
+  const seen: Array<JournalEntry> = []
+  yield* journal.follow((entries) => Effect.sync(() => seen.push(...entries)))
+  return {
+    store: Context.get(context, Store),
+    servers: Context.get(context, ServerRepo),
+    duties: Context.get(context, Duties),
+    journal,
+    seen
+  }
+})
+
+/** Repeats `look` until it says true; a defect with `what` after half a minute. */
+export const eventually = <E, R>(what: string, look: Effect.Effect<boolean, E, R>) =>
+  Effect.gen(function* () {
+    for (let tries = 0; tries < 3_000; tries++) {
+      if (yield* look) return
+      yield* Effect.promise(() => new Promise<void>((resolve) => setTimeout(resolve, 10)))
+    }
+    return yield* Effect.die(new Error(`never happened: ${what}`))
+  })

@@ -1,0 +1,75 @@
+/** A new database for each test, on the PostgreSQL of the test run or on one of the test's own. */
+import { createHash, randomBytes } from "node:crypto"
+import { connect } from "node:net"
+import { PgConnection } from "@effect/sql-pg"
+import { Effect, Redacted, Schema, type Scope } from "effect"
+import { PostgresFailed, type PostgresServer } from "./postgres.ts"
+
+const Answer = Schema.fromJsonString(
+  Schema.Struct({ url: Schema.optionalKey(Schema.String), failed: Schema.optionalKey(Schema.String) })
+)
+
+/** The URL of the server of this test run, from the process that starts it. */
+const askFor = (path: string) =>
+  Effect.callback<string, PostgresFailed>((resume) => {
+    const socket = connect(path)
+    let text = ""
+    socket.setEncoding("utf8")
+    socket.on("data", (chunk: string) => {
+      text += chunk
+    })
+    socket.once("error", (cause) => resume(new PostgresFailed({ message: String(cause) })))
+    socket.once("end", () => {
+      const { failed, url } = Schema.decodeSync(Answer)(text)
+      resume(url === undefined ? new PostgresFailed({ message: failed ?? "no answer" }) : Effect.succeed(url))
+    })
+  })
+
+const shared = Effect.promise(() => import("vitest")).pipe(
+  Effect.flatMap(({ inject }) => askFor(inject("postgres"))),
+  Effect.map((url) => (database: string) => url.replace("*", database))
+)
+
+/** Runs statements on a connection of its own, outside of what is tested. */
+export const statementsOn = (url: string, ...statements: ReadonlyArray<string>) =>
+  Effect.gen(function* () {
+    const connection = yield* PgConnection.make({ url: Redacted.make(url) })
+    const results: Array<ReadonlyArray<PgConnection.Row>> = []
+    for (const statement of statements) {
+      results.push((yield* connection.query(statement, [], false)).rows)
+    }
+    return results
+  }).pipe(
+    Effect.scoped,
+    Effect.mapError(
+      (error) => new PostgresFailed({ message: `${error.message}: ${String(error.reason.cause)}` })
+    )
+  )
+
+/** URL of a new, empty database; it is dropped with the scope. */
+export const newPostgresDatabase = (
+  server?: Pick<PostgresServer, "url">
+): Effect.Effect<string, PostgresFailed, Scope.Scope> =>
+  Effect.gen(function* () {
+    const url = server === undefined ? yield* shared : server.url
+    const name = `test_${randomBytes(6).toString("hex")}`
+    yield* Effect.acquireRelease(
+      statementsOn(url("postgres"), `CREATE DATABASE ${name}`),
+      // A test's own server may be gone by now.
+      () => Effect.ignore(statementsOn(url("postgres"), `DROP DATABASE IF EXISTS ${name} WITH (FORCE)`))
+    )
+    return url(name)
+  })
+
+/** URL of the database of a data folder, made by whoever asks first; it goes with the test run. */
+export const postgresDatabaseFor = (dataDir: string): Effect.Effect<string, PostgresFailed> =>
+  Effect.gen(function* () {
+    const url = yield* shared
+    const name = `data_${createHash("sha256").update(dataDir).digest("hex").slice(0, 24)}`
+    const [found] = yield* statementsOn(
+      url("postgres"),
+      `SELECT 1 FROM pg_database WHERE datname = '${name}'`
+    )
+    if (found?.length === 0) yield* statementsOn(url("postgres"), `CREATE DATABASE ${name}`)
+    return url(name)
+  })
