@@ -5,11 +5,11 @@ const results = process.env.MUSTER_TEST_RESULTS
 /** What the service does with its database, run on PostgreSQL too; the store's own tests run on both by themselves. */
 const onPostgres = [
   "test/servers/**/*.test.ts",
-  "test/keys/ApiKeys.test.ts",
+  "test/keys/{ApiKeys,NodeKeys}.test.ts",
   "test/events/replayFromStore.test.ts",
-  "test/http/{events,management,nodeRoutes,nodes,servers}.test.ts",
-  "test/e2e/{crash,tour}.test.ts",
-  "test/e2e/lifecycle/*.test.ts"
+  "test/http/{events,management,nodes,servers}.test.ts",
+  "test/e2e/crash.test.ts",
+  "test/e2e/lifecycle/states.test.ts"
 ]
 
 export default defineConfig({

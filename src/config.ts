@@ -186,7 +186,7 @@ export const settings = {
   embeddedRuntime: setting(
     "MUSTER_EMBEDDED_RUNTIME",
     "auto",
-    "What servers of the embedded node run in: plain processes; or containers where the software may and has an image, else processes. With auto, only if a Docker engine answers.",
+    "What servers of the embedded node run in: plain processes; or containers where the software may and has an image and the engine answers, else processes. With auto, that there is no engine is no warning.",
     oneOf("auto", "process", "docker")
   ),
   dockerSocket: setting("MUSTER_DOCKER_SOCKET", "/var/run/docker.sock", "Socket of the Docker Engine.", path),
@@ -257,7 +257,7 @@ export const settings = {
     "MUSTER_NODE_LOST_AFTER",
     "600",
     "Seconds without a sign of life after which a node's ephemeral servers are given up.",
-    whole(30, 31_536_000)
+    whole(1, 31_536_000)
   ),
   nodeHeartbeatTimeout: setting(
     "MUSTER_NODE_HEARTBEAT_TIMEOUT",
@@ -303,6 +303,12 @@ export const settings = {
     "",
     "Networks of proxies whose X-Forwarded-For is believed, such as 10.0.0.0/8.",
     networks
+  ),
+  shutdownGrace: setting(
+    "MUSTER_SHUTDOWN_GRACE",
+    "0",
+    "Seconds between the word that the service ends (`readyz` answers 503) and its end: behind a load balancer, twice the time that it takes to notice.",
+    number(0, 3600)
   ),
   logFormat: setting("MUSTER_LOG_FORMAT", "pretty", "Form of log lines.", oneOf("pretty", "json")),
   logLevel: setting(

@@ -113,8 +113,14 @@ const drain = Command.make(
   "drain",
   {
     ...argument,
-    move: Flag.Boolean("move").pipe(Flag.withDescription("Move its saved servers to other nodes")),
-    wait: Flag.Boolean("wait").pipe(Flag.withDescription("With --move: until no saved server is left on it"))
+    move: Flag.Boolean("move").pipe(
+      Flag.withDescription("Move its saved servers to other nodes"),
+      Flag.withDefault(false)
+    ),
+    wait: Flag.Boolean("wait").pipe(
+      Flag.withDescription("With --move: until no saved server is left on it"),
+      Flag.withDefault(false)
+    )
   },
   Effect.fn(function* ({ move, node: text, wait }) {
     if (wait && !move) {

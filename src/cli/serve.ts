@@ -23,6 +23,7 @@ import { version } from "../version.ts"
 import { EmbeddedNode } from "./embeddedNode.ts"
 import { listenUrl } from "./listenUrl.ts"
 import { LoggingLayer } from "./logging.ts"
+import { endOnSecondSignal } from "./secondSignal.ts"
 import { openDataDir, ServiceLocks, StoreLayer } from "./storage.ts"
 import { readCa, readTls } from "./tls.ts"
 import { warnOfUnknownSettings } from "./unknownSettings.ts"
@@ -101,6 +102,7 @@ const warnings = Effect.fnUntraced(function* (settings: ServiceSettings) {
 })
 
 const serveWith = Effect.fnUntraced(function* (settings: ServiceSettings) {
+  yield* endOnSecondSignal
   yield* warnings(settings)
   const dataDir = yield* openDataDir(settings)
   const tls = yield* readTls(
@@ -116,7 +118,8 @@ const serveWith = Effect.fnUntraced(function* (settings: ServiceSettings) {
     body_limit: settings.bodyLimit,
     rate_limit: settings.rateLimit,
     cors_origins: settings.corsOrigins,
-    trusted_proxies: settings.trustedProxies
+    trusted_proxies: settings.trustedProxies,
+    shutdown_grace: Duration.seconds(settings.shutdownGrace)
   })
   // The key is there before the service answers.
   const answering = Layer.unwrap(
@@ -133,7 +136,7 @@ const serveWith = Effect.fnUntraced(function* (settings: ServiceSettings) {
     Layer.provide(NodeServices.layer)
   )
   return yield* Layer.launch(app)
-})
+}, Effect.scoped)
 
 /** `muster serve`: the service, with an embedded node unless the settings say otherwise. */
 export const serve = Command.make(

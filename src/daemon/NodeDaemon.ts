@@ -187,7 +187,14 @@ export class NodeDaemon extends Context.Service<
       Layer.provideMerge(
         Layer.mergeAll(
           Installer.layer({ base_dir, used: basesInUse(servers_dir) }),
-          InstanceFiles.layer({ base_dir, servers_dir, sources, storage, mounts: options.mounts ?? true })
+          InstanceFiles.layer({
+            base_dir,
+            servers_dir,
+            sources,
+            storage,
+            mounts: options.mounts ?? true,
+            containers: docker !== undefined
+          })
         )
       ),
       Layer.provideMerge(

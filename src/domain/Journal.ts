@@ -5,6 +5,9 @@ import { Move } from "./Move.ts"
 import { Crash } from "./ServerEvent.ts"
 import { ServerStatus } from "./ServerStatus.ts"
 
+/** Where a change concerns no server. */
+const NoServer = Schema.Literal("")
+
 /**
  * One committed change. Topics without a `:` are public events (contract 6.2). The others are internal and tell
  * followers what to read again: their name before the `:` is the kind of thing that changed.
@@ -31,7 +34,19 @@ export const Change = Schema.Union([
     payload: Schema.NullOr(Move)
   }),
   /** A node has a copy of a server's files that it is to delete. */
-  Schema.Struct({ topic: Schema.Literal("server:left"), server_id: Schema.String, payload: Schema.String })
+  Schema.Struct({ topic: Schema.Literal("server:left"), server_id: Schema.String, payload: Schema.String }),
+  /** An API key was made or revoked; concerns no server, as those below. */
+  Schema.Struct({ topic: Schema.Literal("key:changed"), server_id: NoServer, payload: Schema.Null }),
+  /** One replica has read a folder of definitions anew: the others are to, each its own. */
+  Schema.Struct({
+    topic: Schema.Literal("definitions:reloaded"),
+    server_id: NoServer,
+    payload: Schema.Struct({
+      folder: Schema.Literals(["blueprints", "software"]),
+      /** Which replica it was. */
+      origin: Schema.String
+    })
+  })
 ])
 export type Change = typeof Change.Type
 

@@ -20,14 +20,13 @@ import { routerConfig } from "./allowedMethods.ts"
 import { Authentication } from "./authenticate.ts"
 import { BesideHandlers, MetricsHandlers, SystemHandlers } from "./beside.ts"
 import { invalidRequest } from "./errorResponse.ts"
+import { GracefulStop } from "./GracefulStop.ts"
 import { NodeRoutes } from "./nodeRoutes.ts"
 import { makeNodeServer, type TlsOptions } from "./nodeServer.ts"
 import { Pipeline } from "./Pipeline.ts"
 import { RevokedNodes } from "./revokedNodes.ts"
 
 const REQUEST_TIMEOUT = Duration.seconds(30)
-/** How long open requests and streams may take to end when the service stops. */
-const SHUTDOWN_TIMEOUT = Duration.seconds(5)
 
 /** Settings of the HTTP server. */
 export interface HttpOptions {
@@ -43,6 +42,8 @@ export interface HttpOptions {
   readonly rate_limit: number
   readonly cors_origins: ReadonlyArray<string>
   readonly trusted_proxies: ReadonlyArray<IpNetwork.IpNetwork>
+  /** How long the server goes on after it has said at `readyz` that it ends; default: not at all. */
+  readonly shutdown_grace?: Duration.Duration
 }
 
 /** Input that does not decode is 422, whatever the API. */
@@ -102,21 +103,21 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
   )
 }
 
-/**
- * The HTTP server with all routes; `HttpServer` in the output tells the port. Open streams are asked to end before
- * the server stops, which waits for its connections.
- */
+/** The HTTP server with all routes; `HttpServer` in the output tells the port. It ends as {@link GracefulStop} says. */
 export const HttpLayer = (options: HttpOptions) =>
-  StreamShutdown.onRelease.pipe(
-    Layer.provideMerge(HttpRouter.serve(routes(options), { disableLogger: true, disableListenLog: true })),
-    Layer.provide(StreamShutdown.layer),
-    Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
-    Layer.provideMerge(
-      NodeHttpServer.layer(() => makeNodeServer(options.tls), {
-        host: options.host,
-        port: options.port,
-        gracefulShutdownTimeout: SHUTDOWN_TIMEOUT,
-        websocket: webSocketOptions
-      })
+  Layer.suspend(() => {
+    const server = makeNodeServer(options.tls)
+    return GracefulStop.onRelease(server, { grace: options.shutdown_grace ?? Duration.zero }).pipe(
+      Layer.provideMerge(HttpRouter.serve(routes(options), { disableLogger: true, disableListenLog: true })),
+      Layer.provide([StreamShutdown.layer, GracefulStop.layer]),
+      Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
+      Layer.provideMerge(
+        NodeHttpServer.layer(() => server, {
+          host: options.host,
+          port: options.port,
+          disablePreemptiveShutdown: true,
+          websocket: webSocketOptions
+        })
+      )
     )
-  )
+  })

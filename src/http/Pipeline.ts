@@ -50,6 +50,12 @@ const withReason = (response: HttpServerResponse.HttpServerResponse) =>
     ? HttpServerResponse.setStatus(response, response.status, reasonPhrases[response.status])
     : response
 
+/** What is unavailable may be there the next moment. */
+const withRetryAfter = (response: HttpServerResponse.HttpServerResponse) =>
+  response.status === 503 && response.headers["retry-after"] === undefined
+    ? HttpServerResponse.setHeader(response, "retry-after", "1")
+    : response
+
 /** A connection on which an upgrade was asked for ends with the answer, and the answer says so. */
 const ending = (request: HttpServerRequest.HttpServerRequest) =>
   request.headers.upgrade === undefined
@@ -177,6 +183,7 @@ export const Pipeline = (options: PipelineOptions) =>
           const id = requestIdOf(request.headers["x-request-id"])
           return yield* forwarded(cors(withErrorBodies(authenticated(app)))).pipe(
             Effect.map((response) => HttpServerResponse.setHeader(withReason(response), "x-request-id", id)),
+            Effect.map(withRetryAfter),
             Effect.map(ending(request)),
             Effect.tap((response) => recordRequest(request, response, started)),
             Effect.provideService(RequestId, id),

@@ -91,9 +91,12 @@ export class Authentication extends Context.Service<
           request: HttpServerRequest.HttpServerRequest,
           ticket: string
         ) {
-          return yield* tickets
-            .redeem(ticket)
-            .pipe(Effect.catchTag("Unauthorized", (error) => refuse(request, error)))
+          return yield* tickets.redeem(ticket).pipe(
+            Effect.catchTags({
+              Unauthorized: (error) => refuse(request, error),
+              Unavailable: (error) => Effect.fail<Refusal>({ error, headers: {} })
+            })
+          )
         })
 
         const authenticate = Effect.fnUntraced(function* (

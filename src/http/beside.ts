@@ -3,13 +3,20 @@ import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
+import { Unavailable } from "../domain/errors.ts"
 import type { SystemInfo } from "../domain/SystemInfo.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { Store } from "../store/Store.ts"
+import { GracefulStop } from "./GracefulStop.ts"
 import { makeObserve } from "./gauges.ts"
 import { bannerPage, nodesPage } from "./pages.ts"
 
 const html = (text: string) => HttpServerResponse.text(text, { contentType: "text/html; charset=utf-8" })
+
+const shuttingDown = new Unavailable({
+  detail: "shutting down",
+  hint: "Send requests to another replica, or wait until the service is back."
+})
 
 /** `/`, `/nodes`, `/healthz`, `/readyz` (contract 4.11; decisions, section 7). */
 export const BesideHandlers = (system: SystemInfo) =>
@@ -19,12 +26,16 @@ export const BesideHandlers = (system: SystemInfo) =>
     Effect.fn(function* (handlers) {
       const nodes = yield* NodeRegistry
       const store = yield* Store
+      const { isStopping } = yield* GracefulStop
       const banner = html(bannerPage(system.version))
       return handlers.handleAll({
         banner: () => Effect.succeed(banner),
         nodesPage: () => Effect.map(nodes.list, (list) => html(nodesPage(list))),
         healthz: () => Effect.succeed({ status: "ok" as const }),
-        readyz: () => Effect.as(store.ping, { status: "ok" as const })
+        readyz: () =>
+          Effect.suspend(() => (isStopping() ? Effect.fail(shuttingDown) : store.ping)).pipe(
+            Effect.as({ status: "ok" as const })
+          )
       })
     })
   )

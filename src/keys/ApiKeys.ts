@@ -3,6 +3,8 @@ import { Clock, Context, DateTime, type Duration, Effect, Layer, Redacted } from
 import type { Principal } from "../api/Principal.ts"
 import { NotFound, Unauthorized, type Unavailable } from "../domain/errors.ts"
 import type { KeyScope } from "../domain/KeyScope.ts"
+import type { Freshness } from "../store/Freshness.ts"
+import type { Journal } from "../store/Journal.ts"
 import { type KeyRecord, KeyRepo } from "../store/KeyRepo.ts"
 import { Store } from "../store/Store.ts"
 import { KeyCache } from "./KeyCache.ts"
@@ -33,7 +35,7 @@ export class ApiKeys extends Context.Service<
   /** @param options.adminKey an AppAdmin key from outside, any text; an empty one counts as none */
   static readonly layer = (
     options: { readonly adminKey?: Redacted.Redacted<string> } = {}
-  ): Layer.Layer<ApiKeys, never, Store | KeyRepo> =>
+  ): Layer.Layer<ApiKeys, never, Store | KeyRepo | Journal | Freshness> =>
     Layer.effect(
       ApiKeys,
       Effect.gen(function* () {

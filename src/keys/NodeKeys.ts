@@ -93,6 +93,7 @@ export class NodeKeys extends Context.Service<
 
       /** In one transaction, so that of two keys that ask at once one gets the node. */
       const claim = Effect.fnUntraced(function* (key_id: string, node_id: string, now: number) {
+        yield* repo.exclusively
         const owner = yield* repo.nodeOf(key_id)
         if (owner !== undefined) return owner
         const others = yield* repo.bindingsOf(node_id)

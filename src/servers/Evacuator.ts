@@ -2,7 +2,6 @@ import { randomUUID } from "node:crypto"
 import { Clock, type Duration, Effect, FiberMap, Latch, Layer, Option, Stream } from "effect"
 import { isUnderway, type Move } from "../domain/Move.ts"
 import type { ServerRecord } from "../domain/Server.ts"
-import { LoadBalancer, type Placement } from "../nodes/LoadBalancer.ts"
 import { NodeMoves } from "../nodes/NodeMoves.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { Duties } from "../store/Duties.ts"
@@ -10,8 +9,7 @@ import { Journal } from "../store/Journal.ts"
 import { MoveRepo } from "../store/MoveRepo.ts"
 import { ServerRepo } from "../store/ServerRepo.ts"
 import { Store } from "../store/Store.ts"
-import { otherHolding } from "./holdings.ts"
-import { Leftovers } from "./Leftovers.ts"
+import { makeDestinations } from "./destinations.ts"
 import { makeLeaving } from "./leaving.ts"
 import { whyStays, whyWaits } from "./movable.ts"
 import { progressOf } from "./moveProgress.ts"
@@ -30,6 +28,9 @@ export interface EvacuatorOptions {
   readonly pause: Duration.Input
 }
 
+/** Between two looks for nodes that another replica was asked to empty. */
+const IDLE = "15 seconds"
+
 /** Whether a server counts: saved, and there when its node was to be emptied. Who names such a node later means it. */
 const isToLeave = (record: ServerRecord, asked_at: string) =>
   record.definition.save && record.created_at <= asked_at
@@ -42,11 +43,10 @@ export const Evacuator = (options: EvacuatorOptions) =>
   Layer.effect(
     NodeMoves,
     Effect.gen(function* () {
-      const balancer = yield* LoadBalancer
+      const destinations = yield* makeDestinations
       const duties = yield* Duties
       const index = yield* ServerIndex
       const journal = yield* Journal
-      const leftovers = yield* Leftovers
       const lifecycle = yield* ServerLifecycle
       const locks = yield* ServerLocks
       const moves = yield* MoveRepo
@@ -59,10 +59,6 @@ export const Evacuator = (options: EvacuatorOptions) =>
 
       /** When each node was to be emptied. */
       let asked: ReadonlyMap<string, string> = new Map()
-      /** Where a server that is leaving goes, and what is held for it there; lost with this process. */
-      const placements = new Map<string, Placement>()
-      /** Why no node could be found for a server, as far as it is known. */
-      const homeless = new Map<string, string>()
       const news = yield* Latch.make(true)
       const latches = new Map<string, Latch.Latch>()
       const fibers = yield* FiberMap.make<string>()
@@ -71,47 +67,18 @@ export const Evacuator = (options: EvacuatorOptions) =>
         asked = new Map(rows.map((row) => [row.node_id, row.asked_at]))
       })
 
-      /** Finds a node for a server, and holds there what it needs. */
-      const place = Effect.fnUntraced(function* (record: ServerRecord) {
-        const known = placements.get(record.id)
-        if (known !== undefined) return known
-        const { limits, placement, ports, runtimes } = record.definition
-        const found = yield* Effect.result(
-          balancer.place({
-            server_id: otherHolding(record.id),
-            blueprint_id: record.blueprint_id,
-            limits,
-            ports,
-            runtimes,
-            placement,
-            except: [record.node_id, ...leftovers.of(record.id)]
-          })
-        )
-        if (found._tag === "Failure") {
-          homeless.set(record.id, `${found.failure.detail}: ${found.failure.hint}`)
-          return undefined
-        }
-        homeless.delete(record.id)
-        placements.set(record.id, found.success)
-        return found.success
-      })
-
-      const release = Effect.fnUntraced(function* (id: string) {
-        if (placements.delete(id)) yield* balancer.release(otherHolding(id))
-      })
-
       const leave = Effect.fnUntraced(function* (record: ServerRecord, move: Move) {
-        const placement = yield* place(record)
+        const placement = yield* destinations.find(record)
         if (placement === undefined) return yield* steps.cancel(move)
         // The node may have been lost or drained since; the server still runs, so there is time to look again.
         if (!registry.isConnected(placement.node_id)) {
-          yield* release(record.id)
+          yield* destinations.release(record.id)
           return "again" as const
         }
         const result = yield* steps.leave(move, placement)
-        if (result === "port-taken") yield* release(record.id)
+        if (result === "port-taken") yield* destinations.release(record.id)
         // Whatever is held now is what the records say.
-        if (result === "done" || result === "lost") placements.delete(record.id)
+        if (result === "done" || result === "lost") destinations.reached(record.id)
         return result
       })
 
@@ -120,10 +87,10 @@ export const Evacuator = (options: EvacuatorOptions) =>
         const record = Option.getOrUndefined(yield* index.find(id))
         const move = yield* index.moveOf(id)
         if (record === undefined || !isUnderway(move) || move.phase === "arriving") {
-          placements.delete(id)
+          destinations.reached(id)
           return false
         }
-        if (move.phase === "returning") yield* release(id)
+        if (move.phase === "returning") yield* destinations.release(id)
         const result = yield* move.phase === "leaving" ? leave(record, move) : steps.comeBack(move)
         if (result === "lost") yield* provisioner.verify(id)
         return result !== "done" && result !== "lost"
@@ -157,9 +124,9 @@ export const Evacuator = (options: EvacuatorOptions) =>
           if (busy >= options.movesPerNode) return
           if (known.has(record.id) || !isToLeave(record, asked_at)) continue
           if (whyStays(record) !== undefined || whyWaits(record) !== undefined) continue
-          if ((yield* place(record)) === undefined) continue
+          if ((yield* destinations.find(record)) === undefined) continue
           if (yield* locks.withLock(record.id)(steps.begin(record, randomUUID()))) busy += 1
-          else yield* release(record.id)
+          else yield* destinations.release(record.id)
         }
       })
 
@@ -190,7 +157,8 @@ export const Evacuator = (options: EvacuatorOptions) =>
           Effect.catch((error) => Effect.logDebug(`moves wait: ${error.detail}`)),
           Effect.catchDefect((defect) => Effect.logError("moves cannot be looked after", defect))
         )
-        yield* Effect.raceFirst(Effect.sleep(options.pause), news.await)
+        const busy = asked.size > 0 || (yield* index.moves).some((move) => isUnderway(move))
+        yield* Effect.raceFirst(Effect.sleep(busy ? options.pause : IDLE), news.await)
       }).pipe(Effect.forever, Effect.forkScoped)
 
       /** What was on its way to a node that is lost goes back to where its files are. */
@@ -257,7 +225,7 @@ export const Evacuator = (options: EvacuatorOptions) =>
             elsewhere: coming.flat(),
             moves: new Map(all.map((move) => [move.server_id, move])),
             leaves: (record) => isToLeave(record, asked_at),
-            homeless
+            homeless: destinations.homeless
           })
         })
       })

@@ -72,6 +72,7 @@ export const makeManagement = Effect.gen(function* () {
     const stop = Effect.gen(function* () {
       yield* lifecycle.forgetStart(id)
       const record = yield* recordOf(id)
+      if (record.status === "unknown") return yield* Unavailable.nodeNotConnected(record.node_id)
       if (isUp(record.status)) yield* call(record, (daemon) => daemon.power(id, action, wait_seconds))
     })
     yield* locks.withLock(id)(stop)

@@ -1,5 +1,5 @@
 import { Context, Effect } from "effect"
-import type { SqlError } from "effect/sql"
+import type { SqlError, Statement } from "effect/sql"
 
 /** What says later whether a transaction was committed, when the answer to its COMMIT was lost. */
 export interface CommitToken {
@@ -23,11 +23,12 @@ export class Backend extends Context.Service<
     /** Time after which a transaction takes no further mutation, in milliseconds: others wait for its locks. */
     readonly transactionMillis: number
     /**
-     * Last statement of a write transaction before its COMMIT.
-     *
-     * @param newest cursor of the newest entry that the transaction has appended to the journal, if any
+     * What the statement that gives journal entries their cursors answers beside: `transaction`. It also tells other
+     * replicas of them, once they are committed.
      */
-    seal(newest: number | undefined): Effect.Effect<CommitToken | undefined, SqlError.SqlError>
+    readonly sealing: Statement.Fragment | undefined
+    /** The token of a transaction without journal entries; its last statement before the COMMIT. */
+    readonly seal: Effect.Effect<CommitToken | undefined, SqlError.SqlError>
     /** Waits until it is known whether the transaction of a token was committed. */
     wasCommitted(token: CommitToken | undefined): Effect.Effect<boolean>
   }
@@ -39,7 +40,8 @@ export class Backend extends Context.Service<
     readAgain: Effect.succeed(false),
     retries: false,
     transactionMillis: Number.POSITIVE_INFINITY,
-    seal: () => Effect.succeed(undefined),
+    sealing: undefined,
+    seal: Effect.succeed(undefined),
     wasCommitted: () => Effect.succeed(false)
   })
 }

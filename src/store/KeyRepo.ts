@@ -2,7 +2,7 @@ import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { KeyScope } from "../domain/KeyScope.ts"
 import { firstRow, IntColumn, readRows, writeRow } from "./rows.ts"
-import type { Transaction } from "./Transaction.ts"
+import { Transaction } from "./Transaction.ts"
 
 /** What is kept of an API key: never the key, only its SHA-256 in hex. Times RFC 3339 UTC. */
 export const KeyRecord = Schema.Struct({
@@ -16,7 +16,7 @@ export const KeyRecord = Schema.Struct({
 })
 export type KeyRecord = typeof KeyRecord.Type
 
-/** Records of API keys. */
+/** Records of API keys; every change is one of the journal too (`key:changed`). */
 export class KeyRepo extends Context.Service<
   KeyRepo,
   {
@@ -35,7 +35,10 @@ export class KeyRepo extends Context.Service<
     KeyRepo,
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
-      const changed = sql`UPDATE counters SET value = value + 1 WHERE name = 'keys'`
+      const changed = Effect.gen(function* () {
+        yield* sql`UPDATE counters SET value = value + 1 WHERE name = 'keys'`
+        yield* (yield* Transaction).append({ topic: "key:changed", server_id: "", payload: null }, "")
+      })
 
       const insert = Effect.fn("KeyRepo.insert")(function* (record: KeyRecord) {
         yield* sql`INSERT INTO api_keys ${sql.insert(yield* encode(record))}`

@@ -19,6 +19,8 @@ export type NodeBinding = typeof NodeBinding.Type
 export class NodeKeyRepo extends Context.Service<
   NodeKeyRepo,
   {
+    /** Until the transaction ends no other process binds a key. */
+    readonly exclusively: Effect.Effect<void, SqlError.SqlError, Transaction>
     /** Binds a key that belongs to no node; the node it belongs to from then on, undefined for an unknown key. */
     bind(key_id: string, node_id: string): Effect.Effect<string | undefined, SqlError.SqlError, Transaction>
     /** The node of a key; undefined when it is bound to none, or unknown. */
@@ -48,6 +50,11 @@ export class NodeKeyRepo extends Context.Service<
         return yield* nodeOf(key_id)
       })
       return NodeKeyRepo.of({
+        exclusively: sql.onDialectOrElse({
+          pg: () => Effect.asVoid(sql`SELECT value FROM counters WHERE name = 'keys' FOR UPDATE`),
+          // SQLite has one writer at a time.
+          orElse: () => Effect.void
+        }),
         bind,
         nodeOf,
         bindingsOf: (node_id) =>

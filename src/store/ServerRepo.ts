@@ -62,8 +62,11 @@ export class ServerRepo extends Context.Service<
       const insert = Effect.fn("ServerRepo.insert")(function* (record: ServerRecord) {
         const row = yield* encodeServer(record)
         // A savepoint of its own: a port that is taken undoes the record too, and nothing else.
-        return yield* sql`INSERT INTO servers ${sql.insert(row)}`.pipe(
-          Effect.andThen(insertPorts(record)),
+        // The statements follow each other without waiting for answers: the first that fails is the first to say so.
+        return yield* Effect.all([sql`INSERT INTO servers ${sql.insert(row)}`, insertPorts(record)], {
+          concurrency: "unbounded"
+        }).pipe(
+          Effect.map(([, outcome]) => outcome),
           sql.withTransaction,
           Effect.catchIf(
             (error): error is "port-taken" => error === "port-taken",

@@ -1,7 +1,8 @@
 /** Everything that SQLite and PostgreSQL want said differently in statements that are otherwise the same. */
-import { Effect } from "effect"
+import { Clock, Effect, Schema } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { isAborted } from "./postgres/errors.ts"
+import { IntColumn, readRows } from "./rows.ts"
 
 /**
  * Types of columns: identifiers sort by their bytes in both databases, numbers have 64 bits. JSON is TEXT in both,
@@ -19,6 +20,25 @@ export const columnTypes = (sql: SqlClient.SqlClient) => {
 export const forUpdate = (sql: SqlClient.SqlClient) =>
   // SQLite has one writer at a time: the transaction is the lock.
   sql.literal(sql.onDialectOrElse({ sqlite: () => "", orElse: () => "FOR UPDATE" }))
+
+/** End of a SELECT whose rows nobody else may change until the transaction ends, without those that somebody changes. */
+export const forUpdateOfFree = (sql: SqlClient.SqlClient) =>
+  sql.literal(sql.onDialectOrElse({ sqlite: () => "", orElse: () => "FOR UPDATE SKIP LOCKED" }))
+
+const readNow = readRows(Schema.Struct({ now: IntColumn }))
+
+/** What the clock of the database says, in milliseconds since the epoch: the same for all replicas. */
+export const databaseMillis = (sql: SqlClient.SqlClient): Effect.Effect<number, SqlError.SqlError> =>
+  sql.onDialectOrElse({
+    // The database is in this process.
+    sqlite: () => Clock.currentTimeMillis,
+    orElse: () =>
+      Effect.flatMap(
+        readNow(sql`SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint AS now`),
+        ([row]) =>
+          row === undefined ? Effect.die(new Error("the database tells no time")) : Effect.succeed(row.now)
+      )
+  })
 
 /** Numbers that no other program uses for an advisory lock in the same database. */
 export const advisoryLocks = {

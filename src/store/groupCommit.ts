@@ -4,7 +4,7 @@ import { Unavailable } from "../domain/errors.ts"
 import type { JournalEntry } from "../domain/Journal.ts"
 import type { Backend, CommitToken } from "./Backend.ts"
 import { type Answered, type Job, makeJob } from "./job.ts"
-import { journalTable } from "./journalTable.ts"
+import { journalTable, type PendingChange } from "./journalTable.ts"
 import { storeCommits, storeMutations } from "./metrics.ts"
 import { isContention, isLostConnection, sqlErrorIn } from "./sqlErrors.ts"
 import type { Transaction } from "./Transaction.ts"
@@ -62,6 +62,11 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
   const endings = yield* FiberSet.make<void, never>()
   const publishers = new Set<Fiber.Fiber<unknown, unknown>>()
 
+  const appended = Effect.fnUntraced(function* (changes: ReadonlyArray<PendingChange>) {
+    const { entries, transaction } = yield* append(changes, backend.sealing)
+    return { entries, token: transaction === undefined ? undefined : { transaction } }
+  })
+
   /** One transaction with as many of the jobs as there is time for. */
   const transaction = Effect.fnUntraced(function* (all: ReadonlyArray<Job>): Effect.fn.Return<Outcome> {
     const began = yield* Clock.currentTimeMillis
@@ -76,9 +81,8 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
         yield* job.attempt
       }
       const changes = jobs.flatMap((job) => job.changes())
-      const entries = changes.length === 0 ? [] : yield* append(changes)
-      sealed = { entries, token: yield* backend.seal(entries.at(-1)?.cursor) }
-      return entries
+      sealed = changes.length === 0 ? { entries: [], token: yield* backend.seal } : yield* appended(changes)
+      return sealed.entries
     })
     return yield* Effect.matchCause(sql.withTransaction(body), {
       onSuccess: (entries): Outcome => ({ _tag: "committed", jobs, entries }),

@@ -1,6 +1,6 @@
 /** The statements on the tables `journal` and its counter; nothing here knows of followers or commits. */
 import { Array as Arr, Clock, Effect, Schema } from "effect"
-import type { SqlClient, SqlError } from "effect/sql"
+import type { SqlClient, SqlError, Statement } from "effect/sql"
 import type { JournalBounds } from "../domain/Journal.ts"
 import { Change, type JournalEntry } from "../domain/Journal.ts"
 import { IntColumn, JsonColumn, readRows } from "./rows.ts"
@@ -16,7 +16,9 @@ const EntryRow = Schema.Struct({
 const readEntries = readRows(EntryRow)
 const readBounds = readRows(Schema.Struct({ newest: IntColumn, oldest: Schema.NullOr(IntColumn) }))
 const readCursors = readRows(Schema.Struct({ cursor: IntColumn }))
-const readValues = readRows(Schema.Struct({ value: IntColumn }))
+const readValues = readRows(
+  Schema.Struct({ value: IntColumn, transaction: Schema.optionalKey(Schema.String) })
+)
 const decodeChange = Schema.decodeUnknownEffect(Change)
 
 /** Rows of one INSERT: six parameters each, well below what either database takes. */
@@ -28,13 +30,24 @@ export interface PendingChange {
   readonly blueprint_id: string
 }
 
+/** Entries with their cursors, and what their statement was asked beside. */
+export interface Appended {
+  readonly entries: ReadonlyArray<JournalEntry>
+  readonly transaction: string | undefined
+}
+
 export const journalTable = (sql: SqlClient.SqlClient) => {
-  /** Gives the changes the next cursors. The counter's row stays locked until the commit: cursors are in commit order. */
+  /**
+   * Gives the changes the next cursors. The counter's row stays locked until the commit: cursors are in commit order.
+   *
+   * @param sealing what else the statement that takes the cursors is to answer, as `transaction`
+   */
   const append = Effect.fnUntraced(function* (
-    changes: ReadonlyArray<PendingChange>
-  ): Effect.fn.Return<ReadonlyArray<JournalEntry>, SqlError.SqlError> {
+    changes: ReadonlyArray<PendingChange>,
+    sealing: Statement.Fragment = sql.literal("")
+  ): Effect.fn.Return<Appended, SqlError.SqlError> {
     const [counter] = yield* readValues(
-      sql`UPDATE counters SET value = value + ${changes.length} WHERE name = 'journal' RETURNING value`
+      sql`UPDATE counters SET value = value + ${changes.length} WHERE name = 'journal' RETURNING value ${sealing}`
     )
     if (counter === undefined) return yield* Effect.die(new Error("the counter of the journal is missing"))
     const first = counter.value - changes.length + 1
@@ -49,7 +62,7 @@ export const journalTable = (sql: SqlClient.SqlClient) => {
     for (const some of Arr.chunksOf(rows, INSERT_ROWS)) {
       yield* sql`INSERT INTO journal ${sql.insert(some)}`
     }
-    return entries
+    return { entries, transaction: counter.transaction }
   })
 
   /** At most `limit` entries with `after < cursor <= upTo`, oldest first. */

@@ -9,6 +9,7 @@ import { NodeRepo } from "./NodeRepo.ts"
 import type { RetentionOptions } from "./Retention.ts"
 import { ServerRepo } from "./ServerRepo.ts"
 import { Store } from "./Store.ts"
+import { TicketRepo } from "./TicketRepo.ts"
 
 export interface StoreOptions {
   readonly retention?: RetentionOptions
@@ -23,5 +24,6 @@ export const layerRepositories = Layer.mergeAll(
   NodeRepo.layer,
   KeyRepo.layer,
   NodeKeyRepo.layer,
-  IdempotencyRepo.layer
+  IdempotencyRepo.layer,
+  TicketRepo.layer
 ).pipe(Layer.provideMerge(JournalFollowers.layer))

@@ -5,6 +5,7 @@ import { initial } from "./migrations/0001_initial.ts"
 import { nodeKeys } from "./migrations/0002_node_keys.ts"
 import { removals } from "./migrations/0003_removals.ts"
 import { moves } from "./migrations/0004_moves.ts"
+import { tickets } from "./migrations/0005_tickets.ts"
 import { firstRow } from "./rows.ts"
 import { StoreStartError } from "./StoreStartError.ts"
 
@@ -17,7 +18,8 @@ const migrations = {
   "0001_initial": initial,
   "0002_node_keys": nodeKeys,
   "0003_removals": removals,
-  "0004_moves": moves
+  "0004_moves": moves,
+  "0005_tickets": tickets
 }
 
 /** Number of the schema that this version writes. */

@@ -8,6 +8,7 @@ import { creates } from "./creates.ts"
 import { events } from "./events.ts"
 import { BenchFailed } from "./harness.ts"
 import { idle } from "./idle.ts"
+import { overlay } from "./overlay.ts"
 import { placement } from "./placement.ts"
 import { reads } from "./reads.ts"
 import { start } from "./start.ts"
@@ -18,7 +19,8 @@ const benches: Record<string, Effect.Effect<void, { readonly message: string }>>
   events,
   creates,
   start,
-  idle
+  idle,
+  overlay
 }
 
 const names = Object.keys(benches)

@@ -2,6 +2,7 @@
 import { writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { Effect } from "effect"
+import { muster } from "../support/command.ts"
 import { startService, temporaryFolder } from "../support/Service.ts"
 import { interleaved, median, print, startBare } from "./harness.ts"
 import { type LoadResult, load } from "./load.ts"
@@ -19,6 +20,9 @@ export const reads = Effect.gen(function* () {
   const dataDir = join(folder, "data")
   const ids = yield* seedServers(dataDir, SERVERS, { known: true })
   const service = yield* startService({ dataDir, env: { MUSTER_EMBEDDED_NODE: "false" } })
+  // A key of the database, as clients have; the one from the environment needs no look-up.
+  const made = yield* muster(["keys", "create", "--name", "bench"], { MUSTER_DATA_DIR: dataDir })
+  const key = made.stdout.trim()
   const servers = yield* service.request("GET", "/api/servers")
   const file = join(folder, "servers.json")
   writeFileSync(file, servers.text)
@@ -28,7 +32,7 @@ export const reads = Effect.gen(function* () {
     const run = (url: string) =>
       load({
         url,
-        key: service.key,
+        key,
         connections: CONNECTIONS,
         millis: MILLIS,
         status: 200,

@@ -91,6 +91,10 @@ export interface Recorder {
   remove: Array<string>
   /** The next calls are answered with "register first". */
   forgotten: boolean
+  /** Files of servers that come from elsewhere. */
+  files?: ControlPlane["Service"]["files"] extends (node_id: string, id: string) => infer A
+    ? (id: string) => A
+    : never
 }
 
 export const recorder = (): Recorder => ({
@@ -120,7 +124,9 @@ export const controlPlane = (notes: Recorder) => {
         notes.heartbeats++
       }),
     disconnect: () => Effect.void,
-    files: () => Effect.fail(new ControlPlaneUnavailable({ detail: "no server comes from elsewhere" })),
+    files: (_, id) =>
+      notes.files?.(id) ??
+      Effect.fail(new ControlPlaneUnavailable({ detail: "no server comes from elsewhere" })),
     report: (_, __, report) =>
       Effect.map(gate, () => {
         if (

@@ -36,7 +36,9 @@ const files = {
     "keeper.yml": softwareFile("keeper", { invocation: "node keeper.js", files: { "keeper.js": keeper } })
   },
   blueprints: {
-    "kept.yml": blueprintFile("kept", "keeper"),
+    "kept.yml": blueprintFile("kept", "keeper", {
+      rest: { state: { volumes: [{ name: "worlds", source: "worlds", target: "world", mode: "cow" }] } }
+    }),
     "lazy.yml": blueprintFile("lazy", "keeper", { rest: { state: { env: { LINGER: "1000" } } } }),
     "mapped.yml": blueprintFile("mapped", "keeper", {
       rest: { state: { copy: [{ source: "maps", target: "maps" }] } }
@@ -148,6 +150,75 @@ layer(Control.layer, options)("move", (it) => {
     )
 
     it.effect(
+      "the command line: list, drain, undrain, remove",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Control
+          const run = (...args: ReadonlyArray<string>) =>
+            muster(["nodes", ...args], { MUSTER_URL: api.url, MUSTER_API_KEY: api.key })
+          const printed = (expected: string, ...args: ReadonlyArray<string>) =>
+            Effect.map(run(...args), ({ code, stderr, stdout }) =>
+              assert.deepStrictEqual(
+                { code, stderr, stdout },
+                { code: 0, stderr: "", stdout: `${expected}\n` }
+              )
+            )
+          const refused = (expected: string, ...args: ReadonlyArray<string>) =>
+            Effect.map(run(...args), ({ code, stderr, stdout }) =>
+              assert.deepStrictEqual(
+                { code, stderr, stdout },
+                { code: 1, stderr: `${expected}\n`, stdout: "" }
+              )
+            )
+          yield* printed("No nodes. `muster node` runs one.", "list")
+          const one = yield* node(api, "one", 29_800)
+          yield* printed("one\tone\tlocal\tconnected\t0 servers", "list")
+          yield* printed("Node one is drained: it gets no new servers.", "drain", "one")
+          yield* printed("one\tone\tlocal\tconnected, drained\t0 servers", "list")
+          assert.isUndefined(yield* moveOf(api, "one"))
+          yield* printed("Node one gets servers again.", "undrain", "one")
+          const id = yield* installed(api, "kept")
+          yield* refused(
+            "node owns a server: one. Delete its servers first; GET /api/servers lists them.",
+            "remove",
+            "one"
+          )
+          yield* refused(
+            "--wait goes with --move: without it the node keeps its servers.",
+            "drain",
+            "one",
+            "--wait"
+          )
+          yield* refused("node not found: two. `muster nodes list` shows what there is.", "drain", "two")
+          yield* node(api, "two", 29_900)
+          const moved = yield* run("drain", "one", "--move", "--wait")
+          assert.strictEqual(moved.code, 0, moved.stderr)
+          assert.match(moved.stdout, /^Node one is drained; 1 server to move\.\n/)
+          assert.match(moved.stdout, /\nNo saved server is left on one\.\n$/)
+          assert.strictEqual((yield* serverOf(api, id)).node_id, "two")
+          yield* one.kill("SIGTERM")
+          yield* eventually(
+            run("remove", "one"),
+            ({ stderr, stdout }) =>
+              stdout === "Node one is forgotten.\n" || stderr.startsWith("node not found")
+          )
+          const wrong = yield* expectStatus(api, 422, "PATCH", "/api/nodes/two/drained", {
+            body: { drained: false, move: true }
+          })
+          assert.match(wrong.json.detail, /^body field move/)
+          const nobody = yield* muster(["nodes", "list"], {
+            MUSTER_URL: "http://127.0.0.1:9",
+            MUSTER_API_KEY: "x"
+          })
+          assert.strictEqual(nobody.stderr, "the service cannot be reached: set MUSTER_URL to where it is\n")
+          const stranger = yield* muster(["nodes", "list"], { MUSTER_URL: api.url, MUSTER_API_KEY: "x" })
+          assert.strictEqual(stranger.code, 1)
+          assert.match(stranger.stderr, /key/)
+        }),
+      120_000
+    )
+
+    it.effect(
       "says why a server stays, lets the others go, and leaves those that are not saved to run out",
       () =>
         Effect.gen(function* () {
@@ -233,6 +304,44 @@ layer(Control.layer, options)("move", (it) => {
       })
     )
   })
+})
+
+describe("drain with move, of the node in the service", () => {
+  it.live(
+    "its servers go to a node on another machine, and back",
+    () =>
+      Effect.gen(function* () {
+        const { env } = yield* definitions(files)
+        const api = yield* startService({
+          env: {
+            ...env,
+            MUSTER_OVERCOMMIT_MEMORY: "1000",
+            MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:30100-30109",
+            MUSTER_NODE_NAME: "local"
+          }
+        })
+        yield* Effect.addFinalizer(() => endLeftovers(api.dataDir))
+        const id = yield* running(api, "kept")
+        yield* commands(api, id, "a castle")
+        yield* logsHave(api, id, "wrote a castle")
+        yield* connectedNode(api, "remote", { env: { MUSTER_NODE_ALLOCATIONS: "127.0.0.1:30110-30119" } })
+        const run = (...args: ReadonlyArray<string>) =>
+          muster(["nodes", ...args], { MUSTER_URL: api.url, MUSTER_API_KEY: api.key })
+        for (const [from, first] of [
+          ["local", 30_110],
+          ["remote", 30_100]
+        ] as const) {
+          const ended = yield* run("drain", from, "--move", "--wait")
+          assert.strictEqual(ended.code, 0, ended.stderr)
+          yield* becomes(api, id, "running")
+          const { port } = (yield* serverOf(api, id)).allocations.default
+          assert.isTrue(port >= first && port < first + 10)
+          assert.strictEqual(yield* says("127.0.0.1", port), "a castle")
+          assert.strictEqual((yield* run("undrain", from)).code, 0)
+        }
+      }).pipe(Effect.scoped),
+    120_000
+  )
 })
 
 /** A node that is killed and comes back on the same data folder. */

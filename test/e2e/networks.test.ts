@@ -5,7 +5,7 @@ import type { ServerEvent } from "../../src/domain/ServerEvent.ts"
 import { nodeTokens, readDatabase } from "../support/database.ts"
 import { blueprintFile, definitions, obedient, softwareFile } from "../support/definitions.ts"
 import { subscribe } from "../support/events.ts"
-import { journalProblems, processProblems } from "../support/invariants.ts"
+import { journalProblems, type ListedServer, processProblems } from "../support/invariants.ts"
 import { makeNetwork, networksNote, wayInto, withNetworks } from "../support/netns.ts"
 import { alone, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
 import { mainProcess, serverProcesses } from "../support/processes.ts"
@@ -21,16 +21,12 @@ const files = {
   blueprints: { "kept.yml": blueprintFile("kept", "game") }
 }
 
-interface Listed {
-  readonly id: string
-  readonly node_id: string
-  readonly status: string
-}
+type Listed = ListedServer & { readonly node_id: string }
 
 const list = (api: Service) =>
   Effect.map(
     expectStatus(api, 200, "GET", "/api/servers?include=status,limits"),
-    (answer): ReadonlyArray<Listed & { readonly limits: object }> => answer.json
+    (answer): ReadonlyArray<Listed> => answer.json
   )
 
 const statuses = (listed: ReadonlyArray<{ readonly id: string; readonly status: string }>) =>
@@ -193,8 +189,7 @@ describe.runIf(withNetworks)(`node-protocol, When something breaks: a network${n
         }
         assert.deepStrictEqual(
           processProblems(
-            // The list has what the problems are looked for in.
-            settled as never,
+            settled,
             nodes.flatMap(({ dataDir }) => serverProcesses(dataDir))
           ),
           []

@@ -1,8 +1,10 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
+import { HttpApi } from "effect/http-api"
 import WebSocket from "ws"
+import { DaemonApi } from "../../src/api/DaemonApi.ts"
 import { muster } from "../support/command.ts"
-import { readDatabase } from "../support/database.ts"
+import { nodeTokens, readDatabase } from "../support/database.ts"
 import { blueprintFile, definitions, obedient, softwareFile } from "../support/definitions.ts"
 import { subscribe, told } from "../support/events.ts"
 import { journalProblems, processProblems } from "../support/invariants.ts"
@@ -164,31 +166,57 @@ layer(Control.layer, options)("node", (it) => {
       })
     )
 
-    it.effect("the daemon refuses everything without the current token, with the error body", () =>
+    it.effect("every route of the daemon refuses whoever lacks the current token, with the error body", () =>
       Effect.gen(function* () {
         const api = yield* Control
         const daemon = yield* node(api, "closed", 27_400)
-        const ask = requestTo(daemon.url, api.key)
-        const tries = [
-          ["GET", "/api/system", null],
-          ["GET", "/api/servers", undefined],
-          ["POST", "/api/servers", undefined],
-          ["DELETE", "/api/servers/srv_x", daemon.key],
-          ["GET", "/api/servers/srv_x/console", undefined],
-          ["GET", "/nowhere", null],
-          ["PUT", "/api/servers", undefined]
-        ] as const
-        for (const [method, path, key] of tries) {
-          const answer = yield* ask(method, path, key === undefined ? {} : { key })
-          assert.strictEqual(answer.status, 401, `${method} ${path}`)
-          assert.deepStrictEqual(Object.keys(answer.json).toSorted(), [
-            "code",
-            "detail",
-            "hint",
-            "request_id",
-            "status"
-          ])
-          assert.strictEqual(answer.headers.get("www-authenticate"), "Bearer")
+        const tokenNow = Effect.map(nodeTokens(api.dataDir), (tokens) => tokens.get("closed") ?? "")
+        const ask = (key: string | null, method: string, path: string) =>
+          requestTo(daemon.url, "")(method, path, { key })
+        const first = yield* tokenNow
+        assert.strictEqual((yield* ask(first, "GET", "/api/servers")).status, 200)
+        // A node that was removed registers again, and is given another token.
+        yield* expectStatus(api, 200, "DELETE", "/api/nodes/closed")
+        yield* nodeIs(api, "closed", true)
+        const second = yield* tokenNow
+        assert.notStrictEqual(second, first)
+        yield* eventually(ask(second, "GET", "/api/servers"), ({ status }) => status === 200)
+
+        const routes: Array<readonly [string, string]> = [
+          ["GET", "/nowhere"],
+          ["PUT", "/api/servers"]
+        ]
+        HttpApi.reflect(DaemonApi, {
+          onGroup: () => {},
+          onEndpoint: ({ endpoint }) => {
+            routes.push([endpoint.method, endpoint.path.replace(":id", "srv_x")])
+          }
+        })
+        assert.isAtLeast(routes.length, 15)
+        for (const key of [null, "", first, `${second}x`, second.slice(1), daemon.key, api.key]) {
+          for (const [method, path] of routes) {
+            const answer = yield* ask(key, method, path)
+            assert.strictEqual(answer.status, 401, `${method} ${path}`)
+            assert.deepStrictEqual(Object.keys(answer.json).toSorted(), [
+              "code",
+              "detail",
+              "hint",
+              "request_id",
+              "status"
+            ])
+            assert.strictEqual(answer.headers.get("www-authenticate"), "Bearer")
+          }
+        }
+        for (const key of [first, api.key]) {
+          const refused = yield* Effect.callback<number | undefined>((resume) => {
+            const socket = new WebSocket(`${daemon.url.replace("http", "ws")}/api/servers/srv_x/console`, {
+              headers: { authorization: `Bearer ${key}` }
+            })
+            socket.on("open", () => resume(Effect.die("a console without the token")))
+            socket.on("unexpected-response", (_, response) => resume(Effect.succeed(response.statusCode)))
+            socket.on("error", () => {})
+          })
+          assert.strictEqual(refused, 401)
         }
       })
     )

@@ -23,6 +23,7 @@ const detailed = [
   "ports_free",
   "servers",
   "url",
+  "usage",
   "version"
 ]
 const amounts = ["cpu_threads", "disk_bytes", "memory_bytes"]
@@ -95,12 +96,14 @@ layer(service(node), options)("nodes", (it) => {
       })
     )
 
-    it.effect("the host of a node has the shape of 2.2, exactly", () =>
+    it.effect("the host of a node has the shape of 2.2, and how it makes instances", () =>
       Effect.gen(function* () {
         const { api, id } = yield* only
         const { json } = yield* expectStatus(api, 200, "GET", `/api/nodes/${id}/system`)
         const own = yield* expectStatus(api, 200, "GET", "/api/system")
-        assert.deepStrictEqual(keysOf(json), keysOf(own.json.system))
+        const { instance_files, ...host } = json
+        assert.deepStrictEqual(keysOf(host), keysOf(own.json.system))
+        assert.include(["overlay", "reflink", "copy"], instance_files)
         assert.strictEqual(json.architecture, own.json.system.architecture)
       })
     )

@@ -6,6 +6,7 @@ import { TestClock } from "effect/testing"
 import { Unavailable } from "../../src/domain/errors.ts"
 import { ApiKeys } from "../../src/keys/ApiKeys.ts"
 import { formatKey, KEY_BYTES } from "../../src/keys/keyFormat.ts"
+import { Freshness } from "../../src/store/Freshness.ts"
 import { layerSqlite } from "../../src/store/layerSqlite.ts"
 import { Store } from "../../src/store/Store.ts"
 import { runChild } from "../store/support/children.ts"
@@ -167,6 +168,11 @@ describe("decisions, section 5: keys", () => {
             Effect.suspend(() => (away ? Effect.fail(Unavailable.store()) : store.read(read)))
         }))
       )
+      // As if nobody had told of what others change.
+      const uncertain = Layer.effect(
+        Freshness,
+        Effect.map(Freshness, ({ stamp }) => ({ stamp: () => (away ? undefined : stamp()) }))
+      )
       yield* Effect.gen(function* () {
         const keys = yield* ApiKeys
         const good = yield* keys.create({ name: "good", scope: "AppAdmin" })
@@ -188,7 +194,7 @@ describe("decisions, section 5: keys", () => {
       }).pipe(
         Effect.provide(
           ApiKeys.layer({ adminKey: Redacted.make("outside") }).pipe(
-            Layer.provide(failing),
+            Layer.provide(Layer.merge(failing, uncertain)),
             Layer.provide(freshStore())
           )
         )

@@ -5,18 +5,19 @@ import { TestClock } from "effect/testing"
 import { CurrentPrincipal } from "../../src/api/Principal.ts"
 import { ApiKeys } from "../../src/keys/ApiKeys.ts"
 import { NodeKeys } from "../../src/keys/NodeKeys.ts"
-import { layerSqlite } from "../../src/store/layerSqlite.ts"
 import { NodeRepo } from "../../src/store/NodeRepo.ts"
 import { Store } from "../../src/store/Store.ts"
-import { newDatabase } from "../store/support/database.ts"
+import { newUrl, storeAt } from "../store/support/database.ts"
 import { node } from "../store/support/samples.ts"
+import { testDatabase } from "../support/testDatabase.ts"
 
-const services = (filename: string) =>
-  Layer.mergeAll(NodeKeys.layer, ApiKeys.layer()).pipe(Layer.provideMerge(layerSqlite({ filename })))
+const services = (url: string) =>
+  Layer.mergeAll(NodeKeys.layer, ApiKeys.layer()).pipe(Layer.provideMerge(storeAt(url)))
+const newServices = newUrl(testDatabase)
 
 const onFreshStore = <A, E>(test: Effect.Effect<A, E, NodeKeys | ApiKeys | NodeRepo | Store>) =>
   Effect.gen(function* () {
-    return yield* Effect.provide(test, services(yield* newDatabase))
+    return yield* Effect.provide(test, services(yield* newServices))
   }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
 
 const newKey = Effect.fnUntraced(function* (name: string, expires?: Duration.Duration) {
@@ -127,19 +128,35 @@ describe("node-protocol, Daemon -> control plane: a key is bound to one node, an
     )
   )
 
+  it.effect("also of two that ask different processes", () =>
+    Effect.gen(function* () {
+      const url = yield* newServices
+      const both = yield* Effect.forEach([1, 2], () => Layer.build(Layer.fresh(services(url))))
+      const results = yield* Effect.forEach(
+        both,
+        (context, index) =>
+          Effect.flatMap(newKey(`key ${index}`), (key) => Effect.result(bind(key, "n1"))).pipe(
+            Effect.provideContext(context)
+          ),
+        { concurrency: "unbounded" }
+      )
+      assert.strictEqual(results.filter(({ _tag }) => _tag === "Success").length, 1)
+    }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
+  )
+
   it.effect("what another process revokes counts at once", () =>
     Effect.gen(function* () {
-      const filename = yield* newDatabase
+      const url = yield* newServices
       yield* Effect.gen(function* () {
         const key = yield* newKey("one")
         yield* bind(key, "n1")
         const keys = yield* NodeKeys
         assert.deepStrictEqual(yield* keys.revoked(["n1"]), [])
         yield* Effect.flatMap(ApiKeys, (other) => other.revoke(key)).pipe(
-          Effect.provide(Layer.fresh(services(filename)))
+          Effect.provide(Layer.fresh(services(url)))
         )
         assert.deepStrictEqual(yield* keys.revoked(["n1"]), ["n1"])
-      }).pipe(Effect.provide(services(filename)))
+      }).pipe(Effect.provide(services(url)))
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 })

@@ -200,7 +200,7 @@ describe("node-protocol: Control plane -> daemon", () => {
     Effect.gen(function* () {
       const server = yield* stub(() => {})
       let token = "t"
-      const daemon = yield* remote(() => ({ url: server.url, token }), "30 millis")
+      const daemon = yield* remote(() => ({ url: server.url, token }), "400 millis")
       for (let call = 1; call <= 3; call++) {
         assert.strictEqual((yield* Effect.flip(daemon.status("srv_1")))._tag, "NodeUnreachable")
         assert.strictEqual(server.calls(), call)

@@ -35,6 +35,31 @@ describe("node-protocol, When something breaks: node gone", () => {
     })
   )
 
+  it.effect("clocks that are set, forward or back, are none of its business", () =>
+    Effect.gen(function* () {
+      const clock = yield* Clock.Clock
+      let set = 0
+      const wall: Clock.Clock = {
+        ...clock,
+        currentTimeMillisUnsafe: () => clock.currentTimeMillisUnsafe() + set,
+        currentTimeMillis: Effect.map(clock.currentTimeMillis, (now) => now + set)
+      }
+      yield* Effect.gen(function* () {
+        const { seen, silence } = yield* watching(["a", "b"])
+        yield* TestClock.adjust("20 seconds")
+        set = 7_200_000
+        silence.hear("b")
+        yield* TestClock.adjust("9 seconds")
+        assert.deepStrictEqual(seen, [])
+        set = -7_200_000
+        yield* TestClock.adjust("1 second")
+        assert.deepStrictEqual(seen, [{ node_id: "a", kind: "lost" }])
+        yield* TestClock.adjust("20 seconds")
+        assert.deepStrictEqual(seen.slice(1), [{ node_id: "b", kind: "lost" }])
+      }).pipe(Effect.provideService(Clock.Clock, wall))
+    })
+  )
+
   it.effect("does not count time in which this process itself stood still", () =>
     Effect.gen(function* () {
       const clock = yield* Clock.Clock

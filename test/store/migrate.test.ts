@@ -44,6 +44,7 @@ describe.each(databases)("design: migrations (%s)", (kind) => {
             sql`DROP TABLE moves`,
             sql`DROP TABLE evacuations`,
             sql`DROP TABLE leftovers`,
+            sql`DROP TABLE tickets`,
             sql`DELETE FROM ${sql(MIGRATIONS_TABLE)} WHERE migration_id >= 3`,
             sql`UPDATE counters SET value = 41 WHERE name = 'keys'`
           ])

@@ -104,7 +104,11 @@ const endProcessesOf = (folder: string) => {
 }
 
 /** Starts an engine with a data root and a socket of its own. It ends with the scope. */
-const openEngine = Effect.fnUntraced(function* (more: ReadonlyArray<string>) {
+const openEngine = Effect.fnUntraced(function* (
+  more: ReadonlyArray<string>,
+  command: readonly [string, ...ReadonlyArray<string>] = [dockerd ?? "dockerd"]
+) {
+  const [program, ...before] = command
   const folder = yield* Effect.acquireRelease(
     Effect.sync(() => mkdtempSync("/tmp/muster-engine-")),
     (path) => Effect.sync(() => removeFolder(path)) // one that was killed leaves mounts
@@ -112,6 +116,7 @@ const openEngine = Effect.fnUntraced(function* (more: ReadonlyArray<string>) {
   const socket = join(folder, "docker.sock")
   const log = openSync(join(folder, "log"), "a")
   const args = [
+    before,
     ["--data-root", join(folder, "data")],
     ["--exec-root", join(folder, "exec")],
     ["--pidfile", join(folder, "pid")],
@@ -124,7 +129,7 @@ const openEngine = Effect.fnUntraced(function* (more: ReadonlyArray<string>) {
   const start = Effect.gen(function* () {
     // Of processes that are dead; where nobody buries them they look alive.
     for (const name of ["pid", "exec/containerd/containerd.pid"]) rmSync(join(folder, name), { force: true })
-    const spawned = spawn(dockerd ?? "dockerd", args, { stdio: ["ignore", log, log] })
+    const spawned = spawn(program, args, { stdio: ["ignore", log, log] })
     child = spawned
     yield* Effect.tryPromise(() => docker.ping()).pipe(
       Effect.retry({ schedule: Schedule.spaced(100), while: () => spawned.exitCode === null }),
@@ -175,7 +180,11 @@ export const missingOwnEngine: string | undefined =
 
 /** An engine without networks, that gets in no other's way, with {@link TEST_IMAGE}. */
 export const isolatedEngine = Effect.fnUntraced(function* (...more: ReadonlyArray<string>) {
-  const engine = yield* openEngine(["--bridge=none", "--iptables=false", "--ip6tables=false", ...more])
+  // Without a bridge it removes the machine's, so that it must not see that.
+  const engine = yield* openEngine(
+    ["--bridge=none", "--iptables=false", "--ip6tables=false", ...more],
+    ["unshare", "-n", dockerd ?? "dockerd"]
+  )
   yield* importImage(engine.docker)
   return engine
 })

@@ -40,7 +40,7 @@ export const journalProblems = (
     if (topic === "server:created") {
       if (created.has(server_id)) problems.push(`${at}: created twice`)
       created.add(server_id)
-    } else if (!created.has(server_id)) problems.push(`${at} comes before its creation`)
+    } else if (server_id !== "" && !created.has(server_id)) problems.push(`${at} comes before its creation`)
     if (topic === "deleted") deleted.add(server_id)
     if (topic !== "status") continue
     const before = last.get(server_id)

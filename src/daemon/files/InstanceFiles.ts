@@ -1,33 +1,37 @@
-import { join } from "node:path"
+import * as fs from "node:fs/promises"
+import { join, sep } from "node:path"
 import { Context, Effect, Layer } from "effect"
 import type { RuntimeKind } from "../../domain/Node.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import type { InstanceStorage } from "../../domain/SystemInfo.ts"
-import type { SharedFolder } from "../runtime/Runtime.ts"
-import { carryOver, settleTree } from "./carryOver.ts"
-import { copyTree, treeBytes } from "./copyTree.ts"
+import type { RunUser, SharedFolder } from "../runtime/Runtime.ts"
+import { makeAlone } from "./alone.ts"
+import { carryOver } from "./carryOver.ts"
+import { copyTree } from "./copyTree.ts"
 import { diskLimit, openDiskLimits } from "./diskLimits.ts"
+import { type DiskUsage, diskUsage } from "./diskUsage.ts"
 import { type FilePlan, filePlan, isAbove } from "./filePlan.ts"
-import { type IoError, listFolder, makeFolder, orMissing, removeTree, rename } from "./fsio.ts"
+import { type IoError, io, listFolder, makeFolder, removeTree } from "./fsio.ts"
 import { unmountBelow } from "./mounts.ts"
-import { type BaseFolder, buildTree, type LayerFolders, mountTree, withBase } from "./overlayTree.ts"
+import {
+  type BaseFolder,
+  buildTree,
+  giveBase,
+  type LayerFolders,
+  mountTree,
+  withBase
+} from "./overlayTree.ts"
 import { addCopies, addVolumes, buildPlain } from "./plainTree.ts"
 import { instanceFolder, makePresenter, wayFor } from "./presentFiles.ts"
 import { share } from "./sharedFiles.ts"
 import type { FileSources, Source } from "./sources.ts"
 import { probeStorage, type StorageChoice } from "./storageProbe.ts"
+import { building, cleanFiles, discardFiles, settleFiles, takePlace } from "./takePlace.ts"
 import { generationsDir, readTreeRecord, TREE, writeTreeRecord } from "./treeRecord.ts"
 
+export type { DiskUsage } from "./diskUsage.ts"
 export { instanceFolder } from "./presentFiles.ts"
 export type { FileSources } from "./sources.ts"
-
-/** What is on disk for one server alone, in bytes. */
-export interface DiskUsage {
-  /** All of it: with what was copied for it. */
-  readonly disk_bytes: number
-  /** What lies over the base and the volumes; of a copy, all of it: whose a block is cannot be told. */
-  readonly overlay_bytes: number
-}
 
 export interface InstanceFilesOptions {
   readonly base_dir: string
@@ -37,9 +41,10 @@ export interface InstanceFilesOptions {
   readonly storage?: StorageChoice
   /** Whether mounts may be used where they work. Default true. */
   readonly mounts?: boolean
+  /** Whether servers may run in containers, whose engine has to see the mounts. Default false. */
+  readonly containers?: boolean
 }
 
-const BUILDING = ["tree.building", "files.building", "tree.old", "files.old"] as const
 /** What a server will run in, as far as its files say; the start knows. */
 export const likelyKind = ({ definition }: ServerSpec): RuntimeKind =>
   definition.image !== "" && definition.runtimes.includes("docker") ? "docker" : "process"
@@ -53,10 +58,13 @@ export class InstanceFiles extends Context.Service<
   {
     /** How new instances are made on this node. */
     readonly strategy: InstanceStorage
-    /** Makes the files of a server anew; the old ones are there until the new are complete. */
-    make(folder: string, base: BaseFolder, spec: ServerSpec): Effect.Effect<void, IoError>
+    /**
+     * Makes the files of a server anew; the old ones are there until the new are complete. `user`: who it runs as, and
+     * is given what lies under its files, so that it need not be copied for that.
+     */
+    make(folder: string, base: BaseFolder, spec: ServerSpec, user?: RunUser): Effect.Effect<void, IoError>
     /** Puts a new base under the files of a server: files of the base count, what only the server has stays. */
-    renew(folder: string, base: BaseFolder, spec: ServerSpec): Effect.Effect<void, IoError>
+    renew(folder: string, base: BaseFolder, spec: ServerSpec, user?: RunUser): Effect.Effect<void, IoError>
     /** Sees to it that the files are all there to be used; answers what in them is shared with others. */
     open(
       folder: string,
@@ -84,7 +92,11 @@ export class InstanceFiles extends Context.Service<
         const { base_dir, servers_dir, sources } = options
         yield* Effect.orDie(makeFolder(sources.volumes_dir))
         const storage = yield* Effect.orDie(
-          probeStorage(servers_dir, options.storage ?? "auto", options.mounts ?? true)
+          probeStorage(servers_dir, {
+            choice: options.storage ?? "auto",
+            mounts: options.mounts ?? true,
+            shared: options.containers ?? false
+          })
         )
         yield* Effect.logDebug(`instances are made by ${storage.strategy}`)
         const at: LayerFolders = { generations: generationsDir(base_dir), sources }
@@ -96,14 +108,7 @@ export class InstanceFiles extends Context.Service<
           return yield* presented(folder, yield* planOf(spec), kind)
         })
         const known = new Map<string, ServerSpec>()
-
-        /** Removes what was cut off; nothing of it counts. */
-        const clean = Effect.fnUntraced(function* (folder: string) {
-          for (const name of BUILDING) {
-            yield* unmountBelow(join(folder, name))
-            yield* removeTree(join(folder, name))
-          }
-        })
+        const { alone, forget } = makeAlone()
 
         const close = Effect.fn("InstanceFiles.close")((folder: string) => unmountBelow(folder))
 
@@ -112,48 +117,34 @@ export class InstanceFiles extends Context.Service<
           spec: ServerSpec,
           kind: RuntimeKind
         ) {
-          yield* settle(folder)
+          yield* settleFiles(folder)
           return yield* present(folder, spec, kind)
         }, Effect.uninterruptible)
 
-        /** A change of the layers that was cut off is ended, or taken back. */
-        const settle = Effect.fnUntraced(function* (folder: string) {
-          const names = yield* listFolder(folder)
-          if (!names.some((name) => name === "tree.next" || name === "tree.old")) return
-          yield* unmountBelow(folder)
-          yield* settleTree(folder)
-        })
-
-        /** Puts the new files, complete, in the place of the old; `made` is a tree or a plain folder. */
-        const takePlace = Effect.fnUntraced(function* (folder: string, made: { readonly tree: boolean }) {
-          const files = instanceFolder(folder)
-          yield* close(folder)
-          yield* rename(files, join(folder, "files.old")).pipe(orMissing(undefined))
-          yield* rename(join(folder, TREE), join(folder, "tree.old")).pipe(orMissing(undefined))
-          if (made.tree) {
-            yield* makeFolder(files)
-            yield* rename(join(folder, "tree.building"), join(folder, TREE))
-          } else yield* rename(join(folder, "files.building"), files)
-        })
-
         /** A volume that a server of this node writes must not change under one that has it as a layer. */
-        const copyFirst = (source: Source) => {
-          if (storage.reflink) return true
-          const parts = source.real.slice((source.roots[0] ?? "").length + 1).split("/")
-          const written = [...known.values()].flatMap(({ definition }) =>
-            definition.volumes.flatMap(({ mode, source: path }) => (mode === "rw" ? [path.split("/")] : []))
+        const copyFirst = Effect.gen(function* () {
+          const volumes = [...known.values()].flatMap((spec) => spec.definition.volumes)
+          const written = new Set(volumes.flatMap(({ mode, source }) => (mode === "rw" ? [source] : [])))
+          const found = yield* Effect.forEach(written, (source) =>
+            io(source, () => fs.realpath(join(sources.volumes_dir, source))).pipe(
+              Effect.orElseSucceed(() => undefined) // not made yet, or refused when it is to be
+            )
           )
-          return written.some((one) => isAbove(one, parts) || isAbove(parts, one))
-        }
+          const parts = found.flatMap((path) => (path === undefined ? [] : [path.split(sep)]))
+          return ({ real }: Source) => {
+            const own = real.split(sep)
+            return storage.reflink || parts.some((one) => isAbove(one, own) || isAbove(own, one))
+          }
+        })
 
         const buildOverlay = Effect.fnUntraced(function* (
           folder: string,
           base: BaseFolder,
           spec: ServerSpec,
-          plan: FilePlan
+          plan: FilePlan,
+          user: RunUser | undefined
         ) {
-          const tree = join(folder, "tree.building")
-          const files = join(folder, "files.building")
+          const { files, tree } = building(folder)
           yield* makeFolder(tree)
           yield* limits.begin(folder, spec, tree)
           const { files: single, record } = yield* buildTree({
@@ -161,7 +152,8 @@ export class InstanceFiles extends Context.Service<
             plan,
             generation: base.generation,
             at,
-            copyFirst
+            copyFirst: yield* copyFirst,
+            user
           })
           if (plan.cow.length + plan.shared.length + plan.copies.length > 0) {
             yield* mountTree(tree, record, files, at)
@@ -174,57 +166,54 @@ export class InstanceFiles extends Context.Service<
           yield* writeTreeRecord(tree, record)
         })
 
-        const discard = Effect.fnUntraced(function* (folder: string) {
-          yield* close(folder)
-          yield* removeTree(join(folder, TREE))
-          yield* removeTree(instanceFolder(folder))
-        })
-
         const make = Effect.fn("InstanceFiles.make")(function* (
           folder: string,
           base: BaseFolder,
-          spec: ServerSpec
+          spec: ServerSpec,
+          user?: RunUser
         ) {
           const plan = yield* planOf(spec)
           const overlay = storage.strategy === "overlay"
-          yield* settle(folder)
-          yield* clean(folder)
+          yield* settleFiles(folder)
+          yield* cleanFiles(folder)
           yield* Effect.gen(function* () {
             yield* makeFolder(folder)
-            if (overlay) yield* buildOverlay(folder, base, spec, plan)
+            if (overlay) yield* buildOverlay(folder, base, spec, plan, user)
             else {
               const way = storage.binds ? "place" : wayFor(likelyKind(spec))
-              const files = join(folder, "files.building")
+              const { files } = building(folder)
               yield* makeFolder(files)
               yield* limits.begin(folder, spec, files)
               yield* buildPlain({ files, base: base.folder, plan, sources, way })
             }
-          }).pipe(Effect.onError(() => Effect.ignore(clean(folder))))
-          yield* takePlace(folder, { tree: overlay }).pipe(
+          }).pipe(Effect.onError(() => Effect.ignore(cleanFiles(folder))))
+          yield* takePlace(folder, overlay).pipe(
             Effect.andThen(present(folder, spec, likelyKind(spec))),
-            Effect.onError(() => Effect.ignore(discard(folder))),
+            Effect.onError(() => Effect.ignore(discardFiles(folder))),
             Effect.uninterruptible
           )
-          yield* clean(folder)
+          yield* cleanFiles(folder)
         })
 
         const renew = Effect.fn("InstanceFiles.renew")(function* (
           folder: string,
           base: BaseFolder,
-          spec: ServerSpec
+          spec: ServerSpec,
+          user?: RunUser
         ) {
-          yield* settle(folder)
+          yield* settleFiles(folder)
           const tree = join(folder, TREE)
           const files = instanceFolder(folder)
           const record = yield* readTreeRecord(tree)
           const empty = record === undefined && (yield* listFolder(files)).length === 0
-          if (empty) return yield* make(folder, base, spec) // an installation that failed has left nothing
-          yield* clean(folder)
+          if (empty) return yield* make(folder, base, spec, user) // an installation that failed has left nothing
+          yield* cleanFiles(folder)
           const back = Effect.ignore(present(folder, spec, likelyKind(spec)))
           // Nothing of the base is ever written into what is shared.
           yield* close(folder)
           if (record === undefined) yield* Effect.onError(copyTree(base.folder, files), () => back)
           else {
+            yield* giveBase(base.folder, user)
             yield* carryOver({
               folder,
               record: yield* withBase(record, base),
@@ -237,24 +226,7 @@ export class InstanceFiles extends Context.Service<
         })
 
         const usage = Effect.fn("InstanceFiles.usage")(function* (folder: string, spec: ServerSpec) {
-          const tree = join(folder, TREE)
-          const record = yield* readTreeRecord(tree)
-          if (record === undefined) {
-            const files = instanceFolder(folder)
-            const plan = yield* planOf(spec)
-            const skip = new Set(plan.shared.map(({ parts }) => [files, ...parts].join("/")))
-            const bytes = yield* treeBytes(files, skip)
-            return { disk_bytes: bytes, overlay_bytes: bytes }
-          }
-          const uppers = ["upper", ...record.nested.map((_, index) => join(`over.${index}`, "upper"))]
-          const own = (yield* listFolder(tree)).filter((name) => name.startsWith("lower."))
-          const sum = Effect.fnUntraced(function* (names: ReadonlyArray<string>) {
-            let bytes = 0
-            for (const name of names) bytes += yield* treeBytes(join(tree, name))
-            return bytes
-          })
-          const overlay_bytes = yield* sum(uppers)
-          return { disk_bytes: overlay_bytes + (yield* sum(own)), overlay_bytes }
+          return yield* diskUsage(folder, yield* planOf(spec))
         })
 
         const overLimit = Effect.fn("InstanceFiles.overLimit")(function* (folder: string, spec: ServerSpec) {
@@ -266,10 +238,10 @@ export class InstanceFiles extends Context.Service<
 
         return InstanceFiles.of({
           strategy: storage.strategy,
-          make,
-          renew,
-          open,
-          close,
+          make: alone(make),
+          renew: alone(renew),
+          open: alone(open),
+          close: alone(close),
           usage,
           overLimit,
           know: (folder, spec) => {
@@ -277,6 +249,7 @@ export class InstanceFiles extends Context.Service<
           },
           forget: (folder) => {
             known.delete(folder)
+            forget(folder)
             return limits.release(folder)
           }
         })

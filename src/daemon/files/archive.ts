@@ -215,7 +215,7 @@ export const setAttributes = Effect.fnUntraced(function* (
   yield* io(`set the time of ${folder}`, () => fs.utimes(folder, mtime, mtime))
 })
 
-/** Unpacks an archive into an empty folder; it is whole, and on the disk, when this returns. */
+/** Unpacks an archive into an empty folder; it was whole when this returns. */
 export const unpackFiles = <E>(
   archive: Stream.Stream<Uint8Array, E>,
   folder: string
@@ -242,6 +242,4 @@ export const unpackFiles = <E>(
     if ((yield* tar.ended) !== 0) return yield* failed()
     // The folder was there already: tar leaves it as it is.
     if (check.root !== undefined) yield* setAttributes(folder, check.root)
-    const sync = yield* tool("sync", ["--file-system", folder], "ignore")
-    if ((yield* sync.ended) !== 0) return yield* failureOf("the files cannot be kept", sync)
   }).pipe(Effect.scoped)

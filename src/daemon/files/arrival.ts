@@ -95,7 +95,7 @@ const takeFolder = Effect.fnUntraced(function* (from: string, to: string, path: 
   yield* copyFolder(from, to)
 })
 
-/** Puts the files of an archive in the place of those of an instance that has just been made. */
+/** Puts the files of an archive in the place of those of an instance that has just been made; then they are on the disk. */
 export const receiveFiles = Effect.fnUntraced(function* <E>(
   files: string,
   paths: InstancePaths,

@@ -19,6 +19,15 @@ const reasons: ReadonlyArray<readonly [RegExp, string]> = [
   [/busy/i, "EBUSY"]
 ]
 
+const messages: Readonly<Record<string, string>> = {
+  ENOSPC: "disk full",
+  EPERM: "this process may not mount (CAP_SYS_ADMIN)"
+}
+
+/** Where distributions have them; the service's own search path may lack the administrator's folders. */
+const PATH =
+  "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/wrappers/bin:/run/current-system/sw/bin"
+
 /** Runs a tool of the system to its end. `fds`: what `/proc/self/fd/3` and on stand for in the arguments. */
 export const run = Effect.fnUntraced(function* (
   what: string,
@@ -27,7 +36,7 @@ export const run = Effect.fnUntraced(function* (
 ) {
   const child = yield* spawnChild(argv, {
     stdio: ["ignore", "ignore", "pipe", ...fds.map((handle) => handle.fd)],
-    env: { PATH: `${process.env.PATH ?? ""}:/usr/sbin:/usr/bin:/sbin:/bin`, LC_ALL: "C" }
+    env: { PATH, LC_ALL: "C" }
   }).pipe(Effect.mapError((error) => new IoError({ code: "ENOSYS", message: `${what}: ${error.message}` })))
   child.process.ref()
   const closed = Deferred.makeUnsafe<void>()
@@ -43,7 +52,7 @@ export const run = Effect.fnUntraced(function* (
   const known = reasons.find(([pattern]) => pattern.test(said))?.[1] ?? "EMOUNT"
   return yield* new IoError({
     code: known,
-    message: known === "ENOSPC" ? "disk full" : `${what}: ${reason.replace(/^[a-z]+: /, "")}`
+    message: messages[known] ?? `${what}: ${reason.replace(/^[a-z]+: /, "")}`
   })
 }, Effect.uninterruptible)
 

@@ -3,6 +3,8 @@ import { randomUUID } from "node:crypto"
 import * as fs from "node:fs/promises"
 import { join, relative, sep } from "node:path"
 import { Effect } from "effect"
+import { giveTree } from "../runtime/docker/ownership.ts"
+import type { RunUser } from "../runtime/Runtime.ts"
 import { copyOpened } from "./copyTree.ts"
 import { type FilePlan, isAbove, refuse } from "./filePlan.ts"
 import { io, lstat, makeFolder, orMissing, removeTree } from "./fsio.ts"
@@ -120,15 +122,25 @@ export interface BuildOptions {
   readonly at: LayerFolders
   /** Whether a volume is copied first, so that nobody changes it while it is a layer. */
   readonly copyFirst: (source: Source) => boolean
+  /** Who has to own it all; absent: whoever does. */
+  readonly user: RunUser | undefined
 }
+
+/** Gives a base folder to a user; what has been made for containers is theirs already. */
+export const giveBase = Effect.fnUntraced(function* (folder: string, user: RunUser | undefined) {
+  if (user === undefined || process.geteuid?.() !== 0) return
+  const { gid, uid } = yield* io(folder, () => fs.stat(folder))
+  if (uid !== user.uid || gid !== user.gid) yield* giveTree(folder, user)
+})
 
 /**
  * Makes the layers of an instance in `tree`, a folder that is there and empty, and its record. Answers also what is
  * not a layer: volumes that are single files.
  */
 export const buildTree = Effect.fnUntraced(function* (options: BuildOptions) {
-  const { at, copyFirst, generation, plan, tree } = options
+  const { at, copyFirst, generation, plan, tree, user } = options
   const base = join(at.generations, generation)
+  yield* giveBase(base, user)
   yield* makeUpper(tree, base)
   const volumes = yield* Effect.forEach(
     plan.cow,
@@ -147,6 +159,10 @@ export const buildTree = Effect.fnUntraced(function* (options: BuildOptions) {
     }, Effect.scoped)
   )
   const folders = volumes.filter((volume) => volume.folder)
+  // While it is no layer yet: what changes hands under a mount would be copied.
+  if (user !== undefined && process.geteuid?.() === 0) {
+    for (const { path } of folders) yield* giveTree(path, user)
+  }
   const places = new Map(folders.map(({ parts }) => [parts.join("/"), parts]))
   const nested: Array<Nested> = []
   for (const target of [...places.values()].sort((a, b) => a.length - b.length)) {

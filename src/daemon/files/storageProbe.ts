@@ -78,18 +78,41 @@ const clean = Effect.fnUntraced(function* (dir: string) {
 })
 
 /**
- * Tries mounts and shared blocks in `dir`. `choice`: what to use where it works; else the next that does. `mounts`:
- * whether mounts are to be tried at all.
+ * Whether others on this machine, such as an engine of containers, see what is mounted here. Where that cannot be
+ * looked at it is taken for granted: so it is, but for services that were given mounts of their own.
  */
-export const probeStorage = Effect.fnUntraced(function* (
-  dir: string,
-  choice: StorageChoice,
-  mounts: boolean
-) {
+const seenByOthers = Effect.gen(function* () {
+  const [own, first] = yield* Effect.forEach(["self", "1"], (pid) =>
+    Effect.orElseSucceed(
+      io("look at the mount namespace", () => fs.readlink(`/proc/${pid}/ns/mnt`)),
+      () => undefined
+    )
+  )
+  return own === undefined || first === undefined || own === first
+})
+
+export interface ProbeOptions {
+  /** What to use where it works; else the next that does. Default `auto`. */
+  readonly choice?: StorageChoice
+  /** Whether mounts are to be tried at all. Default true. */
+  readonly mounts?: boolean
+  /** Whether others have to see them, too: containers are made of them by an engine. Default false. */
+  readonly shared?: boolean
+}
+
+/** Tries mounts and shared blocks in `dir`. */
+export const probeStorage = Effect.fnUntraced(function* (dir: string, options: ProbeOptions = {}) {
+  const { choice = "auto", shared = false } = options
+  const hidden = shared && !(yield* seenByOthers)
+  const mounts = (options.mounts ?? true) && !hidden
   yield* makeFolder(dir)
   yield* clean(dir)
   const folder = join(dir, `${PROBE}${randomUUID()}`)
-  const no = Effect.succeed("mounts are not to be used")
+  const no = Effect.succeed(
+    hidden
+      ? "this service has a mount namespace of its own, and an engine would not see them"
+      : "mounts are not to be used"
+  )
   const reasons = yield* Effect.gen(function* () {
     yield* makeFolder(folder)
     const tries = {

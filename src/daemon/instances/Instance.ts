@@ -85,6 +85,7 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
     files,
     folder,
     installer,
+    runtime,
     sources,
     scope,
     onDone: (exit) => offer({ _tag: "WorkDone", exit })

@@ -139,13 +139,13 @@ export class Instances extends Context.Service<
         const removeEntry = Effect.fnUntraced(function* (id: string, entry: Entry) {
           yield* entry.instance.shutDown
           yield* Scope.close(entry.scope, Exit.void)
-          yield* files.forget(entry.instance.folder)
           yield* Effect.mapError(files.close(entry.instance.folder), diskRefused)
           const aside = join(servers_dir, `${REMOVED}${id}-${randomUUID()}`)
           yield* rename(entry.instance.folder, aside).pipe(orMissing(undefined), Effect.mapError(diskRefused))
           entries.delete(id)
+          yield* files.forget(entry.instance.folder)
           // It is gone for good; what cannot be deleted now is deleted at the next start.
-          yield* Effect.catch(removeTree(aside), (error) => Effect.logWarning(error.message))
+          yield* removeFor(files, aside)
           yield* installer.collect
         })
 
@@ -188,7 +188,7 @@ export class Instances extends Context.Service<
           )
         )
         yield* Effect.orDie(makeFolder(servers_dir))
-        const found = yield* readServers(servers_dir, files.close)
+        const found = yield* readServers(servers_dir, files)
         const known = new Set(found.map((server) => server.id))
         for (const name of yield* runtime.alive) {
           if (known.has(name)) continue
@@ -223,14 +223,21 @@ export class Instances extends Context.Service<
     )
 }
 
-type Close = InstanceFiles["Service"]["close"]
+type Files = InstanceFiles["Service"]
+
+/** Removes a server's folder, and what is mounted in it before; says why where it cannot. */
+const removeFor = (files: Files, folder: string) =>
+  files.close(folder).pipe(
+    Effect.andThen(removeTree(folder)),
+    Effect.andThen(files.forget(folder)),
+    Effect.catch((error) => Effect.logWarning(error.message))
+  )
 
 /** Reads a server's folder. Undefined: nothing usable; what cannot be read is put aside, never deleted. */
-const readServer = Effect.fnUntraced(function* (servers_dir: string, id: string, close: Close) {
+const readServer = Effect.fnUntraced(function* (servers_dir: string, id: string, files: Files) {
   const folder = join(servers_dir, id)
   if ((yield* lstat(join(folder, "server.json"))) === undefined) {
-    yield* close(folder)
-    yield* removeTree(folder) // cut off before anything was promised
+    yield* removeFor(files, folder) // cut off before anything was promised
     return undefined
   }
   const opened = yield* Effect.result(openServerFile(folder))
@@ -239,21 +246,19 @@ const readServer = Effect.fnUntraced(function* (servers_dir: string, id: string,
   const aside = `${CORRUPT}${id}-${yield* Clock.currentTimeMillis}`
   const reason = opened._tag === "Failure" ? opened.failure.message.split("\n")[0] : "it names another server"
   yield* Effect.logError(`the state of ${id} cannot be read and is kept as ${aside}: ${reason}`)
+  yield* files.close(folder)
   yield* rename(folder, join(servers_dir, aside))
   return undefined
 })
 
-const readServers = Effect.fnUntraced(function* (servers_dir: string, close: Close) {
+const readServers = Effect.fnUntraced(function* (servers_dir: string, files: Files) {
   const names = yield* Effect.orDie(listFolder(servers_dir))
   for (const name of names) {
     if (!name.startsWith(REMOVED)) continue
-    const folder = join(servers_dir, name)
-    yield* Effect.catch(Effect.andThen(close(folder), removeTree(folder)), (error) =>
-      Effect.logWarning(error.message)
-    )
+    yield* removeFor(files, join(servers_dir, name))
   }
   const read = (id: string) =>
-    Effect.catchTag(readServer(servers_dir, id, close), "IoError", (error) =>
+    Effect.catchTag(readServer(servers_dir, id, files), "IoError", (error) =>
       Effect.as(Effect.logError(`server ${id} is left out: ${error.message}`), undefined)
     )
   const servers = yield* Effect.forEach(

@@ -3,6 +3,7 @@ import { doFileWork } from "../files/fileWork.ts"
 import type { FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Installed, Installer } from "../install/Installer.ts"
 import type { InstallFailed } from "../install/InstallFailed.ts"
+import type { Runtime } from "../runtime/Runtime.ts"
 import { type FileWork, type ServerFile, type ServerState, withNotice } from "./ServerFile.ts"
 
 export interface WorkOptions {
@@ -10,6 +11,7 @@ export interface WorkOptions {
   readonly folder: string
   readonly installer: Installer["Service"]
   readonly files: InstanceFiles["Service"]
+  readonly runtime: Runtime["Service"]
   readonly sources: FileSources
   readonly scope: Scope.Scope
   /** Called from the work's own fiber when it is over. */
@@ -47,7 +49,7 @@ const failureOf = (exit: WorkExit): InstallFailed | undefined =>
 
 /** Installation, reinstallation and reset of one server, in a fiber of its own; at most one at a time. */
 export const makeInstanceWork = (options: WorkOptions) => {
-  const { file, files, folder, installer, onDone, scope, sources } = options
+  const { file, files, folder, installer, onDone, runtime, scope, sources } = options
   let fiber: Fiber.Fiber<void> | undefined
 
   /** Does what the state says is to be done. */
@@ -58,7 +60,7 @@ export const makeInstanceWork = (options: WorkOptions) => {
         ? before
         : withNotice(before, { type: "install-status", install: { phase: "installing", started_at } })
     )
-    fiber = yield* doFileWork(folder, state, installer, files, sources).pipe(
+    fiber = yield* doFileWork(folder, state, { arrivals: sources.arrivals, files, installer, runtime }).pipe(
       Effect.exit,
       Effect.flatMap(onDone),
       Effect.forkIn(scope)

@@ -159,6 +159,7 @@ export const ProcessRuntime = {
           kind: "process",
           kinds: Effect.succeed(["process"]),
           kindFor: () => Effect.succeed("process"),
+          userFor: () => Effect.succeed(undefined),
           prepare: () => Effect.void,
           start: (launch) => start(parts, options, launch),
           adopt: (at) => adopt(parts, at),

@@ -21,6 +21,12 @@ export interface RuntimeChoice {
   readonly runtimes: ReadonlyArray<RuntimeKind>
 }
 
+/** Who runs something, numeric. */
+export interface RunUser {
+  readonly uid: number
+  readonly gid: number
+}
+
 /** A folder of the host that is seen in the instance folder, too. */
 export interface SharedFolder {
   readonly path: string
@@ -128,6 +134,8 @@ export class Runtime extends Context.Service<
     readonly kinds: Effect.Effect<ReadonlyArray<RuntimeKind>>
     /** Which runtime a server would be started by now. */
     kindFor(choice: RuntimeChoice): Effect.Effect<RuntimeKind, LaunchFailed>
+    /** Who a server would run as, and has to own its files, where that is not the user of this service. */
+    userFor(choice: RuntimeChoice): Effect.Effect<RunUser | undefined, LaunchFailed>
     /** Fetches what a server needs beyond its files: the image. */
     prepare(choice: RuntimeChoice, onOutput: (bytes: Uint8Array) => void): Effect.Effect<void, LaunchFailed>
     /** Answers soon; a run that waits for something has a `beginning`. */

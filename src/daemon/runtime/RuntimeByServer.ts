@@ -37,6 +37,7 @@ export const RuntimeByServer = {
           kind: "docker",
           kinds: Effect.map(Effect.all([docker.kinds, plain.kinds]), (kinds) => kinds.flat()),
           kindFor,
+          userFor: (choice) => Effect.flatMap(runtimeFor(choice), (runtime) => runtime.userFor(choice)),
           prepare: (choice, onOutput) =>
             Effect.flatMap(runtimeFor(choice), (runtime) => runtime.prepare(choice, onOutput)),
           start: (launch) => Effect.flatMap(runtimeFor(choiceOf(launch)), (runtime) => runtime.start(launch)),

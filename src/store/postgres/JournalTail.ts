@@ -1,7 +1,8 @@
-import { Deferred, Effect, Layer, Queue, Schedule, Schema } from "effect"
+import { Context, Deferred, Effect, Layer, Queue, Schedule, Schema } from "effect"
 import type { SqlError } from "effect/sql"
 import { Duties } from "../Duties.ts"
 import { advisoryLocks, JOURNAL_CHANNEL } from "../dialect.ts"
+import { Freshness } from "../Freshness.ts"
 import { JournalFollowers } from "../JournalFollowers.ts"
 import { readRows } from "../rows.ts"
 import { StoreStartError } from "../StoreStartError.ts"
@@ -24,13 +25,15 @@ class BeingCopied extends Schema.TaggedError<BeingCopied>()("BeingCopied", {}) {
  * holds the locks that say who does the background duties, and that a service runs on the database.
  */
 export const JournalTail = {
-  layer: Layer.effect(
-    Duties,
+  layer: Layer.effectContext(
     Effect.gen(function* () {
       const followers = yield* JournalFollowers
       const { open, origin } = yield* PostgresSessions
       const ready = yield* Deferred.make<void, SqlError.SqlError | BeingCopied>()
       let mine = false
+      /** Number of the session while it follows; the sessions that there were. */
+      let following: number | undefined
+      let sessions = 0
 
       const life = Effect.gen(function* () {
         const session = yield* open
@@ -54,6 +57,8 @@ export const JournalTail = {
         }
         const told = yield* listen(session, pinned)
         yield* heartbeat
+        sessions += 1
+        following = sessions
         yield* Deferred.succeed(ready, undefined)
         const follow = Effect.flatMap(Queue.takeAll(told), (notifications) => {
           const newest = notifications
@@ -72,6 +77,7 @@ export const JournalTail = {
         Effect.onExit(() =>
           Effect.sync(() => {
             mine = false
+            following = undefined
           })
         )
       )
@@ -87,7 +93,9 @@ export const JournalTail = {
         Effect.forkScoped
       )
       yield* Effect.mapError(Deferred.await(ready), cannotFollow)
-      return Duties.of({ mine: Effect.sync(() => mine) })
+      return Context.make(Duties, Duties.of({ mine: Effect.sync(() => mine) })).pipe(
+        Context.add(Freshness, Freshness.of({ stamp: () => following }))
+      )
     })
   )
 }

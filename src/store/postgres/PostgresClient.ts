@@ -1,4 +1,4 @@
-import { PgClient, type PgConnection } from "@effect/sql-pg"
+import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Schedule, Stream } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
@@ -97,7 +97,7 @@ const make = Effect.fnUntraced(function* (url: PostgresUrl, size: number, patien
         pool.giveBack
       ),
     transactionAcquirer: acquirer,
-    beginTransaction: "BEGIN READ WRITE",
+    beginTransaction: BEGIN,
     commit,
     releaseSavepoint: (name) => `RELEASE SAVEPOINT ${name}`,
     prepareTransactionControls: true
@@ -128,22 +128,48 @@ const commit = (connection: SqlConnection.Connection) =>
 const isRolledBack = (result: unknown): boolean =>
   typeof result === "object" && result !== null && "command" in result && result.command === "ROLLBACK"
 
+const BEGIN = "BEGIN READ WRITE"
+
+/**
+ * Statements whose answer tells nothing: what comes after them fails too if they do. After a BEGIN that has failed
+ * that is because statements outside of a transaction cannot change anything.
+ */
+const isOpening = (sql: string): boolean => sql === BEGIN || sql.startsWith("SAVEPOINT ")
+const isRelease = (sql: string): boolean => sql.startsWith("RELEASE SAVEPOINT ")
+const endsFailure = (sql: string): boolean => sql.startsWith("ROLLBACK")
+
+/**
+ * A connection as `SqlClient` wants it. What opens and releases transactions and savepoints does not wait for its answer:
+ * it goes out with the next statement, which spares a mutation most of its round trips.
+ */
 const connectionOf = (session: Session, availability: Availability): SqlConnection.Connection => {
   const { connection } = session
+  /** Whether a statement of the transaction has failed and was not taken back yet. */
+  let failed = false
   const run = <A>(statement: Effect.Effect<A, SqlError.SqlError>) =>
-    Effect.tapError(session.run(statement), (error) =>
+    Effect.tapError(session.run(statement), (error) => {
+      failed = true
       // The server has not closed it: the watchdog has.
-      error.reason.message?.startsWith("no answer within") === true
+      return error.reason.message?.startsWith("no answer within") === true
         ? availability.lost(error.message)
         : Effect.void
-    )
-  const rows = (
-    result: Effect.Effect<PgConnection.Result, SqlError.SqlError>,
-    transform: Parameters<SqlConnection.Connection["execute"]>[2]
-  ) => Effect.map(run(result), (it) => (transform === undefined ? it.rows : transform(it.rows)))
+    })
+  type Transform = Parameters<SqlConnection.Connection["execute"]>[2]
+  const rows = (sql: string, params: ReadonlyArray<unknown>, transform: Transform, prepare: boolean) =>
+    Effect.suspend((): ReturnType<SqlConnection.Connection["execute"]> => {
+      const query = connection.query(sql, params, prepare)
+      if (isOpening(sql) || (isRelease(sql) && !failed)) {
+        // Answered before any later statement of this fiber is.
+        return Effect.as(Effect.forkChild(Effect.ignore(query), { startImmediately: true }), [])
+      }
+      return Effect.map(run(query), (result) => {
+        if (endsFailure(sql)) failed = false
+        return transform === undefined ? result.rows : transform(result.rows)
+      })
+    })
   return {
-    execute: (sql, params, transform) => rows(connection.query(sql, params), transform),
-    executeUnprepared: (sql, params, transform) => rows(connection.query(sql, params, false), transform),
+    execute: (sql, params, transform) => rows(sql, params, transform, true),
+    executeUnprepared: (sql, params, transform) => rows(sql, params, transform, false),
     executeRaw: (sql, params) => run(connection.query(sql, params)),
     executeValues: (sql, params) => run(connection.queryValues(sql, params)),
     executeValuesUnprepared: (sql, params) => run(connection.queryValues(sql, params, false)),

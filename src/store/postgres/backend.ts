@@ -13,8 +13,6 @@ const readStatus = readRows(Schema.Struct({ status: Schema.NullOr(Schema.String)
 const TRANSACTION_MILLIS = 150
 
 /** What a commit is told with: who has made it, and how far the journal goes now. */
-const notification = (origin: string, newest: number): string => `${origin} ${newest}`
-
 export const parseNotification = (payload: string) => {
   const [origin = "", newest = ""] = payload.split(" ")
   return { origin, newest: Number(newest) || 0 }
@@ -28,17 +26,14 @@ export const postgresBackend = (options: {
   const { availability, origin, sql } = options
 
   // The notification goes out with the commit, and only with it.
-  const seal = Effect.fnUntraced(function* (
-    newest: number | undefined
-  ): Effect.fn.Return<CommitToken, SqlError.SqlError> {
-    const [row] = yield* readTransaction(
-      newest === undefined
-        ? sql`SELECT pg_current_xact_id()::text AS transaction`
-        : sql`SELECT pg_current_xact_id()::text AS transaction,
-                pg_notify(${JOURNAL_CHANNEL}, ${notification(origin, newest)})::text AS told`
-    )
-    return row ?? (yield* Effect.die(new Error("pg_current_xact_id() has no answer")))
-  })
+  const sealing = sql`, pg_current_xact_id()::text AS transaction,
+    pg_notify(${JOURNAL_CHANNEL}, ${`${origin} `} || value::text)::text AS told`
+
+  const seal = Effect.flatMap(
+    readTransaction(sql`SELECT pg_current_xact_id()::text AS transaction`),
+    ([row]): Effect.Effect<CommitToken> =>
+      row === undefined ? Effect.die(new Error("pg_current_xact_id() has no answer")) : Effect.succeed(row)
+  )
 
   /** Undefined while the transaction is neither committed nor rolled back. */
   const outcome = (token: CommitToken) =>
@@ -62,6 +57,7 @@ export const postgresBackend = (options: {
     readAgain,
     retries: true,
     transactionMillis: TRANSACTION_MILLIS,
+    sealing,
     seal,
     wasCommitted: (token) =>
       token === undefined

@@ -94,6 +94,8 @@ export const openSession = Effect.fnUntraced(function* (
     ...ssl,
     types,
     applicationName: "muster",
+    // Statements that need not wait for each other's answers go out together.
+    multiplex: true,
     connectTimeout: connectMillis,
     startupParameters: {
       // What is no write transaction cannot change anything.

@@ -1,6 +1,7 @@
-import { Effect, Layer, Schedule, Semaphore, Stream } from "effect"
+import { Context, Effect, Layer, Predicate, Schedule, Semaphore, Stream } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlConnection, SqlError, Statement } from "effect/sql"
+import { Freshness } from "../Freshness.ts"
 import type { StoreStartError } from "../StoreStartError.ts"
 import { type Database, openDatabase, type Query, sqlError } from "./database.ts"
 
@@ -32,8 +33,10 @@ const common = `
  */
 export const SqliteClient = {
   /** @param options.filename path of the database; made with mode 0600 when missing */
-  layer: (options: { readonly filename: string }): Layer.Layer<SqlClient.SqlClient, StoreStartError> =>
-    Layer.effect(SqlClient.SqlClient, make(options)).pipe(Layer.provide(Reactivity.layer))
+  layer: (options: {
+    readonly filename: string
+  }): Layer.Layer<SqlClient.SqlClient | Freshness, StoreStartError> =>
+    Layer.effectContext(make(options)).pipe(Layer.provide(Reactivity.layer))
 }
 
 const make = Effect.fnUntraced(function* (options: { readonly filename: string }) {
@@ -43,32 +46,58 @@ const make = Effect.fnUntraced(function* (options: { readonly filename: string }
       Effect.retry({ while: (error) => error.reason === "Locked", schedule: waitForOpen })
     )
   // Closed in reverse order: the writer last, so that the final checkpoint can be written.
-  const writer = makeConnection(yield* open(`${common} PRAGMA busy_timeout = 0;`))
+  const writing = yield* open(`${common} PRAGMA busy_timeout = 0;`)
+  const writer = makeConnection(writing)
   const reader = makeConnection(yield* open(`${common} PRAGMA query_only = ON;`))
 
   const reading = SqlClient.makeSqliteAcquirers({
     connection: Effect.succeed(reader),
     semaphore: yield* Semaphore.make(1)
   })
-  const writing = SqlClient.makeSqliteAcquirers({
+  const transactions = SqlClient.makeSqliteAcquirers({
     connection: Effect.succeed(writer),
     semaphore: yield* Semaphore.make(1),
     isTransaction: (connection) => connection.isTransaction
   })
-  return yield* SqlClient.make({
+  const client = yield* SqlClient.make({
     driver: "sqlite-node",
     compiler: Statement.makeCompilerSqlite(),
     spanAttributes: [["db.system.name", "sqlite"]],
     acquirer: reading.acquirer,
     borrower: reading.borrower,
-    transactionAcquirer: writing.transactionAcquirer,
-    onCommitFailure: writing.onCommitFailure,
-    isTransaction: writing.isTransaction,
+    transactionAcquirer: transactions.transactionAcquirer,
+    onCommitFailure: transactions.onCommitFailure,
+    isTransaction: transactions.isTransaction,
     beginTransaction: BEGIN,
     prepareTransactionControls: true,
     releaseSavepoint: (name) => `RELEASE SAVEPOINT ${name}`
   })
+  return Context.make(SqlClient.SqlClient, client).pipe(
+    Context.add(Freshness, Freshness.of({ stamp: () => outsideChanges(writing) }))
+  )
 })
+
+/**
+ * Changes whenever anybody but the writer has committed, which is to say another process: nobody else in this one
+ * writes. Costs about a microsecond.
+ */
+const outsideChanges = (writer: Database): number | undefined => {
+  try {
+    const [row] = writer.all(dataVersion)
+    return Predicate.hasProperty(row, "data_version") ? Number(row.data_version) : undefined
+  } catch {
+    // The file cannot be read now: the statement that is asked instead says why.
+    return undefined
+  }
+}
+
+const dataVersion: Query = {
+  sql: "PRAGMA data_version",
+  params: [],
+  rows: "objects",
+  bigints: false,
+  prepare: "cached"
+}
 
 interface SqliteConnection extends SqlConnection.Connection {
   readonly isTransaction: boolean

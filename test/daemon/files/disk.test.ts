@@ -1,21 +1,11 @@
 import { spawnSync } from "node:child_process"
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs"
+import { existsSync, readdirSync, readFileSync, rmSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { mountsBelow, unmountBelow } from "../../support/mounts.ts"
-import { dataFolder, harness, until } from "../support.ts"
-import { write } from "./scene.ts"
-
-/** A data folder on a file system of so many MiB. */
-const smallDisk = Effect.fnUntraced(function* (mib: number) {
-  const folder = join(yield* dataFolder, "small")
-  mkdirSync(folder)
-  const mounted = spawnSync("mount", ["-t", "tmpfs", "-o", `size=${mib}m`, "tmpfs", folder])
-  assert.strictEqual(mounted.status, 0, String(mounted.stderr))
-  yield* Effect.addFinalizer(() => Effect.sync(() => unmountBelow(folder)))
-  return folder
-})
+import { mountsBelow } from "../../support/mounts.ts"
+import { harness, until } from "../support.ts"
+import { smallDisk, write } from "./scene.ts"
 
 const zeros = (name: string, mib: number) => `head -c ${mib * 1024 * 1024} /dev/zero > ${name}`
 

@@ -40,47 +40,45 @@ const phaseOf = (data_dir: string, id: string): string => {
 }
 
 describe("node-protocol, daemon killed: files", () => {
-  it.live(
-    "a removal that is cut off anywhere leaves what is shared as it is, and nothing else",
-    () =>
-      Effect.gen(function* () {
-        const data_dir = yield* dataFolder
-        const names = Array.from({ length: 200 }, (_, index) => `f${index}`)
-        const contents = Object.fromEntries(names.map((name) => [name, name]))
-        for (const root of ["volumes/shared", "host/maps", "volumes/template"]) {
-          write(join(data_dir, root), contents)
+  it.live("a removal that is cut off anywhere leaves what is shared as it is, and nothing else", () =>
+    Effect.gen(function* () {
+      const data_dir = yield* dataFolder
+      const names = Array.from({ length: 200 }, (_, index) => `f${index}`)
+      const contents = Object.fromEntries(names.map((name) => [name, name]))
+      for (const root of ["volumes/shared", "host/maps", "volumes/template"]) {
+        write(join(data_dir, root), contents)
+      }
+      const ids: Array<string> = []
+      for (const delay of [0, 3, 6, 10, 15, 22]) {
+        const daemon = yield* daemonProcess(data_dir)
+        const id = newId()
+        ids.push(id)
+        const definition = {
+          volumes: [
+            { name: "s", source: "shared", target: "deep/shared", mode: "rw" },
+            { name: "t", source: "template", target: "world", mode: "cow" }
+          ],
+          mounts: [{ source: join(data_dir, "host/maps"), target: "maps", mode: "rw" }]
         }
-        const ids: Array<string> = []
-        for (const delay of [0, 3, 6, 10, 15, 22]) {
-          const daemon = yield* daemonProcess(data_dir)
-          const id = newId()
-          ids.push(id)
-          const definition = {
-            volumes: [
-              { name: "s", source: "shared", target: "deep/shared", mode: "rw" },
-              { name: "t", source: "template", target: "world", mode: "cow" }
-            ],
-            mounts: [{ source: join(data_dir, "host/maps"), target: "maps", mode: "rw" }]
-          }
-          yield* daemon.ask(`create ${JSON.stringify({ id, definition })}`)
-          yield* until("installed", () => phaseOf(data_dir, id) === "ready")
-          yield* daemon.tell(`remove ${id}`)
-          yield* Effect.sleep(delay)
-          yield* daemon.kill
-        }
-        // What is left of them goes with the next start, or with the next removal.
-        const { close, daemon } = yield* openDaemon(data_dir, recorder(), {
-          allowed_mounts: [join(data_dir, "host")]
-        })
-        yield* Effect.forEach(ids, (id) => daemon.remove(id))
-        assert.deepStrictEqual(readdirSync(join(data_dir, "servers")), [])
-        yield* close
-        assert.deepStrictEqual(mountsBelow(data_dir), [])
-        for (const root of ["volumes/shared", "host/maps", "volumes/template"]) {
-          assert.deepStrictEqual(readdirSync(join(data_dir, root)).sort(), names.toSorted(), root)
-          for (const name of names) assert.strictEqual(readFileSync(join(data_dir, root, name), "utf8"), name)
-        }
-      }).pipe(Effect.scoped)
+        yield* daemon.ask(`create ${JSON.stringify({ id, definition })}`)
+        yield* until("installed", () => phaseOf(data_dir, id) === "ready")
+        yield* daemon.tell(`remove ${id}`)
+        yield* Effect.sleep(delay)
+        yield* daemon.kill
+      }
+      // What is left of them goes with the next start, or with the next removal.
+      const { close, daemon } = yield* openDaemon(data_dir, recorder(), {
+        allowed_mounts: [join(data_dir, "host")]
+      })
+      yield* Effect.forEach(ids, (id) => daemon.remove(id))
+      assert.deepStrictEqual(readdirSync(join(data_dir, "servers")), [])
+      yield* close
+      assert.deepStrictEqual(mountsBelow(data_dir), [])
+      for (const root of ["volumes/shared", "host/maps", "volumes/template"]) {
+        assert.deepStrictEqual(readdirSync(join(data_dir, root)).sort(), names.toSorted(), root)
+        for (const name of names) assert.strictEqual(readFileSync(join(data_dir, root, name), "utf8"), name)
+      }
+    }).pipe(Effect.scoped)
   )
 
   it.live("a server that runs on keeps its files, and they are there for the next run", () =>

@@ -1,10 +1,12 @@
 /** A data folder with a base, volumes and a folder to mount from, and instances made of them. */
-import { mkdirSync, writeFileSync } from "node:fs"
+import { spawnSync } from "node:child_process"
+import { mkdirSync, truncateSync, writeFileSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { Context, Effect, Layer, Scope } from "effect"
 import { InstanceFiles, type InstanceFilesOptions } from "../../../src/daemon/files/InstanceFiles.ts"
 import { generationsDir } from "../../../src/daemon/files/treeRecord.ts"
 import type { ServerDefinition } from "../../../src/domain/ServerDefinition.ts"
+import { unmountBelow } from "../../support/mounts.ts"
 import { dataFolder, newId, specOf } from "../support.ts"
 
 /** Every way in which a node may make instances. */
@@ -59,4 +61,35 @@ export const scene = Effect.fnUntraced(function* (
     }
   }
   return { data_dir, base_dir, servers_dir, allowed, volumes, base, first, server, service: files, open }
+})
+
+const mounted = (folder: string, argv: ReadonlyArray<string>) =>
+  Effect.gen(function* () {
+    mkdirSync(folder)
+    const { status, stderr } = spawnSync("mount", [...argv, folder])
+    if (status !== 0) return yield* Effect.die(new Error(`mount ${argv.join(" ")}: ${stderr}`))
+    yield* Effect.addFinalizer(() => Effect.sync(() => unmountBelow(folder)))
+    return folder
+  })
+
+/** A data folder on a file system of so many MiB, whose files share no blocks. */
+export const smallDisk = Effect.fnUntraced(function* (mib: number) {
+  return yield* mounted(join(yield* dataFolder, "small"), ["-t", "tmpfs", "-o", `size=${mib}m`, "tmpfs"])
+})
+
+/** Whether a file system whose files can share blocks can be had: needs root, xfsprogs and a loop device. */
+export const withXfs =
+  process.getuid?.() === 0 &&
+  spawnSync("mkfs.xfs", ["-V"]).status === 0 &&
+  spawnSync("losetup", ["--find"]).status === 0
+
+/** A data folder on a file system whose files can share blocks. */
+export const xfsDisk = Effect.gen(function* () {
+  const folder = yield* dataFolder
+  const image = join(folder, "image")
+  writeFileSync(image, "")
+  truncateSync(image, 512 * 1024 * 1024)
+  const made = spawnSync("mkfs.xfs", ["-q", "-m", "reflink=1", image])
+  if (made.status !== 0) return yield* Effect.die(new Error(`mkfs.xfs: ${made.stderr}`))
+  return yield* mounted(join(folder, "disk"), ["-o", "loop", image])
 })

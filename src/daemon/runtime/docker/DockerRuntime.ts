@@ -216,6 +216,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
     kind: "docker",
     kinds,
     kindFor: ({ image }) => (image === "" ? noImage : Effect.as(answers, "docker")),
+    userFor: () => Effect.succeed(user),
     prepare: ({ image }, onOutput) => {
       const onLine = (line: string) => onOutput(Buffer.from(`${line}\n`))
       return ensureImage(image, pull, { onLine, must_be_fresh: true }).pipe(here)

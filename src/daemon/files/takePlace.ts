@@ -1,0 +1,54 @@
+/** How the new files of a server come into the place of the old: made aside, then renamed. */
+import { join } from "node:path"
+import { Effect } from "effect"
+import { settleTree } from "./carryOver.ts"
+import { listFolder, makeFolder, orMissing, removeTree, rename } from "./fsio.ts"
+import { unmountBelow } from "./mounts.ts"
+import { instanceFolder } from "./presentFiles.ts"
+import { TREE, TREE_NEXT } from "./treeRecord.ts"
+
+const NEW_TREE = "tree.building"
+const NEW_FILES = "files.building"
+const OLD_TREE = "tree.old"
+const OLD_FILES = "files.old"
+
+/** Where new files are made: the layers, and the folder itself or what the layers are mounted at meanwhile. */
+export const building = (folder: string) => ({
+  tree: join(folder, NEW_TREE),
+  files: join(folder, NEW_FILES)
+})
+
+/** Removes what was cut off; nothing of it counts. */
+export const cleanFiles = Effect.fnUntraced(function* (folder: string) {
+  for (const name of [NEW_TREE, NEW_FILES, OLD_TREE, OLD_FILES]) {
+    yield* unmountBelow(join(folder, name))
+    yield* removeTree(join(folder, name))
+  }
+})
+
+/** A change of the layers that was cut off is ended, or taken back. */
+export const settleFiles = Effect.fnUntraced(function* (folder: string) {
+  const names = yield* listFolder(folder)
+  if (!names.includes(TREE_NEXT) && !names.includes(OLD_TREE)) return
+  yield* unmountBelow(folder)
+  yield* settleTree(folder)
+})
+
+/** Puts what was made, complete, in the place of what there is; `layers`: it is a tree, else a plain folder. */
+export const takePlace = Effect.fnUntraced(function* (folder: string, layers: boolean) {
+  const files = instanceFolder(folder)
+  yield* unmountBelow(folder)
+  yield* rename(files, join(folder, OLD_FILES)).pipe(orMissing(undefined))
+  yield* rename(join(folder, TREE), join(folder, OLD_TREE)).pipe(orMissing(undefined))
+  if (layers) {
+    yield* makeFolder(files)
+    yield* rename(join(folder, NEW_TREE), join(folder, TREE))
+  } else yield* rename(join(folder, NEW_FILES), files)
+})
+
+/** Removes the files of a server altogether. */
+export const discardFiles = Effect.fnUntraced(function* (folder: string) {
+  yield* unmountBelow(folder)
+  yield* removeTree(join(folder, TREE))
+  yield* removeTree(instanceFolder(folder))
+})

@@ -1,0 +1,69 @@
+import type { Server, ServerResponse } from "node:http"
+import { Server as NetServer, type Socket } from "node:net"
+import { Server as TlsServer } from "node:tls"
+import { Effect } from "effect"
+
+/** The connections of a server that is to stop without cutting anybody off. */
+export interface Connections {
+  /** Every answer whose head has not left yet, and every later one, says `Connection: close` and ends its connection. */
+  readonly letGo: Effect.Effect<void>
+  /** Nobody can connect any more; the connections that there are stay. */
+  readonly stopListening: Effect.Effect<void>
+  /** Ends the connections on which nothing is under way. */
+  readonly endIdle: Effect.Effect<void>
+  /** Ends those on which no request has ever begun. */
+  readonly endUnused: Effect.Effect<void>
+  readonly destroyAll: Effect.Effect<void>
+  readonly open: Effect.Effect<number>
+  /** Waits until no connection is open. */
+  readonly closed: Effect.Effect<void>
+}
+
+/** @param server before it listens */
+export const connectionsOf = (server: Server): Connections => {
+  const sockets = new Set<Socket>()
+  /** Those on which a request has begun. */
+  const used = new WeakSet<Socket>()
+  const answers = new Set<ServerResponse>()
+  const waiting = new Set<() => void>()
+  let lettingGo = false
+
+  server.on(server instanceof TlsServer ? "secureConnection" : "connection", (socket: Socket) => {
+    sockets.add(socket)
+    socket.once("close", () => {
+      sockets.delete(socket)
+      if (sockets.size === 0) for (const done of waiting) done()
+    })
+  })
+  server.on("upgrade", ({ socket }) => used.add(socket))
+  // Before the handler that writes the head.
+  server.prependListener("request", (request, response) => {
+    used.add(request.socket)
+    if (lettingGo) response.shouldKeepAlive = false
+    answers.add(response)
+    response.once("close", () => answers.delete(response))
+  })
+
+  return {
+    letGo: Effect.sync(() => {
+      lettingGo = true
+      for (const response of answers) response.shouldKeepAlive = false
+    }),
+    // The server's own `close` would end idle connections at once, while a request may be on its way on them.
+    stopListening: Effect.sync(() => void NetServer.prototype.close.call(server)),
+    endIdle: Effect.sync(() => server.closeIdleConnections()),
+    endUnused: Effect.sync(() => {
+      for (const socket of sockets) if (!used.has(socket)) socket.destroy()
+    }),
+    destroyAll: Effect.sync(() => {
+      for (const socket of sockets) socket.destroy()
+    }),
+    open: Effect.sync(() => sockets.size),
+    closed: Effect.callback<void>((resume) => {
+      if (sockets.size === 0) return resume(Effect.void)
+      const done = () => resume(Effect.void)
+      waiting.add(done)
+      return Effect.sync(() => waiting.delete(done))
+    })
+  }
+}

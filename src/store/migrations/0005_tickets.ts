@@ -1,0 +1,17 @@
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+import { columnTypes } from "../dialect.ts"
+
+/** Tickets that wait to open a stream: their hash, whom they were issued to, and when they expire, in milliseconds. */
+export const tickets = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const { big, id } = columnTypes(sql)
+  yield* sql`CREATE TABLE tickets (
+    hash ${id} PRIMARY KEY NOT NULL,
+    key_id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    expires_at ${big} NOT NULL
+  )`
+  yield* sql`CREATE INDEX tickets_by_age ON tickets (expires_at)`
+})

@@ -1,0 +1,164 @@
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Stream } from "effect"
+import { ControlPlaneUnavailable } from "../../src/api/ControlPlane.ts"
+import type { Daemon, DaemonError } from "../../src/api/Daemon.ts"
+import { type Harness, harness, openDaemon, specOf, until } from "./support.ts"
+
+const refusal = (error: DaemonError) =>
+  error._tag === "DaemonRefused" ? `${error.status} ${error.detail}` : error._tag
+
+const filesOf = ({ data_dir }: Harness, id: string, path: string) =>
+  join(data_dir, "servers", id, "files", path)
+
+const away = (detail: string) => new ControlPlaneUnavailable({ detail })
+
+/** The files of another daemon's server, as the control plane passes them on. */
+const passedOn = (daemon: Daemon) => (id: string) =>
+  daemon.files(id).pipe(
+    Effect.map(Stream.mapError((error) => away(error._tag))),
+    Effect.mapError((error) => away(error._tag))
+  )
+
+const restless = {
+  definition: {
+    process: {
+      invocation: "sh -c 'echo ready; read -r line; exit 3'",
+      stop_command: "stop",
+      online_signal: "ready",
+      start_timeout: 30,
+      clean_exit: "crash" as const
+    },
+    restart: { on_crash: true, max_per_hour: 10 }
+  }
+}
+
+describe("move: a server that is held", () => {
+  it.live(
+    "is not started, reset or reinstalled, also after a restart of the daemon, until it is let go",
+    () =>
+      Effect.gen(function* () {
+        const first = yield* harness()
+        const id = yield* first.running()
+        assert.deepInclude(yield* first.daemon.hold(id, true), { id, status: "running", up: true })
+        assert.match(refusal(yield* Effect.flip(first.daemon.files(id).pipe(Effect.scoped))), /^409/)
+        assert.strictEqual(
+          refusal(yield* Effect.flip(first.daemon.power(id, "restart", 30))),
+          "409 the server is being moved"
+        )
+        yield* first.daemon.power(id, "stop", 30)
+        yield* until("offline", () => first.lastStatus(id) === "offline")
+        yield* first.close
+        const { daemon } = yield* openDaemon(first.data_dir, first.notes)
+        for (const refused of [daemon.power(id, "start", 30), daemon.reset(id), daemon.reinstall(id)]) {
+          assert.strictEqual(refusal(yield* Effect.flip(refused)), "409 the server is being moved")
+        }
+        assert.deepInclude(yield* daemon.hold(id, true), { status: "offline", up: false })
+        assert.deepInclude(yield* daemon.hold(id, false), { status: "offline", up: false })
+        yield* daemon.power(id, "start", 30)
+        yield* until("running", () => first.lastStatus(id) === "running")
+        yield* daemon.remove(id)
+      }).pipe(Effect.scoped)
+  )
+
+  it.live("stays down when it crashes, and comes up again when it is let go", () =>
+    Effect.gen(function* () {
+      const { daemon, lastStatus, running, statuses } = yield* harness()
+      const id = yield* running(restless)
+      yield* daemon.hold(id, true)
+      yield* daemon.commands(id, ["die"])
+      yield* until("offline", () => lastStatus(id) === "offline")
+      assert.deepInclude(yield* daemon.hold(id, true), { status: "offline", up: true })
+      yield* daemon.hold(id, false)
+      yield* until("running again", () => lastStatus(id) === "running")
+      assert.deepStrictEqual(statuses(id).slice(-3), ["offline", "starting", "running"])
+    }).pipe(Effect.scoped)
+  )
+})
+
+describe("move: a server that comes from another node", () => {
+  const sent = Effect.gen(function* () {
+    const from = yield* harness()
+    const id = yield* from.installed()
+    mkdirSync(filesOf(from, id, "world"))
+    writeFileSync(filesOf(from, id, "world/level.dat"), "a castle")
+    yield* from.daemon.hold(id, true)
+    const to = yield* harness()
+    to.notes.files = passedOn(from.daemon)
+    const spec = { ...specOf(), id, arrival: "move-1", last_sequence: 40 }
+    to.ids.add(id)
+    return { from, to, id, spec }
+  })
+
+  it.live("is ready once its files are there; its reports go on from where they were", () =>
+    Effect.gen(function* () {
+      const { id, spec, to } = yield* sent
+      yield* to.daemon.create(spec)
+      yield* until("ready", () => to.lastInstall(id)?.phase === "ready")
+      assert.strictEqual(readFileSync(filesOf(to, id, "world/level.dat"), "utf8"), "a castle")
+      assert.isAbove(to.notes.reports[0]?.sequence ?? 0, 40)
+      assert.isFalse(readdirSync(filesOf(to, id, "")).some((name) => name.startsWith(".muster")))
+      // A reset is what the blueprint says, not what it was when it came.
+      yield* to.daemon.reset(id)
+      yield* until("reset", () => !existsSync(filesOf(to, id, "world/level.dat")))
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("waits while the files cannot be had, and goes on after a restart", () =>
+    Effect.gen(function* () {
+      const { from, id, spec, to } = yield* sent
+      let asked = 0
+      to.notes.files = () =>
+        Effect.suspend(() => {
+          asked += 1
+          return Effect.fail(away("node is not connected"))
+        })
+      yield* to.daemon.create(spec)
+      yield* until("asked for", () => asked > 1)
+      assert.strictEqual(to.lastInstall(id)?.phase, "installing")
+      yield* to.close
+      to.notes.files = passedOn(from.daemon)
+      const { daemon } = yield* openDaemon(to.data_dir, to.notes)
+      yield* until("ready", () => to.lastInstall(id)?.phase === "ready")
+      assert.strictEqual(readFileSync(filesOf(to, id, "world/level.dat"), "utf8"), "a castle")
+      yield* daemon.remove(id)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("is not ready when the files break off; it asks for them again", () =>
+    Effect.gen(function* () {
+      const { from, id, spec, to } = yield* sent
+      let broken = 0
+      const whole = passedOn(from.daemon)
+      to.notes.files = (server) =>
+        Effect.map(whole(server), (stream) => {
+          broken += 1
+          return broken < 3
+            ? Stream.concat(
+                Stream.map(Stream.take(stream, 1), (bytes) => bytes.subarray(0, 1024)),
+                broken === 1 ? Stream.empty : Stream.fail(away("broken off"))
+              )
+            : stream
+        })
+      yield* to.daemon.create(spec)
+      yield* until("ready", () => to.lastInstall(id)?.phase === "ready")
+      assert.strictEqual(broken, 3)
+      assert.strictEqual(readFileSync(filesOf(to, id, "world/level.dat"), "utf8"), "a castle")
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("takes the place of what an earlier move has left there", () =>
+    Effect.gen(function* () {
+      const { id, spec, to } = yield* sent
+      yield* to.daemon.create(spec)
+      yield* until("ready", () => to.lastInstall(id)?.phase === "ready")
+      writeFileSync(filesOf(to, id, "world/level.dat"), "old")
+      assert.deepInclude(yield* to.daemon.create(spec), { status: "offline" })
+      to.notes.reports.length = 0
+      yield* to.daemon.create({ ...spec, arrival: "move-2", last_sequence: 80 })
+      yield* until("ready again", () => to.lastInstall(id)?.phase === "ready")
+      assert.strictEqual(readFileSync(filesOf(to, id, "world/level.dat"), "utf8"), "a castle")
+    }).pipe(Effect.scoped)
+  )
+})

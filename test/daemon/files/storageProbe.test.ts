@@ -1,0 +1,77 @@
+import { readdirSync, readFileSync, statfsSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { probeStorage } from "../../../src/daemon/files/storageProbe.ts"
+import { mountsBelow } from "../../support/mounts.ts"
+import { harness, until } from "../support.ts"
+import { scene, smallDisk, withXfs, write, xfsDisk } from "./scene.ts"
+
+describe("blueprints, instances: how they are made", () => {
+  it.effect(
+    "is the best that works in the very folder; what is set and does not work gives way to the next",
+    () =>
+      Effect.gen(function* () {
+        const folder = yield* smallDisk(16)
+        const strategy = (choice: "auto" | "overlay" | "reflink" | "copy", mounts = true) =>
+          Effect.map(probeStorage(folder, { choice, mounts }), (storage) => storage.strategy)
+        assert.deepStrictEqual(
+          [
+            yield* strategy("auto"),
+            yield* strategy("overlay"),
+            yield* strategy("reflink"),
+            yield* strategy("copy"),
+            yield* strategy("auto", false),
+            yield* strategy("overlay", false)
+          ],
+          ["overlay", "overlay", "copy", "copy", "copy", "copy"]
+        )
+        assert.deepStrictEqual(readdirSync(folder), [])
+        assert.strictEqual(mountsBelow(folder).length, 1)
+      }).pipe(Effect.scoped)
+  )
+
+  it.effect("what a probe that was cut off has left goes with the next", () =>
+    Effect.gen(function* () {
+      const folder = yield* smallDisk(16)
+      write(folder, { ".probe-x/upper/file": "" })
+      yield* probeStorage(folder)
+      assert.deepStrictEqual(readdirSync(folder), [])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("is in what a node says of itself", () =>
+    Effect.gen(function* () {
+      const { daemon, notes } = yield* harness({ instance_files: "copy" })
+      assert.strictEqual((yield* daemon.system).system.instance_files, "copy")
+      yield* until("it is registered", () => notes.registrations.length > 0)
+      assert.strictEqual(notes.registrations[0]?.system.instance_files, "copy")
+    }).pipe(Effect.scoped)
+  )
+
+  const reflinks = withXfs ? "" : " (needs root, xfsprogs and a loop device)"
+  describe.runIf(withXfs)(`copies that share blocks${reflinks}`, () => {
+    it.effect("take no room, and neither do volumes under an overlay, which nobody can change any more", () =>
+      Effect.gen(function* () {
+        const disk = yield* xfsDisk
+        const used = () => {
+          const { bfree, blocks, bsize } = statfsSync(disk)
+          return (blocks - bfree) * bsize
+        }
+        for (const storage of ["reflink", "overlay"] as const) {
+          const { first, server, service, volumes } = yield* scene({ storage }, join(disk, storage))
+          assert.strictEqual(service.strategy, storage)
+          write(first.folder, { big: "b".repeat(50_000_000) })
+          write(volumes, { "w/level": "L".repeat(50_000_000) })
+          const one = server({ volumes: [{ name: "w", source: "w", target: "world", mode: "cow" }] })
+          const before = used()
+          yield* one.make
+          assert.isBelow(used() - before, 5_000_000)
+          writeFileSync(join(volumes, "w/level"), "changed")
+          assert.strictEqual(readFileSync(join(one.files, "world/level")).length, 50_000_000)
+          yield* one.close
+        }
+      }).pipe(Effect.scoped)
+    )
+  })
+})
