@@ -78,6 +78,11 @@ const yesNo = {
   read: (value: string) => (value === "true" ? true : value === "false" ? false : undefined)
 }
 
+const yesNoAuto = {
+  may: '"true", "false" or "auto"',
+  read: (value: string) => (value === "auto" ? ("auto" as const) : yesNo.read(value))
+}
+
 const list = {
   may: "a comma-separated list",
   read: (value: string): ReadonlyArray<string> =>
@@ -170,7 +175,12 @@ export const settings = {
     "Milliseconds without an answer after which PostgreSQL counts as away, and requests that need it fail.",
     whole(100, 60_000)
   ),
-  embeddedNode: setting("MUSTER_EMBEDDED_NODE", "true", "Whether this process is a node, too.", yesNo),
+  embeddedNode: setting(
+    "MUSTER_EMBEDDED_NODE",
+    "auto",
+    "Whether this process is a node, too. With auto: unless the database is PostgreSQL, which any number of services share; a node in one of them is reached by that one only.",
+    yesNoAuto
+  ),
   embeddedAllocations: setting(
     "MUSTER_EMBEDDED_ALLOCATIONS",
     "127.0.0.1:25565-25664",
@@ -294,7 +304,7 @@ export const settings = {
   rateLimit: setting(
     "MUSTER_RATE_LIMIT",
     "0",
-    "Requests a minute and key; 0: no limit.",
+    "Requests a minute and key, counted by each replica; 0: no limit.",
     whole(0, 1_000_000_000)
   ),
   corsOrigins: setting("MUSTER_CORS_ORIGINS", "", "Origins of browser pages that may call the API.", origins),

@@ -9,6 +9,7 @@ import { keys } from "./cli/keys.ts"
 import { node } from "./cli/node.ts"
 import { nodes } from "./cli/nodes.ts"
 import { serve } from "./cli/serve.ts"
+import { ShortMistakes } from "./cli/shortMistakes.ts"
 import { version } from "./version.ts"
 
 /** A service that was asked to stop has done its work: 0, not the 130 of an interrupted command. */
@@ -22,6 +23,6 @@ const muster = Command.make("muster").pipe(
 
 Command.run(muster, { version }).pipe(
   explainFailure,
-  Effect.provide(NodeServices.layer),
+  Effect.provide([NodeServices.layer, ShortMistakes]),
   NodeRuntime.runMain({ disableErrorReporting: true, teardown: endOf })
 )

@@ -4,6 +4,7 @@ import { BlueprintsGroup } from "./BlueprintsGroup.ts"
 import { EventsGroup } from "./EventsGroup.ts"
 import { AnyFailure, SchemaErrors } from "./Failures.ts"
 import { NodesGroup, SystemGroup } from "./NodesGroup.ts"
+import { withDescribedParameters } from "./query.ts"
 import { ServersGroup } from "./ServersGroup.ts"
 
 /** The whole HTTP interface of the service: the contract, as a value. */
@@ -21,6 +22,7 @@ export class ApplicationApi extends HttpApi.make("muster")
   .annotateMerge(
     OpenApi.annotations({
       title: "Muster",
-      description: "Control plane for game servers: nodes, blueprints, servers, one event stream."
+      description: "Control plane for game servers: nodes, blueprints, servers, one event stream.",
+      transform: withDescribedParameters
     })
   ) {}

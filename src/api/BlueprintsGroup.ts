@@ -7,14 +7,19 @@ import { Software } from "../domain/Software.ts"
 import { DefinitionWarning, SourceView } from "../domain/SourceView.ts"
 import { Authorization } from "./Authorization.ts"
 import { blueprintExample } from "./examples.ts"
-
-const text = Schema.optionalKey(Schema.String)
+import { text } from "./query.ts"
 
 /** Blueprints, mixins, software and their reload (contract 4.6-4.8; decisions, section 4). */
 export class BlueprintsGroup extends HttpApiGroup.make("blueprints")
   .add(
     HttpApiEndpoint.get("list", "/blueprints", {
-      query: { page: text, limit: text, meta: text },
+      query: {
+        page: text("Page, from 1 on; anything below or no number is 1."),
+        limit: text(
+          "Blueprints of a page, at most 1,000; default 50, and 20 for what is below 1 or no number."
+        ),
+        meta: text("Reserved; changes nothing.")
+      },
       success: Paginated(BlueprintView.annotate({ examples: [blueprintExample] }))
     }).annotateMerge(OpenApi.annotations({ summary: "List blueprints, paginated" })),
     HttpApiEndpoint.post("reload", "/blueprints/reload", {

@@ -3,16 +3,17 @@ import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/ht
 import { CursorExpired, UpgradeRequired } from "../domain/errors.ts"
 import { ServerEvent } from "../domain/ServerEvent.ts"
 import { Authorization } from "./Authorization.ts"
-
-const many = Schema.optionalKey(Schema.Union([Schema.String, Schema.Array(Schema.String)]))
+import { many, text } from "./query.ts"
 
 /** Query of the event streams (decisions, section 6); `topics` comma-separated, `server_id` repeatable. */
 export const EventQuery = {
-  cursor: many,
-  topics: many,
-  server_id: many,
-  blueprint_id: many,
-  ticket: Schema.optionalKey(Schema.String)
+  cursor: many(
+    "Replays what came after this cursor first; 0: all that is kept. Events then have an `id`, messages a `Cursor`. `Last-Event-ID` goes before it."
+  ),
+  topics: many("Only these topics, comma-separated: `status`, `crash`, `deleted`."),
+  server_id: many("Only events of this server; may be given more than once."),
+  blueprint_id: many("Only events of servers of this blueprint; may be given more than once."),
+  ticket: text("A ticket in place of the `Authorization` header; opens one stream.")
 }
 
 /** A ticket opens one stream, once, until `expires_at` (RFC 3339 UTC). */

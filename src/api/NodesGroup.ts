@@ -6,6 +6,7 @@ import { optionalInput } from "../domain/optionalInput.ts"
 import { HostInfo, SystemInfo } from "../domain/SystemInfo.ts"
 import { Authorization } from "./Authorization.ts"
 import { nodeExample, systemExample } from "./examples.ts"
+import { text } from "./query.ts"
 
 const params = { node: Schema.String }
 
@@ -13,7 +14,7 @@ const params = { node: Schema.String }
 export class NodesGroup extends HttpApiGroup.make("nodes")
   .add(
     HttpApiEndpoint.get("list", "/nodes", {
-      query: { ids_only: Schema.optionalKey(Schema.String) },
+      query: { ids_only: text("`true`: ids only.") },
       success: Schema.Union([
         Schema.Array(Node).annotate({ examples: [[nodeExample]] }),
         Schema.Array(Schema.String)

@@ -18,9 +18,10 @@ import { ServerStatus } from "../domain/ServerStatus.ts"
 import { Authorization } from "./Authorization.ts"
 import { EventQuery } from "./EventsGroup.ts"
 import { serverExample } from "./examples.ts"
+import { linePage, text } from "./query.ts"
 
 const params = { server: Schema.String }
-const text = Schema.optionalKey(Schema.String)
+const include = text("Further fields, comma-separated: `status`, `limits`, `software`.")
 const nodeErrors = [NotFound, Conflict, NodeFailure, Unavailable] as const
 const summary = (summary: string) => OpenApi.annotations({ summary })
 const ServerBody = Server.annotate({ examples: [serverExample] })
@@ -60,11 +61,17 @@ const IdempotencyKey = Schema.String.check(
 export class ServersGroup extends HttpApiGroup.make("servers")
   .add(
     HttpApiEndpoint.get("list", "/servers", {
-      query: { ids_only: text, include: text },
+      query: { ids_only: text("`true`: ids only."), include },
       success: Schema.Union([Schema.Array(ServerBody), Schema.Array(Schema.String)])
     }).annotateMerge(summary("List servers; with ids_only=true their ids only")),
     HttpApiEndpoint.post("create", "/servers", {
-      headers: { "idempotency-key": Schema.optionalKey(IdempotencyKey) },
+      headers: {
+        "idempotency-key": Schema.optionalKey(
+          IdempotencyKey.annotate({
+            description: "The same key with the same body answers the first response again, for 24 h."
+          })
+        )
+      },
       payload: CreateServer.annotate({
         examples: [{ blueprint_id: "survival", overrides: { limits: { memory_limit: 4096 } } }]
       }),
@@ -73,13 +80,13 @@ export class ServersGroup extends HttpApiGroup.make("servers")
     }).annotateMerge(summary("Create a server from a blueprint")),
     HttpApiEndpoint.get("get", "/servers/:server", {
       params,
-      query: { include: text },
+      query: { include },
       success: ServerBody,
       error: NotFound
     }).annotateMerge(summary("One server")),
     HttpApiEndpoint.delete("remove", "/servers/:server", {
       params,
-      query: { force: text },
+      query: { force: text("`true`: even when the node cannot be reached.") },
       success: HttpApiSchema.Empty(200),
       error: nodeErrors
     }).annotateMerge(summary("Delete a server; force=true even when its node cannot be reached")),
@@ -96,13 +103,16 @@ export class ServersGroup extends HttpApiGroup.make("servers")
     }).annotateMerge(summary("Power and process status")),
     HttpApiEndpoint.get("stats", "/servers/:server/stats", {
       params,
-      query: { update_disk_usage: text },
+      query: { update_disk_usage: text("`true`: measures the disk anew, which may take a while.") },
       success: ServerStats,
       error: nodeErrors
     }).annotateMerge(summary("Memory, CPU, network and disk in use")),
     HttpApiEndpoint.get("logs", "/servers/:server/logs", {
       params,
-      query: { size: text, page: text, per_page: text },
+      query: {
+        size: text("Newest lines, 1 to 100; default 100. Goes after `page` and `per_page`."),
+        ...linePage("newest lines")
+      },
       success: Paginated(Schema.String),
       error: nodeErrors
     }).annotateMerge(summary("Console lines, newest last")),
@@ -129,7 +139,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
     }).annotateMerge(summary("How far the installation is")),
     HttpApiEndpoint.get("installLogs", "/servers/:server/install/logs", {
       params,
-      query: { page: text, per_page: text },
+      query: linePage("first lines"),
       success: Paginated(Schema.String),
       error: nodeErrors
     }).annotateMerge(summary("Output of the install script")),
@@ -141,7 +151,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
     }).annotateMerge(summary("This server's events, over SSE")),
     HttpApiEndpoint.get("console", "/servers/:server/console", {
       params,
-      query: { ticket: text },
+      query: { ticket: text("A ticket in place of the `Authorization` header; opens one console.") },
       success: HttpApiSchema.Empty(101),
       error: [...nodeErrors, UpgradeRequired]
     }).annotateMerge(summary("Console lines out, commands in, over WebSocket"))

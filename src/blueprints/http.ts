@@ -3,6 +3,7 @@ import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
 import { BlueprintStore } from "./BlueprintStore.ts"
+import { Reloads } from "./Reloads.ts"
 import { SoftwareStore } from "./SoftwareStore.ts"
 import { Sources } from "./sources/Sources.ts"
 
@@ -13,6 +14,7 @@ export const BlueprintsHandlers = HttpApiBuilder.group(
   Effect.fn(function* (handlers) {
     const blueprints = yield* BlueprintStore
     const software = yield* SoftwareStore
+    const reloads = yield* Reloads
     const sources = yield* Sources
     return handlers.handleAll({
       list: Effect.fnUntraced(function* ({ query }) {
@@ -22,12 +24,12 @@ export const BlueprintsHandlers = HttpApiBuilder.group(
         const items = all.slice((page - 1) * per_page, page * per_page)
         return paginated({ items, total: all.length }, { page, per_page })
       }),
-      reload: () => blueprints.reload,
+      reload: () => reloads.blueprints,
       get: ({ params }) => blueprints.get(params.blueprint),
       mixins: () => blueprints.mixins,
       mixin: ({ params }) => blueprints.mixin(params.mixin),
       softwareList: () => software.list,
-      softwareReload: () => software.reload,
+      softwareReload: () => reloads.software,
       software: ({ params }) => software.get(params.software),
       warnings: Effect.fnUntraced(function* () {
         const all = { software: yield* software.warnings, blueprints: yield* blueprints.warnings }

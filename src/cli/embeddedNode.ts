@@ -3,6 +3,7 @@ import { Effect, Layer, Schedule } from "effect"
 import type { ServiceSettings } from "../config.ts"
 import { NodeDaemon } from "../daemon/NodeDaemon.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
+import { Fleet } from "../nodes/Fleet.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { version } from "../version.ts"
 import { dockerOptions, nodeAllocations } from "./docker.ts"
@@ -21,6 +22,17 @@ const connected = (node_id: string) =>
     )
   )
 
+/** What the process before has left: it may not have been able to say good-bye. */
+const notYet = Effect.fnUntraced(function* (node_id: string) {
+  const fleet = yield* Fleet
+  const registry = yield* NodeRegistry
+  const node = fleet.get(node_id)
+  if (node?.connected !== true || node.record === undefined) return
+  yield* Effect.catch(registry.expel(node_id, node.record.token), (error) =>
+    Effect.logWarning(`the embedded node's last registration still counts: ${error.detail}`)
+  )
+})
+
 /** An embedded daemon is reached where the service is; a port that is not known yet is left out. */
 const addressOf = ({ host, nodeUrl, port }: ServiceSettings) =>
   nodeUrl !== "" ? nodeUrl : urlOf("http", host, port === 0 ? undefined : port)
@@ -31,6 +43,7 @@ export const EmbeddedNode = (settings: ServiceSettings, dataDir: string) =>
     Effect.gen(function* () {
       const client = yield* DaemonClient
       const node_id = yield* nodeIdentity(dataDir)
+      yield* notYet(node_id)
       const daemon = NodeDaemon.layer({
         node_id,
         name: settings.nodeName,

@@ -23,7 +23,7 @@ class Explained extends Data.TaggedError("Explained") {
 
 /**
  * A command that fails says why in one line on standard error. Defects keep their stack: they are for a report.
- * Failures of the command line itself have been printed with the help already.
+ * Failures of the command line itself have been printed already.
  */
 export const explainFailure = <A, E, R>(
   command: Effect.Effect<A, E, R>

@@ -3,6 +3,8 @@ import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Duration, Effect, Layer, Option, Redacted } from "effect"
 import { Command } from "effect/cli"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
+import { ReloadNews } from "../blueprints/ReloadNews.ts"
+import { Reloads } from "../blueprints/Reloads.ts"
 import { SoftwareStore } from "../blueprints/SoftwareStore.ts"
 import { layerSources, layerUnlisted } from "../blueprints/sources/Sources.ts"
 import { ServiceConfig, type ServiceSettings } from "../config.ts"
@@ -24,7 +26,7 @@ import { EmbeddedNode } from "./embeddedNode.ts"
 import { listenUrl } from "./listenUrl.ts"
 import { LoggingLayer } from "./logging.ts"
 import { endOnSecondSignal } from "./secondSignal.ts"
-import { openDataDir, ServiceLocks, StoreLayer } from "./storage.ts"
+import { hasEmbeddedNode, openDataDir, ServiceLocks, StoreLayer } from "./storage.ts"
 import { readCa, readTls } from "./tls.ts"
 import { warnOfUnknownSettings } from "./unknownSettings.ts"
 
@@ -37,6 +39,7 @@ export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, ca
     EventHub.layer(),
     Tickets.layer(),
     NodeKeys.layer,
+    Reloads.layer,
     RemoteDaemons.layer(ca === undefined ? {} : { ca })
   ).pipe(
     Layer.provideMerge(layerServers()),
@@ -51,6 +54,7 @@ export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, ca
     Layer.provideMerge(BlueprintStore.layer({ directory: resolve(settings.blueprintsDir) })),
     Layer.provideMerge(SoftwareStore.layer({ directory: resolve(settings.softwareDir) })),
     Layer.provideMerge(SourcesLayer(settings, dataDir)),
+    Layer.provideMerge(ReloadNews.layer),
     Layer.provideMerge(ApiKeys.layer(adminKeyOf(settings))),
     Layer.provideMerge(StoreLayer(settings, dataDir))
   )
@@ -91,6 +95,11 @@ const announce = Effect.fnUntraced(function* (
 
 const warnings = Effect.fnUntraced(function* (settings: ServiceSettings) {
   yield* warnOfUnknownSettings
+  if (settings.databaseUrl._tag === "Postgres" && hasEmbeddedNode(settings)) {
+    yield* Effect.logWarning(
+      "the embedded node is reached by this service only: let no other service share the database, or run `muster node` instead and set MUSTER_EMBEDDED_NODE=false"
+    )
+  }
   if (Option.isSome(settings.adminKey)) {
     const { length } = Redacted.value(settings.adminKey.value)
     if (length < SHORTEST_SAFE_KEY) {
@@ -130,7 +139,7 @@ const serveWith = Effect.fnUntraced(function* (settings: ServiceSettings) {
     )
   )
   const app = answering.pipe(
-    Layer.provideMerge(settings.embeddedNode ? EmbeddedNode(settings, dataDir) : Layer.empty),
+    Layer.provideMerge(hasEmbeddedNode(settings) ? EmbeddedNode(settings, dataDir) : Layer.empty),
     Layer.provideMerge(ControlPlaneLayer(settings, dataDir, ca)),
     Layer.provide(ServiceLocks(settings, dataDir)),
     Layer.provide(NodeServices.layer)

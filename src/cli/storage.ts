@@ -41,6 +41,13 @@ export const databaseOf = (
   }
 }
 
+/** Whether the settings make this process a node, too. */
+export const hasEmbeddedNode = ({
+  databaseUrl,
+  embeddedNode
+}: Pick<ServiceSettings, "databaseUrl" | "embeddedNode">): boolean =>
+  embeddedNode === "auto" ? databaseUrl._tag !== "Postgres" : embeddedNode
+
 /** The store that the settings name. */
 export const StoreLayer = (settings: DatabaseSettings, dataDir: string) =>
   layerDatabase(databaseOf(settings, dataDir), {
@@ -63,7 +70,7 @@ export const ServiceLocks = (
 ): Layer.Layer<never, StoreStartError> => {
   const database = databaseOf(settings, dataDir)
   const folder = ServiceLock.layer({ filename: join(dataDir, "muster.lock") })
-  if (database._tag === "Postgres") return settings.embeddedNode ? folder : Layer.empty
+  if (database._tag === "Postgres") return hasEmbeddedNode(settings) ? folder : Layer.empty
   const file = lockFileOf(database.filename)
   return file === join(dataDir, "muster.lock")
     ? folder

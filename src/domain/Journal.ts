@@ -35,8 +35,29 @@ export const Change = Schema.Union([
   }),
   /** A node has a copy of a server's files that it is to delete. */
   Schema.Struct({ topic: Schema.Literal("server:left"), server_id: Schema.String, payload: Schema.String }),
+  /** There is reason to think that its node has lost it: the node is to be asked. */
+  Schema.Struct({ topic: Schema.Literal("server:suspect"), server_id: Schema.String, payload: Schema.Null }),
   /** An API key was made or revoked; concerns no server, as those below. */
   Schema.Struct({ topic: Schema.Literal("key:changed"), server_id: NoServer, payload: Schema.Null }),
+  /** The record of a node is another, or gone. */
+  Schema.Struct({
+    topic: Schema.Literal("node:changed"),
+    server_id: NoServer,
+    payload: Schema.Struct({
+      node_id: Schema.String,
+      kind: Schema.Literals([
+        "connected",
+        "disconnected",
+        "expelled",
+        "lost",
+        "given-up",
+        "drained",
+        "removed"
+      ])
+    })
+  }),
+  /** A node is to be emptied of its saved servers, or not any more; the payload is its id. */
+  Schema.Struct({ topic: Schema.Literal("node:evacuation"), server_id: NoServer, payload: Schema.String }),
   /** One replica has read a folder of definitions anew: the others are to, each its own. */
   Schema.Struct({
     topic: Schema.Literal("definitions:reloaded"),
@@ -46,7 +67,9 @@ export const Change = Schema.Union([
       /** Which replica it was. */
       origin: Schema.String
     })
-  })
+  }),
+  /** A newer version, to which replicas are changing over, tells of something that this one does not know. */
+  Schema.Struct({ topic: Schema.Literal("unknown:change"), server_id: Schema.String, payload: Schema.Null })
 ])
 export type Change = typeof Change.Type
 
@@ -59,6 +82,11 @@ export interface JournalEntry {
   readonly blueprint_id: string
   readonly change: Change
 }
+
+const topics: ReadonlySet<string> = new Set(Change.members.map(({ fields }) => fields.topic.literal))
+
+/** Whether a topic is one of {@link Change}. */
+export const isTopic = (topic: string): boolean => topics.has(topic)
 
 /** Whether a change is one of the three public events. */
 export const isPublic = (change: Change): boolean => !change.topic.includes(":")

@@ -19,6 +19,7 @@ import { ServersHandlers } from "../servers/http.ts"
 import { routerConfig } from "./allowedMethods.ts"
 import { Authentication } from "./authenticate.ts"
 import { BesideHandlers, MetricsHandlers, SystemHandlers } from "./beside.ts"
+import { CachedPages } from "./cachedPages.ts"
 import { invalidRequest } from "./errorResponse.ts"
 import { GracefulStop } from "./GracefulStop.ts"
 import { NodeRoutes } from "./nodeRoutes.ts"
@@ -84,12 +85,14 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
       Layer.provide([NodeAuthorizationLayer, SchemaErrorsLayer, AnyFailureLayer])
     ),
     RevokedNodes,
-    OpenApiRoute(api),
-    HttpApiScalar.layer(api, {
-      path: "/docs",
-      // The page loads nothing from elsewhere.
-      scalar: { withDefaultFonts: false }
-    }),
+    Layer.mergeAll(
+      OpenApiRoute(api),
+      HttpApiScalar.layer(api, {
+        path: "/docs",
+        // The page loads nothing from elsewhere.
+        scalar: { withDefaultFonts: false }
+      })
+    ).pipe(Layer.provide(CachedPages)),
     Pipeline({
       cors_origins: options.cors_origins,
       trusted_proxies: options.trusted_proxies,

@@ -44,7 +44,11 @@ export const recordRequest = Effect.fnUntraced(function* (
   const status = statusOf(request, response)
   yield* Metric.update(counterOf(request.method, status), 1)
   yield* Metric.update(duration, took / 1000)
-  const line = `${request.method} ${pathOf(request.url)} ${status} ${took} ms`
+  const { method } = request
+  const path = pathOf(request.url)
   const quiet = request.method === "GET" || request.method === "HEAD" || routine.test(request.url)
-  yield* quiet ? Effect.logDebug(line) : Effect.logInfo(line)
+  const line = `${method} ${path} ${status} ${took} ms`
+  yield* (quiet ? Effect.logDebug(line) : Effect.logInfo(line)).pipe(
+    Effect.annotateLogs({ method, path, status, duration_ms: took })
+  )
 })

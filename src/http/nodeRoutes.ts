@@ -8,11 +8,13 @@ import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { NodeKeys } from "../keys/NodeKeys.ts"
 import { Fleet } from "../nodes/Fleet.ts"
+import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { RemoteDaemons } from "../nodes/RemoteDaemons.ts"
 import { registered } from "../nodes/registration.ts"
-import { Provisioner } from "../servers/Provisioner.ts"
 import { Reconciler } from "../servers/Reconciler.ts"
 import { ServerIndex } from "../servers/ServerIndex.ts"
+import { ServerLifecycle } from "../servers/ServerLifecycle.ts"
+import { Journal } from "../store/Journal.ts"
 
 const pages = { standard: 100, fallback: 100, maximum: 1000 }
 
@@ -61,14 +63,17 @@ export const NodeRoutes = HttpApiBuilder.group(
     const fleet = yield* Fleet
     const index = yield* ServerIndex
     const keys = yield* NodeKeys
+    const lifecycle = yield* ServerLifecycle
     const plane = yield* ControlPlane
-    const provisioner = yield* Provisioner
     const reconciler = yield* Reconciler
+    const registry = yield* NodeRegistry
     const remotes = yield* RemoteDaemons
+    const journal = yield* Journal
 
     /** The caller's key is this node's. Where nobody is the node, it may become it by registering. */
     const checkKey = Effect.fnUntraced(function* (node_id: string) {
       if ((yield* keys.check(node_id)) === "own") return
+      if (fleet.get(node_id)?.record === undefined) yield* registry.refresh(node_id)
       if (fleet.get(node_id)?.record === undefined) return yield* unregistered(node_id)
       return yield* new Forbidden({
         detail: "the API key belongs to no node",
@@ -78,15 +83,26 @@ export const NodeRoutes = HttpApiBuilder.group(
     /** The record of a server of this node: those of others do not exist for it. */
     const own = Effect.fnUntraced(function* (node_id: string, id: string) {
       yield* checkKey(node_id)
-      const record = Option.getOrUndefined(yield* index.find(id))
-      return record?.node_id === node_id ? record : yield* NotFound.server(id)
+      const find = Effect.map(index.find(id), (found) =>
+        Option.filter(found, (record) => record.node_id === node_id)
+      )
+      const known = yield* find
+      if (Option.isSome(known)) return known.value
+      // Another replica may have placed it a moment ago.
+      yield* journal.catchUp
+      const later = yield* find
+      return Option.isSome(later) ? later.value : yield* NotFound.server(id)
     })
-    const checkBoot = Effect.fnUntraced(function* (node_id: string, boot_id: string | undefined) {
-      const known = fleet.get(node_id)?.record?.boot_id
-      if (known === undefined || (boot_id !== undefined && boot_id !== known)) {
-        return yield* unregistered(node_id)
+    /** The boot that a message is of: the one that it names, else that of the last registration. */
+    const bootOf = Effect.fnUntraced(function* (node_id: string, boot_id: string | undefined) {
+      if (boot_id !== undefined) {
+        yield* Effect.catchTag(registry.checkBoot(node_id, boot_id), "RegistrationRequired", () =>
+          Effect.fail(unregistered(node_id))
+        )
+        return boot_id
       }
-      return known
+      yield* registry.refresh(node_id)
+      return fleet.get(node_id)?.record?.boot_id ?? (yield* unregistered(node_id))
     })
     const report = Effect.fnUntraced(function* (node_id: string, boot_id: string, told: Report) {
       yield* checkKey(node_id)
@@ -98,7 +114,6 @@ export const NodeRoutes = HttpApiBuilder.group(
         yield* checkRegistration(params.node, payload)
         yield* remotes.check(params.node)
         yield* keys.bind(params.node)
-        yield* remotes.attach(params.node)
         return yield* reconciler.register(payload)
       }),
       heartbeat: Effect.fnUntraced(function* ({ params, payload }) {
@@ -107,7 +122,7 @@ export const NodeRoutes = HttpApiBuilder.group(
       }),
       disconnect: Effect.fnUntraced(function* ({ params, query }) {
         yield* checkKey(params.node)
-        const boot_id = yield* checkBoot(params.node, query.boot_id)
+        const boot_id = yield* bootOf(params.node, query.boot_id)
         yield* Effect.mapError(plane.disconnect(params.node, boot_id), answerOf)
       }),
       servers: Effect.fnUntraced(function* ({ params, query }) {
@@ -141,10 +156,10 @@ export const NodeRoutes = HttpApiBuilder.group(
         report(params.node, boot_id, { type: "crash", server_id: params.server, sequence, crash }),
       deleted: Effect.fnUntraced(function* ({ params, payload }) {
         yield* checkKey(params.node)
-        yield* checkBoot(params.node, payload.boot_id)
-        const record = Option.getOrUndefined(yield* index.find(params.server))
+        yield* bootOf(params.node, payload.boot_id)
+        const record = Option.getOrUndefined(yield* index.lookUp(params.server, params.node))
         // The node is asked whether it is so; that can be repeated, and tells an old report from a new one.
-        if (record?.node_id === params.node) yield* provisioner.verify(params.server)
+        if (record?.node_id === params.node) yield* lifecycle.suspect([params.server])
       })
     })
   })

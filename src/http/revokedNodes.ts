@@ -19,13 +19,16 @@ export const RevokedNodes = Layer.effectDiscard(
     const remotes = yield* RemoteDaemons
 
     const look = Effect.gen(function* () {
-      const connected = [...fleet.nodes].flatMap((node) =>
-        node.connected && remotes.has(node.id) ? [node.id] : []
+      // As it is before the look: a registration with another key since is none of this.
+      const tokens = new Map(
+        [...fleet.nodes].flatMap(({ connected, id, record }) =>
+          connected && record !== undefined && remotes.has(id) ? [[id, record.token]] : []
+        )
       )
-      if (connected.length === 0) return
-      for (const id of yield* keys.revoked(connected)) {
+      if (tokens.size === 0) return
+      for (const id of yield* keys.revoked([...tokens.keys()])) {
         yield* Effect.logWarning(`the key of node ${id} is not valid any more: the node is out`)
-        yield* registry.expel(id)
+        yield* registry.expel(id, tokens.get(id) ?? "")
       }
     })
     yield* look.pipe(

@@ -2,24 +2,29 @@ import { Context, Effect, Layer, type Scope } from "effect"
 import { type Daemon, NodeUnreachable } from "../api/Daemon.ts"
 
 /**
- * How the control plane reaches the daemons of connected nodes. An embedded daemon attaches itself; a remote one
- * is attached by its registration.
+ * How the control plane reaches the daemons of connected nodes: that of this process attaches itself, those on other
+ * machines are found by what their nodes have registered.
  */
 export class DaemonClient extends Context.Service<
   DaemonClient,
   {
-    /** The daemon of a node that is attached now. */
+    /** The daemon of a node: the one that is attached, else the one that is found elsewhere. */
     of(node_id: string): Effect.Effect<Daemon, NodeUnreachable>
     /** Makes a daemon reachable until the scope closes; a later one of the same node replaces it. */
     attach(node_id: string, daemon: Daemon): Effect.Effect<void, never, Scope.Scope>
+    /** Whether the daemon of the node is attached: it is in this process. */
+    isAttached(node_id: string): boolean
+    /** Where nodes are looked for that are not attached, until the scope closes. */
+    elsewhere(find: (node_id: string) => Daemon | undefined): Effect.Effect<void, never, Scope.Scope>
   }
 >()("muster/nodes/DaemonClient") {
   static readonly layer = Layer.sync(DaemonClient, () => {
     const attached = new Map<string, Daemon>()
+    let find: (node_id: string) => Daemon | undefined = () => undefined
     return DaemonClient.of({
       of: (node_id) =>
         Effect.suspend(() => {
-          const daemon = attached.get(node_id)
+          const daemon = attached.get(node_id) ?? find(node_id)
           return daemon === undefined ? Effect.fail(new NodeUnreachable({ node_id })) : Effect.succeed(daemon)
         }),
       attach: (node_id, daemon) =>
@@ -28,6 +33,17 @@ export class DaemonClient extends Context.Service<
           () =>
             Effect.sync(() => {
               if (attached.get(node_id) === daemon) attached.delete(node_id)
+            })
+        ),
+      isAttached: (node_id) => attached.has(node_id),
+      elsewhere: (other) =>
+        Effect.acquireRelease(
+          Effect.sync(() => {
+            find = other
+          }),
+          () =>
+            Effect.sync(() => {
+              if (find === other) find = () => undefined
             })
         )
     })

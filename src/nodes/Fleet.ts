@@ -31,14 +31,17 @@ export class FleetState {
     return this.#list
   }
 
-  /** Keeps a node's record, and whether the node is connected. */
-  put(record: NodeRecord, connected: boolean): void {
+  /** Keeps a node's record as it is now. */
+  put(record: NodeRecord): void {
     const node = this.#obtain(record.id)
-    if (node.record?.allocations !== record.allocations) node.ports.offer(record.allocations)
-    if (node.record?.boot_id !== record.boot_id) node.usage = null
+    const before = node.record
+    if (JSON.stringify(before?.allocations) !== JSON.stringify(record.allocations)) {
+      node.ports.offer(record.allocations)
+    }
+    if (before?.boot_id !== record.boot_id) node.usage = null
     node.record = record
-    node.connected = connected
-    node.last_seen_at = record.last_seen_at
+    node.connected = record.connected
+    if (before?.last_seen_at !== record.last_seen_at) node.last_seen_at = record.last_seen_at
     this.#list = undefined
     this.#changed(node)
   }
@@ -47,23 +50,6 @@ export class FleetState {
   hear(node: FleetNode, at: string, usage: NodeUsage): void {
     node.last_seen_at = at
     node.usage = usage
-  }
-
-  /** The node is not connected any more. */
-  silence(id: string): void {
-    const node = this.#nodes.get(id)
-    if (node === undefined || !node.connected) return
-    node.connected = false
-    this.#changed(node)
-  }
-
-  /** Sets whether a node is drained. */
-  drain(id: string, drained: boolean): void {
-    const node = this.#nodes.get(id)
-    if (node?.record === undefined) return
-    node.record = { ...node.record, drained }
-    this.#list = undefined
-    this.#changed(node)
   }
 
   /** Forgets a node's record. */
@@ -99,6 +85,11 @@ export class FleetState {
     node.ports.hold(holding.mappings)
     this.#holdings.set(holding.server_id, holding)
     this.#commit(node, holding, 1)
+  }
+
+  /** What a server holds. */
+  holding(server_id: string): Holding | undefined {
+    return this.#holdings.get(server_id)
   }
 
   /** Gives back what a server holds; nothing when it holds nothing. */

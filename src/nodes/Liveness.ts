@@ -29,6 +29,12 @@ export class Liveness {
     this.#heard.set(node_id, now)
   }
 
+  /** Lost already: what is to come is that it is given up. */
+  lose(node_id: string, now: number): void {
+    this.forget(node_id)
+    this.#lost.set(node_id, now)
+  }
+
   forget(node_id: string): void {
     this.#heard.delete(node_id)
     this.#lost.delete(node_id)

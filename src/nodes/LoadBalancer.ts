@@ -1,4 +1,4 @@
-import { Context, Effect, Layer, Result } from "effect"
+import { Context, Effect, Layer, type Option, Random, Result } from "effect"
 import type { Allocations } from "../domain/Allocation.ts"
 import type { PlacementRule } from "../domain/Blueprint.ts"
 import { NotFound, Unavailable } from "../domain/errors.ts"
@@ -10,6 +10,7 @@ import {
 } from "../domain/Limits.ts"
 import type { RuntimeKind } from "../domain/Node.ts"
 import type { ServerRecord } from "../domain/Server.ts"
+import type { NodeRoom } from "../store/RoomRepo.ts"
 import { Fleet } from "./Fleet.ts"
 import type { FleetNode, Load } from "./FleetNode.ts"
 import { PlacementIndex } from "./PlacementIndex.ts"
@@ -78,6 +79,13 @@ export class LoadBalancer extends Context.Service<
      * @error Unavailable no node fits, or the named one is full, not connected or lacks the runtime
      */
     place(request: PlacementRequest): Effect.Effect<Placement, NotFound | Unavailable>
+    /**
+     * Why a placement cannot be kept, as the rows say it: what others have placed there meanwhile, or what has become of
+     * the node. Undefined: it can.
+     */
+    whyNot(request: PlacementRequest, room: Option.Option<NodeRoom>): string | undefined
+    /** {@link release}, because others have a port of it: the node's next ports are looked for elsewhere. */
+    yieldPorts(server_id: string): Effect.Effect<void>
     /** Gives back what a server holds; nothing when it holds nothing. */
     release(server_id: string): Effect.Effect<void>
     /** Holds what existing records hold: at start, and for ports that somebody else was found to hold. */
@@ -183,6 +191,24 @@ export class LoadBalancer extends Context.Service<
           })
         }
 
+        const whyNot = (request: PlacementRequest, found: Option.Option<NodeRoom>): string | undefined => {
+          if (found._tag === "None") return "the node is gone"
+          const { capacity, connected, disk_bytes, drained, has_blueprint, memory_bytes } = found.value
+          const { alone, ...need } = needOf(request)
+          if (!connected) return "the node is not connected"
+          if (request.node_id === undefined && drained) return "the node is drained"
+          if (request.node_id === undefined && alone !== undefined && has_blueprint)
+            return `the node has a server of ${alone}`
+          const room = {
+            memory_bytes: Math.floor(capacity.memory_bytes * memory_overcommit) - memory_bytes,
+            disk_bytes: Math.floor(capacity.disk_bytes * disk_overcommit) - disk_bytes,
+            // Which ports are free is decided by who takes them.
+            ports: need.ports
+          }
+          const short = shortage(room, need)
+          return short === undefined ? undefined : `the node is without ${short}`
+        }
+
         return LoadBalancer.of({
           // One step without a pause: requests that come at once spread as if they had come one by one.
           place: Effect.fn("LoadBalancer.place")((request) =>
@@ -193,6 +219,13 @@ export class LoadBalancer extends Context.Service<
               return Effect.fromResult(result)
             })
           ),
+          whyNot,
+          yieldPorts: (server_id) =>
+            Effect.map(Random.next, (at) => {
+              const node_id = fleet.holding(server_id)?.node_id
+              fleet.release(server_id)
+              if (node_id !== undefined) fleet.get(node_id)?.ports.scatter(at)
+            }),
           release: (server_id) => Effect.sync(() => fleet.release(server_id)),
           restore: (records) =>
             Effect.sync(() => {

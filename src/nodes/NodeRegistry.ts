@@ -1,19 +1,27 @@
 import { randomBytes } from "node:crypto"
-import { Clock, Context, Duration, Effect, Layer, PubSub, Semaphore, Stream } from "effect"
+import { Clock, Context, Duration, Effect, Layer, PubSub, Stream } from "effect"
 import { RegistrationRequired } from "../api/ControlPlane.ts"
 import { Conflict, type InvalidRequest, NotFound, type Unavailable } from "../domain/errors.ts"
 import type { Node, NodeDetail } from "../domain/Node.ts"
 import type { Heartbeat, Registration } from "../domain/NodeMessages.ts"
 import type { HostInfo } from "../domain/SystemInfo.ts"
+import { Duties } from "../store/Duties.ts"
 import { NodeRepo } from "../store/NodeRepo.ts"
 import { Store } from "../store/Store.ts"
+import { DaemonClient } from "./DaemonClient.ts"
 import { Fleet } from "./Fleet.ts"
 import { nodeDetail } from "./FleetNode.ts"
+import { followNodes, tell } from "./nodeNews.ts"
 import { registered } from "./registration.ts"
-import { makeSilence } from "./silence.ts"
+import { noOthers, shareHeartbeats } from "./SharedHeartbeats.ts"
+import { watchSilence } from "./silentNodes.ts"
 
 /** Random bytes of a token. */
 const TOKEN_BYTES = 32
+
+/** Looks at what other replicas have heard: this often, and so many within the heartbeat timeout at least. */
+const LOOK_MILLIS = 2_000
+const LOOKS = 10
 
 /** A node came (again), went silent for 30 s, or has been gone for `node_lost_after`. */
 export interface NodeChange {
@@ -29,8 +37,9 @@ export interface NodeRegistryOptions {
 }
 
 /**
- * The nodes that servers can be placed on, and whether they live (node-protocol; decisions, section 2).
- * Reads touch memory only.
+ * The nodes that servers can be placed on, and whether they live (node-protocol; decisions, section 2). Reads touch
+ * memory only. What changes is decided on the records, by any replica, and memory follows the journal: every replica has
+ * the same nodes.
  */
 export class NodeRegistry extends Context.Service<
   NodeRegistry,
@@ -52,55 +61,78 @@ export class NodeRegistry extends Context.Service<
     register(
       registration: Registration
     ): Effect.Effect<{ readonly token: string }, InvalidRequest | Unavailable>
-    /** A sign of life. One of a node that is not connected fails: it is to register, and say what it has. */
-    heartbeat(id: string, heartbeat: Heartbeat): Effect.Effect<void, RegistrationRequired>
-    /** Fails unless `boot_id` is that of the node's last registration. */
-    checkBoot(id: string, boot_id: string): Effect.Effect<void, RegistrationRequired>
     /**
-     * The node may not speak for itself any more: not connected at once, whatever it was called with is forgotten, and
-     * `lost` when it has not registered again within the heartbeat timeout.
+     * A sign of life, answered from memory unless memory may be behind. One of a node that is not connected fails: it is
+     * to register, and say what it has.
      */
-    expel(id: string): Effect.Effect<void>
+    heartbeat(id: string, heartbeat: Heartbeat): Effect.Effect<void, RegistrationRequired | Unavailable>
+    /** Fails unless `boot_id` is that of the node's last registration. */
+    checkBoot(id: string, boot_id: string): Effect.Effect<void, RegistrationRequired | Unavailable>
+    /**
+     * The registration that was answered with `token` counts no more, unless there was another since: not connected at
+     * once, whatever the node was called with is forgotten, and `lost` when it has not registered again within the
+     * heartbeat timeout.
+     */
+    expel(id: string, token: string): Effect.Effect<void, Unavailable>
+    /** Makes sure that memory is not behind with a node, where other replicas may have changed it. */
+    refresh(id: string): Effect.Effect<void, Unavailable>
     /** Good-bye: not connected at once, and `lost` when it has not come back within the heartbeat timeout. */
     disconnect(id: string, boot_id: string): Effect.Effect<void, RegistrationRequired | Unavailable>
     setDrained(id: string, drained: boolean): Effect.Effect<NodeDetail, NotFound | Unavailable>
     /** Forgets a node. @error Conflict it owns servers */
     remove(id: string): Effect.Effect<void, NotFound | Conflict | Unavailable>
-    /** Changes from now on, each exactly once, subscribed when the stream starts. */
+    /** Nodes that are lost or given up now: what whoever takes the duties over may have missed. */
+    readonly gone: Effect.Effect<ReadonlyArray<NodeChange>>
+    /** Changes from now on, on every replica each exactly once, subscribed when the stream starts. */
     readonly changes: Stream.Stream<NodeChange>
   }
 >()("muster/nodes/NodeRegistry") {
-  /** Nodes of earlier runs are known from the start, and connected once they have registered. */
+  /**
+   * Nodes of earlier runs are known from the start. Those of a database with one service are connected once they have
+   * registered.
+   */
   static readonly layer = (options: NodeRegistryOptions = {}) =>
     Layer.effect(
       NodeRegistry,
       Effect.gen(function* () {
+        const daemons = yield* DaemonClient
+        const duties = yield* Duties
         const fleet = yield* Fleet
         const repo = yield* NodeRepo
         const store = yield* Store
         const hub = yield* PubSub.unbounded<NodeChange>()
-        // Unbounded: nothing is dropped and nobody waits.
-        const publish = (change: NodeChange) => void PubSub.publishUnsafe(hub, change)
+        const lost_after = Duration.fromInputUnsafe(options.heartbeat_timeout ?? "30 seconds")
+        const given_up_after = Duration.fromInputUnsafe(options.node_lost_after ?? "10 minutes")
 
-        for (const record of yield* store.read(repo.all)) fleet.put(record, false)
-        const silence = yield* makeSilence({
-          lost_after: Duration.fromInputUnsafe(options.heartbeat_timeout ?? "30 seconds"),
-          given_up_after: Duration.fromInputUnsafe(options.node_lost_after ?? "10 minutes"),
-          initial: [...fleet.nodes].map((node) => node.id),
-          onExpiry: (change) => {
-            fleet.silence(change.node_id)
-            publish(change)
+        if (duties.alone) yield* store.write(repo.beginAnew)
+        let silence: Effect.Success<ReturnType<typeof watchSilence>> | undefined
+        let shared = noOthers
+        const refresh = yield* followNodes({
+          onRecord: (id, record) => {
+            const before = fleet.get(id)?.record
+            if (record === undefined) silence?.forget(id)
+            else if (
+              (record.token !== before?.token && record.connected) ||
+              record.departed !== before?.departed
+            ) {
+              silence?.hear(id)
+            }
+          },
+          onNews: ({ kind, node_id }) => {
+            // Unbounded: nothing is dropped and nobody waits.
+            if (kind === "connected" || kind === "lost" || kind === "given-up") {
+              PubSub.publishUnsafe(hub, { node_id, kind })
+            }
           }
         })
-
-        /** Writes about one node wait for each other, so that memory follows the order of the commits. */
-        const locks = new Map<string, Semaphore.Semaphore>()
-        const exclusively = (id: string) => {
-          const lock = locks.get(id) ?? Semaphore.makeUnsafe(1)
-          locks.set(id, lock)
-          // A write that is under way is waited for: memory must follow it.
-          return <A, E, R>(effect: Effect.Effect<A, E, R>) => lock.withPermit(Effect.uninterruptible(effect))
+        if (!duties.alone) {
+          shared = yield* shareHeartbeats({
+            every: Duration.millis(Math.min(LOOK_MILLIS, Duration.toMillis(lost_after) / LOOKS)),
+            onHeard: (id) => silence?.hear(id),
+            onLooked: (millis) => silence?.advance(millis)
+          })
         }
+        silence = yield* watchSilence({ lost_after, given_up_after, beats: (id) => shared.beats(id) })
 
         const known = Effect.fnUntraced(function* (id: string) {
           const node = fleet.get(id)
@@ -108,14 +140,9 @@ export class NodeRegistry extends Context.Service<
           if (node === undefined || record === undefined) return yield* NotFound.node(id)
           return { node, record }
         })
-        const knownBoot = Effect.fnUntraced(function* (id: string, boot_id: string) {
-          const node = fleet.get(id)
-          const record = node?.record
-          if (node === undefined || record?.boot_id !== boot_id) {
-            return yield* new RegistrationRequired({ node_id: id })
-          }
-          return { node, record }
-        })
+        /** Other replicas may have changed what does not look as it should. */
+        const refreshUnless = (id: string, fine: () => boolean) =>
+          duties.alone || fine() ? Effect.void : refresh([id])
         const nowText = Effect.map(Clock.currentTimeMillis, (now) => new Date(now).toISOString())
 
         const get = Effect.fn("NodeRegistry.get")(function* (id: string) {
@@ -125,81 +152,80 @@ export class NodeRegistry extends Context.Service<
 
         const register = Effect.fn("NodeRegistry.register")(function* (registration: Registration) {
           const fresh = yield* Effect.fromResult(registered(registration))
-          const commit = Effect.gen(function* () {
-            const token = randomBytes(TOKEN_BYTES).toString("base64url")
-            const drained = fleet.get(fresh.id)?.record?.drained ?? false
-            const last_seen_at = yield* nowText
-            const record = { ...fresh, token, drained, last_seen_at }
-            yield* store.write(repo.save(record))
-            silence.hear(record.id)
-            fleet.put(record, true)
-            publish({ node_id: record.id, kind: "connected" })
-            return { token }
-          })
-          return yield* exclusively(fresh.id)(commit)
+          const { id } = fresh
+          const token = randomBytes(TOKEN_BYTES).toString("base64url")
+          const last_seen_at = yield* nowText
+          const record = { ...fresh, token, last_seen_at, drained: false, embedded: daemons.isAttached(id) }
+          yield* store.write(Effect.andThen(repo.save(record), tell(id, "connected")))
+          return { token }
+        })
+
+        const isBoot = (id: string, boot_id: string) => fleet.get(id)?.record?.boot_id === boot_id
+        const checkBoot = Effect.fnUntraced(function* (id: string, boot_id: string) {
+          yield* refreshUnless(id, () => isBoot(id, boot_id))
+          if (!isBoot(id, boot_id)) return yield* new RegistrationRequired({ node_id: id })
         })
 
         const heartbeat = Effect.fnUntraced(function* (id: string, beat: Heartbeat) {
           const { boot_id, load, memory_used_bytes, disk_used_bytes } = beat
           const at = yield* nowText
-          const { node } = yield* knownBoot(id, boot_id)
-          if (!node.connected) return yield* new RegistrationRequired({ node_id: id })
-          silence.hear(id)
-          fleet.hear(node, at, { load, memory_bytes: memory_used_bytes, disk_bytes: disk_used_bytes })
+          const isThere = () => isBoot(id, boot_id) && fleet.get(id)?.connected === true
+          yield* refreshUnless(id, isThere)
+          const node = fleet.get(id)
+          if (node === undefined || !isThere()) return yield* new RegistrationRequired({ node_id: id })
+          const usage = { load, memory_bytes: memory_used_bytes, disk_bytes: disk_used_bytes }
+          silence?.hear(id)
+          shared.note(id, boot_id, usage)
+          fleet.hear(node, at, usage)
         })
 
-        const expel = Effect.fn("NodeRegistry.expel")(function* (id: string) {
-          const commit = Effect.sync(() => {
-            const node = fleet.get(id)
-            if (node?.connected === true && node.record !== undefined) {
-              fleet.put({ ...node.record, token: "" }, false)
-            }
-          })
-          yield* exclusively(id)(commit)
-        })
+        const expel = Effect.fn("NodeRegistry.expel")((id: string, token: string) =>
+          store.write(
+            Effect.flatMap(repo.expel(id, token), (changed) => (changed ? tell(id, "expelled") : Effect.void))
+          )
+        )
 
         const disconnect = Effect.fn("NodeRegistry.disconnect")(function* (id: string, boot_id: string) {
-          yield* knownBoot(id, boot_id)
-          const commit = Effect.gen(function* () {
-            const { record } = yield* knownBoot(id, boot_id)
-            const last_seen_at = yield* nowText
-            yield* store.write(repo.setDeparted(id, true))
-            silence.hear(id)
-            fleet.put({ ...record, departed: true, last_seen_at }, false)
+          yield* checkBoot(id, boot_id)
+          const at = yield* nowText
+          const leave = Effect.gen(function* () {
+            if (!(yield* repo.disconnect(id, boot_id, at))) {
+              return yield* new RegistrationRequired({ node_id: id })
+            }
+            yield* tell(id, "disconnected")
           })
-          yield* exclusively(id)(commit)
+          yield* store.write(leave)
         })
 
         const setDrained = Effect.fn("NodeRegistry.setDrained")(function* (id: string, drained: boolean) {
+          yield* refreshUnless(id, () => fleet.get(id)?.listed !== undefined)
           yield* known(id)
-          const commit = Effect.gen(function* () {
-            yield* known(id)
-            yield* store.write(repo.setDrained(id, drained))
-            fleet.drain(id, drained)
-            return yield* get(id)
+          const set = Effect.gen(function* () {
+            if (!(yield* repo.setDrained(id, drained))) return yield* NotFound.node(id)
+            yield* tell(id, "drained")
           })
-          return yield* exclusively(id)(commit)
+          yield* store.write(set)
+          return yield* get(id)
         })
 
         const remove = Effect.fn("NodeRegistry.remove")(function* (id: string) {
-          yield* known(id)
-          const commit = Effect.gen(function* () {
-            const { node, record } = yield* known(id)
-            const { connected, servers } = node
-            if (servers > 0) {
-              return yield* new Conflict({
-                detail: `node owns ${servers === 1 ? "a server" : `${servers} servers`}: ${id}`,
-                hint: "Delete its servers first; GET /api/servers lists them."
-              })
-            }
-            // Taken out first: from here on nothing is placed there.
-            fleet.forget(id)
-            yield* store
-              .write(repo.remove(id))
-              .pipe(Effect.onError(() => Effect.sync(() => fleet.put(record, connected))))
-            silence.forget(id)
+          yield* refreshUnless(id, () => fleet.get(id)?.listed !== undefined)
+          const { node, record } = yield* known(id)
+          // Those that are just being placed have no record yet.
+          if (duties.alone && node.servers > 0) return yield* owns(id, node.servers)
+          const forget = Effect.gen(function* () {
+            const servers = yield* repo.remove(id)
+            if (servers === undefined) return yield* NotFound.node(id)
+            if (servers > 0) return yield* owns(id, servers)
+            yield* tell(id, "removed")
           })
-          yield* exclusively(id)(commit)
+          // Taken out first: from here on nothing is placed there.
+          fleet.forget(id)
+          yield* store
+            .write(forget)
+            .pipe(
+              Effect.onError(() => Effect.catch(refresh([id]), () => Effect.sync(() => fleet.put(record))))
+            )
         })
 
         return NodeRegistry.of({
@@ -211,12 +237,27 @@ export class NodeRegistry extends Context.Service<
           register,
           heartbeat,
           expel,
-          checkBoot: (id, boot_id) => Effect.asVoid(knownBoot(id, boot_id)),
+          checkBoot,
+          refresh: (id) => (duties.alone ? Effect.void : refresh([id])),
           disconnect,
           setDrained,
           remove,
+          gone: Effect.sync(() =>
+            [...fleet.nodes].flatMap(({ id, record }) => {
+              const gone = record?.gone ?? null
+              return gone === null ? [] : [{ node_id: id, kind: gone }]
+            })
+          ),
           changes: Stream.fromPubSub(hub)
         })
       })
     )
 }
+
+const owns = (id: string, servers: number) =>
+  Effect.fail(
+    new Conflict({
+      detail: `node owns ${servers === 1 ? "a server" : `${servers} servers`}: ${id}`,
+      hint: "Delete its servers first; GET /api/servers lists them."
+    })
+  )

@@ -76,6 +76,18 @@ export class PortAllocator {
     return { force_outgoing_ip, default: { ip, port: first }, alias, mappings }
   }
 
+  /**
+   * Goes on looking for ports at another place of each address: others are handing out those where it was about to.
+   *
+   * @param at from 0 to less than 1: how far from the first port
+   */
+  scatter(at: number): void {
+    for (const address of this.#addresses) {
+      const last = address.ranges.at(-1)?.last ?? address.base
+      address.cursor = address.base + Math.floor(at * (last - address.base + 1))
+    }
+  }
+
   /** Holds these ports, whether they are offered or not. */
   hold(mappings: PortMappings): void {
     for (const [ip, ports] of Object.entries(mappings)) {

@@ -20,6 +20,8 @@ export interface RemoteDaemonOptions {
   readonly node_id: string
   /** Asked before each attempt; undefined while the node is not connected. */
   readonly target: () => RemoteTarget | undefined
+  /** Makes sure that {@link target} is not behind; for a daemon that does not accept what it is called with. */
+  readonly refresh?: Effect.Effect<void>
   /** The daemon does not accept this token, which was that of its last registration. */
   readonly onTokenRefused?: (token: string) => Effect.Effect<void>
   readonly http: HttpClient.HttpClient
@@ -47,7 +49,7 @@ const lines = (request: LinesRequest) => ({
 
 /** A daemon on another machine, by the client that its contract gives. */
 export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
-  const { breaker, http, node_id, target } = options
+  const { breaker, http, node_id, refresh = Effect.void, target } = options
   const deadline = Duration.fromInputUnsafe(options.deadline ?? "10 seconds")
   const unreachable = new NodeUnreachable({ node_id })
   let made: { readonly target: RemoteTarget; readonly client: Client } | undefined
@@ -79,13 +81,20 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
     Effect.suspend(() => {
       const first = target()
       if (first === undefined) return Effect.fail(unreachable)
+      // It may have registered elsewhere a moment ago.
+      let refreshed = false
       const attempt = Effect.suspend(() => {
         const now = target()
         return now === undefined
           ? Effect.fail(unreachable)
           : undecodableFails(Effect.flatMap(clientOf(now), use)).pipe(
               Effect.provideService(HttpIncomingMessage.MaxBodySize, LARGEST_ANSWER),
-              Effect.mapError((failure) => toDaemonError(node_id, failure))
+              Effect.mapError((failure) => toDaemonError(node_id, failure)),
+              Effect.tapErrorTag("TokenUnknown", () => {
+                const again = refreshed ? Effect.void : refresh
+                refreshed = true
+                return again
+              })
             )
       })
       // A registration begins anew: what its predecessor could not be reached for says nothing of it.
@@ -109,9 +118,14 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
   ): Effect.fn.Return<Stream.Stream<string>, DaemonError, Scope.Scope> {
     const now = target()
     if (now === undefined) return yield* unreachable
-    return yield* openConsole(
-      { node_id, url: now.url, token: now.token, ...(options.ca === undefined ? {} : { ca: options.ca }) },
-      id
+    const open = ({ token, url }: RemoteTarget) =>
+      openConsole({ node_id, url, token, ...(options.ca === undefined ? {} : { ca: options.ca }) }, id)
+    return yield* open(now).pipe(
+      Effect.catchTag("NodeUnreachable", (error) =>
+        Effect.flatMap(Effect.andThen(refresh, Effect.sync(target)), (later) =>
+          later === undefined || later.token === now.token ? Effect.fail(error) : open(later)
+        )
+      )
     )
   })
 

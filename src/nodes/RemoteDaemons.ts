@@ -1,10 +1,12 @@
-import { Context, type Duration, Effect, Layer, Scope, Semaphore } from "effect"
+import { Context, type Duration, Effect, Layer } from "effect"
 import { HttpClient } from "effect/http"
 import { CircuitBreaker } from "effect/persistence"
+import type { Daemon } from "../api/Daemon.ts"
 import { Forbidden } from "../domain/errors.ts"
 import { DaemonClient } from "./DaemonClient.ts"
 import { Fleet } from "./Fleet.ts"
 import { impatientClient } from "./impatientClient.ts"
+import { NodeRegistry } from "./NodeRegistry.ts"
 import { makeRemoteDaemon } from "./RemoteDaemon.ts"
 
 export interface RemoteDaemonsOptions {
@@ -20,20 +22,16 @@ const OPEN_SECONDS = 5
 /** Connections to one node: more than provisioning alone uses. */
 const CONNECTIONS = 256
 
-/** The daemons on other machines: reachable through {@link DaemonClient} from their registration on. */
+/**
+ * The daemons on other machines: reached through {@link DaemonClient}, by any replica, with the address and token of
+ * their node's last registration, while the node is connected.
+ */
 export class RemoteDaemons extends Context.Service<
   RemoteDaemons,
   {
-    /**
-     * Makes the daemon of a node that registers over HTTP reachable, with the address and token of the last
-     * registration, while the node is connected.
-     *
-     * @error Forbidden the node is the one in this process
-     */
-    attach(node_id: string): Effect.Effect<void, Forbidden>
-    /** Fails where {@link attach} would; nothing else happens. */
+    /** @error Forbidden the node is part of a service: it does not register over HTTP */
     check(node_id: string): Effect.Effect<void, Forbidden>
-    /** Whether the node has registered over HTTP. */
+    /** Whether the node is known, and on another machine. */
     has(node_id: string): boolean
   }
 >()("muster/nodes/RemoteDaemons") {
@@ -43,12 +41,13 @@ export class RemoteDaemons extends Context.Service<
       Effect.gen(function* () {
         const daemons = yield* DaemonClient
         const fleet = yield* Fleet
+        const registry = yield* NodeRegistry
         const http = yield* HttpClient.HttpClient
         const breaker = yield* CircuitBreaker.CircuitBreaker
-        const scope = yield* Effect.scope
-        const attached = new Set<string>()
-        const one = yield* Semaphore.make(1)
+        const made = new Map<string, Daemon>()
 
+        const has = (node_id: string) =>
+          fleet.get(node_id)?.record?.embedded === false && !daemons.isAttached(node_id)
         const target = (node_id: string) => () => {
           const node = fleet.get(node_id)
           return node?.connected === true && node.record !== undefined
@@ -60,40 +59,44 @@ export class RemoteDaemons extends Context.Service<
          * heartbeats are answered with "register first".
          */
         const renew = (node_id: string) => (token: string) =>
-          Effect.suspend(() => {
-            if (fleet.get(node_id)?.record?.token !== token) return Effect.void
-            fleet.silence(node_id)
-            return Effect.logWarning(
+          Effect.gen(function* () {
+            if (fleet.get(node_id)?.record?.token !== token) return
+            yield* Effect.logWarning(
               `node ${node_id} does not accept the token of its last registration: it has to register again`
             )
-          })
-        const check = Effect.fnUntraced(function* (node_id: string) {
-          if (attached.has(node_id)) return
-          const other = yield* Effect.option(daemons.of(node_id))
-          if (other._tag === "None") return
-          return yield* new Forbidden({
-            detail: `node ${node_id} is part of this service`,
-            hint: "Give the daemon an id of its own with MUSTER_NODE_ID."
-          })
-        })
-        const attach = Effect.fnUntraced(function* (node_id: string) {
-          yield* check(node_id)
-          if (attached.has(node_id)) return
-          const daemon = makeRemoteDaemon({
+            yield* registry.expel(node_id, token)
+          }).pipe(Effect.catch((error) => Effect.logDebug(`node ${node_id}: ${error.detail}`)))
+        const make = (node_id: string) =>
+          makeRemoteDaemon({
             ...options,
             node_id,
             target: target(node_id),
+            refresh: registry
+              .refresh(node_id)
+              .pipe(Effect.catch((error) => Effect.logDebug(`node ${node_id}: ${error.detail}`))),
             onTokenRefused: renew(node_id),
             http,
             breaker
           })
-          yield* daemons.attach(node_id, daemon).pipe(Scope.provide(scope))
-          attached.add(node_id)
+        yield* daemons.elsewhere((node_id) => {
+          if (!has(node_id)) {
+            made.delete(node_id)
+            return undefined
+          }
+          const daemon = made.get(node_id) ?? make(node_id)
+          made.set(node_id, daemon)
+          return daemon
         })
+
         return RemoteDaemons.of({
-          attach: (node_id) => one.withPermit(attach(node_id)),
-          check,
-          has: (node_id) => attached.has(node_id)
+          check: Effect.fnUntraced(function* (node_id) {
+            if (fleet.get(node_id)?.record?.embedded !== true && !daemons.isAttached(node_id)) return
+            return yield* new Forbidden({
+              detail: `node ${node_id} is part of this service`,
+              hint: "Give the daemon an id of its own with MUSTER_NODE_ID."
+            })
+          }),
+          has
         })
       })
     )

@@ -87,7 +87,7 @@ const checkAllocations = (
 }
 
 /** What a registration alone says of a node. */
-export type Registered = Omit<NodeRecord, "token" | "drained" | "last_seen_at">
+export type Registered = Omit<NodeRecord, "token" | "drained" | "last_seen_at" | "embedded">
 
 /**
  * The record that a registration makes, with addresses in canonical spelling, or what is wrong with it. Control
@@ -116,6 +116,8 @@ export const registered = (registration: Registration): Result.Result<Registered
     capacity,
     runtimes,
     system,
-    departed: false
+    departed: false,
+    connected: true,
+    gone: null
   }))
 }

@@ -8,14 +8,13 @@ import { Duties } from "../store/Duties.ts"
 import { Journal } from "../store/Journal.ts"
 import { MoveRepo } from "../store/MoveRepo.ts"
 import { ServerRepo } from "../store/ServerRepo.ts"
-import { Store } from "../store/Store.ts"
+import { Store, Transaction } from "../store/Store.ts"
 import { makeDestinations } from "./destinations.ts"
 import { makeLeaving } from "./leaving.ts"
 import { whyStays, whyWaits } from "./movable.ts"
 import { progressOf } from "./moveProgress.ts"
 import { makeMoveRecords } from "./moveRecords.ts"
 import { isFinished } from "./outcome.ts"
-import { Provisioner } from "./Provisioner.ts"
 import { untilTheDatabaseIsBack } from "./retries.ts"
 import { ServerIndex } from "./ServerIndex.ts"
 import { ServerLifecycle } from "./ServerLifecycle.ts"
@@ -28,7 +27,7 @@ export interface EvacuatorOptions {
   readonly pause: Duration.Input
 }
 
-/** Between two looks for nodes that another replica was asked to empty. */
+/** Between two looks where there is nothing to do. */
 const IDLE = "15 seconds"
 
 /** Whether a server counts: saved, and there when its node was to be emptied. Who names such a node later means it. */
@@ -36,8 +35,9 @@ const isToLeave = (record: ServerRecord, asked_at: string) =>
   record.definition.save && record.created_at <= asked_at
 
 /**
- * Empties drained nodes: moves their saved servers, a few at a time, to the nodes that the load balancer chooses. All
- * that it knows is in the store, so that it goes on after a restart from where it stood; its steps can be repeated.
+ * Background duty: empties drained nodes: moves their saved servers, a few at a time, to the nodes that the load balancer chooses. All
+ * that it knows is in the store, so that whoever does the duties goes on from where it stood; its steps can be repeated.
+ * Any replica is told to begin and to stop, and says how far it is.
  */
 export const Evacuator = (options: EvacuatorOptions) =>
   Layer.effect(
@@ -50,7 +50,6 @@ export const Evacuator = (options: EvacuatorOptions) =>
       const lifecycle = yield* ServerLifecycle
       const locks = yield* ServerLocks
       const moves = yield* MoveRepo
-      const provisioner = yield* Provisioner
       const records = yield* makeMoveRecords
       const registry = yield* NodeRegistry
       const servers = yield* ServerRepo
@@ -61,9 +60,11 @@ export const Evacuator = (options: EvacuatorOptions) =>
       let asked: ReadonlyMap<string, string> = new Map()
       const news = yield* Latch.make(true)
       const latches = new Map<string, Latch.Latch>()
-      const fibers = yield* FiberMap.make<string>()
 
+      /** Whether a replica was asked something since the last look. */
+      let isStale = false
       const refresh = Effect.map(store.read(moves.evacuations), (rows) => {
+        isStale = false
         asked = new Map(rows.map((row) => [row.node_id, row.asked_at]))
       })
 
@@ -76,7 +77,9 @@ export const Evacuator = (options: EvacuatorOptions) =>
           return "again" as const
         }
         const result = yield* steps.leave(move, placement)
-        if (result === "port-taken") yield* destinations.release(record.id)
+        if (result === "port-taken") yield* destinations.yieldPorts(record.id)
+        if (result === "refused") yield* destinations.release(record.id)
+        if (result === "port-taken" || result === "refused") yield* journal.catchUp
         // Whatever is held now is what the records say.
         if (result === "done" || result === "lost") destinations.reached(record.id)
         return result
@@ -92,7 +95,7 @@ export const Evacuator = (options: EvacuatorOptions) =>
         }
         if (move.phase === "returning") yield* destinations.release(id)
         const result = yield* move.phase === "leaving" ? leave(record, move) : steps.comeBack(move)
-        if (result === "lost") yield* provisioner.verify(id)
+        if (result === "lost") yield* lifecycle.suspect([id])
         return result !== "done" && result !== "lost"
       })
 
@@ -130,8 +133,7 @@ export const Evacuator = (options: EvacuatorOptions) =>
         }
       })
 
-      const look = Effect.gen(function* () {
-        if (!(yield* duties.mine)) return
+      const look = Effect.fnUntraced(function* (fibers: FiberMap.FiberMap<string>) {
         yield* refresh
         for (const [node_id, asked_at] of asked) {
           const node = Option.getOrUndefined(yield* Effect.option(registry.get(node_id)))
@@ -146,20 +148,26 @@ export const Evacuator = (options: EvacuatorOptions) =>
       yield* journal.follow((entries) =>
         Effect.sync(() => {
           for (const { change } of entries) {
-            if (change.topic === "server:move") news.openUnsafe()
+            if (change.topic === "server:move" || change.topic === "node:evacuation") news.openUnsafe()
+            if (change.topic === "node:evacuation") isStale = true
             latches.get(change.server_id)?.openUnsafe()
           }
         })
       )
-      yield* Effect.gen(function* () {
-        yield* news.close
-        yield* look.pipe(
-          Effect.catch((error) => Effect.logDebug(`moves wait: ${error.detail}`)),
-          Effect.catchDefect((defect) => Effect.logError("moves cannot be looked after", defect))
-        )
-        const busy = asked.size > 0 || (yield* index.moves).some((move) => isUnderway(move))
-        yield* Effect.raceFirst(Effect.sleep(busy ? options.pause : IDLE), news.await)
-      }).pipe(Effect.forever, Effect.forkScoped)
+      const hold = Effect.gen(function* () {
+        const fibers = yield* FiberMap.make<string>()
+        yield* Effect.addFinalizer(() => destinations.releaseAll)
+        const round = Effect.gen(function* () {
+          yield* news.close
+          yield* look(fibers).pipe(
+            Effect.catch((error) => Effect.logDebug(`moves wait: ${error.detail}`)),
+            Effect.catchDefect((defect) => Effect.logError("moves cannot be looked after", defect))
+          )
+          const busy = asked.size > 0 || (yield* index.moves).some((move) => isUnderway(move))
+          yield* Effect.raceFirst(Effect.sleep(busy ? options.pause : IDLE), news.await)
+        })
+        return yield* Effect.forever(round)
+      })
 
       /** What was on its way to a node that is lost goes back to where its files are. */
       const givenUp = Effect.fnUntraced(function* (node_id: string) {
@@ -173,7 +181,11 @@ export const Evacuator = (options: EvacuatorOptions) =>
       })
       yield* registry.changes.pipe(
         Stream.filter((change) => change.kind === "given-up"),
-        Stream.runForEach(({ node_id }) => (registry.isConnected(node_id) ? Effect.void : givenUp(node_id))),
+        Stream.runForEach(({ node_id }) =>
+          Effect.flatMap(duties.mine, (mine) =>
+            mine && !registry.isConnected(node_id) ? givenUp(node_id) : Effect.void
+          )
+        ),
         Effect.forkScoped({ startImmediately: true })
       )
 
@@ -196,6 +208,8 @@ export const Evacuator = (options: EvacuatorOptions) =>
         yield* store.write(
           Effect.gen(function* () {
             yield* order
+            const transaction = yield* Transaction
+            yield* transaction.append({ topic: "node:evacuation", server_id: "", payload: node_id }, "")
             for (const { server_id } of failed) {
               const record = Option.getOrUndefined(yield* servers.lock(server_id))
               const move = Option.getOrUndefined(yield* moves.find(server_id))
@@ -203,15 +217,15 @@ export const Evacuator = (options: EvacuatorOptions) =>
             }
           })
         )
-        yield* refresh
-        news.openUnsafe()
       })
       yield* refresh
+      yield* duties.whileMine(hold)
 
       return NodeMoves.of({
         evacuate,
         stay,
         progress: Effect.fnUntraced(function* (node_id: string) {
+          if (isStale) yield* Effect.ignore(refresh)
           const asked_at = asked.get(node_id)
           if (asked_at === undefined) return undefined
           const all = yield* index.moves

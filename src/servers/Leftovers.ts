@@ -1,27 +1,37 @@
-import { Context, type Duration, Effect, FiberMap, Layer, Schedule } from "effect"
+import { Context, Duration, Effect, FiberMap, Latch, Layer, Random, Semaphore, Stream } from "effect"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
+import { Duties } from "../store/Duties.ts"
 import { Journal } from "../store/Journal.ts"
 import { type Leftover, MoveRepo } from "../store/MoveRepo.ts"
 import { Store } from "../store/Store.ts"
+import { untilTheDatabaseIsBack } from "./retries.ts"
 import { ServerLocks } from "./ServerLocks.ts"
 
 export interface LeftoversOptions {
-  /** Delay before the first repetition; it doubles up to 5 s. */
+  /** Delay before the first repetition; it doubles up to 5 s, and to 30 s while the node is away. */
   readonly retryFrom: Duration.Input
 }
 
-/** Between two attempts: a node that is back is soon asked, and one that is away costs nothing to ask. */
-const LONGEST = "5 seconds"
+const LONGEST = 5_000
+const LONGEST_AWAY = 30_000
+/** Calls to one node at a time. */
+const CALLS = 16
+
+interface Chore {
+  /** Opened when it is to be looked at again. */
+  readonly news: Latch.Latch
+}
 
 /**
- * Makes nodes delete the copies of servers that have moved away, or that have not arrived there: until it is done or
- * the node is no longer known, also after a restart. Such a node is not chosen for the server before that.
+ * Background duty: makes nodes delete what they have of servers that are gone, that have moved away, or that have not
+ * arrived there: until it is done or the node is no longer known. All that it knows is in the store, so that whoever
+ * does the duties goes on with it. Such a node is not chosen for the server before that.
  */
 export class Leftovers extends Context.Service<
   Leftovers,
   {
-    /** Nodes that still have a copy of a server to delete. */
+    /** Nodes that still have something of a server to delete; known to whoever does the duties. */
     of(server_id: string): ReadonlyArray<string>
   }
 >()("muster/servers/Leftovers") {
@@ -30,65 +40,127 @@ export class Leftovers extends Context.Service<
       Leftovers,
       Effect.gen(function* () {
         const daemons = yield* DaemonClient
+        const duties = yield* Duties
         const journal = yield* Journal
         const locks = yield* ServerLocks
         const moves = yield* MoveRepo
         const registry = yield* NodeRegistry
         const store = yield* Store
-        const left = new Map<string, Set<string>>()
-        const fibers = yield* FiberMap.make<string>()
-        // Captured here: the context of a writer is none of the work's.
-        const run = yield* FiberMap.runtime(fibers)<never>()
-        const delays = Schedule.min([Schedule.exponential(options.retryFrom), Schedule.spaced(LONGEST)]).pipe(
-          Schedule.jittered
-        )
+        const first = Duration.toMillis(options.retryFrom)
+        /** By server, then node. */
+        const left = new Map<string, Map<string, Chore>>()
+        const permits = new Map<string, Semaphore.Semaphore>()
+        let begin: ((leftover: Leftover, chore: Chore) => void) | undefined
 
         const isKnown = (node_id: string) => Effect.isSuccess(registry.get(node_id))
 
-        const clear = Effect.fnUntraced(function* ({ node_id, server_id }: Leftover) {
-          // Nothing comes back to a node that has a copy to delete; a record that is there all the same counts more.
+        const inTurn = (node_id: string) => {
+          const permit = permits.get(node_id) ?? Semaphore.makeUnsafe(CALLS)
+          permits.set(node_id, permit)
+          return permit.withPermit
+        }
+
+        const clear = Effect.fnUntraced(function* ({ node_id, server_id }: Leftover, { news }: Chore) {
+          news.closeUnsafe()
+          // Nothing comes back to a node that has something to delete; a record that is there all the same counts more.
           const kept = yield* store.read(moves.kept(node_id, [server_id]))
           if (!kept.has(server_id) && (yield* isKnown(node_id))) {
             const daemon = yield* daemons.of(node_id)
             yield* daemon.remove(server_id)
           }
           yield* store.write(moves.cleared({ node_id, server_id }))
+          // The node has said meanwhile that it has something of it.
+          if (news.isOpen()) return false
           const nodes = left.get(server_id)
           nodes?.delete(node_id)
           if (nodes?.size === 0) left.delete(server_id)
+          return true
+        })
+
+        const work = Effect.fnUntraced(function* (leftover: Leftover, chore: Chore) {
+          const { node_id, server_id } = leftover
+          for (let attempt = 0; ; attempt++) {
+            const done = yield* clear(leftover, chore).pipe(
+              locks.withLock(server_id),
+              inTurn(node_id),
+              Effect.tapErrorTag("DaemonRefused", (error) =>
+                Effect.logWarning(`${server_id} cannot be removed from node ${node_id}: ${error.detail}`)
+              ),
+              Effect.orElseSucceed(() => false),
+              Effect.catchDefect((defect) =>
+                Effect.as(
+                  Effect.logError(`removing ${server_id} from node ${node_id} has failed`, defect),
+                  false
+                )
+              )
+            )
+            if (done) return
+            const longest = registry.isConnected(node_id) ? LONGEST : LONGEST_AWAY
+            const delay = Math.min(longest, first * 2 ** Math.min(attempt, 30))
+            yield* Effect.raceFirst(
+              Effect.sleep(delay * (yield* Random.nextBetween(0.8, 1.2))),
+              chore.news.await
+            )
+          }
         })
 
         const add = (leftover: Leftover) => {
           const { node_id, server_id } = leftover
-          const nodes = left.get(server_id) ?? new Set()
+          const nodes = left.get(server_id) ?? new Map<string, Chore>()
           left.set(server_id, nodes)
-          nodes.add(node_id)
-          const work = clear(leftover).pipe(
-            locks.withLock(server_id),
-            Effect.tapErrorTag("DaemonRefused", (error) =>
-              Effect.logWarning(
-                `the copy of ${server_id} on node ${node_id} cannot be deleted: ${error.detail}`
-              )
-            ),
-            Effect.retry(delays),
-            Effect.catchCause((cause) =>
-              Effect.logError(`the copy of ${server_id} on node ${node_id} is left there`, cause)
-            )
-          )
-          run(`${node_id}/${server_id}`, Effect.andThen(Effect.yieldNow, work), { onlyIfMissing: true })
+          const known = nodes.get(node_id)
+          if (known !== undefined) return known.news.openUnsafe()
+          const chore = { news: Latch.makeUnsafe(false) }
+          nodes.set(node_id, chore)
+          begin?.(leftover, chore)
         }
 
         yield* journal.follow((entries) =>
           Effect.sync(() => {
+            if (begin === undefined) return
             for (const { change } of entries) {
               if (change.topic !== "server:left") continue
               add({ server_id: change.server_id, node_id: change.payload })
             }
           })
         )
-        for (const leftover of yield* store.read(moves.leftovers)) add(leftover)
+        yield* registry.changes.pipe(
+          Stream.runForEach(({ kind, node_id }) =>
+            Effect.sync(() => {
+              if (kind !== "connected") return
+              for (const nodes of left.values()) nodes.get(node_id)?.news.openUnsafe()
+            })
+          ),
+          Effect.forkScoped({ startImmediately: true })
+        )
 
-        return Leftovers.of({ of: (server_id) => [...(left.get(server_id) ?? [])] })
+        const hold = Effect.gen(function* () {
+          const fibers = yield* FiberMap.make<string>()
+          const run = yield* FiberMap.runtime(fibers)<never>()
+          yield* Effect.acquireRelease(
+            Effect.sync(() => {
+              begin = (leftover, chore) => {
+                const key = `${leftover.node_id}/${leftover.server_id}`
+                run(key, Effect.andThen(Effect.yieldNow, work(leftover, chore)))
+              }
+            }),
+            () =>
+              Effect.sync(() => {
+                begin = undefined
+                left.clear()
+              })
+          )
+          for (const leftover of yield* Effect.orDie(
+            Effect.retry(store.read(moves.leftovers), untilTheDatabaseIsBack)
+          )) {
+            const known = left.get(leftover.server_id)?.has(leftover.node_id) === true
+            if (!known) add(leftover)
+          }
+          return yield* Effect.never
+        })
+        yield* duties.whileMine(hold)
+
+        return Leftovers.of({ of: (server_id) => [...(left.get(server_id)?.keys() ?? [])] })
       })
     )
 }

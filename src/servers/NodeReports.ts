@@ -4,6 +4,7 @@ import type { DaemonError } from "../api/Daemon.ts"
 import type { InvalidRequest, Unavailable } from "../domain/errors.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
+import { Journal } from "../store/Journal.ts"
 import { Reconciler } from "./Reconciler.ts"
 import { ServerIndex } from "./ServerIndex.ts"
 import { ServerManager } from "./ServerManager.ts"
@@ -24,6 +25,7 @@ export const NodeReports = Layer.effect(
   Effect.gen(function* () {
     const daemons = yield* DaemonClient
     const index = yield* ServerIndex
+    const journal = yield* Journal
     const reconciler = yield* Reconciler
     const registry = yield* NodeRegistry
     const servers = yield* ServerManager
@@ -37,15 +39,20 @@ export const NodeReports = Layer.effect(
           Effect.catch(refuse)
         )
       ),
-      heartbeat: (node_id, heartbeat) => registry.heartbeat(node_id, heartbeat),
+      heartbeat: (node_id, heartbeat) =>
+        Effect.catchTag(registry.heartbeat(node_id, heartbeat), "Unavailable", refuse),
       disconnect: (node_id, boot_id) =>
         Effect.catchTag(registry.disconnect(node_id, boot_id), "Unavailable", refuse),
       report: Effect.fn("NodeReports.report")(function* (node_id, boot_id, report) {
-        yield* registry.checkBoot(node_id, boot_id)
-        yield* Effect.catchTag(servers.apply(node_id, report), "Unavailable", refuse)
+        yield* registry
+          .checkBoot(node_id, boot_id)
+          .pipe(Effect.andThen(servers.apply(node_id, report)), Effect.catchTag("Unavailable", refuse))
       }),
       files: Effect.fn("NodeReports.files")(function* (node_id, server_id) {
-        const from = yield* index.originOf(node_id, server_id)
+        const known = yield* index.originOf(node_id, server_id)
+        // The node may have been told by a replica that knows more.
+        if (known === undefined) yield* Effect.catch(journal.catchUp, refuse)
+        const from = known ?? (yield* index.originOf(node_id, server_id))
         if (from === undefined) {
           return yield* new ControlPlaneUnavailable({
             detail: `server does not come to node ${node_id}: ${server_id}`

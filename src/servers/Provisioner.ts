@@ -1,13 +1,26 @@
-import { Context, Duration, Effect, FiberSet, Latch, Layer, Option, Random, Semaphore } from "effect"
+import {
+  Context,
+  Duration,
+  Effect,
+  FiberSet,
+  Latch,
+  Layer,
+  Option,
+  Random,
+  Schedule,
+  Semaphore
+} from "effect"
 import type { Daemon, DaemonError } from "../api/Daemon.ts"
 import type { Unavailable } from "../domain/errors.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
+import { Duties } from "../store/Duties.ts"
 import { Journal } from "../store/Journal.ts"
 import { ServerRepo } from "../store/ServerRepo.ts"
 import { Store } from "../store/Store.ts"
 import { createsNeed, type Need, needOf } from "./need.ts"
+import { untilTheDatabaseIsBack } from "./retries.ts"
 import { ServerIndex } from "./ServerIndex.ts"
 import { ServerLifecycle } from "./ServerLifecycle.ts"
 import { ServerLocks } from "./ServerLocks.ts"
@@ -22,21 +35,24 @@ export interface ProvisionerOptions {
 
 /** A start that a node fails to carry out is given up after this many calls. */
 const START_ATTEMPTS = 5
+/**
+ * Between two looks for removals that others have begun and not ended: what is there at two of them, longer than a call
+ * to a node lasts, was cut off.
+ */
+const REMOVALS = "15 seconds"
 /** Seconds that a stop may take; a start has none. */
 const NO_WAIT = 0
 
 /**
- * Makes nodes have the servers that are placed on them: calls the daemon until it has accepted the installation,
+ * Background duty: makes nodes have the servers that are placed on them: calls the daemon until it has accepted the installation,
  * starts what is to be started once installed, goes on with removals that were cut off, and asks again where a
- * status is unknown. It starts from the records, so that it goes on after a restart from where it stood; all its calls can be repeated.
+ * status is unknown. It starts from the records, so that whoever does the duties goes on from where it stood; all its calls can be repeated.
  */
 export class Provisioner extends Context.Service<
   Provisioner,
   {
     /** Looks at the servers of a node that need something; done when the node (again) is there. */
     wakeNode(node_id: string): Effect.Effect<void>
-    /** Asks the node whether it still has the server, and acts on the answer. */
-    verify(id: string): Effect.Effect<void>
     /** Number of servers that are being worked on. */
     readonly active: Effect.Effect<number>
   }
@@ -46,6 +62,7 @@ export class Provisioner extends Context.Service<
       Provisioner,
       Effect.gen(function* () {
         const daemons = yield* DaemonClient
+        const duties = yield* Duties
         const index = yield* ServerIndex
         const journal = yield* Journal
         const lifecycle = yield* ServerLifecycle
@@ -57,12 +74,11 @@ export class Provisioner extends Context.Service<
         /** By server that is being worked on: opened when it is to be looked at again. */
         const working = new Map<string, Latch.Latch>()
         const suspects = new Set<string>()
-        /** Removals that an earlier process has begun. */
-        const removals = new Set(yield* store.read(servers.removing))
+        /** Removals that whoever has begun them does not end. */
+        const removals = new Set<string>()
         const permits = new Map<string, Semaphore.Semaphore>()
-        const fibers = yield* FiberSet.make<void>()
-        // Captured here: the context of a writer (its transaction, its request) is none of the work's.
-        const run = yield* FiberSet.runtime(fibers)<never>()
+        /** Undefined while another replica does it. */
+        let begin: ((work: Effect.Effect<void>) => void) | undefined
 
         const call = <A, E>(node_id: string, use: (daemon: Daemon) => Effect.Effect<A, E>) =>
           Effect.flatMap(daemons.of(node_id), use)
@@ -97,12 +113,15 @@ export class Provisioner extends Context.Service<
         })
 
         const start = Effect.fnUntraced(function* (record: ServerRecord) {
+          // It may have been stopped by another replica.
+          const [now] = yield* store.read(servers.find([record.id]))
+          if (now?.start_pending !== true || now.node_id !== record.node_id) return
           yield* call(record.node_id, (daemon) => daemon.power(record.id, "start", NO_WAIT))
         })
 
         const remove = Effect.fnUntraced(function* (record: ServerRecord) {
           yield* call(record.node_id, (daemon) => daemon.remove(record.id))
-          yield* lifecycle.remove(record.id)
+          yield* lifecycle.remove(record.id, record.node_id)
           removals.delete(record.id)
         })
 
@@ -143,7 +162,7 @@ export class Provisioner extends Context.Service<
           if (need === "nothing") return false
           const works = { install, start, verify, remove }
           return yield* works[need](record).pipe(
-            Effect.tap(() => Effect.sync(() => suspects.delete(id))),
+            Effect.tap(() => (suspects.delete(id) ? lifecycle.cleared(id) : Effect.void)),
             Effect.as(false),
             Effect.catchTag("DaemonRefused", (error) => refused(record, need, attempt, error))
           )
@@ -191,29 +210,77 @@ export class Provisioner extends Context.Service<
             latch.openUnsafe()
             return
           }
+          if (begin === undefined) return
           const fresh = Latch.makeUnsafe(false)
           working.set(id, fresh)
-          run(Effect.andThen(Effect.yieldNow, work(id, fresh)))
+          begin(Effect.andThen(Effect.yieldNow, work(id, fresh)))
         }
 
         const wakeNeedy = (records: ReadonlyArray<ServerRecord>) => {
           for (const record of records) if (needFor(record) !== "nothing") wake(record.id)
         }
 
+        const wakeSuspect = (id: string) => {
+          suspects.add(id)
+          wake(id)
+        }
+
         yield* journal.follow((entries) =>
           Effect.sync(() => {
-            for (const { change } of entries) if (createsNeed(change)) wake(change.server_id)
+            if (begin === undefined) return
+            for (const { change } of entries) {
+              if (change.topic === "server:suspect") wakeSuspect(change.server_id)
+              else if (createsNeed(change)) wake(change.server_id)
+            }
           })
         )
-        wakeNeedy(yield* index.records)
+
+        const wakeRemovals = (ids: ReadonlyArray<string>) => {
+          for (const id of ids) {
+            removals.add(id)
+            wake(id)
+          }
+        }
+
+        /** Takes up the removals of replicas that have ended within them. */
+        const lookForRemovals = Effect.gen(function* () {
+          let before: ReadonlyArray<string> = []
+          const look = Effect.gen(function* () {
+            const now = yield* store.read(servers.removing)
+            wakeRemovals(now.filter((id) => before.includes(id) && !removals.has(id)))
+            before = now
+          })
+          yield* Effect.ignore(look).pipe(Effect.repeat(Schedule.spaced(REMOVALS)))
+        })
+
+        const hold = Effect.gen(function* () {
+          const fibers = yield* FiberSet.make<void>()
+          // Captured here: the context of a writer (its transaction, its request) is none of the work's.
+          const run = yield* FiberSet.runtime(fibers)<never>()
+          yield* Effect.acquireRelease(
+            Effect.sync(() => {
+              begin = run
+            }),
+            () =>
+              Effect.sync(() => {
+                begin = undefined
+                working.clear()
+                suspects.clear()
+                removals.clear()
+              })
+          )
+          const read = Effect.all([store.read(servers.removing), store.read(servers.suspected)])
+          const [removing, suspected] = yield* Effect.orDie(Effect.retry(read, untilTheDatabaseIsBack))
+          wakeRemovals(removing)
+          for (const id of suspected) wakeSuspect(id)
+          wakeNeedy(yield* index.records)
+          // Alone, whoever has begun a removal ends it, or the process has ended.
+          return yield* duties.alone ? Effect.never : lookForRemovals
+        })
+        yield* duties.whileMine(hold)
 
         return Provisioner.of({
           wakeNode: (node_id) => Effect.map(index.onNode(node_id), wakeNeedy),
-          verify: (id) =>
-            Effect.sync(() => {
-              suspects.add(id)
-              wake(id)
-            }),
           active: Effect.sync(() => working.size)
         })
       })

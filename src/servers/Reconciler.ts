@@ -1,11 +1,13 @@
-import { Context, Effect, Layer, Option, Stream } from "effect"
+import { Context, Effect, FiberMap, Layer, Option, Stream } from "effect"
 import type { InvalidRequest, Unavailable } from "../domain/errors.ts"
 import type { DaemonServer, Registration, RegistrationAnswer } from "../domain/NodeMessages.ts"
-import { NodeRegistry } from "../nodes/NodeRegistry.ts"
+import { type NodeChange, NodeRegistry } from "../nodes/NodeRegistry.ts"
+import { Duties } from "../store/Duties.ts"
 import { MoveRepo } from "../store/MoveRepo.ts"
+import { NodeRepo } from "../store/NodeRepo.ts"
 import { Store } from "../store/Store.ts"
 import { makeKeyedMutex } from "./KeyedMutex.ts"
-import { isNothing, ofView } from "./outcome.ts"
+import { isFinished, isNothing, ofView } from "./outcome.ts"
 import { Provisioner } from "./Provisioner.ts"
 import { untilTheDatabaseIsBack } from "./retries.ts"
 import { ServerIndex } from "./ServerIndex.ts"
@@ -15,16 +17,22 @@ import { ServerLifecycle } from "./ServerLifecycle.ts"
 const CONCURRENCY = 64
 
 /**
+ * While a replica takes over what a node says at its registration, the one that does the duties need not ask the node
+ * for the same.
+ */
+const REGISTRATION = "1 second"
+
+/**
  * Keeps records and nodes in step when nodes come and go (node-protocol, "When something breaks"): one that
- * registers says what it has; the servers of one that is silent are `unknown`; those of one that is lost, and
- * that are not saved, are given up.
+ * registers, at any replica, says what it has; the servers of one that is silent are `unknown`; those of one that is
+ * lost, and that are not saved, are given up: background duties.
  */
 export class Reconciler extends Context.Service<
   Reconciler,
   {
     /**
      * Registers a node and takes over what it says of its servers. `delete` of the answer names those that have no
-     * record here any more.
+     * record there any more: the rows say so, and a node has nothing of a server before its record is there.
      */
     register(registration: Registration): Effect.Effect<RegistrationAnswer, InvalidRequest | Unavailable>
   }
@@ -32,11 +40,13 @@ export class Reconciler extends Context.Service<
   static readonly layer = Layer.effect(
     Reconciler,
     Effect.gen(function* () {
+      const duties = yield* Duties
       const index = yield* ServerIndex
       const moves = yield* MoveRepo
       const store = yield* Store
       const lifecycle = yield* ServerLifecycle
       const provisioner = yield* Provisioner
+      const nodeRepo = yield* NodeRepo
       const registry = yield* NodeRegistry
       /** A registration and the news of the same node's coming and going are dealt with one after another. */
       const nodes = makeKeyedMutex()
@@ -49,17 +59,20 @@ export class Reconciler extends Context.Service<
         const sameBoot = yield* Effect.isSuccess(registry.checkBoot(node_id, registration.boot_id))
         const sequences = yield* lifecycle.sequences(node_id, listed)
         const { token } = yield* registry.register(registration)
+        const suspects: Array<string> = []
         const takeOver = Effect.fnUntraced(function* (view: DaemonServer) {
           const sequence = sequences.get(view.id)
           const record = Option.getOrUndefined(yield* index.find(view.id))
           if (sequence === undefined || (record !== undefined && isNothing(ofView(record, view)))) return
-          yield* sameBoot ? provisioner.verify(view.id) : lifecycle.observe(node_id, view, sequence)
+          if (sameBoot) suspects.push(view.id)
+          else yield* lifecycle.observe(node_id, view, sequence)
         })
         yield* Effect.forEach(registration.servers, takeOver, { concurrency: CONCURRENCY, discard: true })
         const has = new Set(listed)
         for (const record of yield* index.onNode(node_id)) {
-          if (!has.has(record.id)) yield* provisioner.verify(record.id)
+          if (!has.has(record.id) && isFinished(record.install)) suspects.push(record.id)
         }
+        yield* lifecycle.suspect(suspects)
         yield* provisioner.wakeNode(node_id)
         const kept = yield* store.read(moves.kept(node_id, listed))
         return { token, delete: listed.filter((id) => !kept.has(id)) }
@@ -71,7 +84,7 @@ export class Reconciler extends Context.Service<
         const ids = records.filter((record) => record.status !== "unknown").map((record) => record.id)
         if (ids.length === 0) return
         yield* Effect.logWarning(`node ${node_id} is silent: ${ids.length} servers are unknown`)
-        yield* lifecycle.silent(ids)
+        yield* lifecycle.silent(node_id, ids)
       })
 
       const givenUp = Effect.fnUntraced(function* (node_id: string) {
@@ -82,25 +95,43 @@ export class Reconciler extends Context.Service<
         yield* Effect.logWarning(
           `node ${node_id} is lost: ${ids.length} servers that are not saved are given up`
         )
-        yield* lifecycle.giveUp(ids)
+        yield* lifecycle.giveUp(node_id, ids)
       })
 
+      const registrations = yield* FiberMap.make<string>()
+      const connected = (node_id: string) =>
+        duties.alone
+          ? provisioner.wakeNode(node_id)
+          : Effect.asVoid(
+              FiberMap.run(registrations, node_id, Effect.delay(provisioner.wakeNode(node_id), REGISTRATION))
+            )
+      const deal = (node_id: string, kind: NodeChange["kind"]) => {
+        const work = kind === "connected" ? connected : kind === "lost" ? lost : givenUp
+        return work(node_id).pipe(
+          Effect.tapError((error) => Effect.logWarning(`node ${node_id}, ${kind}: ${error.detail}`)),
+          Effect.retry(untilTheDatabaseIsBack),
+          nodes.withLock(node_id),
+          Effect.catchCause((cause) => Effect.logError(`node ${node_id}, ${kind}: given up`, cause))
+        )
+      }
       yield* registry.changes.pipe(
-        Stream.runForEach(({ node_id, kind }) => {
-          const work =
-            kind === "connected"
-              ? provisioner.wakeNode(node_id)
-              : kind === "lost"
-                ? lost(node_id)
-                : givenUp(node_id)
-          return work.pipe(
-            Effect.tapError((error) => Effect.logWarning(`node ${node_id}, ${kind}: ${error.detail}`)),
-            Effect.retry(untilTheDatabaseIsBack),
-            nodes.withLock(node_id),
-            Effect.catchCause((cause) => Effect.logError(`node ${node_id}, ${kind}: given up`, cause))
-          )
-        }),
+        Stream.runForEach(({ node_id, kind }) =>
+          Effect.flatMap(duties.mine, (mine) => (mine ? deal(node_id, kind) : Effect.void))
+        ),
         Effect.forkScoped({ startImmediately: true })
+      )
+      // What whoever did it before may not have come to.
+      yield* duties.whileMine(
+        Effect.gen(function* () {
+          if (duties.alone) return
+          for (const { gone, id } of yield* Effect.orDie(
+            Effect.retry(store.read(nodeRepo.all), untilTheDatabaseIsBack)
+          )) {
+            if (gone === null) continue
+            yield* deal(id, "lost")
+            if (gone === "given-up") yield* deal(id, "given-up")
+          }
+        })
       )
 
       return Reconciler.of({

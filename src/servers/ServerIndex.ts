@@ -1,5 +1,6 @@
 import { Context, Effect, Layer, Option, Stream } from "effect"
 import type { SqlError } from "effect/sql"
+import type { Unavailable } from "../domain/errors.ts"
 import type { JournalEntry } from "../domain/Journal.ts"
 import type { Move } from "../domain/Move.ts"
 import type { ServerRecord } from "../domain/Server.ts"
@@ -27,6 +28,11 @@ export class ServerIndex extends Context.Service<
     summary(id: string, include: Include): Effect.Effect<Option.Option<Uint8Array>>
     /** `last_sequence` is not kept up to date here: ask the store for it. */
     find(id: string): Effect.Effect<Option.Option<ServerRecord>>
+    /**
+     * {@link find}; one that is not known here, or not on the node that is given, is looked for among what others have
+     * committed.
+     */
+    lookUp(id: string, node_id?: string): Effect.Effect<Option.Option<ServerRecord>, Unavailable>
     readonly records: Effect.Effect<ReadonlyArray<ServerRecord>>
     onNode(node_id: string): Effect.Effect<ReadonlyArray<ServerRecord>>
     /** The move of a server, also one that has failed. */
@@ -128,11 +134,19 @@ export class ServerIndex extends Context.Service<
         Effect.forkScoped({ startImmediately: true })
       )
 
+      const find = (id: string) => Effect.sync(() => Option.fromUndefinedOr(table.get(id)))
+
       return ServerIndex.of({
         list: (include) => Effect.sync(() => table.list(include)),
         ids: Effect.sync(() => table.ids),
         summary: (id, include) => Effect.sync(() => Option.fromUndefinedOr(table.summary(id, include))),
-        find: (id) => Effect.sync(() => Option.fromUndefinedOr(table.get(id))),
+        find,
+        lookUp: Effect.fnUntraced(function* (id, node_id) {
+          const record = table.get(id)
+          const isBehind = record === undefined || (node_id !== undefined && record.node_id !== node_id)
+          if (isBehind) yield* journal.catchUp
+          return yield* find(id)
+        }),
         records: Effect.sync(() => table.records),
         onNode: (node_id) => Effect.sync(() => table.onNode(node_id)),
         moveOf: (id) => Effect.sync(() => moves.get(id)),

@@ -1,4 +1,4 @@
-import { Clock, Context, Effect, Layer, Option } from "effect"
+import { Array as Arr, Clock, Context, Effect, Layer, Option } from "effect"
 import type { SqlError } from "effect/sql"
 import { type Conflict, NotFound, type Unavailable } from "../domain/errors.ts"
 import { pendingInstall } from "../domain/InstallState.ts"
@@ -7,6 +7,7 @@ import { isUnderway } from "../domain/Move.ts"
 import type { DaemonServer, Report } from "../domain/NodeMessages.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { MoveRepo } from "../store/MoveRepo.ts"
+import { RoomRepo } from "../store/RoomRepo.ts"
 import { ServerRepo } from "../store/ServerRepo.ts"
 import { Store, Transaction } from "../store/Store.ts"
 import { makeMoveRecords } from "./moveRecords.ts"
@@ -20,15 +21,14 @@ import {
   ofSilence,
   ofView
 } from "./outcome.ts"
-import { notOffline } from "./power.ts"
-import { Teardown } from "./Teardown.ts"
+import { isMoving, notOffline } from "./power.ts"
 
 /** Servers of one write when many change at once. */
 const BATCH = 100
 
 /**
  * Every change of a server's record after its creation: each one write, together with the journal entries that
- * tell of it. A server that is destroyed by what its node says is removed from the node afterwards.
+ * tell of it. What a server that is destroyed leaves on its node is noted in the same write, to be deleted there.
  */
 export class ServerLifecycle extends Context.Service<
   ServerLifecycle,
@@ -42,10 +42,14 @@ export class ServerLifecycle extends Context.Service<
     observe(node_id: string, view: DaemonServer, sequence: number): Effect.Effect<void, Unavailable>
     /** The node has no such server. */
     missing(node_id: string, id: string): Effect.Effect<void, Unavailable>
-    /** The node is silent: its servers are `unknown`. */
-    silent(ids: ReadonlyArray<string>): Effect.Effect<void, Unavailable>
-    /** The node is lost: its servers that are not saved go. */
-    giveUp(ids: ReadonlyArray<string>): Effect.Effect<void, Unavailable>
+    /** The node is silent: its servers are `unknown`, unless it is connected again. */
+    silent(node_id: string, ids: ReadonlyArray<string>): Effect.Effect<void, Unavailable>
+    /** The node is lost: its servers that are not saved go, unless it is connected again. */
+    giveUp(node_id: string, ids: ReadonlyArray<string>): Effect.Effect<void, Unavailable>
+    /** There is reason to think that their nodes have lost them: the nodes are to be asked. */
+    suspect(ids: ReadonlyArray<string>): Effect.Effect<void, Unavailable>
+    /** The node was asked. */
+    cleared(id: string): Effect.Effect<void, Unavailable>
     /** The node refuses for good to install it. */
     refuseInstall(id: string, reason: string): Effect.Effect<void, Unavailable>
     /** Is not to be started any more once installed, or once it has moved. */
@@ -54,12 +58,16 @@ export class ServerLifecycle extends Context.Service<
     reinstall(id: string): Effect.Effect<ServerRecord, NotFound | Conflict | Unavailable>
     /** Undoes {@link reinstall}, unless the node has said something since. */
     undoReinstall(before: ServerRecord): Effect.Effect<void, Unavailable>
-    /** The node is about to be told to remove it; after a crash the removal goes on. False: there is no record. */
-    beginRemoval(id: string): Effect.Effect<boolean, Unavailable>
+    /** Its node is about to be told to remove it; after a crash the removal goes on. Answers the record. */
+    beginRemoval(id: string): Effect.Effect<Option.Option<ServerRecord>, Unavailable>
     /** The node has refused; it stays. */
     giveUpRemoval(id: string): Effect.Effect<void, Unavailable>
-    /** Removes the record; false when there is none. */
-    remove(id: string): Effect.Effect<boolean, Unavailable>
+    /**
+     * Removes the record; false when there is none.
+     *
+     * @param from the node that has removed it; where it is on another, or that is not known, its node is told to
+     */
+    remove(id: string, from?: string): Effect.Effect<boolean, Unavailable>
     /** `last_sequence` of the servers that a node owns, by id. */
     sequences(
       node_id: string,
@@ -72,14 +80,18 @@ export class ServerLifecycle extends Context.Service<
     Effect.gen(function* () {
       const store = yield* Store
       const servers = yield* ServerRepo
-      const teardown = yield* Teardown
+      const rooms = yield* RoomRepo
       const moveRepo = yield* MoveRepo
       const moveRecords = yield* makeMoveRecords
 
       const write = <A>(mutation: Effect.Effect<A, SqlError.SqlError, Transaction>) => store.write(mutation)
 
       /** Writes what has been decided; the order of the entries is the order in which it happened. */
-      const carryOut = Effect.fnUntraced(function* (record: ServerRecord, decided: Outcome) {
+      const carryOut = Effect.fnUntraced(function* (
+        record: ServerRecord,
+        decided: Outcome,
+        removedFrom?: string
+      ) {
         const outcome = yield* moveRecords.settle(record, decided)
         const transaction = yield* Transaction
         const append = (change: Change) => transaction.append(change, record.blueprint_id)
@@ -98,33 +110,47 @@ export class ServerLifecycle extends Context.Service<
           yield* append({ topic: "server:start-pending", server_id, payload: false })
         }
         if (outcome.destroys === true) {
+          if (record.node_id !== removedFrom) yield* moveRecords.leave(record, record.node_id)
           yield* servers.remove(server_id)
           yield* append({ topic: "deleted", server_id, payload: null })
         }
       })
 
       /** Decides about the locked record and carries it out; nothing when there is none. */
-      const change = Effect.fnUntraced(function* (id: string, decide: (record: ServerRecord) => Outcome) {
+      const change = Effect.fnUntraced(function* (
+        id: string,
+        decide: (record: ServerRecord) => Outcome,
+        removedFrom?: string
+      ) {
         const record = Option.getOrUndefined(yield* servers.lock(id))
         if (record === undefined) return undefined
         const outcome = decide(record)
-        yield* carryOut(record, outcome)
+        yield* carryOut(record, outcome, removedFrom)
         return { record, outcome }
       })
 
-      const changeMany = (
+      const inBatches = (
+        ids: ReadonlyArray<string>,
+        mutation: (batch: ReadonlyArray<string>) => Effect.Effect<void, SqlError.SqlError, Transaction>
+      ) => Effect.forEach(Arr.chunksOf(ids, BATCH), (batch) => write(mutation(batch)), { discard: true })
+
+      /** For servers of a node that is not connected: by now it may be, or they may be elsewhere. */
+      const changeAway = (
+        node_id: string,
         ids: ReadonlyArray<string>,
         decide: (record: ServerRecord) => Outcome
       ): Effect.Effect<void, Unavailable> =>
-        Effect.forEach(
-          Array.from({ length: Math.ceil(ids.length / BATCH) }, (_, batch) =>
-            ids.slice(batch * BATCH, (batch + 1) * BATCH)
-          ),
-          (batch) => write(Effect.forEach(batch, (id) => change(id, decide), { discard: true })),
-          { discard: true }
+        inBatches(
+          ids,
+          Effect.fnUntraced(function* (batch) {
+            if (yield* rooms.isConnected(node_id)) return
+            for (const id of batch) {
+              yield* change(id, (record) => (record.node_id === node_id ? decide(record) : {}))
+            }
+          })
         )
 
-      /** What follows a committed change: the node loses what has no record any more; surprises are logged. */
+      /** What follows a committed change: a line in the log. */
       const after = Effect.fnUntraced(function* (
         changed: { readonly record: ServerRecord; readonly outcome: Outcome } | undefined
       ) {
@@ -138,7 +164,6 @@ export class ServerLifecycle extends Context.Service<
         if (outcome.status !== undefined) yield* Effect.logInfo(`${record.id}: ${outcome.status}`)
         if (outcome.destroys === true) {
           yield* Effect.logInfo(`${record.id}: deleted`)
-          yield* teardown.remove(record.node_id, record.id)
         }
         if (outcome.surprising === true) {
           yield* Effect.logWarning(
@@ -148,13 +173,14 @@ export class ServerLifecycle extends Context.Service<
       })
 
       const report = Effect.fn("ServerLifecycle.report")(function* (node_id: string, message: Report) {
+        const id = message.server_id
         const mutation = Effect.gen(function* () {
-          const record = Option.getOrUndefined(yield* servers.lock(message.server_id))
-          if (record === undefined) return "foreign" as const
+          const record = Option.getOrUndefined(yield* servers.lock(id))
+          if (record === undefined) return yield* moveRecords.leave({ id, blueprint_id: "" }, node_id)
           if (record.node_id !== node_id) {
             // The node that it comes from says nothing that matters any more; it keeps the files until they are there.
             const move = Option.getOrUndefined(yield* moveRepo.find(record.id))
-            return move?.from_node === node_id ? undefined : ("foreign" as const)
+            return move?.from_node === node_id ? undefined : yield* moveRecords.leave(record, node_id)
           }
           if (message.sequence <= record.last_sequence) return undefined
           const outcome = ofReport(record, message)
@@ -162,9 +188,7 @@ export class ServerLifecycle extends Context.Service<
           yield* carryOut(record, outcome)
           return { record, outcome }
         })
-        const changed = yield* write(mutation)
-        if (changed === "foreign") yield* teardown.remove(node_id, message.server_id)
-        else yield* after(changed)
+        yield* after((yield* write(mutation)) ?? undefined)
       }, Effect.uninterruptible)
 
       const observe = Effect.fn("ServerLifecycle.observe")(function* (
@@ -217,6 +241,8 @@ export class ServerLifecycle extends Context.Service<
             const record = Option.getOrUndefined(yield* servers.lock(id))
             if (record === undefined) return yield* Effect.fail(NotFound.server(id))
             if (record.status !== "offline") return yield* Effect.fail(notOffline(record))
+            if (isUnderway(Option.getOrUndefined(yield* moveRepo.find(id))))
+              return yield* Effect.fail(isMoving(id))
             yield* carryOut(record, { install: pendingInstall, status: "installing" })
             return record
           })
@@ -247,8 +273,21 @@ export class ServerLifecycle extends Context.Service<
         report,
         observe,
         missing,
-        silent: (ids) => changeMany(ids, ofSilence),
-        giveUp: (ids) => changeMany(ids, (record) => (record.definition.save ? {} : { destroys: true })),
+        silent: (node_id, ids) => changeAway(node_id, ids, ofSilence),
+        giveUp: (node_id, ids) =>
+          changeAway(node_id, ids, (record) => (record.definition.save ? {} : { destroys: true })),
+        suspect: (ids) =>
+          inBatches(
+            ids,
+            Effect.fnUntraced(function* (batch) {
+              const transaction = yield* Transaction
+              for (const server_id of batch) {
+                if (!(yield* servers.setSuspected(server_id, true))) continue
+                yield* transaction.append({ topic: "server:suspect", server_id, payload: null }, "")
+              }
+            })
+          ),
+        cleared: (id) => Effect.asVoid(write(servers.setSuspected(id, false))),
         refuseInstall,
         forgetStart: (id) =>
           Effect.asVoid(
@@ -269,14 +308,14 @@ export class ServerLifecycle extends Context.Service<
         beginRemoval: (id) =>
           write(
             Effect.gen(function* () {
-              if (Option.isNone(yield* servers.lock(id))) return false
-              yield* servers.setRemoving(id, true)
-              return true
+              const record = yield* servers.lock(id)
+              if (Option.isSome(record)) yield* servers.setRemoving(id, true)
+              return record
             })
           ),
         giveUpRemoval: (id) => write(servers.setRemoving(id, false)),
-        remove: (id) =>
-          Effect.map(write(change(id, () => ({ destroys: true }))), (changed) => changed !== undefined),
+        remove: (id, from) =>
+          Effect.map(write(change(id, () => ({ destroys: true }), from)), (changed) => changed !== undefined),
         sequences
       })
     })

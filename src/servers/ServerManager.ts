@@ -47,7 +47,7 @@ export class ServerManager extends Context.Service<
     >
     remove(id: string, options: { readonly force: boolean }): Effect.Effect<void, NodeCallError>
     power(id: string, action: PowerAction, wait_seconds: number): Effect.Effect<void, NodeCallError>
-    status(id: string): Effect.Effect<ServerStatus, NotFound>
+    status(id: string): Effect.Effect<ServerStatus, NotFound | Unavailable>
     stats(
       id: string,
       options: { readonly update_disk_usage: boolean }
@@ -80,6 +80,8 @@ export class ServerManager extends Context.Service<
         ids: index.ids,
         counts: index.counts,
         get: Effect.fn("ServerManager.get")(function* (id, include) {
+          // One that another replica has just made may not be known here yet.
+          if (Option.isNone(yield* index.find(id))) yield* Effect.ignore(index.lookUp(id))
           const summary = Option.getOrUndefined(yield* index.summary(id, include))
           return summary ?? (yield* NotFound.server(id))
         }),

@@ -1,14 +1,15 @@
 import { randomBytes } from "node:crypto"
 import { Clock, Data, Effect, Exit, Option, Schema } from "effect"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
-import type { Allocations } from "../domain/Allocation.ts"
 import { Conflict, Unavailable } from "../domain/errors.ts"
 import { serverId } from "../domain/Id.ts"
 import { pendingInstall } from "../domain/InstallState.ts"
 import type { ServerRecord } from "../domain/Server.ts"
-import { LoadBalancer } from "../nodes/LoadBalancer.ts"
+import { LoadBalancer, type PlacementRequest } from "../nodes/LoadBalancer.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { IdempotencyRepo, type IdempotentAnswer } from "../store/IdempotencyRepo.ts"
+import { Journal } from "../store/Journal.ts"
+import { RoomRepo } from "../store/RoomRepo.ts"
 import { ServerRepo } from "../store/ServerRepo.ts"
 import { Store, Transaction } from "../store/Store.ts"
 import { makeKeyedMutex } from "./KeyedMutex.ts"
@@ -18,8 +19,8 @@ import { encodeSummary, plain } from "./summary.ts"
 
 /** How long an answer is repeated to the same idempotency key: 24 h, in milliseconds. */
 export const ANSWER_LIFETIME = 24 * 60 * 60 * 1000
-/** Placements that are tried when others take the ports first. */
-const ATTEMPTS = 5
+/** Placements that are tried when others take the room or the ports first. */
+const ATTEMPTS = 10
 
 /** The answer to a creation: the server's id and the JSON of its summary. */
 interface Created {
@@ -31,27 +32,27 @@ type Insertion =
   | { readonly _tag: "created" }
   | { readonly _tag: "repeated"; readonly answer: IdempotentAnswer }
   | { readonly _tag: "port-taken" }
+  /** Why it does not fit on the node that was chosen. */
+  | { readonly _tag: "refused"; readonly reason: string }
   | { readonly _tag: "answered-meanwhile" }
 
 class AnsweredMeanwhile extends Data.TaggedError("AnsweredMeanwhile") {}
 
 const decodeId = Schema.decodeUnknownEffect(Schema.fromJsonString(Schema.Struct({ id: Schema.String })))
 
-const holdsAny = (record: ServerRecord, allocations: Allocations): boolean =>
-  Object.entries(allocations.mappings).some(([address, ports]) =>
-    record.allocations.mappings[address]?.some((port) => ports.includes(port))
-  )
-
 /**
- * Creation of servers: placed first, then kept with its ports and its first event in one write. Whatever goes wrong
- * in between gives back what was placed; an interruption waits for the write.
+ * Creation of servers: placed first, then kept with its ports and its first event in one write, where it still fits by
+ * then: what others have placed meanwhile is learnt, and another place is looked for. Whatever goes wrong in between
+ * gives back what was placed; an interruption waits for the write.
  */
 export const makeCreate = Effect.gen(function* () {
   const balancer = yield* LoadBalancer
   const blueprints = yield* BlueprintStore
   const idempotency = yield* IdempotencyRepo
   const index = yield* ServerIndex
+  const journal = yield* Journal
   const registry = yield* NodeRegistry
+  const rooms = yield* RoomRepo
   const servers = yield* ServerRepo
   const store = yield* Store
   /** Requests with the same idempotency key wait for each other. */
@@ -75,6 +76,7 @@ export const makeCreate = Effect.gen(function* () {
   const insert = Effect.fnUntraced(function* (
     record: ServerRecord,
     body: string,
+    placement: PlacementRequest,
     request: CreateRequest["idempotency"]
   ) {
     const transaction = yield* Transaction
@@ -82,6 +84,8 @@ export const makeCreate = Effect.gen(function* () {
       const answer = Option.getOrUndefined(yield* known(request.key))
       if (answer !== undefined) return { _tag: "repeated", answer } satisfies Insertion
     }
+    const reason = balancer.whyNot(placement, yield* rooms.of(record.node_id, record.blueprint_id))
+    if (reason !== undefined) return { _tag: "refused", reason } satisfies Insertion
     if ((yield* servers.insert(record)) === "port-taken") return { _tag: "port-taken" } satisfies Insertion
     const { id: server_id, blueprint_id } = record
     yield* transaction.append({ topic: "server:created", server_id, payload: null }, blueprint_id)
@@ -97,28 +101,23 @@ export const makeCreate = Effect.gen(function* () {
     return { _tag: "created" } satisfies Insertion
   })
 
-  /** Holds for their owners the ports that this process did not know to be taken. */
-  const learnOwners = Effect.fnUntraced(function* (node_id: string, allocations: Allocations) {
-    const all = yield* store.read(servers.all)
-    const owners = all.filter((record) => record.node_id === node_id && holdsAny(record, allocations))
-    yield* balancer.restore(owners)
-  })
-
   const createNew = Effect.fnUntraced(function* (request: CreateRequest) {
     const definition = yield* blueprints.resolve(request.blueprint_id, request.overrides)
     const now = yield* Clock.currentTimeMillis
     const id = serverId(now, randomBytes(16))
 
+    const placement: PlacementRequest = {
+      server_id: id,
+      blueprint_id: request.blueprint_id,
+      ...(request.node_id === undefined ? {} : { node_id: request.node_id }),
+      limits: definition.limits,
+      ports: definition.ports,
+      runtimes: definition.runtimes,
+      placement: definition.placement
+    }
+
     const attempt = Effect.gen(function* () {
-      const { node_id, allocations } = yield* balancer.place({
-        server_id: id,
-        blueprint_id: request.blueprint_id,
-        ...(request.node_id === undefined ? {} : { node_id: request.node_id }),
-        limits: definition.limits,
-        ports: definition.ports,
-        runtimes: definition.runtimes,
-        placement: definition.placement
-      })
+      const { node_id, allocations } = yield* balancer.place(placement)
       const record: ServerRecord = {
         id,
         blueprint_id: request.blueprint_id,
@@ -133,25 +132,33 @@ export const makeCreate = Effect.gen(function* () {
         created_at: new Date(now).toISOString()
       }
       const body = encodeSummary(record, registry.nameOf(node_id), plain)
-      const insertion: Insertion = yield* store.write(insert(record, body, request.idempotency)).pipe(
-        Effect.catchTag("AnsweredMeanwhile", () => Effect.succeed<Insertion>({ _tag: "answered-meanwhile" })),
-        (write) => index.creating(record, write),
-        Effect.onExit((exit) =>
-          Exit.isSuccess(exit) && exit.value._tag === "created" ? Effect.void : balancer.release(id)
+      const insertion: Insertion = yield* store
+        .write(insert(record, body, placement, request.idempotency))
+        .pipe(
+          Effect.catchTag("AnsweredMeanwhile", () =>
+            Effect.succeed<Insertion>({ _tag: "answered-meanwhile" })
+          ),
+          (write) => index.creating(record, write),
+          Effect.onExit((exit) => {
+            if (Exit.isSuccess(exit) && exit.value._tag === "created") return Effect.void
+            const isTaken = Exit.isSuccess(exit) && exit.value._tag === "port-taken"
+            return isTaken ? balancer.yieldPorts(id) : balancer.release(id)
+          })
         )
-      )
-      if (insertion._tag === "port-taken") yield* learnOwners(node_id, allocations)
       return { insertion, body }
     }).pipe(Effect.uninterruptible)
 
+    let reason = ""
     for (let tried = 0; tried < ATTEMPTS; tried++) {
       const { insertion, body } = yield* attempt
       if (insertion._tag === "created") return { id, body } satisfies Created
       if (insertion._tag === "repeated") {
         return yield* repeat(insertion.answer, request.idempotency?.body_hash ?? "")
       }
+      reason = insertion._tag === "refused" ? insertion.reason : "its ports are taken"
+      yield* journal.catchUp
     }
-    return yield* new Unavailable({ detail: "the free ports are being taken by others" })
+    return yield* new Unavailable({ detail: `others take what is free first: ${reason}` })
   })
 
   return Effect.fn("ServerManager.create")(function* (request: CreateRequest) {

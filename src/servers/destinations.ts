@@ -3,6 +3,7 @@ import type { ServerRecord } from "../domain/Server.ts"
 import { LoadBalancer, type Placement } from "../nodes/LoadBalancer.ts"
 import { otherHolding } from "./holdings.ts"
 import { Leftovers } from "./Leftovers.ts"
+import { placementOf } from "./placementOf.ts"
 
 /**
  * Where servers that leave their nodes go, and what is held for them there until their records are there: lost with
@@ -21,15 +22,10 @@ export const makeDestinations = Effect.gen(function* () {
     find: Effect.fnUntraced(function* (record: ServerRecord) {
       const known = placements.get(record.id)
       if (known !== undefined) return known
-      const { limits, placement, ports, runtimes } = record.definition
       const found = yield* Effect.result(
         balancer.place({
+          ...placementOf(record),
           server_id: otherHolding(record.id),
-          blueprint_id: record.blueprint_id,
-          limits,
-          ports,
-          runtimes,
-          placement,
           except: [record.node_id, ...leftovers.of(record.id)]
         })
       )
@@ -44,6 +40,17 @@ export const makeDestinations = Effect.gen(function* () {
     /** Gives back what is held for a server. */
     release: Effect.fnUntraced(function* (id: string) {
       if (placements.delete(id)) yield* balancer.release(otherHolding(id))
+    }),
+    /** {@link release}, because others have a port of it. */
+    yieldPorts: Effect.fnUntraced(function* (id: string) {
+      if (placements.delete(id)) yield* balancer.yieldPorts(otherHolding(id))
+    }),
+    /** Gives back everything: another replica looks for places from now on. */
+    releaseAll: Effect.suspend(() => {
+      const ids = [...placements.keys()]
+      placements.clear()
+      homeless.clear()
+      return Effect.forEach(ids, (id) => balancer.release(otherHolding(id)), { discard: true })
     }),
     /** What is held for it is from now on what its record says. */
     reached: (id: string): void => void placements.delete(id)

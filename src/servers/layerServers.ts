@@ -9,7 +9,6 @@ import { ServerIndex } from "./ServerIndex.ts"
 import { ServerLifecycle } from "./ServerLifecycle.ts"
 import { ServerLocks } from "./ServerLocks.ts"
 import { ServerManager } from "./ServerManager.ts"
-import { Teardown } from "./Teardown.ts"
 
 export interface ServersOptions {
   /** Provisioning calls to one node at a time. Default: 64. */
@@ -36,7 +35,7 @@ export const layerServers = (options: ServersOptions = {}) => {
     Layer.provideMerge(ServerManager.layer),
     Layer.provideMerge(Provisioner.layer({ callsPerNode: options.callsPerNode ?? 64, ...retry })),
     Layer.provideMerge(ServerLifecycle.layer),
-    Layer.provideMerge(Layer.mergeAll(Teardown.layer(retry), Leftovers.layer(retry))),
+    Layer.provideMerge(Leftovers.layer(retry)),
     Layer.provideMerge(Layer.mergeAll(ServerIndex.layer, ServerLocks.layer))
   )
 }

@@ -24,8 +24,9 @@ const STOP_PATIENCE = 30
  * - `again`      something has to happen first: look again then
  * - `lost`       its node does not have it
  * - `port-taken` others have a port of the placement
+ * - `refused`    it does not fit there any more
  */
-export type StepResult = "done" | "again" | "port-taken" | "lost"
+export type StepResult = "done" | "again" | "port-taken" | "refused" | "lost"
 
 type StepError = Unavailable | DaemonError
 

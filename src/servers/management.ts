@@ -9,7 +9,6 @@ import { isUp } from "../domain/ServerStatus.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { isLoss, toApiError } from "./nodeErrors.ts"
 import { isFinished } from "./outcome.ts"
-import { Provisioner } from "./Provisioner.ts"
 import { decidePower, isMoving, notOffline, wrongStatus } from "./power.ts"
 import { ServerIndex } from "./ServerIndex.ts"
 import { ServerLifecycle } from "./ServerLifecycle.ts"
@@ -29,10 +28,9 @@ export const makeManagement = Effect.gen(function* () {
   const index = yield* ServerIndex
   const lifecycle = yield* ServerLifecycle
   const locks = yield* ServerLocks
-  const provisioner = yield* Provisioner
 
   const recordOf = Effect.fnUntraced(function* (id: string) {
-    const record = Option.getOrUndefined(yield* index.find(id))
+    const record = Option.getOrUndefined(yield* index.lookUp(id))
     return record ?? (yield* NotFound.server(id))
   })
 
@@ -40,7 +38,13 @@ export const makeManagement = Effect.gen(function* () {
   const call = <A, R>(record: ServerRecord, use: (daemon: Daemon) => Effect.Effect<A, DaemonError, R>) =>
     daemons.of(record.node_id).pipe(
       Effect.flatMap(use),
-      Effect.tapError((error) => (isLoss(record, error) ? provisioner.verify(record.id) : Effect.void)),
+      Effect.tapError((error) =>
+        isLoss(record, error)
+          ? Effect.catch(lifecycle.suspect([record.id]), (failure) =>
+              Effect.logWarning(`${record.id} is lost and cannot be looked at: ${failure.detail}`)
+            )
+          : Effect.void
+      ),
       Effect.mapError((error) => toApiError(record, error))
     )
 

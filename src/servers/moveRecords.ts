@@ -1,20 +1,25 @@
 /** What moves do to records, each within one write together with the journal entries that tell of it. */
 import { Effect, Option } from "effect"
+import type { SqlError } from "effect/sql"
 import { pendingInstall } from "../domain/InstallState.ts"
 import type { Change } from "../domain/Journal.ts"
 import type { Move } from "../domain/Move.ts"
 import type { ServerRecord } from "../domain/Server.ts"
-import type { Placement } from "../nodes/LoadBalancer.ts"
+import { LoadBalancer, type Placement } from "../nodes/LoadBalancer.ts"
 import { MoveRepo } from "../store/MoveRepo.ts"
+import { RoomRepo } from "../store/RoomRepo.ts"
 import { ServerRepo } from "../store/ServerRepo.ts"
 import { Transaction } from "../store/Store.ts"
 import type { Outcome } from "./outcome.ts"
+import { placementOf } from "./placementOf.ts"
 
 export const makeMoveRecords = Effect.gen(function* () {
   const moves = yield* MoveRepo
   const servers = yield* ServerRepo
+  const rooms = yield* RoomRepo
+  const balancer = yield* LoadBalancer
 
-  const append = Effect.fnUntraced(function* (record: ServerRecord, change: Change) {
+  const append = Effect.fnUntraced(function* (record: Pick<ServerRecord, "blueprint_id">, change: Change) {
     const transaction = yield* Transaction
     yield* transaction.append(change, record.blueprint_id)
   })
@@ -34,8 +39,11 @@ export const makeMoveRecords = Effect.gen(function* () {
     return append(record, { topic: "server:placed", server_id, payload: { node_id, allocations } })
   }
 
-  /** A node has a copy that it is to delete. */
-  const leave = Effect.fnUntraced(function* (record: ServerRecord, node_id: string) {
+  /** A node has something of a server that it is to delete. */
+  const leave = Effect.fnUntraced(function* (
+    record: Pick<ServerRecord, "id" | "blueprint_id">,
+    node_id: string
+  ): Effect.fn.Return<void, SqlError.SqlError, Transaction> {
     yield* moves.leave({ server_id: record.id, node_id })
     yield* append(record, { topic: "server:left", server_id: record.id, payload: node_id })
   })
@@ -66,6 +74,9 @@ export const makeMoveRecords = Effect.gen(function* () {
   const switchNode = Effect.fnUntraced(function* (record: ServerRecord, move: Move, placement: Placement) {
     const { allocations, id: server_id, install, last_sequence } = record
     const to = { ...record, ...placement }
+    const room = yield* rooms.of(placement.node_id, record.blueprint_id)
+    if (balancer.whyNot(placementOf(record), room) !== undefined) return "refused" as const
+    if ((yield* moves.leftoversOf(server_id)).includes(placement.node_id)) return "refused" as const
     if ((yield* moves.place(to)) === "port-taken") return "port-taken" as const
     yield* placed(to)
     yield* save(record, { ...move, phase: "arriving", origin: { allocations, install, last_sequence } })
@@ -86,7 +97,7 @@ export const makeMoveRecords = Effect.gen(function* () {
 
   /** The new node has all of it: the old one's copy and ports go. */
   const arrive = Effect.fnUntraced(function* (record: ServerRecord, move: Move) {
-    yield* moves.freePorts(record.id, move.from_node)
+    yield* moves.free(record.id, move.from_node)
     yield* forget(record)
     yield* leave(record, move.from_node)
   })
@@ -97,7 +108,7 @@ export const makeMoveRecords = Effect.gen(function* () {
     if (origin === null) return {}
     const { allocations, install, last_sequence } = origin
     const back = { ...record, node_id: move.from_node, allocations, last_sequence }
-    yield* moves.freePorts(record.id, record.node_id)
+    yield* moves.free(record.id, record.node_id)
     yield* moves.putBack(back)
     yield* placed(back)
     yield* save(record, { ...move, phase: "returning", was_up: record.start_pending, reason, origin: null })
@@ -134,5 +145,5 @@ export const makeMoveRecords = Effect.gen(function* () {
     )
   })
 
-  return { begin, end, forget, save, setStartPending, settle, switchNode } as const
+  return { begin, end, forget, leave, save, setStartPending, settle, switchNode } as const
 })

@@ -5,7 +5,6 @@ import { toApiError } from "./nodeErrors.ts"
 import { ServerIndex } from "./ServerIndex.ts"
 import { ServerLifecycle } from "./ServerLifecycle.ts"
 import { ServerLocks } from "./ServerLocks.ts"
-import { Teardown } from "./Teardown.ts"
 
 /**
  * Removal of servers: first the node, which may be told twice, then the record and its ports, in one write with
@@ -18,23 +17,21 @@ export const makeRemove = Effect.gen(function* () {
   const index = yield* ServerIndex
   const lifecycle = yield* ServerLifecycle
   const locks = yield* ServerLocks
-  const teardown = yield* Teardown
 
   const remove = Effect.fnUntraced(function* (id: string, options: { readonly force: boolean }) {
-    const record = Option.getOrUndefined(yield* index.find(id))
+    if (Option.isNone(yield* index.lookUp(id))) return yield* Effect.fail(NotFound.server(id))
+    const record = Option.getOrUndefined(yield* lifecycle.beginRemoval(id))
     if (record === undefined) return yield* Effect.fail(NotFound.server(id))
-    if (!(yield* lifecycle.beginRemoval(id))) return yield* Effect.fail(NotFound.server(id))
-    const done = yield* daemons.of(record.node_id).pipe(
+    const from = yield* daemons.of(record.node_id).pipe(
       Effect.flatMap((daemon) => daemon.remove(id)),
-      Effect.as(true),
+      Effect.as(record.node_id),
       Effect.catch((error) =>
         options.force
-          ? Effect.succeed(false)
+          ? Effect.succeed(undefined)
           : Effect.andThen(lifecycle.giveUpRemoval(id), Effect.fail(toApiError(record, error)))
       )
     )
-    yield* lifecycle.remove(id)
-    if (!done) yield* teardown.remove(record.node_id, id)
+    yield* lifecycle.remove(id, from)
   }, Effect.uninterruptible)
 
   return Effect.fn("ServerManager.remove")((id: string, options: { readonly force: boolean }) =>

@@ -20,6 +20,11 @@ export class Backend extends Context.Service<
     readonly readAgain: Effect.Effect<boolean>
     /** Whether a transaction that was lost for a passing reason is worth another try. */
     readonly retries: boolean
+    /**
+     * Waits until no other process has a write transaction open, and keeps it so until this one ends; its first statement.
+     * What a mutation reads is thus what there is until its commit: nothing is decided on what another changes meanwhile.
+     */
+    readonly takeTurn: Effect.Effect<void, SqlError.SqlError>
     /** Time after which a transaction takes no further mutation, in milliseconds: others wait for its locks. */
     readonly transactionMillis: number
     /**
@@ -39,6 +44,7 @@ export class Backend extends Context.Service<
     away: Effect.never,
     readAgain: Effect.succeed(false),
     retries: false,
+    takeTurn: Effect.void,
     transactionMillis: Number.POSITIVE_INFINITY,
     sealing: undefined,
     seal: Effect.succeed(undefined),

@@ -1,4 +1,7 @@
-import { Context, Effect, Layer } from "effect"
+import { Cause, Context, Effect, Latch, Layer, type Scope } from "effect"
+
+/** Between a failure of a duty's work and its next beginning. */
+const PAUSE = "1 second"
 
 /**
  * Which of several replicas does the background duties. For a moment after a connection was lost two may think that
@@ -7,10 +10,77 @@ import { Context, Effect, Layer } from "effect"
 export class Duties extends Context.Service<
   Duties,
   {
-    /** Whether this process does them now. */
+    /** Whether this process is the only one on its database: then it does them always. */
+    readonly alone: boolean
+    /** Whether this process does them now. What it knows of the journal is then what was committed when its turn began. */
     readonly mine: Effect.Effect<boolean>
+    /**
+     * Runs `work`, in a scope of its own, whenever this process does the duties, and interrupts it when it does them no
+     * more, until the caller's scope closes. Work that ends by itself is done anew with the next turn; a failure is
+     * logged, and it begins again after a second. Whatever it does that must not be done by two checks {@link mine}.
+     */
+    whileMine<E, R>(
+      work: Effect.Effect<void, E, R>
+    ): Effect.Effect<void, never, Exclude<R, Scope.Scope> | Scope.Scope>
   }
 >()("muster/store/Duties") {
   /** For a database with one service. */
-  static readonly layerAlone = Layer.succeed(Duties, Duties.of({ mine: Effect.succeed(true) }))
+  static readonly layerAlone = Layer.succeed(
+    Duties,
+    Duties.of({
+      alone: true,
+      mine: Effect.succeed(true),
+      whileMine: (work) => Effect.asVoid(Effect.forkScoped(persistently(work), { startImmediately: true }))
+    })
+  )
+}
+
+/** Runs work to its end, again and again while it fails. */
+const persistently = <E, R>(
+  work: Effect.Effect<void, E, R>
+): Effect.Effect<void, never, Exclude<R, Scope.Scope>> =>
+  Effect.scoped(work).pipe(
+    Effect.as(true),
+    Effect.catchCause((cause) =>
+      Cause.hasInterruptsOnly(cause)
+        ? Effect.interrupt
+        : Effect.logError("a background duty has failed, it begins again", cause).pipe(
+            Effect.andThen(Effect.sleep(PAUSE)),
+            Effect.as(false)
+          )
+    ),
+    Effect.repeat({ until: (done) => done }),
+    Effect.asVoid
+  )
+
+/** Whether it is this process's turn, and what is done while it is. */
+export class Turn {
+  #mine = false
+  readonly #begun = Latch.makeUnsafe(false)
+  readonly #over = Latch.makeUnsafe(true)
+
+  get isMine(): boolean {
+    return this.#mine
+  }
+
+  begin(): void {
+    this.#mine = true
+    this.#over.closeUnsafe()
+    this.#begun.openUnsafe()
+  }
+
+  end(): void {
+    this.#mine = false
+    this.#begun.closeUnsafe()
+    this.#over.openUnsafe()
+  }
+
+  /** {@link Duties.whileMine} */
+  readonly whileMine: Duties["Service"]["whileMine"] = (work) =>
+    this.#begun.await.pipe(
+      Effect.andThen(Effect.raceFirst(Effect.andThen(persistently(work), Effect.never), this.#over.await)),
+      Effect.forever,
+      Effect.forkScoped({ startImmediately: true }),
+      Effect.asVoid
+    )
 }

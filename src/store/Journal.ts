@@ -25,6 +25,11 @@ export class Journal extends Context.Service<
     ): Effect.Effect<void, never, Scope.Scope>
     /** Entries after `cursor`, oldest first, as far as they are committed now; read in pages. */
     after(cursor: number): Stream.Stream<JournalEntry, Unavailable>
+    /**
+     * Hands on to the followers all that other processes have committed by now: for who has found that what they have
+     * made of it may be behind. A follower must not do it: it would wait for itself.
+     */
+    readonly catchUp: Effect.Effect<void, Unavailable>
     readonly bounds: Effect.Effect<JournalBounds, Unavailable>
   }
 >()("muster/store/Journal") {
@@ -32,7 +37,7 @@ export class Journal extends Context.Service<
     Journal,
     Effect.gen(function* () {
       const table = journalTable(yield* SqlClient.SqlClient)
-      const { register } = yield* JournalFollowers
+      const { catchUp, register } = yield* JournalFollowers
       const bounds = absorbSqlErrors(table.bounds)
 
       const pagesUpTo = (newest: number, cursor: number) =>
@@ -47,7 +52,7 @@ export class Journal extends Context.Service<
       const after = (cursor: number) =>
         Stream.unwrap(Effect.map(bounds, ({ newest }) => pagesUpTo(newest, cursor)))
 
-      return Journal.of({ follow: register, after, bounds })
+      return Journal.of({ follow: register, after, bounds, catchUp: absorbSqlErrors(catchUp) })
     })
   )
 }

@@ -2,6 +2,7 @@ import { Array as Arr, Context, Effect, Layer, type Option, Schema } from "effec
 import { SqlClient, type SqlError } from "effect/sql"
 import { Move, Origin } from "../domain/Move.ts"
 import type { ServerRecord } from "../domain/Server.ts"
+import { deleteHoldings, holdingRow, insertHoldings } from "./holdingRows.ts"
 import { BooleanColumn, firstRow, JsonColumn, readRows, writeRow } from "./rows.ts"
 import type { InsertOutcome } from "./ServerRepo.ts"
 import { encodeServer, portsOf } from "./serverRows.ts"
@@ -15,7 +16,7 @@ type Read<A> = Effect.Effect<A, SqlError.SqlError>
 export const Evacuation = Schema.Struct({ node_id: Schema.String, asked_at: Schema.String })
 export type Evacuation = typeof Evacuation.Type
 
-/** A copy of a server's files that a node is to delete. */
+/** What a node has of a server and is to delete: all of one that is gone, or its files of one that is elsewhere. */
 export const Leftover = Schema.Struct({ server_id: Schema.String, node_id: Schema.String })
 export type Leftover = typeof Leftover.Type
 
@@ -45,14 +46,14 @@ export class MoveRepo extends Context.Service<
     /** By server. */
     readonly all: Read<ReadonlyArray<Move>>
     /**
-     * Puts a server on another node: its record is on `to.node_id` with `to.allocations`. The ports that it held stay
-     * held too; a port that is held already changes nothing.
+     * Puts a server on another node: its record is on `to.node_id` with `to.allocations`. What it held stays held too; a
+     * port that is held already changes nothing.
      */
     place(to: ServerRecord): Write<InsertOutcome>
-    /** Puts a server back to where it still holds its ports. */
+    /** Puts a server back to where it still holds what it needs. */
     putBack(to: ServerRecord): Write<void>
     /** Frees what a server holds of a node that its record is not on. */
-    freePorts(server_id: string, node_id: string): Write<void>
+    free(server_id: string, node_id: string): Write<void>
     /** The node is to be emptied; a second time counts anew. */
     evacuate(evacuation: Evacuation): Write<void>
     stay(node_id: string): Write<void>
@@ -60,6 +61,8 @@ export class MoveRepo extends Context.Service<
     leave(leftover: Leftover): Write<void>
     cleared(leftover: Leftover): Write<void>
     readonly leftovers: Read<ReadonlyArray<Leftover>>
+    /** The nodes that still have something of a server to delete. */
+    leftoversOf(server_id: string): Read<ReadonlyArray<string>>
     /**
      * Which of these servers a node may have files of: those whose record is on it, and those that come from it and
      * have not arrived. Everything else there is to go.
@@ -95,6 +98,7 @@ export class MoveRepo extends Context.Service<
             discard: true
           }
         ).pipe(
+          Effect.andThen(insertHoldings(sql, [holdingRow(to)])),
           Effect.andThen(putBack(to)),
           sql.withTransaction,
           Effect.as<InsertOutcome>("inserted"),
@@ -121,8 +125,11 @@ export class MoveRepo extends Context.Service<
         all: readMoves(sql`${select} ORDER BY server_id`),
         place,
         putBack,
-        freePorts: (server_id, node_id) =>
-          Effect.asVoid(sql`DELETE FROM ports WHERE server_id = ${server_id} AND node_id = ${node_id}`),
+        free: (server_id, node_id) =>
+          Effect.andThen(
+            sql`DELETE FROM ports WHERE server_id = ${server_id} AND node_id = ${node_id}`,
+            deleteHoldings(sql, server_id, node_id)
+          ),
         evacuate: (evacuation) =>
           Effect.asVoid(sql`INSERT INTO evacuations ${sql.insert(evacuation)}
             ON CONFLICT (node_id) DO UPDATE SET asked_at = excluded.asked_at`),
@@ -133,6 +140,11 @@ export class MoveRepo extends Context.Service<
         cleared: ({ node_id, server_id }) =>
           Effect.asVoid(sql`DELETE FROM leftovers WHERE server_id = ${server_id} AND node_id = ${node_id}`),
         leftovers: readLeftovers(sql`SELECT server_id, node_id FROM leftovers ORDER BY server_id, node_id`),
+        leftoversOf: (server_id) =>
+          Effect.map(
+            readLeftovers(sql`SELECT server_id, node_id FROM leftovers WHERE server_id = ${server_id}`),
+            (rows) => rows.map((row) => row.node_id)
+          ),
         kept
       })
     })

@@ -4,6 +4,7 @@ import type { InstallState } from "../domain/InstallState.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
 import { forUpdate } from "./dialect.ts"
+import { deleteHoldings, holdingInserts, holdingRow } from "./holdingRows.ts"
 import { readRows } from "./rows.ts"
 import { encodeInstall, encodeServer, portsOf, readServer, readServers } from "./serverRows.ts"
 import { isUniqueViolation } from "./sqlErrors.ts"
@@ -20,7 +21,7 @@ export type InsertOutcome = "inserted" | "port-taken"
 export class ServerRepo extends Context.Service<
   ServerRepo,
   {
-    /** Inserts the record and its ports; a port that is held already leaves nothing behind. */
+    /** Inserts the record and what it holds of its node; a port that is held already leaves nothing behind. */
     insert(record: ServerRecord): Write<InsertOutcome>
     /** The record, locked until the transaction ends. */
     lock(id: string): Write<Option.Option<ServerRecord>>
@@ -32,7 +33,11 @@ export class ServerRepo extends Context.Service<
     setRemoving(id: string, removing: boolean): Write<void>
     /** Ids of the servers whose removal has begun. */
     readonly removing: Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
-    /** Deletes the record and frees its ports. */
+    /** Whether its node is to be asked for it; false for one that has no record. */
+    setSuspected(id: string, suspected: boolean): Write<boolean>
+    /** Ids of the servers whose nodes are to be asked for them. */
+    readonly suspected: Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
+    /** Deletes the record and frees what it holds. */
     remove(id: string): Write<void>
     find(ids: ReadonlyArray<string>): Effect.Effect<ReadonlyArray<ServerRecord>, SqlError.SqlError>
     /** Every record, by id. */
@@ -52,7 +57,6 @@ export class ServerRepo extends Context.Service<
           (ports) => sql`INSERT INTO ports ${sql.insert(ports)}`,
           { discard: true }
         ).pipe(
-          Effect.as<InsertOutcome>("inserted"),
           Effect.catchIf(
             (error) => isUniqueViolation(error),
             () => Effect.fail("port-taken" as const)
@@ -63,10 +67,15 @@ export class ServerRepo extends Context.Service<
         const row = yield* encodeServer(record)
         // A savepoint of its own: a port that is taken undoes the record too, and nothing else.
         // The statements follow each other without waiting for answers: the first that fails is the first to say so.
-        return yield* Effect.all([sql`INSERT INTO servers ${sql.insert(row)}`, insertPorts(record)], {
-          concurrency: "unbounded"
-        }).pipe(
-          Effect.map(([, outcome]) => outcome),
+        return yield* Effect.all(
+          [
+            sql`INSERT INTO servers ${sql.insert(row)}`,
+            ...holdingInserts(sql, holdingRow(record)),
+            insertPorts(record)
+          ],
+          { concurrency: "unbounded" }
+        ).pipe(
+          Effect.as<InsertOutcome>("inserted"),
           sql.withTransaction,
           Effect.catchIf(
             (error): error is "port-taken" => error === "port-taken",
@@ -106,11 +115,26 @@ export class ServerRepo extends Context.Service<
         removing: Effect.map(readIds(sql`SELECT server_id FROM removals ORDER BY server_id`), (rows) =>
           rows.map(({ server_id }) => server_id)
         ),
+        setSuspected: (id, suspected) =>
+          Effect.map(
+            suspected
+              ? sql`INSERT INTO suspects (server_id) SELECT id FROM servers WHERE id = ${id}
+                  ON CONFLICT (server_id) DO UPDATE SET server_id = excluded.server_id RETURNING server_id`
+              : sql`DELETE FROM suspects WHERE server_id = ${id} RETURNING server_id`,
+            (rows) => rows.length > 0
+          ),
+        suspected: Effect.map(readIds(sql`SELECT server_id FROM suspects ORDER BY server_id`), (rows) =>
+          rows.map(({ server_id }) => server_id)
+        ),
         remove: (id) =>
           Effect.asVoid(
-            Effect.andThen(
-              sql`DELETE FROM ports WHERE server_id = ${id}`,
-              sql`DELETE FROM servers WHERE id = ${id}`
+            Effect.all(
+              [
+                sql`DELETE FROM ports WHERE server_id = ${id}`,
+                deleteHoldings(sql, id),
+                sql`DELETE FROM servers WHERE id = ${id}`
+              ],
+              { concurrency: "unbounded" }
             )
           ),
         find,

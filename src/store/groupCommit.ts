@@ -69,10 +69,11 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
 
   /** One transaction with as many of the jobs as there is time for. */
   const transaction = Effect.fnUntraced(function* (all: ReadonlyArray<Job>): Effect.fn.Return<Outcome> {
-    const began = yield* Clock.currentTimeMillis
     let jobs: ReadonlyArray<Job> = all
     let sealed: { readonly entries: Entries; readonly token: CommitToken | undefined } | undefined
     const body = Effect.gen(function* () {
+      yield* backend.takeTurn
+      const began = yield* Clock.currentTimeMillis
       for (const [index, job] of all.entries()) {
         if (index > 0 && (yield* Clock.currentTimeMillis) - began > backend.transactionMillis) {
           jobs = all.slice(0, index)

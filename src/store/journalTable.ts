@@ -2,7 +2,7 @@
 import { Array as Arr, Clock, Effect, Schema } from "effect"
 import type { SqlClient, SqlError, Statement } from "effect/sql"
 import type { JournalBounds } from "../domain/Journal.ts"
-import { Change, type JournalEntry } from "../domain/Journal.ts"
+import { Change, isTopic, type JournalEntry } from "../domain/Journal.ts"
 import { IntColumn, JsonColumn, readRows } from "./rows.ts"
 
 const EntryRow = Schema.Struct({
@@ -19,7 +19,13 @@ const readCursors = readRows(Schema.Struct({ cursor: IntColumn }))
 const readValues = readRows(
   Schema.Struct({ value: IntColumn, transaction: Schema.optionalKey(Schema.String) })
 )
-const decodeChange = Schema.decodeUnknownEffect(Change)
+const decodeKnown = Schema.decodeUnknownEffect(Change)
+
+const decodeChange = (change: { readonly topic: string; readonly server_id: string }) =>
+  // Internal topics may come with newer versions; the public ones are what they are.
+  change.topic.includes(":") && !isTopic(change.topic)
+    ? Effect.succeed<Change>({ topic: "unknown:change", server_id: change.server_id, payload: null })
+    : decodeKnown(change)
 
 /** Rows of one INSERT: six parameters each, well below what either database takes. */
 const INSERT_ROWS = 500

@@ -7,6 +7,7 @@ import { MoveRepo } from "./MoveRepo.ts"
 import { NodeKeyRepo } from "./NodeKeyRepo.ts"
 import { NodeRepo } from "./NodeRepo.ts"
 import type { RetentionOptions } from "./Retention.ts"
+import { RoomRepo } from "./RoomRepo.ts"
 import { ServerRepo } from "./ServerRepo.ts"
 import { Store } from "./Store.ts"
 import { TicketRepo } from "./TicketRepo.ts"
@@ -21,6 +22,7 @@ export const layerRepositories = Layer.mergeAll(
   Journal.layer,
   ServerRepo.layer,
   MoveRepo.layer,
+  RoomRepo.layer,
   NodeRepo.layer,
   KeyRepo.layer,
   NodeKeyRepo.layer,

@@ -6,6 +6,8 @@ import { nodeKeys } from "./migrations/0002_node_keys.ts"
 import { removals } from "./migrations/0003_removals.ts"
 import { moves } from "./migrations/0004_moves.ts"
 import { tickets } from "./migrations/0005_tickets.ts"
+import { holdings } from "./migrations/0006_holdings.ts"
+import { nodePresence } from "./migrations/0007_node_presence.ts"
 import { firstRow } from "./rows.ts"
 import { StoreStartError } from "./StoreStartError.ts"
 
@@ -19,7 +21,9 @@ const migrations = {
   "0002_node_keys": nodeKeys,
   "0003_removals": removals,
   "0004_moves": moves,
-  "0005_tickets": tickets
+  "0005_tickets": tickets,
+  "0006_holdings": holdings,
+  "0007_node_presence": nodePresence
 }
 
 /** Number of the schema that this version writes. */

@@ -11,7 +11,7 @@ const arrows: Record<string, ReadonlyArray<string>> = {
   store: ["domain"],
   keys: ["domain", "api", "store"],
   events: ["domain", "api", "store"],
-  blueprints: ["domain", "api"],
+  blueprints: ["domain", "api", "store"],
   nodes: ["domain", "api", "store"],
   servers: ["domain", "api", "store", "nodes", "blueprints", "events"],
   http: ["domain", "api", "store", "nodes", "blueprints", "servers", "events", "keys"],

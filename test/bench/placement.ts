@@ -20,7 +20,7 @@ const fleetOf = Effect.fnUntraced(function* (size: number) {
   for (let n = 0; n < size; n++) {
     const record = node(`node-${n}`)
     const allocations = record.allocations.map((one) => ({ ...one, ports: "10000-59999" }))
-    fleet.put({ ...record, allocations }, true)
+    fleet.put({ ...record, allocations, connected: true })
   }
   return { size, fleet, balancer: Context.get(context, LoadBalancer), placed: times(), scanned: times() }
 })

@@ -39,6 +39,7 @@ export class MemoryJournal extends Context.Service<
             () => Effect.sync(() => followers.delete(follower))
           ),
         after,
+        catchUp: Effect.void,
         bounds: Effect.sync(() => ({ oldest: entries[0]?.cursor ?? newest + 1, newest }))
       })
       const memory = MemoryJournal.of({

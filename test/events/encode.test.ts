@@ -45,7 +45,10 @@ describe("contract 6.1 and 6.2: message shape", () => {
     for (const change of [
       { topic: "server:created", server_id: "s", payload: null },
       { topic: "server:install", server_id: "s", payload: { phase: "ready" } },
-      { topic: "server:start-pending", server_id: "s", payload: true }
+      { topic: "server:start-pending", server_id: "s", payload: true },
+      { topic: "key:changed", server_id: "", payload: null },
+      { topic: "definitions:reloaded", server_id: "", payload: { folder: "software", origin: "o" } },
+      { topic: "unknown:change", server_id: "s", payload: null }
     ] satisfies ReadonlyArray<Change>) {
       assert.isUndefined(encode({ cursor: 1, at: 0, blueprint_id: "bp", change }))
     }

@@ -5,8 +5,15 @@ import { ApplicationApi } from "../../src/api/ApplicationApi.ts"
 import { bannerPage, nodesPage } from "../../src/http/pages.ts"
 import { version } from "../../src/version.ts"
 import { Muster } from "../support/Muster.ts"
-import { startService } from "../support/Service.ts"
+import { eventually, startService } from "../support/Service.ts"
 import { keysOf, noNode, options, service } from "./support/http.ts"
+
+/** A parameter of the OpenAPI document. */
+interface Parameter {
+  readonly name: string
+  readonly in: string
+  readonly description?: string
+}
 
 const hostile = `<script>alert("x")</script>'&`
 
@@ -78,6 +85,80 @@ layer(service(noNode), options)("pages", (it) => {
         assert.include(after, '"withDefaultFonts":false')
         assert.include(after, '"/api/servers/{server}/power"')
       })
+    )
+
+    it.effect("what says the same until an upgrade is sent once: a browser that has it gets 304", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        for (const path of ["/docs", "/openapi.json"]) {
+          const whole = yield* api.request("GET", path, { key: null })
+          assert.strictEqual(whole.headers.get("cache-control"), "no-cache")
+          const etag = whole.headers.get("etag") ?? ""
+          assert.match(etag, /^"[\w-]{27}"$/)
+          for (const known of [etag, `"other", W/${etag}`, "*"]) {
+            const headers = { "if-none-match": known }
+            const same = yield* api.request("GET", path, { key: null, headers })
+            assert.strictEqual(same.status, 304)
+            assert.strictEqual(same.text, "")
+            assert.strictEqual(same.headers.get("etag"), etag)
+          }
+          const changed = yield* api.request("GET", path, {
+            key: null,
+            headers: { "if-none-match": '"old"' }
+          })
+          assert.strictEqual(changed.text, whole.text)
+          const head = yield* api.request("HEAD", path, { key: null })
+          assert.strictEqual(head.headers.get("etag"), etag)
+        }
+      })
+    )
+
+    it.effect("/openapi.json describes every parameter of a query", () =>
+      Effect.gen(function* () {
+        const { json } = yield* (yield* Muster).request("GET", "/openapi.json", { key: null })
+        const parameters = Object.entries<Record<string, { readonly parameters?: ReadonlyArray<Parameter> }>>(
+          json.paths
+        ).flatMap(([path, operations]) =>
+          Object.values(operations).flatMap(({ parameters = [] }) =>
+            parameters.map((parameter) => ({ path, ...parameter }))
+          )
+        )
+        const queries = parameters.filter((parameter) => parameter.in !== "path")
+        assert.isAbove(queries.length, 20)
+        assert.deepStrictEqual(
+          queries.filter(({ description = "" }) => description.length < 10),
+          []
+        )
+      })
+    )
+
+    it.effect("a request's log line has its method, path, status and time as fields", () =>
+      Effect.gen(function* () {
+        const api = yield* startService({
+          env: { ...noNode, MUSTER_LOG_FORMAT: "json", MUSTER_LOG_LEVEL: "debug" }
+        })
+        yield* api.request("GET", "/api/servers/none?include=status", {
+          headers: { "x-request-id": "the-one" }
+        })
+        const line = yield* eventually(
+          Effect.sync(() =>
+            api
+              .output()
+              .split("\n")
+              .find((text) => text.includes("the-one"))
+          ),
+          (found) => found !== undefined
+        )
+        const { annotations } = JSON.parse(line ?? "")
+        assert.strictEqual(typeof annotations.duration_ms, "number")
+        assert.deepStrictEqual(annotations, {
+          request_id: "the-one",
+          method: "GET",
+          path: "/api/servers/none",
+          status: 404,
+          duration_ms: annotations.duration_ms
+        })
+      }).pipe(Effect.scoped)
     )
   })
 

@@ -202,6 +202,38 @@ describe("decisions, section 5: keys", () => {
     }).pipe(Effect.provide(NodeServices.layer))
   )
 
+  it.effect("who calls is found in memory: the database is asked only after a change", () =>
+    Effect.gen(function* () {
+      let reads = 0
+      const counting = Layer.effect(
+        Store,
+        Effect.map(Store, (store) => ({
+          ...store,
+          read: <B, F>(read: Effect.Effect<B, F>) =>
+            Effect.suspend(() => {
+              reads += 1
+              return store.read(read)
+            })
+        }))
+      )
+      yield* Effect.gen(function* () {
+        const keys = yield* ApiKeys
+        const one = yield* keys.create({ name: "one", scope: "AppAdmin" })
+        const verify = keys.verify(Redacted.value(one.key))
+        yield* Effect.repeat(verify, { times: 100 })
+        yield* Effect.flip(keys.verify(never))
+        assert.strictEqual(reads, 1)
+        const other = yield* keys.create({ name: "other", scope: "AppAdmin" })
+        yield* Effect.all([verify, verify, keys.verify(Redacted.value(other.key))], { concurrency: 3 })
+        assert.strictEqual(reads, 2)
+        yield* keys.revoke(one.record.id)
+        yield* Effect.flip(verify)
+        yield* keys.verify(Redacted.value(other.key))
+        assert.strictEqual(reads, 3)
+      }).pipe(Effect.provide(ApiKeys.layer().pipe(Layer.provide(counting), Layer.provide(freshStore()))))
+    }).pipe(Effect.provide(NodeServices.layer))
+  )
+
   it.live("a key that another process makes works at once, and no more once that revokes it", () =>
     Effect.gen(function* () {
       const filename = yield* newDatabase

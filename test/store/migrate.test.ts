@@ -1,9 +1,11 @@
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
-import { SqlClient } from "effect/sql"
+import { Migrator, SqlClient } from "effect/sql"
 import { clientOf } from "../../src/store/maintenance/openClient.ts"
 import { currentSchema, MIGRATIONS_TABLE, migrate, schemaVersion } from "../../src/store/migrate.ts"
+import { initial } from "../../src/store/migrations/0001_initial.ts"
+import { nodeKeys } from "../../src/store/migrations/0002_node_keys.ts"
 import { Store } from "../../src/store/Store.ts"
 import { databases, databaseUrl, newUrl, storeAt } from "./support/database.ts"
 
@@ -35,21 +37,17 @@ describe.each(databases)("design: migrations (%s)", (kind) => {
   it.live("those that a database lacks are made up for, and what is in it stays", () =>
     Effect.gen(function* () {
       const url = yield* newUrl(kind)
-      yield* open(url)
       // As an earlier version would have left it.
-      const old = Effect.flatMap(SqlClient.SqlClient, (sql) =>
-        sql.withTransaction(
-          Effect.all([
-            sql`DROP TABLE removals`,
-            sql`DROP TABLE moves`,
-            sql`DROP TABLE evacuations`,
-            sql`DROP TABLE leftovers`,
-            sql`DROP TABLE tickets`,
-            sql`DELETE FROM ${sql(MIGRATIONS_TABLE)} WHERE migration_id >= 3`,
+      const old = Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        const loader = Migrator.fromRecord({ "0001_initial": initial, "0002_node_keys": nodeKeys })
+        yield* sql.withTransaction(
+          Effect.andThen(
+            Migrator.make({})({ loader, table: MIGRATIONS_TABLE }),
             sql`UPDATE counters SET value = 41 WHERE name = 'keys'`
-          ])
+          )
         )
-      )
+      })
       yield* onDatabase(url)(old)
       assert.strictEqual(yield* onDatabase(url)(currentSchema), 2)
       yield* Effect.provide(

@@ -170,7 +170,7 @@ describe.each(databases)("node protocol: placement and ports (%s)", (kind) => {
 describe.each(databases)("decisions, section 2: what is kept of a node (%s)", (kind) => {
   const onFreshStore = onFresh(kind)
 
-  it.effect("is inserted, replaced, drained, said good-bye to and removed", () =>
+  it.effect("is inserted, replaced but for being drained, said good-bye to and removed", () =>
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
@@ -179,12 +179,71 @@ describe.each(databases)("decisions, section 2: what is kept of a node (%s)", (k
         yield* store.write(repo.save(node("node-2")))
         yield* store.write(repo.save(one))
         assert.deepStrictEqual(yield* store.read(repo.all), [one, node("node-2")])
-        const newer = { ...one, boot_id: "boot-2", last_seen_at: null, runtimes: [], drained: true }
+        assert.isTrue(yield* store.write(repo.setDrained("node-1", true)))
+        const newer = { ...one, boot_id: "boot-2", token: "newer", last_seen_at: null, runtimes: [] }
         yield* store.write(repo.save(newer))
-        yield* store.write(repo.setDrained("node-1", false))
-        yield* store.write(repo.setDeparted("node-1", true))
-        yield* store.write(repo.remove("node-2"))
-        assert.deepStrictEqual(yield* store.read(repo.all), [{ ...newer, drained: false, departed: true }])
+        assert.deepStrictEqual(yield* store.read(repo.find(["node-1", "zz"])), [{ ...newer, drained: true }])
+        assert.isFalse(yield* store.write(repo.disconnect("node-1", "boot-1", "2026-02-02T00:00:00.000Z")))
+        assert.isTrue(yield* store.write(repo.disconnect("node-1", "boot-2", "2026-02-02T00:00:00.000Z")))
+        assert.isTrue(yield* store.write(repo.setDrained("node-1", false)))
+        assert.strictEqual(yield* store.write(repo.remove("node-2")), 0)
+        assert.isUndefined(yield* store.write(repo.remove("node-2")))
+        assert.isFalse(yield* store.write(repo.setDrained("node-2", true)))
+        assert.deepStrictEqual(yield* store.read(repo.all), [
+          { ...newer, connected: false, departed: true, last_seen_at: "2026-02-02T00:00:00.000Z" }
+        ])
+      })
+    )
+  )
+
+  it.effect("is not removed while servers hold something of it", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const repo = yield* NodeRepo
+        const servers = yield* ServerRepo
+        yield* store.write(repo.save(node("node-1")))
+        yield* store.write(servers.insert(server("srv_1", [1_000])))
+        yield* store.write(servers.insert(server("srv_2", [1_001])))
+        assert.strictEqual(yield* store.write(repo.remove("node-1")), 2)
+        for (const id of ["srv_1", "srv_2"]) yield* store.write(servers.remove(id))
+        assert.strictEqual(yield* store.write(repo.remove("node-1")), 0)
+      })
+    )
+  )
+
+  it.effect("is lost, and given up, only as it was known by whoever found it silent", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const repo = yield* NodeRepo
+        const one = node("node-1")
+        const now = Effect.map(store.read(repo.find(["node-1"])), ([record]) => record)
+        const usage = { load: 1.5, memory_bytes: 8 * 1024 ** 4, disk_bytes: 1 }
+        const heard = { node_id: "node-1", boot_id: "boot-1", age: 1_000, usage }
+        yield* store.write(repo.save(one))
+        assert.isFalse(yield* store.write(repo.lose("node-1", "an older token", 0)))
+        yield* store.write(repo.handOn([heard, { ...heard, node_id: "node-0" }]))
+        yield* store.write(repo.handOn([heard]))
+        const beats = (yield* store.read(repo.heartbeats)).find(({ node_id }) => node_id === "node-1")
+        assert.deepInclude(beats, { boot_id: "boot-1", beats: 2, usage })
+        assert.isFalse(yield* store.write(repo.lose("node-1", one.token, 1)), "heard meanwhile")
+        assert.isFalse(yield* store.write(repo.giveUp("node-1", one.token)), "not lost")
+        assert.isTrue(yield* store.write(repo.lose("node-1", one.token, 2)))
+        assert.isFalse(yield* store.write(repo.lose("node-1", one.token, 2)), "once")
+        assert.deepStrictEqual(yield* now, { ...one, connected: false, gone: "lost" })
+        assert.isTrue(yield* store.write(repo.giveUp("node-1", one.token)))
+        assert.isFalse(yield* store.write(repo.giveUp("node-1", one.token)), "once")
+        yield* store.write(repo.save(one))
+        assert.deepStrictEqual(yield* now, one)
+        assert.isTrue(yield* store.write(repo.expel("node-1", one.token)))
+        assert.isFalse(yield* store.write(repo.expel("node-1", one.token)))
+        assert.deepStrictEqual(yield* now, { ...one, token: "", connected: false })
+        assert.isTrue(yield* store.write(repo.isBoot("node-1", "boot-1")))
+        assert.isFalse(yield* store.write(repo.isBoot("node-1", "boot-0")))
+        yield* store.write(repo.save(one))
+        yield* store.write(repo.beginAnew)
+        assert.deepStrictEqual(yield* now, { ...one, connected: false })
       })
     )
   )

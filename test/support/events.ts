@@ -27,11 +27,15 @@ const brief = (event: ServerEvent): string =>
 /** Subscribes over SSE; returns once the first comment has come, so that nothing later is missed. */
 export const subscribe = (
   api: Api,
-  path = "/api/events"
+  path = "/api/events",
+  options: { readonly key?: null } = {}
 ): Effect.Effect<EventStream, ServiceFailed, Scope.Scope> =>
   Effect.gen(function* () {
     const sent = request(`${api.url}${path}`, {
-      headers: { authorization: `Bearer ${api.key}`, accept: "text/event-stream" },
+      headers: {
+        ...(options.key === null ? {} : { authorization: `Bearer ${api.key}` }),
+        accept: "text/event-stream"
+      },
       agent: false
     }).end()
     yield* Effect.addFinalizer(() => Effect.sync(() => sent.destroy()))

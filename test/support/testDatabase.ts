@@ -28,8 +28,11 @@ export const databaseUrlOf = (dataDir: string): Effect.Effect<string | undefined
 export const databaseEnv = (dataDir: string): Effect.Effect<Record<string, string>, PostgresFailed> =>
   Effect.map(
     databaseUrlOf(dataDir),
-    (url): Record<string, string> => (url === undefined ? {} : { MUSTER_DATABASE_URL: url, ...slowMachine })
+    (url): Record<string, string> =>
+      url === undefined ? {} : { MUSTER_DATABASE_URL: url, ...likeSqlite, ...slowMachine }
   )
 
+/** A service by itself. */
+const likeSqlite = { MUSTER_EMBEDDED_NODE: "true" }
 /** No test of these is about a database that is slow, and the machine may be. */
 const slowMachine = { MUSTER_DATABASE_TIMEOUT: "5000" }

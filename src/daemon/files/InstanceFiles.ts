@@ -231,7 +231,9 @@ export class InstanceFiles extends Context.Service<
 
         const overLimit = Effect.fn("InstanceFiles.overLimit")(function* (folder: string, spec: ServerSpec) {
           const limit = diskLimit(spec)
-          if (limit === 0 || limits.isEnforced(folder)) return undefined
+          if (limit === 0) return undefined
+          const layered = (yield* readTreeRecord(join(folder, TREE))) !== undefined
+          if (limits.isEnforced(folder, layered)) return undefined
           const { overlay_bytes } = yield* usage(folder, spec)
           return overlay_bytes > limit ? { written: overlay_bytes, limit } : undefined
         })

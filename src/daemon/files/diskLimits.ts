@@ -70,7 +70,9 @@ export const openDiskLimits = Effect.fnUntraced(function* (servers_dir: string) 
       enforced.delete(folder)
       if (project !== undefined && quota !== undefined) yield* Effect.ignore(quota.limit(project, 0))
     }),
-    isEnforced: (folder: string) => enforced.has(folder)
+    /** Whether nothing has to be measured. `layered`: the server's files are an overlay. */
+    isEnforced: (folder: string, layered: boolean) =>
+      enforced.has(folder) && (layered || quota?.stops_root === true)
   }
 })
 

@@ -25,8 +25,15 @@ const textOf = (cause: unknown, key: string): string | undefined => {
   return typeof value === "string" ? value : undefined
 }
 
+/** Numbers of errors that Node has no name for. */
+const unnamed: ReadonlyMap<unknown, string> = new Map([[-122, "EDQUOT"]])
+
 /** The system's code of a foreign error, e.g. `ENOENT`; `UNKNOWN` where it has none. */
-export const errorCode = (cause: unknown): string => textOf(cause, "code") ?? "UNKNOWN"
+export const errorCode = (cause: unknown): string => {
+  const code = textOf(cause, "code") ?? "UNKNOWN"
+  if (code !== "UNKNOWN" || typeof cause !== "object" || cause === null) return code
+  return unnamed.get(Reflect.get(cause, "errno")) ?? code
+}
 
 /** A foreign error as an {@link IoError}: `disk full` alone, else `<what>: <meaning>`. */
 export const toIoError = (what: string, cause: unknown): IoError => {

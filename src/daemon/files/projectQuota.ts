@@ -5,8 +5,9 @@
 import { randomInt, randomUUID } from "node:crypto"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
-import { Effect } from "effect"
-import { IoError, io, makeFolder, mountTable, removeTree } from "./fsio.ts"
+import { Deferred, Effect } from "effect"
+import { spawnChild } from "../runtime/spawnChild.ts"
+import { IoError, io, lstat, makeFolder, mountTable, removeTree } from "./fsio.ts"
 import { run } from "./mounts.ts"
 import { mountOf } from "./mountTable.ts"
 
@@ -14,9 +15,15 @@ import { mountOf } from "./mountTable.ts"
 const FIRST = 1 << 20
 const LAST = 0x7fff_ffff
 const TRIAL_BYTES = 1024 * 1024
+const NOBODY = 65534
 const PROBE = ".probe-quota-"
 
 export interface ProjectQuota {
+  /**
+   * Whether it stops everybody. That of ext4 does not stop root; in an overlay it does, since that writes without the
+   * right to go beyond quotas, and in containers nobody is root.
+   */
+  readonly stops_root: boolean
   /** An empty folder, and all that will be made in it, belongs to the project from now on. */
   begin(folder: string, project: number): Effect.Effect<void, IoError>
   /** What a project may hold, in bytes; 0: no limit. */
@@ -30,7 +37,7 @@ export const newProject = (taken: ReadonlySet<number>): number => {
   return project
 }
 
-const quotaAt = (mountpoint: string): ProjectQuota => ({
+const quotaAt = (mountpoint: string): Omit<ProjectQuota, "stops_root"> => ({
   begin: (folder, project) => run("set the project", ["chattr", "-p", String(project), "+P", "--", folder]),
   limit: (project, bytes) => {
     const blocks = String(Math.ceil(bytes / 1024))
@@ -38,18 +45,31 @@ const quotaAt = (mountpoint: string): ProjectQuota => ({
   }
 })
 
-const tryOut = Effect.fnUntraced(function* (quota: ProjectQuota, folder: string) {
+/** Writes three times what is allowed, as another user where one is given; answers whether that was stopped half-way. */
+const isStopped = Effect.fnUntraced(function* (folder: string, name: string, uid: number | undefined) {
+  const child = yield* spawnChild(
+    ["dd", "if=/dev/zero", `of=${name}`, `bs=${TRIAL_BYTES}`, "count=3", "conv=fsync"],
+    // The folder is entered before the user changes: those above it may be closed to others.
+    { cwd: folder, stdio: "ignore", ...(uid === undefined ? {} : { uid, gid: uid }) }
+  ).pipe(Effect.mapError((error) => new IoError({ code: "ENOSYS", message: error.message })))
+  child.process.ref()
+  const code = yield* Deferred.await(child.exited)
+  const size = (yield* lstat(join(folder, name)))?.size ?? 0
+  return code !== 0 && size > 0 && size < 3 * TRIAL_BYTES
+})
+
+/** Answers whether it stops root, too. */
+const tryOut = Effect.fnUntraced(function* (quota: Omit<ProjectQuota, "stops_root">, folder: string) {
   const project = newProject(new Set())
   yield* quota.begin(folder, project)
   yield* Effect.acquireRelease(quota.limit(project, TRIAL_BYTES), () =>
     Effect.ignore(quota.limit(project, 0))
   )
-  const written = yield* Effect.result(
-    io("write", () => fs.writeFile(join(folder, "file"), Buffer.alloc(3 * TRIAL_BYTES), { flush: true }))
-  )
-  if (written._tag === "Success") {
-    return yield* new IoError({ code: "BROKEN", message: "more can be written than it allows" })
-  }
+  if (yield* isStopped(folder, "own", undefined)) return true
+  yield* removeTree(join(folder, "own"))
+  yield* io("open the folder", () => fs.chmod(folder, 0o777))
+  if (process.geteuid?.() === 0 && (yield* isStopped(folder, "other", NOBODY))) return false
+  return yield* new IoError({ code: "BROKEN", message: "more can be written than it allows" })
 }, Effect.scoped)
 
 /** Project quotas of the file system that a folder is on; undefined where there are none that work. */
@@ -61,8 +81,8 @@ export const probeQuota = Effect.fnUntraced(function* (dir: string) {
   const quota = quotaAt(mount.path)
   return yield* Effect.gen(function* () {
     yield* makeFolder(folder)
-    yield* tryOut(quota, folder)
-    return quota
+    const found: ProjectQuota = { ...quota, stops_root: yield* tryOut(quota, folder) }
+    return found
   }).pipe(
     Effect.catch((error) =>
       Effect.as(Effect.logWarning(`disk limits are enforced by measuring: ${error.message}`), undefined)

@@ -1,6 +1,6 @@
-import { Context, Deferred, Effect, Layer, Queue, Schedule, Schema } from "effect"
+import { Clock, Context, Deferred, Effect, Layer, Queue, Schedule, Schema } from "effect"
 import type { SqlError } from "effect/sql"
-import { Duties } from "../Duties.ts"
+import { Duties, Turn } from "../Duties.ts"
 import { advisoryLocks, JOURNAL_CHANNEL } from "../dialect.ts"
 import { Freshness } from "../Freshness.ts"
 import { JournalFollowers } from "../JournalFollowers.ts"
@@ -12,6 +12,12 @@ import type { Session } from "./session.ts"
 
 /** Time between two signs of life on the connection; each also looks for entries that nobody has told of. */
 const HEARTBEAT = "1 second"
+/** The server ends a session that is silent for so long, and frees its locks: its process is frozen or cut off. */
+const SILENCE_MILLIS = 8_000
+/** Before that a process that was frozen knows by itself that the duties may be another's. */
+const MINE_MILLIS = 5_000
+/** Between two looks at that. */
+const LOOK = "500 millis"
 const RECONNECT = "200 millis"
 
 const readNewest = readRows(Schema.Struct({ value: Schema.Int }))
@@ -30,7 +36,13 @@ export const JournalTail = {
       const followers = yield* JournalFollowers
       const { open, origin } = yield* PostgresSessions
       const ready = yield* Deferred.make<void, SqlError.SqlError | BeingCopied>()
-      let mine = false
+      const clock = yield* Clock.Clock
+      const now = () => Number(clock.monotonicTimeNanosUnsafe() / 1_000_000n)
+      const turn = new Turn()
+      /** Whether the session has the lock of the duties; when the last statement that the server has answered was sent. */
+      let locked = false
+      let alive = Number.NEGATIVE_INFINITY
+      const isMine = () => locked && now() - alive < MINE_MILLIS
       /** Number of the session while it follows; the sessions that there were. */
       let following: number | undefined
       let sessions = 0
@@ -43,18 +55,27 @@ export const JournalTail = {
         const take = (statement: string) =>
           Effect.map(readTaken(query(statement)), ([row]) => row?.taken === true)
 
-        const claim = Effect.gen(function* () {
-          if (!mine) mine = yield* take(`SELECT pg_try_advisory_lock(${advisoryLocks.duties}) AS taken`)
-        })
         const heartbeat = Effect.gen(function* () {
-          yield* claim
+          const free = locked
+            ? true
+            : yield* take(`SELECT pg_try_advisory_lock(${advisoryLocks.duties}) AS taken`)
+          const sent = now()
           const [counter] = yield* readNewest(query("SELECT value FROM counters WHERE name = 'journal'"))
           if (counter !== undefined) yield* followers.catchUpTo(counter.value)
+          // What the one before has committed is known by now.
+          alive = sent
+          locked = free
+          if (isMine()) turn.begin()
         })
 
         if (!(yield* take(`SELECT pg_try_advisory_lock_shared(${advisoryLocks.service}) AS taken`))) {
           return yield* new BeingCopied()
         }
+        // Servers before PostgreSQL 14 know the second only.
+        yield* query(
+          `SELECT set_config(name, '${SILENCE_MILLIS}', false) FROM pg_settings
+           WHERE name IN ('idle_session_timeout', 'tcp_user_timeout')`
+        )
         const told = yield* listen(session, pinned)
         yield* heartbeat
         sessions += 1
@@ -76,7 +97,8 @@ export const JournalTail = {
         // The locks went with the session.
         Effect.onExit(() =>
           Effect.sync(() => {
-            mine = false
+            locked = false
+            turn.end()
             following = undefined
           })
         )
@@ -92,9 +114,21 @@ export const JournalTail = {
         Effect.repeat(Schedule.spaced(RECONNECT)),
         Effect.forkScoped
       )
+      // A server that is silent, or a process that was held up: nobody else says so in time.
+      yield* Effect.sync(() => {
+        if (turn.isMine && !isMine()) turn.end()
+      }).pipe(Effect.repeat(Schedule.spaced(LOOK)), Effect.forkScoped)
       yield* Effect.mapError(Deferred.await(ready), cannotFollow)
-      return Context.make(Duties, Duties.of({ mine: Effect.sync(() => mine) })).pipe(
-        Context.add(Freshness, Freshness.of({ stamp: () => following }))
+      const duties = Duties.of({
+        alone: false,
+        mine: Effect.sync(() => turn.isMine && isMine()),
+        whileMine: turn.whileMine
+      })
+      return Context.make(Duties, duties).pipe(
+        Context.add(
+          Freshness,
+          Freshness.of({ stamp: () => (now() - alive < MINE_MILLIS ? following : undefined) })
+        )
       )
     })
   )

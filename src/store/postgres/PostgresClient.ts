@@ -26,8 +26,11 @@ const ANSWER_MILLIS = 650
 const PROBE_EVERY = "200 millis"
 /** How long a server that is starting is waited for: 10 seconds. */
 const waitForStart = Schedule.max([Schedule.spaced("100 millis"), Schedule.recurs(100)])
-/** A statement that waits longer for a row is repeated with its whole transaction, in case the two wait for each other. */
-const LOCK_MILLIS = 250
+/**
+ * A statement that waits longer for a row is repeated with its whole transaction, for a second in all. Write
+ * transactions wait for each other with their first statement, so that no two ever wait for each other crosswise.
+ */
+const LOCK_MILLIS = 450
 
 /** What the journal's tail needs beside the client. */
 export class PostgresSessions extends Context.Service<
@@ -51,7 +54,8 @@ export const PostgresClient = {
     Layer.effectContext(
       make(options.url, options.poolSize ?? POOL_SIZE, {
         answerMillis: options.answerMillis ?? ANSWER_MILLIS,
-        lockMillis: LOCK_MILLIS
+        // Before the watchdog takes it for silence.
+        lockMillis: Math.min(LOCK_MILLIS, Math.round((options.answerMillis ?? ANSWER_MILLIS) * 0.7))
       })
     ).pipe(Layer.provide(Reactivity.layer)),
 
@@ -160,7 +164,10 @@ const connectionOf = (session: Session, availability: Availability): SqlConnecti
       const query = connection.query(sql, params, prepare)
       if (isOpening(sql) || (isRelease(sql) && !failed)) {
         // Answered before any later statement of this fiber is.
-        return Effect.as(Effect.forkChild(Effect.ignore(query), { startImmediately: true }), [])
+        return Effect.as(
+          Effect.forkChild(Effect.uninterruptible(Effect.ignore(query)), { startImmediately: true }),
+          []
+        )
       }
       return Effect.map(run(query), (result) => {
         if (endsFailure(sql)) failed = false

@@ -1,5 +1,5 @@
 import { Effect, Schedule, Schema } from "effect"
-import type { SqlClient, SqlError } from "effect/sql"
+import type { SqlClient } from "effect/sql"
 import { Backend, type CommitToken } from "../Backend.ts"
 import { JOURNAL_CHANNEL } from "../dialect.ts"
 import { readRows } from "../rows.ts"
@@ -9,7 +9,7 @@ import { sqlState } from "./errors.ts"
 const readTransaction = readRows(Schema.Struct({ transaction: Schema.String }))
 const readStatus = readRows(Schema.Struct({ status: Schema.NullOr(Schema.String) }))
 
-/** Other replicas wait for the locks of a transaction: it takes no further mutation after this time. */
+/** Other replicas wait until a transaction ends: it takes no further mutation after this time. */
 const TRANSACTION_MILLIS = 150
 
 /** What a commit is told with: who has made it, and how far the journal goes now. */
@@ -24,6 +24,8 @@ export const postgresBackend = (options: {
   readonly origin: string
 }) => {
   const { availability, origin, sql } = options
+
+  const takeTurn = Effect.asVoid(sql`SELECT value FROM counters WHERE name = 'journal' FOR UPDATE`)
 
   // The notification goes out with the commit, and only with it.
   const sealing = sql`, pg_current_xact_id()::text AS transaction,
@@ -56,6 +58,7 @@ export const postgresBackend = (options: {
     away: availability.away,
     readAgain,
     retries: true,
+    takeTurn,
     transactionMillis: TRANSACTION_MILLIS,
     sealing,
     seal,

@@ -20,8 +20,8 @@ export const patient: Patience = { answerMillis: Number.POSITIVE_INFINITY, lockM
 
 /** How long a connection may take to come about where there is no other limit, in milliseconds. */
 const CONNECT_MILLIS = 10_000
-/** A process that was frozen in a transaction holds its locks for so long. */
-const IDLE_IN_TRANSACTION_MILLIS = 3_000
+/** A process that was frozen in a transaction holds up the others for so long. */
+const IDLE_IN_TRANSACTION_MILLIS = 2_000
 const KEEP_ALIVE_MILLIS = 10_000
 const LINGER_MILLIS = 1_000
 

@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process"
 import {
   chmodSync,
   existsSync,
@@ -18,7 +19,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Schedule } from "effect"
 import { removeTree } from "../../../src/daemon/files/fsio.ts"
 import { mountsBelow, unmountBelow } from "../../support/mounts.ts"
-import { dataFolder, harness, until } from "../support.ts"
+import { dataFolder, harness, openDaemon, recorder, until } from "../support.ts"
 import { scene, smallDisk, ways, write } from "./scene.ts"
 
 const text = (...path: ReadonlyArray<string>) => readFileSync(join(...path), "utf8")
@@ -462,7 +463,7 @@ for (const [way, options] of Object.entries(ways)) {
       Effect.gen(function* () {
         const { server, volumes } = yield* scene(options)
         mkdirSync(join(volumes, "w"), { recursive: true })
-        yield* makePipe(join(volumes, "w/pipe"))
+        execFileSync("mkfifo", [join(volumes, "w/pipe")])
         for (const mode of ["cow", "rw", "ro"] as const) {
           const one = server({ volumes: [{ name: "w", source: "w", target: "world", mode }] })
           const made = yield* Effect.result(one.make)
@@ -520,12 +521,6 @@ for (const [way, options] of Object.entries(ways)) {
     )
   })
 }
-
-const makePipe = (path: string) =>
-  Effect.promise(async () => {
-    const { execFileSync } = await import("node:child_process")
-    execFileSync("mkfifo", [path])
-  })
 
 describe("blueprints, instances: overlay", () => {
   it.effect(
@@ -690,7 +685,6 @@ describe("blueprints, instances: a node's daemon", () => {
       yield* close
       assert.deepStrictEqual(mountsBelow(data_dir), [])
       assert.deepStrictEqual(readdirSync(files), [])
-      const { openDaemon, recorder } = yield* Effect.promise(() => import("../support.ts"))
       yield* openDaemon(data_dir, recorder())
       yield* until("the files are shown", () => existsSync(join(files, "file")))
       assert.strictEqual(text(files, "own"), "mine")

@@ -1,9 +1,11 @@
 /** Nodes, servers and a store in memory, for the tests of this room. */
-import { Context, Effect, Layer } from "effect"
+import { Context, Effect, Layer, Stream } from "effect"
 import type { NodeAllocation } from "../../../src/domain/Allocation.ts"
 import { Unavailable } from "../../../src/domain/errors.ts"
+import type { Change, JournalEntry } from "../../../src/domain/Journal.ts"
 import type { Registration } from "../../../src/domain/NodeMessages.ts"
 import type { ServerRecord } from "../../../src/domain/Server.ts"
+import { DaemonClient } from "../../../src/nodes/DaemonClient.ts"
 import { Fleet } from "../../../src/nodes/Fleet.ts"
 import {
   LoadBalancer,
@@ -11,6 +13,8 @@ import {
   type PlacementRequest
 } from "../../../src/nodes/LoadBalancer.ts"
 import { NodeRegistry, type NodeRegistryOptions } from "../../../src/nodes/NodeRegistry.ts"
+import { Duties } from "../../../src/store/Duties.ts"
+import { Journal } from "../../../src/store/Journal.ts"
 import { type NodeRecord, NodeRepo } from "../../../src/store/NodeRepo.ts"
 import { Store, Transaction } from "../../../src/store/Store.ts"
 import { absorbSqlErrors } from "../../../src/store/sqlErrors.ts"
@@ -29,56 +33,102 @@ export class MemoryTables extends Context.Service<
   }
 >()("test/MemoryTables") {}
 
-const transaction = Transaction.of({ append: () => Effect.void })
-
 /** Tables that outlive the layers over them, as a database outlives a process. */
 export const tables = (): MemoryTables["Service"] => ({ nodes: new Map(), away: false, before: Effect.void })
 
-const storeOver = Layer.effect(
-  Store,
+/** The store and its journal, of which nothing is kept. */
+const storeOver = Layer.effectContext(
   Effect.gen(function* () {
     const state = yield* MemoryTables
+    const followers = new Set<(entries: ReadonlyArray<JournalEntry>) => Effect.Effect<void>>()
     const reachable = Effect.suspend(() => (state.away ? Effect.fail(Unavailable.store()) : Effect.void))
     const guarded = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
       absorbSqlErrors(Effect.andThen(reachable, effect))
-    return Store.of({
-      write: (mutation) =>
-        Effect.andThen(
-          Effect.suspend(() => state.before),
-          guarded(Effect.provideService(mutation, Transaction, transaction))
-        ),
-      read: guarded,
-      ping: guarded(Effect.void)
+    let cursor = 0
+    const write: Store["Service"]["write"] = (mutation) =>
+      Effect.gen(function* () {
+        yield* state.before
+        const changes: Array<Change> = []
+        const append = (change: Change) => Effect.sync(() => void changes.push(change))
+        const answer = yield* guarded(
+          Effect.provideService(mutation, Transaction, Transaction.of({ append }))
+        )
+        const entries = changes.map((change) => ({ cursor: ++cursor, at: 0, blueprint_id: "", change }))
+        for (const follower of entries.length === 0 ? [] : followers) yield* follower(entries)
+        return answer
+      }).pipe(Effect.uninterruptible)
+    const store = Store.of({ write, read: guarded, ping: guarded(Effect.void) })
+    const journal = Journal.of({
+      follow: (follower) => Effect.sync(() => void followers.add(follower)),
+      after: () => Stream.empty,
+      catchUp: Effect.void,
+      bounds: Effect.sync(() => ({ oldest: cursor + 1, newest: cursor }))
     })
+    return Context.make(Store, store).pipe(Context.add(Journal, journal))
   })
 )
 
 const nodesOver = Layer.effect(
   NodeRepo,
   Effect.map(MemoryTables, ({ nodes }) => {
-    const change = (id: string, fields: Partial<NodeRecord>) =>
+    const change = (
+      id: string,
+      fields: Partial<NodeRecord>,
+      applies: (record: NodeRecord) => boolean = () => true
+    ) =>
       Effect.sync(() => {
         const record = nodes.get(id)
-        if (record !== undefined) nodes.set(id, { ...record, ...fields })
+        if (record === undefined || !applies(record)) return false
+        nodes.set(id, { ...record, ...fields })
+        return true
       })
     return NodeRepo.of({
-      save: (record) => Effect.sync(() => void nodes.set(record.id, record)),
+      save: (record) =>
+        Effect.sync(() => {
+          const drained = nodes.get(record.id)?.drained ?? record.drained
+          nodes.set(record.id, { ...record, drained })
+        }),
       setDrained: (id, drained) => change(id, { drained }),
-      setDeparted: (id, departed) => change(id, { departed }),
-      remove: (id) => Effect.sync(() => void nodes.delete(id)),
-      all: Effect.sync(() => [...nodes.values()])
+      disconnect: (id, boot_id, last_seen_at) =>
+        change(
+          id,
+          { connected: false, departed: true, gone: null, last_seen_at },
+          (record) => record.boot_id === boot_id
+        ),
+      expel: (id, token) =>
+        change(id, { connected: false, token: "" }, (record) => record.token === token && record.connected),
+      lose: (id, token) =>
+        change(
+          id,
+          { connected: false, gone: "lost" },
+          (record) => record.token === token && record.gone === null
+        ),
+      giveUp: (id, token) =>
+        change(id, { gone: "given-up" }, (record) => record.token === token && record.gone === "lost"),
+      beginAnew: Effect.sync(() => {
+        for (const [id, record] of nodes) nodes.set(id, { ...record, connected: false, gone: null })
+      }),
+      remove: (id) => Effect.sync(() => (nodes.delete(id) ? 0 : undefined)),
+      isBoot: (id, boot_id) => Effect.sync(() => nodes.get(id)?.boot_id === boot_id),
+      find: (ids) =>
+        Effect.sync(() => ids.flatMap((id) => [nodes.get(id)].filter((record) => record !== undefined))),
+      all: Effect.sync(() => [...nodes.values()]),
+      handOn: () => Effect.void,
+      heartbeats: Effect.succeed([])
     })
   })
 )
 
 /** Store and node records in memory. */
 export const memoryStore = (state: MemoryTables["Service"] = tables()) =>
-  Layer.mergeAll(storeOver, nodesOver).pipe(Layer.provideMerge(Layer.succeed(MemoryTables, state)))
+  Layer.mergeAll(storeOver, nodesOver, Duties.layerAlone).pipe(
+    Layer.provideMerge(Layer.succeed(MemoryTables, state))
+  )
 
 /** Registry and balancer, as the service has them, over any store. */
 export const nodesLayer = (options: LoadBalancerOptions & NodeRegistryOptions = {}) =>
   Layer.mergeAll(NodeRegistry.layer(options), LoadBalancer.layer(options)).pipe(
-    Layer.provideMerge(Fleet.layer)
+    Layer.provideMerge(Layer.mergeAll(Fleet.layer, DaemonClient.layer))
   )
 
 /** {@link nodesLayer} over a store in memory. */

@@ -88,6 +88,8 @@ export class FakeNodes {
       checkBoot,
       disconnect: checkBoot,
       expel: () => Effect.void,
+      refresh: () => Effect.void,
+      gone: Effect.succeed([]),
       setDrained: detail,
       remove: (id) => Effect.sync(() => void this.nodes.delete(id)),
       changes: Stream.fromPubSub(this.#changes)
@@ -99,6 +101,8 @@ export class FakeNodes {
     return LoadBalancer.of({
       place: (request) => this.#place(request),
       placements: Effect.succeed({ placed: 0, refused: 0 }),
+      whyNot: () => undefined,
+      yieldPorts: (id) => Effect.sync(() => void this.held.delete(id)),
       release: (id) => Effect.sync(() => void this.held.delete(id)),
       restore: (records) =>
         Effect.sync(() => {

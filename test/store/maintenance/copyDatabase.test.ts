@@ -76,8 +76,10 @@ describe("muster db copy", () => {
       const copied = Object.fromEntries(tables.map(({ rows, table }) => [table, rows]))
       assert.strictEqual(copied.servers, 31)
       assert.strictEqual(copied.ports, 61)
-      assert.strictEqual(copied.journal, 1_530)
-      assert.deepStrictEqual(yield* contents(target), yield* contents(source))
+      const original = yield* contents(source)
+      assert.isAtLeast(original.journal.length, 1_530)
+      assert.strictEqual(copied.journal, original.journal.length)
+      assert.deepStrictEqual(yield* contents(target), original)
       // It is the same copy in both directions, table by table.
       const back = yield* newUrl(from)
       assert.deepStrictEqual(yield* copy(target, back), tables)
@@ -86,7 +88,7 @@ describe("muster db copy", () => {
         yield* store.write(append("next"))
         return yield* (yield* Journal).bounds
       }).pipe(Effect.provide(storeAt(target)))
-      assert.deepStrictEqual(next, { oldest: 1, newest: 1_531 })
+      assert.deepStrictEqual(next, { oldest: 1, newest: original.bounds.newest + 1 })
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 

@@ -69,7 +69,10 @@ export const node = (id: string): NodeRecord => ({
   },
   drained: false,
   last_seen_at: "2026-01-02T03:04:05.678Z",
-  departed: false
+  departed: false,
+  connected: true,
+  gone: null,
+  embedded: false
 })
 
 export const key = (id: string, hash = `hash of ${id}`): KeyRecord => ({

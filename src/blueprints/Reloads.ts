@@ -1,0 +1,80 @@
+import { Context, Effect, Layer } from "effect"
+import { type InvalidRequest, type SourceFailed, Unavailable } from "../domain/errors.ts"
+import { Store, Transaction } from "../store/Store.ts"
+import { BlueprintStore } from "./BlueprintStore.ts"
+import type { Folder } from "./parse.ts"
+import { ReloadNews } from "./ReloadNews.ts"
+import { SoftwareStore } from "./SoftwareStore.ts"
+
+type Reload = Effect.Effect<void, InvalidRequest | SourceFailed | Unavailable>
+
+/** Blueprints refer to software. */
+const order = ["software", "blueprints"] as const
+
+/** Reloads of all replicas: whoever is asked reloads and tells the others, each of which reads its own disk and sources. */
+export class Reloads extends Context.Service<
+  Reloads,
+  {
+    /**
+     * As `BlueprintStore.reload`.
+     *
+     * @error Unavailable this replica has reloaded, and the others could not be told
+     */
+    readonly blueprints: Reload
+    /** The same for `SoftwareStore.reload`. */
+    readonly software: Reload
+  }
+>()("muster/blueprints/Reloads") {
+  static readonly layer = Layer.effect(
+    Reloads,
+    Effect.gen(function* () {
+      const stores = { blueprints: yield* BlueprintStore, software: yield* SoftwareStore }
+      const news = yield* ReloadNews
+      const store = yield* Store
+
+      const tell = (folder: Folder) =>
+        Effect.gen(function* () {
+          const payload = { folder, origin: news.origin }
+          yield* (yield* Transaction).append({ topic: "definitions:reloaded", server_id: "", payload }, "")
+        }).pipe(
+          store.write,
+          Effect.mapError(
+            () =>
+              new Unavailable({
+                detail: "the database cannot be reached: no other replica was told to reload",
+                hint: "This one has. Try again shortly."
+              })
+          )
+        )
+
+      // A source that cannot be synced leaves everything else reloaded.
+      const reload = (folder: Folder): Reload =>
+        stores[folder].reload.pipe(
+          Effect.tapErrorTag("SourceFailed", () => tell(folder)),
+          Effect.andThen(tell(folder))
+        )
+
+      const follow = (folder: Folder) =>
+        Effect.catch(stores[folder].reload, ({ detail }) =>
+          Effect.logError(
+            `${folder}: another replica has reloaded, this one could not: ${detail.split("\n").join("; ")}. ` +
+              `Correct the cause here, then POST /api/${folder}/reload`
+          )
+        )
+
+      yield* news.next.pipe(
+        Effect.flatMap((folders) =>
+          Effect.forEach(
+            order.filter((folder) => folders.has(folder)),
+            follow,
+            { discard: true }
+          )
+        ),
+        Effect.forever,
+        Effect.forkScoped
+      )
+
+      return Reloads.of({ blueprints: reload("blueprints"), software: reload("software") })
+    })
+  )
+}

@@ -1,0 +1,39 @@
+import { Duration } from "effect"
+import { type Expiry, Liveness } from "./Liveness.ts"
+import type { Silence } from "./silence.ts"
+
+/** {@link Silence} on a clock that goes on only as far as it is told. */
+export interface CountedSilence extends Silence {
+  /** So many milliseconds more, in which everybody could have been heard; answers who has become due. */
+  advance(millis: number): ReadonlyArray<Expiry>
+}
+
+/**
+ * The silence of nodes that other processes hear, too: time counts only once it is known that none of them has heard
+ * anything.
+ *
+ * @param options.silent nodes whose silence begins now
+ * @param options.lost   nodes that are lost already, and given up in time
+ */
+export const makeCountedSilence = (options: {
+  readonly lost_after: Duration.Duration
+  readonly given_up_after: Duration.Duration
+  readonly silent: Iterable<string>
+  readonly lost: Iterable<string>
+}): CountedSilence => {
+  const liveness = new Liveness({
+    lost_after: Duration.toMillis(options.lost_after),
+    given_up_after: Duration.toMillis(options.given_up_after)
+  })
+  let now = 0
+  for (const id of options.silent) liveness.hear(id, now)
+  for (const id of options.lost) liveness.lose(id, now)
+  return {
+    hear: (node_id) => liveness.hear(node_id, now),
+    forget: (node_id) => liveness.forget(node_id),
+    advance: (millis) => {
+      now += millis
+      return liveness.expire(now)
+    }
+  }
+}

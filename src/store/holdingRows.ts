@@ -1,0 +1,63 @@
+/** What servers hold of nodes, as the tables `holdings` and `commitments` keep it: the latter is the sum of the former. */
+import { Effect } from "effect"
+import type { SqlClient, SqlError } from "effect/sql"
+import { committedDiskBytes, committedMemoryBytes, type Limits } from "../domain/Limits.ts"
+
+/** What of a record says what it holds of its node. */
+export interface Holder {
+  readonly id: string
+  readonly node_id: string
+  readonly blueprint_id: string
+  readonly definition: { readonly limits: Limits }
+}
+
+export const holdingRow = ({ blueprint_id, definition, id, node_id }: Holder) => ({
+  server_id: id,
+  node_id,
+  blueprint_id,
+  memory_bytes: committedMemoryBytes(definition.limits),
+  disk_bytes: committedDiskBytes(definition.limits)
+})
+
+export type HoldingRow = ReturnType<typeof holdingRow>
+
+/** Statements that need not wait for each other's answers; the first that fails is the first to say so. */
+export const holdingInserts = (sql: SqlClient.SqlClient, row: HoldingRow) => {
+  const { disk_bytes, memory_bytes, node_id } = row
+  return [
+    sql`INSERT INTO holdings ${sql.insert(row)}`,
+    sql`INSERT INTO commitments ${sql.insert({ node_id, servers: 1, memory_bytes, disk_bytes })}
+      ON CONFLICT (node_id) DO UPDATE SET servers = commitments.servers + 1,
+        memory_bytes = commitments.memory_bytes + excluded.memory_bytes,
+        disk_bytes = commitments.disk_bytes + excluded.disk_bytes`
+  ] as const
+}
+
+export const insertHoldings = (
+  sql: SqlClient.SqlClient,
+  rows: ReadonlyArray<HoldingRow>
+): Effect.Effect<void, SqlError.SqlError> =>
+  Effect.forEach(rows, (row) => Effect.all(holdingInserts(sql, row), { discard: true }), { discard: true })
+
+/** Gives back what a server holds: of one node, or of all. */
+export const deleteHoldings = (
+  sql: SqlClient.SqlClient,
+  server_id: string,
+  node_id?: string
+): Effect.Effect<void, SqlError.SqlError> => {
+  const those =
+    node_id === undefined
+      ? sql`holdings.server_id = ${server_id}`
+      : sql`holdings.server_id = ${server_id} AND holdings.node_id = ${node_id}`
+  const sum = (column: "memory_bytes" | "disk_bytes") =>
+    sql`(SELECT SUM(${sql(column)}) FROM holdings WHERE ${those} AND holdings.node_id = commitments.node_id)`
+  return Effect.all(
+    [
+      sql`UPDATE commitments SET servers = servers - 1,
+          memory_bytes = memory_bytes - ${sum("memory_bytes")}, disk_bytes = disk_bytes - ${sum("disk_bytes")}
+        WHERE node_id IN (SELECT node_id FROM holdings WHERE ${those})`,
+      sql`DELETE FROM holdings WHERE ${those}`
+    ],
+    { concurrency: "unbounded", discard: true }
+  )
+}

@@ -1,0 +1,62 @@
+import { Effect, Option, Schema, Stream } from "effect"
+import { SqlClient } from "effect/sql"
+import { Limits } from "../../domain/Limits.ts"
+import { columnTypes } from "../dialect.ts"
+import { holdingRow, insertHoldings } from "../holdingRows.ts"
+import { JsonColumn, readRows } from "../rows.ts"
+
+/** Rows that are read at a time. */
+const PAGE = 500
+
+const readOld = readRows(
+  Schema.Struct({
+    id: Schema.String,
+    node_id: Schema.String,
+    blueprint_id: Schema.String,
+    definition: JsonColumn(Schema.Struct({ limits: Limits })),
+    from_node: Schema.NullOr(Schema.String),
+    phase: Schema.NullOr(Schema.String)
+  })
+)
+
+/**
+ * What servers hold of nodes, one row for each server and node, and the sums of each node, kept equal to them: whether
+ * a server fits is decided on them. `suspects` are servers whose nodes are to be asked whether they have them.
+ */
+export const holdings = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const { big, id } = columnTypes(sql)
+  yield* sql`CREATE TABLE holdings (
+    server_id ${id} NOT NULL REFERENCES servers (id),
+    node_id ${id} NOT NULL,
+    blueprint_id TEXT NOT NULL,
+    memory_bytes ${big} NOT NULL,
+    disk_bytes ${big} NOT NULL,
+    PRIMARY KEY (server_id, node_id)
+  )`
+  yield* sql`CREATE INDEX holdings_by_node ON holdings (node_id, blueprint_id)`
+  yield* sql`CREATE TABLE commitments (
+    node_id ${id} PRIMARY KEY NOT NULL,
+    servers INTEGER NOT NULL,
+    memory_bytes ${big} NOT NULL,
+    disk_bytes ${big} NOT NULL
+  )`
+  yield* sql`CREATE TABLE suspects (
+    server_id ${id} PRIMARY KEY NOT NULL REFERENCES servers (id) ON DELETE CASCADE
+  )`
+
+  // A server that arrives holds something of the node that it comes from, too.
+  const page = (after: string) =>
+    Effect.map(
+      readOld(sql`SELECT servers.id, node_id, blueprint_id, definition, from_node, phase
+        FROM servers LEFT JOIN moves ON moves.server_id = servers.id
+        WHERE servers.id > ${after} ORDER BY servers.id LIMIT ${PAGE}`),
+      (rows) => [rows, Option.map(Option.fromUndefinedOr(rows.at(-1)), (last) => last.id)] as const
+    )
+  yield* Stream.runForEach(Stream.paginate("", page), (server) => {
+    const from = server.phase === "arriving" && server.from_node !== null ? [server.from_node] : []
+    const holding = (node_id: string) =>
+      holdingRow({ id: server.id, node_id, blueprint_id: server.blueprint_id, definition: server.definition })
+    return insertHoldings(sql, [server.node_id, ...from].map(holding))
+  })
+})

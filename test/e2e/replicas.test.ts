@@ -1,0 +1,157 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { blueprintFile, definitions, softwareFile, writeFiles } from "../support/definitions.ts"
+import { subscribe } from "../support/events.ts"
+import { statementsOn } from "../support/postgresDatabase.ts"
+import { nodeOf, replicaSet } from "../support/replicaSet.ts"
+import { eventually, type Service } from "../support/Service.ts"
+import { expectStatus } from "../support/servers.ts"
+
+const files = {
+  software: { "game.yml": softwareFile("game") },
+  blueprints: { "kept.yml": blueprintFile("kept", "game") }
+}
+
+const statuses = (replicas: ReadonlyArray<Service>, key: string) =>
+  Effect.forEach(
+    replicas,
+    (api) => Effect.map(api.request("GET", "/api/servers", { key }), ({ status }) => status),
+    { concurrency: "unbounded" }
+  )
+
+describe("design: replicas are equal", () => {
+  it.live(
+    "a key that a command makes works on all of them, and one that it revokes on none",
+    () =>
+      Effect.gen(function* () {
+        const set = yield* replicaSet()
+        const replicas = [yield* set.start(), yield* set.start(), yield* set.start()]
+        for (let round = 0; round < 3; round++) {
+          const { id, key } = yield* set.key(`key ${round}`)
+          yield* eventually(statuses(replicas, key), (all) => all.every((status) => status === 200))
+          const before = performance.now()
+          yield* set.command("keys", "revoke", id)
+          const revoked = performance.now()
+          yield* eventually(statuses(replicas, key), (all) => all.every((status) => status === 401))
+          const refused = performance.now()
+          yield* Effect.logInfo(
+            `revoked after ${Math.round(revoked - before)} ms, refused everywhere ${Math.round(refused - revoked)} ms later`
+          )
+        }
+      }).pipe(Effect.scoped),
+    120_000
+  )
+
+  it.live(
+    "decisions, section 3: one Idempotency-Key at two replicas at a time makes one server, and both tell of it",
+    () =>
+      Effect.gen(function* () {
+        const { env } = yield* definitions(files)
+        const set = yield* replicaSet(env)
+        const [one, other] = [yield* set.start(), yield* set.start()]
+        yield* nodeOf(set, one, "n1", "31000-31199")
+        yield* nodeOf(set, other, "n2", "31200-31399")
+        const keys = Array.from({ length: 25 }, (_, n) => `key-${n}`)
+        const ask = (api: Service, key: string) =>
+          api.request("POST", "/api/servers", {
+            body: { blueprint_id: "kept" },
+            headers: { "idempotency-key": key }
+          })
+        const answers = yield* Effect.forEach(
+          keys,
+          (key) =>
+            Effect.all([ask(one, key), ask(other, key), ask(one, key), ask(other, key)], {
+              concurrency: "unbounded"
+            }),
+          { concurrency: 5 }
+        )
+        for (const same of answers) {
+          assert.deepStrictEqual(
+            same.map(({ status, text }) => ({ status, text })),
+            same.map(() => ({ status: 202, text: same[0].text }))
+          )
+        }
+        const ids = answers.map(([first]) => first.json.id)
+        assert.strictEqual(new Set(ids).size, keys.length)
+        for (const api of [one, other]) {
+          yield* eventually(
+            Effect.map(expectStatus(api, 200, "GET", "/api/servers?ids_only=true"), ({ json }) => json),
+            (listed) => JSON.stringify(listed) === JSON.stringify(ids.toSorted())
+          )
+        }
+        const conflict = yield* other.request("POST", "/api/servers", {
+          body: { blueprint_id: "kept", start: true },
+          headers: { "idempotency-key": "key-0" }
+        })
+        assert.strictEqual(conflict.status, 409)
+      }).pipe(Effect.scoped),
+    120_000
+  )
+
+  it.live("decisions, section 6: a ticket of one replica opens a stream of another, once", () =>
+    Effect.gen(function* () {
+      const set = yield* replicaSet()
+      const [one, other] = [yield* set.start(), yield* set.start()]
+      const { ticket } = (yield* expectStatus(one, 201, "POST", "/api/events/tickets")).json
+      const stream = yield* subscribe({ url: other.url, key: "none" }, `/api/events?ticket=${ticket}`, {
+        key: null
+      })
+      assert.isFalse(stream.ended())
+      for (const api of [one, other]) {
+        const again = yield* api.request("GET", `/api/events?ticket=${ticket}`, { key: null })
+        assert.strictEqual(again.status, 401)
+      }
+    }).pipe(Effect.scoped)
+  )
+
+  it.live(
+    "decisions, section 4: a reload at one replica is one at all, each from its own disk",
+    () =>
+      Effect.gen(function* () {
+        const folders = [yield* definitions(files), yield* definitions(files), yield* definitions(files)]
+        const set = yield* replicaSet()
+        const replicas = yield* Effect.forEach(folders, ({ env }) => set.start(env))
+        const [one, other, third] = replicas
+        assert.isDefined(one)
+        assert.isDefined(other)
+        assert.isDefined(third)
+        const names = (api: Service) =>
+          Effect.map(expectStatus(api, 200, "GET", "/api/blueprints"), ({ json }) =>
+            json.data.map(
+              (blueprint: { readonly metadata: { readonly name: string } }) => blueprint.metadata.name
+            )
+          )
+        const renamed = (name: string) => ({
+          "kept.yml": blueprintFile("kept", "game").replace('"name": "kept"', `"name": "${name}"`)
+        })
+        for (const { blueprints } of folders.slice(0, 2)) yield* writeFiles(blueprints, renamed("second"))
+        yield* writeFiles(folders[2]?.blueprints ?? "", { "kept.yml": "blueprint: [" })
+        yield* expectStatus(one, 200, "POST", "/api/blueprints/reload")
+        assert.deepStrictEqual(yield* names(one), ["second"])
+        yield* eventually(names(other), (now) => now.join() === "second")
+        // What cannot be read stays as it was, and the log says what to do.
+        yield* eventually(Effect.sync(third.output), (text) => text.includes("this one could not"))
+        assert.match(
+          third.output(),
+          /another replica has reloaded, this one could not: .*kept\.yml.*POST \/api\/blueprints\/reload/
+        )
+        assert.deepStrictEqual(yield* names(third), ["kept"])
+        // Nobody answers a reload with a reload.
+        yield* writeFiles(folders[2]?.blueprints ?? "", renamed("second"))
+        yield* expectStatus(third, 200, "POST", "/api/blueprints/reload")
+        yield* expectStatus(third, 200, "POST", "/api/software/reload")
+        const reloads = (api: Service) =>
+          (api.output().match(/(blueprints|software): reloaded/g) ?? []).length
+        yield* eventually(
+          Effect.sync(() => replicas.map(reloads)),
+          (counts) => counts.join() === "3,3,2"
+        )
+        const [entries] = yield* statementsOn(
+          set.url,
+          "SELECT COUNT(*)::int AS count FROM journal WHERE topic = 'definitions:reloaded'"
+        )
+        assert.deepStrictEqual(entries, [{ count: 3 }])
+      }).pipe(Effect.scoped),
+    120_000
+  )
+})

@@ -1,0 +1,155 @@
+import { NodeServices } from "@effect/platform-node"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Exit, Scope, Stream } from "effect"
+import { startPostgres } from "../../support/postgres.ts"
+import { newPostgresDatabase, statementsOn } from "../../support/postgresDatabase.ts"
+import { linesOf, startChild } from "../support/children.ts"
+import { append } from "../support/database.ts"
+import { eventually, startReplica } from "../support/replicas.ts"
+
+type Replica = Effect.Success<ReturnType<typeof startReplica>>
+
+/** Work that says when it begins and ends, and what it knew of the journal when it began. */
+const work = Effect.fnUntraced(function* (replica: Replica) {
+  const log: Array<string> = []
+  yield* replica.duties.whileMine(
+    Effect.acquireRelease(
+      Effect.sync(() => log.push(`begins ${replica.seen.length}`)),
+      () => Effect.sync(() => log.push("ends"))
+    ).pipe(Effect.andThen(Effect.never))
+  )
+  return log
+})
+
+/** Ends the connections that hold an advisory lock of two processes' duties. */
+const endHolder = (url: string) =>
+  statementsOn(
+    url,
+    `SELECT pg_terminate_backend(pid) FROM pg_locks
+     WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'
+       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+  )
+
+/** A process that does the duties whenever it may, and all that it has printed. */
+const startWorker = Effect.fnUntraced(function* (url: string, name: string) {
+  const child = yield* startChild("do-duties.ts", url, name)
+  const lines: Array<string> = []
+  yield* Effect.forkScoped(Stream.runForEach(linesOf(child), (line) => Effect.sync(() => lines.push(line))))
+  yield* eventually(
+    `${name} is up`,
+    Effect.sync(() => lines.includes(`${name} ready`))
+  )
+  const acts = () => lines.filter((line) => !line.endsWith("ready")).map((line) => Number(line.split(" ")[1]))
+  return {
+    acts,
+    more: Effect.suspend(() => {
+      const before = acts().length
+      return eventually(
+        `${name} acts`,
+        Effect.sync(() => acts().length > before)
+      )
+    }),
+    signal: (signal: "SIGSTOP" | "SIGCONT" | "SIGKILL") => Effect.sync(() => process.kill(child.pid, signal))
+  }
+})
+
+describe("design: the background duties are done by one replica", () => {
+  it.live("whose work is interrupted when it loses them, and begun anew when it has them again", () =>
+    Effect.gen(function* () {
+      const url = yield* newPostgresDatabase()
+      const scope = yield* Scope.make()
+      const one = yield* Scope.provide(startReplica(url), scope)
+      const other = yield* startReplica(url)
+      const [first, second] = [yield* Scope.provide(work(one), scope), yield* work(other)]
+      assert.deepStrictEqual(first, ["begins 0"])
+      // Whoever takes over knows all that the one before has committed.
+      for (let i = 0; i < 100; i++) yield* one.store.write(append(`s${i}`))
+      assert.deepStrictEqual(second, [])
+      yield* Scope.close(scope, Exit.void)
+      yield* eventually("the other begins", other.duties.mine)
+      assert.deepStrictEqual(first, ["begins 0", "ends"])
+      assert.deepStrictEqual(second, ["begins 100"])
+      yield* endHolder(url)
+      yield* eventually(
+        "it begins anew",
+        Effect.sync(() => second.length === 3)
+      )
+      assert.deepStrictEqual(second.slice(1), ["ends", "begins 100"])
+    }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
+  )
+
+  it.live("a failure of the work is not its end", () =>
+    Effect.gen(function* () {
+      const replica = yield* startReplica(yield* newPostgresDatabase())
+      let rounds = 0
+      yield* replica.duties.whileMine(
+        Effect.suspend(() => {
+          rounds += 1
+          return rounds === 1 ? Effect.fail("broken") : Effect.void
+        })
+      )
+      yield* eventually(
+        "it is done again",
+        Effect.sync(() => rounds === 2)
+      )
+    }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
+  )
+
+  it.live("nobody does them while the database does not answer", () =>
+    Effect.gen(function* () {
+      const server = yield* startPostgres()
+      const url = yield* newPostgresDatabase(server)
+      const replica = yield* startReplica(url, { answerMillis: 650 })
+      const log = yield* work(replica)
+      yield* server.freeze
+      yield* eventually(
+        "the work ends",
+        Effect.sync(() => log.length === 2)
+      )
+      assert.isFalse(yield* replica.duties.mine)
+      yield* server.thaw
+      yield* eventually(
+        "the work begins again",
+        Effect.sync(() => log.length === 3)
+      )
+    }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
+  )
+
+  it.live(
+    "of processes that are killed or frozen another takes them, and one that wakes up does not act any more",
+    () =>
+      Effect.gen(function* () {
+        const url = yield* newPostgresDatabase()
+        const one = yield* startWorker(url, "one")
+        yield* one.more
+        const other = yield* startWorker(url, "other")
+        assert.deepStrictEqual(other.acts(), [])
+        yield* one.signal("SIGSTOP")
+        yield* other.more
+        yield* one.signal("SIGCONT")
+        yield* other.more
+        const third = yield* startWorker(url, "third")
+        yield* other.signal("SIGKILL")
+        yield* Effect.raceFirst(one.more, third.more)
+        const [heir, idle] = one.acts().length > third.acts().length ? [one, third] : [third, one]
+        yield* heir.more
+        // Those who acted did so one after another: nobody while another did.
+        const acts = [one, other, third]
+          .flatMap((worker, number) => worker.acts().map((at) => ({ at, number })))
+          .toSorted((a, b) => a.at - b.at)
+        const turns = acts.filter(({ number }, i) => i === 0 || acts[i - 1]?.number !== number)
+        assert.deepStrictEqual(
+          turns.map(({ number }) => number),
+          [0, 1, heir === third ? 2 : 0]
+        )
+        assert.isBelow(idle.acts().length, acts.length)
+        const held = (number: number) => acts.filter((act) => act.number === number)
+        const gap =
+          ((held(1)[0]?.at ?? 0) -
+            (acts.findLast((act) => act.number === 0 && act.at < (held(1)[0]?.at ?? 0))?.at ?? 0)) /
+          1e6
+        yield* Effect.logInfo(`a frozen process was relieved after ${gap.toFixed(1)} s`)
+      }).pipe(Effect.scoped, Effect.provide(NodeServices.layer)),
+    120_000
+  )
+})

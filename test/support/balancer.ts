@@ -1,0 +1,184 @@
+/** A load balancer of tests: what is sent goes to a replica that says that it is ready, over connections that are kept. */
+import { Agent, type IncomingMessage, request } from "node:http"
+import { Effect, Schedule, type Scope } from "effect"
+import WebSocket from "ws"
+import { eventually } from "./Service.ts"
+
+const PROBE = "20 millis"
+
+/** How a request ended: with a status, or without one. */
+export interface Outcome {
+  readonly url: string
+  readonly status: number | undefined
+  readonly text: string
+  /** Code of the error where there was no answer. */
+  readonly error: string | undefined
+}
+
+const ask = (
+  url: string,
+  options: {
+    readonly method?: string
+    readonly headers?: Record<string, string>
+    readonly body?: string
+    readonly agent?: Agent
+  }
+): Effect.Effect<Outcome> =>
+  Effect.callback<Outcome>((resume) => {
+    const fail = (error: NodeJS.ErrnoException) =>
+      resume(Effect.succeed({ url, status: undefined, text: "", error: error.code ?? error.message }))
+    const sent = request(url, { agent: false, ...options }, (response) => {
+      let text = ""
+      response.setEncoding("utf8")
+      response.on("data", (chunk: string) => {
+        text += chunk
+      })
+      response.on("error", fail)
+      response.on("end", () =>
+        resume(Effect.succeed({ url, status: response.statusCode, text, error: undefined }))
+      )
+    })
+    sent.on("error", fail)
+    sent.end(options.body)
+  })
+
+/** @param urls of the replicas, now and later: they may change */
+export const makeBalancer = Effect.fnUntraced(function* (key: string, urls: () => ReadonlyArray<string>) {
+  const ready = new Set<string>()
+  const probe = (url: string) =>
+    Effect.map(ask(`${url}/readyz`, {}), ({ status }) => {
+      if (status === 200) ready.add(url)
+      else ready.delete(url)
+    })
+  const probeAll = Effect.suspend(() => Effect.forEach(urls(), probe, { concurrency: "unbounded" }))
+  yield* Effect.forkScoped(Effect.repeat(probeAll, Schedule.spaced(PROBE)))
+
+  let turn = 0
+  /** Waits until a replica is ready; they take turns. */
+  const pick = Effect.suspend(() =>
+    eventually(
+      Effect.sync(() => urls().filter((url) => ready.has(url))),
+      (there) => there.length > 0,
+      "60 seconds"
+    )
+  ).pipe(
+    Effect.orDie,
+    Effect.map((there) => there[turn++ % there.length] ?? "")
+  )
+
+  /** One client with connections of its own, one request at a time. */
+  const client = Effect.gen(function* () {
+    const agent = yield* Effect.acquireRelease(
+      Effect.sync(() => new Agent({ keepAlive: true, maxSockets: 1 })),
+      (it) => Effect.sync(() => it.destroy())
+    )
+    return (method: string, path: string, body?: unknown) =>
+      Effect.flatMap(pick, (url) =>
+        ask(`${url}${path}`, {
+          method,
+          agent,
+          headers: { authorization: `Bearer ${key}` },
+          ...(body === undefined ? {} : { body: JSON.stringify(body) })
+        })
+      )
+  })
+
+  return { pick, client }
+})
+
+export type Balancer = Effect.Success<ReturnType<typeof makeBalancer>>
+
+/** A message of the streams and where it stands. */
+export interface Told {
+  readonly cursor: number
+  readonly text: string
+}
+
+/** A subscriber that comes back with its last cursor whenever its stream ends, for ever. */
+export interface Subscriber {
+  readonly told: () => ReadonlyArray<Told>
+  /** How each stream ended: the WebSocket's code, or whether the body was complete and cut between two events. */
+  readonly endings: () => ReadonlyArray<string | number>
+  /** Streams that were opened, of WebSockets. */
+  readonly opened: () => number
+}
+
+const headersOf = (key: string) => ({ authorization: `Bearer ${key}` })
+
+/**
+ * @param where the replica that the next stream is opened at
+ * @param options.resume false: without any cursor
+ */
+export const subscriber = Effect.fnUntraced(function* (
+  kind: "sse" | "websocket",
+  key: string,
+  where: Effect.Effect<string>,
+  options: { readonly resume?: boolean } = {}
+): Effect.fn.Return<Subscriber, never, Scope.Scope> {
+  const told: Array<Told> = []
+  const endings: Array<string | number> = []
+  const query = () => (options.resume === false ? "" : `?cursor=${told.at(-1)?.cursor ?? 0}`)
+  let opened = 0
+
+  const sse = (url: string) =>
+    Effect.callback<string>((resume) => {
+      let rest = ""
+      const sent = request(
+        `${url}/api/events${query()}`,
+        { agent: false, headers: headersOf(key) },
+        (response: IncomingMessage) => {
+          response.setEncoding("utf8")
+          response.on("data", (chunk: string) => {
+            const blocks = (rest + chunk).split("\n\n")
+            rest = blocks.pop() ?? ""
+            for (const block of blocks) {
+              const match = /^id: (\d+)\nevent: \w+\ndata: (.*)$/.exec(block)
+              if (match?.[2] !== undefined) told.push({ cursor: Number(match[1]), text: match[2] })
+            }
+          })
+          response.on("error", () => {})
+          response.on("close", () =>
+            resume(
+              Effect.succeed(
+                response.statusCode !== 200
+                  ? `status ${response.statusCode}`
+                  : response.complete && rest === ""
+                    ? "complete"
+                    : "cut"
+              )
+            )
+          )
+        }
+      )
+      sent.on("error", (error: NodeJS.ErrnoException) => resume(Effect.succeed(error.code ?? "error")))
+      sent.end()
+      return Effect.sync(() => sent.destroy())
+    })
+
+  const websocket = (url: string) =>
+    Effect.callback<string | number>((resume) => {
+      const socket = new WebSocket(`${url.replace("http", "ws")}/api/events/ws${query()}`, {
+        headers: headersOf(key)
+      })
+      socket.on("open", () => {
+        opened += 1
+      })
+      socket.on("message", (data) => {
+        const { Cursor, ...message } = JSON.parse(data.toString())
+        told.push({ cursor: Cursor ?? 0, text: JSON.stringify(message) })
+      })
+      socket.on("error", (error: NodeJS.ErrnoException) =>
+        resume(Effect.succeed(error.code ?? error.message))
+      )
+      socket.on("close", (code) => resume(Effect.succeed(code)))
+      return Effect.sync(() => socket.terminate())
+    })
+
+  yield* where.pipe(
+    Effect.flatMap(kind === "sse" ? sse : websocket),
+    Effect.tap((ending) => Effect.sync(() => endings.push(ending))),
+    Effect.forever,
+    Effect.forkScoped
+  )
+  return { told: () => told, endings: () => endings, opened: () => opened }
+})

@@ -1,0 +1,64 @@
+/** Several services on one PostgreSQL, each with a node of its own that is reached through it. */
+import { join } from "node:path"
+import { Effect } from "effect"
+import { muster } from "./command.ts"
+import { alone, nodeIs } from "./nodes.ts"
+import { newPostgresDatabase } from "./postgresDatabase.ts"
+import { type Service, ServiceFailed, startService, temporaryFolder } from "./Service.ts"
+import { makeSimulatedNode } from "./SimulatedNode.ts"
+
+/** No test of these is about a database that is slow, and the machine may be. */
+const patient = { MUSTER_DATABASE_TIMEOUT: "5000" }
+
+/** A database, and how services and commands come to use it. */
+export const replicaSet = Effect.fnUntraced(function* (
+  env: Readonly<Record<string, string>> = {},
+  server?: Parameters<typeof newPostgresDatabase>[0]
+) {
+  const url = yield* newPostgresDatabase(server)
+  const folder = yield* temporaryFolder
+  const shared = { ...alone, ...patient, ...env, MUSTER_DATABASE_URL: url }
+  let count = 0
+
+  const command = (...args: ReadonlyArray<string>) =>
+    Effect.flatMap(
+      muster(args, { ...shared, MUSTER_DATA_DIR: join(folder, "command") }),
+      ({ code, stderr, stdout }) =>
+        code === 0
+          ? Effect.succeed({ stdout, stderr })
+          : Effect.fail(new ServiceFailed({ message: `muster ${args.join(" ")}: ${stderr}` }))
+    )
+
+  return {
+    url,
+    /** Starts one more replica. */
+    start: (own: Readonly<Record<string, string>> = {}) =>
+      Effect.suspend(() => {
+        count += 1
+        return startService({ dataDir: join(folder, `replica-${count}`), env: { ...shared, ...own } })
+      }),
+    /** Runs `muster <args>` on the database; fails where it does. */
+    command,
+    /** A key, made beside the services. */
+    key: (name: string, scope = "AppAdmin") =>
+      Effect.map(command("keys", "create", "--name", name, "--scope", scope), ({ stderr, stdout }) => ({
+        key: stdout.trim(),
+        id: /key_\w+/.exec(stderr)?.[0] ?? ""
+      }))
+  }
+})
+
+export type ReplicaSet = Effect.Success<ReturnType<typeof replicaSet>>
+
+/** A node that is connected to one replica. */
+export const nodeOf = Effect.fnUntraced(function* (
+  set: Pick<ReplicaSet, "key">,
+  api: Service,
+  id: string,
+  ports: string
+) {
+  const { key } = yield* set.key(id, "Node")
+  const node = yield* makeSimulatedNode({ id, key, control: [api.url], ports, heartbeat: "1 second" })
+  yield* nodeIs(api, id, true)
+  return node
+})
