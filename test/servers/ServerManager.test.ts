@@ -67,10 +67,10 @@ describe("contract 4.5: POST /api/servers", () => {
 
   it.live("a port that somebody else took is learned, and another one is given", () =>
     Effect.gen(function* () {
-      const { nodes, start } = yield* makeWorld()
-      const { servers, store, repo } = yield* start()
+      const { createElsewhere, nodes, start } = yield* makeWorld()
+      const { servers } = yield* start()
       const foreign = record({ id: "srv_00000000000000000000000000" })
-      yield* store.write(repo.insert(foreign))
+      yield* createElsewhere(foreign)
       const { body } = yield* servers.create(request())
       assert.strictEqual(JSON.parse(body).allocations.default.port, 25566)
       assert.deepStrictEqual(nodes.held.get(foreign.id)?.ports, [25565])
@@ -79,9 +79,9 @@ describe("contract 4.5: POST /api/servers", () => {
 
   it.live("when every free port was taken by somebody else, it is 503 and nothing is held", () =>
     Effect.gen(function* () {
-      const { nodes, start } = yield* makeWorld({ ports: 1 })
-      const { servers, store, repo } = yield* start()
-      yield* store.write(repo.insert(record()))
+      const { createElsewhere, nodes, start } = yield* makeWorld({ ports: 1 })
+      const { servers } = yield* start()
+      yield* createElsewhere(record())
       assert.strictEqual((yield* Effect.flip(servers.create(request()))).code, "503")
       assert.deepStrictEqual([...nodes.held.keys()], [record().id])
     }).pipe(runWorld)

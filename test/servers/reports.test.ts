@@ -47,15 +47,21 @@ describe("decisions, States: reports", () => {
     }).pipe(runWorld)
   )
 
-  it.live("a report about a server of another node, or of none, changes nothing", () =>
-    Effect.gen(function* () {
-      const { id, servers, changes } = yield* makeInstalled("survival")
-      const before = yield* changes
-      const body = { sequence: 99, type: "status", status: "running", transient: false } as const
-      yield* servers.apply("n2", { server_id: id, ...body })
-      yield* servers.apply("n1", { server_id: "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV", ...body })
-      assert.deepStrictEqual(yield* changes, before)
-    }).pipe(runWorld)
+  it.live(
+    "a report about a server of another node, or of none, changes nothing but that node is told to remove it",
+    () =>
+      Effect.gen(function* () {
+        const { id, servers, changes } = yield* makeInstalled("survival")
+        const before = yield* changes
+        const body = { sequence: 99, type: "status", status: "running", transient: false } as const
+        yield* servers.apply("n2", { server_id: id, ...body })
+        yield* servers.apply("n1", { server_id: "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV", ...body })
+        assert.deepStrictEqual(yield* changes, [
+          ...before,
+          { topic: "server:left", server_id: id, payload: "n2" },
+          { topic: "server:left", server_id: "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV", payload: "n1" }
+        ])
+      }).pipe(runWorld)
   )
 
   it.live("a node that reports on what has no record is told to remove it", () =>

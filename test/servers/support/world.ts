@@ -4,6 +4,7 @@ import { ControlPlane } from "../../../src/api/ControlPlane.ts"
 import { BlueprintStore } from "../../../src/blueprints/BlueprintStore.ts"
 import { NotFound, Unavailable } from "../../../src/domain/errors.ts"
 import { type Change, isPublic } from "../../../src/domain/Journal.ts"
+import type { ServerRecord } from "../../../src/domain/Server.ts"
 import type { ServerDefinition } from "../../../src/domain/ServerDefinition.ts"
 import { DaemonClient } from "../../../src/nodes/DaemonClient.ts"
 import { NodeMoves } from "../../../src/nodes/NodeMoves.ts"
@@ -14,7 +15,7 @@ import { ServerManager } from "../../../src/servers/ServerManager.ts"
 import { Journal } from "../../../src/store/Journal.ts"
 import { MoveRepo } from "../../../src/store/MoveRepo.ts"
 import { ServerRepo } from "../../../src/store/ServerRepo.ts"
-import { Store } from "../../../src/store/Store.ts"
+import { Store, Transaction } from "../../../src/store/Store.ts"
 import { storeAt } from "../../store/support/database.ts"
 import { newPostgresDatabase } from "../../support/postgresDatabase.ts"
 import { testDatabase } from "../../support/testDatabase.ts"
@@ -183,7 +184,18 @@ export const makeWorld = Effect.fnUntraced(function* (
     }
   })
 
-  return { nodes, daemon, other, database, start }
+  /** What another replica commits: a record, and that it was created. */
+  const createElsewhere = (record: ServerRecord) =>
+    Effect.gen(function* () {
+      const store = yield* Store
+      const repo = yield* ServerRepo
+      const transaction = Effect.flatMap(Transaction, ({ append }) =>
+        append({ topic: "server:created", server_id: record.id, payload: null }, record.blueprint_id)
+      )
+      yield* store.write(Effect.andThen(repo.insert(record), transaction))
+    }).pipe(Effect.provide(Layer.fresh(storeAt(url))))
+
+  return { nodes, daemon, other, database, start, createElsewhere }
 })
 
 /** A public event as one short text. */

@@ -1,0 +1,311 @@
+import { NodeServices } from "@effect/platform-node"
+import { assert, describe, it } from "@effect/vitest"
+import { Context, Effect, Exit, Layer, Scope, Stream } from "effect"
+import { NodeRegistry } from "../../src/nodes/NodeRegistry.ts"
+import { ServerRepo } from "../../src/store/ServerRepo.ts"
+import { Store } from "../../src/store/Store.ts"
+import { storeAt } from "../store/support/database.ts"
+import { eventually } from "../store/support/replicas.ts"
+import { server } from "../store/support/samples.ts"
+import { startPostgres } from "../support/postgres.ts"
+import { newPostgresDatabase } from "../support/postgresDatabase.ts"
+import { freshSeed, seeded } from "../support/random.ts"
+import { nodesLayer, registration } from "./support/fleet.ts"
+
+const times = { heartbeat_timeout: "2 seconds", node_lost_after: "4 seconds" } as const
+const BEAT = "150 millis"
+const seed = freshSeed()
+
+const beat = (boot_id: string, load = 0.5) => ({
+  boot_id,
+  load,
+  memory_used_bytes: 1_000,
+  disk_used_bytes: 2_000
+})
+
+/** The nodes of one of several services on a database, and all that it tells of their coming and going. */
+const startReplica = Effect.fnUntraced(function* (
+  url: string,
+  options: Parameters<typeof storeAt>[1] & Parameters<typeof nodesLayer>[0] = {}
+) {
+  const context = yield* Layer.build(
+    Layer.fresh(nodesLayer({ ...times, ...options })).pipe(
+      Layer.provideMerge(Layer.fresh(storeAt(url, options)))
+    )
+  )
+  const registry = Context.get(context, NodeRegistry)
+  const told: Array<string> = []
+  yield* registry.changes.pipe(
+    Stream.runForEach(({ kind, node_id }) => Effect.sync(() => told.push(`${node_id} ${kind}`))),
+    Effect.forkScoped({ startImmediately: true })
+  )
+  return {
+    registry,
+    store: Context.get(context, Store),
+    servers: Context.get(context, ServerRepo),
+    told,
+    of: (node_id: string) => told.filter((line) => line.startsWith(`${node_id} `))
+  }
+})
+type Replica = Effect.Success<ReturnType<typeof startReplica>>
+
+const onDatabase = <A, E>(test: (url: string) => Effect.Effect<A, E, Scope.Scope>) =>
+  Effect.flatMap(newPostgresDatabase(), test).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
+
+const everywhere = (what: string, replicas: ReadonlyArray<Replica>, look: (replica: Replica) => boolean) =>
+  eventually(
+    what,
+    Effect.sync(() => replicas.every(look))
+  )
+
+/** A daemon whose heartbeats go now here, now there, and which registers when it is told to. */
+const daemon = Effect.fnUntraced(function* (id: string, replicas: ReadonlyArray<Replica>, boot_id = "boot") {
+  const random = seeded(seed + id.length)
+  const any = () => replicas[random.below(replicas.length)] ?? replicas[0]
+  let registrations = 0
+  const register = Effect.suspend(() => {
+    registrations += 1
+    return any()?.registry.register(registration(id, { boot_id })) ?? Effect.die("no replica")
+  })
+  yield* register
+  yield* Effect.suspend(() => any()?.registry.heartbeat(id, beat(boot_id)) ?? Effect.void).pipe(
+    Effect.catchTag("RegistrationRequired", () => Effect.asVoid(register)),
+    Effect.catchTag("Unavailable", () => Effect.void),
+    Effect.orDie,
+    Effect.andThen(Effect.sleep(BEAT)),
+    Effect.forever,
+    Effect.forkScoped
+  )
+  return { registrations: () => registrations }
+})
+
+describe("design: replicas have the same nodes", () => {
+  it.live("a node that one registers is there on all, told once on each; also on one that starts later", () =>
+    onDatabase((url) =>
+      Effect.gen(function* () {
+        const [one, other] = [yield* startReplica(url), yield* startReplica(url)]
+        for (const id of ["n1", "n2", "n3"]) yield* one.registry.register(registration(id))
+        yield* everywhere("all are told", [one, other], ({ told }) => told.length === 3)
+        assert.deepStrictEqual(one.told, ["n1 connected", "n2 connected", "n3 connected"])
+        assert.deepStrictEqual(other.told, one.told)
+        assert.deepStrictEqual(yield* other.registry.get("n1"), yield* one.registry.get("n1"))
+        const third = yield* startReplica(url)
+        assert.deepStrictEqual(yield* third.registry.list, yield* one.registry.list)
+        assert.isTrue(third.registry.isConnected("n2"))
+      })
+    )
+  )
+
+  it.live("a sign of life, a report or a good-bye of what another has just registered is not refused", () =>
+    onDatabase((url) =>
+      Effect.gen(function* () {
+        const [one, other] = [yield* startReplica(url), yield* startReplica(url)]
+        for (let i = 0; i < 20; i++) {
+          const [here, there] = i % 2 === 0 ? [one, other] : [other, one]
+          const id = `n${i % 4}`
+          yield* here.registry.register(registration(id, { boot_id: `boot-${i}` }))
+          yield* there.registry.heartbeat(id, beat(`boot-${i}`))
+          yield* there.registry.checkBoot(id, `boot-${i}`)
+          if (i % 5 === 0) yield* there.registry.disconnect(id, `boot-${i}`)
+        }
+      })
+    )
+  )
+
+  it.live(
+    "of two boots that register at two replicas at once one counts everywhere, and the other nowhere",
+    () =>
+      onDatabase((url) =>
+        Effect.gen(function* () {
+          const replicas = [yield* startReplica(url), yield* startReplica(url)]
+          for (let round = 0; round < 10; round++) {
+            const boots = [`a${round}`, `b${round}`]
+            const answers = yield* Effect.forEach(
+              replicas,
+              ({ registry }, i) => registry.register(registration("n1", { boot_id: boots[i] ?? "" })),
+              { concurrency: "unbounded" }
+            )
+            assert.notStrictEqual(answers[0]?.token, answers[1]?.token)
+            const counts = (replica: Replica) =>
+              Effect.forEach(boots, (boot) => Effect.isSuccess(replica.registry.checkBoot("n1", boot)))
+            yield* everywhere(
+              "both are told on both",
+              replicas,
+              ({ told }) => told.length === 2 * (round + 1)
+            )
+            const [here, there] = yield* Effect.forEach(replicas, counts)
+            assert.deepStrictEqual(here, there)
+            assert.strictEqual(here?.filter((it) => it).length, 1)
+            for (const replica of replicas) {
+              const beats = yield* Effect.forEach(boots, (boot) =>
+                Effect.isSuccess(replica.registry.heartbeat("n1", beat(boot)))
+              )
+              assert.deepStrictEqual(beats, here)
+            }
+          }
+        })
+      )
+  )
+
+  it.live("drained, departed and removed are so on all of them, and drained stays with the next boot", () =>
+    onDatabase((url) =>
+      Effect.gen(function* () {
+        const [one, other] = [yield* startReplica(url), yield* startReplica(url)]
+        yield* one.registry.register(registration("n1"))
+        yield* other.registry.setDrained("n1", true)
+        yield* one.registry.register(registration("n1", { boot_id: "second" }))
+        assert.isTrue((yield* one.registry.get("n1")).drained)
+        yield* other.registry.disconnect("n1", "second")
+        yield* everywhere("it is gone", [one, other], ({ registry }) => !registry.isConnected("n1"))
+        yield* eventually(
+          "nobody lists it",
+          Effect.map(
+            Effect.all([one.registry.list, other.registry.list]),
+            (lists) => lists.flat().length === 0
+          )
+        )
+        yield* one.registry.register(registration("n1", { boot_id: "third" }))
+        assert.isTrue((yield* one.registry.get("n1")).drained)
+        yield* one.store.write(one.servers.insert(server("srv_1", [25_565], "n1")))
+        const conflict = yield* Effect.flip(other.registry.remove("n1"))
+        assert.strictEqual(conflict.detail, "node owns a server: n1")
+        assert.isTrue(other.registry.isConnected("n1"))
+        yield* one.store.write(one.servers.remove("srv_1"))
+        yield* other.registry.remove("n1")
+        yield* everywhere(
+          "nobody knows it",
+          [one, other],
+          ({ registry }) => registry.nameOf("n1") === "n1" && !registry.isConnected("n1")
+        )
+        assert.strictEqual(
+          (yield* Effect.flip(one.registry.heartbeat("n1", beat("third"))))._tag,
+          "RegistrationRequired"
+        )
+        assert.strictEqual((yield* Effect.flip(one.registry.remove("n1")))._tag, "NotFound")
+      })
+    )
+  )
+
+  it.live("a token that counts no more makes the node register again, whichever replica finds out", () =>
+    onDatabase((url) =>
+      Effect.gen(function* () {
+        const [one, other] = [yield* startReplica(url), yield* startReplica(url)]
+        const { token } = yield* one.registry.register(registration("n1"))
+        yield* other.registry.expel("n1", token)
+        yield* everywhere("it is out", [one, other], ({ registry }) => !registry.isConnected("n1"))
+        yield* Effect.flip(one.registry.heartbeat("n1", beat("n1-boot")))
+        yield* one.registry.register(registration("n1"))
+        yield* other.registry.expel("n1", token)
+        yield* other.registry.heartbeat("n1", beat("n1-boot"))
+        yield* one.registry.heartbeat("n1", beat("n1-boot"))
+      })
+    )
+  )
+})
+
+describe("node-protocol: heartbeats reach any replica", () => {
+  it.live(
+    `a node that is heard somewhere is lost nowhere; one that is silent is lost, and given up, once on each (MUSTER_TEST_SEED=${seed})`,
+    () =>
+      onDatabase((url) =>
+        Effect.gen(function* () {
+          const replicas = [yield* startReplica(url), yield* startReplica(url), yield* startReplica(url)]
+          const steady = yield* daemon("steady", replicas)
+          const scope = yield* Scope.make()
+          yield* Scope.provide(daemon("passing", replicas), scope)
+          yield* Effect.sleep("4 seconds")
+          for (const { told } of replicas) {
+            assert.sameMembers(told, ["steady connected", "passing connected"])
+          }
+          yield* Scope.close(scope, Exit.void)
+          yield* everywhere("lost", replicas, ({ registry }) => !registry.isConnected("passing"))
+          yield* everywhere("given up", replicas, ({ of }) => of("passing").length === 3)
+          yield* Effect.sleep("1 second")
+          for (const { of, registry } of replicas) {
+            assert.deepStrictEqual(of("passing"), ["passing connected", "passing lost", "passing given-up"])
+            assert.deepStrictEqual(of("steady"), ["steady connected"])
+            assert.deepStrictEqual(yield* registry.gone, [{ node_id: "passing", kind: "given-up" }])
+          }
+          assert.strictEqual(steady.registrations(), 1)
+          // What one hears of a node all of them show.
+          yield* replicas[1]?.registry.heartbeat("steady", beat("boot", 7)) ?? Effect.void
+          yield* Effect.forEach(replicas, ({ registry }) =>
+            eventually(
+              "its use is known",
+              Effect.map(registry.get("steady"), ({ usage }) => usage?.memory_bytes === 1_000)
+            )
+          )
+          const before = Date.now()
+          yield* Effect.forEach(replicas, ({ registry }) =>
+            eventually(
+              "it was seen since",
+              Effect.map(registry.get("steady"), (it) => Date.parse(it.last_seen_at ?? "") > before)
+            )
+          )
+        })
+      ),
+    60_000
+  )
+
+  it.live(
+    "whoever takes the duties over goes on with who is silent",
+    () =>
+      onDatabase((url) =>
+        Effect.gen(function* () {
+          const scope = yield* Scope.make()
+          const one = yield* Scope.provide(startReplica(url), scope)
+          const other = yield* startReplica(url)
+          yield* daemon("steady", [other])
+          yield* one.registry.register(registration("silent"))
+          yield* one.registry.register(registration("lost"))
+          yield* daemon("late", [other])
+          yield* Effect.sleep("1 second")
+          yield* Scope.close(scope, Exit.void)
+          yield* everywhere(
+            "both are lost",
+            [other],
+            ({ told }) => told.filter((line) => line.endsWith("lost")).length === 2
+          )
+          yield* everywhere(
+            "and given up",
+            [other],
+            ({ told }) => told.filter((line) => line.endsWith("given-up")).length === 2
+          )
+          assert.deepStrictEqual(other.of("steady"), ["steady connected"])
+        })
+      ),
+    60_000
+  )
+
+  it.live(
+    "while the database is away heartbeats are answered and nobody is lost; when it is back all is as before",
+    () =>
+      Effect.gen(function* () {
+        const postgres = yield* startPostgres()
+        const url = yield* newPostgresDatabase(postgres)
+        const replicas = [
+          yield* startReplica(url, { answerMillis: 650 }),
+          yield* startReplica(url, { answerMillis: 650 })
+        ]
+        const steady = yield* daemon("steady", replicas)
+        yield* everywhere("it is told", replicas, ({ told }) => told.length === 1)
+        yield* postgres.freeze
+        const until = Date.now() + 5_000
+        while (Date.now() < until) {
+          for (const { registry } of replicas) yield* registry.heartbeat("steady", beat("boot"))
+          yield* Effect.sleep("100 millis")
+        }
+        yield* postgres.thaw
+        yield* Effect.forEach(replicas, ({ registry }) =>
+          eventually("writes are made", Effect.isSuccess(registry.setDrained("steady", true)))
+        )
+        yield* Effect.sleep("3 seconds")
+        for (const { registry, told } of replicas) {
+          assert.deepStrictEqual(told, ["steady connected"])
+          assert.isTrue(registry.isConnected("steady"))
+        }
+        assert.strictEqual(steady.registrations(), 1)
+      }).pipe(Effect.scoped, Effect.provide(NodeServices.layer)),
+    60_000
+  )
+})
