@@ -91,9 +91,13 @@ export class NodeDaemon extends Context.Service<
         const boot_id = randomUUID()
 
         let offered = yield* runtime.kinds
+        /** The moves by which the servers came here that the last registration has named. */
+        let listed: ReadonlyMap<string, string | undefined> = new Map()
         const registration = Effect.gen(function* () {
           const capacity = yield* capacityOf(data_dir, options.capacity ?? {})
           offered = yield* runtime.kinds
+          const servers = instances.list()
+          listed = new Map(servers.map(({ id }) => [id, instances.arrivalOf(id)]))
           return {
             id: node_id,
             name: options.name,
@@ -105,13 +109,17 @@ export class NodeDaemon extends Context.Service<
             capacity,
             runtimes: offered,
             system: hostInfo(files.strategy),
-            servers: instances.list()
+            servers
           }
         })
         const removeOne = (id: string) =>
-          Effect.catch(instances.remove(id), (error) =>
-            Effect.logError(`server ${id} cannot be removed: ${error.detail}`)
-          )
+          Effect.suspend(() => {
+            // It has come here since by another move.
+            if (instances.arrivalOf(id) !== listed.get(id)) return Effect.void
+            return Effect.catch(instances.remove(id), (error) =>
+              Effect.logError(`server ${id} cannot be removed: ${error.detail}`)
+            )
+          })
         const uplink = yield* makeUplink({
           control_plane,
           registration,

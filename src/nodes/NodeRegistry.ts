@@ -6,6 +6,7 @@ import type { Node, NodeDetail } from "../domain/Node.ts"
 import type { Heartbeat, Registration } from "../domain/NodeMessages.ts"
 import type { HostInfo } from "../domain/SystemInfo.ts"
 import { Duties } from "../store/Duties.ts"
+import { Freshness } from "../store/Freshness.ts"
 import { NodeRepo } from "../store/NodeRepo.ts"
 import { Store } from "../store/Store.ts"
 import { DaemonClient } from "./DaemonClient.ts"
@@ -81,8 +82,6 @@ export class NodeRegistry extends Context.Service<
     setDrained(id: string, drained: boolean): Effect.Effect<NodeDetail, NotFound | Unavailable>
     /** Forgets a node. @error Conflict it owns servers */
     remove(id: string): Effect.Effect<void, NotFound | Conflict | Unavailable>
-    /** Nodes that are lost or given up now: what whoever takes the duties over may have missed. */
-    readonly gone: Effect.Effect<ReadonlyArray<NodeChange>>
     /** Changes from now on, on every replica each exactly once, subscribed when the stream starts. */
     readonly changes: Stream.Stream<NodeChange>
   }
@@ -98,6 +97,7 @@ export class NodeRegistry extends Context.Service<
         const daemons = yield* DaemonClient
         const duties = yield* Duties
         const fleet = yield* Fleet
+        const freshness = yield* Freshness
         const repo = yield* NodeRepo
         const store = yield* Store
         const hub = yield* PubSub.unbounded<NodeChange>()
@@ -162,7 +162,7 @@ export class NodeRegistry extends Context.Service<
 
         const isBoot = (id: string, boot_id: string) => fleet.get(id)?.record?.boot_id === boot_id
         const checkBoot = Effect.fnUntraced(function* (id: string, boot_id: string) {
-          yield* refreshUnless(id, () => isBoot(id, boot_id))
+          yield* refreshUnless(id, () => isBoot(id, boot_id) && freshness.stamp() !== undefined)
           if (!isBoot(id, boot_id)) return yield* new RegistrationRequired({ node_id: id })
         })
 
@@ -242,12 +242,6 @@ export class NodeRegistry extends Context.Service<
           disconnect,
           setDrained,
           remove,
-          gone: Effect.sync(() =>
-            [...fleet.nodes].flatMap(({ id, record }) => {
-              const gone = record?.gone ?? null
-              return gone === null ? [] : [{ node_id: id, kind: gone }]
-            })
-          ),
           changes: Stream.fromPubSub(hub)
         })
       })

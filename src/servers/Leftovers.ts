@@ -65,6 +65,7 @@ export class Leftovers extends Context.Service<
           // Nothing comes back to a node that has something to delete; a record that is there all the same counts more.
           const kept = yield* store.read(moves.kept(node_id, [server_id]))
           if (!kept.has(server_id) && (yield* isKnown(node_id))) {
+            if (!registry.isConnected(node_id)) return false
             const daemon = yield* daemons.of(node_id)
             yield* daemon.remove(server_id)
           }

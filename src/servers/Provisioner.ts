@@ -132,7 +132,11 @@ export class Provisioner extends Context.Service<
           attempt: number,
           error: Extract<DaemonError, { readonly _tag: "DaemonRefused" }>
         ): Effect.fn.Return<boolean, Unavailable> {
-          yield* Effect.logWarning(`node ${record.node_id} refuses to ${need} ${record.id}: ${error.detail}`)
+          // Somebody has begun to remove it: it is gone soon, or was not to be removed after all.
+          const isBeingRemoved = need === "install" && error.status === 409
+          yield* Effect.logWithLevel(isBeingRemoved ? "Debug" : "Warn")(
+            `node ${record.node_id} refuses to ${need} ${record.id}: ${error.detail}`
+          )
           if (need === "install" && error.status === 422) {
             yield* lifecycle.refuseInstall(record.id, error.detail)
             return false

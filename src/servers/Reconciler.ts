@@ -56,7 +56,10 @@ export class Reconciler extends Context.Service<
         const listed = registration.servers.map((server) => server.id)
         // The reports of a new boot are let in once it is registered: one that is applied after this is newer than
         // the list. Those of the same boot may have been all the time: then the list proves nothing.
-        const sameBoot = yield* Effect.isSuccess(registry.checkBoot(node_id, registration.boot_id))
+        const sameBoot = yield* registry.checkBoot(node_id, registration.boot_id).pipe(
+          Effect.as(true),
+          Effect.catchTag("RegistrationRequired", () => Effect.succeed(false))
+        )
         const sequences = yield* lifecycle.sequences(node_id, listed)
         const { token } = yield* registry.register(registration)
         const suspects: Array<string> = []

@@ -23,6 +23,11 @@ import {
 } from "./outcome.ts"
 import { isMoving, notOffline } from "./power.ts"
 
+/**
+ * How far the sequence goes on where a node has lost a server and makes it anew: past every report of what was lost, so
+ * that one that comes late says nothing, and whoever has removed it knows that the new one was asked for later.
+ */
+const LOSS_GAP = 1_000
 /** Servers of one write when many change at once. */
 const BATCH = 100
 
@@ -210,7 +215,13 @@ export class ServerLifecycle extends Context.Service<
 
       const missing = Effect.fn("ServerLifecycle.missing")(function* (node_id: string, id: string) {
         const changed = yield* write(
-          change(id, (record) => (record.node_id === node_id ? ofLoss(record) : {}))
+          Effect.tap(
+            change(id, (record) => (record.node_id === node_id ? ofLoss(record) : {})),
+            (it) =>
+              it?.outcome.install === undefined
+                ? Effect.void
+                : servers.setSequence(id, it.record.last_sequence + LOSS_GAP)
+          )
         )
         if (changed !== undefined) {
           const { record, outcome } = changed

@@ -82,8 +82,6 @@ export class NodeRepo extends Context.Service<
      * undefined: there is no such node.
      */
     remove(id: string): Write<number | undefined>
-    /** Whether this is the boot of the node's last registration. */
-    isBoot(id: string, boot_id: string): Write<boolean>
     find(ids: ReadonlyArray<string>): Read<ReadonlyArray<NodeRecord>>
     /** By id. */
     readonly all: Read<ReadonlyArray<NodeRecord>>
@@ -161,7 +159,6 @@ export class NodeRepo extends Context.Service<
             WHERE id = ${id} AND token = ${token} AND gone = 'lost' RETURNING id`),
         beginAnew: Effect.asVoid(sql`UPDATE nodes SET connected = 0, gone = NULL`),
         remove,
-        isBoot: (id, boot_id) => changed(sql`SELECT id FROM nodes WHERE id = ${id} AND boot_id = ${boot_id}`),
         find: (ids) =>
           Effect.map(
             Effect.forEach(Arr.chunksOf(ids, ROWS), (some) =>

@@ -61,4 +61,13 @@ describe("node-protocol, When something breaks: nodes that fall silent", () => {
     liveness.forget("a")
     assert.isUndefined(liveness.untilNext(505))
   })
+
+  it("one that is lost already is given up in time, unless it is heard", () => {
+    const liveness = new Liveness(options)
+    liveness.lose("a", 0)
+    liveness.lose("b", 0)
+    liveness.hear("b", 10)
+    assert.deepStrictEqual(liveness.expire(99), [{ node_id: "b", kind: "lost" }])
+    assert.deepStrictEqual(liveness.expire(100), [{ node_id: "a", kind: "given-up" }])
+  })
 })

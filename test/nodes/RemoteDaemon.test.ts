@@ -18,11 +18,15 @@ const NODE = "n1"
 const spec = (id: string) => ({ id, definition: definition(), allocations: allocations(25565) })
 
 /** What a client of a daemon needs, with a breaker of its own. */
-const remote = (target: () => RemoteTarget | undefined, deadline: `${number} millis` = "5000 millis") =>
+const remote = (
+  target: () => RemoteTarget | undefined,
+  deadline: `${number} millis` = "5000 millis",
+  refresh: Effect.Effect<void> = Effect.void
+) =>
   Effect.gen(function* () {
     const http = yield* HttpClient.HttpClient
     const breaker = yield* CircuitBreaker.CircuitBreaker
-    return makeRemoteDaemon({ node_id: NODE, target, http, breaker, deadline })
+    return makeRemoteDaemon({ node_id: NODE, target, http, breaker, deadline, refresh })
   }).pipe(
     Effect.provide(
       Layer.mergeAll(
@@ -111,6 +115,33 @@ describe("node-protocol: Control plane -> daemon", () => {
       assert.deepStrictEqual([...lines], ["line"])
       yield* daemon.remove("srv_1")
       assert.strictEqual(fake.instances.size, 0)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("one that has registered elsewhere is called with what it was answered there", () =>
+    Effect.gen(function* () {
+      const fake = new FakeDaemon(NODE)
+      const { url } = yield* serve(fake.daemon)
+      let known = "before"
+      let looks = 0
+      const daemon = yield* remote(
+        () => ({ url, token: known }),
+        "5000 millis",
+        Effect.sync(() => {
+          looks += 1
+          known = "secret"
+        })
+      )
+      yield* daemon.create(spec("srv_1"))
+      assert.strictEqual(looks, 1)
+      yield* eventually(daemon.status("srv_1"), (status) => status === "offline")
+      known = "before"
+      yield* daemon.power("srv_1", "start", 0)
+      assert.strictEqual(looks, 2)
+      known = "before"
+      yield* Effect.scoped(daemon.console("srv_1"))
+      assert.strictEqual(looks, 3)
+      assert.strictEqual(known, "secret")
     }).pipe(Effect.scoped)
   )
 

@@ -10,8 +10,9 @@ describe("design, Deployments: replicas are equal", () => {
     Effect.gen(function* () {
       const { start } = yield* makeWorld()
       const here = new FakeNodes({ id: "n1", ports: 10 })
-      const one = yield* start({ connect: false, nodes: here })
+      // The first of them does the duties.
       const two = yield* start()
+      const one = yield* start({ connect: false, nodes: here })
       const { id } = yield* two.servers.create(request())
       yield* two.becomes(id, "offline")
       yield* two.settled

@@ -307,64 +307,69 @@ describe("during a move", () => {
 })
 
 describe("drain with move: the control plane is killed at any moment", () => {
-  it.live("the move goes on from where it stood: one copy, nothing lost, every change told once", () =>
-    Effect.gen(function* () {
-      let steps = 0
-      for (let killAt = 1; ; killAt++) {
-        const { daemon, id, evacuate, other, nodes, start, stop, moves } = yield* makeRunning()
-        const reached = yield* Deferred.make<void>()
-        let left = killAt
-        const step = Effect.suspend(() => {
-          left -= 1
-          return left === 0 ? Effect.andThen(Deferred.succeed(reached, undefined), Effect.never) : Effect.void
-        })
-        daemon.step = step
-        other.step = step
-        yield* evacuate("n1")
-        const empty = (progress: typeof moves.progress, becomes: Effect.Effect<void>) =>
-          eventually(
-            "the node is empty",
-            Effect.map(progress("n1"), (now) => now?.left === 0)
-          ).pipe(Effect.andThen(becomes))
-        const done = yield* Effect.raceFirst(
-          Effect.as(
+  it.live(
+    "the move goes on from where it stood: one copy, nothing lost, every change told once",
+    () =>
+      Effect.gen(function* () {
+        let steps = 0
+        for (let killAt = 1; ; killAt++) {
+          const { daemon, id, evacuate, other, nodes, start, stop, moves } = yield* makeRunning()
+          const reached = yield* Deferred.make<void>()
+          let left = killAt
+          const step = Effect.suspend(() => {
+            left -= 1
+            return left === 0
+              ? Effect.andThen(Deferred.succeed(reached, undefined), Effect.never)
+              : Effect.void
+          })
+          daemon.step = step
+          other.step = step
+          yield* evacuate("n1")
+          const empty = (progress: typeof moves.progress, becomes: Effect.Effect<void>) =>
             eventually(
-              "it has moved",
-              Effect.sync(
-                () =>
-                  !daemon.instances.has(id) &&
-                  other.instances.get(id)?.status === "running" &&
-                  other.unsent.length === 0
-              )
+              "the node is empty",
+              Effect.map(progress("n1"), (now) => now?.left === 0)
+            ).pipe(Effect.andThen(becomes))
+          const done = yield* Effect.raceFirst(
+            Effect.as(
+              eventually(
+                "it has moved",
+                Effect.sync(
+                  () =>
+                    !daemon.instances.has(id) &&
+                    other.instances.get(id)?.status === "running" &&
+                    other.unsent.length === 0
+                )
+              ),
+              true
             ),
-            true
-          ),
-          Effect.as(Deferred.await(reached), false)
-        )
-        yield* stop
-        daemon.step = Effect.void
-        other.step = Effect.void
-        const second = yield* start()
-        yield* empty(second.moves.progress, Effect.orDie(second.becomes(id, "running")))
-        yield* second.settled
-        assert.deepStrictEqual(yield* second.events(id), [...created, ...up, ...moved], `step ${killAt}`)
-        assert.strictEqual(other.files.get(id), "a castle")
-        yield* eventually(
-          "one copy",
-          Effect.map(
-            second.store.read(second.moveRepo.leftovers),
-            (rows) => rows.length === 0 && !daemon.instances.has(id)
+            Effect.as(Deferred.await(reached), false)
           )
-        )
-        assert.deepStrictEqual(
-          [...nodes.held].map(([held, { node_id }]) => `${held} ${node_id}`),
-          [`${id} n2`]
-        )
-        yield* second.stop
-        if (done) break
-        steps = killAt
-      }
-      assert.isAtLeast(steps, 15)
-    }).pipe(runWorld)
+          yield* stop
+          daemon.step = Effect.void
+          other.step = Effect.void
+          const second = yield* start()
+          yield* empty(second.moves.progress, Effect.orDie(second.becomes(id, "running")))
+          yield* second.settled
+          assert.deepStrictEqual(yield* second.events(id), [...created, ...up, ...moved], `step ${killAt}`)
+          assert.strictEqual(other.files.get(id), "a castle")
+          yield* eventually(
+            "one copy",
+            Effect.map(
+              second.store.read(second.moveRepo.leftovers),
+              (rows) => rows.length === 0 && !daemon.instances.has(id)
+            )
+          )
+          assert.deepStrictEqual(
+            [...nodes.held].map(([held, { node_id }]) => `${held} ${node_id}`),
+            [`${id} n2`]
+          )
+          yield* second.stop
+          if (done) break
+          steps = killAt
+        }
+        assert.isAtLeast(steps, 15)
+      }).pipe(runWorld),
+    120_000
   )
 })

@@ -239,8 +239,6 @@ describe.each(databases)("decisions, section 2: what is kept of a node (%s)", (k
         assert.isTrue(yield* store.write(repo.expel("node-1", one.token)))
         assert.isFalse(yield* store.write(repo.expel("node-1", one.token)))
         assert.deepStrictEqual(yield* now, { ...one, token: "", connected: false })
-        assert.isTrue(yield* store.write(repo.isBoot("node-1", "boot-1")))
-        assert.isFalse(yield* store.write(repo.isBoot("node-1", "boot-0")))
         yield* store.write(repo.save(one))
         yield* store.write(repo.beginAnew)
         assert.deepStrictEqual(yield* now, { ...one, connected: false })

@@ -27,7 +27,7 @@ export interface SimulatedNodeOptions {
   readonly id: string
   /** With the scope `Node`. */
   readonly key: string
-  /** Where the control plane is; messages take turns where it has several addresses. */
+  /** Where the control plane is; of several addresses each message goes to any, by `random`, or in turn. */
   readonly control: ReadonlyArray<string>
   /** Ports of 127.0.0.1 for its servers, such as `25565-25664`. */
   readonly ports: string
@@ -80,6 +80,7 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
   const active = new Set<string>()
   const chance = (percent: number | undefined) => (random?.below(100) ?? 100) < (percent ?? 0)
   const addresses = options.control.map((url) => requestTo(url, key))
+  const several = addresses.length > 1
   let turn = 0
   let life = yield* Scope.fork(scope)
   let url = ""
@@ -93,7 +94,10 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
       if (mischief.delay !== undefined && random !== undefined)
         yield* Effect.sleep(random.below(mischief.delay + 1))
       if (!cable.isOpen() || chance(mischief.requestLost)) return yield* Effect.fail(new Lost())
-      const to = addresses[turn++ % addresses.length]
+      const to =
+        addresses[
+          random !== undefined && several ? random.below(addresses.length) : turn++ % addresses.length
+        ]
       if (to === undefined) return yield* new ServiceFailed({ message: "no address of a control plane" })
       const one = to("POST", `/api/nodes/${id}${path}`, { body }).pipe(
         Effect.timeoutOrElse({ duration: PATIENCE, orElse: () => Effect.fail(new Lost()) })

@@ -10,6 +10,9 @@ const MB = 1_000_000
 export const diskLimit = ({ definition }: ServerSpec): number =>
   Math.round((definition.limits.disk_space ?? 0) * MB)
 
+/** Bytes as messages show them. */
+export const megabytes = (bytes: number): string => `${(bytes / MB).toFixed(1)} MB`
+
 const projectPath = (folder: string) => join(folder, "project")
 
 /** The project that a server's folder has been given; undefined where it has none. */

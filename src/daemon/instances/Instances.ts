@@ -13,6 +13,7 @@ import { sendReports, type Uplink } from "../link/ReportOutbox.ts"
 import { Runtime } from "../runtime/Runtime.ts"
 import { watchDisks } from "./diskWatch.ts"
 import { type Instance, openInstance } from "./Instance.ts"
+import { Removed } from "./Removed.ts"
 import { createServerFile, daemonServer, openServerFile, type ServerFile } from "./ServerFile.ts"
 
 export interface InstancesOptions {
@@ -39,6 +40,12 @@ const CORRUPT = ".corrupt-"
 
 const notFound = (id: string) =>
   new DaemonRefused({ status: 404, detail: `server not found: ${id}`, hint: "This node does not have it." })
+const removedLately = (id: string) =>
+  new DaemonRefused({
+    status: 409,
+    detail: `server was removed: ${id}`,
+    hint: "Whoever has asked for it did not know that yet; look whether it is still there."
+  })
 const diskRefused = (error: IoError) =>
   new DaemonRefused({ status: 500, detail: error.message, hint: "Look at the disk of the node." })
 
@@ -48,7 +55,12 @@ export class Instances extends Context.Service<
   {
     readonly list: () => ReadonlyArray<DaemonServer>
     get(id: string): Effect.Effect<Instance, DaemonRefused>
-    /** A server that exists answers its state; a new one is on disk when this returns. */
+    /** The move by which a server came here, if it came by one. */
+    readonly arrivalOf: (id: string) => string | undefined
+    /**
+     * A server that exists answers its state; a new one is on disk when this returns. One that was removed lately, and
+     * that whoever asks for it does not know to be removed, is refused with 409.
+     */
     create(spec: ServerSpec): Effect.Effect<DaemonServer, DaemonRefused>
     remove(id: string): Effect.Effect<void, DaemonRefused>
     /** From now on reports are sent. */
@@ -73,6 +85,9 @@ export class Instances extends Context.Service<
         const uplink = yield* Deferred.make<Uplink>()
         const locks = yield* Effect.forEach(Array.from({ length: LOCKS }), () => Semaphore.make(1))
         const entries = new Map<string, Entry>()
+        const gone = new Removed()
+        const clock = yield* Clock.Clock
+        const now = () => Number(clock.monotonicTimeNanosUnsafe() / 1_000_000n)
         const sources: FileSources = {
           ...options.sources,
           arrivals: (id) => Effect.flatMap(Deferred.await(uplink), (link) => link.files(id))
@@ -100,6 +115,7 @@ export class Instances extends Context.Service<
             Effect.onError(() => Effect.ignore(removeTree(folder)))
           )
           yield* open(folder, file)
+          gone.forget(spec.id)
           return file.get()
         })
 
@@ -127,12 +143,11 @@ export class Instances extends Context.Service<
           }
           const existingOrNew = Effect.suspend(() => {
             const there = entries.get(spec.id)
-            return there === undefined ? create(spec) : Effect.succeed(there.instance.file.get())
+            if (there !== undefined) return Effect.succeed(there.instance.file.get())
+            if (gone.covers(spec, now())) return Effect.fail(removedLately(spec.id))
+            return Effect.mapError(create(spec), diskRefused)
           })
-          const state = yield* lockOf(spec.id)(existingOrNew).pipe(
-            Effect.mapError(diskRefused),
-            Effect.uninterruptible
-          )
+          const state = yield* lockOf(spec.id)(existingOrNew).pipe(Effect.uninterruptible)
           return daemonServer(state)
         })
 
@@ -142,7 +157,9 @@ export class Instances extends Context.Service<
           yield* Effect.mapError(files.close(entry.instance.folder), diskRefused)
           const aside = join(servers_dir, `${REMOVED}${id}-${randomUUID()}`)
           yield* rename(entry.instance.folder, aside).pipe(orMissing(undefined), Effect.mapError(diskRefused))
+          const { sequence, spec } = entry.instance.file.get()
           entries.delete(id)
+          gone.add(id, now(), { sequence, arrival: spec.arrival })
           yield* files.forget(entry.instance.folder)
           // It is gone for good; what cannot be deleted now is deleted at the next start.
           yield* removeFor(files, aside)
@@ -150,7 +167,13 @@ export class Instances extends Context.Service<
         })
 
         const remove = Effect.fn("Instances.remove")(function* (id: string) {
-          const entry = entries.get(id)
+          // One that is just being made is waited for.
+          const find = Effect.sync(() => {
+            const found = entries.get(id)
+            if (found === undefined) gone.add(id, now())
+            return found
+          })
+          const entry = entries.get(id) ?? (yield* lockOf(id)(find))
           if (entry === undefined) return
           if (entry.removed !== undefined) return yield* Deferred.await(entry.removed)
           const removed = yield* Deferred.make<void, DaemonRefused>()
@@ -210,6 +233,7 @@ export class Instances extends Context.Service<
         return Instances.of({
           list: () => [...entries.values()].map((entry) => daemonServer(entry.instance.file.get())),
           get,
+          arrivalOf: (id) => entries.get(id)?.instance.file.get().spec.arrival,
           create: createOnce,
           remove,
           connect: (link) => Effect.asVoid(Deferred.succeed(uplink, link)),

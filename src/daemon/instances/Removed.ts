@@ -25,13 +25,16 @@ export class Removed {
    *
    * @param now milliseconds of a clock that only goes on
    */
-  add(id: string, now: number, was?: { readonly sequence: number; readonly arrival?: string | undefined }): void {
+  add(
+    id: string,
+    now: number,
+    was?: { readonly sequence: number; readonly arrival?: string | undefined }
+  ): void {
+    // A removal that is repeated is of what was there the first time.
+    const { arrival, sequence } = was ??
+      this.#removals.get(id) ?? { sequence: Number.POSITIVE_INFINITY, arrival: undefined }
     this.#removals.delete(id)
-    this.#removals.set(id, {
-      at: now,
-      sequence: was?.sequence ?? Number.POSITIVE_INFINITY,
-      arrival: was?.arrival
-    })
+    this.#removals.set(id, { at: now, sequence, arrival })
     for (const [oldest, { at }] of this.#removals) {
       if (this.#removals.size <= MOST && now - at < MEMORY_MILLIS) break
       this.#removals.delete(oldest)

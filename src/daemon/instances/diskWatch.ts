@@ -3,7 +3,7 @@ import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Clock, Effect } from "effect"
 import { isUp } from "../../domain/ServerStatus.ts"
-import { diskLimit } from "../files/diskLimits.ts"
+import { diskLimit, megabytes } from "../files/diskLimits.ts"
 import { type IoError, io } from "../files/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "./Instance.ts"
@@ -12,8 +12,6 @@ import type { Instance } from "./Instance.ts"
 const PATIENCE = 30
 /** Of its time, no more than one in so many parts goes into measuring one server. */
 const SHARE = 50
-
-export const megabytes = (bytes: number): string => `${(bytes / 1_000_000).toFixed(1)} MB`
 
 /** A line of this service's own in a server's console. */
 const say = (folder: string, line: string) =>

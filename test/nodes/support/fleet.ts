@@ -14,6 +14,7 @@ import {
 } from "../../../src/nodes/LoadBalancer.ts"
 import { NodeRegistry, type NodeRegistryOptions } from "../../../src/nodes/NodeRegistry.ts"
 import { Duties } from "../../../src/store/Duties.ts"
+import { Freshness } from "../../../src/store/Freshness.ts"
 import { Journal } from "../../../src/store/Journal.ts"
 import { type NodeRecord, NodeRepo } from "../../../src/store/NodeRepo.ts"
 import { Store, Transaction } from "../../../src/store/Store.ts"
@@ -109,7 +110,6 @@ const nodesOver = Layer.effect(
         for (const [id, record] of nodes) nodes.set(id, { ...record, connected: false, gone: null })
       }),
       remove: (id) => Effect.sync(() => (nodes.delete(id) ? 0 : undefined)),
-      isBoot: (id, boot_id) => Effect.sync(() => nodes.get(id)?.boot_id === boot_id),
       find: (ids) =>
         Effect.sync(() => ids.flatMap((id) => [nodes.get(id)].filter((record) => record !== undefined))),
       all: Effect.sync(() => [...nodes.values()]),
@@ -121,9 +121,12 @@ const nodesOver = Layer.effect(
 
 /** Store and node records in memory. */
 export const memoryStore = (state: MemoryTables["Service"] = tables()) =>
-  Layer.mergeAll(storeOver, nodesOver, Duties.layerAlone).pipe(
-    Layer.provideMerge(Layer.succeed(MemoryTables, state))
-  )
+  Layer.mergeAll(
+    storeOver,
+    nodesOver,
+    Duties.layerAlone,
+    Layer.succeed(Freshness, Freshness.of({ stamp: () => 0 }))
+  ).pipe(Layer.provideMerge(Layer.succeed(MemoryTables, state)))
 
 /** Registry and balancer, as the service has them, over any store. */
 export const nodesLayer = (options: LoadBalancerOptions & NodeRegistryOptions = {}) =>

@@ -1,6 +1,7 @@
 import { Effect, Latch, type Scope, Stream } from "effect"
 import type { ControlPlane } from "../../../src/api/ControlPlane.ts"
 import { type Daemon, type DaemonError, DaemonRefused, NodeUnreachable } from "../../../src/api/Daemon.ts"
+import { Removed } from "../../../src/daemon/instances/Removed.ts"
 import type { InstallState } from "../../../src/domain/InstallState.ts"
 import type {
   DaemonServer,
@@ -42,6 +43,7 @@ export class FakeDaemon {
   readonly held = new Set<string>()
   /** Servers whose files are fetched. */
   readonly arriving = new Set<string>()
+  readonly #removed = new Removed()
   readonly #arrivals = Latch.makeUnsafe(false)
   /** What servers have written. */
   readonly files = new Map<string, string>()
@@ -244,6 +246,8 @@ export class FakeDaemon {
         if (stale) this.#forget(spec.id)
         const known = stale ? undefined : found
         if (known === undefined) {
+          if (this.#removed.covers(spec, 0)) return refuse(409, `server was removed: ${spec.id}`)
+          this.#removed.forget(spec.id)
           const instance: Instance = { spec, status: "installing", install: { phase: "pending" } }
           this.instances.set(spec.id, instance)
           this.sequences.set(spec.id, spec.last_sequence ?? 0)
@@ -267,7 +271,13 @@ export class FakeDaemon {
           ? Stream.make(new TextEncoder().encode(this.files.get(id) ?? ""))
           : refuse(409, "the server is not held, or not offline")
       ),
-    remove: (id) => this.#call("remove", id, () => this.#forget(id)),
+    remove: (id) =>
+      this.#call("remove", id, () => {
+        const spec = this.instances.get(id)?.spec
+        const was = { sequence: this.sequences.get(id) ?? 0, arrival: spec?.arrival }
+        this.#removed.add(id, 0, spec === undefined ? undefined : was)
+        this.#forget(id)
+      }),
     power: (id, action) => this.#on("power", id, (instance) => this.#power(instance, action)),
     commands: (id) => this.#on("commands", id, () => undefined),
     reset: (id) => this.#on("reset", id, () => undefined),

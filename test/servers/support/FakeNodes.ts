@@ -89,7 +89,6 @@ export class FakeNodes {
       disconnect: checkBoot,
       expel: () => Effect.void,
       refresh: () => Effect.void,
-      gone: Effect.succeed([]),
       setDrained: detail,
       remove: (id) => Effect.sync(() => void this.nodes.delete(id)),
       changes: Stream.fromPubSub(this.#changes)

@@ -37,23 +37,25 @@ const blueprints: Record<string, ServerDefinition> = {
   "two-ports": definition({ blueprint_id: "two-ports", ports: 2 })
 }
 
-const BlueprintsTest = Layer.succeed(
-  BlueprintStore,
-  BlueprintStore.of({
-    list: Effect.succeed([]),
-    mixins: Effect.succeed([]),
-    get: (id) => Effect.fail(NotFound.blueprint(id)),
-    mixin: (id) => Effect.fail(NotFound.mixin(id)),
-    warnings: Effect.succeed([]),
-    reload: Effect.void,
-    resolve: (id, overrides) => {
-      const found = blueprints[id]
-      return found === undefined
-        ? Effect.fail(NotFound.blueprint(id))
-        : Effect.succeed({ ...found, save: overrides.save ?? found.save })
-    }
-  })
-)
+/** Blueprints that are resolved to these definitions. */
+export const blueprintsOf = (definitions: Record<string, ServerDefinition>) =>
+  Layer.succeed(
+    BlueprintStore,
+    BlueprintStore.of({
+      list: Effect.succeed([]),
+      mixins: Effect.succeed([]),
+      get: (id) => Effect.fail(NotFound.blueprint(id)),
+      mixin: (id) => Effect.fail(NotFound.mixin(id)),
+      warnings: Effect.succeed([]),
+      reload: Effect.void,
+      resolve: (id, overrides) => {
+        const found = definitions[id]
+        return found === undefined
+          ? Effect.fail(NotFound.blueprint(id))
+          : Effect.succeed({ ...found, save: overrides.save ?? found.save })
+      }
+    })
+  )
 
 export const request = (change: Partial<CreateRequest> = {}): CreateRequest => ({
   blueprint_id: "survival",
@@ -104,7 +106,7 @@ export const makeWorld = Effect.fnUntraced(function* (
   const layer = (own: FakeNodes) =>
     layerServers({ retryFrom: "1 millis", retryCap: "5 millis", movePause: "5 millis" }).pipe(
       Layer.provideMerge(
-        Layer.mergeAll(StoreTest, own.registry, own.balancer, DaemonClient.layer, BlueprintsTest)
+        Layer.mergeAll(StoreTest, own.registry, own.balancer, DaemonClient.layer, blueprintsOf(blueprints))
       )
     )
 
