@@ -1,5 +1,5 @@
-import { mkdirSync } from "node:fs"
-import { join, resolve } from "node:path"
+import { mkdirSync, statSync } from "node:fs"
+import { dirname, join, resolve } from "node:path"
 import { Effect, Layer } from "effect"
 import { type ServiceSettings, StartError } from "../config.ts"
 import type { DatabaseUrl } from "../store/DatabaseUrl.ts"
@@ -7,12 +7,19 @@ import { layerDatabase } from "../store/layerDatabase.ts"
 import type { StoreStartError } from "../store/StoreStartError.ts"
 import { lockFileOf, ServiceLock } from "../store/sqlite/ServiceLock.ts"
 
+/** One folder after the other: `recursive` tries for ever where a file system refuses with ENOENT, as /proc does. */
+const makeFolders = (folder: string): void => {
+  if (statSync(folder, { throwIfNoEntry: false })?.isDirectory()) return
+  makeFolders(dirname(folder))
+  mkdirSync(folder, { mode: 0o700 })
+}
+
 /** The data folder, made with mode 0700 when missing; its absolute path. */
 export const openDataDir = (settings: Pick<ServiceSettings, "dataDir">) =>
   Effect.try({
     try: () => {
       const folder = resolve(settings.dataDir)
-      mkdirSync(folder, { recursive: true, mode: 0o700 })
+      makeFolders(folder)
       return folder
     },
     catch: (cause) =>

@@ -95,23 +95,29 @@ export class ServerLifecycle extends Context.Service<
       const carryOut = Effect.fnUntraced(function* (
         record: ServerRecord,
         decided: Outcome,
-        removedFrom?: string
+        { removedFrom, sequence }: { readonly removedFrom?: string; readonly sequence?: number } = {}
       ) {
         const outcome = yield* moveRecords.settle(record, decided)
         const transaction = yield* Transaction
         const append = (change: Change) => transaction.append(change, record.blueprint_id)
         const server_id = record.id
+        if (outcome.destroys !== true) {
+          yield* servers.set(server_id, {
+            ...(outcome.install === undefined ? {} : { install: outcome.install }),
+            ...(outcome.status === undefined ? {} : { status: outcome.status }),
+            ...(outcome.clearsStart === true ? { start_pending: false } : {}),
+            // One that was put back to its old node has the sequence that it had there.
+            ...(sequence === undefined || outcome !== decided ? {} : { last_sequence: sequence })
+          })
+        }
         if (outcome.install !== undefined) {
-          yield* servers.setInstall(server_id, outcome.install)
           yield* append({ topic: "server:install", server_id, payload: outcome.install })
         }
         if (outcome.crash !== undefined) yield* append({ topic: "crash", server_id, payload: outcome.crash })
         if (outcome.status !== undefined) {
-          yield* servers.setStatus(server_id, outcome.status)
           yield* append({ topic: "status", server_id, payload: outcome.status })
         }
         if (outcome.clearsStart === true) {
-          yield* servers.setStartPending(server_id, false)
           yield* append({ topic: "server:start-pending", server_id, payload: false })
         }
         if (outcome.destroys === true) {
@@ -130,7 +136,7 @@ export class ServerLifecycle extends Context.Service<
         const record = Option.getOrUndefined(yield* servers.lock(id))
         if (record === undefined) return undefined
         const outcome = decide(record)
-        yield* carryOut(record, outcome, removedFrom)
+        yield* carryOut(record, outcome, removedFrom === undefined ? {} : { removedFrom })
         return { record, outcome }
       })
 
@@ -189,8 +195,7 @@ export class ServerLifecycle extends Context.Service<
           }
           if (message.sequence <= record.last_sequence) return undefined
           const outcome = ofReport(record, message)
-          if (outcome.destroys !== true) yield* servers.setSequence(record.id, message.sequence)
-          yield* carryOut(record, outcome)
+          yield* carryOut(record, outcome, { sequence: message.sequence })
           return { record, outcome }
         })
         yield* after((yield* write(mutation)) ?? undefined)

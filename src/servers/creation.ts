@@ -80,11 +80,15 @@ export const makeCreate = Effect.gen(function* () {
     request: CreateRequest["idempotency"]
   ) {
     const transaction = yield* Transaction
-    if (request !== undefined) {
-      const answer = Option.getOrUndefined(yield* known(request.key))
-      if (answer !== undefined) return { _tag: "repeated", answer } satisfies Insertion
-    }
-    const reason = balancer.whyNot(placement, yield* rooms.of(record.node_id, record.blueprint_id))
+    const [answer, room] = yield* Effect.all(
+      [
+        request === undefined ? Effect.succeed(Option.none()) : known(request.key),
+        rooms.of(record.node_id, record.blueprint_id)
+      ],
+      { concurrency: "unbounded" }
+    )
+    if (Option.isSome(answer)) return { _tag: "repeated", answer: answer.value } satisfies Insertion
+    const reason = balancer.whyNot(placement, room)
     if (reason !== undefined) return { _tag: "refused", reason } satisfies Insertion
     if ((yield* servers.insert(record)) === "port-taken") return { _tag: "port-taken" } satisfies Insertion
     const { id: server_id, blueprint_id } = record

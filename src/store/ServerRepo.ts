@@ -17,6 +17,11 @@ type Write<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
 /** Why a record could not be inserted: somebody else holds one of its ports. */
 export type InsertOutcome = "inserted" | "port-taken"
 
+/** What changes of a record while it is on its node. */
+export type ServerFields = Partial<
+  Pick<ServerRecord, "status" | "install" | "start_pending" | "last_sequence">
+>
+
 /** Records of servers and the ports they hold. Reads decode; rows that do not decode are defects. */
 export class ServerRepo extends Context.Service<
   ServerRepo,
@@ -27,6 +32,8 @@ export class ServerRepo extends Context.Service<
     lock(id: string): Write<Option.Option<ServerRecord>>
     setStatus(id: string, status: ServerStatus): Write<void>
     setInstall(id: string, install: InstallState): Write<void>
+    /** Sets these fields of a record, and leaves the others as they are. */
+    set(id: string, fields: ServerFields): Write<void>
     setStartPending(id: string, pending: boolean): Write<void>
     setSequence(id: string, sequence: number): Write<void>
     /** Whether its removal has begun: what is kept of it after a crash. */
@@ -101,6 +108,14 @@ export class ServerRepo extends Context.Service<
       return ServerRepo.of({
         insert,
         lock,
+        set: Effect.fnUntraced(function* (id, { install, start_pending, ...same }) {
+          const values = {
+            ...same,
+            ...(install === undefined ? {} : { install: yield* encodeInstall(install) }),
+            ...(start_pending === undefined ? {} : { start_pending: start_pending ? 1 : 0 })
+          }
+          if (Object.keys(values).length > 0) yield* set(id, values)
+        }),
         setStatus: (id, status) => set(id, { status }),
         setInstall: (id, install) =>
           Effect.flatMap(encodeInstall(install), (text) => set(id, { install: text })),

@@ -47,7 +47,9 @@ export const advisoryLocks = {
   /** Of the session that does the background duties. */
   duties: 6_787_463_524,
   /** Shared by every service; exclusive for a copy. */
-  service: 6_787_463_525
+  service: 6_787_463_525,
+  /** Of the transaction that writes. */
+  writing: 6_787_463_526
 } as const
 
 /** Waits until nobody else changes the schema; held until the transaction ends. */

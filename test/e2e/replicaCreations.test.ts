@@ -75,7 +75,7 @@ describe("design: replicas are equal, and one is killed", () => {
         ]
 
         const acknowledged = new Map<string, string>()
-        const refused = new Map<number | string, number>()
+        const refused = new Map<string, number>()
         /** Asks until it is acknowledged, and turns to the other replica where it is not. */
         const create = Effect.fnUntraced(function* (key: string, turn: number) {
           for (let tried = 0; ; tried++) {
@@ -90,7 +90,7 @@ describe("design: replicas are equal, and one is killed", () => {
               acknowledged.set(key, outcome.success.json.id)
               return
             }
-            const why = outcome._tag === "Success" ? outcome.success.status : "no answer"
+            const why = outcome._tag === "Success" ? outcome.success.text : "no answer"
             refused.set(why, (refused.get(why) ?? 0) + 1)
             yield* Effect.sleep("10 millis")
           }
@@ -114,10 +114,19 @@ describe("design: replicas are equal, and one is killed", () => {
         yield* Fiber.join(clients)
         const created = performance.now()
 
+        yield* eventually(
+          Effect.sync(() => nodes.reduce((sum, { brain }) => sum + brain.instances.size, 0)),
+          (there) => there >= CREATIONS,
+          "120 seconds"
+        )
+        yield* eventually(
+          Effect.sync(() => nodes.map(({ quiet }) => quiet())),
+          (quiet) => quiet.every((it) => it),
+          "120 seconds"
+        )
         const settled = yield* eventually(
           list(other),
-          (all) => all.length === CREATIONS && all.every(({ status }) => status === "offline"),
-          "120 seconds"
+          (all) => all.length === CREATIONS && all.every(({ status }) => status === "offline")
         )
         yield* Effect.logInfo(
           `${CREATIONS} creations in ${Math.round(created - began)} ms, installed after ${Math.round(performance.now() - began)} ms; refused: ${JSON.stringify([...refused])}`

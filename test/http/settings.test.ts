@@ -144,6 +144,9 @@ describe("the start", () => {
         file.stderr,
         /^the data folder \/dev\/null\/data cannot be made \(.*\); set MUSTER_DATA_DIR\n$/
       )
+      const none = yield* muster(["serve"], { ...base, MUSTER_DATA_DIR: "/proc/none/data" })
+      assert.strictEqual(none.code, 1)
+      assert.match(none.stderr, /^the data folder \/proc\/none\/data cannot be made \(ENOENT.*\n$/)
       const second = yield* muster(["serve"], { ...base, MUSTER_PORT: "0", MUSTER_DATA_DIR: api.dataDir })
       assert.strictEqual(second.code, 1)
       assert.match(second.stderr, /^.+\n$/)

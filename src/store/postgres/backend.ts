@@ -1,7 +1,7 @@
 import { Effect, Schedule, Schema } from "effect"
 import type { SqlClient } from "effect/sql"
 import { Backend, type CommitToken } from "../Backend.ts"
-import { JOURNAL_CHANNEL } from "../dialect.ts"
+import { advisoryLocks, JOURNAL_CHANNEL } from "../dialect.ts"
 import { readRows } from "../rows.ts"
 import type { Availability } from "./Availability.ts"
 import { sqlState } from "./errors.ts"
@@ -25,7 +25,8 @@ export const postgresBackend = (options: {
 }) => {
   const { availability, origin, sql } = options
 
-  const takeTurn = Effect.asVoid(sql`SELECT value FROM counters WHERE name = 'journal' FOR UPDATE`)
+  // Unlike a row's lock it goes to who has waited longest: nobody is passed by again and again.
+  const takeTurn = Effect.asVoid(sql`SELECT pg_advisory_xact_lock(${advisoryLocks.writing})`)
 
   // The notification goes out with the commit, and only with it.
   const sealing = sql`, pg_current_xact_id()::text AS transaction,
