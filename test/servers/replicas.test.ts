@@ -253,6 +253,28 @@ describe("design: any replica takes any request", () => {
     )
   )
 
+  it.live("what one has written all show, without being asked for it", () =>
+    onDatabase((url) =>
+      Effect.gen(function* () {
+        const { one, other } = yield* withDaemon(url)
+        const times: Array<number> = []
+        for (let i = 0; i < 20; i++) {
+          const [here, there] = i % 2 === 0 ? [one, other] : [other, one]
+          const { id } = yield* here.servers.create(small)
+          const written = performance.now()
+          yield* eventually(
+            "the other lists it",
+            Effect.map(there.servers.ids, (ids) => ids.includes(id))
+          )
+          times.push(Math.round(performance.now() - written))
+        }
+        yield* Effect.logInfo(`listed by the other after so many ms: ${times.join(" ")}`).pipe(
+          Effect.provideService(References.MinimumLogLevel, "Info")
+        )
+      })
+    )
+  )
+
   it.live(
     "a creation that is on its way to the node does not arrive after the removal by another replica",
     () =>

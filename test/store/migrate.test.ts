@@ -6,8 +6,13 @@ import { clientOf } from "../../src/store/maintenance/openClient.ts"
 import { currentSchema, MIGRATIONS_TABLE, migrate, schemaVersion } from "../../src/store/migrate.ts"
 import { initial } from "../../src/store/migrations/0001_initial.ts"
 import { nodeKeys } from "../../src/store/migrations/0002_node_keys.ts"
+import { removals } from "../../src/store/migrations/0003_removals.ts"
+import { moves } from "../../src/store/migrations/0004_moves.ts"
+import { tickets } from "../../src/store/migrations/0005_tickets.ts"
 import { Store } from "../../src/store/Store.ts"
+import { encodeServer } from "../../src/store/serverRows.ts"
 import { databases, databaseUrl, newUrl, storeAt } from "./support/database.ts"
+import { server } from "./support/samples.ts"
 
 const onDatabase = (url: string) => Effect.provide(clientOf(databaseUrl(url)))
 const open = (url: string) => Effect.scoped(Layer.build(Layer.fresh(storeAt(url))))
@@ -62,6 +67,52 @@ describe.each(databases)("design: migrations (%s)", (kind) => {
       assert.deepStrictEqual(
         (yield* onDatabase(url)(kept)).map((row) => ({ ...row })),
         [{ value: 41 }]
+      )
+    }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
+  )
+
+  it.live("what servers hold is filled in from their records, of both nodes where one arrives", () =>
+    Effect.gen(function* () {
+      const url = yield* newUrl(kind)
+      const old = Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        const loader = Migrator.fromRecord({
+          "0001_initial": initial,
+          "0002_node_keys": nodeKeys,
+          "0003_removals": removals,
+          "0004_moves": moves,
+          "0005_tickets": tickets
+        })
+        yield* Migrator.make({})({ loader, table: MIGRATIONS_TABLE })
+        for (const [id, node_id, memory_limit] of [
+          ["a", "n1", 100],
+          ["b", "n1", 0],
+          ["c", "n2", 300.5]
+        ] as const) {
+          const made = server(id, [25_565], node_id)
+          const limits = { memory_limit, disk_space: 2 }
+          yield* sql`INSERT INTO servers ${sql.insert(
+            yield* encodeServer({ ...made, definition: { ...made.definition, limits } })
+          )}`
+        }
+        const move = { server_id: "c", from_node: "n1", phase: "arriving", arrival: "x" }
+        yield* sql`INSERT INTO moves ${sql.insert(move)}`
+      }).pipe((all) => Effect.flatMap(SqlClient.SqlClient, (sql) => sql.withTransaction(all)))
+      yield* onDatabase(url)(old)
+      yield* open(url)
+      const rows = yield* onDatabase(url)(
+        Effect.flatMap(
+          SqlClient.SqlClient,
+          (sql) => sql`SELECT node_id, servers, memory_bytes, disk_bytes FROM commitments ORDER BY node_id`
+        )
+      )
+      const MIB = 1024 ** 2
+      assert.deepStrictEqual(
+        rows.map((row) => Object.values(row).map(String)),
+        [
+          ["n1", "3", String((100 + 512 + 300.5) * MIB), "6000000"],
+          ["n2", "1", String(300.5 * MIB), "2000000"]
+        ]
       )
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
