@@ -267,6 +267,7 @@ describe("design: any replica takes any request", () => {
             Effect.map(there.servers.ids, (ids) => ids.includes(id))
           )
           times.push(Math.round(performance.now() - written))
+          yield* there.servers.remove(id, { force: true })
         }
         yield* Effect.logInfo(`listed by the other after so many ms: ${times.join(" ")}`).pipe(
           Effect.provideService(References.MinimumLogLevel, "Info")
