@@ -322,6 +322,9 @@ for (const [way, options] of Object.entries(ways)) {
         symlinkSync("/etc", join(volumes, "etc"))
         symlinkSync("/etc", join(data_dir, "files/etc"))
         symlinkSync("/etc", join(allowed, "etc"))
+        mkdirSync(join(data_dir, "servers/srv_other/files"), { recursive: true })
+        mkdirSync(join(data_dir, "base/paper"), { recursive: true })
+        symlinkSync("../servers/srv_other", join(data_dir, "files/other"))
         const modes = ["cow", "rw", "ro"] as const
         const volume = (source: string, target = "x") =>
           modes.map((mode) => ({ volumes: [{ name: "v", source, target, mode }] }))
@@ -349,6 +352,10 @@ for (const [way, options] of Object.entries(ways)) {
           copy("files/etc/passwd"),
           copy("files/missing"),
           copy("admin.key"),
+          copy("servers"),
+          copy("servers/srv_other/files"),
+          copy("files/other/files"),
+          copy("base/paper"),
           copy("files/ok", "/../x"),
           copy("files\0/ok"),
           mount("/etc"),
