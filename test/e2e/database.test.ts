@@ -33,7 +33,10 @@ describe("node protocol, When something breaks: database away", () => {
       const server = yield* startPostgres({ durable: true })
       const { dataDir, env } = yield* world
       const url = yield* newPostgresDatabase(server)
-      const api = yield* startService({ dataDir, env: { ...env, MUSTER_DATABASE_URL: url } })
+      const api = yield* startService({
+        dataDir,
+        env: { ...env, MUSTER_DATABASE_URL: url, MUSTER_EMBEDDED_NODE: "true" }
+      })
       const made = yield* muster(["keys", "create", "--name", "mine"], {
         MUSTER_DATA_DIR: dataDir,
         MUSTER_DATABASE_URL: url
@@ -90,7 +93,7 @@ describe("README, Operations: the database", () => {
           MUSTER_DATABASE_URL: `sqlite:${join(dataDir, "muster.db")}`
         }
         const backup = join(dataDir, "backup.db")
-        const settings = { ...env, MUSTER_EMBEDDED_ON_SHUTDOWN: "keep" }
+        const settings = { ...env, MUSTER_EMBEDDED_ON_SHUTDOWN: "keep", MUSTER_EMBEDDED_NODE: "true" }
         const id = yield* Effect.scoped(
           Effect.gen(function* () {
             const api = yield* startService({ dataDir, env: { ...settings, ...sqlite } })
