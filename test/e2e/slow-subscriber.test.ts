@@ -4,10 +4,12 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { serverId } from "../../src/domain/Id.ts"
+import { isPublic } from "../../src/domain/Journal.ts"
 import { layerSqlite } from "../../src/store/layerSqlite.ts"
 import { ServerRepo } from "../../src/store/ServerRepo.ts"
 import { Store } from "../../src/store/Store.ts"
 import { allocations, definition, record } from "../servers/support/definitions.ts"
+import { readDatabase } from "../support/database.ts"
 import { deafSubscriber, subscribe } from "../support/events.ts"
 import { eventually, type Service, startService, temporaryFolder } from "../support/Service.ts"
 import { expectStatus } from "../support/servers.ts"
@@ -64,11 +66,11 @@ describe("decisions 6, a subscriber that cannot keep up", () => {
           (count) => count === 2 * SERVERS,
           "60 seconds"
         )
-        // Each is told once: offline, then deleted. The cursors have no gap.
-        const cursors = attentive.events().map((event) => event.Cursor)
+        // Each is told once: offline, then deleted, just as the journal has it.
+        const { journal } = yield* readDatabase(api.dataDir)
         assert.deepStrictEqual(
-          cursors,
-          cursors.map((_, index) => index + 1)
+          attentive.events().map((event) => event.Cursor),
+          journal.filter(({ change }) => isPublic(change)).map(({ cursor }) => cursor)
         )
         const deleted = attentive.events().filter((event) => event.Topic === "deleted")
         assert.strictEqual(new Set(deleted.map((event) => event.Data.server_id)).size, SERVERS)
