@@ -5,7 +5,7 @@ import { ControlPlane, type ControlPlaneError } from "../api/ControlPlane.ts"
 import type { Daemon } from "../api/Daemon.ts"
 import type { NodeAllocation } from "../domain/Allocation.ts"
 import type { Capacity } from "../domain/Node.ts"
-import { claimDataFolder } from "./dataFolder.ts"
+import { claimDataFolder, FOLDERS } from "./dataFolder.ts"
 import { InstanceFiles } from "./files/InstanceFiles.ts"
 import type { StorageChoice } from "./files/storageProbe.ts"
 import { basesInUse } from "./files/treeRecord.ts"
@@ -185,8 +185,8 @@ export class NodeDaemon extends Context.Service<
       pass_env,
       ...(cgroup_root === undefined ? {} : { cgroup_root })
     })
-    const [base_dir, servers_dir] = [join(data_dir, "base"), join(data_dir, "servers")]
-    const sources = { data_dir, volumes_dir: join(data_dir, "volumes"), allowed_mounts }
+    const [base_dir, servers_dir] = [join(data_dir, FOLDERS.base), join(data_dir, FOLDERS.servers)]
+    const sources = { data_dir, volumes_dir: join(data_dir, FOLDERS.volumes), allowed_mounts }
     const storage = options.instance_files ?? "auto"
     return NodeDaemon.layerNoDeps(options).pipe(
       Layer.provideMerge(

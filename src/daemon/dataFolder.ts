@@ -3,6 +3,9 @@ import { Data, Effect } from "effect"
 import { type IoError, makeFolder, orMissing, readText, removeTree, writeAtomic } from "./files/fsio.ts"
 import { readProc } from "./runtime/procfs.ts"
 
+/** The folders of a data folder. `base` and `servers` are for this service alone. */
+export const FOLDERS = { base: "base", servers: "servers", volumes: "volumes" } as const
+
 /** Another process of this service works in the data folder, or the folder cannot be used. */
 export class DataFolderUnusable extends Data.TaggedError("DataFolderUnusable")<{
   readonly message: string

@@ -225,7 +225,7 @@ export class ServerLifecycle extends Context.Service<
             (it) =>
               it?.outcome.install === undefined
                 ? Effect.void
-                : servers.setSequence(id, it.record.last_sequence + LOSS_GAP)
+                : servers.set(id, { last_sequence: it.record.last_sequence + LOSS_GAP })
           )
         )
         if (changed !== undefined) {

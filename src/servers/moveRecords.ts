@@ -50,7 +50,7 @@ export const makeMoveRecords = Effect.gen(function* () {
 
   const setStartPending = Effect.fnUntraced(function* (record: ServerRecord, pending: boolean) {
     if (record.start_pending === pending) return
-    yield* servers.setStartPending(record.id, pending)
+    yield* servers.set(record.id, { start_pending: pending })
     yield* append(record, { topic: "server:start-pending", server_id: record.id, payload: pending })
   })
 
@@ -80,9 +80,8 @@ export const makeMoveRecords = Effect.gen(function* () {
     if ((yield* moves.place(to)) === "port-taken") return "port-taken" as const
     yield* placed(to)
     yield* save(record, { ...move, phase: "arriving", origin: { allocations, install, last_sequence } })
-    yield* servers.setInstall(server_id, pendingInstall)
+    yield* servers.set(server_id, { install: pendingInstall, status: "installing" })
     yield* append(record, { topic: "server:install", server_id, payload: pendingInstall })
-    yield* servers.setStatus(server_id, "installing")
     yield* append(record, { topic: "status", server_id, payload: "installing" })
     yield* setStartPending(record, move.was_up === true)
     return "switched" as const

@@ -1,8 +1,6 @@
 import { Array as Arr, Context, Effect, Layer, type Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
-import type { InstallState } from "../domain/InstallState.ts"
 import type { ServerRecord } from "../domain/Server.ts"
-import type { ServerStatus } from "../domain/ServerStatus.ts"
 import { forUpdate } from "./dialect.ts"
 import { deleteHoldings, holdingInserts, holdingRow } from "./holdingRows.ts"
 import { readRows } from "./rows.ts"
@@ -30,12 +28,8 @@ export class ServerRepo extends Context.Service<
     insert(record: ServerRecord): Write<InsertOutcome>
     /** The record, locked until the transaction ends. */
     lock(id: string): Write<Option.Option<ServerRecord>>
-    setStatus(id: string, status: ServerStatus): Write<void>
-    setInstall(id: string, install: InstallState): Write<void>
     /** Sets these fields of a record, and leaves the others as they are. */
     set(id: string, fields: ServerFields): Write<void>
-    setStartPending(id: string, pending: boolean): Write<void>
-    setSequence(id: string, sequence: number): Write<void>
     /** Whether its removal has begun: what is kept of it after a crash. */
     setRemoving(id: string, removing: boolean): Write<void>
     /** Ids of the servers whose removal has begun. */
@@ -95,9 +89,6 @@ export class ServerRepo extends Context.Service<
         readServer(sql`${select} WHERE id = ${id} ${forUpdate(sql)}`)
       )
 
-      const set = (id: string, values: Readonly<Record<string, string | number>>) =>
-        Effect.asVoid(sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${id}`)
-
       const find = Effect.fn("ServerRepo.find")(function* (ids: ReadonlyArray<string>) {
         const found = yield* Effect.forEach(Arr.chunksOf(ids, FIND_IDS), (some) =>
           readServers(sql`${select} WHERE ${sql.in("id", some)} ORDER BY id`)
@@ -114,13 +105,9 @@ export class ServerRepo extends Context.Service<
             ...(install === undefined ? {} : { install: yield* encodeInstall(install) }),
             ...(start_pending === undefined ? {} : { start_pending: start_pending ? 1 : 0 })
           }
-          if (Object.keys(values).length > 0) yield* set(id, values)
+          if (Object.keys(values).length > 0)
+            yield* sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${id}`
         }),
-        setStatus: (id, status) => set(id, { status }),
-        setInstall: (id, install) =>
-          Effect.flatMap(encodeInstall(install), (text) => set(id, { install: text })),
-        setStartPending: (id, pending) => set(id, { start_pending: pending ? 1 : 0 }),
-        setSequence: (id, sequence) => set(id, { last_sequence: sequence }),
         setRemoving: (id, removing) =>
           Effect.asVoid(
             removing

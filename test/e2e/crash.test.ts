@@ -2,6 +2,7 @@ import { closeSync, openSync, writeSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { isPublic } from "../../src/domain/Journal.ts"
 import type { ServerEvent } from "../../src/domain/ServerEvent.ts"
 import { chaosDefinitions, makeChaos, type Promised } from "../support/chaos.ts"
 import { readDatabase } from "../support/database.ts"
@@ -178,7 +179,7 @@ describe("node-protocol, When something breaks: control plane and daemon killed 
         assert.strictEqual(detail.committed.memory_bytes, committedMemory(listed))
 
         // What subscribers are told is the journal, also over all the restarts.
-        const open = journal.filter(({ change }) => !change.topic.includes(":"))
+        const open = journal.filter(({ change }) => isPublic(change))
         const expected: ReadonlyArray<ReadonlyArray<unknown>> = open.map(({ change, cursor }) => [
           cursor,
           change.topic,

@@ -8,7 +8,7 @@ import { readDatabase } from "../support/database.ts"
 import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
 import { subscribe, told } from "../support/events.ts"
 import { journalProblems } from "../support/invariants.ts"
-import { alone, connectedNode, freePort, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
+import { alone, connectedNode, forgetNode, freePort, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
 import { makePhoenix } from "../support/Phoenix.ts"
 import { endLeftovers, serverProcesses } from "../support/processes.ts"
 import { eventually, type Service, startService, temporaryFolder } from "../support/Service.ts"
@@ -65,19 +65,10 @@ const options = { excludeTestServices: true, timeout: "60 seconds" } as const
 
 /** A node for one test, which is forgotten afterwards. */
 const node = Effect.fnUntraced(function* (api: Service, id: string, port: number, env = {}) {
-  yield* Effect.addFinalizer(() => Effect.ignore(forget(api, id)))
+  yield* Effect.addFinalizer(() => Effect.ignore(forgetNode(api, id)))
   return yield* connectedNode(api, id, {
     env: { MUSTER_NODE_HEARTBEAT: "1", MUSTER_NODE_ALLOCATIONS: `127.0.0.1:${port}-${port + 9}`, ...env }
   })
-})
-
-const forget = Effect.fnUntraced(function* (api: Service, id: string) {
-  const listed = yield* expectStatus(api, 200, "GET", "/api/servers")
-  for (const server of listed.json) {
-    if (server.node_id === id) yield* api.request("DELETE", `/api/servers/${server.id}?force=true`)
-  }
-  yield* nodeIs(api, id, false)
-  yield* api.request("DELETE", `/api/nodes/${id}`)
 })
 
 const drain = (api: Service, id: string, body: object = { drained: true, move: true }) =>

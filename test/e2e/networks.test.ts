@@ -1,6 +1,7 @@
 import { existsSync, readFileSync } from "node:fs"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Fiber, Scope } from "effect"
+import { isPublic } from "../../src/domain/Journal.ts"
 import type { ServerEvent } from "../../src/domain/ServerEvent.ts"
 import { nodeTokens, readDatabase } from "../support/database.ts"
 import { blueprintFile, definitions, obedient, softwareFile } from "../support/definitions.ts"
@@ -198,7 +199,7 @@ describe.runIf(withNetworks)(`node-protocol, When something breaks: a network${n
         // What was told is what happened: in order, once, and to who came back as to who stayed.
         const { journal, newest, records: kept } = yield* readDatabase(service.dataDir)
         assert.deepStrictEqual(journalProblems(journal, kept), [])
-        const told = journal.filter(({ change }) => !change.topic.includes(":"))
+        const told = journal.filter(({ change }) => isPublic(change))
         yield* eventually(
           Effect.sync(() => stream.events().at(-1)?.Cursor),
           (cursor) => cursor === told.at(-1)?.cursor

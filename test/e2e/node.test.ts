@@ -8,7 +8,7 @@ import { nodeTokens, readDatabase } from "../support/database.ts"
 import { blueprintFile, definitions, obedient, softwareFile } from "../support/definitions.ts"
 import { subscribe, told } from "../support/events.ts"
 import { journalProblems, processProblems } from "../support/invariants.ts"
-import { alone, connectedNode, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
+import { alone, connectedNode, forgetNode, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
 import { mainProcess, serverProcesses } from "../support/processes.ts"
 import { eventually, requestTo, type Service, startService } from "../support/Service.ts"
 import {
@@ -50,19 +50,9 @@ const quick = { MUSTER_NODE_HEARTBEAT: "1" }
 const options = { excludeTestServices: true, timeout: "60 seconds" } as const
 const up = ["installing", "offline", "starting", "running"]
 
-/** Ends the node, and removes what it leaves, so that the next test has only its own. */
-const forget = Effect.fnUntraced(function* (api: Service, id: string) {
-  const listed = yield* expectStatus(api, 200, "GET", "/api/servers")
-  for (const server of listed.json) {
-    if (server.node_id === id) yield* api.request("DELETE", `/api/servers/${server.id}?force=true`)
-  }
-  yield* nodeIs(api, id, false)
-  yield* api.request("DELETE", `/api/nodes/${id}`)
-})
-
 /** A node for one test, with the ports that are its own. */
 const node = Effect.fnUntraced(function* (api: Service, id: string, port: number, env = {}) {
-  yield* Effect.addFinalizer(() => Effect.ignore(forget(api, id)))
+  yield* Effect.addFinalizer(() => Effect.ignore(forgetNode(api, id)))
   return yield* connectedNode(api, id, {
     env: { ...quick, MUSTER_NODE_ALLOCATIONS: `127.0.0.1:${port}-${port + 49}`, ...env }
   })
@@ -292,7 +282,7 @@ layer(Control.layer, options)("node", (it) => {
       Effect.gen(function* () {
         const api = yield* Control
         const { key, id: key_id } = yield* nodeKey(api, "revoked")
-        yield* Effect.addFinalizer(() => Effect.ignore(forget(api, "revoked")))
+        yield* Effect.addFinalizer(() => Effect.ignore(forgetNode(api, "revoked")))
         const daemon = yield* connectedNode(api, "revoked", { key, env: quick })
         const servers = () => api.request("GET", "/api/nodes/revoked/internal/servers", { key })
         assert.strictEqual((yield* servers()).status, 200)

@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { isPublic } from "../../src/domain/Journal.ts"
 import { readDatabase } from "../support/database.ts"
 import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
 import { subscribe } from "../support/events.ts"
@@ -121,7 +122,7 @@ describe("node-protocol, Reports: at least once and in order for each server", (
         assert.isAtLeast(records.length, 60)
         yield* eventually(
           Effect.sync(() => stream.events().at(-1)?.Cursor),
-          (cursor) => cursor === journal.filter(({ change }) => !change.topic.includes(":")).at(-1)?.cursor
+          (cursor) => cursor === journal.filter(({ change }) => isPublic(change)).at(-1)?.cursor
         )
         // What every subscriber was told is what the node has said, each thing once and in its order.
         for (const [id, node] of nodeOf) {

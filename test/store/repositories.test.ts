@@ -133,11 +133,11 @@ describe.each(databases)("node protocol: placement and ports (%s)", (kind) => {
         yield* store.write(repo.insert(record))
         yield* store.write(
           Effect.all([
-            repo.setStatus("srv_1", "offline"),
-            repo.setInstall("srv_1", install),
-            repo.setStartPending("srv_1", false),
-            repo.setSequence("srv_1", Number.MAX_SAFE_INTEGER),
-            repo.setStatus("unknown", "running")
+            repo.set("srv_1", { status: "offline" }),
+            repo.set("srv_1", { install }),
+            repo.set("srv_1", { start_pending: false }),
+            repo.set("srv_1", { last_sequence: Number.MAX_SAFE_INTEGER }),
+            repo.set("unknown", { status: "running" })
           ])
         )
         assert.deepStrictEqual(yield* store.read(repo.all), [

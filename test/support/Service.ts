@@ -61,11 +61,29 @@ export const temporaryFolder = Effect.acquireRelease(
 
 export const adminKey = "test-admin-key-of-thirty-two-chars"
 
-const ended = (child: ChildProcess) =>
+/** Waits until a process has ended. */
+export const ended = (child: ChildProcess) =>
   Effect.callback<void>((resume) => {
     if (child.exitCode !== null || child.signalCode !== null) return resume(Effect.void)
     child.once("exit", () => resume(Effect.void))
   })
+
+/** Asks a process to end, also one that is frozen; one that does not is killed. */
+export const stopped = (child: ChildProcess) =>
+  Effect.sync(() => {
+    child.kill("SIGCONT")
+    child.kill("SIGTERM")
+  }).pipe(
+    Effect.andThen(ended(child)),
+    Effect.timeoutOrElse({
+      duration: "20 seconds",
+      orElse: () =>
+        Effect.andThen(
+          Effect.sync(() => child.kill("SIGKILL")),
+          ended(child)
+        )
+    })
+  )
 
 const json = (text: string): unknown => {
   try {
@@ -137,20 +155,7 @@ export const startService = (
           stdio: ["ignore", "pipe", "pipe"]
         })
       }),
-      (child) =>
-        Effect.gen(function* () {
-          child.kill("SIGTERM")
-          yield* ended(child).pipe(
-            Effect.timeoutOrElse({
-              duration: "20 seconds",
-              orElse: () =>
-                Effect.andThen(
-                  Effect.sync(() => child.kill("SIGKILL")),
-                  ended(child)
-                )
-            })
-          )
-        })
+      stopped
     )
     options.onSpawn?.(child)
     let output = ""

@@ -5,7 +5,16 @@ import { join, resolve } from "node:path"
 import { Effect, type Scope } from "effect"
 import { muster } from "./command.ts"
 import { endLeftovers } from "./processes.ts"
-import { eventually, insideOf, type Service, ServiceFailed, temporaryFolder } from "./Service.ts"
+import {
+  ended,
+  eventually,
+  insideOf,
+  type Service,
+  ServiceFailed,
+  stopped,
+  temporaryFolder
+} from "./Service.ts"
+import { expectStatus } from "./servers.ts"
 
 const root = resolve(import.meta.dirname, "../..")
 
@@ -54,12 +63,6 @@ export interface NodeOptions {
   readonly namespace?: string
 }
 
-const ended = (child: ChildProcess) =>
-  Effect.callback<void>((resume) => {
-    if (child.exitCode !== null || child.signalCode !== null) return resume(Effect.void)
-    child.once("exit", () => resume(Effect.void))
-  })
-
 /** Starts `muster node` on a free port and waits until it listens. What it started is ended with the scope. */
 export const startNode = (options: NodeOptions): Effect.Effect<NodeProcess, ServiceFailed, Scope.Scope> =>
   Effect.gen(function* () {
@@ -85,21 +88,7 @@ export const startNode = (options: NodeOptions): Effect.Effect<NodeProcess, Serv
           stdio: ["ignore", "pipe", "pipe"]
         })
       }),
-      (child) =>
-        Effect.gen(function* () {
-          child.kill("SIGCONT")
-          child.kill("SIGTERM")
-          yield* ended(child).pipe(
-            Effect.timeoutOrElse({
-              duration: "20 seconds",
-              orElse: () =>
-                Effect.andThen(
-                  Effect.sync(() => child.kill("SIGKILL")),
-                  ended(child)
-                )
-            })
-          )
-        })
+      stopped
     )
     let output = ""
     const collect = (chunk: Buffer) => {
@@ -147,4 +136,14 @@ export const connectedNode = Effect.fnUntraced(function* (
   const node = yield* startNode({ control: api.url, ...options, key, id })
   yield* nodeIs(api, id, true)
   return { ...node, key }
+})
+
+/** Waits until a node has ended and removes what it leaves, so that the next test has only its own. */
+export const forgetNode = Effect.fnUntraced(function* (api: Service, id: string) {
+  const listed = yield* expectStatus(api, 200, "GET", "/api/servers")
+  for (const server of listed.json) {
+    if (server.node_id === id) yield* api.request("DELETE", `/api/servers/${server.id}?force=true`)
+  }
+  yield* nodeIs(api, id, false)
+  yield* api.request("DELETE", `/api/nodes/${id}`)
 })

@@ -78,5 +78,3 @@ export const openDiskLimits = Effect.fnUntraced(function* (servers_dir: string) 
       enforced.has(folder) && (layered || quota?.stops_root === true)
   }
 })
-
-export type DiskLimits = Effect.Success<ReturnType<typeof openDiskLimits>>

@@ -3,6 +3,7 @@ import * as fs from "node:fs/promises"
 import { isAbsolute, join, relative, sep } from "node:path"
 import { Effect, Result } from "effect"
 import type { Copy, Mount, Volume } from "../../domain/Blueprint.ts"
+import { FOLDERS } from "../dataFolder.ts"
 import type { Arrivals } from "./arrival.ts"
 import { refuse, type Shared, type Target } from "./filePlan.ts"
 import { io, lstat, makeFolder, orMissing } from "./fsio.ts"
@@ -78,16 +79,13 @@ export const mountSource = Effect.fnUntraced(function* (mount: Mount, { allowed_
 export const sharedSource = ({ of }: Shared, sources: FileSources) =>
   "volume" in of ? volumeSource(of.volume, sources) : mountSource(of.mount, sources)
 
-/** Folders of the data folder that hold what other servers have, or what this service needs. */
-const OWN_FOLDERS: ReadonlySet<string> = new Set(["servers", "base"])
-
 /** Source of a copy. Top-level files of the data folder are the service's own (keys, database) and never copied. */
 export const copySource = Effect.fnUntraced(function* (copy: Copy, { data_dir }: FileSources) {
   const { parts, real, top } = yield* sourceBelow(data_dir, copy.source, "copy")
   if (real === undefined) return yield* refuse(`copy ${copy.source}: no such file or folder`)
   // By where it leads: a link in the data folder gets no further than its name.
   const [folder = ""] = relative(top, real).split(sep)
-  if (OWN_FOLDERS.has(folder) || folder.startsWith(".")) {
+  if (folder === FOLDERS.servers || folder === FOLDERS.base || folder.startsWith(".")) {
     return yield* refuse(`copy ${copy.source}: ${folder} of the data folder cannot be copied from`)
   }
   const stats = yield* io(real, () => fs.stat(real))

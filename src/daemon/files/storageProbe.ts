@@ -14,7 +14,6 @@ export type StorageChoice = "auto" | InstanceStorage
 export interface Storage {
   /** How new instances are made. */
   readonly strategy: InstanceStorage
-  readonly overlay: boolean
   /** Whether files and folders can be mounted a second time. */
   readonly binds: boolean
   readonly reflink: boolean
@@ -137,7 +136,6 @@ export const probeStorage = Effect.fnUntraced(function* (dir: string, options: P
   }
   const storage: Storage = {
     strategy,
-    overlay: works.overlay,
     binds: reasons.binds === undefined,
     reflink: works.reflink
   }

@@ -1,5 +1,6 @@
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
+import { columnTypes } from "../dialect.ts"
 
 /**
  * Servers that move from node to node: `moves` says how far each is, `evacuations` which nodes are to be emptied and
@@ -7,7 +8,7 @@ import { SqlClient } from "effect/sql"
  */
 export const moves = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
-  const id = sql.literal(sql.onDialectOrElse({ sqlite: () => "TEXT", orElse: () => 'TEXT COLLATE "C"' }))
+  const { id } = columnTypes(sql)
   yield* sql`CREATE TABLE moves (
     server_id ${id} PRIMARY KEY NOT NULL REFERENCES servers (id) ON DELETE CASCADE,
     from_node TEXT NOT NULL,

@@ -36,7 +36,7 @@ const fill = (url: string) =>
     const { overrides: _, ...plain } = server("srv_plain", [3_000])
     yield* store.write(servers.insert(plain))
     yield* store.write(servers.setRemoving("srv_0007", true))
-    yield* store.write(servers.setSequence("srv_0001", Number.MAX_SAFE_INTEGER))
+    yield* store.write(servers.set("srv_0001", { last_sequence: Number.MAX_SAFE_INTEGER }))
     yield* store.write(append(...Array.from({ length: 1_500 }, (_, i) => `s${i}`)))
   }).pipe(Effect.provide(storeAt(url)))
 
