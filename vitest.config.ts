@@ -17,8 +17,8 @@ const asked = process.env.MUSTER_TEST_REPLICAS === undefined ? ["test/e2e/nodesO
 export default defineConfig({
   test: {
     globalSetup: ["test/support/postgresSetup.ts"],
-    testTimeout: 30_000,
-    hookTimeout: 60_000,
+    testTimeout: 60_000,
+    hookTimeout: 120_000,
     // Real processes on a machine that may be busy: one that fails twice has failed.
     retry: process.env.CI === undefined ? 0 : 1,
     pool: "forks",
