@@ -58,7 +58,9 @@ export class BlueprintsGroup extends HttpApiGroup.make("blueprints")
     HttpApiEndpoint.get("warnings", "/definitions/warnings", {
       success: Schema.Array(DefinitionWarning)
     }).annotateMerge(
-      OpenApi.annotations({ summary: "What should be looked at in the definitions that serve now" })
+      OpenApi.annotations({
+        summary: "What should be looked at in the definitions, and what was left out of them"
+      })
     ),
     HttpApiEndpoint.get("sources", "/definitions/sources", {
       success: Schema.Array(SourceView)

@@ -25,7 +25,10 @@ export class ControlPlane extends Context.Service<
     heartbeat(node_id: string, heartbeat: Heartbeat): Effect.Effect<void, ControlPlaneError>
     /** Good-bye. */
     disconnect(node_id: string, boot_id: string): Effect.Effect<void, ControlPlaneError>
-    /** Succeeds once the report is durable, or was a repetition, or is of a server that is gone. */
+    /**
+     * Succeeds once the report is durable, or was a repetition, or is of a server that is gone. One of a server that the
+     * control plane does not know makes the node register, to be told what becomes of it.
+     */
     report(node_id: string, boot_id: string, report: Report): Effect.Effect<void, ControlPlaneError>
     /**
      * The files of a server that comes to this node from another one (`Daemon.files` of that). What breaks off ends

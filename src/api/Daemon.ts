@@ -11,8 +11,11 @@ import type { ServerStats } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
 import type { SystemInfo } from "../domain/SystemInfo.ts"
 
-/** The node cannot be reached: not connected, or it did not answer in time. */
-export class NodeUnreachable extends Data.TaggedError("NodeUnreachable")<{ readonly node_id: string }> {}
+/** The node cannot be reached: not connected, or it did not answer in time. `reason`: what calling it has come to. */
+export class NodeUnreachable extends Data.TaggedError("NodeUnreachable")<{
+  readonly node_id: string
+  readonly reason?: string
+}> {}
 
 /** The node answered and refused. `status` is 404, 409, 422, or 500 for a failure of its own. */
 export class DaemonRefused extends Data.TaggedError("DaemonRefused")<{
@@ -37,8 +40,11 @@ export interface Daemon {
   readonly system: Effect.Effect<SystemInfo, DaemonError>
   /** Idempotent by id: a server that exists answers its present state and, when it is not installed, goes on. */
   create(spec: ServerSpec): Effect.Effect<DaemonServer, DaemonError>
-  /** Ends the process, removes the files. Idempotent: an unknown id is no error. */
-  remove(id: string): Effect.Effect<void, DaemonError>
+  /**
+   * Ends the process, removes the files. Idempotent: an unknown id is no error. `moved`: the server is on another node
+   * and this is what it has left here: files that were not given away by {@link hold} are kept aside all the same.
+   */
+  remove(id: string, options?: { readonly moved: boolean }): Effect.Effect<void, DaemonError>
   /** Returns once accepted; `wait_seconds`: after how long a stop becomes a kill. */
   power(id: string, action: PowerAction, wait_seconds: number): Effect.Effect<void, DaemonError>
   commands(id: string, lines: ReadonlyArray<string>): Effect.Effect<void, DaemonError>

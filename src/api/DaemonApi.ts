@@ -52,9 +52,14 @@ export class DaemonGroup extends HttpApiGroup.make("daemon")
     }).annotateMerge(summary("What the daemon has of one server")),
     HttpApiEndpoint.delete("remove", "/servers/:id", {
       params,
+      query: { moved: text },
       success: HttpApiSchema.Empty(200),
       error: refusals
-    }).annotateMerge(summary("End a server and remove its files; an unknown id is no error")),
+    }).annotateMerge(
+      summary(
+        "End a server and remove its files; moved=true: it is on another node; an unknown id is no error"
+      )
+    ),
     HttpApiEndpoint.post("power", "/servers/:id/power", {
       params,
       payload: Schema.Struct({ action: PowerAction, wait_seconds: WaitSeconds }),

@@ -10,7 +10,13 @@ import {
 } from "effect/http-api"
 import { Conflict, Forbidden, NotFound, TooManyRequests, Unauthorized } from "../domain/errors.ts"
 import { InstallState } from "../domain/InstallState.ts"
-import { Heartbeat, Registration, RegistrationAnswer, ServerSpec } from "../domain/NodeMessages.ts"
+import {
+  Heartbeat,
+  HeartbeatAnswer,
+  Registration,
+  RegistrationAnswer,
+  ServerSpec
+} from "../domain/NodeMessages.ts"
 import { Paginated } from "../domain/Pagination.ts"
 import { Crash } from "../domain/ServerEvent.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
@@ -60,7 +66,8 @@ export class NodeGroup extends HttpApiGroup.make("node")
     HttpApiEndpoint.post("heartbeat", "/nodes/:node/internal/heartbeat", {
       params: node,
       payload: Heartbeat,
-      success: HttpApiSchema.Empty(200),
+      // The empty one last: it takes whatever it is given for nothing.
+      success: [HeartbeatAnswer, HttpApiSchema.Empty(200)],
       error: NotFound
     }).annotateMerge(summary("A sign of life; 404: register again")),
     HttpApiEndpoint.post("disconnect", "/nodes/:node/internal/disconnect", {

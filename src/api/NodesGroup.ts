@@ -14,7 +14,7 @@ const params = { node: Schema.String }
 export class NodesGroup extends HttpApiGroup.make("nodes")
   .add(
     HttpApiEndpoint.get("list", "/nodes", {
-      query: { ids_only: text("`true`: ids only.") },
+      query: { ids_only: text("`true`: ids only; anything else: whole nodes.") },
       success: Schema.Union([
         Schema.Array(Node).annotate({ examples: [[nodeExample]] }),
         Schema.Array(Schema.String)
@@ -34,8 +34,12 @@ export class NodesGroup extends HttpApiGroup.make("nodes")
       params,
       payload: Schema.Struct({
         drained: Schema.Boolean,
-        /** Whether its saved servers move to other nodes; absent: as it was. */
-        move: optionalInput(Schema.Boolean)
+        move: optionalInput(
+          Schema.Boolean.annotate({
+            description:
+              "Whether its saved servers move to other nodes, two at a time, each stopped as with `wait_seconds` 30; absent: as it was."
+          })
+        )
       }),
       success: NodeDetail,
       error: NotFound

@@ -18,7 +18,7 @@ import { ServerStatus } from "../domain/ServerStatus.ts"
 import { Authorization } from "./Authorization.ts"
 import { EventQuery } from "./EventsGroup.ts"
 import { serverExample } from "./examples.ts"
-import { linePage, text } from "./query.ts"
+import { flag, linePage, text, wholeNumber } from "./query.ts"
 
 const params = { server: Schema.String }
 const include = text("Further fields, comma-separated: `status`, `limits`, `software`.")
@@ -37,7 +37,11 @@ export const CreateServer = Schema.Struct({
 /** Body of `POST /api/servers/:server/power`. */
 export const PowerRequest = Schema.Struct({
   action: PowerAction,
-  wait_seconds: optionalInput(Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 300 })))
+  wait_seconds: optionalInput(
+    Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 300 })).annotate({
+      description: "Of stop and restart: seconds after which what still runs is killed; default 30."
+    })
+  )
 }).annotate({ identifier: "PowerRequest" })
 
 const CommandLine = Schema.String.check(
@@ -61,7 +65,7 @@ const IdempotencyKey = Schema.String.check(
 export class ServersGroup extends HttpApiGroup.make("servers")
   .add(
     HttpApiEndpoint.get("list", "/servers", {
-      query: { ids_only: text("`true`: ids only."), include },
+      query: { ids_only: text("`true`: ids only; anything else: whole servers."), include },
       success: Schema.Union([Schema.Array(ServerBody), Schema.Array(Schema.String)])
     }).annotateMerge(summary("List servers; with ids_only=true their ids only")),
     HttpApiEndpoint.post("create", "/servers", {
@@ -86,7 +90,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
     }).annotateMerge(summary("One server")),
     HttpApiEndpoint.delete("remove", "/servers/:server", {
       params,
-      query: { force: text("`true`: even when the node cannot be reached.") },
+      query: { force: flag("`true`: even when the node cannot be reached; default `false`.") },
       success: HttpApiSchema.Empty(200),
       error: nodeErrors
     }).annotateMerge(summary("Delete a server; force=true even when its node cannot be reached")),
@@ -103,14 +107,18 @@ export class ServersGroup extends HttpApiGroup.make("servers")
     }).annotateMerge(summary("Power and process status")),
     HttpApiEndpoint.get("stats", "/servers/:server/stats", {
       params,
-      query: { update_disk_usage: text("`true`: measures the disk anew, which may take a while.") },
+      query: {
+        update_disk_usage: flag("`true`: measures the disk anew, which may take a while; default `false`.")
+      },
       success: ServerStats,
       error: nodeErrors
     }).annotateMerge(summary("Memory, CPU, network and disk in use")),
     HttpApiEndpoint.get("logs", "/servers/:server/logs", {
       params,
       query: {
-        size: text("Newest lines, 1 to 100; default 100. Goes after `page` and `per_page`."),
+        size: wholeNumber(
+          "How many of the newest lines: 1 for what is below, 100, the default, for what is above. Does not count beside `page` or `per_page`."
+        ),
         ...linePage("newest lines")
       },
       success: Paginated(Schema.String),

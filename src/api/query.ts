@@ -8,10 +8,24 @@ export const text = (description: string) => Schema.optionalKey(Schema.String.an
 export const many = (description: string) =>
   Schema.optionalKey(Schema.Union([Schema.String, Schema.Array(Schema.String)]).annotate({ description }))
 
+/** A parameter that has to look like `pattern`, else the answer is 422; the empty text counts as absent. */
+const given = (pattern: RegExp, expected: string, description: string) =>
+  Schema.optionalKey(Schema.String.check(Schema.isPattern(pattern, { expected })).annotate({ description }))
+
+/** `true` or `false`. */
+export const flag = (description: string) => given(/^(?:true|false)?$/, "true or false", description)
+
+/** A whole number; what is out of range is for the route to say. */
+export const wholeNumber = (description: string) => given(/^(?:[+-]?\d+)?$/, "a whole number", description)
+
+/** A whole number of at least 1. */
+export const positive = (description: string) =>
+  given(/^(?:0*[1-9]\d*)?$/, "a whole number of at least 1", description)
+
 /** Parameters of a page of lines; `first` says which lines are on the first. */
 export const linePage = (first: string) => ({
-  page: text(`Page of lines; 1, the default, has the ${first}.`),
-  per_page: text("Lines of a page, at most 1,000; default 100.")
+  page: positive(`Page of lines, from 1 on; 1, the default, has the ${first}.`),
+  per_page: positive("Lines of a page, from 1 on; default 100, and 1,000 for what is above.")
 })
 
 /** The description of a parameter's schema is also that of the parameter, where tools look for it. */

@@ -28,7 +28,10 @@ export class BlueprintStore extends Context.Service<
       blueprint_id: string,
       overrides: Overrides
     ): Effect.Effect<ServerDefinition, NotFound | InvalidRequest>
-    /** What should be looked at in what serves now, one line each: keys that are not acted on, and the like. */
+    /**
+     * What should be looked at, one line each: keys that are not acted on and the like in what serves now, files that
+     * were left out of it, why the last reload was refused, sources that fail.
+     */
     readonly warnings: Effect.Effect<ReadonlyArray<string>>
     /**
      * Syncs the folder's sources and reads it anew, all or nothing.

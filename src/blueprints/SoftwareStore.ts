@@ -14,7 +14,10 @@ export class SoftwareStore extends Context.Service<
     get(id: string): Effect.Effect<Software, NotFound>
     /** All of it by id. The same object until a reload has replaced it, so that what is derived from it can be kept. */
     readonly current: Effect.Effect<SoftwareSet>
-    /** What should be looked at in what serves now, one line each: keys that are not acted on, and the like. */
+    /**
+     * What should be looked at, one line each: keys that are not acted on and the like in what serves now, files that
+     * were left out of it, why the last reload was refused, sources that fail.
+     */
     readonly warnings: Effect.Effect<ReadonlyArray<string>>
     /**
      * Syncs the folder's sources and reads it anew, all or nothing.

@@ -1,7 +1,17 @@
 /** Composition of blueprints and mixins (blueprints.md, "Blueprint"). No I/O. */
 import { Result } from "effect"
-import type { Blueprint, BlueprintState, Volume } from "../domain/Blueprint.ts"
-import type { BlueprintFile, Composable, MixinFile, ServerPart } from "./files.ts"
+import type { Blueprint, Volume } from "../domain/Blueprint.ts"
+import { conflictsOf } from "./conflicts.ts"
+import {
+  type BlueprintFile,
+  type Composable,
+  configsOf,
+  type MixinFile,
+  type ServerPart,
+  type StatePart,
+  stateOf,
+  type Written
+} from "./files.ts"
 import type { Position, Problem } from "./problem.ts"
 
 const nothing: Composable = { server: {}, state: null, annotations: {} }
@@ -77,33 +87,39 @@ const parentsFirst = (mixins: ReadonlyMap<string, MixinFile>): ReadonlyArray<Mix
 }
 
 /**
- * A blueprint with its mixins: the includes merged left to right, the blueprint's own parts on top. Fails with a
- * problem that names the chain: an unknown id, a mixin that cannot be used, or no software or version in the result.
+ * A blueprint with its mixins: the includes merged left to right, the blueprint's own parts on top. Fails with
+ * problems of its file: an unknown id, a mixin that cannot be used, or no software or version in the result, with the
+ * chain; and what cannot be in one instance together.
  */
-export const compose = (file: BlueprintFile, mixins: FlatMixins): Result.Result<Blueprint, Problem> => {
-  let parts = nothing
+export const compose = (
+  file: BlueprintFile,
+  mixins: FlatMixins
+): Result.Result<Blueprint, ReadonlyArray<Problem>> => {
+  const fail = (at: Position, cause: string, chain: ReadonlyArray<string>) =>
+    Result.mapError(failure(file.file, at, cause, [file.id, ...chain]), ({ problem }) => [problem])
+  const included: Array<{ readonly at: Position; readonly parts: Composable }> = []
   for (const include of file.includes) {
-    const flat =
-      mixins.get(include.id) ?? failure(file.file, include, `no mixin \`${include.id}\``, [include.id])
-    if (Result.isFailure(flat)) {
-      const { cause, chain } = flat.failure
-      return Result.mapError(
-        failure(file.file, include, cause, [file.id, ...chain]),
-        ({ problem }) => problem
-      )
-    }
-    parts = merge(parts, flat.success)
+    const flat = mixins.get(include.id)
+    if (flat === undefined) return fail(include, `no mixin \`${include.id}\``, [include.id])
+    if (Result.isFailure(flat)) return fail(include, flat.failure.cause, flat.failure.chain)
+    included.push({ at: include, parts: flat.success })
   }
-  const { annotations, server, state } = merge(parts, file)
+  const parts = merge(
+    included.reduce((all, one) => merge(all, one.parts), nothing),
+    file
+  )
+  const { annotations, server, state } = parts
   const { software, version } = server
   if (software === undefined || version === undefined) {
     const cause = `\`server.${software === undefined ? "software" : "version"}\` is missing`
-    const chain = [
-      file.id,
-      ...(file.includes.length === 0 ? [] : [file.includes.map(({ id }) => id).join(", ")])
-    ]
-    return Result.mapError(failure(file.file, file.at, cause, chain), ({ problem }) => problem)
+    return fail(
+      file.at,
+      cause,
+      file.includes.length === 0 ? [] : [file.includes.map(({ id }) => id).join(", ")]
+    )
   }
+  const conflicts = conflictsOf(file, included, parts)
+  if (conflicts.length > 0) return Result.fail(conflicts)
   return Result.succeed({
     id: file.id,
     name: file.name,
@@ -113,10 +129,10 @@ export const compose = (file: BlueprintFile, mixins: FlatMixins): Result.Result<
     ...(server.image === undefined ? {} : { image: server.image }),
     limits: server.limits ?? {},
     ports: server.ports ?? 1,
-    configs: server.configs ?? {},
+    configs: configsOf(server),
     placement: { locations: [], anti_affinity: false, ...server.placement },
     restart: { on_crash: false, max_per_hour: 5, ...server.restart },
-    state,
+    state: state === null ? null : stateOf(state),
     save: file.save,
     annotations
   })
@@ -139,7 +155,7 @@ const mergeServer = (earlier: ServerPart, later: ServerPart): ServerPart => ({
   restart: { ...earlier.restart, ...later.restart }
 })
 
-const mergeState = (earlier: BlueprintState | null, later: BlueprintState | null): BlueprintState | null => {
+const mergeState = (earlier: StatePart | null, later: StatePart | null): StatePart | null => {
   if (earlier === null || later === null) return later ?? earlier
   return {
     volumes: mergeVolumes(earlier.volumes, later.volumes),
@@ -158,10 +174,10 @@ const append = <A>(earlier: ReadonlyArray<A>, later: ReadonlyArray<A>): Readonly
 const identity = (volume: Volume): string => `${volume.name}:${volume.target.replace(/^\//, "")}`
 
 const mergeVolumes = (
-  earlier: ReadonlyArray<Volume>,
-  later: ReadonlyArray<Volume>
-): ReadonlyArray<Volume> => {
-  const volumes = new Map(earlier.map((volume) => [identity(volume), volume]))
-  for (const volume of later) volumes.set(identity(volume), volume)
+  earlier: ReadonlyArray<Written<Volume>>,
+  later: ReadonlyArray<Written<Volume>>
+): ReadonlyArray<Written<Volume>> => {
+  const volumes = new Map(earlier.map((volume) => [identity(volume.value), volume]))
+  for (const volume of later) volumes.set(identity(volume.value), volume)
   return [...volumes.values()]
 }

@@ -1,13 +1,17 @@
 import { Result, Schema } from "effect"
+import type { Shape } from "./fields.ts"
+import type { Written } from "./files.ts"
 import type { Located } from "./located.ts"
 import { nearest } from "./nearest.ts"
-import { printable } from "./problem.ts"
+import { type Origin, printable } from "./problem.ts"
 
 /** What is found out while a file is read: a file with a problem is not used, whatever the decoders return. */
 export interface Reading {
   problem(at: number, reason: string): void
   /** A key that is accepted and not acted on. */
   ignored(key: string): void
+  /** Names a place of the file. */
+  origin(at: number): Origin
 }
 
 /** Reads a value; undefined after a problem has been told. */
@@ -77,10 +81,18 @@ export const list =
       ? node.items.flatMap((child) => item(child, reading) ?? [])
       : expected(node, reading, "a list")
 
-/** A mapping whose keys are free but for `key`, which is told each of them. */
+/** A value with its place. */
+export const written =
+  <A>(decode: Decoder<A>): Decoder<Written<A>> =>
+  (node, reading) => {
+    const value = decode(node, reading)
+    return value === undefined ? undefined : { value, at: reading.origin(node.at) }
+  }
+
+/** A mapping whose keys are free but for `key`, which is told each of them; `value` is told where the key stands. */
 export const record =
   <A>(
-    value: Decoder<A>,
+    value: (node: Located, reading: Reading, at: number) => A | undefined,
     key: (key: string) => Result.Result<string, string> = Result.succeed
   ): Decoder<Readonly<Record<string, A>>> =>
   (node, reading) => {
@@ -88,7 +100,7 @@ export const record =
     const entries = new Map<string, A>()
     for (const entry of node.entries) {
       const name = key(entry.key)
-      const decoded = value(entry.node, reading)
+      const decoded = value(entry.node, reading, entry.at)
       if (Result.isFailure(name)) reading.problem(entry.at, name.failure)
       else if (entries.has(name.success)) {
         reading.problem(entry.at, `\`${printable(name.success, 80)}\` is there twice`)
@@ -116,13 +128,13 @@ export const json: Decoder<Schema.Json> = (node, reading) => {
 }
 
 /** The fields of a mapping with known keys. */
-export interface Fields {
+export interface Fields<K extends string> {
   readonly at: number
   /** undefined: absent, null, or a problem has been told. */
-  optional<A>(key: string, decode: Decoder<A>): A | undefined
-  required<A>(key: string, decode: Decoder<A>): A | undefined
+  optional<A>(key: K, decode: Decoder<A>): A | undefined
+  required<A>(key: K, decode: Decoder<A>): A | undefined
   /** Where the field's value stands; the mapping's own place when it is absent. */
-  place(key: string): number
+  place(key: K): number
 }
 
 /** `-` and `_` are the same in known keys. */
@@ -130,32 +142,24 @@ const normal = (key: string): string => key.replaceAll("-", "_")
 
 /**
  * Opens a mapping whose keys are known. An unknown key is a problem that names the nearest known one; keys that
- * begin with `x-` are free.
- *
- * @param keys    the known keys, as the documentation writes them
- * @param ignored keys that are accepted and not acted on, told as `where` + key
+ * begin with `x-` are free. Keys that are not acted on are told as `where` + key.
  */
-export const fieldsOf = (
+export const fieldsOf = <K extends string>(
   node: Located,
   reading: Reading,
-  options: {
-    readonly where: string
-    readonly keys: ReadonlyArray<string>
-    readonly ignored?: ReadonlyArray<string>
-  }
-): Fields | undefined => {
+  { ignored, keys, where }: Shape<K>
+): Fields<K> | undefined => {
   if (node.kind !== "map") return expected(node, reading, "a mapping")
-  const ignored = options.ignored ?? []
-  const known = new Map([...options.keys, ...ignored].map((key) => [normal(key), key]))
+  const known = new Map<string, string>([...keys, ...ignored].map((key) => [normal(key), key]))
   const fields = new Map<string, Located>()
   for (const entry of node.entries) {
     if (entry.key.startsWith("x-")) continue
     const key = known.get(normal(entry.key))
-    if (key === undefined) reading.problem(entry.at, unknownKey(entry.key, options.keys))
+    if (key === undefined) reading.problem(entry.at, unknownKey(entry.key, keys))
     else if (fields.has(key)) reading.problem(entry.at, `the key \`${key}\` is there twice`)
     else fields.set(key, entry.node)
   }
-  for (const key of ignored) if (fields.has(key)) reading.ignored(options.where + key)
+  for (const key of ignored) if (fields.has(key)) reading.ignored(where + key)
 
   const present = (key: string): Located | undefined => {
     const field = fields.get(key)
@@ -170,7 +174,7 @@ export const fieldsOf = (
     required: (key, decode) => {
       const field = present(key)
       if (field !== undefined) return decode(field, reading)
-      reading.problem(fields.get(key)?.at ?? node.at, `\`${options.where}${key}\` is missing`)
+      reading.problem(fields.get(key)?.at ?? node.at, `\`${where}${key}\` is missing`)
       return undefined
     },
     place: (key) => fields.get(key)?.at ?? node.at

@@ -70,7 +70,7 @@ export const blueprintSet = (files: ReadonlyArray<AnyFile>): Definitions<Bluepri
   const blueprints = new Map<string, Blueprint>()
   for (const [id, file] of blueprintFiles) {
     const composed = compose(file, flat)
-    if (Result.isFailure(composed)) problems.push(composed.failure)
+    if (Result.isFailure(composed)) problems.push(...composed.failure)
     else blueprints.set(id, composed.success)
   }
   const fileOf = new Map([...blueprintFiles].map(([id, { file }]) => [id, file]))

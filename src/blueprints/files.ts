@@ -1,11 +1,17 @@
-/** What definition files say, before composition. */
+/** What definition files say, before composition. No I/O. */
 
 import type { Schema } from "effect"
-import type { BlueprintState, PlacementRule, RestartRule } from "../domain/Blueprint.ts"
-import type { ConfigPatches } from "../domain/ConfigPatch.ts"
+import type { BlueprintState, Copy, Mount, PlacementRule, RestartRule, Volume } from "../domain/Blueprint.ts"
+import type { ConfigPatch, ConfigPatches } from "../domain/ConfigPatch.ts"
 import type { Limits } from "../domain/Limits.ts"
 import type { Software } from "../domain/Software.ts"
-import type { Position } from "./problem.ts"
+import type { Origin, Position } from "./problem.ts"
+
+/** What a file says, and where: two files may be right each and not go together. */
+export interface Written<A> {
+  readonly value: A
+  readonly at: Origin
+}
 
 /** `server:` of a blueprint or mixin, as far as it is given. */
 export interface ServerPart {
@@ -14,16 +20,24 @@ export interface ServerPart {
   readonly image?: string
   readonly limits?: Limits
   readonly ports?: number
-  readonly configs?: ConfigPatches
+  readonly configs?: Readonly<Record<string, Written<ConfigPatch>>>
   readonly placement?: Partial<PlacementRule>
   readonly restart?: Partial<RestartRule>
+}
+
+/** `state:` of a blueprint or mixin, shorthands expanded. */
+export interface StatePart {
+  readonly volumes: ReadonlyArray<Written<Volume>>
+  readonly mounts: ReadonlyArray<Written<Mount>>
+  readonly copy: ReadonlyArray<Written<Copy>>
+  readonly env: BlueprintState["env"]
 }
 
 /** What blueprints and mixins have in common. */
 export interface Composable {
   readonly server: ServerPart
   /** null: the file has no `state`. */
-  readonly state: BlueprintState | null
+  readonly state: StatePart | null
   readonly annotations: Readonly<Record<string, Schema.Json>>
 }
 
@@ -62,3 +76,17 @@ export interface SoftwareFile extends DefinitionFile {
 }
 
 export type AnyFile = BlueprintFile | MixinFile | SoftwareFile
+
+const values = <A>(written: ReadonlyArray<Written<A>>): ReadonlyArray<A> => written.map(({ value }) => value)
+
+/** What a state says, without where. */
+export const stateOf = ({ copy, env, mounts, volumes }: StatePart): BlueprintState => ({
+  volumes: values(volumes),
+  mounts: values(mounts),
+  copy: values(copy),
+  env
+})
+
+/** The patches of a server, without where they are written. */
+export const configsOf = (server: ServerPart): ConfigPatches =>
+  Object.fromEntries(Object.entries(server.configs ?? {}).map(([file, { value }]) => [file, value]))

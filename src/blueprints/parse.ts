@@ -51,7 +51,8 @@ export const parseFile = (folder: Folder, file: string, bytes: Uint8Array): Pars
       // One more than is ever shown of a file: the rest would only cost memory.
       if (problems.length < MAX_PROBLEMS_A_FILE) problems.push({ file, ...source.position(at), reason })
     },
-    ignored: (key) => ignored.add(key)
+    ignored: (key) => ignored.add(key),
+    origin: (at) => ({ file, ...source.position(at) })
   }
   if (Result.isFailure(source.root)) {
     for (const fault of source.root.failure) context.problem(fault.at, fault.reason)

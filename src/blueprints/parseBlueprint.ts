@@ -11,6 +11,7 @@ import {
   record,
   text
 } from "./decode.ts"
+import { shapes } from "./fields.ts"
 import type { BlueprintFile, Composable, MixinFile, Reference } from "./files.ts"
 import type { Located } from "./located.ts"
 import { definitionId, Line, serverPart } from "./parseServer.ts"
@@ -23,10 +24,7 @@ export interface FileContext extends Reading {
   readonly position: (at: number) => Position
 }
 
-/** Accepted because files written for SLS have them. */
-const ignored = ["world", "traits"]
-
-const composable = (fields: Fields): Composable => ({
+const composable = (fields: Fields<"server" | "state" | "annotations">): Composable => ({
   server: fields.optional("server", serverPart) ?? {},
   state: fields.optional("state", statePart) ?? null,
   annotations: fields.optional("annotations", record(json)) ?? {}
@@ -39,14 +37,8 @@ const references = (context: FileContext): Decoder<ReadonlyArray<Reference>> =>
   })
 
 export const parseBlueprint = (root: Located, context: FileContext): BlueprintFile | undefined => {
-  const fields = fieldsOf(root, context, {
-    where: "",
-    keys: ["blueprint", "includes", "server", "state", "save", "annotations"],
-    ignored
-  })
-  const header = fields?.required("blueprint", (node) =>
-    fieldsOf(node, context, { where: "blueprint.", keys: ["id", "name", "type"] })
-  )
+  const fields = fieldsOf(root, context, shapes.blueprintFile)
+  const header = fields?.required("blueprint", (node) => fieldsOf(node, context, shapes.blueprint))
   const id = header?.required("id", definitionId)
   const name = header?.optional("name", text(Line)) ?? id
   const type = header?.optional("type", text(Line)) ?? ""
@@ -60,14 +52,8 @@ export const parseBlueprint = (root: Located, context: FileContext): BlueprintFi
 }
 
 export const parseMixin = (root: Located, context: FileContext): MixinFile | undefined => {
-  const fields = fieldsOf(root, context, {
-    where: "",
-    keys: ["mixin", "extends", "server", "state", "annotations"],
-    ignored
-  })
-  const header = fields?.required("mixin", (node) =>
-    fieldsOf(node, context, { where: "mixin.", keys: ["id", "description"] })
-  )
+  const fields = fieldsOf(root, context, shapes.mixinFile)
+  const header = fields?.required("mixin", (node) => fieldsOf(node, context, shapes.mixin))
   const id = header?.required("id", definitionId)
   const description = header?.optional("description", text(Schema.String)) ?? ""
   if (fields === undefined) return undefined

@@ -4,9 +4,23 @@ import { ConfigParser, type ConfigPatch, type ConfigPatches } from "../domain/Co
 import { DefinitionId } from "../domain/Id.ts"
 import { type Limits, limitFields } from "../domain/Limits.ts"
 import { ImageText, VersionText } from "../domain/Overrides.ts"
-import { boolean, type Decoder, defined, fieldsOf, json, list, number, record, text, word } from "./decode.ts"
+import {
+  boolean,
+  type Decoder,
+  defined,
+  fieldsOf,
+  json,
+  list,
+  number,
+  type Reading,
+  record,
+  text,
+  word
+} from "./decode.ts"
+import { shapes } from "./fields.ts"
 import type { ServerPart } from "./files.ts"
-import { relativePath } from "./paths.ts"
+import type { Located } from "./located.ts"
+import { instancePath } from "./paths.ts"
 
 /** One line of text: names, labels. */
 export const Line = Schema.String.check(
@@ -20,10 +34,8 @@ const CrashesPerHour = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 
 
 export const definitionId = text(DefinitionId, "an id")
 
-const limitKeys = ["memory_limit", "swap", "io_weight", "cpu_limit", "disk_space", "threads", "oom_disabled"]
-
 export const limits: Decoder<Limits> = (node, reading) => {
-  const fields = fieldsOf(node, reading, { where: "limits.", keys: limitKeys })
+  const fields = fieldsOf(node, reading, shapes.limits)
   if (fields === undefined) return undefined
   return defined({
     memory_limit: fields.optional("memory_limit", number(limitFields.memory_limit)),
@@ -37,7 +49,7 @@ export const limits: Decoder<Limits> = (node, reading) => {
 }
 
 const configPatch: Decoder<ConfigPatch> = (node, reading) => {
-  const fields = fieldsOf(node, reading, { where: "configs.*.", keys: ["parser", "find"] })
+  const fields = fieldsOf(node, reading, shapes.config)
   if (fields === undefined) return undefined
   const parser = fields.required("parser", word(ConfigParser.literals))
   const find = fields.optional("find", record(json)) ?? {}
@@ -45,10 +57,19 @@ const configPatch: Decoder<ConfigPatch> = (node, reading) => {
 }
 
 /** Patches by file; the file names are brought into their shortest form. */
-export const configs: Decoder<ConfigPatches> = record(configPatch, relativePath)
+export const configs: Decoder<ConfigPatches> = record(configPatch, instancePath)
+
+/** The same, each with the place of its file name. */
+const writtenConfigs: Decoder<NonNullable<ServerPart["configs"]>> = record(
+  (node: Located, reading: Reading, at: number) => {
+    const value = configPatch(node, reading)
+    return value === undefined ? undefined : { value, at: reading.origin(at) }
+  },
+  instancePath
+)
 
 const placement: Decoder<NonNullable<ServerPart["placement"]>> = (node, reading) => {
-  const fields = fieldsOf(node, reading, { where: "server.placement.", keys: ["locations", "anti_affinity"] })
+  const fields = fieldsOf(node, reading, shapes.placement)
   if (fields === undefined) return undefined
   return defined({
     locations: fields.optional("locations", list(text(Line))),
@@ -57,7 +78,7 @@ const placement: Decoder<NonNullable<ServerPart["placement"]>> = (node, reading)
 }
 
 const restart: Decoder<NonNullable<ServerPart["restart"]>> = (node, reading) => {
-  const fields = fieldsOf(node, reading, { where: "server.restart.", keys: ["on_crash", "max_per_hour"] })
+  const fields = fieldsOf(node, reading, shapes.restart)
   if (fields === undefined) return undefined
   return defined({
     on_crash: fields.optional("on_crash", boolean),
@@ -65,14 +86,8 @@ const restart: Decoder<NonNullable<ServerPart["restart"]>> = (node, reading) => 
   })
 }
 
-const serverKeys = ["software", "version", "image", "limits", "ports", "configs", "placement", "restart"]
-
 export const serverPart: Decoder<ServerPart> = (node, reading) => {
-  const fields = fieldsOf(node, reading, {
-    where: "server.",
-    keys: serverKeys,
-    ignored: ["path", "allowed_clients"]
-  })
+  const fields = fieldsOf(node, reading, shapes.server)
   if (fields === undefined) return undefined
   return defined({
     software: fields.optional("software", definitionId),
@@ -80,7 +95,7 @@ export const serverPart: Decoder<ServerPart> = (node, reading) => {
     image: fields.optional("image", text(ImageText)),
     limits: fields.optional("limits", limits),
     ports: fields.optional("ports", number(PortCount)),
-    configs: fields.optional("configs", configs),
+    configs: fields.optional("configs", writtenConfigs),
     placement: fields.optional("placement", placement),
     restart: fields.optional("restart", restart)
   })

@@ -17,6 +17,7 @@ import {
   text,
   word
 } from "./decode.ts"
+import { shapes } from "./fields.ts"
 import type { SoftwareFile } from "./files.ts"
 import type { Located, LocatedMap } from "./located.ts"
 import type { FileContext } from "./parseBlueprint.ts"
@@ -120,21 +121,8 @@ const mappingLines = (
     return [{ image, range }]
   })
 
-const installKeys = [
-  "entrypoint",
-  "script",
-  "skip_scripts",
-  "timeout",
-  "warmup",
-  "warmup-timeout",
-  "warmup-retries",
-  "warmup-failure-policy",
-  "post-warmup-script",
-  "post-warmup-timeout"
-]
-
 const installScript: Decoder<InstallScript> = (node, reading) => {
-  const fields = fieldsOf(node, reading, { where: "install-script.", keys: installKeys })
+  const fields = fieldsOf(node, reading, shapes.installScript)
   if (fields === undefined) return undefined
   return {
     entrypoint: fields.optional("entrypoint", trimmed(Command)) ?? "sh",
@@ -152,29 +140,13 @@ const installScript: Decoder<InstallScript> = (node, reading) => {
   }
 }
 
-const processOf = (fields: Fields): Software["process"] => ({
+const processOf = (fields: Fields<(typeof shapes.software.keys)[number]>): Software["process"] => ({
   invocation: fields.required("invocation", invocation) ?? "",
   stop_command: fields.optional("stop-command", trimmed(StopCommand)) ?? "^SIGTERM",
   start_timeout: fields.optional("start-timeout", number(Seconds)) ?? 300,
   clean_exit: fields.optional("clean-exit", word(CleanExit.literals)) ?? "crash",
   ...defined({ online_signal: fields.optional("online-signal", onlineSignal) })
 })
-
-const softwareKeys = [
-  "id",
-  "name",
-  "images",
-  "mappings",
-  "invocation",
-  "stop-command",
-  "online-signal",
-  "start-timeout",
-  "clean-exit",
-  "install-script",
-  "limits",
-  "configs",
-  "runtimes"
-]
 
 const runtimeKinds: Decoder<Software["runtimes"]> = (node, reading) => {
   if (node.kind === "list" && node.items.length === 0) reading.problem(node.at, "`runtimes` is empty")
@@ -185,10 +157,8 @@ const standardRuntimes = (images: Software["images"]): Software["runtimes"] =>
   Object.keys(images).length > 0 ? ["docker"] : ["process"]
 
 export const parseSoftware = (root: Located, context: FileContext): SoftwareFile | undefined => {
-  const top = fieldsOf(root, context, { where: "", keys: ["software"], ignored: ["update"] })
-  const fields = top?.required("software", (node) =>
-    fieldsOf(node, context, { where: "software.", keys: softwareKeys, ignored: ["update"] })
-  )
+  const top = fieldsOf(root, context, shapes.softwareFile)
+  const fields = top?.required("software", (node) => fieldsOf(node, context, shapes.software))
   if (fields === undefined) return undefined
   const id = fields.required("id", definitionId)
   const images = fields.optional("images", record(text(ImageText), keyOf(ImageText, "a name"))) ?? {}

@@ -1,11 +1,13 @@
 /** `state:` of blueprints and mixins, shorthands expanded (blueprints.md, "Blueprint"). */
 import { Result, Schema } from "effect"
-import { type BlueprintState, type Copy, Mount, Volume } from "../domain/Blueprint.ts"
+import { type Copy, Mount, Volume } from "../domain/Blueprint.ts"
 import { EnvName, EnvValue } from "../domain/Overrides.ts"
-import { type Decoder, fieldsOf, list, looseText, record, text, word } from "./decode.ts"
+import { type Decoder, fieldsOf, list, looseText, record, text, word, written } from "./decode.ts"
+import { shapes } from "./fields.ts"
+import type { StatePart } from "./files.ts"
 import type { Located } from "./located.ts"
 import { keyOf } from "./parseServer.ts"
-import { hostPath, relativePath, targetPath } from "./paths.ts"
+import { hostPath, instancePath, targetPath } from "./paths.ts"
 
 const VolumeName = Schema.String.check(
   Schema.isPattern(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/, { expected: "a volume name such as world_1" })
@@ -47,53 +49,42 @@ const shorthand =
     return undefined
   }
 
-const volume = shorthand<Volume>(
-  "name:source:target[:mode]",
-  ["name", "source", "target", "mode"],
-  (node, reading) => {
-    const fields = fieldsOf(node, reading, {
-      where: "state.volumes.",
-      keys: ["name", "source", "target", "mode"]
-    })
-    const name = fields?.required("name", text(VolumeName))
-    const source = fields?.required("source", path(relativePath))
-    const target = fields?.required("target", path(targetPath))
-    const mode = fields?.optional("mode", word(Volume.fields.mode.literals)) ?? "cow"
-    return name === undefined || source === undefined || target === undefined
-      ? undefined
-      : { name, source, target, mode }
-  }
-)
+const volume = shorthand<Volume>("name:source:target[:mode]", shapes.volume.keys, (node, reading) => {
+  const fields = fieldsOf(node, reading, shapes.volume)
+  const name = fields?.required("name", text(VolumeName))
+  const source = fields?.required("source", path(instancePath))
+  const target = fields?.required("target", path(targetPath))
+  const mode = fields?.optional("mode", word(Volume.fields.mode.literals)) ?? "cow"
+  return name === undefined || source === undefined || target === undefined
+    ? undefined
+    : { name, source, target, mode }
+})
 
-const mount = shorthand<Mount>("source:target[:mode]", ["source", "target", "mode"], (node, reading) => {
-  const fields = fieldsOf(node, reading, { where: "state.mounts.", keys: ["source", "target", "mode"] })
+const mount = shorthand<Mount>("source:target[:mode]", shapes.mount.keys, (node, reading) => {
+  const fields = fieldsOf(node, reading, shapes.mount)
   const source = fields?.required("source", path(hostPath))
   const target = fields?.required("target", path(targetPath))
   const mode = fields?.optional("mode", word(Mount.fields.mode.literals)) ?? "rw"
   return source === undefined || target === undefined ? undefined : { source, target, mode }
 })
 
-const copy = shorthand<Copy>("source:target", ["source", "target"], (node, reading) => {
-  const fields = fieldsOf(node, reading, { where: "state.copy.", keys: ["source", "target"] })
-  const source = fields?.required("source", path(relativePath))
-  const target = fields?.required("target", path(relativePath))
+const copy = shorthand<Copy>("source:target", shapes.copy.keys, (node, reading) => {
+  const fields = fieldsOf(node, reading, shapes.copy)
+  const source = fields?.required("source", path(instancePath))
+  const target = fields?.required("target", path(instancePath))
   return source === undefined || target === undefined ? undefined : { source, target }
 })
 
 /** Environment: bare numbers, `true` and `false` count as what is written. */
 export const env = record(looseText(EnvValue), keyOf(EnvName, "the name of an environment variable"))
 
-export const statePart: Decoder<BlueprintState> = (node, reading) => {
-  const fields = fieldsOf(node, reading, {
-    where: "state.",
-    keys: ["volumes", "mounts", "copy", "env"],
-    ignored: ["hooks"]
-  })
+export const statePart: Decoder<StatePart> = (node, reading) => {
+  const fields = fieldsOf(node, reading, shapes.state)
   if (fields === undefined) return undefined
   return {
-    volumes: fields.optional("volumes", list(volume)) ?? [],
-    mounts: fields.optional("mounts", list(mount)) ?? [],
-    copy: fields.optional("copy", list(copy)) ?? [],
+    volumes: fields.optional("volumes", list(written(volume))) ?? [],
+    mounts: fields.optional("mounts", list(written(mount))) ?? [],
+    copy: fields.optional("copy", list(written(copy))) ?? [],
     env: fields.optional("env", env) ?? {}
   }
 }

@@ -1,4 +1,6 @@
 import { Result } from "effect"
+import { pathParts } from "../domain/filePath.ts"
+import { targetParts } from "../domain/filePlan.ts"
 import { printable } from "./problem.ts"
 
 const segments = (path: string): ReadonlyArray<string> =>
@@ -22,12 +24,22 @@ export const relativePath = (path: string): Result.Result<string, string> => {
   return parts.length === 0 ? refuse(path, "names no file") : Result.succeed(parts.join("/"))
 }
 
+/** {@link relativePath} for what a node has to find or make: its names are not too long, and not too many. */
+export const instancePath = (path: string): Result.Result<string, string> =>
+  Result.flatMap(relativePath(path), (short) => {
+    const parts = pathParts(short)
+    return Result.isFailure(parts) ? refuse(path, parts.failure) : Result.succeed(short)
+  })
+
 /** A path inside the instance; a leading `/` is the instance's (or the container's) root. */
 export const targetPath = (path: string): Result.Result<string, string> => {
   const reason = path === "" ? "names no file" : fault(path)
   if (reason !== undefined) return refuse(path, reason)
-  const parts = segments(path).join("/")
-  return Result.succeed(path.startsWith("/") || parts === "" ? `/${parts}` : parts)
+  const short = `${path.startsWith("/") ? "/" : ""}${segments(path).join("/")}`
+  const parts = targetParts(short)
+  if (Result.isSuccess(parts)) return Result.succeed(short)
+  const whole = parts.failure === "names no file"
+  return refuse(path, whole ? "is the instance folder itself; name a place in it" : parts.failure)
 }
 
 /** An absolute path of the host. */

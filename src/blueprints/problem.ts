@@ -4,9 +4,13 @@ export interface Position {
   readonly column: number
 }
 
-/** What is wrong with a definition file, and where. `file` is relative to the folder that it was found in. */
-export interface Problem extends Position {
+/** A place in a file; `file` is relative to the folder that it was found in. */
+export interface Origin extends Position {
   readonly file: string
+}
+
+/** What is wrong with a definition file, and where. */
+export interface Problem extends Origin {
   readonly reason: string
 }
 

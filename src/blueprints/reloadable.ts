@@ -14,7 +14,10 @@ import { type SourceFailure, Sources } from "./sources/Sources.ts"
 export interface Reloadable<A> {
   /** The same object until a reload has replaced it. */
   readonly current: Effect.Effect<A>
-  /** What should be looked at in what serves now, one line each. */
+  /**
+   * What should be looked at, one line each: in what serves now, in what was left out of it, in the last reload where
+   * that was refused, in the folder's sources where they fail.
+   */
   readonly warnings: Effect.Effect<ReadonlyArray<string>>
   readonly reload: Effect.Effect<void, InvalidRequest | SourceFailed>
 }
@@ -24,6 +27,12 @@ interface Loaded<A> {
   readonly value: A
   readonly problems: ReadonlyArray<Problem>
   readonly warnings: ReadonlyArray<string>
+}
+
+/** What serves. */
+type Serving<A> = Pick<Loaded<A>, "value" | "warnings"> & {
+  /** Why some of it, or all, is missing; has been logged as an error. */
+  readonly missing: ReadonlyArray<string>
 }
 
 /**
@@ -65,6 +74,12 @@ export const makeReloadable = Effect.fnUntraced(function* <A>(options: {
   const warningsOf = (loaded: Pick<Loaded<A>, "value" | "warnings">) =>
     Effect.map(options.warnings(loaded.value), (lines) => [...loaded.warnings, ...lines])
 
+  const failing = Effect.map(sources.list, (list) =>
+    list.flatMap(({ error, id, kind }) =>
+      kind === folder && error !== null ? [`${failureLine({ id, reason: error })}; ${STAYS}`] : []
+    )
+  )
+
   /** Puts candidates in place; answers those that could not be. */
   const place = Effect.fnUntraced(function* (candidates: ReadonlyArray<Candidate>) {
     const failures: Array<SourceFailure> = []
@@ -81,6 +96,12 @@ export const makeReloadable = Effect.fnUntraced(function* <A>(options: {
     Effect.forEach(failures, (failure) => Effect.logWarning(`${folder}: ${failureLine(failure)}; ${STAYS}`), {
       discard: true
     })
+
+  const unsynced: Array<string> = []
+  const notSynced = (why: string) => {
+    unsynced.push(`no source is synced: ${why}`)
+    return Effect.as(Effect.logError(`${folder}: no source is synced: ${why}`), undefined)
+  }
 
   /** Syncs the sources before the first load; answers the folder if it has been loaded on the way. */
   const syncFirst = Effect.gen(function* () {
@@ -104,15 +125,8 @@ export const makeReloadable = Effect.fnUntraced(function* <A>(options: {
     yield* tell(yield* place(taken))
     return undefined
   }).pipe(
-    Effect.catchTag("InvalidSources", (error) =>
-      Effect.as(Effect.logError(`${folder}: no source is synced: ${error.detail}`), undefined)
-    ),
-    Effect.catchTag("FolderUnreadable", ({ reason }) =>
-      Effect.as(
-        Effect.logError(`${folder}: no source is synced: the folder cannot be read: ${reason}`),
-        undefined
-      )
-    ),
+    Effect.catchTag("InvalidSources", ({ detail }) => notSynced(detail)),
+    Effect.catchTag("FolderUnreadable", ({ reason }) => notSynced(`the folder cannot be read: ${reason}`)),
     Effect.ensuring(sources.sweep(folder))
   )
 
@@ -120,17 +134,22 @@ export const makeReloadable = Effect.fnUntraced(function* <A>(options: {
     const loaded = (yield* syncFirst) ?? (yield* load())
     for (const problem of loaded.problems) yield* Effect.logError(`${folder}: ${renderProblem(problem)}`)
     yield* warn(yield* warningsOf(loaded))
-    return loaded
+    const leftOut = loaded.problems.length === 0 ? [] : describeProblems(loaded.problems).split("\n")
+    const missing = [...unsynced, ...leftOut.map((line) => `${line}; left out`)]
+    return { ...loaded, missing } satisfies Serving<A>
   }).pipe(
     Effect.catch(({ reason }) =>
       Effect.as(Effect.logWarning(`${folder}: nothing is loaded from ${directory}: ${reason}`), {
         value: build([]).value,
-        warnings: []
+        warnings: [],
+        missing: [...unsynced, `nothing is loaded: the folder cannot be read: ${reason}`]
       })
     )
   )
 
-  let current: Pick<Loaded<A>, "value" | "warnings"> = yield* start
+  let current: Serving<A> = yield* start
+  /** Why the last reload has changed nothing. */
+  let refused: ReadonlyArray<string> = []
 
   /** Fails where the folder, with the mounts, does not make a valid set. */
   const loadValid = Effect.fnUntraced(function* (
@@ -157,19 +176,30 @@ export const makeReloadable = Effect.fnUntraced(function* <A>(options: {
     const all = yield* Effect.uninterruptible(
       Effect.gen(function* () {
         const unplaced = yield* place(candidates)
-        const failing = [...failures, ...unplaced]
-        current = unplaced.length === 0 ? loaded : yield* loadValid([], failing)
-        return failing
+        const unsynced = [...failures, ...unplaced]
+        current = { ...(unplaced.length === 0 ? loaded : yield* loadValid([], unsynced)), missing: [] }
+        return unsynced
       })
     )
+    refused = []
     yield* Effect.logInfo(`${folder}: reloaded`)
     yield* warn(yield* warningsOf(current))
     if (all.length > 0) return yield* sourceFailed(folder, all)
-  }).pipe(Effect.ensuring(sources.sweep(folder)), oneAtATime.withPermits(1))
+  }).pipe(
+    Effect.tapErrorTag("InvalidRequest", ({ detail }) =>
+      Effect.sync(() => {
+        refused = detail.split("\n").map((line) => `the last reload was refused: ${line}`)
+      })
+    ),
+    Effect.ensuring(sources.sweep(folder)),
+    oneAtATime.withPermits(1)
+  )
 
   return {
     current: Effect.sync(() => current.value),
-    warnings: Effect.suspend(() => warningsOf(current)),
+    warnings: Effect.gen(function* () {
+      return [...refused, ...current.missing, ...(yield* warningsOf(current)), ...(yield* failing)]
+    }),
     reload
   } satisfies Reloadable<A>
 })

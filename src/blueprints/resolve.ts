@@ -3,11 +3,12 @@ import { Result } from "effect"
 import type { Blueprint } from "../domain/Blueprint.ts"
 import type { ConfigPatch, ConfigPatches } from "../domain/ConfigPatch.ts"
 import { InvalidRequest } from "../domain/errors.ts"
+import { patchConflicts, planFiles } from "../domain/filePlan.ts"
 import type { Overrides } from "../domain/Overrides.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
 import type { Software } from "../domain/Software.ts"
 import { resolveImage } from "./image.ts"
-import { relativePath } from "./paths.ts"
+import { instancePath } from "./paths.ts"
 import { printable } from "./problem.ts"
 
 const invalid = (detail: string, hint?: string) =>
@@ -38,9 +39,16 @@ export const resolve = (
       "Name another version or an image, or map the version in the software's file."
     )
   }
+  const files = { volumes: blueprint.state?.volumes ?? [], mounts: blueprint.state?.mounts ?? [] }
+  const copy = blueprint.state?.copy ?? []
   const given = mergeConfigs(software.configs, blueprint.configs)
-  const configs = overrideConfigs(given, overrides.configs ?? {})
-  if (Result.isFailure(configs)) return invalid(configs.failure)
+  const overriding = Result.flatMap(patchesOf(overrides.configs ?? {}, given), (patches) => {
+    const [conflict] = patchConflicts(planFiles({ ...files, copy }).plan, Object.keys(patches))
+    return conflict === undefined
+      ? Result.succeed(patches)
+      : Result.fail(`overrides.configs: ${conflict.reason}`)
+  })
+  if (Result.isFailure(overriding)) return invalid(overriding.failure)
   const save = overrides.save ?? blueprint.save
   return Result.succeed({
     blueprint_id: blueprint.id,
@@ -51,10 +59,9 @@ export const resolve = (
     install_script: software.install_script,
     limits: { ...software.limits, ...blueprint.limits, ...overrides.limits },
     ports: blueprint.ports,
-    configs: configs.success,
-    volumes: blueprint.state?.volumes ?? [],
-    mounts: blueprint.state?.mounts ?? [],
-    copy: blueprint.state?.copy ?? [],
+    configs: mergeConfigs(given, overriding.success),
+    ...files,
+    copy,
     env: { ...blueprint.state?.env, ...overrides.env },
     runtimes: software.runtimes,
     placement: blueprint.placement,
@@ -99,22 +106,24 @@ const mergeConfigs = (earlier: ConfigPatches, later: ConfigPatches): ConfigPatch
   )
 })
 
-const overrideConfigs = (
-  configs: ConfigPatches,
-  overrides: NonNullable<Overrides["configs"]>
+/** What overrides patch, by file in its shortest form; without a parser the one that the file has is kept. */
+const patchesOf = (
+  overrides: NonNullable<Overrides["configs"]>,
+  given: ConfigPatches
 ): Result.Result<ConfigPatches, string> => {
-  let merged = configs
+  let patches: ConfigPatches = {}
   for (const [name, override] of Object.entries(overrides)) {
-    const file = relativePath(name)
+    const file = instancePath(name)
     if (Result.isFailure(file)) return Result.fail(`overrides.configs: ${file.failure}`)
-    const parser = override.parser ?? own(merged, file.success)?.parser
+    const earlier = own(patches, file.success) ?? own(given, file.success)
+    const parser = override.parser ?? earlier?.parser
     if (parser === undefined) {
       const where = printable(file.success, 80)
       return Result.fail(
         `overrides.configs["${where}"].parser is missing: neither blueprint nor software patches this file`
       )
     }
-    merged = mergeConfigs(merged, Object.fromEntries([[file.success, { parser, find: override.find }]]))
+    patches = mergeConfigs(patches, Object.fromEntries([[file.success, { parser, find: override.find }]]))
   }
-  return Result.succeed(merged)
+  return Result.succeed(patches)
 }

@@ -76,7 +76,11 @@ const compareNumbers = (a: ReadonlyArray<number>, b: ReadonlyArray<number>): num
 const side = (suffix: ReadonlyArray<Part>): number =>
   suffix[0] === undefined ? 0 : typeof suffix[0] === "string" ? -1 : 1
 
-const compareParsed = (a: Version, b: Version): number | undefined => {
+/**
+ * Orders two versions: below, equal to or above 0. Missing numbers are 0 (`1.20` = `1.20.0`), what follows a `+` does
+ * not count. undefined: they have no order, as a weekly snapshot (`24w14a`) and a release, or a name (`latest`).
+ */
+const compareVersions = (a: Version, b: Version): number | undefined => {
   if (a.kind === "name" || b.kind === "name" || a.kind !== b.kind) {
     return a.kind === "name" && b.kind === "name" && a.name === b.name ? 0 : undefined
   }
@@ -86,13 +90,6 @@ const compareParsed = (a: Version, b: Version): number | undefined => {
     compareParts(a.suffix, b.suffix)
   )
 }
-
-/**
- * Orders two versions: below, equal to or above 0. Missing numbers are 0 (`1.20` = `1.20.0`), what follows a `+` does
- * not count. undefined: they have no order, as a weekly snapshot (`24w14a`) and a release, or a name (`latest`).
- */
-export const compareVersions = (a: string, b: string): number | undefined =>
-  compareParsed(parseVersion(a), parseVersion(b))
 
 interface Comparator {
   readonly operator: string
@@ -148,7 +145,7 @@ const unreadable = (rest: string) =>
 export const satisfies = (version: string, range: VersionRange): boolean => {
   const parsed = parseVersion(version)
   return range.every((comparator) => {
-    const order = compareParsed(parsed, comparator.version)
+    const order = compareVersions(parsed, comparator.version)
     return order !== undefined && holds[comparator.operator]?.(order) === true
   })
 }

@@ -1,9 +1,11 @@
 /** The JSON forms of blueprints and mixins, and what to warn of when they are loaded. No I/O. */
 import { Result } from "effect"
 import type { Blueprint, BlueprintView, MixinView } from "../domain/Blueprint.ts"
+import { patchConflicts, planFiles } from "../domain/filePlan.ts"
 import type { Software } from "../domain/Software.ts"
+import { defined } from "./decode.ts"
 import type { BlueprintSet, SoftwareSet } from "./definitions.ts"
-import type { MixinFile } from "./files.ts"
+import { configsOf, type MixinFile, stateOf } from "./files.ts"
 import { resolveImage } from "./image.ts"
 import { unknownPlaceholders } from "./placeholders.ts"
 import { printable } from "./problem.ts"
@@ -33,8 +35,11 @@ export const mixinView = (mixin: MixinFile): MixinView => ({
   id: mixin.id,
   description: mixin.description,
   extends: mixin.extends.map((parent) => parent.id),
-  server: { ...mixin.server },
-  state: mixin.state,
+  server: defined({
+    ...mixin.server,
+    configs: mixin.server.configs === undefined ? undefined : configsOf(mixin.server)
+  }),
+  state: mixin.state === null ? null : stateOf(mixin.state),
   annotations: mixin.annotations
 })
 
@@ -45,6 +50,7 @@ export const blueprintWarnings = (set: BlueprintSet, software: SoftwareSet): Rea
     const notes = [
       ...(Result.isFailure(image) ? [image.failure] : []),
       ...bareImage(blueprint, software.get(blueprint.software)),
+      ...patchNotes(blueprint, software.get(blueprint.software)),
       ...placeholderNotes([blueprint.configs, blueprint.state?.env ?? {}])
     ]
     const file = printable(set.files.get(blueprint.id) ?? blueprint.id)
@@ -59,6 +65,15 @@ const bareImage = (blueprint: Blueprint, software: Software | undefined): Readon
   return [
     `image \`${image}\` is no key of the software's images (${keys.join(", ")}) and is taken as a reference`
   ]
+}
+
+/** Files that the software patches and a volume of the blueprint brings: they have to say what the patch wants. */
+const patchNotes = (blueprint: Blueprint, software: Software | undefined): ReadonlyArray<string> => {
+  const { state } = blueprint
+  if (software === undefined || state === null) return []
+  return patchConflicts(planFiles(state).plan, Object.keys(software.configs)).map(
+    ({ reason }) => `software ${software.id} patches a file that cannot be written: ${reason}`
+  )
 }
 
 const placeholderNotes = (values: Parameters<typeof unknownPlaceholders>[0]): ReadonlyArray<string> =>

@@ -1,5 +1,5 @@
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
-import { ByteSize, Cause, Clock, Duration, Effect, Layer } from "effect"
+import { ByteSize, Cause, Duration, Effect, Layer } from "effect"
 import {
   HttpIncomingMessage,
   HttpRouter,
@@ -11,6 +11,7 @@ import { HttpApiBuilder } from "effect/http-api"
 import { DaemonApi } from "../api/DaemonApi.ts"
 import { DaemonAuthorizationLayer, DaemonHandlers, unauthorized } from "../daemon/http.ts"
 import { NodeToken } from "../daemon/link/NodeToken.ts"
+import { elapsedMillis } from "../domain/elapsed.ts"
 import { TimedOut } from "../domain/errors.ts"
 import { RequestId } from "../domain/RequestId.ts"
 import { allowedMethods, routerConfig } from "../http/allowedMethods.ts"
@@ -66,14 +67,14 @@ const Pipeline = HttpRouter.middleware(
 
     return (app) =>
       Effect.gen(function* () {
-        const started = yield* Clock.currentTimeMillis
+        const started = yield* elapsedMillis
         const request = yield* HttpServerRequest.HttpServerRequest
         const id = requestIdOf(request.headers["x-request-id"])
         return yield* withErrorBodies(request, authorized(request, timed(request, app))).pipe(
           Effect.provideService(HttpIncomingMessage.MaxBodySize, BODY_LIMIT),
           Effect.map((response) => HttpServerResponse.setHeader(response, "x-request-id", id)),
           Effect.tap((response) =>
-            Effect.flatMap(Clock.currentTimeMillis, (now) =>
+            Effect.flatMap(elapsedMillis, (now) =>
               Effect.logDebug(
                 `${request.method} ${pathOf(request.url)} ${response.status} ${now - started} ms`
               )

@@ -1,14 +1,14 @@
-import { join, resolve } from "node:path"
 import { Effect, Layer, Schedule } from "effect"
 import type { ServiceSettings } from "../config.ts"
 import { NodeDaemon } from "../daemon/NodeDaemon.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { Fleet } from "../nodes/Fleet.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
-import { version } from "../version.ts"
-import { dockerOptions, nodeAllocations } from "./docker.ts"
+import { claimNode, daemonOptions } from "./daemonOptions.ts"
 import { urlOf } from "./listenUrl.ts"
-import { nodeIdentity } from "./nodeIdentity.ts"
+
+/** Seconds between two signs of life; sooner where a node is lost soon. */
+const HEARTBEAT = 10
 
 /**
  * Waits until the node is connected, so that who is told that the service listens can create servers at once. Not
@@ -42,23 +42,17 @@ export const EmbeddedNode = (settings: ServiceSettings, dataDir: string) =>
   Layer.unwrap(
     Effect.gen(function* () {
       const client = yield* DaemonClient
-      const node_id = yield* nodeIdentity(dataDir)
+      const node_id = yield* claimNode(dataDir)
       yield* notYet(node_id)
+      const { embeddedAllocations: allocations, embeddedRuntime: runtime } = settings
       const daemon = NodeDaemon.layer({
+        ...(yield* daemonOptions(settings, { dataDir, runtime, allocations })),
         node_id,
         name: settings.nodeName,
         location: settings.nodeLocation,
         url: addressOf(settings),
-        version,
-        data_dir: join(dataDir, "node"),
-        allocations: nodeAllocations(settings.embeddedAllocations, settings),
-        allowed_mounts: settings.allowedMounts.map((folder) => resolve(folder)),
-        instance_files: settings.instanceFiles,
-        disk_check_seconds: settings.diskCheck,
-        environment: process.env,
-        pass_env: settings.passEnv,
+        heartbeat_seconds: Math.min(HEARTBEAT, settings.nodeHeartbeatTimeout / 3),
         on_shutdown: settings.embeddedOnShutdown,
-        ...dockerOptions(settings.embeddedRuntime, settings),
         attach: client.attach
       })
       return Layer.effectDiscard(connected(node_id)).pipe(Layer.provideMerge(daemon))

@@ -4,6 +4,9 @@ import { ServiceConfig } from "../config.ts"
 import { KeyScope } from "../domain/KeyScope.ts"
 import { ApiKeys } from "../keys/ApiKeys.ts"
 import type { KeyRecord } from "../store/KeyRepo.ts"
+import { NodeKeyRepo } from "../store/NodeKeyRepo.ts"
+import { NodeRepo } from "../store/NodeRepo.ts"
+import { Store } from "../store/Store.ts"
 import { CommandLogging } from "./logging.ts"
 import { CommandStore } from "./storage.ts"
 
@@ -19,7 +22,9 @@ const toDuration = (text: string) => {
 }
 
 const Keys = Layer.unwrap(
-  Effect.map(ServiceConfig.load, (settings) => ApiKeys.layer().pipe(Layer.provide(CommandStore(settings))))
+  Effect.map(ServiceConfig.load, (settings) =>
+    ApiKeys.layer().pipe(Layer.provideMerge(CommandStore(settings)))
+  )
 ).pipe(Layer.provideMerge(CommandLogging))
 
 const create = Command.make(
@@ -51,28 +56,81 @@ const create = Command.make(
   })
 ).pipe(Command.withDescription("Make a key and print it, once"), Command.provide(Keys))
 
-const stateOf = (record: KeyRecord, now: number) => {
-  if (record.revoked_at !== null) return `revoked ${record.revoked_at}`
-  if (record.expires_at === null) return "valid"
-  return Date.parse(record.expires_at) <= now
-    ? `expired ${record.expires_at}`
-    : `valid until ${record.expires_at}`
+/** A key as it is listed. Times RFC 3339 UTC. */
+interface ListedKey extends Omit<KeyRecord, "hash"> {
+  readonly state: "valid" | "expired" | "revoked"
+  /** The node that it belongs to; null: none. */
+  readonly node_id: string | null
+  /** When that node was heard with it, as far as the database says: the last registration at least. */
+  readonly last_seen_at: string | null
+}
+
+const stateOf = ({ expires_at, revoked_at }: KeyRecord, now: number): ListedKey["state"] => {
+  if (revoked_at !== null) return "revoked"
+  return expires_at !== null && Date.parse(expires_at) <= now ? "expired" : "valid"
+}
+
+/** The later of two times, of which none, one or both are known. */
+const later = (one: string | null, other: number | undefined): string | null =>
+  other === undefined || (one !== null && Date.parse(one) >= other) ? one : new Date(other).toISOString()
+
+/** When each node was heard last, as the database has it. */
+const heardNodes = Effect.gen(function* () {
+  const repo = yield* NodeRepo
+  const store = yield* Store
+  const heartbeats = yield* store.read(repo.heartbeats)
+  const heard_at = new Map(heartbeats.map((heartbeat) => [heartbeat.node_id, heartbeat.heard_at]))
+  const nodes = yield* store.read(repo.all)
+  return new Map(nodes.map(({ id, last_seen_at }) => [id, later(last_seen_at, heard_at.get(id))]))
+})
+
+const listed = Effect.gen(function* () {
+  const store = yield* Store
+  const records = yield* (yield* ApiKeys).list
+  const bindings = yield* store.read((yield* NodeKeyRepo).bindings)
+  const heard = yield* heardNodes
+  const nodes = new Map(bindings.map(({ key_id, node_id }) => [key_id, node_id]))
+  const now = DateTime.toEpochMillis(yield* DateTime.now)
+  return records.map(({ hash, ...record }): ListedKey => {
+    const state = stateOf({ hash, ...record }, now)
+    const node_id = nodes.get(record.id) ?? null
+    // A key that is not valid may have given its node to another one.
+    const last_seen_at = state === "valid" && node_id !== null ? (heard.get(node_id) ?? null) : null
+    return { ...record, state, node_id, last_seen_at }
+  })
+})
+
+const lineOf = ({ expires_at, id, last_seen_at, name, node_id, revoked_at, scope, state }: ListedKey) => {
+  const until = expires_at === null ? "valid" : `valid until ${expires_at}`
+  const when = state === "revoked" ? `revoked ${revoked_at}` : `expired ${expires_at}`
+  const node = node_id === null ? "no node yet" : `node ${node_id}`
+  return [
+    id,
+    scope,
+    state === "valid" ? until : when,
+    name,
+    ...(scope === "Node" ? [node] : []),
+    ...(last_seen_at === null ? [] : [`seen ${last_seen_at}`])
+  ].join("\t")
 }
 
 const list = Command.make(
   "list",
-  {},
-  Effect.fn(function* () {
-    const keys = yield* ApiKeys
-    const records = yield* keys.list
-    const now = DateTime.toEpochMillis(yield* DateTime.now)
-    if (records.length === 0)
-      return yield* Console.log("No keys. `muster keys create --name <name>` makes one.")
-    for (const record of records) {
-      yield* Console.log([record.id, record.scope, stateOf(record, now), record.name].join("\t"))
-    }
+  {
+    json: Flag.Boolean("json").pipe(Flag.withDescription("As JSON, with all times"), Flag.withDefault(false))
+  },
+  Effect.fn(function* ({ json }) {
+    const keys = yield* listed
+    if (json) return yield* Console.log(JSON.stringify(keys, null, 2))
+    if (keys.length === 0) return yield* Console.log("No keys. `muster keys create --name <name>` makes one.")
+    for (const key of keys) yield* Console.log(lineOf(key))
   })
-).pipe(Command.withDescription("List keys: id, scope, state, name"), Command.provide(Keys))
+).pipe(
+  Command.withDescription(
+    "List keys: id, scope, state and until when, name; of scope Node, the node and when it was seen"
+  ),
+  Command.provide(Keys)
+)
 
 const revoke = Command.make(
   "revoke",

@@ -1,5 +1,4 @@
 import { hostname } from "node:os"
-import { join, resolve } from "node:path"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, Layer } from "effect"
 import { Command } from "effect/cli"
@@ -13,10 +12,9 @@ import { loadNodeSettings, type NodeSettings } from "../nodeConfig.ts"
 import { impatientClient } from "../nodes/impatientClient.ts"
 import { version } from "../version.ts"
 import { DaemonHttpLayer } from "./daemonHttp.ts"
-import { dockerOptions, nodeAllocations } from "./docker.ts"
+import { claimNode, daemonOptions } from "./daemonOptions.ts"
 import { listenUrl } from "./listenUrl.ts"
 import { LoggingLayer } from "./logging.ts"
-import { nodeIdentity } from "./nodeIdentity.ts"
 import { openDataDir } from "./storage.ts"
 import { readCa, readTls } from "./tls.ts"
 
@@ -45,12 +43,14 @@ const cannotListen = ({ cause }: { readonly cause: unknown }) =>
 
 const nodeWith = Effect.fnUntraced(function* (settings: NodeSettings) {
   const dataDir = yield* openDataDir(settings)
-  const node_id = settings.id === "" ? yield* nodeIdentity(dataDir) : settings.id
+  const node_id = yield* claimNode(dataDir, settings.id)
   const tls = yield* readTls(
     { cert: "MUSTER_NODE_TLS_CERT", key: "MUSTER_NODE_TLS_KEY" },
     { cert: settings.tlsCert, key: settings.tlsKey }
   )
   const ca = yield* readCa("MUSTER_CONTROL_CA", settings.controlCa)
+  const { allocations, runtime } = settings
+  const common = yield* daemonOptions(settings, { dataDir, runtime, allocations })
 
   const daemon = Layer.unwrap(
     Effect.gen(function* () {
@@ -58,21 +58,13 @@ const nodeWith = Effect.fnUntraced(function* (settings: NodeSettings) {
       const url = yield* addressOf(settings, tls === undefined ? "http" : "https")
       yield* Effect.logInfo(`Muster ${version}, node ${node_id}, listens on ${url}`)
       return NodeDaemon.layer({
+        ...common,
         node_id,
         name: settings.name === "" ? hostname() : settings.name,
         location: settings.location,
         url,
-        version,
-        data_dir: join(dataDir, "node"),
-        allocations: nodeAllocations(settings.allocations, settings),
-        allowed_mounts: settings.allowedMounts.map((folder) => resolve(folder)),
-        instance_files: settings.instanceFiles,
-        disk_check_seconds: settings.diskCheck,
-        environment: process.env,
-        pass_env: settings.passEnv,
         heartbeat_seconds: settings.heartbeat,
         on_shutdown: settings.onShutdown,
-        ...dockerOptions(settings.runtime, settings),
         attach: (_, made) => served.provideDaemon(made)
       })
     })
@@ -107,7 +99,7 @@ const nodeWith = Effect.fnUntraced(function* (settings: NodeSettings) {
     Layer.provide(NodeServices.layer)
   )
   return yield* Layer.launch(app)
-})
+}, Effect.scoped)
 
 /** `muster node`: the daemon of one machine (node-protocol). */
 export const node = Command.make(
@@ -120,4 +112,8 @@ export const node = Command.make(
       Effect.provide(LoggingLayer(settings))
     )
   })
-).pipe(Command.withDescription("Run the daemon of a node"))
+).pipe(
+  Command.withDescription(
+    'Run the daemon of a node. Its settings are environment variables: MUSTER_CONTROL_URL, MUSTER_NODE_KEY, MUSTER_NODE_URL and those that the README lists under "Settings"; "Nodes" there has an example'
+  )
+)

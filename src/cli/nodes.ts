@@ -1,19 +1,13 @@
 import { Console, Effect, Schedule } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { MusterClient } from "../client/index.ts"
 import { StartError } from "../config.ts"
 import type { MoveProgress } from "../domain/Move.ts"
 import type { Node, NodeDetail } from "../domain/Node.ts"
-import { CommandClient, inWords } from "./musterClient.ts"
+import { ask, CommandClient } from "./musterClient.ts"
 
 const PAUSE = "1 second"
 /** How long a service that is being restarted is waited for, in seconds. */
 const PATIENCE = 60
-
-type Client = MusterClient["Service"]
-
-const ask = <A, E extends object>(use: (muster: Client) => Effect.Effect<A, E>) =>
-  Effect.flatMap(MusterClient, (muster) => Effect.mapError(use(muster), inWords))
 
 const servers = (count: number) => (count === 1 ? "1 server" : `${count} servers`)
 
@@ -46,20 +40,38 @@ const nodeNamed = Effect.fnUntraced(function* (text: string) {
 
 const argument = { node: Argument.String("node").pipe(Argument.withDescription("Id or name of the node")) }
 
+const presenceOf = ({ connected, key, unreachable }: NodeDetail): string => {
+  if (connected) return "connected"
+  if (key !== undefined) return `key ${key}`
+  return unreachable === undefined ? "away" : "unreachable"
+}
+
 const list = Command.make(
   "list",
-  {},
-  Effect.fn(function* () {
-    const nodes = yield* nodesOf
+  {
+    json: Flag.Boolean("json").pipe(
+      Flag.withDescription("As JSON: each node as GET /api/nodes/:node answers it"),
+      Flag.withDefault(false)
+    )
+  },
+  Effect.fn(function* ({ json }) {
+    const nodes = yield* Effect.forEach(yield* nodesOf, ({ id }) =>
+      ask((muster) => muster.nodes.get({ params: { node: id } }))
+    )
+    if (json) return yield* Console.log(JSON.stringify(nodes, null, 2))
     if (nodes.length === 0) return yield* Console.log("No nodes. `muster node` runs one.")
-    for (const { id } of nodes) {
-      const node = yield* ask((muster) => muster.nodes.get({ params: { node: id } }))
-      const state = [node.connected ? "connected" : "away", ...(node.drained ? ["drained"] : [])].join(", ")
+    for (const node of nodes) {
+      const state = [presenceOf(node), ...(node.drained ? ["drained"] : [])].join(", ")
       yield* Console.log([node.id, node.name, node.location, state, servers(node.servers)].join("\t"))
+    }
+    for (const { name, unreachable } of nodes) {
+      if (unreachable !== undefined) yield* Console.error(`${name} cannot be called: ${unreachable}`)
     }
   })
 ).pipe(
-  Command.withDescription("List nodes: id, name, location, state, servers"),
+  Command.withDescription(
+    "List nodes: id, name, location, state (connected, unreachable, away, key revoked or expired; drained), servers"
+  ),
   Command.provide(CommandClient)
 )
 
@@ -118,7 +130,9 @@ const drain = Command.make(
       Flag.withDefault(false)
     ),
     wait: Flag.Boolean("wait").pipe(
-      Flag.withDescription("With --move: until no saved server is left on it"),
+      Flag.withDescription(
+        "With --move: until no saved server is left on it; ends with 1, and says why, where some cannot leave"
+      ),
       Flag.withDefault(false)
     )
   },
@@ -141,7 +155,9 @@ const drain = Command.make(
     yield* Console.log(`No saved server is left on ${node.name}.${runningOut(end)}`)
   })
 ).pipe(
-  Command.withDescription("Give a node no new servers; with --move, move its saved ones elsewhere"),
+  Command.withDescription(
+    "Give a node no new servers but those that name it with node_id; with --move, move its saved ones elsewhere"
+  ),
   Command.provide(CommandClient)
 )
 

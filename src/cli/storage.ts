@@ -78,8 +78,8 @@ export const ServiceLocks = (
   const database = databaseOf(settings, dataDir)
   const folder = ServiceLock.layer({ filename: join(dataDir, "muster.lock") })
   if (database._tag === "Postgres") return hasEmbeddedNode(settings) ? folder : Layer.empty
-  const file = lockFileOf(database.filename)
-  return file === join(dataDir, "muster.lock")
-    ? folder
-    : Layer.merge(folder, ServiceLock.layer({ filename: file }))
+  const { filename } = database
+  const file = lockFileOf(filename)
+  const own = ServiceLock.layer({ filename: file, database: filename })
+  return file === join(dataDir, "muster.lock") ? own : Layer.merge(folder, own)
 }

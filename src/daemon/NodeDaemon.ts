@@ -5,6 +5,7 @@ import { ControlPlane, type ControlPlaneError } from "../api/ControlPlane.ts"
 import type { Daemon } from "../api/Daemon.ts"
 import type { NodeAllocation } from "../domain/Allocation.ts"
 import type { Capacity } from "../domain/Node.ts"
+import type { UnknownServer } from "../domain/NodeMessages.ts"
 import { claimDataFolder, FOLDERS } from "./dataFolder.ts"
 import { InstanceFiles } from "./files/InstanceFiles.ts"
 import type { StorageChoice } from "./files/storageProbe.ts"
@@ -12,6 +13,7 @@ import { basesInUse } from "./files/treeRecord.ts"
 import { capacityOf, hostInfo, loadOf } from "./hostInfo.ts"
 import { Installer } from "./install/Installer.ts"
 import { Instances } from "./instances/Instances.ts"
+import { besideServers, type Departure } from "./instances/lostServers.ts"
 import { makeUplink } from "./link/uplink.ts"
 import { makeDaemon } from "./makeDaemon.ts"
 import { containerEnv } from "./runtime/childEnv.ts"
@@ -89,6 +91,7 @@ export class NodeDaemon extends Context.Service<
         const runtime = yield* Runtime
         const scope = yield* Effect.scope
         const boot_id = randomUUID()
+        const heartbeat_seconds = options.heartbeat_seconds ?? 10
 
         let offered = yield* runtime.kinds
         /** The moves by which the servers came here that the last registration has named. */
@@ -109,28 +112,43 @@ export class NodeDaemon extends Context.Service<
             capacity,
             runtimes: offered,
             system: hostInfo(files.strategy),
+            heartbeat_seconds,
             servers
           }
         })
-        const removeOne = (id: string) =>
+        const removeOne = (id: string, departure?: Departure) =>
           Effect.suspend(() => {
             // It has come here since by another move.
             if (instances.arrivalOf(id) !== listed.get(id)) return Effect.void
-            return Effect.catch(instances.remove(id), (error) =>
+            return Effect.catch(instances.remove(id, departure), (error) =>
               Effect.logError(`server ${id} cannot be removed: ${error.detail}`)
             )
           })
+        const departure = ({ node_id }: UnknownServer): Departure =>
+          node_id === undefined ? { why: "unknown" } : { why: "elsewhere", node_id }
         const uplink = yield* makeUplink({
           control_plane,
           registration,
           // In a fiber of its own: the one that registers may be a server's that is about to be removed.
-          onDelete: (ids) =>
-            Effect.forEach(ids, removeOne, { concurrency: 8, discard: true }).pipe(
-              Effect.forkIn(scope),
-              Effect.asVoid
-            )
+          onAnswer: ({ delete: deleted, unknown = [] }) =>
+            Effect.all(
+              [
+                Effect.forEach(deleted, (id) => removeOne(id), { concurrency: 8 }),
+                // They stop at the same time.
+                Effect.forEach(unknown, (server) => removeOne(server.id, departure(server)), {
+                  concurrency: "unbounded"
+                })
+              ],
+              { concurrency: "unbounded" }
+            ).pipe(Effect.forkIn(scope), Effect.asVoid)
         })
-        const daemon = yield* makeDaemon({ version: options.version, instances, installer, files })
+        const daemon = yield* makeDaemon({
+          version: options.version,
+          instances,
+          installer,
+          files,
+          place: options
+        })
         if (options.attach !== undefined) yield* options.attach(node_id, daemon)
         yield* instances.connect(uplink)
 
@@ -145,7 +163,7 @@ export class NodeDaemon extends Context.Service<
             Effect.as(Effect.logWarning(`heartbeat: ${error.message}`), true)
           )
         )
-        const pause = (options.heartbeat_seconds ?? 10) * 1000
+        const pause = heartbeat_seconds * 1000
         const beats = Effect.gen(function* () {
           let heard = true
           while (true) {
@@ -183,18 +201,29 @@ export class NodeDaemon extends Context.Service<
       node: `${node_id}@${data_dir}`,
       environment,
       pass_env,
+      beside_containers: docker !== undefined,
       ...(cgroup_root === undefined ? {} : { cgroup_root })
     })
     const [base_dir, servers_dir] = [join(data_dir, FOLDERS.base), join(data_dir, FOLDERS.servers)]
-    const sources = { data_dir, volumes_dir: join(data_dir, FOLDERS.volumes), allowed_mounts }
+    const lost_dir = join(data_dir, FOLDERS.lost)
+    // In this order: folders go from there to here.
+    const used = Effect.forEach([servers_dir, besideServers(servers_dir), lost_dir], basesInUse).pipe(
+      Effect.map((found) => new Set(found.flatMap((names) => [...names])))
+    )
+    const sources = { node_id, data_dir, volumes_dir: join(data_dir, FOLDERS.volumes), allowed_mounts }
     const storage = options.instance_files ?? "auto"
     return NodeDaemon.layerNoDeps(options).pipe(
       Layer.provideMerge(
-        Instances.layer({ servers_dir, sources, disk_check_seconds: options.disk_check_seconds ?? 30 })
+        Instances.layer({
+          servers_dir,
+          lost_dir,
+          sources,
+          disk_check_seconds: options.disk_check_seconds ?? 30
+        })
       ),
       Layer.provideMerge(
         Layer.mergeAll(
-          Installer.layer({ base_dir, used: basesInUse(servers_dir) }),
+          Installer.layer({ base_dir, used }),
           InstanceFiles.layer({
             base_dir,
             servers_dir,

@@ -3,8 +3,8 @@ import { Data, Effect } from "effect"
 import { type IoError, makeFolder, orMissing, readText, removeTree, writeAtomic } from "./files/fsio.ts"
 import { readProc } from "./runtime/procfs.ts"
 
-/** The folders of a data folder. `base` and `servers` are for this service alone. */
-export const FOLDERS = { base: "base", servers: "servers", volumes: "volumes" } as const
+/** The folders of a data folder. `base` and `servers` are for this service alone; from `lost` it removes nothing. */
+export const FOLDERS = { base: "base", lost: "lost", servers: "servers", volumes: "volumes" } as const
 
 /** Another process of this service works in the data folder, or the folder cannot be used. */
 export class DataFolderUnusable extends Data.TaggedError("DataFolderUnusable")<{
@@ -34,10 +34,12 @@ export const claimDataFolder = (data_dir: string) =>
           message: `${data_dir} is in use by process ${lock.split(" ")[0]}; stop it or choose another data folder`
         })
       }
+      // This process has it: who has taken it first gives it back.
+      if (lock === own()) return undefined
       yield* writeAtomic(path, own())
       return path
     }).pipe(
       Effect.catchTag("IoError", (error: IoError) => new DataFolderUnusable({ message: error.message }))
     ),
-    (path) => Effect.ignore(removeTree(path))
+    (path) => (path === undefined ? Effect.void : Effect.ignore(removeTree(path)))
   )

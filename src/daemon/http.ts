@@ -64,7 +64,8 @@ export const DaemonHandlers = HttpApiBuilder.group(
             hint: "This node does not have it."
           })
         }),
-        remove: ({ params }) => ask((daemon) => daemon.remove(params.id)),
+        remove: ({ params, query }) =>
+          ask((daemon) => daemon.remove(params.id, { moved: query.moved === "true" })),
         power: ({ params, payload }) =>
           ask((daemon) => daemon.power(params.id, payload.action, payload.wait_seconds)),
         commands: ({ params, payload }) => ask((daemon) => daemon.commands(params.id, payload.commands)),

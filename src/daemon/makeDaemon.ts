@@ -3,13 +3,14 @@ import { type Daemon, DaemonRefused, type LinesRequest } from "../api/Daemon.ts"
 import { makeLineIndex, pageBounds } from "./console/LineIndex.ts"
 import { stripAnsi } from "./console/lines.ts"
 import { installLogPath } from "./files/fileWork.ts"
-import { type IoError, lstat } from "./files/fsio.ts"
+import { lstat } from "./files/fsio.ts"
 import type { InstanceFiles } from "./files/InstanceFiles.ts"
 import { sentFiles } from "./files/sentFiles.ts"
 import { hostInfo } from "./hostInfo.ts"
 import type { Installer } from "./install/Installer.ts"
 import type { Instance } from "./instances/Instance.ts"
 import type { Instances } from "./instances/Instances.ts"
+import { type Place, refusals } from "./instances/refusals.ts"
 import { heldServer } from "./instances/ServerFile.ts"
 import { makeStats } from "./stats.ts"
 
@@ -18,10 +19,8 @@ export interface DaemonParts {
   readonly instances: Instances["Service"]
   readonly installer: Installer["Service"]
   readonly files: InstanceFiles["Service"]
+  readonly place: Place
 }
-
-const diskRefused = (error: IoError) =>
-  new DaemonRefused({ status: 500, detail: error.message, hint: "Look at the disk of the node." })
 
 const notRunning = new DaemonRefused({
   status: 409,
@@ -69,12 +68,13 @@ const installLogs = Effect.fnUntraced(function* (instance: Instance, shared: str
 
 /** The calls of the control plane, answered by the servers of this node. */
 export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
-  const { files, installer, instances, version } = parts
+  const { files, installer, instances, place, version } = parts
+  const { ofDisk: diskRefused } = refusals(place)
   const statsOf = yield* makeStats(files)
   const daemon: Daemon = {
     system: Effect.sync(() => ({ version, system: hostInfo(files.strategy) })),
     create: instances.create,
-    remove: instances.remove,
+    remove: (id, options) => instances.remove(id, options?.moved === true ? { why: "moved" } : undefined),
     power: Effect.fn("Daemon.power")(function* (id, action, wait_seconds) {
       yield* (yield* instances.get(id)).power(action, wait_seconds)
     }),

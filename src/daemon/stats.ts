@@ -1,4 +1,5 @@
-import { Clock, Effect, Semaphore } from "effect"
+import { Effect, Semaphore } from "effect"
+import { elapsedMillis } from "../domain/elapsed.ts"
 import type { ServerStats } from "../domain/Server.ts"
 import type { IoError } from "./files/fsio.ts"
 import type { DiskUsage, InstanceFiles } from "./files/InstanceFiles.ts"
@@ -27,7 +28,7 @@ export const makeStats = Effect.fnUntraced(function* (files: InstanceFiles["Serv
 
   const take = Effect.fnUntraced(function* (run: Run) {
     const usage = (yield* run.usage) ?? none
-    return { usage, sample: { run, at: yield* Clock.currentTimeMillis, cpu_ms: usage.cpu_ms } }
+    return { usage, sample: { run, at: yield* elapsedMillis, cpu_ms: usage.cpu_ms } }
   })
 
   /** Percent of one thread since the last sample; the first time, over a tenth of a second. */

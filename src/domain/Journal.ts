@@ -56,6 +56,8 @@ export const Change = Schema.Union([
       ])
     })
   }),
+  /** Whether a node can be called is another than before; the payload is its id. */
+  Schema.Struct({ topic: Schema.Literal("node:reach"), server_id: NoServer, payload: Schema.String }),
   /** A node is to be emptied of its saved servers, or not any more; the payload is its id. */
   Schema.Struct({ topic: Schema.Literal("node:evacuation"), server_id: NoServer, payload: Schema.String }),
   /** One replica has read a folder of definitions anew: the others are to, each its own. */
@@ -88,8 +90,8 @@ const topics: ReadonlySet<string> = new Set(Change.members.map(({ fields }) => f
 /** Whether a topic is one of {@link Change}. */
 export const isTopic = (topic: string): boolean => topics.has(topic)
 
-/** Whether a change is one of the three public events. */
-export const isPublic = (change: Change): boolean => !change.topic.includes(":")
+/** Whether a change is one of the public events (contract 6.2). */
+export const isPublic = (change: { readonly topic: string }): boolean => !change.topic.includes(":")
 
 /** Oldest and newest cursor that the journal keeps; `newest` is 0 before the first change. */
 export interface JournalBounds {

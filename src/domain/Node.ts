@@ -30,7 +30,12 @@ export type NodeUsage = typeof NodeUsage.Type
 /** A node with its state and load (decisions, section 2). */
 export const NodeDetail = Schema.Struct({
   ...Node.fields,
+  /** It is heard, and can be called. */
   connected: Schema.Boolean,
+  /** Why it cannot be called; only while it is heard and cannot. */
+  unreachable: Schema.optionalKey(Schema.String),
+  /** Why no key of it is valid; only where that is so. */
+  key: Schema.optionalKey(Schema.Literals(["revoked", "expired"])),
   last_seen_at: Schema.NullOr(Schema.String),
   version: Schema.String,
   capacity: Capacity,

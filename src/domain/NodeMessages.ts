@@ -35,7 +35,9 @@ export const DaemonServer = Schema.Struct({
    * Reports about it that the daemon has yet to send. While there are any, `status` and `install` are not applied:
    * the reports will say it, in order.
    */
-  unsent_reports: Schema.Int
+  unsent_reports: Schema.Int,
+  /** It is kept still, so that it can be moved; absent: it is not. */
+  held: Schema.optionalKey(Schema.Boolean)
 }).annotate({ identifier: "DaemonServer" })
 export type DaemonServer = typeof DaemonServer.Type
 
@@ -59,14 +61,28 @@ export const Registration = Schema.Struct({
   capacity: Capacity,
   runtimes: Schema.Array(RuntimeKind),
   system: HostInfo,
+  /** Between two of its signs of life. */
+  heartbeat_seconds: Schema.optionalKey(Schema.Finite),
   servers: Schema.Array(DaemonServer)
 }).annotate({ identifier: "Registration" })
 export type Registration = typeof Registration.Type
 
-/** `token`: what the control plane will call the daemon with; `delete`: servers whose record is gone. */
+/** A server that a node has, and that nobody has deleted, but that has no record there. */
+export const UnknownServer = Schema.Struct({
+  id: Schema.String,
+  /** The node that it has a record on; absent: it has none at all. */
+  node_id: Schema.optionalKey(Schema.String)
+}).annotate({ identifier: "UnknownServer" })
+export type UnknownServer = typeof UnknownServer.Type
+
+/**
+ * `token`: what the control plane will call the daemon with; `delete`: servers that were deleted; `unknown`: servers that
+ * the database knows nothing of, as after a restore: they end, and the files of those that are saved are kept.
+ */
 export const RegistrationAnswer = Schema.Struct({
   token: Schema.String,
-  delete: Schema.Array(Schema.String)
+  delete: Schema.Array(Schema.String),
+  unknown: Schema.optionalKey(Schema.Array(UnknownServer))
 }).annotate({ identifier: "RegistrationAnswer" })
 export type RegistrationAnswer = typeof RegistrationAnswer.Type
 
@@ -78,6 +94,13 @@ export const Heartbeat = Schema.Struct({
   disk_used_bytes: Schema.Int
 }).annotate({ identifier: "Heartbeat" })
 export type Heartbeat = typeof Heartbeat.Type
+
+/** What a sign of life is answered with, where there is something to say. */
+export const HeartbeatAnswer = Schema.Struct({
+  /** Where and why the control plane cannot call the daemon. */
+  unreachable: Schema.String
+}).annotate({ identifier: "HeartbeatAnswer" })
+export type HeartbeatAnswer = typeof HeartbeatAnswer.Type
 
 const reportFields = {
   server_id: Schema.String,

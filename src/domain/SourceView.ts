@@ -19,7 +19,7 @@ export const SourceView = Schema.Struct({
 }).annotate({ identifier: "Source" })
 export type SourceView = typeof SourceView.Type
 
-/** Something about a definition that is in use all the same, but should be looked at. */
+/** Something about the definitions of a folder that should be looked at: one line. */
 export const DefinitionWarning = Schema.Struct({
   folder: Schema.Literals(["blueprints", "software"]),
   detail: Schema.String

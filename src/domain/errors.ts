@@ -119,6 +119,13 @@ export class Unavailable extends ApiError<Unavailable>()("Unavailable", 503, "Tr
       hint: "Nothing was changed; try again shortly."
     })
   }
+  /** What has been begun is written down, and ended without anybody's asking. */
+  static removalBegun() {
+    return new Unavailable({
+      detail: "the database cannot be reached",
+      hint: "The removal has begun and goes on when the database is back; asking again does no harm."
+    })
+  }
   /** The service ends before it could learn what became of a change. */
   static storeUnknown() {
     return new Unavailable({

@@ -1,5 +1,6 @@
-import { Cause, Clock, Duration, Effect, type Pull, type Scope, Stream } from "effect"
+import { Cause, Duration, Effect, type Pull, type Scope, Stream } from "effect"
 import { type HttpServerRequest, HttpServerResponse } from "effect/http"
+import { elapsedMillis } from "../domain/elapsed.ts"
 import type { InvalidRequest, Unavailable, UpgradeRequired } from "../domain/errors.ts"
 import type { Subscription } from "./EventHub.ts"
 import { Outbox } from "./Outbox.ts"
@@ -71,7 +72,7 @@ const keepAlive = Effect.fnUntraced(function* (
   })
   while (true) {
     yield* Effect.sleep(options.ping_interval ?? "15 seconds")
-    const now = yield* Clock.currentTimeMillis
+    const now = yield* elapsedMillis
     if (unanswered !== undefined && now - unanswered >= timeout) return "terminate"
     unanswered ??= now
     if (webSocket.readyState === webSocket.OPEN) webSocket.ping()

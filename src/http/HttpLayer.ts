@@ -22,6 +22,7 @@ import { BesideHandlers, MetricsHandlers, SystemHandlers } from "./beside.ts"
 import { CachedPages } from "./cachedPages.ts"
 import { invalidRequest } from "./errorResponse.ts"
 import { GracefulStop } from "./GracefulStop.ts"
+import { limiterStore } from "./limiterStore.ts"
 import { NodeRoutes } from "./nodeRoutes.ts"
 import { makeNodeServer, type TlsOptions } from "./nodeServer.ts"
 import { Pipeline } from "./Pipeline.ts"
@@ -101,7 +102,7 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
     }).pipe(
       Layer.provide(Authentication.layer({ rate_limit: options.rate_limit })),
       Layer.provide(RateLimiter.layer),
-      Layer.provide(RateLimiter.layerStoreMemory)
+      Layer.provide(limiterStore)
     )
   )
 }

@@ -1,5 +1,5 @@
 import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
-import { ByteSize, Cause, Clock, Duration, Effect } from "effect"
+import { ByteSize, Cause, Duration, Effect } from "effect"
 import {
   Headers,
   HttpIncomingMessage,
@@ -14,6 +14,7 @@ import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { NodeApi } from "../api/NodeApi.ts"
 import { CurrentPrincipal } from "../api/Principal.ts"
 import { reasonPhrases } from "../domain/ApiError.ts"
+import { elapsedMillis } from "../domain/elapsed.ts"
 import { TimedOut } from "../domain/errors.ts"
 import { RequestId } from "../domain/RequestId.ts"
 import { allowedMethods } from "./allowedMethods.ts"
@@ -178,7 +179,7 @@ export const Pipeline = (options: PipelineOptions) =>
 
       return (app) =>
         Effect.gen(function* () {
-          const started = yield* Clock.currentTimeMillis
+          const started = yield* elapsedMillis
           const request = yield* HttpServerRequest.HttpServerRequest
           const id = requestIdOf(request.headers["x-request-id"])
           return yield* forwarded(cors(withErrorBodies(authenticated(app)))).pipe(

@@ -1,5 +1,5 @@
 import { monitorEventLoopDelay } from "node:perf_hooks"
-import { Effect, Metric } from "effect"
+import { Effect, Metric, Option } from "effect"
 import { ServerStatus } from "../domain/ServerStatus.ts"
 import { EventHub } from "../events/EventHub.ts"
 import { LoadBalancer } from "../nodes/LoadBalancer.ts"
@@ -51,11 +51,13 @@ export const makeObserve = Effect.gen(function* () {
       yield* Metric.update(Metric.withAttributes(servers, { status }), counts.get(status) ?? 0)
     }
     const list = yield* registry.list
-    const connected = list.filter((node) => registry.isConnected(node.id)).length
+    const details = yield* Effect.forEach(list, ({ id }) => Effect.option(registry.get(id)))
+    const connected = details.filter((node) => Option.isSome(node) && node.value.connected).length
     yield* Metric.update(Metric.withAttributes(nodes, { connected: "true" }), connected)
     yield* Metric.update(Metric.withAttributes(nodes, { connected: "false" }), list.length - connected)
-    for (const { id } of list) {
-      const { usage } = yield* registry.get(id).pipe(Effect.orElseSucceed(() => ({ usage: null })))
+    for (const node of details) {
+      if (Option.isNone(node)) continue
+      const { id, usage } = node.value
       if (usage === null || !registry.isConnected(id)) continue
       shown.add(id)
       yield* Metric.update(Metric.withAttributes(load, { node: id }), usage.load)

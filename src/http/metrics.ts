@@ -1,5 +1,6 @@
-import { Clock, Effect, Metric } from "effect"
+import { Effect, Metric } from "effect"
 import type { HttpServerRequest, HttpServerResponse } from "effect/http"
+import { elapsedMillis } from "../domain/elapsed.ts"
 import { pathOf } from "./errorResponse.ts"
 
 const requests = Metric.counter("muster_http_requests_total", {
@@ -40,7 +41,7 @@ export const recordRequest = Effect.fnUntraced(function* (
   response: HttpServerResponse.HttpServerResponse,
   started: number
 ) {
-  const took = (yield* Clock.currentTimeMillis) - started
+  const took = (yield* elapsedMillis) - started
   const status = statusOf(request, response)
   yield* Metric.update(counterOf(request.method, status), 1)
   yield* Metric.update(duration, took / 1000)

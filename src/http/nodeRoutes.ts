@@ -10,7 +10,6 @@ import { NodeKeys } from "../keys/NodeKeys.ts"
 import { Fleet } from "../nodes/Fleet.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { RemoteDaemons } from "../nodes/RemoteDaemons.ts"
-import { registered } from "../nodes/registration.ts"
 import { Reconciler } from "../servers/Reconciler.ts"
 import { ServerIndex } from "../servers/ServerIndex.ts"
 import { ServerLifecycle } from "../servers/ServerLifecycle.ts"
@@ -39,7 +38,7 @@ const isAddress = (text: string): boolean => {
   return (protocol === "http:" || protocol === "https:") && username === "" && password === ""
 }
 
-/** What is wrong with a registration, before anything of it counts. */
+/** What of a registration does not go with the route that it came by. */
 const checkRegistration = Effect.fnUntraced(function* (node_id: string, registration: Registration) {
   if (registration.id !== node_id) {
     return yield* new InvalidRequest({
@@ -52,7 +51,6 @@ const checkRegistration = Effect.fnUntraced(function* (node_id: string, registra
       hint: "Set MUSTER_NODE_URL to where the control plane reaches the daemon."
     })
   }
-  yield* Effect.fromResult(registered(registration))
 })
 
 /** Handlers of the routes of daemons (node-protocol, "Daemon -> control plane"). */
@@ -111,14 +109,20 @@ export const NodeRoutes = HttpApiBuilder.group(
 
     return handlers.handleAll({
       register: Effect.fnUntraced(function* ({ params, payload }) {
+        // Before anything of it counts.
         yield* checkRegistration(params.node, payload)
+        yield* registry.check(payload)
         yield* remotes.check(params.node)
         yield* keys.bind(params.node)
-        return yield* reconciler.register(payload)
+        const answer = yield* reconciler.register(payload)
+        yield* remotes.registered(params.node)
+        return answer
       }),
       heartbeat: Effect.fnUntraced(function* ({ params, payload }) {
         yield* checkKey(params.node)
         yield* Effect.mapError(plane.heartbeat(params.node, payload), answerOf)
+        const unreachable = yield* remotes.heard(params.node)
+        return unreachable === undefined ? undefined : { unreachable }
       }),
       disconnect: Effect.fnUntraced(function* ({ params, query }) {
         yield* checkKey(params.node)

@@ -14,13 +14,16 @@ export class DaemonClient extends Context.Service<
     attach(node_id: string, daemon: Daemon): Effect.Effect<void, never, Scope.Scope>
     /** Whether the daemon of the node is attached: it is in this process. */
     isAttached(node_id: string): boolean
+    /** Whether nodes are looked for {@link elsewhere}. */
+    callsOthers(): boolean
     /** Where nodes are looked for that are not attached, until the scope closes. */
     elsewhere(find: (node_id: string) => Daemon | undefined): Effect.Effect<void, never, Scope.Scope>
   }
 >()("muster/nodes/DaemonClient") {
   static readonly layer = Layer.sync(DaemonClient, () => {
     const attached = new Map<string, Daemon>()
-    let find: (node_id: string) => Daemon | undefined = () => undefined
+    const nowhere = (): Daemon | undefined => undefined
+    let find: (node_id: string) => Daemon | undefined = nowhere
     return DaemonClient.of({
       of: (node_id) =>
         Effect.suspend(() => {
@@ -36,6 +39,7 @@ export class DaemonClient extends Context.Service<
             })
         ),
       isAttached: (node_id) => attached.has(node_id),
+      callsOthers: () => find !== nowhere,
       elsewhere: (other) =>
         Effect.acquireRelease(
           Effect.sync(() => {
@@ -43,7 +47,7 @@ export class DaemonClient extends Context.Service<
           }),
           () =>
             Effect.sync(() => {
-              if (find === other) find = () => undefined
+              if (find === other) find = nowhere
             })
         )
     })

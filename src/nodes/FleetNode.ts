@@ -43,6 +43,22 @@ export class FleetNode {
     return this.record?.departed === true && this.servers === 0 ? undefined : this.record
   }
 
+  /** Whether it has registered and is to be called for the first time. */
+  get uncalled(): boolean {
+    return this.connected && this.record?.unreachable === ""
+  }
+
+  /** Why it cannot be called though it is heard. */
+  get unreachable(): string | undefined {
+    if (!this.connected) return undefined
+    return this.uncalled ? "it was not called yet" : (this.record?.unreachable ?? undefined)
+  }
+
+  /** Whether servers can be placed there: it is heard, and can be called. */
+  get usable(): boolean {
+    return this.connected && this.unreachable === undefined
+  }
+
   /** Adds (`sign` 1) or takes away (-1) the load of a server. */
   commit(holding: Holding, sign: 1 | -1): void {
     this.committed.memory_bytes += sign * holding.load.memory_bytes
@@ -67,7 +83,8 @@ export const nodeView = ({ id, name, location, url, drained }: NodeRecord): Node
 /** A node with its state and load (decisions, section 2). */
 export const nodeDetail = (node: FleetNode, record: NodeRecord): NodeDetail => ({
   ...nodeView(record),
-  connected: node.connected,
+  connected: node.usable,
+  ...(node.unreachable === undefined ? {} : { unreachable: node.unreachable }),
   last_seen_at: node.last_seen_at,
   version: record.version,
   capacity: record.capacity,

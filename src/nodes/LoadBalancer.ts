@@ -1,4 +1,4 @@
-import { Context, Effect, Layer, type Option, Random, Result } from "effect"
+import { Context, Effect, Latch, Layer, type Option, Random, Result } from "effect"
 import type { Allocations } from "../domain/Allocation.ts"
 import type { PlacementRule } from "../domain/Blueprint.ts"
 import { NotFound, Unavailable } from "../domain/errors.ts"
@@ -44,6 +44,9 @@ export interface LoadBalancerOptions {
   readonly disk_overcommit?: number
 }
 
+/** How long a placement waits for nodes that have just registered, and are being called for the first time. */
+const FIRST_CALL = "3 seconds"
+
 /** Reasons that are kept until a node changes, so that a full fleet is not looked through for each refusal. */
 const KEPT_REASONS = 100
 
@@ -67,7 +70,8 @@ const needOf = ({ limits, ports, runtimes, placement, blueprint_id, except }: Pl
  * Chooses nodes and commits their capacity and ports at once (node-protocol, "Placement and ports").
  *
  * A node that is named is taken whether it is drained, in another location or has a server of the blueprint
- * already; it must be connected, offer a runtime and have room.
+ * already; it must be connected, offer a runtime and have room. Where nothing fits, nodes that have just registered are
+ * waited for: whether they can be called is known in a moment.
  */
 export class LoadBalancer extends Context.Service<
   LoadBalancer,
@@ -125,14 +129,22 @@ export class LoadBalancer extends Context.Service<
           }
         }
 
+        /** Nodes that are being called for the first time; open while there are none. */
+        const uncalled = new Set<string>()
+        const allCalled = Latch.makeUnsafe(true)
+
         yield* Effect.acquireRelease(
           Effect.sync(() =>
             fleet.watch((node) => {
               reasons.clear()
-              const candidate =
-                node.connected && node.record?.drained === false ? candidateOf(node) : undefined
+              const candidate = node.usable && node.record?.drained === false ? candidateOf(node) : undefined
               if (candidate === undefined) index.delete(node.id)
               else index.set(candidate)
+              if (node.uncalled) uncalled.add(node.id)
+              else uncalled.delete(node.id)
+              // Who waits goes on at once: by now it finds the node.
+              if (uncalled.size === 0) allCalled.openUnsafe()
+              else allCalled.closeUnsafe()
             })
           ),
           (stop) => Effect.sync(stop)
@@ -141,6 +153,7 @@ export class LoadBalancer extends Context.Service<
         const reasonOf = (node: FleetNode, need: Need): string => {
           const candidate = candidateOf(node)
           if (!node.connected || candidate === undefined) return "not connected"
+          if (!node.usable) return "unreachable"
           return node.record?.drained === true ? "drained" : (misfit(candidate, need) ?? "changing")
         }
         const whyNone = (need: Need): string => {
@@ -160,6 +173,10 @@ export class LoadBalancer extends Context.Service<
           const candidate = node?.listed === undefined ? undefined : candidateOf(node)
           if (node === undefined || candidate === undefined) return Result.fail(NotFound.node(id))
           if (!node.connected) return Result.fail(Unavailable.nodeNotConnected(id))
+          if (node.unreachable !== undefined) {
+            const hint = `It is heard, but cannot be called: ${node.unreachable}`
+            return Result.fail(new Unavailable({ detail: `node is not connected: ${id}`, hint }))
+          }
           if (!runs(candidate, need)) {
             const offered = candidate.runtimes.length === 0 ? "no runtime" : candidate.runtimes.join(" and ")
             const hint = `It offers ${offered}, the software needs ${need.runtimes.join(" or ")}; name another node or none.`
@@ -191,6 +208,18 @@ export class LoadBalancer extends Context.Service<
           })
         }
 
+        // One step without a pause: requests that come at once spread as if they had come one by one.
+        const placeNow = (request: PlacementRequest) =>
+          Effect.suspend(() => Effect.fromResult(place(request)))
+        const placeSoon = (request: PlacementRequest) =>
+          Effect.catchTag(placeNow(request), "Unavailable", (refusal) => {
+            const { node_id } = request
+            const mayHelp = node_id === undefined ? uncalled.size > 0 : uncalled.has(node_id)
+            // Nothing is held yet: whoever asks may go away meanwhile.
+            const called = Effect.interruptible(Effect.timeoutOption(allCalled.await, FIRST_CALL))
+            return mayHelp ? Effect.andThen(called, placeNow(request)) : Effect.fail(refusal)
+          })
+
         const whyNot = (request: PlacementRequest, found: Option.Option<NodeRoom>): string | undefined => {
           if (found._tag === "None") return "the node is gone"
           const { capacity, connected, disk_bytes, drained, has_blueprint, memory_bytes } = found.value
@@ -210,14 +239,19 @@ export class LoadBalancer extends Context.Service<
         }
 
         return LoadBalancer.of({
-          // One step without a pause: requests that come at once spread as if they had come one by one.
           place: Effect.fn("LoadBalancer.place")((request) =>
-            Effect.suspend(() => {
-              const result = place(request)
-              if (Result.isSuccess(result)) placed += 1
-              else refused += 1
-              return Effect.fromResult(result)
-            })
+            placeSoon(request).pipe(
+              Effect.tap(() =>
+                Effect.sync(() => {
+                  placed += 1
+                })
+              ),
+              Effect.tapError(() =>
+                Effect.sync(() => {
+                  refused += 1
+                })
+              )
+            )
           ),
           whyNot,
           yieldPorts: (server_id) =>

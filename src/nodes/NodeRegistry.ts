@@ -12,7 +12,7 @@ import { Store } from "../store/Store.ts"
 import { DaemonClient } from "./DaemonClient.ts"
 import { Fleet } from "./Fleet.ts"
 import { nodeDetail } from "./FleetNode.ts"
-import { followNodes, tell } from "./nodeNews.ts"
+import { followNodes, tell, tellReach } from "./nodeNews.ts"
 import { registered } from "./registration.ts"
 import { noOthers, shareHeartbeats } from "./SharedHeartbeats.ts"
 import { watchSilence } from "./silentNodes.ts"
@@ -52,12 +52,15 @@ export class NodeRegistry extends Context.Service<
     system(id: string): Effect.Effect<HostInfo, NotFound>
     /** Display name; the id itself for a node that is not known any more. */
     nameOf(id: string): string
+    /** Whether it is heard, and so has what it was told before; it may be that it cannot be called. */
     isConnected(id: string): boolean
+    /** Fails where a registration cannot be: an id, address or range of ports that is none, too few signs of life. */
+    check(registration: Registration): Effect.Effect<void, InvalidRequest>
     /**
      * A daemon makes itself known; answers the token that the daemon is to be called with. Another boot of the node
      * is replaced; whether it is drained stays.
      *
-     * @error InvalidRequest the registration cannot be: an id, address or range of ports that is none
+     * @error InvalidRequest as {@link check}
      */
     register(
       registration: Registration
@@ -75,6 +78,11 @@ export class NodeRegistry extends Context.Service<
      * heartbeat timeout.
      */
     expel(id: string, token: string): Effect.Effect<void, Unavailable>
+    /**
+     * What calling the node of this registration has come to: why it cannot be called, null where it can. Answers
+     * whether that is another than before.
+     */
+    setUnreachable(id: string, token: string, unreachable: string | null): Effect.Effect<boolean, Unavailable>
     /** Makes sure that memory is not behind with a node, where other replicas may have changed it. */
     refresh(id: string): Effect.Effect<void, Unavailable>
     /** Good-bye: not connected at once, and `lost` when it has not come back within the heartbeat timeout. */
@@ -150,12 +158,18 @@ export class NodeRegistry extends Context.Service<
           return nodeDetail(node, record)
         })
 
+        const checked = (registration: Registration) =>
+          Effect.fromResult(registered(registration, Duration.toSeconds(lost_after)))
+
         const register = Effect.fn("NodeRegistry.register")(function* (registration: Registration) {
-          const fresh = yield* Effect.fromResult(registered(registration))
+          const fresh = yield* checked(registration)
           const { id } = fresh
           const token = randomBytes(TOKEN_BYTES).toString("base64url")
           const last_seen_at = yield* nowText
-          const record = { ...fresh, token, last_seen_at, drained: false, embedded: daemons.isAttached(id) }
+          const embedded = daemons.isAttached(id)
+          // Whoever calls the daemons of other machines says what that has come to.
+          const unreachable = embedded || !daemons.callsOthers() ? null : ""
+          const record = { ...fresh, token, last_seen_at, drained: false, embedded, unreachable }
           yield* store.write(Effect.andThen(repo.save(record), tell(id, "connected")))
           return { token }
         })
@@ -183,6 +197,15 @@ export class NodeRegistry extends Context.Service<
           store.write(
             Effect.flatMap(repo.expel(id, token), (changed) => (changed ? tell(id, "expelled") : Effect.void))
           )
+        )
+
+        const setUnreachable = Effect.fn("NodeRegistry.setUnreachable")(
+          (id: string, token: string, unreachable: string | null) =>
+            store.write(
+              Effect.tap(repo.setUnreachable(id, token, unreachable), (changed) =>
+                changed ? tellReach(id) : Effect.void
+              )
+            )
         )
 
         const disconnect = Effect.fn("NodeRegistry.disconnect")(function* (id: string, boot_id: string) {
@@ -234,9 +257,11 @@ export class NodeRegistry extends Context.Service<
           system: (id) => Effect.map(known(id), ({ record }) => record.system),
           nameOf: (id) => fleet.get(id)?.record?.name ?? id,
           isConnected: (id) => fleet.get(id)?.connected ?? false,
+          check: (registration) => Effect.asVoid(checked(registration)),
           register,
           heartbeat,
           expel,
+          setUnreachable,
           checkBoot,
           refresh: (id) => (duties.alone ? Effect.void : refresh([id])),
           disconnect,

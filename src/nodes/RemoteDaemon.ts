@@ -22,8 +22,8 @@ export interface RemoteDaemonOptions {
   readonly target: () => RemoteTarget | undefined
   /** Makes sure that {@link target} is not behind; for a daemon that does not accept what it is called with. */
   readonly refresh?: Effect.Effect<void>
-  /** The daemon does not accept this token, which was that of its last registration. */
-  readonly onTokenRefused?: (token: string) => Effect.Effect<void>
+  /** A call was tried, and no answer came; or the daemon does not accept the token of its last registration. */
+  readonly onUnreachable?: Effect.Effect<void>
   readonly http: HttpClient.HttpClient
   readonly breaker: CircuitBreaker.CircuitBreaker
   /** Certificates in PEM that are trusted beside the system's. */
@@ -104,10 +104,7 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
         repeatable,
         deadline,
         breaker,
-        tokenRefused: Effect.suspend(() => {
-          const now = target()
-          return now === undefined ? Effect.void : (options.onTokenRefused?.(now.token) ?? Effect.void)
-        })
+        onUnreachable: options.onUnreachable ?? Effect.void
       })
     })
   const safe = <A>(use: (client: Client) => Effect.Effect<A, CallFailure>) => call(true, use)
@@ -132,7 +129,10 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
   return {
     system: safe((client) => client.system({})),
     create: (spec) => safe((client) => client.create({ payload: spec })),
-    remove: (id) => safe((client) => client.remove({ params: { id } })),
+    remove: (id, options) =>
+      safe((client) =>
+        client.remove({ params: { id }, query: options?.moved === true ? { moved: "true" } : {} })
+      ),
     power: (id, action, wait_seconds) =>
       once((client) => client.power({ params: { id }, payload: { action, wait_seconds } })),
     commands: (id, commands) => once((client) => client.commands({ params: { id }, payload: { commands } })),

@@ -3,6 +3,8 @@ import { HttpClient } from "effect/http"
 import { CircuitBreaker } from "effect/persistence"
 import type { Daemon } from "../api/Daemon.ts"
 import { Forbidden } from "../domain/errors.ts"
+import { breakerStore } from "./breakerStore.ts"
+import { makeCallBacks } from "./callBacks.ts"
 import { DaemonClient } from "./DaemonClient.ts"
 import { Fleet } from "./Fleet.ts"
 import { impatientClient } from "./impatientClient.ts"
@@ -33,6 +35,10 @@ export class RemoteDaemons extends Context.Service<
     check(node_id: string): Effect.Effect<void, Forbidden>
     /** Whether the node is known, and on another machine. */
     has(node_id: string): boolean
+    /** A node has registered here: it is called, to see whether it is where it says. */
+    registered(node_id: string): Effect.Effect<void>
+    /** A node was heard here: why it cannot be called, which is tried again; undefined where it can. */
+    heard(node_id: string): Effect.Effect<string | undefined>
   }
 >()("muster/nodes/RemoteDaemons") {
   static readonly layerNoDeps = (options: RemoteDaemonsOptions = {}) =>
@@ -44,6 +50,7 @@ export class RemoteDaemons extends Context.Service<
         const registry = yield* NodeRegistry
         const http = yield* HttpClient.HttpClient
         const breaker = yield* CircuitBreaker.CircuitBreaker
+        const callBacks = yield* makeCallBacks
         const made = new Map<string, Daemon>()
 
         const has = (node_id: string) =>
@@ -54,18 +61,6 @@ export class RemoteDaemons extends Context.Service<
             ? { url: node.record.url, token: node.record.token }
             : undefined
         }
-        /**
-         * The answer to its last registration did not reach it, or that of an earlier one did after it: from here on its
-         * heartbeats are answered with "register first".
-         */
-        const renew = (node_id: string) => (token: string) =>
-          Effect.gen(function* () {
-            if (fleet.get(node_id)?.record?.token !== token) return
-            yield* Effect.logWarning(
-              `node ${node_id} does not accept the token of its last registration: it has to register again`
-            )
-            yield* registry.expel(node_id, token)
-          }).pipe(Effect.catch((error) => Effect.logDebug(`node ${node_id}: ${error.detail}`)))
         const make = (node_id: string) =>
           makeRemoteDaemon({
             ...options,
@@ -74,7 +69,7 @@ export class RemoteDaemons extends Context.Service<
             refresh: registry
               .refresh(node_id)
               .pipe(Effect.catch((error) => Effect.logDebug(`node ${node_id}: ${error.detail}`))),
-            onTokenRefused: renew(node_id),
+            onUnreachable: Effect.sync(() => callBacks.begin(node_id)),
             http,
             breaker
           })
@@ -96,7 +91,15 @@ export class RemoteDaemons extends Context.Service<
               hint: "Give the daemon an id of its own with MUSTER_NODE_ID."
             })
           }),
-          has
+          has,
+          registered: (node_id) => Effect.sync(() => callBacks.begin(node_id, { anew: true })),
+          heard: (node_id) =>
+            Effect.sync(() => {
+              const node = fleet.get(node_id)
+              if (node?.unreachable === undefined) return undefined
+              callBacks.begin(node_id)
+              return node.uncalled ? undefined : node.unreachable
+            })
         })
       })
     )
@@ -115,6 +118,6 @@ export class RemoteDaemons extends Context.Service<
           openDuration: `${OPEN_SECONDS} seconds`
         })
       ),
-      Layer.provide(CircuitBreaker.layerStoreMemory())
+      Layer.provide(breakerStore)
     )
 }

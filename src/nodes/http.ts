@@ -1,10 +1,13 @@
-import { Effect } from "effect"
+import { Clock, Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { InvalidRequest } from "../domain/errors.ts"
 import type { NodeDetail } from "../domain/Node.ts"
+import { NodeKeyRepo } from "../store/NodeKeyRepo.ts"
+import { Store } from "../store/Store.ts"
 import { NodeMoves } from "./NodeMoves.ts"
 import { NodeRegistry } from "./NodeRegistry.ts"
+import { whyNoKey } from "./whyNoKey.ts"
 
 /** Handlers of the node routes (contract 4.2; decisions, section 2). */
 export const NodesHandlers = HttpApiBuilder.group(
@@ -14,13 +17,24 @@ export const NodesHandlers = HttpApiBuilder.group(
     const nodes = yield* NodeRegistry
     const moves = yield* NodeMoves
 
+    const keys = yield* NodeKeyRepo
+    const store = yield* Store
+
     const withMove = (detail: NodeDetail) =>
       Effect.map(moves.progress(detail.id), (move) => (move === undefined ? detail : { ...detail, move }))
+
+    /** Only of a node that is away, since nothing else of a node need be read; what cannot be read is left out. */
+    const withKey = Effect.fnUntraced(function* (detail: NodeDetail) {
+      if (detail.connected) return detail
+      const bindings = yield* Effect.orElseSucceed(store.read(keys.bindingsOf(detail.id)), () => [])
+      const key = whyNoKey(bindings, yield* Clock.currentTimeMillis)
+      return key === undefined ? detail : { ...detail, key }
+    })
 
     return handlers.handleAll({
       list: ({ query }) =>
         Effect.map(nodes.list, (list) => (query.ids_only === "true" ? list.map((node) => node.id) : list)),
-      get: ({ params }) => Effect.flatMap(nodes.get(params.node), withMove),
+      get: ({ params }) => nodes.get(params.node).pipe(Effect.flatMap(withKey), Effect.flatMap(withMove)),
       system: ({ params }) => nodes.system(params.node),
       drained: Effect.fnUntraced(function* ({ params, payload }) {
         const { drained, move } = payload

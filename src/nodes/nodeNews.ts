@@ -9,6 +9,18 @@ import { Fleet } from "./Fleet.ts"
 
 type NodeNews = Extract<Change, { readonly topic: "node:changed" }>["payload"]
 
+/** The change of a node that an entry tells of: its id, and what others are to be told of it. */
+const newsOf = (change: Change): ReadonlyArray<{ readonly node_id: string; readonly news?: NodeNews }> => {
+  switch (change.topic) {
+    case "node:changed":
+      return [{ node_id: change.payload.node_id, news: change.payload }]
+    case "node:reach":
+      return [{ node_id: change.payload }]
+    default:
+      return []
+  }
+}
+
 /** Between two attempts to read what has changed. */
 const AGAIN = "100 millis"
 
@@ -16,6 +28,12 @@ const AGAIN = "100 millis"
 export const tell = (node_id: string, kind: NodeNews["kind"]) =>
   Effect.flatMap(Transaction, (transaction) =>
     transaction.append({ topic: "node:changed", server_id: "", payload: { node_id, kind } }, "")
+  )
+
+/** {@link tell} that it is another than before whether a node can be called. */
+export const tellReach = (node_id: string) =>
+  Effect.flatMap(Transaction, (transaction) =>
+    transaction.append({ topic: "node:reach", server_id: "", payload: node_id }, "")
   )
 
 /**
@@ -55,9 +73,10 @@ export const followNodes = Effect.fnUntraced(function* (options: {
     )
 
   yield* journal.follow((entries) => {
-    const news = entries.flatMap(({ change }) => (change.topic === "node:changed" ? [change.payload] : []))
-    if (news.length === 0) return Effect.void
-    const ids = [...new Set(news.map(({ node_id }) => node_id))]
+    const told = entries.flatMap(({ change }) => newsOf(change))
+    if (told.length === 0) return Effect.void
+    const ids = [...new Set(told.map(({ node_id }) => node_id))]
+    const news = told.flatMap(({ news }) => (news === undefined ? [] : [news]))
     return refresh(ids).pipe(
       Effect.tapError((error) => Effect.logDebug(`nodes cannot be read yet: ${error.detail}`)),
       // Nothing of what comes after it can be told before.

@@ -87,14 +87,29 @@ const checkAllocations = (
 }
 
 /** What a registration alone says of a node. */
-export type Registered = Omit<NodeRecord, "token" | "drained" | "last_seen_at" | "embedded">
+export type Registered = Omit<NodeRecord, "token" | "drained" | "last_seen_at" | "embedded" | "unreachable">
+
+/** A node that is heard too seldom would be lost after each sign of life, and there again with the next. */
+const tooSeldom = (heartbeat_seconds: number, lost_after_seconds: number) =>
+  Result.fail(
+    new InvalidRequest({
+      detail: `MUSTER_NODE_HEARTBEAT is ${heartbeat_seconds} s, and a node is lost here after ${lost_after_seconds} s without one`,
+      hint: `Set MUSTER_NODE_HEARTBEAT to ${Math.max(1, Math.floor(lost_after_seconds / 3))} and start the node again, or raise MUSTER_NODE_HEARTBEAT_TIMEOUT of the service.`
+    })
+  )
 
 /**
  * The record that a registration makes, with addresses in canonical spelling, or what is wrong with it. Control
  * characters would end up in logs and pages; the id is part of paths.
+ *
+ * @param lost_after_seconds without a sign of life
  */
-export const registered = (registration: Registration): Result.Result<Registered, InvalidRequest> => {
-  const { id, name, location, url, version, boot_id, capacity, runtimes, system } = registration
+export const registered = (
+  registration: Registration,
+  lost_after_seconds = Number.POSITIVE_INFINITY
+): Result.Result<Registered, InvalidRequest> => {
+  const { id, name, location, url, version, boot_id, capacity, heartbeat_seconds, runtimes, system } =
+    registration
   if (!nodeIdPattern.test(id)) return refuse("id", "1-128 characters from A-Z a-z 0-9 . _ ~ : @ -", id)
   if (name === "") return refuse("name", "a name", name)
   if (boot_id === "") return refuse("boot_id", "the id of this start of the daemon", boot_id)
@@ -104,6 +119,9 @@ export const registered = (registration: Registration): Result.Result<Registered
   if (url.length > MAX_URL || control.test(url)) return refuse("url", "the address of the daemon", url)
   for (const [field, value] of Object.entries(capacity)) {
     if (!(value >= 0)) return refuse(`capacity.${field}`, "a number that is not negative", value)
+  }
+  if (heartbeat_seconds !== undefined && heartbeat_seconds >= lost_after_seconds) {
+    return tooSeldom(heartbeat_seconds, lost_after_seconds)
   }
   return Result.map(checkAllocations(registration.allocations), (allocations) => ({
     id,

@@ -3,6 +3,7 @@ import { Cause, Duration, Effect, Exit, Schedule, type Schema } from "effect"
 import type { HttpClientError } from "effect/http"
 import { CircuitBreaker } from "effect/persistence"
 import { type DaemonError, DaemonRefused, NodeUnreachable } from "../api/Daemon.ts"
+import { whyNoAnswer } from "../api/transport.ts"
 import type {
   BodyTooLarge,
   Conflict,
@@ -41,6 +42,25 @@ const notUnderstood = (detail: string) =>
     hint: "Run the same version of Muster on the node as here, and look at what stands between."
   })
 
+/** What there is to do where no answer comes, whoever reads it. */
+const CHECK_ADDRESS = "Check MUSTER_NODE_URL of the node and the firewall"
+
+/** Where a token is refused that was that of the last registration: with it nothing can be done there. */
+export const TOKEN_REFUSED =
+  "what answers there refuses the token of the node's last registration. Check that MUSTER_NODE_URL of the node leads to it and to no other"
+
+const ofTransport = (failure: HttpClientError.HttpClientError): string => {
+  const { code, kind, message } = whyNoAnswer(failure)
+  switch (kind) {
+    case "tls":
+      return `TLS fails (${code}: ${message}). Check the scheme of MUSTER_NODE_URL of the node, and MUSTER_NODE_CA of the service`
+    case "protocol":
+      return "what answers there is not HTTP. Check MUSTER_NODE_URL of the node: its port, and http or https"
+    case "none":
+      return `${code === "" ? "no answer" : code}. ${CHECK_ADDRESS}`
+  }
+}
+
 /** A daemon's failure: what it refused with status, detail and hint as it said it. */
 export const toDaemonError = (node_id: string, failure: CallFailure): DaemonError | TokenUnknown => {
   switch (failure._tag) {
@@ -58,16 +78,17 @@ export const toDaemonError = (node_id: string, failure: CallFailure): DaemonErro
       return { _tag: "TokenUnknown" }
     case "TimedOut":
     case "Unavailable":
-      return new NodeUnreachable({ node_id })
+      return new NodeUnreachable({ node_id, reason: `${failure.detail} (${failure.code})` })
     case "SchemaError":
       return notUnderstood("it does not have the form that was agreed on")
     case "HttpClientError": {
       const status = failure.response?.status
       // No answer, one that broke off, or one of a proxy that did not get any.
       const brokeOff = status !== undefined && status < 300 && failure.reason._tag === "DecodeError"
-      return status === undefined || status >= 502 || brokeOff
-        ? new NodeUnreachable({ node_id })
-        : notUnderstood(`status ${status}`)
+      if (status === undefined) return new NodeUnreachable({ node_id, reason: ofTransport(failure) })
+      if (status < 502 && !brokeOff) return notUnderstood(`status ${status}`)
+      const what = brokeOff ? "its answer breaks off" : `a proxy answers ${status}`
+      return new NodeUnreachable({ node_id, reason: `${what}. ${CHECK_ADDRESS}` })
     }
   }
 }
@@ -80,13 +101,16 @@ export interface CallOptions {
   readonly repeatable: boolean
   readonly deadline: Duration.Duration
   readonly breaker: CircuitBreaker.CircuitBreaker
-  /** The daemon does not know the token, and has not learned it in time either. */
-  readonly tokenRefused: Effect.Effect<void>
+  /** It was tried, and no answer came: the daemon cannot be reached, or does not learn the token in time. */
+  readonly onUnreachable: Effect.Effect<void>
 }
 
-/** Between repetitions of a call that the daemon did not carry out because it does not know the token yet. */
-const TOKEN_PAUSE = Duration.millis(100)
-const TOKEN_TRIES = 20
+/**
+ * Between repetitions of a call that the daemon did not carry out because it does not know the token yet: soon at
+ * first, since a daemon that registers is called at once; 2 s in all.
+ */
+const TOKEN_PAUSE = Schedule.min([Schedule.exponential("10 millis"), Schedule.spaced("100 millis")])
+const TOKEN_TRIES = 22
 const REPETITIONS = 2
 
 /** An unreachable node counts against it; a refusal is a sign of life. */
@@ -105,8 +129,9 @@ export const remoteCall = <A>(
   attempt: Effect.Effect<A, DaemonError | TokenUnknown>,
   options: CallOptions
 ): Effect.Effect<A, DaemonError> => {
-  const { breaker, deadline, key, node_id, repeatable, tokenRefused } = options
-  const unreachable = Effect.fail(new NodeUnreachable({ node_id }))
+  const { breaker, deadline, key, node_id, onUnreachable, repeatable } = options
+  const unreachable = (reason: string) => Effect.fail(new NodeUnreachable({ node_id, reason }))
+  const late = `no answer within ${Duration.toSeconds(deadline)} s. ${CHECK_ADDRESS}`
   return attempt.pipe(
     Effect.retry({
       schedule: Schedule.exponential("100 millis"),
@@ -114,13 +139,14 @@ export const remoteCall = <A>(
       while: (error) => error._tag === "NodeUnreachable"
     }),
     Effect.retry({
-      schedule: Schedule.spaced(TOKEN_PAUSE),
+      schedule: TOKEN_PAUSE,
       times: TOKEN_TRIES,
       while: (error) => error._tag === "TokenUnknown"
     }),
-    Effect.tapErrorTag("TokenUnknown", () => tokenRefused),
-    Effect.timeoutOrElse({ duration: deadline, orElse: () => unreachable }),
+    Effect.timeoutOrElse({ duration: deadline, orElse: () => unreachable(late) }),
     breaker.execute({ key, classify }),
-    Effect.catchTags({ TokenUnknown: () => unreachable, CircuitBreakerError: () => unreachable })
+    Effect.catchTag("TokenUnknown", () => unreachable(TOKEN_REFUSED)),
+    Effect.tapErrorTag("NodeUnreachable", () => onUnreachable),
+    Effect.catchTag("CircuitBreakerError", () => Effect.fail(new NodeUnreachable({ node_id })))
   )
 }

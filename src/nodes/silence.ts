@@ -1,7 +1,9 @@
 import { Clock, Duration, Effect, Latch, type Scope } from "effect"
 import { type Expiry, Liveness } from "./Liveness.ts"
 
-/** A watch that wakes this much too late did not run: the process stood still, or the machine slept. */
+/** Between two looks at most. */
+const LOOK_MILLIS = 1000
+/** A look that is this much too late: the process stood still, or the machine slept. */
 const LATE_MILLIS = 1000
 
 /** Plain functions: what they note and what the caller notes beside it are one step. */
@@ -29,8 +31,19 @@ export const makeSilence = Effect.fnUntraced(function* (options: {
     given_up_after: Duration.toMillis(options.given_up_after)
   })
   const clock = yield* Clock.Clock
+  const monotonic = () => Number(clock.monotonicTimeNanosUnsafe() / 1_000_000n)
+  let counted = 0
   let uncounted = 0
-  const now = () => Number(clock.monotonicTimeNanosUnsafe() / 1_000_000n) - uncounted
+  let last = monotonic()
+  /** The time in which this process has listened. */
+  const now = () => {
+    const at = monotonic()
+    const since = at - last
+    last = at
+    if (since <= LOOK_MILLIS + LATE_MILLIS) counted += since
+    else if (somebody.isOpen()) uncounted += since
+    return counted
+  }
 
   /** Open while there is somebody to wait for. */
   const somebody = Latch.makeUnsafe(true)
@@ -38,20 +51,20 @@ export const makeSilence = Effect.fnUntraced(function* (options: {
   for (const node_id of options.initial) liveness.hear(node_id, now())
 
   const watch = Effect.gen(function* () {
-    const before = now()
-    const planned = liveness.untilNext(before)
+    const before = uncounted
+    const planned = liveness.untilNext(now())
     if (planned === undefined) {
       somebody.closeUnsafe()
       return yield* somebody.await
     }
-    yield* Effect.sleep(Duration.millis(planned))
-    const late = now() - before - planned
-    if (late > LATE_MILLIS) {
-      uncounted += late
-      yield* Effect.logWarning(`this process stood still for ${Math.round(late / 1000)} s`)
-    }
+    yield* Effect.sleep(Duration.millis(Math.min(planned, LOOK_MILLIS)))
+    const at = now()
+    const still = uncounted - before
+    // What came meanwhile has not been read yet.
+    if (still > 0)
+      return yield* Effect.logWarning(`this process stood still for ${Math.round(still / 1000)} s`)
     yield* Effect.sync(() => {
-      for (const expiry of liveness.expire(now())) options.onExpiry(expiry)
+      for (const expiry of liveness.expire(at)) options.onExpiry(expiry)
     })
   })
   yield* Effect.forkScoped(Effect.forever(watch), { startImmediately: true })

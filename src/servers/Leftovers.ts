@@ -25,8 +25,8 @@ interface Chore {
 
 /**
  * Background duty: makes nodes delete what they have of servers that are gone, that have moved away, or that have not
- * arrived there: until it is done or the node is no longer known. All that it knows is in the store, so that whoever
- * does the duties goes on with it. Such a node is not chosen for the server before that.
+ * arrived there: until it is done. All that it knows is in the store, so that whoever does the duties goes on with it; it
+ * is all that a node is ever told to delete. Such a node is not chosen for the server before that.
  */
 export class Leftovers extends Context.Service<
   Leftovers,
@@ -60,21 +60,31 @@ export class Leftovers extends Context.Service<
           return permit.withPermit
         }
 
-        const clear = Effect.fnUntraced(function* ({ node_id, server_id }: Leftover, { news }: Chore) {
-          news.closeUnsafe()
-          // Nothing comes back to a node that has something to delete; a record that is there all the same counts more.
-          const kept = yield* store.read(moves.kept(node_id, [server_id]))
-          if (!kept.has(server_id) && (yield* isKnown(node_id))) {
-            if (!registry.isConnected(node_id)) return false
-            const daemon = yield* daemons.of(node_id)
-            yield* daemon.remove(server_id)
-          }
-          yield* store.write(moves.cleared({ node_id, server_id }))
-          // The node has said meanwhile that it has something of it.
-          if (news.isOpen()) return false
+        const drop = ({ node_id, server_id }: Leftover) => {
           const nodes = left.get(server_id)
           nodes?.delete(node_id)
           if (nodes?.size === 0) left.delete(server_id)
+        }
+
+        /** One attempt; true: there is nothing more to do, or not before the node is known again. */
+        const clear = Effect.fnUntraced(function* (leftover: Leftover, { news }: Chore) {
+          const { node_id, server_id } = leftover
+          news.closeUnsafe()
+          if (!(yield* isKnown(node_id))) {
+            drop(leftover)
+            return true
+          }
+          if (!registry.isConnected(node_id)) return false
+          // Nothing comes back to a node that has something to delete; a record that is there all the same counts more.
+          const standing = (yield* store.read(moves.standings(node_id, [server_id]))).get(server_id)
+          if (standing?.kept !== true) {
+            const daemon = yield* daemons.of(node_id)
+            yield* daemon.remove(server_id, { moved: typeof standing?.node_id === "string" })
+          }
+          yield* store.write(moves.cleared(leftover))
+          // The node has said meanwhile that it has something of it.
+          if (news.isOpen()) return false
+          drop(leftover)
           return true
         })
 
@@ -125,12 +135,20 @@ export class Leftovers extends Context.Service<
             }
           })
         )
+        /** Takes up what a node has to delete that was not known for a while. */
+        const takeUp = Effect.fnUntraced(function* (node_id: string) {
+          if (begin === undefined) return
+          for (const nodes of left.values()) nodes.get(node_id)?.news.openUnsafe()
+          for (const leftover of yield* store.read(moves.leftoversOn(node_id))) {
+            if (left.get(leftover.server_id)?.has(node_id) !== true) add(leftover)
+          }
+        })
         yield* registry.changes.pipe(
-          Stream.runForEach(({ kind, node_id }) =>
-            Effect.sync(() => {
-              if (kind !== "connected") return
-              for (const nodes of left.values()) nodes.get(node_id)?.news.openUnsafe()
-            })
+          Stream.filter(({ kind }) => kind === "connected"),
+          Stream.runForEach(({ node_id }) =>
+            Effect.catch(takeUp(node_id), (error) =>
+              Effect.logDebug(`what node ${node_id} has to delete waits: ${error.detail}`)
+            )
           ),
           Effect.forkScoped({ startImmediately: true })
         )

@@ -1,5 +1,5 @@
 import { Effect, Layer, Stream } from "effect"
-import { ControlPlane, ControlPlaneUnavailable } from "../api/ControlPlane.ts"
+import { ControlPlane, ControlPlaneUnavailable, RegistrationRequired } from "../api/ControlPlane.ts"
 import type { DaemonError } from "../api/Daemon.ts"
 import type { InvalidRequest, Unavailable } from "../domain/errors.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
@@ -44,9 +44,15 @@ export const NodeReports = Layer.effect(
       disconnect: (node_id, boot_id) =>
         Effect.catchTag(registry.disconnect(node_id, boot_id), "Unavailable", refuse),
       report: Effect.fn("NodeReports.report")(function* (node_id, boot_id, report) {
-        yield* registry
+        const { server_id } = report
+        const known = yield* registry
           .checkBoot(node_id, boot_id)
           .pipe(Effect.andThen(servers.apply(node_id, report)), Effect.catchTag("Unavailable", refuse))
+        // What becomes of such a server, its node is told when it registers.
+        if (!known && reconciler.isNews(node_id, boot_id, server_id)) {
+          yield* Effect.logInfo(`node ${node_id} has ${server_id}, which is not known: it is to register`)
+          return yield* new RegistrationRequired({ node_id })
+        }
       }),
       files: Effect.fn("NodeReports.files")(function* (node_id, server_id) {
         const known = yield* index.originOf(node_id, server_id)

@@ -7,6 +7,8 @@ import { MoveRepo } from "../store/MoveRepo.ts"
 import { NodeRepo } from "../store/NodeRepo.ts"
 import { Store } from "../store/Store.ts"
 import { makeKeyedMutex } from "./KeyedMutex.ts"
+import { makeLeaving } from "./leaving.ts"
+import { recentRemovals, sortOrphans, warnOfUnknown } from "./orphans.ts"
 import { isFinished, isNothing, ofView } from "./outcome.ts"
 import { Provisioner } from "./Provisioner.ts"
 import { untilTheDatabaseIsBack } from "./retries.ts"
@@ -22,6 +24,9 @@ const CONCURRENCY = 64
  */
 const REGISTRATION = "1 second"
 
+/** Servers of one node that it is made to register for; beyond that its next registration says it. */
+const MENTIONED = 10_000
+
 /**
  * Keeps records and nodes in step when nodes come and go (node-protocol, "When something breaks"): one that
  * registers, at any replica, says what it has; the servers of one that is silent are `unknown`; those of one that is
@@ -31,10 +36,13 @@ export class Reconciler extends Context.Service<
   Reconciler,
   {
     /**
-     * Registers a node and takes over what it says of its servers. `delete` of the answer names those that have no
-     * record there any more: the rows say so, and a node has nothing of a server before its record is there.
+     * Registers a node and takes over what it says of its servers. The answer names those that are not to be there: the
+     * rows say so, and a node has nothing of a server before its record is there. `delete`: those that were deleted, and
+     * whose deletion it has not confirmed. `unknown`: the others: the records may be older than they are.
      */
     register(registration: Registration): Effect.Effect<RegistrationAnswer, InvalidRequest | Unavailable>
+    /** Whether a boot of a node mentions this server, which is not known, for the first time. */
+    isNews(node_id: string, boot_id: string, server_id: string): boolean
   }
 >()("muster/servers/Reconciler") {
   static readonly layer = Layer.effect(
@@ -50,6 +58,19 @@ export class Reconciler extends Context.Service<
       const registry = yield* NodeRegistry
       /** A registration and the news of the same node's coming and going are dealt with one after another. */
       const nodes = makeKeyedMutex()
+      const removals = yield* recentRemovals
+      const { letGo } = yield* makeLeaving
+
+      /** By node: servers that are not known, and that its present boot has mentioned. */
+      const mentioned = new Map<string, { readonly boot_id: string; readonly servers: Set<string> }>()
+      const isNews = (node_id: string, boot_id: string, server_id: string) => {
+        const before = mentioned.get(node_id)
+        const { servers } = before?.boot_id === boot_id ? before : { servers: new Set<string>() }
+        mentioned.set(node_id, { boot_id, servers })
+        if (servers.has(server_id) || servers.size >= MENTIONED) return false
+        servers.add(server_id)
+        return true
+      }
 
       const register = Effect.fn("Reconciler.register")(function* (registration: Registration) {
         const node_id = registration.id
@@ -66,6 +87,7 @@ export class Reconciler extends Context.Service<
         const takeOver = Effect.fnUntraced(function* (view: DaemonServer) {
           const sequence = sequences.get(view.id)
           const record = Option.getOrUndefined(yield* index.find(view.id))
+          if (view.held === true) yield* letGo(node_id, view.id)
           if (sequence === undefined || (record !== undefined && isNothing(ofView(record, view)))) return
           if (sameBoot) suspects.push(view.id)
           else yield* lifecycle.observe(node_id, view, sequence)
@@ -77,8 +99,11 @@ export class Reconciler extends Context.Service<
         }
         yield* lifecycle.suspect(suspects)
         yield* provisioner.wakeNode(node_id)
-        const kept = yield* store.read(moves.kept(node_id, listed))
-        return { token, delete: listed.filter((id) => !kept.has(id)) }
+        const standings = yield* store.read(moves.standings(node_id, listed))
+        const orphans = sortOrphans({ node_id, listed, standings, removals })
+        yield* warnOfUnknown(node_id, orphans.unknown)
+        for (const { id } of orphans.unknown) isNews(node_id, registration.boot_id, id)
+        return { token, ...orphans }
       })
 
       const lost = Effect.fnUntraced(function* (node_id: string) {
@@ -138,6 +163,7 @@ export class Reconciler extends Context.Service<
       )
 
       return Reconciler.of({
+        isNews,
         register: (registration) => nodes.withLock(registration.id)(register(registration))
       })
     })

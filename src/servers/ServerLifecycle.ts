@@ -2,7 +2,6 @@ import { Array as Arr, Clock, Context, Effect, Layer, Option } from "effect"
 import type { SqlError } from "effect/sql"
 import { type Conflict, NotFound, type Unavailable } from "../domain/errors.ts"
 import { pendingInstall } from "../domain/InstallState.ts"
-import type { Change } from "../domain/Journal.ts"
 import { isUnderway } from "../domain/Move.ts"
 import type { DaemonServer, Report } from "../domain/NodeMessages.ts"
 import type { ServerRecord } from "../domain/Server.ts"
@@ -22,6 +21,7 @@ import {
   ofView
 } from "./outcome.ts"
 import { isMoving, notOffline } from "./power.ts"
+import { logChange, makeRecordChanges } from "./recordChanges.ts"
 
 /**
  * How far the sequence goes on where a node has lost a server and makes it anew: past every report of what was lost, so
@@ -38,13 +38,16 @@ const BATCH = 100
 export class ServerLifecycle extends Context.Service<
   ServerLifecycle,
   {
-    /** Applies a report of a node. Repetitions and servers that the node does not own change nothing. */
-    report(node_id: string, report: Report): Effect.Effect<void, Unavailable>
+    /**
+     * Applies a report of a node. Repetitions and servers that the node does not own change nothing; what the node has to
+     * delete of those it is told again. False: it is not known why the node has such a server.
+     */
+    report(node_id: string, report: Report): Effect.Effect<boolean, Unavailable>
     /**
      * Takes over what a node has, unless reports will still say it, or a report that was applied after the
-     * record had `sequence` may be newer.
+     * record had `sequence` may be newer: false.
      */
-    observe(node_id: string, view: DaemonServer, sequence: number): Effect.Effect<void, Unavailable>
+    observe(node_id: string, view: DaemonServer, sequence: number): Effect.Effect<boolean, Unavailable>
     /** The node has no such server. */
     missing(node_id: string, id: string): Effect.Effect<void, Unavailable>
     /** The node is silent: its servers are `unknown`, unless it is connected again. */
@@ -61,7 +64,7 @@ export class ServerLifecycle extends Context.Service<
     forgetStart(id: string): Effect.Effect<void, Unavailable>
     /** To be installed anew; answers the record as it was. @error Conflict it is not offline */
     reinstall(id: string): Effect.Effect<ServerRecord, NotFound | Conflict | Unavailable>
-    /** Undoes {@link reinstall}, unless the node has said something since. */
+    /** Undoes {@link reinstall}, unless the node has said since that it installs. */
     undoReinstall(before: ServerRecord): Effect.Effect<void, Unavailable>
     /** Its node is about to be told to remove it; after a crash the removal goes on. Answers the record. */
     beginRemoval(id: string): Effect.Effect<Option.Option<ServerRecord>, Unavailable>
@@ -88,57 +91,9 @@ export class ServerLifecycle extends Context.Service<
       const rooms = yield* RoomRepo
       const moveRepo = yield* MoveRepo
       const moveRecords = yield* makeMoveRecords
+      const { carryOut, change, changeAll, decide, onRecord } = yield* makeRecordChanges
 
       const write = <A>(mutation: Effect.Effect<A, SqlError.SqlError, Transaction>) => store.write(mutation)
-
-      /** Writes what has been decided; the order of the entries is the order in which it happened. */
-      const carryOut = Effect.fnUntraced(function* (
-        record: ServerRecord,
-        decided: Outcome,
-        { removedFrom, sequence }: { readonly removedFrom?: string; readonly sequence?: number } = {}
-      ) {
-        const outcome = yield* moveRecords.settle(record, decided)
-        const transaction = yield* Transaction
-        const append = (change: Change) => transaction.append(change, record.blueprint_id)
-        const server_id = record.id
-        if (outcome.destroys !== true) {
-          yield* servers.set(server_id, {
-            ...(outcome.install === undefined ? {} : { install: outcome.install }),
-            ...(outcome.status === undefined ? {} : { status: outcome.status }),
-            ...(outcome.clearsStart === true ? { start_pending: false } : {}),
-            // One that was put back to its old node has the sequence that it had there.
-            ...(sequence === undefined || outcome !== decided ? {} : { last_sequence: sequence })
-          })
-        }
-        if (outcome.install !== undefined) {
-          yield* append({ topic: "server:install", server_id, payload: outcome.install })
-        }
-        if (outcome.crash !== undefined) yield* append({ topic: "crash", server_id, payload: outcome.crash })
-        if (outcome.status !== undefined) {
-          yield* append({ topic: "status", server_id, payload: outcome.status })
-        }
-        if (outcome.clearsStart === true) {
-          yield* append({ topic: "server:start-pending", server_id, payload: false })
-        }
-        if (outcome.destroys === true) {
-          if (record.node_id !== removedFrom) yield* moveRecords.leave(record, record.node_id)
-          yield* servers.remove(server_id)
-          yield* append({ topic: "deleted", server_id, payload: null })
-        }
-      })
-
-      /** Decides about the locked record and carries it out; nothing when there is none. */
-      const change = Effect.fnUntraced(function* (
-        id: string,
-        decide: (record: ServerRecord) => Outcome,
-        removedFrom?: string
-      ) {
-        const record = Option.getOrUndefined(yield* servers.lock(id))
-        if (record === undefined) return undefined
-        const outcome = decide(record)
-        yield* carryOut(record, outcome, removedFrom === undefined ? {} : { removedFrom })
-        return { record, outcome }
-      })
 
       const inBatches = (
         ids: ReadonlyArray<string>,
@@ -149,56 +104,35 @@ export class ServerLifecycle extends Context.Service<
       const changeAway = (
         node_id: string,
         ids: ReadonlyArray<string>,
-        decide: (record: ServerRecord) => Outcome
+        by: (record: ServerRecord) => Outcome
       ): Effect.Effect<void, Unavailable> =>
         inBatches(
           ids,
           Effect.fnUntraced(function* (batch) {
             if (yield* rooms.isConnected(node_id)) return
-            for (const id of batch) {
-              yield* change(id, (record) => (record.node_id === node_id ? decide(record) : {}))
-            }
+            yield* changeAll(batch, (record) => (record.node_id === node_id ? by(record) : {}))
           })
         )
 
-      /** What follows a committed change: a line in the log. */
-      const after = Effect.fnUntraced(function* (
-        changed: { readonly record: ServerRecord; readonly outcome: Outcome } | undefined
-      ) {
-        if (changed === undefined) return
-        const { record, outcome } = changed
-        if (outcome.install?.phase === "failed") {
-          yield* Effect.logWarning(`${record.id}: installation failed: ${outcome.install.failure_reason}`)
-        }
-        if (outcome.crash !== undefined)
-          yield* Effect.logWarning(`${record.id}: crash: ${outcome.crash.reason}`)
-        if (outcome.status !== undefined) yield* Effect.logInfo(`${record.id}: ${outcome.status}`)
-        if (outcome.destroys === true) {
-          yield* Effect.logInfo(`${record.id}: deleted`)
-        }
-        if (outcome.surprising === true) {
-          yield* Effect.logWarning(
-            `node ${record.node_id} says ${outcome.status ?? "unknown"} of ${record.id}, which was ${record.status}`
-          )
-        }
-      })
-
       const report = Effect.fn("ServerLifecycle.report")(function* (node_id: string, message: Report) {
         const id = message.server_id
-        const mutation = Effect.gen(function* () {
-          const record = Option.getOrUndefined(yield* servers.lock(id))
-          if (record === undefined) return yield* moveRecords.leave({ id, blueprint_id: "" }, node_id)
-          if (record.node_id !== node_id) {
+        const apply = Effect.fnUntraced(function* (record: ServerRecord | undefined) {
+          if (record?.node_id !== node_id) {
             // The node that it comes from says nothing that matters any more; it keeps the files until they are there.
-            const move = Option.getOrUndefined(yield* moveRepo.find(record.id))
-            return move?.from_node === node_id ? undefined : yield* moveRecords.leave(record, node_id)
+            const move = Option.getOrUndefined(yield* moveRepo.find(id))
+            if (move?.from_node === node_id) return { known: true }
+            if (!(yield* moveRepo.leftoversOf(id)).includes(node_id)) return { known: false }
+            yield* moveRecords.leave(record ?? { id, blueprint_id: "" }, node_id)
+            return { known: true }
           }
-          if (message.sequence <= record.last_sequence) return undefined
+          if (message.sequence <= record.last_sequence) return { known: true }
           const outcome = ofReport(record, message)
           yield* carryOut(record, outcome, { sequence: message.sequence })
-          return { record, outcome }
+          return { known: true, changed: { record, outcome } }
         })
-        yield* after((yield* write(mutation)) ?? undefined)
+        const { changed, known } = yield* onRecord(id, apply)
+        yield* logChange(changed)
+        return known
       }, Effect.uninterruptible)
 
       const observe = Effect.fn("ServerLifecycle.observe")(function* (
@@ -206,16 +140,20 @@ export class ServerLifecycle extends Context.Service<
         view: DaemonServer,
         sequence: number
       ) {
-        if (view.unsent_reports > 0) return
-        const changed = yield* write(
-          change(view.id, (record) =>
-            record.last_sequence === sequence && record.node_id === node_id ? ofView(record, view) : {}
-          )
+        if (view.unsent_reports > 0) return false
+        let isTaken = true
+        const by = (record: ServerRecord) => {
+          isTaken = record.last_sequence === sequence || record.node_id !== node_id
+          return isTaken && record.node_id === node_id ? ofView(record, view) : {}
+        }
+        const changed = yield* onRecord(view.id, (record) =>
+          record === undefined ? Effect.succeed(undefined) : decide(record, by)
         )
         if (changed !== undefined && !isNothing(changed.outcome)) {
           yield* Effect.logInfo(`${view.id} taken over from its node: ${view.status}, ${view.install.phase}`)
         }
-        yield* after(changed)
+        yield* logChange(changed)
+        return isTaken
       }, Effect.uninterruptible)
 
       const missing = Effect.fn("ServerLifecycle.missing")(function* (node_id: string, id: string) {
@@ -233,7 +171,7 @@ export class ServerLifecycle extends Context.Service<
           const what = outcome.destroys === true ? "it is gone" : "it is installed again, its files are lost"
           yield* Effect.logWarning(`node ${record.node_id} does not have ${id}: ${what}`)
         }
-        yield* after(changed)
+        yield* logChange(changed)
       }, Effect.uninterruptible)
 
       const refuseInstall = Effect.fn("ServerLifecycle.refuseInstall")(function* (
@@ -268,8 +206,11 @@ export class ServerLifecycle extends Context.Service<
       const undoReinstall = Effect.fn("ServerLifecycle.undoReinstall")(function* (before: ServerRecord) {
         yield* write(
           change(before.id, (record) =>
-            record.last_sequence === before.last_sequence && record.install.phase === "pending"
-              ? { install: before.install, status: before.status }
+            record.install.phase === "pending"
+              ? {
+                  install: before.install,
+                  ...(record.status === "installing" ? { status: before.status } : {})
+                }
               : {}
           )
         )

@@ -59,8 +59,11 @@ export class ServerManager extends Context.Service<
     install(id: string): Effect.Effect<InstallReport, NodeCallError>
     installLogs(id: string, request: LinesRequest): Effect.Effect<Page<string>, NodeCallError>
     console(id: string): Effect.Effect<Stream.Stream<string>, NodeCallError, Scope.Scope>
-    /** Applies what a node says of one of its servers. Repetitions and servers that are gone are no error. */
-    apply(node_id: string, report: Report): Effect.Effect<void, Unavailable>
+    /**
+     * Applies what a node says of one of its servers. Repetitions and servers that are gone are no error. False: nobody
+     * knows why the node has such a server.
+     */
+    apply(node_id: string, report: Report): Effect.Effect<boolean, Unavailable>
     /** Number of servers by status, for metrics. */
     readonly counts: Effect.Effect<ReadonlyMap<ServerStatus, number>>
   }

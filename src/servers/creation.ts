@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto"
-import { Clock, Data, Effect, Exit, Option, Schema } from "effect"
+import { Clock, Effect, Exit, Option, Schema } from "effect"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { Conflict, Unavailable } from "../domain/errors.ts"
 import { serverId } from "../domain/Id.ts"
@@ -12,8 +12,10 @@ import { Journal } from "../store/Journal.ts"
 import { RoomRepo } from "../store/RoomRepo.ts"
 import { ServerRepo } from "../store/ServerRepo.ts"
 import { Store, Transaction } from "../store/Store.ts"
+import { withoutAnswer } from "../store/withoutAnswer.ts"
 import { makeKeyedMutex } from "./KeyedMutex.ts"
 import type { CreateRequest } from "./requests.ts"
+import { roomTally } from "./roomTally.ts"
 import { ServerIndex } from "./ServerIndex.ts"
 import { encodeSummary, plain } from "./summary.ts"
 
@@ -28,15 +30,21 @@ interface Created {
   readonly body: string
 }
 
+/** A creation that was placed, and waits to be kept. */
+interface Placed {
+  readonly record: ServerRecord
+  /** JSON of its summary. */
+  readonly body: string
+  readonly placement: PlacementRequest
+  readonly idempotency: CreateRequest["idempotency"]
+}
+
 type Insertion =
   | { readonly _tag: "created" }
   | { readonly _tag: "repeated"; readonly answer: IdempotentAnswer }
   | { readonly _tag: "port-taken" }
   /** Why it does not fit on the node that was chosen. */
   | { readonly _tag: "refused"; readonly reason: string }
-  | { readonly _tag: "answered-meanwhile" }
-
-class AnsweredMeanwhile extends Data.TaggedError("AnsweredMeanwhile") {}
 
 const decodeId = Schema.decodeUnknownEffect(Schema.fromJsonString(Schema.Struct({ id: Schema.String })))
 
@@ -70,40 +78,46 @@ export const makeCreate = Effect.gen(function* () {
     return { id, body: answer.response } satisfies Created
   })
 
-  const known = (key: string) =>
-    Effect.flatMap(Clock.currentTimeMillis, (now) => idempotency.find(key, now - ANSWER_LIFETIME))
-
-  const insert = Effect.fnUntraced(function* (
-    record: ServerRecord,
-    body: string,
-    placement: PlacementRequest,
-    request: CreateRequest["idempotency"]
-  ) {
+  /** Keeps all that fit, one after the other, with what tells of them. */
+  const insertAll = Effect.fnUntraced(function* (creations: ReadonlyArray<Placed>) {
     const transaction = yield* Transaction
-    const [answer, room] = yield* Effect.all(
-      [
-        request === undefined ? Effect.succeed(Option.none()) : known(request.key),
-        rooms.of(record.node_id, record.blueprint_id)
-      ],
+    const created_at = yield* Clock.currentTimeMillis
+    const keys = creations.flatMap(({ idempotency }) => idempotency?.key ?? [])
+    const [answers, room] = yield* Effect.all(
+      [idempotency.findAll(keys, created_at - ANSWER_LIFETIME), roomTally(rooms, creations)],
       { concurrency: "unbounded" }
     )
-    if (Option.isSome(answer)) return { _tag: "repeated", answer: answer.value } satisfies Insertion
-    const reason = balancer.whyNot(placement, room)
-    if (reason !== undefined) return { _tag: "refused", reason } satisfies Insertion
-    if ((yield* servers.insert(record)) === "port-taken") return { _tag: "port-taken" } satisfies Insertion
-    const { id: server_id, blueprint_id } = record
-    yield* transaction.append({ topic: "server:created", server_id, payload: null }, blueprint_id)
-    yield* transaction.append({ topic: "status", server_id, payload: record.status }, blueprint_id)
-    if (request !== undefined) {
-      const created_at = yield* Clock.currentTimeMillis
-      const answer = { body_hash: request.body_hash, response: body, created_at }
-      // Another replica was faster: its answer counts, and nothing of this one is kept.
-      if (!(yield* idempotency.keep(request.key, answer, created_at - ANSWER_LIFETIME))) {
-        return yield* new AnsweredMeanwhile()
-      }
+    const insertions = new Map<Placed, Insertion>()
+    const fitting = creations.filter((creation) => {
+      const { placement, record } = creation
+      const answer = answers.get(creation.idempotency?.key ?? "")
+      const reason = balancer.whyNot(placement, room.of(record))
+      if (answer !== undefined) insertions.set(creation, { _tag: "repeated", answer })
+      else if (reason !== undefined) insertions.set(creation, { _tag: "refused", reason })
+      else room.take(record)
+      return !insertions.has(creation)
+    })
+    const outcomes = yield* servers.insertAll(fitting.map(({ record }) => record))
+    for (const [index, creation] of fitting.entries()) {
+      insertions.set(creation, { _tag: outcomes[index] === "inserted" ? "created" : "port-taken" })
     }
-    return { _tag: "created" } satisfies Insertion
+    const created = fitting.filter((creation) => insertions.get(creation)?._tag === "created")
+    yield* withoutAnswer(
+      idempotency.keepAll(
+        created.flatMap(({ body: response, idempotency: request }) =>
+          request === undefined ? [] : { ...request, response, created_at }
+        )
+      )
+    )
+    for (const { record } of created) {
+      const { id: server_id, blueprint_id } = record
+      yield* transaction.append({ topic: "server:created", server_id, payload: null }, blueprint_id)
+      yield* transaction.append({ topic: "status", server_id, payload: record.status }, blueprint_id)
+    }
+    return creations.flatMap((creation) => insertions.get(creation) ?? [])
   })
+  /** Those that wait for the database at once are kept at once. */
+  const insert = store.together(insertAll)
 
   const createNew = Effect.fnUntraced(function* (request: CreateRequest) {
     const definition = yield* blueprints.resolve(request.blueprint_id, request.overrides)
@@ -136,19 +150,14 @@ export const makeCreate = Effect.gen(function* () {
         created_at: new Date(now).toISOString()
       }
       const body = encodeSummary(record, registry.nameOf(node_id), plain)
-      const insertion: Insertion = yield* store
-        .write(insert(record, body, placement, request.idempotency))
-        .pipe(
-          Effect.catchTag("AnsweredMeanwhile", () =>
-            Effect.succeed<Insertion>({ _tag: "answered-meanwhile" })
-          ),
-          (write) => index.creating(record, write),
-          Effect.onExit((exit) => {
-            if (Exit.isSuccess(exit) && exit.value._tag === "created") return Effect.void
-            const isTaken = Exit.isSuccess(exit) && exit.value._tag === "port-taken"
-            return isTaken ? balancer.yieldPorts(id) : balancer.release(id)
-          })
-        )
+      const insertion = yield* insert({ record, body, placement, idempotency: request.idempotency }).pipe(
+        (write) => index.creating(record, write),
+        Effect.onExit((exit) => {
+          if (Exit.isSuccess(exit) && exit.value._tag === "created") return Effect.void
+          const isTaken = Exit.isSuccess(exit) && exit.value._tag === "port-taken"
+          return isTaken ? balancer.yieldPorts(id) : balancer.release(id)
+        })
+      )
       return { insertion, body }
     }).pipe(Effect.uninterruptible)
 
@@ -169,7 +178,8 @@ export const makeCreate = Effect.gen(function* () {
     if (request.idempotency === undefined) return yield* createNew(request)
     const { key, body_hash } = request.idempotency
     const answered = Effect.gen(function* () {
-      const answer = Option.getOrUndefined(yield* store.read(known(key)))
+      const notBefore = (yield* Clock.currentTimeMillis) - ANSWER_LIFETIME
+      const answer = Option.getOrUndefined(yield* store.read(idempotency.find(key, notBefore)))
       return yield* answer === undefined ? createNew(request) : repeat(answer, body_hash)
     })
     return yield* keys.withLock(key)(answered)

@@ -38,17 +38,21 @@ const decodeCommands = Schema.decodeEffect(CommandsRequest)
 
 const linePages = { standard: 100, fallback: 100, maximum: 1000 }
 
-/** Page of console lines: `page` and `per_page` where one is given, else the newest `size`. */
-const logPage = (query: { readonly size?: string; readonly page?: string; readonly per_page?: string }) =>
-  query.page !== undefined || query.per_page !== undefined
-    ? { page: pageNumber(query.page), per_page: pageSize(query.per_page, linePages) }
-    : {
-        page: 1,
-        per_page: pageSize(query.size, { standard: 100, fallback: smallest(query.size), maximum: 100 })
-      }
+interface LinesQuery {
+  readonly page?: string
+  readonly per_page?: string
+}
 
-/** `size` is clamped: a number below 1 is 1, anything that is no number is the default. */
-const smallest = (size: string | undefined) => (Number(size) < 1 ? 1 : 100)
+const linePage = (query: LinesQuery) => ({
+  page: pageNumber(query.page),
+  per_page: pageSize(query.per_page, linePages)
+})
+
+/** Page of console lines: `page` and `per_page` where one is given, else the newest `size`, clamped. */
+const logPage = ({ size = "", ...query }: LinesQuery & { readonly size?: string }) => {
+  if (`${query.page ?? ""}${query.per_page ?? ""}` !== "") return linePage(query)
+  return { page: 1, per_page: size === "" ? 100 : Math.min(Math.max(Number(size), 1), 100) }
+}
 
 /** Handlers of the server routes (contract 4.4, 4.5, 4.10; decisions, section 3). */
 export const ServersHandlers = HttpApiBuilder.group(
@@ -61,8 +65,8 @@ export const ServersHandlers = HttpApiBuilder.group(
     return handlers
       .handleAll({
         list: Effect.fnUntraced(function* ({ query }) {
-          if (query.ids_only === "true") return yield* servers.ids
-          return json(yield* servers.list(yield* parseInclude(query.include)))
+          const include = yield* parseInclude(query.include)
+          return query.ids_only === "true" ? yield* servers.ids : json(yield* servers.list(include))
         }),
         create: Effect.fnUntraced(function* ({ payload, headers }) {
           const idempotencyKey = headers["idempotency-key"]
@@ -106,7 +110,7 @@ export const ServersHandlers = HttpApiBuilder.group(
         reinstall: ({ params }) => servers.reinstall(params.server),
         install: ({ params }) => servers.install(params.server),
         installLogs: Effect.fnUntraced(function* ({ params, query }) {
-          const at = { page: pageNumber(query.page), per_page: pageSize(query.per_page, linePages) }
+          const at = linePage(query)
           return paginated(yield* servers.installLogs(params.server, at), at)
         })
       })

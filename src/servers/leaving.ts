@@ -1,9 +1,10 @@
 /** The steps by which a server leaves its node, and comes back to it where that does not succeed. */
+import { randomUUID } from "node:crypto"
 import { Effect, Option } from "effect"
 import type { SqlError } from "effect/sql"
 import type { Daemon, DaemonError } from "../api/Daemon.ts"
 import type { Unavailable } from "../domain/errors.ts"
-import type { Move } from "../domain/Move.ts"
+import { isUnderway, type Move } from "../domain/Move.ts"
 import type { HeldServer } from "../domain/NodeMessages.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { isUp } from "../domain/ServerStatus.ts"
@@ -132,5 +133,27 @@ export const makeLeaving = Effect.gen(function* () {
     )
   })
 
-  return { begin, cancel, comeBack, leave } as const
+  /**
+   * A node keeps a server still that is on it and does not move, by records that are older than that: it is let go like
+   * one whose move was called off, and started where the records have it up.
+   */
+  const letGo = (node_id: string, server_id: string): Effect.Effect<void, Unavailable> =>
+    store.write(
+      Effect.gen(function* () {
+        const record = Option.getOrUndefined(yield* servers.lock(server_id))
+        if (record?.node_id !== node_id || isUnderway(Option.getOrUndefined(yield* moves.find(server_id))))
+          return
+        yield* records.save(record, {
+          server_id,
+          from_node: node_id,
+          phase: "returning",
+          arrival: randomUUID(),
+          was_up: record.start_pending || (isUp(record.status) && record.status !== "stopping"),
+          reason: null,
+          origin: null
+        })
+      })
+    )
+
+  return { begin, cancel, comeBack, leave, letGo } as const
 })

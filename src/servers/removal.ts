@@ -1,10 +1,13 @@
 import { Effect, Option } from "effect"
-import { NotFound } from "../domain/errors.ts"
+import { NotFound, Unavailable } from "../domain/errors.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { toApiError } from "./nodeErrors.ts"
 import { ServerIndex } from "./ServerIndex.ts"
 import { ServerLifecycle } from "./ServerLifecycle.ts"
 import { ServerLocks } from "./ServerLocks.ts"
+
+/** Once begun, a write that fails does not undo it. */
+const goesOn = Effect.mapError(() => Unavailable.removalBegun())
 
 /**
  * Removal of servers: first the node, which may be told twice, then the record and its ports, in one write with
@@ -28,10 +31,10 @@ export const makeRemove = Effect.gen(function* () {
       Effect.catch((error) =>
         options.force
           ? Effect.succeed(undefined)
-          : Effect.andThen(lifecycle.giveUpRemoval(id), Effect.fail(toApiError(record, error)))
+          : Effect.andThen(goesOn(lifecycle.giveUpRemoval(id)), Effect.fail(toApiError(record, error)))
       )
     )
-    yield* lifecycle.remove(id, from)
+    yield* goesOn(lifecycle.remove(id, from))
   }, Effect.uninterruptible)
 
   return Effect.fn("ServerManager.remove")((id: string, options: { readonly force: boolean }) =>

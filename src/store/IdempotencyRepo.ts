@@ -1,6 +1,6 @@
-import { Context, Effect, Layer, type Option, Schema } from "effect"
+import { Array as Arr, Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
-import { firstRow, IntColumn } from "./rows.ts"
+import { IntColumn, readRows } from "./rows.ts"
 import type { Transaction } from "./Transaction.ts"
 
 /** The first answer to a request that bore an `Idempotency-Key` (decisions, section 3). */
@@ -13,21 +13,24 @@ export interface IdempotentAnswer {
   readonly created_at: number
 }
 
+/** An answer and the key that it is the answer to. */
+export interface KeptAnswer extends IdempotentAnswer {
+  readonly key: string
+}
+
 /** Answers by key, kept for 24 h. */
 export class IdempotencyRepo extends Context.Service<
   IdempotencyRepo,
   {
     /** The answer to `key`, unless it is older than `notBefore` (milliseconds since the epoch). */
     find(key: string, notBefore: number): Effect.Effect<Option.Option<IdempotentAnswer>, SqlError.SqlError>
-    /**
-     * Keeps an answer; one that was there and is older than `notBefore` is replaced. False: there is one already, which
-     * another replica has just kept; nothing is changed.
-     */
-    keep(
-      key: string,
-      answer: IdempotentAnswer,
-      notBefore?: number
-    ): Effect.Effect<boolean, SqlError.SqlError, Transaction>
+    /** {@link find} of many, by key. */
+    findAll(
+      keys: ReadonlyArray<string>,
+      notBefore: number
+    ): Effect.Effect<ReadonlyMap<string, IdempotentAnswer>, SqlError.SqlError>
+    /** Keeps answers, each to another key, in place of what there was: whoever keeps one has looked in the same write. */
+    keepAll(answers: ReadonlyArray<KeptAnswer>): Effect.Effect<void, SqlError.SqlError, Transaction>
     /** Removes answers from before `notBefore`. */
     prune(notBefore: number): Effect.Effect<void, SqlError.SqlError, Transaction>
   }
@@ -37,31 +40,45 @@ export class IdempotencyRepo extends Context.Service<
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
 
-      const find = Effect.fn("IdempotencyRepo.find")((key: string, notBefore: number) =>
-        readFirst(
-          sql`SELECT body_hash, response, created_at FROM idempotency
-              WHERE key = ${key} AND created_at >= ${notBefore}`
+      const findAll = Effect.fn("IdempotencyRepo.findAll")(function* (
+        keys: ReadonlyArray<string>,
+        notBefore: number
+      ) {
+        if (keys.length === 0) return new Map<string, IdempotentAnswer>()
+        const rows = yield* readAnswers(
+          sql`SELECT key, body_hash, response, created_at FROM idempotency
+              WHERE ${sql.in("key", keys)} AND created_at >= ${notBefore}`
         )
+        return new Map(rows.map(({ key, ...answer }) => [key, answer]))
+      })
+      const find = Effect.fn("IdempotencyRepo.find")((key: string, notBefore: number) =>
+        Effect.map(findAll([key], notBefore), (found) => Option.fromUndefinedOr(found.get(key)))
       )
-      const keep = Effect.fn("IdempotencyRepo.keep")(
-        (key: string, answer: IdempotentAnswer, notBefore = answer.created_at) =>
-          Effect.map(
-            sql`INSERT INTO idempotency ${sql.insert({ key, ...answer })}
-                ON CONFLICT (key) DO UPDATE SET body_hash = excluded.body_hash,
-                  response = excluded.response, created_at = excluded.created_at
-                WHERE idempotency.created_at < ${notBefore}
-                RETURNING key`,
-            (rows) => rows.length > 0
-          )
+      const keepAll = Effect.fn("IdempotencyRepo.keepAll")((answers: ReadonlyArray<KeptAnswer>) =>
+        Effect.forEach(
+          Arr.chunksOf(answers, INSERT_ROWS),
+          (some) => sql`INSERT INTO idempotency ${sql.insert(Arr.map(some, (answer) => ({ ...answer })))}
+            ON CONFLICT (key) DO UPDATE SET body_hash = excluded.body_hash,
+              response = excluded.response, created_at = excluded.created_at`,
+          { discard: true }
+        )
       )
       const prune = Effect.fn("IdempotencyRepo.prune")((notBefore: number) =>
         Effect.asVoid(sql`DELETE FROM idempotency WHERE created_at < ${notBefore}`)
       )
-      return IdempotencyRepo.of({ find, keep, prune })
+      return IdempotencyRepo.of({ find, findAll, keepAll, prune })
     })
   )
 }
 
-const readFirst = firstRow(
-  Schema.Struct({ body_hash: Schema.String, response: Schema.String, created_at: IntColumn })
+/** Rows of one INSERT: well below the number of parameters that either database takes. */
+const INSERT_ROWS = 500
+
+const readAnswers = readRows(
+  Schema.Struct({
+    key: Schema.String,
+    body_hash: Schema.String,
+    response: Schema.String,
+    created_at: IntColumn
+  })
 )

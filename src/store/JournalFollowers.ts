@@ -1,4 +1,4 @@
-import { Context, Effect, Layer, type Scope, Semaphore } from "effect"
+import { Context, Effect, Fiber, Layer, type Scope, Semaphore } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import type { JournalEntry } from "../domain/Journal.ts"
 import { journalTable } from "./journalTable.ts"
@@ -36,6 +36,7 @@ export class JournalFollowers extends Context.Service<
     Effect.gen(function* () {
       const table = journalTable(yield* SqlClient.SqlClient)
       const oneAtATime = yield* Semaphore.make(1)
+      const scope = yield* Effect.scope
       let followers: ReadonlyArray<{ readonly call: Follower }> = []
       let delivered = (yield* Effect.mapError(table.bounds, cannotRead)).newest
 
@@ -88,12 +89,16 @@ export class JournalFollowers extends Context.Service<
         yield* fresh(entries)
       }, oneAtATime.withPermit)
 
+      /** Goes on where whoever waits for it is interrupted: what is half handed on would be lost for the others. */
+      const toItsEnd = (work: Effect.Effect<void, SqlError.SqlError>) =>
+        Effect.flatMap(Effect.forkIn(oneAtATime.withPermit(work), scope), Fiber.join)
+
       return JournalFollowers.of({
         register,
         publish,
         publishAnyway: (entries) => oneAtATime.withPermit(fresh(entries)),
-        catchUpTo: (cursor) => oneAtATime.withPermit(readUpTo(cursor)),
-        catchUp: oneAtATime.withPermit(Effect.flatMap(table.bounds, ({ newest }) => readUpTo(newest)))
+        catchUpTo: (cursor) => toItsEnd(readUpTo(cursor)),
+        catchUp: toItsEnd(Effect.flatMap(table.bounds, ({ newest }) => readUpTo(newest)))
       })
     })
   )

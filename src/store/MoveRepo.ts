@@ -30,7 +30,24 @@ const readMoves = readRows(MoveRow)
 const readMove = firstRow(MoveRow)
 const readEvacuations = readRows(Evacuation)
 const readLeftovers = readRows(Leftover)
-const readIds = readRows(Schema.Struct({ id: Schema.String }))
+const readStandings = readRows(
+  Schema.Struct({
+    id: Schema.String,
+    node_id: Schema.NullOr(Schema.String),
+    kept: BooleanColumn,
+    owed: BooleanColumn
+  })
+)
+
+/** What the records say of a server that a node has. */
+export interface Standing {
+  /** The node that its record is on; null: there is no record. */
+  readonly node_id: string | null
+  /** The node may have files of it: its record is there, or it comes from there and has not arrived. */
+  readonly kept: boolean
+  /** The node is to delete what it has of it. */
+  readonly owed: boolean
+}
 
 /** Ids of one SELECT: well below the number of parameters that either database takes. */
 const IDS = 500
@@ -63,11 +80,10 @@ export class MoveRepo extends Context.Service<
     readonly leftovers: Read<ReadonlyArray<Leftover>>
     /** The nodes that still have something of a server to delete. */
     leftoversOf(server_id: string): Read<ReadonlyArray<string>>
-    /**
-     * Which of these servers a node may have files of: those whose record is on it, and those that come from it and
-     * have not arrived. Everything else there is to go.
-     */
-    kept(node_id: string, ids: ReadonlyArray<string>): Read<ReadonlySet<string>>
+    /** What one node has to delete. */
+    leftoversOn(node_id: string): Read<ReadonlyArray<Leftover>>
+    /** By id; nothing is known of a server that is missing. */
+    standings(node_id: string, ids: ReadonlyArray<string>): Read<ReadonlyMap<string, Standing>>
   }
 >()("muster/store/MoveRepo") {
   static readonly layer = Layer.effect(
@@ -109,13 +125,28 @@ export class MoveRepo extends Context.Service<
         )
       )
 
-      const kept = Effect.fn("MoveRepo.kept")(function* (node_id: string, ids: ReadonlyArray<string>) {
+      const standings = Effect.fn("MoveRepo.standings")(function* (
+        node_id: string,
+        ids: ReadonlyArray<string>
+      ) {
         // One statement: between two the server could change its node.
         const found = yield* Effect.forEach(Arr.chunksOf(ids, IDS), (some) =>
-          readIds(sql`SELECT id FROM servers WHERE ${sql.in("id", some)} AND (node_id = ${node_id}
-            OR EXISTS (SELECT 1 FROM moves WHERE moves.server_id = servers.id AND moves.from_node = ${node_id}))`)
+          readStandings(sql`SELECT id, node_id, CASE WHEN node_id = ${node_id} OR EXISTS (SELECT 1 FROM moves
+              WHERE moves.server_id = servers.id AND moves.from_node = ${node_id}) THEN 1 ELSE 0 END AS kept, 0 AS owed
+            FROM servers WHERE ${sql.in("id", some)}
+            UNION ALL SELECT server_id AS id, NULL AS node_id, 0 AS kept, 1 AS owed
+            FROM leftovers WHERE node_id = ${node_id} AND ${sql.in("server_id", some)}`)
         )
-        return new Set(found.flat().map((row) => row.id))
+        const all = new Map<string, Standing>()
+        for (const { id, ...row } of found.flat()) {
+          const other = all.get(id) ?? { node_id: null, kept: false, owed: false }
+          all.set(id, {
+            node_id: row.node_id ?? other.node_id,
+            kept: row.kept || other.kept,
+            owed: row.owed || other.owed
+          })
+        }
+        return all
       })
 
       return MoveRepo.of({
@@ -145,7 +176,9 @@ export class MoveRepo extends Context.Service<
             readLeftovers(sql`SELECT server_id, node_id FROM leftovers WHERE server_id = ${server_id}`),
             (rows) => rows.map((row) => row.node_id)
           ),
-        kept
+        leftoversOn: (node_id) =>
+          readLeftovers(sql`SELECT server_id, node_id FROM leftovers WHERE node_id = ${node_id}`),
+        standings
       })
     })
   )

@@ -3,7 +3,7 @@ import { SqlClient, type SqlError } from "effect/sql"
 import { NodeAllocation } from "../domain/Allocation.ts"
 import { Capacity, NodeUsage, RuntimeKind } from "../domain/Node.ts"
 import { HostInfo } from "../domain/SystemInfo.ts"
-import { databaseMillis, forUpdate } from "./dialect.ts"
+import { databaseMillis } from "./dialect.ts"
 import { BooleanColumn, IntColumn, JsonColumn, readRows, writeRow } from "./rows.ts"
 import type { Transaction } from "./Transaction.ts"
 
@@ -33,7 +33,9 @@ export const NodeRecord = Schema.Struct({
   /** How far it is given up since it was connected last. */
   gone: Schema.NullOr(Schema.Literals(["lost", "given-up"])),
   /** It is part of a service: reached in that process only. */
-  embedded: Schema.Boolean
+  embedded: Schema.Boolean,
+  /** Why it cannot be called where it has registered that it is; empty: it was not called yet, null: it can be. */
+  unreachable: Schema.NullOr(Schema.String)
 })
 export type NodeRecord = typeof NodeRecord.Type
 
@@ -64,13 +66,18 @@ const ROWS = 500
 export class NodeRepo extends Context.Service<
   NodeRepo,
   {
-    /** Inserts, or replaces all but whether the node is drained. */
+    /**
+     * Inserts, or replaces all but whether the node is drained. At the address that it had, a node stays as unreachable
+     * as it was, and as reachable while it is connected.
+     */
     save(record: NodeRecord): Write<void>
     setDrained(id: string, drained: boolean): Write<boolean>
     /** Good-bye of a boot; `at` RFC 3339 UTC. */
     disconnect(id: string, boot_id: string, at: string): Write<boolean>
     /** The registration that was answered with this token counts no more. */
     expel(id: string, token: string): Write<boolean>
+    /** Whether the node of this registration can be called, as {@link NodeRecord.unreachable}. */
+    setUnreachable(id: string, token: string, unreachable: string | null): Write<boolean>
     /** Silent since the registration with this token and these {@link NodeHeartbeat.beats}. */
     lose(id: string, token: string, beats: number): Write<boolean>
     /** Lost, and not back. */
@@ -93,25 +100,25 @@ export class NodeRepo extends Context.Service<
     NodeRepo,
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
-      const lock = forUpdate(sql)
       const select = sql.literal(`SELECT ${Object.keys(NodeRecord.fields).join(", ")} FROM nodes`)
       const changed = (update: Effect.Effect<ReadonlyArray<unknown>, SqlError.SqlError>) =>
         Effect.map(update, (rows) => rows.length > 0)
 
       const save = Effect.fn("NodeRepo.save")(function* (record: NodeRecord) {
         const row = yield* encode(record)
-        const { id, drained, ...replaced } = row
-        yield* sql`INSERT INTO nodes ${sql.insert(row)} ON CONFLICT (id) DO UPDATE SET ${sql.update(replaced)}`
+        const { id, drained, unreachable, ...replaced } = row
+        yield* sql`INSERT INTO nodes ${sql.insert(row)} ON CONFLICT (id) DO UPDATE SET ${sql.update(replaced)},
+          unreachable = CASE
+            WHEN excluded.unreachable IS NULL THEN NULL
+            WHEN nodes.url = excluded.url AND (nodes.connected = 1 OR nodes.unreachable IS NOT NULL)
+              THEN nodes.unreachable
+            ELSE excluded.unreachable END`
       })
 
       const remove = Effect.fn("NodeRepo.remove")(function* (id: string) {
-        const found = yield* sql`SELECT id FROM nodes WHERE id = ${id} ${lock}`
+        const found = yield* sql`SELECT id FROM nodes WHERE id = ${id}`
         if (found.length === 0) return undefined
-        // Waits for whoever is placing a server there, and is waited for.
-        const [held] = yield* readHeld(
-          sql`INSERT INTO commitments ${sql.insert({ node_id: id, servers: 0, memory_bytes: 0, disk_bytes: 0 })}
-            ON CONFLICT (node_id) DO UPDATE SET servers = commitments.servers RETURNING servers`
-        )
+        const [held] = yield* readHeld(sql`SELECT servers FROM commitments WHERE node_id = ${id}`)
         if (held !== undefined && held.servers > 0) return held.servers
         yield* sql`DELETE FROM nodes WHERE id = ${id}`
         yield* sql`DELETE FROM node_heartbeats WHERE node_id = ${id}`
@@ -149,6 +156,10 @@ export class NodeRepo extends Context.Service<
         expel: (id, token) =>
           changed(sql`UPDATE nodes SET connected = 0, token = ''
             WHERE id = ${id} AND token = ${token} AND connected = 1 RETURNING id`),
+        setUnreachable: (id, token, unreachable) =>
+          changed(sql`UPDATE nodes SET unreachable = ${unreachable}
+            WHERE id = ${id} AND token = ${token} AND connected = 1
+              AND unreachable IS DISTINCT FROM ${unreachable} RETURNING id`),
         lose: (id, token, beats) =>
           changed(sql`UPDATE nodes SET connected = 0, gone = 'lost'
             WHERE id = ${id} AND token = ${token} AND gone IS NULL

@@ -6,6 +6,7 @@ import type { Transaction } from "./Transaction.ts"
 
 const Room = Schema.Struct({
   capacity: JsonColumn(Capacity),
+  /** And it can be called. */
   connected: BooleanColumn,
   drained: BooleanColumn,
   /** What the servers there hold, in bytes. */
@@ -42,7 +43,8 @@ export class RoomRepo extends Context.Service<
     Effect.map(SqlClient.SqlClient, (sql) =>
       RoomRepo.of({
         of: Effect.fn("RoomRepo.of")((node_id: string, blueprint_id: string) =>
-          readRoom(sql`SELECT capacity, connected, drained,
+          readRoom(sql`SELECT capacity, drained,
+              CASE WHEN unreachable IS NULL THEN connected ELSE 0 END AS connected,
               COALESCE(memory_bytes, 0) AS memory_bytes, COALESCE(disk_bytes, 0) AS disk_bytes,
               CASE WHEN EXISTS (SELECT 1 FROM holdings
                 WHERE holdings.node_id = nodes.id AND holdings.blueprint_id = ${blueprint_id})

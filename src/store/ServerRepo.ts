@@ -1,8 +1,7 @@
 import { Array as Arr, Context, Effect, Layer, type Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import type { ServerRecord } from "../domain/Server.ts"
-import { forUpdate } from "./dialect.ts"
-import { deleteHoldings, holdingInserts, holdingRow } from "./holdingRows.ts"
+import { deleteHoldings, holdingRow, insertHoldings } from "./holdingRows.ts"
 import { readRows } from "./rows.ts"
 import { encodeInstall, encodeServer, portsOf, readServer, readServers } from "./serverRows.ts"
 import { isUniqueViolation } from "./sqlErrors.ts"
@@ -26,8 +25,12 @@ export class ServerRepo extends Context.Service<
   {
     /** Inserts the record and what it holds of its node; a port that is held already leaves nothing behind. */
     insert(record: ServerRecord): Write<InsertOutcome>
-    /** The record, locked until the transaction ends. */
+    /** {@link insert} of many, in a few statements. */
+    insertAll(records: ReadonlyArray<ServerRecord>): Write<ReadonlyArray<InsertOutcome>>
+    /** The record; until the transaction ends nobody else changes it. */
     lock(id: string): Write<Option.Option<ServerRecord>>
+    /** {@link lock} for many, by id. */
+    lockAll(ids: ReadonlyArray<string>): Write<ReadonlyMap<string, ServerRecord>>
     /** Sets these fields of a record, and leaves the others as they are. */
     set(id: string, fields: ServerFields): Write<void>
     /** Whether its removal has begun: what is kept of it after a crash. */
@@ -52,30 +55,31 @@ export class ServerRepo extends Context.Service<
       const select = sql`SELECT id, blueprint_id, node_id, allocations, overrides, definition, status, install,
         start_pending, last_sequence, created_at FROM servers`
 
-      const insertPorts = (record: ServerRecord) =>
-        Effect.forEach(
-          Arr.chunksOf(portsOf(record), PORT_ROWS),
-          (ports) => sql`INSERT INTO ports ${sql.insert(ports)}`,
-          { discard: true }
-        ).pipe(
-          Effect.catchIf(
-            (error) => isUniqueViolation(error),
-            () => Effect.fail("port-taken" as const)
-          )
+      const insertRows = Effect.fnUntraced(function* (records: ReadonlyArray<ServerRecord>) {
+        const rows = yield* Effect.forEach(records, encodeServer)
+        const ports = Effect.forEach(
+          Arr.chunksOf(records.flatMap(portsOf), INSERT_ROWS),
+          (some) => sql`INSERT INTO ports ${sql.insert(some)}`,
+          { concurrency: "unbounded", discard: true }
         )
-
-      const insert = Effect.fn("ServerRepo.insert")(function* (record: ServerRecord) {
-        const row = yield* encodeServer(record)
-        // A savepoint of its own: a port that is taken undoes the record too, and nothing else.
         // The statements follow each other without waiting for answers: the first that fails is the first to say so.
-        return yield* Effect.all(
+        yield* Effect.all(
           [
-            sql`INSERT INTO servers ${sql.insert(row)}`,
-            ...holdingInserts(sql, holdingRow(record)),
-            insertPorts(record)
+            ...Arr.chunksOf(rows, INSERT_ROWS).map((some) => sql`INSERT INTO servers ${sql.insert(some)}`),
+            insertHoldings(sql, records.map(holdingRow)),
+            Effect.catchIf(
+              ports,
+              (error) => isUniqueViolation(error),
+              () => Effect.fail("port-taken" as const)
+            )
           ],
-          { concurrency: "unbounded" }
-        ).pipe(
+          { concurrency: "unbounded", discard: true }
+        )
+      })
+
+      // A savepoint of its own: a port that is taken undoes the records too, and nothing else.
+      const insertTogether = (records: ReadonlyArray<ServerRecord>) =>
+        insertRows(records).pipe(
           Effect.as<InsertOutcome>("inserted"),
           sql.withTransaction,
           Effect.catchIf(
@@ -83,11 +87,19 @@ export class ServerRepo extends Context.Service<
             (outcome) => Effect.succeed<InsertOutcome>(outcome)
           )
         )
+
+      const insert = Effect.fn("ServerRepo.insert")((record: ServerRecord) => insertTogether([record]))
+
+      const insertAll = Effect.fn("ServerRepo.insertAll")(function* (records: ReadonlyArray<ServerRecord>) {
+        if (records.length === 0) return []
+        const outcome = yield* insertTogether(records)
+        // Some are in the way of each other, or of what was there: one by one it shows which.
+        return outcome === "port-taken" && records.length > 1
+          ? yield* Effect.forEach(records, insert)
+          : records.map(() => outcome)
       })
 
-      const lock = Effect.fn("ServerRepo.lock")((id: string) =>
-        readServer(sql`${select} WHERE id = ${id} ${forUpdate(sql)}`)
-      )
+      const lock = Effect.fn("ServerRepo.lock")((id: string) => readServer(sql`${select} WHERE id = ${id}`))
 
       const find = Effect.fn("ServerRepo.find")(function* (ids: ReadonlyArray<string>) {
         const found = yield* Effect.forEach(Arr.chunksOf(ids, FIND_IDS), (some) =>
@@ -98,7 +110,10 @@ export class ServerRepo extends Context.Service<
 
       return ServerRepo.of({
         insert,
+        insertAll,
         lock,
+        lockAll: (ids) =>
+          Effect.map(find(ids), (found) => new Map(found.map((record) => [record.id, record]))),
         set: Effect.fnUntraced(function* (id, { install, start_pending, ...same }) {
           const values = {
             ...same,
@@ -147,5 +162,5 @@ export class ServerRepo extends Context.Service<
 }
 
 /** Rows of one INSERT and ids of one SELECT: well below the number of parameters that either database takes. */
-const PORT_ROWS = 500
+const INSERT_ROWS = 500
 const FIND_IDS = 500

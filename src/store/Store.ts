@@ -27,6 +27,13 @@ export class Store extends Context.Service<
     write<A, E>(
       mutation: Effect.Effect<A, E, Transaction>
     ): Effect.Effect<A, Exclude<E, SqlError.SqlError> | Unavailable>
+    /**
+     * Writes of one kind, each as with {@link write}: those that share a transaction are one mutation, which answers the
+     * requests in their order. Where it fails for several, nothing of it is kept and each is carried out alone.
+     */
+    together<Request, A, E>(
+      mutation: (requests: ReadonlyArray<Request>) => Effect.Effect<ReadonlyArray<A>, E, Transaction>
+    ): (request: Request) => Effect.Effect<A, Exclude<E, SqlError.SqlError> | Unavailable>
     /** Runs a read outside a write transaction. */
     read<A, E>(query: Effect.Effect<A, E>): Effect.Effect<A, Exclude<E, SqlError.SqlError> | Unavailable>
     /** Fails when the database does not answer: readiness asks it. */
@@ -40,9 +47,11 @@ export class Store extends Context.Service<
       const sql = yield* SqlClient.SqlClient
       const backend = yield* Backend
       const { publish, publishAnyway } = yield* JournalFollowers
-      const write = yield* makeGroupCommit({ sql, backend, publish, publishAnyway })
+      const together = yield* makeGroupCommit({ sql, backend, publish, publishAnyway })
+      const write = <A, E>(mutation: Effect.Effect<A, E, Transaction>) =>
+        together(() => Effect.map(mutation, (answer) => [answer]))(undefined)
       const ping = absorbSqlErrors(Effect.asVoid(sql`SELECT value FROM counters WHERE name = 'journal'`))
-      return Store.of({ write, read: absorbSqlErrors, ping })
+      return Store.of({ write, together, read: absorbSqlErrors, ping })
     })
   )
 }

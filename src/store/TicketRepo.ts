@@ -1,7 +1,7 @@
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { KeyScope } from "../domain/KeyScope.ts"
-import { databaseMillis, forUpdateOfFree } from "./dialect.ts"
+import { databaseMillis } from "./dialect.ts"
 import { firstRow, IntColumn } from "./rows.ts"
 import type { Transaction } from "./Transaction.ts"
 
@@ -51,7 +51,7 @@ export class TicketRepo extends Context.Service<
         const now = yield* databaseMillis(sql)
         yield* sql`DELETE FROM tickets WHERE hash IN (
           SELECT hash FROM tickets WHERE expires_at <= ${now}
-          ORDER BY expires_at LIMIT ${CLEARED} ${forUpdateOfFree(sql)})`
+          ORDER BY expires_at LIMIT ${CLEARED})`
         const waiting = yield* readCount(
           sql`SELECT COUNT(*) AS count FROM (SELECT 1 FROM tickets LIMIT ${most}) AS waiting`
         )

@@ -16,15 +16,6 @@ export const columnTypes = (sql: SqlClient.SqlClient) => {
   return { id: sql.literal(types.id), big: sql.literal(types.big) }
 }
 
-/** End of a SELECT whose rows nobody else may change until the transaction ends. */
-export const forUpdate = (sql: SqlClient.SqlClient) =>
-  // SQLite has one writer at a time: the transaction is the lock.
-  sql.literal(sql.onDialectOrElse({ sqlite: () => "", orElse: () => "FOR UPDATE" }))
-
-/** End of a SELECT whose rows nobody else may change until the transaction ends, without those that somebody changes. */
-export const forUpdateOfFree = (sql: SqlClient.SqlClient) =>
-  sql.literal(sql.onDialectOrElse({ sqlite: () => "", orElse: () => "FOR UPDATE SKIP LOCKED" }))
-
 const readNow = readRows(Schema.Struct({ now: IntColumn }))
 
 /** What the clock of the database says, in milliseconds since the epoch: the same for all replicas. */

@@ -1,13 +1,12 @@
-import { type Cause, Clock, Effect, Fiber, FiberSet, Metric, Queue, type Scope } from "effect"
+import { type Cause, Effect, Fiber, FiberSet, Metric, Queue } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
+import { elapsedMillis } from "../domain/elapsed.ts"
 import { Unavailable } from "../domain/errors.ts"
-import type { JournalEntry } from "../domain/Journal.ts"
-import type { Backend, CommitToken } from "./Backend.ts"
-import { type Answered, type Job, makeJob } from "./job.ts"
-import { journalTable, type PendingChange } from "./journalTable.ts"
+import type { Backend } from "./Backend.ts"
+import { type Answered, type Job, type Mutation, makeKind } from "./job.ts"
 import { storeCommits, storeMutations } from "./metrics.ts"
 import { isContention, isLostConnection, sqlErrorIn } from "./sqlErrors.ts"
-import type { Transaction } from "./Transaction.ts"
+import { type Entries, makeWriteTransaction, type Outcome } from "./writeTransaction.ts"
 
 /** Mutations that share one commit at most: bounds how long a transaction holds the database. */
 const MAX_BATCH = 500
@@ -19,28 +18,6 @@ const MAX_BATCH = 500
 const RETRY_LOST_MILLIS = 200
 const RETRY_CONTENTION_MILLIS = 600
 const MAX_ATTEMPTS = 10
-
-type Write = <A, E>(mutation: Effect.Effect<A, E, Transaction>) => Effect.Effect<A, Answered<E>>
-
-/** What has become of a transaction. */
-type Outcome =
-  | { readonly _tag: "committed"; readonly jobs: ReadonlyArray<Job>; readonly entries: Entries }
-  /** Nothing of it was kept. */
-  | {
-      readonly _tag: "lost"
-      readonly jobs: ReadonlyArray<Job>
-      readonly cause: Cause.Cause<SqlError.SqlError>
-    }
-  /** The answer to its COMMIT has not come. */
-  | {
-      readonly _tag: "unknown"
-      readonly jobs: ReadonlyArray<Job>
-      readonly entries: Entries
-      readonly token: CommitToken | undefined
-      readonly cause: Cause.Cause<SqlError.SqlError>
-    }
-
-type Entries = ReadonlyArray<JournalEntry>
 
 /**
  * The write side of the store: one fiber takes all writes that wait, runs them in one transaction, commits, publishes
@@ -55,44 +32,20 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
   readonly publish: (entries: Entries) => Effect.Effect<void, SqlError.SqlError>
   /** Hands entries to the followers, whatever came before them. */
   readonly publishAnyway: (entries: Entries) => Effect.Effect<void>
-}): Effect.fn.Return<Write, never, Scope.Scope> {
+}) {
   const { backend, publish, publishAnyway, sql } = options
-  const { append } = journalTable(sql)
   const queue = yield* Queue.unbounded<Job, Cause.Done>()
   const endings = yield* FiberSet.make<void, never>()
   const publishers = new Set<Fiber.Fiber<unknown, unknown>>()
 
-  const appended = Effect.fnUntraced(function* (changes: ReadonlyArray<PendingChange>) {
-    const { entries, transaction } = yield* append(changes, backend.sealing)
-    return { entries, token: transaction === undefined ? undefined : { transaction } }
-  })
-
-  /** One transaction with as many of the jobs as there is time for. */
-  const transaction = Effect.fnUntraced(function* (all: ReadonlyArray<Job>): Effect.fn.Return<Outcome> {
-    let jobs: ReadonlyArray<Job> = all
-    let sealed: { readonly entries: Entries; readonly token: CommitToken | undefined } | undefined
-    const body = Effect.gen(function* () {
-      yield* backend.takeTurn
-      const began = yield* Clock.currentTimeMillis
-      for (const [index, job] of all.entries()) {
-        if (index > 0 && (yield* Clock.currentTimeMillis) - began > backend.transactionMillis) {
-          jobs = all.slice(0, index)
-          break
-        }
-        yield* job.attempt
-      }
-      const changes = jobs.flatMap((job) => job.changes())
-      sealed = changes.length === 0 ? { entries: [], token: yield* backend.seal } : yield* appended(changes)
-      return sealed.entries
-    })
-    return yield* Effect.matchCause(sql.withTransaction(body), {
-      onSuccess: (entries): Outcome => ({ _tag: "committed", jobs, entries }),
-      onFailure: (cause): Outcome =>
-        sealed === undefined
-          ? { _tag: "lost", jobs: all, cause }
-          : { _tag: "unknown", jobs, ...sealed, cause }
-    })
-  })
+  const latecomers = (jobs: ReadonlyArray<Job>): Effect.Effect<ReadonlyArray<Job>> =>
+    Queue.sizeUnsafe(queue) === 0 || jobs.length >= MAX_BATCH
+      ? Effect.succeed([])
+      : Queue.takeBetween(queue, 1, MAX_BATCH - jobs.length).pipe(
+          Effect.map((more) => more.filter((job) => !job.cancelled)),
+          Effect.catchTag("Done", () => Effect.succeed([]))
+        )
+  const transaction = makeWriteTransaction({ sql, backend, latecomers })
 
   const settleAll = (jobs: ReadonlyArray<Job>) => Effect.forEach(jobs, (job) => job.settle, { discard: true })
 
@@ -142,13 +95,15 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
     return isLostConnection(error) && sinceMillis < RETRY_LOST_MILLIS
   }
 
-  /** Answers the jobs that had no part in a transaction yet. */
-  const commit = Effect.fnUntraced(function* (jobs: ReadonlyArray<Job>) {
-    const began = yield* Clock.currentTimeMillis
+  /** One transaction, until it has an outcome; answers the jobs that it had no time for. */
+  const commit = Effect.fnUntraced(function* (first: ReadonlyArray<Job>) {
+    const began = yield* elapsedMillis
+    let jobs = first
     for (let attempt = 1; ; attempt++) {
       const outcome = yield* transaction(jobs)
       if (outcome._tag === "lost") {
-        const since = (yield* Clock.currentTimeMillis) - began
+        jobs = outcome.jobs
+        const since = (yield* elapsedMillis) - began
         if (backend.retries && attempt < MAX_ATTEMPTS && passes(outcome.cause, since)) continue
         yield* reject(jobs, outcome.cause)
         return []
@@ -156,7 +111,7 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
       const ending = yield* FiberSet.run(endings, end(outcome))
       // What is answered when the database is back must not hold up those that can be answered now.
       yield* Effect.raceFirst(Effect.asVoid(Fiber.await(ending)), backend.away)
-      return jobs.slice(outcome.jobs.length)
+      return outcome.left
     }
   })
 
@@ -177,22 +132,25 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
   // Runs before the fork's own finalizer: the queue is emptied, not abandoned.
   yield* Effect.addFinalizer(() => Effect.andThen(Queue.end(queue), Fiber.await(writer)))
 
-  return <A, E>(mutation: Effect.Effect<A, E, Transaction>) =>
-    Effect.withFiber<A, Answered<E>>((caller) => {
-      if (caller === writer || publishers.has(caller)) {
-        return Effect.die(
-          new Error("a mutation or a follower of the journal cannot write: it waits for itself")
+  return <Request, A, E>(mutation: Mutation<Request, A, E>) => {
+    const submit = makeKind(sql, mutation)
+    return (request: Request): Effect.Effect<A, Answered<E>> =>
+      Effect.withFiber((caller) => {
+        if (caller === writer || publishers.has(caller)) {
+          return Effect.die(
+            new Error("a mutation or a follower of the journal cannot write: it waits for itself")
+          )
+        }
+        if (backend.isAway()) return Effect.fail(Unavailable.store())
+        const { answer, job } = submit(request, caller.context)
+        if (!Queue.offerUnsafe(queue, job)) return Effect.fail(Unavailable.store())
+        return Effect.onInterrupt(answer, () =>
+          Effect.sync(() => {
+            job.cancelled = true
+          })
         )
-      }
-      if (backend.isAway()) return Effect.fail(Unavailable.store())
-      const { answer, job } = makeJob({ sql, mutation, context: caller.context })
-      if (!Queue.offerUnsafe(queue, job)) return Effect.fail(Unavailable.store())
-      return Effect.onInterrupt(answer, () =>
-        Effect.sync(() => {
-          job.cancelled = true
-        })
-      )
-    })
+      })
+  }
 })
 
 /** What the database says is one line; anything else is for a report. */

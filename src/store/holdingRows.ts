@@ -1,5 +1,5 @@
 /** What servers hold of nodes, as the tables `holdings` and `commitments` keep it: the latter is the sum of the former. */
-import { Effect } from "effect"
+import { Array as Arr, Effect } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { committedDiskBytes, committedMemoryBytes, type Limits } from "../domain/Limits.ts"
 
@@ -21,23 +21,38 @@ export const holdingRow = ({ blueprint_id, definition, id, node_id }: Holder) =>
 
 export type HoldingRow = ReturnType<typeof holdingRow>
 
-/** Statements that need not wait for each other's answers; the first that fails is the first to say so. */
-export const holdingInserts = (sql: SqlClient.SqlClient, row: HoldingRow) => {
-  const { disk_bytes, memory_bytes, node_id } = row
-  return [
-    sql`INSERT INTO holdings ${sql.insert(row)}`,
-    sql`INSERT INTO commitments ${sql.insert({ node_id, servers: 1, memory_bytes, disk_bytes })}
-      ON CONFLICT (node_id) DO UPDATE SET servers = commitments.servers + 1,
-        memory_bytes = commitments.memory_bytes + excluded.memory_bytes,
-        disk_bytes = commitments.disk_bytes + excluded.disk_bytes`
-  ] as const
-}
+/** Rows of one INSERT: well below the number of parameters that either database takes. */
+const ROWS = 500
 
+/** What the rows hold in all, by node. */
+const sumsOf = (rows: ReadonlyArray<HoldingRow>) =>
+  Array.from(
+    Map.groupBy(rows, ({ node_id }) => node_id),
+    ([node_id, own]) => ({
+      node_id,
+      servers: own.length,
+      memory_bytes: own.reduce((sum, row) => sum + row.memory_bytes, 0),
+      disk_bytes: own.reduce((sum, row) => sum + row.disk_bytes, 0)
+    })
+  )
+
+/** The statements do not wait for each other's answers; the first that fails is the first to say so. */
 export const insertHoldings = (
   sql: SqlClient.SqlClient,
   rows: ReadonlyArray<HoldingRow>
 ): Effect.Effect<void, SqlError.SqlError> =>
-  Effect.forEach(rows, (row) => Effect.all(holdingInserts(sql, row), { discard: true }), { discard: true })
+  Effect.all(
+    [
+      ...Arr.chunksOf(rows, ROWS).map((some) => sql`INSERT INTO holdings ${sql.insert(some)}`),
+      ...Arr.chunksOf(sumsOf(rows), ROWS).map(
+        (some) => sql`INSERT INTO commitments ${sql.insert(some)}
+          ON CONFLICT (node_id) DO UPDATE SET servers = commitments.servers + excluded.servers,
+            memory_bytes = commitments.memory_bytes + excluded.memory_bytes,
+            disk_bytes = commitments.disk_bytes + excluded.disk_bytes`
+      )
+    ],
+    { concurrency: "unbounded", discard: true }
+  )
 
 /** Gives back what a server holds: of one node, or of all. */
 export const deleteHoldings = (

@@ -2,8 +2,9 @@
 import { Array as Arr, Clock, Effect, Schema } from "effect"
 import type { SqlClient, SqlError, Statement } from "effect/sql"
 import type { JournalBounds } from "../domain/Journal.ts"
-import { Change, isTopic, type JournalEntry } from "../domain/Journal.ts"
+import { Change, isPublic, isTopic, type JournalEntry } from "../domain/Journal.ts"
 import { IntColumn, JsonColumn, readRows } from "./rows.ts"
+import { withoutAnswer } from "./withoutAnswer.ts"
 
 const EntryRow = Schema.Struct({
   cursor: IntColumn,
@@ -16,14 +17,12 @@ const EntryRow = Schema.Struct({
 const readEntries = readRows(EntryRow)
 const readBounds = readRows(Schema.Struct({ newest: IntColumn, oldest: Schema.NullOr(IntColumn) }))
 const readCursors = readRows(Schema.Struct({ cursor: IntColumn }))
-const readValues = readRows(
-  Schema.Struct({ value: IntColumn, transaction: Schema.optionalKey(Schema.String) })
-)
+const readValues = readRows(Schema.Struct({ value: IntColumn }))
 const decodeKnown = Schema.decodeUnknownEffect(Change)
 
 const decodeChange = (change: { readonly topic: string; readonly server_id: string }) =>
   // Internal topics may come with newer versions; the public ones are what they are.
-  change.topic.includes(":") && !isTopic(change.topic)
+  !isPublic(change) && !isTopic(change.topic)
     ? Effect.succeed<Change>({ topic: "unknown:change", server_id: change.server_id, payload: null })
     : decodeKnown(change)
 
@@ -36,39 +35,49 @@ export interface PendingChange {
   readonly blueprint_id: string
 }
 
-/** Entries with their cursors, and what their statement was asked beside. */
-export interface Appended {
-  readonly entries: ReadonlyArray<JournalEntry>
-  readonly transaction: string | undefined
-}
-
 export const journalTable = (sql: SqlClient.SqlClient) => {
+  /** The newest cursor. In a write transaction that has its turn nobody else gives out the next. */
+  const newest: Effect.Effect<number, SqlError.SqlError> = Effect.flatMap(
+    readValues(sql`SELECT value FROM counters WHERE name = 'journal'`),
+    ([counter]) =>
+      counter === undefined
+        ? Effect.die(new Error("the counter of the journal is missing"))
+        : Effect.succeed(counter.value)
+  )
+
+  /** Gives the changes the cursors after `after`. */
+  const numbered = (
+    changes: ReadonlyArray<PendingChange>,
+    after: number
+  ): Effect.Effect<ReadonlyArray<JournalEntry>> =>
+    Effect.map(Clock.currentTimeMillis, (at) =>
+      changes.map((pending, index) => ({ cursor: after + 1 + index, at, ...pending }))
+    )
+
   /**
-   * Gives the changes the next cursors. The counter's row stays locked until the commit: cursors are in commit order.
+   * Keeps entries that follow the newest one without a gap, and does not wait for it: the last statements before the
+   * commit.
    *
-   * @param sealing what else the statement that takes the cursors is to answer, as `transaction`
+   * @param telling what else the statement that moves the counter does
    */
   const append = Effect.fnUntraced(function* (
-    changes: ReadonlyArray<PendingChange>,
-    sealing: Statement.Fragment = sql.literal("")
-  ): Effect.fn.Return<Appended, SqlError.SqlError> {
-    const [counter] = yield* readValues(
-      sql`UPDATE counters SET value = value + ${changes.length} WHERE name = 'journal' RETURNING value ${sealing}`
-    )
-    if (counter === undefined) return yield* Effect.die(new Error("the counter of the journal is missing"))
-    const first = counter.value - changes.length + 1
-    const at = yield* Clock.currentTimeMillis
-    const entries = changes.map((pending, index) => ({ cursor: first + index, at, ...pending }))
+    entries: ReadonlyArray<JournalEntry>,
+    telling: Statement.Fragment = sql.literal("")
+  ): Effect.fn.Return<void, SqlError.SqlError> {
+    const last = entries.at(-1)
+    if (last === undefined) return
     const rows = entries.map(({ change, ...entry }) => ({
       ...entry,
       topic: change.topic,
       server_id: change.server_id,
       payload: JSON.stringify(change.payload)
     }))
+    yield* withoutAnswer(
+      sql`UPDATE counters SET value = ${last.cursor} WHERE name = 'journal' RETURNING value ${telling}`
+    )
     for (const some of Arr.chunksOf(rows, INSERT_ROWS)) {
-      yield* sql`INSERT INTO journal ${sql.insert(some)}`
+      yield* withoutAnswer(sql`INSERT INTO journal ${sql.insert(some)}`)
     }
-    return { entries, transaction: counter.transaction }
   })
 
   /** At most `limit` entries with `after < cursor <= upTo`, oldest first. */
@@ -118,5 +127,5 @@ export const journalTable = (sql: SqlClient.SqlClient) => {
 
   const deleteUpTo = (cursor: number) => Effect.asVoid(sql`DELETE FROM journal WHERE cursor <= ${cursor}`)
 
-  return { append, page, bounds, expired, deleteUpTo } as const
+  return { append, bounds, deleteUpTo, expired, newest, numbered, page } as const
 }

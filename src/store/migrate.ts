@@ -8,6 +8,7 @@ import { moves } from "./migrations/0004_moves.ts"
 import { tickets } from "./migrations/0005_tickets.ts"
 import { holdings } from "./migrations/0006_holdings.ts"
 import { nodePresence } from "./migrations/0007_node_presence.ts"
+import { nodeUnreachable } from "./migrations/0008_node_unreachable.ts"
 import { firstRow } from "./rows.ts"
 import { StoreStartError } from "./StoreStartError.ts"
 
@@ -23,7 +24,8 @@ const migrations = {
   "0004_moves": moves,
   "0005_tickets": tickets,
   "0006_holdings": holdings,
-  "0007_node_presence": nodePresence
+  "0007_node_presence": nodePresence,
+  "0008_node_unreachable": nodeUnreachable
 }
 
 /** Number of the schema that this version writes. */

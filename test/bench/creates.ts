@@ -1,46 +1,68 @@
 /**
- * Creation of servers on the embedded node, against commits of single rows: to a SQLite file in the same folder, and to
- * the same PostgreSQL.
+ * Creation of servers on SQLite and on PostgreSQL, in turns: with the embedded node, whose installations share the
+ * service's process, and with a simulated one, which leaves the control plane's own work. Each is measured against
+ * commits of single rows: to a SQLite file in the same folder, and to the same PostgreSQL.
  */
 import { join } from "node:path"
 import { DatabaseSync } from "node:sqlite"
 import { PgConnection } from "@effect/sql-pg"
-import { Console, Effect, Option, Redacted } from "effect"
+import { Effect, Redacted, type Scope } from "effect"
+import { muster } from "../support/command.ts"
 import { startPostgres } from "../support/postgres.ts"
 import { type Service, startService, temporaryFolder } from "../support/Service.ts"
+import { makeSimulatedNode } from "../support/SimulatedNode.ts"
 import { BenchFailed, interleaved, median, poll, print } from "./harness.ts"
 import { load } from "./load.ts"
 
-const CREATIONS = 100
 const CONNECTIONS = 32
 const ROUNDS = 3
 const COMMITS = 200
+const PORTS = "20000-59999"
 
-/** A database, what a commit to it is called, and how many of single rows it takes. */
-interface Subject {
-  readonly suffix: string
-  readonly baseline: string
+/** A database: its settings, and how many commits of single rows it takes a second, one by one. */
+interface Database {
+  readonly name: "SQLite" | "PostgreSQL"
   readonly env: Record<string, string>
+  readonly plain: string
   readonly commitsPerSecond: Effect.Effect<number, BenchFailed>
+}
+
+interface NodeKind {
+  readonly name: string
+  readonly creations: number
+  readonly env: Record<string, string>
+  readonly start: (
+    service: Service,
+    database: Database
+  ) => Effect.Effect<unknown, { readonly message: string }, Scope.Scope>
 }
 
 const body = JSON.stringify({ blueprint_id: "demo", overrides: { save: true } })
 
-/** Commits of single rows a second, one by one. */
-const commitsPerSecond = (folder: string) =>
-  Effect.acquireUseRelease(
-    Effect.sync(() => new DatabaseSync(join(folder, "plain.db"))),
-    (database) =>
-      Effect.sync(() => {
-        database.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL")
-        database.exec("CREATE TABLE IF NOT EXISTS rows (id INTEGER PRIMARY KEY, body TEXT NOT NULL)")
-        const insert = database.prepare("INSERT INTO rows (body) VALUES (?)")
-        const began = performance.now()
-        for (let n = 0; n < COMMITS; n++) insert.run(body)
-        return (COMMITS * 1000) / (performance.now() - began)
-      }),
-    (database) => Effect.sync(() => database.close())
-  )
+const embedded: NodeKind = {
+  name: "embedded node",
+  creations: 100,
+  env: { MUSTER_EMBEDDED_NODE: "true", MUSTER_EMBEDDED_ALLOCATIONS: `127.0.0.1:${PORTS}` },
+  start: () => Effect.void
+}
+
+const simulated: NodeKind = {
+  name: "simulated node",
+  creations: 400,
+  env: { MUSTER_EMBEDDED_NODE: "false" },
+  start: Effect.fnUntraced(function* (service, { env }) {
+    const made = yield* muster(["keys", "create", "--name", "node", "--scope", "Node"], {
+      ...env,
+      MUSTER_DATA_DIR: service.dataDir
+    })
+    yield* makeSimulatedNode({
+      id: "simulated",
+      key: made.stdout.trim(),
+      control: [service.url],
+      ports: PORTS
+    })
+  })
+}
 
 const commitsOf = Effect.fnUntraced(function* (service: Service) {
   const { text } = yield* service.request("GET", "/metrics")
@@ -60,13 +82,13 @@ const allInstalled = (service: Service) =>
     { every: 50, seconds: 60 }
   )
 
-const createSome = Effect.fnUntraced(function* (service: Service) {
+const createSome = Effect.fnUntraced(function* (service: Service, creations: number) {
   const before = yield* commitsOf(service)
-  const { perSecond } = yield* load({
+  const { p50, p99, perSecond } = yield* load({
     url: service.url,
     key: service.key,
     connections: CONNECTIONS,
-    requests: CREATIONS,
+    requests: creations,
     status: 202,
     request: () => ({ method: "POST", path: "/api/servers", body })
   })
@@ -75,61 +97,122 @@ const createSome = Effect.fnUntraced(function* (service: Service) {
   const installed = yield* commitsOf(service)
   return {
     perSecond,
-    commits: (acknowledged - before) / CREATIONS,
-    commitsInAll: (installed - before) / CREATIONS
+    p50,
+    p99,
+    commits: (acknowledged - before) / creations,
+    commitsInAll: (installed - before) / creations
   }
 })
 
-const measure = Effect.fnUntraced(function* (
-  dataDir: string,
-  { baseline, commitsPerSecond, env, suffix }: Subject
-) {
+type Round = Effect.Success<ReturnType<typeof createSome>>
+
+const startOn = Effect.fnUntraced(function* (folder: string, database: Database, kind: NodeKind) {
   const service = yield* startService({
-    dataDir,
+    dataDir: join(folder, `${database.name} ${kind.name}`),
     env: {
-      MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:20000-59999",
       MUSTER_OVERCOMMIT_MEMORY: "1000",
       MUSTER_OVERCOMMIT_DISK: "1000",
-      ...env
+      ...kind.env,
+      ...database.env
     }
   })
-  const node = yield* poll(
-    "the embedded node registers",
+  yield* kind.start(service, database)
+  yield* poll(
+    `the ${kind.name} registers`,
     Effect.map(service.request("GET", "/api/nodes?ids_only=true"), ({ text }) =>
       text === "[]" ? undefined : text
     ),
     { seconds: 10 }
-  ).pipe(Effect.option)
-  if (Option.isNone(node))
-    return yield* Console.error("creates: not measured, the service has no embedded node")
+  )
+  return service
+})
 
-  const subject = createSome(service)
-  yield* interleaved(1, subject, commitsPerSecond)
-  const { subjects, baselines } = yield* interleaved(ROUNDS, subject, commitsPerSecond)
-  yield* print({
-    bench: "creates",
-    figure: `acknowledged from ${CONNECTIONS} connections${suffix}`,
-    value: median(subjects.map((round) => round.perSecond)),
-    unit: "servers/s",
-    baseline,
-    baseline_value: median(baselines)
-  })
-  const commits = (figure: string, value: number) =>
+const printRounds = Effect.fnUntraced(function* (
+  database: Database,
+  kind: NodeKind,
+  rounds: ReadonlyArray<Round>,
+  plainRounds: ReadonlyArray<number>
+) {
+  const plain = median(plainRounds)
+  const figure = (name: string, unit: string, pick: (round: Round) => number, baseline_value: number) =>
     print({
       bench: "creates",
-      figure: `${figure}${suffix}`,
-      value,
-      unit: "commits/server",
-      baseline,
-      baseline_value: 1
+      figure: `${name}, ${kind.name}, ${database.name}`,
+      value: median(rounds.map(pick)),
+      unit,
+      baseline: database.plain,
+      baseline_value
     })
-  yield* commits("commits until acknowledged", median(subjects.map((round) => round.commits)))
-  yield* commits("commits until installed", median(subjects.map((round) => round.commitsInAll)))
+  yield* figure(`acknowledged from ${CONNECTIONS} connections`, "servers/s", (it) => it.perSecond, plain)
+  yield* figure("p50 of the 202", "ms", (it) => it.p50, 1000 / plain)
+  yield* figure("p99 of the 202", "ms", (it) => it.p99, 1000 / plain)
+  yield* figure("commits until acknowledged", "commits/server", (it) => it.commits, 1)
+  yield* figure("commits until installed", "commits/server", (it) => it.commitsInAll, 1)
+})
+
+const measure = Effect.fnUntraced(function* (
+  folder: string,
+  kind: NodeKind,
+  sqlite: Database,
+  postgres: Database
+) {
+  const roundsOn = Effect.fnUntraced(function* (database: Database) {
+    const service = yield* startOn(folder, database, kind)
+    const create = createSome(service, kind.creations)
+    // The first finds everything cold.
+    yield* create
+    return Effect.all({ created: create, plain: database.commitsPerSecond })
+  })
+  const onPostgres = yield* roundsOn(postgres)
+  const onSqlite = yield* roundsOn(sqlite)
+  const { baselines, subjects } = yield* interleaved(ROUNDS, onPostgres, onSqlite)
+  for (const [database, rounds] of [
+    [sqlite, baselines],
+    [postgres, subjects]
+  ] as const) {
+    yield* printRounds(
+      database,
+      kind,
+      rounds.map(({ created }) => created),
+      rounds.map(({ plain }) => plain)
+    )
+  }
+  const perSecond = (rounds: typeof subjects) => median(rounds.map(({ created }) => created.perSecond))
+  yield* print({
+    bench: "creates",
+    figure: `acknowledged from ${CONNECTIONS} connections, ${kind.name}, PostgreSQL beside SQLite`,
+    value: perSecond(subjects),
+    unit: "servers/s",
+    baseline: `the same on SQLite`,
+    baseline_value: perSecond(baselines)
+  })
 }, Effect.scoped)
 
-/** Commits of single rows a second on one connection. */
-const postgresCommitsPerSecond = (url: string) =>
-  Effect.gen(function* () {
+const sqliteIn = (folder: string): Database => ({
+  name: "SQLite",
+  env: {},
+  plain: "plain SQLite, one row for each commit, synchronous=FULL",
+  commitsPerSecond: Effect.acquireUseRelease(
+    Effect.sync(() => new DatabaseSync(join(folder, "plain.db"))),
+    (database) =>
+      Effect.sync(() => {
+        database.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL")
+        database.exec("CREATE TABLE IF NOT EXISTS rows (id INTEGER PRIMARY KEY, body TEXT NOT NULL)")
+        const insert = database.prepare("INSERT INTO rows (body) VALUES (?)")
+        const began = performance.now()
+        for (let n = 0; n < COMMITS; n++) insert.run(body)
+        return (COMMITS * 1000) / (performance.now() - began)
+      }),
+    (database) => Effect.sync(() => database.close())
+  )
+})
+
+const postgresAt = (url: string): Database => ({
+  name: "PostgreSQL",
+  // The machine may be busy: how soon a silent database is given up is not what is measured.
+  env: { MUSTER_DATABASE_URL: url, MUSTER_DATABASE_TIMEOUT: "5000" },
+  plain: "plain PostgreSQL, one row for each commit on one connection",
+  commitsPerSecond: Effect.gen(function* () {
     const connection = yield* PgConnection.make({ url: Redacted.make(url) })
     yield* connection.query("CREATE TABLE IF NOT EXISTS plain (id SERIAL PRIMARY KEY, body TEXT NOT NULL)")
     const began = performance.now()
@@ -139,21 +222,22 @@ const postgresCommitsPerSecond = (url: string) =>
     Effect.scoped,
     Effect.mapError((error) => new BenchFailed({ message: error.message }))
   )
+})
+
+/** A database of its own for each service. */
+const newDatabase = (url: string, name: string) =>
+  PgConnection.make({ url: Redacted.make(url) }).pipe(
+    Effect.flatMap((connection) => connection.query(`CREATE DATABASE ${name}`)),
+    Effect.scoped,
+    Effect.mapError((error) => new BenchFailed({ message: error.message }))
+  )
 
 export const creates = Effect.gen(function* () {
   const folder = yield* temporaryFolder
-  yield* measure(join(folder, "sqlite"), {
-    suffix: "",
-    baseline: "plain SQLite, one row for each commit, synchronous=FULL",
-    env: {},
-    commitsPerSecond: commitsPerSecond(folder)
-  })
   const server = yield* startPostgres({ durable: true })
-  const url = server.url("postgres")
-  yield* measure(join(folder, "postgres"), {
-    suffix: ", PostgreSQL",
-    baseline: "plain PostgreSQL, one row for each commit",
-    env: { MUSTER_DATABASE_URL: url },
-    commitsPerSecond: postgresCommitsPerSecond(url)
-  })
+  for (const [index, kind] of [simulated, embedded].entries()) {
+    const name = `creates_${index}`
+    yield* newDatabase(server.url("postgres"), name)
+    yield* measure(folder, kind, sqliteIn(folder), postgresAt(server.url(name)))
+  }
 }).pipe(Effect.scoped)

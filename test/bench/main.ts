@@ -35,8 +35,8 @@ Effect.gen(function* () {
     if (asked.length > 0 && !asked.includes(name)) continue
     yield* bench.pipe(
       Effect.timeoutOrElse({
-        duration: "2 minutes",
-        orElse: () => Effect.fail(new BenchFailed({ message: "not done within 2 minutes" }))
+        duration: "5 minutes",
+        orElse: () => Effect.fail(new BenchFailed({ message: "not done within 5 minutes" }))
       }),
       Effect.tapError((error) => Console.error(`${name}: ${error.message}`))
     )

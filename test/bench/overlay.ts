@@ -41,7 +41,7 @@ export const overlay = Effect.gen(function* () {
   yield* Effect.sync(() => {
     for (const [name, mib] of Object.entries(bases)) makeBase(join(generationsDir(base_dir), name), mib)
   })
-  const sources = { data_dir, volumes_dir: join(data_dir, "volumes"), allowed_mounts: [] }
+  const sources = { node_id: "bench", data_dir, volumes_dir: join(data_dir, "volumes"), allowed_mounts: [] }
   const open = Effect.fnUntraced(function* (storage: InstanceStorage) {
     const layer = InstanceFiles.layer({ base_dir, servers_dir, sources, storage })
     const files = Context.get(yield* Layer.build(Layer.fresh(layer)), InstanceFiles)

@@ -2,24 +2,40 @@ import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import * as fc from "fast-check"
 import { compose, flattenMixins } from "../../src/blueprints/compose.ts"
-import type { BlueprintFile, MixinFile, Reference, ServerPart } from "../../src/blueprints/files.ts"
+import type { BlueprintFile, MixinFile, Reference, ServerPart, Written } from "../../src/blueprints/files.ts"
 import { renderProblem } from "../../src/blueprints/problem.ts"
 import type { Blueprint, BlueprintState, Volume } from "../../src/domain/Blueprint.ts"
+import type { ConfigPatches } from "../../src/domain/ConfigPatch.ts"
 
 const refs = (ids: ReadonlyArray<string>): ReadonlyArray<Reference> =>
   ids.map((id, index) => ({ id, line: 2, column: 10 + index }))
 
 interface Parts {
-  readonly server?: ServerPart
+  readonly server?: Omit<ServerPart, "configs"> & { readonly configs?: ConfigPatches }
   readonly state?: Partial<BlueprintState>
   readonly annotations?: Record<string, string>
 }
 
-const partsOf = ({ annotations = {}, server = {}, state }: Parts) => ({
-  server,
-  state: state === undefined ? null : { volumes: [], mounts: [], copy: [], env: {}, ...state },
-  annotations
-})
+/** Every entry has a line of its own. */
+const partsOf = (file: string, { annotations = {}, server = {}, state }: Parts) => {
+  let line = 10
+  const written = <A>(value: A): Written<A> => ({ value, at: { file, line: line++, column: 5 } })
+  const { configs, ...others } = server
+  const entries = Object.entries(configs ?? {}).map(([name, patch]) => [name, written(patch)] as const)
+  return {
+    server: configs === undefined ? others : { ...others, configs: Object.fromEntries(entries) },
+    state:
+      state === undefined
+        ? null
+        : {
+            volumes: (state.volumes ?? []).map(written),
+            mounts: (state.mounts ?? []).map(written),
+            copy: (state.copy ?? []).map(written),
+            env: state.env ?? {}
+          },
+    annotations
+  }
+}
 
 const mixin = (id: string, parents: ReadonlyArray<string>, parts: Parts = {}): MixinFile => ({
   kind: "mixin",
@@ -28,7 +44,7 @@ const mixin = (id: string, parents: ReadonlyArray<string>, parts: Parts = {}): M
   id,
   description: "",
   extends: refs(parents),
-  ...partsOf(parts)
+  ...partsOf(`${id}.yml`, parts)
 })
 
 const blueprint = (includes: ReadonlyArray<string>, parts: Parts = {}): BlueprintFile => ({
@@ -40,23 +56,26 @@ const blueprint = (includes: ReadonlyArray<string>, parts: Parts = {}): Blueprin
   type: "t",
   includes: refs(includes),
   save: false,
-  ...partsOf(parts)
+  ...partsOf("game.yml", parts)
 })
 
-const runs: ServerPart = { software: "paper", version: "1" }
+const runs = { software: "paper", version: "1" }
 
 const composed = (file: BlueprintFile, mixins: ReadonlyArray<MixinFile>) =>
   compose(file, flattenMixins(new Map(mixins.map((one) => [one.id, one]))))
 
 const success = (file: BlueprintFile, mixins: ReadonlyArray<MixinFile> = []): Blueprint => {
   const result = composed(file, mixins)
-  return Result.getOrThrowWith(result, (problem) => new Error(renderProblem(problem)))
+  return Result.getOrThrowWith(result, (problems) => new Error(problems.map(renderProblem).join("\n")))
 }
 
-const failure = (file: BlueprintFile, mixins: ReadonlyArray<MixinFile> = []): string => {
+const failures = (file: BlueprintFile, mixins: ReadonlyArray<MixinFile> = []): ReadonlyArray<string> => {
   const result = composed(file, mixins)
-  return Result.isFailure(result) ? renderProblem(result.failure) : "composed"
+  return Result.isFailure(result) ? result.failure.map(renderProblem) : []
 }
+
+const failure = (file: BlueprintFile, mixins: ReadonlyArray<MixinFile> = []): string =>
+  failures(file, mixins).join("\n") || "composed"
 
 const volume = (name: string, target: string, source: string): Volume => ({
   name,

@@ -59,6 +59,7 @@ describe("blueprints.md, Blueprint: what a file says", () => {
   it("reads the documented example, shorthands expanded", () => {
     const { definition, warnings } = read(example)
     const world = { name: "world", source: "worlds/survival", target: "/world", mode: "cow" } as const
+    const at = (line: number, column: number) => ({ file: "a.yml", line, column })
     assert.deepStrictEqual(warnings, [])
     assert.deepStrictEqual(definition, {
       kind: "blueprint",
@@ -87,16 +88,27 @@ describe("blueprints.md, Blueprint: what a file says", () => {
         },
         ports: 1,
         configs: {
-          "server.properties": { parser: "properties", find: { motd: "Hello", "view-distance": 15 } },
-          "config/paper-world-defaults.yml": { parser: "yaml", find: { "anticheat.anti-xray.enabled": true } }
+          "server.properties": {
+            value: { parser: "properties", find: { motd: "Hello", "view-distance": 15 } },
+            at: at(10, 5)
+          },
+          "config/paper-world-defaults.yml": {
+            value: { parser: "yaml", find: { "anticheat.anti-xray.enabled": true } },
+            at: at(11, 5)
+          }
         },
         placement: { locations: ["eu-west"], anti_affinity: false },
         restart: { on_crash: false, max_per_hour: 5 }
       },
       state: {
-        volumes: [world, world],
-        mounts: [{ source: "/srv/maps", target: "/home/container/maps", mode: "ro" }],
-        copy: [{ source: "files/config.yml", target: "plugins/config.yml" }],
+        volumes: [
+          { value: world, at: at(16, 7) },
+          { value: world, at: at(17, 7) }
+        ],
+        mounts: [
+          { value: { source: "/srv/maps", target: "/home/container/maps", mode: "ro" }, at: at(18, 13) }
+        ],
+        copy: [{ value: { source: "files/config.yml", target: "plugins/config.yml" }, at: at(19, 11) }],
         env: { MOTD: "hi" }
       },
       annotations: { maintainer: "ops", tags: ["game"] }

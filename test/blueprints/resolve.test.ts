@@ -108,6 +108,29 @@ describe("decisions 3: overrides over the blueprint over the software", () => {
     }
   })
 
+  it("refuses a patch of what a volume or mount brings read-only, however the file is named", () => {
+    const volumes = [
+      { name: "lib", source: "s", target: "/home/container/lib", mode: "ro" as const },
+      { name: "own", source: "s", target: "own", mode: "cow" as const }
+    ]
+    const mounts = [{ source: "/srv/a.yml", target: "conf/a.yml", mode: "ro" as const }]
+    const state = { volumes, mounts, copy: [], env: {} }
+    const patched = (file: string) => ({ configs: { [file]: { parser: "yaml" as const, find: { a: 1 } } } })
+    assert.strictEqual(
+      refused(patched("./lib//x.yml"), { state }),
+      "overrides.configs: the file `lib/x.yml` lies in `/home/container/lib` of volume `lib` (ro), which is read-only: no patch can change it"
+    )
+    assert.match(refused(patched("conf/a.yml"), { state }), /mount `\/srv\/a\.yml` \(ro\)/)
+    for (const file of ["own/x.yml", "library/x.yml", "conf/b.yml"]) {
+      assert.strictEqual(refused(patched(file), { state }), "resolved", file)
+    }
+    // What the software patches may say there what it should: that is seen when the server starts.
+    assert.strictEqual(
+      refused({}, { state: { ...state, volumes: [{ name: "v", source: "s", target: "a", mode: "ro" }] } }),
+      "resolved"
+    )
+  })
+
   it("keeps keys such as `__proto__` where they are", () => {
     const { configs } = resolved({
       configs: Object.fromEntries([

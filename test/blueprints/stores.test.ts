@@ -121,6 +121,109 @@ describe("decisions 4: at the start", () => {
   )
 })
 
+describe("GET /api/definitions/warnings", () => {
+  const warnings = Effect.gen(function* () {
+    return {
+      blueprints: yield* (yield* BlueprintStore).warnings,
+      software: yield* (yield* SoftwareStore).warnings
+    }
+  })
+
+  it.live("has every line that a start or a reload has logged as a warning, and no other", () =>
+    live(
+      Effect.gen(function* () {
+        const directories = yield* folders
+        const fs = yield* FileSystem.FileSystem
+        const log: Array<string> = []
+        yield* write(directories.software, {
+          "paper.yml": `${paperFile}  update: {}\n  configs: { lib/p.yml: { parser: yaml, find: { a: "{{x}}" } } }\n`
+        })
+        yield* write(directories.blueprints, {
+          "a.yml": 'blueprint: { id: a }\nserver: { software: nope, version: "1" }\nworld: {}\n',
+          "b.yml": 'blueprint: { id: b }\nserver: { software: paper, version: "1.8" }\n',
+          "c.yml": `${blueprintFile("c")}state: { volumes: ["lib:lib:lib:ro"], env: { A: "{{y}}" } }\n`
+        })
+        yield* fs.symlink("nothing.yml", `${directories.blueprints}/link.yml`)
+        const told = () =>
+          log.splice(0).flatMap((line) => (line.startsWith("Warn ") ? [line.slice("Warn ".length)] : []))
+        yield* Effect.gen(function* () {
+          const expected = {
+            software: [
+              "paper.yml: not acted on: software.update",
+              "software paper: unknown placeholder {{x}}"
+            ],
+            blueprints: [
+              "link.yml: the link leads nowhere; left out",
+              "a.yml: not acted on: world",
+              "a.yml: software nope is not defined",
+              "b.yml: no image of software paper maps to version 1.8",
+              "c.yml: software paper patches a file that cannot be written: the file `lib/p.yml` lies in `lib` of volume `lib` (ro), which is read-only: no patch can change it",
+              "c.yml: unknown placeholder {{y}}"
+            ]
+          }
+          const lines = ({ blueprints, software }: Effect.Success<typeof warnings>) => [
+            ...software.map((line) => `software: ${line}`),
+            ...blueprints.map((line) => `blueprints: ${line}`)
+          ]
+          assert.deepStrictEqual(yield* warnings, expected)
+          assert.deepStrictEqual(told(), lines(expected))
+          yield* (yield* SoftwareStore).reload
+          yield* (yield* BlueprintStore).reload
+          assert.deepStrictEqual(yield* warnings, expected)
+          assert.deepStrictEqual(told(), lines(expected))
+        }).pipe(Effect.provide(stores(directories, log)))
+      })
+    )
+  )
+
+  it.live("has what the start has left out, with file, line and column, until a reload succeeds", () =>
+    live(
+      Effect.gen(function* () {
+        const directories = yield* folders
+        const fs = yield* FileSystem.FileSystem
+        yield* write(directories.software, { "paper.yml": paperFile, "bad.yml": "software: { id: b }\n" })
+        yield* write(directories.blueprints, {
+          "a.yml": blueprintFile("a"),
+          "deep/bad.yml": `${blueprintFile("c")}sever: 1\n`
+        })
+        yield* Effect.gen(function* () {
+          const reload = (yield* BlueprintStore).reload
+          const leftOut = "deep/bad.yml:3:1: unknown key `sever`; did you mean `server`?; left out"
+          assert.deepStrictEqual(yield* warnings, {
+            software: ["bad.yml:1:11: `software.invocation` is missing; left out"],
+            blueprints: [leftOut]
+          })
+          yield* write(directories.blueprints, { "a.yml": `${blueprintFile("a")}sav: 1\n` })
+          yield* Effect.flip(reload)
+          assert.deepStrictEqual((yield* warnings).blueprints, [
+            "the last reload was refused: a.yml:3:1: unknown key `sav`; did you mean `save`?",
+            "the last reload was refused: deep/bad.yml:3:1: unknown key `sever`; did you mean `server`?",
+            leftOut
+          ])
+          yield* fs.remove(`${directories.blueprints}/deep`, { recursive: true })
+          yield* Effect.flip(reload)
+          assert.lengthOf((yield* warnings).blueprints, 2)
+          yield* write(directories.blueprints, { "a.yml": blueprintFile("a") })
+          yield* reload
+          assert.deepStrictEqual((yield* warnings).blueprints, [])
+        }).pipe(Effect.provide(stores(directories)))
+      })
+    )
+  )
+
+  it.live("says that a folder cannot be read", () =>
+    live(
+      Effect.gen(function* () {
+        const { outside } = yield* folders
+        yield* Effect.gen(function* () {
+          const none = "nothing is loaded: the folder cannot be read: it does not exist"
+          assert.deepStrictEqual(yield* warnings, { software: [none], blueprints: [none] })
+        }).pipe(Effect.provide(stores({ blueprints: `${outside}/none`, software: `${outside}/none` })))
+      })
+    )
+  )
+})
+
 describe("decisions 4: a reload is atomic", () => {
   it.live("all valid: the new set replaces the old; any invalid: 422, nothing changes, each file named", () =>
     live(

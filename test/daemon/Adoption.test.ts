@@ -1,8 +1,8 @@
-import { type ChildProcess, spawn } from "node:child_process"
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { daemonProcess, stateOf } from "./daemonChild.ts"
 import {
   alive,
   dataFolder,
@@ -15,41 +15,6 @@ import {
   specOf,
   until
 } from "./support.ts"
-
-const script = join(import.meta.dirname, "daemonProcess.ts")
-
-/** A daemon process of its own, killed with the scope if it still lives. */
-const daemonProcess = Effect.fnUntraced(function* (data_dir: string, ...args: Array<string>) {
-  const child: ChildProcess = yield* Effect.acquireRelease(
-    Effect.sync(() =>
-      spawn(process.execPath, [script, data_dir, ...args], { stdio: ["pipe", "pipe", "inherit"] })
-    ),
-    (process) => Effect.sync(() => process.kill("SIGKILL"))
-  )
-  let answers: ReadonlyArray<string> = []
-  let output = ""
-  child.stdout?.on("data", (bytes) => {
-    output += String(bytes)
-    answers = output.split("\n").slice(0, -1)
-  })
-  yield* until("the daemon is up", () => answers.length > 0)
-  const ask = Effect.fnUntraced(function* (line: string) {
-    const before = answers.length
-    child.stdin?.write(`${line}\n`)
-    yield* until(`an answer to ${line}`, () => answers.length > before)
-    assert.strictEqual(answers[before], "ok")
-  })
-  const kill = Effect.gen(function* () {
-    child.kill("SIGKILL")
-    yield* until("the daemon is dead", () => child.exitCode !== null || child.signalCode !== null)
-  })
-  return { ask, kill }
-})
-
-const stateOf = (data_dir: string, id: string) => {
-  const path = join(data_dir, "servers", id, "server.json")
-  return existsSync(path) ? JSON.parse(readFileSync(path, "utf8")) : {}
-}
 
 /** Reports of one server, as words. */
 const toldOf = (notes: Recorder, id: string) =>

@@ -106,7 +106,8 @@ describe("decisions 3, states", () => {
       const of = (call: Effect.Effect<unknown, DaemonError>) => Effect.map(Effect.flip(call), refusal)
       assert.deepStrictEqual(yield* of(daemon.power(failed, "start", 1)), {
         status: 409,
-        detail: "the installation failed: install script exited with 3"
+        detail:
+          "the installation failed: install script exited with 3 (node test-node): read the install log, correct the cause, then reinstall"
       })
       assert.deepStrictEqual(yield* of(daemon.power(slow, "start", 1)), {
         status: 409,

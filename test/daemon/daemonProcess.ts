@@ -13,7 +13,17 @@ const more = {
 }
 const notes = { ...recorder(), away: away === "away" }
 
-/** Carries out `create <options as JSON>`, `remove <id>`, `power <id> <action> <seconds>`; answers `ok` or `error ...`. */
+/** The control plane asks for a registration, and then does not know the server. */
+const forget = (id: string) =>
+  Effect.sync(() => {
+    notes.unknown = [{ id }]
+    notes.forgotten = true
+  })
+
+/**
+ * Carries out `create <options as JSON>`, `remove <id>`, `forget <id>`, `power <id> <action> <seconds>`; answers `ok` or
+ * `error ...`.
+ */
 const obey = (node: NodeDaemon["Service"], line: string) => {
   const [what, id = "", action = "start", seconds = "30"] = line.split(" ")
   const call: Effect.Effect<unknown, unknown> =
@@ -21,11 +31,13 @@ const obey = (node: NodeDaemon["Service"], line: string) => {
       ? node.daemon.create(specOf(JSON.parse(line.slice("create ".length))))
       : what === "remove"
         ? node.daemon.remove(id)
-        : node.daemon.power(
-            id,
-            action === "start" || action === "stop" || action === "pause" ? action : "kill",
-            Number(seconds)
-          )
+        : what === "forget"
+          ? forget(id)
+          : node.daemon.power(
+              id,
+              action === "start" || action === "stop" || action === "pause" ? action : "kill",
+              Number(seconds)
+            )
   return call.pipe(
     Effect.andThen(Effect.sync(() => process.stdout.write("ok\n"))),
     Effect.catch((error) => Effect.sync(() => process.stdout.write(`error ${JSON.stringify(error)}\n`)))

@@ -1,11 +1,11 @@
 import { existsSync, mkdtempSync, readFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { Effect, Exit, Layer, References, Schedule, Scope } from "effect"
+import { Effect, Exit, Function, Layer, Logger, References, Schedule, Scope } from "effect"
 import { ControlPlane, ControlPlaneUnavailable, RegistrationRequired } from "../../src/api/ControlPlane.ts"
 import { NodeDaemon, type NodeDaemonOptions } from "../../src/daemon/NodeDaemon.ts"
 import { readProc } from "../../src/daemon/runtime/procfs.ts"
-import type { Registration, Report, ServerSpec } from "../../src/domain/NodeMessages.ts"
+import type { Registration, Report, ServerSpec, UnknownServer } from "../../src/domain/NodeMessages.ts"
 import type { ServerDefinition } from "../../src/domain/ServerDefinition.ts"
 import type { InstallScript, ProcessConfiguration } from "../../src/domain/Software.ts"
 import { removeFolder } from "../support/mounts.ts"
@@ -89,8 +89,12 @@ export interface Recorder {
   away: boolean
   /** Ids that the next registration tells the node to delete. */
   remove: Array<string>
+  /** Those that it says nobody knows. */
+  unknown: Array<UnknownServer>
   /** The next calls are answered with "register first". */
   forgotten: boolean
+  /** Log lines of warnings and errors, where they are looked at. */
+  log?: Array<string>
   /** Files of servers that come from elsewhere. */
   files?: ControlPlane["Service"]["files"] extends (node_id: string, id: string) => infer A
     ? (id: string) => A
@@ -103,6 +107,7 @@ export const recorder = (): Recorder => ({
   heartbeats: 0,
   away: false,
   remove: [],
+  unknown: [],
   forgotten: false
 })
 
@@ -117,7 +122,7 @@ export const controlPlane = (notes: Recorder) => {
         if (notes.away) return Effect.fail(new ControlPlaneUnavailable({ detail: "away" }))
         notes.forgotten = false
         notes.registrations.push(registration)
-        return Effect.succeed({ token: "token", delete: notes.remove })
+        return Effect.succeed({ token: "token", delete: notes.remove, unknown: notes.unknown })
       }),
     heartbeat: () =>
       Effect.map(gate, () => {
@@ -173,6 +178,16 @@ export const optionsFor = (data_dir: string, more: Partial<NodeDaemonOptions> = 
   ...more
 })
 
+/** Keeps log lines of warnings and errors, also those of what a call sets going. */
+export const loggedTo = (log: Array<string>) => {
+  const keep = Logger.make(({ logLevel, message }) => void log.push(`${logLevel} ${message}`))
+  return <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+    effect.pipe(
+      Effect.provide(Logger.layer([keep])),
+      Effect.provideService(References.MinimumLogLevel, "Warn")
+    )
+}
+
 /** A daemon that is open until its scope ends or `close` is called. Its servers are removed with the scope. */
 export const openDaemon = Effect.fnUntraced(function* (
   data_dir: string,
@@ -181,8 +196,11 @@ export const openDaemon = Effect.fnUntraced(function* (
 ) {
   const scope = yield* Scope.fork(yield* Effect.scope)
   const layer = NodeDaemon.layer(optionsFor(data_dir, more)).pipe(Layer.provide(controlPlane(notes)))
+  const { log } = notes
+  const level = process.env.SHOW_LOG === undefined ? "None" : "All"
   const context = yield* Layer.buildWithScope(Layer.fresh(layer), scope).pipe(
-    Effect.provideService(References.MinimumLogLevel, process.env.SHOW_LOG === undefined ? "None" : "All")
+    log === undefined ? Function.identity : loggedTo(log),
+    log === undefined ? Effect.provideService(References.MinimumLogLevel, level) : Function.identity
   )
   const node = yield* Effect.provideContext(NodeDaemon, context)
   return { node, daemon: node.daemon, close: Scope.close(scope, Exit.void) }

@@ -201,10 +201,16 @@ layer(Control.layer, options)("move", (it) => {
             MUSTER_URL: "http://127.0.0.1:9",
             MUSTER_API_KEY: "x"
           })
-          assert.strictEqual(nobody.stderr, "the service cannot be reached: set MUSTER_URL to where it is\n")
+          assert.strictEqual(
+            nobody.stderr,
+            "http://127.0.0.1:9 cannot be reached (bad port): set MUSTER_URL to where the service is\n"
+          )
           const stranger = yield* muster(["nodes", "list"], { MUSTER_URL: api.url, MUSTER_API_KEY: "x" })
           assert.strictEqual(stranger.code, 1)
-          assert.match(stranger.stderr, /key/)
+          assert.strictEqual(
+            stranger.stderr,
+            `${api.url} refuses the key of MUSTER_API_KEY: the API key is not valid; set it to a key of scope AppAdmin; \`muster keys create --name <name>\` beside the service makes one\n`
+          )
         }),
       120_000
     )

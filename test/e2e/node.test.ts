@@ -290,7 +290,9 @@ layer(Control.layer, options)("node", (it) => {
         assert.strictEqual(revoked.code, 0, revoked.stderr)
         assert.strictEqual((yield* servers()).status, 401)
         yield* nodeIs(api, "revoked", false)
-        yield* eventually(Effect.sync(daemon.output), (text) => text.includes("the API key is not valid"))
+        yield* eventually(Effect.sync(daemon.output), (text) =>
+          text.includes("refuses this node's key: revoked")
+        )
       })
     )
   })

@@ -120,6 +120,15 @@ describe("sources: POST /api/blueprints/reload", () => {
       repository.commit({ "c.yml": "blueprint: { id: C }\n" })
       assertError(yield* reload, 422, /^teams\/s\/c\.yml:1:18: expected an id/)
       assert.deepStrictEqual(yield* idsOf(api), ["b", "own"])
+      const refused = yield* expectStatus(api, 200, "GET", "/api/definitions/warnings")
+      assert.match(
+        refused.json[0].detail,
+        /^the last reload was refused: teams\/s\/c\.yml:1:18: expected an id/
+      )
+      assert.match(
+        refused.json.at(-1).detail,
+        /^source s: its new files are not taken: teams\/s\/c\.yml:1:18: expected an id.*; correct the cause, then reload$/
+      )
       assert.deepStrictEqual(readdirSync(join(folders.blueprints, "teams/s")), ["b.yml"])
 
       const good = repository.commit({ "d.yml": blueprintFile("d", "game") })
@@ -127,11 +136,11 @@ describe("sources: POST /api/blueprints/reload", () => {
       writeFileSync(join(folders.blueprints, "new.yml"), blueprintFile("new", "game"))
       const failed = assertError(yield* reload, 502)
       assert.deepStrictEqual(failed.detail?.split("\n"), [
-        "source s: 'the repository' does not appear to be a git repository",
+        "source s: no repository at the path that its `url` names",
         "Everything else in the blueprints folder was reloaded."
       ])
       assert.deepStrictEqual(yield* idsOf(api), ["b", "new", "own"])
-      assert.match((yield* sources)[0].error, /does not appear to be a git repository/)
+      assert.strictEqual((yield* sources)[0].error, "no repository at the path that its `url` names")
 
       const client = yield* Effect.provide(
         MusterClient,
@@ -235,7 +244,7 @@ describe("sources: kill -9 in the middle of a reload", () => {
           /MUSTER_BLUEPRINT_SOURCES is not set; what sources have put in place stays as it is: s \(blueprints\)/
         )
       }),
-    120_000
+    300_000
   )
 })
 

@@ -173,15 +173,28 @@ describe("contract 4.7, 4.8 and decisions 4: reload", () => {
         "blueprint: { id: broken, name: x, type: x }\nserver:\n  sofware: game\n"
       )
       yield* write(folders.blueprints, "unread.yml", "blueprint: [")
+      yield* write(
+        folders.blueprints,
+        "conflict.yml",
+        `blueprint: { id: conflict }
+server: { software: game, version: "1.0" }
+state: { volumes: ["lib:lib:/lib:ro"], copy: ["files/a:lib/a"] }
+`
+      )
       const failed = yield* reload("blueprints")
       const { detail = "" } = assertError(failed, 422)
       assert.match(detail, /broken\.yml:3:\d+/)
       assert.match(detail, /software/)
       assert.match(detail, /unread\.yml:1:\d+/)
+      assert.match(
+        detail,
+        /^conflict\.yml:3:47: the target `lib\/a` of copy `files\/a` lies in `\/lib` of volume/m
+      )
       assert.notInclude(detail, folders.blueprints)
       assert.strictEqual(yield* total, many + 2)
 
-      for (const name of ["broken.yml", "unread.yml", "new.yml"]) rmSync(join(folders.blueprints, name))
+      for (const name of ["broken.yml", "unread.yml", "conflict.yml", "new.yml"])
+        rmSync(join(folders.blueprints, name))
       assert.strictEqual((yield* reload("blueprints")).status, 200)
       assertError(yield* api.request("GET", "/api/blueprints/new"), 404)
       yield* expectStatus(api, 200, "GET", "/api/blueprints/other")

@@ -215,11 +215,49 @@ layer(service({ ...noNode, MUSTER_BODY_LIMIT: String(limit) }), options)("checks
         for (const [path, detail] of [
           ["/api/nodes?ids_only=true&ids_only=true", "query field ids_only: Expected string"],
           ["/api/servers?include=nope", 'query field include: expected status, limits, software, got "nope"'],
+          [
+            "/api/servers?ids_only=true&include=x",
+            'query field include: expected status, limits, software, got "x"'
+          ],
+          [
+            "/api/servers/nope?include=status,x",
+            'query field include: expected status, limits, software, got "x"'
+          ],
+          ...["/logs", "/install/logs"].flatMap((route) =>
+            ["0", "-1", "1.5", "x", "1e3", "00", " 1"].flatMap((value) =>
+              ["page", "per_page"].map(
+                (name) =>
+                  [
+                    `/api/servers/nope${route}?${name}=${value}`,
+                    `query field ${name}: Expected a whole number of at least 1`
+                  ] as const
+              )
+            )
+          ),
+          ...["x", "1.5", "1e2", "--1"].map(
+            (value) =>
+              [`/api/servers/nope/logs?size=${value}`, "query field size: Expected a whole number"] as const
+          ),
+          ...["maybe", "TRUE", "1", "yes"].map(
+            (value) =>
+              [
+                `/api/servers/nope/stats?update_disk_usage=${value}`,
+                "query field update_disk_usage: Expected true or false"
+              ] as const
+          ),
           ["/api/events?cursor=x", /^cursor: expected a whole number/],
           ["/api/events?cursor=-1", /^cursor: expected a whole number/],
           ["/api/events?topics=nope", /^topics: unknown topic "nope"/]
         ] as const) {
           assertError(yield* api.request("GET", path), 422, detail)
+        }
+        for (const value of ["maybe", "TRUE", "1"]) {
+          const answer = yield* api.request("DELETE", `/api/servers/nope?force=${value}`)
+          assertError(answer, 422, "query field force: Expected true or false")
+        }
+        for (const value of ["", "true", "false"]) {
+          const answer = yield* api.request("DELETE", `/api/servers/nope?force=${value}`)
+          assertError(answer, 404, "server not found: nope")
         }
         const lastEvent = yield* api.request("GET", "/api/events", { headers: { "last-event-id": "x" } })
         assertError(lastEvent, 422, /^Last-Event-ID: expected a whole number/)

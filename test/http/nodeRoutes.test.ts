@@ -18,6 +18,15 @@ class Control extends Context.Service<Control, Service>()("test/http/Control") {
   )
 }
 
+const system = {
+  architecture: "amd64",
+  cpu_threads: 4,
+  memory_bytes: 1e10,
+  kernel_version: "6.0",
+  os: "Debian",
+  os_type: "linux"
+}
+
 /** A daemon by hand: it answers every call of the control plane as it is told, and notes them. */
 const handmade = Effect.acquireRelease(
   Effect.callback<{
@@ -50,6 +59,7 @@ const handmade = Effect.acquireRelease(
             unsent_reports: 0
           })
         } else if (url.endsWith("/status")) json(200, { status: "offline" })
+        else if (url === "/api/system") json(200, { version: "0.1.0", system })
         else response.end()
       })
     })
@@ -82,14 +92,7 @@ const registration = (id: string, url: string, change: Readonly<Record<string, u
   allocations: [{ address: "127.0.0.1", alias: "", force_outgoing_ip: false, ports: "29000-29099" }],
   capacity: { memory_bytes: 1e10, cpu_threads: 4, disk_bytes: 1e12 },
   runtimes: ["process"],
-  system: {
-    architecture: "amd64",
-    cpu_threads: 4,
-    memory_bytes: 1e10,
-    kernel_version: "6.0",
-    os: "Debian",
-    os_type: "linux"
-  },
+  system,
   servers: [],
   ...change
 })

@@ -1,7 +1,10 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Fiber } from "effect"
+import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import type { Registration } from "../../src/domain/NodeMessages.ts"
+import { DaemonClient } from "../../src/nodes/DaemonClient.ts"
+import { Fleet } from "../../src/nodes/Fleet.ts"
 import { LoadBalancer, type Placement, type PlacementRequest } from "../../src/nodes/LoadBalancer.ts"
 import { NodeRegistry } from "../../src/nodes/NodeRegistry.ts"
 import type { Strategy } from "../../src/nodes/place.ts"
@@ -154,6 +157,78 @@ describe("node-protocol, Placement and ports: place", () => {
       const expected = { spread: "abbb", binpack: "aaaa", "round-robin": "abab" }
       assert.strictEqual(nodes.join(""), expected[strategy])
     }).pipe(Effect.provide(memoryNodes({ strategy })))
+  )
+})
+
+describe("node-protocol, Placement and ports: a node that cannot be called", () => {
+  const called = (id: string, unreachable: string | null) =>
+    Effect.gen(function* () {
+      const token = (yield* Fleet).get(id)?.record?.token ?? ""
+      yield* (yield* NodeRegistry).setUnreachable(id, token, unreachable)
+    })
+  /** As where nodes of other machines are called. */
+  const callsOthers = Effect.flatMap(DaemonClient, (daemons) => daemons.elsewhere(() => undefined))
+
+  it.effect("gets nothing, named or not, until it can be, and is said to be the reason", () =>
+    Effect.gen(function* () {
+      yield* callsOthers
+      yield* register("a")
+      yield* called("a", "ECONNREFUSED. Check it")
+      assert.strictEqual(
+        yield* hintOf("s1"),
+        "1 node: 1 unreachable. Make room or add a node. `muster nodes list` says why one is unreachable."
+      )
+      const named = yield* Effect.flip(place("s1", { node_id: "a" }))
+      assert.strictEqual(named.detail, "node is not connected: a")
+      assert.strictEqual(named.hint, "It is heard, but cannot be called: ECONNREFUSED. Check it")
+      yield* called("a", null)
+      assert.strictEqual(yield* nodeOf("s1"), "a")
+    }).pipe(Effect.scoped, Effect.provide(memoryNodes()))
+  )
+
+  it.effect("one that has just registered is waited for where nothing else fits, for a moment", () =>
+    Effect.gen(function* () {
+      yield* callsOthers
+      yield* register("full")
+      yield* called("full", null)
+      yield* register("new")
+      assert.strictEqual(yield* nodeOf("s1"), "full")
+      const waiting = [
+        yield* Effect.forkChild(nodeOf("s2", { node_id: "new" }), { startImmediately: true }),
+        yield* Effect.forkChild(nodeOf("s3", { except: ["full"] }), { startImmediately: true })
+      ]
+      const full = yield* Effect.flip(place("s4", { node_id: "full", ...memory(99_999) }))
+      assert.strictEqual(full.detail, "node is full: full")
+      assert.deepStrictEqual(
+        waiting.map((fiber) => fiber.pollUnsafe()),
+        [undefined, undefined]
+      )
+      yield* called("new", null)
+      for (const fiber of waiting) assert.strictEqual(yield* Fiber.join(fiber), "new")
+
+      yield* register("never")
+      const refused = yield* Effect.forkChild(Effect.flip(place("s5", { node_id: "never" })), {
+        startImmediately: true
+      })
+      yield* TestClock.adjust("3 seconds")
+      assert.strictEqual(
+        (yield* Fiber.join(refused)).hint,
+        "It is heard, but cannot be called: it was not called yet"
+      )
+      assert.deepStrictEqual(yield* (yield* LoadBalancer).placements, { placed: 3, refused: 2 })
+    }).pipe(Effect.scoped, Effect.provide(memoryNodes()))
+  )
+
+  it.effect("whoever waits for one may go away", () =>
+    Effect.gen(function* () {
+      yield* callsOthers
+      yield* register("new")
+      // As creations do, whose placement and record are one step.
+      const waiting = yield* Effect.forkChild(Effect.uninterruptible(place("s1")), { startImmediately: true })
+      yield* Fiber.interrupt(waiting)
+      yield* called("new", null)
+      assert.strictEqual((yield* detail("new")).servers, 0)
+    }).pipe(Effect.scoped, Effect.provide(memoryNodes()))
   )
 })
 

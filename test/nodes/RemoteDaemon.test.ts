@@ -1,4 +1,8 @@
+import { readFileSync } from "node:fs"
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
+import { createServer as createTlsServer } from "node:https"
+import { createServer as createTcpServer, type Server } from "node:net"
+import { resolve } from "node:path"
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { assert, describe, it } from "@effect/vitest"
@@ -12,6 +16,7 @@ import { ServedDaemon } from "../../src/daemon/link/ServedDaemon.ts"
 import { makeRemoteDaemon, type RemoteTarget } from "../../src/nodes/RemoteDaemon.ts"
 import { allocations, definition } from "../servers/support/definitions.ts"
 import { FakeDaemon } from "../servers/support/FakeDaemon.ts"
+import { freePort } from "../support/nodes.ts"
 import { eventually } from "../support/Service.ts"
 
 const NODE = "n1"
@@ -21,12 +26,13 @@ const spec = (id: string) => ({ id, definition: definition(), allocations: alloc
 const remote = (
   target: () => RemoteTarget | undefined,
   deadline: `${number} millis` = "5000 millis",
-  refresh: Effect.Effect<void> = Effect.void
+  refresh: Effect.Effect<void> = Effect.void,
+  onUnreachable: Effect.Effect<void> = Effect.void
 ) =>
   Effect.gen(function* () {
     const http = yield* HttpClient.HttpClient
     const breaker = yield* CircuitBreaker.CircuitBreaker
-    return makeRemoteDaemon({ node_id: NODE, target, http, breaker, deadline, refresh })
+    return makeRemoteDaemon({ node_id: NODE, target, http, breaker, deadline, refresh, onUnreachable })
   }).pipe(
     Effect.provide(
       Layer.mergeAll(
@@ -83,6 +89,23 @@ const stub = (answer: (request: IncomingMessage, response: ServerResponse, call:
     (made) => Effect.sync(() => void ("close" in made && (made as { close: () => void }).close()))
   )
 
+/** Something else that listens; answers its port. */
+const listening = (make: () => Server) =>
+  Effect.acquireRelease(
+    Effect.callback<{ readonly port: number; readonly server: Server }>((resume) => {
+      const server = make()
+      server.listen(0, "127.0.0.1", () => {
+        const address = server.address()
+        const port = typeof address === "object" && address !== null ? address.port : 0
+        resume(Effect.succeed({ port, server }))
+      })
+    }),
+    ({ server }) => Effect.sync(() => server.close())
+  ).pipe(Effect.map(({ port }) => port))
+
+const tlsFolder = resolve(import.meta.dirname, "../support/tls")
+const pem = { cert: readFileSync(`${tlsFolder}/cert.pem`), key: readFileSync(`${tlsFolder}/key.pem`) }
+
 const ok = (response: ServerResponse, body: unknown) =>
   response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(body))
 
@@ -114,7 +137,11 @@ describe("node-protocol: Control plane -> daemon", () => {
       const lines = yield* Effect.scoped(Effect.flatMap(daemon.console("srv_1"), Stream.runCollect))
       assert.deepStrictEqual([...lines], ["line"])
       yield* daemon.remove("srv_1")
-      assert.strictEqual(fake.instances.size, 0)
+      assert.deepStrictEqual([fake.instances.size, fake.lost.size], [0, 0])
+      yield* daemon.create(spec("srv_2"))
+      yield* eventually(daemon.status("srv_2"), (status) => status === "offline")
+      yield* daemon.remove("srv_2", { moved: true })
+      assert.deepStrictEqual([fake.instances.size, [...fake.lost.keys()]], [0, ["srv_2"]])
     }).pipe(Effect.scoped)
   )
 
@@ -262,6 +289,43 @@ describe("node-protocol: Control plane -> daemon", () => {
         const error = yield* Effect.flip(daemon.status("srv_1"))
         assert.strictEqual(error._tag, tag)
         if (error._tag === "DaemonRefused") assert.strictEqual(error.status, 500)
+      }
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("why there is no answer, and what to look at", () =>
+    Effect.gen(function* () {
+      const plain = yield* stub((_, response) => ok(response, { status: "running" }))
+      const secure = yield* listening(() => createTlsServer(pem, (_, response) => response.end()))
+      const ssh = yield* listening(() =>
+        createTcpServer((socket) => socket.on("error", () => {}).end("SSH-2.0-OpenSSH_9\r\n"))
+      )
+      const proxy = yield* stub((_, response) => response.writeHead(502).end("<html>"))
+      const silent = yield* stub(() => {})
+      const stranger = yield* serve(new FakeDaemon(NODE).daemon)
+      const closed = yield* freePort
+      const tls = /^TLS fails \(.*\)\. Check the scheme of MUSTER_NODE_URL .*MUSTER_NODE_CA/
+      for (const [url, reason] of [
+        [`http://127.0.0.1:${closed}`, /^ECONNREFUSED\. Check MUSTER_NODE_URL of the node and the firewall$/],
+        [plain.url.replace("http", "https"), tls],
+        [`https://127.0.0.1:${secure}`, tls],
+        [`http://127.0.0.1:${ssh}`, /^what answers there is not HTTP\. Check MUSTER_NODE_URL/],
+        [proxy.url, /^a proxy answers 502\. Check MUSTER_NODE_URL/],
+        [silent.url, /^no answer within 3 s\. Check MUSTER_NODE_URL/],
+        [stranger.url, /^what answers there refuses the token of the node's last registration\. Check/]
+      ] as const) {
+        const told: Array<string> = []
+        const onUnreachable = Effect.sync(() => void told.push(url))
+        const daemon = yield* remote(
+          () => ({ url, token: "wrong" }),
+          "3000 millis",
+          Effect.void,
+          onUnreachable
+        )
+        const error = yield* Effect.flip(daemon.system)
+        assert.strictEqual(error._tag, "NodeUnreachable", url)
+        if (error._tag === "NodeUnreachable") assert.match(error.reason ?? "", reason)
+        assert.deepStrictEqual(told, [url])
       }
     }).pipe(Effect.scoped)
   )

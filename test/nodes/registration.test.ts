@@ -72,6 +72,27 @@ describe("node-protocol, register: what is refused", () => {
     )
   })
 
+  it("refuses heartbeats that are as rare as what a node is lost after, and says what to set", () => {
+    const heard = (heartbeat_seconds: number, lost_after: number) =>
+      registered(registration("n1", { heartbeat_seconds }), lost_after)
+    assert.isTrue(Result.isSuccess(heard(10, 30)))
+    assert.isTrue(Result.isSuccess(heard(29, 30)))
+    assert.isTrue(Result.isSuccess(registered(registration("n1"), 1)), "a daemon that does not say")
+    for (const [seconds, lost_after, better] of [
+      [30, 30, 10],
+      [600, 30, 10],
+      [2, 1, 1]
+    ] as const) {
+      const result = heard(seconds, lost_after)
+      if (Result.isSuccess(result)) assert.fail(`${seconds} of ${lost_after}`)
+      assert.strictEqual(
+        result.failure.detail,
+        `MUSTER_NODE_HEARTBEAT is ${seconds} s, and a node is lost here after ${lost_after} s without one`
+      )
+      assert.include(result.failure.hint, `Set MUSTER_NODE_HEARTBEAT to ${better} and`)
+    }
+  })
+
   it("answers for any text, and accepts nothing that it would refuse the second time", () => {
     const anyCodeUnit = fc.integer({ min: 0, max: 0xffff }).map((code) => String.fromCharCode(code))
     const text = fc.oneof(

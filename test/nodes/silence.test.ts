@@ -60,19 +60,32 @@ describe("node-protocol, When something breaks: node gone", () => {
     })
   )
 
+  /** A process that stands still at a moment, for an hour. */
+  const standing = Effect.map(Clock.Clock, (clock) => {
+    let skipped = 0n
+    const frozen: Clock.Clock = {
+      ...clock,
+      monotonicTimeNanosUnsafe: () => clock.monotonicTimeNanosUnsafe() + skipped
+    }
+    return {
+      frozen,
+      standStill: Effect.sync(() => {
+        skipped += 3_600_000_000_000n
+      })
+    }
+  })
+
   it.effect("does not count time in which this process itself stood still", () =>
     Effect.gen(function* () {
-      const clock = yield* Clock.Clock
-      let skipped = 0n
-      const frozen: Clock.Clock = {
-        ...clock,
-        monotonicTimeNanosUnsafe: () => clock.monotonicTimeNanosUnsafe() + skipped
-      }
+      const { frozen, standStill } = yield* standing
       yield* Effect.gen(function* () {
         const { seen, silence } = yield* watching(["a", "b"])
         yield* TestClock.adjust("25 seconds")
-        skipped = 3_600_000_000_000n
+        yield* standStill
+        // Nor the second of the look within which it did.
         yield* TestClock.adjust("5 seconds")
+        assert.deepStrictEqual(seen, [])
+        yield* TestClock.adjust("1 second")
         assert.deepStrictEqual(seen, [
           { node_id: "a", kind: "lost" },
           { node_id: "b", kind: "lost" }
@@ -82,6 +95,38 @@ describe("node-protocol, When something breaks: node gone", () => {
         assert.deepStrictEqual(seen.slice(2), [{ node_id: "b", kind: "lost" }])
         yield* TestClock.adjust("30 seconds")
         assert.deepStrictEqual(seen.slice(3), [{ node_id: "a", kind: "given-up" }])
+      }).pipe(Effect.provideService(Clock.Clock, frozen))
+    })
+  )
+
+  it.effect("after it stood still what has come meanwhile is read before anybody is lost", () =>
+    Effect.gen(function* () {
+      const { frozen, standStill } = yield* standing
+      yield* Effect.gen(function* () {
+        const { seen, silence } = yield* watching(["a"])
+        yield* TestClock.adjust("29500 millis")
+        yield* standStill
+        yield* TestClock.adjust("500 millis")
+        assert.deepStrictEqual(seen, [])
+        silence.hear("a")
+        yield* TestClock.adjust("29 seconds")
+        assert.deepStrictEqual(seen, [])
+      }).pipe(Effect.provideService(Clock.Clock, frozen))
+    })
+  )
+
+  it.effect("who is heard first after it and then falls silent is lost in time", () =>
+    Effect.gen(function* () {
+      const { frozen, standStill } = yield* standing
+      yield* Effect.gen(function* () {
+        const { seen, silence } = yield* watching(["a"])
+        yield* TestClock.adjust("10 seconds")
+        yield* standStill
+        silence.hear("a")
+        yield* TestClock.adjust("29 seconds")
+        assert.deepStrictEqual(seen, [])
+        yield* TestClock.adjust("2 seconds")
+        assert.deepStrictEqual(seen, [{ node_id: "a", kind: "lost" }])
       }).pipe(Effect.provideService(Clock.Clock, frozen))
     })
   )

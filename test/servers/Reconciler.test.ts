@@ -2,6 +2,13 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { eventually, makeWorld, request, runWorld } from "./support/world.ts"
 
+/** A server that nobody has created. */
+const stray = {
+  id: "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV",
+  status: "running",
+  install: { phase: "ready" }
+} as const
+
 /** A world with one running server of each kind. */
 const makeRunning = Effect.fnUntraced(function* () {
   const world = yield* makeWorld()
@@ -93,7 +100,7 @@ describe("node-protocol: node gone for node_lost_after", () => {
       assert.deepStrictEqual([...nodes.held.keys()], [saved])
       daemon.boot += 1
       const answer = yield* plane.register(daemon.registration)
-      assert.deepStrictEqual(answer.delete, [unsaved])
+      assert.deepStrictEqual([answer.delete, answer.unknown], [[unsaved], []])
       yield* becomes(saved, "running")
       yield* settled
     }).pipe(runWorld)
@@ -112,22 +119,98 @@ describe("node-protocol: node gone for node_lost_after", () => {
 })
 
 describe("node-protocol: registration", () => {
-  it.live("servers without a record, or of another node, are to be deleted", () =>
+  it.live("servers without a record, or of another node, are unknown: nobody has deleted them", () =>
     Effect.gen(function* () {
-      const { daemon, plane, saved } = yield* makeRunning()
-      const stray = {
-        id: "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV",
-        status: "running",
-        install: { phase: "ready" }
-      } as const
+      const { daemon, plane, saved, unsaved } = yield* makeRunning()
       const registration = { ...daemon.registration, boot_id: "other" }
       const answer = yield* plane.register({
         ...registration,
         servers: [...registration.servers, { ...stray, unsent_reports: 0 }]
       })
-      assert.deepStrictEqual(answer.delete, [stray.id])
+      assert.deepStrictEqual([answer.delete, answer.unknown], [[], [{ id: stray.id }]])
       const elsewhere = yield* plane.register({ ...registration, id: "n2" })
-      assert.include(elsewhere.delete, saved)
+      assert.deepStrictEqual(
+        [elsewhere.delete, elsewhere.unknown],
+        [[], [saved, unsaved].map((id) => ({ id, node_id: "n1" }))]
+      )
+    }).pipe(runWorld)
+  )
+
+  it.live("servers that the records do not know any more keep their files, and free their ports", () =>
+    Effect.gen(function* () {
+      const { daemon, nodes, repo, saved, start, stop, store, unsaved } = yield* makeRunning()
+      daemon.files.set(saved, "a castle")
+      daemon.files.set(unsaved, "a hut")
+      // What a database that is older than they are looks like.
+      yield* store.write(Effect.andThen(repo.remove(saved), repo.remove(unsaved)))
+      yield* stop
+      const { events, records, servers, settled } = yield* start()
+      yield* settled
+      assert.deepStrictEqual([...daemon.lost], [[saved, "a castle"]])
+      assert.strictEqual(daemon.instances.size, 0)
+      assert.deepStrictEqual(yield* records, [])
+      assert.strictEqual(nodes.held.size, 0)
+      assert.notInclude(yield* events(saved), "deleted")
+      yield* servers.create(request())
+    }).pipe(runWorld)
+  )
+
+  it.live("what a node keeps still, for a move that the records know nothing of, is let go and runs", () =>
+    Effect.gen(function* () {
+      const { becomes, daemon, events, plane, saved, settled } = yield* makeRunning()
+      const instance = daemon.instances.get(saved)
+      assert.isDefined(instance)
+      // The move was begun after the records that there are now.
+      daemon.held.add(saved)
+      instance.status = "offline"
+      daemon.boot += 1
+      yield* plane.register(daemon.registration)
+      yield* eventually(
+        "it is let go",
+        Effect.sync(() => !daemon.held.has(saved))
+      )
+      yield* becomes(saved, "running")
+      yield* settled
+      assert.deepStrictEqual((yield* events(saved)).slice(-4), [
+        "status running",
+        "status offline",
+        "status starting",
+        "status running"
+      ])
+      assert.strictEqual(instance.status, "running")
+    }).pipe(runWorld)
+  )
+
+  it.live("what was deleted is to be deleted, whatever the node had said by then", () =>
+    Effect.gen(function* () {
+      const { daemon, events, isGone, nodes, plane, saved, servers, settled, unsaved } = yield* makeRunning()
+      const before = { ...daemon.registration, boot_id: "other" }
+      // Confirmed, and not.
+      yield* servers.remove(saved, { force: false })
+      daemon.fault("remove", "request-lost")
+      yield* nodes.publish("n1", "lost")
+      yield* servers.remove(unsaved, { force: true })
+      yield* eventually("it is gone", isGone(unsaved))
+      const answer = yield* plane.register(before)
+      assert.deepStrictEqual(new Set(answer.delete), new Set([saved, unsaved]))
+      assert.deepStrictEqual(answer.unknown, [])
+      yield* eventually(
+        "the node has none",
+        Effect.sync(() => daemon.instances.size === 0)
+      )
+      yield* settled
+      assert.strictEqual(daemon.lost.size, 0)
+      assert.strictEqual((yield* events(saved)).at(-1), "deleted")
+    }).pipe(runWorld)
+  )
+
+  it.live("a copy that a move has left goes with the move, not with the registration", () =>
+    Effect.gen(function* () {
+      const { daemon, moveRepo, plane, saved, store } = yield* makeRunning()
+      const has = { id: saved, status: "offline", install: { phase: "ready" }, unsent_reports: 0 } as const
+      yield* store.write(moveRepo.leave({ server_id: saved, node_id: "n2" }))
+      const answer = yield* plane.register({ ...daemon.registration, id: "n2", servers: [has] })
+      assert.deepStrictEqual([answer.delete, answer.unknown], [[], []])
     }).pipe(runWorld)
   )
 

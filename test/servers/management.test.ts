@@ -209,6 +209,26 @@ describe("decisions, Management routes", () => {
     }).pipe(runWorld)
   )
 
+  it.live("a reinstallation that is refused because the server has just started leaves it installed", () =>
+    Effect.gen(function* () {
+      const { becomes, daemon, id, servers, settled } = yield* makeInstalled()
+      daemon.gate.closeUnsafe()
+      yield* servers.power(id, "start", 30)
+      // What the node says of the start comes in between the record's reinstallation and the refusal.
+      let isFirst = true
+      daemon.step = Effect.suspend(() => {
+        if (!isFirst) return Effect.void
+        isFirst = false
+        daemon.gate.openUnsafe()
+        return Effect.orDie(becomes(id, "running"))
+      })
+      assert.strictEqual(yield* codeOf(servers.reinstall(id)), "409")
+      yield* settled
+      assert.strictEqual((yield* servers.install(id)).phase, "ready")
+      assert.strictEqual(yield* servers.status(id), "running")
+    }).pipe(runWorld)
+  )
+
   it.live("reset is not for servers that are being installed", () =>
     Effect.gen(function* () {
       const { daemon, start } = yield* makeWorld()

@@ -62,6 +62,26 @@ describe("decisions: DELETE /api/servers/:server", () => {
     }).pipe(runWorld)
   )
 
+  it.live("what force left on a node that was forgotten since is deleted when the node is there again", () =>
+    Effect.gen(function* () {
+      const { daemon, id, moveRepo, nodes, plane, servers, store } = yield* makeInstalled()
+      daemon.fault("remove", "request-lost")
+      yield* nodes.publish("n1", "lost")
+      yield* servers.remove(id, { force: true })
+      nodes.nodes.delete("n1")
+      const left = store.read(moveRepo.leftovers)
+      assert.deepStrictEqual(yield* left, [{ server_id: id, node_id: "n1" }])
+      daemon.boot += 1
+      const answer = yield* plane.register(daemon.registration)
+      assert.deepStrictEqual(answer.delete, [id])
+      yield* eventually(
+        "the node has removed it",
+        Effect.map(left, (rows) => rows.length === 0 && daemon.instances.size === 0)
+      )
+      assert.strictEqual(daemon.lost.size, 0)
+    }).pipe(runWorld)
+  )
+
   it.live("removal while installing leaves nothing behind", () =>
     Effect.gen(function* () {
       const { daemon, nodes, start } = yield* makeWorld()

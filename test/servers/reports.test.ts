@@ -7,6 +7,10 @@ import { ServerStatus } from "../../src/domain/ServerStatus.ts"
 import { crash } from "./support/FakeDaemon.ts"
 import { eventually, makeWorld, request, runWorld } from "./support/world.ts"
 
+/** A server that nobody has created. */
+const stray = "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV"
+const runs = { sequence: 99, type: "status", status: "running", transient: false } as const
+
 /** A world with one installed server, whose daemon says nothing of its own. */
 const makeInstalled = Effect.fnUntraced(function* (blueprint_id: string) {
   const world = yield* makeWorld()
@@ -47,39 +51,48 @@ describe("decisions, States: reports", () => {
     }).pipe(runWorld)
   )
 
-  it.live(
-    "a report about a server of another node, or of none, changes nothing but that node is told to remove it",
-    () =>
-      Effect.gen(function* () {
-        const { id, servers, changes } = yield* makeInstalled("survival")
-        const before = yield* changes
-        const body = { sequence: 99, type: "status", status: "running", transient: false } as const
-        yield* servers.apply("n2", { server_id: id, ...body })
-        yield* servers.apply("n1", { server_id: "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV", ...body })
-        assert.deepStrictEqual(yield* changes, [
-          ...before,
-          { topic: "server:left", server_id: id, payload: "n2" },
-          { topic: "server:left", server_id: "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV", payload: "n1" }
-        ])
-      }).pipe(runWorld)
+  it.live("a report about a server of another node, or of none, changes nothing: nobody has deleted it", () =>
+    Effect.gen(function* () {
+      const { changes, daemon, id, servers } = yield* makeInstalled("survival")
+      const before = yield* changes
+      assert.isFalse(yield* servers.apply("n2", { server_id: id, ...runs }))
+      assert.isFalse(yield* servers.apply("n1", { server_id: stray, ...runs }))
+      assert.deepStrictEqual(yield* changes, before)
+      assert.notInclude(daemon.calls, `remove ${stray}`)
+    }).pipe(runWorld)
   )
 
-  it.live("a node that reports on what has no record is told to remove it", () =>
+  it.live("a node that reports on what was deleted is told again to remove it", () =>
     Effect.gen(function* () {
-      const { daemon, start } = yield* makeWorld()
-      const { servers } = yield* start()
-      const server_id = "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV"
-      yield* servers.apply("n1", {
-        server_id,
-        sequence: 1,
-        type: "status",
-        status: "running",
-        transient: false
-      })
+      const { daemon, id, servers } = yield* makeInstalled("survival")
+      daemon.fault("remove", "request-lost", "request-lost", "request-lost")
+      yield* servers.remove(id, { force: true })
+      assert.isTrue(yield* servers.apply("n1", { server_id: id, ...runs }))
       yield* eventually(
-        "it was told",
-        Effect.sync(() => daemon.calls.includes(`remove ${server_id}`))
+        "it is gone",
+        Effect.sync(() => !daemon.instances.has(id))
       )
+      assert.strictEqual(daemon.lost.size, 0)
+    }).pipe(runWorld)
+  )
+
+  it.live("a node that reports on what nobody knows is to register, once: then it is told", () =>
+    Effect.gen(function* () {
+      const { daemon, plane, repo, store, id } = yield* makeInstalled("survival")
+      daemon.files.set(id, "a castle")
+      yield* store.write(repo.remove(id))
+      const report = () => plane.report("n1", daemon.boot_id, { server_id: stray, ...runs })
+      assert.strictEqual((yield* Effect.flip(report()))._tag, "RegistrationRequired")
+      yield* report()
+      daemon.move(id, "running")
+      yield* eventually(
+        "its files are kept",
+        Effect.sync(() => daemon.lost.get(id) === "a castle" && daemon.unsent.length === 0)
+      )
+      assert.isFalse(daemon.instances.has(id))
+      daemon.boot += 1
+      yield* plane.register(daemon.registration)
+      assert.strictEqual((yield* Effect.flip(report()))._tag, "RegistrationRequired")
     }).pipe(runWorld)
   )
 

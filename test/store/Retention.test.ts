@@ -58,7 +58,7 @@ describe.each(databases)("decisions, section 6: the journal keeps 24 h or 1,000,
     Effect.gen(function* () {
       const store = yield* Store
       const repo = yield* IdempotencyRepo
-      yield* store.write(repo.keep("k", { body_hash: "h", response: "{}", created_at: 0 }))
+      yield* store.write(repo.keepAll([{ key: "k", body_hash: "h", response: "{}", created_at: 0 }]))
       yield* TestClock.adjust("25 hours")
       yield* eventually(store.read(repo.find("k", 0)), Option.isNone)
     }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))

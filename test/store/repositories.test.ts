@@ -4,13 +4,14 @@ import { Effect, Exit, Option } from "effect"
 import { SqlClient } from "effect/sql"
 import { IdempotencyRepo } from "../../src/store/IdempotencyRepo.ts"
 import { KeyRepo } from "../../src/store/KeyRepo.ts"
-import { NodeRepo } from "../../src/store/NodeRepo.ts"
+import { type NodeRecord, NodeRepo } from "../../src/store/NodeRepo.ts"
+import { RoomRepo } from "../../src/store/RoomRepo.ts"
 import { ServerRepo } from "../../src/store/ServerRepo.ts"
 import { Store } from "../../src/store/Store.ts"
 import { append, type DatabaseKind, databases, freshStore, query } from "./support/database.ts"
 import { key, node, server } from "./support/samples.ts"
 
-type Services = Store | ServerRepo | NodeRepo | KeyRepo | IdempotencyRepo
+type Services = Store | ServerRepo | NodeRepo | RoomRepo | KeyRepo | IdempotencyRepo
 const onFresh =
   (kind: DatabaseKind) =>
   <A, E>(test: Effect.Effect<A, E, Services | SqlClient.SqlClient>) =>
@@ -212,6 +213,51 @@ describe.each(databases)("decisions, section 2: what is kept of a node (%s)", (k
     )
   )
 
+  it.effect("that it cannot be called stays with its address, that it can be while it is connected", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const repo = yield* NodeRepo
+        const rooms = yield* RoomRepo
+        let times = 0
+        const register = (fields: Partial<NodeRecord> = {}) =>
+          store.write(repo.save({ ...node("node-1"), unreachable: "", token: `token ${++times}`, ...fields }))
+        const now = Effect.map(store.read(repo.find(["node-1"])), ([record]) => record?.unreachable)
+        const isConnected = Effect.map(store.write(rooms.of("node-1", "b")), (room) =>
+          Option.map(room, ({ connected }) => connected)
+        )
+        const found = (unreachable: string | null) =>
+          store.write(repo.setUnreachable("node-1", `token ${times}`, unreachable))
+
+        yield* register()
+        assert.strictEqual(yield* now, "")
+        assert.deepStrictEqual(yield* isConnected, Option.some(false))
+        assert.isFalse(yield* store.write(repo.setUnreachable("node-1", "another token", null)))
+        assert.isTrue(yield* found(null))
+        assert.isFalse(yield* found(null), "nothing new")
+        assert.deepStrictEqual(yield* isConnected, Option.some(true))
+        yield* register()
+        assert.isNull(yield* now, "it is connected, and where it was")
+        yield* register({ url: "http://127.0.0.1:2" })
+        assert.strictEqual(yield* now, "", "it is elsewhere")
+
+        yield* register()
+        assert.isTrue(yield* found("ECONNREFUSED"))
+        assert.deepStrictEqual(yield* isConnected, Option.some(false))
+        yield* store.write(repo.expel("node-1", `token ${times}`))
+        assert.isFalse(yield* found(null), "that registration counts no more")
+        yield* register()
+        assert.strictEqual(yield* now, "ECONNREFUSED")
+        assert.isTrue(yield* found(null))
+        yield* store.write(repo.disconnect("node-1", "boot-1", "2026-02-02T00:00:00.000Z"))
+        yield* register()
+        assert.strictEqual(yield* now, "", "it was away")
+        yield* register({ unreachable: null })
+        assert.isNull(yield* now, "it need not be called")
+      })
+    )
+  )
+
   it.effect("is lost, and given up, only as it was known by whoever found it silent", () =>
     onFreshStore(
       Effect.gen(function* () {
@@ -257,14 +303,21 @@ describe.each(databases)("decisions, section 3: idempotency keys (%s)", (kind) =
         const repo = yield* IdempotencyRepo
         const first = { body_hash: "a", response: '{"id":"1"}', created_at: 1_000 }
         const second = { body_hash: "b", response: '{"id":"2"}', created_at: 2_000 }
-        assert.isTrue(yield* store.write(repo.keep("k", first)))
+        yield* store.write(repo.keepAll([{ key: "k", ...first }]))
         assert.deepStrictEqual(yield* store.read(repo.find("k", 1_000)), Option.some(first))
         assert.deepStrictEqual(yield* store.read(repo.find("k", 1_001)), Option.none())
         assert.deepStrictEqual(yield* store.read(repo.find("other", 0)), Option.none())
-        assert.isFalse(yield* store.write(repo.keep("k", second, 1_000)))
-        assert.deepStrictEqual(yield* store.read(repo.find("k", 0)), Option.some(first))
-        assert.isTrue(yield* store.write(repo.keep("k", second, 1_001)))
+        yield* store.write(
+          repo.keepAll([
+            { key: "k", ...second },
+            { key: "l", ...first }
+          ])
+        )
         assert.deepStrictEqual(yield* store.read(repo.find("k", 0)), Option.some(second))
+        assert.deepStrictEqual(
+          yield* store.read(repo.findAll(["k", "l", "other"], 1_001)),
+          new Map([["k", second]])
+        )
         yield* store.write(repo.prune(2_000))
         assert.deepStrictEqual(yield* store.read(repo.find("k", 0)), Option.some(second))
         yield* store.write(repo.prune(2_001))

@@ -86,6 +86,7 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
   let url = ""
   let registrations = 0
   let toldToDelete: ReadonlyArray<string> = []
+  let unknown: ReadonlyArray<string> = []
   let token: NodeToken["Service"] | undefined
 
   /** One message; `Lost` where no answer came. */
@@ -123,6 +124,8 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
     token?.set(answer.json.token)
     toldToDelete = answer.json.delete
     for (const server of toldToDelete) brain.instances.delete(server)
+    unknown = (answer.json.unknown ?? []).map(({ id }: { readonly id: string }) => id)
+    for (const server of unknown) brain.setAside(server)
   })
   const registering = yield* Semaphore.make(1)
   const registerAgain = Effect.suspend(() => {
@@ -219,8 +222,9 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
     brain,
     url: () => url,
     registrations: () => registrations,
-    /** What the answer to the last registration named. */
+    /** What the answer to the last registration named: deleted, and not known. */
     toldToDelete: () => toldToDelete,
+    unknown: () => unknown,
     /** Everything that it has ever said of a server, in order. */
     said: (server_id: string): ReadonlyArray<string> => said.get(server_id) ?? [],
     /** Nothing gets through any more, in either direction. */

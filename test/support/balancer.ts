@@ -42,8 +42,15 @@ const ask = (
     sent.end(options.body)
   })
 
-/** @param urls of the replicas, now and later: they may change */
-export const makeBalancer = Effect.fnUntraced(function* (key: string, urls: () => ReadonlyArray<string>) {
+/**
+ * @param urls             of the replicas, now and later: they may change
+ * @param options.failOpen while none is ready all are taken, as balancers do that know no better; else requests wait
+ */
+export const makeBalancer = Effect.fnUntraced(function* (
+  key: string,
+  urls: () => ReadonlyArray<string>,
+  options: { readonly failOpen?: boolean } = {}
+) {
   const ready = new Set<string>()
   const probe = (url: string) =>
     Effect.map(ask(`${url}/readyz`, {}), ({ status }) => {
@@ -54,13 +61,13 @@ export const makeBalancer = Effect.fnUntraced(function* (key: string, urls: () =
   yield* Effect.forkScoped(Effect.repeat(probeAll, Schedule.spaced(PROBE)))
 
   let turn = 0
+  const usable = () => {
+    const there = urls().filter((url) => ready.has(url))
+    return there.length === 0 && options.failOpen === true ? urls() : there
+  }
   /** Waits until a replica is ready; they take turns. */
   const pick = Effect.suspend(() =>
-    eventually(
-      Effect.sync(() => urls().filter((url) => ready.has(url))),
-      (there) => there.length > 0,
-      "60 seconds"
-    )
+    eventually(Effect.sync(usable), (there) => there.length > 0, "60 seconds")
   ).pipe(
     Effect.orDie,
     Effect.map((there) => there[turn++ % there.length] ?? "")

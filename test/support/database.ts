@@ -26,24 +26,28 @@ const databaseOf = (dataDir: string) =>
   )
 
 /** Records, held ports and the whole journal. Nothing is written. */
-export const readDatabase = (dataDir: string) =>
-  Effect.gen(function* () {
-    const sql = yield* SqlClient.SqlClient
-    const servers = yield* ServerRepo
-    const table = journalTable(sql)
-    const { newest, oldest } = yield* table.bounds
-    const journal: Array<JournalEntry> = []
-    for (let after = oldest - 1; after < newest; after = journal.at(-1)?.cursor ?? newest) {
-      journal.push(...(yield* table.page(after, newest, 1000)))
-    }
-    return {
-      records: yield* servers.all,
-      ports: yield* sql<HeldPort>`SELECT node_id, address, port, server_id FROM ports`,
-      integrity: yield* integrity(sql),
-      journal,
-      newest
-    }
-  }).pipe(Effect.provide(ServerRepo.layer.pipe(Layer.provideMerge(databaseOf(dataDir)))))
+export const readDatabase = (dataDir: string) => Effect.provide(everything, databaseOf(dataDir))
+
+/** The same of a database that is named by its URL. */
+export const readDatabaseAt = (url: string) => Effect.provide(everything, clientOf(databaseUrl(url)))
+
+const everything = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const servers = yield* ServerRepo
+  const table = journalTable(sql)
+  const { newest, oldest } = yield* table.bounds
+  const journal: Array<JournalEntry> = []
+  for (let after = oldest - 1; after < newest; after = journal.at(-1)?.cursor ?? newest) {
+    journal.push(...(yield* table.page(after, newest, 1000)))
+  }
+  return {
+    records: yield* servers.all,
+    ports: yield* sql<HeldPort>`SELECT node_id, address, port, server_id FROM ports`,
+    integrity: yield* integrity(sql),
+    journal,
+    newest
+  }
+}).pipe(Effect.provide(ServerRepo.layer))
 
 /** What the control plane calls each node with, by the node's id. */
 export const nodeTokens = (dataDir: string) =>

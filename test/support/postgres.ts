@@ -73,17 +73,19 @@ const signalAll = (pids: ReadonlyArray<number>, signal: NodeJS.Signals) => {
   }
 }
 
-const isAlive = (pid: number): boolean => {
-  const state = (() => {
-    try {
-      const stat = readFileSync(`/proc/${pid}/stat`, "utf8")
-      return stat.slice(stat.lastIndexOf(")") + 2, stat.lastIndexOf(")") + 3)
-    } catch {
-      return undefined
-    }
-  })()
-  return state !== undefined && state !== "Z"
+/** As `ps` has it; undefined where there is no such process. */
+const stateOf = (pid: number): string | undefined => {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, "utf8")
+    return stat.slice(stat.lastIndexOf(")") + 2, stat.lastIndexOf(")") + 3)
+  } catch {
+    return undefined
+  }
 }
+
+const isAlive = (pid: number): boolean => !["Z", undefined].includes(stateOf(pid))
+
+const standsStill = (pid: number): boolean => ["T", "Z", undefined].includes(stateOf(pid))
 
 /** Servers whose test run has ended without ending them: a run that was killed. */
 const removeLeftovers = () => {
@@ -158,14 +160,21 @@ const freePort = Effect.callback<number, PostgresFailed>((resume) => {
  * @param options.durable with `fsync`, for tests of what a crash leaves; without, it is faster
  */
 export const startPostgres = (
-  options: { readonly durable?: boolean; readonly settings?: Readonly<Record<string, string>> } = {}
+  options: {
+    readonly durable?: boolean
+    readonly settings?: Readonly<Record<string, string>>
+    /** Where its folder is made. */
+    readonly parent?: string
+    /** Further variables of its processes. */
+    readonly env?: Readonly<Record<string, string>>
+  } = {}
 ): Effect.Effect<PostgresServer, PostgresFailed, Scope.Scope> =>
   Effect.gen(function* () {
     const user = nobody()
     const folder = yield* Effect.acquireRelease(
       Effect.sync(() => {
         removeLeftovers()
-        const made = mkdtempSync(join(tmpdir(), prefix))
+        const made = mkdtempSync(join(options.parent ?? tmpdir(), prefix))
         writeFileSync(join(made, "owner"), `${process.pid} ${startOf(process.pid)}`)
         return made
       }),
@@ -204,12 +213,15 @@ export const startPostgres = (
       ...options.settings
     }
     let server: ChildProcess | undefined
-    const pid = () => server?.pid ?? 0
+    /** Of one that has ended there is none: its number may be another process's by now. */
+    const pid = () => (server?.exitCode === null && server.signalCode === null ? (server.pid ?? 0) : 0)
     let log = ""
 
-    const ended = Effect.suspend(() => {
-      const present = pid()
-      return Effect.sync(() => isAlive(present)).pipe(
+    /** Its own process first, then that of each connection. */
+    const all = () => (pid() === 0 ? [] : [pid(), ...childrenOf(pid())])
+
+    const ended = (pids: ReadonlyArray<number>) =>
+      Effect.sync(() => pids.some(isAlive)).pipe(
         Effect.repeat({ while: (alive) => alive, schedule: Schedule.spaced("5 millis") }),
         Effect.timeoutOrElse({
           duration: "20 seconds",
@@ -217,13 +229,13 @@ export const startPostgres = (
         }),
         Effect.asVoid
       )
-    })
 
     const start = Effect.gen(function* () {
+      if (pid() !== 0) return
       const flags = Object.entries(settings).flatMap(([name, value]) => ["-c", `${name}=${value}`])
       const child = spawn(join(bin, "postgres"), ["-D", data, "-p", String(port), ...flags], {
         ...user,
-        env: { PATH: process.env.PATH ?? "", LC_ALL: "C.UTF-8" },
+        env: { PATH: process.env.PATH ?? "", LC_ALL: "C.UTF-8", ...options.env },
         stdio: ["ignore", "ignore", "pipe"]
       })
       server = child
@@ -252,18 +264,29 @@ export const startPostgres = (
         })
       )
     })
-    const signal = (name: NodeJS.Signals) =>
-      Effect.sync(() =>
-        signalAll(
-          [pid(), ...childrenOf(pid())].filter((one) => one > 0),
-          name
+    // One that stands still has no further children.
+    const freeze = Effect.sync(() => signalAll(all().slice(0, 1), "SIGSTOP")).pipe(
+      Effect.andThen(
+        Effect.repeat(
+          Effect.sync(() => all().slice(0, 1).every(standsStill)),
+          { until: (still) => still, schedule: Schedule.spaced("1 millis") }
         )
-      )
-    const stop = Effect.andThen(
-      Effect.sync(() => signalAll([pid()], "SIGINT")),
-      ended
+      ),
+      Effect.andThen(Effect.sync(() => signalAll(all(), "SIGSTOP")))
     )
-    const kill = Effect.andThen(signal("SIGKILL"), ended)
+    const thaw = Effect.sync(() => signalAll(all().toReversed(), "SIGCONT"))
+    const stop = Effect.gen(function* () {
+      yield* thaw
+      const pids = all()
+      signalAll(pids.slice(0, 1), "SIGINT")
+      yield* ended(pids)
+    })
+    const kill = Effect.gen(function* () {
+      yield* freeze
+      const pids = all()
+      signalAll(pids, "SIGKILL")
+      yield* ended(pids)
+    })
     yield* Effect.acquireRelease(start, () => Effect.ignore(kill))
     return {
       port,
@@ -272,8 +295,8 @@ export const startPostgres = (
         `postgres://${SUPERUSER}:${encodeURIComponent(PASSWORD)}@127.0.0.1:${port}/${database}`,
       stop,
       kill,
-      freeze: signal("SIGSTOP"),
-      thaw: signal("SIGCONT"),
+      freeze,
+      thaw,
       start
     } satisfies PostgresServer
   })

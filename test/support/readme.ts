@@ -4,12 +4,12 @@ import { resolve } from "node:path"
 
 const readme = readFileSync(resolve(import.meta.dirname, "../../README.md"), "utf8")
 
-/** Code blocks of one language, in order; of one part where its heading or its markers are named. */
+/** Code blocks of one language, in order, also those in lists; of one part, by its heading or its markers. */
 export const readmeBlocks = (language: string, part: { readonly from: string; readonly to: string }) => {
   const begin = readme.indexOf(part.from)
   const end = readme.indexOf(part.to, begin + part.from.length)
   const text = begin < 0 || end < 0 ? "" : readme.slice(begin, end)
-  return [...text.matchAll(/^```(\w+)\n([\s\S]*?)^```$/gm)].flatMap(([, its, code]) =>
-    its === language && code !== undefined ? [code] : []
+  return [...text.matchAll(/^( *)```(\w+)\n([\s\S]*?)^ *```$/gm)].flatMap(([, indent, its, code]) =>
+    its === language && code !== undefined ? [code.replaceAll(new RegExp(`^${indent}`, "gm"), "")] : []
   )
 }

@@ -1,5 +1,6 @@
-import { Clock, Context, Effect, Fiber, type FileSystem, Layer, Path, Result } from "effect"
+import { Context, Effect, Fiber, type FileSystem, Layer, Path, Result } from "effect"
 import type { ChildProcessSpawner } from "effect/process/ChildProcessSpawner"
+import { elapsedMillis } from "../../domain/elapsed.ts"
 import type { SourceView } from "../../domain/SourceView.ts"
 import { arrival, type Candidate, departure, stateInUse } from "./candidates.ts"
 import { openRecord, readRecord } from "./PlacedRecord.ts"
@@ -106,7 +107,7 @@ export const layerSources = (
       const placeOf = (kind: SourceKind): Place => ({ folder: options.folders[kind], owner: record.owner })
 
       const fetchOne = Effect.fnUntraced(function* (source: Source, seconds: number, began: number) {
-        const left = seconds * 1000 - ((yield* Clock.currentTimeMillis) - began)
+        const left = seconds * 1000 - ((yield* elapsedMillis) - began)
         const place = placeOf(source.kind)
         const synced = yield* sync(source, place, {
           in_place: yield* stateInUse(place, yield* record.find(source)),
@@ -122,7 +123,7 @@ export const layerSources = (
       })
 
       const fetch = Effect.fnUntraced(function* (kind: SourceKind, when: "start" | "reload") {
-        const began = yield* Clock.currentTimeMillis
+        const began = yield* elapsedMillis
         listed = yield* read
         const ids = new Set(listed.filter((source) => source.kind === kind).map(({ id }) => id))
         const gone = (yield* record.all).filter((placed) => placed.kind === kind && !ids.has(placed.id))

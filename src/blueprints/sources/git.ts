@@ -165,8 +165,12 @@ const tailOf = (stream: Stream.Stream<Uint8Array, PlatformError.PlatformError>) 
 const COMMONPLACES =
   /^(?:Could not read from remote repository\.|Please make sure you have the correct access rights|and the repository exists\.)$/
 
-/** Sentences for what git says about its own command line or settings. */
-const known = (said: string, { authorization }: GitContext): string | undefined => {
+/** What git, a server of it, or a host of repositories says of what is none. */
+const NO_REPOSITORY =
+  /does not appear to be a git repository|repository '[^']*' not found|is this a git repository\?|^ERROR: Repository not found/im
+
+/** Sentences for what git says about its own command line or settings, or says of the address. */
+const known = (said: string, { address, authorization }: GitContext): string | undefined => {
   if (/could not read (?:Username|Password)|Authentication failed/.test(said)) {
     return authorization === undefined
       ? "the server asks for a login; set `token_env` or `token_file`"
@@ -174,6 +178,10 @@ const known = (said: string, { authorization }: GitContext): string | undefined 
   }
   if (said.includes("dubious ownership")) {
     return "the repository belongs to another user; give it to the user that runs this service, or serve it over https or ssh"
+  }
+  if (NO_REPOSITORY.test(said)) {
+    const where = address.protocol === "file" ? "the path that its `url` names" : address.url
+    return `no repository at ${printable(where, 200)}`
   }
   return undefined
 }

@@ -2,6 +2,7 @@
 import { Result, Schema } from "effect"
 import { DefinitionId } from "../../domain/Id.ts"
 import { type Decoder, fieldsOf, list, number, type Reading, text, word } from "../decode.ts"
+import type { Shape } from "../fields.ts"
 import { readSource } from "../located.ts"
 import { contentOf } from "../parse.ts"
 import { relativePath } from "../paths.ts"
@@ -11,18 +12,13 @@ import type { Source, TokenPlace } from "./Source.ts"
 
 const STANDARD_TIMEOUT = 60
 
-const keys = [
-  "id",
-  "kind",
-  "url",
-  "ref",
-  "path",
-  "destination",
-  "token_env",
-  "token_file",
-  "ca_file",
-  "timeout"
-] as const
+const fileShape: Shape<"sources"> = { where: "", keys: ["sources"], ignored: [] }
+
+const sourceShape = {
+  where: "sources.",
+  keys: ["id", "kind", "url", "ref", "path", "destination", "token_env", "token_file", "ca_file", "timeout"],
+  ignored: []
+} as const
 
 /** Text that `read` accepts. */
 const checked =
@@ -88,7 +84,7 @@ interface Placed {
 }
 
 const source: Decoder<Placed> = (node, reading) => {
-  const fields = fieldsOf(node, reading, { where: "sources.", keys })
+  const fields = fieldsOf(node, reading, sourceShape)
   if (fields === undefined) return undefined
   const id = fields.required("id", text(DefinitionId, "an id"))
   const url = fields.required("url", address)
@@ -155,13 +151,14 @@ export const parseSources = (file: string, bytes: Uint8Array): ParsedSources => 
   const { position, root } = readSource(content.success)
   const reading: Reading = {
     problem: (at, reason) => problems.push({ file, ...position(at), reason }),
-    ignored: () => {}
+    ignored: () => {},
+    origin: (at) => ({ file, ...position(at) })
   }
   if (Result.isFailure(root)) {
     for (const fault of root.failure) reading.problem(fault.at, fault.reason)
     return { sources: [], problems: sortProblems(problems) }
   }
-  const fields = fieldsOf(root.success, reading, { where: "", keys: ["sources"] })
+  const fields = fieldsOf(root.success, reading, fileShape)
   const placed = fields?.required("sources", list(source)) ?? []
   checkTogether(placed, reading)
   return { sources: placed.map((one) => one.source), problems: sortProblems(problems) }

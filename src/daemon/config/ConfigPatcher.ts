@@ -1,6 +1,7 @@
 /** Patches of the config files of an instance, applied at every start (blueprints.md, "Config parsers"). */
 import { Data, Effect, Option, Result } from "effect"
 import type { ConfigPatch, ConfigPatches } from "../../domain/ConfigPatch.ts"
+import { meaningOf } from "../files/fsio.ts"
 import {
   type FileFailed,
   type FileTooLarge,
@@ -19,6 +20,8 @@ import { expandJson, type PlaceholderContext } from "./placeholders.ts"
 export class ConfigPatchFailed extends Data.TaggedError("ConfigPatchFailed")<{
   readonly file: string
   readonly reason: string
+  /** The system's, where the file system has refused; e.g. `ENOSPC`. */
+  readonly code?: string
 }> {
   override get message() {
     return `cannot patch ${this.file}: ${this.reason}`
@@ -35,7 +38,7 @@ const reasonOf = (error: PathRefused | FileTooLarge | FileFailed | PatchProblem)
     case "FileTooLarge":
       return `it is larger than ${error.max_bytes / MIB} MiB`
     case "FileFailed":
-      return `the file system says ${error.code}`
+      return meaningOf(error.code) ?? `the file system says ${error.code}`
     case "PatchProblem":
       return error.reason
   }
@@ -103,7 +106,10 @@ export const applyConfigs = Effect.fn("ConfigPatcher.applyConfigs")(function* (
   const named =
     (file: string) =>
     <A>(effect: Effect.Effect<A, PathRefused | FileTooLarge | FileFailed | PatchProblem>) =>
-      Effect.mapError(effect, (error) => new ConfigPatchFailed({ file, reason: reasonOf(error) }))
+      Effect.mapError(effect, (error) => {
+        const code = error._tag === "FileFailed" ? { code: error.code } : {}
+        return new ConfigPatchFailed({ file, reason: reasonOf(error), ...code })
+      })
 
   const results = new Map<string, Patched>()
   for (const [file, patch] of Object.entries(patches)) {

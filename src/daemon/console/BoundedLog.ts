@@ -1,6 +1,6 @@
 import { closeSync, ftruncateSync, openSync, writeSync } from "node:fs"
 import { Effect } from "effect"
-import { ioSync, toIoError } from "../files/fsio.ts"
+import { type IoError, ioSync, toIoError } from "../files/fsio.ts"
 
 /** Bytes kept of the beginning and of the end. */
 const HEAD = 512 * 1024
@@ -12,7 +12,7 @@ export interface BoundedLog {
   readonly write: (bytes: Uint8Array) => void
   readonly line: (text: string) => Effect.Effect<void>
   /** What the disk said, where it refused. */
-  readonly problem: () => string | undefined
+  readonly problem: () => IoError | undefined
 }
 
 /** Opens a log anew; the end of the scope adds the end of what was written. */
@@ -21,13 +21,13 @@ export const openBoundedLog = Effect.fnUntraced(function* (path: string) {
   let tail: Array<Uint8Array> = []
   let tailBytes = 0
   let left = 0
-  let problem: string | undefined
+  let problem: IoError | undefined
 
   const put = (fd: number, bytes: Uint8Array) => {
     try {
       writeSync(fd, bytes)
     } catch (cause) {
-      problem ??= toIoError("write the install log", cause).message
+      problem ??= toIoError("write the install log", cause)
     }
   }
 

@@ -1,14 +1,29 @@
-import { closeSync, fstatSync, ftruncateSync, openSync, readSync, renameSync, writeSync } from "node:fs"
-import { join } from "node:path"
+import {
+  closeSync,
+  fstatSync,
+  ftruncateSync,
+  openSync,
+  readSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeSync
+} from "node:fs"
 import { Deferred, Effect, PubSub, type Scope, Semaphore, Stream } from "effect"
 import type { LinesRequest } from "../../api/Daemon.ts"
 import type { Page } from "../../domain/Pagination.ts"
 import { type IoError, io, ioSync, lstat, openFile, orMissing } from "../files/fsio.ts"
+import {
+  CONSOLE_MOST,
+  consoleFiles,
+  endRelayCut,
+  leftOut,
+  type RelayCut,
+  readRelayCut
+} from "./consoleFiles.ts"
 import { makeLineIndex, pageBounds } from "./LineIndex.ts"
 import { decodeLine, LINE_CAP, lineEnd, stripAnsi } from "./lines.ts"
 
-/** Bytes of `console.log` past which it is cut. */
-const MOST = 8 * 1024 * 1024
 /** Bytes that a cut keeps, in `console.log.1`. */
 const KEPT = 4 * 1024 * 1024
 /** Unread bytes past which a follower skips what it can never catch up with. */
@@ -24,17 +39,18 @@ export interface LineListener {
 }
 
 /**
- * The console of one server. Its process appends to `console.log` by itself, so the file is the truth and goes on
- * without this service; here it is followed, cut and read.
+ * The console of one server. What it prints is appended to `console.log` without this service, so the file is the
+ * truth; here it is followed, cut and read. Nobody cuts it while this service is away: the relay of a plain process
+ * then begins a new file, and what was the file is the older one (see consoleRelay.ts).
  */
 export interface ConsoleLog {
   /** Before a run: ends a line that an earlier run left open. Answers where the run's output will begin. */
   readonly begin: Effect.Effect<number, IoError>
   /**
-   * Reads on from a place in the file with `step` and `finish`. `Number.MAX_SAFE_INTEGER`: from its end; another
-   * place past the end means that the file has been cut since: from its beginning.
+   * Reads on with `step` and `finish` from where the output of a run began, as `begin` said it. `END`: from the end.
+   * Where the file has been cut since, from the beginning of what is left of it; answers whether that was done unseen.
    */
-  seek(offset: number): Effect.Effect<void, IoError>
+  seek(offset: number): Effect.Effect<boolean, IoError>
   /** Hands out some of what is new; answers whether there is more. */
   step(listener: LineListener): Effect.Effect<boolean, IoError>
   /** Hands out all that is left, the line without an end included. */
@@ -47,21 +63,29 @@ export interface ConsoleLog {
   readonly end: Effect.Effect<void>
 }
 
+/** The end of a console, whatever its size; see {@link ConsoleLog}. */
+export const END = Number.MAX_SAFE_INTEGER
+
+/** A place in one of the files. */
+interface Place {
+  /** Undefined: of the file that is there. */
+  readonly inode: number | undefined
+  readonly offset: number
+}
+
 /** Opens the console of the server whose folder this is. */
 export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
-  const path = join(folder, "console.log")
-  const older = join(folder, "console.log.1")
+  const { current: path, cut: cutRecord, older } = consoleFiles(folder)
   const lock = yield* Semaphore.make(1)
   const hub = yield* PubSub.sliding<string>(WAITING_LINES)
   const indexes = { older: makeLineIndex(older), current: makeLineIndex(path) }
   const ended = yield* Deferred.make<void>()
   let subscribers = 0
-  let offset = 0
+  /** Where reading goes on. */
+  let at: Place = { inode: undefined, offset: 0 }
   /** Nothing was read since the last `seek`. */
   let fresh = true
   let pending: Buffer = Buffer.alloc(0)
-
-  const size = Effect.map(lstat(path), (stats) => stats?.size ?? 0)
 
   const hand = Effect.fnUntraced(function* (lines: ReadonlyArray<string>, listener: LineListener) {
     if (lines.length === 0) return
@@ -84,16 +108,31 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
     return hand(lines, listener)
   }
 
-  const skipTo = (place: number) => {
-    offset = place
+  const skipTo = (offset: number) => {
+    at = { ...at, offset }
     pending = Buffer.alloc(0)
   }
 
-  const readChunk = Effect.fnUntraced(function* (listener: LineListener) {
-    const file = yield* openFile(path, "r")
+  /** The file in which reading goes on. The relay may have begun a new one: first the rest of the one before. */
+  const whereNow = Effect.gen(function* () {
+    const current = yield* lstat(path)
+    if (at.inode !== undefined && current?.ino !== at.inode) {
+      const before = yield* lstat(older)
+      if (before?.ino === at.inode && before.size > at.offset) {
+        return { file: older, size: before.size, is_older: true }
+      }
+      if (before?.ino !== at.inode) pending = Buffer.alloc(0)
+      at = { inode: current?.ino, offset: 0 }
+    }
+    at = { ...at, inode: current?.ino }
+    return { file: path, size: current?.size ?? 0, is_older: false }
+  })
+
+  const readChunk = Effect.fnUntraced(function* (from: string, listener: LineListener) {
+    const file = yield* openFile(from, "r")
     const chunk = Buffer.allocUnsafe(CHUNK)
-    const { bytesRead } = yield* io(`read ${path}`, () => file.read(chunk, 0, CHUNK, offset))
-    offset += bytesRead
+    const { bytesRead } = yield* io(`read ${from}`, () => file.read(chunk, 0, CHUNK, at.offset))
+    at = { ...at, offset: at.offset + bytesRead }
     fresh = false
     if (bytesRead > 0) yield* feed(chunk.subarray(0, bytesRead), listener)
     return bytesRead === CHUNK
@@ -103,61 +142,71 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
    * Copies the end aside and empties the file; answers what has not been handed out yet. Nothing may come between
    * the last look and the cut, so it does not wait; what a flood adds meanwhile is only followed so far.
    */
-  const cut = ioSync(`cut ${path}`, () => {
-    const file = openSync(path, "r+")
-    const aside = openSync(`${older}.tmp`, "w", 0o600)
-    try {
-      const chunk = Buffer.allocUnsafe(CHUNK)
-      const copy = (from: number, to: number, wholeLines: boolean) => {
-        let skip = wholeLines
-        for (let place = from; place < to; ) {
-          const count = readSync(file, chunk, 0, Math.min(CHUNK, to - place), place)
-          if (count === 0) return
-          const begin = skip ? chunk.subarray(0, count).indexOf(10) + 1 : 0
-          writeSync(aside, chunk, begin, count - begin)
-          place += count
-          skip = false
+  const cut = (relayed: RelayCut | undefined) =>
+    ioSync(`cut ${path}`, () => {
+      const file = openSync(path, "r+")
+      const aside = openSync(`${older}.tmp`, "w", 0o600)
+      try {
+        const chunk = Buffer.allocUnsafe(CHUNK)
+        const copy = (from: number, to: number, wholeLines: boolean) => {
+          let skip = wholeLines
+          for (let place = from; place < to; ) {
+            const count = readSync(file, chunk, 0, Math.min(CHUNK, to - place), place)
+            if (count === 0) return
+            const begin = skip ? chunk.subarray(0, count).indexOf(10) + 1 : 0
+            writeSync(aside, chunk, begin, count - begin)
+            place += count
+            skip = false
+          }
         }
+        const end = fstatSync(file).size
+        if (relayed !== undefined && relayed.left_out > 0) {
+          const before = statSync(older, { throwIfNoEntry: false })?.size ?? 0
+          writeSync(aside, `${leftOut(relayed.left_out + before + Math.max(0, end - KEPT))}\n`)
+        }
+        copy(Math.max(0, end - KEPT), end, true)
+        const last = fstatSync(file).size
+        const more = Math.max(end, last - CHUNK)
+        copy(more, last, more > end)
+        const unread = Math.max(0, Math.min(last - at.offset, CHUNK))
+        const rest = Buffer.allocUnsafe(unread)
+        const got = readSync(file, rest, 0, unread, last - unread)
+        renameSync(`${older}.tmp`, older)
+        rmSync(cutRecord, { force: true })
+        ftruncateSync(file, 0)
+        return rest.subarray(0, got)
+      } finally {
+        closeSync(aside)
+        closeSync(file)
       }
-      const end = fstatSync(file).size
-      copy(Math.max(0, end - KEPT), end, true)
-      const last = fstatSync(file).size
-      const more = Math.max(end, last - CHUNK)
-      copy(more, last, more > end)
-      const unread = Math.max(0, Math.min(last - offset, CHUNK))
-      const rest = Buffer.allocUnsafe(unread)
-      const got = readSync(file, rest, 0, unread, last - unread)
-      renameSync(`${older}.tmp`, older)
-      ftruncateSync(file, 0)
-      return rest.subarray(0, got)
-    } finally {
-      closeSync(aside)
-      closeSync(file)
-    }
-  })
+    })
 
   const rotate = Effect.fnUntraced(function* (listener: LineListener) {
-    const rest = yield* cut
-    offset = 0
+    const rest = yield* cut(yield* readRelayCut(folder))
+    at = { ...at, offset: 0 }
     yield* feed(rest, listener)
     yield* indexes.older.reset
     yield* indexes.current.reset
   })
 
   const step = Effect.fnUntraced(function* (listener: LineListener) {
-    const now = yield* size
-    if (now < offset) skipTo(0) // cut by hand
+    const { file, is_older, size } = yield* whereNow
+    if (size < at.offset) skipTo(0) // cut by hand
     // What a run begins with is never skipped: its online signal may be there.
-    if (!fresh && now > MOST && now - offset > BACKLOG) {
-      const skipped = now - offset - CHUNK
-      skipTo(now - CHUNK)
+    if (!fresh && (is_older || size > CONSOLE_MOST) && size - at.offset > BACKLOG) {
+      const skipped = size - at.offset - CHUNK
+      skipTo(size - CHUNK)
       yield* hand([`[${skipped} bytes of output were skipped here]`], listener)
     }
-    if (now > MOST && now - offset <= CHUNK) {
+    if (is_older) {
+      yield* readChunk(file, listener)
+      return true
+    }
+    if (size > CONSOLE_MOST && size - at.offset <= CHUNK) {
       yield* rotate(listener)
       return false
     }
-    return now === offset ? false : yield* readChunk(listener)
+    return size === at.offset ? false : yield* readChunk(file, listener)
   })
 
   const finish = Effect.fnUntraced(function* (listener: LineListener) {
@@ -169,6 +218,7 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
   })
 
   const begin = Effect.gen(function* () {
+    yield* endRelayCut(folder)
     const file = yield* openFile(path, "a+", 0o600)
     const end = yield* io(`read ${path}`, () => file.stat())
     if (end.size === 0) return 0
@@ -179,13 +229,32 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
     return end.size + 1
   }).pipe(Effect.scoped)
 
+  /** What stands before the first line that is left. */
+  const gap = Effect.map(readRelayCut(folder), (cut) =>
+    cut === undefined || cut.left_out === 0 ? [] : [leftOut(cut.left_out)]
+  )
+
   const page = Effect.fnUntraced(function* (request: LinesRequest) {
-    const before = yield* indexes.older.total
+    const first = yield* gap
+    const before = first.length + (yield* indexes.older.total)
     const total = before + (yield* indexes.current.total)
     const { from, to } = pageBounds(total, request, true)
-    const old = from < before ? yield* indexes.older.read(from, Math.min(to, before)) : []
+    const inOlder = (place: number) => Math.max(0, Math.min(place, before) - first.length)
+    const old = from < before ? yield* indexes.older.read(inOlder(from), inOlder(to)) : []
     const fresh = to > before ? yield* indexes.current.read(Math.max(0, from - before), to - before) : []
-    return { items: [...old, ...fresh].map(stripAnsi), total }
+    return { items: [...first.slice(from, to), ...old, ...fresh].map(stripAnsi), total }
+  })
+
+  const seek = Effect.fnUntraced(function* (offset: number) {
+    const known = offset === END ? undefined : yield* readRelayCut(folder)
+    const begins = known?.begins ?? "earlier"
+    const stats = yield* lstat(begins === "earlier" ? path : older)
+    const size = stats?.size ?? 0
+    const wanted = begins === "gone" ? 0 : begins === "earlier" ? offset : begins
+    fresh = true
+    pending = Buffer.alloc(0)
+    at = { inode: stats?.ino, offset: offset === END ? size : wanted > size ? 0 : wanted }
+    return begins === "gone"
   })
 
   const subscribe = Effect.gen(function* () {
@@ -200,14 +269,7 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
 
   const log: ConsoleLog = {
     begin: lock.withPermit(begin),
-    seek: (place) =>
-      lock.withPermit(
-        Effect.map(size, (now) => {
-          fresh = true
-          if (place > now) skipTo(place === Number.MAX_SAFE_INTEGER ? now : 0)
-          else skipTo(place)
-        })
-      ),
+    seek: (offset) => lock.withPermit(seek(offset)),
     step: (listener) => lock.withPermit(step(listener).pipe(orMissing(false))),
     finish: (listener) => lock.withPermit(finish(listener).pipe(orMissing(undefined))),
     page: (request) => lock.withPermit(page(request)),

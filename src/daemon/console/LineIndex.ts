@@ -1,18 +1,21 @@
 import { Effect } from "effect"
-import { type IoError, io, openFile, orMissing } from "../files/fsio.ts"
+import { type IoError, io, lstat, openFile, orMissing } from "../files/fsio.ts"
 import { decodeLine, lineEnd } from "./lines.ts"
 
 const CHUNK = 256 * 1024
 /** One offset is remembered for so many lines. */
 const STRIDE = 256
 
-/** Counts the lines of a file that grows and reads any of them, in memory that does not grow with the file. */
+/**
+ * Counts the lines of a file that grows and reads any of them, in memory that does not grow with the file. Another
+ * file of the name is counted anew.
+ */
 export interface LineIndex {
   /** Lines now, one that is not finished included. */
   readonly total: Effect.Effect<number, IoError>
   /** Lines `from` (0 is the first) to before `to`, as they were when `total` was last asked. */
   read(from: number, to: number): Effect.Effect<ReadonlyArray<string>, IoError>
-  /** The file has been replaced: forget what is known of it. */
+  /** The file has been emptied: forget what is known of it. */
   readonly reset: Effect.Effect<void>
 }
 
@@ -50,8 +53,19 @@ export const makeLineIndex = (path: string): LineIndex => {
   let lines = 0
   let begin = 0
   let unfinished = false
+  let inode: number | undefined
+
+  const forget = () => {
+    checkpoints = [0]
+    lines = 0
+    begin = 0
+    unfinished = false
+  }
 
   const total = Effect.gen(function* () {
+    const stats = yield* lstat(path)
+    if (stats?.ino !== inode || (stats?.size ?? 0) < begin) forget()
+    inode = stats?.ino
     const end = yield* scan(path, begin, (_, at) => {
       if (lines % STRIDE === 0) checkpoints[lines / STRIDE] = at
       lines++
@@ -77,14 +91,7 @@ export const makeLineIndex = (path: string): LineIndex => {
     return found
   })
 
-  const reset = Effect.sync(() => {
-    checkpoints = [0]
-    lines = 0
-    begin = 0
-    unfinished = false
-  })
-
-  return { total, read, reset }
+  return { total, read, reset: Effect.sync(forget) }
 }
 
 /**

@@ -5,7 +5,7 @@ import { join } from "node:path"
 import { Effect, Random, Result, type Scope, Stream } from "effect"
 import type { ControlPlaneError, ControlPlaneUnavailable } from "../../api/ControlPlane.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
-import { InstallFailed } from "../install/InstallFailed.ts"
+import { InstallFailed, installFailed } from "../install/InstallFailed.ts"
 import { ArchiveRefused, failureOf, type InstancePaths, setAttributes, tool, unpackFiles } from "./archive.ts"
 import { filePlan } from "./filePlan.ts"
 import { type IoError, io, makeFolder, removeTree } from "./fsio.ts"
@@ -142,7 +142,7 @@ const attempt = Effect.fnUntraced(function* (
     Effect.catchTags({
       ControlPlaneUnavailable: (error) => Effect.succeed<Attempt>({ _tag: "broken", why: error.detail }),
       ArchiveRefused: (error) => Effect.succeed<Attempt>({ _tag: "broken", why: error.message }),
-      IoError: (error) => Effect.fail(new InstallFailed({ reason: error.message }))
+      IoError: (error) => Effect.fail(installFailed(error))
     })
   )
 }, Effect.scoped)
@@ -153,9 +153,8 @@ export const fetchFiles = Effect.fnUntraced(function* (
   spec: ServerSpec,
   arrivals: Arrivals
 ): Effect.fn.Return<void, InstallFailed> {
-  const paths = yield* Effect.mapError(
-    Effect.fromResult(instancePaths(spec)),
-    (error) => new InstallFailed({ reason: error.message })
+  const paths = yield* Effect.mapError(Effect.fromResult(instancePaths(spec)), (error) =>
+    installFailed(error)
   )
   let breaks = 0
   let pause = FIRST
@@ -164,7 +163,10 @@ export const fetchFiles = Effect.fnUntraced(function* (
     if (outcome._tag === "done") return
     if (outcome._tag === "broken") breaks += 1
     if (breaks >= BREAKS)
-      return yield* new InstallFailed({ reason: `its files do not arrive: ${outcome.why}` })
+      return yield* new InstallFailed({
+        reason: `its files do not arrive: ${outcome.why}`,
+        remedy: "see that the control plane and both nodes reach each other"
+      })
     const line = `the files of ${spec.id} are fetched again: ${outcome.why}`
     yield* outcome._tag === "broken" ? Effect.logWarning(line) : Effect.logDebug(line)
     yield* Effect.sleep(pause * (0.5 + (yield* Random.next) / 2))

@@ -7,14 +7,13 @@ import { join } from "node:path"
 import { Effect } from "effect"
 import {
   type IoError,
-  io,
   listFolder,
   lstat,
   makeFolder,
-  openFile,
   orMissing,
   removeTree,
-  rename
+  rename,
+  syncFolder
 } from "./fsio.ts"
 import { makeFolderLike } from "./overlayTree.ts"
 import { readTreeRecord, TREE, TREE_NEXT, type TreeRecord, writeTreeRecord } from "./treeRecord.ts"
@@ -97,12 +96,6 @@ export const settleTree = Effect.fnUntraced(function* (folder: string) {
   }
   yield* removeTree(old)
 })
-
-/** All that was done before is on disk afterwards. */
-const syncFolder = Effect.fnUntraced(function* (path: string) {
-  const folder = yield* openFile(path, "r")
-  yield* io(`sync ${path}`, () => folder.sync())
-}, Effect.scoped)
 
 export interface CarryOptions {
   readonly folder: string

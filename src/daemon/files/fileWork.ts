@@ -1,13 +1,14 @@
-import { copyFile } from "node:fs/promises"
+import { appendFile, copyFile } from "node:fs/promises"
 import { join } from "node:path"
 import { Effect, type Scope } from "effect"
 import type { Installed, Installer } from "../install/Installer.ts"
-import { InstallFailed } from "../install/InstallFailed.ts"
+import { failureText, InstallFailed, installFailed } from "../install/InstallFailed.ts"
 import type { ServerState } from "../instances/ServerFile.ts"
 import type { Runtime } from "../runtime/Runtime.ts"
 import { fetchFiles } from "./arrival.ts"
 import { io, orMissing } from "./fsio.ts"
 import { type FileSources, type InstanceFiles, instanceFolder } from "./InstanceFiles.ts"
+import { missingVolumes } from "./sources.ts"
 
 export const installLogPath = (folder: string): string => join(folder, "install.log")
 
@@ -15,17 +16,29 @@ export interface FileWorkParts {
   readonly installer: Installer["Service"]
   readonly files: InstanceFiles["Service"]
   readonly runtime: Runtime["Service"]
-  readonly arrivals: FileSources["arrivals"]
+  readonly sources: FileSources
 }
 
-/**
- * Does the work on the files that the state asks for: base, then the instance folder. A reinstall of a saved server
- * keeps its user's files and puts the base's over them; everything else makes the folder anew.
- */
-export const doFileWork = Effect.fnUntraced(function* (
+/** Adds to the install log of a server what is not in that of its software. */
+const say = (folder: string, text: string) =>
+  io("write the install log", () => appendFile(installLogPath(folder), text, { mode: 0o600 })).pipe(
+    Effect.catch((error) => Effect.logWarning(error.message))
+  )
+
+/** Volumes without a source are no failure, and no secret either: the world may just not have been put there yet. */
+const tellOfMissing = Effect.fnUntraced(function* (folder: string, state: ServerState, sources: FileSources) {
+  const { definition, id } = state.spec
+  for (const { source, target } of yield* missingVolumes(definition.volumes, sources)) {
+    const line = `state.volumes: source ${source} is not on node ${sources.node_id}: ${target} starts empty`
+    yield* Effect.logWarning(`${id}: ${line}`)
+    yield* say(folder, `[WARN ${line}]\n`)
+  }
+})
+
+const carryOut = Effect.fnUntraced(function* (
   folder: string,
   state: ServerState,
-  { arrivals, files, installer, runtime }: FileWorkParts
+  { files, installer, runtime, sources }: FileWorkParts
 ): Effect.fn.Return<Installed, InstallFailed, Scope.Scope> {
   const { spec, work } = state
   const copyLog = io("keep the install log", () =>
@@ -37,16 +50,40 @@ export const doFileWork = Effect.fnUntraced(function* (
   const installed = yield* installer
     .install(spec, { anew: work === "reinstall" })
     .pipe(Effect.ensuring(copyLog))
+  // A base may have been there for long, and the image have gone since. Without its engine nobody knows.
+  const there = yield* Effect.option(runtime.kindFor(spec.definition))
+  if (there._tag === "Some") {
+    yield* Effect.mapError(runtime.have(spec.definition), (error) => installFailed(error))
+  }
   const keeps = work === "reinstall" && spec.definition.save
   // Without its engine nobody knows: the start gives the files away then.
   const user = yield* Effect.orElseSucceed(runtime.userFor(spec.definition), () => undefined)
+  if (!keeps) yield* Effect.mapError(tellOfMissing(folder, state, sources), (error) => installFailed(error))
   yield* (
     keeps ? files.renew(folder, installed, spec, user) : files.make(folder, installed, spec, user)
-  ).pipe(Effect.mapError((error) => new InstallFailed({ reason: error.message })))
-  if (work === "install" && spec.arrival !== undefined && arrivals !== undefined) {
-    yield* fetchFiles(instanceFolder(folder), spec, arrivals)
+  ).pipe(Effect.mapError((error) => installFailed(error)))
+  if (work === "install" && spec.arrival !== undefined && sources.arrivals !== undefined) {
+    yield* fetchFiles(instanceFolder(folder), spec, sources.arrivals)
   }
   // Another base than before, perhaps: nobody may need that any more.
   if (work !== "install") yield* installer.collect
   return installed
 }, Effect.scoped)
+
+/**
+ * Does the work on the files that the state asks for: base, then the instance folder. A reinstall of a saved server
+ * keeps its user's files and puts the base's over them; everything else makes the folder anew. A failure is the last
+ * line of the server's install log, and its reason says it all.
+ */
+export const doFileWork = (folder: string, state: ServerState, parts: FileWorkParts) =>
+  carryOut(folder, state, parts).pipe(
+    Effect.catchTag("InstallFailed", (error) => {
+      const arriving = state.work === "install" && state.spec.arrival !== undefined
+      const reason = failureText(error, { ...parts.sources, arriving })
+      const { exit_code } = error
+      return Effect.andThen(
+        say(folder, `\n[${reason}]\n`),
+        new InstallFailed({ reason, ...(exit_code === undefined ? {} : { exit_code }) })
+      )
+    })
+  )

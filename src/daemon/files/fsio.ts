@@ -3,10 +3,14 @@ import * as fs from "node:fs/promises"
 import { Data, Effect } from "effect"
 import { below, MOUNT_TABLE, parseMountTable } from "./mountTable.ts"
 
-/** A file operation that failed; `message` is short and fit for people, `code` is the system's, e.g. `ENOSPC`. */
+/**
+ * A file operation that failed; `message` is short and fit for people, `code` is the system's, e.g. `ENOSPC`. `next`:
+ * what to do about it, where that is not the same for all of the code (see remedy.ts).
+ */
 export class IoError extends Data.TaggedError("IoError")<{
   readonly code: string
   readonly message: string
+  readonly next?: string
 }> {}
 
 const meanings: Readonly<Record<string, string>> = {
@@ -18,6 +22,9 @@ const meanings: Readonly<Record<string, string>> = {
   EMFILE: "too many open files",
   EROFS: "the file system is read-only"
 }
+
+/** What a code of the system's means; undefined for those that people do not meet. */
+export const meaningOf = (code: string): string | undefined => meanings[code]
 
 const textOf = (cause: unknown, key: string): string | undefined => {
   if (typeof cause !== "object" || cause === null) return undefined
@@ -35,11 +42,13 @@ export const errorCode = (cause: unknown): string => {
   return unnamed.get(Reflect.get(cause, "errno")) ?? code
 }
 
-/** A foreign error as an {@link IoError}: `disk full` alone, else `<what>: <meaning>`. */
+/** A foreign error as an {@link IoError}: `<what>: <meaning>`. */
 export const toIoError = (what: string, cause: unknown): IoError => {
   const code = errorCode(cause)
-  const meaning = meanings[code] ?? textOf(cause, "message") ?? String(cause)
-  return new IoError({ code, message: code === "ENOSPC" ? meaning : `${what}: ${meaning}` })
+  return new IoError({
+    code,
+    message: `${what}: ${meaningOf(code) ?? textOf(cause, "message") ?? String(cause)}`
+  })
 }
 
 /** Wraps a promise of node:fs; `what` names the operation in people's words. */
@@ -121,3 +130,9 @@ export const writeAtomic = Effect.fnUntraced(function* (path: string, text: stri
   )
   yield* rename(aside, path)
 })
+
+/** All that was done in a folder before is on disk afterwards. */
+export const syncFolder = Effect.fnUntraced(function* (path: string) {
+  const folder = yield* openFile(path, "r")
+  yield* io(`sync ${path}`, () => folder.sync())
+}, Effect.scoped)

@@ -6,10 +6,10 @@ import { Effect } from "effect"
 import { giveTree } from "../runtime/docker/ownership.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { copyOpened } from "./copyTree.ts"
-import { type FilePlan, isAbove, refuse } from "./filePlan.ts"
-import { io, lstat, makeFolder, orMissing, removeTree } from "./fsio.ts"
+import { type FilePlan, isAbove } from "./filePlan.ts"
+import { IoError, io, lstat, makeFolder, orMissing, removeTree } from "./fsio.ts"
 import { mountOverlay, openToMount } from "./mounts.ts"
-import { type FileSources, kindAt, openSource, placeFor, type Source, volumeSource } from "./sources.ts"
+import { type FileSources, kindAt, openSource, placeFor, type Source, templateSource } from "./sources.ts"
 import type { Layer, Nested, TreeRecord } from "./treeRecord.ts"
 
 /** Where the layers of instances lie, beside their own. */
@@ -27,7 +27,7 @@ export interface BaseFolder {
 /** What the mount table shows as the source of a mount. */
 export const mountName = (record: Pick<TreeRecord, "id">): string => `muster-${record.id}`
 
-const overOf = (tree: string, index: number) => join(tree, `over.${index}`)
+export const overOf = (tree: string, index: number) => join(tree, `over.${index}`)
 
 /** A new folder with permissions and owner of another. */
 export const makeFolderLike = Effect.fnUntraced(function* (path: string, like: string) {
@@ -59,12 +59,12 @@ const openLayer = Effect.fnUntraced(function* (
 ) {
   const { path, root } = folderOf(layer, tree, record, at)
   const name = layer.parts.join("/")
-  const what = layer.of === "volumes" ? `volume ${name}` : "base folder"
-  const gone = refuse(
-    layer.of === "volumes"
-      ? `volume ${name} has gone from the volumes folder`
-      : "the base folder of the server has gone: reinstall it"
-  )
+  const what = layer.of === "volumes" ? `volumes/${name}` : "base folder"
+  const gone = new IoError({
+    code: "REFUSED",
+    message: layer.of === "volumes" ? `${what} has gone` : "the base folder of the server has gone",
+    next: layer.of === "volumes" ? "put it back" : "reinstall it"
+  })
   const top = yield* io(what, () => fs.realpath(root)).pipe(orMissing(undefined))
   const real = yield* io(what, () => fs.realpath(path)).pipe(orMissing(undefined))
   if (top === undefined || real === undefined) return yield* gone
@@ -145,17 +145,21 @@ export const buildTree = Effect.fnUntraced(function* (options: BuildOptions) {
   const volumes = yield* Effect.forEach(
     plan.cow,
     Effect.fnUntraced(function* (cow) {
-      const source = yield* volumeSource(cow.volume, at.sources)
+      const source = yield* templateSource(cow.volume, at.sources)
+      const own = `lower.${cow.index}`
+      const layer: Layer = { of: "own", parts: [own] }
+      if (source === undefined) {
+        yield* makeFolderLike(join(tree, own), base)
+        return { ...cow, folder: true, layer, path: join(tree, own) }
+      }
       const opened = yield* openSource(source)
       const top = source.roots[0] ?? ""
       if (!opened.folder || !copyFirst(source)) {
         const layer: Layer = { of: "volumes", parts: partsBelow(top, source.real) }
-        return { ...cow, source, folder: opened.folder, layer, path: source.real }
+        return { ...cow, folder: opened.folder, layer, path: source.real }
       }
-      const own = `lower.${cow.index}`
       yield* copyOpened(source.what, opened, join(tree, own))
-      const layer: Layer = { of: "own", parts: [own] }
-      return { ...cow, source, folder: true, layer, path: join(tree, own) }
+      return { ...cow, folder: true, layer, path: join(tree, own) }
     }, Effect.scoped)
   )
   const folders = volumes.filter((volume) => volume.folder)

@@ -2,8 +2,9 @@
 import { Effect } from "effect"
 import { copyOpened, copyTree } from "./copyTree.ts"
 import type { FilePlan } from "./filePlan.ts"
+import { makeFolder } from "./fsio.ts"
 import { type SharedWay, share } from "./sharedFiles.ts"
-import { copySource, type FileSources, openSource, placeFor, type Source, volumeSource } from "./sources.ts"
+import { copySource, type FileSources, openSource, placeFor, type Source, templateSource } from "./sources.ts"
 
 const copyInto = Effect.fnUntraced(function* (source: Source, place: string) {
   yield* copyOpened(source.what, yield* openSource(source), place)
@@ -23,7 +24,9 @@ export const addVolumes = Effect.fnUntraced(function* (
   sources: FileSources
 ) {
   for (const entry of volumes) {
-    yield* copyInto(yield* volumeSource(entry.volume, sources), yield* placeFor(files, entry))
+    const source = yield* templateSource(entry.volume, sources)
+    const place = yield* placeFor(files, entry)
+    yield* source === undefined ? makeFolder(place) : copyInto(source, place)
   }
 })
 

@@ -7,6 +7,7 @@ import { randomUUID } from "node:crypto"
 import { constants, type Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { Data, Effect, Option, Result, type Scope } from "effect"
+import { pathParts } from "../../domain/filePath.ts"
 
 /** The path leaves the folder, or is not what it has to be: a link, a pipe, a device, a folder. */
 export class PathRefused extends Data.TaggedError("PathRefused")<{
@@ -43,16 +44,8 @@ const READ = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK | 
 const CREATE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
 
 /** Parts of a relative path; refuses what is empty, absolute, has `..` or cannot be a file name. */
-export const partsOf = (path: string): Result.Result<ReadonlyArray<string>, PathRefused> => {
-  const refuse = (reason: string) => Result.fail(new PathRefused({ path, reason }))
-  if (path.includes("\0")) return refuse("it contains a NUL character")
-  if (path.startsWith("/")) return refuse("it is absolute")
-  const parts = path.split("/").filter((part) => part !== "" && part !== ".")
-  if (parts.length === 0) return refuse("it names no file")
-  if (parts.includes("..")) return refuse("it contains `..`")
-  if (parts.some((part) => Buffer.byteLength(part) > 255)) return refuse("a name in it is too long")
-  return parts.length > 64 ? refuse("it is too deep") : Result.succeed(parts)
-}
+export const partsOf = (path: string): Result.Result<ReadonlyArray<string>, PathRefused> =>
+  Result.mapError(pathParts(path), (reason) => new PathRefused({ path, reason: `it ${reason}` }))
 
 const codeOf = (cause: unknown): string =>
   cause instanceof Error && "code" in cause && typeof cause.code === "string" ? cause.code : "UNKNOWN"

@@ -6,11 +6,13 @@ import type { Copy, Mount, Volume } from "../../domain/Blueprint.ts"
 import { FOLDERS } from "../dataFolder.ts"
 import type { Arrivals } from "./arrival.ts"
 import { refuse, type Shared, type Target } from "./filePlan.ts"
-import { io, lstat, makeFolder, orMissing } from "./fsio.ts"
+import { IoError, io, lstat, makeFolder, orMissing } from "./fsio.ts"
 import { openToMount } from "./mounts.ts"
 import { partsOf } from "./safePath.ts"
 
 export interface FileSources {
+  /** The node whose they are, for those who read of them. */
+  readonly node_id: string
   /** Data folder: `copy` entries are relative to it. */
   readonly data_dir: string
   readonly volumes_dir: string
@@ -24,53 +26,80 @@ export interface FileSources {
 export interface Source {
   readonly real: string
   readonly roots: ReadonlyArray<string>
+  /** As people find it: its path in the data folder, or on the machine where it is not there. */
   readonly what: string
 }
 
 const isBelow = (path: string, root: string) =>
   path === root || path.startsWith(root === sep ? sep : root + sep)
 
-/** The source below `root`, also when links are followed; `real` is undefined where there is nothing. */
-const sourceBelow = Effect.fnUntraced(function* (root: string, source: string, what: string) {
+/** Refused for what there is on the node, not for what the blueprint says. */
+const lacking = (message: string, next: string) => new IoError({ code: "REFUSED", message, next })
+
+/**
+ * The source below `root`, also when links are followed; `real` is undefined where there is nothing. `key`: of the
+ * blueprint; `what`: the source as people find it.
+ */
+const sourceBelow = Effect.fnUntraced(function* (root: string, source: string, key: string, what: string) {
   const parts = yield* Effect.fromResult(
-    Result.mapError(partsOf(source), (error) => refuse(`${what} ${source}: ${error.reason}`))
+    Result.mapError(partsOf(source), (error) => refuse(`${key}: ${source}: ${error.reason}`))
   )
-  const real = yield* io(`${what} ${source}`, () => fs.realpath(join(root, ...parts))).pipe(
+  const real = yield* io(`${key}: ${what}`, () => fs.realpath(join(root, ...parts))).pipe(
     orMissing(undefined)
   )
-  const top = yield* io(root, () => fs.realpath(root))
+  const top = yield* io(`${key}: ${what}`, () => fs.realpath(root))
   if (real !== undefined && !real.startsWith(top + sep)) {
-    return yield* refuse(`${what} ${source}: it leaves its folder through a link`)
+    return yield* lacking(`${key}: ${what} leaves its folder through a link`, "put what it leads to there")
   }
   return { parts, real, top }
 })
 
-/** Source of a volume. A missing one is made, empty, but for `ro`: nothing could ever fill it. */
-export const volumeSource = Effect.fnUntraced(function* (volume: Volume, { volumes_dir }: FileSources) {
-  const what = `volume ${volume.name}`
-  const { parts, real, top } = yield* sourceBelow(volumes_dir, volume.source, what)
-  const source = (path: string): Source => ({ real: path, roots: [top], what: `${what} ${volume.source}` })
-  if (real !== undefined) return source(real)
-  if (volume.mode === "ro") {
-    return yield* refuse(`${what}: there is no ${volume.source} in the volumes folder`)
-  }
-  const made = join(top, ...parts)
-  yield* makeFolder(made)
-  return source(yield* io(made, () => fs.realpath(made)))
+const volumeBelow = Effect.fnUntraced(function* ({ source }: Volume, { volumes_dir }: FileSources) {
+  const what = `${FOLDERS.volumes}/${source}`
+  const { parts, real, top } = yield* sourceBelow(volumes_dir, source, "state.volumes", what)
+  const found: Source | undefined = real === undefined ? undefined : { real, roots: [top], what }
+  return { found, made: join(top, ...parts), top, what }
 })
+
+/** Source of a volume that is a template; undefined where there is none: what is made of it begins empty. */
+export const templateSource = (volume: Volume, sources: FileSources) =>
+  Effect.map(volumeBelow(volume, sources), ({ found }) => found)
+
+/** Source of a volume that is shared. A missing one is made, empty, but for `ro`: nothing could ever fill it. */
+export const volumeSource = Effect.fnUntraced(function* (volume: Volume, sources: FileSources) {
+  const { found, made, top, what } = yield* volumeBelow(volume, sources)
+  if (found !== undefined) return found
+  if (volume.mode === "ro") return yield* lacking(`state.volumes: there is no ${what}`, "put it there")
+  yield* io(`create folder ${what}`, () => fs.mkdir(made, { recursive: true }))
+  const real = yield* io(`state.volumes: ${what}`, () => fs.realpath(made))
+  const source: Source = { real, roots: [top], what }
+  return source
+})
+
+/** Volumes of which there is no source, although a server is to be made of them: it begins with an empty folder. */
+export const missingVolumes = (volumes: ReadonlyArray<Volume>, sources: FileSources) =>
+  Effect.filter(volumes, (volume) =>
+    volume.mode === "ro"
+      ? Effect.succeed(false)
+      : Effect.map(volumeBelow(volume, sources), ({ found }) => found === undefined)
+  )
 
 /** Source of a mount: below the allowed ones, links resolved on both sides. */
 export const mountSource = Effect.fnUntraced(function* (mount: Mount, { allowed_mounts }: FileSources) {
-  const what = `mount ${mount.source}`
-  if (!isAbsolute(mount.source)) return yield* refuse(`${what}: it is not absolute`)
-  if (mount.source.includes("\0")) return yield* refuse(`${what}: it contains a NUL character`)
-  const real = yield* io(what, () => fs.realpath(mount.source))
+  const what = mount.source
+  if (!isAbsolute(what)) return yield* refuse(`state.mounts: ${what}: it is not absolute`)
+  if (what.includes("\0")) return yield* refuse(`state.mounts: ${what}: it contains a NUL character`)
+  const real = yield* io(`state.mounts: ${what}`, () => fs.realpath(what)).pipe(orMissing(undefined))
+  if (real === undefined) return yield* lacking(`state.mounts: there is no ${what}`, "put it there")
   const found = yield* Effect.forEach(allowed_mounts, (path) =>
     io(`allowed mount ${path}`, () => fs.realpath(path)).pipe(orMissing(undefined))
   )
   const roots = found.filter((path) => path !== undefined)
   if (!roots.some((root) => isBelow(real, root))) {
-    return yield* refuse(`${what} is not below the allowed mounts of the node`)
+    return yield* lacking(
+      `state.mounts: ${what} is not below the allowed mounts of the node`,
+      "allow it there with MUSTER_ALLOWED_MOUNTS"
+    )
   }
   const source: Source = { real, roots, what }
   return source
@@ -81,18 +110,22 @@ export const sharedSource = ({ of }: Shared, sources: FileSources) =>
 
 /** Source of a copy. Top-level files of the data folder are the service's own (keys, database) and never copied. */
 export const copySource = Effect.fnUntraced(function* (copy: Copy, { data_dir }: FileSources) {
-  const { parts, real, top } = yield* sourceBelow(data_dir, copy.source, "copy")
-  if (real === undefined) return yield* refuse(`copy ${copy.source}: no such file or folder`)
+  const what = copy.source
+  const { parts, real, top } = yield* sourceBelow(data_dir, what, "state.copy", what)
+  if (real === undefined) {
+    return yield* lacking(`state.copy: there is no ${what} in the data folder`, "put it there")
+  }
   // By where it leads: a link in the data folder gets no further than its name.
   const [folder = ""] = relative(top, real).split(sep)
-  if (folder === FOLDERS.servers || folder === FOLDERS.base || folder.startsWith(".")) {
-    return yield* refuse(`copy ${copy.source}: ${folder} of the data folder cannot be copied from`)
+  const closed: ReadonlyArray<string> = [FOLDERS.servers, FOLDERS.base, FOLDERS.lost]
+  if (closed.includes(folder) || folder.startsWith(".")) {
+    return yield* refuse(`state.copy: ${what}: ${folder} of the data folder cannot be copied from`)
   }
-  const stats = yield* io(real, () => fs.stat(real))
+  const stats = yield* io(`state.copy: ${what}`, () => fs.stat(real))
   if (parts.length === 1 && !stats.isDirectory()) {
-    return yield* refuse(`copy ${copy.source}: put it into a folder of the data folder`)
+    return yield* refuse(`state.copy: ${what}: files are copied from folders of the data folder only`)
   }
-  const source: Source = { real, roots: [top], what: `copy ${copy.source}` }
+  const source: Source = { real, roots: [top], what }
   return source
 })
 
@@ -103,10 +136,11 @@ export const copySource = Effect.fnUntraced(function* (copy: Copy, { data_dir }:
 export const openSource = Effect.fnUntraced(function* ({ real, roots, what }: Source) {
   const handle = yield* openToMount(real)
   const stats = yield* io(what, () => handle.stat())
-  if (!stats.isDirectory() && !stats.isFile()) return yield* refuse(`${what}: neither a file nor a folder`)
+  if (!stats.isDirectory() && !stats.isFile())
+    return yield* lacking(`${what}: neither a file nor a folder`, "replace it")
   const path = yield* io(what, () => fs.readlink(`/proc/self/fd/${handle.fd}`))
   if (!roots.some((root) => isBelow(path, root))) {
-    return yield* refuse(`${what}: it leaves its folder through a link`)
+    return yield* lacking(`${what} leaves its folder through a link`, "put what it leads to there")
   }
   return { handle, folder: stats.isDirectory() }
 })

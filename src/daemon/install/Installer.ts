@@ -7,7 +7,7 @@ import { openBoundedLog } from "../console/BoundedLog.ts"
 import { type IoError, listFolder, lstat, makeFolder, removeTree } from "../files/fsio.ts"
 import { Runtime } from "../runtime/Runtime.ts"
 import { type Base, type BasesOptions, openBases } from "./bases.ts"
-import { InstallFailed } from "./InstallFailed.ts"
+import { InstallFailed, installFailed } from "./InstallFailed.ts"
 import { prepareBase } from "./prepareBase.ts"
 
 /** A finished installation; `exit_code` where a script was run. */
@@ -83,14 +83,12 @@ export class Installer extends Context.Service<
             const log = yield* openBoundedLog(logPath(spec))
             const made = join(aside, "base")
             yield* makeFolder(made)
-            const exit_code = yield* prepareBase({ spec, folder: made, aside, log, runtime }).pipe(
-              Effect.tapErrorTag("InstallFailed", (error) => log.line(`\n[${error.reason}]`))
-            )
+            const exit_code = yield* prepareBase({ spec, folder: made, aside, log, runtime })
             const base = yield* bases.publish(software, version, made)
             return { ...base, ...(exit_code === undefined ? {} : { exit_code }) }
           },
           Effect.scoped,
-          Effect.catchTag("IoError", (error) => Effect.fail(new InstallFailed({ reason: error.message })))
+          Effect.catchTag("IoError", (error) => Effect.fail(installFailed(error)))
         )
 
         const begin = Effect.fnUntraced(function* (key: string, spec: ServerSpec) {
@@ -137,7 +135,8 @@ export class Installer extends Context.Service<
               version.includes("..")
             ) {
               return yield* new InstallFailed({
-                reason: `not a software and version: ${software} ${version}`
+                reason: `not a software and version: ${software} ${version}`,
+                for_good: true
               })
             }
             const key = `${software}/${version}`
@@ -149,7 +148,7 @@ export class Installer extends Context.Service<
               if ((yield* lstat(installed.folder))?.isDirectory()) return installed
             }
           },
-          Effect.catchTag("IoError", (error: IoError) => new InstallFailed({ reason: error.message }))
+          Effect.catchTag("IoError", (error: IoError) => installFailed(error))
         )
 
         return Installer.of({ collect, install, logPath })

@@ -8,11 +8,12 @@ import type { BoundedLog } from "../console/BoundedLog.ts"
 import { decodeLine, LINE_CAP, lineEnd } from "../console/lines.ts"
 import { onlineMatcher } from "../console/onlineSignal.ts"
 import { io, makeFolder } from "../files/fsio.ts"
+import { isFull } from "../files/isFull.ts"
 import { seenFrom } from "../instances/containerView.ts"
 import { stopWay } from "../instances/exitReason.ts"
 import { launchPlan } from "../instances/launchPlan.ts"
 import type { Runtime } from "../runtime/Runtime.ts"
-import { InstallFailed, isFull } from "./InstallFailed.ts"
+import { InstallFailed, installFailed } from "./InstallFailed.ts"
 import { withPatches } from "./withPatches.ts"
 
 /** How long a warm-up may take to stop after it was asked, in seconds. */
@@ -31,6 +32,9 @@ interface Preparation {
 const failed = (reason: string, exit_code?: number) =>
   new InstallFailed(exit_code === undefined ? { reason } : { reason, exit_code })
 
+/** Of software that cannot be installed as it is. */
+const wrong = (reason: string) => new InstallFailed({ reason, for_good: true })
+
 /** Each preparation has its own, so that the end of one never kills another's processes. */
 const jobName = (aside: string) => `install:${basename(aside)}`
 
@@ -45,7 +49,7 @@ const runScript = Effect.fnUntraced(function* (
   const { spec, folder, aside, log, runtime } = at
   const { software, version } = spec.definition
   const entrypoint = splitWords(install.entrypoint)
-  if ("invalid" in entrypoint) return yield* failed(`entrypoint: ${entrypoint.invalid}`)
+  if ("invalid" in entrypoint) return yield* wrong(`entrypoint: ${entrypoint.invalid}`)
   const [program = "sh", ...args] = entrypoint.words
   const path = join(aside, "script")
   yield* io("write the install script", () => fs.writeFile(path, script, { mode: 0o700 }))
@@ -61,12 +65,14 @@ const runScript = Effect.fnUntraced(function* (
       choice: spec.definition,
       scratch: aside
     })
-    .pipe(Effect.mapError((error) => failed(`${what}: ${error.message}`)))
+    .pipe(Effect.mapError((error) => installFailed(error, { what })))
   const exit = yield* Effect.timeoutOption(job.ended, timeout * 1000)
   if (Option.isNone(exit)) return yield* failed(`${what} timed out after ${timeout} s`)
   const { code } = exit.value
   if (code === 0) return code
-  return yield* failed((yield* isFull(folder)) ? "disk full" : `${what} exited with ${code}`, code)
+  const reason = `${what} exited with ${code}`
+  if (!(yield* isFull(folder))) return yield* failed(reason, code)
+  return yield* installFailed({ message: "disk full", code: "ENOSPC" }, { what: reason, exit_code: code })
 }, Effect.scoped)
 
 /** Finds lines in pieces of output; keeps no more than one unfinished line. */
@@ -90,12 +96,12 @@ const warmUp = Effect.fnUntraced(function* (at: Preparation, install: InstallScr
   const { spec, folder, log, runtime } = at
   const { online_signal, stop_command } = spec.definition.process
   const plan = yield* Effect.mapError(Effect.fromResult(launchPlan(spec)), (reason) =>
-    failed(`warm-up: ${reason}`)
+    wrong(`warm-up: ${reason}`)
   )
   const online = Deferred.makeUnsafe<void>()
   const signal = online_signal === undefined ? undefined : onlineMatcher(online_signal)
   if (signal !== undefined && "invalid" in signal)
-    return yield* failed(`warm-up: online-signal: ${signal.invalid}`)
+    return yield* wrong(`warm-up: online-signal: ${signal.invalid}`)
   const find = lineFinder((lines) => {
     if (signal?.matcher(lines) === true) Deferred.doneUnsafe(online, Effect.void)
   })
@@ -112,7 +118,7 @@ const warmUp = Effect.fnUntraced(function* (at: Preparation, install: InstallScr
       choice: spec.definition,
       limits: spec.definition.limits
     })
-    .pipe(Effect.mapError((error) => failed(`warm-up: ${error.message}`)))
+    .pipe(Effect.mapError((error) => installFailed(error, { what: "warm-up" })))
   if (signal !== undefined) {
     const early = Effect.flatMap(job.ended, (exit) =>
       Effect.fail(failed(`warm-up ended with exit code ${exit.code} before its online signal`, exit.code))
@@ -149,7 +155,7 @@ export const prepareBase = Effect.fnUntraced(function* (given: Preparation) {
   const install = definition.install_script
   const kind = yield* given.runtime.kindFor(definition).pipe(
     Effect.tap(given.runtime.prepare(definition, given.log.write)),
-    Effect.mapError((error) => failed(error.message))
+    Effect.mapError((error) => installFailed(error))
   )
   const at = { ...given, spec: seenFrom(kind, given.spec) }
   if (install === null || install.skip_scripts) return undefined
@@ -167,6 +173,6 @@ export const prepareBase = Effect.fnUntraced(function* (given: Preparation) {
     }
   }
   const problem = at.log.problem()
-  if (problem === "disk full") return yield* failed(problem)
+  if (problem?.code === "ENOSPC") return yield* installFailed(problem)
   return code
 })

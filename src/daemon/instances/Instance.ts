@@ -79,7 +79,7 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
   const adopted = yield* Deferred.make<void>()
   let open = true
   const offer = (message: Message) => Effect.asVoid(Queue.offer(inbox, message))
-  const proc = makeInstanceProcess({ file, files, folder, console, runtime, scope, onEvent: offer })
+  const proc = makeInstanceProcess({ file, files, folder, console, runtime, sources, scope, onEvent: offer })
   const work = makeInstanceWork({
     file,
     files,

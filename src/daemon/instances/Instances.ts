@@ -1,24 +1,30 @@
 import { randomUUID } from "node:crypto"
 import { join } from "node:path"
-import { Clock, Context, Deferred, Effect, Exit, Layer, Scope, Semaphore } from "effect"
+import { Clock, Context, Deferred, Effect, Exit, Fiber, Layer, Scope, Semaphore } from "effect"
 import { DaemonRefused } from "../../api/Daemon.ts"
 import { serverIdPattern } from "../../domain/Id.ts"
 import type { DaemonServer, ServerSpec } from "../../domain/NodeMessages.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import { openConsoleLog } from "../console/ConsoleLog.ts"
-import { type IoError, listFolder, lstat, makeFolder, orMissing, removeTree, rename } from "../files/fsio.ts"
+import { makeFolder, orMissing, removeTree, rename } from "../files/fsio.ts"
 import { type FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
+import { hasFiles } from "../files/ownFiles.ts"
 import { Installer } from "../install/Installer.ts"
 import { sendReports, type Uplink } from "../link/ReportOutbox.ts"
 import { Runtime } from "../runtime/Runtime.ts"
 import { watchDisks } from "./diskWatch.ts"
 import { type Instance, openInstance } from "./Instance.ts"
+import { besideServers, type Departure, isKept, makeLostServers } from "./lostServers.ts"
 import { Removed } from "./Removed.ts"
-import { createServerFile, daemonServer, openServerFile, type ServerFile } from "./ServerFile.ts"
+import { refusals } from "./refusals.ts"
+import { createServerFile, daemonServer, type ServerFile } from "./ServerFile.ts"
+import { REMOVED, readServers, removeFor } from "./serverFolders.ts"
 
 export interface InstancesOptions {
   /** Folder of the servers' folders, for this service alone. */
   readonly servers_dir: string
+  /** Folder of servers that are lost: kept for people. */
+  readonly lost_dir: string
   readonly sources: FileSources
   /** Seconds between two measurements of what servers have written. Default 30. */
   readonly disk_check_seconds?: number
@@ -27,16 +33,19 @@ export interface InstancesOptions {
 interface Entry {
   readonly instance: Instance
   readonly scope: Scope.Closeable
+  readonly reporter: Fiber.Fiber<never>
+  /** It is not served any more: its folder could not be removed with it. */
+  ended: boolean
   /** Set while it is being removed; done when its folder has gone. */
   removed: Deferred.Deferred<void, DaemonRefused> | undefined
 }
 
 /** How long the start waits for processes that are hard to end, in ms. */
 const ADOPTION_PATIENCE = 5000
+/** How long a server that is not known any more may take to stop, in seconds. */
+const PATIENCE = 30
 /** Creations that can go on at the same time, more or less. */
 const LOCKS = 32
-const REMOVED = ".removed-"
-const CORRUPT = ".corrupt-"
 
 const notFound = (id: string) =>
   new DaemonRefused({ status: 404, detail: `server not found: ${id}`, hint: "This node does not have it." })
@@ -46,8 +55,6 @@ const removedLately = (id: string) =>
     detail: `server was removed: ${id}`,
     hint: "Whoever has asked for it did not know that yet; look whether it is still there."
   })
-const diskRefused = (error: IoError) =>
-  new DaemonRefused({ status: 500, detail: error.message, hint: "Look at the disk of the node." })
 
 /** The servers of this node. */
 export class Instances extends Context.Service<
@@ -62,7 +69,11 @@ export class Instances extends Context.Service<
      * that whoever asks for it does not know to be removed, is refused with 409.
      */
     create(spec: ServerSpec): Effect.Effect<DaemonServer, DaemonRefused>
-    remove(id: string): Effect.Effect<void, DaemonRefused>
+    /**
+     * Removes a server and its files; `departure`: it was not deleted, so it is asked to stop first, and its files are kept
+     * where it is saved.
+     */
+    remove(id: string, departure?: Departure): Effect.Effect<void, DaemonRefused>
     /** From now on reports are sent. */
     connect(uplink: Uplink): Effect.Effect<void>
     /** Stops every server, at most so many seconds each. */
@@ -78,6 +89,7 @@ export class Instances extends Context.Service<
       Instances,
       Effect.gen(function* () {
         const { servers_dir } = options
+        const { ofDisk: diskRefused } = refusals(options.sources)
         const runtime = yield* Runtime
         const installer = yield* Installer
         const files = yield* InstanceFiles
@@ -86,6 +98,7 @@ export class Instances extends Context.Service<
         const locks = yield* Effect.forEach(Array.from({ length: LOCKS }), () => Semaphore.make(1))
         const entries = new Map<string, Entry>()
         const gone = new Removed()
+        const lost = makeLostServers({ lost_dir: options.lost_dir, near_dir: besideServers(servers_dir) })
         const clock = yield* Clock.Clock
         const now = () => Number(clock.monotonicTimeNanosUnsafe() / 1_000_000n)
         const sources: FileSources = {
@@ -101,11 +114,11 @@ export class Instances extends Context.Service<
             scope
           )
           files.know(folder, file.get().spec)
-          yield* Deferred.await(uplink).pipe(
+          const reporter = yield* Deferred.await(uplink).pipe(
             Effect.flatMap((link) => sendReports(file, link)),
             Effect.forkIn(scope)
           )
-          entries.set(file.get().spec.id, { instance, scope, removed: undefined })
+          entries.set(file.get().spec.id, { instance, scope, reporter, ended: false, removed: undefined })
         })
 
         const create = Effect.fnUntraced(function* (spec: ServerSpec) {
@@ -139,7 +152,7 @@ export class Instances extends Context.Service<
           // A copy that an earlier move has left here is not the server that is to come.
           const there = entries.get(spec.id)?.instance.file.get()
           if (there !== undefined && spec.arrival !== undefined && there.spec.arrival !== spec.arrival) {
-            yield* remove(spec.id)
+            yield* remove(spec.id, { why: "moved" })
           }
           const existingOrNew = Effect.suspend(() => {
             const there = entries.get(spec.id)
@@ -149,47 +162,6 @@ export class Instances extends Context.Service<
           })
           const state = yield* lockOf(spec.id)(existingOrNew).pipe(Effect.uninterruptible)
           return daemonServer(state)
-        })
-
-        const removeEntry = Effect.fnUntraced(function* (id: string, entry: Entry) {
-          yield* entry.instance.shutDown
-          yield* Scope.close(entry.scope, Exit.void)
-          yield* Effect.mapError(files.close(entry.instance.folder), diskRefused)
-          const aside = join(servers_dir, `${REMOVED}${id}-${randomUUID()}`)
-          yield* rename(entry.instance.folder, aside).pipe(orMissing(undefined), Effect.mapError(diskRefused))
-          const { sequence, spec } = entry.instance.file.get()
-          entries.delete(id)
-          gone.add(id, now(), { sequence, arrival: spec.arrival })
-          yield* files.forget(entry.instance.folder)
-          // It is gone for good; what cannot be deleted now is deleted at the next start.
-          yield* removeFor(files, aside)
-          yield* installer.collect
-        })
-
-        const remove = Effect.fn("Instances.remove")(function* (id: string) {
-          // One that is just being made is waited for.
-          const find = Effect.sync(() => {
-            const found = entries.get(id)
-            if (found === undefined) gone.add(id, now())
-            return found
-          })
-          const entry = entries.get(id) ?? (yield* lockOf(id)(find))
-          if (entry === undefined) return
-          if (entry.removed !== undefined) return yield* Deferred.await(entry.removed)
-          const removed = yield* Deferred.make<void, DaemonRefused>()
-          entry.removed = removed
-          yield* removeEntry(id, entry).pipe(
-            Effect.onExit((exit) => {
-              entry.removed = undefined
-              return Deferred.done(removed, exit)
-            }),
-            Effect.uninterruptible
-          )
-        })
-
-        const get = Effect.fnUntraced(function* (id: string) {
-          const entry = entries.get(id)
-          return entry === undefined || entry.removed !== undefined ? yield* notFound(id) : entry.instance
         })
 
         const stop = Effect.fnUntraced(function* (instance: Instance, wait_seconds: number) {
@@ -202,6 +174,65 @@ export class Instances extends Context.Service<
           )
         })
 
+        /** Takes the folder of a server from its place: for good, or to where it is kept. */
+        const takeAway = Effect.fnUntraced(function* (id: string, entry: Entry, departure?: Departure) {
+          const { file, folder } = entry.instance
+          if (departure !== undefined && isKept(file.get(), departure) && (yield* hasFiles(folder))) {
+            return yield* lost.keep(folder, file.get(), departure)
+          }
+          const aside = join(servers_dir, `${REMOVED}${id}-${randomUUID()}`)
+          yield* rename(folder, aside).pipe(orMissing(undefined))
+          // It is gone for good; what cannot be deleted now is deleted at the next start.
+          return removeFor(files, aside)
+        })
+
+        const removeEntry = Effect.fnUntraced(function* (id: string, entry: Entry, departure?: Departure) {
+          if (departure !== undefined && !entry.ended) {
+            // Nobody is to hear of it any more.
+            yield* Fiber.interrupt(entry.reporter)
+            yield* Effect.interruptible(stop(entry.instance, PATIENCE))
+          }
+          if (!entry.ended) yield* entry.instance.shutDown
+          entry.ended = true
+          yield* Scope.close(entry.scope, Exit.void)
+          yield* Effect.mapError(files.close(entry.instance.folder), diskRefused)
+          const discard = yield* Effect.mapError(takeAway(id, entry, departure), diskRefused)
+          const { sequence, spec } = entry.instance.file.get()
+          entries.delete(id)
+          gone.add(id, now(), { sequence, arrival: spec.arrival })
+          yield* files.forget(entry.instance.folder)
+          if (discard !== undefined) yield* discard
+          yield* installer.collect
+        })
+
+        const remove = Effect.fn("Instances.remove")(function* (id: string, departure?: Departure) {
+          // One that is just being made is waited for.
+          const find = Effect.sync(() => {
+            const found = entries.get(id)
+            if (found === undefined) gone.add(id, now())
+            return found
+          })
+          const entry = entries.get(id) ?? (yield* lockOf(id)(find))
+          if (entry === undefined) return
+          if (entry.removed !== undefined) return yield* Deferred.await(entry.removed)
+          const removed = yield* Deferred.make<void, DaemonRefused>()
+          entry.removed = removed
+          const work = removeEntry(id, entry, departure).pipe(
+            Effect.onExit((exit) => {
+              entry.removed = undefined
+              return Deferred.done(removed, exit)
+            }),
+            Effect.uninterruptible
+          )
+          // A stop may take longer than whoever has asked for it waits: it goes on without them.
+          yield* departure === undefined ? work : Effect.flatMap(Effect.forkIn(work, parent), Fiber.join)
+        })
+
+        const get = Effect.fnUntraced(function* (id: string) {
+          const entry = entries.get(id)
+          return entry === undefined || entry.removed !== undefined ? yield* notFound(id) : entry.instance
+        })
+
         // What is mounted looks like files of the folder: none of it is left there when the service ends.
         yield* Effect.addFinalizer(() =>
           Effect.forEach(
@@ -211,6 +242,7 @@ export class Instances extends Context.Service<
           )
         )
         yield* Effect.orDie(makeFolder(servers_dir))
+        yield* lost.goOn
         const found = yield* readServers(servers_dir, files)
         const known = new Set(found.map((server) => server.id))
         for (const name of yield* runtime.alive) {
@@ -246,49 +278,3 @@ export class Instances extends Context.Service<
       })
     )
 }
-
-type Files = InstanceFiles["Service"]
-
-/** Removes a server's folder, and what is mounted in it before; says why where it cannot. */
-const removeFor = (files: Files, folder: string) =>
-  files.close(folder).pipe(
-    Effect.andThen(removeTree(folder)),
-    Effect.andThen(files.forget(folder)),
-    Effect.catch((error) => Effect.logWarning(error.message))
-  )
-
-/** Reads a server's folder. Undefined: nothing usable; what cannot be read is put aside, never deleted. */
-const readServer = Effect.fnUntraced(function* (servers_dir: string, id: string, files: Files) {
-  const folder = join(servers_dir, id)
-  if ((yield* lstat(join(folder, "server.json"))) === undefined) {
-    yield* removeFor(files, folder) // cut off before anything was promised
-    return undefined
-  }
-  const opened = yield* Effect.result(openServerFile(folder))
-  if (opened._tag === "Success" && opened.success.get().spec.id === id)
-    return { id, folder, file: opened.success }
-  const aside = `${CORRUPT}${id}-${yield* Clock.currentTimeMillis}`
-  const reason = opened._tag === "Failure" ? opened.failure.message.split("\n")[0] : "it names another server"
-  yield* Effect.logError(`the state of ${id} cannot be read and is kept as ${aside}: ${reason}`)
-  yield* files.close(folder)
-  yield* rename(folder, join(servers_dir, aside))
-  return undefined
-})
-
-const readServers = Effect.fnUntraced(function* (servers_dir: string, files: Files) {
-  const names = yield* Effect.orDie(listFolder(servers_dir))
-  for (const name of names) {
-    if (!name.startsWith(REMOVED)) continue
-    yield* removeFor(files, join(servers_dir, name))
-  }
-  const read = (id: string) =>
-    Effect.catchTag(readServer(servers_dir, id, files), "IoError", (error) =>
-      Effect.as(Effect.logError(`server ${id} is left out: ${error.message}`), undefined)
-    )
-  const servers = yield* Effect.forEach(
-    names.filter((name) => serverIdPattern.test(name)),
-    read,
-    { concurrency: 16 }
-  )
-  return servers.filter((server) => server !== undefined)
-})

@@ -1,5 +1,5 @@
 import { watch } from "node:fs"
-import { Clock, Effect, Exit, Latch, Scope } from "effect"
+import { Effect, Exit, Latch, Scope } from "effect"
 import type { ConsoleLog, LineListener } from "../console/ConsoleLog.ts"
 import type { OnlineMatcher } from "../console/onlineSignal.ts"
 import type { Run } from "../runtime/Runtime.ts"
@@ -25,8 +25,8 @@ export type RunEvent =
 export interface LiveRun {
   readonly token: string
   readonly run: Run
-  /** Tells once the time (ms since the epoch) has come. */
-  at(time: number, event: RunEvent): Effect.Effect<void>
+  /** Tells once so many milliseconds have passed. */
+  after(millis: number, event: RunEvent): Effect.Effect<void>
   /** Stops watching, hands out what is left of the console; answers whether the online signal was in it. */
   readonly close: Effect.Effect<boolean>
 }
@@ -63,7 +63,10 @@ const watchFolder = (folder: string, changed: Latch.Latch) =>
     (watcher) => Effect.sync(() => watcher?.close())
   )
 
-/** Whether the online signal is in what a run that is over has printed. */
+/**
+ * Whether the online signal is in what a run that is over has printed. Where what it began with is gone, unseen, it
+ * counts as seen: a server that has printed so much is not one that does not come up.
+ */
 export const sawSignal = Effect.fnUntraced(function* (
   console: ConsoleLog,
   offset: number,
@@ -76,6 +79,11 @@ export const sawSignal = Effect.fnUntraced(function* (
       seen ||= matcher(lines) === true
     })
   yield* console.seek(offset).pipe(
+    Effect.tap((gone) =>
+      Effect.sync(() => {
+        seen = gone
+      })
+    ),
     Effect.andThen(console.finish({ wanted: () => !seen, onLines })),
     Effect.catch((error) => Effect.logWarning(error.message))
   )
@@ -89,6 +97,11 @@ export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions,
   let matcher = options.matcher
   let seen = false
 
+  const online = Effect.suspend(() => {
+    matcher = undefined
+    seen = true
+    return offer({ _tag: "Online", token })
+  })
   const onLines = Effect.fnUntraced(function* (lines: ReadonlyArray<string>) {
     if (run.beginning?.isOver() === false) return // the progress of a download
     const matched = matcher?.(lines)
@@ -97,11 +110,7 @@ export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions,
       yield* Effect.logError(
         `online-signal of ${server_id} takes too long to match; it is not looked for any more`
       )
-    } else if (matched === true) {
-      matcher = undefined
-      seen = true
-      yield* offer({ _tag: "Online", token })
-    }
+    } else if (matched === true) yield* online
   })
   const listener: LineListener = { wanted: () => matcher !== undefined, onLines }
 
@@ -118,7 +127,13 @@ export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions,
     Effect.forever
   )
 
-  yield* console.seek(options.offset).pipe(Effect.catch((error) => Effect.logWarning(error.message)))
+  const gone = yield* console
+    .seek(options.offset)
+    .pipe(Effect.catch((error) => Effect.as(Effect.logWarning(error.message), false)))
+  if (gone && matcher !== undefined) {
+    yield* Effect.logWarning(`server ${server_id} has printed much while nobody looked: it counts as online`)
+    yield* online
+  }
   yield* Scope.provide(watchFolder(folder, changed), scope)
   yield* Effect.forkIn(follow, scope)
   if (run.beginning !== undefined) {
@@ -135,9 +150,8 @@ export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions,
   const live: LiveRun = {
     token,
     run,
-    at: (time, event) =>
-      Clock.currentTimeMillis.pipe(
-        Effect.flatMap((now) => Effect.sleep(Math.min(Math.max(0, time - now), LONGEST))),
+    after: (millis, event) =>
+      Effect.sleep(Math.min(millis, LONGEST)).pipe(
         Effect.andThen(offer(event)),
         Effect.forkIn(scope),
         Effect.asVoid

@@ -94,7 +94,8 @@ export const daemonServer = (state: ServerState): DaemonServer => ({
   id: state.spec.id,
   status: state.status,
   install: state.install,
-  unsent_reports: state.reports.length
+  unsent_reports: state.reports.length,
+  ...(state.held === true ? { held: true } : {})
 })
 
 /** What `hold` says of it: whether it would be up if it were left alone. */

@@ -1,10 +1,10 @@
 /** Disk limits where the file system does not enforce them: what servers have written is measured now and then. */
-import * as fs from "node:fs/promises"
-import { join } from "node:path"
-import { Clock, Effect } from "effect"
+import { Effect } from "effect"
+import { elapsedMillis } from "../../domain/elapsed.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
+import { sayInConsole } from "../console/consoleFiles.ts"
 import { diskLimit, megabytes } from "../files/diskLimits.ts"
-import { type IoError, io } from "../files/fsio.ts"
+import type { IoError } from "../files/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "./Instance.ts"
 
@@ -12,10 +12,6 @@ import type { Instance } from "./Instance.ts"
 const PATIENCE = 30
 /** Of its time, no more than one in so many parts goes into measuring one server. */
 const SHARE = 50
-
-/** A line of this service's own in a server's console. */
-const say = (folder: string, line: string) =>
-  io("write console.log", () => fs.appendFile(join(folder, "console.log"), `[${line}]\n`, { mode: 0o600 }))
 
 export interface DiskWatchOptions {
   readonly files: InstanceFiles["Service"]
@@ -26,21 +22,21 @@ export interface DiskWatchOptions {
 
 /** Stops servers that have written more than they may; for ever. */
 export const watchDisks = ({ files, instances, seconds }: DiskWatchOptions): Effect.Effect<never> => {
-  /** When a server is looked at again, ms since the epoch: one with many files less often. */
+  /** When a server is looked at again: one with many files less often. */
   const due = new WeakMap<Instance, number>()
 
   const look = Effect.fnUntraced(function* (instance: Instance): Effect.fn.Return<void, IoError> {
     const { spec, status } = instance.file.get()
     if (!isUp(status) || status === "stopping" || diskLimit(spec) === 0) return
-    const began = yield* Clock.currentTimeMillis
+    const began = yield* elapsedMillis
     if (began < (due.get(instance) ?? 0)) return
     const over = yield* files.overLimit(instance.folder, spec)
-    const ended = yield* Clock.currentTimeMillis
+    const ended = yield* elapsedMillis
     due.set(instance, ended + (ended - began) * SHARE)
     if (over === undefined) return
     const what = `${megabytes(over.written)} written, ${megabytes(over.limit)} allowed`
     yield* Effect.logWarning(`server ${spec.id} is stopped: ${what}`)
-    yield* say(instance.folder, `Disk limit: ${what}. The server is stopped.`)
+    yield* sayInConsole(instance.folder, `Disk limit: ${what}. The server is stopped.`)
     yield* Effect.catch(instance.power("stop", PATIENCE), (error) =>
       Effect.logWarning(`server ${spec.id} cannot be stopped: ${error.detail}`)
     )

@@ -1,51 +1,36 @@
 import { Clock, Effect, type Scope } from "effect"
-import { DaemonRefused } from "../../api/Daemon.ts"
-import type { ServerSpec } from "../../domain/NodeMessages.ts"
+import type { DaemonRefused } from "../../api/Daemon.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
-import { applyConfigs } from "../config/ConfigPatcher.ts"
-import type { ConsoleLog } from "../console/ConsoleLog.ts"
+import { END } from "../console/ConsoleLog.ts"
+import { sayInConsole } from "../console/consoleFiles.ts"
 import { type OnlineMatcher, onlineMatcher } from "../console/onlineSignal.ts"
-import { megabytes } from "../files/diskLimits.ts"
-import { type InstanceFiles, instanceFolder } from "../files/InstanceFiles.ts"
-import type { Run, Runtime } from "../runtime/Runtime.ts"
-import { seenFrom } from "./containerView.ts"
+import type { Run } from "../runtime/Runtime.ts"
 import { type ProcessExit, stopWay } from "./exitReason.ts"
 import { type LiveRun, openLiveRun, type RunEvent, sawSignal } from "./LiveRun.ts"
-import { launchPlan } from "./launchPlan.ts"
+import { type LauncherOptions, makeLauncher } from "./launcher.ts"
 import { processEnded } from "./processEnded.ts"
-import {
-  type Intent,
-  newToken,
-  type RunState,
-  type ServerFile,
-  type ServerState,
-  withNotice
-} from "./ServerFile.ts"
+import { type Intent, newToken, type RunState, type ServerState, withNotice } from "./ServerFile.ts"
 
-export interface ProcessOptions {
-  readonly file: ServerFile
-  readonly folder: string
-  readonly console: ConsoleLog
-  readonly runtime: Runtime["Service"]
-  readonly files: InstanceFiles["Service"]
+export interface ProcessOptions extends LauncherOptions {
   readonly scope: Scope.Scope
   readonly onEvent: (event: RunEvent) => Effect.Effect<void>
 }
 
-const refused = (status: 409 | 422 | 500, detail: string, hint: string) =>
-  new DaemonRefused({ status, detail, hint })
-
 /** Exit code of what was given up before it began. */
 const KILLED = 137
+/** Of what a stop may be told to wait, in seconds. */
+const LONGEST_STOP = 300
 
-/** Finds the end of the console file whatever its size. */
-const FROM_NOW = Number.MAX_SAFE_INTEGER
+/** Milliseconds until a time of day: no more than there were at first, the clock may have been set since. */
+const left = (until: number, seconds: number) =>
+  Effect.map(Clock.currentTimeMillis, (now) => Math.min(Math.max(0, until - now), seconds * 1000))
 
 /** The process of one server: every call changes the state first, so that a restart of this service goes on from it. */
 export const makeInstanceProcess = (options: ProcessOptions) => {
-  const { console, file, files, folder, onEvent, runtime, scope } = options
+  const { console, file, folder, onEvent, runtime, scope } = options
   const { id, definition } = file.get().spec
-  const { clean_exit: _, online_signal, start_timeout, stop_command } = definition.process
+  const { online_signal, start_timeout, stop_command } = definition.process
+  const { launch, prepare } = makeLauncher(options)
   let live: LiveRun | undefined
 
   const status = (value: "running" | "paused" | "stopping") =>
@@ -66,8 +51,12 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     )
     const begun = state.run?.started_at ?? (yield* Clock.currentTimeMillis)
     if (waits && run.beginning === undefined)
-      yield* live.at(begun + start_timeout * 1000, { _tag: "StartLate", token })
-    if (state.intent !== null) yield* live.at(state.intent.deadline, { _tag: "StopLate", token })
+      yield* live.after(yield* left(begun + start_timeout * 1000, start_timeout), {
+        _tag: "StartLate",
+        token
+      })
+    if (state.intent !== null)
+      yield* live.after(yield* left(state.intent.deadline, LONGEST_STOP), { _tag: "StopLate", token })
   })
 
   const ended = Effect.fnUntraced(function* (exit: ProcessExit) {
@@ -75,71 +64,31 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     yield* file.update((state) => processEnded(state, exit, now))
   })
 
-  const roomLeft = Effect.fnUntraced(function* (spec: ServerSpec) {
-    const over = yield* Effect.mapError(files.overLimit(folder, spec), (error) =>
-      refused(500, error.message, "Look at the node's disk.")
+  /** Not everybody who has a server started waits for the answer: the reason is in its console, too. */
+  const notStarted = Effect.fnUntraced(function* ({ detail, hint }: DaemonRefused) {
+    yield* Effect.logWarning(`server ${id} cannot be started: ${detail}`)
+    yield* Effect.catch(sayInConsole(folder, `cannot be started: ${detail}. ${hint}`), (error) =>
+      Effect.logWarning(error.message)
     )
-    if (over === undefined) return
-    return yield* refused(
-      409,
-      `the server holds ${megabytes(over.written)} of its own, its disk limit is ${megabytes(over.limit)}`,
-      "Remove files of it on its node, or reset it; a higher limits.disk_space holds for new servers."
-    )
-  })
-
-  /** What has to be right before anything changes: the command line, the signal, the config files. */
-  const prepare = Effect.gen(function* () {
-    const { spec } = file.get()
-    const kind = yield* Effect.mapError(runtime.kindFor(definition), (error) =>
-      refused(500, error.message, "See to it that the node offers a runtime of the software.")
-    )
-    const plan = yield* Effect.mapError(Effect.fromResult(launchPlan(seenFrom(kind, spec))), (reason) =>
-      refused(422, reason, "Correct the software or blueprint and create the server again.")
-    )
-    yield* roomLeft(spec)
-    const signal = online_signal === undefined ? undefined : onlineMatcher(online_signal)
-    if (signal !== undefined && "invalid" in signal) {
-      return yield* refused(
-        422,
-        `online-signal: ${signal.invalid}`,
-        "Correct the pattern in the software's file."
-      )
-    }
-    const shared = yield* Effect.mapError(files.open(folder, spec, kind), (error) =>
-      refused(422, error.message, "Correct the volumes and mounts of the blueprint, or reset the server.")
-    )
-    yield* Effect.mapError(applyConfigs(instanceFolder(folder), definition.configs, plan.context), (error) =>
-      refused(422, error.message, "Correct the file or its patch, then start again.")
-    )
-    const log_offset = yield* Effect.mapError(console.begin, (error) =>
-      refused(500, error.message, "Look at the node's disk.")
-    )
-    return { plan, shared, log_offset }
   })
 
   const startWith = Effect.fnUntraced(function* (begin: (state: ServerState, run: RunState) => ServerState) {
-    const { plan, shared, log_offset } = yield* prepare
+    const prepared = yield* prepare
+    const { log_offset } = prepared
     const token = newToken()
     const run = { token, started_at: yield* Clock.currentTimeMillis, log_offset, timed_out: false }
     yield* file.update((state) => begin(state, run))
-    const cwd = instanceFolder(folder)
-    const { image, limits, runtimes } = definition
-    const { allocations } = file.get().spec
-    const { argv, env } = plan
-    const started = yield* runtime
-      .start({ server_id: id, token, folder, cwd, argv, env, limits, image, runtimes, allocations, shared })
-      .pipe(
-        Effect.tapError(() =>
-          Effect.andThen(
-            ended({ code: 127, out_of_memory: false }),
-            file.update((state) => ({ ...state, start_again: false }))
-          )
-        ),
-        Effect.mapError((error) => refused(500, error.message, "The node's log says more."))
+    const started = yield* launch(prepared, token).pipe(
+      Effect.tapError(() =>
+        Effect.andThen(
+          ended({ code: 127, out_of_memory: false }),
+          file.update((state) => ({ ...state, start_again: false }))
+        )
       )
+    )
     yield* watchRun(started, token, log_offset)
     if (online_signal === undefined && started.beginning === undefined) yield* status("running")
-  })
+  }, Effect.tapError(notStarted))
 
   const start = startWith((state, run) =>
     withNotice(
@@ -150,29 +99,17 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
 
   /** A start that was told and then cut off before there was a process is carried out now. */
   const startAfterAll = startWith((state, run) => ({ ...state, run })).pipe(
-    Effect.catch((error) =>
-      Effect.logError(`server ${id} cannot be started: ${error.detail}`).pipe(
-        Effect.andThen(
-          Effect.suspend(() =>
-            file.get().status === "starting" ? ended({ code: 127, out_of_memory: false }) : Effect.void
-          )
-        )
-      )
+    Effect.catch(() =>
+      file.get().status === "starting" ? ended({ code: 127, out_of_memory: false }) : Effect.void
     )
   )
 
   /** The second half of a restart; where it cannot be, the end was no mere step on the way and is told again. */
-  const startAgain: Effect.Effect<void> = Effect.catch(start, (error) =>
-    Effect.logError(`server ${id} cannot be started again: ${error.detail}`).pipe(
-      Effect.andThen(
-        file.update((state) =>
-          withNotice(
-            { ...state, start_again: false },
-            { type: "status", status: "offline", transient: false }
-          )
-        )
-      ),
-      Effect.asVoid
+  const startAgain: Effect.Effect<void> = Effect.catch(start, () =>
+    Effect.asVoid(
+      file.update((state) =>
+        withNotice({ ...state, start_again: false }, { type: "status", status: "offline", transient: false })
+      )
     )
   )
 
@@ -228,7 +165,8 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     })
     if (live === undefined) return
     if (before !== "stopping") yield* askToStop(live.run)
-    yield* live.at(state.intent?.deadline ?? deadline, { _tag: "StopLate", token: live.token })
+    const wait = yield* left(state.intent?.deadline ?? deadline, wait_seconds)
+    yield* live.after(wait, { _tag: "StopLate", token: live.token })
   })
 
   /** Kills it; `accepted` is run once that is certain to happen. */
@@ -247,7 +185,8 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     )
     if (live === undefined || now !== "starting") return
     if (online_signal === undefined) yield* status("running")
-    else yield* live.at(at + start_timeout * 1000, { _tag: "StartLate", token })
+    else
+      yield* live.after(yield* left(at + start_timeout * 1000, start_timeout), { _tag: "StartLate", token })
   })
 
   const startLate = Effect.gen(function* () {
@@ -259,13 +198,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
   })
 
   const stopLate = Effect.gen(function* () {
-    const deadline = file.get().intent?.deadline
-    if (live === undefined || deadline === undefined) return
-    // Timers and the clock are not the same clock: one may be a millisecond early.
-    if (deadline > (yield* Clock.currentTimeMillis)) {
-      return yield* live.at(deadline, { _tag: "StopLate", token: live.token })
-    }
-    yield* live.run.kill
+    if (live !== undefined && file.get().intent !== null) yield* live.run.kill
   })
 
   /** Answers whether the process has ended, so that something may follow. */
@@ -306,8 +239,11 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
       return yield* ended(adopted.exit)
     }
     const { run } = adopted
+    // Before its time for that is looked at: it may have come up long ago.
+    const online = state.status === "starting" && (yield* sawSignal(console, log_offset, matcherOf()))
+    if (online && state.intent === null && !timed_out) yield* status("running")
     // Output since the start matters only while the online signal is waited for.
-    yield* watchRun(run, token, state.status === "starting" ? log_offset : FROM_NOW)
+    yield* watchRun(run, token, file.get().status === "starting" ? log_offset : END)
     if (timed_out || state.intent?.type === "kill") return yield* run.kill
     if (state.status === "starting" && online_signal === undefined) yield* status("running")
     yield* state.status === "paused" ? run.pause : run.resume

@@ -60,7 +60,7 @@ export const makeInstanceWork = (options: WorkOptions) => {
         ? before
         : withNotice(before, { type: "install-status", install: { phase: "installing", started_at } })
     )
-    fiber = yield* doFileWork(folder, state, { arrivals: sources.arrivals, files, installer, runtime }).pipe(
+    fiber = yield* doFileWork(folder, state, { files, installer, runtime, sources }).pipe(
       Effect.exit,
       Effect.flatMap(onDone),
       Effect.forkIn(scope)

@@ -92,7 +92,7 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
           Effect.catch((failure): Effect.Effect<never, ControlPlaneError> => {
             if (failure === "late") return Effect.andThen(log.failed(late), Effect.fail(unavailable(late)))
             if (failure._tag === "NotFound") return Effect.fail(required)
-            const diagnosis = diagnose(failure)
+            const diagnosis = diagnose(failure, registered !== undefined)
             if (isOfKey(failure)) {
               // Whoever has the token of a key that is not valid any more shall not do anything with it.
               token.clear()
@@ -150,7 +150,10 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
           yield* Effect.logInfo(`registered with ${options.url} as ${options.node_id}`)
           return answer
         }),
-        heartbeat: (_, heartbeat) => call(node.heartbeat({ params, payload: heartbeat })),
+        heartbeat: (_, heartbeat) =>
+          Effect.flatMap(call(node.heartbeat({ params, payload: heartbeat })), (answer) =>
+            log.unreachable(answer?.unreachable)
+          ),
         disconnect: (_, boot_id) => call(node.disconnect({ params, query: { boot_id } })),
         report: (_, boot_id, report) => call(send(boot_id, report)),
         // Its failures say nothing of the control plane: another node may be what is away.

@@ -6,6 +6,8 @@ export interface LinkLog {
   /** It has answered as it should. */
   readonly well: Effect.Effect<void>
   readonly failed: (diagnosis: Diagnosis) => Effect.Effect<void>
+  /** Where and why the control plane cannot call this node; undefined: it says nothing of that. */
+  readonly unreachable: (why: string | undefined) => Effect.Effect<void>
 }
 
 const lines: Record<Diagnosis["state"], (url: string, detail: string) => Effect.Effect<void>> = {
@@ -13,13 +15,18 @@ const lines: Record<Diagnosis["state"], (url: string, detail: string) => Effect.
     Effect.logWarning(`${url} cannot be reached (${detail}): servers run on, reports wait`),
   busy: (url, detail) => Effect.logWarning(`${url} cannot serve now: ${detail}; reports wait`),
   stranger: (url, detail) => Effect.logError(`${url}: ${detail}`),
-  refused: (_, detail) => Effect.logError(`the control plane refuses this node: ${detail}`)
+  refused: (_, detail) => Effect.logError(`the control plane refuses this node: ${detail}`),
+  key: (_, detail) =>
+    Effect.logError(
+      `the control plane refuses this node's key: ${detail}. Make one with: muster keys create --scope Node --name <name>, set MUSTER_NODE_KEY, start again`
+    )
 }
 
 /** @param url of the control plane */
 export const makeLinkLog = (url: string): LinkLog => {
   /** What was said last; undefined: nothing, or that all is well. */
   let said: string | undefined
+  let told: string | undefined
   return {
     well: Effect.suspend(() => {
       if (said === undefined) return Effect.void
@@ -29,10 +36,20 @@ export const makeLinkLog = (url: string): LinkLog => {
     failed: ({ detail, state }) =>
       Effect.suspend(() => {
         // Why nothing answers may differ from attempt to attempt; a person is told once.
-        const now = state === "refused" || state === "stranger" ? `${state} ${detail}` : state
+        const now = state === "away" || state === "busy" ? state : `${state} ${detail}`
         if (said === now) return Effect.void
         said = now
         return lines[state](url, detail)
+      }),
+    unreachable: (why) =>
+      Effect.suspend(() => {
+        if (told === why) return Effect.void
+        told = why
+        return why === undefined
+          ? Effect.logInfo("the control plane can call this node: it gets servers")
+          : Effect.logWarning(
+              `the control plane cannot call this node, which gets no servers until it can: ${why}`
+            )
       })
   }
 }

@@ -1,6 +1,7 @@
 /** What the control plane's failures mean for a daemon, and how a person is told. */
 import type { Schema } from "effect"
 import type { HttpClientError } from "effect/http"
+import { whyNoAnswer } from "../../api/transport.ts"
 import type {
   BodyTooLarge,
   Conflict,
@@ -34,8 +35,9 @@ export type Failure =
  * - `busy`     it answers that it cannot now
  * - `stranger` what answers there is no control plane, or one that is not understood
  * - `refused`  it does not want this node, or what the node says
+ * - `key`      it does not accept the node's key
  */
-export type LinkState = "away" | "busy" | "stranger" | "refused"
+export type LinkState = "away" | "busy" | "stranger" | "refused" | "key"
 
 export interface Diagnosis {
   readonly state: LinkState
@@ -43,28 +45,18 @@ export interface Diagnosis {
   readonly detail: string
 }
 
-const causeOf = (failure: HttpClientError.HttpClientError): { code: string; message: string } => {
-  const cause: unknown = "cause" in failure.reason ? failure.reason.cause : undefined
-  if (!(cause instanceof Error)) return { code: "", message: "" }
-  return { code: "code" in cause ? String(cause.code) : "", message: cause.message }
-}
-
-const tlsCode = /CERT|TLS|SSL|EPROTO|UNABLE_TO_|CRL_|HOSTNAME_MISMATCH/
-
-/** No HTTP came back, but bytes did: something else speaks there. */
-const otherProtocol = /^HPE_/
-
 const ofTransport = (failure: HttpClientError.HttpClientError): Diagnosis => {
-  const { code, message } = causeOf(failure)
-  const said = message.split("\n")[0] ?? ""
-  if (tlsCode.test(code)) {
-    const hint = "check the scheme of MUSTER_CONTROL_URL, and MUSTER_CONTROL_CA"
-    return { state: "stranger", detail: `TLS fails (${code}: ${said}): ${hint}` }
+  const { code, kind, message } = whyNoAnswer(failure)
+  switch (kind) {
+    case "tls": {
+      const hint = "check the scheme of MUSTER_CONTROL_URL, and MUSTER_CONTROL_CA"
+      return { state: "stranger", detail: `TLS fails (${code}: ${message}): ${hint}` }
+    }
+    case "protocol":
+      return { state: "stranger", detail: "what answers there is not HTTP: check MUSTER_CONTROL_URL" }
+    case "none":
+      return { state: "away", detail: code === "" ? "no answer" : code }
   }
-  if (otherProtocol.test(code)) {
-    return { state: "stranger", detail: "what answers there is not HTTP: check MUSTER_CONTROL_URL" }
-  }
-  return { state: "away", detail: code === "" ? "no answer" : code }
 }
 
 const notMuster = (what: string): Diagnosis => ({
@@ -81,9 +73,15 @@ const ofAnswer = (status: number, location: string | undefined): Diagnosis => {
   return notMuster(`answers ${status}`)
 }
 
-/** What a failure says of the control plane. */
-export const diagnose = (failure: Exclude<Failure, NotFound>): Diagnosis => {
+/**
+ * What a failure says of the control plane.
+ *
+ * @param known whether it has accepted the node's key before; what is wrong with a key it tells nobody
+ */
+export const diagnose = (failure: Exclude<Failure, NotFound>, known = false): Diagnosis => {
   switch (failure._tag) {
+    case "Unauthorized":
+      return { state: "key", detail: known ? "revoked or expired" : "unknown, revoked or expired" }
     case "HttpClientError":
       return failure.response === undefined
         ? ofTransport(failure)
@@ -99,7 +97,6 @@ export const diagnose = (failure: Exclude<Failure, NotFound>): Diagnosis => {
     case "Conflict":
     case "Forbidden":
     case "InvalidRequest":
-    case "Unauthorized":
       return { state: "refused", detail: `${failure.detail} (${failure.code}). ${failure.hint}` }
   }
 }

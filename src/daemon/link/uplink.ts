@@ -1,6 +1,6 @@
-import { Effect, Latch, Random, Semaphore } from "effect"
+import { Effect, Fiber, Latch, Random, Semaphore } from "effect"
 import { type ControlPlane, type ControlPlaneError, ControlPlaneUnavailable } from "../../api/ControlPlane.ts"
-import type { Heartbeat, Registration } from "../../domain/NodeMessages.ts"
+import type { Heartbeat, Registration, RegistrationAnswer } from "../../domain/NodeMessages.ts"
 import type { IoError } from "../files/fsio.ts"
 import type { Uplink } from "./ReportOutbox.ts"
 
@@ -13,8 +13,8 @@ export interface UplinkOptions {
   readonly control_plane: ControlPlane["Service"]
   /** Made anew for each attempt: it says what the node has now. */
   readonly registration: Effect.Effect<Registration, IoError>
-  /** Told to tear these servers down: their records are gone. */
-  readonly onDelete: (ids: ReadonlyArray<string>) => Effect.Effect<void>
+  /** Told what becomes of servers that are not to be here. */
+  readonly onAnswer: (answer: RegistrationAnswer) => Effect.Effect<void>
 }
 
 const registeredAgain = new ControlPlaneUnavailable({ detail: "the node had to register again" })
@@ -25,8 +25,9 @@ const asksForRegistration = (error: ControlPlaneError) =>
 
 /** This node's connection to the control plane; nothing but registrations is sent before the first one worked. */
 export const makeUplink = Effect.fnUntraced(function* (options: UplinkOptions) {
-  const { control_plane, onDelete, registration } = options
+  const { control_plane, onAnswer, registration } = options
   const { id, boot_id } = yield* registration
+  const scope = yield* Effect.scope
   const registered = yield* Latch.make(false)
   const registering = yield* Semaphore.make(1)
   const sending = yield* Semaphore.make(REPORTS)
@@ -51,7 +52,7 @@ export const makeUplink = Effect.fnUntraced(function* (options: UplinkOptions) {
     times++
     yield* registered.open
     yield* heard
-    return answer.delete
+    return answer
   })
 
   const untilDone = Effect.gen(function* () {
@@ -70,13 +71,18 @@ export const makeUplink = Effect.fnUntraced(function* (options: UplinkOptions) {
     }
   })
 
-  /** Many may ask at once; one registration after `before` serves them all. */
+  /**
+   * Many may ask at once; one registration after `before` serves them all. It goes on without who has asked first: that
+   * may be a server that is being removed, and everybody else waits for it.
+   */
   const registerAfter = (before: number) =>
-    registering.withPermit(
-      Effect.suspend(() =>
-        times > before && registered.isOpen() ? Effect.void : Effect.flatMap(untilDone, onDelete)
+    registering
+      .withPermit(
+        Effect.suspend(() =>
+          times > before && registered.isOpen() ? Effect.void : Effect.flatMap(untilDone, onAnswer)
+        )
       )
-    )
+      .pipe(Effect.forkIn(scope), Effect.flatMap(Fiber.join))
   const register = Effect.suspend(() => registerAfter(times))
 
   /** A call of the node as it was registered when the call was made. */

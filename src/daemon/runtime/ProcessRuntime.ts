@@ -3,8 +3,10 @@ import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Deferred, Effect, Layer, Schedule, Schema } from "effect"
 import { type IoError, io, makeFolder, openFile, readText, removeTree } from "../files/fsio.ts"
+import { isFull } from "../files/isFull.ts"
 import { openCgroups } from "./cgroup.ts"
 import { type ChildEnvOptions, inheritedEnv } from "./childEnv.ts"
+import { drained, makeFifo, startRelay } from "./consoleRelay.ts"
 import { startJob } from "./jobs.ts"
 import { exitOf, KILLED, killAll, makeRun, type Parts } from "./processRun.ts"
 import { makeProcessTable } from "./processTable.ts"
@@ -18,13 +20,22 @@ export interface ProcessRuntimeOptions extends ChildEnvOptions {
   readonly node: string
   /** Where cgroup v2 groups can be made; absent: found out. */
   readonly cgroup_root?: string
+  /** Whether servers of the node may be containers, so that there may never be a plain process. Default false. */
+  readonly beside_containers?: boolean
 }
 
 /** Liveness of an adopted process, in ms. */
 const WATCH = 500
 
+const ProcessName = { pid: Schema.Int, start: Schema.String }
 const RunRecord = Schema.fromJsonString(
-  Schema.Struct({ token: Schema.String, pid: Schema.Int, start: Schema.String, boot: Schema.String })
+  Schema.Struct({
+    token: Schema.String,
+    ...ProcessName,
+    boot: Schema.String,
+    /** Absent in a run of an earlier version: that prints to the file itself. */
+    relay: Schema.optionalKey(Schema.Struct(ProcessName))
+  })
 )
 const decodeRunRecord = Schema.decodeUnknownEffect(RunRecord)
 
@@ -53,19 +64,26 @@ const start = Effect.fnUntraced(
     yield* makeFifo(inputPath(folder))
     // Opened for both directions: the server never sees the end of its input, whoever opens and closes it.
     const input = yield* openFile(inputPath(folder), constants.O_RDWR)
-    const output = yield* openFile(join(folder, "console.log"), "a", 0o600)
+    const inherited = inheritedEnv(options)
+    const { output, relay } = yield* startRelay({
+      folder,
+      group: parts.cgroups === undefined ? undefined : yield* parts.cgroups.relays,
+      env: inherited
+    })
     const env = {
-      ...inheritedEnv(options),
+      ...inherited,
       HOME: launch.cwd,
       TMPDIR: temporary,
       ...launch.env,
       MUSTER_NODE: options.node,
       MUSTER_SERVER: server_id
     }
-    const child = yield* spawnChild(
-      ["/bin/sh", "-c", SHIM, "muster-shim", runPath(folder), exitPath(folder), group, token, ...launch.argv],
-      { cwd: launch.cwd, env, stdio: [input.fd, output.fd, output.fd] }
-    )
+    const words = [runPath(folder), exitPath(folder), group, token, String(relay.pid), relay.start]
+    const child = yield* spawnChild(["/bin/sh", "-c", SHIM, "muster-shim", ...words, ...launch.argv], {
+      cwd: launch.cwd,
+      env,
+      stdio: [input.fd, output, output]
+    })
     // Until the shim has written its record, so that whatever comes next finds the run under way.
     const record = yield* Effect.raceFirst(
       Effect.repeat(readRecord(folder), {
@@ -74,19 +92,22 @@ const start = Effect.fnUntraced(
       }),
       Effect.as(Deferred.await(child.exited), undefined)
     )
-    const leader = { pid: child.pid, start: record?.start ?? "0" }
-    return yield* makeRun(parts, launch, leader, Deferred.await(child.exited))
+    // What ends at once has its record all the same, unless it could not be written.
+    const begun = record ?? (yield* readRecord(folder))
+    if (begun === undefined) return yield* notRecorded(folder)
+    const leader = { pid: child.pid, start: begun.start }
+    return yield* makeRun(parts, launch, { leader, relay, code: Deferred.await(child.exited) })
   },
   Effect.scoped,
-  Effect.catchTag("IoError", (error: IoError) => Effect.fail(new LaunchFailed({ message: error.message })))
+  Effect.catchTag("IoError", ({ code, message }: IoError) => Effect.fail(new LaunchFailed({ code, message })))
 )
 
-/** Node has no call for it; coreutils' and busybox' `mkfifo` do the same. */
-const makeFifo = Effect.fnUntraced(function* (path: string) {
-  const child = yield* spawnChild(["mkfifo", "-m", "600", path], { stdio: "ignore" })
-  const code = yield* Deferred.await(child.exited)
-  if (code !== 0)
-    return yield* new LaunchFailed({ message: `cannot create ${path}: mkfifo exited with ${code}` })
+/** The shim has ended before the server was there: its console says why, where it could. */
+const notRecorded = Effect.fnUntraced(function* (folder: string) {
+  const message = "the run cannot be recorded in the folder of the server"
+  return yield* (yield* isFull(folder))
+    ? new LaunchFailed({ message: `${message}: disk full`, code: "ENOSPC" })
+    : new LaunchFailed({ message, next: "read its console" })
 })
 
 /** The run record; undefined while it is missing or not complete. */
@@ -126,6 +147,7 @@ const adopt = Effect.fnUntraced(function* (
   const ended = Effect.gen(function* () {
     const exit = yield* exitOf(parts, server_id, yield* recordedExit(folder))
     yield* killAll(parts, server_id, undefined)
+    if (record.boot === bootId()) yield* drained(record.relay)
     return { _tag: "Ended", exit } as const
   })
   if (record.boot !== bootId()) return yield* ended
@@ -136,8 +158,17 @@ const adopt = Effect.fnUntraced(function* (
     Effect.repeat({ schedule: Schedule.spaced(WATCH), while: (alive) => alive }),
     Effect.andThen(recordedExit(folder))
   )
-  return { _tag: "Running", run: yield* makeRun(parts, at, leader, code) }
+  return { _tag: "Running", run: yield* makeRun(parts, at, { leader, relay: record.relay, code }) }
 })
+
+const containersOnly = Effect.fail(
+  new LaunchFailed({
+    message: "the software runs in containers only, and this node runs plain processes",
+    next: "let it use Docker (MUSTER_NODE_RUNTIME, MUSTER_EMBEDDED_RUNTIME)"
+  })
+)
+
+const isLimited = ({ limits }: Launch) => (limits.memory_limit ?? 0) > 0 || (limits.cpu_limit ?? 0) > 0
 
 /** Servers as plain processes of this machine (Linux); they outlive this service and are adopted again. */
 export const ProcessRuntime = {
@@ -146,9 +177,15 @@ export const ProcessRuntime = {
       Runtime,
       Effect.gen(function* () {
         const found = yield* openCgroups(options.cgroup_root)
-        if ("reason" in found) {
-          yield* Effect.logWarning(`memory and CPU limits are not enforced: ${found.reason}`)
-        }
+        const unlimited = yield* Effect.cached(
+          "reason" in found
+            ? Effect.logWarning(
+                `servers that are plain processes can take all memory and CPU, whatever their limits: ${found.reason}`
+              )
+            : Effect.void
+        )
+        // Limits of containers are the engine's doing.
+        if (options.beside_containers !== true) yield* unlimited
         const parts: Parts = {
           table: makeProcessTable(options.node),
           cgroups: "cgroups" in found ? found.cgroups : undefined
@@ -158,10 +195,13 @@ export const ProcessRuntime = {
         return Runtime.of({
           kind: "process",
           kinds: Effect.succeed(["process"]),
-          kindFor: () => Effect.succeed("process"),
+          kindFor: ({ runtimes }) =>
+            runtimes.includes("process") ? Effect.succeed("process") : containersOnly,
           userFor: () => Effect.succeed(undefined),
           prepare: () => Effect.void,
-          start: (launch) => start(parts, options, launch),
+          have: () => Effect.void,
+          start: (launch) =>
+            Effect.andThen(isLimited(launch) ? unlimited : Effect.void, start(parts, options, launch)),
           adopt: (at) => adopt(parts, at),
           sweep,
           alive: Effect.sync(() => parts.table.names()),

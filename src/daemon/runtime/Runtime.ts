@@ -4,8 +4,15 @@ import type { Limits } from "../../domain/Limits.ts"
 import type { RuntimeKind } from "../../domain/Node.ts"
 import type { ProcessExit, StopSignal } from "../instances/exitReason.ts"
 
-/** A process could not be started; `message` is short and exact. */
-export class LaunchFailed extends Data.TaggedError("LaunchFailed")<{ readonly message: string }> {}
+/**
+ * A process could not be started; `message` is short and exact. `code`: the system's, where it was a file operation,
+ * or `REFUSED` where the server is made by what cannot be run; `next`: what to do about it, as a clause.
+ */
+export class LaunchFailed extends Data.TaggedError("LaunchFailed")<{
+  readonly message: string
+  readonly code?: string
+  readonly next?: string
+}> {}
 
 /** The console's input could not be written; `full`: the server does not read it. */
 export class ConsoleInputFailed extends Data.TaggedError("ConsoleInputFailed")<{
@@ -138,6 +145,8 @@ export class Runtime extends Context.Service<
     userFor(choice: RuntimeChoice): Effect.Effect<RunUser | undefined, LaunchFailed>
     /** Fetches what a server needs beyond its files: the image. */
     prepare(choice: RuntimeChoice, onOutput: (bytes: Uint8Array) => void): Effect.Effect<void, LaunchFailed>
+    /** The same where it is not there at all; soon otherwise, and without a word. */
+    have(choice: RuntimeChoice): Effect.Effect<void, LaunchFailed>
     /** Answers soon; a run that waits for something has a `beginning`. */
     start(launch: Launch): Effect.Effect<Run, LaunchFailed>
     /** Picks up a run by its token, after a restart of this process. */

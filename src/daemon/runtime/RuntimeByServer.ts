@@ -40,6 +40,7 @@ export const RuntimeByServer = {
           userFor: (choice) => Effect.flatMap(runtimeFor(choice), (runtime) => runtime.userFor(choice)),
           prepare: (choice, onOutput) =>
             Effect.flatMap(runtimeFor(choice), (runtime) => runtime.prepare(choice, onOutput)),
+          have: (choice) => Effect.flatMap(runtimeFor(choice), (runtime) => runtime.have(choice)),
           start: (launch) => Effect.flatMap(runtimeFor(choiceOf(launch)), (runtime) => runtime.start(launch)),
           adopt: (at) =>
             Effect.flatMap(readContainerRecord(at.folder, at.token), (record) =>

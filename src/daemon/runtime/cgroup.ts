@@ -37,6 +37,8 @@ export const limitFiles = (limits: Limits): ReadonlyArray<readonly [file: string
 export interface Cgroups {
   /** Makes the group of a server with its limits; answers its folder. */
   prepare(id: string, limits: Limits): Effect.Effect<string, IoError>
+  /** `cgroup.procs` of what is no server's and must not end with this service either; undefined where it cannot be. */
+  readonly relays: Effect.Effect<string | undefined>
   /** Folder of the group of a server, whether or not it is there. */
   folderOf(id: string): string
   /** How often the kernel killed something in it for want of memory. */
@@ -86,7 +88,9 @@ export const openCgroups = Effect.fnUntraced(function* (root: string | undefined
       Effect.orElseSucceed(() => false)
     )
     if (ready) return { cgroups: makeCgroups(parent) }
-    return { reason: `${candidate} may not be written; run as root or delegate a cgroup with cpu and memory` }
+    return {
+      reason: `the daemon may not write ${candidate}. Run it as root, or delegate a cgroup with cpu and memory to it`
+    }
   }
   return {
     reason: `no cgroup v2 with the controllers cpu and memory at ${root ?? STANDARD_ROOTS.join(" or ")}`
@@ -100,8 +104,13 @@ const makeCgroups = (parent: string): Cgroups => {
       orMissing(undefined),
       Effect.orElseSucceed(() => undefined)
     )
+  const relays = join(parent, "relays")
   return {
     folderOf,
+    relays: makeFolder(relays).pipe(
+      Effect.as(join(relays, "cgroup.procs")),
+      Effect.catch((error) => Effect.as(Effect.logWarning(error.message), undefined))
+    ),
     prepare: Effect.fnUntraced(function* (id, limits) {
       const folder = folderOf(id)
       // A group that is left from an earlier run still counts that run's OOM kills.

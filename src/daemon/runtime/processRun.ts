@@ -1,8 +1,10 @@
 import { join } from "node:path"
-import { Clock, Effect, Schedule } from "effect"
+import { Effect, Schedule } from "effect"
+import { elapsedMillis } from "../../domain/elapsed.ts"
 import type { ProcessExit } from "../instances/exitReason.ts"
 import type { Cgroups } from "./cgroup.ts"
 import { makeConsoleInput } from "./consoleInput.ts"
+import { drained, type Relay } from "./consoleRelay.ts"
 import { signalProcess } from "./jobs.ts"
 import type { Leader, ProcessTable } from "./processTable.ts"
 import { bootUptimeMillis, readNetwork, TICKS_PER_SECOND } from "./procfs.ts"
@@ -26,14 +28,14 @@ export const killAll = Effect.fnUntraced(function* (
   server: string,
   leader: Leader | undefined
 ) {
-  const deadline = (yield* Clock.currentTimeMillis) + KILL_PATIENCE
+  const deadline = (yield* elapsedMillis) + KILL_PATIENCE
   let wait = 5
   while (true) {
     if (parts.cgroups !== undefined) yield* parts.cgroups.kill(server)
     const left = parts.table.members(server, leader, 0)
     if (left.length === 0) break
     for (const proc of left) signalProcess(proc.pid, "SIGKILL")
-    if ((yield* Clock.currentTimeMillis) > deadline) {
+    if ((yield* elapsedMillis) > deadline) {
       yield* Effect.logWarning(`processes of ${server} do not end: ${left.map((proc) => proc.pid).join(" ")}`)
       break
     }
@@ -49,12 +51,18 @@ export const exitOf = (parts: Parts, server: string, code: number): Effect.Effec
     ? Effect.succeed({ code, out_of_memory: false })
     : Effect.map(parts.cgroups.outOfMemoryKills(server), (kills) => ({ code, out_of_memory: kills > 0 }))
 
-/** A run of a process that lives; `code` waits for its exit code. */
+/** A process that lives. */
+export interface LiveProcess {
+  readonly leader: Leader
+  readonly relay: Relay | undefined
+  /** Waits for its exit code. */
+  readonly code: Effect.Effect<number>
+}
+
 export const makeRun = Effect.fnUntraced(function* (
   parts: Parts,
   at: Pick<Launch, "server_id" | "folder">,
-  leader: Leader,
-  code: Effect.Effect<number>
+  { code, leader, relay }: LiveProcess
 ) {
   const { table, cgroups } = parts
   const { server_id, folder } = at
@@ -89,7 +97,7 @@ export const makeRun = Effect.fnUntraced(function* (
       done ? Effect.void : Effect.repeat(toAll("SIGSTOP"), { times: 1 })
     ),
     resume: Effect.flatMap(frozen(false), () => toAll("SIGCONT")),
-    kill: killAll(parts, server_id, leader),
+    kill: Effect.andThen(killAll(parts, server_id, leader), drained(relay)),
     usage: Effect.gen(function* () {
       const procs = table.members(server_id, leader, 50)
       if (procs.length === 0) return undefined

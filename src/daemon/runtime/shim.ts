@@ -9,18 +9,20 @@
  * - `exec` in a subshell runs programs only, never a builtin of the shell, and passes the words on as they are;
  * - what the shell itself says (`Killed`) does not belong in the console: its stderr goes nowhere.
  *
- * Arguments: run record, exit file, `cgroup.procs` or nothing, token, then the words of the invocation.
+ * Arguments: run record, exit file, `cgroup.procs` or nothing, token, pid and start time of the relay of the console,
+ * then the words of the invocation.
  */
 export const SHIM = `
 trap : HUP INT QUIT TERM USR1 USR2 PIPE
-run=$1; end=$2; group=$3; token=$4; shift 4
+run=$1; end=$2; group=$3; token=$4; relay=$5; relayed=$6; shift 6
 exec 3>&2 2>/dev/null
 if [ -n "$group" ]; then echo $$ > "$group" || { echo "cannot join the cgroup" >&3; exit 125; }; fi
 read -r boot < /proc/sys/kernel/random/boot_id
 read -r stat < /proc/$$/stat
 start=$(set -f; set -- \${stat##*) }; echo "\${20}")
 set -C
-printf '{"token":"%s","pid":%s,"start":"%s","boot":"%s"}\\n' "$token" $$ "$start" "$boot" > "$run" || { echo "cannot record the run" >&3; exit 125; }
+printf '{"token":"%s","pid":%s,"start":"%s","boot":"%s","relay":{"pid":%s,"start":"%s"}}\\n' \\
+  "$token" $$ "$start" "$boot" "$relay" "$relayed" > "$run" || { echo "cannot record the run" >&3; exit 125; }
 set +C
 ( exec "$@" 2>&3 3>&- )
 code=$?

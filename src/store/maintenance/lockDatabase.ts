@@ -23,6 +23,6 @@ const lockPostgres = Effect.fnUntraced(function* (url: PostgresUrl) {
 export const lockDatabase = (url: DatabaseUrl): Effect.Effect<void, StoreStartError, Scope.Scope> =>
   url._tag === "Postgres"
     ? lockPostgres(url)
-    : takeServiceLock(lockFileOf(url.filename)).pipe(
+    : takeServiceLock(lockFileOf(url.filename), url.filename).pipe(
         Effect.mapError((error) => (error.reason === "InUse" ? inUse(url, error) : error))
       )

@@ -1,10 +1,11 @@
-import { PgClient } from "@effect/sql-pg"
+import { PgClient, type PgConnection } from "@effect/sql-pg"
 import { Context, Effect, Layer, Schedule, Stream } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
 import { Backend } from "../Backend.ts"
 import type { PostgresUrl } from "../DatabaseUrl.ts"
 import type { StoreStartError } from "../StoreStartError.ts"
+import { Unanswered } from "../withoutAnswer.ts"
 import { Availability } from "./Availability.ts"
 import { postgresBackend } from "./backend.ts"
 import { explained, isStarting } from "./errors.ts"
@@ -113,26 +114,20 @@ const make = Effect.fnUntraced(function* (url: PostgresUrl, size: number, patien
   )
 })
 
-/** A COMMIT of a transaction that a failed statement has spoiled answers ROLLBACK. */
-const commit = (connection: SqlConnection.Connection) =>
-  Effect.flatMap(connection.executeRaw("COMMIT", []), (result) =>
-    isRolledBack(result)
-      ? Effect.fail(
-          new SqlError.SqlError({
-            reason: new SqlError.UnknownError({
-              cause: undefined,
-              message: "the transaction was rolled back: one of its statements had failed",
-              operation: "commit"
-            })
-          })
-        )
-      : Effect.void
-  )
+const commit = (connection: SqlConnection.Connection) => Effect.asVoid(connection.executeRaw(COMMIT, []))
 
-const isRolledBack = (result: unknown): boolean =>
-  typeof result === "object" && result !== null && "command" in result && result.command === "ROLLBACK"
+const rolledBack = new SqlError.SqlError({
+  reason: new SqlError.UnknownError({
+    cause: undefined,
+    message: "the transaction was rolled back: one of its statements had failed",
+    operation: "commit"
+  })
+})
+
+const isRolledBack = ({ command }: PgConnection.Result): boolean => command === "ROLLBACK"
 
 const BEGIN = "BEGIN READ WRITE"
+const COMMIT = "COMMIT"
 
 /**
  * Statements whose answer tells nothing: what comes after them fails too if they do. After a BEGIN that has failed
@@ -143,13 +138,16 @@ const isRelease = (sql: string): boolean => sql.startsWith("RELEASE SAVEPOINT ")
 const endsFailure = (sql: string): boolean => sql.startsWith("ROLLBACK")
 
 /**
- * A connection as `SqlClient` wants it. What opens and releases transactions and savepoints does not wait for its answer:
- * it goes out with the next statement, which spares a mutation most of its round trips.
+ * A connection as `SqlClient` wants it. What opens and releases transactions and savepoints does not wait for its answer,
+ * nor does what was asked for {@link withoutAnswer}: it goes out with the next statement, which spares a mutation most of
+ * its round trips.
  */
 const connectionOf = (session: Session, availability: Availability): SqlConnection.Connection => {
   const { connection } = session
   /** Whether a statement of the transaction has failed and was not taken back yet. */
   let failed = false
+  /** Failure of a statement whose answer was not waited for. */
+  let spoiled: SqlError.SqlError | undefined
   const run = <A>(statement: Effect.Effect<A, SqlError.SqlError>) =>
     Effect.tapError(session.run(statement), (error) => {
       failed = true
@@ -158,15 +156,24 @@ const connectionOf = (session: Session, availability: Availability): SqlConnecti
         ? availability.lost(error.message)
         : Effect.void
     })
+  /** Answered before any later statement of this fiber is. */
+  const send = (statement: Effect.Effect<unknown, SqlError.SqlError>) =>
+    Effect.as(
+      Effect.forkChild(Effect.uninterruptible(Effect.ignore(statement)), { startImmediately: true }),
+      []
+    )
   type Transform = Parameters<SqlConnection.Connection["execute"]>[2]
   const rows = (sql: string, params: ReadonlyArray<unknown>, transform: Transform, prepare: boolean) =>
-    Effect.suspend((): ReturnType<SqlConnection.Connection["execute"]> => {
+    Effect.withFiber((fiber): ReturnType<SqlConnection.Connection["execute"]> => {
       const query = connection.query(sql, params, prepare)
-      if (isOpening(sql) || (isRelease(sql) && !failed)) {
-        // Answered before any later statement of this fiber is.
-        return Effect.as(
-          Effect.forkChild(Effect.uninterruptible(Effect.ignore(query)), { startImmediately: true }),
-          []
+      if (isOpening(sql) || (isRelease(sql) && !failed)) return send(query)
+      if (fiber.getRef(Unanswered)) {
+        return send(
+          Effect.tapError(query, (error) =>
+            Effect.sync(() => {
+              spoiled ??= explained(error)
+            })
+          )
         )
       }
       return Effect.map(run(query), (result) => {
@@ -177,7 +184,11 @@ const connectionOf = (session: Session, availability: Availability): SqlConnecti
   return {
     execute: (sql, params, transform) => rows(sql, params, transform, true),
     executeUnprepared: (sql, params, transform) => rows(sql, params, transform, false),
-    executeRaw: (sql, params) => run(connection.query(sql, params)),
+    executeRaw: (sql, params) =>
+      Effect.flatMap(run(connection.query(sql, params)), (result) =>
+        // So a COMMIT is answered of a transaction that a failed statement has spoiled.
+        sql === COMMIT && isRolledBack(result) ? Effect.fail(spoiled ?? rolledBack) : Effect.succeed(result)
+      ),
     executeValues: (sql, params) => run(connection.queryValues(sql, params)),
     executeValuesUnprepared: (sql, params) => run(connection.queryValues(sql, params, false)),
     executeStream: (sql, params, transform) => {

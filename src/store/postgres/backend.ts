@@ -25,18 +25,16 @@ export const postgresBackend = (options: {
 }) => {
   const { availability, origin, sql } = options
 
-  // Unlike a row's lock it goes to who has waited longest: nobody is passed by again and again.
-  const takeTurn = Effect.asVoid(sql`SELECT pg_advisory_xact_lock(${advisoryLocks.writing})`)
-
-  // The notification goes out with the commit, and only with it.
-  const sealing = sql`, pg_current_xact_id()::text AS transaction,
-    pg_notify(${JOURNAL_CHANNEL}, ${`${origin} `} || value::text)::text AS told`
-
-  const seal = Effect.flatMap(
-    readTransaction(sql`SELECT pg_current_xact_id()::text AS transaction`),
+  const takeTurn = Effect.flatMap(
+    // Unlike a row's lock it goes to who has waited longest: nobody is passed by again and again.
+    readTransaction(sql`SELECT pg_advisory_xact_lock(${advisoryLocks.writing})::text AS turn,
+      pg_current_xact_id()::text AS transaction`),
     ([row]): Effect.Effect<CommitToken> =>
       row === undefined ? Effect.die(new Error("pg_current_xact_id() has no answer")) : Effect.succeed(row)
   )
+
+  // The notification goes out with the commit, and only with it.
+  const telling = sql`, pg_notify(${JOURNAL_CHANNEL}, ${`${origin} `} || value::text)::text AS told`
 
   /** Undefined while the transaction is neither committed nor rolled back. */
   const outcome = (token: CommitToken) =>
@@ -61,8 +59,7 @@ export const postgresBackend = (options: {
     retries: true,
     takeTurn,
     transactionMillis: TRANSACTION_MILLIS,
-    sealing,
-    seal,
+    telling,
     wasCommitted: (token) =>
       token === undefined
         ? Effect.succeed(false)

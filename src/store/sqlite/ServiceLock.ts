@@ -1,3 +1,4 @@
+import { dirname } from "node:path"
 import { Effect, Layer, type Scope } from "effect"
 import { StoreStartError } from "../StoreStartError.ts"
 import { openDatabase } from "./database.ts"
@@ -5,23 +6,49 @@ import { openDatabase } from "./database.ts"
 /** The lock file of a database, beside it: `muster.lock` for `muster.db`. */
 export const lockFileOf = (database: string): string => `${database.replace(/\.db$/, "")}.lock`
 
-/** Takes the lock until the scope closes. */
-export const takeServiceLock = (filename: string): Effect.Effect<void, StoreStartError, Scope.Scope> =>
+/** What the system says, without the path of the lock file: nobody has asked for that one. */
+const reasonOf = ({ cause, message }: StoreStartError): string =>
+  cause instanceof Error ? cause.message.replace(/, \w+ '.*'$/s, "") : message
+
+/** The error as it concerns what the lock is for. */
+const concerning = (error: StoreStartError, filename: string, database: string | undefined) => {
+  const { cause } = error
+  switch (error.reason) {
+    case "Locked":
+      return new StoreStartError({
+        reason: "InUse",
+        message: `another muster service runs on the same data (${filename} is locked): stop it, or use another data folder`,
+        cause
+      })
+    case "NotADatabase":
+      return new StoreStartError({
+        reason: "NotADatabase",
+        message: `${filename} is not a lock file of muster: move it away`,
+        cause
+      })
+    default: {
+      const what = database === undefined ? `data folder ${dirname(filename)}` : `database ${database}`
+      return new StoreStartError({
+        reason: error.reason,
+        message: `cannot open the ${what}: ${reasonOf(error)}. Check that ${database === undefined ? "it" : "its folder"} exists and can be written`,
+        cause
+      })
+    }
+  }
+}
+
+/** Takes the lock until the scope closes. `database`: what it is for; absent: the folder that it is in. */
+export const takeServiceLock = (
+  filename: string,
+  database?: string
+): Effect.Effect<void, StoreStartError, Scope.Scope> =>
   openDatabase({
     filename,
     busyTimeoutMillis: 0,
     setup: "PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE"
   }).pipe(
     Effect.asVoid,
-    Effect.mapError((error) =>
-      error.reason === "Locked"
-        ? new StoreStartError({
-            reason: "InUse",
-            message: `another muster service runs on the same data (${filename} is locked): stop it, or use another data folder`,
-            cause: error.cause
-          })
-        : error
-    )
+    Effect.mapError((error) => concerning(error, filename, database))
   )
 
 /**
@@ -31,8 +58,12 @@ export const takeServiceLock = (filename: string): Effect.Effect<void, StoreStar
 export const ServiceLock = {
   /**
    * @param options.filename path of the lock file, e.g. `<data>/muster.lock`; made when missing, never removed
+   * @param options.database the database that it is for, where it is one's
    * @error StoreStartError `InUse`: another service holds it
    */
-  layer: (options: { readonly filename: string }): Layer.Layer<never, StoreStartError> =>
-    Layer.effectDiscard(takeServiceLock(options.filename))
+  layer: (options: {
+    readonly filename: string
+    readonly database?: string
+  }): Layer.Layer<never, StoreStartError> =>
+    Layer.effectDiscard(takeServiceLock(options.filename, options.database))
 }

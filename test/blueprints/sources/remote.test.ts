@@ -112,6 +112,25 @@ describe("sources: over HTTPS, with a token", () => {
     })
   )
 
+  it.live("an address where there is no repository is named, without its user", () =>
+    Effect.gen(function* () {
+      const here = yield* world
+      const server = yield* gitServer(here.root)
+      const elsewhere = yield* gitServer(here.root, { says: "<!doctype html>\n<title>Welcome</title>\n" })
+      here.list([
+        { id: "none", url: server.url("none.git").replace("//", "//deploy@"), ca_file },
+        { id: "site", url: elsewhere.url("site"), ca_file }
+      ])
+      yield* started(
+        here,
+        Effect.gen(function* () {
+          assert.strictEqual(yield* errorOf("none"), `no repository at ${server.url("none.git")}`)
+          assert.strictEqual(yield* errorOf("site"), `no repository at ${elsewhere.url("site")}`)
+        })
+      )
+    })
+  )
+
   it.live("it does not follow a redirect; without one, a redirect is followed", () =>
     Effect.gen(function* () {
       const here = yield* world

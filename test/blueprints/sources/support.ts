@@ -211,6 +211,8 @@ export const gitServer = (
     readonly token?: string
     /** Sends everybody there. */
     readonly elsewhere?: string
+    /** Is no server of git, and answers this to everybody. */
+    readonly says?: string
   } = {}
 ) =>
   Effect.gen(function* () {
@@ -223,6 +225,8 @@ export const gitServer = (
         logins.push(request.headers.authorization)
         if (options.elsewhere !== undefined) {
           response.writeHead(302, { location: `${options.elsewhere}${request.url}` }).end()
+        } else if (options.says !== undefined) {
+          response.writeHead(200, { "content-type": "text/html" }).end(options.says)
         } else if (token !== undefined && request.headers.authorization !== expected) {
           response.writeHead(401, { "www-authenticate": "Basic realm=git" }).end("who are you?\n")
         } else backend(root, request, response)

@@ -208,7 +208,7 @@ describe("sources: one that fails", () => {
         { log }
       )
       const [line = ""] = log
-      assert.match(line, /^Warn blueprints: source s: .*does not appear to be a git repository/)
+      assert.match(line, /^Warn blueprints: source s: no repository at the path that its `url` names;/)
       assert.match(line, /what it has put in place before stays; correct the cause, then reload$/)
       assert.notInclude(line, repository.folder)
       assert.notInclude(line, here.data)
@@ -242,9 +242,17 @@ describe("sources: one that fails", () => {
           ])
           assert.deepStrictEqual(yield* ids, ["b", "g2", "own"])
           assert.strictEqual(yield* errorOf("bad"), "couldn't find remote ref gone")
+          const { warnings } = yield* BlueprintStore
+          assert.deepStrictEqual(yield* warnings, [
+            "bad/b.yml: software paper is not defined",
+            "good/g.yml: software paper is not defined",
+            "own.yml: software paper is not defined",
+            "source bad: couldn't find remote ref gone; what it has put in place before stays; correct the cause, then reload"
+          ])
           bad.git(["branch", "gone"])
           yield* reload
           assert.isNull(yield* errorOf("bad"))
+          assert.lengthOf(yield* warnings, 3)
         })
       )
     })
@@ -279,14 +287,9 @@ describe("sources: one that fails", () => {
           assert.strictEqual(yield* errorOf("s4"), `there is no folder \`file.yml\` in HEAD (${at})`)
           assert.strictEqual(yield* errorOf("s5"), "blob is no commit")
           assert.match((yield* errorOf("s6")) ?? "", /not our ref f{40}/)
-          assert.match(
-            (yield* errorOf("s7")) ?? "",
-            /^'the repository' does not appear to be a git repository/
-          )
-          assert.match(
-            (yield* errorOf("s8")) ?? "",
-            /^'the repository' does not appear to be a git repository/
-          )
+          for (const id of ["s7", "s8"]) {
+            assert.strictEqual(yield* errorOf(id), "no repository at the path that its `url` names")
+          }
         })
       )
       assert.deepStrictEqual(states(here), [])

@@ -1,10 +1,21 @@
-import { appendFileSync, existsSync, readFileSync, statSync, truncateSync } from "node:fs"
+import {
+  appendFileSync,
+  existsSync,
+  readFileSync,
+  renameSync,
+  statSync,
+  truncateSync,
+  writeFileSync
+} from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Stream } from "effect"
-import { openConsoleLog } from "../../../src/daemon/console/ConsoleLog.ts"
+import { END, openConsoleLog } from "../../../src/daemon/console/ConsoleLog.ts"
+import { CONSOLE_BOUND } from "../../../src/daemon/console/consoleFiles.ts"
 import { makeLineIndex } from "../../../src/daemon/console/LineIndex.ts"
 import { dataFolder, harness, until } from "../support.ts"
+
+const MIB = 1024 * 1024
 
 const collecting = () => {
   const lines: Array<string> = []
@@ -89,6 +100,87 @@ describe("decisions 3, logs and console", () => {
     }).pipe(Effect.scoped)
   )
 
+  it.live("a new file that is begun beside this service is followed, and nothing between is missed", () =>
+    Effect.gen(function* () {
+      const folder = yield* dataFolder
+      const console = yield* openConsoleLog(folder)
+      const file = join(folder, "console.log")
+      const { lines, listener } = collecting()
+      yield* console.seek(yield* console.begin)
+      appendFileSync(file, "one\ntw")
+      while (yield* console.step(listener)) yield* Effect.yieldNow
+      assert.deepStrictEqual((yield* console.page({ page: 1, per_page: 9 })).items, ["one", "tw"])
+      appendFileSync(file, "o\nthr")
+      renameSync(file, `${file}.1`)
+      writeFileSync(file, "ee\nfour\n")
+      while (yield* console.step(listener)) yield* Effect.yieldNow
+      assert.deepStrictEqual(lines, ["one", "two", "three", "four"])
+      const page = yield* console.page({ page: 1, per_page: 9 })
+      assert.deepStrictEqual(page, { items: ["one", "two", "thr", "ee", "four"], total: 5 })
+      renameSync(file, `${file}.1`)
+      assert.isFalse(yield* console.step(listener), "the next one is not there yet")
+      writeFileSync(file, "five\n")
+      while (yield* console.step(listener)) yield* Effect.yieldNow
+      assert.strictEqual(lines.at(-1), "five")
+    }).pipe(Effect.scoped)
+  )
+
+  it.live(
+    "what was cut beside this service is told where it is missing, and a run read from its beginning",
+    () =>
+      Effect.gen(function* () {
+        const folder = yield* dataFolder
+        const file = join(folder, "console.log")
+        writeFileSync(`${file}.1`, "earlier run\nready\n")
+        writeFileSync(file, "later\n")
+        writeFileSync(join(folder, "console.cut"), "12 700\n")
+        const console = yield* openConsoleLog(folder)
+        const page = (number: number, per_page: number) =>
+          Effect.map(console.page({ page: number, per_page }), ({ items }) => items)
+        const note = "[700 bytes of output were left out here]"
+        assert.deepStrictEqual(yield* page(1, 9), [note, "earlier run", "ready", "later"])
+        assert.deepStrictEqual(yield* page(1, 2), ["ready", "later"])
+        assert.deepStrictEqual(yield* page(2, 2), [note, "earlier run"])
+        assert.deepStrictEqual(yield* page(2, 3), [note])
+        const { lines, listener } = collecting()
+        assert.isFalse(yield* console.seek(5000))
+        yield* console.finish(listener)
+        assert.deepStrictEqual(lines.splice(0), ["ready", "later"])
+        assert.isFalse(yield* console.seek(END))
+        yield* console.finish(listener)
+        assert.deepStrictEqual(lines, [])
+        writeFileSync(join(folder, "console.cut"), "gone 800\n")
+        assert.isTrue(yield* console.seek(5000), "what the run began with has gone")
+        yield* console.finish(listener)
+        assert.deepStrictEqual(lines.splice(0), ["earlier run", "ready", "later"])
+        yield* console.seek(yield* console.begin)
+        appendFileSync(file, "next run\n")
+        yield* console.finish(listener)
+        assert.deepStrictEqual(lines, ["next run"])
+        const last = ["earlier run", "ready", "later", "next run"]
+        assert.deepStrictEqual(yield* page(1, 9), ["[800 bytes of output were left out here]", ...last])
+      }).pipe(Effect.scoped)
+  )
+
+  it.live("a cut by this service says what was left out before it", () =>
+    Effect.gen(function* () {
+      const folder = yield* dataFolder
+      const file = join(folder, "console.log")
+      writeFileSync(`${file}.1`, "x".repeat(100))
+      writeFileSync(file, `${"0123456\n".repeat(MIB)}after\n`)
+      writeFileSync(join(folder, "console.cut"), "gone 1000\n")
+      const console = yield* openConsoleLog(folder)
+      const { listener } = collecting()
+      yield* console.seek(END)
+      yield* console.step(listener)
+      assert.strictEqual(statSync(file).size, 0)
+      const { total } = yield* console.page({ page: 1, per_page: 1 })
+      const { items } = yield* console.page({ page: total, per_page: 1 })
+      const gone = 1000 + 100 + 8 * MIB + "after\n".length - 4 * MIB
+      assert.deepStrictEqual(items, [`[${gone} bytes of output were left out here]`])
+    }).pipe(Effect.scoped)
+  )
+
   it.live("any page of a long file is what a plain split says", () =>
     Effect.gen(function* () {
       const folder = yield* dataFolder
@@ -114,7 +206,7 @@ describe("decisions 3, logs and console", () => {
       const seen = yield* Stream.runCount(Stream.take(lines, 50_000))
       assert.strictEqual(seen, 50_000)
       yield* until("it is cut", () => existsSync(join(dir, "console.log.1")))
-      assert.isBelow(statSync(join(dir, "console.log.1")).size, 5 * 1024 * 1024)
+      assert.isAtMost(statSync(join(dir, "console.log.1")).size, CONSOLE_BOUND)
       yield* daemon.power(id, "stop", 10)
       yield* until("offline", () => lastStatus(id) === "offline")
       const { items } = yield* daemon.logs(id, { page: 1, per_page: 2 })

@@ -81,6 +81,24 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
       }).pipe(Effect.scoped)
     )
 
+    it.effect("of one that is not known any more the container goes, and the files are kept", () =>
+      Effect.gen(function* () {
+        const { data_dir, node, notes, running } = yield* dockerHarness
+        const id = yield* running({
+          process: { invocation: `sh -c 'echo a castle > level; echo ready; read -r l; echo $l > last'` },
+          definition: inDocker
+        })
+        notes.unknown = [{ id }]
+        notes.forgotten = true
+        yield* until("it is kept", () => existsSync(join(data_dir, "lost", `${id}.json`)))
+        const files = join(data_dir, "lost", id, "files")
+        assert.strictEqual(readFileSync(join(files, "level"), "utf8"), "a castle\n")
+        assert.strictEqual(readFileSync(join(files, "last"), "utf8"), "stop\n")
+        assert.isFalse(existsSync(join(data_dir, "servers", id)))
+        assert.deepStrictEqual(yield* containersOf(node.node_id), [])
+      }).pipe(Effect.scoped)
+    )
+
     it.effect(
       "install script and warm-up run in containers, in /home/container; instances start from it",
       () =>
@@ -114,6 +132,21 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
         }).pipe(Effect.scoped)
     )
 
+    it.effect("an image that cannot be had is an install failure also where the base is there", () =>
+      Effect.gen(function* () {
+        const { create, lastInstall } = yield* dockerHarness
+        const install = { script: "true" }
+        const first = yield* create({ install, definition: inDocker })
+        yield* until("ready", () => lastInstall(first)?.phase === "ready")
+        const second = yield* create({ install, definition: { ...inDocker, image: "muster-test/absent:1" } })
+        yield* until("failed", () => lastInstall(second)?.phase === "failed")
+        assert.match(
+          lastInstall(second)?.failure_reason ?? "",
+          /^image muster-test\/absent:1 is not on this node, and its pull policy is never \(node test-.*\): load it there, /
+        )
+      }).pipe(Effect.scoped)
+    )
+
     it.effect("an install that fails or takes too long leaves no container and says why", () =>
       Effect.gen(function* () {
         const { create, lastInstall, node } = yield* dockerHarness
@@ -128,7 +161,7 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
           })
         assert.deepInclude(yield* failing("fails", { script: "exit 7" }), { exit_code: 7 })
         const slow = yield* failing("slow", { script: "sleep 300", timeout: 1 })
-        assert.strictEqual(slow?.failure_reason, "install script timed out after 1 s")
+        assert.match(slow?.failure_reason ?? "", /^install script timed out after 1 s \(node /)
         const absent = yield* failing("absent", { script: "true" }, "muster-test/absent:1")
         assert.include(absent?.failure_reason ?? "", "image muster-test/absent:1 is not on this node")
         const none = yield* failing("none", { script: "true" }, "")

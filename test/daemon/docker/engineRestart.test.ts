@@ -42,6 +42,36 @@ const world = Effect.fnUntraced(function* (...options: ReadonlyArray<string>) {
   return { ...node, answers, containers, engine, first, ids, logs, offered, paused, second }
 })
 
+describe.runIf(possible)(`an engine without a network${engineNote}`, () => {
+  it.live(
+    "a server whose ports it does not publish is not started: answer, crash and console say why",
+    () =>
+      Effect.gen(function* () {
+        const { docker, socket } = yield* isolatedEngine()
+        const node = yield* harness({ node_id: newNode(), docker: { socket, pull: "never" } })
+        const { crashes, daemon, installed, lastStatus, running } = node
+        const definition = { image: TEST_IMAGE, runtimes: ["docker" as const] }
+        const id = yield* installed({ process: { invocation: script }, definition })
+        const refused = yield* Effect.flip(daemon.power(id, "start", 30))
+        if (refused._tag !== "DaemonRefused") return assert.fail(refused._tag)
+        assert.strictEqual(refused.status, 500)
+        assert.match(refused.detail, /^the engine has not published port 25565\/(tcp|udp): /)
+        assert.match(
+          refused.hint,
+          /^On node .*: let the engine have the network bridge \(.*--bridge=none\), /
+        )
+        yield* until("offline", () => lastStatus(id) === "offline")
+        assert.deepInclude(crashes(id)[0], { exit_code: 127 })
+        const { items } = yield* daemon.logs(id, { page: 1, per_page: 10 })
+        assert.include(items, `[cannot be started: ${refused.detail}. ${refused.hint}]`)
+        assert.deepStrictEqual(yield* Effect.promise(() => docker.listContainers({ all: true })), [])
+        // One that nobody has to reach runs.
+        yield* running({ allocations: { mappings: {} }, process: { invocation: script }, definition })
+      }).pipe(Effect.scoped),
+    180_000
+  )
+})
+
 describe.runIf(possible)(`an engine that goes away and comes back${engineNote}`, () => {
   it.live(
     "with live-restore nothing ends: consoles, figures, pause and power go on",

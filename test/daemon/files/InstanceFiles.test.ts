@@ -540,7 +540,7 @@ describe("blueprints, instances: overlay", () => {
         yield* one.make
         yield* one.close
         renameSync(join(volumes, "w"), join(volumes, "away"))
-        assert.match((yield* Effect.flip(one.open)).message, /^volume w has gone/)
+        assert.match((yield* Effect.flip(one.open)).message, /^volumes\/w has gone/)
         renameSync(join(volumes, "away"), join(volumes, "w"))
         yield* one.open
         yield* one.close
@@ -678,7 +678,7 @@ describe("blueprints, instances: a node's daemon", () => {
       yield* until("failed", () => lastInstall(id)?.phase === "failed")
       assert.strictEqual(
         lastInstall(id)?.failure_reason,
-        "mount /etc is not below the allowed mounts of the node"
+        "state.mounts: /etc is not below the allowed mounts of the node (node test-node): allow it there with MUSTER_ALLOWED_MOUNTS, then reinstall"
       )
     }).pipe(Effect.scoped)
   )

@@ -15,6 +15,9 @@ const left = (data_dir: string, id: string) => ({
   base: readdirSync(join(data_dir, "base")).filter((name) => name.startsWith(".aside"))
 })
 
+/** What is said of a disk that is full, after what has met that. */
+const full = "disk full (node test-node): free space on the disk of its data folder, then reinstall"
+
 describe("node-protocol, disk full on a node", () => {
   it.live("an install script that fills it is a clear failure, and nothing half-made is left", () =>
     Effect.gen(function* () {
@@ -22,7 +25,8 @@ describe("node-protocol, disk full on a node", () => {
       const { create, lastInstall, lastStatus } = yield* harness({}, data_dir)
       const id = yield* create({ install: { script: zeros("big", 40) } })
       yield* until("failed", () => lastStatus(id) === "offline")
-      assert.deepInclude(lastInstall(id), { phase: "failed", failure_reason: "disk full" })
+      const failure_reason = `install script exited with 1: ${full}`
+      assert.deepInclude(lastInstall(id), { phase: "failed", failure_reason })
       assert.deepStrictEqual(left(data_dir, id), { server: [], base: [] })
       assert.deepStrictEqual(readdirSync(join(data_dir, "base/.generations")), [])
     }).pipe(Effect.scoped)
@@ -43,7 +47,7 @@ describe("node-protocol, disk full on a node", () => {
           definition: { copy: [copy("a"), copy("b")] }
         })
         yield* until("failed", () => lastStatus(id) === "offline")
-        assert.deepInclude(lastInstall(id), { phase: "failed", failure_reason: "disk full" })
+        assert.deepInclude(lastInstall(id), { phase: "failed", failure_reason: `copy files/big: ${full}` })
         assert.deepStrictEqual(left(data_dir, id), { server: [], base: [] })
         assert.deepStrictEqual(mountsBelow(join(data_dir, "servers")), [])
         spawnSync("mount", ["-o", "remount,size=64m", data_dir])
@@ -55,6 +59,36 @@ describe("node-protocol, disk full on a node", () => {
       }).pipe(Effect.scoped)
     )
   }
+})
+
+describe("decisions 3, start on a disk that is full", () => {
+  it.live("is refused with what has met it and what to do; with room it starts", () =>
+    Effect.gen(function* () {
+      const data_dir = yield* smallDisk(16)
+      const { create, daemon, lastInstall, lastStatus, statuses } = yield* harness({}, data_dir)
+      const id = yield* create({
+        definition: {
+          configs: { "server.properties": { parser: "properties", find: { motd: "x".repeat(200_000) } } }
+        }
+      })
+      yield* until("ready", () => lastInstall(id)?.phase === "ready" && lastStatus(id) === "offline")
+      const room = spawnSync("sh", ["-c", `head -c 100000000 /dev/zero > ballast`], { cwd: data_dir })
+      assert.notStrictEqual(room.status, 0)
+      const refused = yield* Effect.flip(daemon.power(id, "start", 30))
+      assert.deepStrictEqual(
+        refused._tag === "DaemonRefused" && [refused.status, refused.detail, refused.hint],
+        [
+          500,
+          "cannot patch server.properties: disk full",
+          "On node test-node: free space on the disk of its data folder, then start it again."
+        ]
+      )
+      assert.strictEqual(lastStatus(id), "offline")
+      rmSync(join(data_dir, "ballast"))
+      yield* daemon.power(id, "start", 30)
+      yield* until("it runs", () => statuses(id).includes("running"))
+    }).pipe(Effect.scoped)
+  )
 })
 
 /** Writes as many bytes as it is told. */

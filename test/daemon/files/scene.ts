@@ -31,7 +31,7 @@ export const scene = Effect.fnUntraced(function* (
   const [base_dir, servers_dir] = [join(data_dir, "base"), join(data_dir, "servers")]
   const allowed = join(data_dir, "host")
   const volumes = join(data_dir, "volumes")
-  const sources = { data_dir, volumes_dir: volumes, allowed_mounts: [allowed] }
+  const sources = { node_id: "test-node", data_dir, volumes_dir: volumes, allowed_mounts: [allowed] }
   write(allowed, { "maps/m": "m" })
   const base = (generation: string, files: Readonly<Record<string, string>>) => {
     const folder = join(generationsDir(base_dir), generation)

@@ -4,6 +4,9 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { alive, dataFolder, harness, pidIn, until } from "../support.ts"
 
+/** What is added to every reason that only the log can explain. */
+const readTheLog = "(node test-node): read the install log, correct the cause, then reinstall"
+
 const baseOf = (data_dir: string, software = "echo") => join(data_dir, "base", software, "1.0")
 /** What is in the base folder beside finished installations and logs. */
 const leftovers = (data_dir: string) =>
@@ -40,12 +43,12 @@ describe("blueprints, software: install script", () => {
       assert.deepInclude(lastInstall(id), {
         phase: "failed",
         exit_code: 3,
-        failure_reason: "install script exited with 3"
+        failure_reason: `install script exited with 3 ${readTheLog}`
       })
       assert.isFalse(existsSync(baseOf(data_dir)))
       assert.deepStrictEqual(leftovers(data_dir), [])
       const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
-      assert.deepStrictEqual(items, ["oops", "", "[install script exited with 3]"])
+      assert.deepStrictEqual(items, ["oops", "", `[install script exited with 3 ${readTheLog}]`])
     }).pipe(Effect.scoped)
   )
 
@@ -57,7 +60,10 @@ describe("blueprints, software: install script", () => {
         install: { script: `setsid sleep 300 & echo $! > ${pid}; sleep 300`, timeout: 0.3 }
       })
       yield* until("failed", () => lastInstall(id)?.phase === "failed")
-      assert.strictEqual(lastInstall(id)?.failure_reason, "install script timed out after 0.3 s")
+      assert.strictEqual(
+        lastInstall(id)?.failure_reason,
+        `install script timed out after 0.3 s ${readTheLog}`
+      )
       assert.isFalse(alive(pidIn(pid)))
       assert.deepStrictEqual(leftovers(data_dir), [])
     }).pipe(Effect.scoped)
@@ -140,7 +146,7 @@ describe("blueprints, software: install script", () => {
       yield* until("failed", () => lastInstall(strict)?.phase === "failed")
       assert.strictEqual(
         lastInstall(strict)?.failure_reason,
-        "warm-up ended with exit code 5 before its online signal"
+        `warm-up ended with exit code 5 before its online signal ${readTheLog}`
       )
       assert.strictEqual(readFileSync(join(data_dir, "tries"), "utf8"), "try\ntry\ntry\n")
       const lax = yield* create({ process, install: { ...warm, warmup_failure_policy: "ignore" } })

@@ -91,7 +91,8 @@ const answering =
   (status: number, body: string, headers: Record<string, string> = {}): RequestListener =>
   (request, response) => {
     request.resume()
-    response.writeHead(status, { "content-type": "application/json", ...headers }).end(body)
+    const type = body === "" ? {} : { "content-type": "application/json" }
+    response.writeHead(status, { ...type, ...headers }).end(body)
   }
 const muster = { "x-request-id": "r" }
 
@@ -168,6 +169,35 @@ describe("node-protocol: what answers in place of a control plane is told in one
   )
 })
 
+describe("node-protocol: the control plane cannot call the daemon", () => {
+  it.live("which a heartbeat is told: a line when that begins, is something else, and ends", () =>
+    Effect.gen(function* () {
+      let why: string | undefined
+      const { port } = yield* listening(() =>
+        createServer((request, response) =>
+          answering(
+            200,
+            why === undefined ? "" : JSON.stringify({ unreachable: why }),
+            muster
+          )(request, response)
+        )
+      )
+      const { lines, logged } = yield* connection(`http://127.0.0.1:${port}`, "10000 millis")
+      const heartbeat = logged(Effect.flatMap(ControlPlane, (plane) => plane.heartbeat("n", beat)))
+      for (const next of [undefined, "one", "one", "another", undefined, undefined]) {
+        why = next
+        yield* heartbeat
+      }
+      const cannot = "Warn the control plane cannot call this node, which gets no servers until it can:"
+      assert.deepStrictEqual(lines, [
+        `${cannot} one`,
+        `${cannot} another`,
+        "Info the control plane can call this node: it gets servers"
+      ])
+    }).pipe(Effect.scoped)
+  )
+})
+
 describe("node-protocol: what a control plane refuses", () => {
   it.live("the key: said once, and the token that it gave is worth nothing any more", () =>
     Effect.gen(function* () {
@@ -181,9 +211,31 @@ describe("node-protocol: what a control plane refuses", () => {
         assert.deepStrictEqual(new Set(yield* logged(tries)), new Set(["node"]))
         assert.isFalse(token.accepts("token"))
         assert.deepStrictEqual(lines, [
-          `Error the control plane refuses this node: the API key is not valid (${status}). Do something.`
+          status === 403
+            ? "Error the control plane refuses this node: the API key is not valid (403). Do something."
+            : "Error the control plane refuses this node's key: unknown, revoked or expired. Make one with: muster keys create --scope Node --name <name>, set MUSTER_NODE_KEY, start again"
         ])
       }
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a key that it has accepted before: it is known by then", () =>
+    Effect.gen(function* () {
+      let revoked = false
+      const { port } = yield* listening(() =>
+        createServer((request, response) => {
+          const answer = revoked
+            ? answering(401, error(401, "the API key is not valid"), muster)
+            : answering(200, JSON.stringify({ token: "t", delete: [] }), muster)
+          answer(request, response)
+        })
+      )
+      const { lines, logged } = yield* connection(`http://127.0.0.1:${port}`)
+      yield* logged(Effect.flatMap(ControlPlane, (plane) => plane.register(registration("n"))))
+      revoked = true
+      assert.deepStrictEqual(new Set(yield* logged(tries)), new Set(["node"]))
+      assert.strictEqual(lines.length, 2, lines.join("\n"))
+      assert.match(lines[1] ?? "", /^Error the control plane refuses this node's key: revoked or expired\. /)
     }).pipe(Effect.scoped)
   )
 

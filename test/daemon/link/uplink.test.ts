@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Latch, Logger, References } from "effect"
+import { Effect, Fiber, Latch, Logger, References } from "effect"
 import { TestClock } from "effect/testing"
 import {
   ControlPlane,
@@ -61,7 +61,7 @@ const linked = (answer: (report: Report) => Effect.Effect<void, ControlPlaneErro
           )
       },
       registration: Effect.succeed(registration("n")),
-      onDelete: () => Effect.void
+      onAnswer: () => Effect.void
     })
     const logger = Logger.make(({ logLevel, message }) => void lines.push(`${logLevel} ${message}`))
     const send = (file: ServerFile) =>
@@ -192,6 +192,30 @@ describe("node-protocol, Reports: retried with backoff and jitter until answered
       yield* TestClock.adjust("1 second")
       assert.strictEqual(heard.length, 50)
       assert.strictEqual(attempts(), 2)
+    })
+  )
+
+  it.effect("a registration goes on when the server goes that it was asked for", () =>
+    Effect.gen(function* () {
+      const required = new RegistrationRequired({ node_id: "n" })
+      let times = () => 0
+      const { attempts, heard, notes, send, uplink } = yield* linked(() =>
+        Effect.suspend(() => (times() > 1 ? Effect.void : Effect.fail(required)))
+      )
+      times = attempts
+      yield* uplink.register
+      notes.away = true
+      const [gone, stays] = [serverFile("srv_gone"), serverFile("srv_stays")]
+      gone.say("running")
+      const sender = yield* send(gone)
+      yield* TestClock.adjust("1 millis")
+      assert.strictEqual(attempts(), 2)
+      yield* Fiber.interrupt(sender)
+      stays.say("running")
+      yield* send(stays)
+      notes.away = false
+      yield* TestClock.adjust("1 second")
+      assert.deepStrictEqual(heard, ["srv_stays 1"])
     })
   )
 

@@ -3,7 +3,7 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { limitFiles, openCgroups } from "../../../src/daemon/runtime/cgroup.ts"
-import { dataFolder, harness, until } from "../support.ts"
+import { dataFolder, harness, loggedTo, openDaemon, recorder, specOf, until } from "../support.ts"
 
 /** A folder that stands in for a cgroup v2 hierarchy. */
 const standIn = Effect.map(dataFolder, (root) => {
@@ -41,7 +41,12 @@ describe("decisions 3, limits", () => {
       })
       const group = join(root, "muster", id)
       assert.strictEqual(readFileSync(join(group, "memory.max"), "utf8"), String(64 * 1024 * 1024))
-      assert.match(readFileSync(join(group, "cgroup.procs"), "utf8"), /^\d+\n$/)
+      const joined = (of: string) => readFileSync(join(root, "muster", of, "cgroup.procs"), "utf8")
+      assert.match(joined(id), /^\d+\n$/)
+      // What copies its output takes none of its memory, and does not end with it.
+      yield* until("the relay has joined its own", () => existsSync(join(root, "muster/relays/cgroup.procs")))
+      assert.match(joined("relays"), /^\d+\n$/)
+      assert.notStrictEqual(joined("relays"), joined(id))
       writeFileSync(join(group, "memory.events"), "low 0\nhigh 0\nmax 3\noom 1\noom_kill 1\n")
       yield* daemon.commands(id, ["now"])
       yield* until("crash", () => crashes(id).length === 1)
@@ -60,6 +65,37 @@ describe("decisions 3, limits", () => {
         "no cgroup v2 with the controllers cpu and memory"
       )
       assert.isFalse(existsSync(join(root, "muster")))
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("that nothing holds processes to them is said where it matters, once, with what it means", () =>
+    Effect.gen(function* () {
+      const cgroup_root = yield* dataFolder
+      const told = `Warn servers that are plain processes can take all memory and CPU, whatever their limits: no cgroup v2 with the controllers cpu and memory at ${cgroup_root}`
+      const plain = { ...recorder(), log: [] as string[] }
+      yield* openDaemon(yield* dataFolder, plain, { cgroup_root })
+      assert.deepStrictEqual(plain.log, [told])
+
+      const both = { ...recorder(), log: [] as string[] }
+      const docker = { socket: join(cgroup_root, "none.sock"), optional: true }
+      const { daemon } = yield* openDaemon(yield* dataFolder, both, { cgroup_root, docker })
+      const start = Effect.fnUntraced(function* (memory_limit: number) {
+        const spec = specOf({ definition: { limits: { memory_limit } } })
+        yield* Effect.addFinalizer(() => Effect.ignore(daemon.remove(spec.id)))
+        yield* loggedTo(both.log)(daemon.create(spec))
+        const of = (wanted: string) => () =>
+          both.reports.some(
+            (report) => report.server_id === spec.id && report.type === "status" && report.status === wanted
+          )
+        yield* until("installed", of("offline"))
+        yield* daemon.power(spec.id, "start", 30)
+        yield* until("it runs", of("running"))
+      })
+      yield* start(0)
+      assert.deepStrictEqual(both.log, [], "containers, or nothing to hold it to")
+      yield* start(64)
+      yield* start(64)
+      assert.deepStrictEqual(both.log, [told])
     }).pipe(Effect.scoped)
   )
 

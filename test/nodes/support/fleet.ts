@@ -1,5 +1,5 @@
 /** Nodes, servers and a store in memory, for the tests of this room. */
-import { Context, Effect, Layer, Stream } from "effect"
+import { Array as Arr, Context, Effect, Layer, Stream } from "effect"
 import type { NodeAllocation } from "../../../src/domain/Allocation.ts"
 import { Unavailable } from "../../../src/domain/errors.ts"
 import type { Change, JournalEntry } from "../../../src/domain/Journal.ts"
@@ -58,7 +58,11 @@ const storeOver = Layer.effectContext(
         for (const follower of entries.length === 0 ? [] : followers) yield* follower(entries)
         return answer
       }).pipe(Effect.uninterruptible)
-    const store = Store.of({ write, read: guarded, ping: guarded(Effect.void) })
+    const together: Store["Service"]["together"] = (mutation) => (request) =>
+      Effect.flatMap(write(mutation([request])), (answers) =>
+        Effect.orDie(Effect.fromOption(Arr.head(answers)))
+      )
+    const store = Store.of({ write, together, read: guarded, ping: guarded(Effect.void) })
     const journal = Journal.of({
       follow: (follower) => Effect.sync(() => void followers.add(follower)),
       after: () => Stream.empty,
@@ -86,8 +90,16 @@ const nodesOver = Layer.effect(
     return NodeRepo.of({
       save: (record) =>
         Effect.sync(() => {
-          const drained = nodes.get(record.id)?.drained ?? record.drained
-          nodes.set(record.id, { ...record, drained })
+          const before = nodes.get(record.id)
+          const kept =
+            record.unreachable !== null &&
+            before?.url === record.url &&
+            (before.connected || before.unreachable !== null)
+          nodes.set(record.id, {
+            ...record,
+            drained: before?.drained ?? record.drained,
+            unreachable: kept ? before.unreachable : record.unreachable
+          })
         }),
       setDrained: (id, drained) => change(id, { drained }),
       disconnect: (id, boot_id, last_seen_at) =>
@@ -98,6 +110,12 @@ const nodesOver = Layer.effect(
         ),
       expel: (id, token) =>
         change(id, { connected: false, token: "" }, (record) => record.token === token && record.connected),
+      setUnreachable: (id, token, unreachable) =>
+        change(
+          id,
+          { unreachable },
+          (record) => record.token === token && record.connected && record.unreachable !== unreachable
+        ),
       lose: (id, token) =>
         change(
           id,

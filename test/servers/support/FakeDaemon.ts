@@ -27,8 +27,18 @@ export type Fault = "request-lost" | "answer-lost" | DaemonRefused
 
 export const crash: Crash = { reason: "exit code 1", exit_code: 1, timestamp: "2026-01-01T00:00:00.000Z" }
 
-const refuse = (status: 404 | 409 | 422 | 500, detail: string) =>
-  new DaemonRefused({ status, detail, hint: "" })
+/** Statuses in which there is something to do, by the transition table. */
+const allowed: Readonly<Record<PowerAction, ReadonlyArray<ServerStatus>>> = {
+  start: ["offline"],
+  stop: ["starting", "running"],
+  kill: ["starting", "running", "stopping"],
+  pause: ["running"],
+  unpause: ["paused"],
+  restart: ["offline", "starting", "running"]
+}
+
+const refuse = (status: 404 | 409 | 422 | 500, detail: string): DaemonRefused =>
+  new DaemonRefused({ status, detail, hint: "Look at its state." })
 
 /**
  * A daemon in memory that outlives the control planes it reports to. It keeps reports until they are answered, like a
@@ -47,6 +57,8 @@ export class FakeDaemon {
   readonly #arrivals = Latch.makeUnsafe(false)
   /** What servers have written. */
   readonly files = new Map<string, string>()
+  /** The same of those that were not known. */
+  readonly lost = new Map<string, string>()
   readonly calls: Array<string> = []
   readonly faults = new Map<string, Array<Fault>>()
   readonly unsent: Array<Report> = []
@@ -78,7 +90,8 @@ export class FakeDaemon {
           id,
           status: instance.status,
           install: instance.install,
-          unsent_reports: this.unsent.filter((report) => report.server_id === id).length
+          unsent_reports: this.unsent.filter((report) => report.server_id === id).length,
+          ...(this.held.has(id) ? { held: true } : {})
         }
   }
 
@@ -131,6 +144,7 @@ export class FakeDaemon {
     const register = Effect.gen({ self: this }, function* () {
       const answer = yield* plane.register(this.registration)
       for (const id of answer.delete) yield* this.#drop(id)
+      for (const { id } of answer.unknown ?? []) this.setAside(id)
     })
     const send = Effect.gen({ self: this }, function* () {
       yield* this.gate.await
@@ -172,6 +186,11 @@ export class FakeDaemon {
 
   #drop(id: string) {
     return Effect.sync(() => this.#forget(id))
+  }
+
+  setAside(id: string) {
+    if (this.instances.get(id)?.spec.definition.save === true) this.lost.set(id, this.files.get(id) ?? "")
+    this.#forget(id)
   }
 
   #forget(id: string) {
@@ -218,7 +237,7 @@ export class FakeDaemon {
     } else if (this.installs !== "manual") this.finishInstall(id, this.installs)
   }
 
-  #power(instance: Instance, action: PowerAction) {
+  #power(instance: Instance, action: PowerAction): DaemonRefused | undefined {
     const { id } = instance.spec
     const steps: Record<PowerAction, ReadonlyArray<ServerStatus>> = {
       start: ["starting", "running"],
@@ -228,12 +247,16 @@ export class FakeDaemon {
       unpause: ["running"],
       restart: ["stopping", "offline", "starting", "running"]
     }
-    if (action !== "restart" && instance.status === steps[action].at(-1)) return
+    const { install, status: before } = instance
+    if (action !== "restart" && before === steps[action].at(-1)) return
+    if (action === "start" && before === "starting") return
     if (this.held.has(id) && (action === "start" || action === "restart")) {
       return refuse(409, "the server is being moved")
     }
-    if (action === "start" && instance.status !== "offline")
-      return refuse(409, `server is ${instance.status}`)
+    if ((action === "start" || action === "restart") && install.phase !== "ready")
+      return refuse(409, `the installation is ${install.phase}`)
+    if (!allowed[action].includes(before)) return refuse(409, `server is ${before}`)
+    if (action === "restart" && before === "offline") return this.#power(instance, "start")
     for (const status of steps[action]) this.move(id, status, action === "restart")
   }
 
@@ -271,9 +294,12 @@ export class FakeDaemon {
           ? Stream.make(new TextEncoder().encode(this.files.get(id) ?? ""))
           : refuse(409, "the server is not held, or not offline")
       ),
-    remove: (id) =>
+    remove: (id, options) =>
       this.#call("remove", id, () => {
-        const spec = this.instances.get(id)?.spec
+        const instance = this.instances.get(id)
+        const spec = instance?.spec
+        const inUse = instance?.install.phase === "ready" && !this.held.has(id)
+        if (options?.moved === true && inUse) this.setAside(id)
         const was = { sequence: this.sequences.get(id) ?? 0, arrival: spec?.arrival }
         this.#removed.add(id, 0, spec === undefined ? undefined : was)
         this.#forget(id)
@@ -281,7 +307,12 @@ export class FakeDaemon {
     power: (id, action) => this.#on("power", id, (instance) => this.#power(instance, action)),
     commands: (id) => this.#on("commands", id, () => undefined),
     reset: (id) => this.#on("reset", id, () => undefined),
-    reinstall: (id) => this.#on("reinstall", id, (instance) => this.#install(instance)),
+    reinstall: (id) =>
+      this.#on("reinstall", id, (instance) => {
+        if (this.held.has(id)) return refuse(409, "the server is being moved")
+        if (instance.status !== "offline") return refuse(409, `the server is ${instance.status}`)
+        return this.#install(instance)
+      }),
     status: (id) => this.#on("status", id, (instance) => instance.status),
     stats: (id) =>
       this.#on("stats", id, (instance) => ({

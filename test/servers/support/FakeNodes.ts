@@ -73,6 +73,8 @@ export class FakeNodes {
       system: (id) => Effect.as(of(id), host),
       nameOf: (id) => this.nodes.get(id)?.name ?? id,
       isConnected: (id) => this.nodes.get(id)?.connected ?? false,
+      setUnreachable: () => Effect.succeed(false),
+      check: () => Effect.void,
       register: (registration) =>
         Effect.suspend(() => {
           const known = this.nodes.get(registration.id)

@@ -94,13 +94,20 @@ export const makeWorld = Effect.fnUntraced(function* (
   const database = { away: false }
   const StoreTest = Layer.effect(
     Store,
-    Effect.map(Store, (store) =>
-      Store.of({
+    Effect.map(Store, (store) => {
+      const unlessAway = <A, E>(write: Effect.Effect<A, E>) =>
+        Effect.suspend(
+          (): Effect.Effect<A, E | Unavailable> => (database.away ? Effect.fail(Unavailable.store()) : write)
+        )
+      return Store.of({
         ...store,
-        write: (mutation) =>
-          Effect.suspend(() => (database.away ? Effect.fail(Unavailable.store()) : store.write(mutation)))
+        write: (mutation) => unlessAway(store.write(mutation)),
+        together: (mutation) => {
+          const write = store.together(mutation)
+          return (request) => unlessAway(write(request))
+        }
       })
-    )
+    })
   ).pipe(Layer.provideMerge(storeAt(url)))
 
   const layer = (own: FakeNodes) =>

@@ -27,7 +27,9 @@ const fill = (url: string) =>
     yield* store.write(nodes.save(node("node-1")))
     yield* store.write(keys.insert(key("key_1")))
     yield* store.write(
-      idempotency.keep("once", { body_hash: "h", response: '{"it\'s": "\u{1F600}"}', created_at: 1 })
+      idempotency.keepAll([
+        { key: "once", body_hash: "h", response: '{"it\'s": "\u{1F600}"}', created_at: 1 }
+      ])
     )
     for (let i = 0; i < 30; i++) {
       const id = `srv_${String(i).padStart(4, "0")}`

@@ -1,9 +1,9 @@
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Fiber, type Scope, Stream } from "effect"
+import { tcpProxy } from "../../support/faults/index.ts"
 import { type PostgresServer, startPostgres } from "../../support/postgres.ts"
 import { newPostgresDatabase, statementsOn } from "../../support/postgresDatabase.ts"
-import { tcpProxy } from "../../support/tcpProxy.ts"
 import { append } from "../support/database.ts"
 import { eventually, startReplica } from "../support/replicas.ts"
 
@@ -145,7 +145,7 @@ describe("design: the answer to a COMMIT is lost", () => {
     onServer((server, url) =>
       Effect.gen(function* () {
         const proxy = yield* tcpProxy(server.port)
-        const replica = yield* startReplica(url.replace(`:${server.port}/`, `:${proxy.port}/`))
+        const replica = yield* startReplica(proxy.through(url))
         yield* replica.store.write(append("before"))
         // The tag of a CommandComplete message.
         yield* proxy.cutAt((chunk) => chunk.includes("COMMIT\0"))

@@ -1,7 +1,7 @@
 import { NodeServices } from "@effect/platform-node"
 import { PgConnection } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Exit, Fiber, Redacted, Ref, Scope, Stream } from "effect"
+import { Effect, Exit, Fiber, Latch, Redacted, Ref, Scope, Stream } from "effect"
 import * as fc from "fast-check"
 import { advisoryLocks } from "../../../src/store/dialect.ts"
 import { newPostgresDatabase, statementsOn } from "../../support/postgresDatabase.ts"
@@ -62,6 +62,29 @@ describe("design: replicas are equal", () => {
         )
         const kept = yield* assertOneOrder(replicas)
         assert.strictEqual(kept.length, 600)
+      })
+    )
+  )
+
+  it.live("who asks for what others have written, and is interrupted, takes nothing from the followers", () =>
+    onDatabase((url) =>
+      Effect.gen(function* () {
+        const [one, other] = [yield* startReplica(url), yield* startReplica(url)]
+        const reached = yield* Latch.make(false)
+        const goOn = yield* Latch.make(false)
+        yield* other.journal.follow(() => Effect.andThen(reached.open, goOn.await))
+        const late: Array<string> = []
+        yield* other.journal.follow((entries) =>
+          Effect.sync(() => late.push(...entries.map(({ change }) => change.server_id)))
+        )
+        yield* one.store.write(append("s1", "s2"))
+        const asking = yield* Effect.forkChild(other.journal.catchUp)
+        yield* reached.await
+        yield* Fiber.interrupt(asking)
+        yield* goOn.open
+        yield* one.store.write(append("s3"))
+        yield* other.journal.catchUp
+        assert.deepStrictEqual(late, ["s1", "s2", "s3"])
       })
     )
   )

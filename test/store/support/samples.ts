@@ -72,7 +72,8 @@ export const node = (id: string): NodeRecord => ({
   departed: false,
   connected: true,
   gone: null,
-  embedded: false
+  embedded: false,
+  unreachable: null
 })
 
 export const key = (id: string, hash = `hash of ${id}`): KeyRecord => ({

@@ -1,24 +1,27 @@
 import { randomUUID } from "node:crypto"
 import { realpath } from "node:fs/promises"
 import { Effect, Fiber, Layer, Option, Schedule } from "effect"
+import { sayInConsole } from "../../console/consoleFiles.ts"
 import { io } from "../../files/fsio.ts"
 import type { ProcessExit } from "../../instances/exitReason.ts"
 import { KILLED } from "../processRun.ts"
 import { type Adopted, type Job, type Launch, LaunchFailed, Runtime } from "../Runtime.ts"
-import { appendToConsole, beginContainerConsole } from "./containerConsole.ts"
+import { beginContainerConsole } from "./containerConsole.ts"
 import { attachJob, runningJob } from "./containerJob.ts"
-import { type ContainerPlan, type ContainerRules, insidePath } from "./containerOptions.ts"
+import { type ContainerPlan, type ContainerRules, insidePath, portOptions } from "./containerOptions.ts"
 import { readContainerRecord, writeContainerRecord } from "./containerRecord.ts"
 import { openContainerRun, type RunAt, settle } from "./containerRun.ts"
 import { exitOf, listOwn, removeOwn, stateOf } from "./containers.ts"
 import { Engine, type EngineError } from "./Engine.ts"
 import { ensureImage, needsPull, type PullPolicy, type PullRules } from "./images.ts"
+import { launchFailed } from "./launchFailed.ts"
 import { makeLeftovers } from "./leftovers.ts"
 import { createContainer, startContainer } from "./makeContainer.ts"
 import { makeOffer } from "./offer.ts"
 import { makeOutgoing, outgoingAddress } from "./outgoing.ts"
 import { giveFolder, giveTree } from "./ownership.ts"
 import { openPendingRun } from "./pendingRun.ts"
+import { checkPorts } from "./publishedPorts.ts"
 import { whyUnsafe } from "./whyUnsafe.ts"
 
 export interface DockerRuntimeOptions {
@@ -60,10 +63,8 @@ const defaultUser = () => {
 const nothingLeft: ProcessExit = { code: KILLED, out_of_memory: false }
 
 const noImage = Effect.fail(
-  new LaunchFailed({ message: "the software has no image for this version: name one in its file" })
+  new LaunchFailed({ message: "the software has no image for this version", code: "REFUSED" })
 )
-
-const launchFailed = (error: { readonly message: string }) => new LaunchFailed({ message: error.message })
 
 const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
   const engine = yield* Engine
@@ -88,8 +89,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
   const answers = engine.ping.pipe(Effect.mapError(launchFailed))
 
   /** Puts a line into a server's console; progress comes from a stream of the client's, outside of any fiber. */
-  const say = (folder: string) => (line: string) =>
-    Effect.runSync(Effect.ignore(appendToConsole(folder, Buffer.from(`[${line}]\n`))))
+  const say = (folder: string) => (line: string) => Effect.runSync(Effect.ignore(sayInConsole(folder, line)))
 
   const runAt = (at: RunAt, id: string) => openContainerRun(at, id, leftovers.add, scope)
 
@@ -119,6 +119,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
         const made = yield* createContainer(plan, rules, told)
         yield* writeContainerRecord(folder, { token, container: made })
         yield* startContainer(made)
+        yield* checkPorts(made, portOptions(allocations).PortBindings, network ?? rules.network)
         return made
       }).pipe(Effect.onError(() => sweep(name)))
     )
@@ -130,17 +131,19 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
     yield* answers
     const socket = yield* io("look at the engine's socket", () => realpath(engine.socket))
     const unsafe = whyUnsafe(launch, [engine.socket, socket])
-    if (unsafe !== undefined) return yield* new LaunchFailed({ message: unsafe })
+    if (unsafe !== undefined) return yield* new LaunchFailed({ message: unsafe, code: "REFUSED" })
     const waits = yield* needsPull(launch.image, pull.policy)
     const making = yield* begin(launch).pipe(Effect.mapError(launchFailed), here, Effect.forkIn(scope))
     if (!waits) {
       const made = yield* Effect.timeoutOption(Fiber.join(making), DIRECT)
       if (Option.isSome(made)) return made.value
     }
-    const onFailed = (error: LaunchFailed) =>
-      Effect.logWarning(`server ${name} cannot be started: ${error.message}`).pipe(
-        Effect.andThen(Effect.sync(() => say(folder)(`cannot be started: ${error.message}`)))
+    const onFailed = ({ message, next }: LaunchFailed) => {
+      const why = `${message} (node ${node})${next === undefined ? "" : `: ${next}, then start it again`}`
+      return Effect.logWarning(`server ${name} cannot be started: ${why}`).pipe(
+        Effect.andThen(Effect.sync(() => say(folder)(`cannot be started: ${why}`)))
       )
+    }
     return yield* openPendingRun({ making, onFailed, abandon: here(sweep(name)) }, scope)
   })
 
@@ -220,6 +223,12 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
     prepare: ({ image }, onOutput) => {
       const onLine = (line: string) => onOutput(Buffer.from(`${line}\n`))
       return ensureImage(image, pull, { onLine, must_be_fresh: true }).pipe(here)
+    },
+    have: ({ image }) => {
+      const policy = pull.policy === "always" ? "if-not-present" : pull.policy
+      return ensureImage(image, { ...pull, policy }, { onLine: () => undefined, must_be_fresh: true }).pipe(
+        here
+      )
     },
     start: (launch) => start(launch).pipe(Effect.mapError(launchFailed), here),
     adopt: (at) =>

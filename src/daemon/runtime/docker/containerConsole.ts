@@ -41,10 +41,6 @@ const append = (path: string, pieces: ReadonlyArray<Buffer>): number => {
   }
 }
 
-/** Puts lines of this service's own into a console. */
-export const appendToConsole = (folder: string, bytes: Uint8Array): Effect.Effect<void, IoError> =>
-  Effect.asVoid(ioSync("write console.log", () => append(consolePath(folder), [Buffer.from(bytes)])))
-
 /** Where the output of a new run begins. */
 export const beginContainerConsole = (folder: string): Effect.Effect<void, IoError> =>
   ioSync("write console.at", () =>

@@ -1,6 +1,7 @@
 import { Effect, Redacted, Schema } from "effect"
 import { LaunchFailed } from "../Runtime.ts"
 import { Engine, type EngineError, orGone } from "./Engine.ts"
+import { launchFailed } from "./launchFailed.ts"
 import { type RegistryAuth, registryAuth } from "./registryAuth.ts"
 
 /** When an image is fetched from its registry. */
@@ -92,7 +93,10 @@ const pull = Effect.fnUntraced(function* (
 })
 
 const failed = (image: string, reason: string) =>
-  new LaunchFailed({ message: `image ${image} cannot be pulled: ${reason}` })
+  new LaunchFailed({
+    message: `image ${image} cannot be pulled: ${reason}`,
+    next: "check its name and the registry, and that the daemon may pull from there (docker login)"
+  })
 
 /** What an image is pulled by. */
 export interface PullRules {
@@ -107,17 +111,21 @@ export interface PullRules {
 export const needsPull = Effect.fn("docker.needsPull")(
   function* (image: string, policy: PullPolicy) {
     if (!isImageReference(image)) {
-      return yield* new LaunchFailed({ message: `not the reference of an image: ${image.slice(0, 100)}` })
+      return yield* new LaunchFailed({
+        message: `not the reference of an image: ${image.slice(0, 100)}`,
+        code: "REFUSED"
+      })
     }
     const present = yield* isPresent(image)
     if (policy === "never" && !present) {
       return yield* new LaunchFailed({
-        message: `image ${image} is not on this node, and its pull policy is never: load it there`
+        message: `image ${image} is not on this node, and its pull policy is never`,
+        next: "load it there, or set MUSTER_DOCKER_PULL"
       })
     }
     return !present || policy === "always"
   },
-  Effect.catchTag("EngineError", (error) => Effect.fail(new LaunchFailed({ message: error.message })))
+  Effect.catchTag("EngineError", (error) => Effect.fail(launchFailed(error)))
 )
 
 /**
@@ -141,5 +149,5 @@ export const ensureImage = Effect.fn("docker.ensureImage")(
     if (options.must_be_fresh || !(yield* isPresent(image))) return yield* failed(image, problem)
     options.onLine(`${problem}; the image that is here is used`)
   },
-  Effect.catchTag("EngineError", (error) => Effect.fail(new LaunchFailed({ message: error.message })))
+  Effect.catchTag("EngineError", (error) => Effect.fail(launchFailed(error)))
 )

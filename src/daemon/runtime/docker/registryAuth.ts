@@ -1,7 +1,7 @@
 /** Who the daemon is to image registries, as `docker login` has noted it. Secrets stay {@link Redacted}. */
 import { execFile } from "node:child_process"
 import { Effect, Redacted, Schema } from "effect"
-import { type IoError, orMissing, readText } from "../../files/fsio.ts"
+import { type IoError, meaningOf, orMissing, readText } from "../../files/fsio.ts"
 import { LaunchFailed } from "../Runtime.ts"
 
 const Text = Schema.optionalKey(Schema.String)
@@ -58,16 +58,21 @@ const isKeyOf = (registry: string) => {
 const entryOf = <A>(all: Readonly<Record<string, A>> | undefined, registry: string) =>
   Object.entries(all ?? {}).find(([key]) => isKeyOf(registry)(key))
 
-const problem = (path: string, message: string) => new LaunchFailed({ message: `${path}: ${message}` })
+/** Without its path: what a pull fails with is read beyond this machine, too. */
+const problem = (message: string) =>
+  new LaunchFailed({
+    message: `config file of Docker: ${message}`,
+    next: "look at it (MUSTER_DOCKER_CONFIG)"
+  })
 
-const authOf = (path: string, serveraddress: string, entry: typeof Entry.Type) => {
+const authOf = (serveraddress: string, entry: typeof Entry.Type) => {
   const { auth = "", identitytoken = "", password = "", registrytoken = "", username = "" } = entry
   if (identitytoken !== "") return Effect.succeed(Redacted.make({ serveraddress, identitytoken }))
   if (registrytoken !== "") return Effect.succeed(Redacted.make({ serveraddress, registrytoken }))
   const pair = auth === "" ? `${username}:${password}` : Buffer.from(auth, "base64").toString("utf8")
   const colon = pair.indexOf(":")
   return colon < 1
-    ? Effect.fail(problem(path, `the entry of ${serveraddress} has no user and password`))
+    ? Effect.fail(problem(`the entry of ${serveraddress} has no user and password`))
     : Effect.succeed(
         Redacted.make({
           serveraddress,
@@ -83,11 +88,10 @@ const HELPER = 30_000
 const notFound = /credentials not found/
 
 /** Asks `docker-credential-<name>`; undefined where it knows nothing. What it prints is never part of a message. */
-const ask = Effect.fnUntraced(function* (path: string, name: string, serveraddress: string) {
-  if (!/^[A-Za-z0-9_-]{1,64}$/.test(name))
-    return yield* problem(path, "the name of its credential helper is none")
+const ask = Effect.fnUntraced(function* (name: string, serveraddress: string) {
+  if (!/^[A-Za-z0-9_-]{1,64}$/.test(name)) return yield* problem("the name of its credential helper is none")
   const program = `docker-credential-${name}`
-  const failed = (reason: string) => problem(path, `${program} ${reason}`)
+  const failed = (reason: string) => problem(`${program} ${reason}`)
   const text = yield* Effect.callback<string | undefined, LaunchFailed>((resume) => {
     const child = execFile(program, ["get"], { timeout: HELPER, maxBuffer: 65_536 }, (error, stdout) => {
       if (error === null) return resume(Effect.succeed(stdout))
@@ -123,15 +127,17 @@ export const registryAuth = Effect.fnUntraced(
     if (text === undefined) return undefined
     // The decoder's own words would quote the file.
     const config = yield* Effect.mapError(decodeConfig(text), () =>
-      problem(path, "this is not a configuration of Docker's command line")
+      problem("this is not a configuration of Docker's command line")
     )
     const registry = registryOf(image)
     const [known, entry] = entryOf(config.auths, registry) ?? []
     const address = known ?? keysOf(registry)[0] ?? registry
     const helper = entryOf(config.credHelpers, registry)?.[1] ?? config.credsStore
-    if (helper !== undefined && helper !== "") return yield* ask(path, helper, address)
+    if (helper !== undefined && helper !== "") return yield* ask(helper, address)
     const empty = entry === undefined || Object.keys(entry).length === 0
-    return empty || known === undefined ? undefined : yield* authOf(path, known, entry)
+    return empty || known === undefined ? undefined : yield* authOf(known, entry)
   },
-  Effect.catchTag("IoError", (error) => Effect.fail(new LaunchFailed({ message: error.message })))
+  Effect.catchTag("IoError", ({ code }) =>
+    Effect.fail(problem(meaningOf(code) ?? `it cannot be read (${code})`))
+  )
 )

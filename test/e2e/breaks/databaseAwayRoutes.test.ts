@@ -1,21 +1,21 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { formatKey, KEY_BYTES } from "../../src/keys/keyFormat.ts"
-import { assertError } from "../http/support/http.ts"
-import { subscriber } from "../support/balancer.ts"
-import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
-import { subscribe } from "../support/events.ts"
-import { startPostgres } from "../support/postgres.ts"
-import { nodeOf, replicaSet } from "../support/replicaSet.ts"
-import { adminKey, eventually } from "../support/Service.ts"
-import { create, expectStatus } from "../support/servers.ts"
+import { formatKey, KEY_BYTES } from "../../../src/keys/keyFormat.ts"
+import { assertError } from "../../http/support/http.ts"
+import { subscriber } from "../../support/balancer.ts"
+import { blueprintFile, definitions, softwareFile } from "../../support/definitions.ts"
+import { subscribe } from "../../support/events.ts"
+import { startPostgres } from "../../support/postgres.ts"
+import { nodeOf, replicaSet } from "../../support/replicaSet.ts"
+import { adminKey, eventually } from "../../support/Service.ts"
+import { create, expectStatus } from "../../support/servers.ts"
 
 const files = {
   software: { "game.yml": softwareFile("game") },
   blueprints: { "kept.yml": blueprintFile("kept", "game") }
 }
 
-describe("design: a database that is away", () => {
+describe("node-protocol, When something breaks: database away | what needs it answers 503, all else goes on, route by route", () => {
   it.live(
     "reads and streams go on, what needs it answers 503 with the reason, and all is well again by itself",
     () =>

@@ -3,16 +3,16 @@ import { mkdirSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { serverId } from "../../src/domain/Id.ts"
-import { isPublic } from "../../src/domain/Journal.ts"
-import { layerSqlite } from "../../src/store/layerSqlite.ts"
-import { ServerRepo } from "../../src/store/ServerRepo.ts"
-import { Store } from "../../src/store/Store.ts"
-import { allocations, definition, record } from "../servers/support/definitions.ts"
-import { readDatabase } from "../support/database.ts"
-import { deafSubscriber, subscribe } from "../support/events.ts"
-import { eventually, type Service, startService, temporaryFolder } from "../support/Service.ts"
-import { expectStatus } from "../support/servers.ts"
+import { serverId } from "../../../src/domain/Id.ts"
+import { isPublic } from "../../../src/domain/Journal.ts"
+import { layerSqlite } from "../../../src/store/layerSqlite.ts"
+import { ServerRepo } from "../../../src/store/ServerRepo.ts"
+import { Store } from "../../../src/store/Store.ts"
+import { allocations, definition, record } from "../../servers/support/definitions.ts"
+import { readDatabase } from "../../support/database.ts"
+import { deafSubscriber, subscribe } from "../../support/events.ts"
+import { eventually, type Service, startService, temporaryFolder } from "../../support/Service.ts"
+import { expectStatus } from "../../support/servers.ts"
 
 const SERVERS = 4_000
 /** Ids of this length make events so large that a few thousand are more than any socket buffer holds. */
@@ -53,9 +53,9 @@ const subscribers = (api: Service) =>
     Number(/^muster_event_subscribers (\d+)/m.exec(text)?.[1])
   )
 
-describe("decisions 6, a subscriber that cannot keep up", () => {
+describe("node-protocol, When something breaks: slow or stuck subscriber | only that subscriber is affected", () => {
   it.live(
-    "is cut off; the others get everything, and the service goes on",
+    "decisions 6: one that cannot keep up is cut off; the others get everything, and the service goes on",
     () =>
       Effect.gen(function* () {
         const api = yield* startService({ dataDir: yield* seeded })

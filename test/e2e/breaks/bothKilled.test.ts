@@ -1,16 +1,22 @@
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Option, Scope } from "effect"
-import { chaosDefinitions, makeChaos, type Promised } from "../support/chaos.ts"
-import { readDatabase } from "../support/database.ts"
-import { definitions } from "../support/definitions.ts"
-import { journalProblems, type ListedServer, portProblems, processProblems } from "../support/invariants.ts"
-import { alone, freePort, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
-import { makePhoenix, type Phoenix } from "../support/Phoenix.ts"
-import { endLeftovers, serverProcesses } from "../support/processes.ts"
-import { freshSeed, seeded } from "../support/random.ts"
-import { eventually, type Service, temporaryFolder } from "../support/Service.ts"
-import { expectStatus } from "../support/servers.ts"
+import { chaosDefinitions, makeChaos, type Promised } from "../../support/chaos.ts"
+import { readDatabase } from "../../support/database.ts"
+import { definitions } from "../../support/definitions.ts"
+import { replay } from "../../support/events.ts"
+import {
+  journalProblems,
+  type ListedServer,
+  portProblems,
+  processProblems
+} from "../../support/invariants.ts"
+import { alone, connectedNode, freePort, nodeIs, nodeKey, startNode } from "../../support/nodes.ts"
+import { makePhoenix, type Phoenix } from "../../support/Phoenix.ts"
+import { endLeftovers, mainProcess, serverProcesses } from "../../support/processes.ts"
+import { freshSeed, seeded } from "../../support/random.ts"
+import { eventually, type Service, startService, temporaryFolder } from "../../support/Service.ts"
+import { becomes, expectStatus, running } from "../../support/servers.ts"
 
 const address = "127.0.0.1"
 const ranges = [
@@ -93,7 +99,7 @@ const unsettled = (listed: ReadonlyArray<ListedServer>, promised: ReadonlyArray<
 
 const seed = freshSeed()
 
-describe("node-protocol, Reports: no crash of either side loses, repeats or reorders a status change", () => {
+describe("node-protocol, When something breaks: control plane and daemon killed at any moment | no crash of either side, at any moment, loses a status change", () => {
   it.live(
     `80 servers on two nodes through kill -9 of the control plane and the daemons (MUSTER_TEST_SEED=${seed})`,
     () =>
@@ -167,6 +173,47 @@ describe("node-protocol, Reports: no crash of either side loses, repeats or reor
         for (const node of nodes) yield* node.current().kill("SIGTERM")
         assert.deepStrictEqual(processes(), [])
       }).pipe(Effect.scoped),
-    150_000
+    240_000
+  )
+
+  it.live(
+    "control plane killed while reports wait: they come in after its restart, in order and once",
+    () =>
+      Effect.gen(function* () {
+        const { env } = yield* definitions(chaosDefinitions)
+        const dataDir = join(yield* temporaryFolder, "data")
+        const options = { dataDir, env: { ...alone, ...env, MUSTER_PORT: String(yield* freePort) } }
+        const first = yield* startService(options)
+        const node = yield* connectedNode(first, "waiting", {
+          env: { MUSTER_NODE_HEARTBEAT: "1", MUSTER_NODE_ALLOCATIONS: "127.0.0.1:28610-28629" }
+        })
+        const ids = yield* Effect.forEach([1, 2, 3, 4, 5, 6], () => running(first, "kept"), {
+          concurrency: 6
+        })
+        yield* first.kill("SIGKILL")
+        const [one, ...rest] = ids
+        for (const id of rest) {
+          const main = yield* mainProcess(node.dataDir, id)
+          if (main !== undefined) process.kill(main.pid, "SIGKILL")
+        }
+        yield* eventually(
+          Effect.sync(() => new Set(serverProcesses(node.dataDir).map(({ server }) => server))),
+          (servers) => servers.size === 1
+        )
+        const api = yield* startService(options)
+        for (const id of rest) yield* becomes(api, id, "offline")
+        yield* becomes(api, one ?? "", "running")
+        const { journal, newest, records } = yield* readDatabase(dataDir)
+        assert.deepStrictEqual(journalProblems(journal, records), [])
+        const events = yield* replay(api, newest)
+        for (const id of rest) {
+          const told = events.filter((event) => event.Data.server_id === id).map(({ Topic }) => Topic)
+          assert.deepStrictEqual(told.slice(-2), ["crash", "status"], id)
+          assert.strictEqual(told.filter((topic) => topic === "crash").length, 1, id)
+        }
+        const listed = (yield* expectStatus(api, 200, "GET", "/api/servers?include=status,limits")).json
+        assert.deepStrictEqual(processProblems(listed, serverProcesses(node.dataDir)), [])
+      }).pipe(Effect.scoped),
+    60_000
   )
 })

@@ -2,25 +2,25 @@ import { closeSync, openSync, writeSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { isPublic } from "../../src/domain/Journal.ts"
-import type { ServerEvent } from "../../src/domain/ServerEvent.ts"
-import { chaosDefinitions, makeChaos, type Promised } from "../support/chaos.ts"
-import { readDatabase } from "../support/database.ts"
-import { definitions } from "../support/definitions.ts"
-import { type EventStream, replay, subscribe, told } from "../support/events.ts"
+import { isPublic } from "../../../src/domain/Journal.ts"
+import type { ServerEvent } from "../../../src/domain/ServerEvent.ts"
+import { chaosDefinitions, makeChaos, type Promised } from "../../support/chaos.ts"
+import { readDatabase } from "../../support/database.ts"
+import { definitions } from "../../support/definitions.ts"
+import { type EventStream, replay, subscribe, told } from "../../support/events.ts"
 import {
   committedMemory,
   journalProblems,
   type ListedServer,
   portProblems,
   processProblems
-} from "../support/invariants.ts"
-import { makePhoenix, type Phoenix } from "../support/Phoenix.ts"
-import { endLeftovers, mainProcess, serverProcesses, shimProcess } from "../support/processes.ts"
-import { freshSeed, seeded } from "../support/random.ts"
-import { eventually, type Service, temporaryFolder } from "../support/Service.ts"
-import { becomes, expectStatus, logsHave, powered, running, statusOf } from "../support/servers.ts"
-import { testDatabase } from "../support/testDatabase.ts"
+} from "../../support/invariants.ts"
+import { makePhoenix, type Phoenix } from "../../support/Phoenix.ts"
+import { endLeftovers, mainProcess, serverProcesses, shimProcess } from "../../support/processes.ts"
+import { freshSeed, seeded } from "../../support/random.ts"
+import { eventually, type Service, temporaryFolder } from "../../support/Service.ts"
+import { becomes, expectStatus, logsHave, powered, running, statusOf } from "../../support/servers.ts"
+import { testDatabase } from "../../support/testDatabase.ts"
 
 const range = { address: "127.0.0.1", first: 30_000, last: 30_449 }
 
@@ -94,7 +94,7 @@ const seed = freshSeed()
 /** On PostgreSQL too, with fewer: what it has of its own is tried where the store is. */
 const total = testDatabase === "sqlite" ? 200 : 100
 
-describe("node-protocol, When something breaks: control plane and daemon killed at any moment", () => {
+describe("node-protocol, When something breaks: control plane killed at any moment | every acknowledged (202) server is there after the restart, and creation goes on from where it stood; what was not acknowledged is either there whole or not at all; no port is leaked or held twice", () => {
   it.live(
     `${total} creations, starts, stops and deletions through kill -9 (MUSTER_TEST_SEED=${seed})`,
     () =>
@@ -211,83 +211,89 @@ describe("node-protocol, When something breaks: control plane and daemon killed 
         yield* api.kill("SIGTERM")
         assert.deepStrictEqual(serverProcesses(dataDir), [])
       }).pipe(Effect.scoped),
-    120_000
+    240_000
   )
 
-  it.live("servers run on over a kill -9 and are picked up, console and all", () =>
-    Effect.gen(function* () {
-      const { dataDir, phoenix } = yield* phoenixWorld
-      let api = yield* phoenix.current
-      const id = yield* running(api, "passing")
-      const paused = yield* running(api, "kept")
-      yield* powered(api, paused, "pause")
-      yield* becomes(api, paused, "paused")
-      const before = yield* mainProcess(dataDir, id)
-      yield* phoenix.killAndRestart({ meanwhile: tell(dataDir, id, "while away") })
-      api = yield* phoenix.current
-      yield* becomes(api, id, "running")
-      assert.deepStrictEqual(yield* mainProcess(dataDir, id), before)
-      yield* logsHave(api, id, "got while away")
-      yield* expectStatus(api, 204, "POST", `/api/servers/${id}/commands`, {
-        body: { commands: ["back again"] }
-      })
-      yield* logsHave(api, id, "got back again")
-      assert.strictEqual(yield* statusOf(api, paused), "paused")
-      yield* powered(api, paused, "unpause")
-      yield* becomes(api, paused, "running")
-      const stream: EventStream = yield* subscribe(api, "/api/events?cursor=0")
-      yield* powered(api, id, "stop")
-      const up = ["installing", "offline", "starting", "running"]
-      yield* told(stream, id, [...up, "stopping", "offline", "deleted"])
-      yield* told(stream, paused, [...up, "paused", "running"])
-    }).pipe(Effect.scoped)
-  )
-
-  it.live("a server that dies while the service is down is a crash, told once", () =>
-    Effect.gen(function* () {
-      const { dataDir, phoenix } = yield* phoenixWorld
-      let api = yield* phoenix.current
-      const exits = yield* running(api, "kept")
-      const killed = yield* running(api, "kept")
-      const orphan = yield* running(api, "kept")
-      const passing = yield* running(api, "passing")
-      const signal = (find: typeof mainProcess, id: string) =>
-        Effect.map(find(dataDir, id), (found) => {
-          assert.isDefined(found)
-          if (found !== undefined) process.kill(found.pid, "SIGKILL")
-        })
-      const left = Effect.sync(() =>
-        serverProcesses(dataDir).map(({ command, pid, server }) => `${pid} ${server} ${command}`)
-      )
-      yield* phoenix.killAndRestart({
-        meanwhile: Effect.gen(function* () {
-          yield* tell(dataDir, exits, "exit 7")
-          yield* signal(mainProcess, killed)
-          // Nobody is left to write down how this one ends.
-          yield* signal(shimProcess, orphan)
-          yield* signal(mainProcess, orphan)
-          yield* tell(dataDir, passing, "exit 8")
-          yield* Effect.orDie(eventually(left, (processes) => processes.length === 0))
-        })
-      })
-      const up = ["installing", "offline", "starting", "running"]
-      const ends = [
-        [exits, ["crash exit code 7", "offline"]],
-        [killed, ["crash signal: killed", "offline"]],
-        [orphan, ["crash signal: killed", "offline"]],
-        [passing, ["crash exit code 8", "offline", "deleted"]]
-      ] as const
-      for (let restarts = 0; restarts < 2; restarts++) {
+  it.live(
+    "servers run on over a kill -9 and are picked up, console and all",
+    () =>
+      Effect.gen(function* () {
+        const { dataDir, phoenix } = yield* phoenixWorld
+        let api = yield* phoenix.current
+        const id = yield* running(api, "passing")
+        const paused = yield* running(api, "kept")
+        yield* powered(api, paused, "pause")
+        yield* becomes(api, paused, "paused")
+        const before = yield* mainProcess(dataDir, id)
+        yield* phoenix.killAndRestart({ meanwhile: tell(dataDir, id, "while away") })
         api = yield* phoenix.current
-        const stream = yield* subscribe(api, "/api/events?cursor=0")
-        for (const [id, events] of ends) yield* told(stream, id, [...up, ...events])
-        for (const id of [exits, killed, orphan]) yield* becomes(api, id, "offline")
-        assert.deepStrictEqual(serverProcesses(dataDir), [])
-        yield* phoenix.killAndRestart()
-      }
-      api = yield* phoenix.current
-      yield* powered(api, killed, "start")
-      yield* becomes(api, killed, "running")
-    }).pipe(Effect.scoped)
+        yield* becomes(api, id, "running")
+        assert.deepStrictEqual(yield* mainProcess(dataDir, id), before)
+        yield* logsHave(api, id, "got while away")
+        yield* expectStatus(api, 204, "POST", `/api/servers/${id}/commands`, {
+          body: { commands: ["back again"] }
+        })
+        yield* logsHave(api, id, "got back again")
+        assert.strictEqual(yield* statusOf(api, paused), "paused")
+        yield* powered(api, paused, "unpause")
+        yield* becomes(api, paused, "running")
+        const stream: EventStream = yield* subscribe(api, "/api/events?cursor=0")
+        yield* powered(api, id, "stop")
+        const up = ["installing", "offline", "starting", "running"]
+        yield* told(stream, id, [...up, "stopping", "offline", "deleted"])
+        yield* told(stream, paused, [...up, "paused", "running"])
+      }).pipe(Effect.scoped),
+    60_000
+  )
+
+  it.live(
+    "a server that dies while the service is down is a crash, told once",
+    () =>
+      Effect.gen(function* () {
+        const { dataDir, phoenix } = yield* phoenixWorld
+        let api = yield* phoenix.current
+        const exits = yield* running(api, "kept")
+        const killed = yield* running(api, "kept")
+        const orphan = yield* running(api, "kept")
+        const passing = yield* running(api, "passing")
+        const signal = (find: typeof mainProcess, id: string) =>
+          Effect.map(find(dataDir, id), (found) => {
+            assert.isDefined(found)
+            if (found !== undefined) process.kill(found.pid, "SIGKILL")
+          })
+        const left = Effect.sync(() =>
+          serverProcesses(dataDir).map(({ command, pid, server }) => `${pid} ${server} ${command}`)
+        )
+        yield* phoenix.killAndRestart({
+          meanwhile: Effect.gen(function* () {
+            yield* tell(dataDir, exits, "exit 7")
+            yield* signal(mainProcess, killed)
+            // Nobody is left to write down how this one ends.
+            yield* signal(shimProcess, orphan)
+            yield* signal(mainProcess, orphan)
+            yield* tell(dataDir, passing, "exit 8")
+            yield* Effect.orDie(eventually(left, (processes) => processes.length === 0))
+          })
+        })
+        const up = ["installing", "offline", "starting", "running"]
+        const ends = [
+          [exits, ["crash exit code 7", "offline"]],
+          [killed, ["crash signal: killed", "offline"]],
+          [orphan, ["crash signal: killed", "offline"]],
+          [passing, ["crash exit code 8", "offline", "deleted"]]
+        ] as const
+        for (let restarts = 0; restarts < 2; restarts++) {
+          api = yield* phoenix.current
+          const stream = yield* subscribe(api, "/api/events?cursor=0")
+          for (const [id, events] of ends) yield* told(stream, id, [...up, ...events])
+          for (const id of [exits, killed, orphan]) yield* becomes(api, id, "offline")
+          assert.deepStrictEqual(serverProcesses(dataDir), [])
+          yield* phoenix.killAndRestart()
+        }
+        api = yield* phoenix.current
+        yield* powered(api, killed, "start")
+        yield* becomes(api, killed, "running")
+      }).pipe(Effect.scoped),
+    60_000
   )
 })

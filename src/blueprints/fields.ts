@@ -1,0 +1,83 @@
+/** One mapping of a definition file, by what may stand in it. */
+export interface Shape<K extends string> {
+  /** What messages put before a key. */
+  readonly where: string
+  /** The keys that are read, as the documentation writes them. */
+  readonly keys: ReadonlyArray<K>
+  /** Keys that are accepted and not acted on: files written for SLS have them. */
+  readonly ignored: ReadonlyArray<string>
+}
+
+const shape = <const K extends string>(
+  where: string,
+  keys: ReadonlyArray<K>,
+  ignored: ReadonlyArray<string> = []
+): Shape<K> => ({ where, keys, ignored })
+
+/**
+ * Every mapping with known keys that a definition file has. The decoders read these keys and no others, and
+ * `blueprints/README.md` and `software/README.md` list them.
+ */
+export const shapes = {
+  blueprintFile: shape(
+    "",
+    ["blueprint", "includes", "server", "state", "save", "annotations"],
+    ["world", "traits"]
+  ),
+  blueprint: shape("blueprint.", ["id", "name", "type"]),
+  mixinFile: shape("", ["mixin", "extends", "server", "state", "annotations"], ["world", "traits"]),
+  mixin: shape("mixin.", ["id", "description"]),
+  server: shape(
+    "server.",
+    ["software", "version", "image", "limits", "ports", "configs", "placement", "restart"],
+    ["path", "allowed_clients"]
+  ),
+  limits: shape("limits.", [
+    "memory_limit",
+    "swap",
+    "io_weight",
+    "cpu_limit",
+    "disk_space",
+    "threads",
+    "oom_disabled"
+  ]),
+  config: shape("configs.*.", ["parser", "find"]),
+  placement: shape("server.placement.", ["locations", "anti_affinity"]),
+  restart: shape("server.restart.", ["on_crash", "max_per_hour"]),
+  state: shape("state.", ["volumes", "mounts", "copy", "env"], ["hooks"]),
+  volume: shape("state.volumes.", ["name", "source", "target", "mode"]),
+  mount: shape("state.mounts.", ["source", "target", "mode"]),
+  copy: shape("state.copy.", ["source", "target"]),
+  softwareFile: shape("", ["software"], ["update"]),
+  software: shape(
+    "software.",
+    [
+      "id",
+      "name",
+      "images",
+      "mappings",
+      "invocation",
+      "stop-command",
+      "online-signal",
+      "start-timeout",
+      "clean-exit",
+      "install-script",
+      "limits",
+      "configs",
+      "runtimes"
+    ],
+    ["update"]
+  ),
+  installScript: shape("install-script.", [
+    "entrypoint",
+    "script",
+    "skip_scripts",
+    "timeout",
+    "warmup",
+    "warmup-timeout",
+    "warmup-retries",
+    "warmup-failure-policy",
+    "post-warmup-script",
+    "post-warmup-timeout"
+  ])
+} as const

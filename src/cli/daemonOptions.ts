@@ -1,0 +1,67 @@
+import { statSync } from "node:fs"
+import { join, resolve } from "node:path"
+import { Effect } from "effect"
+import type { ServiceSettings } from "../config.ts"
+import { claimDataFolder } from "../daemon/dataFolder.ts"
+import type { NodeDaemonOptions } from "../daemon/NodeDaemon.ts"
+import type { NodeAllocation } from "../domain/Allocation.ts"
+import { version } from "../version.ts"
+import { dockerOptions, nodeAllocations } from "./docker.ts"
+import { nodeIdentity } from "./nodeIdentity.ts"
+
+/** Settings that the embedded node and any other have in common. */
+type DaemonSettings = Pick<
+  ServiceSettings,
+  | "allowedMounts"
+  | "diskCheck"
+  | "dockerConfig"
+  | "dockerPull"
+  | "dockerSocket"
+  | "forceOutgoingIp"
+  | "instanceFiles"
+  | "passEnv"
+>
+
+const nodeFolder = (dataDir: string) => join(dataDir, "node")
+
+/**
+ * Claims the folder of a node for the scope, before anything is written to it or said; answers the node's id.
+ *
+ * @param id as set; empty: the one that is kept in the data folder
+ */
+export const claimNode = Effect.fnUntraced(function* (dataDir: string, id = "") {
+  yield* claimDataFolder(nodeFolder(dataDir))
+  return id === "" ? yield* nodeIdentity(dataDir) : id
+})
+
+/** A folder that is not there may be one that is not mounted yet, or a mistake. */
+const warnOfMissing = Effect.fnUntraced(function* (folder: string) {
+  if (statSync(folder, { throwIfNoEntry: false })?.isDirectory() === true) return
+  yield* Effect.logWarning(
+    `MUSTER_ALLOWED_MOUNTS: there is no folder ${folder}; servers that mount from it cannot be installed until there is`
+  )
+})
+
+/** What the settings of a node, the embedded one or another, say of its daemon. */
+export const daemonOptions = Effect.fnUntraced(function* (
+  settings: DaemonSettings,
+  own: {
+    readonly dataDir: string
+    readonly runtime: ServiceSettings["embeddedRuntime"]
+    readonly allocations: ReadonlyArray<NodeAllocation>
+  }
+) {
+  const allowed_mounts = settings.allowedMounts.map((folder) => resolve(folder))
+  yield* Effect.forEach(allowed_mounts, warnOfMissing, { discard: true })
+  return {
+    version,
+    data_dir: nodeFolder(own.dataDir),
+    allocations: nodeAllocations(own.allocations, settings),
+    allowed_mounts,
+    instance_files: settings.instanceFiles,
+    disk_check_seconds: settings.diskCheck,
+    environment: process.env,
+    pass_env: settings.passEnv,
+    ...dockerOptions(own.runtime, settings)
+  } satisfies Partial<NodeDaemonOptions>
+})

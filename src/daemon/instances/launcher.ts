@@ -1,0 +1,75 @@
+import { Effect } from "effect"
+import { applyConfigs } from "../config/ConfigPatcher.ts"
+import type { ConsoleLog } from "../console/ConsoleLog.ts"
+import { onlineMatcher } from "../console/onlineSignal.ts"
+import { megabytes } from "../files/diskLimits.ts"
+import { type FileSources, type InstanceFiles, instanceFolder } from "../files/InstanceFiles.ts"
+import type { Runtime, SharedFolder } from "../runtime/Runtime.ts"
+import { seenFrom } from "./containerView.ts"
+import { type LaunchPlan, launchPlan } from "./launchPlan.ts"
+import { refusals } from "./refusals.ts"
+import type { ServerFile } from "./ServerFile.ts"
+
+export interface LauncherOptions {
+  readonly file: ServerFile
+  readonly folder: string
+  readonly console: ConsoleLog
+  readonly runtime: Runtime["Service"]
+  readonly files: InstanceFiles["Service"]
+  readonly sources: FileSources
+}
+
+/** All that a process needs but its being started. */
+export interface Prepared {
+  readonly plan: LaunchPlan
+  readonly shared: ReadonlyArray<SharedFolder>
+  /** Where its output will begin in the console. */
+  readonly log_offset: number
+}
+
+/** How the process of one server comes to be; nothing of its state is changed here. */
+export const makeLauncher = ({ console, file, files, folder, runtime, sources }: LauncherOptions) => {
+  const { id, definition } = file.get().spec
+  const { online_signal } = definition.process
+  const { ofConfig, ofNode, ofSoftware, refused } = refusals(sources)
+
+  const roomLeft = Effect.gen(function* () {
+    const over = yield* Effect.mapError(files.overLimit(folder, file.get().spec), ofNode)
+    if (over === undefined) return
+    return yield* refused(
+      409,
+      `the server holds ${megabytes(over.written)} of its own, its disk limit is ${megabytes(over.limit)}`,
+      "Remove files of it on its node, or reset it; a higher limits.disk_space holds for new servers."
+    )
+  })
+
+  /** What has to be right before anything changes: the command line, the signal, the files. */
+  const prepare = Effect.gen(function* () {
+    const { spec } = file.get()
+    const kind = yield* Effect.mapError(runtime.kindFor(definition), ofNode)
+    const plan = yield* Effect.mapError(Effect.fromResult(launchPlan(seenFrom(kind, spec))), ofSoftware)
+    yield* roomLeft
+    const signal = online_signal === undefined ? undefined : onlineMatcher(online_signal)
+    if (signal !== undefined && "invalid" in signal) {
+      return yield* ofSoftware(`online-signal: ${signal.invalid}`)
+    }
+    const shared = yield* Effect.mapError(files.open(folder, spec, kind), ofNode)
+    const { configs } = definition
+    yield* Effect.mapError(applyConfigs(instanceFolder(folder), configs, plan.context), ofConfig)
+    const log_offset = yield* Effect.mapError(console.begin, ofNode)
+    return { plan, shared, log_offset } satisfies Prepared
+  })
+
+  /** Starts it; `token` names the run. */
+  const launch = ({ plan, shared }: Prepared, token: string) => {
+    const { image, limits, runtimes } = definition
+    const { allocations } = file.get().spec
+    const { argv, env } = plan
+    const cwd = instanceFolder(folder)
+    return runtime
+      .start({ server_id: id, token, folder, cwd, argv, env, limits, image, runtimes, allocations, shared })
+      .pipe(Effect.mapError(ofNode))
+  }
+
+  return { launch, prepare }
+}

@@ -1,0 +1,208 @@
+/**
+ * Where the files of an instance come from and where they go (blueprints.md, `state`). Pure: blueprints are checked by
+ * it when they are read, and instances are made by it.
+ */
+import { Result } from "effect"
+import type { Copy, Mount, Volume } from "./Blueprint.ts"
+import { pathParts } from "./filePath.ts"
+import type { ServerDefinition } from "./ServerDefinition.ts"
+
+/** A place in the instance folder. */
+export interface Target {
+  readonly parts: ReadonlyArray<string>
+  /** As the blueprint writes it. */
+  readonly target: string
+}
+
+export interface CowVolume extends Target {
+  readonly volume: Volume
+  /** Place among the blueprint's volumes: what a folder of its own is called after. */
+  readonly index: number
+}
+
+/** What is not the instance's own: volumes with `rw` or `ro`, and mounts. */
+export interface Shared extends Target {
+  readonly of: { readonly volume: Volume } | { readonly mount: Mount }
+  readonly read_only: boolean
+}
+
+export interface CopyEntry extends Target {
+  readonly copy: Copy
+}
+
+/** What an instance is made of beside its base. */
+export interface FilePlan {
+  readonly cow: ReadonlyArray<CowVolume>
+  /** Those above others first. */
+  readonly shared: ReadonlyArray<Shared>
+  readonly copies: ReadonlyArray<CopyEntry>
+}
+
+/** What of a definition the plan is made from. */
+export type FileDefinition = Pick<ServerDefinition, "volumes" | "mounts" | "copy">
+
+/** An entry that cannot be, or would be of no use. */
+export interface FileConflict {
+  /** The very object of the definition. */
+  readonly entry: Volume | Mount | Copy
+  /** What it is in conflict with; undefined: it has no place of its own. */
+  readonly other: Volume | Mount | undefined
+  readonly reason: string
+  /**
+   * Whether no instance can be made of it: it would be written into what others use. Of two entries of which one only
+   * hides the other, the later counts.
+   */
+  readonly impossible: boolean
+}
+
+/** A config patch that could never be written. */
+export interface PatchConflict {
+  /** The file as the patch names it. */
+  readonly file: string
+  readonly other: Volume | Mount
+  readonly reason: string
+}
+
+const CONTAINER_HOME = "/home/container"
+
+/** Where a target lies: absolute means from the instance folder, as containers see it. Fails with what is wrong. */
+export const targetParts = (target: string): Result.Result<ReadonlyArray<string>, string> => {
+  const inside =
+    target === CONTAINER_HOME || target.startsWith(`${CONTAINER_HOME}/`)
+      ? target.slice(CONTAINER_HOME.length)
+      : target
+  return pathParts(inside.replace(/^\/+/, ""))
+}
+
+/** Whether one place is the other or above it. */
+export const isAbove = (above: ReadonlyArray<string>, parts: ReadonlyArray<string>): boolean =>
+  above.length <= parts.length && above.every((part, index) => parts[index] === part)
+
+/** An entry with all that the rules ask of it. */
+interface Placed extends Target {
+  readonly entry: Volume | Mount | Copy
+  readonly name: string
+}
+
+/** A volume or mount: it takes its place for itself, but for `cow` volumes, which lie over each other. */
+interface Taker extends Placed {
+  readonly entry: Volume | Mount
+  readonly shared: Shared | undefined
+}
+
+/** Whether both bring the very same. */
+const isSame = (a: Volume | Mount, b: Volume | Mount): boolean =>
+  "name" in a === "name" in b && a.source === b.source && a.mode === b.mode
+
+const keyOf = (parts: ReadonlyArray<string>): string => parts.join("/")
+
+/** The uppermost of `places` that is at a place or above it. */
+const holderOf = <A>(places: ReadonlyMap<string, A>, parts: ReadonlyArray<string>): A | undefined => {
+  let key = ""
+  for (const part of parts) {
+    key = key === "" ? part : `${key}/${part}`
+    const found = places.get(key)
+    if (found !== undefined) return found
+  }
+  return undefined
+}
+
+/** A path as messages show it. */
+const shown = (path: string): string => `\`${path.length > 80 ? `${path.slice(0, 80)}...` : path}\``
+
+const volumeName = ({ mode, name }: Volume): string => `volume ${shown(name)} (${mode})`
+const mountName = ({ mode, source }: Mount): string => `mount ${shown(source)} (${mode})`
+
+/** Reads the targets of a definition: where everything goes, and what cannot be or is of no use. */
+export const planFiles = (
+  definition: FileDefinition
+): { readonly plan: FilePlan; readonly conflicts: ReadonlyArray<FileConflict> } => {
+  const conflicts: Array<FileConflict> = []
+  const placed = <A extends Volume | Mount | Copy>(
+    entry: A,
+    name: string
+  ): (Placed & { entry: A }) | undefined => {
+    const parts = targetParts(entry.target)
+    if (Result.isSuccess(parts)) return { entry, name, target: entry.target, parts: parts.success }
+    const reason = `the target ${shown(entry.target)} of ${name} ${parts.failure}`
+    conflicts.push({ entry, other: undefined, reason, impossible: true })
+    return undefined
+  }
+
+  const cow: Array<CowVolume> = []
+  const takers: Array<Taker> = []
+  for (const [index, volume] of definition.volumes.entries()) {
+    const at = placed(volume, volumeName(volume))
+    if (at === undefined) continue
+    const { parts, target } = at
+    const shared = { of: { volume }, target, parts, read_only: volume.mode === "ro" }
+    takers.push({ ...at, shared: volume.mode === "cow" ? undefined : shared })
+    if (volume.mode === "cow") cow.push({ volume, index, target, parts })
+  }
+  for (const mount of definition.mounts) {
+    const at = placed(mount, mountName(mount))
+    if (at === undefined) continue
+    const { parts, target } = at
+    takers.push({ ...at, shared: { of: { mount }, target, parts, read_only: mount.mode === "ro" } })
+  }
+
+  const taken = new Map<string, Taker>()
+  const places = new Map<string, Taker & { readonly shared: Shared }>()
+  for (const taker of takers) {
+    const { entry, name, parts, shared, target } = taker
+    const before = taken.get(keyOf(parts))
+    const apart = shared !== undefined || before?.shared !== undefined
+    if (before !== undefined && apart && !isSame(before.entry, entry)) {
+      const reason = `the target ${shown(target)} of ${name} is that of ${before.name}, too: only \`cow\` volumes can have one together`
+      conflicts.push({ entry, other: before.entry, reason, impossible: false })
+    }
+    if (before === undefined || shared !== undefined) taken.set(keyOf(parts), taker)
+    if (shared !== undefined) places.set(keyOf(parts), { ...taker, shared })
+  }
+
+  const visible = cow.filter(({ parts }) => !places.has(keyOf(parts)))
+  const shared = [...places.values()].sort((a, b) => a.parts.length - b.parts.length)
+  const copies = definition.copy.flatMap((copy) => {
+    const at = placed(copy, `copy ${shown(copy.source)}`)
+    return at === undefined ? [] : [at]
+  })
+  const refuseWithin = ({ entry, name, parts, target }: Placed) => {
+    const holder = holderOf(places, parts)
+    if (holder === undefined || holder.entry === entry) return
+    const reason = `the target ${shown(target)} of ${name} lies in ${shown(holder.target)} of ${holder.name}, which is shared`
+    conflicts.push({ entry, other: holder.entry, reason, impossible: true })
+  }
+  for (const { parts, target, volume } of visible) {
+    refuseWithin({ entry: volume, name: volumeName(volume), parts, target })
+  }
+  for (const one of [...shared, ...copies]) refuseWithin(one)
+
+  const plan = {
+    cow: visible,
+    shared: shared.map((one) => one.shared),
+    copies: copies.map(({ entry, parts, target }) => ({ copy: entry, parts, target }))
+  }
+  return { plan, conflicts }
+}
+
+const entryOf = ({ of }: Shared): { readonly entry: Volume | Mount; readonly name: string } =>
+  "volume" in of
+    ? { entry: of.volume, name: volumeName(of.volume) }
+    : { entry: of.mount, name: mountName(of.mount) }
+
+/** Which of these files lie where nothing can be written. */
+export const patchConflicts = (plan: FilePlan, files: Iterable<string>): ReadonlyArray<PatchConflict> => {
+  const closed = new Map(
+    plan.shared.filter(({ read_only }) => read_only).map((shared) => [keyOf(shared.parts), shared])
+  )
+  const conflicts: Array<PatchConflict> = []
+  for (const file of files) {
+    const parts = pathParts(file)
+    const holder = Result.isSuccess(parts) ? holderOf(closed, parts.success) : undefined
+    if (holder === undefined) continue
+    const { entry, name } = entryOf(holder)
+    const reason = `the file ${shown(file)} lies in ${shown(holder.target)} of ${name}, which is read-only: no patch can change it`
+    conflicts.push({ file, other: entry, reason })
+  }
+  return conflicts
+}

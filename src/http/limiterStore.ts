@@ -1,0 +1,18 @@
+import { Effect, Layer } from "effect"
+import { RateLimiter } from "effect/persistence"
+import { onElapsedTime } from "../domain/elapsed.ts"
+
+const { RateLimiterStore } = RateLimiter
+
+/** Limits of this process. A minute of theirs is elapsed time: the library reckons it by the wall clock. */
+export const limiterStore: Layer.Layer<RateLimiter.RateLimiterStore> = Layer.effect(
+  RateLimiterStore,
+  Effect.map(RateLimiterStore, (store) =>
+    RateLimiterStore.of({
+      fixedWindow: (options) => onElapsedTime(store.fixedWindow(options)),
+      tokenBucket: (options) => onElapsedTime(store.tokenBucket(options)),
+      adaptiveConsume: (options) => onElapsedTime(store.adaptiveConsume(options)),
+      adaptiveFeedback: (options) => onElapsedTime(store.adaptiveFeedback(options))
+    })
+  )
+).pipe(Layer.provide(RateLimiter.layerStoreMemory))

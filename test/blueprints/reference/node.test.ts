@@ -1,0 +1,116 @@
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Result } from "effect"
+import { unknownPlaceholders } from "../../../src/blueprints/placeholders.ts"
+import { applyConfigs } from "../../../src/daemon/config/ConfigPatcher.ts"
+import { contextOf, expand } from "../../../src/daemon/config/placeholders.ts"
+import { launchPlan } from "../../../src/daemon/instances/launchPlan.ts"
+import type { Volume } from "../../../src/domain/Blueprint.ts"
+import { ConfigParser } from "../../../src/domain/ConfigPatch.ts"
+import { scene, ways } from "../../daemon/files/scene.ts"
+import { specOf } from "../../daemon/support.ts"
+import { blocksOf, codeOf, tableOf } from "../../support/markdown.ts"
+import { definitionsOf, sound, texts } from "./support.ts"
+
+const server = specOf({
+  allocations: {
+    default: { ip: "10.0.0.7", port: 25565 },
+    mappings: { "10.0.0.7": [25565, 25566] }
+  },
+  definition: { env: { MOTD: "hi" } }
+})
+
+const temporary = Effect.acquireRelease(
+  Effect.sync(() => mkdtempSync(join(tmpdir(), "muster-reference-"))),
+  (folder) => Effect.sync(() => rmSync(folder, { recursive: true }))
+)
+
+describe("the references of definition files: config patches", () => {
+  const mixins = new Map(
+    definitionsOf(sound).flatMap((file) => (file.kind === "mixin" ? [[file.id, file] as const] : []))
+  )
+
+  for (const parser of ConfigParser.literals) {
+    it.effect(`${parser}: does what its example shows, and once is enough`, () =>
+      Effect.gen(function* () {
+        const blocks = blocksOf(texts.blueprints)
+        const index = blocks.findIndex(({ code }) => code.includes(`id: parser-${parser} }`))
+        const [before, after] = blocks.slice(index + 1)
+        assert.deepStrictEqual([before?.title, after?.title], ["before", "after"])
+        const [file = "", patch] =
+          Object.entries(mixins.get(`parser-${parser}`)?.server.configs ?? {})[0] ?? []
+        assert.strictEqual(patch?.value.parser, parser)
+        const folder = yield* temporary
+        mkdirSync(join(folder, file, ".."), { recursive: true })
+        writeFileSync(join(folder, file), before?.code ?? "")
+        const context = yield* Effect.fromResult(contextOf(server))
+        for (let time = 0; time < 2; time++) {
+          if (patch !== undefined) yield* applyConfigs(folder, { [file]: patch.value }, context)
+          assert.strictEqual(readFileSync(join(folder, file), "utf8"), after?.code)
+        }
+      }).pipe(Effect.scoped)
+    )
+  }
+
+  it("placeholders stand for something", () => {
+    const context = Result.getOrThrow(contextOf(server))
+    const rows = tableOf(texts.blueprints, "placeholders").map(([cell]) => codeOf(cell) ?? "")
+    assert.lengthOf(rows, 7)
+    for (const placeholder of rows) {
+      assert.deepStrictEqual(unknownPlaceholders([placeholder]), [])
+      assert.isTrue(Result.isSuccess(expand(placeholder, context)), placeholder)
+    }
+    assert.lengthOf(unknownPlaceholders(["{{server.prot}}"]), 1)
+  })
+})
+
+describe("the references of definition files: what only a node can find", () => {
+  it.effect("says just what is printed", () =>
+    Effect.gen(function* () {
+      const { data_dir, first, server: instance, volumes } = yield* scene()
+      writeFileSync(join(data_dir, "admin.key"), "")
+      mkdirSync(join(data_dir, "servers"), { recursive: true })
+      symlinkSync("/etc", join(volumes, "etc"))
+      symlinkSync("/etc", join(first.folder, "out"))
+      const volume = (name: string, source: string, mode: Volume["mode"], target = name) => ({
+        volumes: [{ name, source, target, mode }]
+      })
+      const made = (definition: Parameters<typeof instance>[0]) =>
+        Effect.map(Effect.flip(instance(definition).make), ({ message }) => message)
+      const patched = (folder: string, file: string, parser: ConfigParser) =>
+        Effect.gen(function* () {
+          const context = yield* Effect.fromResult(contextOf(server))
+          const failed = yield* Effect.flip(
+            applyConfigs(folder, { [file]: { parser, find: { a: 1 } } }, context)
+          )
+          return failed.message
+        })
+      const plain = instance({})
+      yield* plain.make
+      writeFileSync(join(plain.files, "a.json"), "{")
+      const unmounted = (yield* scene(ways["copy, without mounts"])).server(volume("rw", "rw", "rw"))
+      yield* unmounted.make
+      const launch = launchPlan(specOf({ process: { invocation: "run {{server.prot}}" } }))
+      const said = [
+        yield* made({ mounts: [{ source: "/etc", target: "etc", mode: "ro" }] }),
+        yield* made(volume("lib", "lib", "ro")),
+        yield* made(volume("world", "etc", "cow")),
+        yield* made({ copy: [{ source: "files/none", target: "x" }] }),
+        yield* made({ copy: [{ source: "admin.key", target: "x" }] }),
+        yield* made({ copy: [{ source: "servers", target: "x" }] }),
+        yield* made(volume("lib", "new", "rw", "out/lib")),
+        yield* patched(plain.files, "a.json", "json"),
+        yield* patched(unmounted.files, "rw/a.yml", "yaml"),
+        Result.isFailure(launch) ? launch.failure : ""
+      ]
+      const printed = tableOf(texts.blueprints, "node").map(([cell]) => codeOf(cell) ?? "")
+      assert.lengthOf(printed, said.length)
+      for (const [index, message] of printed.entries()) {
+        if (message.endsWith("...")) assert.isTrue(said[index]?.startsWith(message.slice(0, -3)), said[index])
+        else assert.strictEqual(said[index], message)
+      }
+    }).pipe(Effect.scoped)
+  )
+})

@@ -1,0 +1,37 @@
+import { writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { freePort, startNode } from "../support/nodes.ts"
+import { startService, temporaryFolder } from "../support/Service.ts"
+
+describe("MUSTER_ALLOWED_MOUNTS", () => {
+  it.live("a folder that is not there is warned of by every kind of node", () =>
+    Effect.gen(function* () {
+      const folder = yield* temporaryFolder
+      const [missing, file] = [join(folder, "missing"), join(folder, "file")]
+      writeFileSync(file, "")
+      const env = { MUSTER_ALLOWED_MOUNTS: [folder, missing, file].join(",") }
+      const service = yield* startService({ env })
+      const node = yield* startNode({
+        control: `http://127.0.0.1:${yield* freePort}`,
+        key: "mst_none",
+        id: "n",
+        env
+      })
+      for (const { output } of [service, node]) {
+        const lines = output()
+          .split("\n")
+          .filter((line) => line.includes("MUSTER_ALLOWED_MOUNTS"))
+        assert.strictEqual(lines.length, 2, output())
+        for (const path of [missing, file]) {
+          const expected = `MUSTER_ALLOWED_MOUNTS: there is no folder ${path}; servers that mount from it cannot be installed until there is`
+          assert.isTrue(
+            lines.some((line) => line.includes(expected)),
+            output()
+          )
+        }
+      }
+    }).pipe(Effect.scoped)
+  )
+})

@@ -1,0 +1,167 @@
+import { writeFileSync } from "node:fs"
+import { createServer } from "node:http"
+import { join } from "node:path"
+import { assert, describe, it, layer } from "@effect/vitest"
+import { Context, Effect, Layer } from "effect"
+import { muster } from "../support/command.ts"
+import { definitions, softwareFile } from "../support/definitions.ts"
+import { alone, freePort, nodeIs, nodeKey } from "../support/nodes.ts"
+import { type Service, startService, temporaryFolder } from "../support/Service.ts"
+import { makeSimulatedNode } from "../support/SimulatedNode.ts"
+
+/** A control plane without a node of its own. */
+class Control extends Context.Service<Control, Service>()("test/cli/Control") {
+  static readonly layer = Layer.effect(
+    Control,
+    Effect.gen(function* () {
+      const files = { software: { "game.yml": softwareFile("game") }, blueprints: {} }
+      const { env } = yield* definitions(files)
+      return yield* startService({ env: { ...alone, ...env } })
+    })
+  )
+}
+
+const MAKE = "`muster keys create --name <name>` beside the service makes one"
+
+/** What answers every request with a page. */
+const page = Effect.acquireRelease(
+  Effect.callback<{ readonly url: string; readonly close: () => void }>((resume) => {
+    const server = createServer((_, response) => response.end("<html>"))
+    server.listen(0, "127.0.0.1", () => {
+      const address = server.address()
+      const port = typeof address === "object" && address !== null ? address.port : 0
+      resume(Effect.succeed({ url: `http://127.0.0.1:${port}`, close: () => server.close() }))
+    })
+  }),
+  ({ close }) => Effect.sync(close)
+)
+
+describe("muster nodes: a service that does not answer as one", () => {
+  it.live("is named, with what is wrong and what to set", () =>
+    Effect.gen(function* () {
+      const key = { MUSTER_API_KEY: "x" }
+      const closed = `http://127.0.0.1:${yield* freePort}`
+      const stranger = yield* page
+      const tls = stranger.url.replace("http", "https")
+      for (const [url, expected] of [
+        [closed, `${closed} cannot be reached (ECONNREFUSED): set MUSTER_URL to where the service is`],
+        [tls, `${tls} cannot be reached (TLS fails: `],
+        [stranger.url, `the answer of ${stranger.url} is not understood: check MUSTER_URL`]
+      ] as const) {
+        const { code, stderr, stdout } = yield* muster(["nodes", "list"], { ...key, MUSTER_URL: url })
+        assert.deepStrictEqual([code, stdout], [1, ""])
+        assert.isTrue(stderr.startsWith(expected), stderr)
+        assert.strictEqual(stderr.trimEnd().split("\n").length, 1, stderr)
+      }
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("there is no key: where one could be, and how to make one", () =>
+    Effect.gen(function* () {
+      const { code, stderr } = yield* muster(["nodes", "list"], { MUSTER_DATA_DIR: yield* temporaryFolder })
+      assert.strictEqual(code, 1)
+      assert.strictEqual(
+        stderr,
+        `there is no key: set MUSTER_API_KEY (${MAKE}), or MUSTER_DATA_DIR to where the service has its admin.key\n`
+      )
+    }).pipe(Effect.scoped)
+  )
+})
+
+describe("muster node", () => {
+  it.live("its help says where its settings are", () =>
+    Effect.gen(function* () {
+      const { stdout } = yield* muster(["node", "--help"])
+      assert.match(stdout, /MUSTER_CONTROL_URL, MUSTER_NODE_KEY, MUSTER_NODE_URL[\s\S]*README[\s\S]*Settings/)
+    })
+  )
+})
+
+describe("muster nodes drain", () => {
+  it.live("its help says what a drained node still takes", () =>
+    Effect.gen(function* () {
+      const { stdout } = yield* muster(["nodes", "drain", "--help"])
+      assert.match(stdout, /no new servers but those that name it with node_id/)
+    })
+  )
+})
+
+layer(Control.layer, { excludeTestServices: true, timeout: "60 seconds" })("commands", (it) => {
+  describe("decisions 5: keys", () => {
+    it.effect("one that is refused: which it was, and how to make another", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const folder = yield* temporaryFolder
+        writeFileSync(join(folder, "admin.key"), "stale\n")
+        const wrong = `${api.url} refuses the key of`
+        const { key } = yield* nodeKey(api, "lesser")
+        for (const [env, expected] of [
+          [
+            { MUSTER_API_KEY: "x" },
+            `${wrong} MUSTER_API_KEY: the API key is not valid; set it to a key of scope AppAdmin; ${MAKE}\n`
+          ],
+          [
+            { MUSTER_DATA_DIR: folder },
+            `${wrong} ${folder}/admin.key: the API key is not valid; set MUSTER_API_KEY to a key of scope AppAdmin; ${MAKE}\n`
+          ],
+          [
+            { MUSTER_API_KEY: key },
+            `${wrong} MUSTER_API_KEY: the API key lacks the scope AppAdmin; set it to a key of scope AppAdmin; ${MAKE}\n`
+          ]
+        ] as const) {
+          const { code, stderr } = yield* muster(["nodes", "list"], { ...env, MUSTER_URL: api.url })
+          assert.deepStrictEqual([code, stderr], [1, expected])
+        }
+      })
+    )
+
+    it.effect("the list has the node of a key, when that was seen, and until when the key is valid", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const run = (...args: ReadonlyArray<string>) => muster(args, { MUSTER_DATA_DIR: api.dataDir })
+        const make = (...args: ReadonlyArray<string>) =>
+          Effect.map(run("keys", "create", ...args), ({ stderr }) => /key_\w+/.exec(stderr)?.[0] ?? "")
+        const used = yield* nodeKey(api, "used")
+        const unused = yield* make("--name", "unused", "--scope", "Node")
+        const short = yield* make("--name", "short", "--expires", "90m")
+        const gone = yield* make("--name", "gone")
+        yield* run("keys", "revoke", gone)
+        const node = yield* makeSimulatedNode({
+          id: "seen",
+          key: used.key,
+          control: [api.url],
+          ports: "41500-41509"
+        })
+        yield* nodeIs(api, "seen", true)
+
+        const { stdout } = yield* run("keys", "list")
+        const time = "\\d{4}-\\d\\d-\\d\\dT[\\d:.]+Z"
+        for (const line of [
+          `${used.id}\tNode\tvalid\tused\tnode seen\tseen ${time}`,
+          `${unused}\tNode\tvalid\tunused\tno node yet`,
+          `${short}\tAppAdmin\tvalid until ${time}\tshort`,
+          `${gone}\tAppAdmin\trevoked ${time}\tgone`
+        ]) {
+          assert.match(stdout, new RegExp(`^${line}$`, "m"))
+        }
+
+        const listed: ReadonlyArray<Record<string, unknown>> = JSON.parse(
+          (yield* run("keys", "list", "--json")).stdout
+        )
+        const of = (id: string) => listed.find((key) => key.id === id)
+        const never = { expires_at: null, revoked_at: null }
+        assert.deepInclude(of(used.id), { scope: "Node", state: "valid", node_id: "seen", ...never })
+        assert.match(String(of(used.id)?.last_seen_at), new RegExp(`^${time}$`))
+        assert.deepInclude(of(unused), { state: "valid", node_id: null, last_seen_at: null })
+        assert.deepInclude(of(gone), { state: "revoked", name: "gone" })
+        assert.isTrue(listed.every((key) => !("hash" in key)))
+
+        // Of a key that is worth nothing any more, what its node does says nothing.
+        yield* run("keys", "revoke", used.id)
+        const after = yield* run("keys", "list")
+        assert.match(after.stdout, new RegExp(`^${used.id}\tNode\trevoked ${time}\tused\tnode seen$`, "m"))
+        yield* node.kill
+      })
+    )
+  })
+})

@@ -1,0 +1,32 @@
+import { assert, describe, it } from "@effect/vitest"
+import { launchFailed } from "../../../src/daemon/runtime/docker/launchFailed.ts"
+import { unpublished } from "../../../src/daemon/runtime/docker/publishedPorts.ts"
+
+describe("Docker runtime: ports", () => {
+  it("are those that were asked for, each with both protocols", () => {
+    const asked = {
+      "25565/tcp": [{ HostPort: "25565" }],
+      "25565/udp": [{ HostPort: "25565" }],
+      "25566/tcp": [{ HostPort: "25566" }, { HostPort: "25566" }]
+    }
+    assert.deepStrictEqual(unpublished(asked, asked), [])
+    assert.deepStrictEqual(unpublished(asked, {}), ["25565/tcp", "25565/udp", "25566/tcp"])
+    const some = { ...asked, "25565/udp": null, "25566/tcp": [{ HostPort: "1" }] }
+    assert.deepStrictEqual(unpublished(asked, some), ["25565/udp", "25566/tcp"])
+    assert.deepStrictEqual(unpublished({}, { "80/tcp": null }), [])
+  })
+})
+
+describe("Docker runtime: what the engine says", () => {
+  it("comes with what to do, where that is known", () => {
+    const next = (message: string) => launchFailed({ message }).next
+    assert.match(
+      next("start the container: Bind for 127.0.0.1:1 failed: port is already allocated") ?? "",
+      /port/
+    )
+    assert.match(next("create the container: write /x: no space left on device") ?? "", /^free space/)
+    assert.match(next("the Docker engine does not answer at /x: no such socket") ?? "", /^start Docker/)
+    assert.isUndefined(next("create the container: conflict"))
+    assert.strictEqual(launchFailed({ message: "does not answer", next: "wait" }).next, "wait")
+  })
+})

@@ -1,0 +1,144 @@
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { failureText, InstallFailed, installFailed } from "../../../src/daemon/install/InstallFailed.ts"
+import type { Copy, Mount, Volume } from "../../../src/domain/Blueprint.ts"
+import { write } from "../files/scene.ts"
+import { dataFolder, harness, loggedTo, openDaemon, recorder, specOf, until } from "../support.ts"
+
+const place = { node_id: "n1", data_dir: "/srv/muster/node", arriving: false }
+
+describe("decisions 3, installation: failure_reason", () => {
+  it("says what, why, on which node, and what to do", () => {
+    const text = (error: Parameters<typeof installFailed>[0], arriving = false) =>
+      failureText(installFailed(error), { ...place, arriving })
+    assert.strictEqual(
+      text({ code: "EACCES", message: "copy files/a: permission denied" }),
+      "copy files/a: permission denied (node n1): give the user that the daemon runs as access to it, then reinstall"
+    )
+    assert.strictEqual(
+      text({ code: "ENOSPC", message: "copy volumes/w/r.0: disk full" }, true),
+      "copy volumes/w/r.0: disk full (node n1): free space on the disk of its data folder, then move it again"
+    )
+    assert.strictEqual(
+      text({ code: "REFUSED", message: "target ../x: it contains `..`" }),
+      "target ../x: it contains `..` (node n1): correct the blueprint or software, then create it again"
+    )
+    assert.strictEqual(
+      failureText(new InstallFailed({ reason: "install script exited with 3", exit_code: 3 }), place),
+      "install script exited with 3 (node n1): read the install log, correct the cause, then reinstall"
+    )
+  })
+
+  it("names what lies in the data folder from there, and the folder itself not at all", () => {
+    const message = "create folder /srv/muster/node/servers/srv_1/tree: permission denied"
+    const told = failureText(installFailed({ message }), place)
+    assert.match(told, /^create folder servers\/srv_1\/tree: permission denied /)
+    const itself = failureText(installFailed({ message: "open /srv/muster/node: it is gone" }), place)
+    assert.match(itself, /^open the data folder: it is gone /)
+  })
+
+  const missing: Record<
+    string,
+    {
+      readonly volumes?: ReadonlyArray<Volume>
+      readonly mounts?: ReadonlyArray<Mount>
+      readonly copy?: ReadonlyArray<Copy>
+    }
+  > = {
+    "state.copy: there is no files/config.yml in the data folder": {
+      copy: [{ source: "files/config.yml", target: "config.yml" }]
+    },
+    "state.volumes: there is no volumes/maps/arena": {
+      volumes: [{ name: "maps", source: "maps/arena", target: "maps", mode: "ro" }]
+    },
+    "state.mounts: there is no /srv/none": { mounts: [{ source: "/srv/none", target: "m", mode: "ro" }] }
+  }
+  for (const [reason, definition] of Object.entries(missing)) {
+    it.live(`of a source that is not there: ${reason}; it is the last line of the install log, too`, () =>
+      Effect.gen(function* () {
+        const { create, daemon, data_dir, lastInstall } = yield* harness()
+        const id = yield* create({ install: { script: "echo hello" }, definition })
+        yield* until("failed", () => lastInstall(id)?.phase === "failed")
+        const told = `${reason} (node test-node): put it there, then reinstall`
+        assert.strictEqual(lastInstall(id)?.failure_reason, told)
+        const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
+        assert.deepStrictEqual(items, ["hello", "", `[${told}]`])
+        assert.notInclude(told, data_dir)
+      }).pipe(Effect.scoped)
+    )
+  }
+
+  it.live("of software for containers only, on a node without them", () =>
+    Effect.gen(function* () {
+      const { create, data_dir, lastInstall } = yield* harness()
+      const id = yield* create({
+        install: { script: `touch ${"$INSTALL_DIR"}/ran` },
+        definition: { image: "example/java:21", runtimes: ["docker"] }
+      })
+      yield* until("failed", () => lastInstall(id)?.phase === "failed")
+      assert.strictEqual(
+        lastInstall(id)?.failure_reason,
+        "the software runs in containers only, and this node runs plain processes (node test-node): let it use Docker (MUSTER_NODE_RUNTIME, MUSTER_EMBEDDED_RUNTIME), then reinstall"
+      )
+      assert.isFalse(existsSync(join(data_dir, "base/echo")), "nothing of it runs on the machine itself")
+    }).pipe(Effect.scoped)
+  )
+})
+
+describe("blueprints, state.volumes: a source that is not there", () => {
+  for (const instance_files of ["overlay", "copy"] as const) {
+    it.live(`a template or a shared one starts empty, and the install log says so: ${instance_files}`, () =>
+      Effect.gen(function* () {
+        const data_dir = yield* dataFolder
+        const notes = { ...recorder(), log: [] as string[] }
+        const { daemon } = yield* openDaemon(data_dir, notes, { instance_files })
+        const installed = Effect.fnUntraced(function* () {
+          const spec = specOf({
+            install: { script: "mkdir world; echo base > world/base" },
+            definition: {
+              volumes: [
+                { name: "world", source: "worlds/x", target: "/world", mode: "cow" },
+                { name: "shared", source: "shared/y", target: "/shared", mode: "rw" }
+              ]
+            }
+          })
+          yield* Effect.addFinalizer(() => Effect.ignore(daemon.remove(spec.id)))
+          yield* loggedTo(notes.log)(daemon.create(spec))
+          yield* until("ready", () =>
+            notes.reports.some(
+              (report) =>
+                report.server_id === spec.id &&
+                report.type === "install-status" &&
+                report.install.phase === "ready"
+            )
+          )
+          const { items } = yield* daemon.installLogs(spec.id, { page: 1, per_page: 10 })
+          return { ...spec, warned: items, files: join(data_dir, "servers", spec.id, "files") }
+        })
+        const world = "state.volumes: source worlds/x is not on node test-node: /world starts empty"
+        const shared = "state.volumes: source shared/y is not on node test-node: /shared starts empty"
+        const first = yield* installed()
+        assert.deepStrictEqual(first.warned, [`[WARN ${world}]`, `[WARN ${shared}]`])
+        assert.includeMembers(notes.log, [`Warn ${first.id}: ${world}`, `Warn ${first.id}: ${shared}`])
+        assert.strictEqual(readFileSync(join(first.files, "world/base"), "utf8"), "base\n")
+        writeFileSync(join(first.files, "world/own"), "mine")
+        writeFileSync(join(first.files, "shared/all"), "ours")
+
+        // A template is not made by whoever lacks it, so that the next one is told, too.
+        const second = yield* installed()
+        assert.deepStrictEqual(second.warned, [`[WARN ${world}]`])
+        assert.isFalse(existsSync(join(data_dir, "volumes/worlds")))
+        assert.isFalse(existsSync(join(second.files, "world/own")))
+        assert.strictEqual(readFileSync(join(second.files, "shared/all"), "utf8"), "ours")
+
+        mkdirSync(join(data_dir, "volumes/worlds/x"), { recursive: true })
+        write(data_dir, { "volumes/worlds/x/level": "put there" })
+        const third = yield* installed()
+        assert.deepStrictEqual(third.warned, [])
+        assert.strictEqual(readFileSync(join(third.files, "world/level"), "utf8"), "put there")
+      }).pipe(Effect.scoped)
+    )
+  }
+})

@@ -1,0 +1,378 @@
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync
+} from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import type { NodeDaemonOptions } from "../../../src/daemon/NodeDaemon.ts"
+import { mountsBelow, removeFolder } from "../../support/mounts.ts"
+import { daemonProcess, stateOf } from "../daemonChild.ts"
+import { ways, write } from "../files/scene.ts"
+import {
+  alive,
+  dataFolder,
+  openDaemon,
+  pidIn,
+  recorder,
+  type SpecOptions,
+  specOf,
+  until
+} from "../support.ts"
+
+const text = (...path: ReadonlyArray<string>) => readFileSync(join(...path), "utf8")
+const namesIn = (folder: string) => (existsSync(folder) ? readdirSync(folder).sort() : [])
+
+/** Writes down that it was asked to stop, and takes its time. */
+const graceful = `sh -c 'echo $$ > pid; echo ready; read -r line; echo "$line" > world/last; exit 0'`
+
+/** Has a world of a template, and software of two files. */
+const server = {
+  install: { script: "echo one > one.txt; echo two > two.txt" },
+  process: { invocation: graceful },
+  definition: { volumes: [{ name: "w", source: "worlds", target: "world", mode: "cow" }] }
+} as const satisfies SpecOptions
+
+/** A daemon whose control plane forgets servers. */
+const opened = Effect.fnUntraced(function* (more: Partial<NodeDaemonOptions> = {}, given?: string) {
+  const data_dir = given ?? (yield* dataFolder)
+  write(join(data_dir, "volumes"), { "worlds/level": "template" })
+  const lines: Array<string> = []
+  const notes = { ...recorder(), log: lines }
+  /** What it has warned of, but for what this machine lacks. */
+  const log = () => lines.filter((line) => !line.includes("limits are not enforced"))
+  const { close, daemon } = yield* openDaemon(data_dir, notes, more)
+  const statusOf = (id: string) => notes.registrations.at(-1)?.servers.find((it) => it.id === id)?.status
+  const is = (id: string, status: string) =>
+    until(`${id} is ${status}`, () =>
+      notes.reports.some((it) => it.server_id === id && it.type === "status" && it.status === status)
+    )
+  const installed = Effect.fnUntraced(function* (options: SpecOptions = {}) {
+    const spec = specOf({ ...server, ...options })
+    yield* Effect.addFinalizer(() => Effect.ignore(daemon.remove(spec.id)))
+    yield* daemon.create(spec)
+    yield* is(spec.id, "offline")
+    return spec.id
+  })
+  const start = (id: string) => Effect.andThen(daemon.power(id, "start", 30), is(id, "running"))
+  /** What the control plane says at the next registration. */
+  const forgets = (...unknown: typeof notes.unknown) =>
+    Effect.sync(() => {
+      notes.unknown = unknown
+      notes.forgotten = true
+    })
+  /** What it lists at a registration from now on. */
+  const lists = Effect.gen(function* () {
+    const before = notes.registrations.length
+    notes.forgotten = true
+    yield* until("it registers", () => notes.registrations.length > before)
+    return notes.registrations.at(-1)?.servers.map(({ id }) => id) ?? []
+  })
+  const lost = join(data_dir, "lost")
+  return { close, daemon, data_dir, forgets, installed, lists, log, lost, notes, start, statusOf }
+})
+
+const files = (data_dir: string, id: string) => join(data_dir, "servers", id, "files")
+
+for (const [way, { mounts, storage }] of Object.entries<{ mounts?: boolean; storage?: "copy" }>(ways)) {
+  const options = {
+    ...(mounts === undefined ? {} : { mounts }),
+    ...(storage === undefined ? {} : { instance_files: storage })
+  }
+
+  describe(`node-protocol, register: servers that are not known; instances: ${way}`, () => {
+    it.live("one that is saved stops as asked, is not listed any more, and what it has written is kept", () =>
+      Effect.gen(function* () {
+        const { data_dir, forgets, installed, lists, log, lost, notes, start } = yield* opened(options)
+        const id = yield* installed()
+        yield* start(id)
+        const at = files(data_dir, id)
+        const pid = pidIn(join(at, "pid"))
+        mkdirSync(join(at, "world/region"))
+        write(at, { "world/region/r.0.0": "a castle", "plugins/own.jar": "own" })
+        rmSync(join(at, "two.txt"))
+        const reports = notes.reports.length
+        yield* forgets({ id })
+        yield* until("it is kept", () => existsSync(join(lost, `${id}.json`)))
+
+        const kept = join(lost, id, "files")
+        assert.strictEqual(text(kept, "world/region/r.0.0"), "a castle")
+        assert.strictEqual(text(kept, "plugins/own.jar"), "own")
+        assert.strictEqual(text(kept, "world/last"), "stop\n")
+        assert.isFalse(existsSync(join(kept, "two.txt")))
+        const layered = way === "overlay" && existsSync(join(lost, id, "tree"))
+        assert.strictEqual(existsSync(join(kept, "one.txt")), !layered)
+        const { definition, ...note } = JSON.parse(text(lost, `${id}.json`))
+        assert.deepInclude(note, { format: 1, server_id: id, why: "unknown" })
+        assert.strictEqual(existsSync(join(data_dir, note.base ?? "none", "one.txt")), layered)
+        assert.strictEqual(definition.software, "echo")
+        assert.deepStrictEqual(namesIn(lost), [id, `${id}.json`])
+        assert.isFalse(existsSync(join(lost, id, "lost.json")))
+
+        assert.isFalse(alive(pid))
+        assert.deepStrictEqual(yield* lists, [])
+        assert.deepStrictEqual(namesIn(join(data_dir, "servers")), [])
+        assert.deepStrictEqual(mountsBelow(data_dir), [])
+        assert.deepStrictEqual(log(), [
+          `Warn the control plane's database does not know ${id}: it has ended here, and its files are kept in ${kept}. To have it back, copy them to a new server (README, "What a restore costs"); else remove ${join(lost, id)}`
+        ])
+        // Nobody is told: nobody knows it.
+        assert.strictEqual(notes.reports.length, reports)
+      }).pipe(Effect.scoped)
+    )
+  })
+}
+
+describe("node-protocol, register: servers that are not known", () => {
+  it.live("one that is not saved, or was never installed, is removed", () =>
+    Effect.gen(function* () {
+      const { daemon, data_dir, forgets, installed, lists, log, lost, start } = yield* opened()
+      const passing = yield* installed({ definition: { ...server.definition, save: false } })
+      yield* start(passing)
+      const pending = specOf({
+        install: { script: "echo begun > begun; sleep 600" },
+        definition: { version: "3.0" }
+      })
+      yield* daemon.create(pending)
+      yield* until(
+        "it is being installed",
+        () => stateOf(data_dir, pending.id).install?.phase === "installing"
+      )
+      const failed = specOf({ install: { script: "exit 1" }, definition: { version: "2.0" } })
+      yield* daemon.create(failed)
+      yield* until("it has failed", () => stateOf(data_dir, failed.id).install?.phase === "failed")
+      yield* forgets(...[passing, pending.id, failed.id].map((id) => ({ id })))
+      yield* until("they are gone", () => namesIn(join(data_dir, "servers")).length === 0)
+      assert.deepStrictEqual(yield* lists, [])
+      assert.deepStrictEqual(namesIn(lost), [])
+      assert.deepStrictEqual(log(), [])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("one that has a record on another node is kept just so, and the line says where it is", () =>
+    Effect.gen(function* () {
+      const { data_dir, forgets, installed, log, lost } = yield* opened()
+      const id = yield* installed()
+      write(files(data_dir, id), { "world/level": "a castle" })
+      yield* forgets({ id, node_id: "node-a" })
+      yield* until("it is kept", () => existsSync(join(lost, `${id}.json`)))
+      assert.strictEqual(text(lost, id, "files/world/level"), "a castle")
+      assert.deepInclude(JSON.parse(text(lost, `${id}.json`)), { why: "elsewhere", node_id: "node-a" })
+      assert.match(
+        log().join(),
+        new RegExp(`by the control plane's database ${id} is on node node-a, not here: `)
+      )
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("one that comes again is kept beside the first; what is there is never touched", () =>
+    Effect.gen(function* () {
+      const { daemon, data_dir, forgets, installed, lost, notes } = yield* opened()
+      const id = yield* installed()
+      const names = ["first", "second", "third"]
+      for (const [index, name] of names.entries()) {
+        if (index > 0) {
+          yield* daemon.create({ ...specOf({ ...server, id }), last_sequence: 1_000 * index })
+          yield* until("installed", () => stateOf(data_dir, id).install?.phase === "ready")
+        }
+        write(files(data_dir, id), { "world/level": name })
+        yield* forgets({ id })
+        const kept = index === 0 ? id : `${id}-${index + 1}`
+        yield* until("it is kept", () => existsSync(join(lost, `${kept}.json`)))
+        notes.unknown = []
+        // People may have done with a note.
+        if (index === 0) rmSync(join(lost, `${id}.json`))
+      }
+      const kept = [id, `${id}-2`, `${id}-3`]
+      assert.deepStrictEqual(
+        kept.map((name) => text(lost, name, "files/world/level")),
+        names
+      )
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("files on another file system than the folder of the lost are kept beside the servers", () =>
+    Effect.gen(function* () {
+      const data_dir = yield* dataFolder
+      const far = yield* Effect.acquireRelease(
+        Effect.sync(() => mkdtempSync("/dev/shm/muster-lost-")),
+        (folder) => Effect.sync(() => removeFolder(folder))
+      )
+      symlinkSync(far, join(data_dir, "lost"))
+      const { forgets, installed, lists, log } = yield* opened({}, data_dir)
+      const id = yield* installed()
+      write(files(data_dir, id), { "world/level": "a castle" })
+      yield* forgets({ id })
+      const near = join(data_dir, "servers/.lost")
+      yield* until("it is kept", () => existsSync(join(near, `${id}.json`)))
+      assert.strictEqual(text(near, id, "files/world/level"), "a castle")
+      assert.include(log().join(), join(near, id, "files"))
+      assert.deepStrictEqual(yield* lists, [])
+      assert.deepStrictEqual(readdirSync(far), [])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("the base below what is kept stays for as long as it is kept", () =>
+    Effect.gen(function* () {
+      const first = yield* opened()
+      const { data_dir, forgets, installed, lost } = first
+      const id = yield* installed()
+      yield* forgets({ id })
+      yield* until("it is kept", () => existsSync(join(lost, `${id}.json`)))
+      const { base } = JSON.parse(text(lost, `${id}.json`))
+      yield* first.close
+      if (base === undefined) return // made by copies: it is in the files
+      rmSync(join(data_dir, "base/echo"), { recursive: true })
+      const second = yield* openDaemon(data_dir, recorder())
+      // The next removal looks for bases that nobody needs.
+      const other = specOf()
+      yield* second.daemon.create(other)
+      yield* until("installed", () => stateOf(data_dir, other.id).install?.phase === "ready")
+      yield* second.daemon.remove(other.id)
+      assert.strictEqual(text(data_dir, base, "one.txt"), "one\n")
+      rmSync(join(lost, id), { recursive: true })
+      yield* second.close
+      yield* openDaemon(data_dir, recorder())
+      yield* until("the base is gone", () => !existsSync(join(data_dir, base)))
+    }).pipe(Effect.scoped)
+  )
+})
+
+describe("move: what a server has left on a node, and a database that is older", () => {
+  it.live("what was given away goes; what was in use is kept", () =>
+    Effect.gen(function* () {
+      const { daemon, data_dir, installed, lost } = yield* opened()
+      const given = yield* installed()
+      const used = yield* installed()
+      for (const id of [given, used]) write(files(data_dir, id), { "world/level": "a castle" })
+      yield* daemon.hold(given, true)
+      yield* daemon.remove(given, { moved: true })
+      yield* daemon.remove(used, { moved: true })
+      yield* daemon.remove(used, { moved: true })
+      assert.deepStrictEqual(namesIn(join(data_dir, "servers")), [])
+      assert.deepStrictEqual(namesIn(lost), [used, `${used}.json`])
+      assert.strictEqual(text(lost, used, "files/world/level"), "a castle")
+      assert.deepInclude(JSON.parse(text(lost, `${used}.json`)), { server_id: used, why: "moved" })
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("what was deleted goes, in use or not", () =>
+    Effect.gen(function* () {
+      const { daemon, data_dir, installed, lists, log, lost, notes, start } = yield* opened()
+      const ids = [yield* installed(), yield* installed()]
+      for (const id of ids) yield* start(id)
+      yield* daemon.remove(ids[0] ?? "")
+      notes.remove = ids
+      notes.forgotten = true
+      yield* until("they are gone", () => namesIn(join(data_dir, "servers")).length === 0)
+      notes.remove = []
+      assert.deepStrictEqual(yield* lists, [])
+      assert.deepStrictEqual(namesIn(lost), [])
+      assert.deepStrictEqual(log(), [])
+    }).pipe(Effect.scoped)
+  )
+})
+
+describe("node-protocol, daemon killed: servers that are not known", () => {
+  /** All of it is in its place, once, whatever has happened on the way. */
+  const isWhole = (data_dir: string, id: string) => {
+    const lost = join(data_dir, "lost")
+    assert.deepStrictEqual(namesIn(lost), [id, `${id}.json`])
+    assert.strictEqual(text(lost, id, "files/world/level"), "a castle")
+    assert.strictEqual(text(lost, id, "files/own"), "own")
+    assert.isFalse(existsSync(join(lost, id, "lost.json")))
+    assert.deepStrictEqual(namesIn(join(data_dir, "servers")), [])
+  }
+
+  it.live(
+    "the daemon is killed at any moment: the next one goes on",
+    () =>
+      Effect.gen(function* () {
+        /** It is killed as soon as it has come so far. */
+        const moments: ReadonlyArray<(data_dir: string, id: string) => boolean> = [
+          () => true,
+          (data_dir, id) => stateOf(data_dir, id).status === "stopping",
+          (data_dir, id) => stateOf(data_dir, id).status !== "running",
+          (data_dir, id) =>
+            existsSync(join(data_dir, "servers", id, "lost.json")) || existsSync(join(data_dir, "lost", id)),
+          (data_dir, id) => existsSync(join(data_dir, "lost", id)),
+          (data_dir, id) => existsSync(join(data_dir, "lost", `${id}.json`))
+        ]
+        for (const [number, isMoment] of moments.entries()) {
+          const data_dir = yield* dataFolder
+          write(join(data_dir, "volumes"), { "worlds/level": "template" })
+          const first = yield* daemonProcess(data_dir)
+          const { id } = specOf()
+          yield* first.ask(`create ${JSON.stringify({ ...server, id })}`)
+          yield* until("installed", () => stateOf(data_dir, id).status === "offline")
+          yield* first.ask(`power ${id} start`)
+          yield* until("running", () => stateOf(data_dir, id).status === "running")
+          write(files(data_dir, id), { "world/level": "a castle", own: "own" })
+          yield* first.ask(`forget ${id}`)
+          yield* until(`moment ${number}`, () => isMoment(data_dir, id))
+          yield* first.kill
+          const notes = recorder()
+          notes.unknown = [{ id }]
+          const second = yield* openDaemon(data_dir, notes)
+          yield* until("it is kept", () => existsSync(join(data_dir, "lost", `${id}.json`)))
+          isWhole(data_dir, id)
+          yield* second.close
+        }
+      }).pipe(Effect.scoped),
+    120_000
+  )
+
+  it.live("what was renamed and not put in order is put in order by the next start, once", () =>
+    Effect.gen(function* () {
+      const { close, data_dir, forgets, installed, lost } = yield* opened()
+      const id = yield* installed()
+      write(files(data_dir, id), { "world/level": "a castle", own: "own" })
+      yield* forgets({ id })
+      yield* until("it is kept", () => existsSync(join(lost, `${id}.json`)))
+      yield* close
+      renameSync(join(lost, `${id}.json`), join(lost, id, "lost.json"))
+      const layers = join(lost, id, "tree")
+      const isLayered = existsSync(layers)
+      if (isLayered) {
+        // As it was when the folder had just been renamed.
+        renameSync(join(lost, id, "files"), join(layers, "upper"))
+        renameSync(join(layers, "upper/world"), join(layers, "over.0/upper"))
+        mkdirSync(join(layers, "upper/world"))
+        mkdirSync(join(lost, id, "files"))
+      }
+      for (const half of isLayered ? [false, true] : [false]) {
+        if (half) {
+          renameSync(join(lost, `${id}.json`), join(lost, id, "lost.json"))
+          renameSync(join(lost, id, "files"), join(layers, "upper"))
+          mkdirSync(join(lost, id, "files"))
+        }
+        const again = yield* opened({}, data_dir)
+        isWhole(data_dir, id)
+        assert.strictEqual(again.log().length, 1)
+        yield* again.close
+      }
+      const more = yield* opened({}, data_dir)
+      isWhole(data_dir, id)
+      assert.deepStrictEqual(more.log(), [])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a folder that people have put there is left alone, whatever it is", () =>
+    Effect.gen(function* () {
+      const data_dir = yield* dataFolder
+      write(join(data_dir, "lost"), { "note.txt": "mine", "old/files/level": "mine", "odd/lost.json": "{" })
+      writeFileSync(join(data_dir, "lost/empty"), "")
+      const { log } = yield* opened({}, data_dir)
+      assert.strictEqual(text(data_dir, "lost/old/files/level"), "mine")
+      assert.strictEqual(text(data_dir, "lost/note.txt"), "mine")
+      assert.match(log().join(), /^Warn odd was not known to the control plane: /)
+    }).pipe(Effect.scoped)
+  )
+})

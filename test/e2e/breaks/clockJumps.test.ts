@@ -1,0 +1,179 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { subscriber } from "../../support/balancer.ts"
+import { muster } from "../../support/command.ts"
+import { readDatabase, readDatabaseAt } from "../../support/database.ts"
+import { blueprintFile, definitions, obedient, softwareFile } from "../../support/definitions.ts"
+import { subscribe, told } from "../../support/events.ts"
+import { during, wallClock, wallClockNote, withWallClock } from "../../support/faults/index.ts"
+import { journalProblems } from "../../support/invariants.ts"
+import { nodeIs, nodeKey } from "../../support/nodes.ts"
+import { freeAllocations } from "../../support/ports.ts"
+import { startPostgres } from "../../support/postgres.ts"
+import { replicaSet } from "../../support/replicaSet.ts"
+import { adminKey, eventually, type Service, startService } from "../../support/Service.ts"
+import { makeSimulatedNode } from "../../support/SimulatedNode.ts"
+import { becomes, create, expectStatus, installed, powered, running } from "../../support/servers.ts"
+import { assertOneStory } from "./load.ts"
+import { heardAgain, nodeNews } from "./nodes.ts"
+
+const HOUR = 3_600_000
+
+/** Ends when it is killed, and not before. */
+const deaf = "trap '' TERM; echo ready; while :; do read -r line || sleep 1; done"
+const files = {
+  software: {
+    "game.yml": softwareFile("game", { files: { "server.sh": obedient } }),
+    "deaf.yml": softwareFile("deaf", { files: { "server.sh": deaf } })
+  },
+  blueprints: { "kept.yml": blueprintFile("kept", "game"), "deaf.yml": blueprintFile("deaf", "deaf") }
+}
+const up = ["installing", "offline", "starting", "running"]
+
+/** How far a service's clock is from this machine's, in hours. */
+const clockIs = (api: Service, hours: number) =>
+  eventually(
+    Effect.map(api.request("GET", "/healthz"), ({ headers }) =>
+      Math.round((Date.parse(headers.get("date") ?? "") - Date.now()) / HOUR)
+    ),
+    (now) => now === hours
+  )
+
+/** A ticket that is issued now opens a stream. */
+const assertTicketWorks = Effect.fnUntraced(function* (api: Service) {
+  const { json } = yield* expectStatus(api, 201, "POST", "/api/events/tickets")
+  const stream = yield* subscribe(api, `/api/events?ticket=${json.ticket}`, { key: null })
+  assert.isFalse(stream.ended())
+})
+
+/** With the scope `AppAdmin`, valid for a day. */
+const dayKey = (env: Record<string, string>) =>
+  Effect.map(muster(["keys", "create", "--name", "day", "--expires", "1d"], env), ({ stdout }) =>
+    stdout.trim()
+  )
+
+describe.runIf(withWallClock)(`node-protocol, When something breaks: a clock is set${wallClockNote}`, () => {
+  for (const hours of [2, -2]) {
+    it.live(
+      `that of a control plane and its own node, by ${hours} h: no node is lost, no key expires, nothing stalls`,
+      () =>
+        Effect.gen(function* () {
+          const { env } = yield* definitions(files)
+          const clock = yield* wallClock
+          const api = yield* startService({
+            env: { ...env, ...clock.env, ...(yield* freeAllocations(10)) }
+          })
+          const key = yield* dayKey({ MUSTER_DATA_DIR: api.dataDir })
+          const [embedded] = (yield* expectStatus(api, 200, "GET", "/api/nodes")).json
+          const { key: nodes } = yield* nodeKey(api, "n1")
+          yield* makeSimulatedNode({
+            id: "n1",
+            key: nodes,
+            control: [api.url],
+            ports: "31000-31099",
+            heartbeat: "500 millis"
+          })
+          yield* nodeIs(api, "n1", true)
+          const stream = yield* subscribe(api, "/api/events?cursor=0")
+          const here = { node_id: embedded.id }
+          const before = yield* running(api, "kept", here)
+          const stubborn = yield* running(api, "deaf", here)
+          // Its time is running when the clock is set.
+          yield* powered(api, stubborn, "stop", 3)
+
+          yield* during(
+            clock.jumped(hours * HOUR),
+            Effect.gen(function* () {
+              yield* clockIs(api, hours)
+              yield* expectStatus(api, 200, "GET", "/api/servers", { key })
+              yield* assertTicketWorks(api)
+              const during = yield* installed(api, "kept", { node_id: "n1" })
+              yield* becomes(api, stubborn, "offline")
+              yield* powered(api, before, "restart")
+              yield* told(stream, before, [...up, "stopping", "offline", "starting", "running"])
+              const quick = yield* running(api, "deaf", here)
+              yield* powered(api, quick, "stop", 1)
+              yield* becomes(api, quick, "offline")
+              yield* told(stream, during, ["installing", "offline"])
+              yield* heardAgain(api, "n1", 4)
+            })
+          )
+          yield* clockIs(api, 0)
+          yield* heardAgain(api, "n1", 4)
+          yield* expectStatus(api, 200, "GET", "/api/servers", { key })
+          yield* assertTicketWorks(api)
+          const after = yield* installed(api, "kept", { node_id: "n1" })
+          yield* told(stream, after, ["installing", "offline"])
+          assert.deepStrictEqual(stream.of(stubborn), [...up, "stopping", "offline"])
+          assert.isFalse(stream.ended())
+
+          const { journal, records } = yield* readDatabase(api.dataDir)
+          assert.deepStrictEqual(journalProblems(journal, records), [])
+          assert.deepStrictEqual(
+            nodeNews(journal).toSorted(),
+            [`${embedded.id} connected`, "n1 connected"].toSorted()
+          )
+        }).pipe(Effect.scoped),
+      60_000
+    )
+  }
+
+  it.live(
+    "those of two replicas, and that of PostgreSQL, apart from each other: no node is lost, one story everywhere",
+    () =>
+      Effect.gen(function* () {
+        const { env } = yield* definitions(files)
+        const [ahead, behind] = [yield* wallClock, yield* wallClock]
+        const server = yield* startPostgres({ env: behind.env })
+        const set = yield* replicaSet(
+          { ...env, MUSTER_NODE_HEARTBEAT_TIMEOUT: "3", MUSTER_NODE_LOST_AFTER: "4" },
+          server
+        )
+        const one = yield* set.start(ahead.env)
+        const other = yield* set.start()
+        const { key } = yield* set.key("n1", "Node")
+        const node = yield* makeSimulatedNode({
+          id: "n1",
+          key,
+          control: [one.url, other.url],
+          ports: "31000-31099",
+          heartbeat: "500 millis"
+        })
+        for (const api of [one, other]) yield* nodeIs(api, "n1", true)
+        const streams = yield* Effect.forEach([one, other], ({ url }) =>
+          subscriber("sse", adminKey, Effect.succeed(url))
+        )
+        const creations = Effect.forEach([one, other, one, other], (api) =>
+          Effect.tap(create(api, "kept"), (id) =>
+            Effect.all([becomes(one, id, "offline"), becomes(other, id, "offline")])
+          )
+        )
+        yield* creations
+        yield* during(
+          ahead.jumped(2 * HOUR),
+          during(
+            behind.jumped(-2 * HOUR),
+            Effect.gen(function* () {
+              yield* clockIs(one, 2)
+              for (const api of [one, other]) yield* assertTicketWorks(api)
+              yield* creations
+              // By the clock of the replica that was asked, which has not been set.
+              yield* heardAgain(other, "n1", 8)
+            })
+          )
+        )
+        yield* clockIs(one, 0)
+        yield* creations
+        for (const api of [one, other]) {
+          yield* assertTicketWorks(api)
+          yield* nodeIs(api, "n1", true)
+        }
+        const { journal, records } = yield* readDatabaseAt(set.url)
+        assert.deepStrictEqual(journalProblems(journal, records), [])
+        assert.deepStrictEqual(nodeNews(journal), ["n1 connected"])
+        assert.strictEqual(node.registrations(), 1)
+        yield* assertOneStory(journal, streams)
+      }).pipe(Effect.scoped),
+    60_000
+  )
+})

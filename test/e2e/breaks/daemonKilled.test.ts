@@ -1,0 +1,154 @@
+import { createServer } from "node:http"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { readDatabase } from "../../support/database.ts"
+import { blueprintFile, definitions, obedient, softwareFile } from "../../support/definitions.ts"
+import { subscribe, told } from "../../support/events.ts"
+import { restartable } from "../../support/faults/index.ts"
+import { journalProblems, processProblems } from "../../support/invariants.ts"
+import { alone, nodeIs, nodeKey, startNode } from "../../support/nodes.ts"
+import { endLeftovers, mainProcess, serverProcesses, shimProcess } from "../../support/processes.ts"
+import { eventually, requestTo, startService, temporaryFolder } from "../../support/Service.ts"
+import { becomes, commands, create, expectStatus, logsHave, running } from "../../support/servers.ts"
+
+const files = {
+  software: { "game.yml": softwareFile("game", { files: { "server.sh": obedient } }) },
+  blueprints: { "kept.yml": blueprintFile("kept", "game") }
+}
+const up = ["installing", "offline", "starting", "running"]
+const quick = { MUSTER_NODE_HEARTBEAT: "1" }
+
+/** Passes requests on and keeps the answers to itself. */
+const answerless = (control: string) =>
+  Effect.acquireRelease(
+    Effect.callback<{ readonly url: string; readonly close: () => void; readonly seen: Array<string> }>(
+      (resume) => {
+        const seen: Array<string> = []
+        const server = createServer((request) => {
+          let body = ""
+          request.setEncoding("utf8")
+          request.on("data", (chunk: string) => {
+            body += chunk
+          })
+          request.on("end", () => {
+            const { authorization = "" } = request.headers
+            const key = authorization.replace(/^Bearer /, "")
+            const sent = requestTo(control, key)(request.method ?? "", request.url ?? "", { raw: body })
+            Effect.runCallback(sent, { onExit: () => void seen.push(body) })
+          })
+        })
+        server.listen(0, "127.0.0.1", () => {
+          const address = server.address()
+          const port = typeof address === "object" && address !== null ? address.port : 0
+          const close = () => {
+            server.closeAllConnections()
+            server.close()
+          }
+          resume(Effect.succeed({ url: `http://127.0.0.1:${port}`, seen, close }))
+        })
+      }
+    ),
+    ({ close }) => Effect.sync(close)
+  )
+
+describe("node-protocol, When something breaks: daemon killed | Docker: servers run on, and are picked up again after its restart. Process runtime: what still runs is adopted (pid and start time match) or ended, and the truth is reported", () => {
+  it.live(
+    "processes: what runs on is the same after its restart, what ended meanwhile is a crash, told once",
+    () =>
+      Effect.gen(function* () {
+        const { env } = yield* definitions(files)
+        const api = yield* startService({ env: { ...alone, ...env } })
+        const { key } = yield* nodeKey(api, "n1")
+        const dataDir = join(yield* temporaryFolder, "n1")
+        yield* Effect.addFinalizer(() => endLeftovers(dataDir))
+        const node = yield* restartable(
+          "the daemon",
+          startNode({
+            control: api.url,
+            key,
+            id: "n1",
+            dataDir,
+            env: { ...quick, MUSTER_NODE_ALLOCATIONS: "127.0.0.1:28650-28659" }
+          })
+        )
+        yield* nodeIs(api, "n1", true)
+        const stream = yield* subscribe(api)
+        const [runsOn, ends, orphaned] = yield* Effect.all(
+          [running(api, "kept"), running(api, "kept"), running(api, "kept")],
+          { concurrency: "unbounded" }
+        )
+        const before = yield* mainProcess(dataDir, runsOn)
+        yield* node.killed.inject
+        assert.deepStrictEqual(yield* mainProcess(dataDir, runsOn), before)
+        yield* end(dataDir, ends, mainProcess)
+        // Nobody is left to write down how this one ends.
+        yield* end(dataDir, orphaned, shimProcess)
+        yield* end(dataDir, orphaned, mainProcess)
+        yield* eventually(
+          Effect.sync(() => new Set(serverProcesses(dataDir).map(({ server }) => server))),
+          (servers) => servers.size === 1
+        )
+        yield* node.killed.heal
+        for (const id of [ends, orphaned]) {
+          yield* told(stream, id, [...up, "crash signal: killed", "offline"])
+        }
+        yield* eventually(commands(api, runsOn, "again"), ({ status }) => status === 204)
+        yield* logsHave(api, runsOn, "got again ")
+        assert.deepStrictEqual(yield* mainProcess(dataDir, runsOn), before)
+        assert.deepStrictEqual(stream.of(runsOn), up)
+        const listed = (yield* expectStatus(api, 200, "GET", "/api/servers?include=status,limits")).json
+        assert.deepStrictEqual(processProblems(listed, serverProcesses(dataDir)), [])
+        const { journal, records } = yield* readDatabase(api.dataDir)
+        assert.deepStrictEqual(journalProblems(journal, records), [])
+      }).pipe(Effect.scoped),
+    60_000
+  )
+
+  it.live(
+    "killed half-way through its registration: the next start replaces it, and the late one does not last",
+    () =>
+      Effect.gen(function* () {
+        const { env } = yield* definitions(files)
+        const api = yield* startService({ env: { ...alone, ...env, MUSTER_NODE_HEARTBEAT_TIMEOUT: "3" } })
+        const proxy = yield* answerless(api.url)
+        const { key } = yield* nodeKey(api, "half")
+        const ports = { ...quick, MUSTER_NODE_ALLOCATIONS: "127.0.0.1:28630-28649" }
+        const first = yield* startNode({ control: proxy.url, key, id: "half", env: ports })
+        yield* nodeIs(api, "half", true)
+        // The control plane calls a daemon that does not know its token, and makes it install nothing twice.
+        const id = yield* create(api, "kept", { node_id: "half", start: true })
+        yield* first.kill("SIGKILL")
+        assert.strictEqual(proxy.seen.length, 1)
+        const second = yield* startNode({
+          control: api.url,
+          key,
+          id: "half",
+          dataDir: first.dataDir,
+          env: ports
+        })
+        yield* becomes(api, id, "running")
+        const before = yield* mainProcess(second.dataDir, id)
+        // The registration of the boot before comes in late: the living one is told to register, and is back.
+        const late = yield* requestTo(api.url, key)("POST", "/api/nodes/half/register", {
+          raw: proxy.seen[0] ?? ""
+        })
+        assert.strictEqual(late.status, 200, late.text)
+        yield* eventually(
+          api.request("POST", `/api/servers/${id}/commands`, { body: { commands: ["hello"] } }),
+          ({ status }) => status === 204
+        )
+        yield* becomes(api, id, "running")
+        assert.deepStrictEqual(yield* mainProcess(second.dataDir, id), before)
+        const { journal, records } = yield* readDatabase(api.dataDir)
+        assert.deepStrictEqual(journalProblems(journal, records), [])
+      }).pipe(Effect.scoped),
+    60_000
+  )
+})
+
+const end = (dataDir: string, id: string, find: typeof mainProcess) =>
+  Effect.map(find(dataDir, id), (found) => {
+    assert.isDefined(found)
+    if (found !== undefined) process.kill(found.pid, "SIGKILL")
+  })

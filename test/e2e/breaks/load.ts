@@ -1,0 +1,182 @@
+/** Clients that create, delete and read all the time while something breaks, and what they have been answered. */
+import { assert } from "@effect/vitest"
+import { Effect, Fiber, Option, Ref, Schedule } from "effect"
+import { isPublic, type JournalEntry } from "../../../src/domain/Journal.ts"
+import type { Balancer, Outcome, Subscriber } from "../../support/balancer.ts"
+import { eventually, ServiceFailed } from "../../support/Service.ts"
+
+/** Seconds that an outage takes. */
+export const OUTAGE = Number(process.env.MUSTER_TEST_OUTAGE ?? 5)
+
+const WRITERS = 4
+const READERS = 4
+/** Between an answer and the client's next request. */
+const PACE = Schedule.spaced("20 millis")
+/** Longer than the service takes for any answer: a request that is still open then hangs. */
+const HANGS = "40 seconds"
+
+export interface Answered extends Outcome {
+  readonly what: "create" | "delete" | "read"
+  /** Of the server, where there is one. */
+  readonly id: string | undefined
+  /** Milliseconds, of the process's clock that only goes on. */
+  readonly began: number
+  readonly took: number
+}
+
+export interface Load {
+  readonly answers: () => ReadonlyArray<Answered>
+  /** Waits until this many creations were acknowledged from now on. */
+  readonly creations: (count: number) => Effect.Effect<unknown, ServiceFailed>
+  /** Lets every client finish what it has begun. */
+  readonly end: Effect.Effect<ReadonlyArray<Answered>, ServiceFailed>
+}
+
+const reads = ["/api/servers?ids_only=true", "/api/nodes", "/api/blueprints", "/api/servers?include=status"]
+
+export const startLoad = Effect.fnUntraced(function* (balancer: Balancer, blueprint: string) {
+  const answers: Array<Answered> = []
+  const over = yield* Ref.make(false)
+
+  const noted = Effect.fnUntraced(function* (
+    what: Answered["what"],
+    sent: Effect.Effect<Outcome>,
+    given?: string
+  ) {
+    const began = performance.now()
+    const outcome = yield* Effect.timeoutOption(sent, HANGS)
+    const took = performance.now() - began
+    const hangs = { url: "", status: undefined, text: "", error: "hangs" }
+    const { status, text, ...rest } = Option.getOrElse(outcome, () => hangs)
+    const id = what === "create" && status === 202 ? String(JSON.parse(text).id) : given
+    answers.push({ ...rest, status, text, what, id, began, took })
+    return status === 202 ? id : undefined
+  })
+
+  const writer = Effect.gen(function* () {
+    const send = yield* balancer.client
+    let turn = 0
+    yield* Effect.gen(function* () {
+      const id = yield* noted("create", send("POST", "/api/servers", { blueprint_id: blueprint }))
+      turn += 1
+      if (id !== undefined && turn % 3 === 0) {
+        yield* noted("delete", send("DELETE", `/api/servers/${id}`), id)
+      }
+      return yield* Ref.get(over)
+    }).pipe(Effect.repeat({ schedule: PACE, until: (ended) => ended }))
+  }).pipe(Effect.scoped)
+
+  const reader = Effect.fnUntraced(function* (first: number) {
+    const send = yield* balancer.client
+    let turn = first
+    yield* Effect.gen(function* () {
+      turn += 1
+      yield* noted("read", send("GET", reads[turn % reads.length] ?? "/api/servers"))
+      return yield* Ref.get(over)
+    }).pipe(Effect.repeat({ schedule: PACE, until: (ended) => ended }))
+  }, Effect.scoped)
+
+  const clients = yield* Effect.forkScoped(
+    Effect.all(
+      [
+        ...Array.from({ length: WRITERS }, () => writer),
+        ...Array.from({ length: READERS }, (_, first) => reader(first))
+      ],
+      { concurrency: "unbounded", discard: true }
+    )
+  )
+  const created = () => answers.filter(({ id, what }) => what === "create" && id !== undefined).length
+  return {
+    answers: () => answers,
+    creations: (count) =>
+      Effect.suspend(() => {
+        const wanted = created() + count
+        return eventually(Effect.sync(created), (now) => now >= wanted, "60 seconds")
+      }),
+    end: Effect.gen(function* () {
+      yield* Ref.set(over, true)
+      yield* Fiber.join(clients)
+      return answers
+    }).pipe(
+      Effect.timeoutOrElse({
+        duration: "60 seconds",
+        orElse: () => Effect.fail(new ServiceFailed({ message: "the load does not end" }))
+      })
+    )
+  } satisfies Load
+})
+
+const short = ({ error, id, status, text, url, what }: Answered) =>
+  `${what} ${id ?? ""} at ${url}: ${status ?? error} ${text}`
+
+/**
+ * Every request was answered: reads with 200, writes as it was or with 503, the contract's error body and the reason.
+ */
+export const assertAnswers = (answers: ReadonlyArray<Answered>, reason: string) => {
+  const right = { create: 202, delete: 200, read: 200 }
+  const wrong = answers.filter(({ status, text, what }) => {
+    if (status === right[what]) return false
+    if (what === "read" || status !== 503) return true
+    const body = JSON.parse(text)
+    const fields = ["code", "detail", "hint", "request_id", "status"]
+    return (
+      JSON.stringify(Object.keys(body).sort()) !== JSON.stringify(fields) ||
+      body.code !== "503" ||
+      !body.detail.startsWith(reason)
+    )
+  })
+  assert.deepStrictEqual(wrong.map(short), [])
+}
+
+/** Servers whose deletion was refused. */
+export const refusedDeletions = (answers: ReadonlyArray<Answered>): ReadonlyArray<string> =>
+  answers.flatMap(({ id, status, what }) =>
+    what === "delete" && status !== 200 && id !== undefined ? [id] : []
+  )
+
+/**
+ * What was acknowledged is there, and nothing that nobody was told of: a creation that was refused has left nothing,
+ * unless the refusal says that nobody knows.
+ *
+ * @param listed of the servers that were created under this load; refused deletions were asked for again
+ */
+export const assertNothingLost = (answers: ReadonlyArray<Answered>, listed: ReadonlyArray<string>) => {
+  const idsOf = (what: Answered["what"]) =>
+    answers.flatMap((answer) => (answer.what === what && answer.id !== undefined ? [answer.id] : []))
+  const deleted = new Set(idsOf("delete"))
+  const expected = idsOf("create").filter((id) => !deleted.has(id))
+  const there = new Set(listed)
+  const lost = expected.filter((id) => !there.has(id))
+  assert.deepStrictEqual(lost, [], "acknowledged and not there")
+  const undead = [...deleted].filter((id) => there.has(id))
+  assert.deepStrictEqual(undead, [], "deleted and still there")
+  const known = new Set(expected)
+  const extra = listed.filter((id) => !known.has(id))
+  const unknown = answers.filter(({ text, what }) => what === "create" && text.includes("It is not known"))
+  assert.isAtMost(extra.length, unknown.length, `created, and nobody was told: ${extra}`)
+}
+
+/** Each subscriber was told the journal's public entries, all of them, once, in its order. */
+export const assertOneStory = Effect.fnUntraced(function* (
+  journal: ReadonlyArray<JournalEntry>,
+  subscribers: ReadonlyArray<Subscriber>
+) {
+  const cursors = journal.filter(({ change }) => isPublic(change)).map(({ cursor }) => cursor)
+  for (const { told } of subscribers) {
+    yield* eventually(
+      Effect.sync(() => told().at(-1)?.cursor ?? 0),
+      (cursor) => cursor >= (cursors.at(-1) ?? 0)
+    )
+    assert.deepStrictEqual(
+      told().map(({ cursor }) => cursor),
+      cursors
+    )
+  }
+})
+
+/** How many answers, and how long they took. */
+export const figures = (answers: ReadonlyArray<Answered>) => {
+  const sorted = answers.map(({ took }) => took).toSorted((one, other) => one - other)
+  const at = (part: number) => Math.round(sorted[Math.floor((sorted.length - 1) * part)] ?? 0)
+  return `${sorted.length}, half within ${at(0.5)} ms, all within ${at(1)} ms`
+}

@@ -1,0 +1,67 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { readDatabase } from "../../support/database.ts"
+import { blueprintFile, definitions, obedient, softwareFile } from "../../support/definitions.ts"
+import { subscribe, told } from "../../support/events.ts"
+import { journalProblems } from "../../support/invariants.ts"
+import { alone, connectedNode, startNode } from "../../support/nodes.ts"
+import { mainProcess, serverProcesses } from "../../support/processes.ts"
+import { eventually, startService } from "../../support/Service.ts"
+import { installed, running, statusOf } from "../../support/servers.ts"
+
+const files = {
+  software: { "game.yml": softwareFile("game", { files: { "server.sh": obedient } }) },
+  blueprints: {
+    "kept.yml": blueprintFile("kept", "game"),
+    "passing.yml": blueprintFile("passing", "game", { save: false })
+  }
+}
+const up = ["installing", "offline", "starting", "running"]
+const quick = { MUSTER_NODE_HEARTBEAT: "1" }
+
+describe("node-protocol, When something breaks: node gone for node_lost_after (10 min) | its servers with save: false are given up: deleted events, ports free; if it returns it is told to delete them", () => {
+  it.live(
+    "what is not saved is given up, and removed when the node returns; the rest comes back",
+    () =>
+      Effect.gen(function* () {
+        const { env } = yield* definitions(files)
+        const api = yield* startService({
+          env: { ...alone, ...env, MUSTER_NODE_HEARTBEAT_TIMEOUT: "3", MUSTER_NODE_LOST_AFTER: "5" }
+        })
+        const ports = { ...quick, MUSTER_NODE_ALLOCATIONS: "127.0.0.1:28600-28602" }
+        const first = yield* connectedNode(api, "gone", { env: ports })
+        const stream = yield* subscribe(api)
+        const kept = yield* running(api, "kept")
+        const passing = yield* running(api, "passing")
+        const idle = yield* installed(api, "passing")
+        const free = () => Effect.map(api.request("GET", "/api/nodes/gone"), ({ json }) => json.ports_free)
+        assert.strictEqual(yield* free(), 0)
+        yield* first.kill("SIGKILL")
+        yield* told(stream, passing, [...up, "unknown", "deleted"])
+        yield* told(stream, idle, ["installing", "offline", "unknown", "deleted"])
+        assert.strictEqual(yield* statusOf(api, kept), "unknown")
+        assert.strictEqual(yield* free(), 2)
+        assert.isDefined(yield* mainProcess(first.dataDir, passing))
+
+        yield* startNode({
+          control: api.url,
+          key: first.key,
+          id: "gone",
+          dataDir: first.dataDir,
+          env: ports
+        })
+        yield* told(stream, kept, [...up, "unknown", "running"])
+        yield* eventually(
+          Effect.sync(() => new Set(serverProcesses(first.dataDir).map(({ server }) => server))),
+          (servers) => servers.size === 1 && servers.has(kept)
+        )
+        // Its ports can be had by others.
+        yield* running(api, "kept")
+        yield* running(api, "kept")
+        assert.deepStrictEqual(stream.of(passing), [...up, "unknown", "deleted"])
+        const { journal, records } = yield* readDatabase(api.dataDir)
+        assert.deepStrictEqual(journalProblems(journal, records), [])
+      }).pipe(Effect.scoped),
+    60_000
+  )
+})

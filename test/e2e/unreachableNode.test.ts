@@ -1,0 +1,335 @@
+import { existsSync } from "node:fs"
+import { connect, createServer, type Socket } from "node:net"
+import { join } from "node:path"
+import { assert, describe, layer } from "@effect/vitest"
+import { Context, Effect, Layer, type Scope } from "effect"
+import { muster } from "../support/command.ts"
+import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
+import { tcpProxy } from "../support/faults/index.ts"
+import { alone, connectedNode, forgetNode, freePort, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
+import { replicaSet } from "../support/replicaSet.ts"
+import { type Answer, eventually, type Service, startService, temporaryFolder } from "../support/Service.ts"
+import { makeSimulatedNode } from "../support/SimulatedNode.ts"
+import { becomes, create, expectStatus, installed } from "../support/servers.ts"
+
+const files = {
+  software: { "game.yml": softwareFile("game") },
+  blueprints: { "kept.yml": blueprintFile("kept", "game") }
+}
+
+/** A control plane without a node of its own. */
+class Control extends Context.Service<Control, Service>()("test/UnreachableControl") {
+  static readonly layer = Layer.effect(
+    Control,
+    Effect.gen(function* () {
+      const { env } = yield* definitions(files)
+      return yield* startService({ env: { ...alone, ...env, MUSTER_NODE_HEARTBEAT_TIMEOUT: "20" } })
+    })
+  )
+}
+
+const quick = { MUSTER_NODE_HEARTBEAT: "1" }
+const options = { excludeTestServices: true, timeout: "60 seconds" } as const
+
+/** Opens a port that nothing has listened on, and passes on what comes there. */
+const forward = (from: number, to: number): Effect.Effect<void, never, Scope.Scope> =>
+  Effect.asVoid(
+    Effect.acquireRelease(
+      Effect.callback<() => void>((resume) => {
+        const sockets = new Set<Socket>()
+        const server = createServer((client) => {
+          const upstream = connect({ port: to, host: "127.0.0.1" })
+          for (const [one, other] of [
+            [client, upstream],
+            [upstream, client]
+          ] as const) {
+            sockets.add(one)
+            one.on("error", () => other.destroy()).on("close", () => other.destroy())
+            one.pipe(other)
+          }
+        })
+        const close = () => {
+          server.close()
+          for (const socket of sockets) socket.destroy()
+        }
+        server.listen(from, "127.0.0.1", () => resume(Effect.succeed(close)))
+      }),
+      (close) => Effect.sync(close)
+    )
+  )
+
+const detailOf = (api: Pick<Service, "request">, id: string) =>
+  Effect.map(api.request("GET", `/api/nodes/${id}`), ({ json }) => json)
+
+/** Waits until it is said why a node cannot be called. */
+const unreachable = (api: Pick<Service, "request">, id: string) =>
+  Effect.map(
+    eventually(detailOf(api, id), (node) => node?.unreachable?.startsWith("http") === true),
+    (node): string => node.unreachable
+  )
+
+const linesOf = (output: string, of: string) => output.split("\n").filter((line) => line.includes(of))
+const says = (process: { readonly output: () => string }, line: string) =>
+  eventually(Effect.sync(process.output), (output) => output.includes(line))
+
+const refuses = (answer: Answer, detail: string, hint: string) => {
+  assert.strictEqual(answer.status, 503, answer.text)
+  assert.strictEqual(answer.json.detail, detail)
+  assert.include(answer.json.hint, hint)
+}
+
+layer(Control.layer, options)("nodes that cannot be called", (it) => {
+  describe("node-protocol, register: a node is called back", () => {
+    it.effect("a wrong address: no servers, everybody is told, and all is well once it leads there", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        yield* Effect.addFinalizer(() => Effect.ignore(forgetNode(api, "wrong")))
+        const { key } = yield* nodeKey(api, "wrong")
+        const [port, closed] = [yield* freePort, yield* freePort]
+        const url = `http://127.0.0.1:${closed}`
+        const node = yield* startNode({
+          control: api.url,
+          key,
+          id: "wrong",
+          env: {
+            ...quick,
+            MUSTER_NODE_PORT: String(port),
+            MUSTER_NODE_URL: url,
+            MUSTER_NODE_ALLOCATIONS: "127.0.0.1:41000-41009"
+          }
+        })
+        const why = `${url}: ECONNREFUSED. Check MUSTER_NODE_URL of the node and the firewall`
+        assert.strictEqual(yield* unreachable(api, "wrong"), why)
+        assert.isFalse((yield* detailOf(api, "wrong")).connected)
+        assert.deepStrictEqual((yield* expectStatus(api, 200, "GET", "/api/nodes")).json, [
+          { id: "wrong", name: "wrong", location: "local", url, drained: false }
+        ])
+        const post = (body: object) =>
+          api.request("POST", "/api/servers", { body: { blueprint_id: "kept", ...body } })
+        refuses(yield* post({}), "no nodes available", "1 node: 1 unreachable.")
+        refuses(yield* post({ node_id: "wrong" }), "node is not connected: wrong", why)
+        const warning = `node wrong cannot be called, and gets no servers until it can: ${why}`
+        assert.strictEqual(linesOf(api.output(), warning).length, 1, api.output())
+        yield* says(
+          node,
+          `the control plane cannot call this node, which gets no servers until it can: ${why}`
+        )
+
+        const env = { MUSTER_URL: api.url, MUSTER_API_KEY: api.key }
+        const listed = yield* muster(["nodes", "list"], env)
+        assert.strictEqual(listed.stdout, "wrong\twrong\tlocal\tunreachable\t0 servers\n")
+        assert.strictEqual(listed.stderr, `wrong cannot be called: ${why}\n`)
+        const { stderr, stdout } = yield* muster(["nodes", "list", "--json"], env)
+        assert.strictEqual(stderr, "")
+        assert.deepInclude(JSON.parse(stdout)[0], { id: "wrong", connected: false, unreachable: why })
+
+        yield* forward(closed, port)
+        yield* nodeIs(api, "wrong", true)
+        assert.isUndefined((yield* detailOf(api, "wrong")).unreachable)
+        yield* installed(api, "kept")
+        yield* says(api, "node wrong can be called, and gets servers")
+        yield* says(node, "the control plane can call this node: it gets servers")
+        assert.strictEqual(linesOf(api.output(), "node wrong cannot be called").length, 1)
+        assert.strictEqual(linesOf(node.output(), "registered with").length, 1)
+      })
+    )
+
+    it.effect("a scheme that is not the daemon's", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        yield* Effect.addFinalizer(() => Effect.ignore(forgetNode(api, "scheme")))
+        const { key } = yield* nodeKey(api, "scheme")
+        const port = yield* freePort
+        const url = `https://127.0.0.1:${port}`
+        yield* startNode({
+          control: api.url,
+          key,
+          id: "scheme",
+          env: { ...quick, MUSTER_NODE_PORT: String(port), MUSTER_NODE_URL: url }
+        })
+        assert.match(
+          yield* unreachable(api, "scheme"),
+          /^https:.*: TLS fails .*Check the scheme of MUSTER_NODE_URL/
+        )
+      })
+    )
+
+    it.effect("the address of another node: that one is not taken for it, and goes on", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const first = yield* makeSimulatedNode({
+          id: "first",
+          key: (yield* nodeKey(api, "first")).key,
+          control: [api.url],
+          ports: "41100-41109",
+          heartbeat: "500 millis"
+        })
+        yield* nodeIs(api, "first", true)
+        const second = yield* makeSimulatedNode({
+          id: "second",
+          key: (yield* nodeKey(api, "second")).key,
+          control: [api.url],
+          ports: "41110-41119",
+          heartbeat: "500 millis",
+          registration: { url: first.url() }
+        })
+        assert.match(yield* unreachable(api, "second"), /refuses the token of the node's last registration/)
+        // It may not have heard of its token: it is asked to register again, which does not help here.
+        yield* eventually(
+          Effect.sync(() => second.registrations()),
+          (times) => times > 1
+        )
+        assert.match(yield* unreachable(api, "second"), /refuses the token/)
+        assert.isTrue((yield* detailOf(api, "first")).connected)
+        assert.strictEqual(first.registrations(), 1)
+        const id = yield* create(api, "kept")
+        assert.strictEqual((yield* expectStatus(api, 200, "GET", `/api/servers/${id}`)).json.node_id, "first")
+        yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
+        for (const node of [first, second]) {
+          yield* node.kill
+          yield* node.post("/internal/disconnect")
+        }
+      })
+    )
+  })
+
+  describe("node-protocol, Control plane -> daemon: calls that do not get through", () => {
+    it.effect(
+      "a node whose heartbeats arrive, and that has become unreachable, gets no servers until it is back",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Control
+          yield* Effect.addFinalizer(() => Effect.ignore(forgetNode(api, "later")))
+          const port = yield* freePort
+          const proxy = yield* tcpProxy(port)
+          yield* connectedNode(api, "later", {
+            env: {
+              ...quick,
+              MUSTER_NODE_PORT: String(port),
+              MUSTER_NODE_URL: `http://127.0.0.1:${proxy.port}`,
+              MUSTER_NODE_ALLOCATIONS: "127.0.0.1:41200-41209"
+            }
+          })
+          const id = yield* installed(api, "kept")
+          yield* proxy.dropped.inject
+          const answer = yield* api.request("GET", `/api/servers/${id}/stats`)
+          assert.strictEqual(answer.status, 503, answer.text)
+          assert.match(yield* unreachable(api, "later"), /: ECONNRESET\. Check/)
+          refuses(
+            yield* api.request("POST", "/api/servers", { body: { blueprint_id: "kept" } }),
+            "no nodes available",
+            "1 unreachable"
+          )
+          // It is heard: what it has is not unknown.
+          yield* becomes(api, id, "offline")
+          yield* proxy.dropped.heal
+          yield* nodeIs(api, "later", true)
+          yield* installed(api, "kept")
+        })
+    )
+  })
+
+  describe("decisions 5: a revoked key", () => {
+    it.effect("is what the node and the list of nodes say", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        yield* Effect.addFinalizer(() => Effect.ignore(forgetNode(api, "keyless")))
+        const { id, key } = yield* nodeKey(api, "keyless")
+        const node = yield* connectedNode(api, "keyless", {
+          key,
+          env: { ...quick, MUSTER_NODE_ALLOCATIONS: "127.0.0.1:41300-41309" }
+        })
+        yield* muster(["keys", "revoke", id], { MUSTER_DATA_DIR: api.dataDir })
+        yield* says(
+          node,
+          "the control plane refuses this node's key: revoked or expired. Make one with: muster keys create --scope Node --name <name>, set MUSTER_NODE_KEY, start again"
+        )
+        yield* nodeIs(api, "keyless", false)
+        assert.strictEqual((yield* detailOf(api, "keyless")).key, "revoked")
+        const listed = yield* muster(["nodes", "list"], { MUSTER_URL: api.url, MUSTER_API_KEY: api.key })
+        assert.include(listed.stdout.split("\n"), "keyless\tkeyless\tlocal\tkey revoked\t0 servers")
+      })
+    )
+  })
+
+  describe("node-protocol: heartbeats that are too rare", () => {
+    it.effect("the node is refused, and says what to set", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const { key } = yield* nodeKey(api, "rare")
+        const node = yield* startNode({
+          control: api.url,
+          key,
+          id: "rare",
+          env: { MUSTER_NODE_HEARTBEAT: "20" }
+        })
+        yield* says(
+          node,
+          "the control plane refuses this node: MUSTER_NODE_HEARTBEAT is 20 s, and a node is lost here after 20 s without one (422). Set MUSTER_NODE_HEARTBEAT to 6 and start the node again, or raise MUSTER_NODE_HEARTBEAT_TIMEOUT of the service."
+        )
+        assert.strictEqual((yield* api.request("GET", "/api/nodes/rare")).status, 404)
+      })
+    )
+  })
+
+  describe("decisions 2: one daemon a data folder", () => {
+    it.effect("a second one says so before it listens, and writes nothing", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        yield* Effect.addFinalizer(() => Effect.ignore(forgetNode(api, "holder")))
+        const dataDir = join(yield* temporaryFolder, "data")
+        const node = yield* connectedNode(api, "holder", { dataDir, env: quick })
+        const ended = yield* muster(["node"], {
+          MUSTER_CONTROL_URL: api.url,
+          MUSTER_NODE_KEY: node.key,
+          MUSTER_NODE_PORT: "0",
+          MUSTER_DATA_DIR: dataDir
+        })
+        assert.strictEqual(ended.code, 1)
+        assert.strictEqual(
+          ended.stderr,
+          `${join(dataDir, "node")} is in use by process ${node.process.pid}; stop it or choose another data folder\n`
+        )
+        assert.strictEqual(ended.stdout, "")
+        assert.isFalse(existsSync(join(dataDir, "node.id")))
+        assert.isTrue((yield* detailOf(api, "holder")).connected)
+      })
+    )
+  })
+})
+
+layer(Layer.empty, options)("nodes that cannot be called, on replicas", (it) => {
+  it.effect("whichever replica is left finds out that a node can be called", () =>
+    Effect.gen(function* () {
+      const { env } = yield* definitions(files)
+      const set = yield* replicaSet(env)
+      const [one, other] = yield* Effect.all([set.start(), set.start()], { concurrency: 2 })
+      const { key } = yield* set.key("shared", "Node")
+      const closed = yield* freePort
+      const node = yield* makeSimulatedNode({
+        id: "shared",
+        key,
+        control: [one.url, other.url],
+        ports: "41400-41409",
+        heartbeat: "200 millis",
+        registration: { url: `http://127.0.0.1:${closed}` }
+      })
+      for (const api of [one, other]) {
+        assert.match(yield* unreachable(api, "shared"), /ECONNREFUSED/)
+        refuses(
+          yield* api.request("POST", "/api/servers", { body: { blueprint_id: "kept" } }),
+          "no nodes available",
+          "1 unreachable"
+        )
+      }
+      const logs = () => linesOf(one.output() + other.output(), "node shared cannot be called")
+      assert.strictEqual(logs().length, 1)
+      // The one that has taken the registration.
+      yield* one.kill("SIGKILL")
+      yield* forward(closed, Number(new URL(node.url()).port))
+      yield* nodeIs(other, "shared", true)
+      yield* installed(other, "kept")
+      yield* node.kill
+    }).pipe(Effect.scoped)
+  )
+})

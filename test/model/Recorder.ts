@@ -1,0 +1,78 @@
+/** Notes what happens, in memory and line by line in a file that is kept when something was found. */
+import { closeSync, openSync, rmSync, writeFileSync, writeSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { Effect } from "effect"
+import type { Disturbance, NodeDeed, Operation } from "./History.ts"
+
+/** Lines that are written at a time. */
+const BATCH = 200
+
+export const makeRecorder = Effect.fnUntraced(function* (seed: number) {
+  const path = join(tmpdir(), `muster-model-${seed}-${process.pid}.jsonl`)
+  let began = performance.now()
+  const now = () => Math.round(performance.now() - began)
+  const operations: Array<Operation> = []
+  const disturbances: Array<Disturbance> = []
+  const deeds: Array<NodeDeed> = []
+  let lines: Array<string> = []
+  let keep = false
+  const file = yield* Effect.acquireRelease(
+    Effect.sync(() => openSync(path, "w")),
+    (open) =>
+      Effect.sync(() => {
+        flush(open)
+        closeSync(open)
+        if (!keep) rmSync(path)
+      })
+  )
+  const flush = (to: number) => {
+    if (lines.length > 0) writeSync(to, `${lines.join("\n")}\n`)
+    lines = []
+  }
+  const line = (what: object) => {
+    lines.push(JSON.stringify({ at: now(), ...what }))
+    if (lines.length >= BATCH) flush(file)
+  }
+
+  return {
+    path,
+    now,
+    /** From here on times count. */
+    begin: () => {
+      began = performance.now()
+    },
+    line,
+    operations,
+    disturbances,
+    deeds,
+    operation: (operation: Omit<Operation, "n">) => {
+      const whole = { n: operations.length, ...operation }
+      operations.push(whole)
+      const { ids, ...brief } = whole
+      line(ids === undefined ? brief : { ...brief, ids: ids.length })
+      return whole
+    },
+    /** Notes that something is broken; what is answered notes that it is whole again. */
+    disturbed: (disturbance: Omit<Disturbance, "from" | "to">) => {
+      const from = now()
+      line({ broken: disturbance.name })
+      const at = disturbances.push({ ...disturbance, from, to: Number.POSITIVE_INFINITY }) - 1
+      return () => {
+        line({ whole: disturbance.name })
+        disturbances[at] = { ...disturbance, from, to: now() }
+      }
+    },
+    deed: (deed: Omit<NodeDeed, "at">) => {
+      deeds.push({ at: now(), ...deed })
+      line({ deed })
+    },
+    /** The file stays when the run is over; what is known beside goes into others, by their endings. */
+    keepFile: (beside: Readonly<Record<string, string>>) => {
+      keep = true
+      for (const [ending, text] of Object.entries(beside)) writeFileSync(`${path}.${ending}`, text)
+    }
+  }
+})
+
+export type Recorder = Effect.Success<ReturnType<typeof makeRecorder>>

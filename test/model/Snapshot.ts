@@ -1,0 +1,145 @@
+/** Everything there is to see once all is at rest: the database as it was at one moment, each replica, each node. */
+import { Schema } from "effect"
+import { Allocations } from "../../src/domain/Allocation.ts"
+import { Limits } from "../../src/domain/Limits.ts"
+import { ServerStatus } from "../../src/domain/ServerStatus.ts"
+
+const text = Schema.String
+const whole = Schema.Int
+const json = <S extends Schema.Constraint>(schema: S) => Schema.fromJsonString(schema)
+
+const ServerRow = Schema.Struct({
+  id: text,
+  blueprint_id: text,
+  node_id: text,
+  allocations: json(Allocations),
+  overrides: Schema.NullOr(
+    json(Schema.Struct({ env: Schema.optionalKey(Schema.Record(Schema.String, Schema.String)) }))
+  ),
+  definition: json(Schema.Struct({ save: Schema.Boolean, limits: Limits })),
+  status: ServerStatus,
+  install: json(Schema.Struct({ phase: text })),
+  start_pending: whole,
+  last_sequence: whole
+})
+
+const JournalRow = Schema.Struct({
+  cursor: whole,
+  at: whole,
+  topic: text,
+  server_id: text,
+  blueprint_id: text,
+  payload: json(Schema.Json)
+})
+export type JournalRow = typeof JournalRow.Type
+
+/** The tables, as one statement reads them. */
+export const Tables = Schema.Struct({
+  servers: Schema.Array(ServerRow),
+  ports: Schema.Array(Schema.Struct({ node_id: text, address: text, port: whole, server_id: text })),
+  holdings: Schema.Array(
+    Schema.Struct({ server_id: text, node_id: text, memory_bytes: whole, disk_bytes: whole })
+  ),
+  commitments: Schema.Array(
+    Schema.Struct({ node_id: text, servers: whole, memory_bytes: whole, disk_bytes: whole })
+  ),
+  journal: Schema.Array(JournalRow),
+  counters: Schema.Array(Schema.Struct({ name: text, value: whole })),
+  /** `key` bears the name of whoever has used it. */
+  idempotency: Schema.Array(
+    Schema.Struct({ key: text, response: json(Schema.Struct({ id: text, node_id: text })) })
+  ),
+  moves: Schema.Array(Schema.Struct({ server_id: text, from_node: text, phase: text })),
+  leftovers: Schema.Array(Schema.Struct({ server_id: text, node_id: text })),
+  removals: Schema.Array(Schema.Struct({ server_id: text })),
+  suspects: Schema.Array(Schema.Struct({ server_id: text })),
+  nodes: Schema.Array(
+    Schema.Struct({
+      id: text,
+      drained: whole,
+      connected: whole,
+      capacity: json(Schema.Struct({ memory_bytes: whole, disk_bytes: whole }))
+    })
+  )
+})
+export type Tables = typeof Tables.Type
+
+/** Columns of each table, in the order in which rows are compared. */
+export const tableColumns: Readonly<Record<keyof Tables, { columns: string; order: string }>> = {
+  servers: {
+    columns:
+      "id, blueprint_id, node_id, allocations, overrides, definition, status, install, start_pending, last_sequence",
+    order: "id"
+  },
+  ports: { columns: "node_id, address, port, server_id", order: "node_id, address, port" },
+  holdings: { columns: "server_id, node_id, memory_bytes, disk_bytes", order: "server_id, node_id" },
+  commitments: { columns: "node_id, servers, memory_bytes, disk_bytes", order: "node_id" },
+  journal: { columns: "cursor, at, topic, server_id, blueprint_id, payload", order: "cursor" },
+  counters: { columns: "name, value", order: "name" },
+  idempotency: { columns: "key, response", order: "key" },
+  moves: { columns: "server_id, from_node, phase", order: "server_id" },
+  leftovers: { columns: "server_id, node_id", order: "server_id, node_id" },
+  removals: { columns: "server_id", order: "server_id" },
+  suspects: { columns: "server_id", order: "server_id" },
+  nodes: { columns: "id, drained, connected, capacity", order: "id" }
+}
+
+/** A server as the list with `include=status,limits,software` has it. */
+export const Listed = Schema.Struct({
+  id: text,
+  node_id: text,
+  blueprint_id: text,
+  status: ServerStatus,
+  limits: Limits,
+  allocations: Allocations
+})
+export type Listed = typeof Listed.Type
+
+/** A node as its detail has it. */
+export const NodeSeen = Schema.Struct({
+  id: text,
+  drained: Schema.Boolean,
+  connected: Schema.Boolean,
+  committed: Schema.Struct({ memory_bytes: whole, disk_bytes: whole }),
+  ports_free: whole,
+  servers: whole
+})
+export type NodeSeen = typeof NodeSeen.Type
+
+/** What one replica says. */
+export interface ReplicaSeen {
+  readonly servers: ReadonlyArray<Listed>
+  /** The same list, as it was sent. */
+  readonly text: string
+  readonly nodes: ReadonlyArray<NodeSeen>
+}
+
+/** What a node has of a server. */
+export interface InstanceSeen {
+  readonly id: string
+  readonly status: ServerStatus
+  readonly phase: string
+  readonly ports: ReadonlyArray<string>
+}
+
+export interface NodeHas {
+  readonly id: string
+  /** Number of ports that it offers. */
+  readonly ports: number
+  readonly instances: ReadonlyArray<InstanceSeen>
+  /** What it has ever said of a server, in order. */
+  readonly said: ReadonlyMap<string, ReadonlyArray<string>>
+}
+
+export interface Snapshot {
+  readonly tables: Tables
+  readonly replicas: ReadonlyArray<ReplicaSeen>
+  readonly nodes: ReadonlyArray<NodeHas>
+}
+
+/** `address:port` of everything that is allocated. */
+export const portsOf = ({ mappings }: Allocations): ReadonlyArray<string> =>
+  Object.entries(mappings).flatMap(([address, ports]) => ports.map((port) => `${address}:${port}`))
+
+/** The key as it was sent. */
+export const sentKey = (key: string): string => key.slice(key.indexOf(":") + 1)

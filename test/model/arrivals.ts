@@ -1,0 +1,36 @@
+/** What a simulated node does about servers that come to it from another node: it fetches their files. */
+import { Effect } from "effect"
+import { requestTo } from "../support/Service.ts"
+import type { SimulatedNode } from "../support/SimulatedNode.ts"
+
+const PAUSE = "100 millis"
+
+/** Fetches as long as the scope is open; what does not succeed is tried again. */
+export const arrivals = Effect.fnUntraced(function* (options: {
+  readonly node: SimulatedNode
+  readonly key: string
+  readonly control: ReadonlyArray<string>
+  /** Whether the node lives and can be reached. */
+  readonly isThere: () => boolean
+}) {
+  const { control, isThere, key, node } = options
+  const { brain } = node
+  let turn = 0
+  const fetch = Effect.fnUntraced(function* (server: string) {
+    const url = control[turn++ % control.length] ?? ""
+    const answer = yield* requestTo(url, key)(
+      "GET",
+      `/api/nodes/${node.id}/internal/servers/${server}/files`
+    ).pipe(Effect.timeout("5 seconds"))
+    if (answer.status !== 200 || !isThere() || !brain.arriving.delete(server)) return
+    brain.files.set(server, answer.text)
+    brain.finishInstall(server, "ready")
+  })
+  const look = Effect.suspend(() =>
+    Effect.forEach(isThere() ? [...brain.arriving] : [], (server) => Effect.ignore(fetch(server)), {
+      concurrency: 4,
+      discard: true
+    })
+  )
+  yield* Effect.forkScoped(Effect.forever(Effect.andThen(look, Effect.sleep(PAUSE))))
+})

@@ -1,0 +1,245 @@
+/** Clients that create, use and delete servers at any replica, whatever happens to it, and note what they are answered. */
+import { Effect } from "effect"
+import type { Random } from "../support/random.ts"
+import { adminKey } from "../support/Service.ts"
+import type { Asked, CreateBody, ListPath, LookPath, Operation } from "./History.ts"
+import { type HttpAnswer, type HttpRequest, makeClient } from "./http.ts"
+import type { Recorder } from "./Recorder.ts"
+import { POPULATION } from "./settings.ts"
+import { blueprints, nodeIds } from "./world.ts"
+
+/** A creation that was acknowledged. */
+interface Known {
+  readonly id: string
+  readonly key: string
+  readonly body: CreateBody
+}
+
+/** Between two requests of a client at most, in milliseconds. */
+const THINKING = 80
+const AGAIN_MILLIS = 150
+/** Times that a creation is asked for before its client gives up. */
+const ATTEMPTS = 8
+
+const lists: readonly [ListPath, ...ReadonlyArray<ListPath>] = [
+  "/api/servers?include=status,limits,software",
+  "/api/servers?ids_only=true",
+  "/api/servers?ids_only=true",
+  "/api/nodes",
+  "/api/blueprints",
+  "/api/system",
+  "/healthz"
+]
+const looks: readonly [LookPath, ...ReadonlyArray<LookPath>] = [
+  "",
+  "",
+  "/status",
+  "/install",
+  "/logs",
+  "/stats"
+]
+const actions = ["start", "start", "start", "stop", "stop", "restart", "kill", "pause", "unpause"] as const
+
+/** How a request is written. */
+export const requestOf = (asked: Asked): HttpRequest => {
+  switch (asked.kind) {
+    case "create":
+    case "create-otherwise":
+      return {
+        method: "POST",
+        path: "/api/servers",
+        body: asked.body,
+        headers: { "idempotency-key": asked.key }
+      }
+    case "delete":
+      return { method: "DELETE", path: `/api/servers/${asked.server}${asked.force ? "?force=true" : ""}` }
+    case "power":
+      return { method: "POST", path: `/api/servers/${asked.server}/power`, body: { action: asked.action } }
+    case "commands":
+      return {
+        method: "POST",
+        path: `/api/servers/${asked.server}/commands`,
+        body: { commands: ["say hello"] }
+      }
+    case "reinstall":
+    case "reset":
+      return { method: "POST", path: `/api/servers/${asked.server}/${asked.kind}` }
+    case "drain":
+      return {
+        method: "PATCH",
+        path: `/api/nodes/${asked.node}/drained`,
+        body: { drained: asked.drained, ...(asked.move ? { move: true } : {}) }
+      }
+    case "reload":
+      return { method: "POST", path: `/api/${asked.folder}/reload` }
+    case "ticket":
+      return { method: "POST", path: "/api/events/tickets" }
+    case "list":
+      return { method: "GET", path: asked.what }
+    case "look":
+      return { method: "GET", path: `/api/servers/${asked.server}${asked.what}` }
+    case "look-at-node":
+      return { method: "GET", path: `/api/nodes/${asked.node}` }
+  }
+}
+
+type Kept = Pick<Operation, "id" | "node_id" | "ids" | "detail" | "malformed">
+
+/** What is kept of an answer's body. */
+export const keptOf = (asked: Asked, { malformed, status, text }: HttpAnswer): Kept => {
+  const wrong = (why: string): Kept => ({ malformed: why })
+  if (malformed !== undefined) return wrong(malformed)
+  try {
+    const body = text === "" ? undefined : JSON.parse(text)
+    if (status >= 400) return { detail: String(body.detail) }
+    if (asked.kind === "create" || asked.kind === "create-otherwise") {
+      return typeof body.id === "string" && typeof body.node_id === "string"
+        ? { id: body.id, node_id: body.node_id }
+        : wrong(`a creation that answers ${text}`)
+    }
+    if (asked.kind === "look" && asked.what === "" && body.id !== asked.server)
+      return wrong(`another: ${text}`)
+    if (asked.kind !== "list" || !asked.what.startsWith("/api/servers")) return {}
+    const ids = body.map((item: string | { readonly id: string }) =>
+      typeof item === "string" ? item : item.id
+    )
+    return { ids }
+  } catch (cause) {
+    return wrong(`${cause}: ${text.slice(0, 200)}`)
+  }
+}
+
+export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => {
+  /** By id, those that nobody has been told are gone. */
+  const alive = new Map<string, Known>()
+  const known: Array<Known> = []
+  const drained = new Set<string>()
+  /** Nodes that somebody drains or undrains: one at a time, so that it is known what the last word was. */
+  const busy = new Set<string>()
+  let keys = 0
+
+  /** One client, until `isOver`. */
+  const client = Effect.fnUntraced(function* (name: string, random: Random, isOver: () => boolean) {
+    const send = yield* makeClient(adminKey)
+
+    const ask = Effect.fnUntraced(function* (asked: Asked, replica = random.below(urls.length)) {
+      const sent = recorder.now()
+      const answer = yield* send(urls[replica] ?? "", requestOf(asked))
+      const base = { client: name, replica, asked, sent, ended: recorder.now() }
+      if ("lost" in answer) return recorder.operation({ ...base, status: undefined, lost: answer.lost })
+      return recorder.operation({ ...base, status: answer.status, ...keptOf(asked, answer) })
+    })
+
+    const create = Effect.gen(function* () {
+      const key = `model-${keys++}`
+      const body: CreateBody = {
+        blueprint_id: random.pick(blueprints),
+        ...(random.below(8) === 0 ? { node_id: random.pick(nodeIds) } : {}),
+        ...(random.below(2) === 0 ? { start: true } : {}),
+        overrides: { env: { OPERATION: key } }
+      }
+      for (let attempt = 0; attempt < ATTEMPTS && !isOver(); attempt++) {
+        const { detail = "", id, status } = yield* ask({ kind: "create", key, body })
+        if (status === 202 && id !== undefined) {
+          const server = { id, key, body }
+          known.push(server)
+          alive.set(id, server)
+          return
+        }
+        // There is no room, and that does not change soon.
+        if (status === 503 && !detail.startsWith("the database") && random.below(3) > 0) return
+        yield* Effect.sleep(random.below(AGAIN_MILLIS))
+      }
+    })
+
+    const repeat = Effect.suspend(() => {
+      const one = known[random.below(known.length)]
+      if (one === undefined) return Effect.void
+      const { body, key } = one
+      if (random.below(4) > 0) return ask({ kind: "create", key, body })
+      return ask({ kind: "create-otherwise", key, body: { ...body, start: body.start !== true } })
+    })
+
+    const drain = Effect.suspend(() => {
+      const node = random.pick(nodeIds)
+      if (busy.has(node)) return Effect.void
+      busy.add(node)
+      // Most nodes are to be there.
+      const isToBe = !drained.has(node) && drained.size < 2
+      return ask({ kind: "drain", node, drained: isToBe, move: isToBe && random.below(2) === 0 }).pipe(
+        Effect.tap(({ status }) =>
+          Effect.sync(() => {
+            if (status !== 200) return
+            if (isToBe) drained.add(node)
+            else drained.delete(node)
+          })
+        ),
+        Effect.ensuring(Effect.sync(() => busy.delete(node)))
+      )
+    })
+
+    const someServer = () => {
+      // Now and then one that is gone.
+      if (random.below(15) === 0) return known[random.below(known.length)]?.id
+      return [...alive.keys()][random.below(alive.size)]
+    }
+
+    const act = Effect.suspend((): Effect.Effect<unknown> => {
+      const what = random.below(100)
+      const isFull = alive.size >= POPULATION
+      if (what < (isFull ? 4 : 16)) return create
+      if (what < 20) return repeat
+      if (what < 23) return drain
+      if (what < 24) return ask({ kind: "reload", folder: random.pick(["blueprints", "software"] as const) })
+      if (what < 25) return ask({ kind: "ticket" })
+      if (what < 33) return ask({ kind: "list", what: random.pick(lists) })
+      if (what < 36) return ask({ kind: "look-at-node", node: random.pick(nodeIds) })
+      const server = someServer()
+      if (server === undefined) return create
+      if (what < 60) return ask({ kind: "look", server, what: random.pick(looks) })
+      if (what < 64) return ask({ kind: "commands", server })
+      if (what < 67) return ask({ kind: "reinstall", server })
+      if (what < 68) return ask({ kind: "reset", server })
+      if (what < (isFull ? 80 : 74)) {
+        return Effect.tap(ask({ kind: "delete", server, force: random.below(3) === 0 }), ({ status }) =>
+          Effect.sync(() => {
+            if (status === 200 || status === 404) alive.delete(server)
+          })
+        )
+      }
+      return Effect.tap(ask({ kind: "power", server, action: random.pick(actions) }), ({ status }) =>
+        Effect.sync(() => {
+          if (status === 404) alive.delete(server)
+        })
+      )
+    })
+
+    while (!isOver()) {
+      yield* act
+      yield* Effect.sleep(random.below(THINKING))
+    }
+  }, Effect.scoped)
+
+  return {
+    client,
+    /** Whether each creation that was acknowledged is answered with the same server again, at any replica. */
+    repeatAll: (random: Random) =>
+      Effect.scoped(
+        Effect.gen(function* () {
+          const send = yield* makeClient(adminKey)
+          for (const { body, key } of known.slice(-200)) {
+            const replica = random.below(urls.length)
+            const asked = { kind: "create", key, body } as const
+            const sent = recorder.now()
+            const answer = yield* send(urls[replica] ?? "", requestOf(asked))
+            const base = { client: "after", replica, asked, sent, ended: recorder.now() }
+            recorder.operation(
+              "lost" in answer
+                ? { ...base, status: undefined, lost: answer.lost }
+                : { ...base, status: answer.status, ...keptOf(asked, answer) }
+            )
+          }
+        })
+      )
+  }
+}

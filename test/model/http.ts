@@ -1,0 +1,110 @@
+/** Requests of clients that look closely: whether an answer came, and whether it has the form that every answer has. */
+import { Agent, type IncomingMessage, request } from "node:http"
+import { Effect } from "effect"
+import { reasonPhrases } from "../../src/domain/ApiError.ts"
+import { PATIENCE_MILLIS } from "./settings.ts"
+
+export interface HttpAnswer {
+  readonly status: number
+  readonly text: string
+  readonly malformed: string | undefined
+}
+
+export interface NoAnswer {
+  readonly lost: string
+}
+
+export interface HttpRequest {
+  readonly method: string
+  readonly path: string
+  readonly body?: unknown
+  readonly headers?: Readonly<Record<string, string>>
+}
+
+const fields = ["code", "detail", "hint", "request_id", "status"]
+
+const parse = (text: string): unknown => {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
+/** Why an answer is not as every answer is to be (decisions, section 1); undefined: it is. */
+export const malformation = (
+  status: number,
+  text: string,
+  header: (name: string) => string | undefined
+): string | undefined => {
+  const requestId = header("x-request-id")
+  if (requestId === undefined) return "no X-Request-Id"
+  if (status < 400) return undefined
+  if (header("content-type") !== "application/json") return `an error of type ${header("content-type")}`
+  const body = parse(text)
+  if (typeof body !== "object" || body === null) return `an error with the body ${text}`
+  const entries = new Map<string, unknown>(Object.entries(body))
+  if ([...entries.keys()].toSorted().join() !== fields.join())
+    return `an error with the fields ${[...entries.keys()]}`
+  const phrase = new Map<string, string>(Object.entries(reasonPhrases)).get(String(status))
+  if (entries.get("code") !== String(status) || entries.get("status") !== phrase)
+    return `${status} says ${entries.get("code")} ${entries.get("status")}`
+  if (entries.get("request_id") !== requestId)
+    return `request ids ${requestId} and ${entries.get("request_id")}`
+  return entries.get("detail") === "" || entries.get("hint") === "" ? "an empty detail or hint" : undefined
+}
+
+/** A client with connections of its own, that are kept. */
+export const makeClient = Effect.fnUntraced(function* (key: string) {
+  const agent = yield* Effect.acquireRelease(
+    Effect.sync(() => new Agent({ keepAlive: true })),
+    (it) => Effect.sync(() => it.destroy())
+  )
+  return (url: string, asked: HttpRequest): Effect.Effect<HttpAnswer | NoAnswer> =>
+    Effect.callback<HttpAnswer | NoAnswer>((resume) => {
+      const body = asked.body === undefined ? undefined : JSON.stringify(asked.body)
+      const sent = request(
+        `${url}${asked.path}`,
+        {
+          agent,
+          method: asked.method,
+          headers: {
+            authorization: `Bearer ${key}`,
+            ...(body === undefined ? {} : { "content-length": String(Buffer.byteLength(body)) }),
+            ...asked.headers
+          }
+        },
+        (response: IncomingMessage) => {
+          let text = ""
+          response.setEncoding("utf8")
+          response.on("data", (chunk: string) => {
+            text += chunk
+          })
+          response.on("error", () => {})
+          response.on("close", () => {
+            const status = response.statusCode ?? 0
+            const header = (name: string) => {
+              const value = response.headers[name]
+              return Array.isArray(value) ? value.join() : value
+            }
+            const malformed = malformation(status, text, header)
+            resume(Effect.succeed(response.complete ? { status, text, malformed } : { lost: "cut off" }))
+          })
+        }
+      )
+      sent.on("error", (error: NodeJS.ErrnoException) =>
+        resume(
+          Effect.succeed({ lost: `${error.code ?? error.message}${sent.reusedSocket ? ", reused" : ""}` })
+        )
+      )
+      sent.end(body)
+      return Effect.sync(() => sent.destroy())
+    }).pipe(
+      Effect.timeoutOrElse({
+        duration: PATIENCE_MILLIS,
+        orElse: () => Effect.succeed({ lost: "no answer in time" })
+      })
+    )
+})
+
+export type Client = Effect.Success<ReturnType<typeof makeClient>>

@@ -1,0 +1,144 @@
+import {
+  type Asked,
+  type Disturbance,
+  type History,
+  type Invariant,
+  type Operation,
+  overlaps
+} from "../History.ts"
+import { isEphemeral } from "../model.ts"
+
+/** What each request may be answered, whatever is broken (contract, section 7; decisions, section 3). */
+const allowed: Readonly<Record<Asked["kind"], ReadonlyArray<number>>> = {
+  create: [202, 503],
+  "create-otherwise": [409, 503],
+  delete: [200, 404, 502, 503],
+  power: [200, 404, 409, 502, 503],
+  reinstall: [202, 404, 409, 502, 503],
+  reset: [202, 404, 409, 502, 503],
+  commands: [204, 404, 409, 502, 503],
+  drain: [200, 503],
+  reload: [200, 503],
+  ticket: [201, 503],
+  list: [200],
+  look: [200, 404],
+  "look-at-node": [200]
+}
+
+/** Looks that ask the node, or the database where the server is not known. */
+const beyondMemory: Readonly<Record<string, ReadonlyArray<number>>> = {
+  "": [],
+  "/status": [503],
+  "/install": [503],
+  "/logs": [409, 502, 503],
+  "/stats": [409, 502, 503]
+}
+
+const allows = (asked: Asked, status: number): boolean =>
+  allowed[asked.kind].includes(status) ||
+  (asked.kind === "look" && beyondMemory[asked.what]?.includes(status) === true)
+
+const serverOf = (asked: Asked): string | undefined => ("server" in asked ? asked.server : undefined)
+
+const brief = (operation: Operation): string => {
+  const { asked, client, ended, n, replica, sent, status } = operation
+  const answer =
+    status === undefined ? `no answer (${operation.lost})` : `${status} ${operation.detail ?? ""}`
+  return `operation ${n} (${client} at replica ${replica}, ${sent}-${ended} ms) ${JSON.stringify(asked)}: ${answer}`
+}
+
+const hits = (disturbance: Disturbance, replica: number): boolean =>
+  disturbance.target === undefined || disturbance.target === replica
+
+/** Every answer is one that the contract knows, in its form; and one comes while the replica is there. */
+export const answers: Invariant = {
+  name: "every answer is documented",
+  problems: ({ disturbances, operations }) => {
+    const ofReplicas = disturbances.filter(({ what }) => what === "replica")
+    return operations.flatMap((operation) => {
+      if (operation.malformed !== undefined) return [`${operation.malformed}: ${brief(operation)}`]
+      if (operation.status !== undefined) {
+        return allows(operation.asked, operation.status) ? [] : [brief(operation)]
+      }
+      const isBroken = ofReplicas.some((it) => hits(it, operation.replica) && overlaps(operation, it))
+      return isBroken ? [] : [`the replica was there: ${brief(operation)}`]
+    })
+  }
+}
+
+/** When each server was acknowledged first, and when its removal was asked for first. */
+const lives = (history: History) => {
+  const created = new Map<string, Operation>()
+  const removed = new Map<string, Operation>()
+  for (const operation of history.operations) {
+    const { asked, id, status } = operation
+    if (asked.kind === "create" && status === 202 && id !== undefined) {
+      const known = created.get(id)
+      if (known === undefined || operation.ended < known.ended) created.set(id, operation)
+    }
+    if (asked.kind === "delete") {
+      const known = removed.get(asked.server)
+      if (known === undefined || operation.sent < known.sent) removed.set(asked.server, operation)
+    }
+  }
+  return { created, removed }
+}
+
+/**
+ * A server that was acknowledged is found from then on by everybody, but by a replica that is cut off from the database
+ * and has not heard of it.
+ */
+export const found: Invariant = {
+  name: "what was acknowledged is found",
+  problems: (history) => {
+    const { created, removed } = lives(history)
+    const isGone = (id: string, until: number) => {
+      const asked = removed.get(id)
+      const creation = created.get(id)?.asked
+      return (
+        (asked !== undefined && asked.sent <= until) ||
+        (creation?.kind === "create" && isEphemeral(creation.body))
+      )
+    }
+    const databases = history.disturbances.filter(({ what }) => what !== "node")
+    return history.operations.flatMap((operation) => {
+      const server = serverOf(operation.asked)
+      const isCutOff = () => databases.some((it) => hits(it, operation.replica) && overlaps(operation, it))
+      if (operation.status === 404 && server !== undefined) {
+        const creation = created.get(server)
+        if (creation === undefined || creation.ended > operation.sent || isGone(server, operation.ended))
+          return []
+        return isCutOff() && creation.replica !== operation.replica
+          ? []
+          : [`${server} was acknowledged by ${brief(creation)}; ${brief(operation)}`]
+      }
+      if (operation.ids === undefined) return []
+      const listed = new Set(operation.ids)
+      return [...created.values()].flatMap((creation) => {
+        const id = creation.id ?? ""
+        const before = creation.ended <= operation.sent && creation.replica === operation.replica
+        if (!before || listed.has(id) || isGone(id, operation.ended)) return []
+        return [`${id} was acknowledged by ${brief(creation)} and is not listed: ${brief(operation)}`]
+      })
+    })
+  }
+}
+
+/** A replica that has acknowledged a removal does not have the server any more. */
+export const gone: Invariant = {
+  name: "what was deleted stays deleted",
+  problems: ({ operations }) => {
+    const removals = operations.filter(({ asked, status }) => asked.kind === "delete" && status === 200)
+    const removed = Map.groupBy(removals, ({ asked, replica }) => `${replica} ${serverOf(asked)}`)
+    return operations.flatMap((operation) => {
+      const { asked, ids, replica, sent, status } = operation
+      const isBefore = (removal: Operation) => removal.ended <= sent
+      if (asked.kind === "look" && status === 200) {
+        const removal = removed.get(`${replica} ${asked.server}`)?.find(isBefore)
+        return removal === undefined ? [] : [`${brief(removal)}; ${brief(operation)}`]
+      }
+      const all = (ids ?? []).flatMap((id) => removed.get(`${replica} ${id}`)?.filter(isBefore) ?? [])
+      return all.map((removal) => `${brief(removal)}; listed by ${brief(operation)}`)
+    })
+  }
+}

@@ -1,0 +1,48 @@
+import type { Invariant, Operation } from "../History.ts"
+
+interface Drained {
+  readonly node: string
+  /** When it was acknowledged, and when the next word was sent. */
+  readonly from: Operation
+  readonly to: number
+}
+
+/** When each node was drained beyond doubt. */
+const drainedTimes = (operations: ReadonlyArray<Operation>): ReadonlyArray<Drained> => {
+  const words = operations.filter(({ asked }) => asked.kind === "drain").toSorted((a, b) => a.sent - b.sent)
+  return words.flatMap((from) => {
+    if (from.asked.kind !== "drain" || !from.asked.drained || from.status !== 200) return []
+    const { node } = from.asked
+    const next = words.find(
+      ({ asked, n, sent }) =>
+        n !== from.n && asked.kind === "drain" && asked.node === node && sent >= from.sent
+    )
+    return [{ node, from, to: next?.sent ?? Number.POSITIVE_INFINITY }]
+  })
+}
+
+/** No server is placed on a drained node, unless somebody names it. */
+export const drains: Invariant = {
+  name: "a drained node gets nothing that does not name it",
+  problems: ({ operations }) => {
+    const times = drainedTimes(operations)
+    const first = new Map<string, number>()
+    for (const { asked, sent } of operations) {
+      if (asked.kind === "create") first.set(asked.key, Math.min(sent, first.get(asked.key) ?? sent))
+    }
+    const told = new Set<string>()
+    return operations.flatMap(({ asked, ended, id, n, node_id, status }) => {
+      if (asked.kind !== "create" || status !== 202 || asked.body.node_id !== undefined) return []
+      // A repetition answers what was done before.
+      const sent = first.get(asked.key) ?? 0
+      const drained = times.find(
+        ({ from, node, to }) => node === node_id && from.ended <= sent && ended <= to
+      )
+      if (drained === undefined || told.has(asked.key)) return []
+      told.add(asked.key)
+      return [
+        `${id} (operation ${n}, first sent at ${sent} ms) was placed on ${node_id}, drained since ${drained.from.ended} ms (operation ${drained.from.n})`
+      ]
+    })
+  }
+}

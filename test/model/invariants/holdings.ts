@@ -1,0 +1,95 @@
+import type { Invariant } from "../History.ts"
+import { memoryOf } from "../model.ts"
+import { portsOf } from "../Snapshot.ts"
+
+const repeated = (items: ReadonlyArray<string>): ReadonlyArray<string> => {
+  const seen = new Set<string>()
+  return items.filter((item) => seen.size === seen.add(item).size)
+}
+
+const missing = (some: ReadonlyArray<string>, others: ReadonlyArray<string>): ReadonlyArray<string> => {
+  const there = new Set(others)
+  return some.filter((item) => !there.has(item))
+}
+
+/** No port is held twice or by nobody: in the records, in the table of ports, on the nodes, and in what is free. */
+export const ports: Invariant = {
+  name: "no port twice, none leaked",
+  problems: ({ end }) => {
+    const { nodes, replicas, tables } = end
+    const bySummary = tables.servers.flatMap(({ allocations, node_id }) =>
+      portsOf(allocations).map((port) => `${node_id} ${port}`)
+    )
+    const owned = tables.servers.flatMap(({ allocations, id, node_id }) =>
+      portsOf(allocations).map((port) => `${node_id} ${port} of ${id}`)
+    )
+    const rows = tables.ports.map(
+      ({ address, node_id, port, server_id }) => `${node_id} ${address}:${port} of ${server_id}`
+    )
+    return [
+      ...repeated(bySummary).map((port) => `${port} is held twice`),
+      ...missing(owned, rows).map((port) => `${port} is not reserved`),
+      ...missing(rows, owned).map((port) => `${port} is reserved, and not held`),
+      ...tables.servers.flatMap(({ allocations, id }) => {
+        const port = `${allocations.default.ip}:${allocations.default.port}`
+        return portsOf(allocations).includes(port) ? [] : [`${id} does not hold its default ${port}`]
+      }),
+      ...nodes.flatMap(({ id, instances, ports: offered }) => {
+        const held = instances.flatMap((instance) => instance.ports)
+        const count = tables.ports.filter(({ node_id }) => node_id === id).length
+        return [
+          ...repeated(held).map((port) => `${id} has two servers with ${port}`),
+          ...missing(
+            instances.flatMap((instance) => instance.ports.map((port) => `${id} ${port} of ${instance.id}`)),
+            owned
+          ).map((port) => `on its node ${port}, which it does not hold`),
+          ...replicas.flatMap(({ nodes: seen }, replica) => {
+            const free = seen.find((node) => node.id === id)?.ports_free
+            return free === offered - count
+              ? []
+              : [`replica ${replica}: ${id} has ${free} free ports of ${offered}, ${count} are reserved`]
+          })
+        ]
+      })
+    ]
+  }
+}
+
+/** What is committed is the sum of what is held, what is held is what the records say, and it fits. */
+export const capacity: Invariant = {
+  name: "capacity sums",
+  problems: ({ end }) => {
+    const { replicas, tables } = end
+    const expected = tables.servers.map(
+      ({ blueprint_id, id, node_id }) => `${id} on ${node_id}: ${memoryOf(blueprint_id)}`
+    )
+    const held = tables.holdings.map(
+      ({ memory_bytes, node_id, server_id }) => `${server_id} on ${node_id}: ${memory_bytes}`
+    )
+    return [
+      ...missing(expected, held).map((one) => `not held: ${one}`),
+      ...missing(held, expected).map((one) => `held: ${one}; the records do not say so`),
+      ...tables.nodes.flatMap(({ capacity: { memory_bytes }, id }) => {
+        const there = tables.servers.filter(({ node_id }) => node_id === id)
+        const memory = there.reduce((sum, { blueprint_id }) => sum + memoryOf(blueprint_id), 0)
+        const sum = tables.commitments.find(({ node_id }) => node_id === id)
+        return [
+          ...((sum?.servers ?? 0) === there.length && (sum?.memory_bytes ?? 0) === memory
+            ? []
+            : [
+                `${id}: ${sum?.servers} servers with ${sum?.memory_bytes}; there are ${there.length} with ${memory}`
+              ]),
+          ...(memory <= memory_bytes ? [] : [`${id}: ${memory} of ${memory_bytes} are committed`]),
+          ...replicas.flatMap(({ nodes: seen }, replica) => {
+            const node = seen.find((it) => it.id === id)
+            return node?.servers === there.length && node.committed.memory_bytes === memory
+              ? []
+              : [
+                  `replica ${replica}: ${id} has ${node?.servers} servers with ${node?.committed.memory_bytes}; there are ${there.length} with ${memory}`
+                ]
+          })
+        ]
+      })
+    ]
+  }
+}

@@ -1,0 +1,30 @@
+/** Everything that has to be true of a run. */
+import type { Invariant } from "../History.ts"
+import { answers, found, gone } from "./answers.ts"
+import { acknowledged, deletions, idempotency, whole } from "./creations.ts"
+import { drains } from "./drains.ts"
+import { capacity, ports } from "./holdings.ts"
+import { order, state, transitions } from "./journal.ts"
+import { lastWord } from "./lastWord.ts"
+import { agreement, reports } from "./nodes.ts"
+import { streams } from "./streams.ts"
+
+export const invariants: ReadonlyArray<Invariant> = [
+  answers,
+  found,
+  gone,
+  idempotency,
+  whole,
+  acknowledged,
+  deletions,
+  order,
+  state,
+  transitions,
+  ports,
+  capacity,
+  streams,
+  agreement,
+  reports,
+  drains,
+  lastWord
+]

@@ -1,0 +1,108 @@
+import { Schema } from "effect"
+import { fits, ServerStatus } from "../../../src/domain/ServerStatus.ts"
+import type { Invariant } from "../History.ts"
+import { firstNodes, isOfServer, newest, storiesOf } from "./stories.ts"
+
+const isStatus = Schema.is(ServerStatus)
+const isInstall = Schema.is(Schema.Struct({ phase: Schema.String }))
+const isPlace = Schema.is(Schema.Struct({ node_id: Schema.String }))
+
+/** The cursors have no gap, and each server's entries come between its creation and its deletion. */
+export const order: Invariant = {
+  name: "the journal is gapless, and each story has one beginning and one end",
+  problems: ({ end }) => {
+    const { counters, journal } = end.tables
+    const count = counters.find(({ name }) => name === "journal")?.value
+    const begun = new Set<string>()
+    const over = new Set<string>()
+    return [
+      ...(journal.at(-1)?.cursor === count
+        ? []
+        : [`the counter says ${count}, the last is ${journal.at(-1)?.cursor}`]),
+      ...journal.flatMap((entry, index) => {
+        const { cursor, server_id, topic } = entry
+        const gap = cursor === index + 1 ? [] : [`entry ${cursor} is number ${index + 1}`]
+        if (!isOfServer(entry)) return gap
+        const at = `entry ${cursor} (${topic} of ${server_id})`
+        const early =
+          topic === "server:created" || begun.has(server_id) ? [] : [`${at} comes before its creation`]
+        const late = over.has(server_id) ? [`${at} comes after its deletion`] : []
+        begun.add(server_id)
+        if (topic === "deleted") over.add(server_id)
+        return [...gap, ...early, ...late]
+      })
+    ]
+  }
+}
+
+/** What the journal says, added up, is what the records say, and what every replica says. */
+export const state: Invariant = {
+  name: "the journal is the state",
+  problems: ({ end }) => {
+    const { replicas, tables } = end
+    const stories = storiesOf(tables)
+    const there = [...stories.values()].filter(({ isDeleted }) => !isDeleted).map(({ id }) => id)
+    const records = new Map(tables.servers.map((server) => [server.id, server]))
+    const differs = (what: string, journal: unknown, other: unknown) =>
+      journal === other ? [] : [`${what}: ${other}, by the journal ${journal}`]
+    const places = firstNodes(tables)
+    return [
+      ...differs("records", there.toSorted().join(), [...records.keys()].toSorted().join()),
+      ...tables.servers.flatMap(({ id, install, node_id, start_pending, status }) => {
+        const story = stories.get(id)
+        const installed = newest(story, "server:install")
+        const placed = newest(story, "server:placed")
+        return [
+          ...differs(`status of ${id}`, newest(story, "status"), status),
+          ...differs(`install of ${id}`, isInstall(installed) ? installed.phase : "pending", install.phase),
+          ...differs(`node of ${id}`, isPlace(placed) ? placed.node_id : places.get(id), node_id),
+          ...(newest(story, "server:start-pending") === undefined
+            ? []
+            : differs(`start of ${id}`, newest(story, "server:start-pending"), start_pending === 1))
+        ]
+      }),
+      ...replicas.flatMap(({ servers }, replica) => [
+        ...differs(`list of replica ${replica}`, there.toSorted().join(), servers.map(({ id }) => id).join()),
+        ...servers.flatMap(({ allocations, id, node_id, status }) => [
+          ...differs(`status of ${id} at replica ${replica}`, newest(stories.get(id), "status"), status),
+          ...differs(`node of ${id} at replica ${replica}`, records.get(id)?.node_id, node_id),
+          ...differs(
+            `allocations of ${id} at replica ${replica}`,
+            JSON.stringify(records.get(id)?.allocations),
+            JSON.stringify(allocations)
+          )
+        ])
+      ])
+    ]
+  }
+}
+
+/**
+ * Each status follows from the one before by the table (decisions, "States"). Two more moves are no report of a node, and
+ * their write says why: what a node has lost is installed again, and what has not arrived is put back. And a node that
+ * was asked to reinstall may have started the server just before: its view wins.
+ */
+export const transitions: Invariant = {
+  name: "no illegal transition",
+  problems: ({ end, operations }) => {
+    const reinstalled = new Set(
+      operations.flatMap(({ asked }) => (asked.kind === "reinstall" ? [asked.server] : []))
+    )
+    return [...storiesOf(end.tables).values()].flatMap(({ entries, id, statuses }) =>
+      statuses.flatMap(({ cursor, payload }, index) => {
+        if (!isStatus(payload)) return [`entry ${cursor}: ${id} becomes ${payload}`]
+        const before = statuses[index - 1]?.payload
+        if (before === undefined) return payload === "installing" ? [] : [`${id} begins as ${payload}`]
+        if (!isStatus(before)) return []
+        if (before === payload) return [`entry ${cursor}: ${id} is told to be ${payload} twice`]
+        const beside = entries[entries.findIndex((entry) => entry.cursor === cursor) - 1]
+        const isLost =
+          payload === "installing" && isInstall(beside?.payload) && beside.payload.phase === "pending"
+        const isStarted = before === "installing" && payload === "starting" && reinstalled.has(id)
+        return fits(before, payload) || isLost || isStarted
+          ? []
+          : [`entry ${cursor}: ${id} goes from ${before} to ${payload}`]
+      })
+    )
+  }
+}

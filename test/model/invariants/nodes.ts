@@ -1,0 +1,68 @@
+import { changes } from "../../support/SimulatedNode.ts"
+import type { History, Invariant } from "../History.ts"
+import { firstNodes, newest, type Story, storiesOf } from "./stories.ts"
+
+/** Each node has just the servers whose records are on it, as the records say. */
+export const agreement: Invariant = {
+  name: "nodes have what the records say",
+  problems: ({ end }) => {
+    const { nodes, tables } = end
+    const records = new Map(tables.servers.map((server) => [server.id, server]))
+    return nodes.flatMap(({ id: node, instances }) => {
+      const has = new Set(instances.map(({ id }) => id))
+      return [
+        ...tables.servers
+          .filter(({ id, node_id }) => node_id === node && !has.has(id))
+          .map(({ id }) => `${node} does not have ${id}`),
+        ...instances.flatMap(({ id, phase, status }) => {
+          const record = records.get(id)
+          if (record?.node_id !== node)
+            return [`${node} has ${id}, whose record is on ${record?.node_id ?? "none"}`]
+          return record.status === status && record.install.phase === phase
+            ? []
+            : [
+                `${id} is ${status}, ${phase} on ${node}; its record: ${record.status}, ${record.install.phase}`
+              ]
+        })
+      ]
+    })
+  }
+}
+
+/** Whether all that was ever said of a server was said by one node: it has not moved, and nothing of it was lost. */
+const isPlain = ({ deeds, operations }: History) => {
+  const wiped = new Set(deeds.flatMap(({ node, server }) => (server === undefined ? [node] : [])))
+  const again = new Set(operations.flatMap(({ asked }) => (asked.kind === "reinstall" ? [asked.server] : [])))
+  return (story: Story, node: string) =>
+    newest(story, "server:placed") === undefined && !wiped.has(node) && !again.has(story.id)
+}
+
+const brief = ({ entries }: Story): ReadonlyArray<string> =>
+  entries.flatMap(({ payload, topic }) => {
+    if (topic === "status") return payload === "unknown" ? [] : [String(payload)]
+    if (topic !== "crash") return []
+    return [
+      `crash ${payload !== null && typeof payload === "object" && "reason" in payload ? payload.reason : ""}`
+    ]
+  })
+
+/** What is told of a server is what its node has said, each change once and in its order. */
+export const reports: Invariant = {
+  name: "what is told is what the node has said",
+  problems: (history) => {
+    const plain = isPlain(history)
+    const { nodes, tables } = history.end
+    const places = firstNodes(tables)
+    return [...storiesOf(tables).values()].flatMap((story) => {
+      const node = nodes.find(({ id }) => id === places.get(story.id))
+      if (node === undefined || !plain(story, node.id)) return []
+      const said = changes(["installing", ...(node.said.get(story.id) ?? [])])
+      const told = changes(brief(story))
+      // What comes after the deletion is told to nobody.
+      const expected = story.isDeleted ? said.slice(0, told.length) : said
+      return told.join() === expected.join()
+        ? []
+        : [`${story.id}: told ${told.join()}; ${node.id} said ${said.join()}`]
+    })
+  }
+}

@@ -1,0 +1,51 @@
+/** The journal, told server by server. */
+import { Schema } from "effect"
+import type { JournalRow, Tables } from "../Snapshot.ts"
+
+export interface Story {
+  readonly id: string
+  readonly blueprint_id: string
+  readonly entries: ReadonlyArray<JournalRow>
+  readonly statuses: ReadonlyArray<JournalRow>
+  readonly isDeleted: boolean
+}
+
+/** Entries that concern a server that is there: what a node has left of it may be told of later. */
+export const isOfServer = ({ server_id, topic }: JournalRow): boolean =>
+  server_id !== "" && topic !== "server:left" && topic !== "server:suspect"
+
+export const storiesOf = ({ journal }: Pick<Tables, "journal">): ReadonlyMap<string, Story> => {
+  const byServer = Map.groupBy(journal.filter(isOfServer), ({ server_id }) => server_id)
+  return new Map(
+    [...byServer].map(([id, entries]) => [
+      id,
+      {
+        id,
+        blueprint_id: entries[0]?.blueprint_id ?? "",
+        entries,
+        statuses: entries.filter(({ topic }) => topic === "status"),
+        isDeleted: entries.some(({ topic }) => topic === "deleted")
+      }
+    ])
+  )
+}
+
+/** Payload of the newest entry of a topic; undefined: there is none. */
+export const newest = (story: Story | undefined, topic: string): JournalRow["payload"] | undefined =>
+  story?.entries.findLast((entry) => entry.topic === topic)?.payload
+
+const isNews = Schema.is(Schema.Struct({ node_id: Schema.String, kind: Schema.String }))
+
+/** Cursors at which each node was given up: its servers that are not saved go then. */
+export const givenUp = ({ journal }: Pick<Tables, "journal">): ReadonlyMap<string, ReadonlyArray<number>> => {
+  const times = new Map<string, Array<number>>()
+  for (const { cursor, payload, topic } of journal) {
+    if (topic !== "node:changed" || !isNews(payload) || payload.kind !== "given-up") continue
+    times.set(payload.node_id, [...(times.get(payload.node_id) ?? []), cursor])
+  }
+  return times
+}
+
+/** The node of each server when it was created. */
+export const firstNodes = ({ idempotency }: Pick<Tables, "idempotency">): ReadonlyMap<string, string> =>
+  new Map(idempotency.map(({ response }) => [response.id, response.node_id]))

@@ -1,0 +1,24 @@
+import type { Invariant, Told } from "../History.ts"
+import type { JournalRow } from "../Snapshot.ts"
+
+const ofJournal = ({ cursor, payload, server_id, topic }: JournalRow): string =>
+  `${cursor} ${JSON.stringify({ Topic: topic, Data: { server_id, payload } })}`
+
+const ofMessage = ({ cursor, text }: Told): string => `${cursor} ${JSON.stringify(JSON.parse(text))}`
+
+/** Every subscriber was told all that is public, once and in order, wherever and however often it had to come back. */
+export const streams: Invariant = {
+  name: "every subscriber saw the same sequence",
+  problems: ({ end, subscribers }) => {
+    const open = end.tables.journal.filter(({ topic }) => !topic.includes(":")).map(ofJournal)
+    return subscribers.flatMap(({ name, told }) => {
+      const seen = told.map(ofMessage)
+      const at = Array.from({ length: Math.max(seen.length, open.length) }, (_, index) => index).find(
+        (index) => seen[index] !== open[index]
+      )
+      return at === undefined
+        ? []
+        : [`${name}, message ${at}: ${seen[at] ?? "none"}; the journal: ${open[at] ?? "none"}`]
+    })
+  }
+}

@@ -1,0 +1,101 @@
+/** Reads everything there is to see, and says what is still under way. */
+import { Effect, Schema } from "effect"
+import { statementsOn } from "../support/postgresDatabase.ts"
+import { adminKey, requestTo } from "../support/Service.ts"
+import { expectStatus } from "../support/servers.ts"
+import {
+  Listed,
+  NodeSeen,
+  portsOf,
+  type ReplicaSeen,
+  type Snapshot,
+  Tables,
+  tableColumns
+} from "./Snapshot.ts"
+import { PORTS, type Replica, type World } from "./world.ts"
+
+const tablesStatement = `SELECT json_build_object(${Object.entries(tableColumns)
+  .map(
+    ([table, { columns, order }]) =>
+      `'${table}', (SELECT COALESCE(json_agg(row_to_json(t)), '[]') FROM (SELECT ${columns} FROM ${table} ORDER BY ${order}) t)`
+  )
+  .join(", ")})::text AS tables`
+
+const decodeTables = Schema.decodeUnknownEffect(Schema.fromJsonString(Tables))
+const decodeList = Schema.decodeUnknownEffect(Schema.fromJsonString(Schema.Array(Listed)))
+const decodeNode = Schema.decodeUnknownEffect(Schema.fromJsonString(NodeSeen))
+
+/** All tables, as they were at one moment. */
+export const readTables = Effect.fnUntraced(function* (url: string) {
+  const [rows] = yield* statementsOn(url, tablesStatement)
+  return yield* decodeTables(rows?.[0]?.tables)
+})
+
+const readReplica = Effect.fnUntraced(function* (replica: Replica, nodes: ReadonlyArray<string>) {
+  const api = { request: requestTo(replica.url, adminKey) }
+  const list = yield* expectStatus(api, 200, "GET", "/api/servers?include=status,limits,software")
+  const details = yield* Effect.forEach(nodes, (id) =>
+    Effect.flatMap(expectStatus(api, 200, "GET", `/api/nodes/${id}`), ({ text }) => decodeNode(text))
+  )
+  return { servers: yield* decodeList(list.text), text: list.text, nodes: details } satisfies ReplicaSeen
+})
+
+export const look = Effect.fnUntraced(function* (world: World) {
+  const ids = world.nodes.map(({ id }) => id)
+  const tables = yield* readTables(world.url)
+  const replicas = yield* Effect.forEach(world.replicas, (replica) => readReplica(replica, ids))
+  const nodes = world.nodes.map(({ brain, id, said }) => {
+    const instances = [...brain.instances].map(([server, { install, spec, status }]) => ({
+      id: server,
+      status,
+      phase: install.phase,
+      ports: portsOf(spec.allocations)
+    }))
+    const servers = new Set(tables.journal.map(({ server_id }) => server_id))
+    return {
+      id,
+      ports: PORTS,
+      instances,
+      said: new Map([...servers].map((server) => [server, said(server)]))
+    }
+  })
+  return { tables, replicas, nodes } satisfies Snapshot
+})
+
+/** What is not at rest yet, in short; nothing: all has been heard, done and told. */
+export const unrest = (world: World, { nodes, replicas, tables }: Snapshot): ReadonlyArray<string> => {
+  const newest = tables.counters.find(({ name }) => name === "journal")?.value ?? 0
+  const told = tables.journal.filter(({ topic }) => !topic.includes(":")).at(-1)?.cursor
+  const has = new Map(
+    nodes.flatMap(({ id, instances }) => instances.map((it) => [`${id} ${it.id}`, it] as const))
+  )
+  return [
+    ...(tables.journal.at(-1)?.cursor === newest ? [] : ["the journal goes on"]),
+    ...tables.servers.flatMap(({ id, install, node_id, start_pending, status }) => {
+      const there = has.get(`${node_id} ${id}`)
+      const what = `${id} on ${node_id} is ${status}, install ${install.phase}${start_pending ? ", to be started" : ""}`
+      if (there === undefined) return [`${what}; its node does not have it`]
+      const still = there.status === status && there.phase === install.phase && install.phase !== "installing"
+      return still && install.phase !== "pending" && start_pending === 0
+        ? []
+        : [`${what}; its node: ${there.status}, ${there.phase}`]
+    }),
+    ...tables.moves
+      .filter(({ phase }) => phase !== "failed")
+      .map(({ phase, server_id }) => `${server_id} is ${phase}`),
+    ...tables.leftovers.map(({ node_id, server_id }) => `${node_id} is to delete ${server_id}`),
+    ...tables.removals.map(({ server_id }) => `${server_id} is being removed`),
+    ...tables.suspects.map(({ server_id }) => `${server_id} is suspected`),
+    ...tables.nodes.filter(({ connected }) => connected !== 1).map(({ id }) => `${id} is not connected`),
+    ...replicas.flatMap(({ nodes: seen, text }, index) => [
+      ...(text === replicas[0]?.text ? [] : [`replica ${index} has another list than replica 0`]),
+      ...seen
+        .filter(({ connected }) => !connected)
+        .map(({ id }) => `replica ${index}: ${id} is not connected`)
+    ]),
+    ...world.nodes.filter((node) => !node.quiet()).map(({ id }) => `${id} has unsent reports`),
+    ...world.subscribers
+      .filter(({ told: seen }) => seen().at(-1)?.cursor !== told)
+      .map(({ name, told: seen }) => `${name} is at ${seen().at(-1)?.cursor}, not at ${told}`)
+  ]
+}

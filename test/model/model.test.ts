@@ -1,0 +1,102 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Duration, Effect, Fiber } from "effect"
+import { seeded } from "../support/random.ts"
+import { eventually } from "../support/Service.ts"
+import { makeClients } from "./clients.ts"
+import type { History } from "./History.ts"
+import { invariants } from "./invariants/index.ts"
+import { look, unrest } from "./look.ts"
+import { nature } from "./nature.ts"
+import { makeNemesis } from "./nemesis.ts"
+import { makeRecorder } from "./Recorder.ts"
+import type { Snapshot } from "./Snapshot.ts"
+import { schedule } from "./schedule.ts"
+import { CLIENTS, faultSeconds, REPLICAS, REST, seconds, seed } from "./settings.ts"
+import { makeWorld, nodeIds } from "./world.ts"
+
+const MOST_SHOWN = 12
+
+describe("design: whatever goes wrong, what was acknowledged holds, and all replicas tell one story", () => {
+  it.live(
+    `random operations and faults on ${REPLICAS} replicas (MUSTER_TEST_SEED=${seed} MUSTER_TEST_MODEL_SECONDS=${seconds})`,
+    () =>
+      Effect.gen(function* () {
+        const recorder = yield* makeRecorder(seed)
+        const world = yield* makeWorld
+        recorder.begin()
+        const random = seeded(seed)
+        const plan = schedule(random, faultSeconds * 1_000, { replicas: REPLICAS, nodes: nodeIds.length })
+        recorder.line({ seed, seconds, plan })
+        const clients = makeClients(
+          recorder,
+          world.replicas.map(({ url }) => url)
+        )
+        let isOver = false
+        const working = yield* Effect.forkChild(
+          Effect.forEach(
+            Array.from({ length: CLIENTS }, (_, index) => index),
+            (index) => clients.client(`client ${index}`, seeded(seed + 1 + index), () => isOver),
+            { concurrency: "unbounded", discard: true }
+          )
+        )
+        const living = yield* Effect.forkChild(nature(world, recorder, seeded(seed + 500)))
+        const found = (problems: ReadonlyArray<string>, beside?: Snapshot) =>
+          Effect.sync(() => {
+            if (problems.length === 0) return
+            recorder.keepFile({
+              "end.json": JSON.stringify(
+                { problems, end: beside },
+                (_, value) => (value instanceof Map ? [...value] : value),
+                1
+              ),
+              ...Object.fromEntries(world.replicas.map(({ index, log }) => [`replica-${index}.log`, log()]))
+            })
+            const shown = problems.slice(0, MOST_SHOWN)
+            assert.fail(
+              [
+                `${problems.length} violations; MUSTER_TEST_SEED=${seed} MUSTER_TEST_MODEL_SECONDS=${seconds}; what happened: ${recorder.path}`,
+                ...shown
+              ].join("\n")
+            )
+          })
+
+        yield* Effect.tapError(makeNemesis(world, recorder)(plan), ({ message }) => found([message]))
+        recorder.line({ note: "everything is whole again" })
+        isOver = true
+        yield* Fiber.interrupt(living)
+        yield* Fiber.join(working)
+
+        const rest = yield* Effect.result(
+          eventually(
+            Effect.map(look(world), (snapshot) => ({ snapshot, under: unrest(world, snapshot) })),
+            ({ under }) => under.length === 0,
+            REST
+          )
+        )
+        if (rest._tag === "Failure") {
+          const snapshot = yield* look(world)
+          const under = unrest(world, snapshot).map((what) => `not at rest: ${what}`)
+          return yield* found(under, snapshot)
+        }
+        recorder.line({ note: "all is at rest" })
+        yield* clients.repeatAll(random)
+        const history: History = {
+          operations: recorder.operations,
+          disturbances: recorder.disturbances,
+          deeds: recorder.deeds,
+          subscribers: world.subscribers.map(({ name, told }) => ({ name, told: told() })),
+          end: rest.success.snapshot
+        }
+        yield* found(
+          invariants.flatMap(({ name, problems }) => problems(history).map((what) => `${name}: ${what}`)),
+          history.end
+        )
+        const answered = history.operations.filter(({ status }) => status !== undefined).length
+        yield* Effect.logInfo(
+          `${history.operations.length} operations, ${answered} of them answered, ${history.disturbances.length} faults, ${history.end.tables.journal.length} journal entries (MUSTER_TEST_SEED=${seed})`
+        )
+        assert.isAbove(answered, 0)
+      }).pipe(Effect.scoped),
+    Duration.toMillis(Duration.seconds(seconds + 240))
+  )
+})

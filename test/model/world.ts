@@ -1,0 +1,145 @@
+/** What a run has: a database, replicas, nodes, and subscribers at each replica. */
+import { Effect } from "effect"
+import { subscriber } from "../support/balancer.ts"
+import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
+import { postgresFaults, restartable, tcpProxy } from "../support/faults/index.ts"
+import { nodeIs } from "../support/nodes.ts"
+import { freePorts } from "../support/ports.ts"
+import { startPostgres } from "../support/postgres.ts"
+import { seeded } from "../support/random.ts"
+import { replicaSet } from "../support/replicaSet.ts"
+import { adminKey, ended, type Service } from "../support/Service.ts"
+import { type Mischief, makeSimulatedNode } from "../support/SimulatedNode.ts"
+import { arrivals } from "./arrivals.ts"
+import { REPLICAS, seed } from "./settings.ts"
+
+const files = {
+  software: { "game.yml": softwareFile("game") },
+  blueprints: {
+    "kept.yml": blueprintFile("kept", "game"),
+    "passing.yml": blueprintFile("passing", "game", { save: false }),
+    "wide.yml": blueprintFile("wide", "game", { server: { ports: 2, limits: { memory_limit: 128 } } }),
+    "boundless.yml": blueprintFile("boundless", "game", { save: false, server: { limits: {} } })
+  }
+}
+export const blueprints = ["kept", "kept", "kept", "passing", "passing", "wide", "wide", "boundless"] as const
+/** Blueprints whose servers are not saved. */
+export const ephemeral: ReadonlySet<string> = new Set(["passing", "boundless"])
+
+export const nodeIds = ["n0", "n1", "n2", "n3"] as const
+/** Ports of one node, and memory: little enough to run out. */
+export const PORTS = 28
+export const NODE_MEMORY = 4 * 1024 ** 3
+
+/** Times that faults reach: a node is lost, and given up. */
+const settings = {
+  MUSTER_OVERCOMMIT_MEMORY: "1",
+  MUSTER_NODE_HEARTBEAT_TIMEOUT: "3",
+  MUSTER_NODE_LOST_AFTER: "9",
+  MUSTER_DATABASE_TIMEOUT: "1000",
+  MUSTER_LOG_LEVEL: "debug"
+}
+
+/** How often messages of a node go wrong while they do. */
+export const mischief = { requestLost: 8, answerLost: 8, repeated: 15, overtaken: 25, delay: 40 }
+const noMischief = { requestLost: 0, answerLost: 0, repeated: 0, overtaken: 0, delay: 0 }
+
+/** A replica that comes back at its address, with a line of its own to the database. */
+const makeReplica = Effect.fnUntraced(function* (
+  set: Effect.Success<ReturnType<typeof replicaSet>>,
+  index: number,
+  port: number,
+  databasePort: number
+) {
+  const line = yield* tcpProxy(databasePort)
+  const lives: Array<Service> = []
+  const start = set.start({ MUSTER_PORT: String(port), MUSTER_DATABASE_URL: line.through(set.url) })
+  const life = yield* restartable(
+    `replica ${index}`,
+    Effect.tap(start, (service) => Effect.sync(() => lives.push(service)))
+  )
+  const terminate = Effect.suspend(() => {
+    const { process } = life.latest()
+    process.kill("SIGTERM")
+    return Effect.as(ended(process), process)
+  })
+  /** What it has written, life after life. */
+  const log = () => lives.map(({ output }, number) => `--- life ${number}\n${output()}`).join("")
+  return { index, url: `http://127.0.0.1:${port}`, life, line, log, terminate }
+})
+
+export type Replica = Effect.Success<ReturnType<typeof makeReplica>>
+
+const makeNode = Effect.fnUntraced(function* (
+  set: Effect.Success<ReturnType<typeof replicaSet>>,
+  index: number,
+  id: string,
+  control: ReadonlyArray<string>
+) {
+  const { key } = yield* set.key(id, "Node")
+  const own: { -readonly [K in keyof Mischief]: Mischief[K] } = { ...noMischief }
+  const first = 30_000 + index * PORTS
+  const node = yield* makeSimulatedNode({
+    id,
+    key,
+    control,
+    ports: `${first}-${first + PORTS - 1}`,
+    heartbeat: "500 millis",
+    random: seeded(seed + 1_000 + index),
+    mischief: own,
+    registration: { capacity: { memory_bytes: NODE_MEMORY, cpu_threads: 64, disk_bytes: 1e15 } }
+  })
+  let isThere = true
+  yield* arrivals({ node, key, control, isThere: () => isThere })
+  return {
+    ...node,
+    index,
+    setThere: (there: boolean) => {
+      isThere = there
+    },
+    beginMischief: Effect.sync(() => void Object.assign(own, mischief)),
+    endMischief: Effect.sync(() => void Object.assign(own, noMischief)),
+    /** While it is killed: everything that it had on its disk is gone. */
+    wipe: Effect.sync(() => {
+      const { arriving, files, held, instances, sequences, unsent } = node.brain
+      for (const all of [arriving, files, held, instances, sequences]) all.clear()
+      unsent.length = 0
+    })
+  }
+})
+
+export type ModelNode = Effect.Success<ReturnType<typeof makeNode>>
+
+export const makeWorld = Effect.gen(function* () {
+  const { env } = yield* definitions(files)
+  const server = yield* startPostgres()
+  const set = yield* replicaSet({ ...env, ...settings }, server)
+  const port = yield* freePorts(REPLICAS)
+  const numbers = Array.from({ length: REPLICAS }, (_, index) => index)
+  const replicas = yield* Effect.forEach(
+    numbers,
+    (index) => makeReplica(set, index, port + index, server.port),
+    { concurrency: "unbounded" }
+  )
+  const urls = replicas.map(({ url }) => url)
+  const nodes = yield* Effect.forEach(nodeIds, (id, index) => makeNode(set, index, id, urls), {
+    concurrency: "unbounded"
+  })
+  for (const { id } of nodes) {
+    for (const { life } of replicas) yield* nodeIs(life.latest(), id, true)
+  }
+  const subscribers = yield* Effect.forEach(
+    replicas.flatMap((replica) => [
+      { replica, kind: "sse" } as const,
+      { replica, kind: "websocket" } as const
+    ]),
+    ({ kind, replica }) =>
+      Effect.map(
+        subscriber(kind, adminKey, Effect.delay(Effect.succeed(replica.url), "50 millis")),
+        ({ told }) => ({ name: `${kind} at replica ${replica.index}`, told })
+      )
+  )
+  return { database: postgresFaults(server), nodes, replicas, subscribers, url: set.url }
+})
+
+export type World = Effect.Success<typeof makeWorld>

@@ -1,0 +1,195 @@
+import { appendFileSync, mkdirSync, writeFileSync } from "node:fs"
+import { connect, createServer, type Socket } from "node:net"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { startChild } from "../child.ts"
+import { eventually } from "../Service.ts"
+import {
+  during,
+  smallDisk,
+  smallDiskNote,
+  tcpProxy,
+  wallClock,
+  wallClockNote,
+  withSmallDisk,
+  withWallClock
+} from "./index.ts"
+
+/** Says everything back. */
+const echo = Effect.acquireRelease(
+  Effect.callback<{ readonly port: number; readonly close: () => void }>((resume) => {
+    const sockets = new Set<Socket>()
+    const server = createServer((socket) => {
+      sockets.add(socket)
+      socket.on("error", () => {})
+      socket.pipe(socket)
+    })
+    server.listen(0, "127.0.0.1", () => {
+      const address = server.address()
+      resume(
+        Effect.succeed({
+          port: typeof address === "object" && address !== null ? address.port : 0,
+          close: () => {
+            for (const socket of sockets) socket.destroy()
+            server.close()
+          }
+        })
+      )
+    })
+  }),
+  ({ close }) => Effect.sync(close)
+)
+
+/** A connection, what came back on it, and how it ended. */
+const client = (port: number) =>
+  Effect.map(
+    Effect.acquireRelease(
+      Effect.sync(() => connect(port, "127.0.0.1")),
+      (socket) => Effect.sync(() => socket.destroy())
+    ),
+    (socket) => {
+      let heard = ""
+      let end: string | undefined
+      socket.on("data", (chunk) => {
+        heard += chunk.toString()
+      })
+      socket.on("error", (error: NodeJS.ErrnoException) => {
+        end = error.code
+      })
+      socket.on("close", () => {
+        end ??= "closed"
+      })
+      const state = () => ({ heard, end })
+      return {
+        state: Effect.sync(state),
+        says: (text: string) => Effect.sync(() => void socket.write(text)),
+        hears: (text: string) => eventually(Effect.sync(state), (now) => now.heard === text),
+        ends: (how: string) => eventually(Effect.sync(state), (now) => now.end === how)
+      }
+    }
+  )
+
+describe("the faults of the tests: a connection", () => {
+  it.live("dropped: present and new connections are reset; healed: new ones work", () =>
+    Effect.gen(function* () {
+      const proxy = yield* tcpProxy((yield* echo).port)
+      const before = yield* client(proxy.port)
+      yield* before.says("one")
+      yield* before.hears("one")
+      yield* during(
+        proxy.dropped,
+        Effect.gen(function* () {
+          yield* before.ends("ECONNRESET")
+          const meanwhile = yield* client(proxy.port)
+          yield* meanwhile.ends("ECONNRESET")
+        })
+      )
+      const after = yield* client(proxy.port)
+      yield* after.says("two")
+      yield* after.hears("two")
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("swallowed: nothing comes back and nothing ends; healed: what has lost something is reset", () =>
+    Effect.gen(function* () {
+      const proxy = yield* tcpProxy((yield* echo).port)
+      const [talks, listens] = [yield* client(proxy.port), yield* client(proxy.port)]
+      for (const one of [talks, listens]) {
+        yield* one.says("one")
+        yield* one.hears("one")
+      }
+      const made = yield* during(
+        proxy.swallowed,
+        Effect.gen(function* () {
+          const meanwhile = yield* client(proxy.port)
+          yield* meanwhile.says("lost")
+          yield* talks.says("lost")
+          // All of it is in one process: what was sent before this came back has been read.
+          const other = yield* client((yield* echo).port)
+          yield* other.says("seen")
+          yield* other.hears("seen")
+          for (const one of [meanwhile, talks]) assert.isUndefined((yield* one.state).end)
+          assert.strictEqual((yield* talks.state).heard, "one")
+          return meanwhile
+        })
+      )
+      yield* talks.ends("ECONNRESET")
+      yield* made.ends("ECONNRESET")
+      yield* listens.says("two")
+      yield* listens.hears("onetwo")
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("delayed: everything comes, later and in order; cut: the chunk is kept back", () =>
+    Effect.gen(function* () {
+      const proxy = yield* tcpProxy((yield* echo).port)
+      const one = yield* client(proxy.port)
+      yield* during(
+        proxy.delayed(30),
+        Effect.gen(function* () {
+          yield* one.says("a")
+          yield* one.says("b")
+        })
+      )
+      yield* one.says("c")
+      yield* one.hears("abc")
+      yield* proxy.cutAt((chunk) => chunk.includes("end"))
+      yield* one.says("end")
+      yield* one.ends("ECONNRESET")
+      assert.isTrue(proxy.hasCut())
+      assert.strictEqual((yield* one.state).heard, "abc")
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("an address leads through it, whatever else is in it", () =>
+    Effect.gen(function* () {
+      const proxy = yield* tcpProxy(5432)
+      assert.strictEqual(
+        proxy.through("postgres://u:p%3A@127.0.0.1:5432/db?sslmode=disable"),
+        `postgres://u:p%3A@127.0.0.1:${proxy.port}/db?sslmode=disable`
+      )
+      assert.strictEqual(proxy.through("http://127.0.0.1:80"), `http://127.0.0.1:${proxy.port}`)
+    }).pipe(Effect.scoped)
+  )
+})
+
+describe.runIf(withSmallDisk)(`the faults of the tests: a disk${smallDiskNote}`, () => {
+  it.live("not a byte is left while it is full, and all is free again then", () =>
+    Effect.gen(function* () {
+      const { full, path } = yield* smallDisk(4)
+      mkdirSync(path)
+      const append = () => appendFileSync(join(path, "file"), Buffer.alloc(4096))
+      append()
+      yield* during(
+        full,
+        Effect.sync(() => {
+          assert.throws(append, /ENOSPC/)
+          assert.throws(() => writeFileSync(join(path, "other"), "x"), /ENOSPC/)
+        })
+      )
+      append()
+    }).pipe(Effect.scoped)
+  )
+})
+
+describe.runIf(withWallClock)(`the faults of the tests: a clock${wallClockNote}`, () => {
+  it.live("jumps while a process runs by it, and its elapsed time does not", () =>
+    Effect.gen(function* () {
+      const clock = yield* wallClock
+      const program = `setInterval(() => console.log(
+        Math.round((Date.now() - performance.timeOrigin - performance.now()) / 60_000) || 0
+      ), 20)`
+      const child = yield* startChild([process.execPath, "-e", program], { cwd: "/", env: clock.env })
+      const says = (minutes: number) =>
+        eventually(
+          Effect.sync(() => child.stdout().split("\n").at(-2)),
+          (last) => last === String(minutes)
+        )
+      yield* says(0)
+      yield* during(clock.jumped(7_200_000), says(120))
+      yield* says(0)
+      yield* during(clock.jumped(-7_200_000), says(-120))
+    }).pipe(Effect.scoped)
+  )
+})

@@ -1,0 +1,83 @@
+import type { ChildProcess } from "node:child_process"
+import { readFileSync } from "node:fs"
+import { Effect, Exit, Latch, Scope, Semaphore } from "effect"
+import { ended, eventually } from "../Service.ts"
+import { type Fault, FaultFailed } from "./Fault.ts"
+
+/** A process that can be killed, frozen and started again. */
+export interface Restartable<A> {
+  /** The one that is up; waits while there is none. A frozen one is up. */
+  readonly current: Effect.Effect<A>
+  /** The one that was started last, dead or alive. */
+  readonly latest: () => A
+  /** Kill -9; healed: started again, and up. */
+  readonly killed: Fault
+  /** SIGSTOP; healed: SIGCONT. */
+  readonly frozen: Fault
+}
+
+const isAlive = (child: ChildProcess) => child.exitCode === null && child.signalCode === null
+
+/** Whether the whole process stands still (Linux). */
+const standsStill = (child: ChildProcess) =>
+  Effect.sync(() => {
+    try {
+      return /\) T /.test(readFileSync(`/proc/${child.pid}/stat`, "utf8"))
+    } catch {
+      return true // it has ended
+    }
+  })
+
+/**
+ * @param name  what it is, in the faults' names
+ * @param start how it is started, each time; one that others have to find again needs the same port and data folder
+ */
+export const restartable = Effect.fnUntraced(function* <A extends { readonly process: ChildProcess }, E, R>(
+  name: string,
+  start: Effect.Effect<A, E, R>
+) {
+  const scope = yield* Effect.scope
+  const up = yield* Latch.make(false)
+  const one = yield* Semaphore.make(1)
+  const live = Effect.gen(function* () {
+    const life = yield* Scope.fork(scope)
+    const started = yield* Effect.onError(Scope.provide(start, life), () => Scope.close(life, Exit.void))
+    yield* up.open
+    return { life, started }
+  })
+  const context = yield* Effect.context<Exclude<R, Scope.Scope>>()
+  let now = yield* live
+  const process = () => now.started.process
+  const failed = (cause: E) => new FaultFailed({ message: `${name} does not start again: ${cause}` })
+
+  return {
+    current: Effect.andThen(
+      up.await,
+      Effect.sync(() => now.started)
+    ),
+    latest: () => now.started,
+    killed: {
+      name: `${name} is killed`,
+      inject: Effect.gen(function* () {
+        yield* up.close
+        process().kill("SIGKILL")
+        yield* ended(process())
+      }).pipe(one.withPermit),
+      heal: Effect.gen(function* () {
+        if (isAlive(process())) return
+        yield* Scope.close(now.life, Exit.void)
+        now = yield* Effect.provideContext(Effect.mapError(live, failed), context)
+      }).pipe(one.withPermit)
+    },
+    frozen: {
+      name: `${name} is frozen`,
+      inject: Effect.gen(function* () {
+        process().kill("SIGSTOP")
+        yield* eventually(standsStill(process()), (still) => still)
+      }).pipe(
+        Effect.mapError(({ message }) => new FaultFailed({ message: `${name} does not freeze: ${message}` }))
+      ),
+      heal: Effect.sync(() => void process().kill("SIGCONT"))
+    }
+  } satisfies Restartable<A>
+})

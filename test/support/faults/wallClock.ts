@@ -1,0 +1,49 @@
+import { globSync, renameSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { Effect, type Scope } from "effect"
+import { temporaryFolder } from "../Service.ts"
+import type { Fault } from "./Fault.ts"
+
+/** Debian's package `faketime`: it answers the C library's questions for the time. */
+const [library] = globSync("/usr/lib{64,}/{*/,}faketime/libfaketimeMT.so.1")
+
+/** Tests run where the library is; in CI it has to be there. */
+export const withWallClock = library !== undefined || process.env.CI !== undefined
+/** Goes into the title of what does not run without it. */
+export const wallClockNote = library === undefined ? " (needs libfaketime: apt-get install faketime)" : ""
+
+export interface WallClock {
+  /** Variables for the processes that go by this clock. */
+  readonly env: Record<string, string>
+  /** From now on so many milliseconds ahead of the machine's clock, or behind it; healed: as the machine's. */
+  readonly jumped: (millis: number) => Fault
+}
+
+/**
+ * A wall clock that can be set while processes run by it. Only what is a date is wrong: time that goes on by itself
+ * (timers, `performance.now()`, timeouts of the kernel) does so as ever, as on a machine whose clock is set.
+ */
+export const wallClock: Effect.Effect<WallClock, never, Scope.Scope> = Effect.gen(function* () {
+  const file = join(yield* temporaryFolder, "offset")
+  const set = (millis: number) =>
+    Effect.sync(() => {
+      // In one step: the processes look at it all the time.
+      writeFileSync(`${file}.new`, `${millis < 0 ? "-" : "+"}${Math.abs(millis) / 1000}\n`)
+      renameSync(`${file}.new`, file)
+    })
+  yield* set(0)
+  return {
+    env: {
+      LD_PRELOAD: library ?? "",
+      FAKETIME_TIMESTAMP_FILE: file,
+      FAKETIME_NO_CACHE: "1",
+      FAKETIME_DONT_FAKE_MONOTONIC: "1",
+      NO_FAKE_STAT: "1"
+    },
+    jumped: (millis) => ({
+      name: `the wall clock is ${Math.abs(millis) / 60_000} minutes ${millis < 0 ? "behind" : "ahead"}`,
+      inject: set(millis),
+      heal: set(0)
+    })
+  }
+})
