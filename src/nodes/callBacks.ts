@@ -7,17 +7,21 @@ import type { FleetNode } from "./FleetNode.ts"
 import { NodeRegistry } from "./NodeRegistry.ts"
 import { TOKEN_REFUSED } from "./remoteCall.ts"
 
-/** Between two calls of a node that cannot be called, in ms: twice as long each time, up to the second. */
+/** Between two calls of a node that cannot be called, in ms: twice as long each time, up to the longest. */
 const PAUSE = 1000
 const LONGEST_PAUSE = 10_000
 /** A daemon may listen a moment after it has registered: for so long no failure counts, in ms. */
 const GRACE = 1000
 /**
- * A node that refuses its token for so long is made to register again, in ms. Twice as long each time, up to the second:
- * it may be slow to read the answer to its registration, or another that answers in its place.
+ * A node that refuses its token for so long is made to register again, in ms. After some times twice as long each time,
+ * up to the longest: it may be slow to read the answer to its registration, or another that answers in its place.
  */
-const TOKEN_PATIENCE = 2000
+const TOKEN_PATIENCE = 1500
+const TIMES_AT_ONCE = 3
 const LONGEST_PATIENCE = 60_000
+
+const patienceAfter = (refusals: number) =>
+  Math.min(TOKEN_PATIENCE * 2 ** Math.max(0, refusals + 1 - TIMES_AT_ONCE), LONGEST_PATIENCE)
 
 /** Whether nodes on other machines can be called, found out by calling them. */
 export interface CallBacks {
@@ -48,8 +52,8 @@ export const makeCallBacks: Effect.Effect<
   // Captured here: the context of a request, or of another call, is none of the calls'.
   const run = yield* FiberMap.runtime(fibers)<never>()
 
-  /** By node that has refused its token: how long it may the next time. */
-  const patience = new Map<string, number>()
+  /** By node: how many registrations' tokens it has refused on end. */
+  const refusals = new Map<string, number>()
 
   const system = (node_id: string) => Effect.flatMap(daemons.of(node_id), (daemon) => daemon.system)
 
@@ -74,22 +78,22 @@ export const makeCallBacks: Effect.Effect<
       const node = fleet.get(node_id)
       const record = node?.record
       // Who takes the next registration calls it then; what another replica has found out counts as well.
-      if (record === undefined) patience.delete(node_id)
+      if (record === undefined) refusals.delete(node_id)
       if (node === undefined || record === undefined || record.token !== token || !node.connected) return
       if (said && record.unreachable === null) return
       const answer = yield* Effect.result(system(node_id))
       if (answer._tag === "Success") {
-        patience.delete(node_id)
+        refusals.delete(node_id)
         return yield* settle(node, token, null)
       }
       const why = reasonOf(answer.failure)
       const elapsed = (yield* elapsedMillis) - since
-      const patient = patience.get(node_id) ?? TOKEN_PATIENCE
-      if (why !== undefined && elapsed >= (why === TOKEN_REFUSED ? patient : GRACE)) {
+      const refused = refusals.get(node_id) ?? 0
+      if (why !== undefined && elapsed >= (why === TOKEN_REFUSED ? patienceAfter(refused) : GRACE)) {
         yield* settle(node, token, `${record.url}: ${why}`)
         said = true
         if (why === TOKEN_REFUSED) {
-          patience.set(node_id, Math.min(patient * 2, LONGEST_PATIENCE))
+          refusals.set(node_id, refused + 1)
           // The answer to its last registration did not reach it, or that of an earlier one did after it: its next
           // heartbeat is answered with "register first".
           return yield* registry.expel(node_id, token)

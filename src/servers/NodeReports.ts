@@ -7,11 +7,14 @@ import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { Journal } from "../store/Journal.ts"
 import { Reconciler } from "./Reconciler.ts"
 import { ServerIndex } from "./ServerIndex.ts"
+import { ServerLifecycle } from "./ServerLifecycle.ts"
 import { ServerManager } from "./ServerManager.ts"
 
 /** What cannot be stored now is not answered: the daemon keeps it and tries again. */
 const refuse = (error: InvalidRequest | Unavailable) =>
   Effect.fail(new ControlPlaneUnavailable({ detail: error.detail }))
+
+const isWithout = (error: DaemonError): boolean => error._tag === "DaemonRefused" && error.status === 404
 
 /** Why the node that a server comes from does not send its files. */
 const notSent = (error: DaemonError) =>
@@ -28,7 +31,15 @@ export const NodeReports = Layer.effect(
     const journal = yield* Journal
     const reconciler = yield* Reconciler
     const registry = yield* NodeRegistry
+    const lifecycle = yield* ServerLifecycle
     const servers = yield* ServerManager
+
+    /** Nothing of a server is left where it comes from: it cannot arrive, and is looked for, and lost, there. */
+    const goesBack = (server_id: string, from: string) =>
+      Effect.catch(
+        lifecycle.refuseInstall(server_id, `node ${registry.nameOf(from)} does not have its files any more`),
+        (error) => Effect.logDebug(`${server_id} goes back later: ${error.detail}`)
+      )
 
     return ControlPlane.of({
       register: Effect.fn("NodeReports.register")((registration) =>
@@ -66,6 +77,7 @@ export const NodeReports = Layer.effect(
         }
         return yield* daemons.of(from).pipe(
           Effect.flatMap((daemon) => daemon.files(server_id)),
+          Effect.tapError((error) => (isWithout(error) ? goesBack(server_id, from) : Effect.void)),
           Effect.map(Stream.mapError(notSent)),
           Effect.mapError(notSent)
         )

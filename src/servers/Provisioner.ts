@@ -98,8 +98,9 @@ export class Provisioner extends Context.Service<
               )
             )
             if (again) {
-              yield* Effect.raceFirst(Effect.sleep(yield* delay(attempt)), latch.await)
-              attempt += 1
+              const pause = Effect.as(Effect.sleep(yield* delay(attempt)), attempt + 1)
+              // What is to be done may be something else now: it is tried as often as anything.
+              attempt = yield* Effect.raceFirst(pause, Effect.as(latch.await, 0))
             } else if (latch.isOpen()) {
               attempt = 0
             } else {

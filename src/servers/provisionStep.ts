@@ -102,6 +102,9 @@ export const makeProvisionStep = Effect.gen(function* () {
   const needFor = (record: ServerRecord): Need | "remove" =>
     removals.has(record.id) ? "remove" : needOf(record, suspects.has(record.id))
 
+  const isToStart = (id: string) =>
+    Effect.map(index.find(id), (now) => Option.isSome(now) && needFor(now.value) === "start")
+
   /** One look at a server; true: try again. */
   const step = Effect.fnUntraced(function* (id: string, attempt: number) {
     const record = Option.getOrUndefined(yield* index.find(id))
@@ -115,8 +118,16 @@ export const makeProvisionStep = Effect.gen(function* () {
     const need = needFor(record)
     if (need === "nothing") return false
     const works = { install, start, verify, remove }
+    // A suspicion that comes up from here on is another one.
+    const isSuspected = need === "verify" && suspects.delete(id)
+    const suspectAgain = Effect.sync(() => {
+      if (isSuspected) suspects.add(id)
+    })
     return yield* works[need](record).pipe(
-      Effect.tap((again) => (!again && suspects.delete(id) ? lifecycle.cleared(id) : Effect.void)),
+      Effect.tap((again) => (again ? suspectAgain : isSuspected ? lifecycle.cleared(id) : Effect.void)),
+      Effect.onError(() => suspectAgain),
+      // What woke it for its start may have come while it was to be asked for.
+      Effect.flatMap((again) => (again || need !== "verify" ? Effect.succeed(again) : isToStart(id))),
       Effect.catchTag("DaemonRefused", (error) => refused(record, need, attempt, error))
     )
   })

@@ -1,4 +1,4 @@
-import { type Cause, Effect, Fiber, FiberSet, Metric, Queue } from "effect"
+import { type Cause, Context, Effect, Fiber, FiberSet, Metric, Queue } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import { Unavailable } from "../domain/errors.ts"
@@ -6,6 +6,7 @@ import type { Backend } from "./Backend.ts"
 import { type Answered, type Job, type Mutation, makeKind } from "./job.ts"
 import { storeCommits, storeMutations } from "./metrics.ts"
 import { isContention, isLostConnection, sqlErrorIn } from "./sqlErrors.ts"
+import { Transaction } from "./Transaction.ts"
 import { type Entries, makeWriteTransaction, type Outcome } from "./writeTransaction.ts"
 
 /** Mutations that share one commit at most: bounds how long a transaction holds the database. */
@@ -136,7 +137,7 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
     const submit = makeKind(sql, mutation)
     return (request: Request): Effect.Effect<A, Answered<E>> =>
       Effect.withFiber((caller) => {
-        if (caller === writer || publishers.has(caller)) {
+        if (Context.getOption(caller.context, Transaction)._tag === "Some" || publishers.has(caller)) {
           return Effect.die(
             new Error("a mutation or a follower of the journal cannot write: it waits for itself")
           )

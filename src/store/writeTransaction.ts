@@ -1,5 +1,6 @@
-import { Array as Arr, type Cause, Clock, Effect } from "effect"
+import { Array as Arr, type Cause, Effect } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
+import { elapsedMillis } from "../domain/elapsed.ts"
 import type { JournalEntry } from "../domain/Journal.ts"
 import type { Backend, CommitToken } from "./Backend.ts"
 import type { Job, Unit } from "./job.ts"
@@ -10,15 +11,18 @@ const MAX_TOGETHER = 100
 
 export type Entries = ReadonlyArray<JournalEntry>
 
+/** What a transaction commits. */
+interface Sealed {
+  /** Those that had a part in it, and those that there was no time for. */
+  readonly jobs: ReadonlyArray<Job>
+  readonly left: ReadonlyArray<Job>
+  readonly entries: Entries
+  readonly token: CommitToken | undefined
+}
+
 /** What has become of a transaction. */
 export type Outcome =
-  | {
-      readonly _tag: "committed"
-      /** Those that had a part in it, and those that there was no time for. */
-      readonly jobs: ReadonlyArray<Job>
-      readonly left: ReadonlyArray<Job>
-      readonly entries: Entries
-    }
+  | ({ readonly _tag: "committed" } & Sealed)
   /** Nothing of it was kept. */
   | {
       readonly _tag: "lost"
@@ -26,14 +30,7 @@ export type Outcome =
       readonly cause: Cause.Cause<SqlError.SqlError>
     }
   /** The answer to its COMMIT has not come. */
-  | {
-      readonly _tag: "unknown"
-      readonly jobs: ReadonlyArray<Job>
-      readonly left: ReadonlyArray<Job>
-      readonly entries: Entries
-      readonly token: CommitToken | undefined
-      readonly cause: Cause.Cause<SqlError.SqlError>
-    }
+  | ({ readonly _tag: "unknown"; readonly cause: Cause.Cause<SqlError.SqlError> } & Sealed)
 
 /**
  * Runs jobs in one transaction, as many as there is time for.
@@ -51,14 +48,13 @@ export const makeWriteTransaction = (options: {
   return (first: ReadonlyArray<Job>): Effect.Effect<Outcome> =>
     Effect.suspend(() => {
       let jobs = first
-      let sealed:
-        | Pick<Outcome & { readonly _tag: "unknown" }, "jobs" | "left" | "entries" | "token">
-        | undefined
-      /** When nobody else could write any more. */
+      let sealed: Sealed | undefined
+      /** When its turn has come: nobody else could write any more. */
       let began: number | undefined
       const attempted: Array<Unit> = []
+
       const isLate = Effect.map(
-        Clock.currentTimeMillis,
+        elapsedMillis,
         (now) => began !== undefined && now - began > backend.transactionMillis
       )
       const attempt = Effect.fnUntraced(function* (some: ReadonlyArray<Job>) {
@@ -68,15 +64,14 @@ export const makeWriteTransaction = (options: {
           yield* unit.attempt
         }
       })
-      const turn = Effect.tap(
-        Effect.all([backend.takeTurn, journal.newest], { concurrency: "unbounded" }),
-        () =>
-          Effect.map(Clock.currentTimeMillis, (now) => {
-            began = now
-          })
-      )
+      const turn = Effect.gen(function* () {
+        const taken = yield* Effect.all([backend.takeTurn, journal.newest], { concurrency: "unbounded" })
+        began = yield* elapsedMillis
+        return taken
+      })
+
       const body = Effect.gen(function* () {
-        // The first statements go out with the one that waits for the turn; they are carried out when it has come.
+        // The first statements go out with the one that waits for the turn: they are carried out when it has come.
         const [[token, newest]] = yield* Effect.all([turn, attempt(first)], { concurrency: "unbounded" })
         const late = yield* latecomers(first)
         jobs = [...first, ...late]
@@ -89,7 +84,7 @@ export const makeWriteTransaction = (options: {
         return sealed
       })
       return Effect.matchCause(sql.withTransaction(body), {
-        onSuccess: ({ entries, jobs, left }): Outcome => ({ _tag: "committed", jobs, left, entries }),
+        onSuccess: (committed): Outcome => ({ _tag: "committed", ...committed }),
         onFailure: (cause): Outcome =>
           sealed === undefined ? { _tag: "lost", jobs, cause } : { _tag: "unknown", ...sealed, cause }
       })

@@ -185,14 +185,16 @@ describe("node-protocol, Control plane -> daemon: calls that do not get through"
     )
   )
 
-  it.effect("one that refuses its token is made to register again, less often each time", () =>
+  it.effect("one that refuses its token is made to register again, less often where that does not help", () =>
     inWorld(({ daemon, lines, register, registry, shown }) =>
       Effect.gen(function* () {
         daemon.failure = unreachable(TOKEN_REFUSED)
         for (const [before, after] of [
           ["1 second", "4 seconds"],
+          ["1 second", "4 seconds"],
+          ["1 second", "4 seconds"],
           ["2 seconds", "8 seconds"],
-          ["4 seconds", "14 seconds"]
+          ["5 seconds", "16 seconds"]
         ] as const) {
           yield* register()
           yield* TestClock.adjust(before)

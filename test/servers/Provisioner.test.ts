@@ -30,6 +30,24 @@ describe("decisions, section 3: start once installed", () => {
     }).pipe(runWorld)
   )
 
+  it.live("starts also what its node seemed to have lost just then", () =>
+    Effect.gen(function* () {
+      const { daemon, start } = yield* makeWorld()
+      daemon.fault("power", new DaemonRefused({ status: 500, detail: "busy", hint: "none" }))
+      const { servers, becomes, plane } = yield* start()
+      let isFirst = true
+      daemon.step = Effect.suspend(() => {
+        if (!isFirst || daemon.calls.at(-1)?.startsWith("power") !== true) return Effect.void
+        isFirst = false
+        return Effect.orDie(plane.register({ ...daemon.registration, servers: [] }))
+      })
+      const { id } = yield* servers.create(request({ start: true }))
+      yield* becomes(id, "running")
+      assert.isFalse(isFirst)
+      assert.include(daemon.calls, `status ${id}`)
+    }).pipe(runWorld)
+  )
+
   it.live("gives up a start that the node refuses, at once or after some failures", () =>
     Effect.gen(function* () {
       for (const status of [409, 500] as const) {
@@ -80,6 +98,29 @@ describe("node-protocol: installing goes on until the node has accepted it", () 
       assert.deepStrictEqual([install.phase, install.failure_reason], ["failed", "mount not allowed: /srv"])
       assert.deepStrictEqual(yield* events(id), whole.slice(0, 2))
     }).pipe(runWorld)
+  )
+
+  it.live(
+    "what the node cannot carry out, for a full disk for one, is a failed installation after some attempts",
+    () =>
+      Effect.gen(function* () {
+        const { daemon, start } = yield* makeWorld()
+        const refusal = new DaemonRefused({ status: 500, detail: "disk full", hint: "" })
+        daemon.fault("create", ...Array.from({ length: 5 }, () => refusal))
+        const { servers, becomes, settled, events } = yield* start()
+        const { id } = yield* servers.create(request({ start: true }))
+        yield* becomes(id, "offline")
+        yield* settled
+        const install = yield* servers.install(id)
+        assert.deepStrictEqual([install.phase, install.failure_reason], ["failed", "disk full"])
+        assert.deepStrictEqual(yield* events(id), whole.slice(0, 2))
+        yield* servers.reinstall(id)
+        yield* eventually(
+          "there is room, and it is installed",
+          Effect.map(servers.install(id), ({ phase }) => phase === "ready")
+        )
+        yield* settled
+      }).pipe(runWorld)
   )
 
   it.live("an answer that a report has overtaken does not undo it", () =>

@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect } from "effect"
+import { DaemonRefused } from "../../src/api/Daemon.ts"
 import { eventually, makeWorld, request, runWorld } from "./support/world.ts"
 
 const created = ["status installing", "status offline"]
@@ -222,6 +223,32 @@ describe("drain with move", () => {
       yield* settled
       assert.strictEqual(other.files.get(id), "a castle")
     }).pipe(runWorld)
+  )
+
+  it.live(
+    "files that the old node does not have any more do not arrive: the server goes back and is looked for",
+    () =>
+      Effect.gen(function* () {
+        const { becomes, daemon, evacuate, events, id, moves, records, settled } = yield* makeRunning()
+        daemon.fault(
+          "files",
+          new DaemonRefused({ status: 404, detail: `server not found: ${id}`, hint: "none" })
+        )
+        daemon.fault("hold", ...Array.from({ length: 3 }, () => "request-lost" as const))
+        yield* evacuate("n1")
+        yield* eventually(
+          "it has gone back",
+          Effect.map(moves.progress("n1"), (progress) => progress?.servers[0]?.state === "blocked")
+        )
+        yield* becomes(id, "running")
+        yield* settled
+        assert.strictEqual((yield* records)[0]?.node_id, "n1")
+        assert.match(
+          (yield* moves.progress("n1"))?.servers[0]?.reason ?? "",
+          /does not have its files any more/
+        )
+        assert.deepStrictEqual((yield* events(id)).slice(-4), ["status installing", "status offline", ...up])
+      }).pipe(runWorld)
   )
 
   it.live("what has not begun is called off", () =>

@@ -545,10 +545,7 @@ describe("blueprints, instances: overlay", () => {
         yield* one.open
         yield* one.close
         rmSync(first.folder, { recursive: true })
-        assert.match(
-          (yield* Effect.flip(one.open)).message,
-          /the base folder of the server has gone: reinstall it/
-        )
+        assert.match((yield* Effect.flip(one.open)).message, /^the base folder of the server has gone$/)
         assert.deepStrictEqual(mountsBelow(one.folder), [])
       }).pipe(Effect.scoped)
   )

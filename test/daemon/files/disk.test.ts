@@ -66,10 +66,10 @@ describe("decisions 3, start on a disk that is full", () => {
     Effect.gen(function* () {
       const data_dir = yield* smallDisk(16)
       const { create, daemon, lastInstall, lastStatus, statuses } = yield* harness({}, data_dir)
+      // A file that is written as a whole: more than the file system has up its sleeve when it is full.
       const id = yield* create({
-        definition: {
-          configs: { "server.properties": { parser: "properties", find: { motd: "x".repeat(200_000) } } }
-        }
+        install: { script: "head -c 2000000 /dev/zero | tr '\\0' '#' > server.properties" },
+        definition: { configs: { "server.properties": { parser: "properties", find: { motd: "hi" } } } }
       })
       yield* until("ready", () => lastInstall(id)?.phase === "ready" && lastStatus(id) === "offline")
       const room = spawnSync("sh", ["-c", `head -c 100000000 /dev/zero > ballast`], { cwd: data_dir })

@@ -47,7 +47,7 @@ const opened = Effect.fnUntraced(function* (more: Partial<NodeDaemonOptions> = {
   const lines: Array<string> = []
   const notes = { ...recorder(), log: lines }
   /** What it has warned of, but for what this machine lacks. */
-  const log = () => lines.filter((line) => !line.includes("limits are not enforced"))
+  const log = () => lines.filter((line) => !line.includes("cgroup"))
   const { close, daemon } = yield* openDaemon(data_dir, notes, more)
   const statusOf = (id: string) => notes.registrations.at(-1)?.servers.find((it) => it.id === id)?.status
   const is = (id: string, status: string) =>

@@ -7,10 +7,10 @@ import { blueprintFile, definitions, obedient, softwareFile } from "../../suppor
 import { subscribe, told } from "../../support/events.ts"
 import { restartable } from "../../support/faults/index.ts"
 import { journalProblems, processProblems } from "../../support/invariants.ts"
-import { alone, nodeIs, nodeKey, startNode } from "../../support/nodes.ts"
+import { alone, connectedNode, nodeIs, nodeKey, startNode } from "../../support/nodes.ts"
 import { endLeftovers, mainProcess, serverProcesses, shimProcess } from "../../support/processes.ts"
 import { eventually, requestTo, startService, temporaryFolder } from "../../support/Service.ts"
-import { becomes, commands, create, expectStatus, logsHave, running } from "../../support/servers.ts"
+import { becomes, commands, expectStatus, logsHave, running } from "../../support/servers.ts"
 
 const files = {
   software: { "game.yml": softwareFile("game", { files: { "server.sh": obedient } }) },
@@ -114,19 +114,18 @@ describe("node-protocol, When something breaks: daemon killed | Docker: servers 
         const proxy = yield* answerless(api.url)
         const { key } = yield* nodeKey(api, "half")
         const ports = { ...quick, MUSTER_NODE_ALLOCATIONS: "127.0.0.1:28630-28649" }
-        const first = yield* startNode({ control: proxy.url, key, id: "half", env: ports })
-        yield* nodeIs(api, "half", true)
-        // The control plane calls a daemon that does not know its token, and makes it install nothing twice.
-        const id = yield* create(api, "kept", { node_id: "half", start: true })
+        const whole = yield* connectedNode(api, "half", { key, env: ports })
+        const { dataDir } = whole
+        const id = yield* running(api, "kept", { node_id: "half" })
+        yield* whole.kill("SIGKILL")
+        const first = yield* startNode({ control: proxy.url, key, id: "half", dataDir, env: ports })
+        // The control plane calls a daemon that does not know its token.
+        yield* eventually(
+          Effect.sync(() => proxy.seen.length),
+          (registrations) => registrations === 1
+        )
         yield* first.kill("SIGKILL")
-        assert.strictEqual(proxy.seen.length, 1)
-        const second = yield* startNode({
-          control: api.url,
-          key,
-          id: "half",
-          dataDir: first.dataDir,
-          env: ports
-        })
+        const second = yield* startNode({ control: api.url, key, id: "half", dataDir, env: ports })
         yield* becomes(api, id, "running")
         const before = yield* mainProcess(second.dataDir, id)
         // The registration of the boot before comes in late: the living one is told to register, and is back.

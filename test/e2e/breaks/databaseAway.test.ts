@@ -64,8 +64,6 @@ const ready = (replicas: ReadonlyArray<Service>, status: number) =>
 const outage = (replicas: ReadonlyArray<Service>) =>
   Effect.all([Effect.sleep(`${OUTAGE} seconds`), ready(replicas, 503)], { concurrency: 2, discard: true })
 
-const options = { excludeTestServices: true, timeout: "60 seconds" } as const
-
 const outages: ReadonlyArray<readonly [string, (faults: World["Service"]["faults"]) => Fault]> = [
   ["stopped", ({ stopped }) => stopped],
   ["frozen, with every connection", ({ frozen }) => frozen],
@@ -73,66 +71,68 @@ const outages: ReadonlyArray<readonly [string, (faults: World["Service"]["faults
 ]
 
 describe("node-protocol, When something breaks: database away | reads go on from memory, writes answer 503 at once, streams stay open; all is well again when it is back, without a restart", () => {
-  layer(
-    World.layer,
-    options
-  )((it) => {
+  layer(World.layer, { excludeTestServices: true, timeout: "60 seconds" })((it) => {
     for (const [how, faultOf] of outages) {
-      it.effect(`${how}, ${OUTAGE} s under load (MUSTER_TEST_OUTAGE)`, () =>
-        Effect.gen(function* () {
-          const { balancer, faults, replicas, set } = yield* World
-          const before = new Set((yield* readDatabaseAt(set.url)).records.map(({ id }) => id))
-          const streams = yield* Effect.forEach(["sse", "websocket"] as const, (kind) =>
-            Effect.forEach(replicas, ({ url }) => subscriber(kind, adminKey, Effect.succeed(url)))
-          )
-          const load = yield* startLoad(balancer, "kept")
-          yield* load.creations(20)
-
-          const fault = faultOf(faults)
-          const began = performance.now()
-          yield* during(fault, outage(replicas))
-          const healed = performance.now()
-          yield* load.creations(1)
-          const recovered = performance.now()
-          yield* ready(replicas, 200)
-          const allReady = performance.now()
-          yield* load.creations(20)
-          const answers = yield* load.end
-
-          assertAnswers(answers, "the database cannot be reached")
-          const refused = answers.filter(({ status }) => status === 503)
-          assert.isAbove(refused.length, 0)
-          const read = answers.filter((one) => one.what === "read" && one.began > began && one.began < healed)
-          const since = (moment: number) => `${Math.round(moment - healed)} ms`
-          yield* Effect.logInfo(
-            `${fault.name} for ${Math.round(healed - began)} ms; writes refused: ${figures(refused)}; reads: ${figures(read)}; a creation ${since(recovered)} after it was back, both replicas ready ${since(allReady)} after it`
-          )
-
-          for (const id of refusedDeletions(answers)) {
-            yield* eventually(replicas[0].request("DELETE", `/api/servers/${id}`), ({ status }) =>
-              [200, 404].includes(status)
+      it.effect(
+        `${how}, ${OUTAGE} s under load (MUSTER_TEST_OUTAGE)`,
+        () =>
+          Effect.gen(function* () {
+            const { balancer, faults, replicas, set } = yield* World
+            const before = new Set((yield* readDatabaseAt(set.url)).records.map(({ id }) => id))
+            const streams = yield* Effect.forEach(["sse", "websocket"] as const, (kind) =>
+              Effect.forEach(replicas, ({ url }) => subscriber(kind, adminKey, Effect.succeed(url)))
             )
-          }
-          const { journal, ports, records } = yield* eventually(readDatabaseAt(set.url), (now) =>
-            now.records.every(({ status }) => status === "offline")
-          )
-          assert.deepStrictEqual(journalProblems(journal, records), [])
-          const there = records.map(({ id }) => id)
-          assertNothingLost(
-            answers,
-            there.filter((id) => !before.has(id))
-          )
-          yield* assertOneStory(journal, streams.flat())
-          for (const { endings } of streams.flat()) assert.deepStrictEqual(endings(), [])
-          for (const api of replicas) {
-            const { json } = yield* expectStatus(api, 200, "GET", "/api/servers?include=status,limits")
-            assert.deepStrictEqual(
-              json.map(({ id }: { readonly id: string }) => id),
-              there
+            const load = yield* startLoad(balancer, "kept")
+            yield* load.creations(20)
+
+            const fault = faultOf(faults)
+            const began = performance.now()
+            yield* during(fault, outage(replicas))
+            const healed = performance.now()
+            yield* load.creations(1)
+            const recovered = performance.now()
+            yield* ready(replicas, 200)
+            const allReady = performance.now()
+            yield* load.creations(20)
+            const answers = yield* load.end
+
+            assertAnswers(answers, "the database cannot be reached")
+            const refused = answers.filter(({ status }) => status === 503)
+            assert.isAbove(refused.length, 0)
+            const read = answers.filter(
+              (one) => one.what === "read" && one.began > began && one.began < healed
             )
-            assert.deepStrictEqual(portProblems(json, ports, range), [])
-          }
-        })
+            const since = (moment: number) => `${Math.round(moment - healed)} ms`
+            yield* Effect.logInfo(
+              `${fault.name} for ${Math.round(healed - began)} ms; writes refused: ${figures(refused)}; reads: ${figures(read)}; a creation ${since(recovered)} after it was back, both replicas ready ${since(allReady)} after it`
+            )
+
+            for (const id of refusedDeletions(answers)) {
+              yield* eventually(replicas[0].request("DELETE", `/api/servers/${id}`), ({ status }) =>
+                [200, 404].includes(status)
+              )
+            }
+            const { journal, ports, records } = yield* eventually(readDatabaseAt(set.url), (now) =>
+              now.records.every(({ status }) => status === "offline")
+            )
+            assert.deepStrictEqual(journalProblems(journal, records), [])
+            const there = records.map(({ id }) => id)
+            assertNothingLost(
+              answers,
+              there.filter((id) => !before.has(id))
+            )
+            yield* assertOneStory(journal, streams.flat())
+            for (const { endings } of streams.flat()) assert.deepStrictEqual(endings(), [])
+            for (const api of replicas) {
+              const { json } = yield* expectStatus(api, 200, "GET", "/api/servers?include=status,limits")
+              assert.deepStrictEqual(
+                json.map(({ id }: { readonly id: string }) => id),
+                there
+              )
+              assert.deepStrictEqual(portProblems(json, ports, range), [])
+            }
+          }),
+        (60 + OUTAGE) * 1000
       )
     }
   })

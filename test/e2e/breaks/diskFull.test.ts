@@ -178,7 +178,8 @@ describe.runIf(withSmallDisk)(
           const failed = yield* create(api, "large", { start: true })
           yield* becomes(api, failed, "offline")
           const install = yield* installOf(api, failed)
-          assert.deepInclude(install, { phase: "failed", failure_reason: "disk full" })
+          assert.strictEqual(install.phase, "failed")
+          assert.match(install.failure_reason, /disk full/)
           assert.deepStrictEqual(leftOf(disk.path, failed), nothing)
           yield* told(stream, failed, ["installing", "offline"])
           assert.deepStrictEqual(stream.of(other), ["installing", "offline", "starting", "running"])
@@ -207,7 +208,7 @@ describe.runIf(withSmallDisk)(
             Effect.gen(function* () {
               const id = yield* create(api, "kept")
               const install = yield* eventually(installOf(api, id), ({ phase }) => phase === "failed")
-              assert.match(install.failure_reason, /disk full|disk is full/)
+              assert.match(install.failure_reason, /disk full/)
               yield* becomes(api, other, "running")
               return id
             })

@@ -27,14 +27,14 @@ export type Fault = "request-lost" | "answer-lost" | DaemonRefused
 
 export const crash: Crash = { reason: "exit code 1", exit_code: 1, timestamp: "2026-01-01T00:00:00.000Z" }
 
-/** Statuses in which there is something to do, by the transition table. */
+/** Statuses in which there is something to do; one that is paused is unpaused first. */
 const allowed: Readonly<Record<PowerAction, ReadonlyArray<ServerStatus>>> = {
   start: ["offline"],
-  stop: ["starting", "running"],
-  kill: ["starting", "running", "stopping"],
+  stop: ["starting", "running", "paused"],
+  kill: ["starting", "running", "stopping", "paused"],
   pause: ["running"],
   unpause: ["paused"],
-  restart: ["offline", "starting", "running"]
+  restart: ["offline", "starting", "running", "paused"]
 }
 
 const refuse = (status: 404 | 409 | 422 | 500, detail: string): DaemonRefused =>
@@ -257,6 +257,7 @@ export class FakeDaemon {
       return refuse(409, `the installation is ${install.phase}`)
     if (!allowed[action].includes(before)) return refuse(409, `server is ${before}`)
     if (action === "restart" && before === "offline") return this.#power(instance, "start")
+    if (before === "paused") this.move(id, "running")
     for (const status of steps[action]) this.move(id, status, action === "restart")
   }
 

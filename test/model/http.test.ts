@@ -1,0 +1,51 @@
+import { assert, describe, it } from "@effect/vitest"
+import { keptOf } from "./clients.ts"
+import { malformation } from "./http.ts"
+
+const body = { code: "503", status: "Service Unavailable", detail: "why", hint: "what", request_id: "r" }
+const headers: Readonly<Record<string, string>> = { "x-request-id": "r", "content-type": "application/json" }
+const of = (status: number, answer: unknown, own: Readonly<Record<string, string>> = headers) =>
+  malformation(status, typeof answer === "string" ? answer : JSON.stringify(answer), (name) => own[name])
+
+describe("the model: the form of answers", () => {
+  it("decisions, section 1: an error has one body, and every answer a request id", () => {
+    assert.isUndefined(of(503, body))
+    assert.isUndefined(of(200, "[]"))
+    const { hint, ...short } = body
+    for (const wrong of [
+      of(200, "[]", {}),
+      of(503, body, { ...headers, "content-type": "text/plain" }),
+      of(503, "<html>"),
+      of(503, short),
+      of(503, { ...body, stack: "at" }),
+      of(503, { ...body, code: "500" }),
+      of(503, { ...body, status: "Unavailable" }),
+      of(503, { ...body, detail: "" }),
+      of(503, { ...body, request_id: "another" })
+    ]) {
+      assert.isDefined(wrong)
+    }
+    assert.strictEqual(hint, "what")
+  })
+
+  it("an answer of another shape than was asked for is malformed", () => {
+    const asked = { kind: "look", server: "srv_a", what: "" } as const
+    const answer = (text: string, status = 200) => ({ status, text, malformed: undefined })
+    assert.deepStrictEqual(keptOf(asked, answer('{"id":"srv_a"}')), {})
+    assert.isDefined(keptOf(asked, answer('{"id":"srv_b"}')).malformed)
+    assert.isDefined(keptOf(asked, answer('{"id":')).malformed)
+    assert.strictEqual(keptOf(asked, answer(JSON.stringify(body), 503)).detail, "why")
+    const list = { kind: "list", what: "/api/servers?ids_only=true" } as const
+    assert.deepStrictEqual(keptOf(list, answer('["srv_a"]')).ids, ["srv_a"])
+    const create = {
+      kind: "create",
+      key: "k",
+      body: { blueprint_id: "kept", overrides: { env: { OPERATION: "k" } } }
+    } as const
+    assert.deepStrictEqual(keptOf(create, answer('{"id":"srv_a","node_id":"n0"}', 202)), {
+      id: "srv_a",
+      node_id: "n0"
+    })
+    assert.isDefined(keptOf(create, answer("{}", 202)).malformed)
+  })
+})

@@ -1,0 +1,546 @@
+import { assert, describe, it } from "@effect/vitest"
+import type { History, Operation } from "./History.ts"
+import { answers, found, gone } from "./invariants/answers.ts"
+import { acknowledged, deletions, idempotency, whole } from "./invariants/creations.ts"
+import { drains } from "./invariants/drains.ts"
+import { capacity, ports } from "./invariants/holdings.ts"
+import { invariants } from "./invariants/index.ts"
+import { order, state, transitions } from "./invariants/journal.ts"
+import { lastWord } from "./invariants/lastWord.ts"
+import { agreement, reports } from "./invariants/nodes.ts"
+import { streams } from "./invariants/streams.ts"
+import type { NodeHas, ReplicaSeen, Snapshot, Tables } from "./Snapshot.ts"
+import { allocationsOf, sound } from "./soundHistory.ts"
+
+const withEnd = (change: Partial<Snapshot>): History => ({ ...sound, end: { ...sound.end, ...change } })
+
+const withTables = (change: (tables: Tables) => Partial<Tables>): History =>
+  withEnd({ tables: { ...sound.end.tables, ...change(sound.end.tables) } })
+
+/** The second replica says something else. */
+const withReplica = (change: (replica: ReplicaSeen) => Partial<ReplicaSeen>): History =>
+  withEnd({
+    replicas: sound.end.replicas.map((replica, index) =>
+      index === 1 ? { ...replica, ...change(replica) } : replica
+    )
+  })
+
+const withNode = (id: string, change: (node: NodeHas) => Partial<NodeHas>): History =>
+  withEnd({ nodes: sound.end.nodes.map((node) => (node.id === id ? { ...node, ...change(node) } : node)) })
+
+/** One operation is another. */
+const withOperation = (n: number, change: Partial<Operation>): History => ({
+  ...sound,
+  operations: sound.operations.map((operation) =>
+    operation.n === n ? { ...operation, ...change } : operation
+  )
+})
+
+const withMore = (operation: Partial<Operation> & Pick<Operation, "asked">): History => ({
+  ...sound,
+  operations: [
+    ...sound.operations,
+    { n: 50, client: "client 1", replica: 0, sent: 5_000, ended: 5_050, status: 200, ...operation }
+  ]
+})
+
+const create = (key: string, blueprint_id = "kept") =>
+  ({
+    kind: "create",
+    key,
+    body: { blueprint_id, overrides: { env: { OPERATION: key } } }
+  }) as const
+
+/** Each is broken in one place, and only what looks there says so. */
+const broken: ReadonlyArray<readonly [(typeof invariants)[number], string, History, RegExp]> = [
+  [
+    answers,
+    "a defect",
+    withOperation(7, { status: 500, detail: "internal server error" }),
+    /operation 7 .* 500/
+  ],
+  [answers, "a creation that is refused", withOperation(0, { status: 409 }), /operation 0 .* 409/],
+  [
+    answers,
+    "an error of another form",
+    withOperation(6, { malformed: "no X-Request-Id" }),
+    /no X-Request-Id/
+  ],
+  [
+    answers,
+    "a replica that is there and does not answer",
+    withOperation(11, { replica: 0 }),
+    /the replica was there: operation 11/
+  ],
+  [
+    answers,
+    "a replica that is mended and does not answer",
+    withOperation(11, { sent: 1_300, ended: 1_301 }),
+    /the replica was there: operation 11/
+  ],
+  [
+    answers,
+    "a key with another body that is accepted",
+    withMore({ asked: { ...create("key-a"), kind: "create-otherwise" }, status: 202 }),
+    /create-otherwise.*202/
+  ],
+  [
+    found,
+    "a server that is not found at another replica",
+    withMore({ asked: { kind: "look", server: "srv_a", what: "" }, status: 404, replica: 1 }),
+    /srv_a was acknowledged by operation 0/
+  ],
+  [
+    found,
+    "a server that is not listed where it was acknowledged",
+    withOperation(8, { ids: ["srv_b"] }),
+    /srv_a was acknowledged .* is not listed/
+  ],
+  [
+    gone,
+    "a server that is found after it was deleted",
+    withMore({ asked: { kind: "look", server: "srv_c", what: "" } }),
+    /operation 5.*operation 50/
+  ],
+  [
+    gone,
+    "a server that is listed after it was deleted",
+    withOperation(8, { ids: ["srv_a", "srv_b", "srv_c"] }),
+    /operation 5.*listed by operation 8/
+  ],
+  [
+    idempotency,
+    "a key that makes a second server",
+    withOperation(9, { id: "srv_z" }),
+    /key-a made srv_a, and now srv_z/
+  ],
+  [
+    idempotency,
+    "a server of two keys",
+    withMore({ asked: create("key-z"), status: 202, id: "srv_a", node_id: "n0" }),
+    /key-z answers srv_a, made with key-a/
+  ],
+  [
+    idempotency,
+    "an answer that is not kept",
+    withTables(({ idempotency: kept }) => ({ idempotency: kept.slice(1) })),
+    /the answer that is kept has undefined/
+  ],
+  [
+    whole,
+    "a creation without a kept answer",
+    withTables(({ idempotency: kept }) => ({ idempotency: kept.slice(1) })),
+    /srv_a was created, and no answer is kept/
+  ],
+  [
+    whole,
+    "a kept answer without a creation",
+    withTables(({ idempotency: kept }) => ({
+      idempotency: [...kept, { key: "env:key-a", response: { id: "srv_z", node_id: "n0" } }]
+    })),
+    /srv_z was not created/
+  ],
+  [
+    whole,
+    "a server that nobody has asked for",
+    {
+      ...sound,
+      operations: sound.operations.filter(({ asked }) => !("key" in asked) || asked.key !== "key-b")
+    },
+    /key-b was not asked for/
+  ],
+  [
+    whole,
+    "a server with a part of its ports",
+    withTables(({ servers }) => ({
+      servers: servers.map((server) =>
+        server.id === "srv_b" ? { ...server, allocations: allocationsOf([30_010]) } : server
+      )
+    })),
+    /srv_b of wide has 1 ports, not 2/
+  ],
+  [
+    whole,
+    "a server with the overrides of another",
+    withTables(({ servers }) => ({
+      servers: servers.map((server) =>
+        server.id === "srv_a" ? { ...server, overrides: { env: { OPERATION: "key-b" } } } : server
+      )
+    })),
+    /srv_a of key-a has the overrides of key-b/
+  ],
+  [
+    acknowledged,
+    "an acknowledged server that was never created",
+    withMore({ asked: create("key-z"), status: 202, id: "srv_z", node_id: "n0" }),
+    /srv_z .* was never created/
+  ],
+  [
+    acknowledged,
+    "an acknowledged server without a record",
+    withTables(({ servers }) => ({ servers: servers.slice(1) })),
+    /srv_a .* has no record, and was not deleted/
+  ],
+  [
+    acknowledged,
+    "an acknowledged server that one replica does not list",
+    withReplica(({ servers }) => ({ servers: servers.slice(1) })),
+    /srv_a .* replica 1 does not list it/
+  ],
+  [
+    acknowledged,
+    "an acknowledged server that was deleted without a word",
+    { ...sound, operations: sound.operations.filter(({ n }) => n !== 5) },
+    /srv_c .* nobody has asked for it/
+  ],
+  [
+    deletions,
+    "a saved server that was deleted without a word",
+    { ...sound, operations: sound.operations.filter(({ n }) => n !== 5) },
+    /srv_c was deleted, and nobody has asked for it/
+  ],
+  [
+    deletions,
+    "a server that is not saved and was deleted before it has run",
+    withTables(({ journal }) => ({
+      journal: journal.filter(
+        ({ payload, server_id }) => server_id !== "srv_d" || payload === null || payload === "installing"
+      )
+    })),
+    /srv_d was deleted, and nobody has asked for it/
+  ],
+  [
+    deletions,
+    "a deletion that was acknowledged and not done",
+    withMore({ asked: { kind: "delete", server: "srv_b", force: true } }),
+    /srv_b was deleted \(operation 50\), and has a record/
+  ],
+  [
+    deletions,
+    "a deleted server that its node has",
+    withNode("n0", ({ instances }) => ({
+      instances: [...instances, { id: "srv_c", status: "offline", phase: "ready", ports: [] }]
+    })),
+    /srv_c was deleted \(operation 5\), and n0 has it/
+  ],
+  [
+    order,
+    "a journal with a gap",
+    withTables(({ journal }) => ({ journal: journal.filter(({ cursor }) => cursor !== 4) })),
+    /entry 5 is number 4/
+  ],
+  [
+    order,
+    "a journal that ends before its counter",
+    withTables(({ journal }) => ({ journal: journal.slice(0, -1) })),
+    /the counter says/
+  ],
+  [
+    order,
+    "an entry after the deletion",
+    withTables(({ journal }) => ({
+      journal: journal
+        .map((entry) => (entry.topic === "deleted" ? { ...entry, topic: "status" } : entry))
+        .map((entry, index, all) =>
+          index === all.length - 2 ? { ...entry, topic: "deleted", payload: null } : entry
+        )
+    })),
+    /comes after its deletion/
+  ],
+  [
+    order,
+    "an entry before the creation",
+    withTables(({ journal }) => ({
+      journal: journal.map((entry) => (entry.cursor === 1 ? { ...entry, topic: "status" } : entry))
+    })),
+    /entry 1 .* comes before its creation/
+  ],
+  [
+    state,
+    "a record with another status than its last event",
+    withTables(({ servers }) => ({
+      servers: servers.map((server) => (server.id === "srv_a" ? { ...server, status: "offline" } : server))
+    })),
+    /status of srv_a: offline, by the journal running/
+  ],
+  [
+    state,
+    "a replica with another status",
+    withReplica(({ servers }) => ({
+      servers: servers.map((server) => (server.id === "srv_a" ? { ...server, status: "starting" } : server))
+    })),
+    /status of srv_a at replica 1: starting, by the journal running/
+  ],
+  [
+    state,
+    "a replica that lists what is gone",
+    withReplica(({ servers }) => ({
+      servers: [...servers, ...servers.slice(0, 1).map((server) => ({ ...server, id: "srv_c" }))]
+    })),
+    /list of replica 1/
+  ],
+  [
+    state,
+    "a record on another node",
+    withTables(({ servers }) => ({
+      servers: servers.map((server) => (server.id === "srv_a" ? { ...server, node_id: "n1" } : server))
+    })),
+    /node of srv_a: n1, by the journal n0/
+  ],
+  [
+    state,
+    "a record that is to be installed still",
+    withTables(({ servers }) => ({
+      servers: servers.map((server) =>
+        server.id === "srv_a" ? { ...server, install: { phase: "pending" } } : server
+      )
+    })),
+    /install of srv_a: pending, by the journal ready/
+  ],
+  [
+    transitions,
+    "a move that is not in the table",
+    withTables(({ journal }) => ({
+      journal: journal.map((entry) =>
+        entry.payload === "starting" ? { ...entry, payload: "paused" } : entry
+      )
+    })),
+    /srv_a goes from offline to paused/
+  ],
+  [
+    transitions,
+    "a status that is told twice",
+    withTables(({ journal }) => ({
+      journal: journal.map((entry) =>
+        entry.payload === "starting" ? { ...entry, payload: "offline" } : entry
+      )
+    })),
+    /srv_a is told to be offline twice/
+  ],
+  [
+    transitions,
+    "an installation out of the blue",
+    withTables(({ journal }) => ({
+      journal: journal.map((entry) =>
+        entry.payload === "running" ? { ...entry, payload: "installing" } : entry
+      )
+    })),
+    /srv_a goes from starting to installing/
+  ],
+  [
+    ports,
+    "two servers with one port",
+    withTables(({ servers }) => ({
+      servers: servers.map((server) =>
+        server.id === "srv_b"
+          ? { ...server, node_id: "n0", allocations: allocationsOf([30_000, 30_011]) }
+          : server
+      )
+    })),
+    /n0 127\.0\.0\.1:30000 is held twice/
+  ],
+  [
+    ports,
+    "a port that is held by nobody",
+    withTables(({ ports: rows }) => ({
+      ports: [...rows, { node_id: "n1", address: "127.0.0.1", port: 30_012, server_id: "srv_d" }]
+    })),
+    /30012 of srv_d is reserved, and not held/
+  ],
+  [
+    ports,
+    "a port that is held and not reserved",
+    withTables(({ ports: rows }) => ({ ports: rows.slice(1) })),
+    /30000 of srv_a is not reserved/
+  ],
+  [
+    ports,
+    "a replica that counts other free ports",
+    withReplica(({ nodes }) => ({ nodes: nodes.map((node) => ({ ...node, ports_free: 10 })) })),
+    /replica 1: n0 has 10 free ports of 10, 1 are reserved/
+  ],
+  [
+    ports,
+    "a node that gives one port to two",
+    withNode("n1", ({ instances }) => ({ instances: [...instances, ...instances] })),
+    /n1 has two servers with 127\.0\.0\.1:30010/
+  ],
+  [
+    ports,
+    "a node that gives a server another port",
+    withNode("n0", ({ instances }) => ({
+      instances: instances.map((instance) => ({ ...instance, ports: ["127.0.0.1:30009"] }))
+    })),
+    /30009 of srv_a, which it does not hold/
+  ],
+  [
+    ports,
+    "a server without its default port",
+    withTables(({ servers }) => ({
+      servers: servers.map((server) => ({
+        ...server,
+        allocations: { ...server.allocations, default: { ip: "127.0.0.1", port: 9 } }
+      }))
+    })),
+    /srv_a does not hold its default 127\.0\.0\.1:9/
+  ],
+  [
+    capacity,
+    "a sum that is not the sum",
+    withTables(({ commitments }) => ({
+      commitments: commitments.map((row) => ({ ...row, memory_bytes: row.memory_bytes + 1 }))
+    })),
+    /n0: 1 servers with \d+; there are 1 with \d+/
+  ],
+  [
+    capacity,
+    "something that is held of a node that the server is not on",
+    withTables(({ holdings }) => ({
+      holdings: [...holdings, ...holdings.slice(0, 1).map((row) => ({ ...row, node_id: "n1" }))]
+    })),
+    /held: srv_a on n1: \d+; the records do not say so/
+  ],
+  [
+    capacity,
+    "a server that holds nothing",
+    withTables(({ holdings }) => ({ holdings: holdings.slice(1) })),
+    /not held: srv_a on n0/
+  ],
+  [
+    capacity,
+    "a node with more than it has",
+    withTables(({ nodes }) => ({
+      nodes: nodes.map((node) => ({ ...node, capacity: { memory_bytes: 1, disk_bytes: 1 } }))
+    })),
+    /n0: \d+ of 1 are committed/
+  ],
+  [
+    capacity,
+    "a replica that adds up otherwise",
+    withReplica(({ nodes }) => ({ nodes: nodes.map((node) => ({ ...node, servers: 7 })) })),
+    /replica 1: n0 has 7 servers/
+  ],
+  [
+    streams,
+    "a subscriber who missed an event",
+    {
+      ...sound,
+      subscribers: sound.subscribers.map(({ name, told }) => ({ name, told: told.toSpliced(2, 1) }))
+    },
+    /sse at replica 0, message 2/
+  ],
+  [
+    streams,
+    "a subscriber who was told an event twice",
+    {
+      ...sound,
+      subscribers: sound.subscribers.map(({ name, told }) => ({ name, told: [...told, ...told.slice(-1)] }))
+    },
+    /websocket at replica 1, message \d+: .*; the journal: none/
+  ],
+  [
+    streams,
+    "a subscriber who was told something else",
+    {
+      ...sound,
+      subscribers: sound.subscribers.map(({ name, told }) => ({
+        name,
+        told: told.map((one, index) =>
+          index === 0 ? { ...one, text: one.text.replace("srv_a", "srv_b") } : one
+        )
+      }))
+    },
+    /message 0: .*srv_b.*; the journal: .*srv_a/
+  ],
+  [
+    agreement,
+    "a node that has lost a server",
+    withNode("n0", () => ({ instances: [] })),
+    /n0 does not have srv_a/
+  ],
+  [
+    agreement,
+    "a node with a server of another",
+    withNode("n0", ({ instances }) => ({
+      instances: [...instances, { id: "srv_b", status: "offline", phase: "ready", ports: [] }]
+    })),
+    /n0 has srv_b, whose record is on n1/
+  ],
+  [
+    agreement,
+    "a node where a server is something else",
+    withNode("n0", ({ instances }) => ({
+      instances: instances.map((instance) => ({ ...instance, status: "offline" }))
+    })),
+    /srv_a is offline, ready on n0; its record: running, ready/
+  ],
+  [
+    reports,
+    "a change that was not told",
+    withNode("n0", () => ({
+      said: new Map([["srv_a", ["offline", "starting", "running", "paused", "running"]]])
+    })),
+    /srv_a: told .*; n0 said .*paused/
+  ],
+  [
+    reports,
+    "a change that was told and not said",
+    withNode("n0", () => ({ said: new Map([["srv_a", ["offline"]]]) })),
+    /srv_a: told installing,offline,starting,running; n0 said installing,offline/
+  ],
+  [
+    drains,
+    "a server that was placed on a drained node",
+    withMore({ asked: create("key-z"), status: 202, id: "srv_z", node_id: "n1" }),
+    /srv_z .* was placed on n1, drained since 1050 ms/
+  ],
+  [
+    lastWord,
+    "a server that was started and does not run",
+    withOperation(4, { asked: { kind: "power", server: "srv_a", action: "stop" } }),
+    /srv_a is running after stop \(operation 4\)/
+  ]
+]
+
+describe("the model: what has to be true of a run", () => {
+  it("of a history in which all is well nothing is said", () => {
+    assert.deepStrictEqual(
+      invariants.map(({ name, problems }) => [name, problems(sound)]),
+      invariants.map(({ name }) => [name, []])
+    )
+  })
+
+  it.each(broken)("$name: %s", (invariant, _, history, says) => {
+    const problems = invariant.problems(history)
+    assert.isTrue(
+      problems.some((problem) => says.test(problem)),
+      problems.join("\n")
+    )
+  })
+
+  it("each has a history that breaks it", () => {
+    assert.deepStrictEqual(
+      invariants.filter((invariant) => !broken.some(([one]) => one === invariant)).map(({ name }) => name),
+      []
+    )
+  })
+
+  it("what is allowed is not found: repetitions on a node that is drained since, named nodes, two words at once", () => {
+    const drained = withMore({ asked: create("key-b", "wide"), status: 202, id: "srv_b", node_id: "n1" })
+    assert.deepStrictEqual(drains.problems(drained), [])
+    const { body, ...rest } = create("key-z")
+    const named = withMore({
+      asked: { ...rest, body: { ...body, node_id: "n1" } },
+      status: 202,
+      id: "srv_z",
+      node_id: "n1"
+    })
+    assert.deepStrictEqual(drains.problems(named), [])
+    const both = withMore({
+      asked: { kind: "power", server: "srv_a", action: "stop" },
+      sent: 440,
+      ended: 445
+    })
+    assert.deepStrictEqual(lastWord.problems(both), [])
+  })
+})

@@ -1,0 +1,44 @@
+import { assert, describe, it } from "@effect/vitest"
+import * as fc from "fast-check"
+import { seeded } from "../support/random.ts"
+import { faultKinds, schedule, targetName } from "./schedule.ts"
+
+const counts = { replicas: 3, nodes: 4 }
+
+describe("the model: what goes wrong and when", () => {
+  it("a seed repeats it", () => {
+    fc.assert(
+      fc.property(fc.nat(), (seed) => {
+        assert.deepStrictEqual(schedule(seeded(seed), 35_000, counts), schedule(seeded(seed), 35_000, counts))
+      })
+    )
+  })
+
+  it("everything is being mended at the end, and nothing is broken twice at a time", () => {
+    fc.assert(
+      fc.property(fc.nat(), fc.integer({ min: 1_000, max: 600_000 }), (seed, millis) => {
+        const mended = new Map<string, number>()
+        for (const fault of schedule(seeded(seed), millis, counts)) {
+          const name = targetName(fault)
+          assert.isAtLeast(fault.at, mended.get(name) ?? 0)
+          assert.isAtMost(fault.at + fault.lasts, millis)
+          mended.set(name, fault.at + fault.lasts)
+        }
+      })
+    )
+  })
+
+  it("in ten minutes everything goes wrong that can, everywhere", () => {
+    fc.assert(
+      fc.property(fc.nat(), (seed) => {
+        const plan = schedule(seeded(seed), 600_000, counts)
+        assert.deepStrictEqual(
+          [...new Set(plan.map(({ kind }) => kind))].toSorted(),
+          [...faultKinds].toSorted()
+        )
+        assert.strictEqual(new Set(plan.map(targetName)).size, 2 * counts.replicas + 1 + counts.nodes)
+      }),
+      { numRuns: 20 }
+    )
+  })
+})

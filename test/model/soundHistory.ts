@@ -1,0 +1,232 @@
+/** A small history in which all is as it has to be: what the invariants are tried with, broken in one place each. */
+import type { Allocations } from "../../src/domain/Allocation.ts"
+import type { ServerStatus } from "../../src/domain/ServerStatus.ts"
+import type { Asked, CreateBody, History, Operation, Told } from "./History.ts"
+import { kinds, memoryOf } from "./model.ts"
+import { type JournalRow, portsOf, type ReplicaSeen, type Snapshot, type Tables } from "./Snapshot.ts"
+
+const NODES = ["n0", "n1"] as const
+const PORTS = 10
+const MEMORY = 4 * 1024 ** 3
+
+interface Made {
+  readonly id: string
+  readonly key: string
+  readonly node_id: string
+  readonly ports: ReadonlyArray<number>
+  readonly body: CreateBody
+  /** Statuses after `installing`. */
+  readonly statuses: ReadonlyArray<ServerStatus>
+  readonly deleted?: true
+}
+
+const bodyOf = (blueprint_id: string, key: string, start?: true): CreateBody => ({
+  blueprint_id,
+  ...(start === undefined ? {} : { start }),
+  overrides: { env: { OPERATION: key } }
+})
+
+const made: ReadonlyArray<Made> = [
+  {
+    id: "srv_a",
+    key: "key-a",
+    node_id: "n0",
+    ports: [30_000],
+    body: bodyOf("kept", "key-a"),
+    statuses: ["offline", "starting", "running"]
+  },
+  {
+    id: "srv_b",
+    key: "key-b",
+    node_id: "n1",
+    ports: [30_010, 30_011],
+    body: bodyOf("wide", "key-b"),
+    statuses: ["offline"]
+  },
+  {
+    id: "srv_c",
+    key: "key-c",
+    node_id: "n0",
+    ports: [30_001],
+    body: bodyOf("kept", "key-c"),
+    statuses: ["offline"],
+    deleted: true
+  },
+  {
+    id: "srv_d",
+    key: "key-d",
+    node_id: "n1",
+    ports: [30_012],
+    body: bodyOf("passing", "key-d", true),
+    statuses: ["offline", "starting", "running", "stopping", "offline"],
+    deleted: true
+  }
+]
+
+export const allocationsOf = (ports: ReadonlyArray<number>): Allocations => ({
+  force_outgoing_ip: false,
+  default: { ip: "127.0.0.1", port: ports[0] ?? 1 },
+  alias: "",
+  mappings: { "127.0.0.1": [...ports] }
+})
+
+const journalOf = ({ body, deleted, id, statuses }: Made): ReadonlyArray<Omit<JournalRow, "cursor">> => {
+  const entry = (topic: string, payload: JournalRow["payload"]) => ({
+    at: 1,
+    topic,
+    server_id: id,
+    blueprint_id: body.blueprint_id,
+    payload
+  })
+  const [first, ...others] = statuses
+  return [
+    entry("server:created", null),
+    entry("status", "installing"),
+    entry("server:install", { phase: "ready" }),
+    entry("status", first ?? "offline"),
+    ...others.map((status) => entry("status", status)),
+    ...(deleted === true ? [entry("deleted", null)] : [])
+  ]
+}
+
+const journal: ReadonlyArray<JournalRow> = made
+  .flatMap(journalOf)
+  .map((entry, index) => ({ cursor: index + 1, ...entry }))
+
+const there = made.filter(({ deleted }) => deleted !== true)
+
+const sum = (node: string) => {
+  const on = there.filter(({ node_id }) => node_id === node)
+  return {
+    servers: on.length,
+    memory_bytes: on.reduce((total, { body }) => total + memoryOf(body.blueprint_id), 0),
+    disk_bytes: 0
+  }
+}
+
+const tables: Tables = {
+  servers: there.map(({ body, id, node_id, ports, statuses }) => ({
+    id,
+    blueprint_id: body.blueprint_id,
+    node_id,
+    allocations: allocationsOf(ports),
+    overrides: body.overrides,
+    definition: { save: kinds[body.blueprint_id]?.save ?? true, limits: {} },
+    status: statuses.at(-1) ?? "installing",
+    install: { phase: "ready" },
+    start_pending: 0,
+    last_sequence: 1
+  })),
+  ports: there.flatMap(({ id, node_id, ports }) =>
+    ports.map((port) => ({ node_id, address: "127.0.0.1", port, server_id: id }))
+  ),
+  holdings: there.map(({ body, id, node_id }) => ({
+    server_id: id,
+    node_id,
+    memory_bytes: memoryOf(body.blueprint_id),
+    disk_bytes: 0
+  })),
+  commitments: NODES.map((node_id) => ({ node_id, ...sum(node_id) })),
+  journal,
+  counters: [{ name: "journal", value: journal.length }],
+  idempotency: made.map(({ id, key, node_id }) => ({ key: `env:${key}`, response: { id, node_id } })),
+  moves: [],
+  leftovers: [],
+  removals: [],
+  suspects: [],
+  nodes: NODES.map((id) => ({
+    id,
+    drained: 0,
+    connected: 1,
+    capacity: { memory_bytes: MEMORY, disk_bytes: MEMORY }
+  }))
+}
+
+const replica: ReplicaSeen = {
+  text: "",
+  servers: tables.servers.map(({ allocations, blueprint_id, id, node_id, status }) => ({
+    id,
+    node_id,
+    blueprint_id,
+    status,
+    limits: {},
+    allocations
+  })),
+  nodes: NODES.map((id) => ({
+    id,
+    drained: false,
+    connected: true,
+    committed: { memory_bytes: sum(id).memory_bytes, disk_bytes: 0 },
+    ports_free: PORTS - tables.ports.filter(({ node_id }) => node_id === id).length,
+    servers: sum(id).servers
+  }))
+}
+
+const end: Snapshot = {
+  tables,
+  replicas: [replica, replica],
+  nodes: NODES.map((id) => ({
+    id,
+    ports: PORTS,
+    instances: tables.servers
+      .filter(({ node_id }) => node_id === id)
+      .map((server) => ({
+        id: server.id,
+        status: server.status,
+        phase: "ready",
+        ports: portsOf(server.allocations)
+      })),
+    said: new Map(made.filter(({ node_id }) => node_id === id).map((server) => [server.id, server.statuses]))
+  }))
+}
+
+const operation = (n: number, asked: Asked, rest: Partial<Operation> = {}): Operation => ({
+  n,
+  client: "client 0",
+  replica: 0,
+  asked,
+  sent: n * 100,
+  ended: n * 100 + 50,
+  status: 200,
+  ...rest
+})
+
+const operations: ReadonlyArray<Operation> = [
+  ...made.map(({ body, id, key, node_id }, n) =>
+    operation(n, { kind: "create", key, body }, { status: 202, id, node_id })
+  ),
+  operation(4, { kind: "power", server: "srv_a", action: "start" }),
+  operation(5, { kind: "delete", server: "srv_c", force: false }),
+  operation(
+    6,
+    { kind: "look", server: "srv_c", what: "" },
+    { status: 404, detail: "server not found: srv_c" }
+  ),
+  operation(7, { kind: "look", server: "srv_a", what: "/status" }),
+  operation(8, { kind: "list", what: "/api/servers?ids_only=true" }, { ids: ["srv_a", "srv_b"] }),
+  operation(
+    9,
+    { kind: "create", key: "key-a", body: bodyOf("kept", "key-a") },
+    { status: 202, id: "srv_a", node_id: "n0", replica: 1 }
+  ),
+  operation(10, { kind: "drain", node: "n1", drained: true, move: false }),
+  operation(11, { kind: "list", what: "/healthz" }, { status: undefined, lost: "ECONNREFUSED", replica: 1 })
+]
+
+const told: ReadonlyArray<Told> = journal
+  .filter(({ topic }) => !topic.includes(":"))
+  .map(({ cursor, payload, server_id, topic }) => ({
+    cursor,
+    text: JSON.stringify({ Topic: topic, Data: { server_id, payload } })
+  }))
+
+export const sound: History = {
+  operations,
+  disturbances: [{ name: "replica 1 is killed", what: "replica", target: 1, from: 1_090, to: 1_200 }],
+  deeds: [],
+  subscribers: [
+    { name: "sse at replica 0", told },
+    { name: "websocket at replica 1", told }
+  ],
+  end
+}
