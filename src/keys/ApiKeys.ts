@@ -6,6 +6,7 @@ import type { KeyScope } from "../domain/KeyScope.ts"
 import type { Freshness } from "../store/Freshness.ts"
 import type { Journal } from "../store/Journal.ts"
 import { type KeyRecord, KeyRepo } from "../store/KeyRepo.ts"
+import type { NodeKeyRepo } from "../store/NodeKeyRepo.ts"
 import { Store } from "../store/Store.ts"
 import { KeyCache } from "./KeyCache.ts"
 import { isWellFormed } from "./keyFormat.ts"
@@ -35,13 +36,13 @@ export class ApiKeys extends Context.Service<
   /** @param options.adminKey an AppAdmin key from outside, any text; an empty one counts as none */
   static readonly layer = (
     options: { readonly adminKey?: Redacted.Redacted<string> } = {}
-  ): Layer.Layer<ApiKeys, never, Store | KeyRepo | Journal | Freshness> =>
+  ): Layer.Layer<ApiKeys, never, Store | KeyRepo | NodeKeyRepo | Journal | Freshness> =>
     Layer.effect(
       ApiKeys,
       Effect.gen(function* () {
         const store = yield* Store
         const repo = yield* KeyRepo
-        const cache = yield* KeyCache.make
+        const cache = yield* KeyCache
         const adminText = options.adminKey === undefined ? "" : Redacted.value(options.adminKey)
         const adminHash = adminText === "" ? undefined : hashKey(adminText)
 
@@ -51,7 +52,7 @@ export class ApiKeys extends Context.Service<
           const hash = hashKey(key)
           if (adminHash !== undefined && equalHashes(hash, adminHash)) return adminPrincipal
           if (!isWellFormed(key)) return yield* refuse("malformed")
-          const known = yield* cache.find(hash)
+          const known = yield* cache.find(({ byHash }) => byHash.get(hash))
           if (known === undefined || !equalHashes(hash, known.record.hash)) return yield* refuse("unknown")
           const { id, name, scope, revoked_at } = known.record
           if (revoked_at !== null) return yield* refuse("revoked", id)
@@ -76,7 +77,7 @@ export class ApiKeys extends Context.Service<
 
         return ApiKeys.of({ verify, create, revoke, list: store.read(repo.all) })
       })
-    )
+    ).pipe(Layer.provide(KeyCache.layer))
 }
 
 const adminPrincipal: Principal = { key_id: "env", name: "APP_ADMIN_API_KEY", scope: "AppAdmin" }

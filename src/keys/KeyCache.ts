@@ -1,8 +1,9 @@
-import { DateTime, Effect, Option, Semaphore } from "effect"
+import { Context, DateTime, Effect, Layer, Option, Semaphore } from "effect"
 import type { Unavailable } from "../domain/errors.ts"
 import { Freshness } from "../store/Freshness.ts"
 import { Journal } from "../store/Journal.ts"
 import { type KeyRecord, KeyRepo } from "../store/KeyRepo.ts"
+import { type NodeBinding, NodeKeyRepo } from "../store/NodeKeyRepo.ts"
 import { Store } from "../store/Store.ts"
 
 export interface CachedKey {
@@ -11,79 +12,108 @@ export interface CachedKey {
   readonly expiresAt: number
 }
 
-/**
- * Every key's record by its hash, in memory. The journal tells of changes, `Freshness` of the moments in which it may
- * not; only then a look-up asks for `KeyRepo.version` (one row), and reads all records again when it has changed. So a
- * change of any process counts at once. While the database is away what was read last goes on counting.
- */
-export interface KeyCache {
-  /** @error Unavailable the database cannot be reached and the key is not among those read last */
-  find(hash: string): Effect.Effect<CachedKey | undefined, Unavailable>
+/** Every key, and which node it belongs to. */
+export interface Keys {
+  readonly byHash: ReadonlyMap<string, CachedKey>
+  /** Nodes by the id of their keys. */
+  readonly nodes: ReadonlyMap<string, string>
+  /** Keys of each node, revoked and expired ones too. */
+  readonly byNode: ReadonlyMap<string, ReadonlyArray<NodeBinding>>
 }
 
-interface Snapshot {
+interface Snapshot extends Keys {
   readonly version: number
   /** Changes that the journal had told of, and the stamp of `Freshness`, before it was read. */
   readonly changes: number
   readonly stamp: number | undefined
-  readonly byHash: ReadonlyMap<string, CachedKey>
 }
 
-export const KeyCache = {
-  make: Effect.gen(function* () {
-    const store = yield* Store
-    const repo = yield* KeyRepo
-    const journal = yield* Journal
-    const freshness = yield* Freshness
-    const oneAtATime = yield* Semaphore.make(1)
-    let changes = 0
-    let snapshot: Snapshot = { version: -1, changes: -1, stamp: undefined, byHash: new Map() }
+const nothing: Keys = { byHash: new Map(), nodes: new Map(), byNode: new Map() }
 
-    yield* journal.follow((entries) =>
-      Effect.sync(() => {
-        if (entries.some(({ change }) => change.topic === "key:changed")) changes += 1
-      })
-    )
+/**
+ * Every key's record, in memory. The journal tells of changes, `Freshness` of the moments in which it may not; only then
+ * a look asks for `KeyRepo.version` (one row), and reads all records again when it has changed. So a change of any
+ * process counts at once.
+ */
+export class KeyCache extends Context.Service<
+  KeyCache,
+  {
+    /** @error Unavailable the database cannot be reached */
+    readonly current: Effect.Effect<Keys, Unavailable>
+    /**
+     * What `pick` finds. While the database is away what was read last goes on counting.
+     *
+     * @error Unavailable the database cannot be reached, and there is none among what was read last
+     */
+    find<A>(pick: (keys: Keys) => A | undefined): Effect.Effect<A | undefined, Unavailable>
+  }
+>()("muster/keys/KeyCache") {
+  static readonly layer = Layer.effect(
+    KeyCache,
+    Effect.gen(function* () {
+      const store = yield* Store
+      const repo = yield* KeyRepo
+      const nodeKeys = yield* NodeKeyRepo
+      const journal = yield* Journal
+      const freshness = yield* Freshness
+      const oneAtATime = yield* Semaphore.make(1)
+      let changes = 0
+      let snapshot: Snapshot = { ...nothing, version: -1, changes: -1, stamp: undefined }
 
-    const isFresh = () =>
-      snapshot.stamp !== undefined && snapshot.changes === changes && snapshot.stamp === freshness.stamp()
-
-    const load = Effect.gen(function* () {
-      const before = { changes, stamp: freshness.stamp() }
-      const version = yield* repo.version
-      // The version was read before the records: at worst they are newer, and are read once more.
-      const byHash =
-        version === snapshot.version
-          ? snapshot.byHash
-          : new Map((yield* repo.all).map((record) => [record.hash, toCached(record)]))
-      snapshot = { version, ...before, byHash }
-    })
-
-    /** Those that come while it is being read wait for that. */
-    const current = Effect.suspend(() => (isFresh() ? Effect.void : store.read(load))).pipe(
-      oneAtATime.withPermit
-    )
-
-    const find = (hash: string): Effect.Effect<CachedKey | undefined, Unavailable> =>
-      Effect.suspend(() => {
-        if (isFresh()) return Effect.succeed(snapshot.byHash.get(hash))
-        return Effect.matchEffect(current, {
-          onSuccess: () => Effect.succeed(snapshot.byHash.get(hash)),
-          onFailure: (unavailable) => {
-            const known = snapshot.byHash.get(hash)
-            return known === undefined ? Effect.fail(unavailable) : Effect.succeed(known)
-          }
+      yield* journal.follow((entries) =>
+        Effect.sync(() => {
+          if (entries.some(({ change }) => change.topic === "key:changed")) changes += 1
         })
+      )
+
+      const isFresh = () =>
+        snapshot.stamp !== undefined && snapshot.changes === changes && snapshot.stamp === freshness.stamp()
+
+      const readAll = Effect.gen(function* () {
+        const records = yield* repo.all
+        const bindings = yield* nodeKeys.bindings
+        return {
+          byHash: new Map(records.map((record) => [record.hash, toCached(record)])),
+          nodes: new Map(bindings.map(({ key_id, node_id }) => [key_id, node_id])),
+          byNode: Map.groupBy(bindings, ({ node_id }) => node_id)
+        } satisfies Keys
       })
 
-    return { find } satisfies KeyCache
-  })
+      const load = Effect.gen(function* () {
+        const before = { changes, stamp: freshness.stamp() }
+        const version = yield* repo.version
+        // The version was read before the records: at worst they are newer, and are read once more.
+        const keys = version === snapshot.version ? snapshot : yield* readAll
+        snapshot = { ...keys, version, ...before }
+      })
+
+      /** Those that come while it is being read wait for that. */
+      const reloaded = Effect.suspend(() => (isFresh() ? Effect.void : store.read(load))).pipe(
+        oneAtATime.withPermit
+      )
+      const current = Effect.suspend(() =>
+        isFresh() ? Effect.succeed(snapshot) : Effect.map(reloaded, () => snapshot)
+      )
+
+      return KeyCache.of({
+        current,
+        find: (pick) =>
+          Effect.matchEffect(current, {
+            onSuccess: (keys) => Effect.succeed(pick(keys)),
+            onFailure: (unavailable) => {
+              const known = pick(snapshot)
+              return known === undefined ? Effect.fail(unavailable) : Effect.succeed(known)
+            }
+          })
+      })
+    })
+  )
 }
 
 const toCached = (record: KeyRecord): CachedKey => ({ record, expiresAt: millisOf(record.expires_at) })
 
-/** A date that cannot be read has passed: the safe reading. */
-const millisOf = (date: string | null): number =>
+/** Milliseconds since the epoch of a date. One that cannot be read has passed: the safe reading. */
+export const millisOf = (date: string | null): number =>
   date === null
     ? Number.POSITIVE_INFINITY
     : Option.match(DateTime.make(date), { onNone: () => 0, onSome: DateTime.toEpochMillis })

@@ -1,28 +1,15 @@
 import { Clock, Context, Effect, Layer } from "effect"
 import { NodeAuthorization } from "../api/NodeApi.ts"
 import { Forbidden, type Unauthorized, type Unavailable } from "../domain/errors.ts"
-import { KeyRepo } from "../store/KeyRepo.ts"
 import { type NodeBinding, NodeKeyRepo } from "../store/NodeKeyRepo.ts"
 import { Store } from "../store/Store.ts"
 import { requireScope } from "./authorization.ts"
+import { KeyCache, millisOf } from "./KeyCache.ts"
 
 type Refused = Unauthorized | Forbidden | Unavailable
 
-/** Which keys are whose, as they were read last. */
-interface Snapshot {
-  readonly version: number
-  readonly nodeByKey: ReadonlyMap<string, string>
-  readonly byNode: ReadonlyMap<string, ReadonlyArray<NodeBinding>>
-}
-
-const millisOf = (date: string) => {
-  const millis = Date.parse(date)
-  // A date that cannot be read has passed: the safe reading.
-  return Number.isNaN(millis) ? 0 : millis
-}
-
 const isLive = ({ expires_at, revoked_at }: NodeBinding, now: number) =>
-  revoked_at === null && (expires_at === null || millisOf(expires_at) > now)
+  revoked_at === null && millisOf(expires_at) > now
 
 const taken = (node_id: string) =>
   new Forbidden({
@@ -53,35 +40,10 @@ export class NodeKeys extends Context.Service<
     NodeKeys,
     Effect.gen(function* () {
       const store = yield* Store
-      const keys = yield* KeyRepo
+      const cache = yield* KeyCache
       const repo = yield* NodeKeyRepo
-      let snapshot: Snapshot = { version: -1, nodeByKey: new Map(), byNode: new Map() }
 
-      /** Reads the bindings again where any process has changed a key (`KeyRepo.version`). */
-      const current = store.read(
-        Effect.gen(function* () {
-          const version = yield* keys.version
-          if (version === snapshot.version) return snapshot
-          // The version was read before the bindings: at worst they are newer, and the next look reads them again.
-          const bindings = yield* repo.bindings
-          snapshot = {
-            version,
-            nodeByKey: new Map(bindings.map(({ key_id, node_id }) => [key_id, node_id])),
-            byNode: Map.groupBy(bindings, ({ node_id }) => node_id)
-          }
-          return snapshot
-        })
-      )
-
-      /** While the database is away, what was read last goes on counting. */
-      const nodeOf = (key_id: string) =>
-        Effect.matchEffect(current, {
-          onSuccess: ({ nodeByKey }) => Effect.succeed(nodeByKey.get(key_id)),
-          onFailure: (unavailable) => {
-            const known = snapshot.nodeByKey.get(key_id)
-            return known === undefined ? Effect.fail(unavailable) : Effect.succeed(known)
-          }
-        })
+      const nodeOf = (key_id: string) => cache.find(({ nodes }) => nodes.get(key_id))
 
       const belongsTo = Effect.fnUntraced(function* (owner: string, node_id: string) {
         if (owner === node_id) return
@@ -93,7 +55,6 @@ export class NodeKeys extends Context.Service<
 
       /** In one transaction, so that of two keys that ask at once one gets the node. */
       const claim = Effect.fnUntraced(function* (key_id: string, node_id: string, now: number) {
-        yield* repo.exclusively
         const owner = yield* repo.nodeOf(key_id)
         if (owner !== undefined) return owner
         const others = yield* repo.bindingsOf(node_id)
@@ -119,13 +80,13 @@ export class NodeKeys extends Context.Service<
           return "own" as const
         }),
         revoked: Effect.fnUntraced(function* (node_ids) {
-          const { byNode } = yield* current
+          const { byNode } = yield* cache.current
           const now = yield* Clock.currentTimeMillis
           return node_ids.filter((id) => byNode.get(id)?.some((binding) => isLive(binding, now)) === false)
         })
       })
     })
-  )
+  ).pipe(Layer.provide(KeyCache.layer))
 }
 
 /** `NodeAuthorization`: the principal that the request was authenticated as has the scope `Node`. */

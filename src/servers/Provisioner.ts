@@ -22,13 +22,18 @@ import { ServerIndex } from "./ServerIndex.ts"
 import { ServerLocks } from "./ServerLocks.ts"
 
 export interface ProvisionerOptions {
-  /** Calls to one node at a time. */
+  /** Calls to one node at a time, beside those that tell it of a server. */
   readonly callsPerNode: number
   /** Delay before the first repetition of a call; it doubles up to `retryCap`. */
   readonly retryFrom: Duration.Input
   readonly retryCap: Duration.Input
 }
 
+/**
+ * Servers that a node is told of at a time. It accepts them soon, and installs them by itself; one in this process would
+ * keep everybody else waiting meanwhile.
+ */
+const INSTALLS = 8
 /**
  * Between two looks for removals that others have begun and not ended: what is there at two of them, longer than a call
  * to a node lasts, was cut off.
@@ -62,16 +67,22 @@ export class Provisioner extends Context.Service<
 
         /** By server that is being worked on: opened when it is to be looked at again. */
         const working = new Map<string, Latch.Latch>()
-        const permits = new Map<string, Semaphore.Semaphore>()
+        const turns = new Map<string, Semaphore.Semaphore>()
         /** Undefined while another replica does it. */
         let begin: ((work: Effect.Effect<void>) => void) | undefined
 
+        const turnAt = (record: ServerRecord | undefined) => {
+          const installs = record !== undefined && needFor(record) === "install"
+          const key = `${record?.node_id} ${installs}`
+          const turn = turns.get(key) ?? Semaphore.makeUnsafe(installs ? INSTALLS : options.callsPerNode)
+          turns.set(key, turn)
+          return turn
+        }
+
         /** Waits for its turn at the node before it takes the server's lock: a removal waits for one call at most. */
         const inTurn = Effect.fnUntraced(function* <A, E>(id: string, effect: Effect.Effect<A, E>) {
-          const node_id = Option.getOrUndefined(yield* index.find(id))?.node_id ?? ""
-          const permit = permits.get(node_id) ?? Semaphore.makeUnsafe(options.callsPerNode)
-          permits.set(node_id, permit)
-          return yield* permit.withPermit(locks.withLock(id)(effect))
+          const turn = turnAt(Option.getOrUndefined(yield* index.find(id)))
+          return yield* turn.withPermit(locks.withLock(id)(effect))
         })
 
         const delay = (attempt: number) =>

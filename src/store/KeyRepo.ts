@@ -1,8 +1,9 @@
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { KeyScope } from "../domain/KeyScope.ts"
+import { keysChanged } from "./keysChanged.ts"
 import { firstRow, IntColumn, readRows, writeRow } from "./rows.ts"
-import { Transaction } from "./Transaction.ts"
+import type { Transaction } from "./Transaction.ts"
 
 /** What is kept of an API key: never the key, only its SHA-256 in hex. Times RFC 3339 UTC. */
 export const KeyRecord = Schema.Struct({
@@ -35,20 +36,15 @@ export class KeyRepo extends Context.Service<
     KeyRepo,
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
-      const changed = Effect.gen(function* () {
-        yield* sql`UPDATE counters SET value = value + 1 WHERE name = 'keys'`
-        yield* (yield* Transaction).append({ topic: "key:changed", server_id: "", payload: null }, "")
-      })
-
       const insert = Effect.fn("KeyRepo.insert")(function* (record: KeyRecord) {
         yield* sql`INSERT INTO api_keys ${sql.insert(yield* encode(record))}`
-        yield* changed
+        yield* keysChanged(sql)
       })
       const revoke = Effect.fn("KeyRepo.revoke")(function* (id: string, at: string) {
         const rows = yield* sql`UPDATE api_keys SET revoked_at = ${at}
           WHERE id = ${id} AND revoked_at IS NULL RETURNING id`
         if (rows.length === 0) return false
-        yield* changed
+        yield* keysChanged(sql)
         return true
       })
       const all = readAll(

@@ -1,5 +1,6 @@
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import { keysChanged } from "./keysChanged.ts"
 import { firstRow, readRows } from "./rows.ts"
 import type { Transaction } from "./Transaction.ts"
 
@@ -12,15 +13,10 @@ export const NodeBinding = Schema.Struct({
 })
 export type NodeBinding = typeof NodeBinding.Type
 
-/**
- * Which node a key belongs to (node-protocol, "Daemon -> control plane"). Every change counts as a change of the keys:
- * `KeyRepo.version` tells of it.
- */
+/** Which node a key belongs to (node-protocol, "Daemon -> control plane"). Every change is a change of the keys. */
 export class NodeKeyRepo extends Context.Service<
   NodeKeyRepo,
   {
-    /** Until the transaction ends no other process binds a key. */
-    readonly exclusively: Effect.Effect<void, SqlError.SqlError, Transaction>
     /** Binds a key that belongs to no node; the node it belongs to from then on, undefined for an unknown key. */
     bind(key_id: string, node_id: string): Effect.Effect<string | undefined, SqlError.SqlError, Transaction>
     /** The node of a key; undefined when it is bound to none, or unknown. */
@@ -46,15 +42,10 @@ export class NodeKeyRepo extends Context.Service<
       const bind = Effect.fn("NodeKeyRepo.bind")(function* (key_id: string, node_id: string) {
         const rows = yield* sql`UPDATE api_keys SET node_id = ${node_id}
           WHERE id = ${key_id} AND node_id IS NULL RETURNING id`
-        if (rows.length > 0) yield* sql`UPDATE counters SET value = value + 1 WHERE name = 'keys'`
+        if (rows.length > 0) yield* keysChanged(sql)
         return yield* nodeOf(key_id)
       })
       return NodeKeyRepo.of({
-        exclusively: sql.onDialectOrElse({
-          pg: () => Effect.asVoid(sql`SELECT value FROM counters WHERE name = 'keys' FOR UPDATE`),
-          // SQLite has one writer at a time.
-          orElse: () => Effect.void
-        }),
         bind,
         nodeOf,
         bindingsOf: (node_id) =>

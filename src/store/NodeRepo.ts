@@ -4,6 +4,7 @@ import { NodeAllocation } from "../domain/Allocation.ts"
 import { Capacity, NodeUsage, RuntimeKind } from "../domain/Node.ts"
 import { HostInfo } from "../domain/SystemInfo.ts"
 import { databaseMillis } from "./dialect.ts"
+import { keysChanged } from "./keysChanged.ts"
 import { BooleanColumn, IntColumn, JsonColumn, readRows, writeRow } from "./rows.ts"
 import type { Transaction } from "./Transaction.ts"
 
@@ -123,7 +124,7 @@ export class NodeRepo extends Context.Service<
         yield* sql`DELETE FROM nodes WHERE id = ${id}`
         yield* sql`DELETE FROM node_heartbeats WHERE node_id = ${id}`
         const freed = yield* sql`UPDATE api_keys SET node_id = NULL WHERE node_id = ${id} RETURNING id`
-        if (freed.length > 0) yield* sql`UPDATE counters SET value = value + 1 WHERE name = 'keys'`
+        if (freed.length > 0) yield* keysChanged(sql)
         return 0
       })
 

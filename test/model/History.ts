@@ -58,7 +58,7 @@ export interface Operation {
 /** Something that was broken, from when until it was whole again. */
 export interface Disturbance {
   readonly name: string
-  readonly what: "replica" | "database" | "database-of-replica" | "node"
+  readonly what: "replica" | "database" | "database-of-replica" | "clock" | "node"
   /** Number of the replica, id of the node; undefined: all. */
   readonly target: number | string | undefined
   readonly from: number

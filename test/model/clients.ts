@@ -121,12 +121,22 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
   /** One client, until `isOver`. */
   const client = Effect.fnUntraced(function* (name: string, random: Random, isOver: () => boolean) {
     const send = yield* makeClient(adminKey)
+    /** The replica that did not answer last: mostly another is asked, as a balancer would. */
+    let silent: number | undefined
+    const someReplica = () => {
+      const one = random.below(urls.length)
+      return one === silent && random.below(6) > 0 ? (one + 1) % urls.length : one
+    }
 
-    const ask = Effect.fnUntraced(function* (asked: Asked, replica = random.below(urls.length)) {
+    const ask = Effect.fnUntraced(function* (asked: Asked, replica = someReplica()) {
       const sent = recorder.now()
       const answer = yield* send(urls[replica] ?? "", requestOf(asked))
       const base = { client: name, replica, asked, sent, ended: recorder.now() }
-      if ("lost" in answer) return recorder.operation({ ...base, status: undefined, lost: answer.lost })
+      if ("lost" in answer) {
+        silent = replica
+        return recorder.operation({ ...base, status: undefined, lost: answer.lost })
+      }
+      if (replica === silent) silent = undefined
       return recorder.operation({ ...base, status: answer.status, ...keptOf(asked, answer) })
     })
 

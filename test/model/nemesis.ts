@@ -5,9 +5,11 @@ import { adminKey, eventually, requestTo } from "../support/Service.ts"
 import type { Disturbance } from "./History.ts"
 import type { Recorder } from "./Recorder.ts"
 import { type PlannedFault, targetName, targetOf } from "./schedule.ts"
-import type { ModelNode, Replica, World } from "./world.ts"
+import { type ModelNode, REPLICA_WITH_CLOCK, type Replica, type World } from "./world.ts"
 
 const DELAY_MILLIS = 150
+/** How wrong a clock is: more than any time that a replica waits for, less than answers are repeated. */
+const CLOCK_MILLIS = 20 * 60_000
 /** Between two attempts to mend: a replica does not start while the database is away. */
 const AGAIN = Schedule.spaced("200 millis")
 /** A graceful end that takes longer is a defect. */
@@ -107,6 +109,13 @@ export const makeNemesis = (world: World, recorder: Recorder) => {
       const { frozen, killed, stopped } = world.database
       const fault = kind === "database-killed" ? killed : kind === "database-stopped" ? stopped : frozen
       return { fault, disturbance: { what: "database", target: undefined } }
+    }
+    if (what === "clock") {
+      const { clock } = world.replicas[REPLICA_WITH_CLOCK] ?? {}
+      const millis = kind === "clock-ahead" ? CLOCK_MILLIS : -CLOCK_MILLIS
+      return (
+        clock && { fault: clock.jumped(millis), disturbance: { what: "clock", target: REPLICA_WITH_CLOCK } }
+      )
     }
     if (what === "node") {
       return node && { fault: nodeFault(kind, node), disturbance: { what: "node", target: node.id } }

@@ -36,7 +36,7 @@ describe("the model: what goes wrong and when", () => {
           [...new Set(plan.map(({ kind }) => kind))].toSorted(),
           [...faultKinds].toSorted()
         )
-        assert.strictEqual(new Set(plan.map(targetName)).size, 2 * counts.replicas + 1 + counts.nodes)
+        assert.strictEqual(new Set(plan.map(targetName)).size, 2 * counts.replicas + 2 + counts.nodes)
       }),
       { numRuns: 20 }
     )

@@ -8,6 +8,8 @@ export const faultKinds = [
   "connections-dropped",
   "connections-swallowed",
   "connections-delayed",
+  "clock-ahead",
+  "clock-behind",
   "database-killed",
   "database-stopped",
   "database-frozen",
@@ -19,7 +21,7 @@ export const faultKinds = [
 export type FaultKind = (typeof faultKinds)[number]
 
 /** What a kind of fault is about: two faults of one target come one after the other. */
-export type TargetKind = "replica" | "connections" | "database" | "node"
+export type TargetKind = "replica" | "connections" | "clock" | "database" | "node"
 
 export interface PlannedFault {
   /** Milliseconds from the beginning. */
@@ -27,7 +29,7 @@ export interface PlannedFault {
   /** Milliseconds until it is mended. */
   readonly lasts: number
   readonly kind: FaultKind
-  /** Number of the replica or node; 0 for the database. */
+  /** Number of the replica or node; 0 for the database and the clock, of which there is one. */
   readonly target: number
 }
 
@@ -51,6 +53,8 @@ const profiles: Readonly<Record<FaultKind, Profile>> = {
   "connections-dropped": { target: "connections", weight: 3, least: 50, most: 3_000 },
   "connections-swallowed": { target: "connections", weight: 3, least: 200, most: 8_000 },
   "connections-delayed": { target: "connections", weight: 2, least: 1_000, most: 6_000 },
+  "clock-ahead": { target: "clock", weight: 1, least: 1_000, most: 8_000 },
+  "clock-behind": { target: "clock", weight: 1, least: 1_000, most: 8_000 },
   "database-killed": { target: "database", weight: 2, least: 0, most: 2_500 },
   "database-stopped": { target: "database", weight: 1, least: 0, most: 2_500 },
   "database-frozen": { target: "database", weight: 2, least: 100, most: 5_000 },
@@ -79,7 +83,13 @@ export const schedule = (
   counts: { readonly replicas: number; readonly nodes: number }
 ): ReadonlyArray<PlannedFault> => {
   const busyUntil = new Map<string, number>()
-  const targets = { replica: counts.replicas, connections: counts.replicas, database: 1, node: counts.nodes }
+  const targets = {
+    replica: counts.replicas,
+    connections: counts.replicas,
+    clock: 1,
+    database: 1,
+    node: counts.nodes
+  }
   const planned: Array<PlannedFault> = []
   for (let at = random.below(GAP_MILLIS); at < millis; at += random.below(GAP_MILLIS)) {
     const kind = lots[random.below(lots.length)] ?? "replica-killed"

@@ -9,6 +9,8 @@ export const seconds = Number(process.env.MUSTER_TEST_MODEL_SECONDS ?? 60)
 /** Of these things go wrong, in seconds. */
 export const faultSeconds = Math.max(5, seconds - AROUND)
 export const seed = freshSeed()
+/** Of the replicas: a run that repeats another is to be looked into. */
+export const logLevel = process.env.MUSTER_TEST_SEED === undefined ? "info" : "debug"
 
 export const REPLICAS = 3
 export const CLIENTS = 8

@@ -2,7 +2,7 @@
 import { Effect } from "effect"
 import { subscriber } from "../support/balancer.ts"
 import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
-import { postgresFaults, restartable, tcpProxy } from "../support/faults/index.ts"
+import { postgresFaults, restartable, tcpProxy, wallClock } from "../support/faults/index.ts"
 import { nodeIs } from "../support/nodes.ts"
 import { freePorts } from "../support/ports.ts"
 import { startPostgres } from "../support/postgres.ts"
@@ -11,7 +11,7 @@ import { replicaSet } from "../support/replicaSet.ts"
 import { adminKey, ended, type Service } from "../support/Service.ts"
 import { type Mischief, makeSimulatedNode } from "../support/SimulatedNode.ts"
 import { arrivals } from "./arrivals.ts"
-import { REPLICAS, seed } from "./settings.ts"
+import { logLevel, REPLICAS, seed } from "./settings.ts"
 
 const files = {
   software: { "game.yml": softwareFile("game") },
@@ -37,14 +37,17 @@ const settings = {
   MUSTER_NODE_HEARTBEAT_TIMEOUT: "3",
   MUSTER_NODE_LOST_AFTER: "9",
   MUSTER_DATABASE_TIMEOUT: "1000",
-  MUSTER_LOG_LEVEL: "debug"
+  MUSTER_LOG_LEVEL: logLevel
 }
+
+/** The replica whose wall clock is wrong at times; where there is no libfaketime it never is. */
+export const REPLICA_WITH_CLOCK = 1
 
 /** How often messages of a node go wrong while they do. */
 export const mischief = { requestLost: 8, answerLost: 8, repeated: 15, overtaken: 25, delay: 40 }
 const noMischief = { requestLost: 0, answerLost: 0, repeated: 0, overtaken: 0, delay: 0 }
 
-/** A replica that comes back at its address, with a line of its own to the database. */
+/** A replica that comes back at its address, with a line of its own to the database and a wall clock of its own. */
 const makeReplica = Effect.fnUntraced(function* (
   set: Effect.Success<ReturnType<typeof replicaSet>>,
   index: number,
@@ -53,7 +56,13 @@ const makeReplica = Effect.fnUntraced(function* (
 ) {
   const line = yield* tcpProxy(databasePort)
   const lives: Array<Service> = []
-  const start = set.start({ MUSTER_PORT: String(port), MUSTER_DATABASE_URL: line.through(set.url) })
+  const clock = yield* wallClock
+  const start = set.start({
+    // Each look at such a clock takes its time: one is enough.
+    ...(index === REPLICA_WITH_CLOCK ? clock.env : {}),
+    MUSTER_PORT: String(port),
+    MUSTER_DATABASE_URL: line.through(set.url)
+  })
   const life = yield* restartable(
     `replica ${index}`,
     Effect.tap(start, (service) => Effect.sync(() => lives.push(service)))
@@ -65,7 +74,7 @@ const makeReplica = Effect.fnUntraced(function* (
   })
   /** What it has written, life after life. */
   const log = () => lives.map(({ output }, number) => `--- life ${number}\n${output()}`).join("")
-  return { index, url: `http://127.0.0.1:${port}`, life, line, log, terminate }
+  return { index, url: `http://127.0.0.1:${port}`, clock, life, line, log, terminate }
 })
 
 export type Replica = Effect.Success<ReturnType<typeof makeReplica>>

@@ -177,8 +177,10 @@ export class Instances extends Context.Service<
         /** Takes the folder of a server from its place: for good, or to where it is kept. */
         const takeAway = Effect.fnUntraced(function* (id: string, entry: Entry, departure?: Departure) {
           const { file, folder } = entry.instance
-          if (departure !== undefined && isKept(file.get(), departure) && (yield* hasFiles(folder))) {
-            return yield* lost.keep(folder, file.get(), departure)
+          if (departure !== undefined && isKept(file.get(), departure)) {
+            // What cannot be read is kept, too.
+            const found = yield* Effect.orElseSucceed(hasFiles(folder), () => true)
+            if (found) return yield* lost.keep(folder, file.get(), departure)
           }
           const aside = join(servers_dir, `${REMOVED}${id}-${randomUUID()}`)
           yield* rename(folder, aside).pipe(orMissing(undefined))

@@ -23,7 +23,8 @@ const crashed = (state: ServerState, exit: ProcessExit, now: number): ServerStat
   const { restart, save } = state.spec.definition
   const crash = crashOf(exit, state.run?.timed_out === true, new Date(now))
   const told = withNotice(state, { type: "crash", crash })
-  const recent = state.restarts.filter((at) => at > now - HOUR)
+  // One that is yet to come was before the clock was set back.
+  const recent = state.restarts.filter((at) => at > now - HOUR && at <= now)
   return restart.on_crash && save && recent.length < restart.max_per_hour
     ? offline(told, { start_again: true, restarts: [...recent, now] }, true)
     : offline(told, {}, false)

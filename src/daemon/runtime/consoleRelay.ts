@@ -1,9 +1,10 @@
 import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
-import { join } from "node:path"
+import { dirname, join } from "node:path"
 import { Deferred, Effect, Schedule } from "effect"
 import { CONSOLE_BOUND, consoleFiles, RELAY_MOST } from "../console/consoleFiles.ts"
 import { io, lstat, openFile, removeTree } from "../files/fsio.ts"
+import { isFull } from "../files/isFull.ts"
 import { readProc } from "./procfs.ts"
 import { LaunchFailed } from "./Runtime.ts"
 import { spawnChild } from "./spawnChild.ts"
@@ -17,7 +18,7 @@ const PIECES = (CONSOLE_BOUND - RELAY_MOST) / PIECE
  * What stands between a server and its console, in POSIX sh: copies what the server prints to `console.log`, at once
  * and byte for byte, and begins a new file when nobody cuts that one. It is woken by output only.
  *
- * - It outlives this service, and what it is told to end by: it ends when nobody can print any more.
+ * - It outlives this service, and every signal but SIGKILL: it ends when nobody can print any more.
  * - It is no process of the server: not in its group, not marked, and not killed with it, so that last words arrive.
  * - A server never waits for a disk: what cannot be written is thrown away for a second, and then tried again.
  * - `dd` writes what it has read before it reads on, and says how often it has: `0+0` is the end.
@@ -111,8 +112,10 @@ export const startRelay = Effect.fnUntraced(function* (options: {
 export const makeFifo = Effect.fnUntraced(function* (path: string) {
   const child = yield* spawnChild(["mkfifo", "-m", "600", path], { stdio: "ignore" })
   const code = yield* Deferred.await(child.exited)
-  if (code !== 0)
-    return yield* new LaunchFailed({ message: `cannot create ${path}: mkfifo exited with ${code}` })
+  if (code === 0) return
+  return yield* (yield* isFull(dirname(path)))
+    ? new LaunchFailed({ message: `create ${path}: disk full`, code: "ENOSPC" })
+    : new LaunchFailed({ message: `create ${path}: mkfifo exited with ${code}` })
 })
 
 /** Waits until all that a server has printed is in its console. */

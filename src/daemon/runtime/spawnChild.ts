@@ -1,6 +1,6 @@
 import { type ChildProcess, type SpawnOptions, spawn } from "node:child_process"
 import os from "node:os"
-import { Deferred, Effect } from "effect"
+import { Deferred, Effect, Semaphore } from "effect"
 import { toIoError } from "../files/fsio.ts"
 import { LaunchFailed } from "./Runtime.ts"
 
@@ -14,6 +14,12 @@ export interface Child {
 
 const codeOf = (code: number | null, signal: NodeJS.Signals | null): number =>
   code ?? 128 + (signal === null ? 0 : os.constants.signals[signal])
+
+/** A process that forks does nothing else meanwhile: between two programs whatever waits for the event loop has its turn. */
+const oneATurn = Semaphore.makeUnsafe(1)
+const nextTurn = Effect.callback<void>((resume) => {
+  setImmediate(() => resume(Effect.void))
+})
 
 /**
  * Starts a program as leader of a session and group of its own; returns when it runs. Listeners are attached
@@ -39,4 +45,4 @@ export const spawnChild = (
     } catch (cause) {
       failed(cause) // arguments that no program can take, e.g. with NUL
     }
-  }).pipe(Effect.uninterruptible)
+  }).pipe((spawned) => Effect.andThen(nextTurn, spawned), oneATurn.withPermit, Effect.uninterruptible)

@@ -37,6 +37,8 @@ describe("decisions 3, end of a process", () => {
       )
     assert.isTrue(ended([1, 2, 3_900_000]).start_again)
     assert.isFalse(ended([3_800_000, 3_900_000]).start_again)
+    // The clock was set back by hours since.
+    assert.isTrue(ended([3_900_000, 11_000_000, 11_100_000]).start_again)
     const ephemeral = specOf({ definition: { restart: { on_crash: true, max_per_hour: 2 }, save: false } })
     const gone = processEnded(
       state({ spec: ephemeral, status: "running", run }),

@@ -1,5 +1,5 @@
-import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { assert, describe, layer } from "@effect/vitest"
+import { Context, Effect, Layer } from "effect"
 import { readDatabase } from "../../support/database.ts"
 import { blueprintFile, definitions, obedient, softwareFile } from "../../support/definitions.ts"
 import { subscribe, told } from "../../support/events.ts"
@@ -18,7 +18,14 @@ const files = {
 const up = ["installing", "offline", "starting", "running"]
 
 /** A control plane and a real node, with what can come between them. */
-const world = Effect.gen(function* () {
+class World extends Context.Service<World, Effect.Success<typeof makeWorld>>()("test/World") {
+  static readonly layer = Layer.effect(
+    World,
+    Effect.suspend(() => makeWorld)
+  )
+}
+
+const makeWorld = Effect.gen(function* () {
   const { env } = yield* definitions(files)
   const api = yield* startService({ env: { ...alone, ...env, MUSTER_NODE_HEARTBEAT_TIMEOUT: "3" } })
   const { key } = yield* nodeKey(api, "n1")
@@ -59,58 +66,64 @@ const ways = {
 } as const
 
 describe("node-protocol, When something breaks: node gone for 30 s | no new placements; its servers are unknown; connected again: statuses are corrected, orphans deleted", () => {
-  for (const way of ["frozen", "dropped", "swallowed"] as const) {
-    it.live(
-      ways[way],
-      () =>
-        Effect.gen(function* () {
-          const { api, dataDir, faults } = yield* world
-          const stream = yield* subscribe(api)
-          const [kept, crashed, orphan] = yield* Effect.all(
-            [running(api, "kept"), running(api, "kept"), running(api, "kept")],
-            { concurrency: "unbounded" }
-          )
-          yield* during(
-            faults[way],
-            Effect.gen(function* () {
-              for (const id of [kept, crashed, orphan]) yield* becomes(api, id, "unknown")
-              yield* nodeIs(api, "n1", false)
-              const placed = yield* expectStatus(api, 503, "POST", "/api/servers", {
-                body: { blueprint_id: "kept" }
+  layer(World.layer, { excludeTestServices: true, timeout: "60 seconds" })((it) => {
+    for (const way of ["frozen", "dropped", "swallowed"] as const) {
+      it.effect(
+        ways[way],
+        () =>
+          Effect.gen(function* () {
+            const { api, dataDir, faults } = yield* World
+            const { newest } = yield* readDatabase(api.dataDir)
+            const stream = yield* subscribe(api)
+            const [kept, crashed, orphan] = yield* Effect.all(
+              [running(api, "kept"), running(api, "kept"), running(api, "kept")],
+              { concurrency: "unbounded" }
+            )
+            yield* during(
+              faults[way],
+              Effect.gen(function* () {
+                for (const id of [kept, crashed, orphan]) yield* becomes(api, id, "unknown")
+                yield* nodeIs(api, "n1", false)
+                const placed = yield* expectStatus(api, 503, "POST", "/api/servers", {
+                  body: { blueprint_id: "kept" }
+                })
+                assert.strictEqual(placed.json.detail, "no nodes available")
+                const named = yield* expectStatus(api, 503, "POST", "/api/servers", {
+                  body: { blueprint_id: "kept", node_id: "n1" }
+                })
+                assert.strictEqual(named.json.detail, "node is not connected: n1")
+                assert.strictEqual((yield* commands(api, kept, "hello")).status, 503)
+                yield* expectStatus(api, 200, "DELETE", `/api/servers/${orphan}?force=true`)
+                const main = yield* mainProcess(dataDir, crashed)
+                if (main !== undefined) process.kill(main.pid, "SIGKILL")
               })
-              assert.strictEqual(placed.json.detail, "no nodes available")
-              const named = yield* expectStatus(api, 503, "POST", "/api/servers", {
-                body: { blueprint_id: "kept", node_id: "n1" }
-              })
-              assert.strictEqual(named.json.detail, "node is not connected: n1")
-              assert.strictEqual((yield* commands(api, kept, "hello")).status, 503)
-              yield* expectStatus(api, 200, "DELETE", `/api/servers/${orphan}?force=true`)
-              const main = yield* mainProcess(dataDir, crashed)
-              if (main !== undefined) process.kill(main.pid, "SIGKILL")
+            )
+            yield* told(stream, kept, [...up, "unknown", "running"])
+            yield* becomes(api, crashed, "offline")
+            yield* eventually(
+              Effect.sync(() => stream.of(crashed)),
+              (seen) => seen.at(-1) === "offline" && seen.filter((it) => it.startsWith("crash")).length === 1
+            )
+            yield* eventually(
+              Effect.sync(() => new Set(serverProcesses(dataDir).map(({ server }) => server))),
+              (servers) => servers.size === 1 && servers.has(kept)
+            )
+            yield* expectStatus(api, 204, "POST", `/api/servers/${kept}/commands`, {
+              body: { commands: ["hi"] }
             })
-          )
-          yield* told(stream, kept, [...up, "unknown", "running"])
-          yield* becomes(api, crashed, "offline")
-          yield* eventually(
-            Effect.sync(() => stream.of(crashed)),
-            (seen) => seen.at(-1) === "offline" && seen.filter((it) => it.startsWith("crash")).length === 1
-          )
-          yield* eventually(
-            Effect.sync(() => new Set(serverProcesses(dataDir).map(({ server }) => server))),
-            (servers) => servers.size === 1 && servers.has(kept)
-          )
-          yield* expectStatus(api, 204, "POST", `/api/servers/${kept}/commands`, {
-            body: { commands: ["hi"] }
-          })
-          yield* logsHave(api, kept, "got hi ")
-          yield* running(api, "kept")
-          const listed = (yield* expectStatus(api, 200, "GET", "/api/servers?include=status,limits")).json
-          assert.deepStrictEqual(processProblems(listed, serverProcesses(dataDir)), [])
-          const { journal, records } = yield* readDatabase(api.dataDir)
-          assert.deepStrictEqual(journalProblems(journal, records), [])
-          assert.deepStrictEqual(nodeNews(journal).slice(0, 2), ["n1 connected", "n1 lost"])
-        }).pipe(Effect.scoped),
-      60_000
-    )
-  }
+            yield* logsHave(api, kept, "got hi ")
+            const next = yield* running(api, "kept")
+            const listed = (yield* expectStatus(api, 200, "GET", "/api/servers?include=status,limits")).json
+            assert.deepStrictEqual(processProblems(listed, serverProcesses(dataDir)), [])
+            const { journal, records } = yield* readDatabase(api.dataDir)
+            assert.deepStrictEqual(journalProblems(journal, records), [])
+            const [first] = nodeNews(journal.filter(({ cursor }) => cursor > newest))
+            assert.strictEqual(first, "n1 lost")
+            for (const id of [kept, crashed, next])
+              yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
+          }),
+        60_000
+      )
+    }
+  })
 })

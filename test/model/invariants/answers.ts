@@ -100,7 +100,7 @@ export const found: Invariant = {
         (creation?.kind === "create" && isEphemeral(creation.body))
       )
     }
-    const databases = history.disturbances.filter(({ what }) => what !== "node")
+    const databases = history.disturbances.filter(({ what }) => what !== "node" && what !== "clock")
     return history.operations.flatMap((operation) => {
       const server = serverOf(operation.asked)
       const isCutOff = () => databases.some((it) => hits(it, operation.replica) && overlaps(operation, it))

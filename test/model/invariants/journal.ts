@@ -1,10 +1,10 @@
 import { Schema } from "effect"
 import { fits, ServerStatus } from "../../../src/domain/ServerStatus.ts"
 import type { Invariant } from "../History.ts"
-import { firstNodes, isOfServer, newest, storiesOf } from "./stories.ts"
+import { firstNodes, isInstall, isOfServer, newest, storiesOf } from "./stories.ts"
 
 const isStatus = Schema.is(ServerStatus)
-const isInstall = Schema.is(Schema.Struct({ phase: Schema.String }))
+const hasPhase = Schema.is(Schema.Struct({ phase: Schema.String }))
 const isPlace = Schema.is(Schema.Struct({ node_id: Schema.String }))
 
 /** The cursors have no gap, and each server's entries come between its creation and its deletion. */
@@ -54,7 +54,7 @@ export const state: Invariant = {
         const placed = newest(story, "server:placed")
         return [
           ...differs(`status of ${id}`, newest(story, "status"), status),
-          ...differs(`install of ${id}`, isInstall(installed) ? installed.phase : "pending", install.phase),
+          ...differs(`install of ${id}`, hasPhase(installed) ? installed.phase : "pending", install.phase),
           ...differs(`node of ${id}`, isPlace(placed) ? placed.node_id : places.get(id), node_id),
           ...(newest(story, "server:start-pending") === undefined
             ? []
@@ -78,9 +78,9 @@ export const state: Invariant = {
 }
 
 /**
- * Each status follows from the one before by the table (decisions, "States"). Two more moves are no report of a node, and
- * their write says why: what a node has lost is installed again, and what has not arrived is put back. And a node that
- * was asked to reinstall may have started the server just before: its view wins.
+ * Each status follows from the one before by the table (decisions, "States"). Some moves are no report of a node, and
+ * their write says why: what a node has lost is installed again, or over, and what has not arrived is put back. And a
+ * node that is asked to reinstall may have started the server just before: its view wins.
  */
 export const transitions: Invariant = {
   name: "no illegal transition",
@@ -95,9 +95,10 @@ export const transitions: Invariant = {
         if (before === undefined) return payload === "installing" ? [] : [`${id} begins as ${payload}`]
         if (!isStatus(before)) return []
         if (before === payload) return [`entry ${cursor}: ${id} is told to be ${payload} twice`]
-        const beside = entries[entries.findIndex((entry) => entry.cursor === cursor) - 1]
+        const at = entries.findIndex((entry) => entry.cursor === cursor)
         const isLost =
-          payload === "installing" && isInstall(beside?.payload) && beside.payload.phase === "pending"
+          (payload === "installing" && isInstall(entries[at - 1]?.payload, "pending")) ||
+          (payload === "offline" && entries[at + 1]?.topic === "deleted")
         const isStarted = before === "installing" && payload === "starting" && reinstalled.has(id)
         return fits(before, payload) || isLost || isStarted
           ? []

@@ -1,6 +1,6 @@
 import { changes } from "../../support/SimulatedNode.ts"
 import type { History, Invariant } from "../History.ts"
-import { firstNodes, newest, type Story, storiesOf } from "./stories.ts"
+import { firstNodes, isInstall, newest, type Story, storiesOf } from "./stories.ts"
 
 /** Each node has just the servers whose records are on it, as the records say. */
 export const agreement: Invariant = {
@@ -34,7 +34,12 @@ const isPlain = ({ deeds, operations }: History) => {
   const wiped = new Set(deeds.flatMap(({ node, server }) => (server === undefined ? [node] : [])))
   const again = new Set(operations.flatMap(({ asked }) => (asked.kind === "reinstall" ? [asked.server] : [])))
   return (story: Story, node: string) =>
-    newest(story, "server:placed") === undefined && !wiped.has(node) && !again.has(story.id)
+    newest(story, "server:placed") === undefined &&
+    !story.entries.some(
+      ({ payload, topic }) => topic === "server:install" && isInstall(payload, "pending")
+    ) &&
+    !wiped.has(node) &&
+    !again.has(story.id)
 }
 
 const brief = ({ entries }: Story): ReadonlyArray<string> =>

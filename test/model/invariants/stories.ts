@@ -34,6 +34,12 @@ export const storiesOf = ({ journal }: Pick<Tables, "journal">): ReadonlyMap<str
 export const newest = (story: Story | undefined, topic: string): JournalRow["payload"] | undefined =>
   story?.entries.findLast((entry) => entry.topic === topic)?.payload
 
+const hasPhase = Schema.is(Schema.Struct({ phase: Schema.String }))
+
+/** Whether a payload is that of an installation, in a phase. */
+export const isInstall = (payload: unknown, phase: string): boolean =>
+  hasPhase(payload) && payload.phase === phase
+
 const isNews = Schema.is(Schema.Struct({ node_id: Schema.String, kind: Schema.String }))
 
 /** Cursors at which each node was given up: its servers that are not saved go then. */

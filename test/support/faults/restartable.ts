@@ -42,11 +42,11 @@ export const restartable = Effect.fnUntraced(function* <A extends { readonly pro
   const live = Effect.gen(function* () {
     const life = yield* Scope.fork(scope)
     const started = yield* Effect.onError(Scope.provide(start, life), () => Scope.close(life, Exit.void))
-    yield* up.open
     return { life, started }
   })
   const context = yield* Effect.context<Exclude<R, Scope.Scope>>()
   let now = yield* live
+  yield* up.open
   const process = () => now.started.process
   const failed = (cause: E) => new FaultFailed({ message: `${name} does not start again: ${cause}` })
 
@@ -67,6 +67,7 @@ export const restartable = Effect.fnUntraced(function* <A extends { readonly pro
         if (isAlive(process())) return
         yield* Scope.close(now.life, Exit.void)
         now = yield* Effect.provideContext(Effect.mapError(live, failed), context)
+        yield* up.open
       }).pipe(one.withPermit)
     },
     frozen: {
