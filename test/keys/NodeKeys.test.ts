@@ -8,6 +8,7 @@ import { NodeKeys } from "../../src/keys/NodeKeys.ts"
 import { NodeRepo } from "../../src/store/NodeRepo.ts"
 import { Store } from "../../src/store/Store.ts"
 import { newUrl, storeAt } from "../store/support/database.ts"
+import { eventually } from "../store/support/replicas.ts"
 import { node } from "../store/support/samples.ts"
 import { testDatabase } from "../support/testDatabase.ts"
 
@@ -144,18 +145,27 @@ describe("node-protocol, Daemon -> control plane: a key is bound to one node, an
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 
-  it.effect("what another process revokes counts at once", () =>
+  it.effect("what another process binds or revokes counts at once", () =>
     Effect.gen(function* () {
       const url = yield* newServices
       yield* Effect.gen(function* () {
         const key = yield* newKey("one")
-        yield* bind(key, "n1")
         const keys = yield* NodeKeys
-        assert.deepStrictEqual(yield* keys.revoked(["n1"]), [])
-        yield* Effect.flatMap(ApiKeys, (other) => other.revoke(key)).pipe(
-          Effect.provide(Layer.fresh(services(url)))
+        const other = yield* Layer.build(Layer.fresh(services(url)))
+        const elsewhere = <A, E>(effect: Effect.Effect<A, E, NodeKeys | ApiKeys>) =>
+          Effect.provideContext(effect, other)
+        assert.strictEqual(yield* check(key, "n1"), "unbound")
+        yield* elsewhere(bind(key, "n1"))
+        yield* eventually(
+          "the binding is known",
+          Effect.map(check(key, "n1"), (owner) => owner === "own")
         )
-        assert.deepStrictEqual(yield* keys.revoked(["n1"]), ["n1"])
+        assert.deepStrictEqual(yield* keys.revoked(["n1"]), [])
+        yield* elsewhere(Effect.flatMap(ApiKeys, (it) => it.revoke(key)))
+        yield* eventually(
+          "the revocation is known",
+          Effect.map(keys.revoked(["n1"]), (revoked) => revoked.includes("n1"))
+        )
       }).pipe(Effect.provide(services(url)))
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )

@@ -51,6 +51,8 @@ export interface Operation {
   readonly node_id?: string
   readonly ids?: ReadonlyArray<string>
   readonly detail?: string
+  /** The error says that nothing was done. */
+  readonly unchanged?: true
   /** What is wrong with the answer itself, whatever it answers. */
   readonly malformed?: string
 }

@@ -2,11 +2,13 @@
 import { Effect } from "effect"
 import type { Random } from "../support/random.ts"
 import { adminKey } from "../support/Service.ts"
-import type { Asked, CreateBody, ListPath, LookPath, Operation } from "./History.ts"
-import { type HttpAnswer, type HttpRequest, makeClient } from "./http.ts"
+import { blueprints } from "./definitions.ts"
+import type { Asked, CreateBody, ListPath, LookPath } from "./History.ts"
+import { makeClient } from "./http.ts"
 import type { Recorder } from "./Recorder.ts"
+import { keptOf, requestOf } from "./requests.ts"
 import { POPULATION } from "./settings.ts"
-import { blueprints, nodeIds } from "./world.ts"
+import { nodeIds } from "./world.ts"
 
 /** A creation that was acknowledged. */
 interface Known {
@@ -17,6 +19,8 @@ interface Known {
 
 /** Between two requests of a client at most, in milliseconds. */
 const THINKING = 80
+/** What most clients wait at least, and at most twice, before they abandon a request. */
+const IMPATIENCE = 1_200
 const AGAIN_MILLIS = 150
 /** Times that a creation is asked for before its client gives up. */
 const ATTEMPTS = 8
@@ -40,75 +44,6 @@ const looks: readonly [LookPath, ...ReadonlyArray<LookPath>] = [
 ]
 const actions = ["start", "start", "start", "stop", "stop", "restart", "kill", "pause", "unpause"] as const
 
-/** How a request is written. */
-export const requestOf = (asked: Asked): HttpRequest => {
-  switch (asked.kind) {
-    case "create":
-    case "create-otherwise":
-      return {
-        method: "POST",
-        path: "/api/servers",
-        body: asked.body,
-        headers: { "idempotency-key": asked.key }
-      }
-    case "delete":
-      return { method: "DELETE", path: `/api/servers/${asked.server}${asked.force ? "?force=true" : ""}` }
-    case "power":
-      return { method: "POST", path: `/api/servers/${asked.server}/power`, body: { action: asked.action } }
-    case "commands":
-      return {
-        method: "POST",
-        path: `/api/servers/${asked.server}/commands`,
-        body: { commands: ["say hello"] }
-      }
-    case "reinstall":
-    case "reset":
-      return { method: "POST", path: `/api/servers/${asked.server}/${asked.kind}` }
-    case "drain":
-      return {
-        method: "PATCH",
-        path: `/api/nodes/${asked.node}/drained`,
-        body: { drained: asked.drained, ...(asked.move ? { move: true } : {}) }
-      }
-    case "reload":
-      return { method: "POST", path: `/api/${asked.folder}/reload` }
-    case "ticket":
-      return { method: "POST", path: "/api/events/tickets" }
-    case "list":
-      return { method: "GET", path: asked.what }
-    case "look":
-      return { method: "GET", path: `/api/servers/${asked.server}${asked.what}` }
-    case "look-at-node":
-      return { method: "GET", path: `/api/nodes/${asked.node}` }
-  }
-}
-
-type Kept = Pick<Operation, "id" | "node_id" | "ids" | "detail" | "malformed">
-
-/** What is kept of an answer's body. */
-export const keptOf = (asked: Asked, { malformed, status, text }: HttpAnswer): Kept => {
-  const wrong = (why: string): Kept => ({ malformed: why })
-  if (malformed !== undefined) return wrong(malformed)
-  try {
-    const body = text === "" ? undefined : JSON.parse(text)
-    if (status >= 400) return { detail: String(body.detail) }
-    if (asked.kind === "create" || asked.kind === "create-otherwise") {
-      return typeof body.id === "string" && typeof body.node_id === "string"
-        ? { id: body.id, node_id: body.node_id }
-        : wrong(`a creation that answers ${text}`)
-    }
-    if (asked.kind === "look" && asked.what === "" && body.id !== asked.server)
-      return wrong(`another: ${text}`)
-    if (asked.kind !== "list" || !asked.what.startsWith("/api/servers")) return {}
-    const ids = body.map((item: string | { readonly id: string }) =>
-      typeof item === "string" ? item : item.id
-    )
-    return { ids }
-  } catch (cause) {
-    return wrong(`${cause}: ${text.slice(0, 200)}`)
-  }
-}
-
 export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => {
   /** By id, those that nobody has been told are gone. */
   const alive = new Map<string, Known>()
@@ -130,7 +65,8 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
 
     const ask = Effect.fnUntraced(function* (asked: Asked, replica = someReplica()) {
       const sent = recorder.now()
-      const answer = yield* send(urls[replica] ?? "", requestOf(asked))
+      const patience = random.below(4) === 0 ? undefined : IMPATIENCE + random.below(IMPATIENCE)
+      const answer = yield* send(urls[replica] ?? "", requestOf(asked), patience)
       const base = { client: name, replica, asked, sent, ended: recorder.now() }
       if ("lost" in answer) {
         silent = replica

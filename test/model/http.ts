@@ -14,6 +14,9 @@ export interface NoAnswer {
   readonly lost: string
 }
 
+/** Why there is no answer where the client has not waited for it. */
+export const ABANDONED = "abandoned"
+
 export interface HttpRequest {
   readonly method: string
   readonly path: string
@@ -60,7 +63,8 @@ export const makeClient = Effect.fnUntraced(function* (key: string) {
     Effect.sync(() => new Agent({ keepAlive: true })),
     (it) => Effect.sync(() => it.destroy())
   )
-  return (url: string, asked: HttpRequest): Effect.Effect<HttpAnswer | NoAnswer> =>
+  /** @param patience in milliseconds, where it is less than the answer may take: the request is abandoned then */
+  return (url: string, asked: HttpRequest, patience?: number): Effect.Effect<HttpAnswer | NoAnswer> =>
     Effect.callback<HttpAnswer | NoAnswer>((resume) => {
       const body = asked.body === undefined ? undefined : JSON.stringify(asked.body)
       const sent = request(
@@ -101,8 +105,8 @@ export const makeClient = Effect.fnUntraced(function* (key: string) {
       return Effect.sync(() => sent.destroy())
     }).pipe(
       Effect.timeoutOrElse({
-        duration: PATIENCE_MILLIS,
-        orElse: () => Effect.succeed({ lost: "no answer in time" })
+        duration: patience ?? PATIENCE_MILLIS,
+        orElse: () => Effect.succeed({ lost: patience === undefined ? "no answer in time" : ABANDONED })
       })
     )
 })

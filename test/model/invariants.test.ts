@@ -1,12 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
 import type { History, Operation } from "./History.ts"
 import { answers, found, gone } from "./invariants/answers.ts"
-import { acknowledged, deletions, idempotency, whole } from "./invariants/creations.ts"
+import { acknowledged, deletions, idempotency, unchanged, whole } from "./invariants/creations.ts"
 import { drains } from "./invariants/drains.ts"
 import { capacity, ports } from "./invariants/holdings.ts"
 import { invariants } from "./invariants/index.ts"
 import { order, state, transitions } from "./invariants/journal.ts"
-import { lastWord } from "./invariants/lastWord.ts"
+import { lastWord, started } from "./invariants/lastWord.ts"
 import { agreement, reports } from "./invariants/nodes.ts"
 import { streams } from "./invariants/streams.ts"
 import type { NodeHas, ReplicaSeen, Snapshot, Tables } from "./Snapshot.ts"
@@ -168,6 +168,19 @@ const broken: ReadonlyArray<readonly [(typeof invariants)[number], string, Histo
       )
     })),
     /srv_a of key-a has the overrides of key-b/
+  ],
+  [
+    unchanged,
+    "a server whose creation was refused for certain",
+    {
+      ...sound,
+      operations: sound.operations.map((operation) =>
+        "key" in operation.asked && operation.asked.key === "key-b"
+          ? { ...operation, status: 503, detail: "the database cannot be reached", unchanged: true }
+          : operation
+      )
+    },
+    /key-b made srv_b; operation 1: the database cannot be reached/
   ],
   [
     acknowledged,
@@ -499,6 +512,14 @@ const broken: ReadonlyArray<readonly [(typeof invariants)[number], string, Histo
     "a server that was started and does not run",
     withOperation(4, { asked: { kind: "power", server: "srv_a", action: "stop" } }),
     /srv_a is running after stop \(operation 4\)/
+  ],
+  [
+    started,
+    "a server that was to be started and does not run",
+    withOperation(1, {
+      asked: { ...create("key-b", "wide"), body: { ...create("key-b", "wide").body, start: true } }
+    }),
+    /srv_b is offline, and was to be started/
   ]
 ]
 

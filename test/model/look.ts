@@ -76,7 +76,9 @@ export const unrest = (world: World, { nodes, replicas, tables }: Snapshot): Rea
       const what = `${id} on ${node_id} is ${status}, install ${install.phase}${start_pending ? ", to be started" : ""}`
       if (there === undefined) return [`${what}; its node does not have it`]
       const still = there.status === status && there.phase === install.phase && install.phase !== "installing"
-      return still && install.phase !== "pending" && start_pending === 0
+      // What could not be installed is not started before it is.
+      const waits = start_pending === 1 && install.phase !== "failed"
+      return still && install.phase !== "pending" && !waits
         ? []
         : [`${what}; its node: ${there.status}, ${there.phase}`]
     }),

@@ -12,6 +12,8 @@ export const nature = (world: World, recorder: Recorder, random: Random) => {
     const node = world.nodes[random.below(world.nodes.length)]
     if (node === undefined) return
     const { brain, id } = node
+    // Some of what is installed from here on fails.
+    brain.installs = random.below(8) === 0 ? "failed" : "ready"
     const ids = [...brain.instances.keys()]
     const server = ids[random.below(ids.length)]
     const status = server === undefined ? undefined : brain.instances.get(server)?.status

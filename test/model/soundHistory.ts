@@ -1,8 +1,8 @@
 /** A small history in which all is as it has to be: what the invariants are tried with, broken in one place each. */
 import type { Allocations } from "../../src/domain/Allocation.ts"
 import type { ServerStatus } from "../../src/domain/ServerStatus.ts"
+import { kinds, memoryOf } from "./definitions.ts"
 import type { Asked, CreateBody, History, Operation, Told } from "./History.ts"
-import { kinds, memoryOf } from "./model.ts"
 import { type JournalRow, portsOf, type ReplicaSeen, type Snapshot, type Tables } from "./Snapshot.ts"
 
 const NODES = ["n0", "n1"] as const

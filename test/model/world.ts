@@ -1,7 +1,7 @@
 /** What a run has: a database, replicas, nodes, and subscribers at each replica. */
 import { Effect } from "effect"
 import { subscriber } from "../support/balancer.ts"
-import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
+import { definitions } from "../support/definitions.ts"
 import { postgresFaults, restartable, tcpProxy, wallClock } from "../support/faults/index.ts"
 import { nodeIs } from "../support/nodes.ts"
 import { freePorts } from "../support/ports.ts"
@@ -11,20 +11,8 @@ import { replicaSet } from "../support/replicaSet.ts"
 import { adminKey, ended, type Service } from "../support/Service.ts"
 import { type Mischief, makeSimulatedNode } from "../support/SimulatedNode.ts"
 import { arrivals } from "./arrivals.ts"
+import { files } from "./definitions.ts"
 import { logLevel, REPLICAS, seed } from "./settings.ts"
-
-const files = {
-  software: { "game.yml": softwareFile("game") },
-  blueprints: {
-    "kept.yml": blueprintFile("kept", "game"),
-    "passing.yml": blueprintFile("passing", "game", { save: false }),
-    "wide.yml": blueprintFile("wide", "game", { server: { ports: 2, limits: { memory_limit: 128 } } }),
-    "boundless.yml": blueprintFile("boundless", "game", { save: false, server: { limits: {} } })
-  }
-}
-export const blueprints = ["kept", "kept", "kept", "passing", "passing", "wide", "wide", "boundless"] as const
-/** Blueprints whose servers are not saved. */
-export const ephemeral: ReadonlySet<string> = new Set(["passing", "boundless"])
 
 export const nodeIds = ["n0", "n1", "n2", "n3"] as const
 /** Ports of one node, and memory: little enough to run out. */

@@ -105,6 +105,79 @@ describe.each(databases)("design: writes are grouped (%s)", (kind) => {
     )
   )
 
+  it.effect("writes of one kind that share a transaction are one mutation, and each has its own answer", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const asked: Array<ReadonlyArray<number>> = []
+        const double = store.together((requests: ReadonlyArray<number>) =>
+          Effect.gen(function* () {
+            asked.push(requests)
+            yield* append(...requests.map((n) => `s${n}`))
+            return requests.map((n) => 2 * n)
+          })
+        )
+        const numbers = Array.from({ length: 250 }, (_, n) => n)
+        const answers = yield* Effect.forEach(numbers, double, { concurrency: "unbounded" })
+        assert.deepStrictEqual(
+          answers,
+          numbers.map((n) => 2 * n)
+        )
+        assert.deepStrictEqual(asked.flat(), numbers)
+        assert.isAtMost(asked.length, 10)
+        assert.isAtMost(Math.max(...asked.map(({ length }) => length)), 100)
+        assert.deepStrictEqual(
+          yield* servers,
+          numbers.map((n) => `s${n}`)
+        )
+      })
+    )
+  )
+
+  it.effect("where it fails for several, nothing of it is kept and each is carried out alone", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const sql = yield* SqlClient.SqlClient
+        yield* store.write(table(sql))
+        const note = store.together((texts: ReadonlyArray<string>) =>
+          Effect.gen(function* () {
+            for (const text of texts) {
+              yield* append(text)
+              yield* sql`INSERT INTO notes (id, text) VALUES (${text.length}, ${text})`
+              if (text === "typed") return yield* Effect.fail("no" as const)
+            }
+            return texts
+          })
+        )
+        const exits = yield* Effect.forEach(
+          ["a", "typed", "bb", "cc", "ddd"],
+          (text) => Effect.exit(note(text)),
+          { concurrency: "unbounded" }
+        )
+        assert.deepStrictEqual(exits.map(Exit.isSuccess), [true, false, true, false, true])
+        assert.deepStrictEqual(exits[1], Exit.fail("no"))
+        assert.isTrue(exits[3] !== undefined && Exit.hasDies(exits[3]) && !Exit.hasFails(exits[3]))
+        assert.deepStrictEqual(yield* notes, ["a", "bb", "ddd"])
+        assert.deepStrictEqual(yield* servers, ["a", "bb", "ddd"])
+      })
+    )
+  )
+
+  it.effect("a mutation that leaves a request without an answer is a defect, and undone", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const none = store.together((requests: ReadonlyArray<string>) => Effect.as(append(...requests), []))
+        const exits = yield* Effect.forEach(["a", "b"], (id) => Effect.exit(none(id)), {
+          concurrency: "unbounded"
+        })
+        assert.isTrue(exits.every(Exit.hasDies))
+        assert.deepStrictEqual(yield* servers, [])
+      })
+    )
+  )
+
   it.effect("a caller that is interrupted while it waits leaves nothing; the writer goes on", () =>
     onFreshStore(
       Effect.gen(function* () {

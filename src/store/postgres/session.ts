@@ -126,12 +126,21 @@ export const openSession = Effect.fnUntraced(function* (
     open = false
   })
   const answers = new Watchdog(line, patience.answerMillis)
+  /** Statements that wait for their answers. */
+  let due = 0
   const run: Session["run"] = (statement) =>
     Effect.suspend(() => {
+      due += 1
       answers.start()
       return Effect.mapError(statement, explained)
     }).pipe(
-      Effect.onExit(() => Effect.sync(() => answers.stop())),
+      Effect.onExit(() =>
+        Effect.sync(() => {
+          due -= 1
+          if (due === 0) answers.stop()
+          else answers.start()
+        })
+      ),
       Effect.uninterruptible
     )
   return {

@@ -178,5 +178,6 @@ export const assertOneStory = Effect.fnUntraced(function* (
 export const figures = (answers: ReadonlyArray<Answered>) => {
   const sorted = answers.map(({ took }) => took).toSorted((one, other) => one - other)
   const at = (part: number) => Math.round(sorted[Math.floor((sorted.length - 1) * part)] ?? 0)
-  return `${sorted.length}, half within ${at(0.5)} ms, all within ${at(1)} ms`
+  const slow = sorted.filter((took) => took > 1000).length
+  return `${sorted.length}, half within ${at(0.5)} ms, all within ${at(1)} ms, ${slow} in more than 1 s`
 }

@@ -1,3 +1,4 @@
+import { isEphemeral } from "../definitions.ts"
 import {
   type Asked,
   type Disturbance,
@@ -6,7 +7,7 @@ import {
   type Operation,
   overlaps
 } from "../History.ts"
-import { isEphemeral } from "../model.ts"
+import { ABANDONED } from "../http.ts"
 
 /** What each request may be answered, whatever is broken (contract, section 7; decisions, section 3). */
 const allowed: Readonly<Record<Asked["kind"], ReadonlyArray<number>>> = {
@@ -60,6 +61,7 @@ export const answers: Invariant = {
       if (operation.status !== undefined) {
         return allows(operation.asked, operation.status) ? [] : [brief(operation)]
       }
+      if (operation.lost === ABANDONED) return []
       const isBroken = ofReplicas.some((it) => hits(it, operation.replica) && overlaps(operation, it))
       return isBroken ? [] : [`the replica was there: ${brief(operation)}`]
     })

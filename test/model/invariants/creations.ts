@@ -1,5 +1,5 @@
+import { isEphemeral, kinds } from "../definitions.ts"
 import type { Invariant } from "../History.ts"
-import { isEphemeral, kinds } from "../model.ts"
 import { portsOf, sentKey } from "../Snapshot.ts"
 import { firstNodes, givenUp, storiesOf } from "./stories.ts"
 
@@ -60,6 +60,24 @@ export const whole: Invariant = {
         ]
       })
     ]
+  }
+}
+
+/** A creation of which every answer says that nothing was changed has changed nothing. */
+export const unchanged: Invariant = {
+  name: "what was refused was not done",
+  problems: ({ end, operations }) => {
+    const attempts = Map.groupBy(
+      operations.filter(({ asked }) => asked.kind === "create"),
+      ({ asked }) => (asked.kind === "create" ? asked.key : "")
+    )
+    return end.tables.idempotency.flatMap(({ key, response }) => {
+      const all = attempts.get(sentKey(key)) ?? []
+      const isRefused = all.length > 0 && all.every((attempt) => attempt.unchanged === true)
+      return isRefused
+        ? [`${sentKey(key)} made ${response.id}; operation ${all[0]?.n}: ${all[0]?.detail}`]
+        : []
+    })
   }
 }
 

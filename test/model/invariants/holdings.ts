@@ -1,5 +1,5 @@
+import { memoryOf } from "../definitions.ts"
 import type { Invariant } from "../History.ts"
-import { memoryOf } from "../model.ts"
 import { portsOf } from "../Snapshot.ts"
 
 const repeated = (items: ReadonlyArray<string>): ReadonlyArray<string> => {

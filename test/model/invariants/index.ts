@@ -1,11 +1,11 @@
 /** Everything that has to be true of a run. */
 import type { Invariant } from "../History.ts"
 import { answers, found, gone } from "./answers.ts"
-import { acknowledged, deletions, idempotency, whole } from "./creations.ts"
+import { acknowledged, deletions, idempotency, unchanged, whole } from "./creations.ts"
 import { drains } from "./drains.ts"
 import { capacity, ports } from "./holdings.ts"
 import { order, state, transitions } from "./journal.ts"
-import { lastWord } from "./lastWord.ts"
+import { lastWord, started } from "./lastWord.ts"
 import { agreement, reports } from "./nodes.ts"
 import { streams } from "./streams.ts"
 
@@ -15,6 +15,7 @@ export const invariants: ReadonlyArray<Invariant> = [
   gone,
   idempotency,
   whole,
+  unchanged,
   acknowledged,
   deletions,
   order,
@@ -26,5 +27,6 @@ export const invariants: ReadonlyArray<Invariant> = [
   agreement,
   reports,
   drains,
-  lastWord
+  lastWord,
+  started
 ]

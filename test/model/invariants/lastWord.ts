@@ -1,5 +1,6 @@
-import type { History, Invariant, Operation } from "../History.ts"
-import { isEphemeral } from "../model.ts"
+import { isEphemeral } from "../definitions.ts"
+import type { Asked, History, Invariant, Operation } from "../History.ts"
+import { sentKey } from "../Snapshot.ts"
 import { firstNodes, givenUp, newest, storiesOf } from "./stories.ts"
 
 /** What a power action leads to in the end. */
@@ -11,6 +12,8 @@ const ends: Readonly<Record<string, string>> = {
   stop: "offline",
   kill: "offline"
 }
+
+const isEnd = (asked: Asked): boolean => asked.kind === "power" && ends[asked.action] === "offline"
 
 /** Answers after which it is certain that nothing was done. */
 const REFUSED: ReadonlyArray<number> = [404, 409]
@@ -50,13 +53,33 @@ export const lastWord: Invariant = {
       if (last?.asked.kind !== "power" || accepted.some(({ ended, n }) => n !== last.n && ended >= last.sent))
         return []
       const expected = ends[last.asked.action]
-      if (story.isDeleted) {
-        return isEphemeral(story) && expected === "offline"
-          ? []
-          : [`${id} is deleted after ${last.asked.action} (${last.n})`]
-      }
+      // One that is not saved ends for good when it ends, also where its node has started it once more since.
+      const hasEnded = isEphemeral(story) && accepted.some(({ asked }) => isEnd(asked))
+      if (story.isDeleted) return hasEnded ? [] : [`${id} is deleted after ${last.asked.action} (${last.n})`]
       const now = newest(story, "status")
       return now === expected ? [] : [`${id} is ${now} after ${last.asked.action} (operation ${last.n})`]
+    })
+  }
+}
+
+/** A server that was to be started once installed was, where nobody has said anything else of it since. */
+export const started: Invariant = {
+  name: "what was to be started runs",
+  problems: (history) => {
+    const { end, operations } = history
+    const certain = isCertain(history)
+    const spoken = new Set(operations.flatMap(({ asked }) => (asked.kind === "power" ? [asked.server] : [])))
+    const toStart = new Set(
+      operations.flatMap(({ asked }) =>
+        asked.kind === "create" && asked.body.start === true ? [asked.key] : []
+      )
+    )
+    const keys = new Map(end.tables.idempotency.map(({ key, response }) => [response.id, sentKey(key)]))
+    return end.tables.servers.flatMap(({ id, install, node_id, status }) => {
+      const isCalm = certain(id, node_id) && !spoken.has(id) && install.phase === "ready"
+      return isCalm && toStart.has(keys.get(id) ?? "") && status !== "running"
+        ? [`${id} is ${status}, and was to be started`]
+        : []
     })
   }
 }

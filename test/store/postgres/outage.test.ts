@@ -29,6 +29,29 @@ const writes = (replica: Replica, id: string) =>
 const isUnavailable = (exit: Exit.Exit<unknown, { readonly _tag: string }>) =>
   Exit.isFailure(exit) && JSON.stringify(exit.cause).includes("Unavailable")
 
+/** A write whose commit takes so many seconds, and is under way: something can happen to it meanwhile. */
+const slowCommit = Effect.fnUntraced(function* (replica: Replica, url: string, seconds: number) {
+  yield* statementsOn(
+    url,
+    `CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql
+     AS 'BEGIN PERFORM pg_sleep(${seconds}); RETURN NULL; END'`,
+    `CREATE CONSTRAINT TRIGGER linger AFTER INSERT ON journal DEFERRABLE INITIALLY DEFERRED
+     FOR EACH ROW WHEN (NEW.server_id = 'slow') EXECUTE FUNCTION linger()`
+  )
+  const slow = yield* Effect.forkChild(Effect.exit(replica.store.write(append("slow"))))
+  yield* eventually(
+    "the commit is under way",
+    Effect.map(
+      statementsOn(
+        url,
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"
+      ),
+      ([asleep]) => (asleep?.length ?? 0) > 0
+    )
+  )
+  return slow
+})
+
 describe("node protocol: database away", () => {
   it.live("frozen: writes and reads are unavailable at once; all is well again when it goes on", () =>
     onServer((server, url) =>
@@ -164,24 +187,11 @@ describe("design: the answer to a COMMIT is lost", () => {
     onServer((_, url) =>
       Effect.gen(function* () {
         const replica = yield* startReplica(url)
-        // A commit that takes its time, so that its connection can be ended meanwhile.
+        const slow = yield* slowCommit(replica, url, 60)
         yield* statementsOn(
           url,
-          `CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(60); RETURN NULL; END'`,
-          `CREATE CONSTRAINT TRIGGER linger AFTER INSERT ON journal DEFERRABLE INITIALLY DEFERRED
-           FOR EACH ROW WHEN (NEW.server_id = 'slow') EXECUTE FUNCTION linger()`
-        )
-        const slow = yield* Effect.forkChild(Effect.exit(replica.store.write(append("slow"))))
-        yield* eventually(
-          "the commit is under way",
-          Effect.map(
-            statementsOn(
-              url,
-              `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-               WHERE datname = current_database() AND wait_event = 'PgSleep'`
-            ),
-            ([ended]) => (ended?.length ?? 0) > 0
-          )
+          `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+           WHERE datname = current_database() AND wait_event = 'PgSleep'`
         )
         assert.isTrue(isUnavailable(yield* Fiber.join(slow)))
         yield* replica.store.write(append("after"))
@@ -194,23 +204,7 @@ describe("design: the answer to a COMMIT is lost", () => {
     onServer((server, url) =>
       Effect.gen(function* () {
         const replica = yield* startReplica(url, deadline)
-        yield* statementsOn(
-          url,
-          `CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.3); RETURN NULL; END'`,
-          `CREATE CONSTRAINT TRIGGER linger AFTER INSERT ON journal DEFERRABLE INITIALLY DEFERRED
-           FOR EACH ROW WHEN (NEW.server_id = 'slow') EXECUTE FUNCTION linger()`
-        )
-        const slow = yield* Effect.forkChild(Effect.exit(replica.store.write(append("slow"))))
-        yield* eventually(
-          "the commit is under way",
-          Effect.map(
-            statementsOn(
-              url,
-              "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"
-            ),
-            ([asleep]) => (asleep?.length ?? 0) > 0
-          )
-        )
+        const slow = yield* slowCommit(replica, url, 0.3)
         yield* server.freeze
         assert.isTrue(isUnavailable(yield* Effect.exit(replica.store.write(append("other")))))
         yield* server.thaw

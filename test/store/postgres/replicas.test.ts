@@ -1,7 +1,7 @@
 import { NodeServices } from "@effect/platform-node"
 import { PgConnection } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Exit, Fiber, Latch, Redacted, Ref, Scope, Stream } from "effect"
+import { Effect, Exit, Fiber, Latch, Logger, Redacted, Ref, Scope, Stream } from "effect"
 import * as fc from "fast-check"
 import { advisoryLocks } from "../../../src/store/dialect.ts"
 import { newPostgresDatabase, statementsOn } from "../../support/postgresDatabase.ts"
@@ -213,8 +213,12 @@ describe("design: replicas are equal", () => {
       )
   )
 
-  it.live("a process that is frozen in a transaction holds up the others for a moment only", () =>
-    onDatabase((url) =>
+  it.live("a process that is frozen in a transaction holds up the others for a moment only", () => {
+    const said: Array<unknown> = []
+    const logger = Logger.make(({ message }) => {
+      said.push(message)
+    })
+    return onDatabase((url) =>
       Effect.gen(function* () {
         const replica = yield* startReplica(url, { answerMillis: 650 })
         // The server ends a session of ours that says nothing; one of the same patience, that takes the turn and sleeps.
@@ -228,6 +232,7 @@ describe("design: replicas are equal", () => {
               yield* frozen.query(`SELECT pg_advisory_xact_lock(${advisoryLocks.writing})`, [], false)
               const refused = yield* Effect.flip(replica.store.write(append("a")))
               assert.strictEqual(refused.code, "503")
+              assert.match(said.join(), /lock timeout \(55P03\)/)
               yield* eventually(
                 "writes succeed again",
                 Effect.map(Effect.exit(replica.store.write(append("b"))), Exit.isSuccess)
@@ -239,9 +244,9 @@ describe("design: replicas are equal", () => {
           (yield* wholeJournal(replica)).map((entry) => entry.change.server_id),
           ["b"]
         )
-      })
+      }).pipe(Effect.provide(Logger.layer([logger])))
     )
-  )
+  })
 
   it.live("one replica does the background duties; when it ends, another", () =>
     onDatabase((url) =>

@@ -1,5 +1,6 @@
-/** What the model knows of the definitions that a run uses. */
+/** The definitions that a run uses, and what the model knows of them. */
 import { committedMemoryBytes } from "../../src/domain/Limits.ts"
+import { blueprintFile, softwareFile } from "../support/definitions.ts"
 import type { CreateBody } from "./History.ts"
 
 interface Kind {
@@ -15,6 +16,22 @@ export const kinds: Readonly<Record<string, Kind>> = {
   wide: { save: true, ports: 2, memory: 128 },
   boundless: { save: false, ports: 1, memory: undefined }
 }
+
+export const files = {
+  software: { "game.yml": softwareFile("game") },
+  blueprints: Object.fromEntries(
+    Object.entries(kinds).map(([id, { memory, ports, save }]) => [
+      `${id}.yml`,
+      blueprintFile(id, "game", {
+        save,
+        server: { ports, limits: memory === undefined ? {} : { memory_limit: memory } }
+      })
+    ])
+  )
+}
+
+/** Of what servers are made, as often as it stands here. */
+export const blueprints = ["kept", "kept", "kept", "passing", "passing", "wide", "wide", "boundless"] as const
 
 /** Whether the servers of a blueprint go once they have run. */
 export const isEphemeral = ({ blueprint_id }: Pick<CreateBody, "blueprint_id">): boolean =>

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
-import { keptOf } from "./clients.ts"
 import { malformation } from "./http.ts"
+import { keptOf } from "./requests.ts"
 
 const body = { code: "503", status: "Service Unavailable", detail: "why", hint: "what", request_id: "r" }
 const headers: Readonly<Record<string, string>> = { "x-request-id": "r", "content-type": "application/json" }
