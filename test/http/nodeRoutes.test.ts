@@ -243,13 +243,14 @@ layer(Control.layer, options)("node routes", (it) => {
         assertError(yield* post("/internal/heartbeat", { ...beat, boot_id: "boot-0" }), 404)
         assert.strictEqual((yield* post("/internal/heartbeat", { ...beat, boot_id: "boot-1" })).status, 200)
         assert.strictEqual(yield* statusOf(api, id), "offline")
-        // Of a server that is gone, or was never there: nothing to be done, and nothing to be sent again.
-        const unknown = yield* post("/internal/event/servers/srv_unknown/status", {
+        // Of a server that was never there: the node is to register, once, and hears then what becomes of it.
+        const unknown = post("/internal/event/servers/srv_unknown/status", {
           boot_id: "boot-1",
           sequence: 1,
           status: "running"
         })
-        assert.strictEqual(unknown.status, 200)
+        assertError(yield* unknown, 404)
+        assert.strictEqual((yield* unknown).status, 200)
       })
     )
 

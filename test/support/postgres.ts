@@ -221,7 +221,8 @@ export const startPostgres = (
     const all = () => (pid() === 0 ? [] : [pid(), ...childrenOf(pid())])
 
     const ended = (pids: ReadonlyArray<number>) =>
-      Effect.sync(() => pids.some(isAlive)).pipe(
+      // Ended, and known to have: what is started next looks at that.
+      Effect.sync(() => pids.some((one) => isAlive(one) || one === pid())).pipe(
         Effect.repeat({ while: (alive) => alive, schedule: Schedule.spaced("5 millis") }),
         Effect.timeoutOrElse({
           duration: "20 seconds",
