@@ -49,7 +49,7 @@ export class NodeKeys extends Context.Service<
         if (owner === node_id) return
         return yield* new Forbidden({
           detail: "the API key belongs to another node",
-          hint: "Make one for each node: `muster keys create --scope Node`."
+          hint: "Make one for each node: `muster keys create --scope Node --name <name>`."
         })
       })
 

@@ -7,7 +7,7 @@ import type { Job, Unit } from "./job.ts"
 import { journalTable } from "./journalTable.ts"
 
 /** Jobs that one mutation carries out at most: whether there is time for more is asked between mutations. */
-const MAX_TOGETHER = 100
+const MAX_TOGETHER = 50
 
 export type Entries = ReadonlyArray<JournalEntry>
 

@@ -22,6 +22,8 @@ const THINKING = 80
 /** What most clients wait at least, and at most twice, before they abandon a request. */
 const IMPATIENCE = 1_200
 const AGAIN_MILLIS = 150
+/** Creations that are asked for again in the end. */
+const REPEATED = 200
 /** Times that a creation is asked for before its client gives up. */
 const ATTEMPTS = 8
 
@@ -53,9 +55,24 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
   const busy = new Set<string>()
   let keys = 0
 
+  /** What a client sends, and is answered, is noted. */
+  const sender = Effect.fnUntraced(function* (client: string) {
+    const request = yield* makeClient(adminKey)
+    return Effect.fnUntraced(function* (asked: Asked, replica: number, patience?: number) {
+      const sent = recorder.now()
+      const answer = yield* request(urls[replica] ?? "", requestOf(asked), patience)
+      const base = { client, replica, asked, sent, ended: recorder.now() }
+      return recorder.operation(
+        "lost" in answer
+          ? { ...base, status: undefined, lost: answer.lost }
+          : { ...base, status: answer.status, ...keptOf(asked, answer) }
+      )
+    })
+  })
+
   /** One client, until `isOver`. */
   const client = Effect.fnUntraced(function* (name: string, random: Random, isOver: () => boolean) {
-    const send = yield* makeClient(adminKey)
+    const send = yield* sender(name)
     /** The replica that did not answer last: mostly another is asked, as a balancer would. */
     let silent: number | undefined
     const someReplica = () => {
@@ -63,17 +80,13 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
       return one === silent && random.below(6) > 0 ? (one + 1) % urls.length : one
     }
 
-    const ask = Effect.fnUntraced(function* (asked: Asked, replica = someReplica()) {
-      const sent = recorder.now()
+    const ask = Effect.fnUntraced(function* (asked: Asked) {
+      const replica = someReplica()
       const patience = random.below(4) === 0 ? undefined : IMPATIENCE + random.below(IMPATIENCE)
-      const answer = yield* send(urls[replica] ?? "", requestOf(asked), patience)
-      const base = { client: name, replica, asked, sent, ended: recorder.now() }
-      if ("lost" in answer) {
-        silent = replica
-        return recorder.operation({ ...base, status: undefined, lost: answer.lost })
-      }
-      if (replica === silent) silent = undefined
-      return recorder.operation({ ...base, status: answer.status, ...keptOf(asked, answer) })
+      const operation = yield* send(asked, replica, patience)
+      if (operation.status === undefined) silent = replica
+      else if (replica === silent) silent = undefined
+      return operation
     })
 
     const create = Effect.gen(function* () {
@@ -168,24 +181,21 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
 
   return {
     client,
-    /** Whether each creation that was acknowledged is answered with the same server again, at any replica. */
-    repeatAll: (random: Random) =>
-      Effect.scoped(
-        Effect.gen(function* () {
-          const send = yield* makeClient(adminKey)
-          for (const { body, key } of known.slice(-200)) {
-            const replica = random.below(urls.length)
-            const asked = { kind: "create", key, body } as const
-            const sent = recorder.now()
-            const answer = yield* send(urls[replica] ?? "", requestOf(asked))
-            const base = { client: "after", replica, asked, sent, ended: recorder.now() }
-            recorder.operation(
-              "lost" in answer
-                ? { ...base, status: undefined, lost: answer.lost }
-                : { ...base, status: answer.status, ...keptOf(asked, answer) }
-            )
-          }
-        })
-      )
+    /** Puts every node back into placement: nothing begins to move any more. */
+    undrainAll: Effect.gen(function* () {
+      const send = yield* sender("after")
+      for (const node of nodeIds) {
+        const asked = { kind: "drain", node, drained: false, move: false } as const
+        let status: number | undefined
+        for (let turn = 0; status !== 200; turn++) ({ status } = yield* send(asked, turn % urls.length))
+      }
+    }).pipe(Effect.scoped),
+    /** Asks for creations that were acknowledged once more, at any replica. */
+    repeatAll: Effect.fnUntraced(function* (random: Random) {
+      const send = yield* sender("after")
+      for (const { body, key } of known.slice(-REPEATED)) {
+        yield* send({ kind: "create", key, body }, random.below(urls.length))
+      }
+    }, Effect.scoped)
   }
 }

@@ -65,10 +65,15 @@ describe("design: whatever goes wrong, what was acknowledged holds, and all repl
         isOver = true
         yield* Fiber.interrupt(living)
         yield* Fiber.join(working)
+        yield* clients.undrainAll
 
         const rest = yield* Effect.result(
           eventually(
-            Effect.map(look(world), (snapshot) => ({ snapshot, under: unrest(world, snapshot) })),
+            Effect.map(look(world), (snapshot) => ({
+              snapshot,
+              under: unrest(world, snapshot),
+              subscribers: world.subscribers.map(({ name, told }) => ({ name, told: [...told()] }))
+            })),
             ({ under }) => under.length === 0,
             REST
           )
@@ -84,7 +89,7 @@ describe("design: whatever goes wrong, what was acknowledged holds, and all repl
           operations: recorder.operations,
           disturbances: recorder.disturbances,
           deeds: recorder.deeds,
-          subscribers: world.subscribers.map(({ name, told }) => ({ name, told: told() })),
+          subscribers: rest.success.subscribers,
           end: rest.success.snapshot
         }
         yield* found(

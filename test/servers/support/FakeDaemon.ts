@@ -226,12 +226,12 @@ export class FakeDaemon {
     })
   }
 
-  #install(instance: Instance) {
+  #install(instance: Instance, arrives = instance.spec.arrival !== undefined) {
     const { id } = instance.spec
     instance.install = { phase: "installing" }
     instance.status = "installing"
     this.say(id, { type: "install-status", install: instance.install })
-    if (instance.spec.arrival !== undefined && this.installs === "ready") {
+    if (arrives && this.installs === "ready") {
       this.arriving.add(id)
       this.#arrivals.openUnsafe()
     } else if (this.installs !== "manual") this.finishInstall(id, this.installs)
@@ -312,7 +312,7 @@ export class FakeDaemon {
       this.#on("reinstall", id, (instance) => {
         if (this.held.has(id)) return refuse(409, "the server is being moved")
         if (instance.status !== "offline") return refuse(409, `the server is ${instance.status}`)
-        return this.#install(instance)
+        return this.#install(instance, false)
       }),
     status: (id) => this.#on("status", id, (instance) => instance.status),
     stats: (id) =>
