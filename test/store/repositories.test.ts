@@ -81,6 +81,54 @@ describe.each(databases)("node protocol: placement and ports (%s)", (kind) => {
     )
   )
 
+  it.effect("of several at once each goes by itself: those whose ports are held leave nothing", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const repo = yield* ServerRepo
+        assert.deepStrictEqual(yield* store.write(repo.insertAll([])), [])
+        const all = Array.from({ length: 120 }, (_, n) => server(`srv_${100 + n}`, [1_000 + n]))
+        assert.deepStrictEqual(
+          yield* store.write(repo.insertAll(all)),
+          all.map(() => "inserted" as const)
+        )
+        const outcomes = yield* store.write(
+          Effect.tap(
+            repo.insertAll([
+              server("srv_1", [2_000], "node-2"),
+              server("srv_2", [1_119]),
+              server("srv_3", [2_001]),
+              server("srv_4", [2_002, 2_001]),
+              server("srv_5", [2_002])
+            ]),
+            () => append("kept")
+          )
+        )
+        assert.deepStrictEqual(outcomes, ["inserted", "port-taken", "inserted", "port-taken", "inserted"])
+        const kept = yield* store.read(repo.all)
+        assert.deepStrictEqual(
+          kept.map(({ id }) => id),
+          ["srv_1", ...all.map(({ id }) => id), "srv_3", "srv_5"].toSorted()
+        )
+        assert.deepStrictEqual(
+          kept.find(({ id }) => id === "srv_3"),
+          server("srv_3", [2_001])
+        )
+        assert.strictEqual((yield* ports).length, 123)
+        const [holdings, sums] = [
+          yield* query("SELECT server_id FROM holdings"),
+          yield* query("SELECT node_id, servers FROM commitments ORDER BY node_id")
+        ]
+        assert.strictEqual(holdings.length, 123)
+        assert.deepStrictEqual(sums, [
+          { node_id: "node-1", servers: 122 },
+          { node_id: "node-2", servers: 1 }
+        ])
+        assert.strictEqual((yield* query("SELECT cursor FROM journal")).length, 1)
+      })
+    )
+  )
+
   it.effect("of 200 that want the same port at once one gets it", () =>
     onFreshStore(
       Effect.gen(function* () {

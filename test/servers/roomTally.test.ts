@@ -1,0 +1,42 @@
+import { NodeServices } from "@effect/platform-node"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Option } from "effect"
+import { roomTally } from "../../src/servers/roomTally.ts"
+import { NodeRepo } from "../../src/store/NodeRepo.ts"
+import { RoomRepo } from "../../src/store/RoomRepo.ts"
+import { ServerRepo } from "../../src/store/ServerRepo.ts"
+import { Store } from "../../src/store/Store.ts"
+import { freshStore } from "../store/support/database.ts"
+import { node, server } from "../store/support/samples.ts"
+
+describe("design: creations that share a write", () => {
+  it.effect("what one takes of a node counts for the next, just as its rows will", () =>
+    Effect.gen(function* () {
+      const nodes = yield* NodeRepo
+      const rooms = yield* RoomRepo
+      const servers = yield* ServerRepo
+      const store = yield* Store
+      yield* store.write(Effect.andThen(nodes.save(node("node-1")), nodes.save(node("node-2"))))
+      yield* store.write(servers.insert(server("srv_0", [1_000])))
+      const other = { ...server("srv_2", [1_002]), blueprint_id: "lobby" }
+      const records = [server("srv_1", [1_001]), other, server("srv_3", [1_003], "node-2")]
+      const gone = server("srv_4", [1_004], "gone")
+      yield* store.write(
+        Effect.gen(function* () {
+          const tally = yield* roomTally(
+            rooms,
+            [...records, gone].map((record) => ({ record }))
+          )
+          assert.deepStrictEqual(tally.of(gone), Option.none())
+          for (const record of records) {
+            const { blueprint_id, node_id } = record
+            assert.deepStrictEqual(tally.of(record), yield* rooms.of(node_id, blueprint_id))
+            tally.take(record)
+            assert.deepStrictEqual(yield* servers.insertAll([record]), ["inserted"])
+            assert.deepStrictEqual(tally.of(record), yield* rooms.of(node_id, blueprint_id))
+          }
+        })
+      )
+    }).pipe(Effect.provide(freshStore()), Effect.provide(NodeServices.layer))
+  )
+})
