@@ -19,8 +19,8 @@ export default defineConfig({
     globalSetup: ["test/support/postgresSetup.ts"],
     testTimeout: 60_000,
     hookTimeout: 120_000,
-    // Real processes on a machine that may be busy: one that fails twice has failed.
-    retry: process.env.CI === undefined ? 0 : 1,
+    // Real processes on a machine that may be busy: one that fails three times has failed.
+    retry: process.env.CI === undefined ? 0 : 2,
     pool: "forks",
     maxWorkers: 2,
     reporters: results === undefined ? ["default"] : ["default", ["json", { outputFile: results }]],
