@@ -1,9 +1,9 @@
 import { readFileSync } from "node:fs"
 import { resolve } from "node:path"
 import { describe, expect, it } from "vitest"
-import { commandSettings } from "../src/commandConfig.ts"
-import { settings } from "../src/config.ts"
-import { nodeSettings } from "../src/nodeConfig.ts"
+import { commandSettings } from "../src/config/command.ts"
+import { nodeSettings } from "../src/config/node.ts"
+import { settings } from "../src/config/service.ts"
 
 const readme = readFileSync(resolve(import.meta.dirname, "../README.md"), "utf8")
 

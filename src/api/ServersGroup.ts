@@ -117,7 +117,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       params,
       query: {
         size: wholeNumber(
-          "How many of the newest lines: 1 for what is below, 100, the default, for what is above. Does not count beside `page` or `per_page`."
+          "How many of the newest lines, 1 to 100; default 100. Less counts as 1, more as 100: `per_page` takes up to 1,000, and `page` goes further back. Does not count beside these."
         ),
         ...linePage("newest lines")
       },

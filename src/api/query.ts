@@ -25,7 +25,7 @@ export const positive = (description: string) =>
 /** Parameters of a page of lines; `first` says which lines are on the first. */
 export const linePage = (first: string) => ({
   page: positive(`Page of lines, from 1 on; 1, the default, has the ${first}.`),
-  per_page: positive("Lines of a page, from 1 on; default 100, and 1,000 for what is above.")
+  per_page: positive("Lines of a page, 1 to 1,000; default 100. More counts as 1,000.")
 })
 
 /** The description of a parameter's schema is also that of the parameter, where tools look for it. */

@@ -27,8 +27,9 @@ export const describe = (node: Located): string => {
   return `${kind}${quote}${printable(node.source, 60)}${quote}`
 }
 
-const expected = (node: Located, reading: Reading, what: string): undefined => {
-  reading.problem(node.at, `expected ${what}, found ${describe(node)}`)
+/** @param hint what to write instead */
+const expected = (node: Located, reading: Reading, what: string, hint = ""): undefined => {
+  reading.problem(node.at, `expected ${what}, found ${describe(node)}${hint}`)
   return undefined
 }
 
@@ -58,12 +59,28 @@ export const text = <A = string>(schema: Schema.Codec<A>, what = "text"): Decode
 export const looseText = <A = string>(schema: Schema.Codec<A>): Decoder<A> =>
   scalar(schema, "text", (value, source) => (value === null ? undefined : source))
 
+/** Refuses text in quotes that would be right without them, and says so. */
+const unquoted =
+  <A>(decode: Decoder<A>, looksRight: (text: string) => boolean, what: string): Decoder<A> =>
+  (node, reading) => {
+    if (node.kind !== "scalar" || typeof node.value !== "string" || !looksRight(node.value)) {
+      return decode(node, reading)
+    }
+    return expected(node, reading, what, `; write ${node.value} without quotes`)
+  }
+
 /** A number that `schema` allows; text that looks like one is refused. */
 export const number = (schema: Schema.Codec<number>): Decoder<number> =>
-  scalar(schema, "a number", (value) => (typeof value === "number" ? value : undefined))
+  unquoted(
+    scalar(schema, "a number", (value) => (typeof value === "number" ? value : undefined)),
+    (text) => /^-?\d{1,15}(\.\d{1,15})?$/.test(text) && Schema.is(schema)(Number(text)),
+    "a number"
+  )
 
-export const boolean: Decoder<boolean> = scalar(Schema.Boolean, "true or false", (value) =>
-  typeof value === "boolean" ? value : undefined
+export const boolean: Decoder<boolean> = unquoted(
+  scalar(Schema.Boolean, "true or false", (value) => (typeof value === "boolean" ? value : undefined)),
+  (text) => text === "true" || text === "false",
+  "true or false"
 )
 
 /** One of a few words. */
@@ -74,12 +91,22 @@ export const word =
     return found ?? expected(node, reading, words.join(", ").replace(/, ([^,]*)$/, " or $1"))
   }
 
+/** Text that can be an element of a list in brackets as it is. */
+const bare = /^[\w./-][\w./:-]{0,59}$/
+
+/** @param of what its elements are, for messages */
 export const list =
-  <A>(item: Decoder<A>): Decoder<ReadonlyArray<A>> =>
-  (node, reading) =>
-    node.kind === "list"
-      ? node.items.flatMap((child) => item(child, reading) ?? [])
-      : expected(node, reading, "a list")
+  <A>(item: Decoder<A>, of = ""): Decoder<ReadonlyArray<A>> =>
+  (node, reading) => {
+    if (node.kind === "list") return node.items.flatMap((child) => item(child, reading) ?? [])
+    const isBare = node.kind === "scalar" && node.value !== null && bare.test(node.source)
+    return expected(
+      node,
+      reading,
+      of === "" ? "a list" : `a list of ${of}`,
+      isBare ? `; write [${node.source}]` : ""
+    )
+  }
 
 /** A value with its place. */
 export const written =

@@ -2,7 +2,7 @@
 import { Result, Schema } from "effect"
 import { type Copy, Mount, Volume } from "../domain/Blueprint.ts"
 import { EnvName, EnvValue } from "../domain/Overrides.ts"
-import { type Decoder, fieldsOf, list, looseText, record, text, word, written } from "./decode.ts"
+import { type Decoder, describe, fieldsOf, list, looseText, record, text, word, written } from "./decode.ts"
 import { shapes } from "./fields.ts"
 import type { StatePart } from "./files.ts"
 import type { Located } from "./located.ts"
@@ -25,12 +25,14 @@ const path =
     return undefined
   }
 
-/** Turns `a:b:c` into the mapping that it is short for; other values stay as they are. */
-const expand = (node: Located, keys: ReadonlyArray<string>): Located => {
-  if (node.kind !== "scalar" || typeof node.value !== "string") return node
-  const parts = node.value.split(":")
-  if (parts.length > keys.length) return node
-  const { at } = node
+/** Turns `a:b:c` into the mapping that it is short for; undefined where it has too few parts, or too many. */
+const expand = (
+  { at, value: text }: { readonly at: number; readonly value: string },
+  keys: ReadonlyArray<string>,
+  least: number
+): Located | undefined => {
+  const parts = text.split(":")
+  if (parts.length < least || parts.length > keys.length) return undefined
   const entries = parts.flatMap((part, index) => {
     const key = keys[index]
     const value: Located = { kind: "scalar", at, size: 1, depth: 1, value: part, source: part }
@@ -39,17 +41,30 @@ const expand = (node: Located, keys: ReadonlyArray<string>): Located => {
   return { kind: "map", at, size: 1, depth: 2, entries }
 }
 
+/** How an entry of a list is written on one line: the keys of its mapping, the last of them optional in brackets. */
+const forms = {
+  volume: "`name:source:target[:mode]`",
+  mount: "`source:target[:mode]`",
+  copy: "`source:target`"
+}
+
 /** A mapping, or the text that is short for it. */
 const shorthand =
   <A>(form: string, keys: ReadonlyArray<string>, decode: Decoder<A>): Decoder<A> =>
   (node, reading) => {
-    const expanded = expand(node, keys)
-    if (expanded.kind === "map") return decode(expanded, reading)
-    reading.problem(node.at, `expected \`${form}\` or a mapping with ${keys.join(", ")}`)
+    if (node.kind === "map") return decode(node, reading)
+    const least = form.includes("[") ? keys.length - 1 : keys.length
+    const { at, kind } = node
+    const expanded =
+      kind === "scalar" && typeof node.value === "string"
+        ? expand({ at, value: node.value }, keys, least)
+        : undefined
+    if (expanded !== undefined) return decode(expanded, reading)
+    reading.problem(at, `expected ${form} or a mapping with ${keys.join(", ")}, found ${describe(node)}`)
     return undefined
   }
 
-const volume = shorthand<Volume>("name:source:target[:mode]", shapes.volume.keys, (node, reading) => {
+const volume = shorthand<Volume>(forms.volume, shapes.volume.keys, (node, reading) => {
   const fields = fieldsOf(node, reading, shapes.volume)
   const name = fields?.required("name", text(VolumeName))
   const source = fields?.required("source", path(instancePath))
@@ -60,7 +75,7 @@ const volume = shorthand<Volume>("name:source:target[:mode]", shapes.volume.keys
     : { name, source, target, mode }
 })
 
-const mount = shorthand<Mount>("source:target[:mode]", shapes.mount.keys, (node, reading) => {
+const mount = shorthand<Mount>(forms.mount, shapes.mount.keys, (node, reading) => {
   const fields = fieldsOf(node, reading, shapes.mount)
   const source = fields?.required("source", path(hostPath))
   const target = fields?.required("target", path(targetPath))
@@ -68,7 +83,7 @@ const mount = shorthand<Mount>("source:target[:mode]", shapes.mount.keys, (node,
   return source === undefined || target === undefined ? undefined : { source, target, mode }
 })
 
-const copy = shorthand<Copy>("source:target", shapes.copy.keys, (node, reading) => {
+const copy = shorthand<Copy>(forms.copy, shapes.copy.keys, (node, reading) => {
   const fields = fieldsOf(node, reading, shapes.copy)
   const source = fields?.required("source", path(instancePath))
   const target = fields?.required("target", path(instancePath))
@@ -82,9 +97,9 @@ export const statePart: Decoder<StatePart> = (node, reading) => {
   const fields = fieldsOf(node, reading, shapes.state)
   if (fields === undefined) return undefined
   return {
-    volumes: fields.optional("volumes", list(written(volume))) ?? [],
-    mounts: fields.optional("mounts", list(written(mount))) ?? [],
-    copy: fields.optional("copy", list(written(copy))) ?? [],
+    volumes: fields.optional("volumes", list(written(volume), forms.volume)) ?? [],
+    mounts: fields.optional("mounts", list(written(mount), forms.mount)) ?? [],
+    copy: fields.optional("copy", list(written(copy), forms.copy)) ?? [],
     env: fields.optional("env", env) ?? {}
   }
 }

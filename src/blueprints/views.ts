@@ -51,6 +51,7 @@ export const blueprintWarnings = (set: BlueprintSet, software: SoftwareSet): Rea
       ...(Result.isFailure(image) ? [image.failure] : []),
       ...bareImage(blueprint, software.get(blueprint.software)),
       ...patchNotes(blueprint, software.get(blueprint.software)),
+      ...restartNotes(blueprint),
       ...placeholderNotes([blueprint.configs, blueprint.state?.env ?? {}])
     ]
     const file = printable(set.files.get(blueprint.id) ?? blueprint.id)
@@ -75,6 +76,12 @@ const patchNotes = (blueprint: Blueprint, software: Software | undefined): Reado
     ({ reason }) => `software ${software.id} patches a file that cannot be written: ${reason}`
   )
 }
+
+/** A server that is not saved is gone once it has crashed: it is not started again. */
+const restartNotes = ({ restart, save }: Blueprint): ReadonlyArray<string> =>
+  restart.on_crash && !save
+    ? ["`server.restart.on_crash` has no effect without `save: true`, here or in the overrides of a creation"]
+    : []
 
 const placeholderNotes = (values: Parameters<typeof unknownPlaceholders>[0]): ReadonlyArray<string> =>
   unknownPlaceholders(values).map((written) => `unknown placeholder ${printable(written, 80)}`)

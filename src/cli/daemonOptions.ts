@@ -1,7 +1,7 @@
 import { statSync } from "node:fs"
 import { join, resolve } from "node:path"
 import { Effect } from "effect"
-import type { ServiceSettings } from "../config.ts"
+import type { ServiceSettings } from "../config/service.ts"
 import { claimDataFolder } from "../daemon/dataFolder.ts"
 import type { NodeDaemonOptions } from "../daemon/NodeDaemon.ts"
 import type { NodeAllocation } from "../domain/Allocation.ts"

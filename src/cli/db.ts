@@ -1,7 +1,8 @@
 import { resolve } from "node:path"
 import { Console, Effect } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { ServiceConfig, StartError } from "../config.ts"
+import { StartError } from "../config/StartError.ts"
+import { ServiceConfig } from "../config/service.ts"
 import { type DatabaseUrl, describeDatabase, parseDatabaseUrl, withoutSecrets } from "../store/DatabaseUrl.ts"
 import { backupDatabase } from "../store/maintenance/backupDatabase.ts"
 import { copyDatabase } from "../store/maintenance/copyDatabase.ts"
@@ -10,6 +11,7 @@ import { clientOf, mustExist } from "../store/maintenance/openClient.ts"
 import { currentSchema, migrate as migrateSchema, schemaVersion } from "../store/migrate.ts"
 import { CommandLogging } from "./logging.ts"
 import { databaseOf, openDataDir } from "./storage.ts"
+import { table } from "./table.ts"
 
 /** The database of the settings. */
 const configured = Effect.gen(function* () {
@@ -52,10 +54,16 @@ const status = Command.make(
     const url = yield* configured
     yield* mustExist(url)
     const { counts, journal, known, version } = yield* Effect.provide(databaseStatus, clientOf(url))
-    yield* Console.log(`database\t${describeDatabase(url)}`)
-    yield* Console.log(`schema\t${version} (this version has ${known}): ${stateOf(version)}`)
-    if (journal !== undefined) yield* Console.log(`journal\t${journal.oldest} to ${journal.newest}`)
-    for (const { rows, table } of counts) yield* Console.log(`${table}\t${rows}`)
+    yield* Console.log(`Database: ${describeDatabase(url)}`)
+    yield* Console.log(`Schema: ${version} (this version has ${known}), ${stateOf(version)}`)
+    if (journal !== undefined) yield* Console.log(`Journal: ${journal.oldest} to ${journal.newest}`)
+    if (counts.length === 0) return
+    yield* Console.log(
+      table(
+        ["table", "rows"],
+        counts.map((one) => [one.table, String(one.rows)])
+      )
+    )
   })
 ).pipe(
   Command.withDescription("Say what database there is, its schema and how much is in it"),
@@ -85,9 +93,12 @@ const copy = Command.make(
   Effect.fn(function* ({ from, to }) {
     const [source, target] = [yield* named(from), yield* named(to)]
     const tables = yield* copyDatabase(source, target)
-    for (const { hash, rows, table } of tables) {
-      yield* Console.log(`${table}\t${rows}\t${hash.slice(0, 16)}`)
-    }
+    yield* Console.log(
+      table(
+        ["table", "rows", "hash"],
+        tables.map((one) => [one.table, String(one.rows), one.hash.slice(0, 16)])
+      )
+    )
     yield* Console.log(
       `Copied and verified: ${describeDatabase(source)} -> ${describeDatabase(target)}. Set MUSTER_DATABASE_URL to it.`
     )

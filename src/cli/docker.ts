@@ -1,6 +1,6 @@
 import { homedir } from "node:os"
 import { join, resolve } from "node:path"
-import type { ServiceSettings } from "../config.ts"
+import type { ServiceSettings } from "../config/service.ts"
 import type { NodeDaemonOptions } from "../daemon/NodeDaemon.ts"
 import type { NodeAllocation } from "../domain/Allocation.ts"
 

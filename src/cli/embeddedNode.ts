@@ -1,5 +1,5 @@
 import { Effect, Layer, Schedule } from "effect"
-import type { ServiceSettings } from "../config.ts"
+import type { ServiceSettings } from "../config/service.ts"
 import { NodeDaemon } from "../daemon/NodeDaemon.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { Fleet } from "../nodes/Fleet.ts"

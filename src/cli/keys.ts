@@ -1,6 +1,6 @@
 import { Console, DateTime, Duration, Effect, Layer, Option, Redacted, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { ServiceConfig } from "../config.ts"
+import { ServiceConfig } from "../config/service.ts"
 import { KeyScope } from "../domain/KeyScope.ts"
 import { ApiKeys } from "../keys/ApiKeys.ts"
 import type { KeyRecord } from "../store/KeyRepo.ts"
@@ -9,6 +9,7 @@ import { NodeRepo } from "../store/NodeRepo.ts"
 import { Store } from "../store/Store.ts"
 import { CommandLogging } from "./logging.ts"
 import { CommandStore } from "./storage.ts"
+import { table } from "./table.ts"
 
 const units = { m: "minutes", h: "hours", d: "days" } as const
 
@@ -61,7 +62,7 @@ interface ListedKey extends Omit<KeyRecord, "hash"> {
   readonly state: "valid" | "expired" | "revoked"
   /** The node that it belongs to; null: none. */
   readonly node_id: string | null
-  /** When that node was heard with it, as far as the database says: the last registration at least. */
+  /** When that node was heard last, as far as the database says: a minute too early at most. */
   readonly last_seen_at: string | null
 }
 
@@ -100,18 +101,12 @@ const listed = Effect.gen(function* () {
   })
 })
 
-const lineOf = ({ expires_at, id, last_seen_at, name, node_id, revoked_at, scope, state }: ListedKey) => {
+const columns = ["id", "scope", "state", "name", "node", "seen"]
+
+const rowOf = ({ expires_at, id, last_seen_at, name, node_id, revoked_at, scope, state }: ListedKey) => {
   const until = expires_at === null ? "valid" : `valid until ${expires_at}`
   const when = state === "revoked" ? `revoked ${revoked_at}` : `expired ${expires_at}`
-  const node = node_id === null ? "no node yet" : `node ${node_id}`
-  return [
-    id,
-    scope,
-    state === "valid" ? until : when,
-    name,
-    ...(scope === "Node" ? [node] : []),
-    ...(last_seen_at === null ? [] : [`seen ${last_seen_at}`])
-  ].join("\t")
+  return [id, scope, state === "valid" ? until : when, name, node_id ?? "", last_seen_at ?? ""]
 }
 
 const list = Command.make(
@@ -123,11 +118,11 @@ const list = Command.make(
     const keys = yield* listed
     if (json) return yield* Console.log(JSON.stringify(keys, null, 2))
     if (keys.length === 0) return yield* Console.log("No keys. `muster keys create --name <name>` makes one.")
-    for (const key of keys) yield* Console.log(lineOf(key))
+    yield* Console.log(table(columns, keys.map(rowOf)))
   })
 ).pipe(
   Command.withDescription(
-    "List keys: id, scope, state and until when, name; of scope Node, the node and when it was seen"
+    "List keys: id, scope, state and until when, name; of scope Node, the node and when it was heard last, to a minute"
   ),
   Command.provide(Keys)
 )

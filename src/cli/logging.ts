@@ -1,5 +1,5 @@
 import { Layer, Logger, References } from "effect"
-import type { ServiceSettings } from "../config.ts"
+import type { ServiceSettings } from "../config/service.ts"
 
 const levels = { debug: "Debug", info: "Info", warn: "Warn", error: "Error" } as const
 

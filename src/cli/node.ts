@@ -2,13 +2,13 @@ import { hostname } from "node:os"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, Layer } from "effect"
 import { Command } from "effect/cli"
-import { StartError } from "../config.ts"
+import { loadNodeSettings, type NodeSettings } from "../config/node.ts"
+import { StartError } from "../config/StartError.ts"
 import { Instances } from "../daemon/instances/Instances.ts"
 import { ControlPlaneClient } from "../daemon/link/ControlPlaneClient.ts"
 import { NodeToken } from "../daemon/link/NodeToken.ts"
 import { ServedDaemon } from "../daemon/link/ServedDaemon.ts"
 import { NodeDaemon } from "../daemon/NodeDaemon.ts"
-import { loadNodeSettings, type NodeSettings } from "../nodeConfig.ts"
 import { impatientClient } from "../nodes/impatientClient.ts"
 import { version } from "../version.ts"
 import { DaemonHttpLayer } from "./daemonHttp.ts"
@@ -23,16 +23,20 @@ const CONNECTIONS = 32
 
 const isWildcard = (host: string) => host === "0.0.0.0" || host === "::"
 
-/** Where the control plane reaches this daemon, once it listens. */
-const addressOf = Effect.fnUntraced(function* (settings: NodeSettings, scheme: "http" | "https") {
-  if (settings.url !== "") return settings.url
-  if (isWildcard(settings.host)) {
-    return yield* new StartError({
-      message: `MUSTER_NODE_HOST is ${settings.host}: set MUSTER_NODE_URL to where the control plane reaches this daemon`
+/** Where the control plane reaches this daemon, which listens on `listens`. */
+const calledAt = ({ host, url }: NodeSettings, listens: string) => {
+  if (url !== "") return Effect.succeed(url)
+  if (!isWildcard(host)) return Effect.succeed(listens)
+  return Effect.fail(
+    new StartError({
+      message: `MUSTER_NODE_HOST is ${host}: set MUSTER_NODE_URL to where the control plane reaches this daemon`
     })
-  }
-  return yield* listenUrl(scheme, settings)
-})
+  )
+}
+
+/** An address as it is compared: with or without a slash at its end it is the same. */
+const sameAddress = (one: string, other: string) =>
+  one === other || (URL.canParse(one) && URL.canParse(other) && new URL(one).href === new URL(other).href)
 
 const cannotListen = ({ cause }: { readonly cause: unknown }) =>
   Effect.fail(
@@ -55,8 +59,10 @@ const nodeWith = Effect.fnUntraced(function* (settings: NodeSettings) {
   const daemon = Layer.unwrap(
     Effect.gen(function* () {
       const served = yield* ServedDaemon
-      const url = yield* addressOf(settings, tls === undefined ? "http" : "https")
-      yield* Effect.logInfo(`Muster ${version}, node ${node_id}, listens on ${url}`)
+      const listens = yield* listenUrl(tls === undefined ? "http" : "https", settings)
+      const url = yield* calledAt(settings, listens)
+      const called = sameAddress(url, listens) ? "" : ` and is called at ${url}`
+      yield* Effect.logInfo(`Muster ${version}, node ${node_id}, listens on ${listens}${called}`)
       return NodeDaemon.layer({
         ...common,
         node_id,

@@ -1,13 +1,17 @@
 import { Console, Effect, Schedule } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { StartError } from "../config.ts"
+import { StartError } from "../config/StartError.ts"
 import type { MoveProgress } from "../domain/Move.ts"
 import type { Node, NodeDetail } from "../domain/Node.ts"
 import { ask, CommandClient } from "./musterClient.ts"
+import { table } from "./table.ts"
 
 const PAUSE = "1 second"
 /** How long a service that is being restarted is waited for, in seconds. */
 const PATIENCE = 60
+/** Looks without progress after which a node is not waited for: where nothing can leave it, and where it is away. */
+const LOOKS = 3
+const LOOKS_AWAY = 10
 
 const servers = (count: number) => (count === 1 ? "1 server" : `${count} servers`)
 
@@ -46,6 +50,13 @@ const presenceOf = ({ connected, key, unreachable }: NodeDetail): string => {
   return unreachable === undefined ? "away" : "unreachable"
 }
 
+const columns = ["id", "name", "location", "state", "servers"]
+
+const rowOf = (node: NodeDetail) => {
+  const state = [presenceOf(node), ...(node.drained ? ["drained"] : [])].join(", ")
+  return [node.id, node.name, node.location, state, String(node.servers)]
+}
+
 const list = Command.make(
   "list",
   {
@@ -60,10 +71,7 @@ const list = Command.make(
     )
     if (json) return yield* Console.log(JSON.stringify(nodes, null, 2))
     if (nodes.length === 0) return yield* Console.log("No nodes. `muster node` runs one.")
-    for (const node of nodes) {
-      const state = [presenceOf(node), ...(node.drained ? ["drained"] : [])].join(", ")
-      yield* Console.log([node.id, node.name, node.location, state, servers(node.servers)].join("\t"))
-    }
+    yield* Console.log(table(columns, nodes.map(rowOf)))
     for (const { name, unreachable } of nodes) {
       if (unreachable !== undefined) yield* Console.error(`${name} cannot be called: ${unreachable}`)
     }
@@ -75,13 +83,20 @@ const list = Command.make(
   Command.provide(CommandClient)
 )
 
+/** Why nothing can leave a node now; undefined: that is not for the node. */
+const awayOf = ({ connected, key, unreachable }: NodeDetail): string | undefined => {
+  if (connected) return undefined
+  if (unreachable !== undefined) return `it cannot be called: ${unreachable}`
+  return key === undefined ? "it is not connected" : `its key is ${key}`
+}
+
 /** How far it is, in one line. */
-const lineOf = ({ left, servers: all }: MoveProgress): string => {
+const lineOf = ({ left, servers: all }: MoveProgress, away: string | undefined): string => {
   const count = (state: string) => all.filter((one) => one.state === state).length
   const parts = ["stopping", "transferring", "returning", "waiting", "blocked"].flatMap((state) =>
     count(state) === 0 ? [] : [`${count(state)} ${state}`]
   )
-  return `${servers(left)} left: ${parts.join(", ")}`
+  return `${servers(left)} left: ${parts.join(", ")}${away === undefined ? "" : `; ${away}`}`
 }
 
 const calledOff = (node: Node) =>
@@ -89,25 +104,37 @@ const calledOff = (node: Node) =>
     message: `the servers of ${node.name} are not to move any more: somebody has called it off.`
   })
 
+const cannotLeave = (node: Node, left: number, away: string | undefined) =>
+  new StartError({
+    message:
+      away === undefined
+        ? `${servers(left)} cannot leave ${node.name}.`
+        : `${servers(left)} cannot leave ${node.name}: ${away}. They move once it is back; \`muster nodes undrain ${node.id}\` calls that off.`
+  })
+
 /** Shows what changes until no saved server is left, or nothing moves any more. */
 const waitUntilEmpty = Effect.fnUntraced(function* (node: Node) {
   let line = ""
   let stuck = 0
   while (true) {
-    const { move } = yield* ask((muster) => muster.nodes.get({ params: { node: node.id } })).pipe(
+    const detail = yield* ask((muster) => muster.nodes.get({ params: { node: node.id } })).pipe(
       Effect.retry({ schedule: Schedule.spaced(PAUSE), times: PATIENCE })
     )
+    const { move } = detail
+    const away = awayOf(detail)
     if (move === undefined) return yield* calledOff(node)
     if (move.left === 0) return move
-    if (lineOf(move) !== line) {
-      line = lineOf(move)
-      yield* Console.log(line)
-    }
-    // Once may be the moment before the next one begins.
-    stuck = move.servers.every((one) => one.state === "blocked") ? stuck + 1 : 0
-    if (stuck > 2) {
-      for (const { reason, server_id } of move.servers) yield* Console.error(`${server_id}: ${reason}`)
-      return yield* new StartError({ message: `${servers(move.left)} cannot leave ${node.name}.` })
+    const now = lineOf(move, away)
+    // Once may be the moment before the next one begins; a node may be started again meanwhile.
+    const isStuck = away !== undefined || move.servers.every((one) => one.state === "blocked")
+    stuck = isStuck && now === line ? stuck + 1 : isStuck ? 1 : 0
+    if (now !== line) yield* Console.log(now)
+    line = now
+    if (stuck >= (away === undefined ? LOOKS : LOOKS_AWAY)) {
+      for (const { reason, server_id } of move.servers) {
+        if (reason !== undefined) yield* Console.error(`${server_id}: ${reason}`)
+      }
+      return yield* cannotLeave(node, move.left, away)
     }
     yield* Effect.sleep(PAUSE)
   }
@@ -116,10 +143,13 @@ const waitUntilEmpty = Effect.fnUntraced(function* (node: Node) {
 const runningOut = ({ running_out }: MoveProgress) =>
   running_out === 0 ? "" : ` Not saved, left to run out: ${servers(running_out)}.`
 
-const drained = (node: Node, { move }: NodeDetail): string =>
-  move === undefined
-    ? `Node ${node.name} is drained: it gets no new servers.`
-    : `Node ${node.name} is drained; ${servers(move.left)} to move.${runningOut(move)}`
+const drained = (node: Node, detail: NodeDetail): string => {
+  const { move } = detail
+  if (move === undefined) return `Node ${node.name} is drained: it gets no new servers.`
+  const away = move.left === 0 ? undefined : awayOf(detail)
+  const stays = away === undefined ? "" : ` None can leave it now: ${away}.`
+  return `Node ${node.name} is drained; ${servers(move.left)} to move.${runningOut(move)}${stays}`
+}
 
 const drain = Command.make(
   "drain",
@@ -179,8 +209,13 @@ const remove = Command.make(
   argument,
   Effect.fn(function* ({ node: text }) {
     const node = yield* nodeNamed(text)
+    const { connected, unreachable } = yield* ask((muster) => muster.nodes.get({ params: { node: node.id } }))
     yield* ask((muster) => muster.nodes.remove({ params: { node: node.id } }))
     yield* Console.log(`Node ${node.name} is forgotten.`)
+    if (!connected && unreachable === undefined) return
+    yield* Console.error(
+      `Node ${node.name} still runs: it registers again within seconds unless it is stopped, or its key is revoked (\`muster keys revoke\`).`
+    )
   })
 ).pipe(Command.withDescription("Forget a node that has no servers"), Command.provide(CommandClient))
 

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs"
 import { createSecureContext } from "node:tls"
 import { Effect } from "effect"
-import { StartError } from "../config.ts"
+import { StartError } from "../config/StartError.ts"
 import type { TlsOptions } from "../http/nodeServer.ts"
 
 const reasonOf = (cause: unknown) => (cause instanceof Error ? cause.message : String(cause))

@@ -1,8 +1,8 @@
 import { Effect } from "effect"
 import { nearest } from "../blueprints/nearest.ts"
-import { commandSettings } from "../commandConfig.ts"
-import { settings } from "../config.ts"
-import { nodeSettings } from "../nodeConfig.ts"
+import { commandSettings } from "../config/command.ts"
+import { nodeSettings } from "../config/node.ts"
+import { settings } from "../config/service.ts"
 
 const known = [
   ...Object.values(settings),

@@ -129,6 +129,8 @@ export type PowerAction = typeof PowerAction.Type
 /** State of the installation of a server, and the script that it ran. */
 export const InstallReport = Schema.Struct({
   ...InstallState.fields,
+  /** Why it does not begin; only while the phase is `pending` and its node cannot be called. */
+  waiting_reason: Schema.optionalKey(Schema.String),
   entrypoint: Schema.String,
   script: Schema.String,
   skip_scripts: Schema.Boolean

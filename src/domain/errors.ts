@@ -126,7 +126,7 @@ export class Unavailable extends ApiError<Unavailable>()("Unavailable", 503, "Tr
       hint: "The removal has begun and goes on when the database is back; asking again does no harm."
     })
   }
-  /** The service ends before it could learn what became of a change. */
+  /** The database went away, or the service ends, before it could learn what became of a change. */
   static storeUnknown() {
     return new Unavailable({
       detail: "the database cannot be reached",

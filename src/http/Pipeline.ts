@@ -21,6 +21,7 @@ import { allowedMethods } from "./allowedMethods.ts"
 import { Authentication, type Refusal } from "./authenticate.ts"
 import { errorResponse, isErrorStatus, responseOf, tooLarge, withErrorBody } from "./errorResponse.ts"
 import { recordRequest } from "./metrics.ts"
+import { makeRefusedRegistrations } from "./refusedRegistrations.ts"
 import { requestIdOf } from "./requestId.ts"
 import { bodyLimitOf, isStreamPath, requestPath } from "./requestPath.ts"
 
@@ -81,6 +82,7 @@ export const Pipeline = (options: PipelineOptions) =>
       const authentication = yield* Authentication
       const application = allowedMethods(ApplicationApi, ["/openapi.json", "/docs"])
       const daemons = allowedMethods(NodeApi)
+      const tellRefused = makeRefusedRegistrations()
       const allowed = (url: string) => [...application(url), ...daemons(url)]
 
       const withErrorBodies = (app: App): App =>
@@ -187,6 +189,7 @@ export const Pipeline = (options: PipelineOptions) =>
             Effect.map(withRetryAfter),
             Effect.map(ending(request)),
             Effect.tap((response) => recordRequest(request, response, started)),
+            Effect.tap((response) => tellRefused(request, response)),
             Effect.provideService(RequestId, id),
             Effect.annotateLogs({ request_id: id })
           )

@@ -121,7 +121,7 @@ export const NodeRoutes = HttpApiBuilder.group(
       heartbeat: Effect.fnUntraced(function* ({ params, payload }) {
         yield* checkKey(params.node)
         yield* Effect.mapError(plane.heartbeat(params.node, payload), answerOf)
-        const unreachable = yield* remotes.heard(params.node)
+        const unreachable = yield* Effect.mapError(remotes.heard(params.node), answerOf)
         return unreachable === undefined ? undefined : { unreachable }
       }),
       disconnect: Effect.fnUntraced(function* ({ params, query }) {

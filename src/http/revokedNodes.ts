@@ -8,8 +8,8 @@ import { RemoteDaemons } from "../nodes/RemoteDaemons.ts"
 const EVERY = "250 millis"
 
 /**
- * Takes a node whose key was revoked, or has expired, out at once: not connected, no placements, no calls
- * (decisions, section 5). Nothing is looked at while no node of another machine is connected.
+ * Takes a node whose key was revoked, or has expired, out at once: not connected, no placements, no calls, and its
+ * servers are `unknown` (decisions, section 5). Nothing is looked at while no node of another machine is connected.
  */
 export const RevokedNodes = Layer.effectDiscard(
   Effect.gen(function* () {
@@ -27,8 +27,8 @@ export const RevokedNodes = Layer.effectDiscard(
       )
       if (tokens.size === 0) return
       for (const id of yield* keys.revoked([...tokens.keys()])) {
-        yield* Effect.logWarning(`the key of node ${id} is not valid any more: the node is out`)
-        yield* registry.expel(id, tokens.get(id) ?? "")
+        yield* Effect.logWarning(`the key of node ${id} is revoked or has expired: the node is out`)
+        yield* registry.expel(id, tokens.get(id) ?? "", { lost: true })
       }
     })
     yield* look.pipe(

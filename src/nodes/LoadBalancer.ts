@@ -1,7 +1,7 @@
 import { Context, Effect, Latch, Layer, type Option, Random, Result } from "effect"
 import type { Allocations } from "../domain/Allocation.ts"
 import type { PlacementRule } from "../domain/Blueprint.ts"
-import { NotFound, Unavailable } from "../domain/errors.ts"
+import { type NotFound, Unavailable } from "../domain/errors.ts"
 import {
   committedCpuPercent,
   committedDiskBytes,
@@ -13,6 +13,7 @@ import type { ServerRecord } from "../domain/Server.ts"
 import type { NodeRoom } from "../store/RoomRepo.ts"
 import { Fleet } from "./Fleet.ts"
 import type { FleetNode, Load } from "./FleetNode.ts"
+import { nodeNotFound } from "./nodeNotFound.ts"
 import { PlacementIndex } from "./PlacementIndex.ts"
 import { type Candidate, misfit, type Need, runs, type Strategy, shortage, summarize } from "./place.ts"
 
@@ -171,7 +172,7 @@ export class LoadBalancer extends Context.Service<
         const named = (id: string, need: Need): Result.Result<FleetNode, NotFound | Unavailable> => {
           const node = fleet.get(id)
           const candidate = node?.listed === undefined ? undefined : candidateOf(node)
-          if (node === undefined || candidate === undefined) return Result.fail(NotFound.node(id))
+          if (node === undefined || candidate === undefined) return Result.fail(nodeNotFound(fleet, id))
           if (!node.connected) return Result.fail(Unavailable.nodeNotConnected(id))
           if (node.unreachable !== undefined) {
             const hint = `It is heard, but cannot be called: ${node.unreachable}`

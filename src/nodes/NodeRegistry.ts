@@ -13,8 +13,9 @@ import { DaemonClient } from "./DaemonClient.ts"
 import { Fleet } from "./Fleet.ts"
 import { nodeDetail } from "./FleetNode.ts"
 import { followNodes, tell, tellReach } from "./nodeNews.ts"
+import { nodeNotFound } from "./nodeNotFound.ts"
 import { registered } from "./registration.ts"
-import { noOthers, shareHeartbeats } from "./SharedHeartbeats.ts"
+import { shareHeartbeats } from "./SharedHeartbeats.ts"
 import { watchSilence } from "./silentNodes.ts"
 
 /** Random bytes of a token. */
@@ -23,6 +24,8 @@ const TOKEN_BYTES = 32
 /** Looks at what other replicas have heard: this often, and so many within the heartbeat timeout at least. */
 const LOOK_MILLIS = 2_000
 const LOOKS = 10
+/** Where there are none, what is heard is written for `muster keys list` and the next start only. */
+const NOTED_MILLIS = 60_000
 
 /** A node came (again), went silent for 30 s, or has been gone for `node_lost_after`. */
 export interface NodeChange {
@@ -75,9 +78,9 @@ export class NodeRegistry extends Context.Service<
     /**
      * The registration that was answered with `token` counts no more, unless there was another since: not connected at
      * once, whatever the node was called with is forgotten, and `lost` when it has not registered again within the
-     * heartbeat timeout.
+     * heartbeat timeout; with `lost` at once, since nothing more can be heard of it.
      */
-    expel(id: string, token: string): Effect.Effect<void, Unavailable>
+    expel(id: string, token: string, options?: { readonly lost: boolean }): Effect.Effect<void, Unavailable>
     /**
      * What calling the node of this registration has come to: why it cannot be called, null where it can. Answers
      * whether that is another than before.
@@ -95,8 +98,8 @@ export class NodeRegistry extends Context.Service<
   }
 >()("muster/nodes/NodeRegistry") {
   /**
-   * Nodes of earlier runs are known from the start. Those of a database with one service are connected once they have
-   * registered.
+   * Nodes of earlier runs are known from the start. Where no other service runs on the database they are connected once
+   * they have registered.
    */
   static readonly layer = (options: NodeRegistryOptions = {}) =>
     Layer.effect(
@@ -112,9 +115,12 @@ export class NodeRegistry extends Context.Service<
         const lost_after = Duration.fromInputUnsafe(options.heartbeat_timeout ?? "30 seconds")
         const given_up_after = Duration.fromInputUnsafe(options.node_lost_after ?? "10 minutes")
 
-        if (duties.alone) yield* store.write(repo.beginAnew)
+        // A database that was restored has what nodes had at its backup: they are to say what they have now.
+        const beginAnew = Effect.flatMap(repo.beginAnew, (ids) =>
+          Effect.forEach(duties.alone ? [] : ids, (id) => tell(id, "expelled"), { discard: true })
+        )
+        if (duties.first) yield* store.write(beginAnew)
         let silence: Effect.Success<ReturnType<typeof watchSilence>> | undefined
-        let shared = noOthers
         const refresh = yield* followNodes({
           onRecord: (id, record) => {
             const before = fleet.get(id)?.record
@@ -133,19 +139,21 @@ export class NodeRegistry extends Context.Service<
             }
           }
         })
-        if (!duties.alone) {
-          shared = yield* shareHeartbeats({
-            every: Duration.millis(Math.min(LOOK_MILLIS, Duration.toMillis(lost_after) / LOOKS)),
-            onHeard: (id) => silence?.hear(id),
-            onLooked: (millis) => silence?.advance(millis)
-          })
-        }
+        const shared = yield* shareHeartbeats({
+          others: !duties.alone,
+          every: Duration.millis(
+            duties.alone ? NOTED_MILLIS : Math.min(LOOK_MILLIS, Duration.toMillis(lost_after) / LOOKS)
+          ),
+          // What this process has written itself is no sign of life.
+          onHeard: (id) => (duties.alone ? undefined : silence?.hear(id)),
+          onLooked: (millis) => silence?.advance(millis)
+        })
         silence = yield* watchSilence({ lost_after, given_up_after, beats: (id) => shared.beats(id) })
 
         const known = Effect.fnUntraced(function* (id: string) {
           const node = fleet.get(id)
           const record = node?.listed
-          if (node === undefined || record === undefined) return yield* NotFound.node(id)
+          if (node === undefined || record === undefined) return yield* nodeNotFound(fleet, id)
           return { node, record }
         })
         /** Other replicas may have changed what does not look as it should. */
@@ -193,10 +201,15 @@ export class NodeRegistry extends Context.Service<
           fleet.hear(node, at, usage)
         })
 
-        const expel = Effect.fn("NodeRegistry.expel")((id: string, token: string) =>
-          store.write(
-            Effect.flatMap(repo.expel(id, token), (changed) => (changed ? tell(id, "expelled") : Effect.void))
-          )
+        const expel = Effect.fn("NodeRegistry.expel")(
+          (id: string, token: string, options?: { readonly lost: boolean }) => {
+            const lost = options?.lost === true
+            return store.write(
+              Effect.flatMap(repo.expel(id, token, lost), (changed) =>
+                changed ? tell(id, lost ? "lost" : "expelled") : Effect.void
+              )
+            )
+          }
         )
 
         const setUnreachable = Effect.fn("NodeRegistry.setUnreachable")(

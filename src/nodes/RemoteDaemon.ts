@@ -22,6 +22,8 @@ export interface RemoteDaemonOptions {
   readonly target: () => RemoteTarget | undefined
   /** Makes sure that {@link target} is not behind; for a daemon that does not accept what it is called with. */
   readonly refresh?: Effect.Effect<void>
+  /** A call has worked. */
+  readonly onAnswered?: Effect.Effect<void>
   /** A call was tried, and no answer came; or the daemon does not accept the token of its last registration. */
   readonly onUnreachable?: Effect.Effect<void>
   readonly http: HttpClient.HttpClient
@@ -104,6 +106,7 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
         repeatable,
         deadline,
         breaker,
+        onAnswered: options.onAnswered ?? Effect.void,
         onUnreachable: options.onUnreachable ?? Effect.void
       })
     })

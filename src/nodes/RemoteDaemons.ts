@@ -1,6 +1,7 @@
 import { Context, type Duration, Effect, Layer } from "effect"
 import { HttpClient } from "effect/http"
 import { CircuitBreaker } from "effect/persistence"
+import type { RegistrationRequired } from "../api/ControlPlane.ts"
 import type { Daemon } from "../api/Daemon.ts"
 import { Forbidden } from "../domain/errors.ts"
 import { breakerStore } from "./breakerStore.ts"
@@ -37,8 +38,13 @@ export class RemoteDaemons extends Context.Service<
     has(node_id: string): boolean
     /** A node has registered here: it is called, to see whether it is where it says. */
     registered(node_id: string): Effect.Effect<void>
-    /** A node was heard here: why it cannot be called, which is tried again; undefined where it can. */
-    heard(node_id: string): Effect.Effect<string | undefined>
+    /**
+     * A heartbeat of a node came here: why it cannot be called, undefined where it can; that is tried again, and now and
+     * then where nobody calls it.
+     *
+     * @error RegistrationRequired it does not know the token of its last registration
+     */
+    heard(node_id: string): Effect.Effect<string | undefined, RegistrationRequired>
   }
 >()("muster/nodes/RemoteDaemons") {
   static readonly layerNoDeps = (options: RemoteDaemonsOptions = {}) =>
@@ -69,6 +75,7 @@ export class RemoteDaemons extends Context.Service<
             refresh: registry
               .refresh(node_id)
               .pipe(Effect.catch((error) => Effect.logDebug(`node ${node_id}: ${error.detail}`))),
+            onAnswered: callBacks.answered(node_id),
             onUnreachable: Effect.sync(() => callBacks.begin(node_id)),
             http,
             breaker
@@ -93,13 +100,7 @@ export class RemoteDaemons extends Context.Service<
           }),
           has,
           registered: (node_id) => Effect.sync(() => callBacks.begin(node_id, { anew: true })),
-          heard: (node_id) =>
-            Effect.sync(() => {
-              const node = fleet.get(node_id)
-              if (node?.unreachable === undefined) return undefined
-              callBacks.begin(node_id)
-              return node.uncalled ? undefined : node.unreachable
-            })
+          heard: callBacks.heard
         })
       })
     )

@@ -1,4 +1,4 @@
-import { Clock, Duration, Effect, type Scope } from "effect"
+import { Clock, Duration, Effect, Latch, type Scope } from "effect"
 import type { NodeUsage } from "../domain/Node.ts"
 import { type HeardNode, NodeRepo } from "../store/NodeRepo.ts"
 import { Store } from "../store/Store.ts"
@@ -12,9 +12,6 @@ export interface SharedHeartbeats {
   beats(node_id: string): number
 }
 
-/** Where no other process hears anybody. */
-export const noOthers: SharedHeartbeats = { note: () => {}, beats: () => 0 }
-
 /** Time that counts at most between two looks, in looks: longer ones were late, or could not be made. */
 const COUNTED = 2
 
@@ -22,11 +19,13 @@ const COUNTED = 2
  * Hands on what this replica has heard, all of it in one statement, and looks what others have: who is heard, and what
  * they use. While the database is away what was heard waits.
  *
+ * @param options.others    whether other replicas may hear nodes; with none, nothing is done while nothing is heard
  * @param options.every     between two looks
  * @param options.onHeard   a sign of life that another replica got
  * @param options.onLooked  milliseconds that have passed, as far as everybody could be heard in them
  */
 export const shareHeartbeats = Effect.fnUntraced(function* (options: {
+  readonly others: boolean
   readonly every: Duration.Duration
   readonly onHeard: (node_id: string) => void
   readonly onLooked: (millis: number) => void
@@ -38,6 +37,11 @@ export const shareHeartbeats = Effect.fnUntraced(function* (options: {
   const now = () => Number(clock.monotonicTimeNanosUnsafe() / 1_000_000n)
   const heard = new Map<string, Omit<HeardNode, "age"> & { readonly at: number }>()
   const beats = new Map<string, number>()
+  /** Open while there is something to do. */
+  const due = Latch.makeUnsafe(options.others)
+  const rest = Effect.sync(() => {
+    if (!options.others && heard.size === 0) due.closeUnsafe()
+  })
   let looked = now()
 
   const handOn = Effect.gen(function* () {
@@ -54,8 +58,11 @@ export const shareHeartbeats = Effect.fnUntraced(function* (options: {
       beats.set(row.node_id, row.beats)
       const node = fleet.get(row.node_id)
       if (node?.record?.boot_id !== row.boot_id) continue
-      // What this replica has heard itself since is newer.
-      if (!heard.has(row.node_id)) fleet.hear(node, new Date(row.heard_at).toISOString(), row.usage)
+      // What this replica has heard itself since is newer, and so may a good-bye be.
+      if (!heard.has(row.node_id)) {
+        const at = Math.max(row.heard_at, Date.parse(node.last_seen_at ?? "") || 0)
+        fleet.hear(node, new Date(at).toISOString(), row.usage)
+      }
       options.onHeard(row.node_id)
     }
     const since = now() - looked
@@ -66,7 +73,8 @@ export const shareHeartbeats = Effect.fnUntraced(function* (options: {
   const patiently = <A>(work: Effect.Effect<A, { readonly detail: string }>) =>
     Effect.catch(work, ({ detail }) => Effect.logDebug(`heartbeats wait: ${detail}`))
   yield* patiently(look)
-  yield* Effect.sleep(options.every).pipe(
+  yield* Effect.andThen(rest, due.await).pipe(
+    Effect.andThen(Effect.sleep(options.every)),
     Effect.andThen(patiently(handOn)),
     Effect.andThen(patiently(look)),
     Effect.catchDefect((defect) => Effect.logError("heartbeats were not shared", defect)),
@@ -75,7 +83,10 @@ export const shareHeartbeats = Effect.fnUntraced(function* (options: {
   )
 
   return {
-    note: (node_id, boot_id, usage) => void heard.set(node_id, { node_id, boot_id, usage, at: now() }),
+    note: (node_id, boot_id, usage) => {
+      heard.set(node_id, { node_id, boot_id, usage, at: now() })
+      due.openUnsafe()
+    },
     beats: (node_id) => beats.get(node_id) ?? 0
   }
 })

@@ -1,4 +1,5 @@
 import { Effect, FiberMap, Random, Schedule, type Scope } from "effect"
+import { RegistrationRequired } from "../api/ControlPlane.ts"
 import type { DaemonError } from "../api/Daemon.ts"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import { DaemonClient } from "./DaemonClient.ts"
@@ -13,12 +14,17 @@ const LONGEST_PAUSE = 10_000
 /** A daemon may listen a moment after it has registered: for so long no failure counts, in ms. */
 const GRACE = 1000
 /**
+ * A node whose heartbeats come is called after so long, give or take a fifth, in ms, where nobody else has called it:
+ * a firewall may have closed what was open.
+ */
+const QUIET = 30_000
+/**
  * A node that refuses its token for so long is made to register again, in ms. After some times twice as long each time,
- * up to the longest: it may be slow to read the answer to its registration, or another that answers in its place.
+ * up to the longest: it may be slow to read the answer to its registration, or another answers in its place.
  */
 const TOKEN_PATIENCE = 1500
 const TIMES_AT_ONCE = 3
-const LONGEST_PATIENCE = 60_000
+const LONGEST_PATIENCE = 300_000
 
 const patienceAfter = (refusals: number) =>
   Math.min(TOKEN_PATIENCE * 2 ** Math.max(0, refusals + 1 - TIMES_AT_ONCE), LONGEST_PATIENCE)
@@ -30,6 +36,15 @@ export interface CallBacks {
    * that is being done.
    */
   begin(node_id: string, options?: { readonly anew: boolean }): void
+  /** A call to a node has worked: for a while it need not be called to find that out. */
+  answered(node_id: string): Effect.Effect<void>
+  /**
+   * A heartbeat of a node came here: it is called, unless a call has worked lately. Answers why it cannot be called, as
+   * far as that is known.
+   *
+   * @error RegistrationRequired it does not know the token of its last registration
+   */
+  heard(node_id: string): Effect.Effect<string | undefined, RegistrationRequired>
 }
 
 const reasonOf = (error: DaemonError): string | undefined =>
@@ -54,8 +69,33 @@ export const makeCallBacks: Effect.Effect<
 
   /** By node: how many registrations' tokens it has refused on end. */
   const refusals = new Map<string, number>()
+  /** By node: the token that it is to replace by registering again, and whether it was told why before. */
+  const stale = new Map<string, { readonly token: string; told: boolean }>()
+  /** By node: when it is to be called next where nobody else has called it, by the clock of {@link elapsedMillis}. */
+  const due = new Map<string, number>()
+
+  yield* Effect.acquireRelease(
+    Effect.sync(() =>
+      fleet.watch(({ id, record }) => {
+        if (record !== undefined) return
+        for (const known of [refusals, stale, due]) known.delete(id)
+      })
+    ),
+    (stop) => Effect.sync(stop)
+  )
 
   const system = (node_id: string) => Effect.flatMap(daemons.of(node_id), (daemon) => daemon.system)
+
+  const answered = Effect.fnUntraced(function* (node_id: string) {
+    const jitter = yield* Random.nextBetween(0.8, 1.2)
+    due.set(node_id, (yield* elapsedMillis) + QUIET * jitter)
+  })
+
+  /** Who else is said to be where this node is said to be. */
+  const sameAddress = ({ id, record }: FleetNode): string => {
+    const others = [...fleet.nodes].filter((node) => node.id !== id && node.listed?.url === record?.url)
+    return others.length === 0 ? "" : `; it is now that of node ${others.map((node) => node.id).join(", ")}`
+  }
 
   /** Says what calling has come to, once for each time that it is something else. */
   const settle = Effect.fnUntraced(function* (node: FleetNode, token: string, now: string | null) {
@@ -68,50 +108,85 @@ export const makeCallBacks: Effect.Effect<
     }
   })
 
-  const call = Effect.fnUntraced(function* (node_id: string) {
+  /** @param wasFine nothing is known to be wrong with it: where the first call works, nothing is read or written */
+  const call = Effect.fnUntraced(function* (node_id: string, wasFine: boolean) {
     // Another replica may have taken its registration.
-    yield* registry.refresh(node_id)
+    let isBehind = true
+    const catchUp = Effect.suspend(() => {
+      if (!isBehind) return Effect.void
+      isBehind = false
+      return registry.refresh(node_id)
+    })
+    if (!wasFine) yield* catchUp
     const token = fleet.get(node_id)?.record?.token
     const since = yield* elapsedMillis
     let said = false
+    let isStale = false
     for (let pause = PAUSE; ; pause = Math.min(pause * 2, LONGEST_PAUSE)) {
       const node = fleet.get(node_id)
       const record = node?.record
       // Who takes the next registration calls it then; what another replica has found out counts as well.
-      if (record === undefined) refusals.delete(node_id)
       if (node === undefined || record === undefined || record.token !== token || !node.connected) return
       if (said && record.unreachable === null) return
       const answer = yield* Effect.result(system(node_id))
       if (answer._tag === "Success") {
         refusals.delete(node_id)
+        stale.delete(node_id)
+        yield* answered(node_id)
         return yield* settle(node, token, null)
       }
+      yield* catchUp
       const why = reasonOf(answer.failure)
       const elapsed = (yield* elapsedMillis) - since
       const refused = refusals.get(node_id) ?? 0
-      if (why !== undefined && elapsed >= (why === TOKEN_REFUSED ? patienceAfter(refused) : GRACE)) {
-        yield* settle(node, token, `${record.url}: ${why}`)
+      const isRefused = why === TOKEN_REFUSED
+      if (why !== undefined && elapsed >= (isRefused ? TOKEN_PATIENCE : GRACE)) {
+        yield* settle(node, token, `${record.url}: ${why}${isRefused ? sameAddress(node) : ""}`)
         said = true
-        if (why === TOKEN_REFUSED) {
-          refusals.set(node_id, refused + 1)
-          // The answer to its last registration did not reach it, or that of an earlier one did after it: its next
-          // heartbeat is answered with "register first".
-          return yield* registry.expel(node_id, token)
-        }
+      }
+      // The answer to its last registration did not reach it, or that of an earlier one did after it.
+      if (isRefused && !isStale && elapsed >= patienceAfter(refused)) {
+        isStale = true
+        refusals.set(node_id, refused + 1)
+        stale.set(node_id, { token, told: false })
       }
       yield* Effect.sleep(pause * (yield* Random.nextBetween(0.8, 1.2)))
     }
   })
 
-  const patiently = (node_id: string) =>
-    call(node_id).pipe(
+  const patiently = (node_id: string, wasFine: boolean) =>
+    call(node_id, wasFine).pipe(
       Effect.tapError((error) => Effect.logDebug(`node ${node_id} is called later: ${error.detail}`)),
       Effect.retry({ schedule: Schedule.spaced(PAUSE) }),
       Effect.catchDefect((defect) => Effect.logError(`node ${node_id} was not called back`, defect))
     )
 
-  return {
-    begin: (node_id, options) =>
-      void run(node_id, patiently(node_id), { onlyIfMissing: options?.anew !== true })
+  const begin: CallBacks["begin"] = (node_id, options) =>
+    void run(node_id, patiently(node_id, false), { onlyIfMissing: options?.anew !== true })
+
+  /** Whether the node is to register again. The first time it is told only why it cannot be called. */
+  const isToRegister = ({ id, record }: FleetNode): boolean => {
+    const known = stale.get(id)
+    if (known === undefined) return false
+    if (known.token !== record?.token) stale.delete(id)
+    const { told } = known
+    known.told = true
+    return told && stale.has(id)
   }
+
+  const heard = Effect.fnUntraced(function* (node_id: string) {
+    const node = fleet.get(node_id)
+    if (node?.unreachable !== undefined) {
+      begin(node_id)
+      if (isToRegister(node)) return yield* new RegistrationRequired({ node_id })
+      return node.uncalled ? undefined : node.unreachable
+    }
+    const at = due.get(node_id)
+    // Whoever has taken its registration has called it then.
+    if (at === undefined) yield* answered(node_id)
+    else if (at <= (yield* elapsedMillis)) run(node_id, patiently(node_id, true), { onlyIfMissing: true })
+    return undefined
+  })
+
+  return { begin, answered, heard }
 })

@@ -1,13 +1,11 @@
-import { Clock, Effect } from "effect"
+import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { InvalidRequest } from "../domain/errors.ts"
 import type { NodeDetail } from "../domain/Node.ts"
-import { NodeKeyRepo } from "../store/NodeKeyRepo.ts"
-import { Store } from "../store/Store.ts"
 import { NodeMoves } from "./NodeMoves.ts"
 import { NodeRegistry } from "./NodeRegistry.ts"
-import { whyNoKey } from "./whyNoKey.ts"
+import { makeKeyState } from "./whyAway.ts"
 
 /** Handlers of the node routes (contract 4.2; decisions, section 2). */
 export const NodesHandlers = HttpApiBuilder.group(
@@ -16,18 +14,15 @@ export const NodesHandlers = HttpApiBuilder.group(
   Effect.fn(function* (handlers) {
     const nodes = yield* NodeRegistry
     const moves = yield* NodeMoves
-
-    const keys = yield* NodeKeyRepo
-    const store = yield* Store
+    const keyState = yield* makeKeyState
 
     const withMove = (detail: NodeDetail) =>
       Effect.map(moves.progress(detail.id), (move) => (move === undefined ? detail : { ...detail, move }))
 
-    /** Only of a node that is away, since nothing else of a node need be read; what cannot be read is left out. */
+    /** Only of a node that is away, since nothing else of a node need be read. */
     const withKey = Effect.fnUntraced(function* (detail: NodeDetail) {
       if (detail.connected) return detail
-      const bindings = yield* Effect.orElseSucceed(store.read(keys.bindingsOf(detail.id)), () => [])
-      const key = whyNoKey(bindings, yield* Clock.currentTimeMillis)
+      const key = yield* keyState(detail.id)
       return key === undefined ? detail : { ...detail, key }
     })
 
@@ -48,7 +43,7 @@ export const NodesHandlers = HttpApiBuilder.group(
         if (!drained || move === false) yield* moves.stay(params.node)
         const detail = yield* nodes.setDrained(params.node, drained)
         if (move === true) yield* moves.evacuate(params.node)
-        return yield* withMove(detail)
+        return yield* withMove(yield* withKey(detail))
       }),
       remove: ({ params }) => Effect.andThen(nodes.remove(params.node), moves.stay(params.node))
     })

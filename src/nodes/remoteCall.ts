@@ -47,7 +47,7 @@ const CHECK_ADDRESS = "Check MUSTER_NODE_URL of the node and the firewall"
 
 /** Where a token is refused that was that of the last registration: with it nothing can be done there. */
 export const TOKEN_REFUSED =
-  "what answers there refuses the token of the node's last registration. Check that MUSTER_NODE_URL of the node leads to it and to no other"
+  "another daemon answers there: it refuses the token of the node's last registration. Set MUSTER_NODE_URL of the node to its own address"
 
 const ofTransport = (failure: HttpClientError.HttpClientError): string => {
   const { code, kind, message } = whyNoAnswer(failure)
@@ -101,6 +101,8 @@ export interface CallOptions {
   readonly repeatable: boolean
   readonly deadline: Duration.Duration
   readonly breaker: CircuitBreaker.CircuitBreaker
+  /** It has worked. */
+  readonly onAnswered: Effect.Effect<void>
   /** It was tried, and no answer came: the daemon cannot be reached, or does not learn the token in time. */
   readonly onUnreachable: Effect.Effect<void>
 }
@@ -129,7 +131,7 @@ export const remoteCall = <A>(
   attempt: Effect.Effect<A, DaemonError | TokenUnknown>,
   options: CallOptions
 ): Effect.Effect<A, DaemonError> => {
-  const { breaker, deadline, key, node_id, onUnreachable, repeatable } = options
+  const { breaker, deadline, key, node_id, onAnswered, onUnreachable, repeatable } = options
   const unreachable = (reason: string) => Effect.fail(new NodeUnreachable({ node_id, reason }))
   const late = `no answer within ${Duration.toSeconds(deadline)} s. ${CHECK_ADDRESS}`
   return attempt.pipe(
@@ -145,6 +147,7 @@ export const remoteCall = <A>(
     }),
     Effect.timeoutOrElse({ duration: deadline, orElse: () => unreachable(late) }),
     breaker.execute({ key, classify }),
+    Effect.tap(onAnswered),
     Effect.catchTag("TokenUnknown", () => unreachable(TOKEN_REFUSED)),
     Effect.tapErrorTag("NodeUnreachable", () => onUnreachable),
     Effect.catchTag("CircuitBreakerError", () => Effect.fail(new NodeUnreachable({ node_id })))

@@ -4,6 +4,7 @@ import { isUnderway, type Move } from "../domain/Move.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { NodeMoves } from "../nodes/NodeMoves.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
+import { makeWhyAway } from "../nodes/whyAway.ts"
 import { Duties } from "../store/Duties.ts"
 import { Journal } from "../store/Journal.ts"
 import { MoveRepo } from "../store/MoveRepo.ts"
@@ -55,6 +56,7 @@ export const Evacuator = (options: EvacuatorOptions) =>
       const servers = yield* ServerRepo
       const store = yield* Store
       const steps = yield* makeLeaving
+      const { whyAway } = yield* makeWhyAway
 
       /** When each node was to be emptied. */
       let asked: ReadonlyMap<string, string> = new Map()
@@ -68,11 +70,17 @@ export const Evacuator = (options: EvacuatorOptions) =>
         asked = new Map(rows.map((row) => [row.node_id, row.asked_at]))
       })
 
+      const canBeCalled = (node_id: string) =>
+        Effect.map(
+          Effect.option(registry.get(node_id)),
+          (node) => Option.getOrUndefined(node)?.connected === true
+        )
+
       const leave = Effect.fnUntraced(function* (record: ServerRecord, move: Move) {
         const placement = yield* destinations.find(record)
         if (placement === undefined) return yield* steps.cancel(move)
         // The node may have been lost or drained since; the server still runs, so there is time to look again.
-        if (!registry.isConnected(placement.node_id)) {
+        if (!(yield* canBeCalled(placement.node_id))) {
           yield* destinations.release(record.id)
           return "again" as const
         }
@@ -233,10 +241,17 @@ export const Evacuator = (options: EvacuatorOptions) =>
             all.filter((move) => move.phase === "arriving" && move.from_node === node_id),
             (move) => Effect.map(index.find(move.server_id), Option.toArray)
           )
+          const elsewhere = coming.flat()
+          const away = new Map<string, string>()
+          for (const id of new Set([node_id, ...elsewhere.map((record) => record.node_id)])) {
+            const why = yield* whyAway(id)
+            if (why !== undefined) away.set(id, why)
+          }
           return progressOf({
             node_id,
             here: yield* index.onNode(node_id),
-            elsewhere: coming.flat(),
+            elsewhere,
+            away,
             moves: new Map(all.map((move) => [move.server_id, move])),
             leaves: (record) => isToLeave(record, asked_at),
             homeless: destinations.homeless

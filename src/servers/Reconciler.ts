@@ -111,7 +111,7 @@ export class Reconciler extends Context.Service<
         const records = yield* index.onNode(node_id)
         const ids = records.filter((record) => record.status !== "unknown").map((record) => record.id)
         if (ids.length === 0) return
-        yield* Effect.logWarning(`node ${node_id} is silent: ${ids.length} servers are unknown`)
+        yield* Effect.logWarning(`node ${node_id} is not heard any more: ${ids.length} servers are unknown`)
         yield* lifecycle.silent(node_id, ids)
       })
 

@@ -66,21 +66,23 @@ export class ServerIndex extends Context.Service<
 
       const apply = Effect.fnUntraced(function* (entries: ReadonlyArray<JournalEntry>) {
         const foreign: Array<string> = []
+        const created = new Map<string, ServerRecord>()
         for (const { change } of entries) {
-          if (change.topic === "server:created" && !creating.has(change.server_id)) {
-            foreign.push(change.server_id)
-          }
+          if (change.topic !== "server:created") continue
+          const own = creating.get(change.server_id)
+          if (own === undefined) foreign.push(change.server_id)
+          else created.set(own.id, own)
         }
         const rows =
           foreign.length === 0
             ? []
             : yield* Effect.orDie(Effect.retry(read(servers.find(foreign)), untilTheDatabaseIsBack))
-        const found = new Map(rows.map((row) => [row.id, row]))
+        for (const row of rows) created.set(row.id, row)
         for (const { change } of entries) {
           const id = change.server_id
           switch (change.topic) {
             case "server:created": {
-              const record = creating.get(id) ?? found.get(id)
+              const record = created.get(id)
               if (record !== undefined) table.add(record)
               break
             }

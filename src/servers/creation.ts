@@ -7,6 +7,7 @@ import { pendingInstall } from "../domain/InstallState.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { LoadBalancer, type PlacementRequest } from "../nodes/LoadBalancer.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
+import { makeWhyAway } from "../nodes/whyAway.ts"
 import { IdempotencyRepo, type IdempotentAnswer } from "../store/IdempotencyRepo.ts"
 import { Journal } from "../store/Journal.ts"
 import { RoomRepo } from "../store/RoomRepo.ts"
@@ -63,6 +64,7 @@ export const makeCreate = Effect.gen(function* () {
   const rooms = yield* RoomRepo
   const servers = yield* ServerRepo
   const store = yield* Store
+  const { notConnected } = yield* makeWhyAway
   /** Requests with the same idempotency key wait for each other. */
   const keys = makeKeyedMutex()
 
@@ -119,6 +121,18 @@ export const makeCreate = Effect.gen(function* () {
   /** Those that wait for the database at once are kept at once. */
   const insert = store.together(insertAll)
 
+  /** Unless it exists all the same: where it was not known whether it was kept, that may be known by now. */
+  const giveBack = (id: string) =>
+    Effect.flatMap(index.find(id), (kept) => (Option.isSome(kept) ? Effect.void : balancer.release(id)))
+
+  /** Of a node that is named and away, the refusal says why it is. */
+  const place = (request: PlacementRequest) =>
+    Effect.catchTag(balancer.place(request), "Unavailable", (refusal) =>
+      request.node_id === undefined || registry.isConnected(request.node_id)
+        ? Effect.fail(refusal)
+        : Effect.flatMap(notConnected(request.node_id), Effect.fail)
+    )
+
   const createNew = Effect.fnUntraced(function* (request: CreateRequest) {
     const definition = yield* blueprints.resolve(request.blueprint_id, request.overrides)
     const now = yield* Clock.currentTimeMillis
@@ -135,7 +149,7 @@ export const makeCreate = Effect.gen(function* () {
     }
 
     const attempt = Effect.gen(function* () {
-      const { node_id, allocations } = yield* balancer.place(placement)
+      const { node_id, allocations } = yield* place(placement)
       const record: ServerRecord = {
         id,
         blueprint_id: request.blueprint_id,
@@ -153,9 +167,9 @@ export const makeCreate = Effect.gen(function* () {
       const insertion = yield* insert({ record, body, placement, idempotency: request.idempotency }).pipe(
         (write) => index.creating(record, write),
         Effect.onExit((exit) => {
-          if (Exit.isSuccess(exit) && exit.value._tag === "created") return Effect.void
-          const isTaken = Exit.isSuccess(exit) && exit.value._tag === "port-taken"
-          return isTaken ? balancer.yieldPorts(id) : balancer.release(id)
+          if (Exit.isFailure(exit)) return giveBack(id)
+          if (exit.value._tag === "created") return Effect.void
+          return exit.value._tag === "port-taken" ? balancer.yieldPorts(id) : balancer.release(id)
         })
       )
       return { insertion, body }

@@ -1,13 +1,13 @@
 import { Effect, Option } from "effect"
 import type { Daemon, DaemonError, LinesRequest } from "../api/Daemon.ts"
-import { NotFound, Unavailable } from "../domain/errors.ts"
+import { type Conflict, NotFound, type Unavailable } from "../domain/errors.ts"
 import { isUnderway } from "../domain/Move.ts"
 import type { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import type { Page } from "../domain/Pagination.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { isUp } from "../domain/ServerStatus.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
-import { isLoss, toApiError } from "./nodeErrors.ts"
+import { isLoss, makeNodeErrors } from "./nodeErrors.ts"
 import { isFinished } from "./outcome.ts"
 import { decidePower, isMoving, notOffline, wrongStatus } from "./power.ts"
 import { ServerIndex } from "./ServerIndex.ts"
@@ -28,11 +28,19 @@ export const makeManagement = Effect.gen(function* () {
   const index = yield* ServerIndex
   const lifecycle = yield* ServerLifecycle
   const locks = yield* ServerLocks
+  const { failAway, failWith, whyAway } = yield* makeNodeErrors
 
   const recordOf = Effect.fnUntraced(function* (id: string) {
     const record = Option.getOrUndefined(yield* index.lookUp(id))
     return record ?? (yield* NotFound.server(id))
   })
+
+  /** What a record refuses: with a node that is away, why it is. */
+  const refuse = (
+    record: ServerRecord,
+    refusal: Conflict | Unavailable
+  ): Effect.Effect<never, Conflict | Unavailable> =>
+    refusal._tag === "Unavailable" ? failAway(record) : Effect.fail(refusal)
 
   /** Calls the node; one that turns out to have lost the server is looked at. */
   const call = <A, R>(record: ServerRecord, use: (daemon: Daemon) => Effect.Effect<A, DaemonError, R>) =>
@@ -45,7 +53,7 @@ export const makeManagement = Effect.gen(function* () {
             )
           : Effect.void
       ),
-      Effect.mapError((error) => toApiError(record, error))
+      Effect.catch((error) => failWith(record, error))
     )
 
   const ask = <A, R>(id: string, use: (daemon: Daemon) => Effect.Effect<A, DaemonError, R>) =>
@@ -76,7 +84,7 @@ export const makeManagement = Effect.gen(function* () {
     const stop = Effect.gen(function* () {
       yield* lifecycle.forgetStart(id)
       const record = yield* recordOf(id)
-      if (record.status === "unknown") return yield* Unavailable.nodeNotConnected(record.node_id)
+      if (record.status === "unknown") return yield* failAway(record)
       if (isUp(record.status)) yield* call(record, (daemon) => daemon.power(id, action, wait_seconds))
     })
     yield* locks.withLock(id)(stop)
@@ -90,7 +98,7 @@ export const makeManagement = Effect.gen(function* () {
     const record = yield* recordOf(id)
     if (isUnderway(yield* index.moveOf(id))) return yield* powerMoving(id, action, wait_seconds)
     const decision = decidePower(record, action)
-    if (decision !== "call") return yield* Effect.fail(decision)
+    if (decision !== "call") return yield* refuse(record, decision)
     const called = call(record, (daemon) => daemon.power(id, action, wait_seconds))
     if (!record.start_pending || (action !== "stop" && action !== "kill")) return yield* called
     // The last word counts: it is not started behind the back of who has stopped it.
@@ -99,7 +107,7 @@ export const makeManagement = Effect.gen(function* () {
 
   const commands = Effect.fn("ServerManager.commands")(function* (id: string, input: ReadonlyArray<string>) {
     const record = yield* recordOf(id)
-    if (record.status === "unknown") return yield* Unavailable.nodeNotConnected(record.node_id)
+    if (record.status === "unknown") return yield* failAway(record)
     if (record.status !== "running" && record.status !== "starting") return yield* wrongStatus(record)
     yield* call(record, (daemon) => daemon.commands(id, input))
   })
@@ -107,7 +115,7 @@ export const makeManagement = Effect.gen(function* () {
   const reset = Effect.fn("ServerManager.reset")(function* (id: string) {
     const record = yield* recordOf(id)
     yield* refuseMoving(id)
-    if (record.status === "unknown") return yield* Unavailable.nodeNotConnected(record.node_id)
+    if (record.status === "unknown") return yield* failAway(record)
     if (record.status === "installing") return yield* wrongStatus(record)
     yield* call(record, (daemon) => daemon.reset(id))
   })
@@ -119,7 +127,7 @@ export const makeManagement = Effect.gen(function* () {
   const reinstall = Effect.fn("ServerManager.reinstall")(function* (id: string) {
     const record = yield* recordOf(id)
     yield* refuseMoving(id)
-    if (record.status === "unknown") return yield* Unavailable.nodeNotConnected(record.node_id)
+    if (record.status === "unknown") return yield* failAway(record)
     if (record.status !== "offline") return yield* notOffline(record)
     const daemon = yield* call(record, Effect.succeed)
     yield* Effect.uninterruptibleMask((restore) =>
@@ -133,7 +141,7 @@ export const makeManagement = Effect.gen(function* () {
               Effect.logWarning(`reinstallation of ${id} was refused and not undone: ${error.detail}`)
             )
           ),
-          Effect.mapError((error) => toApiError(before, error))
+          Effect.catch((error) => failWith(before, error))
         )
       })
     )
@@ -142,8 +150,10 @@ export const makeManagement = Effect.gen(function* () {
   const install = Effect.fn("ServerManager.install")(function* (id: string) {
     const record = yield* recordOf(id)
     const script = record.definition.install_script
+    const waits = record.install.phase === "pending" ? yield* whyAway(record.node_id) : undefined
     return {
       ...record.install,
+      ...(waits === undefined ? {} : { waiting_reason: waits }),
       entrypoint: script?.entrypoint ?? "",
       script: script?.script ?? "",
       skip_scripts: script?.skip_scripts ?? false

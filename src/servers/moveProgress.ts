@@ -17,22 +17,25 @@ export interface Remains {
   readonly leaves: (record: ServerRecord) => boolean
   /** Why no node was found, by server. */
   readonly homeless: ReadonlyMap<string, string>
+  /** Why nodes cannot be called, by id; none of them is in the way where they can. */
+  readonly away: ReadonlyMap<string, string>
 }
 
 const states = { leaving: "stopping", arriving: "transferring", returning: "returning" } as const
 
-const moverOf = (record: ServerRecord, { homeless, moves, node_id }: Remains): Mover => {
+const moverOf = (record: ServerRecord, { away, homeless, moves, node_id }: Remains): Mover => {
   const server_id = record.id
   const move = moves.get(server_id)
   if (isUnderway(move) && move.phase !== "failed") {
+    const reason = away.get(node_id) ?? away.get(record.node_id) ?? move.reason ?? undefined
     return {
       server_id,
       state: states[move.phase],
       ...(record.node_id === node_id ? {} : { to: record.node_id }),
-      ...(move.reason === null ? {} : { reason: move.reason })
+      ...(reason === undefined ? {} : { reason })
     }
   }
-  const stays = whyStays(record) ?? move?.reason ?? undefined
+  const stays = whyStays(record) ?? move?.reason ?? away.get(node_id)
   if (stays !== undefined) return { server_id, state: "blocked", reason: stays }
   const waits = whyWaits(record)
   if (waits !== undefined) return { server_id, state: "waiting", reason: waits }

@@ -1,7 +1,9 @@
 /** What a daemon's failure is to the caller of the application API (decisions, "Management routes"). */
-import type { DaemonError } from "../api/Daemon.ts"
-import { Conflict, InvalidRequest, NodeFailure, Unavailable } from "../domain/errors.ts"
+import { Effect } from "effect"
+import type { DaemonError, DaemonRefused } from "../api/Daemon.ts"
+import { Conflict, InvalidRequest, NodeFailure, type Unavailable } from "../domain/errors.ts"
 import type { ServerRecord } from "../domain/Server.ts"
+import { makeWhyAway } from "../nodes/whyAway.ts"
 import { isFinished } from "./outcome.ts"
 import { wrongStatus } from "./power.ts"
 
@@ -9,12 +11,10 @@ import { wrongStatus } from "./power.ts"
 export const isLoss = (record: ServerRecord, error: DaemonError): boolean =>
   error._tag === "DaemonRefused" && error.status === 404 && isFinished(record.install)
 
-export const toApiError = (
+const ofRefusal = (
   record: ServerRecord,
-  error: DaemonError
-): Conflict | InvalidRequest | NodeFailure | Unavailable => {
-  if (error._tag === "NodeUnreachable") return Unavailable.nodeNotConnected(record.node_id)
-  const { status, detail, hint } = error
+  { status, detail, hint }: DaemonRefused
+): Conflict | InvalidRequest | NodeFailure => {
   switch (status) {
     case 404:
       return isFinished(record.install)
@@ -33,3 +33,22 @@ export const toApiError = (
       return new NodeFailure({ detail: `node ${record.node_id}: ${detail}`, hint })
   }
 }
+
+/** Fails with what a node's failure is to the caller. */
+export const makeNodeErrors = Effect.gen(function* () {
+  const { notConnected, whyAway } = yield* makeWhyAway
+  /** 503 of what needs the node of a server, and why it is away. */
+  const failAway = ({ node_id }: ServerRecord, reason?: string) =>
+    Effect.flatMap(notConnected(node_id, reason), Effect.fail)
+  return {
+    whyAway,
+    failAway,
+    failWith: (
+      record: ServerRecord,
+      error: DaemonError
+    ): Effect.Effect<never, Conflict | InvalidRequest | NodeFailure | Unavailable> =>
+      error._tag === "NodeUnreachable"
+        ? failAway(record, error.reason)
+        : Effect.fail(ofRefusal(record, error))
+  } as const
+})

@@ -1,7 +1,7 @@
 import { Effect, Option } from "effect"
 import { NotFound, Unavailable } from "../domain/errors.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
-import { toApiError } from "./nodeErrors.ts"
+import { makeNodeErrors } from "./nodeErrors.ts"
 import { ServerIndex } from "./ServerIndex.ts"
 import { ServerLifecycle } from "./ServerLifecycle.ts"
 import { ServerLocks } from "./ServerLocks.ts"
@@ -20,6 +20,7 @@ export const makeRemove = Effect.gen(function* () {
   const index = yield* ServerIndex
   const lifecycle = yield* ServerLifecycle
   const locks = yield* ServerLocks
+  const { failWith } = yield* makeNodeErrors
 
   const remove = Effect.fnUntraced(function* (id: string, options: { readonly force: boolean }) {
     if (Option.isNone(yield* index.lookUp(id))) return yield* Effect.fail(NotFound.server(id))
@@ -31,7 +32,7 @@ export const makeRemove = Effect.gen(function* () {
       Effect.catch((error) =>
         options.force
           ? Effect.succeed(undefined)
-          : Effect.andThen(goesOn(lifecycle.giveUpRemoval(id)), Effect.fail(toApiError(record, error)))
+          : Effect.andThen(goesOn(lifecycle.giveUpRemoval(id)), failWith(record, error))
       )
     )
     yield* goesOn(lifecycle.remove(id, from))

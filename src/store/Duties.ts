@@ -12,6 +12,8 @@ export class Duties extends Context.Service<
   {
     /** Whether this process is the only one on its database: then it does them always. */
     readonly alone: boolean
+    /** Whether no other process was on the database when this one came: nobody has heard its nodes meanwhile. */
+    readonly first: boolean
     /** Whether this process does them now. What it knows of the journal is then what was committed when its turn began. */
     readonly mine: Effect.Effect<boolean>
     /**
@@ -29,6 +31,7 @@ export class Duties extends Context.Service<
     Duties,
     Duties.of({
       alone: true,
+      first: true,
       mine: Effect.succeed(true),
       whileMine: (work) => Effect.asVoid(Effect.forkScoped(persistently(work), { startImmediately: true }))
     })

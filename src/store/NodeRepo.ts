@@ -75,16 +75,16 @@ export class NodeRepo extends Context.Service<
     setDrained(id: string, drained: boolean): Write<boolean>
     /** Good-bye of a boot; `at` RFC 3339 UTC. */
     disconnect(id: string, boot_id: string, at: string): Write<boolean>
-    /** The registration that was answered with this token counts no more. */
-    expel(id: string, token: string): Write<boolean>
+    /** The registration that was answered with this token counts no more; `lost`: and it is not waited for. */
+    expel(id: string, token: string, lost?: boolean): Write<boolean>
     /** Whether the node of this registration can be called, as {@link NodeRecord.unreachable}. */
     setUnreachable(id: string, token: string, unreachable: string | null): Write<boolean>
     /** Silent since the registration with this token and these {@link NodeHeartbeat.beats}. */
     lose(id: string, token: string, beats: number): Write<boolean>
     /** Lost, and not back. */
     giveUp(id: string, token: string): Write<boolean>
-    /** No node is connected, or was ever lost: the only service on the database begins anew. */
-    readonly beginAnew: Write<void>
+    /** No node is connected, or was ever lost: each has to register. Answers of which that was not so. */
+    readonly beginAnew: Write<ReadonlyArray<string>>
     /**
      * Unless servers hold something of it; its keys belong to no node from then on. Answers how many servers there are,
      * undefined: there is no such node.
@@ -154,8 +154,8 @@ export class NodeRepo extends Context.Service<
         disconnect: (id, boot_id, at) =>
           changed(sql`UPDATE nodes SET connected = 0, gone = NULL, departed = 1, last_seen_at = ${at}
             WHERE id = ${id} AND boot_id = ${boot_id} RETURNING id`),
-        expel: (id, token) =>
-          changed(sql`UPDATE nodes SET connected = 0, token = ''
+        expel: (id, token, lost = false) =>
+          changed(sql`UPDATE nodes SET connected = 0, token = '', gone = ${lost ? "lost" : null}
             WHERE id = ${id} AND token = ${token} AND connected = 1 RETURNING id`),
         setUnreachable: (id, token, unreachable) =>
           changed(sql`UPDATE nodes SET unreachable = ${unreachable}
@@ -169,7 +169,11 @@ export class NodeRepo extends Context.Service<
         giveUp: (id, token) =>
           changed(sql`UPDATE nodes SET gone = 'given-up'
             WHERE id = ${id} AND token = ${token} AND gone = 'lost' RETURNING id`),
-        beginAnew: Effect.asVoid(sql`UPDATE nodes SET connected = 0, gone = NULL`),
+        beginAnew: Effect.map(
+          readIds(sql`UPDATE nodes SET connected = 0, gone = NULL, token = ''
+            WHERE connected = 1 OR gone IS NOT NULL RETURNING id`),
+          (rows) => rows.map(({ id }) => id)
+        ),
         remove,
         find: (ids) =>
           Effect.map(
@@ -199,6 +203,7 @@ const NodeRow = Schema.Struct({
 })
 const encode = writeRow(NodeRow)
 const readAll = readRows(NodeRow)
+const readIds = readRows(Schema.Struct({ id: Schema.String }))
 const readHeld = readRows(Schema.Struct({ servers: IntColumn }))
 const readHeartbeats = readRows(
   Schema.Struct({

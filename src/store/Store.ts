@@ -22,7 +22,7 @@ export class Store extends Context.Service<
      * whose caller is interrupted while it waits does not run; later the interruption changes nothing. A follower
      * or a mutation that calls `write` itself is a defect: it would wait for itself.
      *
-     * @error Unavailable the database cannot be reached; nothing was changed
+     * @error Unavailable the database cannot be reached; nothing was changed, unless the hint says that this is not known
      */
     write<A, E>(
       mutation: Effect.Effect<A, E, Transaction>

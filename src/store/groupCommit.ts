@@ -20,11 +20,15 @@ const RETRY_LOST_MILLIS = 200
 const RETRY_CONTENTION_MILLIS = 600
 const MAX_ATTEMPTS = 10
 
+/** Once the database is away, for so long the callers of a COMMIT that was under way wait for its outcome, in ms. */
+const UNKNOWN_AFTER_MILLIS = 200
+
 /**
  * The write side of the store: one fiber takes all writes that wait, runs them in one transaction, commits, publishes
  * the journal's new entries and only then answers the callers. Failures are answered after the commit too: they may
  * rest on what an earlier mutation of the same transaction has done. While the database is away nobody waits: writes
- * fail at once, but for those whose COMMIT was under way; they are answered when it is known what became of it.
+ * fail at once. Those whose COMMIT was under way are told that its outcome is not known; once it is, the followers of
+ * the journal are told, as of what another replica has committed.
  */
 export const makeGroupCommit = Effect.fnUntraced(function* (options: {
   readonly sql: SqlClient.SqlClient
@@ -64,11 +68,24 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
       )
     )
 
+  const rejectUnknown = (jobs: ReadonlyArray<Job>) =>
+    Effect.forEach(jobs, (job) => job.reject(Unavailable.storeUnknown()), { discard: true })
+
+  /** Answers the callers when the database is away for longer than they wait; never ends. */
+  const giveUp = (jobs: ReadonlyArray<Job>) =>
+    backend.away.pipe(
+      Effect.andThen(Effect.sleep(UNKNOWN_AFTER_MILLIS)),
+      Effect.repeat({ until: () => backend.isAway() }),
+      Effect.andThen(rejectUnknown(jobs)),
+      Effect.andThen(Effect.never)
+    )
+
   const end = Effect.fnUntraced(
     function* (outcome: Exclude<Outcome, { readonly _tag: "lost" }>) {
       const { entries, jobs } = outcome
-      if (outcome._tag === "unknown" && !(yield* backend.wasCommitted(outcome.token))) {
-        return yield* reject(jobs, outcome.cause)
+      if (outcome._tag === "unknown") {
+        const committed = yield* Effect.raceFirst(backend.wasCommitted(outcome.token), giveUp(jobs))
+        if (!committed) return yield* reject(jobs, outcome.cause)
       }
       yield* Metric.update(storeCommits, 1)
       yield* Metric.update(storeMutations, jobs.length)
@@ -79,9 +96,7 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
       Effect.withFiber<void>((fiber) => {
         publishers.add(fiber)
         return self.pipe(
-          Effect.onInterrupt(() =>
-            Effect.forEach(jobs, (job) => job.reject(Unavailable.storeUnknown()), { discard: true })
-          ),
+          Effect.onInterrupt(() => rejectUnknown(jobs)),
           Effect.ensuring(Effect.sync(() => publishers.delete(fiber)))
         )
       })

@@ -9,6 +9,7 @@ const arrows: Record<string, ReadonlyArray<string>> = {
   domain: [],
   api: ["domain"],
   store: ["domain"],
+  config: ["domain", "store"],
   keys: ["domain", "api", "store"],
   events: ["domain", "api", "store"],
   blueprints: ["domain", "api", "store"],

@@ -263,7 +263,7 @@ describe("blueprints.md: what a file must not say", () => {
         "3:37: expected an integer, found 1.5",
         "3:53: expected a value between 10 and 1000, found 5",
         '3:65: expected a cpuset such as "0-3,6", found the text "a"',
-        '3:79: expected a number, found the text "9"'
+        '3:79: expected a number, found the text "9"; write 9 without quotes'
       ]
     ],
     [
@@ -314,12 +314,31 @@ state:
       "shorthands that are none",
       blueprint("state:\n  volumes: [ world, a:b:c:d:e, a:b:c:rx ]\n  mounts: [ 5 ]\n  copy: [ a ]\n"),
       [
-        "3:14: `state.volumes.source` is missing",
-        "3:14: `state.volumes.target` is missing",
-        "3:21: expected `name:source:target[:mode]` or a mapping with name, source, target, mode",
+        '3:14: expected `name:source:target[:mode]` or a mapping with name, source, target, mode, found the text "world"',
+        '3:21: expected `name:source:target[:mode]` or a mapping with name, source, target, mode, found the text "a:b:c:d:e"',
         '3:32: expected cow, rw or ro, found the text "rx"',
-        "4:13: expected `source:target[:mode]` or a mapping with source, target, mode",
-        "5:11: `state.copy.target` is missing"
+        "4:13: expected `source:target[:mode]` or a mapping with source, target, mode, found 5",
+        '5:11: expected `source:target` or a mapping with source, target, found the text "a"'
+      ]
+    ],
+    [
+      "right values in quotes, and one element in place of a list",
+      blueprint(`includes: small
+server: { ports: "2", limits: { swap: "-1", cpu_limit: "1.5e3" }, restart: { on_crash: "true" } }
+state:
+  volumes: world:worlds/survival:/world
+  mounts: "/srv/maps:maps"
+  copy: two words
+`),
+      [
+        '2:11: expected a list, found the text "small"; write [small]',
+        '3:18: expected a number, found the text "2"; write 2 without quotes',
+        '3:39: expected a number, found the text "-1"; write -1 without quotes',
+        '3:56: expected a number, found the text "1.5e3"',
+        '3:88: expected true or false, found the text "true"; write true without quotes',
+        '5:12: expected a list of `name:source:target[:mode]`, found the text "world:worlds/survival:/world"; write [world:worlds/survival:/world]',
+        '6:11: expected a list of `source:target[:mode]`, found the text "/srv/maps:maps"; write [/srv/maps:maps]',
+        '7:9: expected a list of `source:target`, found the text "two words"'
       ]
     ],
     [

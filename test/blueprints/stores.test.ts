@@ -82,7 +82,7 @@ describe("decisions 4: at the start", () => {
   )
 
   it.live(
-    "software that is not defined or maps no image is a warning; the blueprint is listed all the same",
+    "software that is not defined or maps no image, and what has no effect, is a warning; the blueprint is listed all the same",
     () =>
       live(
         Effect.gen(function* () {
@@ -93,12 +93,24 @@ describe("decisions 4: at the start", () => {
             "a.yml": 'blueprint: { id: a }\nserver: { software: nope, version: "1" }\n',
             "b.yml": 'blueprint: { id: b }\nserver: { software: paper, version: "1.8" }\n',
             "c.yml": blueprintFile("c").replace("software: paper", "software: paper, image: java_12"),
-            "d.yml": `${blueprintFile("d")}state: { env: { A: "{{server.bild}}" } }\nworld: {}\n`
+            "d.yml": `${blueprintFile("d")}state: { env: { A: "{{server.bild}}" } }\nworld: {}\n`,
+            "e.yml": blueprintFile("e").replace(
+              "software: paper",
+              "software: paper, restart: { on_crash: true }"
+            ),
+            "f.yml": `${blueprintFile("f").replace("software: paper", "software: paper, restart: { on_crash: true }")}save: true\n`
           })
           yield* Effect.gen(function* () {
             const blueprints = yield* BlueprintStore
             const images = (yield* blueprints.list).map(({ server }) => server.image)
-            assert.deepStrictEqual(images, ["", "", "java_12", "example/java:21"])
+            assert.deepStrictEqual(images, [
+              "",
+              "",
+              "java_12",
+              "example/java:21",
+              "example/java:21",
+              "example/java:21"
+            ])
             assert.strictEqual(
               (yield* Effect.flip(blueprints.resolve("a", {}))).detail,
               "software is not defined: nope"
@@ -114,7 +126,8 @@ describe("decisions 4: at the start", () => {
             "Warn blueprints: a.yml: software nope is not defined",
             "Warn blueprints: b.yml: no image of software paper maps to version 1.8",
             "Warn blueprints: c.yml: image `java_12` is no key of the software's images (java_21, java_25) and is taken as a reference",
-            "Warn blueprints: d.yml: unknown placeholder {{server.bild}}"
+            "Warn blueprints: d.yml: unknown placeholder {{server.bild}}",
+            "Warn blueprints: e.yml: `server.restart.on_crash` has no effect without `save: true`, here or in the overrides of a creation"
           ])
         })
       )

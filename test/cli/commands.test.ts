@@ -5,7 +5,7 @@ import { assert, describe, it, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { muster } from "../support/command.ts"
 import { definitions, softwareFile } from "../support/definitions.ts"
-import { alone, freePort, nodeIs, nodeKey } from "../support/nodes.ts"
+import { alone, freePort, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
 import { type Service, startService, temporaryFolder } from "../support/Service.ts"
 import { makeSimulatedNode } from "../support/SimulatedNode.ts"
 
@@ -87,6 +87,39 @@ describe("muster nodes drain", () => {
 })
 
 layer(Control.layer, { excludeTestServices: true, timeout: "60 seconds" })("commands", (it) => {
+  describe("muster node", () => {
+    it.effect("says where it listens, and where it is called where that is elsewhere", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const { key } = yield* nodeKey(api, "where")
+        const first = Effect.fnUntraced(function* (id: string, url: (port: number) => string, host: string) {
+          const port = yield* freePort
+          const env = {
+            MUSTER_NODE_PORT: String(port),
+            MUSTER_NODE_HOST: host,
+            MUSTER_NODE_URL: url(port),
+            MUSTER_NODE_ALLOCATIONS: "127.0.0.1:41510-41519"
+          }
+          const node = yield* startNode({ control: api.url, key, id, env })
+          assert.strictEqual(node.url, `http://${host}:${port}`)
+          const line = node.output().split("\n")[0] ?? ""
+          return line.slice(line.indexOf("listens")).replaceAll(String(port), "PORT")
+        }, Effect.scoped)
+        for (const [url, host, expected] of [
+          [() => "", "127.0.0.1", "listens on http://127.0.0.1:PORT"],
+          [(port: number) => `http://127.0.0.1:${port}/`, "127.0.0.1", "listens on http://127.0.0.1:PORT"],
+          [
+            (port: number) => `http://localhost:${port}`,
+            "0.0.0.0",
+            "listens on http://0.0.0.0:PORT and is called at http://localhost:PORT"
+          ]
+        ] as const) {
+          assert.strictEqual(yield* first("where", url, host), expected)
+        }
+      })
+    )
+  })
+
   describe("decisions 5: keys", () => {
     it.effect("one that is refused: which it was, and how to make another", () =>
       Effect.gen(function* () {
@@ -137,10 +170,11 @@ layer(Control.layer, { excludeTestServices: true, timeout: "60 seconds" })("comm
         const { stdout } = yield* run("keys", "list")
         const time = "\\d{4}-\\d\\d-\\d\\dT[\\d:.]+Z"
         for (const line of [
-          `${used.id}\tNode\tvalid\tused\tnode seen\tseen ${time}`,
-          `${unused}\tNode\tvalid\tunused\tno node yet`,
-          `${short}\tAppAdmin\tvalid until ${time}\tshort`,
-          `${gone}\tAppAdmin\trevoked ${time}\tgone`
+          "ID +SCOPE +STATE +NAME +NODE +SEEN",
+          `${used.id} +Node +valid +used +seen +${time}`,
+          `${unused} +Node +valid +unused +- +-`,
+          `${short} +AppAdmin +valid until ${time} +short +- +-`,
+          `${gone} +AppAdmin +revoked ${time} +gone +- +-`
         ]) {
           assert.match(stdout, new RegExp(`^${line}$`, "m"))
         }
@@ -159,7 +193,7 @@ layer(Control.layer, { excludeTestServices: true, timeout: "60 seconds" })("comm
         // Of a key that is worth nothing any more, what its node does says nothing.
         yield* run("keys", "revoke", used.id)
         const after = yield* run("keys", "list")
-        assert.match(after.stdout, new RegExp(`^${used.id}\tNode\trevoked ${time}\tused\tnode seen$`, "m"))
+        assert.match(after.stdout, new RegExp(`^${used.id} +Node +revoked ${time} +used +seen +-$`, "m"))
         yield* node.kill
       })
     )

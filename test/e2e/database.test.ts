@@ -25,7 +25,7 @@ const world = Effect.gen(function* () {
   return { dataDir, env: { ...folders.env, ...(yield* freeAllocations(10)) } }
 })
 
-const rows = (status: string, table: string) => new RegExp(`^${table}\\t(\\d+)$`, "m").exec(status)?.[1]
+const rows = (status: string, table: string) => new RegExp(`^${table} +(\\d+)$`, "m").exec(status)?.[1]
 
 describe("node protocol, When something breaks: database away", () => {
   it.live("reads go on, writes answer 503, streams stay open; all is well again without a restart", () =>
@@ -121,7 +121,7 @@ describe("README, Operations: the database", () => {
         for (const table of ["servers", "ports", "nodes", "journal"]) {
           assert.strictEqual(rows(after.stdout, table), rows(before.stdout, table), table)
         }
-        assert.match(after.stdout, /^database\tPostgreSQL test_\w+ on 127\.0\.0\.1:\d+$/m)
+        assert.match(after.stdout, /^Database: PostgreSQL test_\w+ on 127\.0\.0\.1:\d+$/m)
         const migrated = yield* muster(["db", "migrate"], postgres)
         assert.match(migrated.stdout, /: schema \d+, nothing to do\n$/)
 

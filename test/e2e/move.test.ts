@@ -163,9 +163,10 @@ layer(Control.layer, options)("move", (it) => {
             )
           yield* printed("No nodes. `muster node` runs one.", "list")
           const one = yield* node(api, "one", 29_800)
-          yield* printed("one\tone\tlocal\tconnected\t0 servers", "list")
+          const head = "ID   NAME  LOCATION  STATE"
+          yield* printed(`${head}      SERVERS\none  one   local     connected  0`, "list")
           yield* printed("Node one is drained: it gets no new servers.", "drain", "one")
-          yield* printed("one\tone\tlocal\tconnected, drained\t0 servers", "list")
+          yield* printed(`${head}               SERVERS\none  one   local     connected, drained  0`, "list")
           assert.isUndefined(yield* moveOf(api, "one"))
           yield* printed("Node one gets servers again.", "undrain", "one")
           const id = yield* installed(api, "kept")

@@ -8,9 +8,11 @@ import { readDatabase } from "../support/database.ts"
 import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
 import { alone, connectedNode, freePort, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
 import { freeAllocations } from "../support/ports.ts"
-import { newPostgresDatabase, statementsOn } from "../support/postgresDatabase.ts"
+import { startPostgres } from "../support/postgres.ts"
+import { newPostgresDatabase } from "../support/postgresDatabase.ts"
+import { postgresTools, postgresToolsNote, withPostgresTools } from "../support/postgresTools.ts"
 import { endLeftovers, serverProcesses } from "../support/processes.ts"
-import { readmeBlocks } from "../support/readme.ts"
+import { readmeBlocks, readmeCommand } from "../support/readme.ts"
 import { adminKey, eventually, type Service, startService, temporaryFolder } from "../support/Service.ts"
 import {
   becomes,
@@ -211,27 +213,34 @@ describe("README, The database: what a restore costs", () => {
 })
 
 describe("README, The database: backup of PostgreSQL", () => {
-  it.live(
-    "nodes that run on all the time keep what the restored database does not know",
+  it.live.runIf(withPostgresTools)(
+    `as printed: nodes that run on all the time keep what the restored database does not know${postgresToolsNote}`,
     () =>
       Effect.gen(function* () {
         const folders = yield* definitions(games)
-        const dataDir = join(yield* temporaryFolder, "data")
-        const backup = `sqlite:${join(dirname(dataDir), "backup.db")}`
-        const env = { ...alone, ...folders.env, MUSTER_PORT: String(yield* freePort) }
-        const copy = Effect.fnUntraced(function* (from: string, to: string) {
-          const { code, stderr } = yield* muster(["db", "copy", "--from", from, "--to", to])
-          assert.deepStrictEqual([code, stderr], [0, ""])
+        const folder = yield* temporaryFolder
+        const dataDir = join(folder, "data")
+        const server = yield* startPostgres({ programs: postgresTools })
+        const database = yield* newPostgresDatabase(server)
+        const env = {
+          ...alone,
+          ...folders.env,
+          MUSTER_PORT: String(yield* freePort),
+          MUSTER_DATABASE_URL: database
+        }
+        const printed = Effect.fnUntraced(function* (beginning: string) {
+          const shell = yield* startChild(["sh", "-ec", readmeCommand(beginning)], {
+            cwd: folder,
+            env: { MUSTER_DATABASE_URL: database, PATH: `${postgresTools}:${process.env.PATH}` }
+          })
+          assert.strictEqual(yield* shell.exited("30 seconds"), 0, shell.output())
         })
-        /** A service on a database, for as long as it is used. */
-        const on = <A, E, R>(url: string, use: (api: Service) => Effect.Effect<A, E, R>) =>
-          Effect.flatMap(startService({ dataDir, env: { ...env, MUSTER_DATABASE_URL: url } }), use).pipe(
-            Effect.scoped
-          )
-        const first = yield* newPostgresDatabase()
+        /** Services on the database, for as long as they are used. */
+        const served = <A, E, R>(use: (api: Service) => Effect.Effect<A, E, R>) =>
+          Effect.scoped(Effect.flatMap(startService({ dataDir, env }), use))
         const made = yield* muster(["keys", "create", "--name", "n", "--scope", "Node"], {
           MUSTER_DATA_DIR: dataDir,
-          MUSTER_DATABASE_URL: first
+          MUSTER_DATABASE_URL: database
         })
         const node = yield* startNode({
           control: `http://127.0.0.1:${env.MUSTER_PORT}`,
@@ -239,23 +248,19 @@ describe("README, The database: backup of PostgreSQL", () => {
           id: "stays",
           env: { MUSTER_NODE_HEARTBEAT: "1", MUSTER_NODE_ALLOCATIONS: "127.0.0.1:28730-28739" }
         })
-        const before = yield* on(first, (api) =>
-          Effect.andThen(nodeIs(api, "stays", true), running(api, "kept"))
-        )
-        yield* copy(first, backup)
-        const since = yield* on(first, (api) =>
+        const { before, since } = yield* served((api) =>
           Effect.gen(function* () {
-            const id = yield* running(api, "kept")
-            yield* wrote(api, id, "a castle")
-            return id
+            yield* nodeIs(api, "stays", true)
+            const before = yield* running(api, "kept")
+            // While it runs.
+            yield* printed("pg_dump ")
+            const since = yield* running(api, "kept")
+            yield* wrote(api, since, "a castle")
+            return { before, since }
           })
         )
-        const second = yield* newPostgresDatabase()
-        yield* copy(backup, second)
-        const readme = readFileSync(join(import.meta.dirname, "../../README.md"), "utf8")
-        const [, statement = ""] = /`psql "\$MUSTER_DATABASE_URL" -c "([^"]+)"`/.exec(readme) ?? []
-        yield* statementsOn(second, statement)
-        yield* on(second, (api) =>
+        yield* printed("pg_restore ")
+        yield* served((api) =>
           Effect.gen(function* () {
             yield* isKept(node, since)
             yield* becomes(api, before, "running")

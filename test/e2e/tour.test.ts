@@ -5,6 +5,7 @@ import { Context, Effect, Layer, Schema } from "effect"
 import { ServerEvent } from "../../src/domain/ServerEvent.ts"
 import { checkout, npmStart, processesBelow, type Started } from "../support/checkout.ts"
 import { startChild } from "../support/child.ts"
+import { cells } from "../support/command.ts"
 import { writeFiles } from "../support/definitions.ts"
 import { readmeBlocks } from "../support/readme.ts"
 import { eventually } from "../support/Service.ts"
@@ -124,9 +125,10 @@ layer(Tour.layer, { excludeTestServices: true, timeout: "60 seconds" })("README"
           assert.match(printed, /^mst_[A-Za-z0-9]{49}\n$/)
           const key = printed.trim()
           yield* expectStatus(service, 200, "GET", "/api/nodes", { key })
-          const line = (yield* run(listKeys)).split("\n").find((it) => it.endsWith("\tci"))
-          assert.match(line ?? "", /^key_\w+\tAppAdmin\tvalid until 20/)
-          yield* run(revokeKey.replace("<id>", line?.split("\t")[0] ?? ""))
+          const [id = "", scope, state] = cells(yield* run(listKeys)).find((row) => row[3] === "ci") ?? []
+          assert.strictEqual(scope, "AppAdmin")
+          assert.match(`${id} ${state}`, /^key_\w+ valid until 20/)
+          yield* run(revokeKey.replace("<id>", id))
           yield* expectStatus(service, 401, "GET", "/api/nodes", { key })
         }),
       60_000

@@ -99,7 +99,7 @@ layer(Control.layer, options)("node keys", (it) => {
   })
 
   describe("decisions 5: a revoked key is out at once", () => {
-    it.effect("its node is not connected, gets nothing, is not called, and may say nothing", () =>
+    it.effect("its node is not connected, gets nothing, is not called; its servers are unknown", () =>
       Effect.gen(function* () {
         const api = yield* Control
         const { key, id: key_id } = yield* nodeKey(api, "revoked")
@@ -116,15 +116,27 @@ layer(Control.layer, options)("node keys", (it) => {
           (answer) => answer.json.connected === false,
           "3 seconds"
         )
+        yield* becomes(api, id, "unknown", "3 seconds")
         const calls = node.brain.calls.length
         const named = yield* api.request("POST", "/api/servers", {
           body: { blueprint_id: "kept", node_id: "revoked" }
         })
         assertError(named, 503, "node is not connected: revoked")
-        assertError(
-          yield* api.request("POST", `/api/servers/${id}/power`, { body: { action: "start" } }),
-          503
-        )
+        assert.match(named.json.hint, /^Its key is revoked: make another/)
+        for (const [method, path, body] of [
+          ["POST", "/power", { action: "start" }],
+          ["POST", "/reset", undefined],
+          ["GET", "/stats", undefined],
+          ["DELETE", "", undefined]
+        ] as const) {
+          const refused = yield* api.request(
+            method,
+            `/api/servers/${id}${path}`,
+            body === undefined ? {} : { body }
+          )
+          assertError(refused, 503, "node is not connected: revoked")
+          assert.match(refused.json.hint, /^Its key is revoked: make another/)
+        }
         assert.strictEqual(node.brain.calls.length, calls)
         const said = [
           ["/internal/heartbeat", { boot_id: "boot-1", load: 0, memory_used_bytes: 0, disk_used_bytes: 0 }],
@@ -132,13 +144,14 @@ layer(Control.layer, options)("node keys", (it) => {
           ["/register", registrationOf(node, "revoked")]
         ] as const
         for (const [path, body] of said) assertError(yield* node.post(path, body), 401)
-        assert.strictEqual((yield* api.request("GET", `/api/servers/${id}/status`)).json.status, "offline")
+        assert.strictEqual((yield* api.request("GET", `/api/servers/${id}/status`)).json.status, "unknown")
 
         // With a key of its own it is there again, with what it has.
         const { key: fresh } = yield* nodeKey(api, "revoked again")
         yield* node.kill
         const back = yield* simulated(api, "revoked", fresh)
         yield* nodeIs(api, "revoked", true)
+        yield* becomes(api, id, "offline")
         yield* back.kill
       })
     )

@@ -196,6 +196,46 @@ layer(Control.layer, options)("node routes", (it) => {
         yield* api.request("POST", "/api/nodes/free/internal/disconnect", { key })
       })
     )
+
+    it.effect("one that is refused is a warning for each reason, not for each attempt", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const { key } = yield* nodeKey(api, "refused")
+        const other = yield* handmade
+        const register = (id: string, change: Readonly<Record<string, unknown>>, by: string | null = key) =>
+          api.request("POST", `/api/nodes/${id}/register`, {
+            key: by,
+            body: registration("refused", other.url, change)
+          })
+        const warnings = (of: string) =>
+          api
+            .output()
+            .split("\n")
+            .filter((line) => line.includes("WARN") && line.includes(`registration of node ${of} is refused`))
+        for (let times = 0; times < 3; times++) {
+          assert.strictEqual((yield* register("refused", { url: "" })).status, 422)
+          assert.strictEqual((yield* register("refused", { runtimes: ["magic"] })).status, 422)
+          assert.strictEqual((yield* register("refused", {}, api.key)).status, 403)
+        }
+        const before = yield* eventually(
+          Effect.sync(() => warnings("refused")),
+          (lines) => lines.length >= 3
+        )
+        assert.strictEqual(before.length, 3, before.join("\n"))
+        assert.match(before[0] ?? "", /body field url: expected an address .* \(422\)\. Set MUSTER_NODE_URL/)
+        assert.match(before[1] ?? "", /runtimes.* \(422\)\./)
+        assert.match(before[2] ?? "", /the API key lacks the scope Node \(403\)\. Use a key/)
+        // What was told before is news again once it has registered.
+        assert.strictEqual((yield* register("refused", {})).status, 200)
+        assert.strictEqual((yield* register("refused", { url: "" })).status, 422)
+        assert.strictEqual((yield* register("another%0Aline", {})).status, 422)
+        yield* eventually(
+          Effect.sync(() => [warnings("refused").length, warnings("another line").length]),
+          ([refused, another]) => refused === 4 && another === 1
+        )
+        yield* api.request("POST", "/api/nodes/refused/internal/disconnect", { key })
+      })
+    )
   })
 
   describe("node-protocol: Reports are at least once and in order for each server", () => {

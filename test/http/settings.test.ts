@@ -2,7 +2,8 @@ import { readdirSync, readFileSync } from "node:fs"
 import { join, resolve } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { ConfigProvider, Effect, Option, Redacted } from "effect"
-import { InvalidSetting, ServiceConfig, settings } from "../../src/config.ts"
+import { InvalidSetting } from "../../src/config/Setting.ts"
+import { ServiceConfig, settings } from "../../src/config/service.ts"
 import { muster } from "../support/command.ts"
 import { startService, temporaryFolder } from "../support/Service.ts"
 import { noNode } from "./support/http.ts"
@@ -102,7 +103,7 @@ describe("settings", () => {
     const names = Object.values(settings).map((setting) => setting.name)
     assert.deepStrictEqual(names.length, new Set(names).size)
     for (const file of readdirSync(join(root, "src"), { recursive: true, encoding: "utf8" })) {
-      if (!file.endsWith(".ts") || file === "config.ts") continue
+      if (!file.endsWith(".ts") || file === "config/Setting.ts") continue
       const text = readFileSync(join(root, "src", file), "utf8")
       assert.notMatch(text, /process\.env[.[]/, file)
       assert.notMatch(text, /\bConfig\.(?:String|Int|Number|Boolean|Redacted)\(/, file)

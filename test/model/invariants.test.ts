@@ -87,7 +87,13 @@ const broken: ReadonlyArray<readonly [(typeof invariants)[number], string, Histo
   [
     found,
     "a server that is not found at another replica",
-    withMore({ asked: { kind: "look", server: "srv_a", what: "" }, status: 404, replica: 1 }),
+    withMore({
+      asked: { kind: "look", server: "srv_a", what: "" },
+      status: 404,
+      replica: 1,
+      sent: 7_000,
+      ended: 7_001
+    }),
     /srv_a was acknowledged by operation 0/
   ],
   [

@@ -252,6 +252,7 @@ describe("decisions, section 2: a node that is named", () => {
       const unknown = yield* refusal({ node_id: "zz" })
       assert.strictEqual(unknown._tag, "NotFound")
       assert.strictEqual(unknown.detail, "node not found: zz")
+      assert.strictEqual(unknown.hint, "GET /api/nodes lists what exists.")
       const full = yield* refusal(memory(9000))
       assert.strictEqual(full._tag, "Unavailable")
       assert.strictEqual(full.detail, "node is full: a")
@@ -266,6 +267,24 @@ describe("decisions, section 2: a node that is named", () => {
       assert.strictEqual((yield* refusal({})).detail, "node is not connected: a")
       yield* release("s1")
       assert.strictEqual((yield* refusal({}))._tag, "NotFound", "said good-bye and owns nothing")
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+})
+
+describe("contract 4.5: 404 for a node that is not known", () => {
+  it.effect("one whose name was given is told with its id", () =>
+    Effect.gen(function* () {
+      yield* register("n1", { name: "alpha" })
+      yield* register("n2", { name: "beta" })
+      const named = yield* Effect.flip(place("s1", { node_id: "alpha" }))
+      assert.strictEqual(named._tag, "NotFound")
+      assert.strictEqual(named.detail, "node not found: alpha")
+      assert.strictEqual(named.hint, "That is the name of a node: its id is n1.")
+      assert.strictEqual((yield* Effect.flip(detail("alpha"))).hint, named.hint)
+      yield* register("n3", { name: "alpha" })
+      const several = yield* Effect.flip(place("s1", { node_id: "alpha" }))
+      assert.strictEqual(several.hint, "That is the name of 2 nodes: their ids are n1, n3.")
+      assert.strictEqual(yield* nodeOf("s1", { node_id: "n2" }), "n2")
     }).pipe(Effect.provide(memoryNodes()))
   )
 })

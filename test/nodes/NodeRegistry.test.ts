@@ -7,6 +7,8 @@ import type { Conflict, InvalidRequest, NotFound, Unavailable } from "../../src/
 import { LoadBalancer } from "../../src/nodes/LoadBalancer.ts"
 import { type NodeChange, NodeRegistry } from "../../src/nodes/NodeRegistry.ts"
 import { layerSqlite } from "../../src/store/layerSqlite.ts"
+import { NodeRepo } from "../../src/store/NodeRepo.ts"
+import { Store } from "../../src/store/Store.ts"
 import {
   allocation,
   GIB,
@@ -343,6 +345,24 @@ describe("node-protocol, When something breaks: nodes that go silent", () => {
     }).pipe(Effect.provide(memoryNodes()))
   )
 
+  it.effect("is lost at once when it is expelled for good, and given up in time, once each", () =>
+    Effect.gen(function* () {
+      const registry = yield* NodeRegistry
+      const { token } = yield* registry.register(registration("n1"))
+      const { token: other } = yield* registry.register(registration("n2"))
+      const seen = yield* follow
+      yield* registry.expel("n1", token, { lost: true })
+      yield* registry.expel("n1", token, { lost: true })
+      yield* registry.expel("n2", other)
+      yield* TestClock.adjust("1 seconds")
+      assert.deepStrictEqual(seen, ["n1 lost"])
+      yield* TestClock.adjust("11 minutes")
+      assert.deepStrictEqual(seen, ["n1 lost", "n2 lost", "n1 given-up", "n2 given-up"])
+      yield* registry.register(registration("n1"))
+      assert.isTrue(registry.isConnected("n1"))
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+
   it.effect("tells every subscriber of every change once, in the same order", () =>
     Effect.gen(function* () {
       const registry = yield* NodeRegistry
@@ -399,14 +419,58 @@ describe("node-protocol, When something breaks: control plane killed", () => {
     return lives(() => memoryNodes({}, state))
   })
 
+  /** Nodes over a database file; what is built of it anew is another process. */
+  const onFile = Effect.gen(function* () {
+    const fs = yield* FileSystem.FileSystem
+    const path = yield* Path.Path
+    const folder = yield* fs.makeTempDirectoryScoped({ prefix: "muster-nodes-" })
+    const filename = path.join(folder, "muster.db")
+    const sqlite = Layer.merge(layerSqlite({ filename }), Layer.succeed(MemoryTables, tables()))
+    return Layer.fresh(nodesLayer().pipe(Layer.provideMerge(sqlite), Layer.orDie))
+  }).pipe(Effect.provide(NodeServices.layer))
+
   it.effect("knows them from a database file", () =>
     Effect.gen(function* () {
-      const fs = yield* FileSystem.FileSystem
-      const path = yield* Path.Path
-      const folder = yield* fs.makeTempDirectoryScoped({ prefix: "muster-nodes-" })
-      const filename = path.join(folder, "muster.db")
-      const sqlite = Layer.merge(layerSqlite({ filename }), Layer.succeed(MemoryTables, tables()))
-      yield* lives(() => Layer.fresh(nodesLayer().pipe(Layer.provideMerge(sqlite), Layer.orDie)))
-    }).pipe(Effect.provide(NodeServices.layer))
+      const nodes = yield* onFile
+      yield* lives(() => nodes)
+    })
+  )
+
+  it.effect("knows when it has heard them last, to a minute, without a write for each sign of life", () =>
+    Effect.gen(function* () {
+      const nodes = yield* onFile
+      const written = Effect.gen(function* () {
+        const heartbeats = yield* (yield* Store).read((yield* NodeRepo).heartbeats)
+        return heartbeats.map(({ beats, heard_at, node_id }) => [node_id, beats, heard_at / 1000])
+      })
+      yield* Effect.gen(function* () {
+        const registry = yield* NodeRegistry
+        yield* registry.register(registration("n1"))
+        yield* registry.register(registration("n2"))
+        yield* Effect.repeat(
+          Effect.andThen(TestClock.adjust("10 seconds"), registry.heartbeat("n1", heartbeat("n1-boot"))),
+          { times: 11 }
+        )
+        assert.deepStrictEqual(yield* written, [["n1", 1, 60]])
+        yield* TestClock.adjust("11 seconds")
+        assert.deepStrictEqual(yield* written, [["n1", 2, 120]])
+        // What is written is no sign of life.
+        yield* TestClock.adjust("18 seconds")
+        assert.isTrue(registry.isConnected("n1"))
+        yield* TestClock.adjust("1 seconds")
+        assert.isFalse(registry.isConnected("n1"))
+        yield* TestClock.adjust("10 minutes")
+        assert.deepStrictEqual(yield* written, [["n1", 2, 120]])
+      }).pipe(Effect.provide(nodes))
+
+      yield* Effect.gen(function* () {
+        const registry = yield* NodeRegistry
+        assert.strictEqual((yield* registry.get("n1")).last_seen_at, "1970-01-01T00:02:00.000Z")
+        assert.strictEqual((yield* registry.get("n2")).last_seen_at, "1970-01-01T00:00:00.000Z")
+        yield* registry.register(registration("n1"))
+        yield* TestClock.adjust("30 seconds")
+        assert.isFalse(registry.isConnected("n1"))
+      }).pipe(Effect.provide(nodes))
+    })
   )
 })

@@ -312,7 +312,10 @@ describe("node-protocol: Control plane -> daemon", () => {
         [`http://127.0.0.1:${ssh}`, /^what answers there is not HTTP\. Check MUSTER_NODE_URL/],
         [proxy.url, /^a proxy answers 502\. Check MUSTER_NODE_URL/],
         [silent.url, /^no answer within 3 s\. Check MUSTER_NODE_URL/],
-        [stranger.url, /^what answers there refuses the token of the node's last registration\. Check/]
+        [
+          stranger.url,
+          /^another daemon answers there: it refuses the token of the node's last registration\. Set MUSTER_NODE_URL/
+        ]
       ] as const) {
         const told: Array<string> = []
         const onUnreachable = Effect.sync(() => void told.push(url))

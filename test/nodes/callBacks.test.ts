@@ -8,7 +8,7 @@ import { DaemonClient } from "../../src/nodes/DaemonClient.ts"
 import { NodeRegistry } from "../../src/nodes/NodeRegistry.ts"
 import { TOKEN_REFUSED } from "../../src/nodes/remoteCall.ts"
 import { FakeDaemon } from "../servers/support/FakeDaemon.ts"
-import { heartbeat, memoryNodes, registration } from "./support/fleet.ts"
+import { memoryNodes, registration } from "./support/fleet.ts"
 
 const NODE = "n1"
 const unreachable = (reason?: string) =>
@@ -31,6 +31,12 @@ const makeWorld = Effect.fnUntraced(function* (lines: ReadonlyArray<string>) {
     daemon,
     registry,
     begin,
+    callBacks,
+    /** A heartbeat came: why it cannot be called, or that it is to register. */
+    heard: Effect.match(callBacks.heard(NODE), {
+      onFailure: (error) => error._tag,
+      onSuccess: (why) => why
+    }),
     /** What has been logged above debug level. */
     lines,
     register: (fields: Partial<Registration> = {}) =>
@@ -165,7 +171,7 @@ describe("node-protocol, register: a node is called back", () => {
 
 describe("node-protocol, Control plane -> daemon: calls that do not get through", () => {
   it.effect("a node that was fine is called back, and is told of where that fails as well", () =>
-    inWorld(({ begin, daemon, lines, register, registry, shown }) =>
+    inWorld(({ begin, daemon, heard, lines, register, shown }) =>
       Effect.gen(function* () {
         yield* register()
         yield* begin()
@@ -175,7 +181,7 @@ describe("node-protocol, Control plane -> daemon: calls that do not get through"
         yield* begin()
         yield* begin()
         yield* TestClock.adjust("5 seconds")
-        yield* registry.heartbeat(NODE, heartbeat("n1-boot"))
+        assert.strictEqual(yield* heard, `${at}: ETIMEDOUT`)
         assert.deepStrictEqual(yield* shown, cannot("ETIMEDOUT"))
         daemon.failure = undefined
         yield* TestClock.adjust("12 seconds")
@@ -185,29 +191,111 @@ describe("node-protocol, Control plane -> daemon: calls that do not get through"
     )
   )
 
-  it.effect("one that refuses its token is made to register again, less often where that does not help", () =>
-    inWorld(({ daemon, lines, register, registry, shown }) =>
+  it.effect("one that is idle, and whose heartbeats come, is called about every 30 s", () =>
+    inWorld(({ daemon, heard, lines, register, shown }) =>
+      Effect.gen(function* () {
+        /** Heartbeats of so many seconds, one every 5 s. */
+        const beats = Effect.fnUntraced(function* (seconds: number) {
+          for (let second = 0; second < seconds; second += 5) {
+            yield* TestClock.adjust("5 seconds")
+            yield* heard
+          }
+        })
+        yield* register()
+        assert.strictEqual(daemon.calls, 1)
+        yield* beats(20)
+        assert.strictEqual(daemon.calls, 1)
+        yield* beats(20)
+        assert.strictEqual(daemon.calls, 2)
+        yield* beats(300)
+        assert.isAtLeast(daemon.calls, 8)
+        assert.isAtMost(daemon.calls, 15)
+        daemon.failure = unreachable("ETIMEDOUT")
+        yield* beats(45)
+        assert.deepStrictEqual(yield* shown, cannot("ETIMEDOUT"))
+        assert.strictEqual(yield* heard, `${at}: ETIMEDOUT`)
+        daemon.failure = undefined
+        yield* TestClock.adjust("12 seconds")
+        assert.isUndefined(yield* heard)
+        assert.deepStrictEqual(lines, [warning("ETIMEDOUT"), WELL])
+      })
+    )
+  )
+
+  it.effect("one that others call is not called for that, nor is one that is silent", () =>
+    inWorld(({ callBacks, daemon, heard, register }) =>
+      Effect.gen(function* () {
+        yield* register()
+        for (let minute = 0; minute < 10; minute++) {
+          yield* TestClock.adjust("20 seconds")
+          yield* callBacks.answered(NODE)
+          yield* heard
+        }
+        assert.strictEqual(daemon.calls, 1)
+        yield* TestClock.adjust("10 minutes")
+        assert.strictEqual(daemon.calls, 1)
+      })
+    )
+  )
+
+  it.effect("one that refuses its token hears why, then is to register again; it stays unreachable", () =>
+    inWorld(({ daemon, heard, lines, register, shown }) =>
       Effect.gen(function* () {
         daemon.failure = unreachable(TOKEN_REFUSED)
-        for (const [before, after] of [
-          ["1 second", "4 seconds"],
-          ["1 second", "4 seconds"],
-          ["1 second", "4 seconds"],
-          ["2 seconds", "8 seconds"],
-          ["5 seconds", "16 seconds"]
-        ] as const) {
+        const why = `${at}: ${TOKEN_REFUSED}`
+        yield* register()
+        yield* TestClock.adjust("4 seconds")
+        for (let times = 0; times < 3; times++) {
+          assert.strictEqual(yield* heard, why)
+          assert.strictEqual(yield* heard, "RegistrationRequired")
+          assert.strictEqual(yield* heard, "RegistrationRequired", "until it has")
+          assert.deepStrictEqual(yield* shown, cannot(TOKEN_REFUSED))
           yield* register()
-          yield* TestClock.adjust(before)
-          yield* registry.heartbeat(NODE, heartbeat("n1-boot"))
-          yield* TestClock.adjust(after)
-          const error = yield* Effect.flip(registry.heartbeat(NODE, heartbeat("n1-boot")))
-          assert.strictEqual(error._tag, "RegistrationRequired")
+          assert.deepStrictEqual(yield* shown, cannot(TOKEN_REFUSED))
+          assert.strictEqual(yield* heard, why)
+          yield* TestClock.adjust("4 seconds")
         }
         assert.deepStrictEqual(lines, [warning(TOKEN_REFUSED)])
         daemon.failure = undefined
         yield* register()
         assert.deepStrictEqual(yield* shown, fine)
+        assert.isUndefined(yield* heard)
         assert.deepStrictEqual(lines, [warning(TOKEN_REFUSED), WELL])
+      })
+    )
+  )
+
+  it.effect("it is made to register less and less often where that does not help", () =>
+    inWorld(({ daemon, heard, register }) =>
+      Effect.gen(function* () {
+        daemon.failure = unreachable(TOKEN_REFUSED)
+        let registrations = 1
+        yield* register()
+        const minutes = Effect.fnUntraced(function* (count: number) {
+          const before = registrations
+          for (let second = 0; second < count * 60; second += 5) {
+            yield* TestClock.adjust("5 seconds")
+            if ((yield* heard) !== "RegistrationRequired") continue
+            yield* register()
+            registrations += 1
+          }
+          return registrations - before
+        })
+        assert.isAtLeast(yield* minutes(1), 3)
+        yield* minutes(20)
+        assert.isAtMost(yield* minutes(60), 12)
+      })
+    )
+  )
+
+  it.effect("where another node is said to be at the same address, it is named", () =>
+    inWorld(({ daemon, register, registry, shown }) =>
+      Effect.gen(function* () {
+        yield* registry.register(registration("n2", { url: at }))
+        daemon.failure = unreachable(TOKEN_REFUSED)
+        yield* register()
+        yield* TestClock.adjust("4 seconds")
+        assert.deepStrictEqual(yield* shown, cannot(`${TOKEN_REFUSED}; it is now that of node n2`))
       })
     )
   )

@@ -110,6 +110,19 @@ describe("drain with move", () => {
     }).pipe(runWorld)
   )
 
+  it.live("while the node is away nothing can leave it, and that is what its servers say", () =>
+    Effect.gen(function* () {
+      const { becomes, evacuate, id, moves, nodes, stop } = yield* makeRunning()
+      yield* nodes.publish("n1", "lost")
+      yield* becomes(id, "unknown")
+      yield* evacuate("n1")
+      assert.deepStrictEqual((yield* moves.progress("n1"))?.servers, [
+        { server_id: id, state: "blocked", reason: "node n1 is not connected" }
+      ])
+      yield* stop
+    }).pipe(runWorld)
+  )
+
   it.live("what was named onto the node after it was to be emptied stays", () =>
     Effect.gen(function* () {
       const { becomes, evacuate, id, moves, records, servers } = yield* makeRunning()

@@ -25,6 +25,10 @@ export const muster = (
   )
 }
 
+/** A table that was printed, its header first: the cells of each line. */
+export const cells = (stdout: string): ReadonlyArray<ReadonlyArray<string>> =>
+  stdout.split("\n").map((line) => line.split(/ {2,}/))
+
 const run = (args: ReadonlyArray<string>, env: Readonly<Record<string, string>>): Effect.Effect<Ended> =>
   Effect.callback<Ended>((resume) => {
     const child = spawn(process.execPath, [join(root, "src/main.ts"), ...args], {

@@ -165,6 +165,8 @@ export const startPostgres = (
     readonly settings?: Readonly<Record<string, string>>
     /** Where its folder is made. */
     readonly parent?: string
+    /** Folder of another version's programs. */
+    readonly programs?: string
     /** Further variables of its processes. */
     readonly env?: Readonly<Record<string, string>>
   } = {}
@@ -182,7 +184,8 @@ export const startPostgres = (
     )
     const data = join(folder, "data")
     const bin = yield* Effect.tryPromise({
-      try: () => programs(folder, user),
+      try: () =>
+        options.programs === undefined ? programs(folder, user) : Promise.resolve(options.programs),
       catch: (cause) => new PostgresFailed({ message: `no PostgreSQL for this machine: ${cause}` })
     })
     yield* Effect.suspend(() => {

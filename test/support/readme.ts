@@ -13,3 +13,14 @@ export const readmeBlocks = (language: string, part: { readonly from: string; re
     its === language && code !== undefined ? [code.replaceAll(new RegExp(`^${indent}`, "gm"), "")] : []
   )
 }
+
+/** A command that the README prints within its text, by how it begins; those that there are more often are not. */
+export const readmeCommand = (beginning: string): string => {
+  const commands = new Set(
+    [...readme.matchAll(/`([^`\n]+)`/g)].flatMap(([, code = ""]) =>
+      code.startsWith(beginning) ? [code] : []
+    )
+  )
+  const [only = "", ...others] = commands
+  return others.length === 0 ? only : ""
+}

@@ -32,6 +32,15 @@ export const checkFind = (find: Find): Result.Result<void, PatchProblem> => {
   return Result.void
 }
 
+/** Whether a part of a key is a place in a list. */
+export const isIndex = (part: string): boolean => /^(?:0|[1-9]\d{0,8})$/.test(part)
+
+/** Whether what these keys lead into is a list where nothing is there yet: all are numbers, and the first is 0. */
+export const startsList = (keys: ReadonlyArray<string>): boolean => {
+  const heads = keys.map((key) => key.split(".", 1).join(""))
+  return heads[0] === "0" && heads.every(isIndex)
+}
+
 /** Whether some key has a `*` among its segments. */
 export const hasWildcard = (find: Find): boolean =>
   Object.entries(find).some(

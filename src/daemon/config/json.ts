@@ -1,5 +1,5 @@
 import { Result } from "effect"
-import { problem } from "./find.ts"
+import { problem, startsList } from "./find.ts"
 import { jsonTree, printJson, readJson } from "./jsonTree.ts"
 import type { Patcher } from "./PatchProblem.ts"
 import { lineEndOf } from "./text.ts"
@@ -15,7 +15,7 @@ const reasonOf = (cause: unknown): string =>
  */
 export const patchJson: Patcher = (text, find) => {
   const blank = text === undefined || text.trim() === ""
-  const source = blank ? "{}\n" : text
+  const source = blank ? (startsList(Object.keys(find)) ? "[]\n" : "{}\n") : text
   const parsed = Result.try({ try: (): unknown => JSON.parse(source), catch: reasonOf })
   if (Result.isFailure(parsed)) return problem(`it is not valid JSON: ${parsed.failure}`)
   if (typeof parsed.success !== "object" || parsed.success === null) {

@@ -1,6 +1,6 @@
 /** How `find` is applied to documents of maps and lists, whatever their format. */
 import type { Schema } from "effect"
-import { cut, isMap, shown } from "./find.ts"
+import { cut, isIndex, isMap, shown, startsList } from "./find.ts"
 import { type Find, PatchProblem } from "./PatchProblem.ts"
 
 /** A document that can be changed in place. A key is a string in a map, an index in a list. */
@@ -16,16 +16,31 @@ export interface Tree<N> {
   readonly put: (node: N, key: string | number, value: Schema.Json) => N
 }
 
+/** A key as `find` has it, and all keys that stand beside it. */
+interface Origin {
+  readonly whole: string
+  readonly keys: ReadonlyArray<string>
+}
+
+/** What these keys set in the place that `rest` of one of them is set in. */
+const besides = (rest: string, { keys, whole }: Origin): ReadonlyArray<string> => {
+  // Only these can make a list: the others need not be looked for.
+  if (!/^0(?:\.|$)/.test(rest)) return [rest]
+  const start = whole.slice(0, whole.length - rest.length)
+  return keys.filter((key) => key.startsWith(start)).map((key) => key.slice(start.length))
+}
+
 /**
  * Applies `find` to `root`, a map or a list. A key is taken whole where the map has it, else from the longest start
  * that leads to a map or list; then it is split at the first dot. `*` is every element. A number counts in a list
  * from 0; the number after the last one appends. Maps are merged, all other values replaced; what is on the way and
- * is neither map nor list becomes a map.
+ * is neither map nor list becomes a list where all keys in it are numbers and the first is 0, else a map.
  */
 export const applyFind = <N>(tree: Tree<N>, root: N, find: Find): PatchProblem | undefined => {
   const merge = (node: N, values: Find): PatchProblem | undefined => {
+    const keys = Object.keys(values)
     for (const [key, value] of Object.entries(values)) {
-      const failed = apply(node, key, value)
+      const failed = apply(node, key, value, { whole: key, keys })
       if (failed !== undefined) return failed
     }
     return undefined
@@ -36,9 +51,11 @@ export const applyFind = <N>(tree: Tree<N>, root: N, find: Find): PatchProblem |
     return child !== undefined && tree.kind(child) !== "scalar"
   }
 
-  const open = (node: N, key: string | number): N => {
+  /** @param keys what is to be set in it */
+  const open = (node: N, key: string | number, keys: () => ReadonlyArray<string>): N => {
     const child = tree.enter(node, key)
-    return child !== undefined && tree.kind(child) !== "scalar" ? child : tree.put(node, key, {})
+    if (child !== undefined && tree.kind(child) !== "scalar") return child
+    return tree.put(node, key, startsList(keys()) ? [] : {})
   }
 
   /** `rest` is what is left of the key beyond this child. */
@@ -46,10 +63,21 @@ export const applyFind = <N>(tree: Tree<N>, root: N, find: Find): PatchProblem |
     node: N,
     key: string | number,
     rest: string | undefined,
-    value: Schema.Json
+    value: Schema.Json,
+    from: Origin
   ): PatchProblem | undefined => {
-    if (rest !== undefined) return apply(open(node, key), rest, value)
-    if (isMap(value)) return merge(open(node, key), value)
+    if (rest !== undefined)
+      return apply(
+        open(node, key, () => besides(rest, from)),
+        rest,
+        value,
+        from
+      )
+    if (isMap(value))
+      return merge(
+        open(node, key, () => Object.keys(value)),
+        value
+      )
     tree.put(node, key, value)
     return undefined
   }
@@ -58,40 +86,43 @@ export const applyFind = <N>(tree: Tree<N>, root: N, find: Find): PatchProblem |
     node: N,
     keys: Iterable<string | number>,
     rest: string | undefined,
-    value: Schema.Json
+    value: Schema.Json,
+    from: Origin
   ): PatchProblem | undefined => {
     for (const key of keys) {
       // an element that is neither map nor list has no place for the rest of the key
       if ((rest !== undefined || isMap(value)) && !holds(node, key)) continue
-      const failed = visit(node, key, rest, value)
+      const failed = visit(node, key, rest, value, from)
       if (failed !== undefined) return failed
     }
     return undefined
   }
 
-  const applyToList = (list: N, key: string, value: Schema.Json): PatchProblem | undefined => {
+  const applyToList = (list: N, key: string, value: Schema.Json, from: Origin): PatchProblem | undefined => {
     const [head, rest] = cut(key, key.indexOf("."))
     const size = tree.size(list)
-    if (head === "*") return visitAll(list, Array(size).keys(), rest, value)
-    const index = /^(?:0|[1-9]\d{0,8})$/.test(head) ? Number(head) : -1
+    if (head === "*") return visitAll(list, Array(size).keys(), rest, value, from)
+    const index = isIndex(head) ? Number(head) : -1
     return index >= 0 && index <= size
-      ? visit(list, index, rest, value)
+      ? visit(list, index, rest, value, from)
       : new PatchProblem({ reason: `${shown(head)} is no index of a list of ${size}; use 0 to ${size} or *` })
   }
 
-  const apply = (node: N, key: string, value: Schema.Json): PatchProblem | undefined => {
-    if (tree.kind(node) === "list") return applyToList(node, key, value)
-    if (key !== "*" && tree.look(node, key) !== undefined) return visit(node, key, undefined, value)
+  const apply = (node: N, key: string, value: Schema.Json, from: Origin): PatchProblem | undefined => {
+    if (tree.kind(node) === "list") return applyToList(node, key, value, from)
+    if (key !== "*" && tree.look(node, key) !== undefined) return visit(node, key, undefined, value, from)
     for (let dot = key.lastIndexOf("."); dot > 0; dot = key.lastIndexOf(".", dot - 1)) {
       const [start, rest] = cut(key, dot)
       if (start === "*") break
-      if (holds(node, start)) return visit(node, start, rest, value)
+      if (holds(node, start)) return visit(node, start, rest, value, from)
     }
     const [head, rest] = cut(key, key.indexOf("."))
     if (rest?.split(".").includes("*") && head !== "*" && !holds(node, head)) return undefined
     if (head === "" || rest === "")
       return new PatchProblem({ reason: `the key ${shown(key)} has an empty part` })
-    return head === "*" ? visitAll(node, tree.keys(node), rest, value) : visit(node, head, rest, value)
+    return head === "*"
+      ? visitAll(node, tree.keys(node), rest, value, from)
+      : visit(node, head, rest, value, from)
   }
 
   return merge(root, find)

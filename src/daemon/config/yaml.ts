@@ -2,7 +2,7 @@
 import { isDeepStrictEqual } from "node:util"
 import { Result } from "effect"
 import { type Document, isScalar, type Node, parseDocument } from "yaml"
-import { problem } from "./find.ts"
+import { problem, startsList } from "./find.ts"
 import type { Find, Patcher, PatchProblem } from "./PatchProblem.ts"
 import { lineEndOf } from "./text.ts"
 import { applyFind } from "./tree.ts"
@@ -56,7 +56,7 @@ const patch = (text: string, find: Find): Result.Result<string, PatchProblem> =>
   const empty = doc.contents === null || (isScalar(doc.contents) && doc.contents.value === null)
   if (!empty && !isContainer(doc.contents)) return problem("its top level is neither a map nor a list")
   const ends = empty || doc.contents === null ? new Map<Node, number>() : endsOf(doc.contents)
-  if (empty) doc.contents = doc.createNode({})
+  if (empty) doc.contents = doc.createNode(startsList(Object.keys(find)) ? [] : {})
   const root = doc.contents
   if (root === null) return problem("it cannot be read")
   const { tree, changes, problem: refused } = yamlTree(doc)

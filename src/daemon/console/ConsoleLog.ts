@@ -5,8 +5,8 @@ import {
   openSync,
   readSync,
   renameSync,
-  rmSync,
   statSync,
+  writeFileSync,
   writeSync
 } from "node:fs"
 import { Deferred, Effect, PubSub, type Scope, Semaphore, Stream } from "effect"
@@ -16,6 +16,7 @@ import { type IoError, io, ioSync, lstat, openFile, orMissing } from "../files/f
 import {
   CONSOLE_MOST,
   consoleFiles,
+  cutOf,
   endRelayCut,
   leftOut,
   type RelayCut,
@@ -86,6 +87,8 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
   /** Nothing was read since the last `seek`. */
   let fresh = true
   let pending: Buffer = Buffer.alloc(0)
+  /** Bytes that are missing within the older file, where a line says so. */
+  let gapInOlder = 0
 
   const hand = Effect.fnUntraced(function* (lines: ReadonlyArray<string>, listener: LineListener) {
     if (lines.length === 0) return
@@ -140,7 +143,8 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
 
   /**
    * Copies the end aside and empties the file; answers what has not been handed out yet. Nothing may come between
-   * the last look and the cut, so it does not wait; what a flood adds meanwhile is only followed so far.
+   * the last look and the cut, so it does not wait; what a flood adds meanwhile is only followed so far. How much has
+   * gone by then, with this cut and all before it, stays in `console.cut`.
    */
   const cut = (relayed: RelayCut | undefined) =>
     ioSync(`cut ${path}`, () => {
@@ -148,31 +152,36 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
       const aside = openSync(`${older}.tmp`, "w", 0o600)
       try {
         const chunk = Buffer.allocUnsafe(CHUNK)
+        let copied = 0
+        let lineEnded = true
         const copy = (from: number, to: number, wholeLines: boolean) => {
           let skip = wholeLines
           for (let place = from; place < to; ) {
             const count = readSync(file, chunk, 0, Math.min(CHUNK, to - place), place)
             if (count === 0) return
             const begin = skip ? chunk.subarray(0, count).indexOf(10) + 1 : 0
-            writeSync(aside, chunk, begin, count - begin)
+            copied += writeSync(aside, chunk, begin, count - begin)
+            lineEnded = chunk[count - 1] === 10
             place += count
             skip = false
           }
         }
         const end = fstatSync(file).size
-        if (relayed !== undefined && relayed.left_out > 0) {
-          const before = statSync(older, { throwIfNoEntry: false })?.size ?? 0
-          writeSync(aside, `${leftOut(relayed.left_out + before + Math.max(0, end - KEPT))}\n`)
-        }
         copy(Math.max(0, end - KEPT), end, true)
+        const before = (statSync(older, { throwIfNoEntry: false })?.size ?? 0) + gapInOlder
+        const gone = (relayed?.left_out ?? 0) + before + end - copied
         const last = fstatSync(file).size
         const more = Math.max(end, last - CHUNK)
-        copy(more, last, more > end)
+        const note = more > end ? `${lineEnded ? "" : "\n"}${leftOut(more - end)}\n` : ""
+        writeSync(aside, note)
+        gapInOlder = more - end - note.length
+        copy(more, last, false)
         const unread = Math.max(0, Math.min(last - at.offset, CHUNK))
         const rest = Buffer.allocUnsafe(unread)
         const got = readSync(file, rest, 0, unread, last - unread)
         renameSync(`${older}.tmp`, older)
-        rmSync(cutRecord, { force: true })
+        writeFileSync(`${cutRecord}.new`, cutOf(gone), { mode: 0o600 })
+        renameSync(`${cutRecord}.new`, cutRecord)
         ftruncateSync(file, 0)
         return rest.subarray(0, got)
       } finally {

@@ -20,15 +20,15 @@ export const consoleFiles = (folder: string) => ({
   current: join(folder, "console.log"),
   /** What came before. */
   older: join(folder, "console.log.1"),
-  /** Written by the relay with each new file that it begins; see {@link RelayCut}. */
+  /** What has been cut: written by the relay with each new file that it begins, and by this service; {@link RelayCut}. */
   cut: join(folder, "console.cut")
 })
 
-/** What the relay of a plain process has done since this service last cut the console. */
+/** What is missing of a console, whoever has cut it. */
 export interface RelayCut {
   /**
    * Where in the older file the output of the present run begins; `gone`: before it, what the run began with is not
-   * there any more; `earlier`: the older file is all of earlier runs.
+   * there any more; `earlier`: the older file is all of earlier runs, or this service has cut it.
    */
   readonly begins: number | "gone" | "earlier"
   /** Bytes before the older file that have gone. */
@@ -37,7 +37,7 @@ export interface RelayCut {
 
 const recordPattern = /^(\d{1,15}|gone|earlier) (\d{1,15})\n$/
 
-/** Undefined where the relay has not begun a new file. */
+/** Undefined where nothing has been cut. */
 export const readRelayCut = (folder: string) =>
   readText(consoleFiles(folder).cut).pipe(
     Effect.map((text): RelayCut | undefined => {
@@ -51,12 +51,15 @@ export const readRelayCut = (folder: string) =>
     orMissing(undefined)
   )
 
+/** The record of a cut after which `console.log` is read from its beginning. */
+export const cutOf = (left_out: number): string => `earlier ${left_out}\n`
+
 /** For a run that is about to begin: what has been cut is not its own. */
 export const endRelayCut = Effect.fnUntraced(function* (folder: string) {
   const { cut } = consoleFiles(folder)
   const known = yield* readRelayCut(folder)
   if (known === undefined || known.left_out === 0) return yield* removeTree(cut)
-  yield* writeAtomic(cut, `earlier ${known.left_out}\n`)
+  yield* writeAtomic(cut, cutOf(known.left_out))
 })
 
 /** Puts a line of this service's own into a console. */

@@ -11,7 +11,7 @@ import { NodeApi } from "../../api/NodeApi.ts"
 import { undecodableFails } from "../../api/undecodable.ts"
 import type { Report } from "../../domain/NodeMessages.ts"
 import { type Diagnosis, diagnose, type Failure } from "./diagnosis.ts"
-import { makeLinkLog } from "./LinkLog.ts"
+import { type LinkLog, makeLinkLog } from "./LinkLog.ts"
 import { NodeToken } from "./NodeToken.ts"
 
 export interface ControlPlaneClientOptions {
@@ -45,6 +45,14 @@ const isOfKey = ({ _tag }: Failure) => _tag === "Unauthorized" || _tag === "Forb
 /** What repeating does not help against. */
 const isOfMessage = ({ _tag }: Failure) =>
   _tag === "InvalidRequest" || _tag === "BodyTooLarge" || _tag === "Conflict"
+
+/** What becomes of a node that ends without the control plane's knowing it. */
+const noGoodbye = (url: string, error: ControlPlaneError) =>
+  error._tag === "RegistrationRequired"
+    ? Effect.logInfo(`${url} does not know this start of the node any more: no good-bye is needed`)
+    : Effect.logWarning(
+        `${url} could not be told that this node ends (${error.detail}): it counts the node as lost after its MUSTER_NODE_HEARTBEAT_TIMEOUT; reports that wait are sent at the next start`
+      )
 
 /**
  * Every answer of a control plane names its request (decisions, section 1). Something else that listens there and
@@ -80,27 +88,33 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
           onlyOfMuster(HttpClient.mapRequest(client, HttpClientRequest.bearerToken(options.key)))
       })
       const log = makeLinkLog(options.url)
+      // What the last call fails with is told in words of its own: no servers run on.
+      const lastLog = { well: Effect.void, failed: () => Effect.void }
       const deadline = Duration.fromInputUnsafe(options.deadline ?? "10 seconds")
       const params = { node: options.node_id }
       const required = new RegistrationRequired({ node_id: options.node_id })
       let registered: string | undefined
 
-      const call = <A>(effect: Effect.Effect<A, Failure>, within = deadline) =>
+      const call = <A>(
+        effect: Effect.Effect<A, Failure>,
+        within = deadline,
+        { failed, well }: Pick<LinkLog, "failed" | "well"> = log
+      ) =>
         undecodableFails(effect).pipe(
           Effect.timeoutOrElse({ duration: within, orElse: () => Effect.fail("late" as const) }),
-          Effect.tap(() => log.well),
+          Effect.tap(() => well),
           Effect.catch((failure): Effect.Effect<never, ControlPlaneError> => {
-            if (failure === "late") return Effect.andThen(log.failed(late), Effect.fail(unavailable(late)))
+            if (failure === "late") return Effect.andThen(failed(late), Effect.fail(unavailable(late)))
             if (failure._tag === "NotFound") return Effect.fail(required)
             const diagnosis = diagnose(failure, registered !== undefined)
             if (isOfKey(failure)) {
               // Whoever has the token of a key that is not valid any more shall not do anything with it.
               token.clear()
-              return Effect.andThen(log.failed(diagnosis), Effect.fail(unavailable(diagnosis, "node")))
+              return Effect.andThen(failed(diagnosis), Effect.fail(unavailable(diagnosis, "node")))
             }
             return isOfMessage(failure)
               ? Effect.fail(unavailable(diagnosis, "message"))
-              : Effect.andThen(log.failed(diagnosis), Effect.fail(unavailable(diagnosis)))
+              : Effect.andThen(failed(diagnosis), Effect.fail(unavailable(diagnosis)))
           })
         )
 
@@ -126,8 +140,8 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
         yield* Effect.addFinalizer(() =>
           registered === undefined
             ? Effect.void
-            : call(node.disconnect({ params, query: { boot_id: registered } }), GOODBYE).pipe(
-                Effect.catch((error) => Effect.logWarning(`no good-bye: ${error._tag}`))
+            : call(node.disconnect({ params, query: { boot_id: registered } }), GOODBYE, lastLog).pipe(
+                Effect.catch((error) => noGoodbye(options.url, error))
               )
         )
       }

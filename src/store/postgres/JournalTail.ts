@@ -21,7 +21,12 @@ const LOOK = "500 millis"
 const RECONNECT = "200 millis"
 
 const readNewest = readRows(Schema.Struct({ value: Schema.Int }))
-const readTaken = readRows(Schema.Struct({ taken: Schema.Boolean }))
+const readAnswer = readRows(Schema.Struct({ yes: Schema.Boolean }))
+
+/** Whether no process has the lock that every service on this database shares. */
+const NOBODY_SERVES = `SELECT count(*) = 0 AS yes FROM pg_locks
+  WHERE locktype = 'advisory' AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND (classid::bigint << 32) + objid::bigint = ${advisoryLocks.service}`
 
 class BeingCopied extends Schema.TaggedError<BeingCopied>()("BeingCopied", {}) {}
 
@@ -46,19 +51,21 @@ export const JournalTail = {
       /** Number of the session while it follows; the sessions that there were. */
       let following: number | undefined
       let sessions = 0
+      /** Two that come at once may both be the first. */
+      let first = false
 
       const life = Effect.gen(function* () {
         const session = yield* open
         const pinned = yield* session.connection.pin
         const query = (statement: string, params: ReadonlyArray<unknown> = []) =>
           Effect.map(session.run(pinned.query(statement, params)), ({ rows }) => rows)
-        const take = (statement: string) =>
-          Effect.map(readTaken(query(statement)), ([row]) => row?.taken === true)
+        const asks = (statement: string) =>
+          Effect.map(readAnswer(query(statement)), ([row]) => row?.yes === true)
 
         const heartbeat = Effect.gen(function* () {
           const free = locked
             ? true
-            : yield* take(`SELECT pg_try_advisory_lock(${advisoryLocks.duties}) AS taken`)
+            : yield* asks(`SELECT pg_try_advisory_lock(${advisoryLocks.duties}) AS yes`)
           const sent = now()
           const [counter] = yield* readNewest(query("SELECT value FROM counters WHERE name = 'journal'"))
           if (counter !== undefined) yield* followers.catchUpTo(counter.value)
@@ -68,7 +75,8 @@ export const JournalTail = {
           if (isMine()) turn.begin()
         })
 
-        if (!(yield* take(`SELECT pg_try_advisory_lock_shared(${advisoryLocks.service}) AS taken`))) {
+        if (sessions === 0) first = yield* asks(NOBODY_SERVES)
+        if (!(yield* asks(`SELECT pg_try_advisory_lock_shared(${advisoryLocks.service}) AS yes`))) {
           return yield* new BeingCopied()
         }
         // Servers before PostgreSQL 14 know the second only.
@@ -121,6 +129,7 @@ export const JournalTail = {
       yield* Effect.mapError(Deferred.await(ready), cannotFollow)
       const duties = Duties.of({
         alone: false,
+        first,
         mine: Effect.sync(() => turn.isMine && isMine()),
         whileMine: turn.whileMine
       })

@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import type { Schema } from "effect"
 import fc from "fast-check"
+import type { Find } from "../../../src/daemon/config/PatchProblem.ts"
 import { linesLost, patched, plainKey, refusal, same, scalar } from "./support.ts"
 
 describe("Config parsers: json", () => {
@@ -73,6 +74,21 @@ describe("Config parsers: json", () => {
     assert.deepStrictEqual(JSON.parse(patched("json", "[1]", { "0": 2, "1.a": 3 })), [2, { a: 3 }])
     assert.match(refusal("json", '{"l": [1]}', { "l.5": 2 }), /no index of a list of 1/)
     assert.match(refusal("json", '{"l": [1]}', { "l.x": 2 }), /no index/)
+  })
+
+  it("what is not there becomes a list where its keys are numbers from 0, else a map", () => {
+    const json = (text: string | undefined, find: Find) => JSON.parse(patched("json", text, find))
+    for (const text of [undefined, "", "{}", '{ "list": null }']) {
+      assert.deepStrictEqual(json(text, { "list.0": "a", "list.1": "b" }), { list: ["a", "b"] })
+      assert.deepStrictEqual(json(text, { list: { 0: "a", 1: { b: 1 } } }), { list: ["a", { b: 1 }] })
+      const players = { "list.0.name": "bob", "list.0.level": 4 }
+      assert.deepStrictEqual(json(text, players), { list: [{ name: "bob", level: 4 }] })
+      assert.deepStrictEqual(json(text, { "list.0": "a", "list.a": 4 }), { list: { 0: "a", a: 4 } })
+      assert.deepStrictEqual(json(text, { list: { 0: "a", b: 4 } }), { list: { 0: "a", b: 4 } })
+      assert.deepStrictEqual(json(text, { "list.5": "a" }), { list: { 5: "a" } })
+    }
+    assert.deepStrictEqual(json(undefined, { "0.name": "bob", "0.level": 4 }), [{ name: "bob", level: 4 }])
+    assert.deepStrictEqual(json('{ "list": {} }', { "list.0": "a" }), { list: { 0: "a" } }, "as it is there")
   })
 
   it("keys of JavaScript's own are keys like any other", () => {

@@ -133,6 +133,18 @@ describe("Config parsers: yaml", () => {
     assert.strictEqual(patched("yaml", "# nothing yet", { a: 1 }), "# nothing yet\na: 1\n")
   })
 
+  it("what is not there becomes a list where its keys are numbers from 0, else a map", () => {
+    const find = { "list.0.name": "bob", "list.0.level": 4, "list.1.name": "eve" }
+    const list = "list:\n  - name: bob\n    level: 4\n  - name: eve\n"
+    assert.strictEqual(patched("yaml", undefined, find), list)
+    assert.strictEqual(patched("yaml", "a: 1\nlist:\n", find), `a: 1\n${list}`)
+    assert.strictEqual(patched("yaml", undefined, { "0": "a", "1": "b" }), "- a\n- b\n")
+    assert.strictEqual(
+      patched("yaml", undefined, { "list.0": "a", "list.b": 4 }),
+      'list:\n  "0": a\n  b: 4\n'
+    )
+  })
+
   it("a layout that cannot be edited in place is printed anew, comments and all", () => {
     const result = patched("yaml", "? a\n: &x !!map\n  # why\n  b: 1\n", { a: "flat", c: 1 })
     assert.deepStrictEqual(parse(result), { a: "flat", c: 1 })

@@ -162,7 +162,7 @@ describe("decisions 3, logs and console", () => {
       }).pipe(Effect.scoped)
   )
 
-  it.live("a cut by this service says what was left out before it", () =>
+  it.live("what all cuts have left out is the first line, whoever has cut", () =>
     Effect.gen(function* () {
       const folder = yield* dataFolder
       const file = join(folder, "console.log")
@@ -171,13 +171,38 @@ describe("decisions 3, logs and console", () => {
       writeFileSync(join(folder, "console.cut"), "gone 1000\n")
       const console = yield* openConsoleLog(folder)
       const { listener } = collecting()
+      const first = Effect.gen(function* () {
+        const { total } = yield* console.page({ page: 1, per_page: 1 })
+        return (yield* console.page({ page: total, per_page: 1 })).items
+      })
+      /** What is missing is all that there was, but what is left. */
+      const missing = (all: number) => {
+        const left = statSync(file).size + statSync(`${file}.1`).size
+        assert.isAtMost(left, 4 * MIB + 100)
+        return [`[${all - left} bytes of output were left out here]`]
+      }
+      let all = 1000 + 100 + 8 * MIB + "after\n".length
       yield* console.seek(END)
       yield* console.step(listener)
       assert.strictEqual(statSync(file).size, 0)
-      const { total } = yield* console.page({ page: 1, per_page: 1 })
-      const { items } = yield* console.page({ page: total, per_page: 1 })
-      const gone = 1000 + 100 + 8 * MIB + "after\n".length - 4 * MIB
-      assert.deepStrictEqual(items, [`[${gone} bytes of output were left out here]`])
+      assert.deepStrictEqual(yield* first, missing(all))
+
+      for (let round = 0; round < 2; round++) {
+        appendFileSync(file, `${"another\n".repeat(MIB)}more\n`)
+        all += 8 * MIB + "more\n".length
+        yield* console.seek(END)
+        yield* console.step(listener)
+        assert.strictEqual(statSync(file).size, 0)
+        assert.deepStrictEqual(yield* first, missing(all))
+      }
+
+      const again = yield* openConsoleLog(folder)
+      yield* again.seek(yield* again.begin)
+      appendFileSync(file, "next run\n")
+      const { lines, listener: next } = collecting()
+      yield* again.finish(next)
+      assert.deepStrictEqual(lines, ["next run"])
+      assert.deepStrictEqual(yield* first, missing(all + "next run\n".length))
     }).pipe(Effect.scoped)
   )
 
@@ -209,8 +234,10 @@ describe("decisions 3, logs and console", () => {
       assert.isAtMost(statSync(join(dir, "console.log.1")).size, CONSOLE_BOUND)
       yield* daemon.power(id, "stop", 10)
       yield* until("offline", () => lastStatus(id) === "offline")
-      const { items } = yield* daemon.logs(id, { page: 1, per_page: 2 })
+      const { items, total } = yield* daemon.logs(id, { page: 1, per_page: 2 })
       assert.strictEqual(items[0], "0123456789")
+      const oldest = yield* daemon.logs(id, { page: total, per_page: 1 })
+      assert.match(oldest.items[0] ?? "", /^\[\d+ bytes of output were left out here\]$/)
     }).pipe(Effect.scoped)
   )
 

@@ -34,22 +34,32 @@ const listening = (make: () => Server | TcpServer) =>
     ({ close }) => Effect.sync(close)
   )
 
+const client = (
+  url: string,
+  options: { readonly goodbye: boolean; readonly deadline?: `${number} millis` }
+) =>
+  ControlPlaneClient({ node_id: "n", url, key: Redacted.make("key"), ...options }).pipe(
+    Layer.provideMerge(NodeToken.layer),
+    Layer.provide(impatientClient({ connections: 4 }))
+  )
+
+/** Puts the lines above debug level into `lines`. */
+const noting =
+  (lines: Array<string>) =>
+  <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+    effect.pipe(
+      Effect.provide(
+        Logger.layer([Logger.make(({ logLevel, message }) => void lines.push(`${logLevel} ${message}`))])
+      ),
+      Effect.provideService(References.MinimumLogLevel, "Info")
+    )
+
 /** A node's connection to an address, and the lines above debug level that it has logged. */
 const connection = Effect.fnUntraced(function* (url: string, deadline: `${number} millis` = "2000 millis") {
   const lines: Array<string> = []
-  const logger = Logger.make(({ logLevel, message }) => void lines.push(`${logLevel} ${message}`))
-  const context = yield* Layer.build(
-    ControlPlaneClient({ node_id: "n", url, key: Redacted.make("key"), goodbye: false, deadline }).pipe(
-      Layer.provideMerge(NodeToken.layer),
-      Layer.provide(impatientClient({ connections: 4 }))
-    )
-  )
+  const context = yield* Layer.build(client(url, { goodbye: false, deadline }))
   const logged = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
-    effect.pipe(
-      Effect.provideContext(context),
-      Effect.provide(Logger.layer([logger])),
-      Effect.provideService(References.MinimumLogLevel, "Info")
-    )
+    noting(lines)(Effect.provideContext(effect, context))
   return { lines, logged }
 })
 
@@ -260,6 +270,52 @@ describe("node-protocol: what a control plane refuses", () => {
       const lost = yield* listening(() => createServer(answering(404, error(404, "not registered"), muster)))
       const two = yield* connection(`http://127.0.0.1:${lost.port}`)
       assert.include(yield* two.logged(tries), "RegistrationRequired")
+    }).pipe(Effect.scoped)
+  )
+})
+
+describe("node-protocol: a good-bye", () => {
+  const bye = /\/disconnect\b/
+  /** What is logged after a registration, when the disconnection is answered so. */
+  const farewell = Effect.fnUntraced(function* (answer: RequestListener) {
+    const { port } = yield* listening(() =>
+      createServer((request, response) =>
+        bye.test(request.url ?? "")
+          ? answer(request, response)
+          : answering(200, JSON.stringify({ token: "t", delete: [] }), muster)(request, response)
+      )
+    )
+    const url = `http://127.0.0.1:${port}`
+    const lines: Array<string> = []
+    yield* Effect.flatMap(ControlPlane, (plane) => plane.register(registration("n"))).pipe(
+      Effect.provide(client(url, { goodbye: true })),
+      noting(lines)
+    )
+    return lines.slice(1).map((line) => line.replace(url, "URL"))
+  })
+
+  const rest =
+    "it counts the node as lost after its MUSTER_NODE_HEARTBEAT_TIMEOUT; reports that wait are sent at the next start"
+  it.live.each([
+    ["is heard", answering(200, "", muster), []],
+    [
+      "is not answered as it should be: what follows of that",
+      answering(503, error(503, "no database"), muster),
+      [`Warn URL could not be told that this node ends (no database (503)): ${rest}`]
+    ],
+    [
+      "breaks off: what follows of that",
+      (request: { readonly socket: { destroy(): unknown } }) => void request.socket.destroy(),
+      [`Warn URL could not be told that this node ends (ECONNRESET): ${rest}`]
+    ],
+    [
+      "of a node that is not known any more: nothing follows",
+      answering(404, error(404, "not registered"), muster),
+      ["Info URL does not know this start of the node any more: no good-bye is needed"]
+    ]
+  ] as const)("%s", ([, answer, expected]) =>
+    Effect.gen(function* () {
+      assert.deepStrictEqual(yield* farewell(answer), [...expected])
     }).pipe(Effect.scoped)
   )
 })

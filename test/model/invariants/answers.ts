@@ -48,6 +48,9 @@ const brief = (operation: Operation): string => {
   return `operation ${n} (${client} at replica ${replica}, ${sent}-${ended} ms) ${JSON.stringify(asked)}: ${answer}`
 }
 
+/** All is well again so long after the database is back, in ms. */
+const RECOVERY_MILLIS = 5_000
+
 const hits = (disturbance: Disturbance, replica: number): boolean =>
   disturbance.target === undefined || disturbance.target === replica
 
@@ -102,7 +105,10 @@ export const found: Invariant = {
         (creation?.kind === "create" && isEphemeral(creation.body))
       )
     }
-    const databases = history.disturbances.filter(({ what }) => what !== "node" && what !== "clock")
+    // What was cut off has some time to find back.
+    const databases = history.disturbances
+      .filter(({ what }) => what !== "node" && what !== "clock")
+      .map((it) => ({ ...it, to: it.to + RECOVERY_MILLIS }))
     return history.operations.flatMap((operation) => {
       const server = serverOf(operation.asked)
       const isCutOff = () => databases.some((it) => hits(it, operation.replica) && overlaps(operation, it))

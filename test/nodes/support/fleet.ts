@@ -108,8 +108,12 @@ const nodesOver = Layer.effect(
           { connected: false, departed: true, gone: null, last_seen_at },
           (record) => record.boot_id === boot_id
         ),
-      expel: (id, token) =>
-        change(id, { connected: false, token: "" }, (record) => record.token === token && record.connected),
+      expel: (id, token, lost) =>
+        change(
+          id,
+          { connected: false, token: "", gone: lost === true ? "lost" : null },
+          (record) => record.token === token && record.connected
+        ),
       setUnreachable: (id, token, unreachable) =>
         change(
           id,
@@ -125,7 +129,9 @@ const nodesOver = Layer.effect(
       giveUp: (id, token) =>
         change(id, { gone: "given-up" }, (record) => record.token === token && record.gone === "lost"),
       beginAnew: Effect.sync(() => {
-        for (const [id, record] of nodes) nodes.set(id, { ...record, connected: false, gone: null })
+        for (const [id, record] of nodes)
+          nodes.set(id, { ...record, connected: false, gone: null, token: "" })
+        return [...nodes.keys()]
       }),
       remove: (id) => Effect.sync(() => (nodes.delete(id) ? 0 : undefined)),
       find: (ids) =>

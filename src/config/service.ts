@@ -1,137 +1,21 @@
-/**
- * Every setting of the service: its name, default, meaning and what it may be. Read once, at the start; nothing
- * else looks at the environment.
- */
-import { isIP } from "node:net"
-import { Config, Context, Data, Effect, Layer, Option, Redacted, Result } from "effect"
-import { IpNetwork } from "effect/net"
-import { type NodeAllocation, parsePortRanges } from "./domain/Allocation.ts"
-import { type DatabaseUrl, parseDatabaseUrl, withoutSecrets } from "./store/DatabaseUrl.ts"
-
-/** A setting that cannot be used; its message is the one line that the start stops with. */
-export class InvalidSetting extends Data.TaggedError("InvalidSetting")<{
-  readonly name: string
-  readonly value: string
-  readonly may: string
-}> {
-  override get message() {
-    return `${this.name} is ${JSON.stringify(this.value)}; it may be ${this.may}`
-  }
-}
-
-/** The service cannot start; its message says why and what to do. */
-export class StartError extends Data.TaggedError("StartError")<{ readonly message: string }> {}
-
-/** One setting. `read` answers undefined for text that it may not be. */
-export interface Setting<A> {
-  readonly name: string
-  readonly standard: string
-  readonly meaning: string
-  readonly may: string
-  readonly read: (text: string) => A | undefined
-  /** What is shown of a wrong value; without it, all. */
-  readonly show?: (text: string) => string
-}
-
-export const setting = <A>(
-  name: string,
-  standard: string,
-  meaning: string,
-  kind: Pick<Setting<A>, "may" | "read" | "show">
-): Setting<A> => ({ name, standard, meaning, ...kind })
-
-export const text = { may: "any text", read: (value: string) => value }
-
-export const path = {
-  may: "a path",
-  read: (value: string) => (value === "" || value.includes("\0") ? undefined : value)
-}
-
-export const file = {
-  may: "unset or the path of a file",
-  read: (value: string) => (value.includes("\0") ? undefined : value)
-}
-
-const number = (minimum: number, maximum: number) => ({
-  may: `a number from ${minimum} to ${maximum}`,
-  read: (value: string) => {
-    const parsed = value.trim() === "" ? Number.NaN : Number(value)
-    return parsed >= minimum && parsed <= maximum ? parsed : undefined
-  }
-})
-
-export const whole = (minimum: number, maximum: number) => ({
-  may: `a whole number from ${minimum} to ${maximum}`,
-  read: (value: string) => {
-    const parsed = /^\d{1,15}$/.test(value) ? Number(value) : Number.NaN
-    return parsed >= minimum && parsed <= maximum ? parsed : undefined
-  }
-})
-
-export const oneOf = <const A extends string>(...values: ReadonlyArray<A>) => ({
-  may: values.map((value) => `"${value}"`).join(" or "),
-  read: (value: string) => values.find((candidate) => candidate === value)
-})
-
-const yesNo = {
-  may: '"true" or "false"',
-  read: (value: string) => (value === "true" ? true : value === "false" ? false : undefined)
-}
-
-const yesNoAuto = {
-  may: '"true", "false" or "auto"',
-  read: (value: string) => (value === "auto" ? ("auto" as const) : yesNo.read(value))
-}
-
-const list = {
-  may: "a comma-separated list",
-  read: (value: string): ReadonlyArray<string> =>
-    value
-      .split(",")
-      .map((item) => item.trim())
-      .filter((item) => item !== "")
-}
-
-const origins = {
-  may: "a comma-separated list of origins such as https://panel.example.com, or *",
-  read: (value: string): ReadonlyArray<string> | undefined => {
-    const items = list.read(value)
-    return items.every((item) => item === "*" || /^https?:\/\/[^/\s,]+$/.test(item)) ? items : undefined
-  }
-}
-
-const networks = {
-  may: "a comma-separated list of networks such as 10.0.0.0/8",
-  read: (value: string): ReadonlyArray<IpNetwork.IpNetwork> | undefined => {
-    const read = list.read(value).map((item) => IpNetwork.fromString(item))
-    return read.every(Result.isSuccess) ? read.map((item) => item.success) : undefined
-  }
-}
-
-export const allocations = {
-  may: "IP address:ports, such as 127.0.0.1:25565-25664; several separated by ;",
-  read: (value: string): ReadonlyArray<NodeAllocation> | undefined => {
-    const read: Array<NodeAllocation> = []
-    for (const part of value.split(";")) {
-      const colon = part.lastIndexOf(":")
-      const address = part
-        .slice(0, colon)
-        .trim()
-        .replace(/^\[(.*)\]$/, "$1")
-      const ports = part.slice(colon + 1).trim()
-      if (colon < 1 || isIP(address) === 0 || parsePortRanges(ports) === undefined) return undefined
-      read.push({ address, alias: "", force_outgoing_ip: false, ports })
-    }
-    return read
-  }
-}
-
-const databaseUrl = {
-  may: "unset (SQLite in the data folder), sqlite:file or postgres://user:password@host:port/database?sslmode=require",
-  read: (value: string): DatabaseUrl | { readonly _tag: "DataFolder" } | undefined =>
-    value === "" ? { _tag: "DataFolder" } : parseDatabaseUrl(value),
-  show: withoutSecrets
-}
+/** Every setting of the service: its name, default, meaning and what it may be. Read once, at the start. */
+import { Context, Effect, Layer, Option, Redacted } from "effect"
+import {
+  allocations,
+  databaseUrl,
+  file,
+  list,
+  networks,
+  number,
+  oneOf,
+  origins,
+  path,
+  text,
+  whole,
+  yesNo,
+  yesNoAuto
+} from "./kinds.ts"
+import { type InvalidSetting, readAll, type SettingValue, setting } from "./Setting.ts"
 
 /** All settings, in the order in which the README lists them. */
 export const settings = {
@@ -329,43 +213,18 @@ export const settings = {
   )
 } as const
 
-export type SettingValue<S> = S extends Setting<infer A> ? A : never
-
 /** The settings' values. */
 export type ServiceSettings = {
   readonly [K in Exclude<keyof typeof settings, "adminKey">]: SettingValue<(typeof settings)[K]>
 } & { readonly adminKey: Option.Option<Redacted.Redacted<string>> }
-
-const read = Effect.fnUntraced(function* <A>(one: Setting<A>) {
-  // An empty variable counts as unset, as it does in compose files and unit files.
-  const given = yield* Config.option(Config.String(one.name)).pipe(
-    Effect.catch(() => Effect.succeed(Option.none<string>()))
-  )
-  const value = Option.getOrElse(
-    Option.filter(given, (it) => it !== ""),
-    () => one.standard
-  )
-  const result = one.read(value)
-  if (result === undefined) {
-    return yield* new InvalidSetting({ name: one.name, value: one.show?.(value) ?? value, may: one.may })
-  }
-  return result
-})
-
-export const readAll = <S extends Record<string, Setting<unknown>>>(all: S) =>
-  // Effect.all keeps the names; that each value is of its own setting's type is lost in Object.entries.
-  Effect.all(Object.fromEntries(Object.entries(all).map(([key, one]) => [key, read(one)])), {
-    concurrency: 1
-  }) as Effect.Effect<{ readonly [K in keyof S]: SettingValue<S[K]> }, InvalidSetting>
 
 /** The settings of this process. */
 export class ServiceConfig extends Context.Service<ServiceConfig, ServiceSettings>()(
   "muster/config/ServiceConfig"
 ) {
   static readonly load: Effect.Effect<ServiceSettings, InvalidSetting> = Effect.gen(function* () {
-    const { adminKey, ...plain } = settings
-    const key = yield* read(adminKey)
-    const values = yield* readAll(plain)
+    const values = yield* readAll(settings)
+    const key = values.adminKey
     return { ...values, adminKey: key === "" ? Option.none() : Option.some(Redacted.make(key)) }
   })
 

@@ -1,10 +1,7 @@
 /** Settings of the commands that talk to a running service. An empty variable counts as unset. */
-import { readAll, setting, settings, text } from "./config.ts"
-
-const address = {
-  may: "an address such as https://muster.example.com",
-  read: (value: string) => (/^https?:\/\//.test(value) && URL.canParse(value) ? value : undefined)
-}
+import { address, text } from "./kinds.ts"
+import { readAll, setting } from "./Setting.ts"
+import { settings } from "./service.ts"
 
 /** All of them, in the order in which the README lists them. */
 export const commandSettings = {

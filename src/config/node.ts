@@ -1,36 +1,14 @@
 /** Every setting of `muster node`. Read once, at the start; an empty variable counts as unset. */
 import { Effect, Redacted } from "effect"
-import {
-  allocations,
-  file,
-  type InvalidSetting,
-  oneOf,
-  path,
-  readAll,
-  type SettingValue,
-  StartError,
-  setting,
-  settings,
-  text,
-  whole
-} from "./config.ts"
+import { address, allocations, file, oneOf, optionalAddress, path, text, whole } from "./kinds.ts"
+import { type InvalidSetting, readAll, type SettingValue, setting } from "./Setting.ts"
+import { StartError } from "./StartError.ts"
+import { settings } from "./service.ts"
 
 const nodeId = {
   may: "unset or 1-64 characters from A-Z a-z 0-9 . _ -",
   read: (value: string) =>
     value === "" || /^(?!\.{1,2}$)[A-Za-z0-9._-]{1,64}$/.test(value) ? value : undefined
-}
-
-const isAddress = (value: string) => /^https?:\/\//.test(value) && URL.canParse(value)
-
-const address = {
-  may: "an address such as https://muster.example.com",
-  read: (value: string) => (isAddress(value) ? value : undefined)
-}
-
-const optionalAddress = {
-  may: "unset or an address such as http://10.0.0.7:5585",
-  read: (value: string) => (value === "" || isAddress(value) ? value : undefined)
 }
 
 /** All settings of a node, in the order in which the README lists them. */
