@@ -4,7 +4,7 @@ const results = process.env.MUSTER_TEST_RESULTS
 
 /** What the service does with its database, run on PostgreSQL too; the store's own tests run on both by themselves. */
 const onPostgres = [
-  "test/servers/{Reconciler,ServerIndex,ServerManager,management,removal,replicas,reports}.test.ts",
+  "test/servers/{,*/}{Reconciler,ServerIndex,ServerManager,management,removal,replicas,reports}.test.ts",
   "test/keys/{ApiKeys,NodeKeys}.test.ts",
   "test/events/replayFromStore.test.ts",
   "test/http/{events,management,nodes,servers}.test.ts",

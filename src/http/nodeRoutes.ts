@@ -7,12 +7,12 @@ import type { Registration, Report, ServerSpec } from "../domain/NodeMessages.ts
 import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { NodeKeys } from "../keys/NodeKeys.ts"
-import { Fleet } from "../nodes/Fleet.ts"
+import { Fleet } from "../nodes/fleet/Fleet.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
-import { RemoteDaemons } from "../nodes/RemoteDaemons.ts"
-import { Reconciler } from "../servers/Reconciler.ts"
-import { ServerIndex } from "../servers/ServerIndex.ts"
-import { ServerLifecycle } from "../servers/ServerLifecycle.ts"
+import { RemoteDaemons } from "../nodes/remote/RemoteDaemons.ts"
+import { ServerIndex } from "../servers/index/ServerIndex.ts"
+import { Reconciler } from "../servers/reconciliation/Reconciler.ts"
+import { ServerLifecycle } from "../servers/records/ServerLifecycle.ts"
 import { Journal } from "../store/Journal.ts"
 
 const pages = { standard: 100, fallback: 100, maximum: 1000 }

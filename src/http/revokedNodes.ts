@@ -1,8 +1,8 @@
 import { Effect, Layer, Schedule } from "effect"
 import { NodeKeys } from "../keys/NodeKeys.ts"
-import { Fleet } from "../nodes/Fleet.ts"
+import { Fleet } from "../nodes/fleet/Fleet.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
-import { RemoteDaemons } from "../nodes/RemoteDaemons.ts"
+import { RemoteDaemons } from "../nodes/remote/RemoteDaemons.ts"
 
 /** Between two looks. Keys are revoked by other processes, which say so in the database alone. */
 const EVERY = "250 millis"

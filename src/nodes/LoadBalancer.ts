@@ -11,11 +11,11 @@ import {
 import type { RuntimeKind } from "../domain/Node.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import type { NodeRoom } from "../store/RoomRepo.ts"
-import { Fleet } from "./Fleet.ts"
-import type { FleetNode, Load } from "./FleetNode.ts"
+import { Fleet } from "./fleet/Fleet.ts"
+import type { FleetNode, Load } from "./fleet/FleetNode.ts"
+import { PlacementIndex } from "./fleet/PlacementIndex.ts"
+import { type Candidate, misfit, type Need, runs, type Strategy, shortage, summarize } from "./fleet/place.ts"
 import { nodeNotFound } from "./nodeNotFound.ts"
-import { PlacementIndex } from "./PlacementIndex.ts"
-import { type Candidate, misfit, type Need, runs, type Strategy, shortage, summarize } from "./place.ts"
 
 /** What a server needs of its node. */
 export interface PlacementRequest {

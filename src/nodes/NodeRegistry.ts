@@ -10,13 +10,13 @@ import { Freshness } from "../store/Freshness.ts"
 import { NodeRepo } from "../store/NodeRepo.ts"
 import { Store } from "../store/Store.ts"
 import { DaemonClient } from "./DaemonClient.ts"
-import { Fleet } from "./Fleet.ts"
-import { nodeDetail } from "./FleetNode.ts"
-import { followNodes, tell, tellReach } from "./nodeNews.ts"
+import { Fleet } from "./fleet/Fleet.ts"
+import { nodeDetail } from "./fleet/FleetNode.ts"
+import { followNodes, tell, tellReach } from "./fleet/nodeNews.ts"
 import { nodeNotFound } from "./nodeNotFound.ts"
+import { shareHeartbeats } from "./presence/SharedHeartbeats.ts"
+import { watchSilence } from "./presence/silentNodes.ts"
 import { registered } from "./registration.ts"
-import { shareHeartbeats } from "./SharedHeartbeats.ts"
-import { watchSilence } from "./silentNodes.ts"
 
 /** Random bytes of a token. */
 const TOKEN_BYTES = 32

@@ -1,5 +1,5 @@
 import { NotFound } from "../domain/errors.ts"
-import type { FleetState } from "./Fleet.ts"
+import type { FleetState } from "./fleet/Fleet.ts"
 
 /** Ids that are named at most. */
 const MOST = 10

@@ -5,9 +5,9 @@ import type { InvalidRequest, Unavailable } from "../domain/errors.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { Journal } from "../store/Journal.ts"
-import { Reconciler } from "./Reconciler.ts"
-import { ServerIndex } from "./ServerIndex.ts"
-import { ServerLifecycle } from "./ServerLifecycle.ts"
+import { ServerIndex } from "./index/ServerIndex.ts"
+import { Reconciler } from "./reconciliation/Reconciler.ts"
+import { ServerLifecycle } from "./records/ServerLifecycle.ts"
 import { ServerManager } from "./ServerManager.ts"
 
 /** What cannot be stored now is not answered: the daemon keeps it and tries again. */

@@ -11,13 +11,14 @@ import type { InstallReport, PowerAction, Report } from "../domain/NodeMessages.
 import type { Page } from "../domain/Pagination.ts"
 import type { ServerStats } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
+import type { CreateRequest } from "./CreateRequest.ts"
 import { makeCreate } from "./creation.ts"
-import { followHoldings } from "./holdings.ts"
+import { followHoldings } from "./index/holdings.ts"
+import { ServerIndex } from "./index/ServerIndex.ts"
+import type { Include } from "./index/summary.ts"
 import { makeManagement } from "./management.ts"
+import { ServerLifecycle } from "./records/ServerLifecycle.ts"
 import { makeRemove } from "./removal.ts"
-import type { CreateRequest, Include } from "./requests.ts"
-import { ServerIndex } from "./ServerIndex.ts"
-import { ServerLifecycle } from "./ServerLifecycle.ts"
 
 /** Errors of routes that ask the server's node. */
 export type NodeCallError = NotFound | Conflict | InvalidRequest | NodeFailure | Unavailable

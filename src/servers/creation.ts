@@ -14,11 +14,11 @@ import { RoomRepo } from "../store/RoomRepo.ts"
 import { ServerRepo } from "../store/ServerRepo.ts"
 import { Store, Transaction } from "../store/Store.ts"
 import { withoutAnswer } from "../store/withoutAnswer.ts"
-import { makeKeyedMutex } from "./KeyedMutex.ts"
-import type { CreateRequest } from "./requests.ts"
+import type { CreateRequest } from "./CreateRequest.ts"
+import { ServerIndex } from "./index/ServerIndex.ts"
+import { encodeSummary, plain } from "./index/summary.ts"
+import { makeKeyedMutex } from "./locks/KeyedMutex.ts"
 import { roomTally } from "./roomTally.ts"
-import { ServerIndex } from "./ServerIndex.ts"
-import { encodeSummary, plain } from "./summary.ts"
 
 /** How long an answer is repeated to the same idempotency key: 24 h, in milliseconds. */
 export const ANSWER_LIFETIME = 24 * 60 * 60 * 1000

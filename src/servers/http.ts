@@ -10,7 +10,7 @@ import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
 import { makeServeEvents } from "../events/http.ts"
 import { StreamShutdown } from "../events/StreamShutdown.ts"
 import { serveConsole } from "../events/websocket.ts"
-import type { Include } from "./requests.ts"
+import type { Include } from "./index/summary.ts"
 import { ServerManager } from "./ServerManager.ts"
 
 const DEFAULT_WAIT_SECONDS = 30

@@ -7,12 +7,12 @@ import type { Page } from "../domain/Pagination.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { isUp } from "../domain/ServerStatus.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
+import { ServerIndex } from "./index/ServerIndex.ts"
+import { ServerLocks } from "./locks/ServerLocks.ts"
 import { isLoss, makeNodeErrors } from "./nodeErrors.ts"
-import { isFinished } from "./outcome.ts"
-import { decidePower, isMoving, notOffline, wrongStatus } from "./power.ts"
-import { ServerIndex } from "./ServerIndex.ts"
-import { ServerLifecycle } from "./ServerLifecycle.ts"
-import { ServerLocks } from "./ServerLocks.ts"
+import { isFinished } from "./records/outcome.ts"
+import { decidePower, isMoving, notOffline, wrongStatus } from "./records/power.ts"
+import { ServerLifecycle } from "./records/ServerLifecycle.ts"
 
 const isUnknownToNode = (error: DaemonError): boolean =>
   error._tag === "DaemonRefused" && error.status === 404

@@ -4,8 +4,8 @@ import type { DaemonError, DaemonRefused } from "../api/Daemon.ts"
 import { Conflict, InvalidRequest, NodeFailure, type Unavailable } from "../domain/errors.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { makeWhyAway } from "../nodes/whyAway.ts"
-import { isFinished } from "./outcome.ts"
-import { wrongStatus } from "./power.ts"
+import { isFinished } from "./records/outcome.ts"
+import { wrongStatus } from "./records/power.ts"
 
 /** Whether the node says that it does not have a server that it ought to have. */
 export const isLoss = (record: ServerRecord, error: DaemonError): boolean =>

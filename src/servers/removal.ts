@@ -1,10 +1,10 @@
 import { Effect, Option } from "effect"
 import { NotFound, Unavailable } from "../domain/errors.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
+import { ServerIndex } from "./index/ServerIndex.ts"
+import { ServerLocks } from "./locks/ServerLocks.ts"
 import { makeNodeErrors } from "./nodeErrors.ts"
-import { ServerIndex } from "./ServerIndex.ts"
-import { ServerLifecycle } from "./ServerLifecycle.ts"
-import { ServerLocks } from "./ServerLocks.ts"
+import { ServerLifecycle } from "./records/ServerLifecycle.ts"
 
 /** Once begun, a write that fails does not undo it. */
 const goesOn = Effect.mapError(() => Unavailable.removalBegun())

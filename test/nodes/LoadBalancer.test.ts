@@ -4,10 +4,10 @@ import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import type { Registration } from "../../src/domain/NodeMessages.ts"
 import { DaemonClient } from "../../src/nodes/DaemonClient.ts"
-import { Fleet } from "../../src/nodes/Fleet.ts"
+import { Fleet } from "../../src/nodes/fleet/Fleet.ts"
+import type { Strategy } from "../../src/nodes/fleet/place.ts"
 import { LoadBalancer, type Placement, type PlacementRequest } from "../../src/nodes/LoadBalancer.ts"
 import { NodeRegistry } from "../../src/nodes/NodeRegistry.ts"
-import type { Strategy } from "../../src/nodes/place.ts"
 import { allocation, GIB, memoryNodes, registration, request, serverRecord } from "./support/fleet.ts"
 
 const register = (id: string, fields: Partial<Registration> = {}) =>

@@ -10,7 +10,7 @@ import { ControlPlaneClient } from "../../../src/daemon/link/ControlPlaneClient.
 import { NodeToken } from "../../../src/daemon/link/NodeToken.ts"
 import { type ErrorStatus, reasonPhrases } from "../../../src/domain/ApiError.ts"
 import type { Report } from "../../../src/domain/NodeMessages.ts"
-import { impatientClient } from "../../../src/nodes/impatientClient.ts"
+import { impatientClient } from "../../../src/nodes/remote/impatientClient.ts"
 import { registration } from "../../nodes/support/fleet.ts"
 
 const tls = resolve(import.meta.dirname, "../../support/tls")

@@ -6,7 +6,7 @@ import type { Change, JournalEntry } from "../../../src/domain/Journal.ts"
 import type { Registration } from "../../../src/domain/NodeMessages.ts"
 import type { ServerRecord } from "../../../src/domain/Server.ts"
 import { DaemonClient } from "../../../src/nodes/DaemonClient.ts"
-import { Fleet } from "../../../src/nodes/Fleet.ts"
+import { Fleet } from "../../../src/nodes/fleet/Fleet.ts"
 import {
   LoadBalancer,
   type LoadBalancerOptions,

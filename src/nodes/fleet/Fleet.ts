@@ -1,0 +1,140 @@
+import { Context, Layer } from "effect"
+import type { Allocations } from "../../domain/Allocation.ts"
+import type { Node, NodeUsage } from "../../domain/Node.ts"
+import type { NodeRecord } from "../../store/NodeRepo.ts"
+import { FleetNode, type Holding, nodeView } from "./FleetNode.ts"
+import { byName } from "./place.ts"
+
+/**
+ * All nodes in memory, and what servers hold of them. It is what the registry and the balancer share; its methods
+ * are plain functions, so that a decision and what follows from it are one step that nothing comes between.
+ */
+export class FleetState {
+  readonly #nodes = new Map<string, FleetNode>()
+  readonly #holdings = new Map<string, Holding>()
+  readonly #watchers = new Set<(node: FleetNode) => void>()
+  #list: ReadonlyArray<Node> | undefined = undefined
+
+  get nodes(): Iterable<FleetNode> {
+    return this.#nodes.values()
+  }
+
+  get(id: string): FleetNode | undefined {
+    return this.#nodes.get(id)
+  }
+
+  /** Listed nodes by name, then id; kept until one of them changes. */
+  get list(): ReadonlyArray<Node> {
+    this.#list ??= [...this.#nodes.values()]
+      .flatMap(({ listed }) => (listed === undefined ? [] : [nodeView(listed)]))
+      .sort(byName)
+    return this.#list
+  }
+
+  /** Keeps a node's record as it is now. */
+  put(record: NodeRecord): void {
+    const node = this.#obtain(record.id)
+    const before = node.record
+    if (JSON.stringify(before?.allocations) !== JSON.stringify(record.allocations)) {
+      node.ports.offer(record.allocations)
+    }
+    if (before?.boot_id !== record.boot_id) node.usage = null
+    node.record = record
+    node.connected = record.connected
+    if (before?.last_seen_at !== record.last_seen_at) node.last_seen_at = record.last_seen_at
+    this.#list = undefined
+    this.#changed(node)
+  }
+
+  /** Notes a sign of life and what it says is in use; `at` is RFC 3339 UTC. */
+  hear(node: FleetNode, at: string, usage: NodeUsage): void {
+    node.last_seen_at = at
+    node.usage = usage
+  }
+
+  /** Forgets a node's record. */
+  forget(id: string): void {
+    const node = this.#nodes.get(id)
+    if (node === undefined) return
+    node.record = undefined
+    node.connected = false
+    node.ports.offer([])
+    this.#list = undefined
+    this.#changed(node)
+    this.#drop(node)
+  }
+
+  /** Commits capacity and ports of a node for a server in one step; undefined when the ports are not free. */
+  reserve(
+    node: FleetNode,
+    server: Omit<Holding, "node_id" | "mappings">,
+    ports: number
+  ): Allocations | undefined {
+    const allocations = node.ports.reserve(ports)
+    if (allocations === undefined) return undefined
+    const holding = { ...server, node_id: node.id, mappings: allocations.mappings }
+    this.#holdings.set(server.server_id, holding)
+    this.#commit(node, holding, 1)
+    return allocations
+  }
+
+  /** Holds what a record says that a server holds, in place of what it held before. */
+  hold(holding: Holding): void {
+    this.release(holding.server_id)
+    const node = this.#obtain(holding.node_id)
+    node.ports.hold(holding.mappings)
+    this.#holdings.set(holding.server_id, holding)
+    this.#commit(node, holding, 1)
+  }
+
+  /** What a server holds. */
+  holding(server_id: string): Holding | undefined {
+    return this.#holdings.get(server_id)
+  }
+
+  /** Gives back what a server holds; nothing when it holds nothing. */
+  release(server_id: string): void {
+    const holding = this.#holdings.get(server_id)
+    if (holding === undefined) return
+    this.#holdings.delete(server_id)
+    const node = this.#nodes.get(holding.node_id)
+    if (node === undefined) return
+    node.ports.release(holding.mappings)
+    this.#commit(node, holding, -1)
+    this.#drop(node)
+  }
+
+  /** Calls `watcher` with every node that changes, and with all there are now; answers how to stop that. */
+  watch(watcher: (node: FleetNode) => void): () => void {
+    this.#watchers.add(watcher)
+    for (const node of this.#nodes.values()) watcher(node)
+    return () => void this.#watchers.delete(watcher)
+  }
+
+  #obtain(id: string): FleetNode {
+    const node = this.#nodes.get(id) ?? new FleetNode(id)
+    this.#nodes.set(id, node)
+    return node
+  }
+
+  #commit(node: FleetNode, holding: Holding, sign: 1 | -1): void {
+    const before = node.listed
+    node.commit(holding, sign)
+    if (node.listed !== before) this.#list = undefined
+    this.#changed(node)
+  }
+
+  /** Keeps nothing of a node that is not known and holds nothing. */
+  #drop(node: FleetNode): void {
+    if (node.record === undefined && node.servers === 0) this.#nodes.delete(node.id)
+  }
+
+  #changed(node: FleetNode): void {
+    for (const watcher of this.#watchers) watcher(node)
+  }
+}
+
+/** The nodes in memory, shared by {@link NodeRegistry} and {@link LoadBalancer}: one for the process. */
+export class Fleet extends Context.Service<Fleet, FleetState>()("muster/nodes/Fleet") {
+  static readonly layer = Layer.sync(Fleet, () => Fleet.of(new FleetState()))
+}

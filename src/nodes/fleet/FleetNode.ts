@@ -1,0 +1,99 @@
+import type { Node, NodeDetail, NodeUsage } from "../../domain/Node.ts"
+import type { NodeRecord } from "../../store/NodeRepo.ts"
+import { PortAllocator, type PortMappings } from "./PortAllocator.ts"
+
+/** What one server takes of a node. Processor in thousandths of a percent of a thread, so that sums stay exact. */
+export interface Load {
+  readonly memory_bytes: number
+  readonly disk_bytes: number
+  readonly cpu_millipercent: number
+}
+
+/** What a server holds of its node. */
+export interface Holding {
+  readonly server_id: string
+  readonly node_id: string
+  readonly blueprint_id: string
+  readonly load: Load
+  readonly mappings: PortMappings
+}
+
+/** The state of one node in memory. Only {@link Fleet} changes it. */
+export class FleetNode {
+  readonly id: string
+  /** Undefined: servers are placed there, and the node itself is not known (yet). */
+  record: NodeRecord | undefined = undefined
+  connected = false
+  /** Time of the last sign of life, RFC 3339 UTC. */
+  last_seen_at: string | null = null
+  /** What the last heartbeat of this boot said is in use. */
+  usage: NodeUsage | null = null
+  readonly ports = new PortAllocator()
+  readonly committed = { memory_bytes: 0, disk_bytes: 0, cpu_millipercent: 0 }
+  servers = 0
+  /** Number of servers by blueprint. */
+  readonly blueprints = new Map<string, number>()
+
+  constructor(id: string) {
+    this.id = id
+  }
+
+  /** The record, unless the node has said good-bye and owns no servers: such a node is gone (decisions, 2). */
+  get listed(): NodeRecord | undefined {
+    return this.record?.departed === true && this.servers === 0 ? undefined : this.record
+  }
+
+  /** Whether it has registered and is to be called for the first time. */
+  get uncalled(): boolean {
+    return this.connected && this.record?.unreachable === ""
+  }
+
+  /** Why it cannot be called though it is heard. */
+  get unreachable(): string | undefined {
+    if (!this.connected) return undefined
+    return this.uncalled ? "it was not called yet" : (this.record?.unreachable ?? undefined)
+  }
+
+  /** Whether servers can be placed there: it is heard, and can be called. */
+  get usable(): boolean {
+    return this.connected && this.unreachable === undefined
+  }
+
+  /** Adds (`sign` 1) or takes away (-1) the load of a server. */
+  commit(holding: Holding, sign: 1 | -1): void {
+    this.committed.memory_bytes += sign * holding.load.memory_bytes
+    this.committed.disk_bytes += sign * holding.load.disk_bytes
+    this.committed.cpu_millipercent += sign * holding.load.cpu_millipercent
+    this.servers += sign
+    const count = (this.blueprints.get(holding.blueprint_id) ?? 0) + sign
+    if (count > 0) this.blueprints.set(holding.blueprint_id, count)
+    else this.blueprints.delete(holding.blueprint_id)
+  }
+}
+
+/** A node as lists show it. */
+export const nodeView = ({ id, name, location, url, drained }: NodeRecord): Node => ({
+  id,
+  name,
+  location,
+  url,
+  drained
+})
+
+/** A node with its state and load (decisions, section 2). */
+export const nodeDetail = (node: FleetNode, record: NodeRecord): NodeDetail => ({
+  ...nodeView(record),
+  connected: node.usable,
+  ...(node.unreachable === undefined ? {} : { unreachable: node.unreachable }),
+  last_seen_at: node.last_seen_at,
+  version: record.version,
+  capacity: record.capacity,
+  committed: {
+    memory_bytes: node.committed.memory_bytes,
+    cpu_threads: node.committed.cpu_millipercent / 100_000,
+    disk_bytes: node.committed.disk_bytes
+  },
+  usage: node.usage,
+  ports_free: node.ports.free,
+  servers: node.servers
+})

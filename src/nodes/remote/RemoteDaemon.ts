@@ -1,0 +1,162 @@
+import { ByteSize, Duration, Effect, type Scope, Stream } from "effect"
+import { HttpClient, HttpClientRequest, HttpIncomingMessage } from "effect/http"
+import { HttpApiClient } from "effect/http-api"
+import type { CircuitBreaker } from "effect/persistence"
+import { type Daemon, type DaemonError, type LinesRequest, NodeUnreachable } from "../../api/Daemon.ts"
+import { DaemonApi } from "../../api/DaemonApi.ts"
+import { undecodableFails } from "../../api/undecodable.ts"
+import type { Pagination } from "../../domain/Pagination.ts"
+import { RequestId } from "../../domain/RequestId.ts"
+import { type CallFailure, remoteCall, toDaemonError } from "./remoteCall.ts"
+import { openConsole } from "./remoteConsole.ts"
+
+/** Where a daemon is, and what it is called with: both of its last registration. */
+export interface RemoteTarget {
+  readonly url: string
+  readonly token: string
+}
+
+export interface RemoteDaemonOptions {
+  readonly node_id: string
+  /** Asked before each attempt; undefined while the node is not connected. */
+  readonly target: () => RemoteTarget | undefined
+  /** Makes sure that {@link target} is not behind; for a daemon that does not accept what it is called with. */
+  readonly refresh?: Effect.Effect<void>
+  /** A call has worked. */
+  readonly onAnswered?: Effect.Effect<void>
+  /** A call was tried, and no answer came; or the daemon does not accept the token of its last registration. */
+  readonly onUnreachable?: Effect.Effect<void>
+  readonly http: HttpClient.HttpClient
+  readonly breaker: CircuitBreaker.CircuitBreaker
+  /** Certificates in PEM that are trusted beside the system's. */
+  readonly ca?: string
+  /** Of each call, in all. Default 10 s (node-protocol, "Control plane -> daemon"). */
+  readonly deadline?: Duration.Input
+}
+
+/** What a daemon can make this process read. */
+const LARGEST_ANSWER = ByteSize.mebibytes(64)
+
+type Client = HttpApiClient.ForApi<typeof DaemonApi>["daemon"]
+
+const pageOf = (answer: {
+  readonly meta: { readonly pagination: Pagination }
+  readonly data: ReadonlyArray<string>
+}) => ({ items: answer.data, total: answer.meta.pagination.total })
+
+const lines = (request: LinesRequest) => ({
+  page: String(request.page),
+  per_page: String(request.per_page)
+})
+
+/** A daemon on another machine, by the client that its contract gives. */
+export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
+  const { breaker, http, node_id, refresh = Effect.void, target } = options
+  const deadline = Duration.fromInputUnsafe(options.deadline ?? "10 seconds")
+  const unreachable = new NodeUnreachable({ node_id })
+  let made: { readonly target: RemoteTarget; readonly client: Client } | undefined
+
+  const clientOf = (now: RemoteTarget): Effect.Effect<Client> => {
+    if (made?.target.token === now.token && made.target.url === now.url) return Effect.succeed(made.client)
+    return HttpApiClient.make(DaemonApi, {
+      baseUrl: now.url,
+      transformClient: HttpClient.mapRequestEffect((request) =>
+        Effect.map(RequestId, (id) => {
+          const authorized = HttpClientRequest.bearerToken(request, now.token)
+          // The same id in the logs of both sides.
+          return id === undefined ? authorized : HttpClientRequest.setHeader(authorized, "x-request-id", id)
+        })
+      )
+    }).pipe(
+      Effect.map(({ daemon }) => {
+        made = { target: now, client: daemon }
+        return daemon
+      }),
+      Effect.provideService(HttpClient.HttpClient, http)
+    )
+  }
+
+  const call = <A>(
+    repeatable: boolean,
+    use: (client: Client) => Effect.Effect<A, CallFailure>
+  ): Effect.Effect<A, DaemonError> =>
+    Effect.suspend(() => {
+      const first = target()
+      if (first === undefined) return Effect.fail(unreachable)
+      // It may have registered elsewhere a moment ago.
+      let refreshed = false
+      const attempt = Effect.suspend(() => {
+        const now = target()
+        return now === undefined
+          ? Effect.fail(unreachable)
+          : undecodableFails(Effect.flatMap(clientOf(now), use)).pipe(
+              Effect.provideService(HttpIncomingMessage.MaxBodySize, LARGEST_ANSWER),
+              Effect.mapError((failure) => toDaemonError(node_id, failure)),
+              Effect.tapErrorTag("TokenUnknown", () => {
+                const again = refreshed ? Effect.void : refresh
+                refreshed = true
+                return again
+              })
+            )
+      })
+      // A registration begins anew: what its predecessor could not be reached for says nothing of it.
+      return remoteCall(attempt, {
+        node_id,
+        key: `${node_id} ${first.token}`,
+        repeatable,
+        deadline,
+        breaker,
+        onAnswered: options.onAnswered ?? Effect.void,
+        onUnreachable: options.onUnreachable ?? Effect.void
+      })
+    })
+  const safe = <A>(use: (client: Client) => Effect.Effect<A, CallFailure>) => call(true, use)
+  const once = <A>(use: (client: Client) => Effect.Effect<A, CallFailure>) => call(false, use)
+
+  const console = Effect.fnUntraced(function* (
+    id: string
+  ): Effect.fn.Return<Stream.Stream<string>, DaemonError, Scope.Scope> {
+    const now = target()
+    if (now === undefined) return yield* unreachable
+    const open = ({ token, url }: RemoteTarget) =>
+      openConsole({ node_id, url, token, ...(options.ca === undefined ? {} : { ca: options.ca }) }, id)
+    return yield* open(now).pipe(
+      Effect.catchTag("NodeUnreachable", (error) =>
+        Effect.flatMap(Effect.andThen(refresh, Effect.sync(target)), (later) =>
+          later === undefined || later.token === now.token ? Effect.fail(error) : open(later)
+        )
+      )
+    )
+  })
+
+  return {
+    system: safe((client) => client.system({})),
+    create: (spec) => safe((client) => client.create({ payload: spec })),
+    remove: (id, options) =>
+      safe((client) =>
+        client.remove({ params: { id }, query: options?.moved === true ? { moved: "true" } : {} })
+      ),
+    power: (id, action, wait_seconds) =>
+      once((client) => client.power({ params: { id }, payload: { action, wait_seconds } })),
+    commands: (id, commands) => once((client) => client.commands({ params: { id }, payload: { commands } })),
+    reset: (id) => once((client) => client.reset({ params: { id } })),
+    reinstall: (id) => once((client) => client.reinstall({ params: { id } })),
+    hold: (id, held) => safe((client) => client.hold({ params: { id }, payload: { held } })),
+    files: (id) =>
+      Effect.map(
+        safe((client) => client.files({ params: { id } })),
+        Stream.mapError((): DaemonError => unreachable)
+      ),
+    status: (id) => safe((client) => Effect.map(client.status({ params: { id } }), (it) => it.status)),
+    stats: (id, { update_disk_usage }) =>
+      safe((client) =>
+        client.stats({ params: { id }, query: update_disk_usage ? { update_disk_usage: "true" } : {} })
+      ),
+    logs: (id, request) =>
+      safe((client) => Effect.map(client.logs({ params: { id }, query: lines(request) }), pageOf)),
+    install: (id) => safe((client) => client.install({ params: { id } })),
+    installLogs: (id, request) =>
+      safe((client) => Effect.map(client.installLogs({ params: { id }, query: lines(request) }), pageOf)),
+    console
+  }
+}

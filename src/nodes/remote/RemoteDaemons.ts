@@ -1,0 +1,124 @@
+import { Context, type Duration, Effect, Layer } from "effect"
+import { HttpClient } from "effect/http"
+import { CircuitBreaker } from "effect/persistence"
+import type { RegistrationRequired } from "../../api/ControlPlane.ts"
+import type { Daemon } from "../../api/Daemon.ts"
+import { Forbidden } from "../../domain/errors.ts"
+import { DaemonClient } from "../DaemonClient.ts"
+import { Fleet } from "../fleet/Fleet.ts"
+import { NodeRegistry } from "../NodeRegistry.ts"
+import { breakerStore } from "./breakerStore.ts"
+import { makeCallBacks } from "./callBacks.ts"
+import { impatientClient } from "./impatientClient.ts"
+import { makeRemoteDaemon } from "./RemoteDaemon.ts"
+
+export interface RemoteDaemonsOptions {
+  /** Certificates in PEM that daemons' certificates are checked against, in place of the system's. */
+  readonly ca?: string
+  /** Of each call. Default 10 s. */
+  readonly deadline?: Duration.Input
+}
+
+/** Consecutive calls to a node without an answer after which it is left alone for a while. */
+const TRIPS_AFTER = 5
+const OPEN_SECONDS = 5
+/** Connections to one node: more than provisioning alone uses. */
+const CONNECTIONS = 256
+
+/**
+ * The daemons on other machines: reached through {@link DaemonClient}, by any replica, with the address and token of
+ * their node's last registration, while the node is connected.
+ */
+export class RemoteDaemons extends Context.Service<
+  RemoteDaemons,
+  {
+    /** @error Forbidden the node is part of a service: it does not register over HTTP */
+    check(node_id: string): Effect.Effect<void, Forbidden>
+    /** Whether the node is known, and on another machine. */
+    has(node_id: string): boolean
+    /** A node has registered here: it is called, to see whether it is where it says. */
+    registered(node_id: string): Effect.Effect<void>
+    /**
+     * A heartbeat of a node came here: why it cannot be called, undefined where it can; that is tried again, and now and
+     * then where nobody calls it.
+     *
+     * @error RegistrationRequired it does not know the token of its last registration
+     */
+    heard(node_id: string): Effect.Effect<string | undefined, RegistrationRequired>
+  }
+>()("muster/nodes/RemoteDaemons") {
+  static readonly layerNoDeps = (options: RemoteDaemonsOptions = {}) =>
+    Layer.effect(
+      RemoteDaemons,
+      Effect.gen(function* () {
+        const daemons = yield* DaemonClient
+        const fleet = yield* Fleet
+        const registry = yield* NodeRegistry
+        const http = yield* HttpClient.HttpClient
+        const breaker = yield* CircuitBreaker.CircuitBreaker
+        const callBacks = yield* makeCallBacks
+        const made = new Map<string, Daemon>()
+
+        const has = (node_id: string) =>
+          fleet.get(node_id)?.record?.embedded === false && !daemons.isAttached(node_id)
+        const target = (node_id: string) => () => {
+          const node = fleet.get(node_id)
+          return node?.connected === true && node.record !== undefined
+            ? { url: node.record.url, token: node.record.token }
+            : undefined
+        }
+        const make = (node_id: string) =>
+          makeRemoteDaemon({
+            ...options,
+            node_id,
+            target: target(node_id),
+            refresh: registry
+              .refresh(node_id)
+              .pipe(Effect.catch((error) => Effect.logDebug(`node ${node_id}: ${error.detail}`))),
+            onAnswered: callBacks.answered(node_id),
+            onUnreachable: Effect.sync(() => callBacks.begin(node_id)),
+            http,
+            breaker
+          })
+        yield* daemons.elsewhere((node_id) => {
+          if (!has(node_id)) {
+            made.delete(node_id)
+            return undefined
+          }
+          const daemon = made.get(node_id) ?? make(node_id)
+          made.set(node_id, daemon)
+          return daemon
+        })
+
+        return RemoteDaemons.of({
+          check: Effect.fnUntraced(function* (node_id) {
+            if (fleet.get(node_id)?.record?.embedded !== true && !daemons.isAttached(node_id)) return
+            return yield* new Forbidden({
+              detail: `node ${node_id} is part of this service`,
+              hint: "Give the daemon an id of its own with MUSTER_NODE_ID."
+            })
+          }),
+          has,
+          registered: (node_id) => Effect.sync(() => callBacks.begin(node_id, { anew: true })),
+          heard: callBacks.heard
+        })
+      })
+    )
+
+  static readonly layer = (options: RemoteDaemonsOptions = {}) =>
+    RemoteDaemons.layerNoDeps(options).pipe(
+      Layer.provide(
+        impatientClient({
+          connections: CONNECTIONS,
+          ...(options.ca === undefined ? {} : { ca: options.ca })
+        })
+      ),
+      Layer.provide(
+        CircuitBreaker.layer({
+          tripPolicy: CircuitBreaker.consecutive(TRIPS_AFTER),
+          openDuration: `${OPEN_SECONDS} seconds`
+        })
+      ),
+      Layer.provide(breakerStore)
+    )
+}

@@ -1,0 +1,155 @@
+/** How one call to a daemon over HTTP is made, and what its failures are. */
+import { Cause, Duration, Effect, Exit, Schedule, type Schema } from "effect"
+import type { HttpClientError } from "effect/http"
+import { CircuitBreaker } from "effect/persistence"
+import { type DaemonError, DaemonRefused, NodeUnreachable } from "../../api/Daemon.ts"
+import { whyNoAnswer } from "../../api/transport.ts"
+import type {
+  BodyTooLarge,
+  Conflict,
+  InternalError,
+  InvalidRequest,
+  NotFound,
+  TimedOut,
+  Unauthorized,
+  Unavailable,
+  UpgradeRequired
+} from "../../domain/errors.ts"
+
+/** Whatever the derived client fails with. */
+export type CallFailure =
+  | BodyTooLarge
+  | Conflict
+  | InternalError
+  | InvalidRequest
+  | NotFound
+  | TimedOut
+  | Unauthorized
+  | Unavailable
+  | UpgradeRequired
+  | HttpClientError.HttpClientError
+  | Schema.SchemaError
+
+/** The daemon does not know the token (yet): nothing was done, and it may know it in a moment. */
+export interface TokenUnknown {
+  readonly _tag: "TokenUnknown"
+}
+
+const notUnderstood = (detail: string) =>
+  new DaemonRefused({
+    status: 500,
+    detail: `its answer is not understood: ${detail}`,
+    hint: "Run the same version of Muster on the node as here, and look at what stands between."
+  })
+
+/** What there is to do where no answer comes, whoever reads it. */
+const CHECK_ADDRESS = "Check MUSTER_NODE_URL of the node and the firewall"
+
+/** Where a token is refused that was that of the last registration: with it nothing can be done there. */
+export const TOKEN_REFUSED =
+  "another daemon answers there: it refuses the token of the node's last registration. Set MUSTER_NODE_URL of the node to its own address"
+
+const ofTransport = (failure: HttpClientError.HttpClientError): string => {
+  const { code, kind, message } = whyNoAnswer(failure)
+  switch (kind) {
+    case "tls":
+      return `TLS fails (${code}: ${message}). Check the scheme of MUSTER_NODE_URL of the node, and MUSTER_NODE_CA of the service`
+    case "protocol":
+      return "what answers there is not HTTP. Check MUSTER_NODE_URL of the node: its port, and http or https"
+    case "none":
+      return `${code === "" ? "no answer" : code}. ${CHECK_ADDRESS}`
+  }
+}
+
+/** A daemon's failure: what it refused with status, detail and hint as it said it. */
+export const toDaemonError = (node_id: string, failure: CallFailure): DaemonError | TokenUnknown => {
+  switch (failure._tag) {
+    case "NotFound":
+      return new DaemonRefused({ status: 404, detail: failure.detail, hint: failure.hint })
+    case "Conflict":
+      return new DaemonRefused({ status: 409, detail: failure.detail, hint: failure.hint })
+    case "InvalidRequest":
+    case "BodyTooLarge":
+      return new DaemonRefused({ status: 422, detail: failure.detail, hint: failure.hint })
+    case "InternalError":
+    case "UpgradeRequired":
+      return new DaemonRefused({ status: 500, detail: failure.detail, hint: failure.hint })
+    case "Unauthorized":
+      return { _tag: "TokenUnknown" }
+    case "TimedOut":
+    case "Unavailable":
+      return new NodeUnreachable({ node_id, reason: `${failure.detail} (${failure.code})` })
+    case "SchemaError":
+      return notUnderstood("it does not have the form that was agreed on")
+    case "HttpClientError": {
+      const status = failure.response?.status
+      // No answer, one that broke off, or one of a proxy that did not get any.
+      const brokeOff = status !== undefined && status < 300 && failure.reason._tag === "DecodeError"
+      if (status === undefined) return new NodeUnreachable({ node_id, reason: ofTransport(failure) })
+      if (status < 502 && !brokeOff) return notUnderstood(`status ${status}`)
+      const what = brokeOff ? "its answer breaks off" : `a proxy answers ${status}`
+      return new NodeUnreachable({ node_id, reason: `${what}. ${CHECK_ADDRESS}` })
+    }
+  }
+}
+
+export interface CallOptions {
+  readonly node_id: string
+  /** Breaks with this key's calls. */
+  readonly key: string
+  /** Whether it may be repeated when no answer came. */
+  readonly repeatable: boolean
+  readonly deadline: Duration.Duration
+  readonly breaker: CircuitBreaker.CircuitBreaker
+  /** It has worked. */
+  readonly onAnswered: Effect.Effect<void>
+  /** It was tried, and no answer came: the daemon cannot be reached, or does not learn the token in time. */
+  readonly onUnreachable: Effect.Effect<void>
+}
+
+/**
+ * Between repetitions of a call that the daemon did not carry out because it does not know the token yet: soon at
+ * first, since a daemon that registers is called at once; 2 s in all.
+ */
+const TOKEN_PAUSE = Schedule.min([Schedule.exponential("10 millis"), Schedule.spaced("100 millis")])
+const TOKEN_TRIES = 22
+const REPETITIONS = 2
+
+/** An unreachable node counts against it; a refusal is a sign of life. */
+const classify = <A>(exit: Exit.Exit<A, DaemonError | TokenUnknown>) => {
+  if (Exit.isSuccess(exit)) return CircuitBreaker.success
+  const error = Cause.findErrorOption(exit.cause)
+  if (error._tag === "None") return CircuitBreaker.ignored
+  return error.value._tag === "NodeUnreachable" ? CircuitBreaker.failure() : CircuitBreaker.success
+}
+
+/**
+ * One call with everything around it: repetitions where they are safe, the deadline over all of them, and the
+ * circuit breaker.
+ */
+export const remoteCall = <A>(
+  attempt: Effect.Effect<A, DaemonError | TokenUnknown>,
+  options: CallOptions
+): Effect.Effect<A, DaemonError> => {
+  const { breaker, deadline, key, node_id, onAnswered, onUnreachable, repeatable } = options
+  const unreachable = (reason: string) => Effect.fail(new NodeUnreachable({ node_id, reason }))
+  const late = `no answer within ${Duration.toSeconds(deadline)} s. ${CHECK_ADDRESS}`
+  return attempt.pipe(
+    Effect.retry({
+      schedule: Schedule.exponential("100 millis"),
+      times: repeatable ? REPETITIONS : 0,
+      while: (error) => error._tag === "NodeUnreachable"
+    }),
+    Effect.retry({
+      schedule: TOKEN_PAUSE,
+      times: TOKEN_TRIES,
+      while: (error) => error._tag === "TokenUnknown"
+    }),
+    Effect.timeoutOrElse({ duration: deadline, orElse: () => unreachable(late) }),
+    breaker.execute({ key, classify }),
+    Effect.tap(onAnswered),
+    Effect.catchTag("TokenUnknown", () => unreachable(TOKEN_REFUSED)),
+    Effect.tapErrorTag("NodeUnreachable", () => onUnreachable),
+    Effect.catchTag("CircuitBreakerError", () => Effect.fail(new NodeUnreachable({ node_id })))
+  )
+}

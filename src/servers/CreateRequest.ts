@@ -1,0 +1,10 @@
+import type { Overrides } from "../domain/Overrides.ts"
+
+/** A request to create a server; `body_hash` is the SHA-256 of the request's body in hex. */
+export interface CreateRequest {
+  readonly blueprint_id: string
+  readonly node_id?: string
+  readonly overrides: Overrides
+  readonly start: boolean
+  readonly idempotency?: { readonly key: string; readonly body_hash: string }
+}

@@ -1,0 +1,21 @@
+/** Whether a server can be moved to another node, by its record alone: pure rules. */
+import type { ServerRecord } from "../../domain/Server.ts"
+
+const names = (list: ReadonlyArray<string>) => [...new Set(list)].join(", ")
+
+/** Why a saved server stays where it is until somebody changes something; undefined: it can be moved. */
+export const whyStays = ({ definition, install }: ServerRecord): string | undefined => {
+  const volumes = definition.volumes.filter((volume) => volume.mode === "rw").map((volume) => volume.name)
+  if (volumes.length > 0) return `it has volumes that are written by others too (rw): ${names(volumes)}`
+  const mounts = definition.mounts.filter((mount) => mount.mode === "rw").map((mount) => mount.source)
+  if (mounts.length > 0) return `it has mounts that are written by others too (rw): ${names(mounts)}`
+  if (install.phase === "failed") return "its installation has failed: reinstall or delete it"
+  return undefined
+}
+
+/** Why it cannot be moved just now. */
+export const whyWaits = ({ install, status }: ServerRecord): string | undefined => {
+  if (status === "unknown") return "its node is not connected"
+  if (status === "installing" || install.phase !== "ready") return "it is being installed"
+  return status === "stopping" ? "it is stopping" : undefined
+}

@@ -1,0 +1,69 @@
+/** Whether a power action may be passed on to the node: pure rules (decisions, "States"). */
+import { Conflict, Unavailable } from "../../domain/errors.ts"
+import type { PowerAction } from "../../domain/NodeMessages.ts"
+import type { ServerRecord } from "../../domain/Server.ts"
+import { next, type ServerStatus, type Trigger } from "../../domain/ServerStatus.ts"
+
+interface Rule {
+  readonly trigger: Trigger
+  /** Statuses in which there is nothing to do. */
+  readonly done: ReadonlyArray<ServerStatus>
+}
+
+const rules: Record<PowerAction, Rule> = {
+  start: { trigger: "start", done: ["starting", "running"] },
+  stop: { trigger: "stop", done: ["offline", "stopping"] },
+  restart: { trigger: "stop", done: [] },
+  kill: { trigger: "ended-as-asked", done: ["offline"] },
+  pause: { trigger: "pause", done: ["paused"] },
+  unpause: { trigger: "unpause", done: ["running"] }
+}
+
+const hints: Partial<Record<ServerStatus, string>> = {
+  installing: "Wait for the status offline; GET /api/servers/:server/install says how far it is.",
+  offline: "Start it first.",
+  starting: "Wait for the status running, or stop it.",
+  stopping: "Wait for the status offline, or kill it.",
+  paused: "Unpause it first."
+}
+
+/** 409 for something that cannot be done in the server's present status. */
+export const wrongStatus = (record: ServerRecord): Conflict =>
+  new Conflict({
+    detail: `server is ${record.status}: ${record.id}`,
+    ...(hints[record.status] === undefined ? {} : { hint: hints[record.status] })
+  })
+
+/** 409 for what would get in the way of a move. */
+export const isMoving = (id: string): Conflict =>
+  new Conflict({
+    detail: `server is being moved to another node: ${id}`,
+    hint: "Wait until it has arrived; GET /api/nodes/:node of the node that it leaves says how far it is."
+  })
+
+/** 409 for a reinstallation of a server that is not offline. */
+export const notOffline = (record: ServerRecord): Conflict =>
+  record.status === "installing"
+    ? wrongStatus(record)
+    : new Conflict({
+        detail: `server is ${record.status}: ${record.id}`,
+        hint: "Stop it first: POST /api/servers/:server/power."
+      })
+
+/**
+ * `call`: ask the node; else why not. It is asked also where there seems to be nothing to do: what it has accepted
+ * before may not be in the record yet.
+ */
+export const decidePower = (record: ServerRecord, action: PowerAction): "call" | Conflict | Unavailable => {
+  const { status, install } = record
+  const rule = rules[action]
+  if (status === "unknown") return Unavailable.nodeNotConnected(record.node_id)
+  if (rule.done.includes(status)) return "call"
+  if (action === "start" && status === "offline" && install.phase === "failed") {
+    return new Conflict({
+      detail: `install failed: ${install.failure_reason ?? `exit code ${install.exit_code ?? "unknown"}`}`,
+      hint: "Reinstall it first: POST /api/servers/:server/reinstall."
+    })
+  }
+  return next(status, rule.trigger) === undefined ? wrongStatus(record) : "call"
+}

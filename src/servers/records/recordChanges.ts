@@ -1,0 +1,152 @@
+import { Effect, Option } from "effect"
+import type { SqlError } from "effect/sql"
+import type { Unavailable } from "../../domain/errors.ts"
+import type { Change } from "../../domain/Journal.ts"
+import type { ServerRecord } from "../../domain/Server.ts"
+import { ServerRepo } from "../../store/ServerRepo.ts"
+import { Store, Transaction } from "../../store/Store.ts"
+import { makeMoveRecords } from "./moveRecords.ts"
+import type { Outcome } from "./outcome.ts"
+
+/** A record as it was, and what has become of it. */
+export interface Changed {
+  readonly record: ServerRecord
+  readonly outcome: Outcome
+}
+
+/** What has been decided of a server's record, carried out within a write with the journal entries that tell of it. */
+export const makeRecordChanges = Effect.gen(function* () {
+  const servers = yield* ServerRepo
+  const store = yield* Store
+  const moveRecords = yield* makeMoveRecords
+
+  /** Writes what has been decided; the order of the entries is the order in which it happened. */
+  const carryOut = Effect.fnUntraced(function* (
+    record: ServerRecord,
+    decided: Outcome,
+    { removedFrom, sequence }: { readonly removedFrom?: string; readonly sequence?: number } = {}
+  ) {
+    const outcome = yield* moveRecords.settle(record, decided)
+    const transaction = yield* Transaction
+    const append = (change: Change) => transaction.append(change, record.blueprint_id)
+    const server_id = record.id
+    if (outcome.destroys !== true) {
+      yield* servers.set(server_id, {
+        ...(outcome.install === undefined ? {} : { install: outcome.install }),
+        ...(outcome.status === undefined ? {} : { status: outcome.status }),
+        ...(outcome.clearsStart === true ? { start_pending: false } : {}),
+        // One that was put back to its old node has the sequence that it had there.
+        ...(sequence === undefined || outcome !== decided ? {} : { last_sequence: sequence })
+      })
+    }
+    if (outcome.install !== undefined) {
+      yield* append({ topic: "server:install", server_id, payload: outcome.install })
+    }
+    if (outcome.crash !== undefined) yield* append({ topic: "crash", server_id, payload: outcome.crash })
+    if (outcome.status !== undefined) {
+      yield* append({ topic: "status", server_id, payload: outcome.status })
+    }
+    if (outcome.clearsStart === true) {
+      yield* append({ topic: "server:start-pending", server_id, payload: false })
+    }
+    if (outcome.destroys === true) {
+      if (record.node_id !== removedFrom) yield* moveRecords.leave(record, record.node_id)
+      yield* servers.remove(server_id)
+      yield* append({ topic: "deleted", server_id, payload: null })
+    }
+  })
+
+  /** Decides about the record and carries it out. */
+  const decide = Effect.fnUntraced(function* (
+    record: ServerRecord,
+    by: (record: ServerRecord) => Outcome,
+    removedFrom?: string
+  ) {
+    const outcome = by(record)
+    yield* carryOut(record, outcome, removedFrom === undefined ? {} : { removedFrom })
+    return { record, outcome } satisfies Changed
+  })
+
+  /** Decides about the record as it is now and carries it out; nothing when there is none. */
+  const change = Effect.fnUntraced(function* (
+    id: string,
+    by: (record: ServerRecord) => Outcome,
+    removedFrom?: string
+  ) {
+    const record = Option.getOrUndefined(yield* servers.lock(id))
+    return record === undefined ? undefined : yield* decide(record, by, removedFrom)
+  })
+
+  /** {@link change} of several. */
+  const changeAll = Effect.fnUntraced(function* (
+    ids: ReadonlyArray<string>,
+    by: (record: ServerRecord) => Outcome
+  ) {
+    const records = yield* servers.lockAll(ids)
+    yield* Effect.forEach(records.values(), (record) => decide(record, by), {
+      concurrency: "unbounded",
+      discard: true
+    })
+  })
+
+  /** Several servers at once: their statements do not wait for each other's answers. */
+  const workAll = Effect.fnUntraced(function* (requests: ReadonlyArray<RecordWork>) {
+    const byServer = Map.groupBy(requests, ({ id }) => id)
+    const records = yield* servers.lockAll([...byServer.keys()])
+    yield* Effect.forEach(
+      byServer,
+      Effect.fnUntraced(function* ([id, [first, ...others]]) {
+        yield* first?.work(records.get(id)) ?? Effect.void
+        // What is decided next is decided on what was made of it.
+        for (const { work } of others) yield* work(Option.getOrUndefined(yield* servers.lock(id)))
+      }),
+      { concurrency: "unbounded", discard: true }
+    )
+    return requests.map(() => undefined)
+  })
+  const workTogether = store.together(workAll)
+
+  /**
+   * A write that decides about one server, undefined where it has no record. It has no transaction within its own: what
+   * waits for the database at once is carried out at once.
+   */
+  const onRecord = <A>(
+    id: string,
+    decideOn: (record: ServerRecord | undefined) => Effect.Effect<A, SqlError.SqlError, Transaction>
+  ): Effect.Effect<A, Unavailable> =>
+    Effect.suspend(() => {
+      let answer = Option.none<A>()
+      const work = (record: ServerRecord | undefined) =>
+        Effect.map(decideOn(record), (decided) => {
+          answer = Option.some(decided)
+        })
+      return Effect.flatMap(workTogether({ id, work }), () => Effect.orDie(Effect.fromOption(answer)))
+    })
+
+  return { carryOut, change, changeAll, decide, onRecord } as const
+})
+
+/** What is done about one server's record within a write. */
+interface RecordWork {
+  readonly id: string
+  readonly work: (record: ServerRecord | undefined) => Effect.Effect<void, SqlError.SqlError, Transaction>
+}
+
+/** What follows a committed change: a line in the log. */
+export const logChange = Effect.fnUntraced(function* (changed: Changed | undefined) {
+  if (changed === undefined) return
+  const { record, outcome } = changed
+  if (outcome.install?.phase === "failed") {
+    yield* Effect.logWarning(`${record.id}: installation failed: ${outcome.install.failure_reason}`)
+  }
+  if (outcome.crash !== undefined) yield* Effect.logWarning(`${record.id}: crash: ${outcome.crash.reason}`)
+  if (outcome.status !== undefined) yield* Effect.logInfo(`${record.id}: ${outcome.status}`)
+  if (outcome.destroys === true) {
+    yield* Effect.logInfo(`${record.id}: deleted`)
+  }
+  if (outcome.surprising === true) {
+    yield* Effect.logWarning(
+      `node ${record.node_id} says ${outcome.status ?? "unknown"} of ${record.id}, which was ${record.status}`
+    )
+  }
+})

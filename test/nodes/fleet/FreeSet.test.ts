@@ -1,0 +1,43 @@
+import { assert, describe, it } from "@effect/vitest"
+import * as fc from "fast-check"
+import { FreeSet } from "../../../src/nodes/fleet/FreeSet.ts"
+
+const operations = (bound: number) =>
+  fc.array(fc.tuple(fc.constantFrom("add", "delete", "next"), fc.nat({ max: bound - 1 })), { maxLength: 200 })
+
+describe("node-protocol, Placement and ports: the set of free ports", () => {
+  it("behaves as a set that is searched from the bottom", () => {
+    const anyBound = fc.constantFrom(1, 31, 32, 33, 1000, 1024, 1025, 40_000, 65_536)
+    fc.assert(
+      fc.property(
+        anyBound.chain((bound) => fc.tuple(fc.constant(bound), operations(bound))),
+        ([bound, steps]) => {
+          const set = new FreeSet(bound)
+          const model = new Set<number>()
+          for (const [operation, member] of steps) {
+            if (operation === "add") {
+              set.add(member)
+              model.add(member)
+            } else if (operation === "delete") {
+              set.delete(member)
+              model.delete(member)
+            } else {
+              const above = [...model].filter((one) => one >= member)
+              assert.strictEqual(set.next(member), above.length === 0 ? undefined : Math.min(...above))
+            }
+            assert.strictEqual(set.size, model.size)
+            assert.strictEqual(set.has(member), model.has(member))
+          }
+        }
+      )
+    )
+  })
+
+  it("has nothing past its end", () => {
+    const set = new FreeSet(65_536)
+    assert.isUndefined(set.next(0))
+    set.add(65_535)
+    assert.strictEqual(set.next(0), 65_535)
+    assert.isUndefined(set.next(65_536))
+  })
+})

@@ -1,0 +1,73 @@
+import { assert, describe, it } from "@effect/vitest"
+import * as fc from "fast-check"
+import { type Expiry, Liveness } from "../../../src/nodes/presence/Liveness.ts"
+
+const options = { lost_after: 30, given_up_after: 100 }
+
+const anyStep = fc.record({
+  pause: fc.nat({ max: 40 }),
+  node: fc.constantFrom("a", "b", "c", "d"),
+  kind: fc.constantFrom("hear", "hear", "forget", "expire")
+})
+
+describe("node-protocol, When something breaks: nodes that fall silent", () => {
+  it("each silence is noticed once, when it is due, in the order in which it began", () => {
+    fc.assert(
+      fc.property(fc.array(anyStep, { maxLength: 80 }), (steps) => {
+        const liveness = new Liveness(options)
+        const model = new Map<string, { since: number; stage: number }>()
+        let now = 0
+        for (const { pause, node, kind } of steps) {
+          now += pause
+          if (kind === "hear") {
+            liveness.hear(node, now)
+            model.delete(node)
+            model.set(node, { since: now, stage: 0 })
+          } else if (kind === "forget") {
+            liveness.forget(node)
+            model.delete(node)
+          } else {
+            const expected: Array<Expiry> = []
+            for (const [stage, kind, after] of [
+              [0, "lost", options.lost_after],
+              [1, "given-up", options.given_up_after]
+            ] as const) {
+              for (const [node_id, state] of model) {
+                if (state.stage !== stage || state.since + after > now) continue
+                state.stage += 1
+                expected.push({ node_id, kind })
+              }
+            }
+            const expired = liveness.expire(now)
+            assert.sameDeepMembers([...expired], expected)
+            const due = [...model.values()].flatMap(({ since, stage }) =>
+              stage === 0 ? [since + options.lost_after] : stage === 1 ? [since + options.given_up_after] : []
+            )
+            const next = liveness.untilNext(now)
+            if (next === undefined) assert.deepStrictEqual(due, [])
+            else assert.isAtMost(now + next, Math.min(now + options.lost_after, ...due))
+          }
+        }
+      })
+    )
+  })
+
+  it("never asks to be called again at once", () => {
+    const liveness = new Liveness(options)
+    liveness.hear("a", 0)
+    assert.strictEqual(liveness.untilNext(500), 1)
+    liveness.hear("a", 500)
+    assert.strictEqual(liveness.untilNext(505), 25)
+    liveness.forget("a")
+    assert.isUndefined(liveness.untilNext(505))
+  })
+
+  it("one that is lost already is given up in time, unless it is heard", () => {
+    const liveness = new Liveness(options)
+    liveness.lose("a", 0)
+    liveness.lose("b", 0)
+    liveness.hear("b", 10)
+    assert.deepStrictEqual(liveness.expire(99), [{ node_id: "b", kind: "lost" }])
+    assert.deepStrictEqual(liveness.expire(100), [{ node_id: "a", kind: "given-up" }])
+  })
+})

@@ -1,0 +1,133 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Clock, Duration, Effect } from "effect"
+import { TestClock } from "effect/testing"
+import type { Expiry } from "../../../src/nodes/presence/Liveness.ts"
+import { makeSilence } from "../../../src/nodes/presence/silence.ts"
+
+const watching = Effect.fnUntraced(function* (initial: ReadonlyArray<string>) {
+  const seen: Array<Expiry> = []
+  const silence = yield* makeSilence({
+    lost_after: Duration.seconds(30),
+    given_up_after: Duration.minutes(10),
+    initial,
+    onExpiry: (expiry) => seen.push(expiry)
+  })
+  return { seen, silence }
+})
+
+describe("node-protocol, When something breaks: node gone", () => {
+  it.effect("notices a silence of 30 s, and one of 10 min", () =>
+    Effect.gen(function* () {
+      const { seen, silence } = yield* watching(["a", "b"])
+      yield* TestClock.adjust("20 seconds")
+      silence.hear("b")
+      yield* TestClock.adjust("9999 millis")
+      assert.deepStrictEqual(seen, [])
+      yield* TestClock.adjust("1 millis")
+      assert.deepStrictEqual(seen, [{ node_id: "a", kind: "lost" }])
+      silence.forget("b")
+      yield* TestClock.adjust("9 minutes")
+      assert.strictEqual(seen.length, 1)
+      yield* TestClock.adjust("30 seconds")
+      assert.deepStrictEqual(seen.slice(1), [{ node_id: "a", kind: "given-up" }])
+      yield* TestClock.adjust("1 hour")
+      assert.strictEqual(seen.length, 2)
+    })
+  )
+
+  it.effect("clocks that are set, forward or back, are none of its business", () =>
+    Effect.gen(function* () {
+      const clock = yield* Clock.Clock
+      let set = 0
+      const wall: Clock.Clock = {
+        ...clock,
+        currentTimeMillisUnsafe: () => clock.currentTimeMillisUnsafe() + set,
+        currentTimeMillis: Effect.map(clock.currentTimeMillis, (now) => now + set)
+      }
+      yield* Effect.gen(function* () {
+        const { seen, silence } = yield* watching(["a", "b"])
+        yield* TestClock.adjust("20 seconds")
+        set = 7_200_000
+        silence.hear("b")
+        yield* TestClock.adjust("9 seconds")
+        assert.deepStrictEqual(seen, [])
+        set = -7_200_000
+        yield* TestClock.adjust("1 second")
+        assert.deepStrictEqual(seen, [{ node_id: "a", kind: "lost" }])
+        yield* TestClock.adjust("20 seconds")
+        assert.deepStrictEqual(seen.slice(1), [{ node_id: "b", kind: "lost" }])
+      }).pipe(Effect.provideService(Clock.Clock, wall))
+    })
+  )
+
+  /** A process that stands still at a moment, for an hour. */
+  const standing = Effect.map(Clock.Clock, (clock) => {
+    let skipped = 0n
+    const frozen: Clock.Clock = {
+      ...clock,
+      monotonicTimeNanosUnsafe: () => clock.monotonicTimeNanosUnsafe() + skipped
+    }
+    return {
+      frozen,
+      standStill: Effect.sync(() => {
+        skipped += 3_600_000_000_000n
+      })
+    }
+  })
+
+  it.effect("does not count time in which this process itself stood still", () =>
+    Effect.gen(function* () {
+      const { frozen, standStill } = yield* standing
+      yield* Effect.gen(function* () {
+        const { seen, silence } = yield* watching(["a", "b"])
+        yield* TestClock.adjust("25 seconds")
+        yield* standStill
+        // Nor the second of the look within which it did.
+        yield* TestClock.adjust("5 seconds")
+        assert.deepStrictEqual(seen, [])
+        yield* TestClock.adjust("1 second")
+        assert.deepStrictEqual(seen, [
+          { node_id: "a", kind: "lost" },
+          { node_id: "b", kind: "lost" }
+        ])
+        silence.hear("b")
+        yield* TestClock.adjust("9 minutes")
+        assert.deepStrictEqual(seen.slice(2), [{ node_id: "b", kind: "lost" }])
+        yield* TestClock.adjust("30 seconds")
+        assert.deepStrictEqual(seen.slice(3), [{ node_id: "a", kind: "given-up" }])
+      }).pipe(Effect.provideService(Clock.Clock, frozen))
+    })
+  )
+
+  it.effect("after it stood still what has come meanwhile is read before anybody is lost", () =>
+    Effect.gen(function* () {
+      const { frozen, standStill } = yield* standing
+      yield* Effect.gen(function* () {
+        const { seen, silence } = yield* watching(["a"])
+        yield* TestClock.adjust("29500 millis")
+        yield* standStill
+        yield* TestClock.adjust("500 millis")
+        assert.deepStrictEqual(seen, [])
+        silence.hear("a")
+        yield* TestClock.adjust("29 seconds")
+        assert.deepStrictEqual(seen, [])
+      }).pipe(Effect.provideService(Clock.Clock, frozen))
+    })
+  )
+
+  it.effect("who is heard first after it and then falls silent is lost in time", () =>
+    Effect.gen(function* () {
+      const { frozen, standStill } = yield* standing
+      yield* Effect.gen(function* () {
+        const { seen, silence } = yield* watching(["a"])
+        yield* TestClock.adjust("10 seconds")
+        yield* standStill
+        silence.hear("a")
+        yield* TestClock.adjust("29 seconds")
+        assert.deepStrictEqual(seen, [])
+        yield* TestClock.adjust("2 seconds")
+        assert.deepStrictEqual(seen, [{ node_id: "a", kind: "lost" }])
+      }).pipe(Effect.provideService(Clock.Clock, frozen))
+    })
+  )
+})

@@ -1,0 +1,356 @@
+import { readFileSync } from "node:fs"
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
+import { createServer as createTlsServer } from "node:https"
+import { createServer as createTcpServer, type Server } from "node:net"
+import { resolve } from "node:path"
+import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
+import * as NodeServices from "@effect/platform-node/NodeServices"
+import { assert, describe, it } from "@effect/vitest"
+import { Deferred, Effect, Exit, Fiber, Layer, Scope, Stream } from "effect"
+import { HttpClient, HttpServer } from "effect/http"
+import { CircuitBreaker } from "effect/persistence"
+import { type Daemon, DaemonRefused } from "../../../src/api/Daemon.ts"
+import { DaemonHttpLayer } from "../../../src/cli/daemonHttp.ts"
+import { NodeToken } from "../../../src/daemon/link/NodeToken.ts"
+import { ServedDaemon } from "../../../src/daemon/link/ServedDaemon.ts"
+import { makeRemoteDaemon, type RemoteTarget } from "../../../src/nodes/remote/RemoteDaemon.ts"
+import { allocations, definition } from "../../servers/support/definitions.ts"
+import { FakeDaemon } from "../../servers/support/FakeDaemon.ts"
+import { freePort } from "../../support/nodes.ts"
+import { eventually } from "../../support/Service.ts"
+
+const NODE = "n1"
+const spec = (id: string) => ({ id, definition: definition(), allocations: allocations(25565) })
+
+/** What a client of a daemon needs, with a breaker of its own. */
+const remote = (
+  target: () => RemoteTarget | undefined,
+  deadline: `${number} millis` = "5000 millis",
+  refresh: Effect.Effect<void> = Effect.void,
+  onUnreachable: Effect.Effect<void> = Effect.void
+) =>
+  Effect.gen(function* () {
+    const http = yield* HttpClient.HttpClient
+    const breaker = yield* CircuitBreaker.CircuitBreaker
+    return makeRemoteDaemon({ node_id: NODE, target, http, breaker, deadline, refresh, onUnreachable })
+  }).pipe(
+    Effect.provide(
+      Layer.mergeAll(
+        NodeHttpClient.layerNodeHttp,
+        CircuitBreaker.layer({
+          tripPolicy: CircuitBreaker.consecutive(3),
+          openDuration: "1 hour"
+        }).pipe(Layer.provide(CircuitBreaker.layerStoreMemory()))
+      )
+    )
+  )
+
+/** A daemon's routes over `daemon`, with the token `secret`. */
+const serve = Effect.fnUntraced(function* (daemon: Daemon) {
+  const context = yield* Layer.build(
+    DaemonHttpLayer({ host: "127.0.0.1", port: 0 }).pipe(
+      Layer.provideMerge(Layer.mergeAll(NodeToken.layer, ServedDaemon.layer)),
+      Layer.provide(NodeServices.layer)
+    )
+  )
+  return yield* Effect.gen(function* () {
+    const token = yield* NodeToken
+    const served = yield* ServedDaemon
+    const { address } = yield* HttpServer.HttpServer
+    token.set("secret")
+    yield* served.provideDaemon(daemon)
+    yield* served.provideServers(() => [])
+    return { url: `http://127.0.0.1:${"port" in address ? address.port : 0}`, token }
+  }).pipe(Effect.provideContext(context))
+})
+
+/** A server that answers as it is told, and counts. */
+const stub = (answer: (request: IncomingMessage, response: ServerResponse, call: number) => void) =>
+  Effect.acquireRelease(
+    Effect.callback<{ readonly url: string; readonly calls: () => number }>((resume) => {
+      let calls = 0
+      const server = createServer((request, response) => {
+        request.resume()
+        calls += 1
+        answer(request, response, calls)
+      })
+      server.listen(0, "127.0.0.1", () => {
+        const address = server.address()
+        const port = typeof address === "object" && address !== null ? address.port : 0
+        resume(
+          Effect.succeed({
+            url: `http://127.0.0.1:${port}`,
+            calls: () => calls,
+            close: () => server.closeAllConnections()
+          })
+        )
+      })
+    }),
+    (made) => Effect.sync(() => void ("close" in made && (made as { close: () => void }).close()))
+  )
+
+/** Something else that listens; answers its port. */
+const listening = (make: () => Server) =>
+  Effect.acquireRelease(
+    Effect.callback<{ readonly port: number; readonly server: Server }>((resume) => {
+      const server = make()
+      server.listen(0, "127.0.0.1", () => {
+        const address = server.address()
+        const port = typeof address === "object" && address !== null ? address.port : 0
+        resume(Effect.succeed({ port, server }))
+      })
+    }),
+    ({ server }) => Effect.sync(() => server.close())
+  ).pipe(Effect.map(({ port }) => port))
+
+const tlsFolder = resolve(import.meta.dirname, "../../support/tls")
+const pem = { cert: readFileSync(`${tlsFolder}/cert.pem`), key: readFileSync(`${tlsFolder}/key.pem`) }
+
+const ok = (response: ServerResponse, body: unknown) =>
+  response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(body))
+
+describe("node-protocol: Control plane -> daemon", () => {
+  it.live("every call arrives as it was made, and is answered as it was answered", () =>
+    Effect.gen(function* () {
+      const fake = new FakeDaemon(NODE)
+      const { url } = yield* serve(fake.daemon)
+      const daemon = yield* remote(() => ({ url, token: "secret" }))
+      assert.strictEqual((yield* daemon.system).version, "0.1.0")
+      const created = yield* daemon.create(spec("srv_1"))
+      assert.deepInclude(created, { id: "srv_1" })
+      assert.deepStrictEqual(fake.instances.get("srv_1")?.spec.definition, definition())
+      yield* eventually(daemon.status("srv_1"), (status) => status === "offline")
+      yield* daemon.power("srv_1", "start", 0)
+      assert.strictEqual(yield* daemon.status("srv_1"), "running")
+      yield* daemon.commands("srv_1", ["one", "two"])
+      assert.strictEqual((yield* daemon.stats("srv_1", { update_disk_usage: true })).state, "running")
+      assert.deepStrictEqual(yield* daemon.logs("srv_1", { page: 1, per_page: 10 }), {
+        items: ["line"],
+        total: 1
+      })
+      assert.deepStrictEqual(yield* daemon.installLogs("srv_1", { page: 1, per_page: 10 }), {
+        items: ["installed"],
+        total: 1
+      })
+      assert.strictEqual((yield* daemon.install("srv_1")).phase, "ready")
+      yield* daemon.reset("srv_1")
+      const lines = yield* Effect.scoped(Effect.flatMap(daemon.console("srv_1"), Stream.runCollect))
+      assert.deepStrictEqual([...lines], ["line"])
+      yield* daemon.remove("srv_1")
+      assert.deepStrictEqual([fake.instances.size, fake.lost.size], [0, 0])
+      yield* daemon.create(spec("srv_2"))
+      yield* eventually(daemon.status("srv_2"), (status) => status === "offline")
+      yield* daemon.remove("srv_2", { moved: true })
+      assert.deepStrictEqual([fake.instances.size, [...fake.lost.keys()]], [0, ["srv_2"]])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("one that has registered elsewhere is called with what it was answered there", () =>
+    Effect.gen(function* () {
+      const fake = new FakeDaemon(NODE)
+      const { url } = yield* serve(fake.daemon)
+      let known = "before"
+      let looks = 0
+      const daemon = yield* remote(
+        () => ({ url, token: known }),
+        "5000 millis",
+        Effect.sync(() => {
+          looks += 1
+          known = "secret"
+        })
+      )
+      yield* daemon.create(spec("srv_1"))
+      assert.strictEqual(looks, 1)
+      yield* eventually(daemon.status("srv_1"), (status) => status === "offline")
+      known = "before"
+      yield* daemon.power("srv_1", "start", 0)
+      assert.strictEqual(looks, 2)
+      known = "before"
+      yield* Effect.scoped(daemon.console("srv_1"))
+      assert.strictEqual(looks, 3)
+      assert.strictEqual(known, "secret")
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a refusal keeps its status, detail and hint", () =>
+    Effect.gen(function* () {
+      const fake = new FakeDaemon(NODE)
+      let refusal = new DaemonRefused({ status: 404, detail: "", hint: "" })
+      const refuse = Effect.suspend(() => Effect.fail(refusal))
+      const { url } = yield* serve({
+        ...fake.daemon,
+        create: () => refuse,
+        power: () => refuse,
+        status: () => refuse,
+        console: () => refuse
+      })
+      const daemon = yield* remote(() => ({ url, token: "secret" }))
+      for (const status of [404, 409, 422, 500] as const) {
+        refusal = new DaemonRefused({ status, detail: `detail of ${status}`, hint: `hint of ${status}` })
+        const calls = [
+          daemon.create(spec("srv_1")),
+          daemon.power("srv_1", "stop", 3),
+          daemon.status("srv_1"),
+          ...(status === 404 || status === 409 ? [Effect.scoped(daemon.console("srv_1"))] : [])
+        ]
+        for (const call of calls) {
+          const error = yield* Effect.flip(Effect.asVoid(call))
+          assert.deepStrictEqual(error, refusal)
+        }
+      }
+    }).pipe(Effect.scoped)
+  )
+
+  it.live(
+    "a token that the daemon does not know yet is waited for; one that it never knows is no answer",
+    () =>
+      Effect.gen(function* () {
+        const fake = new FakeDaemon(NODE)
+        const { token, url } = yield* serve(fake.daemon)
+        const daemon = yield* remote(() => ({ url, token: "next" }))
+        const waiting = yield* Effect.forkChild(daemon.create(spec("srv_1")))
+        yield* Effect.sync(() => fake.calls.length)
+        assert.strictEqual(fake.calls.length, 0)
+        token.set("next")
+        assert.strictEqual((yield* Fiber.join(waiting)).id, "srv_1")
+        const stranger = yield* remote(() => ({ url, token: "wrong" }))
+        const error = yield* Effect.flip(stranger.power("srv_1", "start", 0))
+        assert.strictEqual(error._tag, "NodeUnreachable")
+        const console = yield* Effect.flip(Effect.scoped(stranger.console("srv_1")))
+        assert.strictEqual(console._tag, "NodeUnreachable")
+        assert.isFalse(fake.calls.some((call) => call.startsWith("power")))
+      }).pipe(Effect.scoped)
+  )
+
+  it.live("no call is tried while the node is not connected", () =>
+    Effect.gen(function* () {
+      const server = yield* stub((_, response) => ok(response, { status: "running" }))
+      let connected = false
+      const daemon = yield* remote(() => (connected ? { url: server.url, token: "t" } : undefined))
+      assert.strictEqual((yield* Effect.flip(daemon.status("srv_1")))._tag, "NodeUnreachable")
+      assert.strictEqual((yield* Effect.flip(Effect.scoped(daemon.console("srv_1"))))._tag, "NodeUnreachable")
+      assert.strictEqual(server.calls(), 0)
+      connected = true
+      assert.strictEqual(yield* daemon.status("srv_1"), "running")
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("calls are repeated only where that is safe", () =>
+    Effect.gen(function* () {
+      const server = yield* stub((request, response, call) => {
+        // The request was read: whether it was carried out nobody can tell.
+        if (call % 2 === 1) request.socket.destroy()
+        else if (request.method === "GET") ok(response, { status: "running" })
+        else response.end()
+      })
+      const daemon = yield* remote(() => ({ url: server.url, token: "t" }))
+      assert.strictEqual(yield* daemon.status("srv_1"), "running")
+      assert.strictEqual(server.calls(), 2)
+      yield* daemon.remove("srv_1")
+      assert.strictEqual(server.calls(), 4)
+      const error = yield* Effect.flip(daemon.power("srv_1", "restart", 0))
+      assert.strictEqual(error._tag, "NodeUnreachable")
+      assert.strictEqual(server.calls(), 5)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a daemon that does not answer is given up after the deadline, and left alone after some", () =>
+    Effect.gen(function* () {
+      const server = yield* stub(() => {})
+      let token = "t"
+      const daemon = yield* remote(() => ({ url: server.url, token }), "400 millis")
+      for (let call = 1; call <= 3; call++) {
+        assert.strictEqual((yield* Effect.flip(daemon.status("srv_1")))._tag, "NodeUnreachable")
+        assert.strictEqual(server.calls(), call)
+      }
+      // The circuit is open: nothing is tried.
+      assert.strictEqual((yield* Effect.flip(daemon.status("srv_1")))._tag, "NodeUnreachable")
+      assert.strictEqual(server.calls(), 3)
+      // A new registration begins anew.
+      token = "next"
+      assert.strictEqual((yield* Effect.flip(daemon.status("srv_1")))._tag, "NodeUnreachable")
+      assert.strictEqual(server.calls(), 4)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("what is not understood is a failure of the node, not a crash", () =>
+    Effect.gen(function* () {
+      let answer: (response: ServerResponse) => void = () => {}
+      const server = yield* stub((_, response) => answer(response))
+      const daemon = yield* remote(() => ({ url: server.url, token: "t" }))
+      const answers: ReadonlyArray<readonly [string, (response: ServerResponse) => void]> = [
+        ["DaemonRefused", (response) => ok(response, { status: "dancing" })],
+        ["DaemonRefused", (response) => response.writeHead(418).end("teapot")],
+        ["NodeUnreachable", (response) => response.writeHead(502).end("<html>")],
+        ["NodeUnreachable", (response) => response.writeHead(200, { "content-length": "10" }).end("x")]
+      ]
+      for (const [tag, next] of answers) {
+        answer = next
+        const error = yield* Effect.flip(daemon.status("srv_1"))
+        assert.strictEqual(error._tag, tag)
+        if (error._tag === "DaemonRefused") assert.strictEqual(error.status, 500)
+      }
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("why there is no answer, and what to look at", () =>
+    Effect.gen(function* () {
+      const plain = yield* stub((_, response) => ok(response, { status: "running" }))
+      const secure = yield* listening(() => createTlsServer(pem, (_, response) => response.end()))
+      const ssh = yield* listening(() =>
+        createTcpServer((socket) => socket.on("error", () => {}).end("SSH-2.0-OpenSSH_9\r\n"))
+      )
+      const proxy = yield* stub((_, response) => response.writeHead(502).end("<html>"))
+      const silent = yield* stub(() => {})
+      const stranger = yield* serve(new FakeDaemon(NODE).daemon)
+      const closed = yield* freePort
+      const tls = /^TLS fails \(.*\)\. Check the scheme of MUSTER_NODE_URL .*MUSTER_NODE_CA/
+      for (const [url, reason] of [
+        [`http://127.0.0.1:${closed}`, /^ECONNREFUSED\. Check MUSTER_NODE_URL of the node and the firewall$/],
+        [plain.url.replace("http", "https"), tls],
+        [`https://127.0.0.1:${secure}`, tls],
+        [`http://127.0.0.1:${ssh}`, /^what answers there is not HTTP\. Check MUSTER_NODE_URL/],
+        [proxy.url, /^a proxy answers 502\. Check MUSTER_NODE_URL/],
+        [silent.url, /^no answer within 3 s\. Check MUSTER_NODE_URL/],
+        [
+          stranger.url,
+          /^another daemon answers there: it refuses the token of the node's last registration\. Set MUSTER_NODE_URL/
+        ]
+      ] as const) {
+        const told: Array<string> = []
+        const onUnreachable = Effect.sync(() => void told.push(url))
+        const daemon = yield* remote(
+          () => ({ url, token: "wrong" }),
+          "3000 millis",
+          Effect.void,
+          onUnreachable
+        )
+        const error = yield* Effect.flip(daemon.system)
+        assert.strictEqual(error._tag, "NodeUnreachable", url)
+        if (error._tag === "NodeUnreachable") assert.match(error.reason ?? "", reason)
+        assert.deepStrictEqual(told, [url])
+      }
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a console ends with the connection, and its end ends the connection", () =>
+    Effect.gen(function* () {
+      const fake = new FakeDaemon(NODE)
+      const closed = yield* Deferred.make<void>()
+      const { url } = yield* serve({
+        ...fake.daemon,
+        console: () =>
+          Effect.as(
+            Effect.addFinalizer(() => Deferred.succeed(closed, undefined)),
+            Stream.concat(Stream.make("first"), Stream.never)
+          )
+      })
+      const daemon = yield* remote(() => ({ url, token: "secret" }))
+      const scope = yield* Scope.make()
+      const lines = yield* Scope.provide(daemon.console("srv_1"), scope)
+      assert.deepStrictEqual([...(yield* Stream.runCollect(Stream.take(lines, 1)))], ["first"])
+      yield* Scope.close(scope, Exit.void)
+      yield* Deferred.await(closed)
+    }).pipe(Effect.scoped)
+  )
+})

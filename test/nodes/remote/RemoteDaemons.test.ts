@@ -1,0 +1,85 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { HttpClient, HttpClientError, HttpClientResponse } from "effect/http"
+import { CircuitBreaker } from "effect/persistence"
+import { TestClock } from "effect/testing"
+import { DaemonClient } from "../../../src/nodes/DaemonClient.ts"
+import { NodeRegistry } from "../../../src/nodes/NodeRegistry.ts"
+import { breakerStore } from "../../../src/nodes/remote/breakerStore.ts"
+import { RemoteDaemons } from "../../../src/nodes/remote/RemoteDaemons.ts"
+import { heartbeat, memoryNodes, registration } from "../support/fleet.ts"
+
+const NODE = "n1"
+
+/** What stands at the address of every node. */
+const makeWire = () => {
+  const wire = { isCut: false, calls: [] as Array<string> }
+  const http = HttpClient.make((request, url) =>
+    Effect.suspend(() => {
+      wire.calls.push(url.pathname)
+      if (wire.isCut) {
+        const cause = Object.assign(new Error("connect"), { code: "ETIMEDOUT" })
+        const reason = new HttpClientError.TransportError({ request, cause })
+        return Effect.fail(new HttpClientError.HttpClientError({ reason }))
+      }
+      const body = url.pathname.endsWith("/status")
+        ? { status: "running" }
+        : { version: "1.0.0", system: registration(NODE).system }
+      return Effect.succeed(HttpClientResponse.fromWeb(request, Response.json(body)))
+    })
+  )
+  return { wire, layer: Layer.succeed(HttpClient.HttpClient, http) }
+}
+
+const remotes = (http: Layer.Layer<HttpClient.HttpClient>) =>
+  RemoteDaemons.layerNoDeps().pipe(
+    Layer.provide(http),
+    Layer.provide(
+      CircuitBreaker.layer({ tripPolicy: CircuitBreaker.consecutive(5), openDuration: "5 seconds" })
+    ),
+    Layer.provide(breakerStore),
+    Layer.provideMerge(memoryNodes())
+  )
+
+describe("node-protocol, Control plane -> daemon: a node that is idle", () => {
+  it.effect("is called about every 30 s while it is heard, unless other calls have worked", () => {
+    const { layer, wire } = makeWire()
+    return Effect.gen(function* () {
+      const daemons = yield* DaemonClient
+      const registry = yield* NodeRegistry
+      const daemon = yield* RemoteDaemons
+      yield* registry.register(registration(NODE))
+      yield* daemon.registered(NODE)
+      /** A heartbeat every 10 s. */
+      const beats = Effect.fnUntraced(function* (
+        count: number,
+        beside: Effect.Effect<unknown> = Effect.void
+      ) {
+        let why: string | undefined
+        for (let beat = 0; beat < count; beat++) {
+          yield* TestClock.adjust("10 seconds")
+          yield* registry.heartbeat(NODE, heartbeat(`${NODE}-boot`))
+          why = yield* daemon.heard(NODE)
+          yield* beside
+        }
+        return why
+      })
+      const looks = () => wire.calls.filter((path) => path === "/api/system").length
+      assert.strictEqual(looks(), 1)
+      const status = Effect.flatMap(daemons.of(NODE), (it) => it.status("srv_1"))
+      assert.isUndefined(yield* beats(30, Effect.orDie(status)))
+      assert.strictEqual(looks(), 1)
+      assert.isUndefined(yield* beats(30))
+      assert.isAtLeast(looks(), 6)
+      assert.isAtMost(looks(), 11)
+      wire.isCut = true
+      const why = "http://n1:5585: ETIMEDOUT. Check MUSTER_NODE_URL of the node and the firewall"
+      assert.strictEqual(yield* beats(6), why)
+      assert.strictEqual((yield* registry.get(NODE)).unreachable, why)
+      assert.isTrue(registry.isConnected(NODE), "it is heard all the time")
+      wire.isCut = false
+      assert.isUndefined(yield* beats(3))
+      assert.isTrue((yield* registry.get(NODE)).connected)
+    }).pipe(Effect.provide(remotes(layer)))
+  })
+})

@@ -1,0 +1,302 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Logger, References } from "effect"
+import { TestClock } from "effect/testing"
+import { type DaemonError, DaemonRefused, NodeUnreachable } from "../../../src/api/Daemon.ts"
+import type { Registration } from "../../../src/domain/NodeMessages.ts"
+import { DaemonClient } from "../../../src/nodes/DaemonClient.ts"
+import { NodeRegistry } from "../../../src/nodes/NodeRegistry.ts"
+import { makeCallBacks } from "../../../src/nodes/remote/callBacks.ts"
+import { TOKEN_REFUSED } from "../../../src/nodes/remote/remoteCall.ts"
+import { FakeDaemon } from "../../servers/support/FakeDaemon.ts"
+import { memoryNodes, registration } from "../support/fleet.ts"
+
+const NODE = "n1"
+const unreachable = (reason?: string) =>
+  new NodeUnreachable({ node_id: NODE, ...(reason === undefined ? {} : { reason }) })
+
+/** A node whose daemon answers, or fails, as it is told. */
+const makeWorld = Effect.fnUntraced(function* (lines: ReadonlyArray<string>) {
+  const registry = yield* NodeRegistry
+  const daemons = yield* DaemonClient
+  const fake = new FakeDaemon(NODE)
+  const daemon = { failure: undefined as DaemonError | undefined, calls: 0 }
+  const system = Effect.suspend(() => {
+    daemon.calls += 1
+    return daemon.failure === undefined ? fake.daemon.system : Effect.fail(daemon.failure)
+  })
+  yield* daemons.elsewhere(() => ({ ...fake.daemon, system }))
+  const callBacks = yield* makeCallBacks
+  const begin = (anew = false) => Effect.sync(() => callBacks.begin(NODE, { anew }))
+  return {
+    daemon,
+    registry,
+    begin,
+    callBacks,
+    /** A heartbeat came: why it cannot be called, or that it is to register. */
+    heard: Effect.match(callBacks.heard(NODE), {
+      onFailure: (error) => error._tag,
+      onSuccess: (why) => why
+    }),
+    /** What has been logged above debug level. */
+    lines,
+    register: (fields: Partial<Registration> = {}) =>
+      Effect.tap(registry.register(registration(NODE, fields)), () => begin(true)),
+    /** Whether it is connected, and why it cannot be called. */
+    shown: Effect.map(registry.get(NODE), ({ connected, unreachable }) => [connected, unreachable])
+  }
+})
+type World = Effect.Success<ReturnType<typeof makeWorld>>
+
+const inWorld = <E>(test: (world: World) => Effect.Effect<void, E>) =>
+  Effect.suspend(() => {
+    const lines: Array<string> = []
+    const logger = Logger.make(({ logLevel, message }) => void lines.push(`${logLevel} ${message}`))
+    return Effect.flatMap(makeWorld(lines), test).pipe(
+      Effect.scoped,
+      // Nobody is silent here for too long.
+      Effect.provide(memoryNodes({ heartbeat_timeout: "1 hour" })),
+      Effect.provide(Logger.layer([logger])),
+      Effect.provideService(References.MinimumLogLevel, "Info")
+    )
+  })
+
+const at = "http://n1:5585"
+const warning = (reason: string) =>
+  `Warn node n1 cannot be called, and gets no servers until it can: ${at}: ${reason}`
+const WELL = "Info node n1 can be called, and gets servers"
+const [fine, uncalled] = [
+  [true, undefined],
+  [false, "it was not called yet"]
+]
+const cannot = (reason: string) => [false, `${at}: ${reason}`]
+
+describe("node-protocol, register: a node is called back", () => {
+  it.effect("it is connected once that has worked, and nobody need be told", () =>
+    inWorld(({ begin, daemon, lines, registry, shown }) =>
+      Effect.gen(function* () {
+        yield* registry.register(registration(NODE))
+        assert.deepStrictEqual(yield* shown, uncalled)
+        assert.isTrue(registry.isConnected(NODE), "it is heard")
+        yield* begin(true)
+        assert.deepStrictEqual(yield* shown, fine)
+        assert.strictEqual(daemon.calls, 1)
+        assert.deepStrictEqual(lines, [])
+      })
+    )
+  )
+
+  it.effect("one that listens a moment after it has registered is not told of", () =>
+    inWorld(({ daemon, lines, register, shown }) =>
+      Effect.gen(function* () {
+        daemon.failure = unreachable("ECONNREFUSED")
+        yield* register()
+        assert.deepStrictEqual(yield* shown, uncalled)
+        daemon.failure = undefined
+        yield* TestClock.adjust("2 seconds")
+        assert.deepStrictEqual(yield* shown, fine)
+        assert.deepStrictEqual(lines, [])
+      })
+    )
+  )
+
+  it.effect("where it cannot be called: a line for each reason, and one when it can, by itself", () =>
+    inWorld(({ daemon, lines, register, shown }) =>
+      Effect.gen(function* () {
+        daemon.failure = unreachable("ECONNREFUSED")
+        yield* register()
+        yield* TestClock.adjust("1 minute")
+        assert.deepStrictEqual(yield* shown, cannot("ECONNREFUSED"))
+        assert.deepStrictEqual(lines, [warning("ECONNREFUSED")])
+        daemon.failure = new DaemonRefused({ status: 500, detail: "not understood", hint: "Look." })
+        yield* TestClock.adjust("1 minute")
+        assert.deepStrictEqual(yield* shown, cannot("not understood. Look."))
+        assert.isAtLeast(daemon.calls, 10)
+        // A circuit that is open says nothing new.
+        daemon.failure = unreachable()
+        yield* TestClock.adjust("1 minute")
+        assert.deepStrictEqual(yield* shown, cannot("not understood. Look."))
+        daemon.failure = undefined
+        yield* TestClock.adjust("12 seconds")
+        assert.deepStrictEqual(yield* shown, fine)
+        assert.deepStrictEqual(lines, [warning("ECONNREFUSED"), warning("not understood. Look."), WELL])
+        const { calls } = daemon
+        yield* TestClock.adjust("1 minute")
+        assert.strictEqual(daemon.calls, calls, "nothing more to find out")
+      })
+    )
+  )
+
+  it.effect("a registration at the same address finds it as it was; elsewhere it begins anew", () =>
+    inWorld(({ daemon, lines, register, registry, shown }) =>
+      Effect.gen(function* () {
+        yield* register()
+        daemon.failure = unreachable("ECONNREFUSED")
+        yield* register({ boot_id: "boot-2" })
+        assert.deepStrictEqual(yield* shown, fine, "until that has failed")
+        yield* TestClock.adjust("5 seconds")
+        assert.deepStrictEqual(yield* shown, cannot("ECONNREFUSED"))
+        yield* registry.disconnect(NODE, "boot-2")
+        yield* register({ boot_id: "boot-3" })
+        assert.deepStrictEqual(yield* shown, cannot("ECONNREFUSED"))
+        yield* TestClock.adjust("5 seconds")
+        assert.deepStrictEqual(lines, [warning("ECONNREFUSED")], "said already")
+        daemon.failure = undefined
+        yield* registry.register(registration(NODE, { boot_id: "boot-4", url: "http://other:5585" }))
+        assert.deepStrictEqual(yield* shown, uncalled)
+      })
+    )
+  )
+
+  it.effect("one that is gone is not called any more, nor is one that was removed", () =>
+    inWorld(({ daemon, register, registry }) =>
+      Effect.gen(function* () {
+        daemon.failure = unreachable("ECONNREFUSED")
+        yield* register()
+        yield* TestClock.adjust("5 seconds")
+        yield* registry.disconnect(NODE, "n1-boot")
+        yield* TestClock.adjust("20 seconds")
+        const { calls } = daemon
+        yield* TestClock.adjust("1 minute")
+        assert.strictEqual(daemon.calls, calls)
+        yield* register()
+        yield* registry.remove(NODE)
+        yield* TestClock.adjust("20 seconds")
+        const after = daemon.calls
+        yield* TestClock.adjust("1 minute")
+        assert.strictEqual(daemon.calls, after)
+      })
+    )
+  )
+})
+
+describe("node-protocol, Control plane -> daemon: calls that do not get through", () => {
+  it.effect("a node that was fine is called back, and is told of where that fails as well", () =>
+    inWorld(({ begin, daemon, heard, lines, register, shown }) =>
+      Effect.gen(function* () {
+        yield* register()
+        yield* begin()
+        yield* TestClock.adjust("5 seconds")
+        assert.deepStrictEqual(lines, [], "it was something that has passed")
+        daemon.failure = unreachable("ETIMEDOUT")
+        yield* begin()
+        yield* begin()
+        yield* TestClock.adjust("5 seconds")
+        assert.strictEqual(yield* heard, `${at}: ETIMEDOUT`)
+        assert.deepStrictEqual(yield* shown, cannot("ETIMEDOUT"))
+        daemon.failure = undefined
+        yield* TestClock.adjust("12 seconds")
+        assert.deepStrictEqual(yield* shown, fine)
+        assert.deepStrictEqual(lines, [warning("ETIMEDOUT"), WELL])
+      })
+    )
+  )
+
+  it.effect("one that is idle, and whose heartbeats come, is called about every 30 s", () =>
+    inWorld(({ daemon, heard, lines, register, shown }) =>
+      Effect.gen(function* () {
+        /** Heartbeats of so many seconds, one every 5 s. */
+        const beats = Effect.fnUntraced(function* (seconds: number) {
+          for (let second = 0; second < seconds; second += 5) {
+            yield* TestClock.adjust("5 seconds")
+            yield* heard
+          }
+        })
+        yield* register()
+        assert.strictEqual(daemon.calls, 1)
+        yield* beats(20)
+        assert.strictEqual(daemon.calls, 1)
+        yield* beats(20)
+        assert.strictEqual(daemon.calls, 2)
+        yield* beats(300)
+        assert.isAtLeast(daemon.calls, 8)
+        assert.isAtMost(daemon.calls, 15)
+        daemon.failure = unreachable("ETIMEDOUT")
+        yield* beats(45)
+        assert.deepStrictEqual(yield* shown, cannot("ETIMEDOUT"))
+        assert.strictEqual(yield* heard, `${at}: ETIMEDOUT`)
+        daemon.failure = undefined
+        yield* TestClock.adjust("12 seconds")
+        assert.isUndefined(yield* heard)
+        assert.deepStrictEqual(lines, [warning("ETIMEDOUT"), WELL])
+      })
+    )
+  )
+
+  it.effect("one that others call is not called for that, nor is one that is silent", () =>
+    inWorld(({ callBacks, daemon, heard, register }) =>
+      Effect.gen(function* () {
+        yield* register()
+        for (let minute = 0; minute < 10; minute++) {
+          yield* TestClock.adjust("20 seconds")
+          yield* callBacks.answered(NODE)
+          yield* heard
+        }
+        assert.strictEqual(daemon.calls, 1)
+        yield* TestClock.adjust("10 minutes")
+        assert.strictEqual(daemon.calls, 1)
+      })
+    )
+  )
+
+  it.effect("one that refuses its token hears why, then is to register again; it stays unreachable", () =>
+    inWorld(({ daemon, heard, lines, register, shown }) =>
+      Effect.gen(function* () {
+        daemon.failure = unreachable(TOKEN_REFUSED)
+        const why = `${at}: ${TOKEN_REFUSED}`
+        yield* register()
+        yield* TestClock.adjust("4 seconds")
+        for (let times = 0; times < 3; times++) {
+          assert.strictEqual(yield* heard, why)
+          assert.strictEqual(yield* heard, "RegistrationRequired")
+          assert.strictEqual(yield* heard, "RegistrationRequired", "until it has")
+          assert.deepStrictEqual(yield* shown, cannot(TOKEN_REFUSED))
+          yield* register()
+          assert.deepStrictEqual(yield* shown, cannot(TOKEN_REFUSED))
+          assert.strictEqual(yield* heard, why)
+          yield* TestClock.adjust("4 seconds")
+        }
+        assert.deepStrictEqual(lines, [warning(TOKEN_REFUSED)])
+        daemon.failure = undefined
+        yield* register()
+        assert.deepStrictEqual(yield* shown, fine)
+        assert.isUndefined(yield* heard)
+        assert.deepStrictEqual(lines, [warning(TOKEN_REFUSED), WELL])
+      })
+    )
+  )
+
+  it.effect("it is made to register less and less often where that does not help", () =>
+    inWorld(({ daemon, heard, register }) =>
+      Effect.gen(function* () {
+        daemon.failure = unreachable(TOKEN_REFUSED)
+        let registrations = 1
+        yield* register()
+        const minutes = Effect.fnUntraced(function* (count: number) {
+          const before = registrations
+          for (let second = 0; second < count * 60; second += 5) {
+            yield* TestClock.adjust("5 seconds")
+            if ((yield* heard) !== "RegistrationRequired") continue
+            yield* register()
+            registrations += 1
+          }
+          return registrations - before
+        })
+        assert.isAtLeast(yield* minutes(1), 3)
+        yield* minutes(20)
+        assert.isAtMost(yield* minutes(60), 12)
+      })
+    )
+  )
+
+  it.effect("where another node is said to be at the same address, it is named", () =>
+    inWorld(({ daemon, register, registry, shown }) =>
+      Effect.gen(function* () {
+        yield* registry.register(registration("n2", { url: at }))
+        daemon.failure = unreachable(TOKEN_REFUSED)
+        yield* register()
+        yield* TestClock.adjust("4 seconds")
+        assert.deepStrictEqual(yield* shown, cannot(`${TOKEN_REFUSED}; it is now that of node n2`))
+      })
+    )
+  )
+})

@@ -1,0 +1,51 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { plain } from "../../../src/servers/index/summary.ts"
+import { allocations, record } from "../support/definitions.ts"
+import { FakeNodes } from "../support/FakeNodes.ts"
+import { makeWorld, request, runWorld } from "../support/world.ts"
+
+describe("design, Deployments: replicas are equal", () => {
+  it.live("what another process did is seen, and its ports are held and freed", () =>
+    Effect.gen(function* () {
+      const { start } = yield* makeWorld()
+      const here = new FakeNodes({ id: "n1", ports: 10 })
+      // The first of them does the duties.
+      const two = yield* start()
+      const one = yield* start({ connect: false, nodes: here })
+      const { id } = yield* two.servers.create(request())
+      yield* two.becomes(id, "offline")
+      yield* two.settled
+      // Any write of this process makes it read what others have written before.
+      yield* here.publish("n1", "connected")
+      const mine = yield* one.servers.create(request())
+      assert.strictEqual(JSON.parse(mine.body).allocations.default.port, 25566)
+      assert.deepStrictEqual(yield* one.servers.ids, [id, mine.id].toSorted())
+      assert.strictEqual(yield* one.servers.status(id), "offline")
+      assert.deepStrictEqual([...here.held.keys()].toSorted(), [id, mine.id].toSorted())
+      yield* two.servers.remove(id, { force: false })
+      yield* one.servers.remove(mine.id, { force: true })
+      assert.deepStrictEqual(yield* one.servers.ids, [])
+      assert.strictEqual(here.held.size, 0)
+    }).pipe(runWorld)
+  )
+})
+
+describe("design, Reads: from memory", () => {
+  it.live("a thousand servers are listed without a new byte when nothing changed", () =>
+    Effect.gen(function* () {
+      const { start } = yield* makeWorld()
+      const { store, repo, stop } = yield* start()
+      const rows = Array.from({ length: 1000 }, (_, n) =>
+        record({ id: `srv_${String(n).padStart(4, "0")}`, allocations: allocations(20_000 + n) })
+      )
+      yield* store.write(Effect.forEach(rows, repo.insert, { discard: true }))
+      yield* stop
+      const { servers } = yield* start({ connect: false })
+      const first = yield* servers.list(plain)
+      assert.strictEqual(JSON.parse(new TextDecoder().decode(first)).length, 1000)
+      assert.isTrue(first === (yield* servers.list(plain)))
+      assert.strictEqual((yield* servers.counts).get("offline"), 1000)
+    }).pipe(runWorld)
+  )
+})

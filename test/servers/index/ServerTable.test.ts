@@ -1,0 +1,95 @@
+import { describe, expect, it, vi } from "@effect/vitest"
+import * as fc from "fast-check"
+import { ServerTable } from "../../../src/servers/index/ServerTable.ts"
+import type { Include } from "../../../src/servers/index/summary.ts"
+import { plain, summaryOf } from "../../../src/servers/index/summary.ts"
+import { record } from "../support/definitions.ts"
+
+const parse = (bytes: Uint8Array | undefined) => JSON.parse(new TextDecoder().decode(bytes))
+const all: Include = { status: true, limits: true, software: true }
+
+describe("contract 2.3: the summary", () => {
+  it("has exactly the contract's fields, overrides only where there are any", () => {
+    expect(Object.keys(summaryOf(record(), "one", plain))).toEqual([
+      "id",
+      "blueprint_id",
+      "node_name",
+      "node_id",
+      "allocations"
+    ])
+    expect(summaryOf(record({ overrides: {} }), "one", plain)).not.toHaveProperty("overrides")
+    expect(summaryOf(record({ overrides: { save: false } }), "one", plain).overrides).toEqual({ save: false })
+  })
+
+  it("has the fields that include asks for", () => {
+    const added = (include: Partial<Include>) =>
+      Object.keys(summaryOf(record(), "one", { ...plain, ...include })).slice(5)
+    expect(added({ status: true })).toEqual(["status", "created_at"])
+    expect(added({ limits: true })).toEqual(["limits", "created_at"])
+    expect(added({ software: true })).toEqual(["software", "version", "image", "created_at"])
+    expect(added(all)).toEqual(["status", "limits", "software", "version", "image", "created_at"])
+  })
+})
+
+describe("contract 4.4: the list", () => {
+  it("is empty, then sorted by id, whatever the order of creation and removal", () =>
+    fc.assert(
+      fc.property(fc.array(fc.tuple(fc.constantFrom(..."abcdefgh"), fc.boolean())), (steps) => {
+        const table = new ServerTable((id) => id)
+        const expected = new Set<string>()
+        for (const [id, keep] of steps) {
+          if (keep) {
+            table.add(record({ id }))
+            expected.add(id)
+          } else {
+            table.remove(id)
+            expected.delete(id)
+          }
+          const ids = [...expected].sort()
+          expect(table.ids).toEqual(ids)
+          expect(parse(table.list(all)).map((server: { id: string }) => server.id)).toEqual(ids)
+          expect(table.onNode("n1").length).toBe(ids.length)
+          expect(table.counts.get("offline")).toBe(ids.length)
+        }
+      })
+    ))
+
+  it("is the same bytes until something changes, and what did not change is not encoded again", () => {
+    const stringify = vi.spyOn(JSON, "stringify")
+    const table = new ServerTable((id) => id)
+    for (let n = 0; n < 1000; n++) table.add(record({ id: `srv_${n}` }))
+    const first = table.list(all)
+    expect(stringify).toHaveBeenCalledTimes(1000)
+    expect(table.list(all)).toBe(first)
+    table.update("srv_7", { status: "running" })
+    const second = table.list(all)
+    expect(second).not.toBe(first)
+    expect(stringify).toHaveBeenCalledTimes(1001)
+    expect(parse(table.summary("srv_7", all)).status).toBe("running")
+    stringify.mockRestore()
+  })
+
+  it("a change that a variant does not show leaves its bytes alone", () => {
+    const table = new ServerTable((id) => id)
+    table.add(record({ id: "a" }))
+    const before = table.list(plain)
+    table.update("a", { status: "running", install: { phase: "ready" }, start_pending: true })
+    expect(table.list(plain)).toBe(before)
+    expect(table.get("a")?.start_pending).toBe(true)
+  })
+
+  it("follows the display name of a node", () => {
+    let name = "one"
+    const table = new ServerTable((id) => (id === "n1" ? name : id))
+    table.add(record({ id: "a" }))
+    table.add(record({ id: "b", node_id: "n2" }))
+    const names = () => parse(table.list(plain)).map((server: { node_name: string }) => server.node_name)
+    expect(names()).toEqual(["one", "n2"])
+    const before = table.list(plain)
+    table.rename("n1")
+    expect(table.list(plain)).toBe(before)
+    name = "uno"
+    table.rename("n1")
+    expect(names()).toEqual(["uno", "n2"])
+  })
+})

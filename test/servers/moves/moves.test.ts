@@ -1,0 +1,415 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Deferred, Effect } from "effect"
+import { DaemonRefused } from "../../../src/api/Daemon.ts"
+import { eventually, makeWorld, request, runWorld } from "../support/world.ts"
+
+const created = ["status installing", "status offline"]
+const up = ["status starting", "status running"]
+const moved = ["status stopping", "status offline", "status installing", "status offline", ...up]
+
+/** Two nodes, and a server on the first that runs and has written something. */
+const makeRunning = Effect.fnUntraced(function* (options: { readonly otherPorts?: number } = {}) {
+  const world = yield* makeWorld({ otherPorts: 100, ...options })
+  const plane = yield* world.start()
+  const { id } = yield* plane.servers.create(request({ start: true, node_id: "n1" }))
+  yield* plane.becomes(id, "running")
+  yield* plane.settled
+  world.daemon.files.set(id, "a castle")
+  return { ...world, ...plane, id }
+})
+
+describe("drain with move", () => {
+  it.live("a running server is stopped, moved with its files and started; the old node keeps nothing", () =>
+    Effect.gen(function* () {
+      const {
+        becomes,
+        daemon,
+        evacuate,
+        events,
+        id,
+        moveRepo,
+        moves,
+        nodes,
+        other,
+        records,
+        settled,
+        store
+      } = yield* makeRunning()
+      yield* evacuate("n1")
+      yield* eventually(
+        "the node is empty",
+        Effect.map(moves.progress("n1"), (progress) => progress?.left === 0)
+      )
+      yield* becomes(id, "running")
+      yield* settled
+      const [record] = yield* records
+      assert.strictEqual(record?.node_id, "n2")
+      assert.deepStrictEqual(yield* events(id), [...created, ...up, ...moved])
+      assert.strictEqual(other.files.get(id), "a castle")
+      yield* eventually(
+        "the old node has no copy",
+        Effect.map(store.read(moveRepo.leftovers), (left) => left.length === 0)
+      )
+      assert.strictEqual(daemon.instances.size, 0)
+      assert.deepStrictEqual([...nodes.held.keys()], [id])
+      assert.strictEqual(nodes.held.get(id)?.node_id, "n2")
+      assert.isAbove(record?.last_sequence ?? 0, 6)
+      assert.deepStrictEqual(yield* store.read(moveRepo.all), [])
+    }).pipe(runWorld)
+  )
+
+  it.live("one that is offline is moved and stays so; one that is not saved runs out", () =>
+    Effect.gen(function* () {
+      const { becomes, evacuate, events, id, moves, records, servers } = yield* makeRunning()
+      const lobby = yield* servers.create(request({ blueprint_id: "lobby", start: true, node_id: "n1" }))
+      yield* becomes(lobby.id, "running")
+      yield* servers.power(id, "stop", 30)
+      yield* becomes(id, "offline")
+      yield* evacuate("n1")
+      yield* eventually(
+        "the server has moved",
+        Effect.map(moves.progress("n1"), (progress) => progress?.left === 0)
+      )
+      assert.strictEqual((yield* moves.progress("n1"))?.running_out, 1)
+      assert.deepStrictEqual((yield* events(id)).slice(-3), [
+        "status offline",
+        "status installing",
+        "status offline"
+      ])
+      const byId = new Map((yield* records).map((record) => [record.id, record]))
+      assert.strictEqual(byId.get(id)?.node_id, "n2")
+      assert.strictEqual(byId.get(lobby.id)?.node_id, "n1")
+    }).pipe(runWorld)
+  )
+
+  it.live("says why a server stays, and goes on with the others", () =>
+    Effect.gen(function* () {
+      const { becomes, evacuate, id, moves, servers, stop } = yield* makeRunning({ otherPorts: 1 })
+      const tied = yield* servers.create(request({ blueprint_id: "tied", node_id: "n1" }))
+      const mounted = yield* servers.create(request({ blueprint_id: "mounted", node_id: "n1" }))
+      const homeless = yield* servers.create(request({ node_id: "n1" }))
+      for (const one of [tied, mounted, homeless]) yield* becomes(one.id, "offline")
+      yield* evacuate("n1")
+      yield* eventually(
+        "one has moved, the others cannot",
+        Effect.map(
+          moves.progress("n1"),
+          (progress) => progress?.left === 3 && progress.servers.every((one) => one.state === "blocked")
+        )
+      )
+      const reasons = new Map(
+        (yield* moves.progress("n1"))?.servers.map((one) => [one.server_id, one.reason])
+      )
+      assert.isFalse(reasons.has(id))
+      assert.match(reasons.get(tied.id) ?? "", /rw.*common/)
+      assert.match(reasons.get(mounted.id) ?? "", /rw.*\/srv\/maps/)
+      assert.match(reasons.get(homeless.id) ?? "", /no nodes available/)
+      yield* moves.stay("n1")
+      assert.isUndefined(yield* moves.progress("n1"))
+      yield* stop
+    }).pipe(runWorld)
+  )
+
+  it.live("while the node is away nothing can leave it, and that is what its servers say", () =>
+    Effect.gen(function* () {
+      const { becomes, evacuate, id, moves, nodes, stop } = yield* makeRunning()
+      yield* nodes.publish("n1", "lost")
+      yield* becomes(id, "unknown")
+      yield* evacuate("n1")
+      assert.deepStrictEqual((yield* moves.progress("n1"))?.servers, [
+        { server_id: id, state: "blocked", reason: "node n1 is not connected" }
+      ])
+      yield* stop
+    }).pipe(runWorld)
+  )
+
+  it.live("what was named onto the node after it was to be emptied stays", () =>
+    Effect.gen(function* () {
+      const { becomes, evacuate, id, moves, records, servers } = yield* makeRunning()
+      yield* evacuate("n1")
+      const asked = Date.now()
+      yield* eventually(
+        "the clock has gone on",
+        Effect.sync(() => Date.now() > asked)
+      )
+      const named = yield* servers.create(request({ node_id: "n1" }))
+      yield* eventually(
+        "the first has moved",
+        Effect.map(moves.progress("n1"), (progress) => progress?.left === 0)
+      )
+      yield* becomes(id, "running")
+      const byId = new Map((yield* records).map((record) => [record.id, record.node_id]))
+      assert.strictEqual(byId.get(named.id), "n1")
+      assert.strictEqual(byId.get(id), "n2")
+    }).pipe(runWorld)
+  )
+
+  it.live("a second call moves what could not be moved before", () =>
+    Effect.gen(function* () {
+      const { becomes, daemon, evacuate, events, id, moves, other, records, settled } = yield* makeRunning()
+      other.installs = "failed"
+      const [before] = yield* records
+      yield* evacuate("n1")
+      yield* eventually(
+        "it has come back",
+        Effect.map(moves.progress("n1"), (progress) => progress?.servers[0]?.state === "blocked")
+      )
+      assert.strictEqual((yield* moves.progress("n1"))?.servers[0]?.reason, "exit code 1")
+      yield* becomes(id, "running")
+      yield* settled
+      const [back] = yield* records
+      assert.deepStrictEqual(back?.allocations, before?.allocations)
+      assert.strictEqual(back?.node_id, "n1")
+      assert.strictEqual(daemon.files.get(id), "a castle")
+      assert.deepStrictEqual(yield* events(id), [...created, ...up, ...moved])
+      yield* eventually(
+        "the other node has nothing of it",
+        Effect.sync(() => !other.instances.has(id))
+      )
+      other.installs = "ready"
+      yield* evacuate("n1")
+      yield* eventually(
+        "it has moved",
+        Effect.map(moves.progress("n1"), (progress) => progress?.left === 0)
+      )
+      yield* becomes(id, "running")
+      assert.strictEqual(other.files.get(id), "a castle")
+    }).pipe(runWorld)
+  )
+
+  it.live("a new node that is given up loses the server: it goes back and runs", () =>
+    Effect.gen(function* () {
+      const { becomes, daemon, evacuate, events, id, moves, nodes, other, records, settled } =
+        yield* makeRunning()
+      other.installs = "manual"
+      yield* evacuate("n1")
+      yield* becomes(id, "installing")
+      yield* settled
+      yield* nodes.publish("n2", "lost")
+      yield* becomes(id, "unknown")
+      yield* nodes.publish("n2", "given-up")
+      yield* becomes(id, "running")
+      assert.strictEqual((yield* records)[0]?.node_id, "n1")
+      assert.strictEqual(daemon.files.get(id), "a castle")
+      assert.match((yield* moves.progress("n1"))?.servers[0]?.reason ?? "", /node n2 is lost/)
+      assert.deepStrictEqual((yield* events(id)).slice(4), [
+        "status stopping",
+        "status offline",
+        "status installing",
+        "status unknown",
+        "status offline",
+        ...up
+      ])
+    }).pipe(runWorld)
+  )
+
+  it.live("the node that a server leaves may register at any moment: it keeps the files", () =>
+    Effect.gen(function* () {
+      const { becomes, daemon, evacuate, id, other, plane, settled } = yield* makeRunning()
+      other.installs = "manual"
+      yield* evacuate("n1")
+      yield* becomes(id, "installing")
+      yield* settled
+      daemon.boot += 1
+      const answer = yield* plane.register(daemon.registration)
+      assert.deepStrictEqual(answer.delete, [])
+      assert.strictEqual(daemon.files.get(id), "a castle")
+      other.finishInstall(id, "ready")
+      yield* becomes(id, "running")
+      yield* eventually(
+        "the old copy goes",
+        Effect.sync(() => !daemon.instances.has(id))
+      )
+    }).pipe(runWorld)
+  )
+
+  it.live("goes on while the old node is away: nothing is deleted, nothing is given up", () =>
+    Effect.gen(function* () {
+      const { becomes, daemon, evacuate, id, moves, other, settled } = yield* makeRunning()
+      daemon.fault("files", ...Array.from({ length: 20 }, () => "request-lost" as const))
+      yield* evacuate("n1")
+      yield* eventually(
+        "the node is empty",
+        Effect.map(moves.progress("n1"), (progress) => progress?.left === 0)
+      )
+      yield* becomes(id, "running")
+      yield* settled
+      assert.strictEqual(other.files.get(id), "a castle")
+    }).pipe(runWorld)
+  )
+
+  it.live(
+    "files that the old node does not have any more do not arrive: the server goes back and is looked for",
+    () =>
+      Effect.gen(function* () {
+        const { becomes, daemon, evacuate, events, id, moves, records, settled } = yield* makeRunning()
+        daemon.fault(
+          "files",
+          new DaemonRefused({ status: 404, detail: `server not found: ${id}`, hint: "none" })
+        )
+        daemon.fault("hold", ...Array.from({ length: 3 }, () => "request-lost" as const))
+        yield* evacuate("n1")
+        yield* eventually(
+          "it has gone back",
+          Effect.map(moves.progress("n1"), (progress) => progress?.servers[0]?.state === "blocked")
+        )
+        yield* becomes(id, "running")
+        yield* settled
+        assert.strictEqual((yield* records)[0]?.node_id, "n1")
+        assert.match(
+          (yield* moves.progress("n1"))?.servers[0]?.reason ?? "",
+          /does not have its files any more/
+        )
+        assert.deepStrictEqual((yield* events(id)).slice(-4), ["status installing", "status offline", ...up])
+      }).pipe(runWorld)
+  )
+
+  it.live("what has not begun is called off", () =>
+    Effect.gen(function* () {
+      const { becomes, evacuate, moves, nodes, other, records, servers } = yield* makeRunning()
+      other.installs = "manual"
+      const more = yield* Effect.forEach([1, 2, 3], () => servers.create(request({ node_id: "n1" })))
+      for (const { id } of more) yield* becomes(id, "offline")
+      yield* evacuate("n1")
+      yield* eventually(
+        "two are on their way",
+        Effect.sync(() => other.instances.size === 2)
+      )
+      yield* moves.stay("n1")
+      nodes.drained.delete("n1")
+      for (const id of other.instances.keys()) other.finishInstall(id, "ready")
+      yield* eventually(
+        "two have moved",
+        Effect.map(
+          records,
+          (all) => all.filter((one) => one.node_id === "n2" && one.install.phase === "ready").length === 2
+        )
+      )
+      assert.strictEqual((yield* records).filter((one) => one.node_id === "n1").length, 2)
+    }).pipe(runWorld)
+  )
+})
+
+describe("during a move", () => {
+  const transferring = Effect.gen(function* () {
+    const world = yield* makeRunning()
+    world.other.installs = "manual"
+    yield* world.evacuate("n1")
+    yield* world.becomes(world.id, "installing")
+    yield* world.settled
+    return world
+  })
+
+  it.live("start, restart, pause, reset and reinstall are 409", () =>
+    Effect.gen(function* () {
+      const { id, servers } = yield* transferring
+      for (const action of ["start", "restart", "pause", "unpause"] as const) {
+        const error = yield* Effect.flip(servers.power(id, action, 30))
+        assert.strictEqual(error.code, "409")
+        assert.strictEqual(error.detail, `server is being moved to another node: ${id}`)
+      }
+      assert.strictEqual((yield* Effect.flip(servers.reset(id))).code, "409")
+      assert.strictEqual((yield* Effect.flip(servers.reinstall(id))).code, "409")
+    }).pipe(runWorld)
+  )
+
+  it.live("a stop counts: it is not started where it arrives", () =>
+    Effect.gen(function* () {
+      const { becomes, id, other, records, servers, settled } = yield* transferring
+      yield* servers.power(id, "stop", 30)
+      other.finishInstall(id, "ready")
+      yield* becomes(id, "offline")
+      yield* settled
+      assert.strictEqual(other.instances.get(id)?.status, "offline")
+      assert.isFalse((yield* records)[0]?.start_pending)
+    }).pipe(runWorld)
+  )
+
+  it.live("a deletion works, on both nodes", () =>
+    Effect.gen(function* () {
+      const { daemon, events, id, moveRepo, nodes, other, records, servers, settled, store } =
+        yield* transferring
+      daemon.fault("remove", "request-lost", "request-lost")
+      yield* servers.remove(id, { force: false })
+      assert.deepStrictEqual(yield* records, [])
+      assert.strictEqual((yield* events(id)).at(-1), "deleted")
+      yield* eventually(
+        "both nodes have nothing of it",
+        Effect.map(
+          store.read(moveRepo.leftovers),
+          (left) => left.length === 0 && daemon.instances.size === 0 && other.instances.size === 0
+        )
+      )
+      yield* settled
+      assert.strictEqual(nodes.held.size, 0)
+    }).pipe(runWorld)
+  )
+})
+
+describe("drain with move: the control plane is killed at any moment", () => {
+  it.live(
+    "the move goes on from where it stood: one copy, nothing lost, every change told once",
+    () =>
+      Effect.gen(function* () {
+        let steps = 0
+        for (let killAt = 1; ; killAt++) {
+          const { daemon, id, evacuate, other, nodes, start, stop, moves } = yield* makeRunning()
+          const reached = yield* Deferred.make<void>()
+          let left = killAt
+          const step = Effect.suspend(() => {
+            left -= 1
+            return left === 0
+              ? Effect.andThen(Deferred.succeed(reached, undefined), Effect.never)
+              : Effect.void
+          })
+          daemon.step = step
+          other.step = step
+          yield* evacuate("n1")
+          const empty = (progress: typeof moves.progress, becomes: Effect.Effect<void>) =>
+            eventually(
+              "the node is empty",
+              Effect.map(progress("n1"), (now) => now?.left === 0)
+            ).pipe(Effect.andThen(becomes))
+          const done = yield* Effect.raceFirst(
+            Effect.as(
+              eventually(
+                "it has moved",
+                Effect.sync(
+                  () =>
+                    !daemon.instances.has(id) &&
+                    other.instances.get(id)?.status === "running" &&
+                    other.unsent.length === 0
+                )
+              ),
+              true
+            ),
+            Effect.as(Deferred.await(reached), false)
+          )
+          yield* stop
+          daemon.step = Effect.void
+          other.step = Effect.void
+          const second = yield* start()
+          yield* empty(second.moves.progress, Effect.orDie(second.becomes(id, "running")))
+          yield* second.settled
+          assert.deepStrictEqual(yield* second.events(id), [...created, ...up, ...moved], `step ${killAt}`)
+          assert.strictEqual(other.files.get(id), "a castle")
+          yield* eventually(
+            "one copy",
+            Effect.map(
+              second.store.read(second.moveRepo.leftovers),
+              (rows) => rows.length === 0 && !daemon.instances.has(id)
+            )
+          )
+          assert.deepStrictEqual(
+            [...nodes.held].map(([held, { node_id }]) => `${held} ${node_id}`),
+            [`${id} n2`]
+          )
+          yield* second.stop
+          if (done) break
+          steps = killAt
+        }
+        assert.isAtLeast(steps, 15)
+      }).pipe(runWorld),
+    120_000
+  )
+})

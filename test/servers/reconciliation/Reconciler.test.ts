@@ -1,0 +1,334 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { eventually, makeWorld, request, runWorld } from "../support/world.ts"
+
+/** A server that nobody has created. */
+const stray = {
+  id: "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV",
+  status: "running",
+  install: { phase: "ready" }
+} as const
+
+/** A world with one running server of each kind. */
+const makeRunning = Effect.fnUntraced(function* () {
+  const world = yield* makeWorld()
+  const plane = yield* world.start()
+  const saved = (yield* plane.servers.create(request({ start: true }))).id
+  const unsaved = (yield* plane.servers.create(request({ blueprint_id: "lobby", start: true }))).id
+  yield* plane.becomes(saved, "running")
+  yield* plane.becomes(unsaved, "running")
+  yield* plane.settled
+  return { ...world, ...plane, saved, unsaved }
+})
+
+describe("node-protocol: node gone for 30 s", () => {
+  it.live("its servers are unknown, and what the node says when it is back", () =>
+    Effect.gen(function* () {
+      const { saved, unsaved, nodes, daemon, plane, becomes, events, settled } = yield* makeRunning()
+      yield* nodes.publish("n1", "lost")
+      yield* becomes(saved, "unknown")
+      yield* becomes(unsaved, "unknown")
+      daemon.boot += 1
+      yield* plane.register(daemon.registration)
+      yield* settled
+      for (const id of [saved, unsaved]) {
+        assert.deepStrictEqual((yield* events(id)).slice(-3), [
+          "status running",
+          "status unknown",
+          "status running"
+        ])
+      }
+    }).pipe(runWorld)
+  )
+
+  it.live("one that is heard again without registering is asked", () =>
+    Effect.gen(function* () {
+      const { saved, unsaved, nodes, becomes, settled, servers } = yield* makeRunning()
+      yield* nodes.publish("n1", "lost")
+      yield* becomes(saved, "unknown")
+      yield* nodes.publish("n1", "connected")
+      yield* becomes(saved, "running")
+      yield* becomes(unsaved, "running")
+      yield* settled
+      assert.strictEqual((yield* servers.counts).get("running"), 2)
+    }).pipe(runWorld)
+  )
+
+  it.live("what happened meanwhile comes in the node's reports, in order", () =>
+    Effect.gen(function* () {
+      const { saved, unsaved, nodes, daemon, plane, becomes, isGone, events, settled } = yield* makeRunning()
+      daemon.gate.closeUnsafe()
+      yield* nodes.publish("n1", "lost")
+      yield* becomes(saved, "unknown")
+      yield* becomes(unsaved, "unknown")
+      daemon.crash(saved)
+      daemon.crash(unsaved)
+      daemon.boot += 1
+      yield* plane.register(daemon.registration)
+      daemon.gate.openUnsafe()
+      yield* becomes(saved, "offline")
+      yield* eventually("the server that is not saved is gone", isGone(unsaved))
+      yield* settled
+      const told = ["status unknown", "crash", "status offline"]
+      assert.deepStrictEqual((yield* events(saved)).slice(-3), told)
+      assert.deepStrictEqual((yield* events(unsaved)).slice(-4), [...told, "deleted"])
+    }).pipe(runWorld)
+  )
+
+  it.live("is unknown once it can be written when the database is away", () =>
+    Effect.gen(function* () {
+      const { saved, nodes, database, becomes, servers } = yield* makeRunning()
+      database.away = true
+      yield* nodes.publish("n1", "lost")
+      for (let n = 0; n < 50; n++) yield* Effect.yieldNow
+      assert.strictEqual(yield* servers.status(saved), "running")
+      database.away = false
+      yield* becomes(saved, "unknown")
+    }).pipe(runWorld)
+  )
+})
+
+describe("node-protocol: node gone for node_lost_after", () => {
+  it.live("servers that are not saved are given up, and deleted when the node returns", () =>
+    Effect.gen(function* () {
+      const { saved, unsaved, nodes, daemon, plane, becomes, isGone, events, settled } = yield* makeRunning()
+      yield* nodes.publish("n1", "lost")
+      yield* becomes(saved, "unknown")
+      yield* nodes.publish("n1", "given-up")
+      yield* eventually("it is given up", isGone(unsaved))
+      assert.deepStrictEqual((yield* events(unsaved)).slice(-2), ["status unknown", "deleted"])
+      assert.deepStrictEqual([...nodes.held.keys()], [saved])
+      daemon.boot += 1
+      const answer = yield* plane.register(daemon.registration)
+      assert.deepStrictEqual([answer.delete, answer.unknown], [[unsaved], []])
+      yield* becomes(saved, "running")
+      yield* settled
+    }).pipe(runWorld)
+  )
+
+  it.live("news that is late does nothing to a node that is back", () =>
+    Effect.gen(function* () {
+      const { nodes, saved, unsaved, servers, events } = yield* makeRunning()
+      yield* nodes.announce("n1", "lost")
+      yield* nodes.announce("n1", "given-up")
+      for (let n = 0; n < 100; n++) yield* Effect.yieldNow
+      assert.strictEqual(yield* servers.status(saved), "running")
+      assert.strictEqual((yield* events(unsaved)).at(-1), "status running")
+    }).pipe(runWorld)
+  )
+})
+
+describe("node-protocol: registration", () => {
+  it.live("servers without a record, or of another node, are unknown: nobody has deleted them", () =>
+    Effect.gen(function* () {
+      const { daemon, plane, saved, unsaved } = yield* makeRunning()
+      const registration = { ...daemon.registration, boot_id: "other" }
+      const answer = yield* plane.register({
+        ...registration,
+        servers: [...registration.servers, { ...stray, unsent_reports: 0 }]
+      })
+      assert.deepStrictEqual([answer.delete, answer.unknown], [[], [{ id: stray.id }]])
+      const elsewhere = yield* plane.register({ ...registration, id: "n2" })
+      assert.deepStrictEqual(
+        [elsewhere.delete, elsewhere.unknown],
+        [[], [saved, unsaved].map((id) => ({ id, node_id: "n1" }))]
+      )
+    }).pipe(runWorld)
+  )
+
+  it.live("servers that the records do not know any more keep their files, and free their ports", () =>
+    Effect.gen(function* () {
+      const { daemon, nodes, repo, saved, start, stop, store, unsaved } = yield* makeRunning()
+      daemon.files.set(saved, "a castle")
+      daemon.files.set(unsaved, "a hut")
+      // What a database that is older than they are looks like.
+      yield* store.write(Effect.andThen(repo.remove(saved), repo.remove(unsaved)))
+      yield* stop
+      const { events, records, servers, settled } = yield* start()
+      yield* settled
+      assert.deepStrictEqual([...daemon.lost], [[saved, "a castle"]])
+      assert.strictEqual(daemon.instances.size, 0)
+      assert.deepStrictEqual(yield* records, [])
+      assert.strictEqual(nodes.held.size, 0)
+      assert.notInclude(yield* events(saved), "deleted")
+      yield* servers.create(request())
+    }).pipe(runWorld)
+  )
+
+  it.live("what a node keeps still, for a move that the records know nothing of, is let go and runs", () =>
+    Effect.gen(function* () {
+      const { becomes, daemon, events, plane, saved, settled } = yield* makeRunning()
+      const instance = daemon.instances.get(saved)
+      assert.isDefined(instance)
+      // The move was begun after the records that there are now.
+      daemon.held.add(saved)
+      instance.status = "offline"
+      daemon.boot += 1
+      yield* plane.register(daemon.registration)
+      yield* eventually(
+        "it is let go",
+        Effect.sync(() => !daemon.held.has(saved))
+      )
+      yield* becomes(saved, "running")
+      yield* settled
+      assert.deepStrictEqual((yield* events(saved)).slice(-4), [
+        "status running",
+        "status offline",
+        "status starting",
+        "status running"
+      ])
+      assert.strictEqual(instance.status, "running")
+    }).pipe(runWorld)
+  )
+
+  it.live("what was deleted is to be deleted, whatever the node had said by then", () =>
+    Effect.gen(function* () {
+      const { daemon, events, isGone, nodes, plane, saved, servers, settled, unsaved } = yield* makeRunning()
+      const before = { ...daemon.registration, boot_id: "other" }
+      // Confirmed, and not.
+      yield* servers.remove(saved, { force: false })
+      daemon.fault("remove", "request-lost")
+      yield* nodes.publish("n1", "lost")
+      yield* servers.remove(unsaved, { force: true })
+      yield* eventually("it is gone", isGone(unsaved))
+      const answer = yield* plane.register(before)
+      assert.deepStrictEqual(new Set(answer.delete), new Set([saved, unsaved]))
+      assert.deepStrictEqual(answer.unknown, [])
+      yield* eventually(
+        "the node has none",
+        Effect.sync(() => daemon.instances.size === 0)
+      )
+      yield* settled
+      assert.strictEqual(daemon.lost.size, 0)
+      assert.strictEqual((yield* events(saved)).at(-1), "deleted")
+    }).pipe(runWorld)
+  )
+
+  it.live("a copy that a move has left goes with the move, not with the registration", () =>
+    Effect.gen(function* () {
+      const { daemon, moveRepo, plane, saved, store } = yield* makeRunning()
+      const has = { id: saved, status: "offline", install: { phase: "ready" }, unsent_reports: 0 } as const
+      yield* store.write(moveRepo.leave({ server_id: saved, node_id: "n2" }))
+      const answer = yield* plane.register({ ...daemon.registration, id: "n2", servers: [has] })
+      assert.deepStrictEqual([answer.delete, answer.unknown], [[], []])
+    }).pipe(runWorld)
+  )
+
+  it.live("a saved server that the node has lost is installed again, another one is deleted", () =>
+    Effect.gen(function* () {
+      const { daemon, plane, saved, unsaved, becomes, isGone, events, settled, nodes } = yield* makeRunning()
+      daemon.instances.clear()
+      daemon.boot += 1
+      yield* plane.register(daemon.registration)
+      yield* eventually("the server that is not saved is gone", isGone(unsaved))
+      yield* becomes(saved, "offline")
+      yield* settled
+      assert.deepStrictEqual((yield* events(saved)).slice(-3), [
+        "status running",
+        "status installing",
+        "status offline"
+      ])
+      assert.deepStrictEqual((yield* events(unsaved)).slice(-2), ["status offline", "deleted"])
+      assert.deepStrictEqual([...nodes.held.keys()], [saved])
+    }).pipe(runWorld)
+  )
+
+  it.live("a view without unsent reports wins over the record; with some it waits for them", () =>
+    Effect.gen(function* () {
+      const { daemon, plane, saved, servers } = yield* makeRunning()
+      const view = { id: saved, status: "paused", install: { phase: "ready" } } as const
+      const rest = daemon.registration.servers.filter((server) => server.id !== saved)
+      const register = (unsent_reports: number) =>
+        plane.register({
+          ...daemon.registration,
+          boot_id: `boot-x${unsent_reports}`,
+          servers: [...rest, { ...view, unsent_reports }]
+        })
+      yield* register(1)
+      assert.strictEqual(yield* servers.status(saved), "running")
+      yield* register(0)
+      assert.strictEqual(yield* servers.status(saved), "paused")
+    }).pipe(runWorld)
+  )
+})
+
+describe("node-protocol: registration of a boot that is known already", () => {
+  it.live("a view that a report has overtaken does not undo it", () =>
+    Effect.gen(function* () {
+      const { daemon, plane, saved, becomes, settled, events } = yield* makeRunning()
+      const old = daemon.registration
+      daemon.move(saved, "offline")
+      yield* becomes(saved, "offline")
+      yield* settled
+      const before = yield* events(saved)
+      yield* plane.register(old)
+      yield* settled
+      assert.deepStrictEqual(yield* events(saved), before)
+    }).pipe(runWorld)
+  )
+
+  it.live("servers that were unknown are asked for", () =>
+    Effect.gen(function* () {
+      const { daemon, nodes, plane, saved, becomes, settled } = yield* makeRunning()
+      yield* nodes.publish("n1", "lost")
+      yield* becomes(saved, "unknown")
+      yield* plane.register(daemon.registration)
+      yield* becomes(saved, "running")
+      yield* settled
+    }).pipe(runWorld)
+  )
+})
+
+describe("node-protocol, Placement and ports: no port leaks", () => {
+  it.live("after any mix of creations, failures, removals and losses, ports are held by records alone", () =>
+    Effect.gen(function* () {
+      const { daemon, nodes, database, start } = yield* makeWorld({ ports: 12 })
+      const plane = yield* start()
+      let seed = 7
+      const random = (below: number) => {
+        seed = (seed * 1103515245 + 12345) % 2147483648
+        return Math.floor((seed / 2147483648) * below)
+      }
+      const someone = Effect.map(plane.servers.ids, (ids) => ids[random(ids.length)] ?? "none")
+      for (let step = 0; step < 150; step++) {
+        const blueprint_id = ["survival", "lobby", "two-ports"][random(3)] ?? "survival"
+        const id = yield* someone
+        switch (random(7)) {
+          case 0:
+            database.away = true
+            yield* Effect.ignore(plane.servers.create(request({ blueprint_id })))
+            database.away = false
+            break
+          case 1:
+            daemon.fault("create", "request-lost", "answer-lost")
+            break
+          case 2:
+            daemon.fault("remove", "answer-lost")
+            yield* Effect.ignore(plane.servers.remove(id, { force: random(2) === 0 }))
+            break
+          case 3:
+            yield* Effect.ignore(plane.servers.remove(id, { force: false }))
+            break
+          case 4:
+            daemon.crash(id)
+            break
+          default:
+            yield* Effect.ignore(plane.servers.create(request({ blueprint_id, start: random(2) === 0 })))
+        }
+      }
+      yield* plane.settled
+      const records = yield* plane.records
+      const expected = records.map((row) => [row.id, Object.values(row.allocations.mappings).flat()] as const)
+      assert.deepStrictEqual(
+        [...nodes.held].map(([id, held]) => [id, held.ports] as const).toSorted(),
+        expected.toSorted()
+      )
+      for (const { id } of records) yield* plane.servers.remove(id, { force: true })
+      assert.strictEqual(nodes.held.size, 0)
+      yield* eventually(
+        "the node has none",
+        Effect.sync(() => daemon.instances.size === 0)
+      )
+    }).pipe(runWorld)
+  )
+})

@@ -1,0 +1,155 @@
+import { describe, expect, it } from "@effect/vitest"
+import * as fc from "fast-check"
+import type { Report } from "../../../src/domain/NodeMessages.ts"
+import { fits, isUp, ServerStatus } from "../../../src/domain/ServerStatus.ts"
+import {
+  isNothing,
+  ofLoss,
+  ofReport,
+  ofSilence,
+  ofView,
+  type Subject
+} from "../../../src/servers/records/outcome.ts"
+
+const status = fc.constantFrom(...ServerStatus.literals)
+const install = fc
+  .constantFrom("pending", "installing", "ready", "failed")
+  .map((phase) => ({ phase }) as const)
+const subject: fc.Arbitrary<Subject> = fc.record({
+  status,
+  install,
+  start_pending: fc.boolean(),
+  definition: fc.record({ save: fc.boolean() })
+})
+const base = { server_id: "srv_1", sequence: 1 }
+const statusReport = fc.record({
+  ...{ server_id: fc.constant("srv_1"), sequence: fc.constant(1), type: fc.constant("status" as const) },
+  status,
+  transient: fc.boolean()
+})
+
+const saved = (change: Partial<Subject> = {}): Subject => ({
+  status: "offline",
+  install: { phase: "ready" },
+  start_pending: false,
+  definition: { save: true },
+  ...change
+})
+const unsaved = (change: Partial<Subject> = {}): Subject => saved({ definition: { save: false }, ...change })
+/** Whether a report can be the end of the installation before the one that was asked for. */
+const isLate = (before: Subject, report: { readonly status: ServerStatus; readonly transient: boolean }) =>
+  before.status === "installing" &&
+  before.install.phase === "pending" &&
+  report.status === "offline" &&
+  report.transient
+const offline: Report = { ...base, type: "status", status: "offline", transient: false }
+
+describe("decisions, States: what a report does", () => {
+  it("a status is set exactly when it is another one, and the node's view wins", () =>
+    fc.assert(
+      fc.property(subject, statusReport, (before, report) => {
+        fc.pre(!isLate(before, report))
+        const outcome = ofReport(before, report)
+        const expected =
+          report.status === before.status || report.status === "unknown" ? undefined : report.status
+        expect(outcome.status).toBe(expected)
+      })
+    ))
+
+  it("what is not in the transition table is surprising, nothing else is", () =>
+    fc.assert(
+      fc.property(subject, statusReport, (before, report) => {
+        const expected = report.status === "unknown" || !fits(before.status, report.status)
+        expect(ofReport(before, report).surprising ?? false).toBe(expected)
+      })
+    ))
+
+  it("the offline of the installation before, come late, does not end the one that was asked for", () => {
+    const late: Report = { ...base, type: "status", status: "offline", transient: true }
+    expect(ofReport(saved({ status: "installing", install: { phase: "pending" } }), late)).toEqual({})
+    expect(ofReport(saved({ status: "installing", install: { phase: "installing" } }), late)).toEqual({
+      status: "offline"
+    })
+  })
+
+  it("only a server that is not saved is destroyed, only by going offline for good", () =>
+    fc.assert(
+      fc.property(subject, statusReport, (before, report) => {
+        const ran = isUp(before.status) || before.install.phase === "ready"
+        const expected = !before.definition.save && ran && report.status === "offline" && !report.transient
+        expect(ofReport(before, report).destroys ?? false).toBe(expected)
+      })
+    ))
+
+  it("a restart whose second half cannot be destroys it too, without a second status event", () => {
+    expect(ofReport(unsaved({ status: "stopping" }), { ...offline, transient: true })).toEqual({
+      status: "offline"
+    })
+    expect(ofReport(unsaved(), offline)).toEqual({ destroys: true })
+  })
+
+  it("a start that was waited for is over once the process is up", () => {
+    const waiting = saved({ start_pending: true })
+    expect(ofReport(waiting, { ...offline, status: "starting" }).clearsStart).toBe(true)
+    expect(ofReport(saved(), { ...offline, status: "starting" }).clearsStart).toBeUndefined()
+  })
+
+  it("the end of an installation leads from installing to offline, for both ends", () => {
+    const installing = saved({ status: "installing", install: { phase: "installing" } })
+    for (const phase of ["ready", "failed"] as const) {
+      const outcome = ofReport(installing, { ...base, type: "install-status", install: { phase } })
+      expect(outcome).toEqual({ status: "offline", install: { phase } })
+    }
+  })
+
+  it("an installation that ends while the node was lost does not destroy a server that is not saved", () => {
+    const unknown = unsaved({ status: "unknown", install: { phase: "installing" } })
+    expect(ofReport(unknown, offline).destroys).toBeUndefined()
+    const ready = ofReport(unknown, { ...base, type: "install-status", install: { phase: "ready" } })
+    expect(ready).toEqual({ status: "offline", install: { phase: "ready" } })
+  })
+
+  it("a repeated install state changes nothing", () =>
+    fc.assert(
+      fc.property(install, (state) => {
+        const before = saved({
+          status: state.phase === "ready" || state.phase === "failed" ? "offline" : "installing",
+          install: state
+        })
+        expect(isNothing(ofReport(before, { ...base, type: "install-status", install: state }))).toBe(true)
+      })
+    ))
+})
+
+describe("node-protocol, When something breaks: what a node's view, silence or loss does", () => {
+  it("a view that agrees changes nothing", () =>
+    fc.assert(
+      fc.property(subject, (before) => {
+        fc.pre(!(before.start_pending && isUp(before.status)))
+        expect(isNothing(ofView(before, before))).toBe(true)
+      })
+    ))
+
+  it("a server that was unknown and never stopped is not destroyed by being offline", () => {
+    const view = { status: "offline", install: { phase: "ready" } } as const
+    expect(ofView(unsaved({ status: "unknown" }), view)).toEqual({ status: "offline" })
+    expect(ofView(unsaved({ status: "running" }), view)).toEqual({ status: "offline", destroys: true })
+    expect(ofView(saved({ status: "running" }), view)).toEqual({ status: "offline" })
+  })
+
+  it("silence makes any server unknown, once", () =>
+    fc.assert(
+      fc.property(subject, (before) => {
+        expect(ofSilence(before)).toEqual(before.status === "unknown" ? {} : { status: "unknown" })
+      })
+    ))
+
+  it("a saved server that its node has lost is installed again, another one goes", () => {
+    expect(ofLoss(saved({ status: "running" }))).toEqual({
+      status: "installing",
+      install: { phase: "pending" }
+    })
+    expect(ofLoss(unsaved({ status: "running" }))).toEqual({ status: "offline", destroys: true })
+    expect(ofLoss(unsaved({ status: "unknown", install: { phase: "installing" } })).destroys).toBeUndefined()
+  })
+})

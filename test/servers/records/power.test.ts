@@ -1,0 +1,39 @@
+import { describe, expect, it } from "@effect/vitest"
+import { Conflict, Unavailable } from "../../../src/domain/errors.ts"
+import type { PowerAction } from "../../../src/domain/NodeMessages.ts"
+import { ServerStatus } from "../../../src/domain/ServerStatus.ts"
+import { decidePower } from "../../../src/servers/records/power.ts"
+import { record } from "../support/definitions.ts"
+
+const outcome = (action: PowerAction, status: ServerStatus) => {
+  const decision = decidePower(record({ status }), action)
+  return decision instanceof Conflict ? "409" : decision instanceof Unavailable ? "503" : decision
+}
+
+describe("decisions, Management routes: power", () => {
+  const table: Record<PowerAction, Partial<Record<ServerStatus, string>>> = {
+    start: { offline: "call", starting: "call", running: "call" },
+    stop: { starting: "call", running: "call", offline: "call", stopping: "call" },
+    restart: { starting: "call", running: "call" },
+    kill: { starting: "call", running: "call", stopping: "call", offline: "call" },
+    pause: { running: "call", paused: "call" },
+    unpause: { paused: "call", running: "call" }
+  }
+  const actions: ReadonlyArray<PowerAction> = ["start", "stop", "restart", "kill", "pause", "unpause"]
+
+  it.each(actions)("%s follows the transition table in every status", (action) => {
+    for (const status of ServerStatus.literals) {
+      const expected = status === "unknown" ? "503" : (table[action][status] ?? "409")
+      expect([status, outcome(action, status)]).toEqual([status, expected])
+    }
+  })
+
+  it("start after a failed installation names the failure and the way out", () => {
+    const failed = record({ install: { phase: "failed", failure_reason: "exit code 3" } })
+    expect(decidePower(failed, "start")).toMatchObject({
+      code: "409",
+      detail: "install failed: exit code 3",
+      hint: "Reinstall it first: POST /api/servers/:server/reinstall."
+    })
+  })
+})
