@@ -89,7 +89,7 @@ export const openCgroups = Effect.fnUntraced(function* (root: string | undefined
     )
     if (ready) return { cgroups: makeCgroups(parent) }
     return {
-      reason: `the daemon may not write ${candidate}. Run it as root, or delegate a cgroup with cpu and memory to it`
+      reason: `the daemon may not write ${candidate}: run it as root, or in containers`
     }
   }
   return {
