@@ -1,7 +1,7 @@
 import { Effect, Semaphore } from "effect"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import type { ServerStats } from "../domain/Server.ts"
-import type { IoError } from "./files/fsio.ts"
+import type { IoError } from "./disk/fsio.ts"
 import type { DiskUsage, InstanceFiles } from "./files/InstanceFiles.ts"
 import type { Instance } from "./instances/Instance.ts"
 import type { Run, Usage } from "./runtime/Runtime.ts"

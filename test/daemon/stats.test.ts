@@ -2,8 +2,8 @@ import { writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { hostInfo } from "../../src/daemon/hostInfo.ts"
-import { parseStat } from "../../src/daemon/runtime/procfs.ts"
+import { hostInfo } from "../../src/daemon/host/hostInfo.ts"
+import { parseStat } from "../../src/daemon/host/procfs.ts"
 import { harness } from "./support.ts"
 
 describe("decisions 3, stats", () => {

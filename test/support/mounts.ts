@@ -1,7 +1,7 @@
 /** Folders of tests may have mounts in them; what is mounted there is never removed with them. */
 import { spawnSync } from "node:child_process"
 import { existsSync, readFileSync, realpathSync, rmSync } from "node:fs"
-import { below, MOUNT_TABLE, parseMountTable } from "../../src/daemon/files/mountTable.ts"
+import { below, MOUNT_TABLE, parseMountTable } from "../../src/daemon/disk/mountTable.ts"
 
 /** Mounts at a folder and below it, in order of mounting. */
 export const mountsBelow = (folder: string) =>

@@ -1,7 +1,7 @@
 /** Patches of the config files of an instance, applied at every start (blueprints.md, "Config parsers"). */
 import { Data, Effect, Option, Result } from "effect"
 import type { ConfigPatch, ConfigPatches } from "../../domain/ConfigPatch.ts"
-import { meaningOf } from "../files/fsio.ts"
+import { meaningOf } from "../disk/fsio.ts"
 import {
   type FileFailed,
   type FileTooLarge,
@@ -9,7 +9,7 @@ import {
   partsOf,
   readFileInside,
   writeFileInside
-} from "../files/safePath.ts"
+} from "../disk/safePath.ts"
 import { decodeText, type Encoding, encodeText } from "./encoding.ts"
 import { checkFind, shown } from "./find.ts"
 import { type Find, PatchProblem } from "./PatchProblem.ts"

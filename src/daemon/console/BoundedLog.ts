@@ -1,6 +1,6 @@
 import { closeSync, ftruncateSync, openSync, writeSync } from "node:fs"
 import { Effect } from "effect"
-import { type IoError, ioSync, toIoError } from "../files/fsio.ts"
+import { type IoError, ioSync, toIoError } from "../disk/fsio.ts"
 
 /** Bytes kept of the beginning and of the end. */
 const HEAD = 512 * 1024

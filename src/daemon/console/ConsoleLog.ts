@@ -12,7 +12,7 @@ import {
 import { Deferred, Effect, PubSub, type Scope, Semaphore, Stream } from "effect"
 import type { LinesRequest } from "../../api/Daemon.ts"
 import type { Page } from "../../domain/Pagination.ts"
-import { type IoError, io, ioSync, lstat, openFile, orMissing } from "../files/fsio.ts"
+import { type IoError, io, ioSync, lstat, openFile, orMissing } from "../disk/fsio.ts"
 import {
   CONSOLE_MOST,
   consoleFiles,

@@ -1,5 +1,5 @@
 import { Effect } from "effect"
-import { type IoError, io, lstat, openFile, orMissing } from "../files/fsio.ts"
+import { type IoError, io, lstat, openFile, orMissing } from "../disk/fsio.ts"
 import { decodeLine, lineEnd } from "./lines.ts"
 
 const CHUNK = 256 * 1024

@@ -2,7 +2,7 @@
 import { appendFileSync } from "node:fs"
 import { join } from "node:path"
 import { Effect } from "effect"
-import { ioSync, orMissing, readText, removeTree, writeAtomic } from "../files/fsio.ts"
+import { ioSync, orMissing, readText, removeTree, writeAtomic } from "../disk/fsio.ts"
 
 /** Bytes of `console.log` past which this service cuts it. */
 export const CONSOLE_MOST = 8 * 1024 * 1024

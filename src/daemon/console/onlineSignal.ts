@@ -1,5 +1,5 @@
 import vm from "node:vm"
-import { errorCode } from "../files/fsio.ts"
+import { errorCode } from "../disk/fsio.ts"
 import { stripAnsi } from "./lines.ts"
 
 /** Characters of a line that a signal is looked for in. */

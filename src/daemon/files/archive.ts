@@ -9,8 +9,8 @@ import * as fs from "node:fs/promises"
 import { PassThrough, pipeline } from "node:stream"
 import * as NodeStream from "@effect/platform-node/NodeStream"
 import { Data, Deferred, Effect, Fiber, Option, type Scope, Stream } from "effect"
+import { IoError, io, toIoError } from "../disk/fsio.ts"
 import { ArchiveCheck, type RootAttributes } from "./archiveCheck.ts"
-import { IoError, io, toIoError } from "./fsio.ts"
 
 /** The archive holds what it may not, or is not whole. */
 export class ArchiveRefused extends Data.TaggedError("ArchiveRefused")<{ readonly message: string }> {}

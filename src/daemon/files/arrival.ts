@@ -5,10 +5,10 @@ import { join } from "node:path"
 import { Effect, Random, Result, type Scope, Stream } from "effect"
 import type { ControlPlaneError, ControlPlaneUnavailable } from "../../api/ControlPlane.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
-import { InstallFailed, installFailed } from "../install/InstallFailed.ts"
+import { type IoError, io, makeFolder, removeTree } from "../disk/fsio.ts"
 import { ArchiveRefused, failureOf, type InstancePaths, setAttributes, tool, unpackFiles } from "./archive.ts"
 import { filePlan } from "./filePlan.ts"
-import { type IoError, io, makeFolder, removeTree } from "./fsio.ts"
+import { InstallFailed, installFailed } from "./InstallFailed.ts"
 
 /** The files of a server that comes from another node; fails at once while they cannot be had. */
 export type Arrivals = (

@@ -14,7 +14,7 @@ import {
   removeTree,
   rename,
   syncFolder
-} from "./fsio.ts"
+} from "../disk/fsio.ts"
 import { makeFolderLike } from "./overlayTree.ts"
 import { readTreeRecord, TREE, TREE_NEXT, type TreeRecord, writeTreeRecord } from "./treeRecord.ts"
 

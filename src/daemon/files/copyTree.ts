@@ -2,7 +2,7 @@ import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
-import { IoError, io, listFolder, lstat, openFile, removeTree } from "./fsio.ts"
+import { IoError, io, listFolder, lstat, openFile, removeTree } from "../disk/fsio.ts"
 
 /** Files of one folder that are copied at the same time. */
 const WIDTH = 8

@@ -1,7 +1,7 @@
 import { join } from "node:path"
 import { Effect } from "effect"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
-import { type IoError, listFolder, orMissing, readText, writeAtomic } from "./fsio.ts"
+import { type IoError, listFolder, orMissing, readText, writeAtomic } from "../disk/fsio.ts"
 import { newProject, probeQuota } from "./projectQuota.ts"
 
 const MB = 1_000_000

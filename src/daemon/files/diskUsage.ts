@@ -1,8 +1,8 @@
 import { join } from "node:path"
 import { Effect } from "effect"
+import { listFolder } from "../disk/fsio.ts"
 import { treeBytes } from "./copyTree.ts"
 import type { FilePlan } from "./filePlan.ts"
-import { listFolder } from "./fsio.ts"
 import { instanceFolder } from "./presentFiles.ts"
 import { readTreeRecord, TREE } from "./treeRecord.ts"
 

@@ -1,7 +1,7 @@
 /** The plan of an instance's files, where it can be carried out (domain/filePlan.ts). */
 import { Result } from "effect"
 import { type FileDefinition, type FilePlan, planFiles } from "../../domain/filePlan.ts"
-import { IoError } from "./fsio.ts"
+import { IoError } from "../disk/fsio.ts"
 
 export { type FilePlan, isAbove, type Shared, type Target } from "../../domain/filePlan.ts"
 

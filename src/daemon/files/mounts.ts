@@ -2,8 +2,8 @@
 import { constants } from "node:fs"
 import type { FileHandle } from "node:fs/promises"
 import { Deferred, Effect } from "effect"
+import { IoError, io, mountsAt, openFile } from "../disk/fsio.ts"
 import { spawnChild } from "../runtime/spawnChild.ts"
-import { IoError, io, mountsAt, openFile } from "./fsio.ts"
 
 /** Opens a file or folder to name it only (open(2), O_PATH): a pipe does not block, a device does not notice. */
 const O_PATH = 0o10000000

@@ -5,7 +5,7 @@
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
-import { type IoError, io, listFolder, lstat, rename } from "./fsio.ts"
+import { type IoError, io, listFolder, lstat, rename } from "../disk/fsio.ts"
 import { makeFolderLike, overOf } from "./overlayTree.ts"
 import { instanceFolder } from "./presentFiles.ts"
 import { settleFiles } from "./takePlace.ts"

@@ -1,8 +1,8 @@
 /** Instances whose files are a plain folder: a copy of the base, with blocks shared where the file system can. */
 import { Effect } from "effect"
+import { makeFolder } from "../disk/fsio.ts"
 import { copyOpened, copyTree } from "./copyTree.ts"
 import type { FilePlan } from "./filePlan.ts"
-import { makeFolder } from "./fsio.ts"
 import { type SharedWay, share } from "./sharedFiles.ts"
 import { copySource, type FileSources, openSource, placeFor, type Source, templateSource } from "./sources.ts"
 

@@ -6,10 +6,10 @@ import { randomInt, randomUUID } from "node:crypto"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Deferred, Effect } from "effect"
+import { IoError, io, lstat, makeFolder, mountTable, removeTree } from "../disk/fsio.ts"
+import { mountOf } from "../disk/mountTable.ts"
 import { spawnChild } from "../runtime/spawnChild.ts"
-import { IoError, io, lstat, makeFolder, mountTable, removeTree } from "./fsio.ts"
 import { run } from "./mounts.ts"
-import { mountOf } from "./mountTable.ts"
 
 /** Projects below are left to people. */
 const FIRST = 1 << 20

@@ -1,10 +1,10 @@
 import { Effect, type Scope, Stream } from "effect"
 import { DaemonRefused } from "../../api/Daemon.ts"
-import type { ServerState } from "../instances/ServerFile.ts"
+import type { IoError } from "../disk/fsio.ts"
 import { packFiles } from "./archive.ts"
 import { instancePaths } from "./arrival.ts"
-import type { IoError } from "./fsio.ts"
 import { type InstanceFiles, instanceFolder, likelyKind } from "./InstanceFiles.ts"
+import type { ServerState } from "./ServerFile.ts"
 
 const unreadable = (error: IoError) =>
   new DaemonRefused({

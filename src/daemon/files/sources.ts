@@ -3,12 +3,12 @@ import * as fs from "node:fs/promises"
 import { isAbsolute, join, relative, sep } from "node:path"
 import { Effect, Result } from "effect"
 import type { Copy, Mount, Volume } from "../../domain/Blueprint.ts"
-import { FOLDERS } from "../dataFolder.ts"
+import { IoError, io, lstat, makeFolder, orMissing } from "../disk/fsio.ts"
+import { partsOf } from "../disk/safePath.ts"
+import { FOLDERS } from "../host/dataFolder.ts"
 import type { Arrivals } from "./arrival.ts"
 import { refuse, type Shared, type Target } from "./filePlan.ts"
-import { IoError, io, lstat, makeFolder, orMissing } from "./fsio.ts"
 import { openToMount } from "./mounts.ts"
-import { partsOf } from "./safePath.ts"
 
 export interface FileSources {
   /** The node whose they are, for those who read of them. */

@@ -5,7 +5,7 @@ import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
 import type { InstanceStorage } from "../../domain/SystemInfo.ts"
-import { IoError, io, listFolder, makeFolder, mountsAt, removeTree } from "./fsio.ts"
+import { IoError, io, listFolder, makeFolder, mountsAt, removeTree } from "../disk/fsio.ts"
 import { mountAgain, mountOverlay, openToMount, unmountBelow } from "./mounts.ts"
 
 /** How instances are to be made; `auto` is the best that works. */

@@ -1,8 +1,8 @@
 /** How the new files of a server come into the place of the old: made aside, then renamed. */
 import { join } from "node:path"
 import { Effect } from "effect"
+import { listFolder, makeFolder, orMissing, removeTree, rename } from "../disk/fsio.ts"
 import { settleTree } from "./carryOver.ts"
-import { listFolder, makeFolder, orMissing, removeTree, rename } from "./fsio.ts"
 import { unmountBelow } from "./mounts.ts"
 import { instanceFolder } from "./presentFiles.ts"
 import { TREE, TREE_NEXT } from "./treeRecord.ts"

@@ -10,7 +10,7 @@
  */
 import { join } from "node:path"
 import { Effect, Schema } from "effect"
-import { IoError, listFolder, orMissing, readText, writeAtomic } from "./fsio.ts"
+import { IoError, listFolder, orMissing, readText, writeAtomic } from "../disk/fsio.ts"
 
 /** A lower layer: a folder of the base, of the volumes folder, or of `tree` itself. */
 export const Layer = Schema.Struct({

@@ -4,10 +4,10 @@ import { Context, Deferred, Effect, Fiber, Layer, type Scope } from "effect"
 import { definitionIdPattern } from "../../domain/Id.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import { openBoundedLog } from "../console/BoundedLog.ts"
-import { type IoError, listFolder, lstat, makeFolder, removeTree } from "../files/fsio.ts"
+import { type IoError, listFolder, lstat, makeFolder, removeTree } from "../disk/fsio.ts"
+import { InstallFailed, installFailed } from "../files/InstallFailed.ts"
 import { Runtime } from "../runtime/Runtime.ts"
 import { type Base, type BasesOptions, openBases } from "./bases.ts"
-import { InstallFailed, installFailed } from "./InstallFailed.ts"
 import { prepareBase } from "./prepareBase.ts"
 
 /** A finished installation; `exit_code` where a script was run. */

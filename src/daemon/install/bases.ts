@@ -11,7 +11,7 @@ import {
   orMissing,
   removeTree,
   rename
-} from "../files/fsio.ts"
+} from "../disk/fsio.ts"
 import { generationsDir } from "../files/treeRecord.ts"
 
 /** A base folder as it was made once: instances may have it as a layer, so nothing in it is ever changed. */

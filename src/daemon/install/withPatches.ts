@@ -2,8 +2,8 @@ import { Effect, Option } from "effect"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import { applyConfigs } from "../config/ConfigPatcher.ts"
 import { contextOf } from "../config/placeholders.ts"
-import { readFileInside, removeFileInside, writeFileInside } from "../files/safePath.ts"
-import { InstallFailed } from "./InstallFailed.ts"
+import { readFileInside, removeFileInside, writeFileInside } from "../disk/safePath.ts"
+import { InstallFailed } from "../files/InstallFailed.ts"
 
 const MOST_BYTES = 10 * 1024 * 1024
 

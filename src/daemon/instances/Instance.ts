@@ -4,13 +4,13 @@ import type { PowerAction } from "../../domain/NodeMessages.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import type { ConsoleLog } from "../console/ConsoleLog.ts"
 import type { FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
+import type { ServerFile } from "../files/ServerFile.ts"
 import type { Installer } from "../install/Installer.ts"
 import type { Run, Runtime } from "../runtime/Runtime.ts"
 import { makeInstanceProcess } from "./instanceProcess.ts"
 import { makeInstanceWork, type WorkExit } from "./instanceWork.ts"
 import type { RunEvent } from "./LiveRun.ts"
 import { powerDecision } from "./powerDecision.ts"
-import type { ServerFile } from "./ServerFile.ts"
 
 type Reply = Deferred.Deferred<void, DaemonRefused>
 

@@ -2,8 +2,8 @@ import { watch } from "node:fs"
 import { Effect, Exit, Latch, Scope } from "effect"
 import type { ConsoleLog, LineListener } from "../console/ConsoleLog.ts"
 import type { OnlineMatcher } from "../console/onlineSignal.ts"
+import type { ProcessExit } from "../runtime/exitReason.ts"
 import type { Run } from "../runtime/Runtime.ts"
-import type { ProcessExit } from "./exitReason.ts"
 
 /** Console files are looked at this often even when no event says so, in ms. */
 const FALLBACK = 1000

@@ -4,12 +4,12 @@ import { isUp } from "../../domain/ServerStatus.ts"
 import { END } from "../console/ConsoleLog.ts"
 import { sayInConsole } from "../console/consoleFiles.ts"
 import { type OnlineMatcher, onlineMatcher } from "../console/onlineSignal.ts"
+import { type Intent, newToken, type RunState, type ServerState, withNotice } from "../files/ServerFile.ts"
+import { type ProcessExit, stopWay } from "../runtime/exitReason.ts"
 import type { Run } from "../runtime/Runtime.ts"
-import { type ProcessExit, stopWay } from "./exitReason.ts"
 import { type LiveRun, openLiveRun, type RunEvent, sawSignal } from "./LiveRun.ts"
 import { type LauncherOptions, makeLauncher } from "./launcher.ts"
 import { processEnded } from "./processEnded.ts"
-import { type Intent, newToken, type RunState, type ServerState, withNotice } from "./ServerFile.ts"
 
 export interface ProcessOptions extends LauncherOptions {
   readonly scope: Scope.Scope

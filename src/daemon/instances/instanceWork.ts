@@ -1,10 +1,10 @@
 import { Clock, Effect, Exit, Fiber, type Scope } from "effect"
-import { doFileWork } from "../files/fileWork.ts"
+import type { InstallFailed } from "../files/InstallFailed.ts"
 import type { FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
+import { type FileWork, type ServerFile, type ServerState, withNotice } from "../files/ServerFile.ts"
 import type { Installed, Installer } from "../install/Installer.ts"
-import type { InstallFailed } from "../install/InstallFailed.ts"
 import type { Runtime } from "../runtime/Runtime.ts"
-import { type FileWork, type ServerFile, type ServerState, withNotice } from "./ServerFile.ts"
+import { doFileWork } from "./fileWork.ts"
 
 export interface WorkOptions {
   readonly file: ServerFile

@@ -4,11 +4,11 @@ import type { ConsoleLog } from "../console/ConsoleLog.ts"
 import { onlineMatcher } from "../console/onlineSignal.ts"
 import { megabytes } from "../files/diskLimits.ts"
 import { type FileSources, type InstanceFiles, instanceFolder } from "../files/InstanceFiles.ts"
+import type { ServerFile } from "../files/ServerFile.ts"
+import { seenFrom } from "../launch/containerView.ts"
+import { type LaunchPlan, launchPlan } from "../launch/launchPlan.ts"
 import type { Runtime, SharedFolder } from "../runtime/Runtime.ts"
-import { seenFrom } from "./containerView.ts"
-import { type LaunchPlan, launchPlan } from "./launchPlan.ts"
 import { refusals } from "./refusals.ts"
-import type { ServerFile } from "./ServerFile.ts"
 
 export interface LauncherOptions {
   readonly file: ServerFile

@@ -9,7 +9,6 @@ import { dirname, join } from "node:path"
 import { Clock, Effect, Schema } from "effect"
 import { Allocations } from "../../domain/Allocation.ts"
 import { ServerDefinition } from "../../domain/ServerDefinition.ts"
-import { FOLDERS } from "../dataFolder.ts"
 import {
   type IoError,
   listFolder,
@@ -20,10 +19,11 @@ import {
   rename,
   syncFolder,
   writeAtomic
-} from "../files/fsio.ts"
+} from "../disk/fsio.ts"
 import { gatherOwn } from "../files/ownFiles.ts"
+import type { ServerState } from "../files/ServerFile.ts"
 import { generationsDir, readTreeRecord, TREE } from "../files/treeRecord.ts"
-import type { ServerState } from "./ServerFile.ts"
+import { FOLDERS } from "../host/dataFolder.ts"
 
 /**
  * - `unknown`   the control plane's database has no record of it

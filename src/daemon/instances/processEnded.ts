@@ -1,6 +1,7 @@
 /** What the end of a process means (decisions, "States"). Pure. */
-import { crashOf, type ProcessExit } from "./exitReason.ts"
-import { type ServerState, withNotice } from "./ServerFile.ts"
+
+import { type ServerState, withNotice } from "../files/ServerFile.ts"
+import { crashOf, type ProcessExit } from "../runtime/exitReason.ts"
 
 const HOUR = 3_600_000
 

@@ -1,8 +1,8 @@
 /** Why a node cannot do what was asked of a server, as those read it who asked for it. Pure. */
 import { DaemonRefused } from "../../api/Daemon.ts"
 import type { ConfigPatchFailed } from "../config/ConfigPatcher.ts"
-import type { IoError } from "../files/fsio.ts"
-import { fromDataFolder, isForGood, remedyOf } from "../files/remedy.ts"
+import type { IoError } from "../disk/fsio.ts"
+import { fromDataFolder, isForGood, remedyOf } from "../disk/remedy.ts"
 import type { LaunchFailed } from "../runtime/Runtime.ts"
 
 /** Whose servers they are. */

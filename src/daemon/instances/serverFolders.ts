@@ -2,9 +2,9 @@
 import { join } from "node:path"
 import { Clock, Effect } from "effect"
 import { serverIdPattern } from "../../domain/Id.ts"
-import { listFolder, lstat, removeTree, rename } from "../files/fsio.ts"
+import { listFolder, lstat, removeTree, rename } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
-import { openServerFile } from "./ServerFile.ts"
+import { openServerFile } from "../files/ServerFile.ts"
 
 /** Beginning of the names of folders that are about to be removed. */
 export const REMOVED = ".removed-"

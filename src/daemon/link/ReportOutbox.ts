@@ -1,7 +1,7 @@
 import { Effect, Random, type Scope, type Stream } from "effect"
 import type { ControlPlaneError, ControlPlaneUnavailable } from "../../api/ControlPlane.ts"
 import type { Report } from "../../domain/NodeMessages.ts"
-import type { ServerFile } from "../instances/ServerFile.ts"
+import type { ServerFile } from "../files/ServerFile.ts"
 
 /** Longest pause between two attempts, in ms. */
 const LONGEST = 10_000

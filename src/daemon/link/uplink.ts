@@ -1,7 +1,7 @@
 import { Effect, Fiber, Latch, Random, Semaphore } from "effect"
 import { type ControlPlane, type ControlPlaneError, ControlPlaneUnavailable } from "../../api/ControlPlane.ts"
 import type { Heartbeat, Registration, RegistrationAnswer } from "../../domain/NodeMessages.ts"
-import type { IoError } from "../files/fsio.ts"
+import type { IoError } from "../disk/fsio.ts"
 import type { Uplink } from "./ReportOutbox.ts"
 
 const FIRST = 200

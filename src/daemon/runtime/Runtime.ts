@@ -2,7 +2,7 @@ import { Context, Data, type Effect, type Scope } from "effect"
 import type { Allocations } from "../../domain/Allocation.ts"
 import type { Limits } from "../../domain/Limits.ts"
 import type { RuntimeKind } from "../../domain/Node.ts"
-import type { ProcessExit, StopSignal } from "../instances/exitReason.ts"
+import type { ProcessExit, StopSignal } from "./exitReason.ts"
 
 /**
  * A process could not be started; `message` is short and exact. `code`: the system's, where it was a file operation,

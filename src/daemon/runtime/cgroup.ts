@@ -4,7 +4,7 @@ import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
 import type { Limits } from "../../domain/Limits.ts"
-import { type IoError, io, makeFolder, orMissing, readText } from "../files/fsio.ts"
+import { type IoError, io, makeFolder, orMissing, readText } from "../disk/fsio.ts"
 
 const MIB = 1024 * 1024
 /** Quota period of `cpu.max` in microseconds: 1 % of one thread is 1000 of it. */

@@ -1,6 +1,6 @@
 import { closeSync, constants, openSync, writeSync } from "node:fs"
 import { Effect, Schedule, Semaphore } from "effect"
-import { errorCode } from "../files/fsio.ts"
+import { errorCode } from "../disk/fsio.ts"
 import { ConsoleInputFailed } from "./Runtime.ts"
 
 /** How long a full pipe is waited for: 8 times 50 ms. */

@@ -1,13 +1,13 @@
 import { join } from "node:path"
 import { Effect, Schedule } from "effect"
 import { elapsedMillis } from "../../domain/elapsed.ts"
-import type { ProcessExit } from "../instances/exitReason.ts"
+import { bootUptimeMillis, readNetwork, TICKS_PER_SECOND } from "../host/procfs.ts"
 import type { Cgroups } from "./cgroup.ts"
 import { makeConsoleInput } from "./consoleInput.ts"
 import { drained, type Relay } from "./consoleRelay.ts"
+import type { ProcessExit } from "./exitReason.ts"
 import { signalProcess } from "./jobs.ts"
 import type { Leader, ProcessTable } from "./processTable.ts"
-import { bootUptimeMillis, readNetwork, TICKS_PER_SECOND } from "./procfs.ts"
 import type { Launch, Run } from "./Runtime.ts"
 
 /** Exit code where it was killed from outside, and nobody was left to say so. */

@@ -1,4 +1,4 @@
-import { type Marker, type Proc, readMarker, readProcs } from "./procfs.ts"
+import { type Marker, type Proc, readMarker, readProcs } from "../host/procfs.ts"
 
 /** The process that leads a run; pid and start time name it for good. */
 export interface Leader {

@@ -1,7 +1,7 @@
 import { type ChildProcess, type SpawnOptions, spawn } from "node:child_process"
 import os from "node:os"
 import { Deferred, Effect, Semaphore } from "effect"
-import { toIoError } from "../files/fsio.ts"
+import { toIoError } from "../disk/fsio.ts"
 import { LaunchFailed } from "./Runtime.ts"
 
 /** A child process that has come into being. */

@@ -17,7 +17,7 @@ import {
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Schedule } from "effect"
-import { removeTree } from "../../../src/daemon/files/fsio.ts"
+import { removeTree } from "../../../src/daemon/disk/fsio.ts"
 import { mountsBelow, unmountBelow } from "../../support/mounts.ts"
 import { dataFolder, harness, openDaemon, recorder, until } from "../support.ts"
 import { scene, smallDisk, ways, write } from "./scene.ts"

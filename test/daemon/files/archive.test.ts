@@ -4,8 +4,8 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import * as fc from "fast-check"
+import { IoError } from "../../../src/daemon/disk/fsio.ts"
 import { packFiles, unpackFiles } from "../../../src/daemon/files/archive.ts"
-import { IoError } from "../../../src/daemon/files/fsio.ts"
 import { temporaryFolder } from "../../support/Service.ts"
 
 const folders = Effect.gen(function* () {

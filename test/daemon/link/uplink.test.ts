@@ -7,7 +7,7 @@ import {
   ControlPlaneUnavailable,
   RegistrationRequired
 } from "../../../src/api/ControlPlane.ts"
-import { newServerState, type ServerFile, withNotice } from "../../../src/daemon/instances/ServerFile.ts"
+import { newServerState, type ServerFile, withNotice } from "../../../src/daemon/files/ServerFile.ts"
 import { sendReports } from "../../../src/daemon/link/ReportOutbox.ts"
 import { makeUplink } from "../../../src/daemon/link/uplink.ts"
 import type { Report } from "../../../src/domain/NodeMessages.ts"

@@ -10,7 +10,7 @@ import {
 } from "node:fs"
 import { join } from "node:path"
 import { Effect, Schema } from "effect"
-import { type IoError, ioSync, toIoError } from "../../files/fsio.ts"
+import { type IoError, ioSync, toIoError } from "../../disk/fsio.ts"
 import { Engine } from "./Engine.ts"
 import { frameReader, type LogPlace, logCursor, logEntry } from "./logFrames.ts"
 

@@ -1,5 +1,5 @@
 import { Deferred, Effect } from "effect"
-import type { ProcessExit } from "../../instances/exitReason.ts"
+import type { ProcessExit } from "../exitReason.ts"
 import type { RunningJob } from "../Runtime.ts"
 import { waitForExit } from "./containers.ts"
 import { Engine, orDone } from "./Engine.ts"

@@ -1,6 +1,6 @@
 import { join } from "node:path"
 import { Effect, Schema } from "effect"
-import { type IoError, orMissing, readText, writeAtomic } from "../../files/fsio.ts"
+import { type IoError, orMissing, readText, writeAtomic } from "../../disk/fsio.ts"
 
 /**
  * The run that a server's container belongs to. It is there before the container, names it before it is started, and

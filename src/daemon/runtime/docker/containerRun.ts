@@ -1,6 +1,6 @@
 import type { Container } from "dockerode"
 import { Clock, Deferred, Effect, Exit, Schedule, Scope } from "effect"
-import type { ProcessExit } from "../../instances/exitReason.ts"
+import type { ProcessExit } from "../exitReason.ts"
 import type { Launch, Run } from "../Runtime.ts"
 import { type ContainerConsole, openContainerConsole } from "./containerConsole.ts"
 import { consoleClosed, makeContainerInput } from "./containerInput.ts"

@@ -1,6 +1,6 @@
 /** The containers of this node. Every call finds them by their labels: what does not carry them is never touched. */
 import { Clock, Effect, Option, Schedule, Schema } from "effect"
-import type { ProcessExit } from "../../instances/exitReason.ts"
+import type { ProcessExit } from "../exitReason.ts"
 import { KILLED } from "../processRun.ts"
 import { containerName, LABEL } from "./containerOptions.ts"
 import { Engine, EngineError, orDone, orGone } from "./Engine.ts"

@@ -1,5 +1,5 @@
 import { Clock, Deferred, Effect, Exit, Fiber, type Scope } from "effect"
-import type { ProcessExit } from "../../instances/exitReason.ts"
+import type { ProcessExit } from "../exitReason.ts"
 import { KILLED } from "../processRun.ts"
 import type { LaunchFailed, Run } from "../Runtime.ts"
 import { consoleClosed } from "./containerInput.ts"

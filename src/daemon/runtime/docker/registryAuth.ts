@@ -1,7 +1,7 @@
 /** Who the daemon is to image registries, as `docker login` has noted it. Secrets stay {@link Redacted}. */
 import { execFile } from "node:child_process"
 import { Effect, Redacted, Schema } from "effect"
-import { type IoError, meaningOf, orMissing, readText } from "../../files/fsio.ts"
+import { type IoError, meaningOf, orMissing, readText } from "../../disk/fsio.ts"
 import { LaunchFailed } from "../Runtime.ts"
 
 const Text = Schema.optionalKey(Schema.String)

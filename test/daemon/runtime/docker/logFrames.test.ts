@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { frameReader, logCursor, logEntry } from "../../../src/daemon/runtime/docker/logFrames.ts"
+import { frameReader, logCursor, logEntry } from "../../../../src/daemon/runtime/docker/logFrames.ts"
 
 const frame = (text: string, stream = 1) => {
   const payload = Buffer.from(text)

@@ -1,7 +1,7 @@
 import { join } from "node:path"
 import { Data, Effect } from "effect"
-import { type IoError, makeFolder, orMissing, readText, removeTree, writeAtomic } from "./files/fsio.ts"
-import { readProc } from "./runtime/procfs.ts"
+import { type IoError, makeFolder, orMissing, readText, removeTree, writeAtomic } from "../disk/fsio.ts"
+import { readProc } from "./procfs.ts"
 
 /** The folders of a data folder. `base` and `servers` are for this service alone; from `lost` it removes nothing. */
 export const FOLDERS = { base: "base", lost: "lost", servers: "servers", volumes: "volumes" } as const

@@ -3,11 +3,14 @@ import { chmodSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Context, Effect, Exit, Layer, References, Schedule, Scope } from "effect"
-import { DockerRuntime, type DockerRuntimeOptions } from "../../../src/daemon/runtime/docker/DockerRuntime.ts"
-import { type Launch, Runtime } from "../../../src/daemon/runtime/Runtime.ts"
-import { TEST_IMAGE, TestEngine } from "../../support/dockerEngine.ts"
-import { removeFolder } from "../../support/mounts.ts"
-import { newId } from "../support.ts"
+import {
+  DockerRuntime,
+  type DockerRuntimeOptions
+} from "../../../../src/daemon/runtime/docker/DockerRuntime.ts"
+import { type Launch, Runtime } from "../../../../src/daemon/runtime/Runtime.ts"
+import { TEST_IMAGE, TestEngine } from "../../../support/dockerEngine.ts"
+import { removeFolder } from "../../../support/mounts.ts"
+import { newId } from "../../support.ts"
 
 /** A node of its own for each test, so that what one leaves is never another's. */
 export const newNode = (): string => `test-${randomUUID()}`

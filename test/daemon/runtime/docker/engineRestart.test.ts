@@ -6,8 +6,8 @@ import {
   missingEngine,
   missingOwnEngine,
   TEST_IMAGE
-} from "../../support/dockerEngine.ts"
-import { harness, until } from "../support.ts"
+} from "../../../support/dockerEngine.ts"
+import { harness, until } from "../../support.ts"
 import { newNode, poll } from "./support.ts"
 
 const possible =

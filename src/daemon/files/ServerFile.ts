@@ -5,7 +5,7 @@ import { InstallState } from "../../domain/InstallState.ts"
 import { type DaemonServer, type HeldServer, Report, ServerSpec } from "../../domain/NodeMessages.ts"
 import type { Crash } from "../../domain/ServerEvent.ts"
 import { isUp, ServerStatus } from "../../domain/ServerStatus.ts"
-import { type IoError, readText, writeAtomic } from "../files/fsio.ts"
+import { type IoError, readText, writeAtomic } from "../disk/fsio.ts"
 
 /** What was asked of a process that has to end; it decides what its end means. */
 export const Intent = Schema.Struct({

@@ -2,10 +2,10 @@ import { readFileSync } from "node:fs"
 import * as fs from "node:fs/promises"
 import os from "node:os"
 import { Effect } from "effect"
-import type { Capacity } from "../domain/Node.ts"
-import type { Heartbeat } from "../domain/NodeMessages.ts"
-import type { HostInfo, InstanceStorage } from "../domain/SystemInfo.ts"
-import { type IoError, io } from "./files/fsio.ts"
+import type { Capacity } from "../../domain/Node.ts"
+import type { Heartbeat } from "../../domain/NodeMessages.ts"
+import type { HostInfo, InstanceStorage } from "../../domain/SystemInfo.ts"
+import { type IoError, io } from "../disk/fsio.ts"
 
 /** Go's names of architectures, where they differ from Node's. */
 const goNames: Readonly<Record<string, string>> = {

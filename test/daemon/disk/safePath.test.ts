@@ -13,7 +13,7 @@ import {
   removeFileInside,
   statInside,
   writeFileInside
-} from "../../../src/daemon/files/safePath.ts"
+} from "../../../src/daemon/disk/safePath.ts"
 
 const LIMIT = 1024
 

@@ -2,9 +2,9 @@ import { readdirSync, readFileSync, statSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { engineNote, TEST_IMAGE, TestEngine, withEngine } from "../../support/dockerEngine.ts"
-import { write } from "../files/scene.ts"
-import { dataFolder, harness, until } from "../support.ts"
+import { engineNote, TEST_IMAGE, TestEngine, withEngine } from "../../../support/dockerEngine.ts"
+import { write } from "../../files/scene.ts"
+import { dataFolder, harness, until } from "../../support.ts"
 import { cleanNode, newNode } from "./support.ts"
 
 /** Carries out each line, and says how that went. */

@@ -8,7 +8,7 @@ import {
   insidePath,
   limitOptions,
   portOptions
-} from "../../../src/daemon/runtime/docker/containerOptions.ts"
+} from "../../../../src/daemon/runtime/docker/containerOptions.ts"
 
 const MIB = 1024 * 1024
 const rules: ContainerRules = {

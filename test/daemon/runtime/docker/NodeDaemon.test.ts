@@ -3,8 +3,8 @@ import { existsSync, readFileSync, symlinkSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { containerName } from "../../../src/daemon/runtime/docker/containerOptions.ts"
-import { engineNote, TEST_IMAGE, TestEngine, withEngine } from "../../support/dockerEngine.ts"
+import { containerName } from "../../../../src/daemon/runtime/docker/containerOptions.ts"
+import { engineNote, TEST_IMAGE, TestEngine, withEngine } from "../../../support/dockerEngine.ts"
 import {
   dataFolder,
   echoServer,
@@ -14,10 +14,10 @@ import {
   recorder,
   type SpecOptions,
   until
-} from "../support.ts"
+} from "../../support.ts"
 import { cleanNode, newNode } from "./support.ts"
 
-const script = join(import.meta.dirname, "..", "daemonProcess.ts")
+const script = join(import.meta.dirname, "../..", "daemonProcess.ts")
 const inDocker = { image: TEST_IMAGE, runtimes: ["docker" as const] }
 
 /** Servers of these tests run at the same time and want none. */

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { below, mountOf, parseMountTable } from "../../../src/daemon/files/mountTable.ts"
+import { below, mountOf, parseMountTable } from "../../../src/daemon/disk/mountTable.ts"
 
 /** As the kernel writes a name: blanks, tabs, line ends and backslashes as three octal digits. */
 const escaped = (name: string) =>

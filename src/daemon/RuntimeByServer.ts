@@ -1,7 +1,7 @@
 import { Context, Effect, Layer } from "effect"
-import type { RuntimeKind } from "../../domain/Node.ts"
-import { readContainerRecord } from "./docker/containerRecord.ts"
-import { type Launch, Runtime, type RuntimeChoice } from "./Runtime.ts"
+import type { RuntimeKind } from "../domain/Node.ts"
+import { readContainerRecord } from "./runtime/docker/containerRecord.ts"
+import { type Launch, Runtime, type RuntimeChoice } from "./runtime/Runtime.ts"
 
 const choiceOf = ({ image, runtimes }: Launch): RuntimeChoice => ({
   image,

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
-import { launchFailed } from "../../../src/daemon/runtime/docker/launchFailed.ts"
-import { unpublished } from "../../../src/daemon/runtime/docker/publishedPorts.ts"
+import { launchFailed } from "../../../../src/daemon/runtime/docker/launchFailed.ts"
+import { unpublished } from "../../../../src/daemon/runtime/docker/publishedPorts.ts"
 
 describe("Docker runtime: ports", () => {
   it("are those that were asked for, each with both protocols", () => {

@@ -1,5 +1,5 @@
 import { Data } from "effect"
-import { fromDataFolder, isForGood, remedyOf } from "../files/remedy.ts"
+import { fromDataFolder, isForGood, remedyOf } from "../disk/remedy.ts"
 
 /**
  * An installation that did not succeed. `remedy`: what to do before it is tried again, as a clause; `for_good`: what

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { figuresOf } from "../../../src/daemon/runtime/docker/containerStats.ts"
+import { figuresOf } from "../../../../src/daemon/runtime/docker/containerStats.ts"
 
 const line = (at: string, cpu_ms: number, more: object = {}) =>
   JSON.stringify({

@@ -2,9 +2,9 @@ import { chmodSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
-import { registryAuth, registryOf } from "../../../src/daemon/runtime/docker/registryAuth.ts"
-import { engineNote, TestEngine, withEngine } from "../../support/dockerEngine.ts"
-import { imageRegistry } from "../../support/imageRegistry.ts"
+import { registryAuth, registryOf } from "../../../../src/daemon/runtime/docker/registryAuth.ts"
+import { engineNote, TestEngine, withEngine } from "../../../support/dockerEngine.ts"
+import { imageRegistry } from "../../../support/imageRegistry.ts"
 import { bench, folder, put } from "./support.ts"
 
 const base64 = (text: string) => Buffer.from(text).toString("base64")

@@ -2,8 +2,8 @@ import { createServer } from "node:http"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
-import { Engine } from "../../../src/daemon/runtime/docker/Engine.ts"
-import { until } from "../support.ts"
+import { Engine } from "../../../../src/daemon/runtime/docker/Engine.ts"
+import { until } from "../../support.ts"
 import { folder } from "./support.ts"
 
 interface Answering {

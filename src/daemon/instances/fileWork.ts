@@ -1,14 +1,14 @@
 import { appendFile, copyFile } from "node:fs/promises"
 import { join } from "node:path"
 import { Effect, type Scope } from "effect"
+import { io, orMissing } from "../disk/fsio.ts"
+import { fetchFiles } from "../files/arrival.ts"
+import { failureText, InstallFailed, installFailed } from "../files/InstallFailed.ts"
+import { type FileSources, type InstanceFiles, instanceFolder } from "../files/InstanceFiles.ts"
+import type { ServerState } from "../files/ServerFile.ts"
+import { missingVolumes } from "../files/sources.ts"
 import type { Installed, Installer } from "../install/Installer.ts"
-import { failureText, InstallFailed, installFailed } from "../install/InstallFailed.ts"
-import type { ServerState } from "../instances/ServerFile.ts"
 import type { Runtime } from "../runtime/Runtime.ts"
-import { fetchFiles } from "./arrival.ts"
-import { io, orMissing } from "./fsio.ts"
-import { type FileSources, type InstanceFiles, instanceFolder } from "./InstanceFiles.ts"
-import { missingVolumes } from "./sources.ts"
 
 export const installLogPath = (folder: string): string => join(folder, "install.log")
 
