@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto"
 import { Context, Effect, Layer, Queue } from "effect"
 import { Journal } from "../store/Journal.ts"
-import type { Folder } from "./parse.ts"
+import type { Folder } from "./parse/parse.ts"
 
 /**
  * What the journal tells of reloads of other replicas, from the moment that this is built: build it before the folders

@@ -2,7 +2,7 @@ import { Context, Effect, Layer } from "effect"
 import { type InvalidRequest, type SourceFailed, Unavailable } from "../domain/errors.ts"
 import { Store, Transaction } from "../store/Store.ts"
 import { BlueprintStore } from "./BlueprintStore.ts"
-import type { Folder } from "./parse.ts"
+import type { Folder } from "./parse/parse.ts"
 import { ReloadNews } from "./ReloadNews.ts"
 import { SoftwareStore } from "./SoftwareStore.ts"
 

@@ -1,6 +1,6 @@
 import { Effect } from "effect"
-import { type Problem, renderProblem } from "./problem.ts"
-import type { Mount } from "./readFolder.ts"
+import { type Problem, renderProblem } from "./parse/problem.ts"
+import type { Mount } from "./parse/readFolder.ts"
 import type { Candidate } from "./sources/candidates.ts"
 
 /** What is taken, and what is left as it was and why. */

@@ -11,8 +11,8 @@ import {
   type StatePart,
   stateOf,
   type Written
-} from "./files.ts"
-import type { Position, Problem } from "./problem.ts"
+} from "./parse/files.ts"
+import type { Position, Problem } from "./parse/problem.ts"
 
 const nothing: Composable = { server: {}, state: null, annotations: {} }
 

@@ -1,7 +1,7 @@
 /** What of a blueprint and its mixins cannot be in one instance together (domain/filePlan.ts). No I/O. */
 import { patchConflicts, planFiles } from "../domain/filePlan.ts"
-import type { BlueprintFile, Composable, StatePart } from "./files.ts"
-import { type Origin, type Position, type Problem, printable } from "./problem.ts"
+import type { BlueprintFile, Composable, StatePart } from "./parse/files.ts"
+import { type Origin, type Position, type Problem, printable } from "./parse/problem.ts"
 
 /** A mixin that a blueprint includes, with its parents merged into it, and where the blueprint names it. */
 export interface Included {

@@ -3,8 +3,8 @@ import { Result } from "effect"
 import type { Blueprint } from "../domain/Blueprint.ts"
 import type { Software } from "../domain/Software.ts"
 import { compose, flattenMixins } from "./compose.ts"
-import type { AnyFile, BlueprintFile, MixinFile } from "./files.ts"
-import type { Problem } from "./problem.ts"
+import type { AnyFile, BlueprintFile, MixinFile } from "./parse/files.ts"
+import type { Problem } from "./parse/problem.ts"
 
 /** A set of definitions by id, sorted by id, and what is wrong with the files that are not in it. */
 export interface Definitions<A> {

@@ -1,7 +1,7 @@
 import { Result } from "effect"
 import type { Software } from "../domain/Software.ts"
-import { printable } from "./problem.ts"
-import { mapVersion } from "./versions.ts"
+import { printable } from "./parse/problem.ts"
+import { mapVersion } from "./parse/versions.ts"
 
 /** What an image is chosen from. */
 export interface ImageChoice {

@@ -8,8 +8,8 @@ import type { Overrides } from "../domain/Overrides.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
 import type { Software } from "../domain/Software.ts"
 import { resolveImage } from "./image.ts"
-import { instancePath } from "./paths.ts"
-import { printable } from "./problem.ts"
+import { instancePath } from "./parse/paths.ts"
+import { printable } from "./parse/problem.ts"
 
 const invalid = (detail: string, hint?: string) =>
   Result.fail(new InvalidRequest(hint === undefined ? { detail } : { detail, hint }))

@@ -3,12 +3,12 @@ import { Result } from "effect"
 import type { Blueprint, BlueprintView, MixinView } from "../domain/Blueprint.ts"
 import { patchConflicts, planFiles } from "../domain/filePlan.ts"
 import type { Software } from "../domain/Software.ts"
-import { defined } from "./decode.ts"
 import type { BlueprintSet, SoftwareSet } from "./definitions.ts"
-import { configsOf, type MixinFile, stateOf } from "./files.ts"
 import { resolveImage } from "./image.ts"
+import { defined } from "./parse/decode.ts"
+import { configsOf, type MixinFile, stateOf } from "./parse/files.ts"
+import { printable } from "./parse/problem.ts"
 import { unknownPlaceholders } from "./placeholders.ts"
-import { printable } from "./problem.ts"
 
 const imageOf = (blueprint: Blueprint, software: SoftwareSet): Result.Result<string, string> => {
   const defined = software.get(blueprint.software)

@@ -5,9 +5,9 @@ import type { ServiceSettings } from "../config/service.ts"
 import { claimDataFolder } from "../daemon/host/dataFolder.ts"
 import type { NodeDaemonOptions } from "../daemon/NodeDaemon.ts"
 import type { NodeAllocation } from "../domain/Allocation.ts"
-import { version } from "../version.ts"
 import { dockerOptions, nodeAllocations } from "./docker.ts"
 import { nodeIdentity } from "./nodeIdentity.ts"
+import { version } from "./version.ts"
 
 /** Settings that the embedded node and any other have in common. */
 type DaemonSettings = Pick<

@@ -10,13 +10,13 @@ import { NodeToken } from "../daemon/link/NodeToken.ts"
 import { ServedDaemon } from "../daemon/link/ServedDaemon.ts"
 import { NodeDaemon } from "../daemon/NodeDaemon.ts"
 import { impatientClient } from "../nodes/remote/impatientClient.ts"
-import { version } from "../version.ts"
 import { DaemonHttpLayer } from "./daemonHttp.ts"
 import { claimNode, daemonOptions } from "./daemonOptions.ts"
 import { listenUrl } from "./listenUrl.ts"
 import { LoggingLayer } from "./logging.ts"
 import { openDataDir } from "./storage.ts"
 import { readCa, readTls } from "./tls.ts"
+import { version } from "./version.ts"
 
 /** Connections to the control plane; the reports of many servers take turns. */
 const CONNECTIONS = 32

@@ -3,9 +3,9 @@ import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Cause, Effect, Exit, Runtime } from "effect"
 import { Command } from "effect/cli"
-import { version } from "../version.ts"
 import { explainFailure } from "./explainFailure.ts"
 import { ShortMistakes } from "./shortMistakes.ts"
+import { version } from "./version.ts"
 
 const commands = {
   serve: Effect.promise(() => import("./serve.ts").then(({ serve }) => serve)),

@@ -21,7 +21,6 @@ import { LoadBalancer } from "../nodes/LoadBalancer.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { RemoteDaemons } from "../nodes/remote/RemoteDaemons.ts"
 import { layerServers } from "../servers/layerServers.ts"
-import { version } from "../version.ts"
 import { EmbeddedNode } from "./embeddedNode.ts"
 import { listenUrl } from "./listenUrl.ts"
 import { LoggingLayer } from "./logging.ts"
@@ -29,6 +28,7 @@ import { endOnSecondSignal } from "./secondSignal.ts"
 import { hasEmbeddedNode, openDataDir, ServiceLocks, StoreLayer } from "./storage.ts"
 import { readCa, readTls } from "./tls.ts"
 import { warnOfUnknownSettings } from "./unknownSettings.ts"
+import { version } from "./version.ts"
 
 const SHORTEST_SAFE_KEY = 24
 

@@ -4,7 +4,7 @@ import { Effect, Layer } from "effect"
 import { StartError } from "../config/StartError.ts"
 import type { ServiceSettings } from "../config/service.ts"
 import type { DatabaseUrl } from "../store/DatabaseUrl.ts"
-import { layerDatabase } from "../store/layerDatabase.ts"
+import { layerDatabase } from "../store/layers/layerDatabase.ts"
 import type { StoreStartError } from "../store/StoreStartError.ts"
 import { lockFileOf, ServiceLock } from "../store/sqlite/ServiceLock.ts"
 

@@ -1,5 +1,5 @@
 import { Effect } from "effect"
-import { nearest } from "../blueprints/nearest.ts"
+import { nearest } from "../blueprints/parse/nearest.ts"
 import { commandSettings } from "../config/command.ts"
 import { nodeSettings } from "../config/node.ts"
 import { settings } from "../config/service.ts"

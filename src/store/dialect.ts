@@ -1,8 +1,8 @@
 /** Everything that SQLite and PostgreSQL want said differently in statements that are otherwise the same. */
 import { Clock, Effect, Schema } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
-import { isAborted } from "./postgres/errors.ts"
 import { IntColumn, readRows } from "./rows.ts"
+import { isAborted } from "./sqlErrors.ts"
 
 /**
  * Types of columns: identifiers sort by their bytes in both databases, numbers have 64 bits. JSON is TEXT in both,

@@ -1,4 +1,4 @@
-import { Cause, Effect } from "effect"
+import { Cause, Effect, Predicate } from "effect"
 import { SqlError } from "effect/sql"
 import { Unavailable } from "../domain/errors.ts"
 
@@ -42,6 +42,19 @@ export const isLostConnection = (error: SqlError.SqlError): boolean => error.rea
 /** Whether a unique or primary key was violated. */
 export const isUniqueViolation = (error: SqlError.SqlError): boolean =>
   error.reason._tag === "UniqueViolation"
+
+/** SQLSTATE of an error that the server has answered. */
+export const sqlState = (error: SqlError.SqlError): string | undefined => {
+  const { cause } = error.reason
+  return Predicate.hasProperty(cause, "code") &&
+    typeof cause.code === "string" &&
+    /^[0-9A-Z]{5}$/.test(cause.code)
+    ? cause.code
+    : undefined
+}
+
+/** A statement came after one that failed, in a transaction that was not taken back to before it. */
+export const isAborted = (error: SqlError.SqlError): boolean => sqlState(error) === "25P02"
 
 /** Operation of the errors of statements that were not tried: the log has said why the database is away. */
 export const NOT_TRIED = "not tried"

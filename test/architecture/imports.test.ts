@@ -48,6 +48,24 @@ describe("design: arrows run one way", () => {
     expect(offences).toEqual([])
   })
 
+  it("folders of a room do not import each other in circles", () => {
+    const folders = Map.groupBy(files, dirname)
+    const targets = new Map(
+      [...folders].map(([folder, its]) => [
+        folder,
+        new Set(its.flatMap((file) => importsOf(file).map(dirname)))
+      ])
+    )
+    /** What a folder imports, and what that imports, and so on. */
+    const reached = (folder: string, known = new Set<string>()): ReadonlySet<string> => {
+      for (const target of targets.get(folder) ?? []) {
+        if (target !== folder && !known.has(target)) reached(target, known.add(target))
+      }
+      return known
+    }
+    expect([...folders.keys()].filter((folder) => reached(folder).has(folder))).toEqual([])
+  })
+
   it("only the composition root reads the environment", () => {
     const readers = files.filter(
       (file) =>

@@ -2,8 +2,8 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import * as fc from "fast-check"
 import { choose } from "../../src/blueprints/choose.ts"
-import type { Problem } from "../../src/blueprints/problem.ts"
-import type { Mount } from "../../src/blueprints/readFolder.ts"
+import type { Problem } from "../../src/blueprints/parse/problem.ts"
+import type { Mount } from "../../src/blueprints/parse/readFolder.ts"
 import type { Candidate } from "../../src/blueprints/sources/candidates.ts"
 
 /** A source whose new files have so many problems of their own, and break or need others. */

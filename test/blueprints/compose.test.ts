@@ -2,8 +2,14 @@ import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import * as fc from "fast-check"
 import { compose, flattenMixins } from "../../src/blueprints/compose.ts"
-import type { BlueprintFile, MixinFile, Reference, ServerPart, Written } from "../../src/blueprints/files.ts"
-import { renderProblem } from "../../src/blueprints/problem.ts"
+import type {
+  BlueprintFile,
+  MixinFile,
+  Reference,
+  ServerPart,
+  Written
+} from "../../src/blueprints/parse/files.ts"
+import { renderProblem } from "../../src/blueprints/parse/problem.ts"
 import type { Blueprint, BlueprintState, Volume } from "../../src/domain/Blueprint.ts"
 import type { ConfigPatches } from "../../src/domain/ConfigPatch.ts"
 

@@ -1,7 +1,7 @@
 import { NodeServices } from "@effect/platform-node"
 import { Effect, FileSystem, Layer, Logger } from "effect"
 import { BlueprintStore } from "../../src/blueprints/BlueprintStore.ts"
-import { type Folder, type Parsed, parseFile } from "../../src/blueprints/parse.ts"
+import { type Folder, type Parsed, parseFile } from "../../src/blueprints/parse/parse.ts"
 import { SoftwareStore } from "../../src/blueprints/SoftwareStore.ts"
 
 /** Reads `text` as the file `a.yml` of a folder. */

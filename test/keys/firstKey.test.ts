@@ -4,7 +4,7 @@ import { Effect, FileSystem, Layer, Path, Redacted } from "effect"
 import { ApiKeys } from "../../src/keys/ApiKeys.ts"
 import { ADMIN_KEY_FILE, ensureFirstKey } from "../../src/keys/firstKey.ts"
 import { formatKey, isWellFormed, KEY_BYTES } from "../../src/keys/keyFormat.ts"
-import { layerSqlite } from "../../src/store/layerSqlite.ts"
+import { layerSqlite } from "../../src/store/layers/layerSqlite.ts"
 import { newDatabase } from "../store/support/database.ts"
 
 /** Runs `test` in a data folder; `start` is one start of the service there, on the database of that name. */

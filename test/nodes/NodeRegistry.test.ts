@@ -6,7 +6,7 @@ import type { RegistrationRequired } from "../../src/api/ControlPlane.ts"
 import type { Conflict, InvalidRequest, NotFound, Unavailable } from "../../src/domain/errors.ts"
 import { LoadBalancer } from "../../src/nodes/LoadBalancer.ts"
 import { type NodeChange, NodeRegistry } from "../../src/nodes/NodeRegistry.ts"
-import { layerSqlite } from "../../src/store/layerSqlite.ts"
+import { layerSqlite } from "../../src/store/layers/layerSqlite.ts"
 import { NodeRepo } from "../../src/store/NodeRepo.ts"
 import { Store } from "../../src/store/Store.ts"
 import {

@@ -1,6 +1,6 @@
 /** What a sync would change in a definitions folder, before it does. */
 import { DateTime, Effect } from "effect"
-import type { Mount } from "../readFolder.ts"
+import type { Mount } from "../parse/readFolder.ts"
 import type { Placed, PlacedRecord } from "./PlacedRecord.ts"
 import { link, linkedState, type Place, unlink } from "./placement.ts"
 import { cannot, type SyncFailed } from "./reasons.ts"

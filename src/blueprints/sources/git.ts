@@ -1,7 +1,7 @@
 /** Runs `git` so that nothing but what is asked for happens: no prompt, no hook, no setting of the machine. */
 import { Data, Effect, type PlatformError, Stream } from "effect"
 import { ChildProcess } from "effect/process"
-import { printable } from "../problem.ts"
+import { printable } from "../parse/problem.ts"
 import type { GitAddress } from "./address.ts"
 
 /** Git did not do what was asked; `reason` is one line, without secrets and without paths of this machine. */

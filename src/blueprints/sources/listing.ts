@@ -1,8 +1,8 @@
 /** What `git ls-tree` says about a folder of a repository, and which of it may become definition files. No I/O. */
 import { Result } from "effect"
-import { MAX_FILE_BYTES, TOO_LARGE } from "../parse.ts"
-import { relativePath } from "../paths.ts"
-import { printable } from "../problem.ts"
+import { MAX_FILE_BYTES, TOO_LARGE } from "../parse/parse.ts"
+import { relativePath } from "../parse/paths.ts"
+import { printable } from "../parse/problem.ts"
 
 /** A definition file of a commit. */
 export interface TreeFile {

@@ -1,12 +1,12 @@
 /** The file of `MUSTER_BLUEPRINT_SOURCES`: which git repositories are synced, and where to. No I/O. */
 import { Result, Schema } from "effect"
 import { DefinitionId } from "../../domain/Id.ts"
-import { type Decoder, fieldsOf, list, number, type Reading, text, word } from "../decode.ts"
-import type { Shape } from "../fields.ts"
-import { readSource } from "../located.ts"
-import { contentOf } from "../parse.ts"
-import { relativePath } from "../paths.ts"
-import { type Problem, printable, sortProblems } from "../problem.ts"
+import { type Decoder, fieldsOf, list, number, type Reading, text, word } from "../parse/decode.ts"
+import type { Shape } from "../parse/fields.ts"
+import { readSource } from "../parse/located.ts"
+import { contentOf } from "../parse/parse.ts"
+import { relativePath } from "../parse/paths.ts"
+import { type Problem, printable, sortProblems } from "../parse/problem.ts"
 import { gitAddress, gitRef } from "./address.ts"
 import type { Source, TokenPlace } from "./Source.ts"
 

@@ -1,5 +1,5 @@
 import { Data, Effect, FileSystem, Path } from "effect"
-import { describeProblems, type Problem } from "../problem.ts"
+import { describeProblems, type Problem } from "../parse/problem.ts"
 import { parseSources } from "./parseSources.ts"
 import { reasonOf } from "./reasons.ts"
 import type { Source } from "./Source.ts"

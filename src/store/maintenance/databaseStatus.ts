@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { journalTable } from "../journalTable.ts"
-import { currentSchema, schemaVersion } from "../migrate.ts"
+import { currentSchema, schemaVersion } from "../migrations/migrate.ts"
 import { countRows, tableNames } from "./tables.ts"
 
 /** What there is in a database. */

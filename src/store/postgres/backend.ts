@@ -3,8 +3,8 @@ import type { SqlClient } from "effect/sql"
 import { Backend, type CommitToken } from "../Backend.ts"
 import { advisoryLocks, JOURNAL_CHANNEL } from "../dialect.ts"
 import { readRows } from "../rows.ts"
+import { sqlState } from "../sqlErrors.ts"
 import type { Availability } from "./Availability.ts"
-import { sqlState } from "./errors.ts"
 
 const readTransaction = readRows(Schema.Struct({ transaction: Schema.String }))
 const readStatus = readRows(Schema.Struct({ status: Schema.NullOr(Schema.String) }))

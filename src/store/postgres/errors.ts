@@ -1,6 +1,6 @@
 /** What PostgreSQL's error codes mean here (Appendix A of its manual). */
-import { Predicate } from "effect"
 import { SqlError } from "effect/sql"
+import { sqlState } from "../sqlErrors.ts"
 
 /** Codes, or their first two characters, that say that the database itself is the trouble, not the statement. */
 const away: ReadonlyArray<string> = [
@@ -12,19 +12,6 @@ const away: ReadonlyArray<string> = [
   "25006", // read-only: no longer the primary
   "25P03" // idle in a transaction for too long
 ]
-
-/** SQLSTATE of an error that the server has answered. */
-export const sqlState = (error: SqlError.SqlError): string | undefined => {
-  const { cause } = error.reason
-  return Predicate.hasProperty(cause, "code") &&
-    typeof cause.code === "string" &&
-    /^[0-9A-Z]{5}$/.test(cause.code)
-    ? cause.code
-    : undefined
-}
-
-/** A statement came after one that failed, in a transaction that was not taken back to before it. */
-export const isAborted = (error: SqlError.SqlError): boolean => sqlState(error) === "25P02"
 
 export const connectionError = (message: string, operation: string, cause?: unknown) =>
   new SqlError.SqlError({ reason: new SqlError.ConnectionError({ cause, message, operation }) })

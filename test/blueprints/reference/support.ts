@@ -1,8 +1,8 @@
 /** What `blueprints/README.md` and `software/README.md` print. */
 import { readFileSync } from "node:fs"
 import { resolve as resolvePath } from "node:path"
-import type { AnyFile } from "../../../src/blueprints/files.ts"
-import { type Folder, parseFile } from "../../../src/blueprints/parse.ts"
+import type { AnyFile } from "../../../src/blueprints/parse/files.ts"
+import { type Folder, parseFile } from "../../../src/blueprints/parse/parse.ts"
 import { type Block, blocksOf } from "../../support/markdown.ts"
 
 const textOf = (folder: Folder) =>

@@ -2,17 +2,22 @@ import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { Migrator, SqlClient } from "effect/sql"
-import { clientOf } from "../../src/store/maintenance/openClient.ts"
-import { currentSchema, MIGRATIONS_TABLE, migrate, schemaVersion } from "../../src/store/migrate.ts"
-import { initial } from "../../src/store/migrations/0001_initial.ts"
-import { nodeKeys } from "../../src/store/migrations/0002_node_keys.ts"
-import { removals } from "../../src/store/migrations/0003_removals.ts"
-import { moves } from "../../src/store/migrations/0004_moves.ts"
-import { tickets } from "../../src/store/migrations/0005_tickets.ts"
-import { Store } from "../../src/store/Store.ts"
-import { encodeServer } from "../../src/store/serverRows.ts"
-import { databases, databaseUrl, newUrl, storeAt } from "./support/database.ts"
-import { server } from "./support/samples.ts"
+import { clientOf } from "../../../src/store/maintenance/openClient.ts"
+import { initial } from "../../../src/store/migrations/0001_initial.ts"
+import { nodeKeys } from "../../../src/store/migrations/0002_node_keys.ts"
+import { removals } from "../../../src/store/migrations/0003_removals.ts"
+import { moves } from "../../../src/store/migrations/0004_moves.ts"
+import { tickets } from "../../../src/store/migrations/0005_tickets.ts"
+import {
+  currentSchema,
+  MIGRATIONS_TABLE,
+  migrate,
+  schemaVersion
+} from "../../../src/store/migrations/migrate.ts"
+import { Store } from "../../../src/store/Store.ts"
+import { encodeServer } from "../../../src/store/serverRows.ts"
+import { databases, databaseUrl, newUrl, storeAt } from "../support/database.ts"
+import { server } from "../support/samples.ts"
 
 const onDatabase = (url: string) => Effect.provide(clientOf(databaseUrl(url)))
 const open = (url: string) => Effect.scoped(Layer.build(Layer.fresh(storeAt(url))))

@@ -1,9 +1,9 @@
 import { Effect, Layer } from "effect"
-import type { DatabaseUrl } from "./DatabaseUrl.ts"
+import type { DatabaseUrl } from "../DatabaseUrl.ts"
+import type { PostgresOptions } from "../postgres/PostgresClient.ts"
+import type { StoreStartError } from "../StoreStartError.ts"
 import { layerSqlite } from "./layerSqlite.ts"
 import type { StoreOptions } from "./layerStore.ts"
-import type { PostgresOptions } from "./postgres/PostgresClient.ts"
-import type { StoreStartError } from "./StoreStartError.ts"
 
 /** Everything that a store provides, whatever its database. */
 export type StoreServices = Layer.Success<ReturnType<typeof layerSqlite>>

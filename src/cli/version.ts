@@ -5,5 +5,5 @@ const Package = Schema.fromJsonString(Schema.Struct({ version: Schema.String }))
 
 /** Version of the package: what `GET /api/system` and `muster --version` say. */
 export const version: string = Schema.decodeSync(Package)(
-  readFileSync(new URL("../package.json", import.meta.url), "utf8")
+  readFileSync(new URL("../../package.json", import.meta.url), "utf8")
 ).version

@@ -1,10 +1,10 @@
 import { Effect, Layer } from "effect"
+import { migrate } from "../migrations/migrate.ts"
+import { JournalTail } from "../postgres/JournalTail.ts"
+import { PostgresClient, type PostgresOptions } from "../postgres/PostgresClient.ts"
+import { warnOfLaxCommits } from "../postgres/warnOfLaxCommits.ts"
+import { Retention } from "../Retention.ts"
 import { layerRepositories, type StoreOptions } from "./layerStore.ts"
-import { migrate } from "./migrate.ts"
-import { JournalTail } from "./postgres/JournalTail.ts"
-import { PostgresClient, type PostgresOptions } from "./postgres/PostgresClient.ts"
-import { warnOfLaxCommits } from "./postgres/warnOfLaxCommits.ts"
-import { Retention } from "./Retention.ts"
 
 /**
  * The store in a PostgreSQL database that any number of replicas share. Whichever comes first brings the schema up to

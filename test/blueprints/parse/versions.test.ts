@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import * as fc from "fast-check"
-import { mapVersion, parseRange, satisfies } from "../../src/blueprints/versions.ts"
+import { mapVersion, parseRange, satisfies } from "../../../src/blueprints/parse/versions.ts"
 
 const holds = (version: string, range: string): boolean => {
   const parsed = parseRange(range)

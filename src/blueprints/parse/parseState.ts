@@ -1,7 +1,7 @@
 /** `state:` of blueprints and mixins, shorthands expanded (blueprints.md, "Blueprint"). */
 import { Result, Schema } from "effect"
-import { type Copy, Mount, Volume } from "../domain/Blueprint.ts"
-import { EnvName, EnvValue } from "../domain/Overrides.ts"
+import { type Copy, Mount, Volume } from "../../domain/Blueprint.ts"
+import { EnvName, EnvValue } from "../../domain/Overrides.ts"
 import { type Decoder, describe, fieldsOf, list, looseText, record, text, word, written } from "./decode.ts"
 import { shapes } from "./fields.ts"
 import type { StatePart } from "./files.ts"

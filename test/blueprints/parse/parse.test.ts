@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
-import { parseFile } from "../../src/blueprints/parse.ts"
-import { parse, problemsOf, softwareFile } from "./support.ts"
+import { parseFile } from "../../../src/blueprints/parse/parse.ts"
+import { parse, problemsOf, softwareFile } from "../support.ts"
 
 const blueprint = (body: string) => `blueprint: { id: a }\n${body}`
 

@@ -1,6 +1,6 @@
 import { Result } from "effect"
-import { pathParts } from "../domain/filePath.ts"
-import { targetParts } from "../domain/filePlan.ts"
+import { pathParts } from "../../domain/filePath.ts"
+import { targetParts } from "../../domain/filePlan.ts"
 import { printable } from "./problem.ts"
 
 const segments = (path: string): ReadonlyArray<string> =>

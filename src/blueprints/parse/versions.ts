@@ -5,7 +5,7 @@
  * and its ranges leave pre-releases out, so that `>=1.20.5` would not hold for `1.21.11-pre1`.
  */
 import { Result } from "effect"
-import type { Software } from "../domain/Software.ts"
+import type { Software } from "../../domain/Software.ts"
 import { printable } from "./problem.ts"
 
 type Part = number | string

@@ -1,10 +1,10 @@
 import { Layer } from "effect"
-import { Backend } from "./Backend.ts"
-import { Duties } from "./Duties.ts"
+import { Backend } from "../Backend.ts"
+import { Duties } from "../Duties.ts"
+import { migrate } from "../migrations/migrate.ts"
+import { Retention } from "../Retention.ts"
+import { SqliteClient } from "../sqlite/SqliteClient.ts"
 import { layerRepositories, type StoreOptions } from "./layerStore.ts"
-import { migrate } from "./migrate.ts"
-import { Retention } from "./Retention.ts"
-import { SqliteClient } from "./sqlite/SqliteClient.ts"
 
 export type { StoreOptions } from "./layerStore.ts"
 

@@ -1,10 +1,17 @@
 /** What definition files say, before composition. No I/O. */
 
 import type { Schema } from "effect"
-import type { BlueprintState, Copy, Mount, PlacementRule, RestartRule, Volume } from "../domain/Blueprint.ts"
-import type { ConfigPatch, ConfigPatches } from "../domain/ConfigPatch.ts"
-import type { Limits } from "../domain/Limits.ts"
-import type { Software } from "../domain/Software.ts"
+import type {
+  BlueprintState,
+  Copy,
+  Mount,
+  PlacementRule,
+  RestartRule,
+  Volume
+} from "../../domain/Blueprint.ts"
+import type { ConfigPatch, ConfigPatches } from "../../domain/ConfigPatch.ts"
+import type { Limits } from "../../domain/Limits.ts"
+import type { Software } from "../../domain/Software.ts"
 import type { Origin, Position } from "./problem.ts"
 
 /** What a file says, and where: two files may be right each and not go together. */

@@ -1,9 +1,9 @@
 /** `server:` of blueprints and mixins, and what software shares with it (blueprints.md). */
 import { Result, Schema } from "effect"
-import { ConfigParser, type ConfigPatch, type ConfigPatches } from "../domain/ConfigPatch.ts"
-import { DefinitionId } from "../domain/Id.ts"
-import { type Limits, limitFields } from "../domain/Limits.ts"
-import { ImageText, VersionText } from "../domain/Overrides.ts"
+import { ConfigParser, type ConfigPatch, type ConfigPatches } from "../../domain/ConfigPatch.ts"
+import { DefinitionId } from "../../domain/Id.ts"
+import { type Limits, limitFields } from "../../domain/Limits.ts"
+import { ImageText, VersionText } from "../../domain/Overrides.ts"
 import {
   boolean,
   type Decoder,

@@ -2,11 +2,11 @@ import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, FileSystem, Layer, Path } from "effect"
 import { SqlClient } from "effect/sql"
-import { layerSqlite } from "../../src/store/layerSqlite.ts"
-import { schemaVersion } from "../../src/store/migrate.ts"
-import { Store } from "../../src/store/Store.ts"
-import { openDatabase } from "../../src/store/sqlite/database.ts"
-import { append, newDatabase, query } from "./support/database.ts"
+import { layerSqlite } from "../../../src/store/layers/layerSqlite.ts"
+import { schemaVersion } from "../../../src/store/migrations/migrate.ts"
+import { Store } from "../../../src/store/Store.ts"
+import { openDatabase } from "../../../src/store/sqlite/database.ts"
+import { append, newDatabase, query } from "../support/database.ts"
 
 const open = (filename: string) => Effect.scoped(Layer.build(layerSqlite({ filename })))
 const refusal = (filename: string) => Effect.flip(open(filename))

@@ -1,9 +1,9 @@
 /** Software files (blueprints.md, "Software"). */
 import { Result, Schema } from "effect"
-import { splitWords } from "../domain/commandLine.ts"
-import { RuntimeKind } from "../domain/Node.ts"
-import { ImageText } from "../domain/Overrides.ts"
-import { CleanExit, InstallScript, type Software } from "../domain/Software.ts"
+import { splitWords } from "../../domain/commandLine.ts"
+import { RuntimeKind } from "../../domain/Node.ts"
+import { ImageText } from "../../domain/Overrides.ts"
+import { CleanExit, InstallScript, type Software } from "../../domain/Software.ts"
 import {
   boolean,
   type Decoder,
