@@ -103,7 +103,6 @@ export const Evacuator = (options: EvacuatorOptions) =>
         }
         if (move.phase === "returning") yield* destinations.release(id)
         const result = yield* move.phase === "leaving" ? leave(record, move) : steps.comeBack(move)
-        if (result === "lost") yield* lifecycle.suspect([id])
         return result !== "done" && result !== "lost"
       })
 

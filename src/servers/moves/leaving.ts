@@ -15,6 +15,7 @@ import { ServerRepo } from "../../store/ServerRepo.ts"
 import { Store, type Transaction } from "../../store/Store.ts"
 import { makeMoveRecords } from "../records/moveRecords.ts"
 import { ServerLifecycle } from "../records/ServerLifecycle.ts"
+import { makeSuspect } from "../records/suspect.ts"
 import { whyStays } from "./movable.ts"
 
 /** How long a server may take to stop, in seconds. */
@@ -38,6 +39,7 @@ export const makeLeaving = Effect.gen(function* () {
   const records = yield* makeMoveRecords
   const servers = yield* ServerRepo
   const store = yield* Store
+  const suspect = yield* makeSuspect
 
   const call = <A>(move: Move, use: (daemon: Daemon) => Effect.Effect<A, DaemonError>) =>
     Effect.flatMap(daemons.of(move.from_node), use)
@@ -73,7 +75,10 @@ export const makeLeaving = Effect.gen(function* () {
   })
 
   /** What a node has lost is not moved: it is asked for it and installs it again. */
-  const lost = (move: Move) => change(move, (record) => Effect.as(records.forget(record), "lost" as const))
+  const lost = (move: Move) =>
+    change(move, (record) =>
+      Effect.as(Effect.andThen(records.forget(record), suspect(record.id)), "lost" as const)
+    )
 
   /** A saved server is to leave its node; false: it cannot just now. */
   const begin = (record: ServerRecord, arrival: string): Effect.Effect<boolean, Unavailable> =>

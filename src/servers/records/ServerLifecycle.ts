@@ -8,7 +8,7 @@ import type { ServerRecord } from "../../domain/Server.ts"
 import { MoveRepo } from "../../store/MoveRepo.ts"
 import { RoomRepo } from "../../store/RoomRepo.ts"
 import { ServerRepo } from "../../store/ServerRepo.ts"
-import { Store, Transaction } from "../../store/Store.ts"
+import { Store, type Transaction } from "../../store/Store.ts"
 import { makeMoveRecords } from "./moveRecords.ts"
 import {
   isFinished,
@@ -22,6 +22,7 @@ import {
 } from "./outcome.ts"
 import { isMoving, notOffline } from "./power.ts"
 import { logChange, makeRecordChanges } from "./recordChanges.ts"
+import { makeSuspect } from "./suspect.ts"
 
 /**
  * How far the sequence goes on where a node has lost a server and makes it anew: past every report of what was lost, so
@@ -91,6 +92,7 @@ export class ServerLifecycle extends Context.Service<
       const rooms = yield* RoomRepo
       const moveRepo = yield* MoveRepo
       const moveRecords = yield* makeMoveRecords
+      const suspect = yield* makeSuspect
       const { carryOut, change, changeAll, decide, onRecord } = yield* makeRecordChanges
 
       const write = <A>(mutation: Effect.Effect<A, SqlError.SqlError, Transaction>) => store.write(mutation)
@@ -234,16 +236,7 @@ export class ServerLifecycle extends Context.Service<
         giveUp: (node_id, ids) =>
           changeAway(node_id, ids, (record) => (record.definition.save ? {} : { destroys: true })),
         suspect: (ids) =>
-          inBatches(
-            ids,
-            Effect.fnUntraced(function* (batch) {
-              const transaction = yield* Transaction
-              for (const server_id of batch) {
-                if (!(yield* servers.setSuspected(server_id, true))) continue
-                yield* transaction.append({ topic: "server:suspect", server_id, payload: null }, "")
-              }
-            })
-          ),
+          inBatches(ids, (batch) => Effect.forEach(batch, (id) => suspect(id), { discard: true })),
         cleared: (id) => Effect.asVoid(write(servers.setSuspected(id, false))),
         refuseInstall,
         forgetStart: (id) =>

@@ -123,6 +123,37 @@ describe("drain with move", () => {
     }).pipe(runWorld)
   )
 
+  it.live(
+    "what its node has lost does not move, and is made again, also where the database is away just then",
+    () =>
+      Effect.gen(function* () {
+        const { daemon, database, evacuate, events, id, journal, moves, servers } = yield* makeRunning()
+        daemon.instances.delete(id)
+        yield* journal.follow((entries) =>
+          Effect.sync(() => {
+            database.away ||= entries.some(
+              ({ change }) => change.topic === "server:move" && change.payload === null
+            )
+          })
+        )
+        yield* evacuate("n1")
+        yield* eventually(
+          "the move has ended, and the database is away",
+          Effect.sync(() => database.away)
+        )
+        yield* moves.stay("n1").pipe(Effect.flip)
+        database.away = false
+        yield* eventually(
+          "it is made again",
+          Effect.map(events(id), (all) => all.filter((event) => event === "status installing").length === 2)
+        )
+        yield* eventually(
+          "it is there",
+          Effect.map(servers.status(id), (status) => status === "offline" || status === "running")
+        )
+      }).pipe(runWorld)
+  )
+
   it.live("what was named onto the node after it was to be emptied stays", () =>
     Effect.gen(function* () {
       const { becomes, evacuate, id, moves, records, servers } = yield* makeRunning()
