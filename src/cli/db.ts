@@ -10,7 +10,7 @@ import { databaseStatus } from "../store/maintenance/databaseStatus.ts"
 import { clientOf, mustExist } from "../store/maintenance/openClient.ts"
 import { currentSchema, migrate as migrateSchema, schemaVersion } from "../store/migrations/migrate.ts"
 import { CommandLogging } from "./logging.ts"
-import { databaseOf, openDataDir } from "./storage.ts"
+import { AS_THE_SERVICE, databaseOf, openDataDir } from "./storage.ts"
 import { table } from "./table.ts"
 
 /** The database of the settings. */
@@ -52,7 +52,7 @@ const status = Command.make(
   {},
   Effect.fn(function* () {
     const url = yield* configured
-    yield* mustExist(url)
+    yield* mustExist(url, AS_THE_SERVICE)
     const { counts, journal, known, version } = yield* Effect.provide(databaseStatus, clientOf(url))
     yield* Console.log(`Database: ${describeDatabase(url)}`)
     yield* Console.log(`Schema: ${version} (this version has ${known}), ${stateOf(version)}`)

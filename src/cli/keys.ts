@@ -8,7 +8,7 @@ import { NodeKeyRepo } from "../store/NodeKeyRepo.ts"
 import { NodeRepo } from "../store/NodeRepo.ts"
 import { Store } from "../store/Store.ts"
 import { CommandLogging } from "./logging.ts"
-import { CommandStore } from "./storage.ts"
+import { CommandStore, CommandStoreOrNew } from "./storage.ts"
 import { table } from "./table.ts"
 
 const units = { m: "minutes", h: "hours", d: "days" } as const
@@ -22,11 +22,12 @@ const toDuration = (text: string) => {
   return Duration.fromInputUnsafe(`${Number(text.slice(0, -1))} ${unit}`)
 }
 
-const Keys = Layer.unwrap(
-  Effect.map(ServiceConfig.load, (settings) =>
-    ApiKeys.layer().pipe(Layer.provideMerge(CommandStore(settings)))
-  )
-).pipe(Layer.provideMerge(CommandLogging))
+const keysOver = (store: typeof CommandStore | typeof CommandStoreOrNew) =>
+  Layer.unwrap(
+    Effect.map(ServiceConfig.load, (settings) => ApiKeys.layer().pipe(Layer.provideMerge(store(settings))))
+  ).pipe(Layer.provideMerge(CommandLogging))
+
+const Keys = keysOver(CommandStore)
 
 const create = Command.make(
   "create",
@@ -55,7 +56,7 @@ const create = Command.make(
     yield* Console.log(Redacted.value(made.key))
     yield* Console.error(`Key ${made.record.id} (${scope}). It is shown only now: keep it.`)
   })
-).pipe(Command.withDescription("Make a key and print it, once"), Command.provide(Keys))
+).pipe(Command.withDescription("Make a key and print it, once"), Command.provide(keysOver(CommandStoreOrNew)))
 
 /** A key as it is listed. Times RFC 3339 UTC. */
 interface ListedKey extends Omit<KeyRecord, "hash"> {

@@ -1,10 +1,11 @@
 import { mkdirSync, statSync } from "node:fs"
 import { dirname, join, resolve } from "node:path"
-import { Effect, Layer } from "effect"
+import { Console, Effect, Layer } from "effect"
 import { StartError } from "../config/StartError.ts"
 import type { ServiceSettings } from "../config/service.ts"
-import type { DatabaseUrl } from "../store/DatabaseUrl.ts"
+import { type DatabaseUrl, describeDatabase } from "../store/DatabaseUrl.ts"
 import { layerDatabase } from "../store/layers/layerDatabase.ts"
+import { mustExist } from "../store/maintenance/openClient.ts"
 import type { StoreStartError } from "../store/StoreStartError.ts"
 import { lockFileOf, ServiceLock } from "../store/sqlite/ServiceLock.ts"
 
@@ -64,9 +65,30 @@ export const StoreLayer = (settings: DatabaseSettings, dataDir: string) =>
     answerMillis: settings.databaseTimeout
   })
 
-/** The store for a command that runs beside the service. */
+/** What to do where a command does not find the service's database. */
+export const AS_THE_SERVICE = ": set MUSTER_DATA_DIR or MUSTER_DATABASE_URL as the service has it"
+
+/** The store of the service, for a command that runs beside it. @error StoreStartError there is no such database */
 export const CommandStore = (settings: ServiceSettings) =>
-  Layer.unwrap(Effect.map(openDataDir(settings), (dataDir) => StoreLayer(settings, dataDir)))
+  Layer.unwrap(
+    Effect.gen(function* () {
+      const dataDir = resolve(settings.dataDir)
+      yield* mustExist(databaseOf(settings, dataDir), AS_THE_SERVICE)
+      return StoreLayer(settings, dataDir)
+    })
+  )
+
+/** {@link CommandStore} that is made where there is none. */
+export const CommandStoreOrNew = (settings: ServiceSettings) =>
+  Layer.unwrap(
+    Effect.gen(function* () {
+      const dataDir = yield* openDataDir(settings)
+      const database = databaseOf(settings, dataDir)
+      const isThere = yield* Effect.isSuccess(mustExist(database))
+      const store = StoreLayer(settings, dataDir)
+      return isThere ? store : Layer.tap(store, () => Console.error(`${describeDatabase(database)} is new.`))
+    })
+  )
 
 /**
  * Held by a service while it runs: nobody else runs on the same files. Any number of services share a PostgreSQL

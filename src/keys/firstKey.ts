@@ -11,7 +11,7 @@ export const ADMIN_KEY_FILE = "admin.key"
 /**
  * What {@link ensureFirstKey} has found or done; `message` is for the person who starts the service.
  *
- * - `NotNeeded` there is a key already, or one from outside; `path`: the file of the first start, where it is left
+ * - `NotNeeded` there is a key for administration already, or one from outside; `path`: the file of the first start, where it is left
  * - `Made`      a key was made and written to `path`
  * - `Adopted`   `path` held a key that the store did not know: it is valid now
  */
@@ -26,7 +26,7 @@ export class FirstKeyError extends Data.TaggedError("FirstKeyError")<{
 }> {}
 
 /**
- * With neither a key from outside nor any in the store: makes one AppAdmin key and writes it to
+ * With neither a key from outside nor one for administration in the store, be it revoked: makes one AppAdmin key and writes it to
  * `<data>/admin.key` (mode 0600; decisions, section 5). The file comes first and is never overwritten: when a crash
  * leaves it without its record, or the database is new, the key that it holds is the one that becomes valid.
  */
@@ -38,7 +38,7 @@ export const ensureFirstKey = Effect.fn("ensureFirstKey")(function* (options: {
   const store = yield* Store
   const repo = yield* KeyRepo
   const path = (yield* Path.Path).join(options.dataDir, ADMIN_KEY_FILE)
-  if ((yield* store.read(repo.all)).length > 0) {
+  if ((yield* store.read(repo.all)).some(({ scope }) => scope === "AppAdmin")) {
     const left = yield* Effect.orElseSucceed((yield* FileSystem.FileSystem).exists(path), () => false)
     return left ? ({ _tag: "NotNeeded", path } satisfies FirstKey) : notNeeded
   }
@@ -48,7 +48,7 @@ export const ensureFirstKey = Effect.fn("ensureFirstKey")(function* (options: {
   const record = yield* makeRecord(key, { name: "first key", scope: "AppAdmin" })
   yield* store.write(repo.insert(record))
   const result: FirstKey = made
-    ? { _tag: "Made", path, message: `there was no API key: made one for administration, it is in ${path}` }
+    ? { _tag: "Made", path, message: `there was no API key for administration: made one, it is in ${path}` }
     : { _tag: "Adopted", path, message: `the API key for administration is the one in ${path}` }
   return result
 })

@@ -68,6 +68,34 @@ describe("muster nodes: a service that does not answer as one", () => {
   )
 })
 
+describe("muster keys: a folder where there is no service", () => {
+  it.live(
+    "what only reads makes nothing there, and says what to set; a key that is made says that its database is new",
+    () =>
+      Effect.gen(function* () {
+        const folder = yield* temporaryFolder
+        const dataDir = join(folder, "data")
+        for (const args of [
+          ["keys", "list"],
+          ["keys", "revoke", "key_x"],
+          ["db", "status"]
+        ]) {
+          const { code, stderr, stdout } = yield* muster(args, { MUSTER_DATA_DIR: dataDir })
+          assert.deepStrictEqual([code, stdout], [1, ""])
+          assert.strictEqual(
+            stderr,
+            `there is no database yet: SQLite ${join(dataDir, "muster.db")}: set MUSTER_DATA_DIR or MUSTER_DATABASE_URL as the service has it\n`
+          )
+        }
+        const made = yield* muster(["keys", "create", "--name", "first"], { MUSTER_DATA_DIR: dataDir })
+        assert.strictEqual(made.code, 0)
+        assert.include(made.stderr, `SQLite ${join(dataDir, "muster.db")} is new.\n`)
+        const other = yield* muster(["keys", "create", "--name", "second"], { MUSTER_DATA_DIR: dataDir })
+        assert.notInclude(other.stderr, "is new")
+      }).pipe(Effect.scoped)
+  )
+})
+
 describe("muster node", () => {
   it.live("its help says where its settings are", () =>
     Effect.gen(function* () {

@@ -233,7 +233,7 @@ describe("decisions 5: the first start", () => {
         Effect.gen(function* () {
           const api = yield* startService({ dataDir, env: noKey })
           yield* eventually(Effect.sync(api.output), (output) => output.includes("All routes"))
-          assert.include(api.output(), `there was no API key: made one for administration, it is in ${file}`)
+          assert.include(api.output(), `there was no API key for administration: made one, it is in ${file}`)
           assert.strictEqual(statSync(file).mode & 0o777, 0o600)
           assert.strictEqual(statSync(dataDir).mode & 0o777, 0o700)
           const key = (yield* Effect.promise(() => readFile(file, "utf8"))).trim()

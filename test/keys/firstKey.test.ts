@@ -44,7 +44,7 @@ describe("decisions, section 5: the first key", () => {
         assert.deepStrictEqual(made, {
           _tag: "Made",
           path: file,
-          message: `there was no API key: made one for administration, it is in ${file}`
+          message: `there was no API key for administration: made one, it is in ${file}`
         })
         assert.strictEqual((yield* fs.stat(file)).mode & 0o777, 0o600)
         const text = yield* fs.readFileString(file)
@@ -56,6 +56,21 @@ describe("decisions, section 5: the first key", () => {
         assert.strictEqual((yield* start("muster.db", list)).length, 1)
         const files = yield* fs.readDirectory(dataDir)
         assert.deepStrictEqual(files.toSorted(), ["admin.key", "muster.db"])
+      })
+    )
+  )
+
+  it.effect("is made where there are keys, and none of them is for administration", () =>
+    inFolder(({ dataDir, start }) =>
+      Effect.gen(function* () {
+        yield* start(
+          "muster.db",
+          Effect.flatMap(ApiKeys, (keys) => keys.create({ name: "alpha", scope: "Node" }))
+        )
+        const { _tag } = yield* start("muster.db", ensureFirstKey({ dataDir }))
+        assert.strictEqual(_tag, "Made")
+        const scopes = (yield* start("muster.db", list)).map(({ scope }) => scope)
+        assert.deepStrictEqual(scopes.toSorted(), ["AppAdmin", "Node"])
       })
     )
   )
@@ -73,14 +88,14 @@ describe("decisions, section 5: the first key", () => {
     )
   )
 
-  it.effect("is not made where the store has a key, even a revoked one", () =>
+  it.effect("is not made where the store has one, even a revoked one", () =>
     inFolder(({ dataDir, file, fs, start }) =>
       Effect.gen(function* () {
         const result = yield* start(
           "muster.db",
           Effect.gen(function* () {
             const keys = yield* ApiKeys
-            const { record } = yield* keys.create({ name: "ci", scope: "Metrics" })
+            const { record } = yield* keys.create({ name: "ci", scope: "AppAdmin" })
             yield* keys.revoke(record.id)
             return yield* ensureFirstKey({ dataDir, adminKey: Redacted.make("") })
           })

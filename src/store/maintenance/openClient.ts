@@ -19,14 +19,14 @@ export const clientOf = (url: DatabaseUrl): Layer.Layer<SqlClient.SqlClient, Sto
   )
 
 /** Fails where a SQLite file is missing: opening would make one. */
-export const mustExist = (url: DatabaseUrl): Effect.Effect<void, StoreStartError> =>
+export const mustExist = (url: DatabaseUrl, hint = ""): Effect.Effect<void, StoreStartError> =>
   Effect.suspend(() =>
     url._tag === "Postgres" || existsSync(url.filename)
       ? Effect.void
       : Effect.fail(
           new StoreStartError({
             reason: "CannotOpen",
-            message: `there is no database yet: ${describeDatabase(url)}`
+            message: `there is no database yet: ${describeDatabase(url)}${hint}`
           })
         )
   )
