@@ -1,4 +1,4 @@
-import { Context } from "effect"
+import { Context, Effect } from "effect"
 import type { KeyScope } from "../domain/KeyScope.ts"
 
 /** Who calls. */
@@ -13,3 +13,9 @@ export interface Principal {
 export const CurrentPrincipal = Context.Reference<Principal | undefined>("muster/api/CurrentPrincipal", {
   defaultValue: () => undefined
 })
+
+/** Waits until the key of who calls is not valid any more: streams that it has opened end then (decisions, section 5). */
+export const KeyEnds = Context.Reference<(principal: Principal | undefined) => Effect.Effect<void>>(
+  "muster/api/KeyEnds",
+  { defaultValue: () => () => Effect.never }
+)

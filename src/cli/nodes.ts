@@ -2,7 +2,7 @@ import { Console, Effect, Schedule } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { StartError } from "../config/StartError.ts"
 import type { MoveProgress } from "../domain/Move.ts"
-import type { Node, NodeDetail } from "../domain/Node.ts"
+import { type Node, type NodeDetail, nodeState } from "../domain/Node.ts"
 import { ask, CommandClient } from "./musterClient.ts"
 import { table } from "./table.ts"
 
@@ -44,18 +44,9 @@ const nodeNamed = Effect.fnUntraced(function* (text: string) {
 
 const argument = { node: Argument.String("node").pipe(Argument.withDescription("Id or name of the node")) }
 
-const presenceOf = ({ connected, key, unreachable }: NodeDetail): string => {
-  if (connected) return "connected"
-  if (key !== undefined) return `key ${key}`
-  return unreachable === undefined ? "away" : "unreachable"
-}
-
 const columns = ["id", "name", "location", "state", "servers"]
 
-const rowOf = (node: NodeDetail) => {
-  const state = [presenceOf(node), ...(node.drained ? ["drained"] : [])].join(", ")
-  return [node.id, node.name, node.location, state, String(node.servers)]
-}
+const rowOf = (node: NodeDetail) => [node.id, node.name, node.location, nodeState(node), String(node.servers)]
 
 const list = Command.make(
   "list",

@@ -49,6 +49,12 @@ export const NodeDetail = Schema.Struct({
 }).annotate({ identifier: "NodeDetail" })
 export type NodeDetail = typeof NodeDetail.Type
 
+/** The state of a node in a few words, for people. */
+export const nodeState = ({ connected, drained, key, unreachable }: NodeDetail): string => {
+  const away = key !== undefined ? `key ${key}` : unreachable === undefined ? "away" : "unreachable"
+  return [connected ? "connected" : away, ...(drained ? ["drained"] : [])].join(", ")
+}
+
 /** Where software can run: a container engine or plain processes. */
 export const RuntimeKind = Schema.Literals(["docker", "process"])
 export type RuntimeKind = typeof RuntimeKind.Type

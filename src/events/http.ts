@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
-import { CurrentPrincipal } from "../api/Principal.ts"
+import { CurrentPrincipal, KeyEnds } from "../api/Principal.ts"
 import { Unauthorized } from "../domain/errors.ts"
 import { EventHub } from "./EventHub.ts"
 import { eventQueryOf } from "./filter.ts"
@@ -18,6 +18,7 @@ import { serveEventSocket } from "./websocket.ts"
 export const makeServeEvents = Effect.gen(function* () {
   const hub = yield* EventHub
   const { begun } = yield* StreamShutdown
+  const keyEnds = yield* KeyEnds
   return Effect.fn("serveEvents")(function* (
     request: HttpServerRequest.HttpServerRequest,
     server_id?: string
@@ -26,7 +27,10 @@ export const makeServeEvents = Effect.gen(function* () {
     const filter =
       server_id === undefined ? query.filter : { ...query.filter, server_ids: new Set([server_id]) }
     const subscription = yield* hub.subscribe({ ...query, filter })
-    return yield* sseResponse(subscription, { withIds: query.cursor !== undefined, shutdown: begun })
+    return yield* sseResponse(subscription, {
+      withIds: query.cursor !== undefined,
+      shutdown: Effect.raceFirst(begun, keyEnds(yield* CurrentPrincipal))
+    })
   })
 })
 
@@ -38,6 +42,7 @@ export const EventsHandlers = HttpApiBuilder.group(
     const hub = yield* EventHub
     const tickets = yield* Tickets
     const { begun } = yield* StreamShutdown
+    const keyEnds = yield* KeyEnds
     const serveEvents = yield* makeServeEvents
     return handlers.handleAll({
       sse: ({ request }) => serveEvents(request),
@@ -46,7 +51,8 @@ export const EventsHandlers = HttpApiBuilder.group(
         const subscription = yield* hub.subscribe(query)
         return yield* serveEventSocket(request, subscription, {
           withCursors: query.cursor !== undefined,
-          shutdown: begun
+          shutdown: begun,
+          revoked: keyEnds(yield* CurrentPrincipal)
         })
       }, Effect.scoped),
       ticket: Effect.fnUntraced(function* () {

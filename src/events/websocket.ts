@@ -15,6 +15,8 @@ export interface SocketOptions {
   readonly grace?: Duration.Input
   /** Closes the socket with 1001 once it completes: the server stops. */
   readonly shutdown?: Effect.Effect<void>
+  /** Closes the socket with 1008 once it completes: its key is not valid any more. */
+  readonly revoked?: Effect.Effect<void>
 }
 
 /** What goes over a socket. */
@@ -34,6 +36,7 @@ type Ending = { readonly code: number; readonly reason: string } | "terminate" |
 
 const completed: Ending = { code: 1000, reason: "" }
 const goingAway: Ending = { code: 1001, reason: "the service stops" }
+const notValid: Ending = { code: 1008, reason: "the API key is not valid any more" }
 const tooSlow: Ending = { code: 1013, reason: "too slow: messages were not read in time" }
 const failed: Ending = { code: 1011, reason: "the database cannot be reached" }
 
@@ -124,7 +127,8 @@ export const serveSocket = Effect.fn("serveSocket")(function* (
       sendAll(upgraded, traffic),
       keepAlive(upgraded, options),
       Effect.as(traffic.cutOff, tooSlow),
-      Effect.as(options.shutdown ?? Effect.never, goingAway)
+      Effect.as(options.shutdown ?? Effect.never, goingAway),
+      Effect.as(options.revoked ?? Effect.never, notValid)
     ])
     yield* close(upgraded, ending, options)
   }).pipe(

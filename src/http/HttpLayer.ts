@@ -7,11 +7,13 @@ import { RateLimiter } from "effect/persistence"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { AnyFailure, SchemaErrors } from "../api/Failures.ts"
 import { NodeApi } from "../api/NodeApi.ts"
+import { KeyEnds } from "../api/Principal.ts"
 import { BlueprintsHandlers } from "../blueprints/http.ts"
 import type { SystemInfo } from "../domain/SystemInfo.ts"
 import { EventsHandlers } from "../events/http.ts"
 import { StreamShutdown } from "../events/StreamShutdown.ts"
 import { webSocketOptions } from "../events/webSocketUpgrade.ts"
+import { ApiKeys } from "../keys/ApiKeys.ts"
 import { AuthorizationLayer } from "../keys/authorization.ts"
 import { NodeAuthorizationLayer } from "../keys/NodeKeys.ts"
 import { NodesHandlers } from "../nodes/http.ts"
@@ -107,13 +109,24 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
   )
 }
 
+/** Streams end with the keys that have opened them. */
+const keyEnds = Layer.effect(
+  KeyEnds,
+  Effect.map(
+    ApiKeys,
+    ({ ended }) =>
+      (principal) =>
+        principal === undefined ? Effect.never : ended(principal.key_id)
+  )
+)
+
 /** The HTTP server with all routes; `HttpServer` in the output tells the port. It ends as {@link GracefulStop} says. */
 export const HttpLayer = (options: HttpOptions) =>
   Layer.suspend(() => {
     const server = makeNodeServer(options.tls)
     return GracefulStop.onRelease(server, { grace: options.shutdown_grace ?? Duration.zero }).pipe(
       Layer.provideMerge(HttpRouter.serve(routes(options), { disableLogger: true, disableListenLog: true })),
-      Layer.provide([StreamShutdown.layer, GracefulStop.layer]),
+      Layer.provide([StreamShutdown.layer, GracefulStop.layer, keyEnds]),
       Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
       Layer.provideMerge(
         NodeHttpServer.layer(() => server, {

@@ -1,4 +1,4 @@
-import { Effect } from "effect"
+import { Array as Arr, Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
@@ -30,7 +30,12 @@ export const BesideHandlers = (system: SystemInfo) =>
       const banner = html(bannerPage(system.version))
       return handlers.handleAll({
         banner: () => Effect.succeed(banner),
-        nodesPage: () => Effect.map(nodes.list, (list) => html(nodesPage(list))),
+        nodesPage: () =>
+          nodes.list.pipe(
+            // One that is removed meanwhile is none.
+            Effect.flatMap((list) => Effect.forEach(list, ({ id }) => Effect.option(nodes.get(id)))),
+            Effect.map((details) => html(nodesPage(Arr.getSomes(details))))
+          ),
         healthz: () => Effect.succeed({ status: "ok" as const }),
         readyz: () =>
           Effect.suspend(() => (isStopping() ? Effect.fail(shuttingDown) : store.ping)).pipe(

@@ -1,4 +1,4 @@
-import type { Node } from "../domain/Node.ts"
+import { type NodeDetail, nodeState } from "../domain/Node.ts"
 
 const entities: Record<string, string> = {
   "&": "&amp;",
@@ -49,12 +49,12 @@ ${nav}
 </main>`
   )
 
-const row = (node: Node) =>
+const row = (node: NodeDetail) =>
   `<tr><td>${escapeHtml(node.name)}</td><td><code>${escapeHtml(node.id)}</code></td><td>${escapeHtml(node.location)}</td>` +
-  `<td>${escapeHtml(node.url)}</td><td>${node.drained ? "drained" : ""}</td></tr>`
+  `<td>${escapeHtml(node.url)}</td><td>${escapeHtml(nodeState(node))}</td></tr>`
 
 /** `GET /nodes`: the nodes, every value escaped. */
-export const nodesPage = (nodes: ReadonlyArray<Node>): string =>
+export const nodesPage = (nodes: ReadonlyArray<NodeDetail>): string =>
   page(
     "Nodes · Muster",
     `<main>
@@ -64,7 +64,7 @@ ${
   nodes.length === 0
     ? "<p>No nodes found.</p>"
     : `<table>
-<thead><tr><th>Name</th><th>Id</th><th>Location</th><th>Address</th><th></th></tr></thead>
+<thead><tr><th>Name</th><th>Id</th><th>Location</th><th>Address</th><th>State</th></tr></thead>
 <tbody>
 ${nodes.map(row).join("\n")}
 </tbody>

@@ -11,6 +11,7 @@ import { Store } from "../store/Store.ts"
 import { KeyCache } from "./KeyCache.ts"
 import { isWellFormed } from "./keyFormat.ts"
 import { generateKey, hashKey, makeRecord } from "./newKey.ts"
+import { OUTSIDE, watchKeys } from "./watchKeys.ts"
 
 /** API keys: made, checked, revoked (decisions, section 5). */
 export class ApiKeys extends Context.Service<
@@ -31,6 +32,8 @@ export class ApiKeys extends Context.Service<
     readonly list: Effect.Effect<ReadonlyArray<KeyRecord>, Unavailable>
     /** @error NotFound there is no such key, or it is revoked already */
     revoke(id: string): Effect.Effect<void, NotFound | Unavailable>
+    /** Waits until the key with this id is not valid any more, to a quarter of a second. */
+    ended(id: string): Effect.Effect<void>
   }
 >()("muster/keys/ApiKeys") {
   /** @param options.adminKey an AppAdmin key from outside, any text; an empty one counts as none */
@@ -75,12 +78,14 @@ export class ApiKeys extends Context.Service<
           yield* Effect.logInfo("API key revoked", { key_id: id })
         })
 
-        return ApiKeys.of({ verify, create, revoke, list: store.read(repo.all) })
+        const ended = yield* watchKeys(cache)
+
+        return ApiKeys.of({ verify, create, revoke, ended, list: store.read(repo.all) })
       })
     ).pipe(Layer.provide(KeyCache.layer))
 }
 
-const adminPrincipal: Principal = { key_id: "env", name: "APP_ADMIN_API_KEY", scope: "AppAdmin" }
+const adminPrincipal: Principal = { key_id: OUTSIDE, name: "APP_ADMIN_API_KEY", scope: "AppAdmin" }
 
 /** Takes the same time whatever the hashes hold; both are SHA-256 in hex. */
 const equalHashes = (one: string, other: string): boolean =>

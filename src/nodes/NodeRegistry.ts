@@ -16,7 +16,7 @@ import { followNodes, tell, tellReach } from "./fleet/nodeNews.ts"
 import { nodeNotFound } from "./nodeNotFound.ts"
 import { shareHeartbeats } from "./presence/SharedHeartbeats.ts"
 import { watchSilence } from "./presence/silentNodes.ts"
-import { registered } from "./registration.ts"
+import { registered, sharedPorts } from "./registration.ts"
 
 /** Random bytes of a token. */
 const TOKEN_BYTES = 32
@@ -179,6 +179,8 @@ export class NodeRegistry extends Context.Service<
           const unreachable = embedded || !daemons.callsOthers() ? null : ""
           const record = { ...fresh, token, last_seen_at, drained: false, embedded, unreachable }
           yield* store.write(Effect.andThen(repo.save(record), tell(id, "connected")))
+          const others = [...fleet.nodes].flatMap(({ listed }) => listed ?? [])
+          for (const shared of sharedPorts(fresh, others)) yield* Effect.logWarning(shared)
           return { token }
         })
 
@@ -290,6 +292,6 @@ const owns = (id: string, servers: number) =>
   Effect.fail(
     new Conflict({
       detail: `node owns ${servers === 1 ? "a server" : `${servers} servers`}: ${id}`,
-      hint: "Delete its servers first; GET /api/servers lists them."
+      hint: "Delete its servers first, or have them moved: `muster nodes drain --move`."
     })
   )

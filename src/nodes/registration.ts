@@ -86,6 +86,36 @@ const checkAllocations = (
   return Result.succeed(result)
 }
 
+/** Every machine has these itself. */
+const isOwn = (address: string): boolean =>
+  address.startsWith("127.") || address === "::1" || address === "0.0.0.0" || address === "::"
+
+/**
+ * A line for each address of which two nodes offer the same ports: two servers would get one port, unless the networks of
+ * the nodes are different ones.
+ */
+export const sharedPorts = (
+  { allocations, id }: Pick<NodeRecord, "id" | "allocations">,
+  others: ReadonlyArray<Pick<NodeRecord, "id" | "allocations">>
+): ReadonlyArray<string> => {
+  const own = new Map(
+    allocations
+      .filter(({ address }) => !isOwn(address))
+      .map(({ address, ports }) => [address, parsePortRanges(ports) ?? []])
+  )
+  if (own.size === 0) return []
+  return others.flatMap((other) => {
+    if (other.id === id) return []
+    return other.allocations.flatMap(({ address, ports }) =>
+      intersect(own.get(address) ?? [], parsePortRanges(ports) ?? [])
+        ? [
+            `nodes ${id} and ${other.id} offer the same ports of ${address}: give each its own, unless they are in different networks`
+          ]
+        : []
+    )
+  })
+}
+
 /** What a registration alone says of a node. */
 export type Registered = Omit<NodeRecord, "token" | "drained" | "last_seen_at" | "embedded" | "unreachable">
 

@@ -3,7 +3,7 @@ import { Effect, Schema } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
-import { CurrentPrincipal } from "../api/Principal.ts"
+import { CurrentPrincipal, KeyEnds } from "../api/Principal.ts"
 import { CommandsRequest } from "../api/ServersGroup.ts"
 import { InvalidRequest } from "../domain/errors.ts"
 import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
@@ -62,6 +62,7 @@ export const ServersHandlers = HttpApiBuilder.group(
     const servers = yield* ServerManager
     const serveEvents = yield* makeServeEvents
     const { begun } = yield* StreamShutdown
+    const keyEnds = yield* KeyEnds
     return handlers
       .handleAll({
         list: Effect.fnUntraced(function* ({ query }) {
@@ -133,7 +134,8 @@ export const ServersHandlers = HttpApiBuilder.group(
               // The socket has no way to answer; the line was not a command, or the server is not up.
               Effect.catch((error) => Effect.logDebug(`console line refused: ${error.message}`))
             )
-          return yield* serveConsole(request, lines, send, { shutdown: begun })
+          const revoked = keyEnds(yield* CurrentPrincipal)
+          return yield* serveConsole(request, lines, send, { shutdown: begun, revoked })
         }, Effect.scoped)
       )
   })

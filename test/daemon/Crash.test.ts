@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
-import { harness, until } from "./support.ts"
+import { Effect, Stream } from "effect"
+import { harness, loggedTo, until } from "./support.ts"
 
 /** Serves until it is told how to end: `exit N` or `signal NAME`. */
 const obedient = `sh -c 'echo ready; while read -r how what; do case $how in exit) exit $what;; signal) kill -$what $$;; esac; done'`
@@ -83,10 +83,16 @@ describe("decisions 3, crash", () => {
   it.live("restarts after a crash as often as its rule allows", () =>
     Effect.gen(function* () {
       const { crashes, daemon, installed, notes, statuses } = yield* harness()
-      const id = yield* installed({
+      const log: Array<string> = []
+      const spec = {
         process: { invocation: "sh -c 'echo ready; exit 7'" },
         definition: { restart: { on_crash: true, max_per_hour: 2 } }
-      })
+      }
+      const id = yield* loggedTo(log)(installed(spec))
+      const seen: Array<string> = []
+      yield* Effect.forkScoped(
+        Stream.runForEach(yield* daemon.console(id), (line) => Effect.sync(() => seen.push(line)))
+      )
       yield* daemon.power(id, "start", 30)
       yield* until("three crashes", () => crashes(id).length === 3 && statuses(id).at(-1) === "offline")
       const cycle = ["starting", "running", "offline"]
@@ -98,6 +104,13 @@ describe("decisions 3, crash", () => {
         offline.map((report) => report.type === "status" && report.transient),
         [true, true, true, false]
       )
+      const why =
+        "not started again: it crashed (exit code 7) after 2 restarts within the hour, and restart.max_per_hour is 2"
+      const line = `[${why}. Correct the cause, then start it]`
+      yield* until("who looks is told", () => seen.includes(line))
+      const { items } = yield* daemon.logs(id, { page: 1, per_page: 10 })
+      assert.deepStrictEqual(items, ["ready", "ready", "ready", line])
+      assert.include(log, `Warn server ${id} is ${why}`)
     }).pipe(Effect.scoped)
   )
 })

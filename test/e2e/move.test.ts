@@ -171,7 +171,7 @@ layer(Control.layer, options)("move", (it) => {
           yield* printed("Node one gets servers again.", "undrain", "one")
           const id = yield* installed(api, "kept")
           yield* refused(
-            "node owns a server: one. Delete its servers first; GET /api/servers lists them.",
+            "node owns a server: one. Delete its servers first, or have them moved: `muster nodes drain --move`.",
             "remove",
             "one"
           )

@@ -63,6 +63,10 @@ const wrote = Effect.fnUntraced(function* (api: Service, id: string, line: strin
 const namesIn = (folder: string) => (existsSync(folder) ? readdirSync(folder).sort() : [])
 const nodeOf = ({ dataDir }: { readonly dataDir: string }) => join(dataDir, "node")
 const textOf = (...path: ReadonlyArray<string>) => readFileSync(join(...path), "utf8")
+/** The line comes a moment after what it tells of. */
+const says = (process: { readonly output: () => string }, line: RegExp) =>
+  eventually(Effect.sync(process.output), (output) => line.test(output))
+
 const isKept = (node: { readonly dataDir: string }, id: string) =>
   eventually(
     Effect.sync(() => existsSync(join(nodeOf(node), "lost", `${id}.json`))),
@@ -111,14 +115,11 @@ describe("README, The database: what a restore costs", () => {
           (names) => names.length === 1 && names[0] === before
         )
         assert.deepStrictEqual([...new Set(serverProcesses(dataDir).map(({ server }) => server))], [before])
-        assert.match(
-          api.output(),
+        yield* says(
+          api,
           new RegExp(`WARN.*database does not know ${since}: .*kept in ${join(lost, since)}/files`)
         )
-        assert.match(
-          api.output(),
-          new RegExp(`WARN.*database does not have these servers of node .*${since}`)
-        )
+        yield* says(api, new RegExp(`WARN.*database does not have these servers on node .*${since}`))
         // The ports of both are free: with that of the one that was there before it, there are three.
         yield* installed(api, "kept")
 
@@ -194,13 +195,13 @@ describe("README, The database: what a restore costs", () => {
         assert.strictEqual(textOf(lost, since, "files/world/notes"), "a tower\n")
         assert.deepStrictEqual(namesIn(join(nodeOf(to), "servers")), [])
         assert.deepStrictEqual(serverProcesses(to.dataDir), [])
-        assert.match(
-          to.output(),
+        yield* says(
+          to,
           new RegExp(
             `WARN.*by the control plane's database ${id} is on node from, not here: .*${join(lost, id)}`
           )
         )
-        assert.match(to.output(), new RegExp(`WARN.*database does not know ${since}: .*${join(lost, since)}`))
+        yield* says(to, new RegExp(`WARN.*database does not know ${since}: .*${join(lost, since)}`))
         // It has a record: it is made again, empty.
         yield* becomes(again, id, "offline")
         assert.isFalse(existsSync(join(nodeOf(from), "servers", id, "files/world")))

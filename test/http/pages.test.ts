@@ -2,8 +2,8 @@ import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { HttpApi } from "effect/http-api"
 import { ApplicationApi } from "../../src/api/ApplicationApi.ts"
-import { bannerPage, nodesPage } from "../../src/http/pages.ts"
 import { version } from "../../src/cli/version.ts"
+import { bannerPage, nodesPage } from "../../src/http/pages.ts"
 import { Muster } from "../support/Muster.ts"
 import { eventually, startService } from "../support/Service.ts"
 import { keysOf, noNode, options, service } from "./support/http.ts"
@@ -25,13 +25,16 @@ const loads = (html: string) =>
 
 describe("contract 4.11 and decisions 7: pages", () => {
   it("every value of the node list is escaped", () => {
-    const node = { id: hostile, name: hostile, location: hostile, url: hostile, drained: true }
-    const html = nodesPage([node])
+    const size = { memory_bytes: 1, cpu_threads: 1, disk_bytes: 1 }
+    const figures = { capacity: size, committed: size, usage: null, ports_free: 1, servers: 0 }
+    const named = { id: hostile, name: hostile, location: hostile, url: hostile, version: "1" }
+    const state = { drained: true, connected: false, unreachable: "ECONNREFUSED", last_seen_at: null }
+    const html = nodesPage([{ ...named, ...figures, ...state }])
     assert.notInclude(html, "<script")
     assert.notInclude(html, `"x"`)
     const escaped = "&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt;&#39;&amp;"
     assert.strictEqual(html.split(escaped).length - 1, 4)
-    assert.include(html, "drained")
+    assert.include(html, "<td>unreachable, drained</td>")
     assert.notInclude(bannerPage(hostile), "<script")
   })
 

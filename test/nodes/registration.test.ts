@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import * as fc from "fast-check"
 import type { Registration } from "../../src/domain/NodeMessages.ts"
-import { registered } from "../../src/nodes/registration.ts"
+import { registered, sharedPorts } from "../../src/nodes/registration.ts"
 import { allocation, registration } from "./support/fleet.ts"
 
 const refusal = (fields: Partial<Registration>) => {
@@ -128,5 +128,34 @@ describe("node-protocol, register: what is refused", () => {
       })
     )
     assert.isAbove(accepted, 0)
+  })
+})
+
+describe("node-protocol, Placement and ports: no two servers hold the same port of the same address", () => {
+  const node = (id: string, address: string, ports: string) => ({
+    id,
+    allocations: [allocation({ address, ports })]
+  })
+
+  it("two nodes that offer the same ports of an address are told of", () => {
+    const one = node("one", "10.0.0.7", "25565-25600")
+    assert.deepStrictEqual(sharedPorts(one, [node("other", "10.0.0.7", "25600-25700")]), [
+      "nodes one and other offer the same ports of 10.0.0.7: give each its own, unless they are in different networks"
+    ])
+  })
+
+  it.each([
+    ["other ports", node("other", "10.0.0.7", "25601-25700")],
+    ["another address", node("other", "10.0.0.8", "25565-25600")],
+    ["the same node, registered before", node("one", "10.0.0.7", "25565-25600")]
+  ])("%s are no reason", (_, other) => {
+    assert.deepStrictEqual(sharedPorts(node("one", "10.0.0.7", "25565-25600"), [other]), [])
+  })
+
+  it("nor are addresses that every machine has", () => {
+    assert.deepStrictEqual(
+      sharedPorts(node("one", "127.0.0.1", "25565"), [node("other", "127.0.0.1", "25565")]),
+      []
+    )
   })
 })

@@ -80,9 +80,11 @@ export const warnOfUnknown = (
   unknown: ReadonlyArray<UnknownServer>
 ): Effect.Effect<void> => {
   if (unknown.length === 0) return Effect.void
-  const named = unknown.slice(0, NAMED).map(({ id }) => id)
+  const named = unknown
+    .slice(0, NAMED)
+    .map((one) => (one.node_id === undefined ? one.id : `${one.id} (on ${one.node_id} instead)`))
   const more = unknown.length > NAMED ? ` and ${unknown.length - NAMED} more` : ""
   return Effect.logWarning(
-    `the database does not have these servers of node ${node_id}: ${named.join(", ")}${more}; the node ends them and keeps the files of those that are saved`
+    `the database does not have these servers on node ${node_id}: ${named.join(", ")}${more}; the node ends them and keeps the files of those that are saved`
   )
 }

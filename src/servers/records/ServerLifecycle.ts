@@ -170,7 +170,7 @@ export class ServerLifecycle extends Context.Service<
         )
         if (changed !== undefined) {
           const { record, outcome } = changed
-          const what = outcome.destroys === true ? "it is gone" : "it is installed again, its files are lost"
+          const what = outcome.destroys === true ? "it is gone" : "it is installed again, empty"
           yield* Effect.logWarning(`node ${record.node_id} does not have ${id}: ${what}`)
         }
         yield* logChange(changed)

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { newServerState, type ServerState } from "../../../src/daemon/files/ServerFile.ts"
 import { powerDecision } from "../../../src/daemon/instances/powerDecision.ts"
-import { processEnded } from "../../../src/daemon/instances/processEnded.ts"
+import { processEnded, whyGivenUp } from "../../../src/daemon/instances/processEnded.ts"
 import { stopWay } from "../../../src/daemon/runtime/exitReason.ts"
 import { PowerAction } from "../../../src/domain/NodeMessages.ts"
 import type { ServerStatus } from "../../../src/domain/ServerStatus.ts"
@@ -46,6 +46,23 @@ describe("decisions 3, end of a process", () => {
       0
     )
     assert.isFalse(gone.start_again)
+  })
+
+  it("that restarts are used up is said where there are any, and of crashes only", () => {
+    const definition = { restart: { on_crash: true, max_per_hour: 1 } }
+    const up = { status: "running", run, restarts: [5] } as const
+    const exit = { code: 0, out_of_memory: false }
+    const why = (more: Partial<ServerState> = {}, given: Parameters<typeof specOf>[0] = { definition }) =>
+      whyGivenUp(state({ spec: specOf(given), ...up, ...more }), exit, 10)
+    assert.strictEqual(
+      why(),
+      "it crashed (exit code 0) after 1 restart within the hour, and restart.max_per_hour is 1"
+    )
+    assert.isUndefined(why({ restarts: [] }))
+    assert.isUndefined(why({ intent: { type: "kill", deadline: 0 } }))
+    assert.isUndefined(why({}, { definition, process: { clean_exit: "stop" } }))
+    assert.isUndefined(why({}, { definition: { ...definition, save: false } }))
+    assert.isUndefined(why({}, {}))
   })
 
   it("always ends offline, with at most one crash and growing numbers", () => {

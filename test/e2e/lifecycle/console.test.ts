@@ -1,9 +1,10 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import WebSocket from "ws"
+import { muster } from "../../support/command.ts"
 import { subscribe, told } from "../../support/events.ts"
 import { Muster } from "../../support/Muster.ts"
-import { eventually, ServiceFailed } from "../../support/Service.ts"
+import { eventually, type Service, ServiceFailed } from "../../support/Service.ts"
 import {
   becomes,
   commands,
@@ -15,6 +16,28 @@ import {
   running
 } from "../../support/servers.ts"
 import { definitions, upAgain } from "./world.ts"
+
+/** Opens a WebSocket; what comes, and how it was closed. */
+const openSocket = Effect.fnUntraced(function* ({ key, url }: Pick<Service, "key" | "url">, path: string) {
+  const socket = yield* Effect.acquireRelease(
+    Effect.sync(
+      () =>
+        new WebSocket(`${url.replace("http", "ws")}${path}`, { headers: { authorization: `Bearer ${key}` } })
+    ),
+    (it) => Effect.sync(() => it.terminate())
+  )
+  const lines: Array<string> = []
+  let closed: readonly [code: number, reason: string] | undefined
+  socket.on("message", (data) => lines.push(data.toString()))
+  socket.on("close", (code, reason) => {
+    closed = [code, reason.toString()]
+  })
+  yield* Effect.callback<void, ServiceFailed>((resume) => {
+    socket.once("open", () => resume(Effect.void))
+    socket.once("error", (error) => resume(Effect.fail(new ServiceFailed({ message: `${path}: ${error}` }))))
+  })
+  return { socket, lines, closed: () => closed }
+})
 
 layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 seconds" })("lifecycle", (it) => {
   describe("decisions 3, console, logs and stats", () => {
@@ -71,23 +94,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
       Effect.gen(function* () {
         const api = yield* Muster
         const id = yield* running(api, "kept")
-        const socket = yield* Effect.acquireRelease(
-          Effect.sync(
-            () =>
-              new WebSocket(`${api.url.replace("http", "ws")}/api/servers/${id}/console`, {
-                headers: { authorization: `Bearer ${api.key}` }
-              })
-          ),
-          (it) => Effect.sync(() => it.terminate())
-        )
-        const lines: Array<string> = []
-        socket.on("message", (data) => lines.push(data.toString()))
-        yield* Effect.callback<void, ServiceFailed>((resume) => {
-          socket.once("open", () => resume(Effect.void))
-          socket.once("error", (error) =>
-            resume(Effect.fail(new ServiceFailed({ message: `console: ${error}` })))
-          )
-        })
+        const { lines, socket } = yield* openSocket(api, `/api/servers/${id}/console`)
         yield* Effect.sync(() => socket.send("over the socket"))
         yield* eventually(
           Effect.sync(() => lines),
@@ -102,6 +109,35 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
         const plain = yield* api.request("GET", `/api/servers/${id}/console`)
         assert.strictEqual(plain.status, 426)
       })
+    )
+
+    it.effect(
+      "decisions 5: what a key has opened ends when the key is revoked, and takes no more commands",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const id = yield* running(api, "kept")
+          const env = { MUSTER_DATA_DIR: api.dataDir }
+          const made = yield* muster(["keys", "create", "--name", "panel"], env)
+          const holder = { url: api.url, key: made.stdout.trim() }
+          const console = yield* openSocket(holder, `/api/servers/${id}/console`)
+          const socket = yield* openSocket(holder, "/api/events/ws")
+          const stream = yield* subscribe(holder)
+          const other = yield* subscribe(api)
+          const key_id = /key_\w+/.exec(made.stderr)?.[0] ?? ""
+          assert.strictEqual((yield* muster(["keys", "revoke", key_id], env)).code, 0)
+          const all = yield* eventually(
+            Effect.sync(() => [console.closed(), socket.closed(), stream.ended()] as const),
+            (ends) => ends.every((end) => end !== undefined && end !== false)
+          )
+          const notValid = [1008, "the API key is not valid any more"] as const
+          assert.deepStrictEqual(all, [notValid, notValid, true])
+          assert.isFalse(other.ended())
+          console.socket.send("after the end")
+          yield* commands(api, id, "from another")
+          yield* logsHave(api, id, "got from another")
+          assert.notInclude(yield* logsOf(api, id), "got after the end")
+        })
     )
 
     it.effect("the stream of one server tells of that server only", () =>

@@ -45,7 +45,7 @@ describe.runIf(withEngine)(`blueprints, instances in containers${engineNote}`, (
             const commands = [
               "grep -q base base && echo mine > base",
               "grep -q volumes/world in/world/sub/file && echo mine > in/world/sub/file",
-              "grep -q volumes/shared shared/sub/file && echo mine > shared/new",
+              "grep -q volumes/shared shared/sub/file && echo mine > shared/new && echo mine > shared/sub/other",
               "grep -q volumes/lib lib/sub/file && ! touch lib/new && ! rm lib/sub/file",
               "grep -q host/maps maps/sub/file && ! touch maps/new && ! rm maps/sub/file"
             ]
@@ -62,6 +62,7 @@ describe.runIf(withEngine)(`blueprints, instances in containers${engineNote}`, (
             const text = (name: string) => readFileSync(join(data_dir, name), "utf8")
             assert.strictEqual(text("volumes/world/sub/file"), "volumes/world")
             assert.strictEqual(text("volumes/shared/new"), "mine\n")
+            assert.strictEqual(text("volumes/shared/sub/other"), "mine\n")
             assert.strictEqual(text("volumes/lib/sub/file"), "volumes/lib")
             // What is the host's stays the host's.
             for (const name of ["host/maps", "host/maps/sub", "volumes/lib/sub/file"]) {

@@ -1,0 +1,62 @@
+import { Clock, Effect, Latch, Schedule } from "effect"
+import type { KeyCache } from "./KeyCache.ts"
+
+/** Between two looks. Keys are revoked by other processes, which say so in the database alone. */
+const EVERY = "250 millis"
+
+interface Watched {
+  readonly over: Latch.Latch
+  waiting: number
+}
+
+/**
+ * Waits until a key is revoked or has expired, or its record is gone. Whoever waits shares one look, and without anybody
+ * who waits there is none. While the database is away keys stay what they were.
+ */
+export const watchKeys = Effect.fnUntraced(function* (cache: KeyCache["Service"]) {
+  const watched = new Map<string, Watched>()
+  const needed = yield* Latch.make(false)
+
+  const look = Effect.gen(function* () {
+    const { byHash } = yield* cache.current
+    const now = yield* Clock.currentTimeMillis
+    const valid = new Set<string>()
+    for (const { expiresAt, record } of byHash.values()) {
+      if (watched.has(record.id) && record.revoked_at === null && expiresAt > now) valid.add(record.id)
+    }
+    for (const [id, { over }] of watched) if (!valid.has(id)) over.openUnsafe()
+  })
+  yield* needed.await.pipe(
+    Effect.andThen(look),
+    Effect.catch((error) => Effect.logDebug(`keys of open streams: ${error.detail}`)),
+    Effect.repeat(Schedule.spaced(EVERY)),
+    Effect.forkScoped
+  )
+
+  const begin = (id: string) =>
+    Effect.sync(() => {
+      const one = watched.get(id) ?? { over: Latch.makeUnsafe(false), waiting: 0 }
+      one.waiting += 1
+      watched.set(id, one)
+      needed.openUnsafe()
+      return one
+    })
+  const end = (id: string, one: Watched) =>
+    Effect.sync(() => {
+      one.waiting -= 1
+      if (one.waiting > 0) return
+      watched.delete(id)
+      if (watched.size === 0) needed.closeUnsafe()
+    })
+  return (id: string) =>
+    id === OUTSIDE
+      ? Effect.never
+      : Effect.acquireUseRelease(
+          begin(id),
+          ({ over }) => over.await,
+          (one) => end(id, one)
+        )
+})
+
+/** The key that comes from outside ends with the process. */
+export const OUTSIDE = "env"

@@ -1,0 +1,118 @@
+import { spawnSync } from "node:child_process"
+import { chownSync, existsSync, linkSync, lstatSync, mkdirSync, readFileSync, symlinkSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { giveVolume } from "../../../../src/daemon/runtime/docker/giveVolume.ts"
+import { unmountBelow } from "../../../support/mounts.ts"
+import { write } from "../../files/scene.ts"
+import { dataFolder } from "../../support.ts"
+
+const user = { uid: 988, gid: 989 }
+
+/** Who has what. */
+const owners = (root: string, names: ReadonlyArray<string>) =>
+  Object.fromEntries(names.map((name) => [name, lstatSync(join(root, name)).uid]))
+
+/** A volume that root has filled, and a folder beside it. */
+const volume = Effect.gen(function* () {
+  const root = yield* dataFolder
+  write(root, { "v/sub/deep/f": "f", "v/g": "g", "beside/secret": "s" })
+  return { root, path: join(root, "v") }
+})
+
+describe.runIf(process.getuid?.() === 0)("blueprints, volumes with rw in containers", () => {
+  it.live("a folder that is not the user's is given with all that is in it, links themselves included", () =>
+    Effect.gen(function* () {
+      const { path, root } = yield* volume
+      symlinkSync(join(root, "beside"), join(path, "to-folder"))
+      symlinkSync(join(root, "beside/secret"), join(path, "sub/to-file"))
+      chownSync(join(path, "g"), 1000, 1000)
+      spawnSync("mkfifo", [join(path, "pipe")])
+      yield* giveVolume(path, user)
+      const names = [
+        "v",
+        "v/sub",
+        "v/sub/deep",
+        "v/sub/deep/f",
+        "v/g",
+        "v/pipe",
+        "v/to-folder",
+        "v/sub/to-file"
+      ]
+      assert.deepStrictEqual(owners(root, names), Object.fromEntries(names.map((name) => [name, 988])))
+      assert.strictEqual(lstatSync(join(path, "sub/deep/f")).gid, 989)
+      assert.deepStrictEqual(owners(root, ["beside", "beside/secret"]), { beside: 0, "beside/secret": 0 })
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("one whose top is the user's is left as it is; a single file is given", () =>
+    Effect.gen(function* () {
+      const { path, root } = yield* volume
+      yield* giveVolume(join(path, "g"), user)
+      chownSync(path, 988, 0)
+      yield* giveVolume(path, user)
+      assert.deepStrictEqual(owners(root, ["v", "v/g", "v/sub", "v/sub/deep/f"]), {
+        v: 988,
+        "v/g": 988,
+        "v/sub": 0,
+        "v/sub/deep/f": 0
+      })
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a file with names outside of the volume is not given, one whose names are all in it is", () =>
+    Effect.gen(function* () {
+      const { path, root } = yield* volume
+      linkSync(join(root, "beside/secret"), join(path, "sub/secret"))
+      linkSync(join(path, "g"), join(path, "sub/g"))
+      yield* giveVolume(path, user)
+      assert.deepStrictEqual(
+        owners(root, ["v", "v/sub", "v/g", "v/sub/g", "v/sub/secret", "beside/secret"]),
+        {
+          v: 988,
+          "v/sub": 988,
+          "v/g": 988,
+          "v/sub/g": 988,
+          "v/sub/secret": 0,
+          "beside/secret": 0
+        }
+      )
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("what is mounted in it is left alone", () =>
+    Effect.gen(function* () {
+      const { path, root } = yield* volume
+      const [again, disk] = [join(path, "sub/again"), join(path, "disk")]
+      for (const folder of [again, disk]) mkdirSync(folder)
+      yield* Effect.addFinalizer(() => Effect.sync(() => unmountBelow(path)))
+      assert.strictEqual(spawnSync("mount", ["--bind", join(root, "beside"), again]).status, 0)
+      assert.strictEqual(spawnSync("mount", ["-t", "tmpfs", "tmpfs", disk]).status, 0)
+      write(disk, { f: "f" })
+      yield* giveVolume(path, user)
+      assert.deepStrictEqual(owners(root, ["v", "v/sub/deep/f", "v/disk", "v/disk/f", "beside/secret"]), {
+        v: 988,
+        "v/sub/deep/f": 988,
+        "v/disk": 0,
+        "v/disk/f": 0,
+        "beside/secret": 0
+      })
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a folder that is swapped for a link meanwhile leads nowhere", () =>
+    Effect.gen(function* () {
+      const { path, root } = yield* volume
+      const swap = "mv sub away; ln -s ../beside sub; rm sub; mv away sub"
+      const swaps = `cd ${path} && for i in $(seq 300); do ${swap}; done; touch ../done`
+      spawnSync("sh", ["-c", `(${swaps}) >/dev/null 2>&1 &`])
+      yield* giveVolume(path, user).pipe(
+        Effect.andThen(Effect.sync(() => chownSync(path, 0, 0))),
+        Effect.repeat({ until: () => existsSync(join(root, "done")) })
+      )
+      assert.deepStrictEqual(owners(root, ["beside", "beside/secret"]), { beside: 0, "beside/secret": 0 })
+      assert.strictEqual(readFileSync(join(root, "beside/secret"), "utf8"), "s")
+    }).pipe(Effect.scoped)
+  )
+})
