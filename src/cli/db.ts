@@ -102,6 +102,10 @@ const copy = Command.make(
     yield* Console.log(
       `Copied and verified: ${describeDatabase(source)} -> ${describeDatabase(target)}. Set MUSTER_DATABASE_URL to it.`
     )
+    if (target._tag === "Sqlite") return
+    yield* Console.log(
+      "On PostgreSQL a service has no node of its own: for the servers of one, set MUSTER_EMBEDDED_NODE=true and keep its data folder."
+    )
   })
 ).pipe(
   Command.withDescription("Copy an installation into another, empty database, and verify the copy"),

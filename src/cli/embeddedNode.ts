@@ -33,6 +33,24 @@ const notYet = Effect.fnUntraced(function* (node_id: string) {
   )
 })
 
+/** Other services would take a node for connected whose process has ended in good order. */
+const farewell = (node_id: string) =>
+  Layer.effectDiscard(
+    Effect.gen(function* () {
+      const fleet = yield* Fleet
+      const registry = yield* NodeRegistry
+      yield* Effect.addFinalizer(() =>
+        Effect.suspend(() => registry.disconnect(node_id, fleet.get(node_id)?.record?.boot_id ?? "")).pipe(
+          Effect.catchTags({
+            RegistrationRequired: () => Effect.void,
+            Unavailable: (error) =>
+              Effect.logWarning(`the embedded node has not said good-bye: ${error.detail}`)
+          })
+        )
+      )
+    })
+  )
+
 /** An embedded daemon is reached where the service is; a port that is not known yet is left out. */
 const addressOf = ({ host, nodeUrl, port }: ServiceSettings) =>
   nodeUrl !== "" ? nodeUrl : urlOf("http", host, port === 0 ? undefined : port)
@@ -55,6 +73,11 @@ export const EmbeddedNode = (settings: ServiceSettings, dataDir: string) =>
         on_shutdown: settings.embeddedOnShutdown,
         attach: client.attach
       })
-      return Layer.effectDiscard(connected(node_id)).pipe(Layer.provideMerge(daemon))
+      // With one service on the database, its next start makes every node register.
+      const isShared = settings.databaseUrl._tag === "Postgres" && settings.embeddedOnShutdown === "stop"
+      return Layer.effectDiscard(connected(node_id)).pipe(
+        Layer.provideMerge(daemon),
+        Layer.provideMerge(isShared ? farewell(node_id) : Layer.empty)
+      )
     })
   )

@@ -130,7 +130,7 @@ export class Unavailable extends ApiError<Unavailable>()("Unavailable", 503, "Tr
   static storeUnknown() {
     return new Unavailable({
       detail: "the database cannot be reached",
-      hint: "It is not known whether the change was made: look at the present state before repeating it."
+      hint: "It is not known whether the change was made: repeat it with the same Idempotency-Key, or look at the present state before."
     })
   }
 }

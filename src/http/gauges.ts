@@ -14,6 +14,9 @@ const newest = Metric.gauge("muster_journal_newest_cursor", { description: "Curs
 const oldest = Metric.gauge("muster_journal_oldest_cursor", {
   description: "Cursor of the oldest change kept."
 })
+const databaseUp = Metric.gauge("muster_database_up", {
+  description: "Whether the database answers: 1, else 0; writes are refused then."
+})
 const placed = Metric.gauge("muster_placements_total", { description: "Placements, by outcome." })
 const load = Metric.gauge("muster_node_load", { description: "Load average of a node's last minute." })
 const memoryUsed = Metric.gauge("muster_node_memory_used_bytes", {
@@ -76,6 +79,7 @@ export const makeObserve = Effect.gen(function* () {
     yield* Metric.update(Metric.withAttributes(placed, { outcome: "placed" }), outcome.placed)
     yield* Metric.update(Metric.withAttributes(placed, { outcome: "refused" }), outcome.refused)
     const bounds = yield* Effect.option(journal.bounds)
+    yield* Metric.update(databaseUp, bounds._tag === "Some" ? 1 : 0)
     if (bounds._tag === "Some") {
       yield* Metric.update(newest, bounds.value.newest)
       yield* Metric.update(oldest, bounds.value.oldest)

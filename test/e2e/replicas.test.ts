@@ -154,4 +154,20 @@ describe("design: replicas are equal", () => {
       }).pipe(Effect.scoped),
     120_000
   )
+
+  it.live("a service that ends takes its embedded node out of the lists of the others at once", () =>
+    Effect.gen(function* () {
+      const { env } = yield* definitions(files)
+      // Silence would not tell of it within the time of this test.
+      const set = yield* replicaSet({ ...env, MUSTER_NODE_HEARTBEAT_TIMEOUT: "3600" })
+      const other = yield* set.start()
+      const ending = yield* set.start({ MUSTER_EMBEDDED_NODE: "true", MUSTER_NODE_NAME: "inside" })
+      const names = Effect.map(other.request("GET", "/api/nodes"), ({ json }) =>
+        json.map(({ name }: { readonly name: string }) => name)
+      )
+      yield* eventually(names, (known) => known.includes("inside"))
+      yield* ending.kill("SIGTERM")
+      yield* eventually(names, (known) => known.length === 0)
+    }).pipe(Effect.scoped)
+  )
 })

@@ -193,6 +193,7 @@ layer(service(noNode), options)("pages", (it) => {
           assert.match(line, /^(?:# (?:HELP|TYPE) [a-z_]+ .+|[a-z_]+(?:\{[^}]*\})? [-+0-9.eInfNa]+)$/)
         }
         for (const name of [
+          "muster_database_up",
           "muster_nodes",
           "muster_servers",
           "muster_event_subscribers",

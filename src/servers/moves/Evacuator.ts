@@ -176,8 +176,8 @@ export const Evacuator = (options: EvacuatorOptions) =>
         return yield* Effect.forever(round)
       })
 
-      /** What was on its way to a node that is lost goes back to where its files are. */
-      const givenUp = Effect.fnUntraced(function* (node_id: string) {
+      /** What was on its way to a node that is lost goes back to where its files are: that node can run it. */
+      const turnBack = Effect.fnUntraced(function* (node_id: string) {
         for (const record of yield* index.onNode(node_id)) {
           if ((yield* index.originOf(node_id, record.id)) === undefined || isFinished(record.install))
             continue
@@ -187,10 +187,10 @@ export const Evacuator = (options: EvacuatorOptions) =>
         }
       })
       yield* registry.changes.pipe(
-        Stream.filter((change) => change.kind === "given-up"),
+        Stream.filter((change) => change.kind === "lost" || change.kind === "given-up"),
         Stream.runForEach(({ node_id }) =>
           Effect.flatMap(duties.mine, (mine) =>
-            mine && !registry.isConnected(node_id) ? givenUp(node_id) : Effect.void
+            mine && !registry.isConnected(node_id) ? turnBack(node_id) : Effect.void
           )
         ),
         Effect.forkScoped({ startImmediately: true })
