@@ -6,7 +6,7 @@ import { ServiceConfig } from "../config/service.ts"
 import { type DatabaseUrl, describeDatabase, parseDatabaseUrl, withoutSecrets } from "../store/DatabaseUrl.ts"
 import { backupDatabase } from "../store/maintenance/backupDatabase.ts"
 import { copyDatabase } from "../store/maintenance/copyDatabase.ts"
-import { databaseStatus } from "../store/maintenance/databaseStatus.ts"
+import { type DatabaseStatus, databaseStatus } from "../store/maintenance/databaseStatus.ts"
 import { clientOf, mustExist } from "../store/maintenance/openClient.ts"
 import { currentSchema, migrate as migrateSchema, schemaVersion } from "../store/migrations/migrate.ts"
 import { CommandLogging } from "./logging.ts"
@@ -40,8 +40,9 @@ const migrate = Command.make(
   Command.provide(CommandLogging)
 )
 
-const stateOf = (version: number): string => {
+const stateOf = ({ foreign, version }: DatabaseStatus): string => {
   if (version === schemaVersion) return "up to date"
+  if (foreign !== undefined) return `and a table "${foreign}" that is not Muster's: name an empty database`
   if (version === 0) return "none yet: the first start, or `muster db migrate`, makes it"
   if (version > schemaVersion) return "newer than this version: run a newer muster"
   return "older: the next start, or `muster db migrate`, brings it up to date"
@@ -53,9 +54,10 @@ const status = Command.make(
   Effect.fn(function* () {
     const url = yield* configured
     yield* mustExist(url, AS_THE_SERVICE)
-    const { counts, journal, known, version } = yield* Effect.provide(databaseStatus, clientOf(url))
+    const found = yield* Effect.provide(databaseStatus, clientOf(url))
+    const { counts, journal, known, version } = found
     yield* Console.log(`Database: ${describeDatabase(url)}`)
-    yield* Console.log(`Schema: ${version} (this version has ${known}), ${stateOf(version)}`)
+    yield* Console.log(`Schema: ${version} (this version has ${known}), ${stateOf(found)}`)
     if (journal !== undefined) yield* Console.log(`Journal: ${journal.oldest} to ${journal.newest}`)
     if (counts.length === 0) return
     yield* Console.log(

@@ -1,13 +1,15 @@
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { journalTable } from "../journalTable.ts"
-import { currentSchema, schemaVersion } from "../migrations/migrate.ts"
+import { currentSchema, foreignTable, schemaVersion } from "../migrations/migrate.ts"
 import { countRows, tableNames } from "./tables.ts"
 
 /** What there is in a database. */
 export interface DatabaseStatus {
   /** 0: no schema yet. */
   readonly version: number
+  /** A table of something else that is in the way of a first schema. */
+  readonly foreign: string | undefined
   /** The version that this program has. */
   readonly known: number
   readonly counts: ReadonlyArray<{ readonly table: string; readonly rows: number }>
@@ -24,5 +26,6 @@ export const databaseStatus = Effect.gen(function* () {
     Effect.map(countRows(sql, table), (rows) => ({ table, rows }))
   )
   const journal = tables.includes("journal") ? yield* journalTable(sql).bounds : undefined
-  return { version, known: schemaVersion, counts, journal } satisfies DatabaseStatus
+  const foreign = yield* foreignTable
+  return { version, foreign, known: schemaVersion, counts, journal } satisfies DatabaseStatus
 })

@@ -45,6 +45,32 @@ export const currentSchema: Effect.Effect<number, SqlError.SqlError, SqlClient.S
   }
 )
 
+/** Tables that the first migration makes. */
+const OWN_TABLES = ["servers", "nodes", "journal", "counters", "api_keys"]
+
+/** A table that is in the way of a first schema: the database is something else's. */
+export const foreignTable: Effect.Effect<string | undefined, SqlError.SqlError, SqlClient.SqlClient> =
+  Effect.gen(function* () {
+    if ((yield* currentSchema) > 0) return undefined
+    const sql = yield* SqlClient.SqlClient
+    for (const name of OWN_TABLES) {
+      const found = yield* readFound(tableExists(sql, name))
+      if (found._tag === "Some" && found.value.found > 0) return name
+    }
+    return undefined
+  })
+
+const refuseForeign = Effect.flatMap(foreignTable, (name) =>
+  name === undefined
+    ? Effect.void
+    : Effect.fail(
+        new StoreStartError({
+          reason: "Failed",
+          message: `the database has a table "${name}" that is not Muster's: name an empty one`
+        })
+      )
+)
+
 const refuseNewer = Effect.flatMap(currentSchema, (newest) =>
   newest > schemaVersion
     ? Effect.fail(
@@ -61,6 +87,7 @@ const underLock = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   yield* lockMigrations(sql)
   yield* refuseNewer
+  yield* refuseForeign
   yield* Migrator.make({})({ loader: Migrator.fromRecord(migrations), table })
 }).pipe((self) => Effect.flatMap(SqlClient.SqlClient, (sql) => sql.withTransaction(self)))
 

@@ -2,6 +2,7 @@ import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { Migrator, SqlClient } from "effect/sql"
+import { databaseStatus } from "../../../src/store/maintenance/databaseStatus.ts"
 import { clientOf } from "../../../src/store/maintenance/openClient.ts"
 import { initial } from "../../../src/store/migrations/0001_initial.ts"
 import { nodeKeys } from "../../../src/store/migrations/0002_node_keys.ts"
@@ -141,6 +142,25 @@ describe.each(databases)("design: migrations (%s)", (kind) => {
         `the database has schema ${newer}, this version knows ${schemaVersion}: run a newer muster`
       )
       assert.strictEqual(yield* onDatabase(url)(currentSchema), newer)
+    }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
+  )
+
+  it.live("a database of something else is refused with a line that says so, and left alone", () =>
+    Effect.gen(function* () {
+      const url = yield* newUrl(kind)
+      yield* onDatabase(url)(
+        Effect.flatMap(SqlClient.SqlClient, (sql) =>
+          sql.withTransaction(sql`CREATE TABLE servers (name TEXT)`)
+        )
+      )
+      const error = yield* Effect.flip(open(url))
+      assert.strictEqual(
+        error.message,
+        'the database has a table "servers" that is not Muster\'s: name an empty one'
+      )
+      assert.strictEqual(yield* onDatabase(url)(currentSchema), 0)
+      const { foreign } = yield* onDatabase(url)(databaseStatus)
+      assert.strictEqual(foreign, "servers")
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 })
