@@ -75,8 +75,11 @@ const nodeWith = Effect.fnUntraced(function* (settings: NodeSettings) {
       })
     })
   )
+  // Comes up last, so that it is the first to go down.
   const listed = Layer.effectDiscard(
     Effect.gen(function* () {
+      const fate = settings.onShutdown === "stop" ? "its servers are stopped" : "its servers run on"
+      yield* Effect.addFinalizer(() => Effect.logInfo(`node ${node_id} ends: ${fate}`))
       const served = yield* ServedDaemon
       const instances = yield* Instances
       yield* served.provideServers(instances.list)
@@ -104,7 +107,7 @@ const nodeWith = Effect.fnUntraced(function* (settings: NodeSettings) {
     Layer.provide(Layer.mergeAll(NodeToken.layer, ServedDaemon.layer)),
     Layer.provide(NodeServices.layer)
   )
-  return yield* Layer.launch(app)
+  return yield* Layer.launch(app).pipe(Effect.onInterrupt(() => Effect.logInfo(`node ${node_id} has ended`)))
 }, Effect.scoped)
 
 /** `muster node`: the daemon of one machine (node-protocol). */

@@ -25,6 +25,7 @@ import { EmbeddedNode } from "./embeddedNode.ts"
 import { listenUrl } from "./listenUrl.ts"
 import { LoggingLayer } from "./logging.ts"
 import { endOnSecondSignal } from "./secondSignal.ts"
+import { refuseUnreachableNodes } from "./soleService.ts"
 import { hasEmbeddedNode, openDataDir, ServiceLocks, StoreLayer } from "./storage.ts"
 import { readCa, readTls } from "./tls.ts"
 import { warnOfUnknownSettings } from "./unknownSettings.ts"
@@ -95,11 +96,6 @@ const announce = Effect.fnUntraced(function* (
 
 const warnings = Effect.fnUntraced(function* (settings: ServiceSettings) {
   yield* warnOfUnknownSettings
-  if (settings.databaseUrl._tag === "Postgres" && hasEmbeddedNode(settings)) {
-    yield* Effect.logWarning(
-      "the embedded node is reached by this service only: let no other service share the database, or run `muster node` instead and set MUSTER_EMBEDDED_NODE=false"
-    )
-  }
   if (Option.isSome(settings.adminKey)) {
     const { length } = Redacted.value(settings.adminKey.value)
     if (length < SHORTEST_SAFE_KEY) {
@@ -140,6 +136,7 @@ const serveWith = Effect.fnUntraced(function* (settings: ServiceSettings) {
   )
   const app = answering.pipe(
     Layer.provideMerge(hasEmbeddedNode(settings) ? EmbeddedNode(settings, dataDir) : Layer.empty),
+    Layer.provideMerge(refuseUnreachableNodes(settings)),
     Layer.provideMerge(ControlPlaneLayer(settings, dataDir, ca)),
     Layer.provide(ServiceLocks(settings, dataDir)),
     Layer.provide(NodeServices.layer)

@@ -6,9 +6,12 @@ export class InvalidSetting extends Data.TaggedError("InvalidSetting")<{
   readonly name: string
   readonly value: string
   readonly may: string
+  /** What is wrong in it, where that can be said. */
+  readonly wrong?: string | undefined
 }> {
   override get message() {
-    return `${this.name} is ${JSON.stringify(this.value)}; it may be ${this.may}`
+    const wrong = this.wrong === undefined ? "" : `: ${this.wrong}`
+    return `${this.name} is ${JSON.stringify(this.value)}${wrong}; it may be ${this.may}`
   }
 }
 
@@ -19,6 +22,8 @@ export interface Setting<A> {
   readonly meaning: string
   readonly may: string
   readonly read: (text: string) => A | undefined
+  /** What is wrong in text that it may not be, where that can be said. */
+  readonly wrong?: (text: string) => string | undefined
   /** What is shown of a wrong value; without it, all. */
   readonly show?: (text: string) => string
 }
@@ -27,7 +32,7 @@ export const setting = <A>(
   name: string,
   standard: string,
   meaning: string,
-  kind: Pick<Setting<A>, "may" | "read" | "show">
+  kind: Pick<Setting<A>, "may" | "read" | "show" | "wrong">
 ): Setting<A> => ({ name, standard, meaning, ...kind })
 
 export type SettingValue<S> = S extends Setting<infer A> ? A : never
@@ -43,7 +48,12 @@ const read = Effect.fnUntraced(function* <A>(one: Setting<A>) {
   )
   const result = one.read(value)
   if (result === undefined) {
-    return yield* new InvalidSetting({ name: one.name, value: one.show?.(value) ?? value, may: one.may })
+    return yield* new InvalidSetting({
+      name: one.name,
+      value: one.show?.(value) ?? value,
+      may: one.may,
+      wrong: one.wrong?.(value)
+    })
   }
   return result
 })

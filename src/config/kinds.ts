@@ -88,6 +88,12 @@ export const allocations = {
       read.push({ address, alias: "", force_outgoing_ip: false, ports })
     }
     return read
+  },
+  wrong: (value: string): string | undefined => {
+    for (const [range, first, last] of value.matchAll(/\b(\d{1,5})-(\d{1,5})(?=\s*(?:[,;]|$))/g)) {
+      if (Number(first) > Number(last)) return `the range ${range} is reversed, write ${last}-${first}`
+    }
+    return undefined
   }
 }
 

@@ -62,7 +62,7 @@ export const settings = {
   embeddedNode: setting(
     "MUSTER_EMBEDDED_NODE",
     "auto",
-    "Whether this process is a node, too. With auto: unless the database is PostgreSQL, which any number of services share; a node in one of them is reached by that one only.",
+    "Whether this process is a node, too. With auto: unless the database is PostgreSQL, which any number of services share; with a node in it a service has to be the only one.",
     yesNoAuto
   ),
   embeddedAllocations: setting(

@@ -1,4 +1,5 @@
 import { Cause, Context, Effect, Latch, Layer, type Scope } from "effect"
+import type { Unavailable } from "../domain/errors.ts"
 
 /** Between a failure of a duty's work and its next beginning. */
 const PAUSE = "1 second"
@@ -14,6 +15,8 @@ export class Duties extends Context.Service<
     readonly alone: boolean
     /** Whether no other process was on the database when this one came: nobody has heard its nodes meanwhile. */
     readonly first: boolean
+    /** Whether another process serves on the database now. */
+    readonly othersServe: Effect.Effect<boolean, Unavailable>
     /** Whether this process does them now. What it knows of the journal is then what was committed when its turn began. */
     readonly mine: Effect.Effect<boolean>
     /**
@@ -32,6 +35,7 @@ export class Duties extends Context.Service<
     Duties.of({
       alone: true,
       first: true,
+      othersServe: Effect.succeed(false),
       mine: Effect.succeed(true),
       whileMine: (work) => Effect.asVoid(Effect.forkScoped(persistently(work), { startImmediately: true }))
     })

@@ -396,6 +396,11 @@ layer(Control.layer, options)("node", (it) => {
         const id = yield* running(api, "passing")
         yield* daemon.kill("SIGTERM")
         assert.strictEqual(daemon.process.exitCode, 0)
+        const said = [...daemon.output().matchAll(/node leaving (ends: its servers are stopped|has ended)/g)]
+        assert.deepStrictEqual(
+          said.map(([, what]) => what),
+          ["ends: its servers are stopped", "has ended"]
+        )
         yield* told(stream, id, [...up, "stopping", "offline", "deleted"])
         assert.deepStrictEqual(serverProcesses(daemon.dataDir), [])
         assert.deepStrictEqual((yield* expectStatus(api, 200, "GET", "/api/nodes")).json, [])

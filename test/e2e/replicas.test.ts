@@ -155,19 +155,33 @@ describe("design: replicas are equal", () => {
     120_000
   )
 
-  it.live("a service that ends takes its embedded node out of the lists of the others at once", () =>
-    Effect.gen(function* () {
-      const { env } = yield* definitions(files)
-      // Silence would not tell of it within the time of this test.
-      const set = yield* replicaSet({ ...env, MUSTER_NODE_HEARTBEAT_TIMEOUT: "3600" })
-      const other = yield* set.start()
-      const ending = yield* set.start({ MUSTER_EMBEDDED_NODE: "true", MUSTER_NODE_NAME: "inside" })
-      const names = Effect.map(other.request("GET", "/api/nodes"), ({ json }) =>
-        json.map(({ name }: { readonly name: string }) => name)
-      )
-      yield* eventually(names, (known) => known.includes("inside"))
-      yield* ending.kill("SIGTERM")
-      yield* eventually(names, (known) => known.length === 0)
-    }).pipe(Effect.scoped)
+  it.live(
+    "a service with an embedded node has its database for itself: another is refused, on either side",
+    () =>
+      Effect.gen(function* () {
+        const { env } = yield* definitions(files)
+        // Silence would not tell of a good-bye within the time of this test.
+        const set = yield* replicaSet({ ...env, MUSTER_NODE_HEARTBEAT_TIMEOUT: "3600" })
+        const names = (api: Service) =>
+          Effect.map(api.request("GET", "/api/nodes"), ({ json }) =>
+            json.map(({ name }: { readonly name: string }) => name)
+          )
+        const inside = { MUSTER_EMBEDDED_NODE: "true", MUSTER_NODE_NAME: "inside" }
+        const own = yield* set.start(inside)
+        assert.deepStrictEqual(yield* names(own), ["inside"])
+        const second = yield* Effect.flip(set.start())
+        assert.match(
+          second.message,
+          /node \S+ is in another service on this database, which alone reaches it: there, set/
+        )
+        yield* own.kill("SIGTERM")
+        const next = yield* set.start()
+        assert.deepStrictEqual(yield* names(next), [])
+        const third = yield* Effect.flip(set.start(inside))
+        assert.match(
+          third.message,
+          /other services run on this database, and cannot reach the node in this one: set/
+        )
+      }).pipe(Effect.scoped)
   )
 })

@@ -6,6 +6,7 @@ import { Freshness } from "../Freshness.ts"
 import { JournalFollowers } from "../JournalFollowers.ts"
 import { readRows } from "../rows.ts"
 import { StoreStartError } from "../StoreStartError.ts"
+import { absorbSqlErrors } from "../sqlErrors.ts"
 import { parseNotification } from "./backend.ts"
 import { PostgresSessions } from "./PostgresClient.ts"
 import type { Session } from "./session.ts"
@@ -23,10 +24,10 @@ const RECONNECT = "200 millis"
 const readNewest = readRows(Schema.Struct({ value: Schema.Int }))
 const readAnswer = readRows(Schema.Struct({ yes: Schema.Boolean }))
 
-/** Whether no process has the lock that every service on this database shares. */
-const NOBODY_SERVES = `SELECT count(*) = 0 AS yes FROM pg_locks
+/** How many processes have the lock that every service on this database shares. */
+const SERVING = `(SELECT count(*) FROM pg_locks
   WHERE locktype = 'advisory' AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-    AND (classid::bigint << 32) + objid::bigint = ${advisoryLocks.service}`
+    AND (classid::bigint << 32) + objid::bigint = ${advisoryLocks.service})`
 
 class BeingCopied extends Schema.TaggedError<BeingCopied>()("BeingCopied", {}) {}
 
@@ -75,7 +76,7 @@ export const JournalTail = {
           if (isMine()) turn.begin()
         })
 
-        if (sessions === 0) first = yield* asks(NOBODY_SERVES)
+        if (sessions === 0) first = yield* asks(`SELECT ${SERVING} = 0 AS yes`)
         if (!(yield* asks(`SELECT pg_try_advisory_lock_shared(${advisoryLocks.service}) AS yes`))) {
           return yield* new BeingCopied()
         }
@@ -130,6 +131,17 @@ export const JournalTail = {
       const duties = Duties.of({
         alone: false,
         first,
+        // One of them is this one.
+        othersServe: absorbSqlErrors(
+          Effect.scoped(
+            Effect.gen(function* () {
+              const { connection, run } = yield* open
+              const { rows } = yield* run(connection.query(`SELECT ${SERVING} > 1 AS yes`))
+              const [answer] = yield* readAnswer(Effect.succeed(rows))
+              return answer?.yes === true
+            })
+          )
+        ),
         mine: Effect.sync(() => turn.isMine && isMine()),
         whileMine: turn.whileMine
       })
