@@ -12,6 +12,7 @@ import {
 } from "../domain/errors.ts"
 import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
 import { serveConsole } from "./link/consoleSocket.ts"
+import { NOT_THE_TOKEN } from "./link/diagnosis.ts"
 import { NodeToken } from "./link/NodeToken.ts"
 import { ServedDaemon } from "./link/ServedDaemon.ts"
 
@@ -113,7 +114,7 @@ export const DaemonHandlers = HttpApiBuilder.group(
 
 /** What a call without the current token is answered. */
 export const unauthorized = new Unauthorized({
-  detail: "the token is not that of the last registration",
+  detail: NOT_THE_TOKEN,
   hint: "Only the control plane that this node is registered with may call it."
 })
 

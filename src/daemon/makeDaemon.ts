@@ -28,10 +28,22 @@ const notRunning = new DaemonRefused({
   hint: "Start it first."
 })
 
+/** A start of the daemon looks for what ran before, and waits for an engine that is away. */
+const notFoundAgain = (node_id: string) =>
+  new DaemonRefused({
+    status: 500,
+    detail: "the process of the server has not been found again yet",
+    hint: `Ask again shortly; where it takes long, see that Docker runs on node ${node_id}.`
+  })
+
 // biome-ignore lint/suspicious/noControlCharactersInRegex: a line that holds one would be two lines, or worse
 const control = /[\u0000-\u001f\u007f]/
 
-const sendCommands = Effect.fnUntraced(function* (instance: Instance, lines: ReadonlyArray<string>) {
+const sendCommands = Effect.fnUntraced(function* (
+  instance: Instance,
+  lines: ReadonlyArray<string>,
+  { node_id }: Place
+) {
   if (lines.some((line) => control.test(line))) {
     return yield* new DaemonRefused({
       status: 422,
@@ -41,17 +53,24 @@ const sendCommands = Effect.fnUntraced(function* (instance: Instance, lines: Rea
   }
   const { status } = instance.file.get()
   const run = instance.run()
+  if (status === "running" && !instance.isAdopted()) return yield* notFoundAgain(node_id)
   if (run === undefined || status === "paused") return yield* notRunning
   for (const [index, line] of lines.entries()) {
-    yield* Effect.mapError(run.write(line), (error) =>
-      error.full
-        ? new DaemonRefused({
-            status: 409,
-            detail: error.message,
-            hint: `${index} of ${lines.length} commands were written.`
+    yield* Effect.mapError(run.write(line), ({ message, why }) => {
+      const written = `${index} of ${lines.length} commands were written`
+      switch (why) {
+        case "closed":
+          return notRunning
+        case "full":
+          return new DaemonRefused({ status: 409, detail: message, hint: `${written}.` })
+        case "away":
+          return new DaemonRefused({
+            status: 500,
+            detail: message,
+            hint: `${written}. Start Docker on node ${node_id}, then send the others again: the server may run all the same.`
           })
-        : notRunning
-    )
+      }
+    })
   }
 })
 
@@ -79,7 +98,7 @@ export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
       yield* (yield* instances.get(id)).power(action, wait_seconds)
     }),
     commands: Effect.fn("Daemon.commands")(function* (id, lines) {
-      yield* sendCommands(yield* instances.get(id), lines)
+      yield* sendCommands(yield* instances.get(id), lines, place)
     }),
     reset: Effect.fn("Daemon.reset")(function* (id) {
       yield* (yield* instances.get(id)).reset

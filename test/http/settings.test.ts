@@ -23,7 +23,7 @@ const wrong: Record<string, ReadonlyArray<string>> = {
   MUSTER_DATABASE_POOL: ["0", "many"],
   MUSTER_DATABASE_TIMEOUT: ["99", "1s"],
   MUSTER_EMBEDDED_NODE: ["yes", "TRUE", "1"],
-  MUSTER_EMBEDDED_ALLOCATIONS: ["127.0.0.1", "127.0.0.1:0", "127.0.0.1:70000", "127.0.0.1:2-1", ":25565"],
+  MUSTER_EMBEDDED_ALLOCATIONS: ["127.0.0.1", "127.0.0.1:0", "127.0.0.1:70000", "127.0.0.1:2-", ":25565"],
   MUSTER_EMBEDDED_ON_SHUTDOWN: ["kill"],
   MUSTER_PLACEMENT: ["random"],
   MUSTER_OVERCOMMIT_MEMORY: ["0", "x", "1001"],
@@ -51,6 +51,21 @@ describe("settings", () => {
           assert.strictEqual(error.message, `${name} is ${JSON.stringify(value)}; it may be ${one?.may}`)
         }
       }
+    })
+  )
+
+  it.effect("a range of ports that is reversed is said to be", () =>
+    Effect.gen(function* () {
+      const name = "MUSTER_EMBEDDED_ALLOCATIONS"
+      const may = Object.values(settings).find((setting) => setting.name === name)?.may
+      const reversed = { "127.0.0.1:5-3": ["5-3", "3-5"], "[::1]:1-2,80; 10.0.0.7:7,9-8": ["9-8", "8-9"] }
+      for (const [value, [range, better]] of Object.entries(reversed)) {
+        const { message } = yield* Effect.flip(load({ [name]: value }))
+        const wrong = `the range ${range} is reversed, write ${better}`
+        assert.strictEqual(message, `${name} is ${JSON.stringify(value)}: ${wrong}; it may be ${may}`)
+      }
+      const { message } = yield* Effect.flip(load({ [name]: "10.0.0.7:0-3" }))
+      assert.strictEqual(message, `${name} is "10.0.0.7:0-3"; it may be ${may}`)
     })
   )
 

@@ -118,17 +118,21 @@ export const openFile = (path: string, flags: string | number, mode?: number) =>
     (file) => Effect.promise(() => file.close())
   )
 
-/** Replaces a file so that a reader, also after a crash, sees the old text or the new one and nothing between. */
+/**
+ * Replaces a file so that a reader, also after a crash, sees the old text or the new one and nothing between. What
+ * fails leaves nothing beside it.
+ */
 export const writeAtomic = Effect.fnUntraced(function* (path: string, text: string) {
   const aside = `${path}.tmp`
-  yield* Effect.scoped(
-    Effect.gen(function* () {
-      const file = yield* openFile(aside, "w", 0o600)
-      yield* io(`write ${path}`, () => file.writeFile(text))
-      yield* io(`write ${path}`, () => file.datasync())
-    })
+  yield* Effect.gen(function* () {
+    const file = yield* openFile(aside, "w", 0o600)
+    yield* io(`write ${path}`, () => file.writeFile(text))
+    yield* io(`write ${path}`, () => file.datasync())
+  }).pipe(
+    Effect.scoped,
+    Effect.andThen(rename(aside, path)),
+    Effect.onError(() => Effect.ignore(io(`remove ${aside}`, () => fs.unlink(aside))))
   )
-  yield* rename(aside, path)
 })
 
 /** All that was done in a folder before is on disk afterwards. */

@@ -32,12 +32,15 @@ export interface InstallPlace {
   readonly arriving: boolean
 }
 
-/** What people read of it, wherever they read it: what, why, on which node, what to do. */
+/**
+ * What people read of it, wherever they read it: what, why, on which node, what to do. Only what is to be done names
+ * places of the machine.
+ */
 export const failureText = (error: InstallFailed, { arriving, data_dir, node_id }: InstallPlace): string => {
   const remedy = error.remedy ?? "read the install log, correct the cause"
   const todo =
     error.for_good === true
       ? "correct the blueprint or software, then create it again"
       : `${remedy}, then ${arriving ? "move it again" : "reinstall"}`
-  return fromDataFolder(`${error.reason} (node ${node_id}): ${todo}`, data_dir)
+  return `${fromDataFolder(error.reason, data_dir)} (node ${node_id}): ${todo}`
 }

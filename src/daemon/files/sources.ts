@@ -1,6 +1,6 @@
 /** Where instances take their files from, and how these are found without leaving their folders. */
 import * as fs from "node:fs/promises"
-import { isAbsolute, join, relative, sep } from "node:path"
+import { basename, dirname, isAbsolute, join, relative, sep } from "node:path"
 import { Effect, Result } from "effect"
 import type { Copy, Mount, Volume } from "../../domain/Blueprint.ts"
 import { IoError, io, lstat, makeFolder, orMissing } from "../disk/fsio.ts"
@@ -69,7 +69,7 @@ export const templateSource = (volume: Volume, sources: FileSources) =>
 export const volumeSource = Effect.fnUntraced(function* (volume: Volume, sources: FileSources) {
   const { found, made, top, what } = yield* volumeBelow(volume, sources)
   if (found !== undefined) return found
-  if (volume.mode === "ro") return yield* lacking(`state.volumes: there is no ${what}`, "put it there")
+  if (volume.mode === "ro") return yield* lacking(`state.volumes: there is no ${what}`, `put it at ${made}`)
   yield* io(`create folder ${what}`, () => fs.mkdir(made, { recursive: true }))
   const real = yield* io(`state.volumes: ${what}`, () => fs.realpath(made))
   const source: Source = { real, roots: [top], what }
@@ -84,23 +84,32 @@ export const missingVolumes = (volumes: ReadonlyArray<Volume>, sources: FileSour
       : Effect.map(volumeBelow(volume, sources), ({ found }) => found === undefined)
   )
 
+/** Where an absolute path leads, its links resolved as far as there is something. */
+const leadsTo = (path: string): Effect.Effect<{ readonly real: string; readonly there: boolean }, IoError> =>
+  Effect.gen(function* () {
+    const real = yield* io(`look at ${path}`, () => fs.realpath(path)).pipe(orMissing(undefined))
+    if (real !== undefined) return { real, there: true }
+    const above = yield* leadsTo(dirname(path))
+    return { real: join(above.real, basename(path)), there: false }
+  })
+
 /** Source of a mount: below the allowed ones, links resolved on both sides. */
 export const mountSource = Effect.fnUntraced(function* (mount: Mount, { allowed_mounts }: FileSources) {
   const what = mount.source
   if (!isAbsolute(what)) return yield* refuse(`state.mounts: ${what}: it is not absolute`)
   if (what.includes("\0")) return yield* refuse(`state.mounts: ${what}: it contains a NUL character`)
-  const real = yield* io(`state.mounts: ${what}`, () => fs.realpath(what)).pipe(orMissing(undefined))
-  if (real === undefined) return yield* lacking(`state.mounts: there is no ${what}`, "put it there")
-  const found = yield* Effect.forEach(allowed_mounts, (path) =>
-    io(`allowed mount ${path}`, () => fs.realpath(path)).pipe(orMissing(undefined))
+  const { real, there } = yield* leadsTo(what)
+  const roots = yield* Effect.forEach(allowed_mounts, (path) =>
+    Effect.map(leadsTo(path), (root) => root.real)
   )
-  const roots = found.filter((path) => path !== undefined)
+  // First: what is where nothing is allowed is nobody's concern.
   if (!roots.some((root) => isBelow(real, root))) {
     return yield* lacking(
       `state.mounts: ${what} is not below the allowed mounts of the node`,
       "allow it there with MUSTER_ALLOWED_MOUNTS"
     )
   }
+  if (!there) return yield* lacking(`state.mounts: there is no ${what}`, "put it there")
   const source: Source = { real, roots, what }
   return source
 })
@@ -113,7 +122,7 @@ export const copySource = Effect.fnUntraced(function* (copy: Copy, { data_dir }:
   const what = copy.source
   const { parts, real, top } = yield* sourceBelow(data_dir, what, "state.copy", what)
   if (real === undefined) {
-    return yield* lacking(`state.copy: there is no ${what} in the data folder`, "put it there")
+    return yield* lacking(`state.copy: there is no ${what}`, `put it at ${join(top, ...parts)}`)
   }
   // By where it leads: a link in the data folder gets no further than its name.
   const [folder = ""] = relative(top, real).split(sep)

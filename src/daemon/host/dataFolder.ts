@@ -1,6 +1,18 @@
+import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Data, Effect } from "effect"
-import { type IoError, makeFolder, orMissing, readText, removeTree, writeAtomic } from "../disk/fsio.ts"
+import {
+  type IoError,
+  io,
+  makeFolder,
+  mountTable,
+  orMissing,
+  readText,
+  removeTree,
+  writeAtomic
+} from "../disk/fsio.ts"
+import { mountOf } from "../disk/mountTable.ts"
+import { remedyOf } from "../disk/remedy.ts"
 import { readProc } from "./procfs.ts"
 
 /** The folders of a data folder. `base` and `servers` are for this service alone; from `lost` it removes nothing. */
@@ -18,6 +30,20 @@ const holds = (lock: string): boolean => {
   const [pid, start] = lock.trim().split(" ")
   return lock !== own() && start !== undefined && readProc(Number(pid))?.start === start
 }
+
+/** Where the file system of a folder is mounted; the folder itself where that cannot be found out. */
+const fileSystemOf = Effect.fnUntraced(function* (folder: string) {
+  const real = yield* io(`look at ${folder}`, () => fs.realpath(folder))
+  return mountOf(real, yield* mountTable)?.path ?? folder
+})
+
+/** The reason with what to do about it. */
+const unusable = Effect.fnUntraced(function* (data_dir: string, error: IoError) {
+  const place = yield* Effect.orElseSucceed(fileSystemOf(data_dir), () => data_dir)
+  const next = error.code === "ENOSPC" ? `free space on the file system at ${place}` : remedyOf(error)
+  const message = next === undefined ? error.message : `${error.message}; ${next}, then start again`
+  return yield* new DataFolderUnusable({ message })
+})
 
 /**
  * Claims the data folder of a daemon for the scope: two daemons in one folder would take each other's servers for
@@ -38,8 +64,6 @@ export const claimDataFolder = (data_dir: string) =>
       if (lock === own()) return undefined
       yield* writeAtomic(path, own())
       return path
-    }).pipe(
-      Effect.catchTag("IoError", (error: IoError) => new DataFolderUnusable({ message: error.message }))
-    ),
+    }).pipe(Effect.catchTag("IoError", (error: IoError) => unusable(data_dir, error))),
     (path) => (path === undefined ? Effect.void : Effect.ignore(removeTree(path)))
   )

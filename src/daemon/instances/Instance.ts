@@ -34,6 +34,8 @@ export interface Instance {
   readonly console: ConsoleLog
   /** Waits until what an earlier process of this service left has been looked at. */
   readonly adopted: Effect.Effect<void>
+  /** Whether it has been. */
+  readonly isAdopted: () => boolean
   /** The run of the process; undefined while there is none. */
   readonly run: () => Run | undefined
   power(action: PowerAction, wait_seconds: number): Effect.Effect<void, DaemonRefused>
@@ -223,6 +225,7 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
     folder,
     console,
     adopted: Deferred.await(adopted),
+    isAdopted: () => Deferred.isDoneUnsafe(adopted),
     run: proc.run,
     power: (action, wait_seconds) => ask((reply) => ({ _tag: "Power", action, wait_seconds, reply })),
     reset: ask((reply) => ({ _tag: "Reset", reply })),

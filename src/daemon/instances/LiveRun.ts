@@ -27,6 +27,8 @@ export interface LiveRun {
   readonly run: Run
   /** Tells once so many milliseconds have passed. */
   after(millis: number, event: RunEvent): Effect.Effect<void>
+  /** Does something beside all else, for as long as the run is watched. */
+  meanwhile(effect: Effect.Effect<void>): Effect.Effect<void>
   /** Stops watching, hands out what is left of the console; answers whether the online signal was in it. */
   readonly close: Effect.Effect<boolean>
 }
@@ -156,6 +158,7 @@ export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions,
         Effect.forkIn(scope),
         Effect.asVoid
       ),
+    meanwhile: (effect) => Effect.asVoid(Effect.forkIn(effect, scope)),
     close: Scope.close(scope, Exit.void).pipe(
       Effect.andThen(console.finish(listener)),
       Effect.catch((error) => Effect.logWarning(error.message)),

@@ -1,23 +1,28 @@
-import { Clock, Effect, type Scope } from "effect"
+import { Clock, Effect, Schedule, type Scope } from "effect"
 import type { DaemonRefused } from "../../api/Daemon.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
-import { END } from "../console/ConsoleLog.ts"
+import { END, type LineListener } from "../console/ConsoleLog.ts"
 import { sayInConsole } from "../console/consoleFiles.ts"
 import { type OnlineMatcher, onlineMatcher } from "../console/onlineSignal.ts"
 import { type Intent, newToken, type RunState, type ServerState, withNotice } from "../files/ServerFile.ts"
 import { type ProcessExit, stopWay } from "../runtime/exitReason.ts"
-import type { Run } from "../runtime/Runtime.ts"
+import type { ConsoleInputFailed, Run } from "../runtime/Runtime.ts"
 import { type LiveRun, openLiveRun, type RunEvent, sawSignal } from "./LiveRun.ts"
 import { type LauncherOptions, makeLauncher } from "./launcher.ts"
-import { processEnded } from "./processEnded.ts"
+import { processEnded, whyGivenUp } from "./processEnded.ts"
 
 export interface ProcessOptions extends LauncherOptions {
   readonly scope: Scope.Scope
   readonly onEvent: (event: RunEvent) => Effect.Effect<void>
 }
 
+/** Gets no lines; those who look at the console get them all the same. */
+const nobody: LineListener = { wanted: () => false, onLines: () => Effect.void }
+
 /** Exit code of what was given up before it began. */
 const KILLED = 137
+/** Pause before a server whose engine is away is asked to stop again. */
+const ASK_AGAIN = Schedule.spaced(500)
 /** Of what a stop may be told to wait, in seconds. */
 const LONGEST_STOP = 300
 
@@ -59,17 +64,22 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
       yield* live.after(yield* left(state.intent.deadline, LONGEST_STOP), { _tag: "StopLate", token })
   })
 
+  const say = (text: string) =>
+    Effect.catch(sayInConsole(folder, text), (error) => Effect.logWarning(error.message))
+
   const ended = Effect.fnUntraced(function* (exit: ProcessExit) {
     const now = yield* Clock.currentTimeMillis
+    const why = whyGivenUp(file.get(), exit, now)
     yield* file.update((state) => processEnded(state, exit, now))
+    if (why === undefined) return
+    yield* Effect.logWarning(`server ${id} is not started again: ${why}`)
+    yield* say(`not started again: ${why}. Correct the cause, then start it`)
   })
 
   /** Not everybody who has a server started waits for the answer: the reason is in its console, too. */
   const notStarted = Effect.fnUntraced(function* ({ detail, hint }: DaemonRefused) {
     yield* Effect.logWarning(`server ${id} cannot be started: ${detail}`)
-    yield* Effect.catch(sayInConsole(folder, `cannot be started: ${detail}. ${hint}`), (error) =>
-      Effect.logWarning(error.message)
-    )
+    yield* say(`cannot be started: ${detail}. ${hint}`)
   })
 
   const startWith = Effect.fnUntraced(function* (begin: (state: ServerState, run: RunState) => ServerState) {
@@ -124,15 +134,26 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
       if (online && state.status === "starting" && state.intent === null) yield* status("running")
     }
     yield* ended(exit)
+    // What has been said of it, for those who look.
+    if (finished === undefined) return
+    yield* Effect.catch(console.finish(nobody), (error) => Effect.logWarning(error.message))
   })
 
-  const askToStop = Effect.fnUntraced(function* (run: Run) {
+  const askToStop = Effect.fnUntraced(function* ({ meanwhile, run }: LiveRun) {
     if (run.beginning?.isOver() === false) return yield* run.kill // there is nobody to ask
     const way = stopWay(stop_command)
     if ("signal" in way) return yield* run.signal(way.signal)
     // A server that cannot be told is killed when its time is over.
-    yield* Effect.catch(run.write(way.line), (error) =>
-      Effect.logWarning(`server ${id} cannot be asked to stop: ${error.message}`)
+    const cannot = ({ message, why }: ConsoleInputFailed) =>
+      Effect.logWarning(
+        `server ${id} cannot be asked to stop: ${message}${why === "away" ? "; it is as soon as that does" : ""}`
+      )
+    const write = run.write(way.line)
+    const untilTold = Effect.retry(write, { schedule: ASK_AGAIN, while: ({ why }) => why === "away" })
+    yield* Effect.catch(write, (error) =>
+      error.why === "away"
+        ? Effect.andThen(cannot(error), meanwhile(Effect.catch(untilTold, cannot)))
+        : cannot(error)
     )
   })
 
@@ -164,7 +185,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
         : withNotice(asked, { type: "status", status: "stopping", transient: false })
     })
     if (live === undefined) return
-    if (before !== "stopping") yield* askToStop(live.run)
+    if (before !== "stopping") yield* askToStop(live)
     const wait = yield* left(state.intent?.deadline ?? deadline, wait_seconds)
     yield* live.after(wait, { _tag: "StopLate", token: live.token })
   })
@@ -248,7 +269,9 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     if (state.status === "starting" && online_signal === undefined) yield* status("running")
     yield* state.status === "paused" ? run.pause : run.resume
     // It may not have been told yet; a line that comes twice does no harm, a signal might.
-    if (state.status === "stopping" && "line" in stopWay(stop_command)) yield* askToStop(run)
+    if (state.status === "stopping" && "line" in stopWay(stop_command) && live !== undefined) {
+      yield* askToStop(live)
+    }
   })
 
   /** Ends it without telling anybody. */

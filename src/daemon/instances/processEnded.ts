@@ -20,23 +20,44 @@ const asAsked = (state: ServerState): ServerState => {
   }
 }
 
+/** Restarts after crashes within the hour. One that is yet to come was before the clock was set back. */
+const recent = ({ restarts }: ServerState, now: number) =>
+  restarts.filter((at) => at > now - HOUR && at <= now)
+
 const crashed = (state: ServerState, exit: ProcessExit, now: number): ServerState => {
   const { restart, save } = state.spec.definition
   const crash = crashOf(exit, state.run?.timed_out === true, new Date(now))
   const told = withNotice(state, { type: "crash", crash })
-  // One that is yet to come was before the clock was set back.
-  const recent = state.restarts.filter((at) => at > now - HOUR && at <= now)
-  return restart.on_crash && save && recent.length < restart.max_per_hour
-    ? offline(told, { start_again: true, restarts: [...recent, now] }, true)
+  const lately = recent(state, now)
+  return restart.on_crash && save && lately.length < restart.max_per_hour
+    ? offline(told, { start_again: true, restarts: [...lately, now] }, true)
     : offline(told, {}, false)
+}
+
+/** Whether an end is a crash. */
+const isCrash = (state: ServerState, exit: ProcessExit): boolean => {
+  if (state.intent !== null || state.status === "stopping" || exit.never_began === true) return false
+  const clean = exit.code === 0 && state.run?.timed_out !== true && state.status === "running"
+  return !(clean && state.spec.definition.process.clean_exit === "stop")
 }
 
 /** The state after the end of the process, with what there is to report about it. `now`: ms since the epoch. */
 export const processEnded = (state: ServerState, exit: ProcessExit, now: number): ServerState => {
+  if (isCrash(state, exit)) return crashed(state, exit, now)
   if (state.intent !== null || state.status === "stopping") return asAsked(state)
-  if (exit.never_began === true) return offline(state, { start_again: false }, false)
-  const clean = exit.code === 0 && state.run?.timed_out !== true && state.status === "running"
-  return clean && state.spec.definition.process.clean_exit === "stop"
-    ? offline(state, {}, false)
-    : crashed(state, exit, now)
+  return offline(state, exit.never_began === true ? { start_again: false } : {}, false)
+}
+
+/**
+ * Why a server that is started again after crashes is not after this end, as a clause; undefined where that is not so.
+ * `state`: before the end.
+ */
+export const whyGivenUp = (state: ServerState, exit: ProcessExit, now: number): string | undefined => {
+  const { restart, save } = state.spec.definition
+  if (!restart.on_crash || !save || !isCrash(state, exit)) return undefined
+  const times = recent(state, now).length
+  if (times < restart.max_per_hour) return undefined
+  const { reason } = crashOf(exit, state.run?.timed_out === true, new Date(now))
+  const restarts = `${times} ${times === 1 ? "restart" : "restarts"} within the hour`
+  return `it crashed (${reason}) after ${restarts}, and restart.max_per_hour is ${restart.max_per_hour}`
 }

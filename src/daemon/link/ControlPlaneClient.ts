@@ -107,7 +107,7 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
             if (failure === "late") return Effect.andThen(failed(late), Effect.fail(unavailable(late)))
             if (failure._tag === "NotFound") return Effect.fail(required)
             const diagnosis = diagnose(failure, registered !== undefined)
-            if (isOfKey(failure)) {
+            if (isOfKey(failure) && diagnosis.state !== "stranger") {
               // Whoever has the token of a key that is not valid any more shall not do anything with it.
               token.clear()
               return Effect.andThen(failed(diagnosis), Effect.fail(unavailable(diagnosis, "node")))

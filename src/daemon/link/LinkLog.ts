@@ -10,9 +10,14 @@ export interface LinkLog {
   readonly unreachable: (why: string | undefined) => Effect.Effect<void>
 }
 
-const lines: Record<Diagnosis["state"], (url: string, detail: string) => Effect.Effect<void>> = {
+/** `nowhere`: away, and never met. */
+const lines: Record<Diagnosis["state"] | "nowhere", (url: string, detail: string) => Effect.Effect<void>> = {
   away: (url, detail) =>
     Effect.logWarning(`${url} cannot be reached (${detail}): servers run on, reports wait`),
+  nowhere: (url, detail) =>
+    Effect.logWarning(
+      `${url} cannot be reached (${detail}): servers run on, reports wait. Nobody has answered there since this start: check MUSTER_CONTROL_URL`
+    ),
   busy: (url, detail) => Effect.logWarning(`${url} cannot serve now: ${detail}; reports wait`),
   stranger: (url, detail) => Effect.logError(`${url}: ${detail}`),
   refused: (_, detail) => Effect.logError(`the control plane refuses this node: ${detail}`),
@@ -27,8 +32,11 @@ export const makeLinkLog = (url: string): LinkLog => {
   /** What was said last; undefined: nothing, or that all is well. */
   let said: string | undefined
   let told: string | undefined
+  /** Whether anybody has answered there. */
+  let met = false
   return {
     well: Effect.suspend(() => {
+      met = true
       if (said === undefined) return Effect.void
       said = undefined
       return Effect.logInfo(`${url} can be reached again`)
@@ -39,7 +47,8 @@ export const makeLinkLog = (url: string): LinkLog => {
         const now = state === "away" || state === "busy" ? state : `${state} ${detail}`
         if (said === now) return Effect.void
         said = now
-        return lines[state](url, detail)
+        met ||= state !== "away"
+        return lines[met ? state : "nowhere"](url, detail)
       }),
     unreachable: (why) =>
       Effect.suspend(() => {

@@ -15,6 +15,9 @@ import type {
   Unavailable
 } from "../../domain/errors.ts"
 
+/** What a daemon says to whoever calls it without the token of the last registration. */
+export const NOT_THE_TOKEN = "the token is not that of the last registration"
+
 /** Whatever the derived client fails with, and an answer that is not of a control plane. */
 export type Failure =
   | BodyTooLarge
@@ -64,6 +67,13 @@ const notMuster = (what: string): Diagnosis => ({
   detail: `${what}, which is no answer of a control plane of this version: check MUSTER_CONTROL_URL`
 })
 
+/** The daemon of a node, which wants a token of whoever calls it. */
+const daemon: Diagnosis = {
+  state: "stranger",
+  detail:
+    "there is the daemon of a node, no control plane: set MUSTER_CONTROL_URL to the control plane's address"
+}
+
 /** An answer whose status or body is none of the contract's. */
 const ofAnswer = (status: number, location: string | undefined): Diagnosis => {
   if (status >= 502 && status <= 504) return { state: "away", detail: `answers ${status}` }
@@ -81,6 +91,7 @@ const ofAnswer = (status: number, location: string | undefined): Diagnosis => {
 export const diagnose = (failure: Exclude<Failure, NotFound>, known = false): Diagnosis => {
   switch (failure._tag) {
     case "Unauthorized":
+      if (failure.detail === NOT_THE_TOKEN) return daemon
       return { state: "key", detail: known ? "revoked or expired" : "unknown, revoked or expired" }
     case "HttpClientError":
       return failure.response === undefined

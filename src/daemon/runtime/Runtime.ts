@@ -14,9 +14,12 @@ export class LaunchFailed extends Data.TaggedError("LaunchFailed")<{
   readonly next?: string
 }> {}
 
-/** The console's input could not be written; `full`: the server does not read it. */
+/**
+ * The console's input could not be written: there is no process any more (`closed`), the server does not read it
+ * (`full`), or who has it does not answer now, though the server may run (`away`).
+ */
 export class ConsoleInputFailed extends Data.TaggedError("ConsoleInputFailed")<{
-  readonly full: boolean
+  readonly why: "closed" | "full" | "away"
   readonly message: string
 }> {}
 

@@ -9,7 +9,7 @@ const patience = Schedule.max([Schedule.spaced(50), Schedule.recurs(8)])
 const failed = (cause: unknown) => {
   const full = errorCode(cause) === "EAGAIN"
   const message = full ? "the server does not read its console" : "the console is closed"
-  return new ConsoleInputFailed({ full, message })
+  return new ConsoleInputFailed({ why: full ? "full" : "closed", message })
 }
 
 /** Writes lines to a pipe that a server reads, one at a time, and never blocks on it. */
@@ -38,7 +38,9 @@ export const makeConsoleInput = Effect.fnUntraced(function* (path: string) {
     })
     return Effect.scoped(
       Effect.acquireRelease(open, (fd) => Effect.sync(() => closeSync(fd))).pipe(
-        Effect.flatMap((fd) => Effect.retry(push(fd), { schedule: patience, while: (error) => error.full }))
+        Effect.flatMap((fd) =>
+          Effect.retry(push(fd), { schedule: patience, while: (error) => error.why === "full" })
+        )
       )
     )
   }

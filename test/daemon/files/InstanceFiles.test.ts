@@ -668,14 +668,25 @@ describe("blueprints, instances: a node's daemon", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a mount that is not allowed is a clear install failure", () =>
+  it.live("a mount that is not allowed is a clear install failure, whether or not there is something", () =>
     Effect.gen(function* () {
-      const { create, lastInstall } = yield* harness()
-      const id = yield* create({ definition: { mounts: [{ source: "/etc", target: "etc", mode: "ro" }] } })
-      yield* until("failed", () => lastInstall(id)?.phase === "failed")
-      assert.strictEqual(
-        lastInstall(id)?.failure_reason,
-        "state.mounts: /etc is not below the allowed mounts of the node (node test-node): allow it there with MUSTER_ALLOWED_MOUNTS, then reinstall"
+      const data_dir = yield* dataFolder
+      const allowed = join(data_dir, "not/yet/there")
+      const { create, lastInstall } = yield* harness({ allowed_mounts: [allowed] }, data_dir)
+      const reason = Effect.fnUntraced(function* (source: string) {
+        const id = yield* create({ definition: { mounts: [{ source, target: "etc", mode: "ro" }] } })
+        yield* until("failed", () => lastInstall(id)?.phase === "failed")
+        return lastInstall(id)?.failure_reason
+      })
+      for (const source of ["/etc", "/etc/no/such", `${allowed}/../../x`]) {
+        assert.strictEqual(
+          yield* reason(source),
+          `state.mounts: ${source.replace(`${data_dir}/`, "")} is not below the allowed mounts of the node (node test-node): allow it there with MUSTER_ALLOWED_MOUNTS, then reinstall`
+        )
+      }
+      assert.match(
+        (yield* reason(`${allowed}/maps`)) ?? "",
+        /^state\.mounts: there is no .*: put it there, then /
       )
     }).pipe(Effect.scoped)
   )

@@ -47,7 +47,7 @@ describe("decisions 3, installation: failure_reason", () => {
       readonly copy?: ReadonlyArray<Copy>
     }
   > = {
-    "state.copy: there is no files/config.yml in the data folder": {
+    "state.copy: there is no files/config.yml": {
       copy: [{ source: "files/config.yml", target: "config.yml" }]
     },
     "state.volumes: there is no volumes/maps/arena": {
@@ -58,14 +58,18 @@ describe("decisions 3, installation: failure_reason", () => {
   for (const [reason, definition] of Object.entries(missing)) {
     it.live(`of a source that is not there: ${reason}; it is the last line of the install log, too`, () =>
       Effect.gen(function* () {
-        const { create, daemon, data_dir, lastInstall } = yield* harness()
-        const id = yield* create({ install: { script: "echo hello" }, definition })
+        const data_dir = yield* dataFolder
+        const { create, daemon, lastInstall } = yield* harness({ allowed_mounts: ["/srv"] }, data_dir)
+        const log: Array<string> = []
+        const id = yield* loggedTo(log)(create({ install: { script: "echo hello" }, definition }))
         yield* until("failed", () => lastInstall(id)?.phase === "failed")
-        const told = `${reason} (node test-node): put it there, then reinstall`
+        const [, name = ""] = / no ([^/].*)$/.exec(reason) ?? []
+        const place = name === "" ? "there" : `at ${join(data_dir, name)}`
+        const told = `${reason} (node test-node): put it ${place}, then reinstall`
         assert.strictEqual(lastInstall(id)?.failure_reason, told)
         const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
         assert.deepStrictEqual(items, ["hello", "", `[${told}]`])
-        assert.notInclude(told, data_dir)
+        assert.deepStrictEqual(log, [`Warn server ${id} cannot be installed: ${told}`])
       }).pipe(Effect.scoped)
     )
   }

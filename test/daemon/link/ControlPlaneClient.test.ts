@@ -3,11 +3,15 @@ import { createServer, type RequestListener, type Server } from "node:http"
 import { createServer as createTlsServer } from "node:https"
 import { createServer as createTcpServer, type Server as TcpServer } from "node:net"
 import { resolve } from "node:path"
+import * as NodeServices from "@effect/platform-node/NodeServices"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer, Logger, Redacted, References } from "effect"
+import { Context, Effect, Layer, Logger, Redacted, References } from "effect"
+import { HttpServer } from "effect/http"
 import { ControlPlane } from "../../../src/api/ControlPlane.ts"
+import { DaemonHttpLayer } from "../../../src/cli/daemonHttp.ts"
 import { ControlPlaneClient } from "../../../src/daemon/link/ControlPlaneClient.ts"
 import { NodeToken } from "../../../src/daemon/link/NodeToken.ts"
+import { ServedDaemon } from "../../../src/daemon/link/ServedDaemon.ts"
 import { type ErrorStatus, reasonPhrases } from "../../../src/domain/ApiError.ts"
 import type { Report } from "../../../src/domain/NodeMessages.ts"
 import { impatientClient } from "../../../src/nodes/remote/impatientClient.ts"
@@ -133,6 +137,27 @@ describe("node-protocol: what answers in place of a control plane is told in one
     }).pipe(Effect.scoped)
   )
 
+  it.live("the daemon of another node; the token stays", () =>
+    Effect.gen(function* () {
+      const context = yield* Layer.build(
+        DaemonHttpLayer({ host: "127.0.0.1", port: 0 }).pipe(
+          Layer.provide(Layer.mergeAll(NodeToken.layer, ServedDaemon.layer)),
+          Layer.provideMerge(NodeServices.layer)
+        )
+      )
+      const { address } = Context.get(context, HttpServer.HttpServer)
+      const url = `http://127.0.0.1:${"port" in address ? address.port : 0}`
+      const { lines, logged } = yield* connection(url)
+      const token = yield* logged(NodeToken)
+      token.set("token")
+      assert.deepStrictEqual(new Set(yield* logged(tries)), new Set(["waits"]))
+      assert.deepStrictEqual(lines, [
+        `Error ${url}: there is the daemon of a node, no control plane: set MUSTER_CONTROL_URL to the control plane's address`
+      ])
+      assert.isTrue(token.accepts("token"))
+    }).pipe(Effect.scoped)
+  )
+
   it.live("another protocol", () =>
     Effect.gen(function* () {
       const { port } = yield* listening(() =>
@@ -169,12 +194,18 @@ describe("node-protocol: what answers in place of a control plane is told in one
       const { lines, logged } = yield* connection(`http://127.0.0.1:${port}`, "50 millis")
       assert.deepStrictEqual(new Set(yield* logged(tries)), new Set(["waits"]))
       assert.strictEqual(lines.length, 1, lines.join("\n"))
-      assert.match(lines[0] ?? "", /^Warn http.* cannot be reached \(no answer in time\): servers run on/)
+      assert.match(
+        lines[0] ?? "",
+        /^Warn http.* cannot be reached \(no answer in time\): servers run on, .*: check MUSTER_CONTROL_URL$/
+      )
       silent = false
       yield* logged(Effect.flatMap(ControlPlane, (plane) => plane.heartbeat("n", beat)))
       yield* logged(Effect.flatMap(ControlPlane, (plane) => plane.report("n", "b", report)))
       assert.match(lines[1] ?? "", /^Info http.* can be reached again$/)
-      assert.strictEqual(lines.length, 2)
+      silent = true
+      yield* Effect.ignore(logged(Effect.flatMap(ControlPlane, (plane) => plane.heartbeat("n", beat))))
+      assert.match(lines[2] ?? "", /^Warn http.* cannot be reached \(.*\): servers run on, reports wait$/)
+      assert.strictEqual(lines.length, 3)
     }).pipe(Effect.scoped)
   )
 })

@@ -13,13 +13,14 @@ import { readContainerRecord, writeContainerRecord } from "./containerRecord.ts"
 import { openContainerRun, type RunAt, settle } from "./containerRun.ts"
 import { exitOf, listOwn, removeOwn, stateOf } from "./containers.ts"
 import { Engine, type EngineError } from "./Engine.ts"
+import { giveVolume } from "./giveVolume.ts"
 import { ensureImage, needsPull, type PullPolicy, type PullRules } from "./images.ts"
 import { launchFailed } from "./launchFailed.ts"
 import { makeLeftovers } from "./leftovers.ts"
 import { createContainer, startContainer } from "./makeContainer.ts"
 import { makeOffer } from "./offer.ts"
 import { makeOutgoing, outgoingAddress } from "./outgoing.ts"
-import { giveFolder, giveTree } from "./ownership.ts"
+import { giveTree } from "./ownership.ts"
 import { openPendingRun } from "./pendingRun.ts"
 import { checkPorts } from "./publishedPorts.ts"
 import { whyUnsafe } from "./whyUnsafe.ts"
@@ -100,7 +101,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
     const mounted = (launch.shared ?? []).flatMap(({ target }) => (target === undefined ? [] : [target]))
     yield* giveTree(launch.cwd, user, new Set(mounted))
     for (const shared of launch.shared ?? []) {
-      if (shared.volume && !shared.read_only) yield* giveFolder(shared.path, user)
+      if (shared.volume && !shared.read_only) yield* giveVolume(shared.path, user)
     }
     yield* writeContainerRecord(folder, { token })
     yield* beginContainerConsole(folder)

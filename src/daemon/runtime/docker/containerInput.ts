@@ -5,12 +5,15 @@ import { Engine } from "./Engine.ts"
 /** Bytes that may wait for a server that does not read. */
 const MOST_WAITING = 64 * 1024
 
-const closed = new ConsoleInputFailed({ full: false, message: "the console is closed" })
+const closed = new ConsoleInputFailed({ why: "closed", message: "the console is closed" })
 
 /** What a line for a container that does not run meets. */
 export const consoleClosed = Effect.fail(closed)
 
-const full = new ConsoleInputFailed({ full: true, message: "the server does not read its console" })
+const full = new ConsoleInputFailed({
+  why: "full",
+  message: "the server does not read its console"
+})
 
 /**
  * Writes lines to the standard input of a container, never waiting for the server. The connection is made with the
@@ -33,7 +36,9 @@ export const makeContainerInput = Effect.fnUntraced(function* (id: string) {
         .attach({ stream: true, stdin: true, stdout: false, stderr: false, hijack: true, abortSignal })
     )
     .pipe(
-      Effect.mapError(() => closed),
+      Effect.mapError(({ message, status }) =>
+        status === undefined ? new ConsoleInputFailed({ why: "away", message }) : closed
+      ),
       Effect.map((stream) => {
         const lost = () => {
           if (socket === stream) socket = undefined

@@ -7,11 +7,11 @@ import { consoleClosed, makeContainerInput } from "./containerInput.ts"
 import { writeContainerRecord } from "./containerRecord.ts"
 import { makeContainerStats } from "./containerStats.ts"
 import { removeContainer, stateOf, waitForExit } from "./containers.ts"
-import { Engine, orDone } from "./Engine.ts"
+import { Engine, type EngineError, orDone } from "./Engine.ts"
 
 /** How long a killed container may take to end before that is told, in ms. */
 const KILL_PATIENCE = 15_000
-/** Pause before the console is read again after the engine went away, in ms. */
+/** Pause before what the engine was away for is done again, in ms. */
 const PAUSE = 500
 const retries = Schedule.max([Schedule.spaced(500), Schedule.recurs(10)])
 
@@ -77,14 +77,23 @@ export const openContainerRun = Effect.fnUntraced(function* (
   })
   yield* Effect.forkIn(watch, scope)
 
+  const warn = (error: EngineError) => Effect.logWarning(`server ${at.server_id}: ${error.message}`)
+  const isAway = (error: EngineError) => error.status === undefined
+  const once = (what: string, run: (container: Container) => Promise<unknown>) =>
+    engine.call(what, (docker) => run(docker.getContainer(id))).pipe(orDone)
   const tell = (what: string, run: (container: Container) => Promise<unknown>) =>
-    engine
-      .call(what, (docker) => run(docker.getContainer(id)))
-      .pipe(
-        orDone,
-        Effect.retry({ schedule: retries, while: (error) => error.status === undefined }),
-        Effect.catch((error) => Effect.logWarning(`server ${at.server_id}: ${error.message}`))
-      )
+    once(what, run).pipe(Effect.retry({ schedule: retries, while: isAway }), Effect.catch(warn))
+  /** The same, where the engine is away as soon as it is back: nobody waits for that. */
+  const tellSoon = (what: string, run: (container: Container) => Promise<unknown>) => {
+    const untilTold = once(what, run).pipe(
+      Effect.retry({ schedule: Schedule.spaced(PAUSE), while: isAway }),
+      Effect.catch(warn),
+      Effect.forkIn(scope)
+    )
+    return Effect.catch(once(what, run), (error) =>
+      Effect.andThen(warn(error), isAway(error) ? untilTold : Effect.void)
+    ).pipe(Effect.asVoid)
+  }
 
   const unpaused = engine
     .call("unpause", (docker) => docker.getContainer(id).unpause())
@@ -115,7 +124,7 @@ export const openContainerRun = Effect.fnUntraced(function* (
   const run: Run = {
     ended: Deferred.await(ended),
     write: (line) => Effect.flatMap(Deferred.isDone(ended), (over) => (over ? consoleClosed : write(line))),
-    signal: (signal) => tell(`send ${signal}`, (container) => container.kill({ signal })),
+    signal: (signal) => tellSoon(`send ${signal}`, (container) => container.kill({ signal })),
     pause: tell("pause", (container) => container.pause()),
     resume: unpaused,
     kill,

@@ -36,10 +36,3 @@ export const giveTree = (
       discard: true
     })
   })
-
-/** Lets the user write in a folder that others use, too; what is in it is theirs already. */
-export const giveFolder = Effect.fnUntraced(function* (path: string, user: ContainerUser) {
-  const stats = yield* lstat(path)
-  if (stats === undefined || !stats.isDirectory() || stats.uid !== 0 || user.uid === 0) return
-  yield* io(`give ${path} to the user of containers`, () => fs.lchown(path, user.uid, user.gid))
-})

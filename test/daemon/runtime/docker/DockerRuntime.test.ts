@@ -195,11 +195,11 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
         )
         assert.include(lines, "oops")
         const late = yield* Effect.flip(run.write("late"))
-        assert.deepStrictEqual([late.full, late.message], [false, "the console is closed"])
+        assert.deepStrictEqual([late.why, late.message], ["closed", "the console is closed"])
 
         const deaf = yield* start("sleep 300")
         const flood = yield* Effect.flip(Effect.forever(deaf.run.write("x".repeat(4000))))
-        assert.deepStrictEqual([flood.full, flood.message], [true, "the server does not read its console"])
+        assert.deepStrictEqual([flood.why, flood.message], ["full", "the server does not read its console"])
         yield* deaf.run.kill
       }).pipe(Effect.scoped)
     )

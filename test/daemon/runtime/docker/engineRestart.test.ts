@@ -88,6 +88,14 @@ describe.runIf(possible)(`an engine that goes away and comes back${engineNote}`,
           // Nothing is known, and nothing is made up.
           for (const id of ids) assert.include(["running", "paused"], yield* daemon.status(id))
           assert.strictEqual((yield* daemon.stats(first, { update_disk_usage: false })).memory_bytes, 0)
+          const refused = yield* Effect.flip(daemon.commands(first, ["hi"]))
+          if (refused._tag !== "DaemonRefused") return assert.fail(refused._tag)
+          assert.strictEqual(refused.status, 500)
+          assert.match(refused.detail, /^the Docker engine does not answer at /)
+          assert.match(
+            refused.hint,
+            /^0 of 1 commands were written\. Start Docker on node test-.*, then send /
+          )
           yield* engine.start
           yield* until("it is offered again", () => offered() === "docker,process")
           yield* answers(first, `after ${signal}`)
@@ -127,6 +135,47 @@ describe.runIf(possible)(`an engine that goes away and comes back${engineNote}`,
         yield* answers(first, "again")
       }).pipe(Effect.scoped),
     90_000
+  )
+
+  it.live(
+    "a stop that was asked for while the engine was away is told to the server when it is back",
+    () =>
+      Effect.gen(function* () {
+        const engine = yield* isolatedEngine("--live-restore")
+        const docker = { socket: engine.socket, pull: "never" as const, network: "none" }
+        const node = yield* harness({ node_id: newNode(), docker })
+        const { daemon, lastStatus, notes, running } = node
+        const server = (invocation: string, stop_command: string) =>
+          running({
+            allocations: { mappings: {} },
+            process: { invocation: `sh -c '${invocation}'`, stop_command },
+            definition: { image: TEST_IMAGE, runtimes: ["docker"] }
+          })
+        const byLine = yield* server('echo ready; read -r word; echo "told $word"', "end")
+        const bySignal = yield* server(
+          'trap "echo told; exit" INT; echo ready; while :; do sleep 0.1; done',
+          "^C"
+        )
+        yield* engine.kill("SIGKILL")
+        yield* until(
+          "the node does not offer it any more",
+          () => notes.registrations.at(-1)?.runtimes.join() === "process"
+        )
+        for (const id of [byLine, bySignal]) yield* daemon.power(id, "stop", 300)
+        yield* until(
+          "they are being stopped",
+          () => lastStatus(byLine) === "stopping" && lastStatus(bySignal) === "stopping"
+        )
+        yield* engine.start
+        for (const id of [byLine, bySignal]) {
+          yield* until("it has stopped by itself", () => lastStatus(id) === "offline", 40)
+        }
+        const logs = (id: string) =>
+          Effect.map(daemon.logs(id, { page: 1, per_page: 9 }), (page) => page.items)
+        assert.deepStrictEqual(yield* logs(byLine), ["ready", "told end"])
+        assert.deepStrictEqual(yield* logs(bySignal), ["ready", "told"])
+      }).pipe(Effect.scoped),
+    120_000
   )
 
   it.live(
