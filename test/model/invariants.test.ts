@@ -570,4 +570,13 @@ describe("the model: what has to be true of a run", () => {
     })
     assert.deepStrictEqual(lastWord.problems(both), [])
   })
+
+  it("the end of a server that its node has removed may be told where the answer to the removal was lost", () => {
+    const silent = withNode("n0", ({ said }) => ({
+      said: new Map([...said].filter(([id]) => id !== "srv_c"))
+    }))
+    assert.strictEqual(reports.problems(silent).length, 1)
+    const begun = { ...silent, operations: withOperation(5, { status: 503 }).operations }
+    assert.deepStrictEqual(reports.problems(begun), [])
+  })
 })
