@@ -28,11 +28,18 @@ export const refuseUnreachableNodes = (settings: ServiceSettings) =>
         [...fleet.nodes].find(
           ({ connected, id, record }) => connected && record?.embedded === true && !daemons.isAttached(id)
         )
+      const refusal = () => {
+        if (own)
+          return `other services run on this database, and cannot reach the node in this one: ${DO_INSTEAD}`
+        const node = inAnother()
+        return (
+          node &&
+          `node ${node.id} is in another service on this database, which alone reaches it: there, ${DO_INSTEAD}`
+        )
+      }
       const why = Effect.gen(function* () {
-        if (!(own || inAnother() !== undefined) || !(yield* othersServe)) return undefined
-        return own
-          ? `other services run on this database, and cannot reach the node in this one: ${DO_INSTEAD}`
-          : `node ${inAnother()?.id} is in another service on this database, which alone reaches it: there, ${DO_INSTEAD}`
+        const reason = refusal()
+        return reason !== undefined && (yield* othersServe) ? reason : undefined
       })
       const still = yield* Effect.repeat(why, { schedule: AGAIN, while: (reason) => reason !== undefined })
       if (still !== undefined) return yield* new StartError({ message: still })

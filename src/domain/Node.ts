@@ -55,6 +55,9 @@ export const nodeState = ({ connected, drained, key, unreachable }: NodeDetail):
   return [connected ? "connected" : away, ...(drained ? ["drained"] : [])].join(", ")
 }
 
+/** What is said of a node that is heard, and why it cannot be called. */
+export const notCallable = (why: string): string => `It is heard, but cannot be called: ${why}`
+
 /** Where software can run: a container engine or plain processes. */
 export const RuntimeKind = Schema.Literals(["docker", "process"])
 export type RuntimeKind = typeof RuntimeKind.Type

@@ -101,11 +101,11 @@ export class Unavailable extends ApiError<Unavailable>()("Unavailable", 503, "Tr
       hint: why
     })
   }
-  static nodeNotConnected(id: string) {
-    return new Unavailable({
-      detail: `node is not connected: ${id}`,
-      hint: "Try again when the node is back; GET /api/nodes/:node says whether it is."
-    })
+  static nodeNotConnected(
+    id: string,
+    hint = "Try again when the node is back; GET /api/nodes/:node says whether it is."
+  ) {
+    return new Unavailable({ detail: `node is not connected: ${id}`, hint })
   }
   static nodeFull(id: string, what: string) {
     return new Unavailable({

@@ -1,4 +1,4 @@
-import { Array as Arr, Effect } from "effect"
+import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
@@ -30,12 +30,7 @@ export const BesideHandlers = (system: SystemInfo) =>
       const banner = html(bannerPage(system.version))
       return handlers.handleAll({
         banner: () => Effect.succeed(banner),
-        nodesPage: () =>
-          nodes.list.pipe(
-            // One that is removed meanwhile is none.
-            Effect.flatMap((list) => Effect.forEach(list, ({ id }) => Effect.option(nodes.get(id)))),
-            Effect.map((details) => html(nodesPage(Arr.getSomes(details))))
-          ),
+        nodesPage: () => Effect.map(nodes.details, (details) => html(nodesPage(details))),
         healthz: () => Effect.succeed({ status: "ok" as const }),
         readyz: () =>
           Effect.suspend(() => (isStopping() ? Effect.fail(shuttingDown) : store.ping)).pipe(

@@ -1,5 +1,5 @@
 import { monitorEventLoopDelay } from "node:perf_hooks"
-import { Effect, Metric, Option } from "effect"
+import { Effect, Metric } from "effect"
 import { ServerStatus } from "../domain/ServerStatus.ts"
 import { EventHub } from "../events/EventHub.ts"
 import { LoadBalancer } from "../nodes/LoadBalancer.ts"
@@ -53,14 +53,11 @@ export const makeObserve = Effect.gen(function* () {
     for (const status of ServerStatus.literals) {
       yield* Metric.update(Metric.withAttributes(servers, { status }), counts.get(status) ?? 0)
     }
-    const list = yield* registry.list
-    const details = yield* Effect.forEach(list, ({ id }) => Effect.option(registry.get(id)))
-    const connected = details.filter((node) => Option.isSome(node) && node.value.connected).length
+    const details = yield* registry.details
+    const connected = details.filter((node) => node.connected).length
     yield* Metric.update(Metric.withAttributes(nodes, { connected: "true" }), connected)
-    yield* Metric.update(Metric.withAttributes(nodes, { connected: "false" }), list.length - connected)
-    for (const node of details) {
-      if (Option.isNone(node)) continue
-      const { id, usage } = node.value
+    yield* Metric.update(Metric.withAttributes(nodes, { connected: "false" }), details.length - connected)
+    for (const { id, usage } of details) {
       if (usage === null || !registry.isConnected(id)) continue
       shown.add(id)
       yield* Metric.update(Metric.withAttributes(load, { node: id }), usage.load)

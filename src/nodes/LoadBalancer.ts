@@ -8,7 +8,7 @@ import {
   committedMemoryBytes,
   type Limits
 } from "../domain/Limits.ts"
-import type { RuntimeKind } from "../domain/Node.ts"
+import { notCallable, type RuntimeKind } from "../domain/Node.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import type { NodeRoom } from "../store/RoomRepo.ts"
 import { Fleet } from "./fleet/Fleet.ts"
@@ -175,8 +175,7 @@ export class LoadBalancer extends Context.Service<
           if (node === undefined || candidate === undefined) return Result.fail(nodeNotFound(fleet, id))
           if (!node.connected) return Result.fail(Unavailable.nodeNotConnected(id))
           if (node.unreachable !== undefined) {
-            const hint = `It is heard, but cannot be called: ${node.unreachable}`
-            return Result.fail(new Unavailable({ detail: `node is not connected: ${id}`, hint }))
+            return Result.fail(Unavailable.nodeNotConnected(id, notCallable(node.unreachable)))
           }
           if (!runs(candidate, need)) {
             const offered = candidate.runtimes.length === 0 ? "no runtime" : candidate.runtimes.join(" and ")

@@ -50,6 +50,8 @@ export class NodeRegistry extends Context.Service<
   {
     /** Known nodes, by name, then id (contract 4.2). One that said good-bye and owns no servers is none of them. */
     readonly list: Effect.Effect<ReadonlyArray<Node>>
+    /** The same nodes in the same order, each as {@link get} has it. */
+    readonly details: Effect.Effect<ReadonlyArray<NodeDetail>>
     get(id: string): Effect.Effect<NodeDetail, NotFound>
     /** Host information of the node's last registration. */
     system(id: string): Effect.Effect<HostInfo, NotFound>
@@ -268,6 +270,12 @@ export class NodeRegistry extends Context.Service<
 
         return NodeRegistry.of({
           list: Effect.sync(() => fleet.list),
+          details: Effect.sync(() =>
+            fleet.list.flatMap(({ id }) => {
+              const node = fleet.get(id)
+              return node?.listed === undefined ? [] : nodeDetail(node, node.listed)
+            })
+          ),
           get,
           system: (id) => Effect.map(known(id), ({ record }) => record.system),
           nameOf: (id) => fleet.get(id)?.record?.name ?? id,

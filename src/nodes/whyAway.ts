@@ -1,7 +1,7 @@
 /** Why a node that is known cannot be called, for whoever asks for something that needs it. */
 import { Clock, Effect, Option } from "effect"
 import { Unavailable } from "../domain/errors.ts"
-import type { NodeDetail } from "../domain/Node.ts"
+import { type NodeDetail, notCallable } from "../domain/Node.ts"
 import { NodeKeyRepo } from "../store/NodeKeyRepo.ts"
 import { Store } from "../store/Store.ts"
 import { NodeRegistry } from "./NodeRegistry.ts"
@@ -28,7 +28,7 @@ const absenceOf = ({ id, unreachable }: NodeDetail, key: NodeDetail["key"]): Abs
   if (unreachable !== undefined) {
     return {
       reason: `node ${id} cannot be called: ${unreachable}`,
-      hint: `It is heard, but cannot be called: ${unreachable}`
+      hint: notCallable(unreachable)
     }
   }
   if (key === undefined) return { reason: `node ${id} is not connected` }
@@ -54,10 +54,11 @@ export const makeWhyAway = Effect.gen(function* () {
     whyAway: (node_id: string) => Effect.map(absence(node_id), (found) => found?.reason),
     /** 503 of what needs the node, saying why; `reason`: what calling it has just come to. */
     notConnected: (node_id: string, reason?: string) =>
-      Effect.map(absence(node_id), (found): Unavailable => {
-        const plain = Unavailable.nodeNotConnected(node_id)
-        const hint = found?.hint ?? (reason === undefined ? plain.hint : `A call to it has failed: ${reason}`)
-        return new Unavailable({ detail: plain.detail, hint })
-      })
+      Effect.map(absence(node_id), (found) =>
+        Unavailable.nodeNotConnected(
+          node_id,
+          found?.hint ?? (reason === undefined ? undefined : `A call to it has failed: ${reason}`)
+        )
+      )
   } as const
 })

@@ -69,6 +69,7 @@ export class FakeNodes {
         : Effect.fail(new RegistrationRequired({ node_id: id }))
     return NodeRegistry.of({
       list: Effect.succeed([]),
+      details: Effect.succeed([]),
       get: detail,
       system: (id) => Effect.as(of(id), host),
       nameOf: (id) => this.nodes.get(id)?.name ?? id,
