@@ -1,9 +1,10 @@
 /** Parses the command line and runs the command that it names. */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import * as NodeServices from "@effect/platform-node/NodeServices"
-import { Cause, Effect, Exit, Runtime } from "effect"
+import { Cause, ConfigProvider, Effect, Exit, Layer, Runtime } from "effect"
 import { Command } from "effect/cli"
 import { explainFailure } from "./explainFailure.ts"
+import { takeSecrets } from "./secretVariables.ts"
 import { ShortMistakes } from "./shortMistakes.ts"
 import { version } from "./version.ts"
 
@@ -35,6 +36,10 @@ named(process.argv[2]).pipe(
     )
   ),
   explainFailure,
-  Effect.provide([NodeServices.layer, ShortMistakes]),
+  Effect.provide([
+    NodeServices.layer,
+    ShortMistakes,
+    Layer.succeed(ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env: takeSecrets() }))
+  ]),
   NodeRuntime.runMain({ disableErrorReporting: true, teardown: endOf })
 )

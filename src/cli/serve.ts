@@ -25,6 +25,7 @@ import { EmbeddedNode } from "./embeddedNode.ts"
 import { listenUrl } from "./listenUrl.ts"
 import { LoggingLayer } from "./logging.ts"
 import { endOnSecondSignal } from "./secondSignal.ts"
+import { takeVariable } from "./secretVariables.ts"
 import { refuseUnreachableNodes } from "./soleService.ts"
 import { hasEmbeddedNode, openDataDir, ServiceLocks, StoreLayer } from "./storage.ts"
 import { readCa, readTls } from "./tls.ts"
@@ -68,7 +69,8 @@ const SourcesLayer = (settings: ServiceSettings, dataDir: string) =>
         file: resolve(settings.blueprintSources),
         data_dir: dataDir,
         folders: { blueprints: resolve(settings.blueprintsDir), software: resolve(settings.softwareDir) },
-        environment: process.env
+        environment: process.env,
+        variable: takeVariable
       })
 
 const placementOptions = (settings: ServiceSettings) => ({

@@ -2,13 +2,14 @@ import { Effect } from "effect"
 import { nearest } from "../blueprints/parse/nearest.ts"
 import { commandSettings } from "../config/command.ts"
 import { nodeSettings } from "../config/node.ts"
+import { fileForm } from "../config/Setting.ts"
 import { settings } from "../config/service.ts"
 
 const known = [
   ...Object.values(settings),
   ...Object.values(nodeSettings),
   ...Object.values(commandSettings)
-].map(({ name }) => name)
+].flatMap(({ name, secret }) => (secret === true ? [name, fileForm(name)] : [name]))
 
 /** Warns of variables that look like settings and are none: a mistyped one must not be ignored in silence. */
 export const warnOfUnknownSettings = Effect.suspend(() =>

@@ -1,7 +1,7 @@
 /** Every setting of `muster node`. Read once, at the start; an empty variable counts as unset. */
 import { Effect, Redacted } from "effect"
 import { address, allocations, file, oneOf, optionalAddress, path, text, whole } from "./kinds.ts"
-import { type InvalidSetting, readAll, type SettingValue, setting } from "./Setting.ts"
+import { type InvalidSetting, readAll, type SettingValue, secret, setting } from "./Setting.ts"
 import { StartError } from "./StartError.ts"
 import { settings } from "./service.ts"
 
@@ -20,7 +20,7 @@ export const nodeSettings = {
     "Certificates (PEM) that the control plane's is checked against, in place of the system's.",
     file
   ),
-  key: setting(
+  key: secret(
     "MUSTER_NODE_KEY",
     "",
     "API key of this node: `muster keys create --name <name> --scope Node` makes one. Required.",

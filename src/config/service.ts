@@ -15,13 +15,14 @@ import {
   yesNo,
   yesNoAuto
 } from "./kinds.ts"
-import { type InvalidSetting, readAll, type SettingValue, setting } from "./Setting.ts"
+import { type InvalidSetting, readAll, type SettingValue, secret, setting } from "./Setting.ts"
+import type { StartError } from "./StartError.ts"
 
 /** All settings, in the order in which the README lists them. */
 export const settings = {
   host: setting("MUSTER_HOST", "127.0.0.1", "Address that the service listens on.", text),
   port: setting("MUSTER_PORT", "5620", "Port of the service; 0: any free port, printed.", whole(0, 65535)),
-  adminKey: setting(
+  adminKey: secret(
     "APP_ADMIN_API_KEY",
     "",
     "An admin key set from outside; any non-empty value works.",
@@ -41,7 +42,7 @@ export const settings = {
     "YAML file that lists git repositories to sync into these two folders.",
     file
   ),
-  databaseUrl: setting(
+  databaseUrl: secret(
     "MUSTER_DATABASE_URL",
     "",
     "The database; unset: SQLite in the data folder.",
@@ -222,11 +223,13 @@ export type ServiceSettings = {
 export class ServiceConfig extends Context.Service<ServiceConfig, ServiceSettings>()(
   "muster/config/ServiceConfig"
 ) {
-  static readonly load: Effect.Effect<ServiceSettings, InvalidSetting> = Effect.gen(function* () {
-    const values = yield* readAll(settings)
-    const key = values.adminKey
-    return { ...values, adminKey: key === "" ? Option.none() : Option.some(Redacted.make(key)) }
-  })
+  static readonly load: Effect.Effect<ServiceSettings, InvalidSetting | StartError> = Effect.gen(
+    function* () {
+      const values = yield* readAll(settings)
+      const key = values.adminKey
+      return { ...values, adminKey: key === "" ? Option.none() : Option.some(Redacted.make(key)) }
+    }
+  )
 
   static readonly layer = Layer.effect(ServiceConfig, ServiceConfig.load)
 }

@@ -54,8 +54,10 @@ export interface SourcesOptions {
   readonly data_dir: string
   /** The definition folders, absolute. */
   readonly folders: Readonly<Record<SourceKind, string>>
-  /** Environment of this process: tokens, proxies, certificates. */
+  /** Environment of this process: proxies, certificates. */
   readonly environment: Readonly<Record<string, string | undefined>>
+  /** Value of the variable that holds a token; unset: that of `environment`. */
+  readonly variable?: (name: string) => string | undefined
 }
 
 const RELOAD_SECONDS = 20
@@ -100,7 +102,13 @@ export const layerSources = (
       const path = yield* Path.Path
       const directory = path.join(options.data_dir, "sources")
       const cacheOf = (kind: SourceKind, id: string) => path.join(directory, kind, id)
-      const read = readSources(options.file)
+      const variable = options.variable ?? ((name: string) => options.environment[name])
+      const read = Effect.tap(readSources(options.file), (sources) =>
+        // Taken before any program runs that could inherit it.
+        Effect.sync(() => {
+          for (const { token } of sources) if (token !== undefined && "env" in token) variable(token.env)
+        })
+      )
       let listed = yield* read
       const record = yield* openRecord(directory)
       const failures = new Map<string, string>()
@@ -112,7 +120,8 @@ export const layerSources = (
         const synced = yield* sync(source, place, {
           in_place: yield* stateInUse(place, yield* record.find(source)),
           cache: cacheOf(source.kind, source.id),
-          environment: options.environment
+          environment: options.environment,
+          variable
         }).pipe(
           Effect.timeoutOrElse({
             duration: Math.max(left, 1),

@@ -26,10 +26,12 @@ export const sync = Effect.fn("sync")(function* (
     readonly in_place: string | undefined
     readonly cache: string
     readonly environment: Readonly<Record<string, string | undefined>>
+    /** Value of the variable that holds a token. */
+    readonly variable: (name: string) => string | undefined
   }
 ) {
   yield* checkDestination(place, source.id, source.destination)
-  const { authorization, secrets } = yield* login(source, options.environment)
+  const { authorization, secrets } = yield* login(source, options.variable)
   const { commit, files } = yield* withCache(
     options.cache,
     Effect.fnUntraced(function* (directory: string, fresh: boolean) {

@@ -14,13 +14,13 @@ const STANDARD_USER = "x-access-token"
 /** Reads the token of a source anew. */
 export const login = Effect.fnUntraced(function* (
   { address, token }: Source,
-  environment: Readonly<Record<string, string | undefined>>
+  variable: (name: string) => string | undefined
 ): Effect.fn.Return<Login, SyncFailed, FileSystem.FileSystem> {
   if (token === undefined) return { authorization: undefined, secrets: [] }
   const fs = yield* FileSystem.FileSystem
   const text =
     "env" in token
-      ? (environment[token.env] ?? "")
+      ? (variable(token.env) ?? "")
       : yield* Effect.mapError(fs.readFileString(token.file), cannot("the file of its token cannot be read"))
   const secret = text.trim()
   if (secret === "") {

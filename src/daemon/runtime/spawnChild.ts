@@ -15,6 +15,9 @@ export interface Child {
 const codeOf = (code: number | null, signal: NodeJS.Signals | null): number =>
   code ?? 128 + (signal === null ? 0 : os.constants.signals[signal])
 
+/** For a tool of the system: nothing of the service's own environment. */
+const TOOL_ENV = { PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", LC_ALL: "C" }
+
 /** A process that forks does nothing else meanwhile: between two programs whatever waits for the event loop has its turn. */
 const oneATurn = Semaphore.makeUnsafe(1)
 const nextTurn = Effect.callback<void>((resume) => {
@@ -23,7 +26,7 @@ const nextTurn = Effect.callback<void>((resume) => {
 
 /**
  * Starts a program as leader of a session and group of its own; returns when it runs. Listeners are attached
- * before anything can happen, so that no exit is missed.
+ * before anything can happen, so that no exit is missed. Without `env`, the program inherits no variable.
  */
 export const spawnChild = (
   argv: readonly [string, ...ReadonlyArray<string>],
@@ -34,7 +37,7 @@ export const spawnChild = (
     const failed = (cause: unknown) =>
       resume(Effect.fail(new LaunchFailed({ message: toIoError(`cannot run ${file}`, cause).message })))
     try {
-      const child = spawn(file, args, { ...options, detached: true })
+      const child = spawn(file, args, { env: TOOL_ENV, ...options, detached: true })
       const exited = Deferred.makeUnsafe<number>()
       child.once("error", failed)
       child.once("exit", (code, signal) => Deferred.doneUnsafe(exited, Effect.succeed(codeOf(code, signal))))
