@@ -16,6 +16,7 @@ import { TimedOut } from "../domain/errors.ts"
 import { RequestId } from "../domain/RequestId.ts"
 import { allowedMethods, routerConfig } from "../http/allowedMethods.ts"
 import { pathOf, responseOf, withErrorBody } from "../http/errorResponse.ts"
+import { FAILURES_PER_MINUTE, FailedLogins } from "../http/FailedLogins.ts"
 import { AnyFailureLayer, SchemaErrorsLayer } from "../http/HttpLayer.ts"
 import { makeNodeServer, type TlsOptions } from "../http/nodeServer.ts"
 import { requestIdOf } from "../http/requestId.ts"
@@ -34,15 +35,19 @@ type App = Effect.Effect<HttpServerResponse.HttpServerResponse, unknown, HttpSer
 const Pipeline = HttpRouter.middleware(
   Effect.gen(function* () {
     const token = yield* NodeToken
+    const failedLogins = yield* FailedLogins
     const allowed = allowedMethods(DaemonApi)
 
+    // Always 401: a control plane reads from it that its token is outdated. A token has 256 random bits.
     const authorized = (request: HttpServerRequest.HttpServerRequest, app: App): App =>
       token.accepts(bearer.exec(request.headers.authorization ?? "")?.[1] ?? "")
         ? app
-        : Effect.map(
-            HttpServerRespondable.toResponse(unauthorized),
-            HttpServerResponse.setHeader("www-authenticate", "Bearer")
-          )
+        : failedLogins
+            .count(request)
+            .pipe(
+              Effect.andThen(HttpServerRespondable.toResponse(unauthorized)),
+              Effect.map(HttpServerResponse.setHeader("www-authenticate", "Bearer"))
+            )
     const timed = (request: HttpServerRequest.HttpServerRequest, app: App): App =>
       request.headers.upgrade !== undefined
         ? app
@@ -103,7 +108,8 @@ export const DaemonHttpLayer = (options: DaemonHttpOptions) =>
         Layer.provide(DaemonHandlers),
         Layer.provide([DaemonAuthorizationLayer, SchemaErrorsLayer, AnyFailureLayer])
       ),
-      Pipeline
+      // A control plane calls a few times with a token that the daemon is about to get.
+      Pipeline.pipe(Layer.provide(FailedLogins.layer({ tolerated: FAILURES_PER_MINUTE })))
     ),
     { disableLogger: true, disableListenLog: true }
   ).pipe(

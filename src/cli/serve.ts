@@ -12,7 +12,7 @@ import { hostInfo } from "../daemon/host/hostInfo.ts"
 import { EventHub } from "../events/EventHub.ts"
 import { Tickets } from "../events/Tickets.ts"
 import { HttpLayer } from "../http/HttpLayer.ts"
-import { ApiKeys } from "../keys/ApiKeys.ts"
+import { ApiKeys, SHORTEST_SAFE_KEY } from "../keys/ApiKeys.ts"
 import { ensureFirstKey, type FirstKey } from "../keys/firstKey.ts"
 import { NodeKeys } from "../keys/NodeKeys.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
@@ -31,8 +31,6 @@ import { hasEmbeddedNode, openDataDir, ServiceLocks, StoreLayer } from "./storag
 import { readCa, readTls } from "./tls.ts"
 import { warnOfUnknownSettings } from "./unknownSettings.ts"
 import { version } from "./version.ts"
-
-const SHORTEST_SAFE_KEY = 24
 
 /** The control plane without its transport: store, blueprints, nodes, servers, events, keys. */
 export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, ca?: string) =>
@@ -102,7 +100,7 @@ const warnings = Effect.fnUntraced(function* (settings: ServiceSettings) {
     const { length } = Redacted.value(settings.adminKey.value)
     if (length < SHORTEST_SAFE_KEY) {
       yield* Effect.logWarning(
-        `APP_ADMIN_API_KEY has ${length} characters: use at least ${SHORTEST_SAFE_KEY}, or \`muster keys create\``
+        `APP_ADMIN_API_KEY has ${length} characters: use at least ${SHORTEST_SAFE_KEY}, or \`muster keys create\`. An address with too many failed authentications cannot use it`
       )
     }
   }

@@ -23,6 +23,7 @@ import { Authentication } from "./authenticate.ts"
 import { BesideHandlers, MetricsHandlers, SystemHandlers } from "./beside.ts"
 import { CachedPages } from "./cachedPages.ts"
 import { invalidRequest } from "./errorResponse.ts"
+import { FailedLogins } from "./FailedLogins.ts"
 import { GracefulStop } from "./GracefulStop.ts"
 import { limiterStore } from "./limiterStore.ts"
 import { NodeRoutes } from "./nodeRoutes.ts"
@@ -103,7 +104,7 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
       timeout: REQUEST_TIMEOUT
     }).pipe(
       Layer.provide(Authentication.layer({ rate_limit: options.rate_limit })),
-      Layer.provide(RateLimiter.layer),
+      Layer.provide([RateLimiter.layer, FailedLogins.layer()]),
       Layer.provide(limiterStore)
     )
   )

@@ -1,14 +1,15 @@
-import { Context, Duration, Effect, Layer, Option } from "effect"
+import { Context, Duration, Effect, Layer } from "effect"
 import type { HttpServerRequest } from "effect/http"
 import { RateLimiter } from "effect/persistence"
 import type { Principal } from "../api/Principal.ts"
+import { rateHeaders, refusalHeaders } from "../api/rateLimit.ts"
 import { Forbidden, TooManyRequests, Unauthorized, type Unavailable } from "../domain/errors.ts"
 import type { KeyScope } from "../domain/KeyScope.ts"
 import { Tickets } from "../events/Tickets.ts"
 import { ApiKeys } from "../keys/ApiKeys.ts"
+import { type AuthFailure, countAuthFailure } from "../keys/authFailures.ts"
+import { FAILURES_PER_MINUTE, FailedLogins } from "./FailedLogins.ts"
 import { isStreamPath, requestPath, requestQuery } from "./requestPath.ts"
-
-const FAILURES_PER_MINUTE = 20
 
 /** Paths that need a key: `/api` with all below it, known or not, and `/metrics`. */
 const protectedPath = /^\/(?:api(?:\/|$)|metrics\/?$)/
@@ -18,10 +19,6 @@ const nodePath = /^\/api\/nodes\/[^/]+\/(?:register|internal)(?:\/|$)/
 
 const scopesOf = (path: string): ReadonlyArray<KeyScope> =>
   metricsPath.test(path) ? ["Metrics", "AppAdmin"] : nodePath.test(path) ? ["Node"] : ["AppAdmin"]
-
-/** Whole seconds, at least one, as `Retry-After` wants them. */
-const waitSeconds = (duration: Duration.Duration) =>
-  String(Math.max(1, Math.ceil(Duration.toSeconds(duration))))
 
 const bearer = /^(\S+) +(\S+) *$/
 
@@ -55,37 +52,27 @@ export class Authentication extends Context.Service<
         const keys = yield* ApiKeys
         const tickets = yield* Tickets
         const limiter = yield* RateLimiter.RateLimiter
+        const failedLogins = yield* FailedLogins
 
-        /** Counts one more failure of this client; the answer becomes 429 past the bound. */
+        /** Counts a failure of this client; the answer is 429 over the limit. */
         const refuse = Effect.fnUntraced(function* (
           request: HttpServerRequest.HttpServerRequest,
           error: Unauthorized
         ) {
-          const client = Option.getOrElse(request.remoteAddress, () => "unknown")
-          const over = yield* limiter
-            .consume({
-              key: `failed:${client}`,
-              limit: FAILURES_PER_MINUTE,
-              window: "1 minute",
-              onExceeded: "fail"
-            })
-            .pipe(
-              Effect.as(undefined),
-              Effect.catch((failure) =>
-                failure.reason._tag === "RateLimitExceeded"
-                  ? Effect.succeed(failure.reason)
-                  : Effect.as(Effect.logError("counting failed logins failed", failure), undefined)
-              )
-            )
-          if (over === undefined) {
+          const wait = yield* failedLogins.count(request)
+          if (wait === undefined) {
             return yield* Effect.fail<Refusal>({ error, headers: { "www-authenticate": "Bearer" } })
           }
-          const seconds = waitSeconds(over.retryAfter)
           return yield* Effect.fail<Refusal>({
             error: new TooManyRequests({ detail: "too many failed authentications from this address" }),
-            headers: { "retry-after": seconds }
+            headers: yield* refusalHeaders(FAILURES_PER_MINUTE, wait)
           })
         })
+        const refuseFor = (
+          request: HttpServerRequest.HttpServerRequest,
+          reason: AuthFailure,
+          detail: string
+        ) => Effect.andThen(countAuthFailure(reason), refuse(request, new Unauthorized({ detail })))
 
         const byTicket = Effect.fnUntraced(function* (
           request: HttpServerRequest.HttpServerRequest,
@@ -93,7 +80,7 @@ export class Authentication extends Context.Service<
         ) {
           return yield* tickets.redeem(ticket).pipe(
             Effect.catchTags({
-              Unauthorized: (error) => refuse(request, error),
+              Unauthorized: (error) => Effect.andThen(countAuthFailure("ticket"), refuse(request, error)),
               Unavailable: (error) => Effect.fail<Refusal>({ error, headers: {} })
             })
           )
@@ -109,16 +96,18 @@ export class Authentication extends Context.Service<
               ? new URLSearchParams(requestQuery(request.url)).get("ticket")
               : null
             if (ticket !== null) return yield* byTicket(request, ticket)
-            return yield* refuse(request, new Unauthorized({ detail: "the Authorization header is missing" }))
+            return yield* refuseFor(request, "no_header", "the Authorization header is missing")
           }
           const match = bearer.exec(header)
           if (match?.[1]?.toLowerCase() !== "bearer" || match[2] === undefined) {
-            return yield* refuse(
+            return yield* refuseFor(
               request,
-              new Unauthorized({ detail: "the Authorization header is not of the form `Bearer <key>`" })
+              "malformed_header",
+              "the Authorization header is not of the form `Bearer <key>`"
             )
           }
-          return yield* keys.verify(match[2]).pipe(
+          const limited = yield* failedLogins.isOver(request)
+          return yield* keys.verify(match[2], { limited }).pipe(
             Effect.catchTags({
               Unauthorized: (error) => refuse(request, error),
               Unavailable: (error) => Effect.fail<Refusal>({ error, headers: {} })
@@ -149,16 +138,12 @@ export class Authentication extends Context.Service<
                   : Effect.die(failure)
               )
             )
-          const seconds = waitSeconds(result.reset)
-          const headers = {
-            "x-ratelimit-limit": String(options.rate_limit),
-            "x-ratelimit-remaining": String(result.remaining),
-            "x-ratelimit-reset": seconds
-          }
-          if (!result.over) return headers
+          const limit = options.rate_limit
+          const resetAfter = Duration.toMillis(result.reset)
+          if (!result.over) return yield* rateHeaders({ limit, remaining: result.remaining, resetAfter })
           return yield* Effect.fail<Refusal>({
             error: new TooManyRequests({ detail: "the request limit of this API key is used up" }),
-            headers: { ...headers, "retry-after": seconds }
+            headers: yield* refusalHeaders(limit, resetAfter)
           })
         })
 

@@ -8,10 +8,14 @@ import type { Journal } from "../store/Journal.ts"
 import { type KeyRecord, KeyRepo } from "../store/KeyRepo.ts"
 import type { NodeKeyRepo } from "../store/NodeKeyRepo.ts"
 import { Store } from "../store/Store.ts"
+import { type AuthFailure, countAuthFailure } from "./authFailures.ts"
 import { KeyCache } from "./KeyCache.ts"
 import { isWellFormed } from "./keyFormat.ts"
 import { generateKey, hashKey, makeRecord } from "./newKey.ts"
 import { OUTSIDE, watchKeys } from "./watchKeys.ts"
+
+/** A key from outside with fewer characters can be guessed. */
+export const SHORTEST_SAFE_KEY = 24
 
 /** API keys: made, checked, revoked (decisions, section 5). */
 export class ApiKeys extends Context.Service<
@@ -20,9 +24,14 @@ export class ApiKeys extends Context.Service<
     /**
      * Who bears `key`. Unknown, revoked and expired keys read the same to the caller; the log tells them apart.
      *
+     * @param options.limited the caller has failed too often: `key` is not compared with a key from outside that is
+     *                        shorter than {@link SHORTEST_SAFE_KEY}
      * @error Unavailable the database cannot be reached and nothing is cached
      */
-    verify(key: string): Effect.Effect<Principal, Unauthorized | Unavailable>
+    verify(
+      key: string,
+      options?: { readonly limited: boolean }
+    ): Effect.Effect<Principal, Unauthorized | Unavailable>
     /** Makes a key; the answer holds it, the store only its hash. */
     create(options: {
       readonly name: string
@@ -48,13 +57,17 @@ export class ApiKeys extends Context.Service<
         const cache = yield* KeyCache
         const adminText = options.adminKey === undefined ? "" : Redacted.value(options.adminKey)
         const adminHash = adminText === "" ? undefined : hashKey(adminText)
+        const canBeGuessed = adminText.length < SHORTEST_SAFE_KEY
 
         const verify = Effect.fnUntraced(function* (
-          key: string
+          key: string,
+          { limited } = { limited: false }
         ): Effect.fn.Return<Principal, Unauthorized | Unavailable> {
           const hash = hashKey(key)
-          if (adminHash !== undefined && equalHashes(hash, adminHash)) return adminPrincipal
-          if (!isWellFormed(key)) return yield* refuse("malformed")
+          const compared = adminHash !== undefined && !(limited && canBeGuessed)
+          if (compared && equalHashes(hash, adminHash)) return adminPrincipal
+          if (!isWellFormed(key))
+            return yield* refuse(compared || adminHash === undefined ? "malformed" : "limited")
           const known = yield* cache.find(({ byHash }) => byHash.get(hash))
           if (known === undefined || !equalHashes(hash, known.record.hash)) return yield* refuse("unknown")
           const { id, name, scope, revoked_at } = known.record
@@ -91,13 +104,23 @@ const adminPrincipal: Principal = { key_id: OUTSIDE, name: "APP_ADMIN_API_KEY", 
 const equalHashes = (one: string, other: string): boolean =>
   one.length === other.length && timingSafeEqual(Buffer.from(one), Buffer.from(other))
 
+const counted = {
+  malformed: "malformed_key",
+  unknown: "unknown_key",
+  revoked: "revoked_key",
+  expired: "expired_key",
+  limited: "limited"
+} as const satisfies Record<string, AuthFailure>
+
 /** One answer for every reason; the log has the reason, and the key's id where there is one. */
-const refuse = (why: "malformed" | "unknown" | "revoked" | "expired", key_id?: string) =>
-  Effect.andThen(
-    key_id === undefined
-      ? Effect.logDebug(`API key refused: ${why}`)
-      : Effect.logInfo(`API key refused: ${why}`, { key_id }),
-    Effect.fail(new Unauthorized({ detail: "the API key is not valid" }))
+const refuse = (why: keyof typeof counted, key_id?: string) =>
+  countAuthFailure(counted[why]).pipe(
+    Effect.andThen(
+      key_id === undefined
+        ? Effect.logDebug(`API key refused: ${why}`)
+        : Effect.logInfo(`API key refused: ${why}`, { key_id })
+    ),
+    Effect.andThen(Effect.fail(new Unauthorized({ detail: "the API key is not valid" })))
   )
 
 const noSuchKey = (id: string) =>

@@ -1,0 +1,24 @@
+import { type Effect, Metric } from "effect"
+
+const failures = Metric.counter("muster_auth_failures_total", {
+  description: "Failed authentications, by reason.",
+  incremental: true
+})
+
+/**
+ * Why an authentication failed. `limited`: the address is over its limit, and the key was not compared with the short
+ * key from outside.
+ */
+export type AuthFailure =
+  | "no_header"
+  | "malformed_header"
+  | "malformed_key"
+  | "unknown_key"
+  | "revoked_key"
+  | "expired_key"
+  | "ticket"
+  | "limited"
+
+/** Counts a failed authentication for `/metrics`. */
+export const countAuthFailure = (reason: AuthFailure): Effect.Effect<void> =>
+  Metric.update(Metric.withAttributes(failures, { reason }), 1)
