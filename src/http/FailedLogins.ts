@@ -124,7 +124,7 @@ const make = Effect.fnUntraced(function* (most: number, tolerated: number) {
   yield* Effect.addFinalizer(() =>
     Effect.flatMap(elapsedMillis, (now) => report([...table].filter(isLoud), now))
   )
-  yield* look.pipe(Effect.repeat(Schedule.spaced("5 seconds")), Effect.forkScoped)
+  yield* look.pipe(Effect.delay("5 seconds"), Effect.repeat(Schedule.forever), Effect.forkScoped)
 
   return FailedLogins.of({
     isOver: (request) =>
