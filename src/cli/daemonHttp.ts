@@ -13,6 +13,7 @@ import { DaemonAuthorizationLayer, DaemonHandlers, unauthorized } from "../daemo
 import { NodeToken } from "../daemon/link/NodeToken.ts"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import { TimedOut } from "../domain/errors.ts"
+import type { Reloadable } from "../domain/Reloadable.ts"
 import { RequestId } from "../domain/RequestId.ts"
 import { allowedMethods, routerConfig } from "../http/allowedMethods.ts"
 import { pathOf, responseOf, withErrorBody } from "../http/errorResponse.ts"
@@ -97,7 +98,7 @@ export interface DaemonHttpOptions {
   readonly host: string
   /** 0: any free port. */
   readonly port: number
-  readonly tls?: TlsOptions
+  readonly tls?: Reloadable<TlsOptions>
 }
 
 /** A daemon's HTTP server; needs `NodeToken` and `ServedDaemon`. `HttpServer` in the output tells the port. */

@@ -12,10 +12,11 @@ import { NodeDaemon } from "../daemon/NodeDaemon.ts"
 import { impatientClient } from "../nodes/remote/impatientClient.ts"
 import { DaemonHttpLayer } from "./daemonHttp.ts"
 import { claimNode, daemonOptions } from "./daemonOptions.ts"
+import { certificates, hangups, reloadOnHangup } from "./hangups.ts"
 import { listenUrl } from "./listenUrl.ts"
 import { LoggingLayer } from "./logging.ts"
 import { openDataDir } from "./storage.ts"
-import { readCa, readTls } from "./tls.ts"
+import { liveCa, liveTls } from "./tls.ts"
 import { version } from "./version.ts"
 
 /** Connections to the control plane; the reports of many servers take turns. */
@@ -46,13 +47,15 @@ const cannotListen = ({ cause }: { readonly cause: unknown }) =>
   )
 
 const nodeWith = Effect.fnUntraced(function* (settings: NodeSettings) {
+  const hungUp = yield* hangups
   const dataDir = yield* openDataDir(settings)
   const node_id = yield* claimNode(dataDir, settings.id)
-  const tls = yield* readTls(
+  const tls = yield* liveTls(
     { cert: "MUSTER_NODE_TLS_CERT", key: "MUSTER_NODE_TLS_KEY" },
     { cert: settings.tlsCert, key: settings.tlsKey }
   )
-  const ca = yield* readCa("MUSTER_CONTROL_CA", settings.controlCa)
+  const ca = yield* liveCa("MUSTER_CONTROL_CA", settings.controlCa)
+  yield* reloadOnHangup(hungUp, certificates(tls, ca))
   const { allocations, runtime } = settings
   const common = yield* daemonOptions(settings, { dataDir, runtime, allocations })
 

@@ -9,6 +9,7 @@ import { SoftwareStore } from "../blueprints/SoftwareStore.ts"
 import { layerSources, layerUnlisted } from "../blueprints/sources/Sources.ts"
 import { ServiceConfig, type ServiceSettings } from "../config/service.ts"
 import { hostInfo } from "../daemon/host/hostInfo.ts"
+import type { Reloadable } from "../domain/Reloadable.ts"
 import { EventHub } from "../events/EventHub.ts"
 import { Tickets } from "../events/Tickets.ts"
 import { HttpLayer } from "../http/HttpLayer.ts"
@@ -22,18 +23,19 @@ import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { RemoteDaemons } from "../nodes/remote/RemoteDaemons.ts"
 import { layerServers } from "../servers/layerServers.ts"
 import { EmbeddedNode } from "./embeddedNode.ts"
+import { certificates, hangups, reloadOnHangup } from "./hangups.ts"
 import { listenUrl } from "./listenUrl.ts"
 import { LoggingLayer } from "./logging.ts"
 import { endOnSecondSignal } from "./secondSignal.ts"
 import { takeVariable } from "./secretVariables.ts"
 import { refuseUnreachableNodes } from "./soleService.ts"
 import { hasEmbeddedNode, openDataDir, ServiceLocks, StoreLayer } from "./storage.ts"
-import { readCa, readTls } from "./tls.ts"
+import { liveCa, liveTls } from "./tls.ts"
 import { warnOfUnknownSettings } from "./unknownSettings.ts"
 import { version } from "./version.ts"
 
 /** The control plane without its transport: store, blueprints, nodes, servers, events, keys. */
-export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, ca?: string) =>
+export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, ca?: Reloadable<string>) =>
   // The hub after the servers: the read model has followed a change before anybody is told of it.
   Layer.mergeAll(
     EventHub.layer(),
@@ -108,13 +110,14 @@ const warnings = Effect.fnUntraced(function* (settings: ServiceSettings) {
 
 const serveWith = Effect.fnUntraced(function* (settings: ServiceSettings) {
   yield* endOnSecondSignal
+  const hungUp = yield* hangups
   yield* warnings(settings)
   const dataDir = yield* openDataDir(settings)
-  const tls = yield* readTls(
+  const tls = yield* liveTls(
     { cert: "MUSTER_TLS_CERT", key: "MUSTER_TLS_KEY" },
     { cert: settings.tlsCert, key: settings.tlsKey }
   )
-  const ca = yield* readCa("MUSTER_NODE_CA", settings.nodeCa)
+  const ca = yield* liveCa("MUSTER_NODE_CA", settings.nodeCa)
   const http = HttpLayer({
     host: settings.host,
     port: settings.port,
@@ -134,7 +137,16 @@ const serveWith = Effect.fnUntraced(function* (settings: ServiceSettings) {
       )
     )
   )
-  const app = answering.pipe(
+  const reloading = Layer.effectDiscard(
+    Effect.flatMap(Reloads, ({ blueprints, software }) =>
+      reloadOnHangup(hungUp, [
+        { name: "software", reload: Effect.as(software, true) },
+        { name: "blueprints", reload: Effect.as(blueprints, true) },
+        ...certificates(tls, ca)
+      ])
+    )
+  )
+  const app = Layer.merge(answering, reloading).pipe(
     Layer.provideMerge(hasEmbeddedNode(settings) ? EmbeddedNode(settings, dataDir) : Layer.empty),
     Layer.provideMerge(refuseUnreachableNodes(settings)),
     Layer.provideMerge(ControlPlaneLayer(settings, dataDir, ca)),

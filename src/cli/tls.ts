@@ -1,16 +1,17 @@
-import { readFileSync } from "node:fs"
+import { readFile } from "node:fs/promises"
 import { createSecureContext } from "node:tls"
 import { Effect } from "effect"
 import { StartError } from "../config/StartError.ts"
 import type { TlsOptions } from "../http/nodeServer.ts"
+import { liveFiles } from "./liveFiles.ts"
 
 const reasonOf = (cause: unknown) => (cause instanceof Error ? cause.message : String(cause))
 
 /** Text of the file that a setting names; undefined when it names none. */
 export const readFileOf = Effect.fnUntraced(function* (name: string, path: string) {
   if (path === "") return undefined
-  return yield* Effect.try({
-    try: () => readFileSync(path, "utf8"),
+  return yield* Effect.tryPromise({
+    try: () => readFile(path, "utf8"),
     catch: (cause) => new StartError({ message: `${name}: ${path} cannot be read (${reasonOf(cause)})` })
   })
 })
@@ -22,14 +23,14 @@ const checked = (options: { readonly ca?: string } | TlsOptions, names: string) 
   })
 
 /** Certificates to trust, in PEM; undefined: those of the system. */
-export const readCa = Effect.fnUntraced(function* (name: string, path: string) {
+const readCa = Effect.fnUntraced(function* (name: string, path: string) {
   const ca = yield* readFileOf(name, path)
   if (ca !== undefined) yield* checked({ ca }, name)
   return ca
 })
 
 /** Certificate and key of a server; undefined when neither is set. */
-export const readTls = Effect.fnUntraced(function* (
+const readTls = Effect.fnUntraced(function* (
   names: { readonly cert: string; readonly key: string },
   paths: { readonly cert: string; readonly key: string }
 ) {
@@ -43,4 +44,26 @@ export const readTls = Effect.fnUntraced(function* (
   const tls: TlsOptions = { cert, key }
   yield* checked(tls, `${names.cert}, ${names.key}`)
   return tls
+})
+
+type Files<K extends string> = Readonly<Record<K, string>>
+
+/** As {@link readCa}, and again when the file changes; undefined: the setting is unset. */
+export const liveCa = (name: string, path: string) =>
+  path === ""
+    ? Effect.succeed(undefined)
+    : liveFiles({ names: name, paths: [path], read: Effect.map(readCa(name, path), (ca) => ca ?? "") })
+
+/** As {@link readTls}, and again when a file changes; undefined: the settings are unset. */
+export const liveTls = Effect.fnUntraced(function* (
+  names: Files<"cert" | "key">,
+  paths: Files<"cert" | "key">
+) {
+  const first = yield* readTls(names, paths)
+  if (first === undefined) return undefined
+  return yield* liveFiles({
+    names: `${names.cert}, ${names.key}`,
+    paths: [paths.cert, paths.key],
+    read: Effect.map(readTls(names, paths), (tls) => tls ?? first)
+  })
 })

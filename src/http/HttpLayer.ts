@@ -9,6 +9,7 @@ import { AnyFailure, SchemaErrors } from "../api/Failures.ts"
 import { NodeApi } from "../api/NodeApi.ts"
 import { KeyEnds } from "../api/Principal.ts"
 import { BlueprintsHandlers } from "../blueprints/http.ts"
+import type { Reloadable } from "../domain/Reloadable.ts"
 import type { SystemInfo } from "../domain/SystemInfo.ts"
 import { EventsHandlers } from "../events/http.ts"
 import { StreamShutdown } from "../events/StreamShutdown.ts"
@@ -39,7 +40,7 @@ export interface HttpOptions {
   /** 0: any free port. */
   readonly port: number
   /** With it, HTTPS only. */
-  readonly tls?: TlsOptions
+  readonly tls?: Reloadable<TlsOptions>
   readonly system: SystemInfo
   /** Bytes. */
   readonly body_limit: number

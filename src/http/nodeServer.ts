@@ -1,14 +1,24 @@
 import { randomUUID } from "node:crypto"
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http"
+import {
+  createServer,
+  type IncomingMessage,
+  type Server,
+  type ServerOptions,
+  type ServerResponse
+} from "node:http"
 import { createServer as createTlsServer } from "node:https"
 import type { Duplex } from "node:stream"
 import { type ErrorStatus, reasonPhrases } from "../domain/ApiError.ts"
+import type { Reloadable } from "../domain/Reloadable.ts"
 
 /** Certificate and private key, in PEM. */
 export interface TlsOptions {
   readonly cert: string
   readonly key: string
 }
+
+/** How long a handshake and the head of a request may take. */
+const HEAD_MILLIS = 10_000
 
 const failures: Record<string, { readonly status: 408 | 413 | 431; readonly detail: string }> = {
   HPE_HEADER_OVERFLOW: { status: 431, detail: "the request's headers are too large" },
@@ -67,18 +77,26 @@ const onConnect = (_: IncomingMessage, socket: Duplex) => {
   answer(socket, 405, "CONNECT is not allowed", `Use ${allow}.`, { Allow: allow })
 }
 
+/** New connections use the newest certificate; open ones keep theirs. */
+const createLiveTlsServer = (options: ServerOptions, tls: Reloadable<TlsOptions>) => {
+  const server = createTlsServer({ ...options, ...tls.current(), handshakeTimeout: HEAD_MILLIS })
+  tls.onChange((next) => server.setSecureContext(next))
+  return server
+}
+
 /**
- * The bare HTTP server: keep-alive beyond that of common load balancers (60 s), heads within 30 s. What Node.js would
+ * The bare HTTP server: keep-alive beyond that of common load balancers (60 s), heads within 10 s. What Node.js would
  * refuse without the error body comes through as a request (no Host, unknown expectations) or is answered here.
  */
-export const makeNodeServer = (tls?: TlsOptions): Server => {
+export const makeNodeServer = (tls?: Reloadable<TlsOptions>): Server => {
   const options = {
     keepAliveTimeout: 75_000,
-    headersTimeout: 30_000,
+    headersTimeout: HEAD_MILLIS,
+    connectionsCheckingInterval: 5000,
     requestTimeout: 120_000,
     requireHostHeader: false
   }
-  const server = tls === undefined ? createServer(options) : createTlsServer({ ...options, ...tls })
+  const server = tls === undefined ? createServer(options) : createLiveTlsServer(options, tls)
   const current = new WeakMap<Duplex, ServerResponse>()
   server.on("request", (request, response) => {
     current.set(request.socket, response)

@@ -6,6 +6,7 @@ import { type Daemon, type DaemonError, type LinesRequest, NodeUnreachable } fro
 import { DaemonApi } from "../../api/DaemonApi.ts"
 import { undecodableFails } from "../../api/undecodable.ts"
 import type { Pagination } from "../../domain/Pagination.ts"
+import type { Reloadable } from "../../domain/Reloadable.ts"
 import { RequestId } from "../../domain/RequestId.ts"
 import { type CallFailure, remoteCall, toDaemonError } from "./remoteCall.ts"
 import { openConsole } from "./remoteConsole.ts"
@@ -29,7 +30,7 @@ export interface RemoteDaemonOptions {
   readonly http: HttpClient.HttpClient
   readonly breaker: CircuitBreaker.CircuitBreaker
   /** Certificates in PEM that are trusted beside the system's. */
-  readonly ca?: string
+  readonly ca?: Reloadable<string>
   /** Of each call, in all. Default 10 s (node-protocol, "Control plane -> daemon"). */
   readonly deadline?: Duration.Input
 }
@@ -119,7 +120,10 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
     const now = target()
     if (now === undefined) return yield* unreachable
     const open = ({ token, url }: RemoteTarget) =>
-      openConsole({ node_id, url, token, ...(options.ca === undefined ? {} : { ca: options.ca }) }, id)
+      openConsole(
+        { node_id, url, token, ...(options.ca === undefined ? {} : { ca: options.ca.current() }) },
+        id
+      )
     return yield* open(now).pipe(
       Effect.catchTag("NodeUnreachable", (error) =>
         Effect.flatMap(Effect.andThen(refresh, Effect.sync(target)), (later) =>

@@ -4,6 +4,7 @@ import { CircuitBreaker } from "effect/persistence"
 import type { RegistrationRequired } from "../../api/ControlPlane.ts"
 import type { Daemon } from "../../api/Daemon.ts"
 import { Forbidden } from "../../domain/errors.ts"
+import type { Reloadable } from "../../domain/Reloadable.ts"
 import { DaemonClient } from "../DaemonClient.ts"
 import { Fleet } from "../fleet/Fleet.ts"
 import { NodeRegistry } from "../NodeRegistry.ts"
@@ -14,7 +15,7 @@ import { makeRemoteDaemon } from "./RemoteDaemon.ts"
 
 export interface RemoteDaemonsOptions {
   /** Certificates in PEM that daemons' certificates are checked against, in place of the system's. */
-  readonly ca?: string
+  readonly ca?: Reloadable<string>
   /** Of each call. Default 10 s. */
   readonly deadline?: Duration.Input
 }

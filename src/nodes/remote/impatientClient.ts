@@ -5,6 +5,7 @@ import type { Duplex } from "node:stream"
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { ByteSize, Effect, Layer } from "effect"
 import { HttpClient, HttpIncomingMessage } from "effect/http"
+import type { Reloadable } from "../../domain/Reloadable.ts"
 
 /**
  * The system repeats a lost first packet after 1, 2, 4, 8 ... s: a call with a long deadline would find a network that
@@ -53,13 +54,20 @@ const readRefusals = HttpClient.transformResponse(
 export const impatientClient = (options: {
   readonly connections: number
   /** Certificates in PEM that are trusted, in place of the system's. */
-  readonly ca?: string
+  readonly ca?: Reloadable<string>
 }) => {
   const { ca, connections } = options
   const settings: AgentOptions = {
     keepAlive: true,
     maxSockets: connections,
-    ...(ca === undefined ? {} : { ca })
+    ...(ca === undefined ? {} : { ca: ca.current() })
+  }
+  const https = () => {
+    const made = new ImpatientHttpsAgent(settings)
+    ca?.onChange((next) => {
+      made.options.ca = next
+    })
+    return made
   }
   return Layer.effect(HttpClient.HttpClient, Effect.map(HttpClient.HttpClient, readRefusals)).pipe(
     Layer.provide(NodeHttpClient.layerNodeHttpNoAgent),
@@ -68,7 +76,7 @@ export const impatientClient = (options: {
         NodeHttpClient.HttpAgent,
         Effect.all({
           http: agent(() => new ImpatientHttpAgent(settings)),
-          https: agent(() => new ImpatientHttpsAgent(settings))
+          https: agent(https)
         })
       )
     )

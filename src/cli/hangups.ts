@@ -1,0 +1,64 @@
+import { closeSync, openSync } from "node:fs"
+import { Effect, Queue } from "effect"
+import type { LiveFiles } from "./liveFiles.ts"
+
+/** Whether the terminal of this process is gone: the signal says that, and asks for no reload. */
+const hasLostTerminal = (): boolean => {
+  try {
+    closeSync(openSync("/dev/tty", "r"))
+    return false
+  } catch {
+    return true
+  }
+}
+
+/**
+ * The SIGHUPs that this process gets, from now on until the scope closes; several at once count as one. A process that
+ * was started in a terminal ends gracefully when the terminal is closed.
+ */
+export const hangups = Effect.gen(function* () {
+  const queue = yield* Queue.sliding<void>(1)
+  const interactive = process.stdin.isTTY === true && process.stdout.isTTY === true
+  const hear = () => {
+    if (interactive && hasLostTerminal()) process.kill(process.pid, "SIGTERM")
+    else Queue.offerUnsafe(queue, undefined)
+  }
+  yield* Effect.acquireRelease(
+    Effect.sync(() => process.on("SIGHUP", hear)),
+    () => Effect.sync(() => process.off("SIGHUP", hear))
+  )
+  return queue
+})
+
+/** One thing that SIGHUP reloads. */
+export interface Part {
+  readonly name: string
+  /** Returns whether anything changed. */
+  readonly reload: Effect.Effect<boolean, { readonly message: string; readonly detail?: string }>
+}
+
+/** The certificates among what SIGHUP reloads. */
+export const certificates = (
+  ...files: ReadonlyArray<Pick<LiveFiles<unknown>, "names" | "reload"> | undefined>
+) =>
+  files.flatMap(
+    (file): ReadonlyArray<Part> => (file === undefined ? [] : [{ name: file.names, reload: file.reload }])
+  )
+
+/** Reloads each part, in their order, whenever a SIGHUP came; one log line says with what result. */
+export const reloadOnHangup = (queue: Queue.Dequeue<void>, parts: ReadonlyArray<Part>) =>
+  Effect.gen(function* () {
+    yield* Queue.take(queue)
+    let failed = false
+    const results = yield* Effect.forEach(parts, ({ name, reload }) =>
+      reload.pipe(
+        Effect.map((changed) => `${name} ${changed ? "reloaded" : "unchanged"}`),
+        Effect.catch(({ detail, message }) => {
+          failed = true
+          return Effect.succeed(`${name} not reloaded (${(detail ?? message).split("\n").join("; ")})`)
+        })
+      )
+    )
+    const line = `SIGHUP: ${results.join(", ") || "nothing to reload"}`
+    yield* failed ? Effect.logWarning(line) : Effect.logInfo(line)
+  }).pipe(Effect.forever, Effect.forkScoped)
