@@ -20,6 +20,7 @@ import { RuntimeByServer } from "./RuntimeByServer.ts"
 import { containerEnv } from "./runtime/childEnv.ts"
 import { DockerRuntime, type DockerRuntimeOptions } from "./runtime/docker/DockerRuntime.ts"
 import { ProcessRuntime } from "./runtime/ProcessRuntime.ts"
+import type { UidRange } from "./runtime/ProcessUsers.ts"
 import { Runtime } from "./runtime/Runtime.ts"
 
 /** Settings of one node's daemon. */
@@ -49,6 +50,8 @@ export interface NodeDaemonOptions {
   readonly pass_env: ReadonlyArray<string>
   /** Where cgroup v2 groups can be made; absent: found out. */
   readonly cgroup_root?: string
+  /** Uids that a daemon that is root gives to servers and software. Absent: it gives none. */
+  readonly process_uids?: UidRange
   /** The engine that servers with images run in; absent: plain processes only. */
   readonly docker?: Omit<DockerRuntimeOptions, "node" | "env">
   /** Run before the first registration, so that the control plane can reach an embedded daemon from then on. */
@@ -111,7 +114,7 @@ export class NodeDaemon extends Context.Service<
             allocations: options.allocations,
             capacity,
             runtimes: offered,
-            system: hostInfo(files.strategy),
+            system: hostInfo({ instance_files: files.strategy, isolation: yield* runtime.isolation }),
             heartbeat_seconds,
             servers
           }
@@ -147,7 +150,8 @@ export class NodeDaemon extends Context.Service<
           instances,
           installer,
           files,
-          place: options
+          place: options,
+          runtime
         })
         if (options.attach !== undefined) yield* options.attach(node_id, daemon)
         yield* instances.connect(uplink)
@@ -196,12 +200,13 @@ export class NodeDaemon extends Context.Service<
   static readonly layer = (given: NodeDaemonOptions) => {
     const data_dir = resolve(given.data_dir)
     const options = { ...given, data_dir }
-    const { allowed_mounts, cgroup_root, docker, environment, node_id, pass_env } = options
+    const { allowed_mounts, cgroup_root, docker, environment, node_id, pass_env, process_uids } = options
     const processes = ProcessRuntime.layer({
       node: `${node_id}@${data_dir}`,
       environment,
       pass_env,
       beside_containers: docker !== undefined,
+      ...(process_uids === undefined ? {} : { users: { data_dir, range: process_uids } }),
       ...(cgroup_root === undefined ? {} : { cgroup_root })
     })
     const [base_dir, servers_dir] = [join(data_dir, FOLDERS.base), join(data_dir, FOLDERS.servers)]

@@ -37,7 +37,14 @@ export const RuntimeByServer = {
           kind: "docker",
           kinds: Effect.map(Effect.all([docker.kinds, plain.kinds]), (kinds) => kinds.flat()),
           kindFor,
-          userFor: (choice) => Effect.flatMap(runtimeFor(choice), (runtime) => runtime.userFor(choice)),
+          userFor: (choice, whom) =>
+            Effect.flatMap(runtimeFor(choice), (runtime) => runtime.userFor(choice, whom)),
+          holdUser: plain.holdUser,
+          releaseUser: plain.releaseUser,
+          isolation: Effect.map(Effect.all([plain.isolation, docker.isolation]), ([one, other]) => ({
+            ...one,
+            ...other
+          })),
           prepare: (choice, onOutput) =>
             Effect.flatMap(runtimeFor(choice), (runtime) => runtime.prepare(choice, onOutput)),
           have: (choice) => Effect.flatMap(runtimeFor(choice), (runtime) => runtime.have(choice)),

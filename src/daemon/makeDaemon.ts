@@ -12,6 +12,7 @@ import { installLogPath } from "./instances/fileWork.ts"
 import type { Instance } from "./instances/Instance.ts"
 import type { Instances } from "./instances/Instances.ts"
 import { type Place, refusals } from "./instances/refusals.ts"
+import type { Runtime } from "./runtime/Runtime.ts"
 import { makeStats } from "./stats.ts"
 
 export interface DaemonParts {
@@ -20,6 +21,7 @@ export interface DaemonParts {
   readonly installer: Installer["Service"]
   readonly files: InstanceFiles["Service"]
   readonly place: Place
+  readonly runtime: Runtime["Service"]
 }
 
 const notRunning = new DaemonRefused({
@@ -87,11 +89,14 @@ const installLogs = Effect.fnUntraced(function* (instance: Instance, shared: str
 
 /** The calls of the control plane, answered by the servers of this node. */
 export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
-  const { files, installer, instances, place, version } = parts
+  const { files, installer, instances, place, runtime, version } = parts
   const { ofDisk: diskRefused } = refusals(place)
   const statsOf = yield* makeStats(files)
   const daemon: Daemon = {
-    system: Effect.sync(() => ({ version, system: hostInfo(files.strategy) })),
+    system: Effect.map(runtime.isolation, (isolation) => ({
+      version,
+      system: hostInfo({ instance_files: files.strategy, isolation })
+    })),
     create: instances.create,
     remove: (id, options) => instances.remove(id, options?.moved === true ? { why: "moved" } : undefined),
     power: Effect.fn("Daemon.power")(function* (id, action, wait_seconds) {

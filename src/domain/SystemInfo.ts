@@ -4,6 +4,24 @@ import { Schema } from "effect"
 export const InstanceStorage = Schema.Literals(["overlay", "reflink", "copy"])
 export type InstanceStorage = typeof InstanceStorage.Type
 
+/**
+ * How far a plain process is kept from the daemon and from other servers:
+ *
+ * - `user+namespaces`  a uid of its own, and namespaces in which it sees neither the daemon's data nor other processes
+ * - `user`             a uid of its own
+ * - `namespaces`       the uid of the daemon, in such namespaces
+ * - `none`             the uid of the daemon
+ */
+export const ProcessIsolation = Schema.Literals(["user+namespaces", "user", "namespaces", "none"])
+export type ProcessIsolation = typeof ProcessIsolation.Type
+
+/** The isolation of servers, by the runtimes that a node offers. */
+export const Isolation = Schema.Struct({
+  process: Schema.optionalKey(ProcessIsolation),
+  docker: Schema.optionalKey(Schema.Literal("container"))
+}).annotate({ identifier: "Isolation" })
+export type Isolation = typeof Isolation.Type
+
 /** Host information (contract 2.2, `system`). */
 export const HostInfo = Schema.Struct({
   /** Go's name: `amd64`, `arm64`. */
@@ -15,7 +33,9 @@ export const HostInfo = Schema.Struct({
   os: Schema.String,
   os_type: Schema.String,
   /** Of nodes only (extension). */
-  instance_files: Schema.optionalKey(InstanceStorage)
+  instance_files: Schema.optionalKey(InstanceStorage),
+  /** Of nodes only (extension). */
+  isolation: Schema.optionalKey(Isolation)
 }).annotate({ identifier: "HostInfo" })
 export type HostInfo = typeof HostInfo.Type
 

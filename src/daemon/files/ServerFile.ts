@@ -48,6 +48,8 @@ export const ServerState = Schema.Struct({
   restarts: Schema.Array(Schema.Finite),
   /** It is about to be moved to another node: it is not started, and its files stay as they are. */
   held: Schema.optionalKey(Schema.Boolean),
+  /** The uid, and gid, of its processes and files; absent where it runs as the user of the daemon, or in containers. */
+  uid: Schema.optionalKey(Schema.Int),
   /** Number of the last report that was made. */
   sequence: Schema.Int,
   /** Reports that have yet to be answered, oldest first. */
@@ -60,9 +62,10 @@ const decode = Schema.decodeUnknownEffect(ServerStateJson)
 const encode = Schema.encodeUnknownEffect(ServerStateJson)
 
 /** State of a server that has just been asked for. */
-export const newServerState = (spec: ServerSpec): ServerState => ({
+export const newServerState = (spec: ServerSpec, uid?: number): ServerState => ({
   format: 1,
   spec,
+  ...(uid === undefined ? {} : { uid }),
   status: "installing",
   install: { phase: "pending" },
   work: "install",
@@ -147,8 +150,8 @@ const make = Effect.fnUntraced(function* (folder: string, initial: ServerState) 
 })
 
 /** Writes the first state of a new server. Fails when the disk refuses: nothing was promised yet. */
-export const createServerFile = Effect.fnUntraced(function* (folder: string, spec: ServerSpec) {
-  const state = newServerState(spec)
+export const createServerFile = Effect.fnUntraced(function* (folder: string, spec: ServerSpec, uid?: number) {
+  const state = newServerState(spec, uid)
   yield* write(folder, state)
   return yield* make(folder, state)
 })

@@ -4,7 +4,7 @@ import os from "node:os"
 import { Effect } from "effect"
 import type { Capacity } from "../../domain/Node.ts"
 import type { Heartbeat } from "../../domain/NodeMessages.ts"
-import type { HostInfo, InstanceStorage } from "../../domain/SystemInfo.ts"
+import type { HostInfo } from "../../domain/SystemInfo.ts"
 import { type IoError, io } from "../disk/fsio.ts"
 
 /** Go's names of architectures, where they differ from Node's. */
@@ -24,15 +24,15 @@ const prettyName = (): string | undefined => {
   }
 }
 
-/** Host information of this machine (contract 2.2, `system`); of a node also how it makes instances. */
-export const hostInfo = (instance_files?: InstanceStorage): HostInfo => ({
+/** Host information of this machine (contract 2.2, `system`); `node`: what a node adds to it. */
+export const hostInfo = (node: Pick<HostInfo, "instance_files" | "isolation"> = {}): HostInfo => ({
   architecture: goNames[process.arch] ?? process.arch,
   cpu_threads: os.availableParallelism(),
   memory_bytes: os.totalmem(),
   kernel_version: os.release(),
   os: prettyName() ?? os.type(),
   os_type: process.platform,
-  ...(instance_files === undefined ? {} : { instance_files })
+  ...node
 })
 
 /** What the machine offers to servers; `overrides` win. Fails when the disk of the data folder cannot be looked at. */

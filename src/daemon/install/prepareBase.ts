@@ -13,7 +13,7 @@ import { InstallFailed, installFailed } from "../files/InstallFailed.ts"
 import { seenFrom } from "../launch/containerView.ts"
 import { launchPlan } from "../launch/launchPlan.ts"
 import { stopWay } from "../runtime/exitReason.ts"
-import type { Runtime } from "../runtime/Runtime.ts"
+import type { Runtime, RunUser } from "../runtime/Runtime.ts"
 import { withPatches } from "./withPatches.ts"
 
 /** How long a warm-up may take to stop after it was asked, in seconds. */
@@ -27,6 +27,8 @@ interface Preparation {
   readonly aside: string
   readonly log: BoundedLog
   readonly runtime: Runtime["Service"]
+  /** The user that the scripts of the software run as. */
+  readonly user: RunUser | undefined
 }
 
 const failed = (reason: string, exit_code?: number) =>
@@ -63,7 +65,8 @@ const runScript = Effect.fnUntraced(function* (
       env: { HOME: home, VERSION: version, SOFTWARE_ID: software, INSTALL_DIR: folder },
       onOutput: log.write,
       choice: spec.definition,
-      scratch: aside
+      scratch: aside,
+      user: at.user
     })
     .pipe(Effect.mapError((error) => installFailed(error, { what })))
   const exit = yield* Effect.timeoutOption(job.ended, timeout * 1000)
@@ -116,7 +119,8 @@ const warmUp = Effect.fnUntraced(function* (at: Preparation, install: InstallScr
         if (signal !== undefined && !Deferred.isDoneUnsafe(online)) find(bytes)
       },
       choice: spec.definition,
-      limits: spec.definition.limits
+      limits: spec.definition.limits,
+      user: at.user
     })
     .pipe(Effect.mapError((error) => installFailed(error, { what: "warm-up" })))
   if (signal !== undefined) {
@@ -150,14 +154,18 @@ const warmUpAsConfigured = Effect.fnUntraced(function* (at: Preparation, install
  * Fills a new base folder: install script, warm-up, post-warm-up script. Answers the script's exit code; undefined
  * when the software has no script or it is switched off.
  */
-export const prepareBase = Effect.fnUntraced(function* (given: Preparation) {
+export const prepareBase = Effect.fnUntraced(function* (given: Omit<Preparation, "user">) {
   const { definition } = given.spec
   const install = definition.install_script
   const kind = yield* given.runtime.kindFor(definition).pipe(
     Effect.tap(given.runtime.prepare(definition, given.log.write)),
     Effect.mapError((error) => installFailed(error))
   )
-  const at = { ...given, spec: seenFrom(kind, given.spec) }
+  const user = yield* Effect.mapError(
+    given.runtime.userFor(definition, { software: definition.software }),
+    (error) => installFailed(error)
+  )
+  const at: Preparation = { ...given, user, spec: seenFrom(kind, given.spec) }
   if (install === null || install.skip_scripts) return undefined
   const code = yield* runScript(at, "install script", install, install.script, install.timeout)
   if (install.warmup) {

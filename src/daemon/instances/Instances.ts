@@ -6,7 +6,7 @@ import { serverIdPattern } from "../../domain/Id.ts"
 import type { DaemonServer, ServerSpec } from "../../domain/NodeMessages.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import { openConsoleLog } from "../console/ConsoleLog.ts"
-import { makeFolder, orMissing, removeTree, rename } from "../disk/fsio.ts"
+import { lstat, makeFolder, orMissing, removeTree, rename } from "../disk/fsio.ts"
 import { type FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
 import { hasFiles } from "../files/ownFiles.ts"
 import { createServerFile, daemonServer, type ServerFile } from "../files/ServerFile.ts"
@@ -18,7 +18,8 @@ import { type Instance, openInstance } from "./Instance.ts"
 import { besideServers, type Departure, isKept, makeLostServers } from "./lostServers.ts"
 import { Removed } from "./Removed.ts"
 import { refusals } from "./refusals.ts"
-import { REMOVED, readServers, removeFor } from "./serverFolders.ts"
+import { isAside, REMOVED, readServers, removeFor } from "./serverFolders.ts"
+import { holdKept } from "./serverUser.ts"
 
 export interface InstancesOptions {
   /** Folder of the servers' folders, for this service alone. */
@@ -89,7 +90,7 @@ export class Instances extends Context.Service<
       Instances,
       Effect.gen(function* () {
         const { servers_dir } = options
-        const { ofDisk: diskRefused } = refusals(options.sources)
+        const { ofDisk: diskRefused, ofNode } = refusals(options.sources)
         const runtime = yield* Runtime
         const installer = yield* Installer
         const files = yield* InstanceFiles
@@ -121,11 +122,21 @@ export class Instances extends Context.Service<
           entries.set(file.get().spec.id, { instance, scope, reporter, ended: false, removed: undefined })
         })
 
+        /** The uid of a new server that would be a plain process now; one whose engine is away may get its own later. */
+        const firstUid = Effect.fnUntraced(function* ({ definition, id }: ServerSpec) {
+          const kind = yield* Effect.option(runtime.kindFor(definition))
+          if (kind._tag === "None" || kind.value !== "process") return undefined
+          return (yield* runtime.userFor(definition, { server: id }))?.uid
+        })
+
         const create = Effect.fnUntraced(function* (spec: ServerSpec) {
           const folder = join(servers_dir, spec.id)
-          yield* makeFolder(folder)
-          const file = yield* createServerFile(folder, spec).pipe(
-            Effect.onError(() => Effect.ignore(removeTree(folder)))
+          const uid = yield* firstUid(spec)
+          const file = yield* makeFolder(folder).pipe(
+            Effect.andThen(createServerFile(folder, spec, uid)),
+            Effect.onError(() =>
+              Effect.andThen(Effect.ignore(removeTree(folder)), runtime.releaseUser(spec.id))
+            )
           )
           yield* open(folder, file)
           gone.forget(spec.id)
@@ -158,7 +169,9 @@ export class Instances extends Context.Service<
             const there = entries.get(spec.id)
             if (there !== undefined) return Effect.succeed(there.instance.file.get())
             if (gone.covers(spec, now())) return Effect.fail(removedLately(spec.id))
-            return Effect.mapError(create(spec), diskRefused)
+            return Effect.mapError(create(spec), (error) =>
+              error._tag === "IoError" ? diskRefused(error) : ofNode(error)
+            )
           })
           const state = yield* lockOf(spec.id)(existingOrNew).pipe(Effect.uninterruptible)
           return daemonServer(state)
@@ -185,7 +198,10 @@ export class Instances extends Context.Service<
           const aside = join(servers_dir, `${REMOVED}${id}-${randomUUID()}`)
           yield* rename(folder, aside).pipe(orMissing(undefined))
           // It is gone for good; what cannot be deleted now is deleted at the next start.
-          return removeFor(files, aside)
+          return Effect.andThen(
+            removeFor(files, aside),
+            Effect.orElseSucceed(lstat(aside), () => "unknown")
+          )
         })
 
         const removeEntry = Effect.fnUntraced(function* (id: string, entry: Entry, departure?: Departure) {
@@ -203,7 +219,8 @@ export class Instances extends Context.Service<
           entries.delete(id)
           gone.add(id, now(), { sequence, arrival: spec.arrival })
           yield* files.forget(entry.instance.folder)
-          if (discard !== undefined) yield* discard
+          // Files that are left, or kept, hold the uid of the server.
+          if (discard !== undefined && (yield* discard) === undefined) yield* runtime.releaseUser(id)
           yield* installer.collect
         })
 
@@ -246,6 +263,14 @@ export class Instances extends Context.Service<
         yield* Effect.orDie(makeFolder(servers_dir))
         yield* lost.goOn
         const found = yield* readServers(servers_dir, files)
+        for (const { file, id } of found) {
+          const { uid } = file.get()
+          if (uid !== undefined) yield* runtime.holdUser(id, uid)
+        }
+        yield* Effect.orDie(holdKept(servers_dir, runtime, isAside))
+        for (const dir of [options.lost_dir, besideServers(servers_dir)]) {
+          yield* Effect.orDie(holdKept(dir, runtime))
+        }
         const known = new Set(found.map((server) => server.id))
         for (const name of yield* runtime.alive) {
           if (known.has(name)) continue

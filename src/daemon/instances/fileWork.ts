@@ -8,7 +8,7 @@ import { type FileSources, type InstanceFiles, instanceFolder } from "../files/I
 import type { ServerState } from "../files/ServerFile.ts"
 import { missingVolumes } from "../files/sources.ts"
 import type { Installed, Installer } from "../install/Installer.ts"
-import type { Runtime } from "../runtime/Runtime.ts"
+import type { LaunchFailed, Runtime, RunUser } from "../runtime/Runtime.ts"
 
 export const installLogPath = (folder: string): string => join(folder, "install.log")
 
@@ -17,6 +17,8 @@ export interface FileWorkParts {
   readonly files: InstanceFiles["Service"]
   readonly runtime: Runtime["Service"]
   readonly sources: FileSources
+  /** The user that the server would run as now, and that is to own its files. */
+  readonly user: Effect.Effect<RunUser | undefined, LaunchFailed>
 }
 
 /** Adds to the install log of a server what is not in that of its software. */
@@ -38,7 +40,7 @@ const tellOfMissing = Effect.fnUntraced(function* (folder: string, state: Server
 const carryOut = Effect.fnUntraced(function* (
   folder: string,
   state: ServerState,
-  { files, installer, runtime, sources }: FileWorkParts
+  { files, installer, runtime, sources, user: ownUser }: FileWorkParts
 ): Effect.fn.Return<Installed, InstallFailed, Scope.Scope> {
   const { spec, work } = state
   const copyLog = io("keep the install log", () =>
@@ -57,7 +59,8 @@ const carryOut = Effect.fnUntraced(function* (
   }
   const keeps = work === "reinstall" && spec.definition.save
   // Without its engine nobody knows: the start gives the files away then.
-  const user = yield* Effect.orElseSucceed(runtime.userFor(spec.definition), () => undefined)
+  const user =
+    there._tag === "Some" ? yield* Effect.mapError(ownUser, (error) => installFailed(error)) : undefined
   if (!keeps) yield* Effect.mapError(tellOfMissing(folder, state, sources), (error) => installFailed(error))
   yield* (
     keeps ? files.renew(folder, installed, spec, user) : files.make(folder, installed, spec, user)

@@ -5,6 +5,7 @@ import { type FileWork, type ServerFile, type ServerState, withNotice } from "..
 import type { Installed, Installer } from "../install/Installer.ts"
 import type { Runtime } from "../runtime/Runtime.ts"
 import { doFileWork } from "./fileWork.ts"
+import { serverUser } from "./serverUser.ts"
 
 export interface WorkOptions {
   readonly file: ServerFile
@@ -60,7 +61,8 @@ export const makeInstanceWork = (options: WorkOptions) => {
         ? before
         : withNotice(before, { type: "install-status", install: { phase: "installing", started_at } })
     )
-    fiber = yield* doFileWork(folder, state, { files, installer, runtime, sources }).pipe(
+    const user = serverUser(file, runtime)
+    fiber = yield* doFileWork(folder, state, { files, installer, runtime, sources, user }).pipe(
       Effect.exit,
       Effect.flatMap(onDone),
       Effect.forkIn(scope)

@@ -7,8 +7,9 @@ import { type FileSources, type InstanceFiles, instanceFolder } from "../files/I
 import type { ServerFile } from "../files/ServerFile.ts"
 import { seenFrom } from "../launch/containerView.ts"
 import { type LaunchPlan, launchPlan } from "../launch/launchPlan.ts"
-import type { Runtime, SharedFolder } from "../runtime/Runtime.ts"
+import type { Runtime, RunUser, SharedFolder } from "../runtime/Runtime.ts"
 import { refusals } from "./refusals.ts"
+import { serverUser } from "./serverUser.ts"
 
 export interface LauncherOptions {
   readonly file: ServerFile
@@ -23,6 +24,8 @@ export interface LauncherOptions {
 export interface Prepared {
   readonly plan: LaunchPlan
   readonly shared: ReadonlyArray<SharedFolder>
+  /** The user that it runs as. */
+  readonly user: RunUser | undefined
   /** Where its output will begin in the console. */
   readonly log_offset: number
 }
@@ -48,6 +51,7 @@ export const makeLauncher = ({ console, file, files, folder, runtime, sources }:
     const { spec } = file.get()
     const kind = yield* Effect.mapError(runtime.kindFor(definition), ofNode)
     const plan = yield* Effect.mapError(Effect.fromResult(launchPlan(seenFrom(kind, spec))), ofSoftware)
+    const user = yield* Effect.mapError(serverUser(file, runtime), ofNode)
     yield* roomLeft
     const signal = online_signal === undefined ? undefined : onlineMatcher(online_signal)
     if (signal !== undefined && "invalid" in signal) {
@@ -57,18 +61,17 @@ export const makeLauncher = ({ console, file, files, folder, runtime, sources }:
     const { configs } = definition
     yield* Effect.mapError(applyConfigs(instanceFolder(folder), configs, plan.context), ofConfig)
     const log_offset = yield* Effect.mapError(console.begin, ofNode)
-    return { plan, shared, log_offset } satisfies Prepared
+    return { plan, shared, user, log_offset } satisfies Prepared
   })
 
   /** Starts it; `token` names the run. */
-  const launch = ({ plan, shared }: Prepared, token: string) => {
+  const launch = ({ plan, shared, user }: Prepared, token: string) => {
     const { image, limits, runtimes } = definition
     const { allocations } = file.get().spec
     const { argv, env } = plan
     const cwd = instanceFolder(folder)
-    return runtime
-      .start({ server_id: id, token, folder, cwd, argv, env, limits, image, runtimes, allocations, shared })
-      .pipe(Effect.mapError(ofNode))
+    const what = { argv, env, limits, image, runtimes, allocations, shared, user }
+    return runtime.start({ server_id: id, token, folder, cwd, ...what }).pipe(Effect.mapError(ofNode))
   }
 
   return { launch, prepare }

@@ -9,6 +9,8 @@ import { openServerFile } from "../files/ServerFile.ts"
 /** Beginning of the names of folders that are about to be removed. */
 export const REMOVED = ".removed-"
 const CORRUPT = ".corrupt-"
+/** Whether a folder beside those of servers has the files of one that is no server any more. */
+export const isAside = (name: string): boolean => name.startsWith(REMOVED) || name.startsWith(CORRUPT)
 
 type Files = InstanceFiles["Service"]
 

@@ -9,6 +9,7 @@ import { openCgroups } from "./cgroup.ts"
 import { type ChildEnvOptions, inheritedEnv } from "./childEnv.ts"
 import { drained, makeFifo, startRelay } from "./consoleRelay.ts"
 import { startJob } from "./jobs.ts"
+import { openProcessUsers, type UidRange } from "./ProcessUsers.ts"
 import { exitOf, KILLED, killAll, makeRun, type Parts } from "./processRun.ts"
 import { makeProcessTable } from "./processTable.ts"
 import { type Adopted, type Launch, LaunchFailed, Runtime } from "./Runtime.ts"
@@ -22,6 +23,8 @@ export interface ProcessRuntimeOptions extends ChildEnvOptions {
   readonly cgroup_root?: string
   /** Whether servers of the node may be containers, so that there may never be a plain process. Default false. */
   readonly beside_containers?: boolean
+  /** Uids for servers and software, where the daemon is root. Absent: everything runs as the user of the daemon. */
+  readonly users?: { readonly data_dir: string; readonly range: UidRange; readonly claims_dir?: string }
 }
 
 /** Liveness of an adopted process, in ms. */
@@ -190,6 +193,10 @@ export const ProcessRuntime = {
           table: makeProcessTable(options.node),
           cgroups: "cgroups" in found ? found.cgroups : undefined
         }
+        const users =
+          options.users === undefined || process.geteuid?.() !== 0
+            ? undefined
+            : yield* Effect.orDie(openProcessUsers({ node: options.node, ...options.users }))
         const sweep = (server: string) => killAll(parts, server, undefined)
         const jobs = { inherited: inheritedEnv(options), node: options.node, sweep }
         return Runtime.of({
@@ -197,7 +204,13 @@ export const ProcessRuntime = {
           kinds: Effect.succeed(["process"]),
           kindFor: ({ runtimes }) =>
             runtimes.includes("process") ? Effect.succeed("process") : containersOnly,
-          userFor: () => Effect.succeed(undefined),
+          userFor: (_, whom) => {
+            if (users === undefined) return Effect.succeed(undefined)
+            return "server" in whom ? users.take(whom.server, whom.uid) : users.ofSoftware(whom.software)
+          },
+          holdUser: (name, uid) => users?.hold(name, uid) ?? Effect.void,
+          releaseUser: (id) => users?.release(id) ?? Effect.void,
+          isolation: Effect.succeed({ process: "none" }),
           prepare: () => Effect.void,
           have: () => Effect.void,
           start: (launch) =>

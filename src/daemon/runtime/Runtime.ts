@@ -2,6 +2,7 @@ import { Context, Data, type Effect, type Scope } from "effect"
 import type { Allocations } from "../../domain/Allocation.ts"
 import type { Limits } from "../../domain/Limits.ts"
 import type { RuntimeKind } from "../../domain/Node.ts"
+import type { Isolation } from "../../domain/SystemInfo.ts"
 import type { ProcessExit, StopSignal } from "./exitReason.ts"
 
 /**
@@ -35,7 +36,14 @@ export interface RuntimeChoice {
 export interface RunUser {
   readonly uid: number
   readonly gid: number
+  /** The server or software has the uid for itself: the uid is kept with the server. */
+  readonly own?: true
 }
+
+/** A server with the uid that it had before, or a software: its install script, its warm-up and its base folders. */
+export type RunFor =
+  | { readonly server: string; readonly uid?: number | undefined }
+  | { readonly software: string }
 
 /** A folder of the host that is seen in the instance folder, too. */
 export interface SharedFolder {
@@ -70,6 +78,8 @@ export interface Launch {
   /** Ports that containers publish. */
   readonly allocations?: Allocations
   readonly shared?: ReadonlyArray<SharedFolder>
+  /** See {@link Runtime}`.userFor`. */
+  readonly user?: RunUser | undefined
 }
 
 /** What a server uses now. */
@@ -124,6 +134,8 @@ export interface Job {
   /** Folder of further files that `argv` and `env` name by their paths. */
   readonly scratch?: string
   readonly limits?: Limits
+  /** See {@link Runtime}`.userFor`. */
+  readonly user?: RunUser | undefined
 }
 
 export interface RunningJob {
@@ -144,8 +156,17 @@ export class Runtime extends Context.Service<
     readonly kinds: Effect.Effect<ReadonlyArray<RuntimeKind>>
     /** Which runtime a server would be started by now. */
     kindFor(choice: RuntimeChoice): Effect.Effect<RuntimeKind, LaunchFailed>
-    /** Who a server would run as, and has to own its files, where that is not the user of this service. */
-    userFor(choice: RuntimeChoice): Effect.Effect<RunUser | undefined, LaunchFailed>
+    /**
+     * The user that a server, or the scripts of a software, would run as now, and that owns its files. Undefined: the
+     * user of this service. A server that has no uid of its own yet is given one.
+     */
+    userFor(choice: RuntimeChoice, whom: RunFor): Effect.Effect<RunUser | undefined, LaunchFailed>
+    /** Keeps the uid of a server, or of files that are kept aside, from being given to another. */
+    holdUser(name: string, uid: number): Effect.Effect<void>
+    /** The server has gone with all its files: its uid may be given again. */
+    releaseUser(server_id: string): Effect.Effect<void>
+    /** How far this node keeps what it runs from itself and from each other, by runtime. */
+    readonly isolation: Effect.Effect<Isolation>
     /** Fetches what a server needs beyond its files: the image. */
     prepare(choice: RuntimeChoice, onOutput: (bytes: Uint8Array) => void): Effect.Effect<void, LaunchFailed>
     /** The same where it is not there at all; soon otherwise, and without a word. */

@@ -221,6 +221,9 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
     kinds,
     kindFor: ({ image }) => (image === "" ? noImage : Effect.as(answers, "docker")),
     userFor: () => Effect.succeed(user),
+    holdUser: () => Effect.void,
+    releaseUser: () => Effect.void,
+    isolation: Effect.map(kinds, (offered) => (offered.length === 0 ? {} : { docker: "container" as const })),
     prepare: ({ image }, onOutput) => {
       const onLine = (line: string) => onOutput(Buffer.from(`${line}\n`))
       return ensureImage(image, pull, { onLine, must_be_fresh: true }).pipe(here)

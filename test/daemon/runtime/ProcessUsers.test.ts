@@ -1,0 +1,94 @@
+import { mkdirSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { openProcessUsers } from "../../../src/daemon/runtime/ProcessUsers.ts"
+import { dataFolder } from "../support.ts"
+
+const range = { first: 70000, last: 70002 }
+
+/** Opens the users of a node of the one machine whose folder is `root`. */
+const open = Effect.fnUntraced(function* (root: string, node: string) {
+  const data_dir = join(root, node)
+  mkdirSync(data_dir, { recursive: true })
+  return yield* openProcessUsers({ node, data_dir, range, claims_dir: join(root, "claims") })
+})
+const uidOf = Effect.map(({ uid }: { readonly uid: number }) => uid)
+
+describe("processes have uids of their own", () => {
+  it.live("a server gets the smallest free uid, and keeps it until it is released", () =>
+    Effect.gen(function* () {
+      const users = yield* open(yield* dataFolder, "a")
+      assert.strictEqual(yield* uidOf(users.take("one")), 70000)
+      assert.strictEqual(yield* uidOf(users.take("two")), 70001)
+      assert.strictEqual(yield* uidOf(users.take("one")), 70000)
+      assert.strictEqual(users.nameOf(70001), "two")
+      yield* users.release("one")
+      assert.strictEqual(users.uidOf("one"), undefined)
+      assert.strictEqual(yield* uidOf(users.take("three")), 70000)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a used-up range is refused with its name and its bounds", () =>
+    Effect.gen(function* () {
+      const users = yield* open(yield* dataFolder, "a")
+      for (const name of ["one", "two", "three"]) yield* users.take(name)
+      const failure = yield* Effect.flip(users.take("four"))
+      assert.strictEqual(failure.message, "every uid of MUSTER_PROCESS_UIDS (70000-70002) is in use")
+      assert.include(failure.next, "larger range")
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("files that are kept hold their uid; a server that comes back has its own again", () =>
+    Effect.gen(function* () {
+      const root = yield* dataFolder
+      const before = yield* open(root, "a")
+      yield* before.take("kept")
+      yield* before.take("server")
+      const users = yield* open(root, "a")
+      assert.strictEqual(users.nameOf(70001), "server")
+      yield* users.hold("lost/kept", 70000)
+      assert.strictEqual(yield* uidOf(users.take("server", 70001)), 70001)
+      assert.strictEqual(yield* uidOf(users.take("other")), 70002)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a software has one uid for good, also after a restart of the machine", () =>
+    Effect.gen(function* () {
+      const root = yield* dataFolder
+      const before = yield* open(root, "a")
+      yield* before.take("server")
+      assert.strictEqual(yield* uidOf(before.ofSoftware("demo")), 70001)
+      const claims_dir = join(root, "claims-after-boot")
+      const users = yield* openProcessUsers({ node: "a", data_dir: join(root, "a"), range, claims_dir })
+      assert.strictEqual(yield* uidOf(users.take("first")), 70000)
+      assert.strictEqual(yield* uidOf(users.ofSoftware("demo")), 70001)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("two nodes of one machine never give the same uid, until the other's data folder has gone", () =>
+    Effect.gen(function* () {
+      const root = yield* dataFolder
+      const one = yield* open(root, "a")
+      const other = yield* open(root, "b")
+      assert.strictEqual(yield* uidOf(one.take("server")), 70000)
+      assert.strictEqual(yield* uidOf(other.take("server")), 70001)
+      // A uid that a server had before is another node's now.
+      assert.strictEqual(yield* uidOf(other.take("restored", 70000)), 70002)
+      const gone = yield* openProcessUsers({
+        node: "c",
+        data_dir: join(root, "not there"),
+        range: { first: 71000, last: 71000 },
+        claims_dir: join(root, "claims")
+      })
+      yield* gone.take("server")
+      const after = yield* openProcessUsers({
+        node: "d",
+        data_dir: root,
+        range: { first: 71000, last: 71000 },
+        claims_dir: join(root, "claims")
+      })
+      assert.strictEqual(yield* uidOf(after.take("server")), 71000)
+    }).pipe(Effect.scoped)
+  )
+})
