@@ -161,4 +161,25 @@ describe("move: a server that comes from another node", () => {
       assert.strictEqual(readFileSync(filesOf(to, id, "world/level.dat"), "utf8"), "a castle")
     }).pipe(Effect.scoped)
   )
+
+  it.live("is refused when its files exceed its disk_space, and nothing of them stays", () =>
+    Effect.gen(function* () {
+      const { from, id, spec, to } = yield* sent
+      const big = { ...spec, definition: { ...spec.definition, limits: { disk_space: 2 } } }
+      writeFileSync(filesOf(from, id, "world/region"), Buffer.alloc(5_000_000, 1))
+      yield* to.daemon.create(big)
+      yield* until("failed", () => to.lastInstall(id)?.phase === "failed")
+      assert.match(
+        to.lastInstall(id)?.failure_reason ?? "",
+        /^the files exceed the server's disk_space: they have more than 2\.\d MB \(node test-node\): .*limits\.disk_space.*, then move it again$/
+      )
+      assert.isFalse(existsSync(filesOf(to, id, "world")))
+      assert.isFalse(readdirSync(filesOf(to, id, "")).some((name) => name.startsWith(".muster")))
+      writeFileSync(filesOf(from, id, "world/region"), Buffer.alloc(1_500_000, 1))
+      to.notes.reports.length = 0
+      yield* to.daemon.create({ ...big, arrival: "move-2", last_sequence: 80 })
+      yield* until("ready", () => to.lastInstall(id)?.phase === "ready")
+      assert.strictEqual(readFileSync(filesOf(to, id, "world/region")).length, 1_500_000)
+    }).pipe(Effect.scoped)
+  )
 })

@@ -38,10 +38,12 @@ export interface StatInside {
 }
 
 const PERMISSIONS = 0o777
-const FOLDER = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW
+/** Opens a folder, and never what a link leads to. */
+export const FOLDER = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW
 /** NONBLOCK: opening a pipe returns at once; NOCTTY: a terminal does not become ours. */
 const READ = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY
-const CREATE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
+/** Creates a file; what exists already, a link too, is an error. */
+export const CREATE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
 
 /** Parts of a relative path; refuses what is empty, absolute, has `..` or cannot be a file name. */
 export const partsOf = (path: string): Result.Result<ReadonlyArray<string>, PathRefused> =>

@@ -1,19 +1,14 @@
 /**
- * The files of an instance on their way to another node: a stream of the format of GNU tar, made and unpacked by the
- * system's `tar`, so that owners, permissions, times, links and holes in files survive. Whoever sends it is not
- * trusted (see {@link ArchiveCheck}). A stream that breaks off is never taken for a whole one.
+ * The files of an instance on their way to another node: a stream of the format of GNU tar, made by the system's `tar`,
+ * so that permissions, times, links and holes in files survive. `unpack.ts` is the way back.
  */
 import { type ChildProcess, spawn } from "node:child_process"
 import type { Dirent } from "node:fs"
 import * as fs from "node:fs/promises"
 import { PassThrough, pipeline } from "node:stream"
 import * as NodeStream from "@effect/platform-node/NodeStream"
-import { Data, Deferred, Effect, Fiber, Option, type Scope, Stream } from "effect"
+import { Deferred, Effect, Fiber, Option, type Scope, Stream } from "effect"
 import { IoError, io, toIoError } from "../disk/fsio.ts"
-import { ArchiveCheck, type RootAttributes } from "./archiveCheck.ts"
-
-/** The archive holds what it may not, or is not whole. */
-export class ArchiveRefused extends Data.TaggedError("ArchiveRefused")<{ readonly message: string }> {}
 
 /** Nothing of the service's own environment: `TAR_OPTIONS` would change what is done. */
 const environment = { PATH: "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", LC_ALL: "C" }
@@ -191,55 +186,3 @@ export const packFiles = (
     })
     return Stream.concat(bytes, Stream.drain(Stream.fromEffect(whole)))
   })
-
-const isRoot = process.geteuid?.() === 0
-
-const extraction = (folder: string) => [
-  "--extract",
-  "--file=-",
-  `--directory=${folder}`,
-  "--same-permissions",
-  "--numeric-owner",
-  "--keep-old-files",
-  "--delay-directory-restore",
-  isRoot ? "--same-owner" : "--no-same-owner"
-]
-
-/** Makes a folder look like that of the archive. */
-export const setAttributes = Effect.fnUntraced(function* (
-  folder: string,
-  { gid, mode, mtime, uid }: RootAttributes
-) {
-  if (isRoot) yield* io(`set the owner of ${folder}`, () => fs.chown(folder, uid, gid))
-  yield* io(`set permissions of ${folder}`, () => fs.chmod(folder, mode))
-  yield* io(`set the time of ${folder}`, () => fs.utimes(folder, mtime, mtime))
-})
-
-/** Unpacks an archive into an empty folder; it was whole when this returns. */
-export const unpackFiles = <E>(
-  archive: Stream.Stream<Uint8Array, E>,
-  folder: string
-): Effect.Effect<void, E | ArchiveRefused | IoError> =>
-  Effect.gen(function* () {
-    const tar = yield* tool("tar", extraction(folder), "pipe")
-    const check = new ArchiveCheck()
-    const failed = failureOf.bind(undefined, "the files cannot be written", tar)
-    let reads = true
-    yield* Stream.runForEach(
-      archive,
-      Effect.fnUntraced(function* (chunk) {
-        const problem = check.push(chunk)
-        if (problem !== undefined)
-          return yield* new ArchiveRefused({ message: `the files are refused: ${problem}` })
-        if (!reads) return
-        reads = yield* write(tar.process, chunk)
-        // What follows the end of the archive it need not read.
-        if (!reads && (yield* tar.ended) !== 0) return yield* failed()
-      })
-    )
-    if (!check.ended) return yield* new ArchiveRefused({ message: "the files have broken off" })
-    tar.process.stdin?.end()
-    if ((yield* tar.ended) !== 0) return yield* failed()
-    // The folder was there already: tar leaves it as it is.
-    if (check.root !== undefined) yield* setAttributes(folder, check.root)
-  }).pipe(Effect.scoped)

@@ -5,10 +5,14 @@ import { join } from "node:path"
 import { Effect, Random, Result, type Scope, Stream } from "effect"
 import type { ControlPlaneError, ControlPlaneUnavailable } from "../../api/ControlPlane.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
-import { type IoError, io, makeFolder, removeTree } from "../disk/fsio.ts"
-import { ArchiveRefused, failureOf, type InstancePaths, setAttributes, tool, unpackFiles } from "./archive.ts"
+import { type IoError, io, removeTree } from "../disk/fsio.ts"
+import type { RunUser } from "../runtime/Runtime.ts"
+import { failureOf, type InstancePaths, tool } from "./archive.ts"
+import { treeBytes } from "./copyTree.ts"
+import { diskLimit } from "./diskLimits.ts"
 import { filePlan } from "./filePlan.ts"
 import { InstallFailed, installFailed } from "./InstallFailed.ts"
+import { ArchiveRefused, type UnpackOptions, unpackFiles } from "./unpack.ts"
 
 /** The files of a server that comes from another node; fails at once while they cannot be had. */
 export type Arrivals = (
@@ -76,7 +80,9 @@ const takePlace = (from: string, to: string, path: string, at: Replacement): Eff
     // What of them the server does not have any more goes as far as it is its own.
     for (const left of stays)
       yield* emptyFolder(join(to, left.slice(path === "" ? 0 : path.length + 1)), left, at)
-    yield* setAttributes(to, { mode: mode & 0o7777, uid, gid, mtime: mtimeMs / 1000 })
+    if (process.geteuid?.() === 0) yield* io(`set the owner of ${to}`, () => fs.chown(to, uid, gid))
+    yield* io(`set permissions of ${to}`, () => fs.chmod(to, mode & 0o7777))
+    yield* io(`set the time of ${to}`, () => fs.utimes(to, mtimeMs / 1000, mtimeMs / 1000))
   })
 
 const emptyFolder = Effect.fnUntraced(function* (folder: string, path: string, at: Replacement) {
@@ -99,13 +105,15 @@ const takeFolder = Effect.fnUntraced(function* (from: string, to: string, path: 
 export const receiveFiles = Effect.fnUntraced(function* <E>(
   files: string,
   paths: InstancePaths,
-  archive: Stream.Stream<Uint8Array, E>
+  archive: Stream.Stream<Uint8Array, E>,
+  options: UnpackOptions = {}
 ): Effect.fn.Return<void, E | ArchiveRefused | IoError> {
   const name = `.muster-arriving-${randomUUID()}`
   const aside = join(files, name)
-  yield* makeFolder(aside)
+  // Closed to others until all of it is there: a process of the server cannot touch what is being unpacked.
+  yield* io(`create folder ${aside}`, () => fs.mkdir(aside, { mode: 0o700 }))
   yield* Effect.gen(function* () {
-    yield* unpackFiles(archive, aside)
+    yield* unpackFiles(archive, aside, options)
     const { dev } = yield* io(`look at ${files}`, () => fs.lstat(files))
     yield* takePlace(aside, files, "", { ...paths, aside: name, device: dev })
     const { atimeMs, mtimeMs } = yield* io(`look at ${files}`, () => fs.lstat(files))
@@ -126,7 +134,8 @@ const attempt = Effect.fnUntraced(function* (
   files: string,
   spec: ServerSpec,
   paths: InstancePaths,
-  arrivals: Arrivals
+  arrivals: Arrivals,
+  options: UnpackOptions
 ): Effect.fn.Return<Attempt, InstallFailed, Scope.Scope> {
   const opened = yield* Effect.result(arrivals(spec.id))
   if (Result.isFailure(opened)) {
@@ -137,7 +146,7 @@ const attempt = Effect.fnUntraced(function* (
     duration: IDLE,
     orElse: () => Stream.fail(new ArchiveRefused({ message: "nothing came for a while" }))
   })
-  return yield* receiveFiles(files, paths, archive).pipe(
+  return yield* receiveFiles(files, paths, archive, options).pipe(
     Effect.as<Attempt>({ _tag: "done", why: "" }),
     Effect.catchTags({
       ControlPlaneUnavailable: (error) => Effect.succeed<Attempt>({ _tag: "broken", why: error.detail }),
@@ -147,19 +156,34 @@ const attempt = Effect.fnUntraced(function* (
   )
 }, Effect.scoped)
 
-/** Fetches the files of a server that comes from another node; waits for as long as they cannot be had. */
+/**
+ * Bytes that a server may bring: its `disk_space`, and what the blueprint has put into its new folder, since a node
+ * with overlays does not count that.
+ */
+const mostBytes = Effect.fnUntraced(function* (files: string, spec: ServerSpec, { shared }: InstancePaths) {
+  const limit = diskLimit(spec)
+  if (limit === 0) return undefined
+  return limit + (yield* treeBytes(files, new Set(shared.map((path) => join(files, path)))))
+})
+
+/**
+ * Fetches the files of a server that comes from another node; waits for as long as they cannot be had. `user` becomes
+ * their owner.
+ */
 export const fetchFiles = Effect.fnUntraced(function* (
   files: string,
   spec: ServerSpec,
-  arrivals: Arrivals
+  arrivals: Arrivals,
+  user: RunUser | undefined
 ): Effect.fn.Return<void, InstallFailed> {
   const paths = yield* Effect.mapError(Effect.fromResult(instancePaths(spec)), (error) =>
     installFailed(error)
   )
+  const limit = yield* Effect.mapError(mostBytes(files, spec, paths), (error) => installFailed(error))
   let breaks = 0
   let pause = FIRST
   while (true) {
-    const outcome = yield* attempt(files, spec, paths, arrivals)
+    const outcome = yield* attempt(files, spec, paths, arrivals, { user, limit })
     if (outcome._tag === "done") return
     if (outcome._tag === "broken") breaks += 1
     if (breaks >= BREAKS)

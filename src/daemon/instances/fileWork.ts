@@ -66,7 +66,7 @@ const carryOut = Effect.fnUntraced(function* (
     keeps ? files.renew(folder, installed, spec, user) : files.make(folder, installed, spec, user)
   ).pipe(Effect.mapError((error) => installFailed(error)))
   if (work === "install" && spec.arrival !== undefined && sources.arrivals !== undefined) {
-    yield* fetchFiles(instanceFolder(folder), spec, sources.arrivals)
+    yield* fetchFiles(instanceFolder(folder), spec, sources.arrivals, user)
   }
   // Another base than before, perhaps: nobody may need that any more.
   if (work !== "install") yield* installer.collect

@@ -5,7 +5,9 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import * as fc from "fast-check"
 import { IoError } from "../../../src/daemon/disk/fsio.ts"
-import { packFiles, unpackFiles } from "../../../src/daemon/files/archive.ts"
+import { ArchiveReader } from "../../../src/daemon/files/ArchiveReader.ts"
+import { packFiles } from "../../../src/daemon/files/archive.ts"
+import { type UnpackOptions, unpackFiles } from "../../../src/daemon/files/unpack.ts"
 import { temporaryFolder } from "../../support/Service.ts"
 
 const folders = Effect.gen(function* () {
@@ -26,9 +28,8 @@ const tree = (root: string) => {
     found[path] = {
       mode: stats.mode,
       owner: `${stats.uid}:${stats.gid}`,
-      ...(stats.isSymbolicLink()
-        ? { link: fs.readlinkSync(at) }
-        : { mtime: Math.floor(stats.mtimeMs / 1000) }),
+      ...(stats.isSymbolicLink() ? { link: fs.readlinkSync(at) } : {}),
+      mtime: Math.floor(stats.mtimeMs / 1000),
       ...(stats.isFile() ? { content: fs.readFileSync(at).toString("base64") } : {})
     }
     if (!stats.isDirectory()) return
@@ -53,9 +54,14 @@ const packed = (source: string, shared: ReadonlyArray<string> = []) =>
     })
   )
 
-const moved = (source: string, target: string, shared: ReadonlyArray<string> = []) =>
+const moved = (
+  source: string,
+  target: string,
+  shared: ReadonlyArray<string> = [],
+  options: UnpackOptions = {}
+) =>
   Effect.scoped(
-    Effect.flatMap(packFiles(source, { shared, own: [] }), (stream) => unpackFiles(stream, target))
+    Effect.flatMap(packFiles(source, { shared, own: [] }), (stream) => unpackFiles(stream, target, options))
   )
 
 interface Member {
@@ -65,29 +71,58 @@ interface Member {
   readonly content?: string
   readonly size?: number
   readonly magic?: string
+  readonly mode?: number
+  /** The field of the size, byte by byte. */
+  readonly rawSize?: ReadonlyArray<number>
+  /** Of a file with holes: its pieces, whether more of them follow in a block, its whole size. */
+  readonly sparse?: {
+    readonly pieces?: ReadonlyArray<readonly [number, number]>
+    readonly more?: boolean
+    readonly whole: number
+  }
 }
 
 const octal = (value: number, length: number) => `${value.toString(8).padStart(length - 1, "0")}\0`
 
 /** One member of an archive, written by hand. */
-const member = ({ content = "", link = "", magic = "ustar  \0", name, size, type = "0" }: Member): Buffer => {
+const member = ({
+  content = "",
+  link = "",
+  magic = "ustar  \0",
+  name,
+  size,
+  type = "0",
+  ...rest
+}: Member): Buffer => {
   const header = Buffer.alloc(512)
   header.write(name, 0, 100, "latin1")
-  header.write(octal(type === "5" ? 0o755 : 0o644, 8), 100)
+  header.write(octal(rest.mode ?? (type === "5" ? 0o755 : 0o644), 8), 100)
   header.write(octal(0, 8), 108)
   header.write(octal(0, 8), 116)
   header.write(octal(size ?? content.length, 12), 124)
+  header.set(rest.rawSize ?? [], 124)
   header.write(octal(1_000_000_000, 12), 136)
   header.write("        ", 148)
   header.write(type, 156)
   header.write(link, 157, 100, "latin1")
   header.write(magic, 257, "latin1")
+  // The device that a member of such a type would be.
+  if (type === "3" || type === "4") header.write(`${octal(1, 8)}${octal(3, 8)}`, 329)
+  if (rest.sparse !== undefined) {
+    for (const [index, [at, length]] of (rest.sparse.pieces ?? []).entries()) {
+      header.write(`${octal(at, 12)}${octal(length, 12)}`, 386 + index * 24)
+    }
+    header[482] = rest.sparse.more === true ? 1 : 0
+    header.write(octal(rest.sparse.whole, 12), 483)
+  }
   const sum = header.reduce((all, byte) => all + byte, 0)
   header.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148)
   const body = Buffer.alloc(Math.ceil(content.length / 512) * 512)
   body.write(content, "latin1")
   return Buffer.concat([header, body])
 }
+/** A file with holes and no contents, whose map is said to go on in the next block. */
+const swallowing = (whole = 0) => member({ name: "./s", type: "S", size: 0, sparse: { more: true, whole } })
 const long = (name: string): Buffer => member({ name: "././@LongLink", type: "L", content: `${name}\0` })
 const root = member({ name: "./", type: "5" })
 const end = Buffer.alloc(1024)
@@ -142,6 +177,69 @@ const hostile: ReadonlyArray<readonly [string, Buffer]> = [
       member({ name: "./out/evil", content: "x" })
     )
   ],
+  [
+    "a device behind a file with holes and no size",
+    archive(swallowing(), member({ name: "./disk", type: "4" }))
+  ],
+  [
+    "a device behind a file that is one hole",
+    archive(swallowing(512), member({ name: "./disk", type: "4" }))
+  ],
+  [
+    "a set-uid file behind a file with holes and no size",
+    archive(swallowing(), member({ name: "./evil", mode: 0o4755 }))
+  ],
+  [
+    "holes that go backwards",
+    archive(
+      member({
+        name: "./s",
+        type: "S",
+        content: "ab",
+        sparse: {
+          pieces: [
+            [9, 1],
+            [3, 1]
+          ],
+          whole: 20
+        }
+      })
+    )
+  ],
+  [
+    "more contents than its map has",
+    archive(member({ name: "./s", type: "S", content: "abc", sparse: { pieces: [[0, 1]], whole: 20 } }))
+  ],
+  [
+    "contents behind the end of a file with holes",
+    archive(member({ name: "./s", type: "S", content: "abc", sparse: { pieces: [[100, 3]], whole: 20 } }))
+  ],
+  [
+    "a size that is negative",
+    archive(member({ name: "./a", rawSize: Array.from({ length: 12 }, () => 0xff) }))
+  ],
+  [
+    "a size beyond all numbers",
+    archive(member({ name: "./a", rawSize: [0x80, ...Array.from({ length: 11 }, () => 0xff)] }))
+  ],
+  [
+    "a name that is there twice",
+    archive(member({ name: "./a", content: "1" }), member({ name: "./a", content: "2" }))
+  ],
+  [
+    "a folder that is there twice",
+    archive(member({ name: "./a", type: "5" }), member({ name: "./a", type: "5" }))
+  ],
+  ["a link to nothing", archive(member({ name: "./a", type: "2" }))],
+  ["a second root", archive(member({ name: "./", type: "5" }))],
+  ["zeros without an end", Buffer.concat([archive(), Buffer.alloc(2 * 1024 * 1024)])],
+  [
+    "a size that a header of another format gives",
+    archive(
+      member({ name: "./pax", type: "x", content: "12 size=1024\n" }),
+      member({ name: "./a", content: "x" })
+    )
+  ],
   ["a hard link", archive(member({ name: "./out", type: "1", link: "OUTSIDE/secret" }))],
   ["a device", archive(member({ name: "./disk", type: "4" }))],
   ["a character device", archive(member({ name: "./null", type: "3" }))],
@@ -167,7 +265,7 @@ const hostile: ReadonlyArray<readonly [string, Buffer]> = [
 ]
 
 describe("move: the files of a server", () => {
-  it.live("survive with owners, permissions, times, links and odd names", () =>
+  it.live("survive with permissions, times, links and odd names; nothing is set-id", () =>
     Effect.gen(function* () {
       const { source, target } = yield* folders
       const at = (path: string) => join(source, path)
@@ -184,12 +282,67 @@ describe("move: the files of a server", () => {
       fs.symlinkSync("/etc/passwd", at("absolute"))
       fs.symlinkSync(`nowhere/${"x".repeat(300)}`, at("dangling"))
       fs.linkSync(at("run.sh"), at("second name"))
-      fs.chmodSync(at("world"), 0o2775)
       fs.utimesSync(at("run.sh"), 1_000_000_000, 1_000_000_000)
+      fs.utimesSync(at("none"), -86_400, -86_400)
+      fs.lutimesSync(at("absolute"), 700_000_000, 700_000_000)
       fs.utimesSync(at("world/region"), 900_000_000, 900_000_000)
-      if (process.geteuid?.() === 0) fs.chownSync(at("world/region/r.0.0.mca"), 4321, 3_000_000)
       fs.chmodSync(source, 0o711)
+      // A folder that its owner cannot search does not close the way back.
+      fs.mkdirSync(at("closed"), { mode: 0o400 })
       fs.utimesSync(source, 800_000_000, 800_000_000)
+      const expected = tree(source)
+      // What is not to survive.
+      if (process.geteuid?.() === 0) fs.chownSync(at("world/region/r.0.0.mca"), 4321, 3_000_000)
+      fs.chmodSync(at("run.sh"), 0o6750)
+      fs.chmodSync(at("world"), 0o3755)
+      yield* moved(source, target)
+      assert.deepStrictEqual(tree(target), expected)
+    })
+  )
+
+  it.live.skipIf(process.geteuid?.() !== 0)("belong to the user that the server runs as", () =>
+    Effect.gen(function* () {
+      const { source, target } = yield* folders
+      fs.mkdirSync(join(source, "world"))
+      fs.writeFileSync(join(source, "world/level.dat"), "a castle", { mode: 0o600 })
+      fs.symlinkSync("/etc/passwd", join(source, "link"))
+      fs.chownSync(join(source, "world/level.dat"), 4321, 4321)
+      const before = fs.statSync("/etc/passwd")
+      yield* moved(source, target, [], { user: { uid: 71_234, gid: 71_235 } })
+      const owners = Object.values(tree(target)).map((entry) => Reflect.get(Object(entry), "owner"))
+      assert.deepStrictEqual(
+        owners,
+        Array.from({ length: 4 }, () => "71234:71235")
+      )
+      assert.strictEqual(fs.statSync("/etc/passwd").uid, before.uid)
+    })
+  )
+
+  it.live("are counted while they arrive, and refused beyond the limit", () =>
+    Effect.gen(function* () {
+      const { source, target } = yield* folders
+      fs.writeFileSync(join(source, "a"), Buffer.alloc(600_000))
+      fs.writeFileSync(join(source, "b"), Buffer.alloc(600_000))
+      const failure = yield* Effect.flip(moved(source, target, [], { limit: 1_000_000 }))
+      assert.deepInclude(failure, {
+        code: "EDQUOT",
+        message: "the files exceed the server's disk_space: they have more than 1.0 MB"
+      })
+      assert.isBelow(fs.statSync(join(target, "b")).size, 400_000)
+      const into = join(target, "again")
+      fs.mkdirSync(into)
+      yield* moved(source, into, [], { limit: 1_300_000 })
+      assert.deepStrictEqual(tree(into), tree(source))
+    })
+  )
+
+  it.live("survive however deep their folders are", () =>
+    Effect.gen(function* () {
+      const { source, target } = yield* folders
+      const deep = Array.from({ length: 100 }, () => "d").join("/")
+      fs.mkdirSync(join(source, deep), { recursive: true })
+      fs.writeFileSync(join(source, deep, "file"), "deep")
+      fs.writeFileSync(join(source, "z"), "z")
       yield* moved(source, target)
       assert.deepStrictEqual(tree(target), tree(source))
     })
@@ -289,6 +442,11 @@ describe("move: an archive that is not to be trusted", () => {
       }
       const failure = yield* Effect.flip(unpackFiles(chunked(text, 700), target))
       assert.include(["ArchiveRefused", "IoError"], failure._tag)
+      for (const name of fs.readdirSync(target)) {
+        const stats = fs.lstatSync(join(target, name))
+        assert.isTrue(stats.isFile() || stats.isDirectory() || stats.isSymbolicLink(), name)
+        assert.strictEqual(stats.mode & 0o7000, 0, name)
+      }
       assert.deepStrictEqual(fs.readdirSync(outside), ["secret"])
       assert.strictEqual(fs.lstatSync(join(outside, "secret")).nlink, 1)
       assert.isFalse(fs.existsSync("/etc/evil"))
@@ -314,7 +472,7 @@ describe("move: an archive that is not to be trusted", () => {
     })
   )
 
-  it.live("never writes outside, whatever it says", () =>
+  it.live("has on the disk the names that were checked, whatever its bytes are", () =>
     Effect.gen(function* () {
       const { root: folder } = yield* folders
       const outside = join(folder, "outside")
@@ -322,32 +480,111 @@ describe("move: an archive that is not to be trusted", () => {
       const name = fc
         .array(fc.constantFrom("a", "b", "c", "..", ".", "", "out"), { minLength: 1, maxLength: 4 })
         .map((parts) => `./${parts.join("/")}`)
-      const one = fc.record({
-        name,
-        type: fc.constantFrom("0", "5", "2", "1", "L"),
-        link: fc.constantFrom(outside, "..", "a", "../../outside", "/"),
-        content: fc.constantFrom("", "x", "./../evil\0")
-      })
+      const number = fc.oneof(fc.nat(2000), fc.constantFrom(0, 1, 511, 512, 513, 2 ** 33 - 1))
+      const one = fc
+        .record(
+          {
+            name: fc.oneof(
+              { weight: 5, arbitrary: fc.constantFrom("./a", "./b", "./c", "./a/b", "./a/c") },
+              name
+            ),
+            type: fc.constantFrom(
+              "0",
+              "0",
+              "5",
+              "5",
+              "S",
+              "S",
+              "2",
+              "1",
+              "L",
+              "K",
+              "x",
+              "g",
+              "3",
+              "4",
+              "6",
+              "\0"
+            ),
+            link: fc.constantFrom(outside, "..", "a", "../../outside", "/"),
+            mode: fc.constantFrom(0o644, 0o755, 0o4755, 0o2777, 0o1777),
+            content: fc.constantFrom("", "x", "./../evil\0", "./a\0", "16 path=../evil\n", "12 size=1024\n"),
+            sparse: fc.record({
+              pieces: fc.oneof(
+                fc.constant([[0, 1]] as const),
+                fc.array(fc.tuple(number, number), { maxLength: 4 })
+              ),
+              more: fc.boolean(),
+              whole: number
+            })
+          },
+          { requiredKeys: ["name", "type", "link", "mode", "content"] }
+        )
+        .chain((it) =>
+          // Most sizes are true; folders and links have no contents.
+          fc
+            .record(
+              {
+                size: number,
+                rawSize: fc.array(fc.constantFrom(0, 0x80, 0xff, 1), { minLength: 12, maxLength: 12 })
+              },
+              { requiredKeys: [] }
+            )
+            .map((sizes) =>
+              member({
+                ...it,
+                ...(it.type === "5" || it.type === "2" ? { content: "" } : {}),
+                ...(Math.abs(it.name.length % 3) === 0 ? sizes : {})
+              })
+            )
+        )
+      const flaw = fc.record({ at: fc.nat(8191), bit: fc.nat(7) })
       let run = 0
+      let whole = 0
       yield* Effect.promise(() =>
         fc.assert(
-          fc.asyncProperty(fc.array(one, { maxLength: 8 }), (members) => {
-            const target = join(folder, "deep", "er", String(run++))
-            fs.mkdirSync(target, { recursive: true })
-            const bytes = archive(...members.map((it) => member(it)))
-            return Effect.runPromise(Effect.exit(unpackFiles(chunked(bytes, 4096), target))).then(() => {
-              assert.deepStrictEqual(fs.readdirSync(outside), [])
-              assert.deepStrictEqual(fs.readdirSync(folder).toSorted(), [
-                "deep",
-                "outside",
-                "source",
-                "target"
-              ])
-            })
-          }),
-          { numRuns: 60 }
+          fc.asyncProperty(
+            fc.array(one, { maxLength: 8 }),
+            fc.array(flaw, { maxLength: 1 }),
+            fc.integer({ min: 1, max: 3000 }),
+            (members, flaws, pieces) => {
+              const target = join(folder, "deep", "er", String(run++))
+              fs.mkdirSync(target, { recursive: true })
+              const bytes = archive(...members)
+              for (const { at, bit } of flaws)
+                if (at < bytes.length) bytes[at] = (bytes[at] ?? 0) ^ (1 << bit)
+              const checked: Array<string> = []
+              for (const step of new ArchiveReader().read(bytes)) {
+                if (step._tag === "refused") break
+                if ("name" in step) checked.push(step.path)
+              }
+              return Effect.runPromise(Effect.exit(unpackFiles(chunked(bytes, pieces), target))).then(
+                (exit) => {
+                  const found = fs.readdirSync(target, { recursive: true, encoding: "latin1" })
+                  if (exit._tag === "Success") {
+                    whole += 1
+                    assert.deepStrictEqual(["", ...found].toSorted(), checked.toSorted())
+                  } else assert.includeMembers(["", ...checked], found)
+                  for (const path of found) {
+                    const stats = fs.lstatSync(Buffer.from(`${target}/${path}`, "latin1"))
+                    assert.isTrue(stats.isFile() || stats.isDirectory() || stats.isSymbolicLink(), path)
+                    assert.strictEqual(stats.mode & 0o7000, 0, path)
+                  }
+                  assert.deepStrictEqual(fs.readdirSync(outside), [])
+                  assert.deepStrictEqual(fs.readdirSync(folder).toSorted(), [
+                    "deep",
+                    "outside",
+                    "source",
+                    "target"
+                  ])
+                }
+              )
+            }
+          ),
+          { numRuns: 400 }
         )
       )
+      assert.isAbove(whole, 20)
     })
   )
 })

@@ -4,6 +4,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import { packFiles } from "../../../src/daemon/files/archive.ts"
 import { receiveFiles } from "../../../src/daemon/files/arrival.ts"
+import type { UnpackOptions } from "../../../src/daemon/files/unpack.ts"
 import { temporaryFolder } from "../../support/Service.ts"
 
 const write = (root: string, files: Readonly<Record<string, string>>) => {
@@ -111,6 +112,36 @@ describe("move: a server that arrives", () => {
       assert.deepStrictEqual(filesIn(target), ["fresh"])
       yield* received(source, target)
       assert.deepStrictEqual(filesIn(target), ["a/b", "c"])
+    })
+  )
+
+  it.live("stays as it was made when the archive is refused or too large", () =>
+    Effect.gen(function* () {
+      const { source, target } = yield* trees
+      write(source, { "a/b": "b".repeat(5000), c: "c" })
+      write(target, { fresh: "fresh" })
+      const paths = { shared: [], own: [] }
+      const refused = (change: (bytes: Uint8Array) => Uint8Array, options: UnpackOptions) =>
+        Effect.scoped(
+          Effect.gen(function* () {
+            const archive = Stream.map(yield* packFiles(source, paths), change)
+            const { _tag } = yield* Effect.flip(receiveFiles(target, paths, archive, options))
+            assert.deepStrictEqual(filesIn(target), ["fresh"])
+            return _tag
+          })
+        )
+      // The second entry becomes a device.
+      const device = (bytes: Uint8Array) => {
+        const changed = Buffer.from(bytes)
+        const header = changed.subarray(512, 1024)
+        header[156] = "4".charCodeAt(0)
+        header.write("        ", 148)
+        const sum = header.reduce((all, byte) => all + byte, 0)
+        header.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148)
+        return changed
+      }
+      assert.strictEqual(yield* refused(device, {}), "ArchiveRefused")
+      assert.strictEqual(yield* refused((bytes) => bytes, { limit: 5000 }), "IoError")
     })
   )
 })

@@ -1,0 +1,305 @@
+/**
+ * The only reader of an archive of an instance: the format of GNU tar, as `packFiles` and older daemons make it. The
+ * sender is not trusted. The reader takes folders, files and symbolic links, each in a folder that the archive has just
+ * named, and refuses everything else. Pure: the caller writes what the reader answers, and nothing else.
+ */
+
+const BLOCK = 512
+/** `ustar` in the way of GNU tar: no part of the name is anywhere but in the name, or in a long name before it. */
+const MAGIC = Buffer.from("ustar  \0", "latin1")
+/** Bytes of a path, and of a link's target: the limit of Linux. */
+const LONGEST_PATH = 4096
+const LONGEST_NAME = 255
+/** A path with its NUL, in whole blocks. */
+const LONGEST_LONG = LONGEST_PATH + BLOCK
+/** Pieces of one file with holes. */
+const MOST_PIECES = 1_000_000
+/** Blocks of zeros after the end: `tar` fills its last record. */
+const MOST_FILLING = 2048
+
+/** Attributes of an entry that are kept; `mtime` in seconds. Set-id and sticky bits are not. */
+export interface Attributes {
+  readonly mode: number
+  readonly mtime: number
+}
+
+/** An entry's name in the current folder, and its path in the archive; one character per byte. */
+interface Named {
+  readonly name: string
+  readonly path: string
+}
+
+/**
+ * The next action on the disk. `folder` creates a folder and enters it; the root has the path "". `leave` completes the
+ * current folder and returns to the folder around it. `file` creates a file, `data` is a piece of its contents, `end`
+ * completes it. `refused` is the last step.
+ */
+export type Step =
+  | ({ readonly _tag: "folder" } & Named)
+  | ({ readonly _tag: "leave"; readonly path: string } & Attributes)
+  | ({ readonly _tag: "link"; readonly target: string; readonly mtime: number } & Named)
+  | ({ readonly _tag: "file" } & Named)
+  | { readonly _tag: "data"; readonly at: number; readonly bytes: Buffer }
+  | ({ readonly _tag: "end"; readonly size: number } & Attributes)
+  | { readonly _tag: "refused"; readonly why: string }
+
+const text = (block: Buffer, from: number, length: number): string => {
+  const field = block.subarray(from, from + length)
+  const end = field.indexOf(0)
+  return field.toString("latin1", 0, end === -1 ? length : end)
+}
+
+/** A number of a header: octal digits, or binary after 0x80, or negative and binary after 0xff; else undefined. */
+const numberAt = (block: Buffer, from: number, length: number): number | undefined => {
+  const first = block[from] ?? 0
+  if (first < 0x80) {
+    const digits = text(block, from, length).trim()
+    return /^[0-7]+$/.test(digits) ? Number.parseInt(digits, 8) : undefined
+  }
+  if (first !== 0x80 && first !== 0xff) return undefined
+  const bytes = block.subarray(from + 1, from + length)
+  // The complement of a negative number is small, so that no digit is lost.
+  let value = 0
+  for (const byte of bytes) value = value * 256 + (first === 0xff ? 0xff - byte : byte)
+  return Number.isSafeInteger(value) ? (first === 0xff ? -1 - value : value) : undefined
+}
+
+const sizeAt = (block: Buffer, from: number): number | undefined => {
+  const size = numberAt(block, from, 12)
+  return size === undefined || size < 0 ? undefined : size
+}
+
+const sumOf = (block: Buffer): number => {
+  let sum = 0
+  for (let at = 0; at < BLOCK; at++) sum += at >= 148 && at < 156 ? 0x20 : (block[at] ?? 0)
+  return sum
+}
+
+const isZero = (block: Buffer): boolean => block.every((byte) => byte === 0)
+
+const padded = (size: number): number => Math.ceil(size / BLOCK) * BLOCK
+
+/** A path of an archive in messages: quoted, and cut off after 100 bytes. */
+export const shownPath = (name: string): string =>
+  JSON.stringify(Buffer.from(name.slice(0, 100), "latin1").toString("utf8"))
+
+/** A long name that is being read. */
+interface LongName {
+  readonly type: "L" | "K"
+  readonly size: number
+  readonly bytes: Array<Buffer>
+  /** Bytes to come, padding included. */
+  left: number
+}
+
+/** Contents between holes. */
+interface Piece {
+  readonly at: number
+  readonly length: number
+}
+
+/** The file that is being read. */
+interface OpenFile extends Attributes {
+  readonly path: string
+  readonly size: number
+  /** Bytes of its contents in the archive. */
+  readonly stored: number
+  readonly pieces: Array<Piece>
+  /** More of the map of pieces follows, before the contents. */
+  mapping: boolean
+  /** Bytes to come, padding included. */
+  left: number
+  /** The present piece, and how much of it was read. */
+  piece: number
+  read: number
+}
+
+/** Follows an archive as it passes. Keeps a block, two long names, the names of open folders and one map of pieces. */
+export class ArchiveReader {
+  #block = Buffer.alloc(0)
+  #file: OpenFile | undefined
+  #long: LongName | undefined
+  #longName: string | undefined
+  #longTarget: string | undefined
+  #zeros = 0
+  /** The folders around the next entry, outermost first. */
+  readonly #open: Array<Attributes & { readonly path: string }> = []
+
+  /** Whether the mark of the end has passed. */
+  get ended(): boolean {
+    return this.#zeros >= 2
+  }
+
+  /** Reads the next bytes. */
+  *read(chunk: Uint8Array): Generator<Step> {
+    let rest = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength)
+    while (rest.length > 0) {
+      const file = this.#file
+      if (file !== undefined && !file.mapping) {
+        const piece = rest.subarray(0, file.left)
+        rest = rest.subarray(piece.length)
+        yield* this.#contents(file, piece)
+        continue
+      }
+      const missing = BLOCK - this.#block.length
+      this.#block = Buffer.concat([this.#block, rest.subarray(0, missing)])
+      rest = rest.subarray(missing)
+      if (this.#block.length < BLOCK) return
+      const block = this.#block
+      this.#block = Buffer.alloc(0)
+      yield* this.#next(block)
+    }
+  }
+
+  *#next(block: Buffer): Generator<Step> {
+    if (this.#long !== undefined) return yield* this.#longBlock(this.#long, block)
+    if (this.#file !== undefined) return yield* this.#map(this.#file, block, 0, 21)
+    if (!isZero(block))
+      return yield* this.#zeros > 0 ? refused("something follows its end") : this.#header(block)
+    this.#zeros += 1
+    if (this.#zeros === 2) yield* this.#leave(0)
+    if (this.#zeros > MOST_FILLING) yield* refused("too much follows its end")
+  }
+
+  /** Leaves open folders until only so many are. */
+  *#leave(depth: number): Generator<Step> {
+    for (const folder of this.#open.splice(depth).toReversed()) yield { _tag: "leave", ...folder }
+  }
+
+  *#longBlock(long: LongName, block: Buffer): Generator<Step> {
+    long.bytes.push(block)
+    long.left -= BLOCK
+    if (long.left > 0) return
+    this.#long = undefined
+    const bytes = Buffer.concat(long.bytes).subarray(0, long.size)
+    const end = bytes.indexOf(0)
+    if (end !== -1 && end !== bytes.length - 1) return yield* refused("a name with a NUL character")
+    const name = bytes.toString("latin1", 0, end === -1 ? bytes.length : end)
+    if (long.type === "L") this.#longName = name
+    else this.#longTarget = name
+  }
+
+  *#header(block: Buffer): Generator<Step> {
+    if (!block.subarray(257, 265).equals(MAGIC)) return yield* refused("it is no archive of GNU tar")
+    const [mode, size, mtime] = [numberAt(block, 100, 8), sizeAt(block, 124), numberAt(block, 136, 12)]
+    if (numberAt(block, 148, 8) !== sumOf(block) || mode === undefined || mtime === undefined) {
+      return yield* refused("a header is damaged")
+    }
+    if (size === undefined) return yield* refused("a size that is none")
+    const attributes = { mode: mode & 0o777, mtime }
+    const type = String.fromCharCode(block[156] ?? 0)
+    if (type === "L" || type === "K") {
+      if (size === 0 || size > LONGEST_LONG) return yield* refused("a name that is too long")
+      this.#long = { type, size, bytes: [], left: padded(size) }
+      return
+    }
+    const full = this.#longName ?? text(block, 0, 100)
+    const target = this.#longTarget ?? text(block, 157, 100)
+    this.#longName = undefined
+    this.#longTarget = undefined
+    if (type !== "0" && type !== "S" && type !== "5" && type !== "2") {
+      return yield* refused(`${shownPath(full)} is neither file nor folder nor link`)
+    }
+    if ((type === "5" || type === "2") && size > 0) return yield* refused("a folder or link with contents")
+    if (full === "./" && type === "5" && this.#open.length === 0) {
+      this.#open.push({ path: "", ...attributes })
+      return yield { _tag: "folder", name: "", path: "" }
+    }
+    const named = this.#place(type === "5" && full.endsWith("/") ? full.slice(0, -1) : full)
+    if (typeof named === "string") return yield* refused(`${shownPath(full)} ${named}`)
+    const { depth, name, path } = named
+    yield* this.#leave(depth)
+    if (type === "5") {
+      this.#open.push({ path, ...attributes })
+      return yield { _tag: "folder", name, path }
+    }
+    if (type === "2") {
+      if (target === "" || target.length >= LONGEST_PATH) {
+        return yield* refused(`${shownPath(full)} is a link to a path that is none`)
+      }
+      return yield { _tag: "link", name, path, target, mtime }
+    }
+    yield { _tag: "file", name, path }
+    const sparse = type === "S"
+    const whole = sparse ? sizeAt(block, 483) : size
+    if (whole === undefined) return yield* refused("a size that is none")
+    const file: OpenFile = {
+      path,
+      ...attributes,
+      size: whole,
+      stored: size,
+      pieces: sparse ? [] : [{ at: 0, length: size }],
+      mapping: sparse,
+      left: padded(size),
+      piece: 0,
+      read: 0
+    }
+    this.#file = file
+    if (sparse) yield* this.#map(file, block, 386, 4)
+    else yield* this.#contents(file, Buffer.alloc(0))
+  }
+
+  /** Where an entry is: in one of the folders that are open; or why it is nowhere. */
+  #place(full: string): (Named & { readonly depth: number }) | string {
+    const path = full.slice(2)
+    const parts = path.split("/")
+    if (
+      !full.startsWith("./") ||
+      full.length > LONGEST_PATH ||
+      parts.some((part) => part === "" || part === "." || part === ".." || part.length > LONGEST_NAME)
+    ) {
+      return "is no path of an instance"
+    }
+    const parent = parts.slice(0, -1).join("/")
+    const index = this.#open.findLastIndex((folder) => folder.path === parent)
+    if (index === -1) return "is in no folder that stands before it"
+    return { name: parts.at(-1) ?? "", path, depth: index + 1 }
+  }
+
+  /** Takes `count` places of the map of a file with holes; the byte after them and a size says whether more follow. */
+  *#map(file: OpenFile, block: Buffer, from: number, count: number): Generator<Step> {
+    const bad = () => refused(`the map of the holes of ${shownPath(file.path)} is damaged`)
+    let place = from
+    for (; place < from + count * 24 && block[place + 12] !== 0; place += 24) {
+      const [at, length] = [sizeAt(block, place), sizeAt(block, place + 12)]
+      const last = file.pieces.at(-1)
+      if (at === undefined || length === undefined || at < (last === undefined ? 0 : last.at + last.length)) {
+        return yield* bad()
+      }
+      file.pieces.push({ at, length })
+    }
+    const taken = (place - from) / 24
+    // The byte after the map of a block that follows the header, and after the map of the header.
+    file.mapping = block[from === 0 ? 504 : 482] !== 0
+    // Only a map without room goes on, and only where it has to.
+    if ((file.mapping && taken < count) || (from === 0 && taken === 0)) return yield* bad()
+    if (file.pieces.length > MOST_PIECES) return yield* bad()
+    if (file.mapping) return
+    const last = file.pieces.at(-1) ?? { at: 0, length: 0 }
+    const stored = file.pieces.reduce((sum, piece) => sum + piece.length, 0)
+    if (stored !== file.stored || last.at + last.length > file.size) return yield* bad()
+    yield* this.#contents(file, Buffer.alloc(0))
+  }
+
+  /** Takes bytes of a file's contents and padding, no more than are left. */
+  *#contents(file: OpenFile, bytes: Buffer): Generator<Step> {
+    file.left -= bytes.length
+    let rest = bytes
+    for (let piece = file.pieces[file.piece]; piece !== undefined; piece = file.pieces[file.piece]) {
+      const part = rest.subarray(0, piece.length - file.read)
+      if (part.length > 0) yield { _tag: "data", at: piece.at + file.read, bytes: part }
+      file.read += part.length
+      rest = rest.subarray(part.length)
+      if (file.read < piece.length) break
+      file.piece += 1
+      file.read = 0
+    }
+    if (file.left > 0) return
+    this.#file = undefined
+    yield { _tag: "end", size: file.size, mode: file.mode, mtime: file.mtime }
+  }
+}
+
+function* refused(why: string): Generator<Step> {
+  yield { _tag: "refused", why }
+}
