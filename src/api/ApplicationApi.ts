@@ -1,3 +1,4 @@
+import { Predicate } from "effect"
 import { HttpApi, OpenApi } from "effect/http-api"
 import { BesideGroup, MetricsGroup } from "./BesideGroup.ts"
 import { BlueprintsGroup } from "./BlueprintsGroup.ts"
@@ -6,6 +7,15 @@ import { AnyFailure, SchemaErrors } from "./Failures.ts"
 import { NodesGroup, SystemGroup } from "./NodesGroup.ts"
 import { withDescribedParameters } from "./query.ts"
 import { ServersGroup } from "./ServersGroup.ts"
+
+/** An OpenAPI document whose scheme of keys is in lower case: tools then offer a field for the key. */
+const withKnownScheme = (document: Record<string, unknown>): Record<string, unknown> => ({
+  ...document,
+  components: {
+    ...(Predicate.isObject(document.components) ? document.components : {}),
+    securitySchemes: { bearer: { type: "http", scheme: "bearer" } }
+  }
+})
 
 /** The whole HTTP interface of the service: the contract, as a value. */
 export class ApplicationApi extends HttpApi.make("muster")
@@ -23,6 +33,6 @@ export class ApplicationApi extends HttpApi.make("muster")
     OpenApi.annotations({
       title: "Muster",
       description: "Control plane for game servers: nodes, blueprints, servers, one event stream.",
-      transform: withDescribedParameters
+      transform: (document) => withKnownScheme(withDescribedParameters(document))
     })
   ) {}

@@ -21,6 +21,7 @@ import { FAILURES_PER_MINUTE, FailedLogins } from "../http/FailedLogins.ts"
 import { AnyFailureLayer, SchemaErrorsLayer } from "../http/HttpLayer.ts"
 import { makeNodeServer, type TlsOptions } from "../http/nodeServer.ts"
 import { requestIdOf } from "../http/requestId.ts"
+import { withStandardHeaders } from "../http/standardHeaders.ts"
 
 /** Longer than the control plane waits for an answer. */
 const REQUEST_TIMEOUT = Duration.seconds(30)
@@ -78,7 +79,7 @@ const Pipeline = HttpRouter.middleware(
         const id = requestIdOf(request.headers["x-request-id"])
         return yield* withErrorBodies(request, authorized(request, timed(request, app))).pipe(
           Effect.provideService(HttpIncomingMessage.MaxBodySize, BODY_LIMIT),
-          Effect.map((response) => HttpServerResponse.setHeader(response, "x-request-id", id)),
+          Effect.map((response) => withStandardHeaders(response, id, request.url)),
           Effect.tap((response) =>
             Effect.flatMap(elapsedMillis, (now) =>
               Effect.logDebug(

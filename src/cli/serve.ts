@@ -127,6 +127,7 @@ const serveWith = Effect.fnUntraced(function* (settings: ServiceSettings) {
     rate_limit: settings.rateLimit,
     cors_origins: settings.corsOrigins,
     trusted_proxies: settings.trustedProxies,
+    publicPages: settings.publicPages,
     shutdown_grace: Duration.seconds(settings.shutdownGrace)
   })
   // The key is there before the service answers.

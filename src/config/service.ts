@@ -199,6 +199,12 @@ export const settings = {
     "Networks of proxies whose X-Forwarded-For is believed, such as 10.0.0.0/8.",
     networks
   ),
+  publicPages: setting(
+    "MUSTER_PUBLIC_PAGES",
+    "all",
+    "What the page `/nodes`, which needs no key, shows of a node: all; or with banner name, location and state, but no id and no address. Set banner where strangers reach the service.",
+    oneOf("banner", "all")
+  ),
   shutdownGrace: setting(
     "MUSTER_SHUTDOWN_GRACE",
     "0",

@@ -1,7 +1,7 @@
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Duration, Effect, Layer } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
-import { HttpApiBuilder, HttpApiMiddleware, HttpApiScalar, OpenApi } from "effect/http-api"
+import { HttpApiBuilder, HttpApiMiddleware, OpenApi } from "effect/http-api"
 import type { IpNetwork } from "effect/net"
 import { RateLimiter } from "effect/persistence"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
@@ -23,6 +23,7 @@ import { routerConfig } from "./allowedMethods.ts"
 import { Authentication } from "./authenticate.ts"
 import { BesideHandlers, MetricsHandlers, SystemHandlers } from "./beside.ts"
 import { CachedPages } from "./cachedPages.ts"
+import { DocsRoutes } from "./docs.ts"
 import { invalidRequest } from "./errorResponse.ts"
 import { FailedLogins } from "./FailedLogins.ts"
 import { GracefulStop } from "./GracefulStop.ts"
@@ -48,6 +49,8 @@ export interface HttpOptions {
   readonly rate_limit: number
   readonly cors_origins: ReadonlyArray<string>
   readonly trusted_proxies: ReadonlyArray<IpNetwork.IpNetwork>
+  /** What pages without a key show of the nodes; `banner`: neither ids nor addresses. */
+  readonly publicPages: "banner" | "all"
   /** How long the server goes on after it has said at `readyz` that it ends; default: not at all. */
   readonly shutdown_grace?: Duration.Duration
 }
@@ -80,7 +83,7 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
         BlueprintsHandlers,
         EventsHandlers,
         SystemHandlers(options.system),
-        BesideHandlers(options.system),
+        BesideHandlers(options.system, options.publicPages),
         MetricsHandlers
       ]),
       Layer.provide([AuthorizationLayer, SchemaErrorsLayer, AnyFailureLayer])
@@ -90,14 +93,9 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
       Layer.provide([NodeAuthorizationLayer, SchemaErrorsLayer, AnyFailureLayer])
     ),
     RevokedNodes,
-    Layer.mergeAll(
-      OpenApiRoute(api),
-      HttpApiScalar.layer(api, {
-        path: "/docs",
-        // The page loads nothing from elsewhere.
-        scalar: { withDefaultFonts: false }
-      })
-    ).pipe(Layer.provide(CachedPages)),
+    Layer.mergeAll(OpenApiRoute(api), DocsRoutes(`Muster ${options.system.version}`)).pipe(
+      Layer.provide(CachedPages)
+    ),
     Pipeline({
       cors_origins: options.cors_origins,
       trusted_proxies: options.trusted_proxies,

@@ -19,11 +19,13 @@ import { TimedOut } from "../domain/errors.ts"
 import { RequestId } from "../domain/RequestId.ts"
 import { allowedMethods } from "./allowedMethods.ts"
 import { Authentication, type Refusal } from "./authenticate.ts"
+import { SCRIPT } from "./docs.ts"
 import { errorResponse, isErrorStatus, responseOf, tooLarge, withErrorBody } from "./errorResponse.ts"
 import { recordRequest } from "./metrics.ts"
 import { makeRefusedRegistrations } from "./refusedRegistrations.ts"
 import { requestIdOf } from "./requestId.ts"
 import { bodyLimitOf, isStreamPath, requestPath } from "./requestPath.ts"
+import { withStandardHeaders } from "./standardHeaders.ts"
 
 /** Settings of the pipeline. */
 export interface PipelineOptions {
@@ -80,7 +82,7 @@ export const Pipeline = (options: PipelineOptions) =>
   HttpRouter.middleware(
     Effect.gen(function* () {
       const authentication = yield* Authentication
-      const application = allowedMethods(ApplicationApi, ["/openapi.json", "/docs"])
+      const application = allowedMethods(ApplicationApi, ["/openapi.json", "/docs", SCRIPT])
       const daemons = allowedMethods(NodeApi)
       const tellRefused = makeRefusedRegistrations()
       const allowed = (url: string) => [...application(url), ...daemons(url)]
@@ -185,7 +187,7 @@ export const Pipeline = (options: PipelineOptions) =>
           const request = yield* HttpServerRequest.HttpServerRequest
           const id = requestIdOf(request.headers["x-request-id"])
           return yield* forwarded(cors(withErrorBodies(authenticated(app)))).pipe(
-            Effect.map((response) => HttpServerResponse.setHeader(withReason(response), "x-request-id", id)),
+            Effect.map((response) => withStandardHeaders(withReason(response), id, request.url)),
             Effect.map(withRetryAfter),
             Effect.map(ending(request)),
             Effect.tap((response) => recordRequest(request, response, started)),

@@ -9,9 +9,7 @@ import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { Store } from "../store/Store.ts"
 import { GracefulStop } from "./GracefulStop.ts"
 import { makeObserve } from "./gauges.ts"
-import { bannerPage, nodesPage } from "./pages.ts"
-
-const html = (text: string) => HttpServerResponse.text(text, { contentType: "text/html; charset=utf-8" })
+import { bannerPage, nodesPage, pageResponse } from "./pages.ts"
 
 const shuttingDown = new Unavailable({
   detail: "shutting down",
@@ -19,7 +17,7 @@ const shuttingDown = new Unavailable({
 })
 
 /** `/`, `/nodes`, `/healthz`, `/readyz` (contract 4.11; decisions, section 7). */
-export const BesideHandlers = (system: SystemInfo) =>
+export const BesideHandlers = (system: SystemInfo, publicPages: "banner" | "all") =>
   HttpApiBuilder.group(
     ApplicationApi,
     "beside",
@@ -27,10 +25,11 @@ export const BesideHandlers = (system: SystemInfo) =>
       const nodes = yield* NodeRegistry
       const store = yield* Store
       const { isStopping } = yield* GracefulStop
-      const banner = html(bannerPage(system.version))
+      const banner = pageResponse(bannerPage(system.version))
       return handlers.handleAll({
         banner: () => Effect.succeed(banner),
-        nodesPage: () => Effect.map(nodes.details, (details) => html(nodesPage(details))),
+        nodesPage: () =>
+          Effect.map(nodes.details, (details) => pageResponse(nodesPage(details, publicPages))),
         healthz: () => Effect.succeed({ status: "ok" as const }),
         readyz: () =>
           Effect.suspend(() => (isStopping() ? Effect.fail(shuttingDown) : store.ping)).pipe(

@@ -15,6 +15,10 @@ const etagOf = (body: Uint8Array): string => {
 const names = (ifNoneMatch: string, etag: string): boolean =>
   ifNoneMatch.split(",").some((tag) => tag.trim() === "*" || tag.trim().replace(/^W\//, "") === etag)
 
+/** Of the headers of the whole answer, those that its 304 repeats. */
+const kept = ({ headers: { vary } }: HttpServerResponse.HttpServerResponse) =>
+  vary === undefined ? {} : { vary }
+
 /**
  * For pages that stay the same as long as the process runs: a browser keeps them and asks whether they have changed,
  * which an upgrade does; the answer to that is 304 without a body.
@@ -25,9 +29,9 @@ export const CachedPages = HttpRouter.middleware((page) =>
     const response = yield* page
     if (response.status !== 200 || response.body._tag !== "Uint8Array") return response
     const etag = etagOf(response.body.body)
-    const headers = { etag, "cache-control": "no-cache" }
+    const headers = { etag, "cache-control": response.headers["cache-control"] ?? "no-cache" }
     return names(request.headers["if-none-match"] ?? "", etag)
-      ? HttpServerResponse.empty({ status: 304, headers })
+      ? HttpServerResponse.empty({ status: 304, headers: { ...kept(response), ...headers } })
       : HttpServerResponse.setHeaders(response, headers)
   })
 ).layer

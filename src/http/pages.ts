@@ -1,3 +1,5 @@
+import { createHash } from "node:crypto"
+import { HttpServerResponse } from "effect/http"
 import { type NodeDetail, nodeState } from "../domain/Node.ts"
 
 const entities: Record<string, string> = {
@@ -19,16 +21,34 @@ p { margin: .25rem 0 1rem; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; padding: .4rem .75rem .4rem 0; border-bottom: 1px solid #8884; overflow-wrap: anywhere; }
 code { font-size: .95em; }
-nav a { margin-right: 1rem; }`
+nav a { margin-right: 1rem; }
+`
+
+/** The pages load nothing and run nothing; their one style is known by its hash. */
+const POLICY = [
+  "default-src 'none'",
+  "img-src data:",
+  `style-src 'sha256-${createHash("sha256").update(style).digest("base64")}'`,
+  "base-uri 'none'",
+  "form-action 'none'",
+  "frame-ancestors 'none'"
+].join("; ")
+
+/** The response with an HTML page and its `Content-Security-Policy`. */
+export const pageResponse = (html: string, policy = POLICY) =>
+  HttpServerResponse.text(html, {
+    contentType: "text/html; charset=utf-8",
+    headers: { "content-security-policy": policy, "x-frame-options": "DENY" }
+  })
 
 const page = (title: string, body: string) => `<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
 <title>${escapeHtml(title)}</title>
-<style>${style}
-</style>
+<style>${style}</style>
 </head>
 <body>
 ${body}
@@ -49,13 +69,24 @@ ${nav}
 </main>`
   )
 
-const row = (node: NodeDetail) =>
-  `<tr><td>${escapeHtml(node.name)}</td><td><code>${escapeHtml(node.id)}</code></td><td>${escapeHtml(node.location)}</td>` +
-  `<td>${escapeHtml(node.url)}</td><td>${escapeHtml(nodeState(node))}</td></tr>`
+/** Columns of the node list; the ids and the addresses of nodes are not for everybody. */
+const columns: ReadonlyArray<{
+  readonly name: string
+  readonly internal: boolean
+  readonly cell: (node: NodeDetail) => string
+}> = [
+  { name: "Name", internal: false, cell: ({ name }) => escapeHtml(name) },
+  { name: "Id", internal: true, cell: ({ id }) => `<code>${escapeHtml(id)}</code>` },
+  { name: "Location", internal: false, cell: ({ location }) => escapeHtml(location) },
+  { name: "Address", internal: true, cell: ({ url }) => escapeHtml(url) },
+  { name: "State", internal: false, cell: (node) => escapeHtml(nodeState(node)) }
+]
 
-/** `GET /nodes`: the nodes, every value escaped. */
-export const nodesPage = (nodes: ReadonlyArray<NodeDetail>): string =>
-  page(
+/** `GET /nodes`: the nodes, every value escaped; `banner`: without ids and addresses. */
+export const nodesPage = (nodes: ReadonlyArray<NodeDetail>, shown: "banner" | "all" = "all"): string => {
+  const visible = columns.filter(({ internal }) => shown === "all" || !internal)
+  const row = (node: NodeDetail) => `<tr>${visible.map(({ cell }) => `<td>${cell(node)}</td>`).join("")}</tr>`
+  return page(
     "Nodes · Muster",
     `<main>
 <h1>Nodes</h1>
@@ -64,7 +95,7 @@ ${
   nodes.length === 0
     ? "<p>No nodes found.</p>"
     : `<table>
-<thead><tr><th>Name</th><th>Id</th><th>Location</th><th>Address</th><th>State</th></tr></thead>
+<thead><tr>${visible.map(({ name }) => `<th>${name}</th>`).join("")}</tr></thead>
 <tbody>
 ${nodes.map(row).join("\n")}
 </tbody>
@@ -72,3 +103,4 @@ ${nodes.map(row).join("\n")}
 }
 </main>`
   )
+}

@@ -1,0 +1,235 @@
+import { createHash } from "node:crypto"
+import { brotliDecompressSync, gunzipSync } from "node:zlib"
+import { assert, describe, it, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { acceptedEncoding } from "../../src/http/docs.ts"
+import { exchange, noNode, options, rawRequest, service } from "../http/support/http.ts"
+import { chromium, chromiumNote, openPage } from "../support/browser.ts"
+import { Muster } from "../support/Muster.ts"
+import { eventually, type Service, startService } from "../support/Service.ts"
+
+/** The directives of a policy by their names. */
+const policyOf = (headers: Headers) =>
+  new Map(
+    (headers.get("content-security-policy") ?? "").split(";").map((directive) => {
+      const [name = "", ...sources] = directive.trim().split(" ")
+      return [name, sources]
+    })
+  )
+
+/** What may run or be loaded as `kind`. */
+const sourcesOf = (headers: Headers, kind: string) =>
+  policyOf(headers).get(kind) ?? policyOf(headers).get("default-src")
+
+const scriptOf = Effect.fnUntraced(function* (api: Service) {
+  const page = yield* api.request("GET", "/docs", { key: null })
+  const path = /<script src="([^"]+)"><\/script>/.exec(page.text)?.[1]
+  assert.match(path ?? "", /^\/docs\/scalar\.js\?[\w-]{16}$/)
+  return path ?? ""
+})
+
+/** The bytes of a body as they are sent. */
+const sent = (api: Service, path: string, encoding: string) =>
+  Effect.map(exchange(api, rawRequest("GET", path, { "accept-encoding": encoding })), (bytes) => {
+    const end = bytes.indexOf("\r\n\r\n")
+    return { head: bytes.slice(0, end), body: Buffer.from(bytes.slice(end + 4), "latin1") }
+  })
+
+layer(service(noNode), options)("pages", (it) => {
+  describe("decisions 7: what a page may do", () => {
+    it.effect("every page forbids inline scripts, frames, sniffing and referrers", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        for (const path of ["/", "/nodes", "/docs"]) {
+          const { headers, text } = yield* api.request("GET", path, { key: null })
+          assert.strictEqual(headers.get("content-type"), "text/html; charset=utf-8")
+          const scripts = sourcesOf(headers, "script-src")
+          assert.deepStrictEqual(scripts, [path === "/docs" ? "'self'" : "'none'"], path)
+          assert.notMatch(text, /<script(?![^>]*\bsrc=)|\son\w+=|javascript:/i, path)
+          assert.deepStrictEqual(policyOf(headers).get("frame-ancestors"), ["'none'"])
+          assert.deepStrictEqual(policyOf(headers).get("base-uri"), ["'none'"])
+          assert.deepStrictEqual(policyOf(headers).get("form-action"), ["'none'"])
+          assert.strictEqual(headers.get("x-frame-options"), "DENY")
+          assert.strictEqual(headers.get("x-content-type-options"), "nosniff")
+          assert.strictEqual(headers.get("referrer-policy"), "no-referrer")
+          const style = /<style>([\s\S]*)<\/style>/.exec(text)?.[1]
+          if (style !== undefined) {
+            const hash = createHash("sha256").update(style).digest("base64")
+            assert.deepStrictEqual(sourcesOf(headers, "style-src"), [`'sha256-${hash}'`])
+          }
+        }
+      })
+    )
+
+    it.effect("nothing under /api is stored, and no response is sniffed", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        for (const [method, path, key, status] of [
+          ["GET", "/api/nodes", api.key, 200],
+          ["HEAD", "/api/servers", api.key, 200],
+          ["POST", "/api/events/tickets", api.key, 201],
+          ["GET", "/api/nodes", null, 401],
+          ["GET", "/api/nope", api.key, 404],
+          ["PUT", "/api/nodes", api.key, 405],
+          ["POST", "/api/servers", api.key, 422]
+        ] as const) {
+          const answer = yield* api.request(method, path, { key })
+          assert.strictEqual(answer.status, status, `${method} ${path}`)
+          assert.strictEqual(answer.headers.get("cache-control"), "no-store", `${method} ${path}`)
+          assert.strictEqual(answer.headers.get("x-content-type-options"), "nosniff")
+        }
+        for (const path of ["/metrics", "/healthz", "/readyz", "/openapi.json", "/nope"]) {
+          const { headers } = yield* api.request("GET", path)
+          assert.strictEqual(headers.get("x-content-type-options"), "nosniff", path)
+        }
+      })
+    )
+  })
+
+  describe("decisions 7: /docs", () => {
+    it.effect("its script is one file, the same in every encoding, and cached by its name", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const path = yield* scriptOf(api)
+        const plain = yield* sent(api, path, "identity")
+        const br = yield* sent(api, path, "gzip, deflate, br, zstd")
+        const gzip = yield* sent(api, path, "gzip")
+        assert.match(br.head, /^content-encoding: br\r?$/m)
+        assert.match(gzip.head, /^content-encoding: gzip\r?$/m)
+        assert.isTrue(brotliDecompressSync(br.body).equals(plain.body))
+        assert.isTrue(gunzipSync(gzip.body).equals(plain.body))
+        assert.isBelow(br.body.length * 3, plain.body.length)
+        const hash = createHash("sha256").update(plain.body).digest("base64url").slice(0, 16)
+        assert.strictEqual(path, `/docs/scalar.js?${hash}`)
+        const etags = new Set<string | undefined>()
+        for (const { head } of [plain, br, gzip]) {
+          assert.match(head, /^cache-control: public, max-age=31536000, immutable\r?$/m)
+          assert.match(head, /^vary: Accept-Encoding\r?$/m)
+          assert.match(head, /^content-type: text\/javascript; charset=utf-8\r?$/m)
+          etags.add(/^etag: (.*?)\r?$/m.exec(head)?.[1])
+        }
+        assert.strictEqual(etags.size, 3)
+        const other = yield* sent(api, "/docs/scalar.js?another", "br")
+        assert.match(other.head, /^cache-control: no-cache\r?$/m)
+        assert.isTrue(other.body.equals(br.body))
+      })
+    )
+
+    it.effect("the page itself is small", () =>
+      Effect.gen(function* () {
+        const { text } = yield* (yield* Muster).request("GET", "/docs", { key: null })
+        assert.isBelow(text.length, 1000)
+      })
+    )
+
+    it.effect("Scalar's telemetry, proxy, fonts and developer tools are off", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const { body } = yield* sent(api, yield* scriptOf(api), "identity")
+        const text = body.toString()
+        const [, configuration = "{}"] =
+          /createApiReference\("#reference", (\{[^\n]*\})\)\n$/.exec(text) ?? []
+        const read = JSON.parse(configuration)
+        assert.strictEqual(read.telemetry, false)
+        assert.strictEqual(read.withDefaultFonts, false)
+        assert.strictEqual(read.showDeveloperTools, "never")
+        assert.strictEqual(read.hideClientButton, true)
+        assert.strictEqual(read.url, "/openapi.json")
+        assert.notProperty(read, "proxyUrl")
+        assert.notInclude(text, 'new Function("")')
+      })
+    )
+
+    it.effect.skipIf(chromium === undefined)(
+      `in a browser: it renders, breaks no policy and asks no other host, also for a test request${chromiumNote}`,
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const page = yield* openPage(`${api.url}/docs`)
+          const shown = page.evaluate("document.body?.innerText ?? ''")
+          yield* eventually(shown, (text) => String(text).includes("GET\n/api/nodes"), "60 seconds")
+          const click = (name: string) =>
+            eventually(
+              page.evaluate(
+                `(() => { const found = [...document.querySelectorAll("button")].find((it) => it.innerText.trim().startsWith(${JSON.stringify(name)})); found?.click(); return found !== undefined })()`
+              ),
+              (found) => found === true
+            )
+          yield* click("Test Request")
+          // The field for a key, not for a user and a password.
+          yield* eventually(shown, (text) => String(text).includes("Bearer Token"))
+          yield* click("Send")
+          yield* eventually(Effect.sync(page.requests), (urls) => urls.includes(`${api.url}/api/nodes`))
+          const elsewhere = page
+            .requests()
+            .filter((url) => !url.startsWith(`${api.url}/`) && !url.startsWith("data:"))
+          assert.deepStrictEqual(elsewhere, [])
+          assert.deepStrictEqual(page.problems(), [])
+          const text = String(yield* shown)
+          for (const offered of ["Ask AI", "MCP", "Developer Tools", "Share", "Deploy", "Open API Client"]) {
+            assert.notInclude(text, offered)
+          }
+        }).pipe(Effect.scoped)
+    )
+
+    it.effect.skipIf(chromium === undefined)(
+      `in a browser: / and /nodes keep their style and break no policy${chromiumNote}`,
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          for (const path of ["/", "/nodes"]) {
+            const page = yield* openPage(`${api.url}${path}`)
+            const width = page.evaluate(
+              `document.querySelector("nav") && getComputedStyle(document.body).maxWidth`
+            )
+            yield* eventually(width, (value) => value === "960px")
+            assert.deepStrictEqual(page.problems(), [])
+            // A policy without effect would let this run.
+            const inline = `(() => { const it = document.createElement("script"); it.textContent = "window.ran = true"; document.body.append(it); return window.ran === true })()`
+            assert.strictEqual(yield* page.evaluate(inline), false)
+            yield* eventually(Effect.sync(page.problems), (problems) => problems.length > 0)
+          }
+        }).pipe(Effect.scoped)
+    )
+  })
+})
+
+describe("decisions 7: MUSTER_PUBLIC_PAGES", () => {
+  const named = {
+    MUSTER_NODE_NAME: "node-of-the-page",
+    MUSTER_NODE_LOCATION: "attic",
+    MUSTER_NODE_URL: "http://10.11.12.13:5620"
+  }
+
+  it.live("banner: /nodes shows name, location and state, and neither id nor address; all shows both", () =>
+    Effect.gen(function* () {
+      for (const pages of ["banner", "all"] as const) {
+        const api = yield* startService({ env: { ...named, MUSTER_PUBLIC_PAGES: pages } })
+        const [node] = (yield* api.request("GET", "/api/nodes")).json
+        const { text } = yield* api.request("GET", "/nodes", { key: null })
+        for (const value of ["node-of-the-page", "attic", "connected"])
+          assert.include(text, `<td>${value}</td>`)
+        for (const value of [node.id, "10.11.12.13"]) {
+          assert.strictEqual(text.includes(value), pages === "all", value)
+        }
+      }
+    }).pipe(Effect.scoped)
+  )
+})
+
+describe("RFC 9110, section 12.5.3: Accept-Encoding", () => {
+  it("the best that the client accepts is taken; q=0 refuses", () => {
+    const cases = {
+      "": "identity",
+      "gzip, deflate, br": "br",
+      "GZIP;q=0.5": "gzip",
+      "br;q=0, gzip": "gzip",
+      "br;q=0.0,gzip;q=0": "identity",
+      "br;q=0.001": "br",
+      "*": "identity",
+      "deflate, zstd": "identity"
+    }
+    for (const [header, encoding] of Object.entries(cases))
+      assert.strictEqual(acceptedEncoding(header), encoding, header)
+  })
+})
