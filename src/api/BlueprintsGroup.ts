@@ -7,6 +7,7 @@ import { Software } from "../domain/Software.ts"
 import { DefinitionWarning, SourceView } from "../domain/SourceView.ts"
 import { Authorization } from "./Authorization.ts"
 import { blueprintExample } from "./examples.ts"
+import { Writes } from "./Failures.ts"
 import { text } from "./query.ts"
 
 /** Blueprints, mixins, software and their reload (contract 4.6-4.8; decisions, section 4). */
@@ -25,9 +26,11 @@ export class BlueprintsGroup extends HttpApiGroup.make("blueprints")
     HttpApiEndpoint.post("reload", "/blueprints/reload", {
       success: HttpApiSchema.Empty(200),
       error: SourceFailed
-    }).annotateMerge(
-      OpenApi.annotations({ summary: "Sync the sources of blueprints, read them anew, all or nothing" })
-    ),
+    })
+      .middleware(Writes)
+      .annotateMerge(
+        OpenApi.annotations({ summary: "Sync the sources of blueprints, read them anew, all or nothing" })
+      ),
     HttpApiEndpoint.get("get", "/blueprints/:blueprint", {
       params: { blueprint: Schema.String },
       success: BlueprintView,
@@ -47,9 +50,11 @@ export class BlueprintsGroup extends HttpApiGroup.make("blueprints")
     HttpApiEndpoint.post("softwareReload", "/software/reload", {
       success: HttpApiSchema.Empty(200),
       error: SourceFailed
-    }).annotateMerge(
-      OpenApi.annotations({ summary: "Sync the sources of software, read it anew, all or nothing" })
-    ),
+    })
+      .middleware(Writes)
+      .annotateMerge(
+        OpenApi.annotations({ summary: "Sync the sources of software, read it anew, all or nothing" })
+      ),
     HttpApiEndpoint.get("software", "/software/:software", {
       params: { software: Schema.String },
       success: Software,

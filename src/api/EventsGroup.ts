@@ -3,6 +3,7 @@ import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/ht
 import { CursorExpired, UpgradeRequired } from "../domain/errors.ts"
 import { ServerEvent } from "../domain/ServerEvent.ts"
 import { Authorization } from "./Authorization.ts"
+import { Writes } from "./Failures.ts"
 import { many, text } from "./query.ts"
 
 /** Query of the event streams (decisions, section 6); `topics` comma-separated, `server_id` repeatable. */
@@ -36,7 +37,9 @@ export class EventsGroup extends HttpApiGroup.make("events")
     }).annotateMerge(OpenApi.annotations({ summary: "Events of all servers, over WebSocket" })),
     HttpApiEndpoint.post("ticket", "/events/tickets", {
       success: Ticket.pipe(HttpApiSchema.status(201))
-    }).annotateMerge(OpenApi.annotations({ summary: "A ticket for browsers, which cannot set headers" }))
+    })
+      .middleware(Writes)
+      .annotateMerge(OpenApi.annotations({ summary: "A ticket for browsers, which cannot set headers" }))
   )
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Events" })) {}

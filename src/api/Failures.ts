@@ -1,9 +1,21 @@
 import { HttpApiMiddleware } from "effect/http-api"
-import { BodyTooLarge, InternalError, InvalidRequest, TimedOut, Unavailable } from "../domain/errors.ts"
+import {
+  BodyTooLarge,
+  InsufficientStorage,
+  InternalError,
+  InvalidRequest,
+  TimedOut,
+  Unavailable
+} from "../domain/errors.ts"
 
 /** Puts the failures that any route can answer into the contract, so that OpenAPI and clients know them. */
 export class AnyFailure extends HttpApiMiddleware.Service<AnyFailure>()("muster/api/AnyFailure", {
   error: [BodyTooLarge, InternalError, TimedOut, Unavailable]
+}) {}
+
+/** Returns 507 from a route that changes something while the disk of the database is full. */
+export class Writes extends HttpApiMiddleware.Service<Writes>()("muster/api/Writes", {
+  error: InsufficientStorage
 }) {}
 
 /** Input that does not decode answers 422 (decisions, section 1). */

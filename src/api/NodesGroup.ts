@@ -6,6 +6,7 @@ import { optionalInput } from "../domain/optionalInput.ts"
 import { HostInfo, SystemInfo } from "../domain/SystemInfo.ts"
 import { Authorization } from "./Authorization.ts"
 import { nodeExample, systemExample } from "./examples.ts"
+import { Writes } from "./Failures.ts"
 import { text } from "./query.ts"
 
 const params = { node: Schema.String }
@@ -43,12 +44,16 @@ export class NodesGroup extends HttpApiGroup.make("nodes")
       }),
       success: NodeDetail,
       error: NotFound
-    }).annotateMerge(OpenApi.annotations({ summary: "Drain a node, or put it back into placement" })),
+    })
+      .middleware(Writes)
+      .annotateMerge(OpenApi.annotations({ summary: "Drain a node, or put it back into placement" })),
     HttpApiEndpoint.delete("remove", "/nodes/:node", {
       params,
       success: HttpApiSchema.Empty(200),
       error: [NotFound, Conflict]
-    }).annotateMerge(OpenApi.annotations({ summary: "Forget a node that owns no servers" }))
+    })
+      .middleware(Writes)
+      .annotateMerge(OpenApi.annotations({ summary: "Forget a node that owns no servers" }))
   )
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Nodes" })) {}

@@ -18,6 +18,7 @@ import { ServerStatus } from "../domain/ServerStatus.ts"
 import { Authorization } from "./Authorization.ts"
 import { EventQuery } from "./EventsGroup.ts"
 import { serverExample } from "./examples.ts"
+import { Writes } from "./Failures.ts"
 import { flag, linePage, text, wholeNumber } from "./query.ts"
 
 const params = { server: Schema.String }
@@ -81,7 +82,9 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       }),
       success: ServerBody.pipe(HttpApiSchema.status(202)),
       error: [NotFound, Conflict, Unavailable]
-    }).annotateMerge(summary("Create a server from a blueprint")),
+    })
+      .middleware(Writes)
+      .annotateMerge(summary("Create a server from a blueprint")),
     HttpApiEndpoint.get("get", "/servers/:server", {
       params,
       query: { include },
@@ -93,13 +96,17 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       query: { force: flag("`true`: even when the node cannot be reached; default `false`.") },
       success: HttpApiSchema.Empty(200),
       error: nodeErrors
-    }).annotateMerge(summary("Delete a server; force=true even when its node cannot be reached")),
+    })
+      .middleware(Writes)
+      .annotateMerge(summary("Delete a server; force=true even when its node cannot be reached")),
     HttpApiEndpoint.post("power", "/servers/:server/power", {
       params,
       payload: PowerRequest,
       success: HttpApiSchema.Empty(200),
       error: nodeErrors
-    }).annotateMerge(summary("Start, stop, restart, kill, pause or unpause")),
+    })
+      .middleware(Writes)
+      .annotateMerge(summary("Start, stop, restart, kill, pause or unpause")),
     HttpApiEndpoint.get("status", "/servers/:server/status", {
       params,
       success: Schema.Struct({ status: ServerStatus }),
@@ -129,17 +136,23 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       payload: CommandsRequest,
       success: HttpApiSchema.NoContent,
       error: nodeErrors
-    }).annotateMerge(summary("Write lines to the console")),
+    })
+      .middleware(Writes)
+      .annotateMerge(summary("Write lines to the console")),
     HttpApiEndpoint.post("reset", "/servers/:server/reset", {
       params,
       success: HttpApiSchema.Empty(202),
       error: nodeErrors
-    }).annotateMerge(summary("Stop it and put its files back to what the blueprint says")),
+    })
+      .middleware(Writes)
+      .annotateMerge(summary("Stop it and put its files back to what the blueprint says")),
     HttpApiEndpoint.post("reinstall", "/servers/:server/reinstall", {
       params,
       success: HttpApiSchema.Empty(202),
       error: nodeErrors
-    }).annotateMerge(summary("Run the install script again")),
+    })
+      .middleware(Writes)
+      .annotateMerge(summary("Run the install script again")),
     HttpApiEndpoint.get("install", "/servers/:server/install", {
       params,
       success: InstallReport,

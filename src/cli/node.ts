@@ -12,6 +12,7 @@ import { NodeDaemon } from "../daemon/NodeDaemon.ts"
 import { impatientClient } from "../nodes/remote/impatientClient.ts"
 import { DaemonHttpLayer } from "./daemonHttp.ts"
 import { claimNode, daemonOptions } from "./daemonOptions.ts"
+import { watchDataDisk } from "./dataDisk.ts"
 import { certificates, hangups, reloadOnHangup } from "./hangups.ts"
 import { listenUrl } from "./listenUrl.ts"
 import { LoggingLayer } from "./logging.ts"
@@ -49,6 +50,7 @@ const cannotListen = ({ cause }: { readonly cause: unknown }) =>
 const nodeWith = Effect.fnUntraced(function* (settings: NodeSettings) {
   const hungUp = yield* hangups
   const dataDir = yield* openDataDir(settings)
+  yield* watchDataDisk(dataDir)
   const node_id = yield* claimNode(dataDir, settings.id)
   const tls = yield* liveTls(
     { cert: "MUSTER_NODE_TLS_CERT", key: "MUSTER_NODE_TLS_KEY" },

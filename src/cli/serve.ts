@@ -22,6 +22,7 @@ import { LoadBalancer } from "../nodes/LoadBalancer.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { RemoteDaemons } from "../nodes/remote/RemoteDaemons.ts"
 import { layerServers } from "../servers/layerServers.ts"
+import { watchDataDisk } from "./dataDisk.ts"
 import { EmbeddedNode } from "./embeddedNode.ts"
 import { certificates, hangups, reloadOnHangup } from "./hangups.ts"
 import { listenUrl } from "./listenUrl.ts"
@@ -29,7 +30,7 @@ import { LoggingLayer } from "./logging.ts"
 import { endOnSecondSignal } from "./secondSignal.ts"
 import { takeVariable } from "./secretVariables.ts"
 import { refuseUnreachableNodes } from "./soleService.ts"
-import { hasEmbeddedNode, openDataDir, ServiceLocks, StoreLayer } from "./storage.ts"
+import { hasEmbeddedNode, makeRoom, openDataDir, ServiceLocks, StoreLayer } from "./storage.ts"
 import { liveCa, liveTls } from "./tls.ts"
 import { warnOfUnknownSettings } from "./unknownSettings.ts"
 import { version } from "./version.ts"
@@ -58,7 +59,7 @@ export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, ca
     Layer.provideMerge(SourcesLayer(settings, dataDir)),
     Layer.provideMerge(ReloadNews.layer),
     Layer.provideMerge(ApiKeys.layer(adminKeyOf(settings))),
-    Layer.provideMerge(StoreLayer(settings, dataDir))
+    Layer.provideMerge(StoreLayer(settings, dataDir, { reserve: true }))
   )
 
 /** Git repositories that are synced into the definition folders, where a file lists some. */
@@ -113,6 +114,8 @@ const serveWith = Effect.fnUntraced(function* (settings: ServiceSettings) {
   const hungUp = yield* hangups
   yield* warnings(settings)
   const dataDir = yield* openDataDir(settings)
+  yield* makeRoom(settings, dataDir)
+  yield* watchDataDisk(dataDir)
   const tls = yield* liveTls(
     { cert: "MUSTER_TLS_CERT", key: "MUSTER_TLS_KEY" },
     { cert: settings.tlsCert, key: settings.tlsKey }

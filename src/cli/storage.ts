@@ -4,6 +4,7 @@ import { Console, Effect, Layer } from "effect"
 import { StartError } from "../config/StartError.ts"
 import type { ServiceSettings } from "../config/service.ts"
 import { type DatabaseUrl, describeDatabase } from "../store/DatabaseUrl.ts"
+import { makeRoomToStart, reserveFileOf } from "../store/disk/reserve.ts"
 import { layerDatabase } from "../store/layers/layerDatabase.ts"
 import { mustExist } from "../store/maintenance/openClient.ts"
 import type { StoreStartError } from "../store/StoreStartError.ts"
@@ -58,12 +59,30 @@ export const hasEmbeddedNode = ({
   embeddedNode === "auto" ? databaseUrl._tag !== "Postgres" : embeddedNode
 
 /** The store that the settings name. */
-export const StoreLayer = (settings: DatabaseSettings, dataDir: string) =>
+export const StoreLayer = (
+  settings: DatabaseSettings,
+  dataDir: string,
+  options: { readonly reserve?: boolean } = {}
+) =>
   layerDatabase(databaseOf(settings, dataDir), {
     retention: { maxAge: `${settings.eventsKeepHours} hours`, maxEntries: settings.eventsKeepCount },
     poolSize: settings.databasePool,
-    answerMillis: settings.databaseTimeout
+    answerMillis: settings.databaseTimeout,
+    ...options
   })
+
+/** Releases the reserve of a database file whose disk is full, so that the service can open its files. */
+export const makeRoom = Effect.fnUntraced(function* (
+  settings: Pick<ServiceSettings, "databaseUrl">,
+  dataDir: string
+) {
+  const database = databaseOf(settings, dataDir)
+  if (database._tag !== "Sqlite") return
+  const { filename } = database
+  yield* Effect.catch(makeRoomToStart(reserveFileOf(filename), dirname(filename)), (error) =>
+    Effect.logDebug(`the disk of the database cannot be looked at: ${error.message}`)
+  )
+})
 
 /** What to do where a command does not find the service's database. */
 export const AS_THE_SERVICE = ": set MUSTER_DATA_DIR or MUSTER_DATABASE_URL as the service has it"

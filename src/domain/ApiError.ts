@@ -21,7 +21,8 @@ export const reasonPhrases = {
   500: "Internal Server Error",
   502: "Bad Gateway",
   503: "Service Unavailable",
-  504: "Gateway Timeout"
+  504: "Gateway Timeout",
+  507: "Insufficient Storage"
 } as const
 
 /** A status that {@link reasonPhrases} knows. */

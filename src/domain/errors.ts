@@ -135,6 +135,38 @@ export class Unavailable extends ApiError<Unavailable>()("Unavailable", 503, "Tr
   }
 }
 
+const FULL = "the disk of the database is full"
+
+/**
+ * A write that the database has no room for. A route that changes something returns {@link InsufficientStorage} for it;
+ * everything else sees a database that is unavailable.
+ */
+export class DatabaseFull extends Unavailable {
+  static of() {
+    return new DatabaseFull({
+      detail: FULL,
+      hint: "Nothing was changed. Free space on that disk, for example by deleting servers; writes resume within seconds."
+    })
+  }
+  static override removalBegun() {
+    return new DatabaseFull({
+      detail: FULL,
+      hint: "The removal has begun and is completed once the disk has room. Free space on that disk."
+    })
+  }
+}
+
+/** 507: the disk of the database is full. */
+export class InsufficientStorage extends ApiError<InsufficientStorage>()(
+  "InsufficientStorage",
+  507,
+  "Free space on the disk of the database."
+) {
+  static of({ detail, hint }: DatabaseFull) {
+    return new InsufficientStorage({ detail, hint })
+  }
+}
+
 /** 504: the service gave up on the request after its time limit. */
 export class TimedOut extends ApiError<TimedOut>()(
   "TimedOut",

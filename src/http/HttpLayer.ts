@@ -5,10 +5,11 @@ import { HttpApiBuilder, HttpApiMiddleware, OpenApi } from "effect/http-api"
 import type { IpNetwork } from "effect/net"
 import { RateLimiter } from "effect/persistence"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
-import { AnyFailure, SchemaErrors } from "../api/Failures.ts"
+import { AnyFailure, SchemaErrors, Writes } from "../api/Failures.ts"
 import { NodeApi } from "../api/NodeApi.ts"
 import { KeyEnds } from "../api/Principal.ts"
 import { BlueprintsHandlers } from "../blueprints/http.ts"
+import { DatabaseFull, InsufficientStorage } from "../domain/errors.ts"
 import type { Reloadable } from "../domain/Reloadable.ts"
 import type { SystemInfo } from "../domain/SystemInfo.ts"
 import { EventsHandlers } from "../events/http.ts"
@@ -66,6 +67,17 @@ export const AnyFailureLayer = Layer.succeed(
   AnyFailure.of((handler) => handler)
 )
 
+const WritesLayer = Layer.succeed(
+  Writes,
+  Writes.of((handler) =>
+    Effect.catchIf(
+      handler,
+      (error): error is typeof error & DatabaseFull => error instanceof DatabaseFull,
+      (error) => Effect.fail(InsufficientStorage.of(error))
+    )
+  )
+)
+
 /** The contract, saying the version of this build. */
 const versioned = (version: string) => ApplicationApi.annotate(OpenApi.Version, version)
 
@@ -86,7 +98,7 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
         BesideHandlers(options.system, options.publicPages),
         MetricsHandlers
       ]),
-      Layer.provide([AuthorizationLayer, SchemaErrorsLayer, AnyFailureLayer])
+      Layer.provide([AuthorizationLayer, SchemaErrorsLayer, AnyFailureLayer, WritesLayer])
     ),
     HttpApiBuilder.layer(NodeApi).pipe(
       Layer.provide(NodeRoutes),

@@ -3,9 +3,10 @@ import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
-import { Unavailable } from "../domain/errors.ts"
+import { DatabaseFull, Unavailable } from "../domain/errors.ts"
 import type { SystemInfo } from "../domain/SystemInfo.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
+import { DatabaseDisk } from "../store/disk/DatabaseDisk.ts"
 import { Store } from "../store/Store.ts"
 import { GracefulStop } from "./GracefulStop.ts"
 import { makeObserve } from "./gauges.ts"
@@ -24,6 +25,7 @@ export const BesideHandlers = (system: SystemInfo, publicPages: "banner" | "all"
     Effect.fn(function* (handlers) {
       const nodes = yield* NodeRegistry
       const store = yield* Store
+      const disk = yield* DatabaseDisk
       const { isStopping } = yield* GracefulStop
       const banner = pageResponse(bannerPage(system.version))
       return handlers.handleAll({
@@ -33,6 +35,9 @@ export const BesideHandlers = (system: SystemInfo, publicPages: "banner" | "all"
         healthz: () => Effect.succeed({ status: "ok" as const }),
         readyz: () =>
           Effect.suspend(() => (isStopping() ? Effect.fail(shuttingDown) : store.ping)).pipe(
+            Effect.andThen(
+              Effect.suspend(() => (disk.isFull() ? Effect.fail(DatabaseFull.of()) : Effect.void))
+            ),
             Effect.as({ status: "ok" as const })
           )
       })

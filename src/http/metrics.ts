@@ -47,7 +47,9 @@ export const recordRequest = Effect.fnUntraced(function* (
   yield* Metric.update(duration, took / 1000)
   const { method } = request
   const path = pathOf(request.url)
-  const quiet = request.method === "GET" || request.method === "HEAD" || routine.test(request.url)
+  // Refused writes of a full disk are counted and logged once per second by the store.
+  const quiet =
+    request.method === "GET" || request.method === "HEAD" || status === 507 || routine.test(request.url)
   const line = `${method} ${path} ${status} ${took} ms`
   yield* (quiet ? Effect.logDebug(line) : Effect.logInfo(line)).pipe(
     Effect.annotateLogs({ method, path, status, duration_ms: took })

@@ -3,6 +3,7 @@ import { Clock, Context, DateTime, type Duration, Effect, Layer, Redacted } from
 import type { Principal } from "../api/Principal.ts"
 import { NotFound, Unauthorized, type Unavailable } from "../domain/errors.ts"
 import type { KeyScope } from "../domain/KeyScope.ts"
+import { mayUseReserve } from "../store/disk/DatabaseDisk.ts"
 import type { Freshness } from "../store/Freshness.ts"
 import type { Journal } from "../store/Journal.ts"
 import { type KeyRecord, KeyRepo } from "../store/KeyRepo.ts"
@@ -86,7 +87,7 @@ export class ApiKeys extends Context.Service<
 
         const revoke = Effect.fn("ApiKeys.revoke")(function* (id: string) {
           const now = DateTime.formatIso(yield* DateTime.now)
-          const revoked = yield* store.write(repo.revoke(id, now))
+          const revoked = yield* mayUseReserve(store.write(repo.revoke(id, now)))
           if (!revoked) return yield* noSuchKey(id)
           yield* Effect.logInfo("API key revoked", { key_id: id })
         })

@@ -1,11 +1,12 @@
 import { randomBytes } from "node:crypto"
 import { Clock, Context, Duration, Effect, Layer, PubSub, Stream } from "effect"
 import { RegistrationRequired } from "../api/ControlPlane.ts"
-import { Conflict, type InvalidRequest, NotFound, type Unavailable } from "../domain/errors.ts"
+import { Conflict, DatabaseFull, type InvalidRequest, NotFound, type Unavailable } from "../domain/errors.ts"
 import type { Node, NodeDetail } from "../domain/Node.ts"
 import type { Heartbeat, Registration } from "../domain/NodeMessages.ts"
 import type { HostInfo } from "../domain/SystemInfo.ts"
 import { Duties } from "../store/Duties.ts"
+import { mayUseReserve } from "../store/disk/DatabaseDisk.ts"
 import { Freshness } from "../store/Freshness.ts"
 import { NodeRepo } from "../store/NodeRepo.ts"
 import { Store } from "../store/Store.ts"
@@ -121,7 +122,15 @@ export class NodeRegistry extends Context.Service<
         const beginAnew = Effect.flatMap(repo.beginAnew, (ids) =>
           Effect.forEach(duties.alone ? [] : ids, (id) => tell(id, "expelled"), { discard: true })
         )
-        if (duties.first) yield* store.write(beginAnew)
+        if (duties.first) {
+          yield* mayUseReserve(store.write(beginAnew)).pipe(
+            Effect.catchIf(
+              (error) => error instanceof DatabaseFull,
+              (error) =>
+                Effect.logWarning(`nodes of the last run count as connected for now: ${error.detail}`)
+            )
+          )
+        }
         let silence: Effect.Success<ReturnType<typeof watchSilence>> | undefined
         const refresh = yield* followNodes({
           onRecord: (id, record) => {
@@ -208,9 +217,11 @@ export class NodeRegistry extends Context.Service<
         const expel = Effect.fn("NodeRegistry.expel")(
           (id: string, token: string, options?: { readonly lost: boolean }) => {
             const lost = options?.lost === true
-            return store.write(
-              Effect.flatMap(repo.expel(id, token, lost), (changed) =>
-                changed ? tell(id, lost ? "lost" : "expelled") : Effect.void
+            return mayUseReserve(
+              store.write(
+                Effect.flatMap(repo.expel(id, token, lost), (changed) =>
+                  changed ? tell(id, lost ? "lost" : "expelled") : Effect.void
+                )
               )
             )
           }
@@ -234,7 +245,7 @@ export class NodeRegistry extends Context.Service<
             }
             yield* tell(id, "disconnected")
           })
-          yield* store.write(leave)
+          yield* mayUseReserve(store.write(leave))
         })
 
         const setDrained = Effect.fn("NodeRegistry.setDrained")(function* (id: string, drained: boolean) {
@@ -261,11 +272,10 @@ export class NodeRegistry extends Context.Service<
           })
           // Taken out first: from here on nothing is placed there.
           fleet.forget(id)
-          yield* store
-            .write(forget)
-            .pipe(
-              Effect.onError(() => Effect.catch(refresh([id]), () => Effect.sync(() => fleet.put(record))))
-            )
+          yield* store.write(forget).pipe(
+            mayUseReserve,
+            Effect.onError(() => Effect.catch(refresh([id]), () => Effect.sync(() => fleet.put(record))))
+          )
         })
 
         return NodeRegistry.of({

@@ -1,13 +1,16 @@
 import { Effect, Option } from "effect"
-import { NotFound, Unavailable } from "../domain/errors.ts"
+import { DatabaseFull, NotFound, Unavailable } from "../domain/errors.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
+import { mayUseReserve } from "../store/disk/DatabaseDisk.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 import { ServerLocks } from "./locks/ServerLocks.ts"
 import { makeNodeErrors } from "./nodeErrors.ts"
 import { ServerLifecycle } from "./records/ServerLifecycle.ts"
 
 /** Once begun, a write that fails does not undo it. */
-const goesOn = Effect.mapError(() => Unavailable.removalBegun())
+const goesOn = Effect.mapError((error: Unavailable) =>
+  error instanceof DatabaseFull ? DatabaseFull.removalBegun() : Unavailable.removalBegun()
+)
 
 /**
  * Removal of servers: first the node, which may be told twice, then the record and its ports, in one write with
@@ -39,6 +42,6 @@ export const makeRemove = Effect.gen(function* () {
   }, Effect.uninterruptible)
 
   return Effect.fn("ServerManager.remove")((id: string, options: { readonly force: boolean }) =>
-    locks.withLock(id)(remove(id, options))
+    locks.withLock(id)(mayUseReserve(remove(id, options)))
   )
 })

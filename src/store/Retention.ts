@@ -1,6 +1,7 @@
 import { Clock, Duration, Effect, Layer, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
 import { Duties } from "./Duties.ts"
+import { mayUseReserve } from "./disk/DatabaseDisk.ts"
 import { IdempotencyRepo } from "./IdempotencyRepo.ts"
 import { journalTable } from "./journalTable.ts"
 import { Store } from "./Store.ts"
@@ -44,6 +45,7 @@ export const Retention = {
           yield* pruneJournal(notBefore)
           yield* store.write(idempotency.prune(notBefore))
         }).pipe(
+          mayUseReserve,
           Effect.catchCause((cause) => Effect.logWarning("old journal entries were not removed", cause))
         )
 

@@ -2,6 +2,7 @@ import { Context, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import type { Unavailable } from "../domain/errors.ts"
 import { Backend } from "./Backend.ts"
+import { DatabaseDisk } from "./disk/DatabaseDisk.ts"
 import { makeGroupCommit } from "./groupCommit.ts"
 import { JournalFollowers } from "./JournalFollowers.ts"
 import { absorbSqlErrors } from "./sqlErrors.ts"
@@ -46,8 +47,9 @@ export class Store extends Context.Service<
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const backend = yield* Backend
+      const disk = yield* DatabaseDisk
       const { publish, publishAnyway } = yield* JournalFollowers
-      const together = yield* makeGroupCommit({ sql, backend, publish, publishAnyway })
+      const together = yield* makeGroupCommit({ sql, backend, disk, publish, publishAnyway })
       const write = <A, E>(mutation: Effect.Effect<A, E, Transaction>) =>
         together(() => Effect.map(mutation, (answer) => [answer]))(undefined)
       const ping = absorbSqlErrors(Effect.asVoid(sql`SELECT value FROM counters WHERE name = 'journal'`))

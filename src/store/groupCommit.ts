@@ -3,9 +3,10 @@ import type { SqlClient, SqlError } from "effect/sql"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import { Unavailable } from "../domain/errors.ts"
 import type { Backend } from "./Backend.ts"
+import { type DatabaseDisk, MayUseReserve } from "./disk/DatabaseDisk.ts"
 import { type Answered, type Job, type Mutation, makeKind } from "./job.ts"
 import { storeCommits, storeMutations } from "./metrics.ts"
-import { isContention, isLostConnection, sqlErrorIn } from "./sqlErrors.ts"
+import { isContention, isDiskFull, isLostConnection, sqlErrorIn } from "./sqlErrors.ts"
 import { Transaction } from "./Transaction.ts"
 import { type Entries, makeWriteTransaction, type Outcome } from "./writeTransaction.ts"
 
@@ -33,12 +34,13 @@ const UNKNOWN_AFTER_MILLIS = 200
 export const makeGroupCommit = Effect.fnUntraced(function* (options: {
   readonly sql: SqlClient.SqlClient
   readonly backend: Backend["Service"]
+  readonly disk: DatabaseDisk["Service"]
   /** Hands entries to the followers; fails when earlier entries of others cannot be read. */
   readonly publish: (entries: Entries) => Effect.Effect<void, SqlError.SqlError>
   /** Hands entries to the followers, whatever came before them. */
   readonly publishAnyway: (entries: Entries) => Effect.Effect<void>
 }) {
-  const { backend, publish, publishAnyway, sql } = options
+  const { backend, disk, publish, publishAnyway, sql } = options
   const queue = yield* Queue.unbounded<Job, Cause.Done>()
   const endings = yield* FiberSet.make<void, never>()
   const publishers = new Set<Fiber.Fiber<unknown, unknown>>()
@@ -54,10 +56,15 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
 
   const settleAll = (jobs: ReadonlyArray<Job>) => Effect.forEach(jobs, (job) => job.settle, { discard: true })
 
-  const reject = (jobs: ReadonlyArray<Job>, cause: Cause.Cause<SqlError.SqlError>) =>
-    Effect.andThen(logLost(cause, backend.isAway()), () =>
-      Effect.forEach(jobs, (job) => job.reject(Unavailable.store()), { discard: true })
-    )
+  const rejectWith = (jobs: ReadonlyArray<Job>, error: Unavailable) =>
+    Effect.forEach(jobs, (job) => job.reject(error), { discard: true })
+
+  const reject = (jobs: ReadonlyArray<Job>, cause: Cause.Cause<SqlError.SqlError>) => {
+    const error = sqlErrorIn(cause)
+    return error !== undefined && isDiskFull(error)
+      ? Effect.flatMap(disk.failed(jobs.length), (full) => rejectWith(jobs, full))
+      : Effect.andThen(logLost(cause, backend.isAway()), () => rejectWith(jobs, Unavailable.store()))
+  }
 
   /** In the one total order: what others have committed before comes first. */
   const deliver = (entries: Entries): Effect.Effect<void> =>
@@ -68,8 +75,7 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
       )
     )
 
-  const rejectUnknown = (jobs: ReadonlyArray<Job>) =>
-    Effect.forEach(jobs, (job) => job.reject(Unavailable.storeUnknown()), { discard: true })
+  const rejectUnknown = (jobs: ReadonlyArray<Job>) => rejectWith(jobs, Unavailable.storeUnknown())
 
   /** Answers the callers when the database is away for longer than they wait; never ends. */
   const giveUp = (jobs: ReadonlyArray<Job>) =>
@@ -87,6 +93,7 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
         const committed = yield* Effect.raceFirst(backend.wasCommitted(outcome.token), giveUp(jobs))
         if (!committed) return yield* reject(jobs, outcome.cause)
       }
+      yield* disk.committed
       yield* Metric.update(storeCommits, 1)
       yield* Metric.update(storeMutations, jobs.length)
       yield* deliver(entries)
@@ -158,6 +165,9 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
           )
         }
         if (backend.isAway()) return Effect.fail(Unavailable.store())
+        if (disk.refuses() && !Context.get(caller.context, MayUseReserve)) {
+          return Effect.flatMap(disk.refuse(1), Effect.fail)
+        }
         const { answer, job } = submit(request, caller.context)
         if (!Queue.offerUnsafe(queue, job)) return Effect.fail(Unavailable.store())
         return Effect.onInterrupt(answer, () =>

@@ -1,6 +1,6 @@
 import { Cause, Effect, Predicate } from "effect"
 import { SqlError } from "effect/sql"
-import { Unavailable } from "../domain/errors.ts"
+import { DatabaseFull, Unavailable } from "../domain/errors.ts"
 
 export const isSqlError = SqlError.isSqlError
 
@@ -37,7 +37,8 @@ export const isContention = (error: SqlError.SqlError): boolean =>
   error.reason._tag === "SerializationError" ||
   error.reason._tag === "LockTimeoutError"
 
-export const isLostConnection = (error: SqlError.SqlError): boolean => error.reason._tag === "ConnectionError"
+export const isLostConnection = (error: SqlError.SqlError): boolean =>
+  error.reason._tag === "ConnectionError" && !isDiskFull(error)
 
 /** Whether a unique or primary key was violated. */
 export const isUniqueViolation = (error: SqlError.SqlError): boolean =>
@@ -51,6 +52,20 @@ export const sqlState = (error: SqlError.SqlError): string | undefined => {
     /^[0-9A-Z]{5}$/.test(cause.code)
     ? cause.code
     : undefined
+}
+
+/** Result codes of SQLite: the disk is full, also where the shared memory of the WAL has to grow. */
+const SQLITE_FULL = 13
+const SQLITE_IOERR_SHMSIZE = 4874
+
+/** Whether the disk of the database is full. */
+export const isDiskFull = (error: SqlError.SqlError): boolean => {
+  const { cause } = error.reason
+  if (sqlState(error) === "53100") return true
+  return (
+    Predicate.hasProperty(cause, "errcode") &&
+    (cause.errcode === SQLITE_FULL || cause.errcode === SQLITE_IOERR_SHMSIZE)
+  )
 }
 
 /** A statement came after one that failed, in a transaction that was not taken back to before it. */
@@ -71,6 +86,6 @@ export const absorbSqlErrors = <A, E, R>(
       error.reason.operation === NOT_TRIED
         ? Effect.void
         : Effect.logError(`the database cannot be reached: ${error.message}`),
-      Effect.fail(Unavailable.store())
+      Effect.fail(isDiskFull(error) ? DatabaseFull.of() : Unavailable.store())
     )
   })

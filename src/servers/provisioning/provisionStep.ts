@@ -4,6 +4,7 @@ import type { Unavailable } from "../../domain/errors.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { DaemonClient } from "../../nodes/DaemonClient.ts"
 import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
+import { mayUseReserve } from "../../store/disk/DatabaseDisk.ts"
 import { ServerRepo } from "../../store/ServerRepo.ts"
 import { Store } from "../../store/Store.ts"
 import { ServerIndex } from "../index/ServerIndex.ts"
@@ -68,7 +69,7 @@ export const makeProvisionStep = Effect.gen(function* () {
 
   const remove = Effect.fnUntraced(function* (record: ServerRecord) {
     yield* call(record.node_id, (daemon) => daemon.remove(record.id))
-    yield* lifecycle.remove(record.id, record.node_id)
+    yield* mayUseReserve(lifecycle.remove(record.id, record.node_id))
     removals.delete(record.id)
     return false
   })

@@ -3,6 +3,7 @@ import type { InvalidRequest, Unavailable } from "../../domain/errors.ts"
 import type { DaemonServer, Registration, RegistrationAnswer } from "../../domain/NodeMessages.ts"
 import { type NodeChange, NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { Duties } from "../../store/Duties.ts"
+import { mayUseReserve } from "../../store/disk/DatabaseDisk.ts"
 import { MoveRepo } from "../../store/MoveRepo.ts"
 import { NodeRepo } from "../../store/NodeRepo.ts"
 import { Store } from "../../store/Store.ts"
@@ -104,7 +105,7 @@ export class Reconciler extends Context.Service<
         yield* warnOfUnknown(node_id, orphans.unknown)
         for (const { id } of orphans.unknown) isNews(node_id, registration.boot_id, id)
         return { token, ...orphans }
-      })
+      }, mayUseReserve)
 
       const lost = Effect.fnUntraced(function* (node_id: string) {
         if (registry.isConnected(node_id)) return

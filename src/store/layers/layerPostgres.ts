@@ -1,8 +1,10 @@
 import { Effect, Layer } from "effect"
+import { DatabaseDisk } from "../disk/DatabaseDisk.ts"
 import { migrate } from "../migrations/migrate.ts"
 import { JournalTail } from "../postgres/JournalTail.ts"
 import { PostgresClient, type PostgresOptions } from "../postgres/PostgresClient.ts"
 import { warnOfLaxCommits } from "../postgres/warnOfLaxCommits.ts"
+import { probeFullDisk } from "../probeFullDisk.ts"
 import { Retention } from "../Retention.ts"
 import { layerRepositories, type StoreOptions } from "./layerStore.ts"
 
@@ -13,10 +15,11 @@ import { layerRepositories, type StoreOptions } from "./layerStore.ts"
  * @error StoreStartError the database cannot be reached, refuses, is being copied, or has a newer schema
  */
 export const layerPostgres = (options: StoreOptions & PostgresOptions) =>
-  Retention.layer(options.retention).pipe(
+  Layer.merge(Retention.layer(options.retention), probeFullDisk).pipe(
     Layer.provideMerge(Layer.fresh(JournalTail.layer)),
     Layer.provideMerge(Layer.fresh(layerRepositories)),
     Layer.provide(Layer.effectDiscard(warnOfLaxCommits)),
+    Layer.provideMerge(Layer.fresh(DatabaseDisk.layerRemote)),
     Layer.provideMerge(PostgresClient.layer(options)),
     Layer.provide(
       Layer.effectDiscard(

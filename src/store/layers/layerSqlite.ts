@@ -1,12 +1,17 @@
 import { Layer } from "effect"
 import { Backend } from "../Backend.ts"
 import { Duties } from "../Duties.ts"
+import { DatabaseDisk } from "../disk/DatabaseDisk.ts"
 import { migrate } from "../migrations/migrate.ts"
 import { Retention } from "../Retention.ts"
 import { SqliteClient } from "../sqlite/SqliteClient.ts"
 import { layerRepositories, type StoreOptions } from "./layerStore.ts"
 
 export type { StoreOptions } from "./layerStore.ts"
+
+/** Without a reserve, as for a command beside the service, each write is tried. */
+const diskOf = (options: StoreOptions & { readonly filename: string }) =>
+  options.reserve === true ? DatabaseDisk.layerWatched(options.filename) : DatabaseDisk.layerRemote
 
 /**
  * The store in one SQLite file. A second process (`muster keys`) may open it beside the service; two services may
@@ -18,7 +23,9 @@ export type { StoreOptions } from "./layerStore.ts"
 export const layerSqlite = (options: StoreOptions & { readonly filename: string }) =>
   Retention.layer(options.retention).pipe(
     Layer.provideMerge(Layer.fresh(layerRepositories)),
-    Layer.provideMerge(Layer.mergeAll(Duties.layerAlone, Layer.succeed(Backend, Backend.local))),
+    Layer.provideMerge(
+      Layer.mergeAll(Duties.layerAlone, Layer.succeed(Backend, Backend.local), diskOf(options))
+    ),
     Layer.provide(Layer.effectDiscard(migrate)),
     Layer.provideMerge(SqliteClient.layer(options))
   )

@@ -14,6 +14,8 @@ import { TicketRepo } from "../TicketRepo.ts"
 
 export interface StoreOptions {
   readonly retention?: RetentionOptions
+  /** Whether a database file gets a reserve, for when its disk is full. Default: false. */
+  readonly reserve?: boolean
 }
 
 /** Everything that reads and writes, over a database whose schema is up to date. */

@@ -1,21 +1,23 @@
-import { existsSync, mkdirSync, readdirSync } from "node:fs"
+import { existsSync, mkdirSync, readdirSync, statSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { makeBalancer, subscriber } from "../../support/balancer.ts"
+import { muster } from "../../support/command.ts"
 import { readDatabaseAt } from "../../support/database.ts"
 import { blueprintFile, definitions, obedient, softwareFile } from "../../support/definitions.ts"
 import { subscribe, told } from "../../support/events.ts"
 import { during, type Fault, smallDisk, smallDiskNote, withSmallDisk } from "../../support/faults/index.ts"
 import { journalProblems, portProblems } from "../../support/invariants.ts"
 import { mountsBelow } from "../../support/mounts.ts"
-import { alone, connectedNode, nodeIs, nodeKey } from "../../support/nodes.ts"
+import { alone, connectedNode, freePort, nodeIs, nodeKey, startNode } from "../../support/nodes.ts"
+import { freeAllocations } from "../../support/ports.ts"
 import { type PostgresFailed, startPostgres } from "../../support/postgres.ts"
 import { endLeftovers } from "../../support/processes.ts"
 import { replicaSet } from "../../support/replicaSet.ts"
 import { adminKey, eventually, type Service, startService } from "../../support/Service.ts"
 import { makeSimulatedNode } from "../../support/SimulatedNode.ts"
-import { becomes, create, expectStatus, powered, running } from "../../support/servers.ts"
+import { becomes, create, expectStatus, installed, power, powered, running } from "../../support/servers.ts"
 import {
   assertAnswers,
   assertNothingLost,
@@ -74,7 +76,7 @@ const assertOutage = Effect.fnUntraced(function* (options: {
   const balancer = yield* makeBalancer(adminKey, () => [api.url], { failOpen: true })
   const load = yield* startLoad(balancer, "kept")
   yield* load.creations(20)
-  const refused = () => load.answers().filter(({ status }) => status === 503)
+  const refused = () => load.answers().filter(({ status }) => status === 507)
   const began = performance.now()
   yield* during(
     full,
@@ -91,7 +93,10 @@ const assertOutage = Effect.fnUntraced(function* (options: {
   yield* load.creations(20)
   const answers = yield* load.end
 
-  assertAnswers(answers, "the database cannot be reached")
+  assertAnswers(answers, {
+    503: "the database cannot be reached",
+    507: "the disk of the database is full"
+  })
   const read = answers.filter((one) => one.what === "read" && one.began > began && one.began < healed)
   yield* Effect.logInfo(
     `${full.name} for ${Math.round(healed - began)} ms; writes refused: ${figures(refused())}; reads: ${figures(read)}; a creation ${Math.round(recovered - healed)} ms after there was room`
@@ -119,7 +124,7 @@ const assertOutage = Effect.fnUntraced(function* (options: {
 })
 
 describe.runIf(withSmallDisk)(
-  `node-protocol, When something breaks: database away, its disk is full | reads go on from memory, writes answer 503 at once, streams stay open; all is well again when it is back, without a restart${smallDiskNote}`,
+  `node-protocol, When something breaks: database away, its disk is full | reads go on from memory, writes answer 507 at once, streams stay open; all is well again when it is back, without a restart${smallDiskNote}`,
   () => {
     it.live(
       "SQLite",
@@ -158,6 +163,107 @@ describe.runIf(withSmallDisk)(
   }
 )
 
+const FULL = "the disk of the database is full"
+const noRoom = Effect.fnUntraced(function* (api: Service, method: string, path: string, body?: unknown) {
+  const { json } = yield* expectStatus(api, 507, method, path, { body })
+  assert.deepStrictEqual(Object.keys(json).toSorted(), ["code", "detail", "hint", "request_id", "status"])
+  assert.strictEqual(json.status, "Insufficient Storage")
+  assert.strictEqual(json.detail, FULL)
+  assert.match(json.hint, /Free space/)
+})
+const readiness = (api: Service) =>
+  Effect.map(api.request("GET", "/readyz"), ({ json, status }) => ({ json, status }))
+const freeBytes = (api: Service) =>
+  Effect.map(api.request("GET", "/metrics"), ({ text }) =>
+    Number(/^muster_data_disk_free_bytes(?:\{[^}]*\})? (\S+)$/m.exec(text)?.[1])
+  )
+const reserved = (dataDir: string) => {
+  const { blocks, size } = statSync(join(dataDir, "muster.reserve"))
+  return { size, allocated: blocks * 512 }
+}
+const MIB = 1024 * 1024
+
+describe.runIf(withSmallDisk)(`a full disk is reported as such${smallDiskNote}`, () => {
+  it.live(
+    "writes are 507, readyz says why, the log has one line per second, deletions work, and all recovers by itself",
+    () =>
+      Effect.gen(function* () {
+        const { env } = yield* definitions(files)
+        const { full, path } = yield* smallDisk(64)
+        yield* Effect.addFinalizer(() => endLeftovers(path))
+        const allocations = yield* freeAllocations(10)
+        const settings = {
+          dataDir: path,
+          env: { ...env, ...allocations, MUSTER_EMBEDDED_ON_SHUTDOWN: "keep" }
+        }
+        const first = yield* startService(settings)
+        const kept = yield* running(first, "kept")
+        const doomed = yield* installed(first, "kept")
+        yield* eventually(
+          Effect.sync(() => reserved(path)),
+          ({ allocated }) => allocated >= 8 * MIB
+        )
+        assert.isAbove(yield* freeBytes(first), 30 * MIB)
+
+        const third = yield* during(
+          full,
+          Effect.gen(function* () {
+            // Idle: no write has failed yet.
+            const said = yield* eventually(readiness(first), ({ status }) => status === 503)
+            assert.strictEqual(said.json.detail, FULL)
+            yield* eventually(
+              Effect.sync(() => reserved(path)),
+              ({ allocated }) => allocated === 0
+            )
+            yield* noRoom(first, "POST", "/api/servers", { blueprint_id: "kept" })
+            yield* noRoom(first, "POST", "/api/events/tickets")
+            const began = performance.now()
+            yield* Effect.forEach(
+              Array.from({ length: 300 }),
+              () => noRoom(first, "POST", "/api/servers", { blueprint_id: "kept" }),
+              { concurrency: 10 }
+            )
+            const seconds = Math.ceil((performance.now() - began) / 1000) + 2
+            const lines = first
+              .output()
+              .split("\n")
+              .filter((line) => /writes are refused:| 507/.test(line))
+            assert.isAtMost(lines.length, seconds, lines.join("\n"))
+            assert.match(first.output(), /WARN.*the disk of the data folder is almost full/)
+            yield* expectStatus(first, 200, "DELETE", `/api/servers/${doomed}`)
+            yield* expectStatus(first, 200, "GET", `/api/servers/${kept}`)
+            const { code, stderr } = yield* muster(["keys", "create", "--name", "x"], {
+              MUSTER_DATA_DIR: path
+            })
+            assert.strictEqual(code, 0, stderr)
+            yield* first.kill("SIGKILL")
+
+            const second = yield* startService(settings)
+            assert.strictEqual((yield* readiness(second)).status, 503)
+            const { json } = yield* expectStatus(second, 200, "GET", "/api/servers?ids_only=true")
+            assert.deepStrictEqual(json, [kept])
+            yield* becomes(second, kept, "running")
+            yield* noRoom(second, "POST", "/api/servers", { blueprint_id: "kept" })
+            yield* second.kill("SIGTERM")
+
+            // The WAL and its index are gone after an end in good order: they are made again in the reserve's room.
+            const last = yield* startService(settings)
+            yield* noRoom(last, "POST", "/api/servers", { blueprint_id: "kept" })
+            return last
+          })
+        )
+        yield* eventually(readiness(third), ({ status }) => status === 200)
+        assert.isAtLeast(reserved(path).allocated, 8 * MIB)
+        assert.match(third.output(), /INFO.*the disk of the database has room again/)
+        yield* running(third, "kept")
+        yield* becomes(third, kept, "running")
+        yield* powered(third, kept, "stop")
+        yield* becomes(third, kept, "offline")
+      }).pipe(Effect.scoped),
+    60_000
+  )
+})
+
 describe.runIf(withSmallDisk)(
   `node-protocol, When something breaks: disk full on a node | creation fails with a clear install failure; nothing half-made is left${smallDiskNote}`,
   () => {
@@ -186,6 +292,51 @@ describe.runIf(withSmallDisk)(
           yield* expectStatus(api, 409, "POST", `/api/servers/${failed}/power`, { body: { action: "start" } })
           yield* running(api, "kept")
           yield* expectStatus(api, 200, "DELETE", `/api/servers/${failed}`)
+        }).pipe(Effect.scoped),
+      60_000
+    )
+
+    it.live(
+      "a daemon that is started on it keeps its servers, and what happens meanwhile is reported",
+      () =>
+        Effect.gen(function* () {
+          const { env } = yield* definitions(files)
+          const disk = yield* smallDisk(32)
+          yield* Effect.addFinalizer(() => endLeftovers(disk.path))
+          const api = yield* startService({ env: { ...alone, ...env } })
+          const { key } = yield* nodeKey(api, "n1")
+          const port = yield* freePort
+          const settings = {
+            id: "n1",
+            key,
+            control: api.url,
+            dataDir: disk.path,
+            env: {
+              MUSTER_NODE_PORT: String(port),
+              MUSTER_NODE_ON_SHUTDOWN: "keep",
+              MUSTER_NODE_HEARTBEAT: "1",
+              MUSTER_NODE_ALLOCATIONS: "127.0.0.1:28760-28779"
+            }
+          }
+          const first = yield* startNode(settings)
+          yield* nodeIs(api, "n1", true)
+          const stream = yield* subscribe(api)
+          const [kept, ending] = [yield* running(api, "kept"), yield* running(api, "kept")]
+          yield* during(
+            disk.full,
+            Effect.gen(function* () {
+              yield* first.kill("SIGKILL")
+              yield* startNode(settings)
+              yield* nodeIs(api, "n1", true)
+              yield* becomes(api, kept, "running")
+              yield* power(api, ending, "stop")
+            })
+          )
+          yield* becomes(api, ending, "offline")
+          yield* told(stream, ending, ["installing", "offline", "starting", "running", "stopping", "offline"])
+          yield* becomes(api, kept, "running")
+          yield* powered(api, kept, "stop")
+          yield* becomes(api, kept, "offline")
         }).pipe(Effect.scoped),
       60_000
     )

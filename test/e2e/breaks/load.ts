@@ -110,18 +110,25 @@ const short = ({ error, id, status, text, url, what }: Answered) =>
   `${what} ${id ?? ""} at ${url}: ${status ?? error} ${text}`
 
 /**
- * Every request was answered: reads with 200, writes as it was or with 503, the contract's error body and the reason.
+ * Every request was answered: reads with 200, writes as it was or with one of the refusals, the contract's error body
+ * and the reason.
+ *
+ * @param reasons by status
  */
-export const assertAnswers = (answers: ReadonlyArray<Answered>, reason: string) => {
+export const assertAnswers = (
+  answers: ReadonlyArray<Answered>,
+  reasons: Readonly<Record<number, string>> = { 503: "the database cannot be reached" }
+) => {
   const right = { create: 202, delete: 200, read: 200 }
   const wrong = answers.filter(({ status, text, what }) => {
     if (status === right[what]) return false
-    if (what === "read" || status !== 503) return true
+    const reason = status === undefined ? undefined : reasons[status]
+    if (what === "read" || reason === undefined) return true
     const body = JSON.parse(text)
     const fields = ["code", "detail", "hint", "request_id", "status"]
     return (
       JSON.stringify(Object.keys(body).sort()) !== JSON.stringify(fields) ||
-      body.code !== "503" ||
+      body.code !== String(status) ||
       !body.detail.startsWith(reason)
     )
   })

@@ -1,0 +1,46 @@
+import { Effect, Metric, Schedule } from "effect"
+import { spaceOf } from "../store/disk/reserve.ts"
+
+const freeBytes = Metric.gauge("muster_data_disk_free_bytes", {
+  description: "Free bytes on the disk of the data folder."
+})
+
+/** Part of the disk below which a warning is due, and from which the disk has recovered. */
+const LOW = 0.05
+const RECOVERED = 0.06
+
+const LOOK_EVERY = "1 second"
+
+const describe = (free: number, total: number) =>
+  `${Math.floor(free / 1_048_576)} MiB of ${Math.floor(total / 1_048_576)} MiB are free`
+
+/**
+ * Looks at the disk of the data folder each second: exports `muster_data_disk_free_bytes`, warns when less than 5 % is
+ * free, and logs the recovery.
+ */
+export const watchDataDisk = Effect.fnUntraced(function* (folder: string) {
+  let isLow = false
+  const look = Effect.gen(function* () {
+    const { free, total } = yield* spaceOf(folder)
+    yield* Metric.update(freeBytes, free)
+    const part = total === 0 ? 1 : free / total
+    if (!isLow && part < LOW) {
+      isLow = true
+      yield* Effect.logWarning(`the disk of the data folder is almost full: ${describe(free, total)}`, {
+        folder
+      })
+    } else if (isLow && part >= RECOVERED) {
+      isLow = false
+      yield* Effect.logInfo(`the disk of the data folder has room again: ${describe(free, total)}`, {
+        folder
+      })
+    }
+  })
+  yield* look.pipe(
+    Effect.catch((error) =>
+      Effect.logDebug(`the disk of the data folder cannot be looked at: ${error.message}`)
+    ),
+    Effect.repeat(Schedule.spaced(LOOK_EVERY)),
+    Effect.forkScoped
+  )
+})

@@ -1,0 +1,161 @@
+import { dirname } from "node:path"
+import { Context, Effect, Layer, Schedule, Semaphore } from "effect"
+import { elapsedMillis } from "../../domain/elapsed.ts"
+import { DatabaseFull } from "../../domain/errors.ts"
+import {
+  FULL_BELOW,
+  makeReserve,
+  releaseReserve,
+  reservedBytes,
+  reserveFileOf,
+  reserveSize,
+  roomForReserve,
+  type Space,
+  spaceOf
+} from "./reserve.ts"
+
+/** Least time between two log lines about refused writes, in milliseconds. */
+const LOG_EVERY_MILLIS = 1_000
+
+/** Between two looks at the disk. */
+const LOOK_EVERY = "1 second"
+
+/**
+ * Whether a write may use the reserve of a full disk: what frees space (deletions), withdraws access (revocations),
+ * or is needed for it (the registration of a node).
+ */
+export const MayUseReserve = Context.Reference<boolean>("muster/store/MayUseReserve", {
+  defaultValue: () => false
+})
+
+/** Lets the writes of an effect use the reserve. */
+export const mayUseReserve = <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+  Effect.provideService(self, MayUseReserve, true)
+
+/** Whether the disk of the database is full, and what is done about it. */
+export class DatabaseDisk extends Context.Service<
+  DatabaseDisk,
+  {
+    /** Whether the disk is full, as far as is known: readiness asks it. */
+    readonly isFull: () => boolean
+    /** Whether writes are refused before they are tried; those that may use the reserve are not. */
+    readonly refuses: () => boolean
+    /** The error of refused writes. Logs at most one line per second. */
+    refuse(writes: number): Effect.Effect<DatabaseFull>
+    /** Notes that writes failed because the disk is full; their error. */
+    failed(writes: number): Effect.Effect<DatabaseFull>
+    /** Notes that a write was committed. */
+    readonly committed: Effect.Effect<void>
+  }
+>()("muster/store/DatabaseDisk") {
+  /** A disk that only writes tell of, such as that of a PostgreSQL server: each write is tried. */
+  static readonly layerRemote = Layer.sync(DatabaseDisk, () => {
+    let full = false
+    const { flush, refuse } = refusals()
+    return DatabaseDisk.of({
+      isFull: () => full,
+      refuses: () => false,
+      refuse,
+      failed: (writes) =>
+        Effect.suspend(() => {
+          full = true
+          return refuse(writes)
+        }),
+      committed: Effect.suspend(() => {
+        if (!full) return Effect.void
+        full = false
+        return flush
+      })
+    })
+  })
+
+  /**
+   * The disk of a database file, looked at each second. Beside the file lies a reserve, which is released when the disk
+   * is full and made again once there is room.
+   *
+   * @param database path of the file
+   */
+  static readonly layerWatched = (database: string) => Layer.effect(DatabaseDisk, watched(database))
+}
+
+/** Counts refused writes, and logs them at most once per second. */
+const refusals = () => {
+  let refused = 0
+  let loggedAt = Number.NEGATIVE_INFINITY
+  const refuse = Effect.fnUntraced(function* (writes: number) {
+    refused += writes
+    const now = yield* elapsedMillis
+    if (now - loggedAt >= LOG_EVERY_MILLIS) {
+      loggedAt = now
+      yield* Effect.logError("writes are refused: the disk of the database is full", { refused })
+      refused = 0
+    }
+    return DatabaseFull.of()
+  })
+  const flush = Effect.suspend(() => {
+    const last = refused
+    refused = 0
+    loggedAt = Number.NEGATIVE_INFINITY
+    return Effect.logInfo("the disk of the database has room again: writes are accepted", { refused: last })
+  })
+  return { flush, refuse }
+}
+
+const watched = Effect.fnUntraced(function* (database: string) {
+  const file = reserveFileOf(database)
+  const folder = dirname(database)
+  const oneAtATime = yield* Semaphore.make(1)
+  const { flush, refuse } = refusals()
+  // A reserve that was released and not made again: the disk was full when the service ended.
+  let full = (yield* reservedBytes(file)) === 0
+  if (full)
+    yield* Effect.logWarning("the disk of the database is full: only reads and deletions are served", {
+      folder
+    })
+
+  const fill = Effect.gen(function* () {
+    if (!full) {
+      full = true
+      yield* Effect.logError("the disk of the database is full: writes are refused until it has room", {
+        folder
+      })
+    }
+    if (((yield* reservedBytes(file)) ?? 0) > 0) yield* releaseReserve(file)
+  })
+
+  /** Makes the reserve where it is not whole; whether it is there now. */
+  const reserve = Effect.fnUntraced(function* (space: Space) {
+    if (((yield* reservedBytes(file)) ?? 0) >= reserveSize(space)) return true
+    if (space.free < roomForReserve(space)) return false
+    return yield* makeReserve(file, reserveSize(space)).pipe(
+      Effect.as(true),
+      Effect.catch((error) => Effect.as(Effect.logDebug(`the reserve is not made: ${error.message}`), false))
+    )
+  })
+
+  const look = Effect.gen(function* () {
+    const space = yield* spaceOf(folder)
+    if (space.free < FULL_BELOW) return yield* fill
+    const reserved = yield* reserve(space)
+    if (full && reserved) {
+      full = false
+      yield* flush
+    }
+  }).pipe(
+    oneAtATime.withPermit,
+    Effect.catch((error) => Effect.logDebug(`the disk of the database cannot be looked at: ${error.message}`))
+  )
+  yield* look.pipe(Effect.repeat(Schedule.spaced(LOOK_EVERY)), Effect.forkScoped)
+
+  const release = fill.pipe(
+    oneAtATime.withPermit,
+    Effect.catch((error) => Effect.logWarning(`the reserve cannot be released: ${error.message}`))
+  )
+  return DatabaseDisk.of({
+    isFull: () => full,
+    refuses: () => full,
+    refuse,
+    failed: (writes) => Effect.andThen(release, refuse(writes)),
+    committed: Effect.void
+  })
+})

@@ -1,0 +1,94 @@
+import { randomBytes } from "node:crypto"
+import { open, stat, statfs, truncate, unlink } from "node:fs/promises"
+import { Data, Effect } from "effect"
+
+/** An operation on the disk of the database that failed. */
+export class DiskError extends Data.TaggedError("DiskError")<{ readonly message: string }> {}
+
+const attempt = <A>(run: () => Promise<A>): Effect.Effect<A, DiskError> =>
+  Effect.tryPromise({
+    try: run,
+    catch: (cause) => new DiskError({ message: cause instanceof Error ? cause.message : String(cause) })
+  })
+
+const MIB = 1024 * 1024
+const LARGEST = 16 * MIB
+
+/** Space of a disk, in bytes. */
+export interface Space {
+  /** What this process may still write: root may use what a file system keeps for it. */
+  readonly free: number
+  readonly total: number
+}
+
+/** The space of the disk that a folder is on. */
+export const spaceOf = (folder: string): Effect.Effect<Space, DiskError> =>
+  Effect.map(
+    attempt(() => statfs(folder)),
+    ({ bavail, bfree, blocks, bsize }) => ({
+      free: (process.getuid?.() === 0 ? bfree : bavail) * bsize,
+      total: blocks * bsize
+    })
+  )
+
+/** Free bytes below which a disk counts as full: less than one commit may need. */
+export const FULL_BELOW = MIB
+
+/** Size of the reserve: 16 MiB, or an eighth of a small disk. */
+export const reserveSize = ({ total }: Space): number => Math.min(LARGEST, Math.floor(total / 8))
+
+/** Free bytes from which the reserve is made: half as much again is left for writes. */
+export const roomForReserve = (space: Space): number => reserveSize(space) * 1.5
+
+/** The reserve of a database, beside it: `muster.reserve` for `muster.db`. */
+export const reserveFileOf = (database: string): string => `${database.replace(/\.db$/, "")}.reserve`
+
+/** Bytes that the file holds; 0: it was released. Undefined: there is none. */
+export const reservedBytes = (file: string): Effect.Effect<number | undefined> =>
+  attempt(() => stat(file)).pipe(
+    Effect.map(({ size }) => size),
+    Effect.orElseSucceed(() => undefined)
+  )
+
+/** Gives the reserve's space back. The empty file says, also to the next start, that the disk was full. */
+export const releaseReserve = (file: string): Effect.Effect<void, DiskError> =>
+  attempt(() => truncate(file, 0))
+
+/** Writes the reserve, block by block: a hole would reserve nothing. Random bytes, as a file system may compress. */
+const writeReserve = (file: string, bytes: number) =>
+  Effect.scoped(
+    Effect.gen(function* () {
+      const handle = yield* Effect.acquireRelease(
+        attempt(() => open(file, "w", 0o600)),
+        (opened) => Effect.ignore(attempt(() => opened.close()))
+      )
+      const noise = randomBytes(MIB)
+      for (let left = bytes; left > 0; left -= MIB) {
+        yield* attempt(() => handle.writeFile(noise.subarray(0, Math.min(left, MIB))))
+      }
+      yield* attempt(() => handle.sync())
+    })
+  )
+
+/**
+ * Makes the reserve; it is on the disk when this returns. If the disk has no room for it, nothing of it is left but
+ * what was there before.
+ */
+export const makeReserve = Effect.fnUntraced(function* (file: string, bytes: number) {
+  const before = yield* reservedBytes(file)
+  yield* writeReserve(file, bytes).pipe(
+    Effect.onError(() =>
+      Effect.ignore(before === undefined ? attempt(() => unlink(file)) : releaseReserve(file))
+    )
+  )
+})
+
+/** Before a service opens its files: releases the reserve if the disk is full. */
+export const makeRoomToStart = Effect.fnUntraced(function* (file: string, folder: string) {
+  const { free } = yield* spaceOf(folder)
+  if (free >= FULL_BELOW || ((yield* reservedBytes(file)) ?? 0) === 0) return
+  yield* releaseReserve(file)
+  yield* Effect.logWarning("the disk of the database is full: the reserve was released for the start", {
+    file
+  })
+})
