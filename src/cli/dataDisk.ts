@@ -1,5 +1,14 @@
 import { Effect, Metric, Schedule } from "effect"
-import { spaceOf } from "../store/disk/reserve.ts"
+import {
+  type DiskError,
+  makeReserve,
+  makeRoomToStart,
+  reservedBytes,
+  reserveSize,
+  roomForReserve,
+  type Space,
+  spaceOf
+} from "../store/disk/reserve.ts"
 
 const freeBytes = Metric.gauge("muster_data_disk_free_bytes", {
   description: "Free bytes on the disk of the data folder."
@@ -14,14 +23,24 @@ const LOOK_EVERY = "1 second"
 const describe = (free: number, total: number) =>
   `${Math.floor(free / 1_048_576)} MiB of ${Math.floor(total / 1_048_576)} MiB are free`
 
+/** Makes the reserve where it is not whole and there is room for it. */
+const holdReserve = Effect.fnUntraced(function* (file: string, space: Space) {
+  const size = reserveSize(space)
+  if (space.free < roomForReserve(space) || ((yield* reservedBytes(file)) ?? 0) >= size) return
+  yield* makeReserve(file, size)
+})
+
 /**
  * Looks at the disk of the data folder each second: exports `muster_data_disk_free_bytes`, warns when less than 5 % is
  * free, and logs the recovery.
+ *
+ * @param reserve file that holds space for the next start on a full disk: released at once if the disk is full now
  */
-export const watchDataDisk = Effect.fnUntraced(function* (folder: string) {
+export const watchDataDisk = Effect.fnUntraced(function* (folder: string, reserve?: string) {
   let isLow = false
   const look = Effect.gen(function* () {
-    const { free, total } = yield* spaceOf(folder)
+    const space = yield* spaceOf(folder)
+    const { free, total } = space
     yield* Metric.update(freeBytes, free)
     const part = total === 0 ? 1 : free / total
     if (!isLow && part < LOW) {
@@ -35,12 +54,11 @@ export const watchDataDisk = Effect.fnUntraced(function* (folder: string) {
         folder
       })
     }
+    if (reserve !== undefined) yield* holdReserve(reserve, space)
   })
-  yield* look.pipe(
-    Effect.catch((error) =>
-      Effect.logDebug(`the disk of the data folder cannot be looked at: ${error.message}`)
-    ),
-    Effect.repeat(Schedule.spaced(LOOK_EVERY)),
-    Effect.forkScoped
+  const quietly = Effect.catch((error: DiskError) =>
+    Effect.logDebug(`the disk of the data folder: ${error.message}`)
   )
+  if (reserve !== undefined) yield* quietly(makeRoomToStart(reserve, folder))
+  yield* quietly(look).pipe(Effect.repeat(Schedule.spaced(LOOK_EVERY)), Effect.forkScoped)
 })

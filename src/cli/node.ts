@@ -1,4 +1,5 @@
 import { hostname } from "node:os"
+import { join } from "node:path"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, Layer } from "effect"
 import { Command } from "effect/cli"
@@ -50,7 +51,7 @@ const cannotListen = ({ cause }: { readonly cause: unknown }) =>
 const nodeWith = Effect.fnUntraced(function* (settings: NodeSettings) {
   const hungUp = yield* hangups
   const dataDir = yield* openDataDir(settings)
-  yield* watchDataDisk(dataDir)
+  yield* watchDataDisk(dataDir, join(dataDir, "node.reserve"))
   const node_id = yield* claimNode(dataDir, settings.id)
   const tls = yield* liveTls(
     { cert: "MUSTER_NODE_TLS_CERT", key: "MUSTER_NODE_TLS_KEY" },
