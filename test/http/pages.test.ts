@@ -229,6 +229,8 @@ layer(service(noNode), options)("pages", (it) => {
             const operation = document.paths[path]?.[endpoint.method.toLowerCase()]
             assert.isDefined(operation, `${endpoint.method} ${path}`)
             assert.isNotEmpty(operation.summary)
+            // A read needs no room on the disk of the database.
+            assert.strictEqual(operation.responses["507"] !== undefined, endpoint.method !== "GET", path)
             const protectedRoute = path.startsWith("/api/") || path === "/metrics"
             const always = ["413", "422", "500", "503", "504"]
             for (const status of protectedRoute ? [...always, "401", "403", "429"] : always) {
