@@ -21,6 +21,17 @@ export const cleanText = (text: string): string => {
   return hostile.test(cut) ? cut.replace(breaks, " ").replace(everyHostile, "\ufffd") : cut
 }
 
+/** Writes control and format characters as the escapes of JSON, so that a text stays on its line. */
+export const escapeText = (text: string): string =>
+  hostile.test(text)
+    ? text.replace(everyHostile, (found) =>
+        Array.from({ length: found.length }, (_, at) => {
+          const short = { "\n": "\\n", "\r": "\\r", "\t": "\\t" }[found]
+          return short ?? `\\u${found.charCodeAt(at).toString(16).padStart(4, "0")}`
+        }).join("")
+      )
+    : text
+
 /** Free text of a node, such as a reason. Decoding cleans; encoding leaves the text as it is. */
 export const NodeText = Schema.String.pipe(
   Schema.decodeTo(Schema.String, {
