@@ -41,10 +41,8 @@ export interface RemoteDaemonOptions {
 
 /** What a daemon can make this process hold for one call, in bytes. */
 const LARGEST_ANSWER = 2 * 1024 * 1024
-/**
- * The same of one line of a log, in bytes: a line of a daemon has 8 KiB; in JSON each of these bytes may become three.
- */
-const LARGEST_LINE = 25 * 1024
+/** The same of one line of a log, in bytes: a line of a daemon has 8 KiB, and in JSON up to twice as much. */
+const LARGEST_LINE = 16 * 1024
 /** Lines of one page at most. */
 const LINES = 1000
 /** What all pages of lines that are read from one daemon at a time can make this process hold, in bytes. */
