@@ -235,7 +235,8 @@ export class NodeDaemon extends Context.Service<
             sources,
             storage,
             mounts: options.mounts ?? true,
-            containers: docker !== undefined
+            containers: docker !== undefined,
+            ...(docker?.user === undefined ? {} : { volumes_user: docker.user })
           })
         )
       ),

@@ -70,6 +70,26 @@ export const orMissing =
 export const makeFolder = (path: string): Effect.Effect<void, IoError> =>
   Effect.asVoid(io(`create folder ${path}`, () => fs.mkdir(path, { recursive: true })))
 
+const OTHERS = 0o007
+const PASSAGE = 0o711
+
+/** Makes a folder that only its owner and its group can enter. */
+export const makeClosedFolder = (path: string): Effect.Effect<void, IoError> =>
+  Effect.andThen(makeFolder(path), closeFolder(path))
+
+/** Lets nobody but its owner and its group into a folder. */
+export const closeFolder = Effect.fnUntraced(function* (path: string) {
+  const { mode } = yield* io(`look at ${path}`, () => fs.stat(path))
+  if ((mode & OTHERS) !== 0) yield* io(`close ${path}`, () => fs.chmod(path, mode & ~OTHERS & 0o7777))
+})
+
+/** Makes a folder that other users can pass through, to what is theirs in it, but not look into. */
+export const makePassage = Effect.fnUntraced(function* (path: string) {
+  yield* makeFolder(path)
+  const { mode } = yield* io(`look at ${path}`, () => fs.stat(path))
+  if ((mode & 0o7777) !== PASSAGE) yield* io(`close ${path}`, () => fs.chmod(path, PASSAGE))
+})
+
 /** All that is mounted, in order of mounting. */
 export const mountTable = io("read the mount table", () => fs.readFile(MOUNT_TABLE, "latin1")).pipe(
   Effect.map(parseMountTable)

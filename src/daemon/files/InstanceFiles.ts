@@ -4,7 +4,7 @@ import { Context, Effect, Layer } from "effect"
 import type { RuntimeKind } from "../../domain/Node.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import type { InstanceStorage } from "../../domain/SystemInfo.ts"
-import { type IoError, io, listFolder, makeFolder, removeTree } from "../disk/fsio.ts"
+import { type IoError, io, listFolder, makeFolder, makePassage, removeTree } from "../disk/fsio.ts"
 import type { RunUser, SharedFolder } from "../runtime/Runtime.ts"
 import { makeAlone } from "./alone.ts"
 import { carryOver } from "./carryOver.ts"
@@ -13,17 +13,11 @@ import { diskLimit, openDiskLimits } from "./diskLimits.ts"
 import { type DiskUsage, diskUsage } from "./diskUsage.ts"
 import { type FilePlan, filePlan, isAbove } from "./filePlan.ts"
 import { unmountBelow } from "./mounts.ts"
-import {
-  type BaseFolder,
-  buildTree,
-  giveBase,
-  type LayerFolders,
-  mountTree,
-  withBase
-} from "./overlayTree.ts"
+import { type BaseFolder, buildTree, type LayerFolders, mountTree, withBase } from "./overlayTree.ts"
+import { foreignParts, giveParts, keptOwner, ownerFor, ownerOf } from "./owners.ts"
 import { addCopies, addVolumes, buildPlain } from "./plainTree.ts"
 import { instanceFolder, makePresenter, wayFor } from "./presentFiles.ts"
-import { share } from "./sharedFiles.ts"
+import { type SharedOwner, share } from "./sharedFiles.ts"
 import type { FileSources, Source } from "./sources.ts"
 import { probeStorage, type StorageChoice } from "./storageProbe.ts"
 import { building, cleanFiles, discardFiles, settleFiles, takePlace } from "./takePlace.ts"
@@ -43,7 +37,11 @@ export interface InstanceFilesOptions {
   readonly mounts?: boolean
   /** Whether servers may run in containers, whose engine has to see the mounts. Default false. */
   readonly containers?: boolean
+  /** The user that volumes belong to which servers write, and that runs in containers. Default 988:988. */
+  readonly volumes_user?: RunUser
 }
+
+const VOLUMES_USER: RunUser = { uid: 988, gid: 988 }
 
 /** What a server will run in, as far as its files say; the start knows. */
 export const likelyKind = ({ definition }: ServerSpec): RuntimeKind =>
@@ -59,17 +57,21 @@ export class InstanceFiles extends Context.Service<
     /** How new instances are made on this node. */
     readonly strategy: InstanceStorage
     /**
-     * Makes the files of a server anew; the old ones are there until the new are complete. `user`: who it runs as, and
-     * is given what lies under its files, so that it need not be copied for that.
+     * Makes the files of a server anew; the old ones are there until the new are complete. `user`: the server runs as
+     * this user, and all files belong to the user; absent: to the user of this service.
      */
     make(folder: string, base: BaseFolder, spec: ServerSpec, user?: RunUser): Effect.Effect<void, IoError>
     /** Puts a new base under the files of a server: files of the base count, what only the server has stays. */
     renew(folder: string, base: BaseFolder, spec: ServerSpec, user?: RunUser): Effect.Effect<void, IoError>
-    /** Sees to it that the files are all there to be used; answers what in them is shared with others. */
+    /**
+     * Sees to it that the files are all there to be used, and belong to the user (see `make`, `kept`: the user that they
+     * belong to now); answers what in them is shared with others.
+     */
     open(
       folder: string,
       spec: ServerSpec,
-      kind: RuntimeKind
+      kind: RuntimeKind,
+      user?: RunUser | "kept"
     ): Effect.Effect<ReadonlyArray<SharedFolder>, IoError>
     /** Takes away what is mounted: the folder can be removed then. */
     close(folder: string): Effect.Effect<void, IoError>
@@ -89,8 +91,8 @@ export class InstanceFiles extends Context.Service<
     Layer.effect(
       InstanceFiles,
       Effect.gen(function* () {
-        const { base_dir, servers_dir, sources } = options
-        yield* Effect.orDie(makeFolder(sources.volumes_dir))
+        const { base_dir, servers_dir, sources, volumes_user = VOLUMES_USER } = options
+        for (const folder of [sources.volumes_dir, servers_dir]) yield* Effect.orDie(makePassage(folder))
         const storage = yield* Effect.orDie(
           probeStorage(servers_dir, {
             choice: options.storage ?? "auto",
@@ -102,12 +104,33 @@ export class InstanceFiles extends Context.Service<
         const at: LayerFolders = { generations: generationsDir(base_dir), sources }
         const planOf = (spec: ServerSpec) => Effect.fromResult(filePlan(spec.definition))
         const limits = yield* Effect.orDie(openDiskLimits(servers_dir))
-        const presented = makePresenter({ at, binds: storage.binds })
-        const present = Effect.fnUntraced(function* (folder: string, spec: ServerSpec, kind: RuntimeKind) {
-          yield* limits.confirm(folder, spec)
-          return yield* presented(folder, yield* planOf(spec), kind)
-        })
+        const mapped = storage.mapped.layers
+        const presenter = makePresenter({ at, binds: storage.binds, mapped })
         const known = new Map<string, ServerSpec>()
+        /** Ids of the other servers that write a volume. */
+        const writersOf = Effect.fnUntraced(function* (folder: string, real: string) {
+          const others = [...known].filter(([other]) => other !== folder)
+          const found = yield* Effect.filter(others, ([, { definition }]) =>
+            Effect.map(written(definition.volumes), (paths) => paths.includes(real))
+          )
+          return found.map(([, { id }]) => id)
+        })
+        const sharedOwner = (folder: string, user: RunUser | undefined): SharedOwner => ({
+          owner: ownerFor(user),
+          alone: user?.own === true,
+          volumes: volumes_user,
+          mapped: storage.mapped.binds,
+          writers: (real) => writersOf(folder, real)
+        })
+        const present = Effect.fnUntraced(function* (
+          folder: string,
+          spec: ServerSpec,
+          kind: RuntimeKind,
+          user: RunUser | undefined
+        ) {
+          yield* limits.confirm(folder, spec)
+          return yield* presenter.present(folder, yield* planOf(spec), kind, sharedOwner(folder, user))
+        })
         const { alone, forget } = makeAlone()
 
         const close = Effect.fn("InstanceFiles.close")((folder: string) => unmountBelow(folder))
@@ -115,22 +138,35 @@ export class InstanceFiles extends Context.Service<
         const open = Effect.fn("InstanceFiles.open")(function* (
           folder: string,
           spec: ServerSpec,
-          kind: RuntimeKind
+          kind: RuntimeKind,
+          user?: RunUser | "kept"
         ) {
           yield* settleFiles(folder)
-          return yield* present(folder, spec, kind)
+          return yield* present(folder, spec, kind, user === "kept" ? yield* keptUser(folder) : user)
         }, Effect.uninterruptible)
+
+        const keptUser = Effect.fnUntraced(function* (folder: string) {
+          const owner = yield* keptOwner(folder, instanceFolder(folder))
+          if (owner === undefined || owner.uid === 0) return undefined
+          const user: RunUser = owner.uid === volumes_user.uid ? owner : { ...owner, own: true }
+          return user
+        })
+
+        /** Where the volumes are that servers write; those that are not made yet, or are refused, are left out. */
+        const written = Effect.fnUntraced(function* (volumes: ServerSpec["definition"]["volumes"]) {
+          const names = new Set(volumes.flatMap(({ mode, source }) => (mode === "rw" ? [source] : [])))
+          const found = yield* Effect.forEach(names, (source) =>
+            io(source, () => fs.realpath(join(sources.volumes_dir, source))).pipe(
+              Effect.orElseSucceed(() => undefined)
+            )
+          )
+          return found.filter((path) => path !== undefined)
+        })
 
         /** A volume that a server of this node writes must not change under one that has it as a layer. */
         const copyFirst = Effect.gen(function* () {
-          const volumes = [...known.values()].flatMap((spec) => spec.definition.volumes)
-          const written = new Set(volumes.flatMap(({ mode, source }) => (mode === "rw" ? [source] : [])))
-          const found = yield* Effect.forEach(written, (source) =>
-            io(source, () => fs.realpath(join(sources.volumes_dir, source))).pipe(
-              Effect.orElseSucceed(() => undefined) // not made yet, or refused when it is to be
-            )
-          )
-          const parts = found.flatMap((path) => (path === undefined ? [] : [path.split(sep)]))
+          const found = yield* written([...known.values()].flatMap((spec) => spec.definition.volumes))
+          const parts = found.map((path) => path.split(sep))
           return ({ real }: Source) => {
             const own = real.split(sep)
             return storage.reflink || parts.some((one) => isAbove(one, own) || isAbove(own, one))
@@ -145,25 +181,35 @@ export class InstanceFiles extends Context.Service<
           user: RunUser | undefined
         ) {
           const { files, tree } = building(folder)
+          const to = sharedOwner(folder, user)
+          const { owner } = to
           yield* makeFolder(tree)
           yield* limits.begin(folder, spec, tree)
+          yield* presenter.settle(base.generation, owner)
           const { files: single, record } = yield* buildTree({
             tree,
             plan,
             generation: base.generation,
             at,
             copyFirst: yield* copyFirst,
-            user
+            owner,
+            mapped
           })
           if (plan.cow.length + plan.shared.length + plan.copies.length > 0) {
-            yield* mountTree(tree, record, files, at)
-            yield* addVolumes(files, single, sources)
-            yield* share(files, plan, sources, storage.binds ? "place" : "link")
-            yield* addCopies(files, plan, sources)
+            yield* mountTree(tree, record, files, { at, owner, mapped })
+            yield* addVolumes(files, single, sources, owner)
+            yield* share(files, plan, sources, storage.binds ? "place" : "link", to)
+            yield* addCopies(files, plan, sources, owner)
             yield* unmountBelow(files)
             yield* removeTree(files)
           }
           yield* writeTreeRecord(tree, record)
+        })
+
+        /** Whether a base can lie below files of an owner: it is shown as the owner's, or is the owner's. */
+        const isLayer = Effect.fnUntraced(function* (base: string, owner: RunUser | undefined) {
+          if (mapped || owner === undefined || owner.uid === 0) return true
+          return (yield* ownerOf(base)).uid === owner.uid
         })
 
         const make = Effect.fn("InstanceFiles.make")(function* (
@@ -173,7 +219,8 @@ export class InstanceFiles extends Context.Service<
           user?: RunUser
         ) {
           const plan = yield* planOf(spec)
-          const overlay = storage.strategy === "overlay"
+          const to = sharedOwner(folder, user)
+          const overlay = storage.strategy === "overlay" && (yield* isLayer(base.folder, to.owner))
           yield* settleFiles(folder)
           yield* cleanFiles(folder)
           yield* Effect.gen(function* () {
@@ -184,11 +231,18 @@ export class InstanceFiles extends Context.Service<
               const { files } = building(folder)
               yield* makeFolder(files)
               yield* limits.begin(folder, spec, files)
-              yield* buildPlain({ files, base: base.folder, plan, sources, way })
+              yield* buildPlain({
+                files,
+                base: base.folder,
+                plan,
+                sources,
+                owner: to.owner,
+                share: (root) => share(root, plan, sources, way, to)
+              })
             }
           }).pipe(Effect.onError(() => Effect.ignore(cleanFiles(folder))))
           yield* takePlace(folder, overlay).pipe(
-            Effect.andThen(present(folder, spec, likelyKind(spec))),
+            Effect.andThen(present(folder, spec, likelyKind(spec), user)),
             Effect.onError(() => Effect.ignore(discardFiles(folder))),
             Effect.uninterruptible
           )
@@ -208,21 +262,24 @@ export class InstanceFiles extends Context.Service<
           const empty = record === undefined && (yield* listFolder(files)).length === 0
           if (empty) return yield* make(folder, base, spec, user) // an installation that failed has left nothing
           yield* cleanFiles(folder)
-          const back = Effect.ignore(present(folder, spec, likelyKind(spec)))
+          const back = Effect.ignore(present(folder, spec, likelyKind(spec), user))
+          const owner = ownerFor(user)
           // Nothing of the base is ever written into what is shared.
           yield* close(folder)
-          if (record === undefined) yield* Effect.onError(copyTree(base.folder, files), () => back)
-          else {
-            yield* giveBase(base.folder, user)
+          if (owner !== undefined) yield* giveParts(yield* foreignParts(folder, files, owner), owner)
+          if (record === undefined) {
+            yield* Effect.onError(copyTree(base.folder, files, { owner }), () => back)
+          } else {
             yield* carryOver({
               folder,
               record: yield* withBase(record, base),
               prepare: (tree) => limits.begin(folder, spec, tree),
               oldBase: join(at.generations, record.base),
-              newBase: base.folder
+              newBase: base.folder,
+              owner
             }).pipe(Effect.onError(() => back))
           }
-          yield* present(folder, spec, likelyKind(spec))
+          yield* present(folder, spec, likelyKind(spec), user)
         })
 
         const usage = Effect.fn("InstanceFiles.usage")(function* (folder: string, spec: ServerSpec) {

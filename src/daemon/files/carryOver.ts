@@ -15,6 +15,7 @@ import {
   rename,
   syncFolder
 } from "../disk/fsio.ts"
+import type { RunUser } from "../runtime/Runtime.ts"
 import { makeFolderLike } from "./overlayTree.ts"
 import { readTreeRecord, TREE, TREE_NEXT, type TreeRecord, writeTreeRecord } from "./treeRecord.ts"
 
@@ -105,16 +106,18 @@ export interface CarryOptions {
   /** Folders of the bases; the old one may have gone. */
   readonly oldBase: string
   readonly newBase: string
+  /** The user that the files of the instance belong to; absent: that of the base. */
+  readonly owner: RunUser | undefined
 }
 
 /** Puts another base under the files of an overlay instance. Nothing may be mounted. */
 export const carryOver = Effect.fnUntraced(function* (options: CarryOptions) {
-  const { folder, newBase, oldBase, prepare, record } = options
+  const { folder, newBase, oldBase, owner, prepare, record } = options
   const [tree, next] = [join(folder, TREE), join(folder, TREE_NEXT)]
   yield* Effect.gen(function* () {
     yield* makeFolder(next)
     yield* prepare(next)
-    yield* makeFolderLike(join(next, "upper"), newBase)
+    yield* makeFolderLike(join(next, "upper"), newBase, owner)
     yield* makeFolder(join(next, "work"))
     const old = (yield* lstat(oldBase))?.isDirectory() ? oldBase : undefined
     // Without the old base every folder may hide something: all are looked into.

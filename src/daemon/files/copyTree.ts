@@ -3,6 +3,7 @@ import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
 import { IoError, io, listFolder, lstat, openFile, removeTree } from "../disk/fsio.ts"
+import type { RunUser } from "../runtime/Runtime.ts"
 
 /** Files of one folder that are copied at the same time. */
 const WIDTH = 8
@@ -25,15 +26,24 @@ const neither = (source: string) =>
 export interface CopyOptions {
   /** Files of the same size and time of change are left as they are, and what the source has not is removed. */
   readonly mirror?: boolean
+  /** The owner of what is made; absent: the user of this service. */
+  readonly owner?: RunUser | undefined
 }
+
+/** Bits with which a program runs as its owner or its group: no copy has them. */
+const SET_ID = 0o6000
+
+const give = (target: string, { owner }: CopyOptions) =>
+  owner === undefined ? Effect.void : io(`give ${target}`, () => fs.lchown(target, owner.uid, owner.gid))
 
 const copyFile = Effect.fnUntraced(function* (
   source: string,
   path: string,
   target: string,
-  { mirror }: CopyOptions,
+  options: CopyOptions,
   flags: number
 ) {
+  const { mirror } = options
   const file = yield* openFile(path, flags)
   const stats = yield* io(`look at ${source}`, () => file.stat())
   if (!stats.isFile()) return yield* neither(source)
@@ -46,6 +56,10 @@ const copyFile = Effect.fnUntraced(function* (
   yield* io(`copy ${source}`, () =>
     fs.copyFile(`/proc/self/fd/${file.fd}`, target, constants.COPYFILE_FICLONE)
   )
+  yield* give(target, options)
+  if ((stats.mode & SET_ID) !== 0) {
+    yield* io(`set permissions of ${target}`, () => fs.chmod(target, stats.mode & ~SET_ID & 0o7777))
+  }
   if (mirror === true) yield* io(`set times of ${target}`, () => fs.utimes(target, stats.atime, stats.mtime))
 }, Effect.scoped)
 
@@ -62,7 +76,8 @@ const copyEntry = (
     if (stats.isSymbolicLink()) {
       const to = yield* io(`read link ${source}`, () => fs.readlink(path))
       yield* clear(target, false)
-      return yield* io(`create link ${target}`, () => fs.symlink(to, target))
+      yield* io(`create link ${target}`, () => fs.symlink(to, target))
+      return yield* give(target, options)
     }
     if (stats.isFile()) return yield* copyFile(source, path, target, options, NOFOLLOW)
     if (!stats.isDirectory()) return yield* neither(source)
@@ -86,11 +101,12 @@ const copyEntry = (
     yield* Effect.forEach(others, copy, { concurrency: WIDTH, discard: true })
     // Each is open while it is copied: at the same time only those at the top, so that open files stay few.
     yield* Effect.forEach(folders, copy, { concurrency: top ? WIDTH : 1, discard: true })
-    yield* io(`set permissions of ${target}`, () => fs.chmod(target, stats.mode & 0o7777))
+    yield* give(target, options)
+    yield* io(`set permissions of ${target}`, () => fs.chmod(target, stats.mode & ~SET_ID & 0o7777))
   }).pipe(Effect.scoped)
 
 /**
- * Copies a file or folder with its permissions; links are copied as links. What is at the target already is kept
+ * Copies a file or folder with its permissions but for set-id bits; links are copied as links. What is at the target already is kept
  * where the source has nothing of the name and replaced where it has. Pipes, sockets and devices are refused. The
  * source may be changed meanwhile: a link that takes a folder's place is never followed.
  */

@@ -4,11 +4,11 @@ import * as fs from "node:fs/promises"
 import { join, relative, sep } from "node:path"
 import { Effect } from "effect"
 import { IoError, io, lstat, makeFolder, orMissing, removeTree } from "../disk/fsio.ts"
-import { giveTree } from "../runtime/docker/ownership.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { copyOpened } from "./copyTree.ts"
 import { type FilePlan, isAbove } from "./filePlan.ts"
 import { mountOverlay, openToMount } from "./mounts.ts"
+import { isUniform, makeLike, ownerOf, shownTo } from "./owners.ts"
 import { type FileSources, kindAt, openSource, placeFor, type Source, templateSource } from "./sources.ts"
 import type { Layer, Nested, TreeRecord } from "./treeRecord.ts"
 
@@ -24,21 +24,23 @@ export interface BaseFolder {
   readonly generation: string
 }
 
-/** What the mount table shows as the source of a mount. */
-export const mountName = (record: Pick<TreeRecord, "id">): string => `muster-${record.id}`
+/** What the mount table shows as the source of a mount: the record, and the user that its files belong to there. */
+export const mountName = (record: Pick<TreeRecord, "id">, owner: RunUser | undefined): string =>
+  owner === undefined ? `muster-${record.id}` : `muster-${record.id}-${owner.uid}`
 
 export const overOf = (tree: string, index: number) => join(tree, `over.${index}`)
 
-/** A new folder with permissions and owner of another. */
-export const makeFolderLike = Effect.fnUntraced(function* (path: string, like: string) {
+/** A new folder with the permissions of another, and with its owner where no other one is given. */
+export const makeFolderLike = Effect.fnUntraced(function* (path: string, like: string, owner?: RunUser) {
   const stats = yield* io(`look at ${like}`, () => fs.stat(like))
+  const { gid, uid } = owner ?? stats
   yield* makeFolder(path)
-  if (process.geteuid?.() === 0) yield* io(`give ${path}`, () => fs.chown(path, stats.uid, stats.gid))
-  yield* io(`set permissions of ${path}`, () => fs.chmod(path, stats.mode & 0o7777))
+  if (process.geteuid?.() === 0) yield* io(`give ${path}`, () => fs.chown(path, uid, gid))
+  yield* io(`set permissions of ${path}`, () => fs.chmod(path, stats.mode & 0o1777))
 })
 
-const makeUpper = Effect.fnUntraced(function* (folder: string, like: string) {
-  yield* makeFolderLike(join(folder, "upper"), like)
+const makeUpper = Effect.fnUntraced(function* (folder: string, like: string, owner: RunUser | undefined) {
+  yield* makeFolderLike(join(folder, "upper"), like, owner)
   yield* makeFolder(join(folder, "work"))
 })
 
@@ -83,24 +85,39 @@ export const mountPoint = Effect.fnUntraced(function* (
   const stats = yield* lstat(place)
   if (stats !== undefined && (folder ? stats.isDirectory() : stats.isFile())) return place
   if (stats !== undefined) yield* removeTree(place)
-  yield* folder ? makeFolder(place) : io(`create ${place}`, () => fs.writeFile(place, "", { flag: "wx" }))
+  yield* makeLike(
+    place,
+    folder ? makeFolder(place) : io(place, () => fs.writeFile(place, "", { flag: "wx" }))
+  )
   return place
 })
+
+export interface MountTreeOptions {
+  readonly at: LayerFolders
+  /** The user that the files of the instance belong to; absent: each to its own. */
+  readonly owner: RunUser | undefined
+  /** Whether layers of another owner can be shown as the server's. */
+  readonly mapped: boolean
+}
 
 /** Mounts the layers of `tree` at `files`. */
 export const mountTree = Effect.fnUntraced(function* (
   tree: string,
   record: TreeRecord,
   files: string,
-  at: LayerFolders
+  { at, mapped, owner }: MountTreeOptions
 ) {
+  const open = Effect.fnUntraced(function* (layer: Layer) {
+    const handle = yield* openLayer(layer, tree, record, at)
+    return { handle, shown: mapped ? yield* shownTo(owner, handle) : undefined }
+  })
   const mount = Effect.fnUntraced(function* (place: string, own: string, lower: ReadonlyArray<Layer>) {
     const layers = {
-      lower: yield* Effect.forEach(lower, (layer) => openLayer(layer, tree, record, at)),
+      lower: yield* Effect.forEach(lower, open),
       upper: yield* openToMount(join(own, "upper")),
       work: yield* openToMount(join(own, "work"))
     }
-    yield* mountOverlay(place, layers, mountName(record))
+    yield* mountOverlay(place, layers, mountName(record, owner))
   }, Effect.scoped)
   yield* makeFolder(files)
   yield* mount(files, tree, [{ of: "base", parts: [] }])
@@ -115,33 +132,30 @@ const partsBelow = (root: string, path: string) =>
     .split(sep)
     .filter((part) => part !== "")
 
-export interface BuildOptions {
+export interface BuildOptions extends MountTreeOptions {
   readonly tree: string
   readonly plan: FilePlan
   readonly generation: string
-  readonly at: LayerFolders
   /** Whether a volume is copied first, so that nobody changes it while it is a layer. */
   readonly copyFirst: (source: Source) => boolean
-  /** Who has to own it all; absent: whoever does. */
-  readonly user: RunUser | undefined
 }
-
-/** Gives a base folder to a user; what has been made for containers is theirs already. */
-export const giveBase = Effect.fnUntraced(function* (folder: string, user: RunUser | undefined) {
-  if (user === undefined || process.geteuid?.() !== 0) return
-  const { gid, uid } = yield* io(folder, () => fs.stat(folder))
-  if (uid !== user.uid || gid !== user.gid) yield* giveTree(folder, user)
-})
 
 /**
  * Makes the layers of an instance in `tree`, a folder that is there and empty, and its record. Answers also what is
  * not a layer: volumes that are single files.
  */
 export const buildTree = Effect.fnUntraced(function* (options: BuildOptions) {
-  const { at, copyFirst, generation, plan, tree, user } = options
+  const { at, copyFirst, generation, mapped, owner, plan, tree } = options
   const base = join(at.generations, generation)
-  yield* giveBase(base, user)
-  yield* makeUpper(tree, base)
+  yield* makeUpper(tree, base, owner)
+  /** A layer is shown with one owner: files of several would be partly the server's, partly nobody's. */
+  const isLayer = Effect.fnUntraced(function* (source: Source) {
+    if (copyFirst(source)) return false
+    if (owner === undefined) return true
+    const top = yield* ownerOf(source.real)
+    const fits = mapped || (top.uid === owner.uid && top.gid === owner.gid)
+    return fits && (yield* isUniform(source.real, top))
+  })
   const volumes = yield* Effect.forEach(
     plan.cow,
     Effect.fnUntraced(function* (cow) {
@@ -149,24 +163,20 @@ export const buildTree = Effect.fnUntraced(function* (options: BuildOptions) {
       const own = `lower.${cow.index}`
       const layer: Layer = { of: "own", parts: [own] }
       if (source === undefined) {
-        yield* makeFolderLike(join(tree, own), base)
+        yield* makeFolderLike(join(tree, own), base, owner)
         return { ...cow, folder: true, layer, path: join(tree, own) }
       }
       const opened = yield* openSource(source)
       const top = source.roots[0] ?? ""
-      if (!opened.folder || !copyFirst(source)) {
+      if (!opened.folder || (yield* isLayer(source))) {
         const layer: Layer = { of: "volumes", parts: partsBelow(top, source.real) }
         return { ...cow, folder: opened.folder, layer, path: source.real }
       }
-      yield* copyOpened(source.what, opened, join(tree, own))
+      yield* copyOpened(source.what, opened, join(tree, own), { owner })
       return { ...cow, folder: true, layer, path: join(tree, own) }
     }, Effect.scoped)
   )
   const folders = volumes.filter((volume) => volume.folder)
-  // While it is no layer yet: what changes hands under a mount would be copied.
-  if (user !== undefined && process.geteuid?.() === 0) {
-    for (const { path } of folders) yield* giveTree(path, user)
-  }
   const places = new Map(folders.map(({ parts }) => [parts.join("/"), parts]))
   const nested: Array<Nested> = []
   for (const target of [...places.values()].sort((a, b) => a.length - b.length)) {
@@ -187,7 +197,7 @@ export const buildTree = Effect.fnUntraced(function* (options: BuildOptions) {
     const [first, ...others] = lower
     if (first === undefined) continue
     const { path } = folderOf(first, tree, { base: generation }, at)
-    yield* makeUpper(overOf(tree, nested.length), path)
+    yield* makeUpper(overOf(tree, nested.length), path, owner)
     nested.push({ target, lower: [first, ...others], covered })
   }
   const record: TreeRecord = { format: 1, id: randomUUID(), base: generation, nested }

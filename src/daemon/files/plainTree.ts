@@ -1,19 +1,25 @@
 /** Instances whose files are a plain folder: a copy of the base, with blocks shared where the file system can. */
 import { Effect } from "effect"
-import { makeFolder } from "../disk/fsio.ts"
+import { type IoError, makeFolder } from "../disk/fsio.ts"
+import type { RunUser } from "../runtime/Runtime.ts"
 import { copyOpened, copyTree } from "./copyTree.ts"
 import type { FilePlan } from "./filePlan.ts"
-import { type SharedWay, share } from "./sharedFiles.ts"
+import { giveWhole, makeLike } from "./owners.ts"
 import { copySource, type FileSources, openSource, placeFor, type Source, templateSource } from "./sources.ts"
 
-const copyInto = Effect.fnUntraced(function* (source: Source, place: string) {
-  yield* copyOpened(source.what, yield* openSource(source), place)
+const copyInto = Effect.fnUntraced(function* (source: Source, place: string, owner: RunUser | undefined) {
+  yield* copyOpened(source.what, yield* openSource(source), place, { owner })
 }, Effect.scoped)
 
 /** Copies what the blueprint names into an instance folder. */
-export const addCopies = Effect.fnUntraced(function* (files: string, plan: FilePlan, sources: FileSources) {
+export const addCopies = Effect.fnUntraced(function* (
+  files: string,
+  plan: FilePlan,
+  sources: FileSources,
+  owner: RunUser | undefined
+) {
   for (const entry of plan.copies) {
-    yield* copyInto(yield* copySource(entry.copy, sources), yield* placeFor(files, entry))
+    yield* copyInto(yield* copySource(entry.copy, sources), yield* placeFor(files, entry), owner)
   }
 })
 
@@ -21,12 +27,13 @@ export const addCopies = Effect.fnUntraced(function* (files: string, plan: FileP
 export const addVolumes = Effect.fnUntraced(function* (
   files: string,
   volumes: FilePlan["cow"],
-  sources: FileSources
+  sources: FileSources,
+  owner: RunUser | undefined
 ) {
   for (const entry of volumes) {
     const source = yield* templateSource(entry.volume, sources)
     const place = yield* placeFor(files, entry)
-    yield* source === undefined ? makeFolder(place) : copyInto(source, place)
+    yield* source === undefined ? makeLike(place, makeFolder(place)) : copyInto(source, place, owner)
   }
 })
 
@@ -36,11 +43,13 @@ export const buildPlain = Effect.fnUntraced(function* (options: {
   readonly base: string
   readonly plan: FilePlan
   readonly sources: FileSources
-  readonly way: SharedWay
+  readonly share: (root: string) => Effect.Effect<unknown, IoError>
+  readonly owner: RunUser | undefined
 }) {
-  const { base, files, plan, sources, way } = options
+  const { base, files, owner, plan, share, sources } = options
   yield* copyTree(base, files)
-  yield* addVolumes(files, plan.cow, sources)
-  yield* share(files, plan, sources, way)
-  yield* addCopies(files, plan, sources)
+  yield* addVolumes(files, plan.cow, sources, undefined)
+  yield* share(files)
+  yield* addCopies(files, plan, sources, undefined)
+  if (owner !== undefined) yield* giveWhole(files, owner)
 })

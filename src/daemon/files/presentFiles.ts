@@ -3,11 +3,14 @@ import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect, Semaphore } from "effect"
 import type { RuntimeKind } from "../../domain/Node.ts"
-import { io, mountsAt, orMissing } from "../disk/fsio.ts"
+import { closeFolder, io, makePassage, mountsAt, orMissing } from "../disk/fsio.ts"
+import { giveTree } from "../runtime/docker/ownership.ts"
+import type { RunUser } from "../runtime/Runtime.ts"
 import type { FilePlan } from "./filePlan.ts"
 import { unmountBelow } from "./mounts.ts"
 import { type LayerFolders, mountName, mountTree } from "./overlayTree.ts"
-import { type SharedWay, share, sharedMounts } from "./sharedFiles.ts"
+import { foreignParts, giveParts, settleBase } from "./owners.ts"
+import { type SharedOwner, type SharedWay, share, sharedMounts } from "./sharedFiles.ts"
 import { readTreeRecord, TREE, type TreeRecord } from "./treeRecord.ts"
 
 /** The folder of a server that its process sees. */
@@ -24,39 +27,80 @@ const found = Effect.fnUntraced(function* (
   files: string,
   record: TreeRecord | undefined,
   plan: FilePlan,
-  at: LayerFolders
+  at: LayerFolders,
+  to: SharedOwner
 ) {
   const real = yield* io(files, () => fs.realpath(files)).pipe(orMissing(files))
   const mounts = yield* mountsAt(files)
   const overlays =
     record === undefined ? [] : [real, ...record.nested.map((one) => [real, ...one.target].join("/"))]
   const ours = mounts.filter(
-    ({ source, type }) => type === "overlay" && record !== undefined && source === mountName(record)
+    ({ source, type }) => type === "overlay" && record !== undefined && source === mountName(record, to.owner)
   )
   const complete =
     mounts.length === overlays.length + plan.shared.length &&
     ours.map(({ path }) => path).join("\0") === overlays.join("\0")
-  return complete ? yield* sharedMounts(files, real, plan, at.sources, mounts) : undefined
+  return complete ? yield* sharedMounts(files, real, plan, at.sources, mounts, to) : undefined
 })
 
-/** @param options.binds whether files and folders can be mounted a second time */
-export const makePresenter = (options: { readonly at: LayerFolders; readonly binds: boolean }) => {
-  const { at, binds } = options
+export interface PresentOptions {
+  readonly at: LayerFolders
+  /** Whether files and folders can be mounted a second time. */
+  readonly binds: boolean
+  /** Whether layers of another owner can be shown as the server's. */
+  readonly mapped: boolean
+}
+
+export const makePresenter = ({ at, binds, mapped }: PresentOptions) => {
   const turn = Semaphore.makeUnsafe(AT_ONCE)
-  return Effect.fnUntraced(function* (folder: string, plan: FilePlan, kind: RuntimeKind) {
+  /** Of its own: a server whose files are in order does not wait for those of others. */
+  const giving = Semaphore.makeUnsafe(AT_ONCE)
+  const settled = new Set<string>()
+
+  /** Sees to it that all files of a base belong to one owner; those of an earlier version may not. */
+  const settle = Effect.fnUntraced(function* (generation: string, owner: RunUser | undefined) {
+    if (owner === undefined || settled.has(generation)) return
+    yield* settleBase(join(at.generations, generation))
+    settled.add(generation)
+  })
+
+  const present = Effect.fnUntraced(function* (
+    folder: string,
+    plan: FilePlan,
+    kind: RuntimeKind,
+    to: SharedOwner
+  ) {
+    const { alone, owner } = to
     const files = instanceFolder(folder)
     const tree = join(folder, TREE)
     const record = yield* readTreeRecord(tree)
-    if (record === undefined && !binds) return yield* share(files, plan, at.sources, wayFor(kind))
-    const there = yield* found(files, record, plan, at)
+    const foreign = owner === undefined ? [] : yield* foreignParts(folder, files, owner)
+    if (owner !== undefined && foreign.length > 0) {
+      yield* unmountBelow(folder)
+      yield* giving.withPermit(giveParts(foreign, owner))
+    }
+    if (alone) yield* makePassage(folder)
+    if (record === undefined && !binds) {
+      if (alone) yield* closeFolder(files)
+      return yield* share(files, plan, at.sources, wayFor(kind), to)
+    }
+    const there = yield* found(files, record, plan, at, to)
     if (there !== undefined) return there
     yield* unmountBelow(folder)
     return yield* Effect.gen(function* () {
-      if (record !== undefined) yield* mountTree(tree, record, files, at)
-      return yield* share(files, plan, at.sources, binds ? "mount" : wayFor(kind))
+      if (record !== undefined) {
+        yield* settle(record.base, owner)
+        yield* mountTree(tree, record, files, { at, owner, mapped })
+        // What cannot be shown as the server's is copied for it.
+        if (!mapped && owner !== undefined && owner.uid !== 0) yield* giveTree(files, owner)
+      }
+      if (alone) yield* closeFolder(files)
+      return yield* share(files, plan, at.sources, binds ? "mount" : wayFor(kind), to)
     }).pipe(
       turn.withPermit,
       Effect.onError(() => Effect.ignore(unmountBelow(folder)))
     )
   })
+
+  return { present, settle }
 }

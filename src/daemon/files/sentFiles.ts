@@ -28,7 +28,7 @@ export const sentFiles = Effect.fnUntraced(function* (
   }
   const paths = yield* Effect.mapError(Effect.fromResult(instancePaths(spec)), unreadable)
   // What is not mounted must not be taken for a server without files.
-  yield* Effect.mapError(files.open(folder, spec, likelyKind(spec)), unreadable)
+  yield* Effect.mapError(files.open(folder, spec, likelyKind(spec), "kept"), unreadable)
   const archive = yield* Effect.mapError(packFiles(instanceFolder(folder), paths), unreadable)
   return Stream.mapError(archive, unreadable)
 })

@@ -1,15 +1,19 @@
 /** Volumes with `rw` or `ro`, and mounts, in the instance folder. */
+
+import type { FileHandle } from "node:fs/promises"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
-import { io, lstat, removeTree } from "../disk/fsio.ts"
+import { closeFolder, IoError, io, lstat, removeTree } from "../disk/fsio.ts"
 import type { MountEntry } from "../disk/mountTable.ts"
-import type { SharedFolder } from "../runtime/Runtime.ts"
+import { giveVolume } from "../runtime/docker/giveVolume.ts"
+import type { RunUser, SharedFolder } from "../runtime/Runtime.ts"
 import { copyOpened } from "./copyTree.ts"
-import type { FilePlan } from "./filePlan.ts"
-import { isSame, mountAgain } from "./mounts.ts"
+import type { FilePlan, Shared } from "./filePlan.ts"
+import { isShownAt, mountAgain } from "./mounts.ts"
 import { mountPoint } from "./overlayTree.ts"
-import { type FileSources, openSource, placeFor, sharedSource } from "./sources.ts"
+import { shownTo } from "./owners.ts"
+import { type FileSources, openSource, placeFor, type Source, sharedSource } from "./sources.ts"
 
 /**
  * How they get there. `mount`: mounted, read-only where it says so, for all that look there. Where that is not
@@ -23,27 +27,75 @@ const isLinkTo = Effect.fnUntraced(function* (place: string, real: string) {
   return stats?.isSymbolicLink() === true && (yield* io(place, () => fs.readlink(place))) === real
 })
 
+/** The owner of what servers share. */
+export interface SharedOwner {
+  /** The user that the files of the server belong to; absent: each to its own. */
+  readonly owner: RunUser | undefined
+  /** Whether the server has its uid for itself. */
+  readonly alone: boolean
+  /** The user that volumes belong to which servers write. */
+  readonly volumes: RunUser
+  /** Whether a mount can show them as the server's own. */
+  readonly mapped: boolean
+  /** Ids of other servers of this node that write a volume. */
+  readonly writers: (real: string) => Effect.Effect<ReadonlyArray<string>, IoError>
+}
+
+/**
+ * Gives a volume that a server writes to the one user that all volumes belong to, so that each server is shown its files
+ * as its own. Where that is not possible, to the one server that writes it.
+ */
+const giveShared = Effect.fnUntraced(function* (source: Source, to: SharedOwner) {
+  const { alone, mapped, owner, volumes, writers } = to
+  if (owner === undefined || owner.uid === 0) return
+  if (!alone || mapped) return yield* giveVolume(source.real, volumes)
+  const [other] = yield* writers(source.real)
+  if (other !== undefined) {
+    return yield* new IoError({
+      code: "REFUSED",
+      message: `state.volumes: ${source.what} is written by ${other}, too, and servers of this node have users of their own`,
+      next: "let the daemon mount with mapped owners (CAP_SYS_ADMIN, Linux 5.12, perl), or give each server a volume of its own"
+    })
+  }
+  yield* giveVolume(source.real, owner)
+  yield* closeFolder(source.real)
+})
+
+/** How an open source has to be shown. Containers have one user for all; a folder of root is never written as root. */
+const shownOf = Effect.fnUntraced(function* (shared: Shared, handle: FileHandle, to: SharedOwner) {
+  if (!to.alone || !to.mapped) return undefined
+  const shown = yield* shownTo(to.owner, handle)
+  return shown?.owner.uid === 0 && !shared.read_only ? undefined : shown
+})
+
 /** Puts what is shared into the folder `root`; answers it as the runtime has to know it. */
 export const share = Effect.fnUntraced(function* (
   root: string,
   plan: FilePlan,
   sources: FileSources,
-  way: SharedWay
+  given: SharedWay,
+  to: SharedOwner
 ) {
   const folders: Array<SharedFolder> = []
   for (const shared of plan.shared) {
     const source = yield* sharedSource(shared, sources)
     const known = { path: source.real, read_only: shared.read_only, volume: "volume" in shared.of }
+    if (known.volume && !shared.read_only && given !== "place") yield* giveShared(source, to)
     const opened = yield* openSource(source)
+    // A mount that shows files as they are would show some that the server cannot read.
+    const way = given === "mount" && shared.read_only && to.alone && !to.mapped ? "copy" : given
     if (way === "mount" || way === "place") {
       const place = yield* mountPoint(root, shared, opened.folder)
-      if (way === "mount") yield* mountAgain(place, opened.handle, shared.read_only)
+      if (way === "mount") {
+        const shown = yield* shownOf(shared, opened.handle, to)
+        yield* mountAgain(place, opened.handle, shared.read_only, shown)
+      }
       folders.push({ ...known, target: place })
       continue
     }
     const place = yield* placeFor(root, shared)
     if (way === "copy" && shared.read_only) {
-      yield* copyOpened(source.what, opened, place, { mirror: true })
+      yield* copyOpened(source.what, opened, place, { mirror: true, owner: to.owner })
       continue
     }
     folders.push(known)
@@ -63,7 +115,8 @@ export const sharedMounts = Effect.fnUntraced(function* (
   real: string,
   plan: FilePlan,
   sources: FileSources,
-  mounts: ReadonlyArray<MountEntry>
+  mounts: ReadonlyArray<MountEntry>,
+  to: SharedOwner
 ) {
   const folders: Array<SharedFolder> = []
   for (const shared of plan.shared) {
@@ -72,7 +125,7 @@ export const sharedMounts = Effect.fnUntraced(function* (
     const [mount, ...others] = mounts.filter((entry) => entry.path === place)
     if (mount === undefined || others.length > 0 || mount.read_only !== shared.read_only) return undefined
     const { handle } = yield* openSource(source)
-    if (!(yield* isSame(handle, place))) return undefined
+    if (!(yield* isShownAt(handle, place, yield* shownOf(shared, handle, to)))) return undefined
     folders.push({
       path: source.real,
       read_only: shared.read_only,

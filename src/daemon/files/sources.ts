@@ -9,6 +9,7 @@ import { FOLDERS } from "../host/dataFolder.ts"
 import type { Arrivals } from "./arrival.ts"
 import { refuse, type Shared, type Target } from "./filePlan.ts"
 import { openToMount } from "./mounts.ts"
+import { makeLike } from "./owners.ts"
 
 export interface FileSources {
   /** The node whose they are, for those who read of them. */
@@ -160,7 +161,7 @@ export const placeFor = Effect.fnUntraced(function* (root: string, { parts, targ
   for (const part of parts.slice(0, -1)) {
     path = join(path, part)
     const stats = yield* lstat(path)
-    if (stats === undefined) yield* makeFolder(path)
+    if (stats === undefined) yield* makeLike(path, makeFolder(path))
     else if (!stats.isDirectory()) {
       return yield* refuse(`target ${target}: ${part} is not a folder of the instance`)
     }

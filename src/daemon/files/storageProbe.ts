@@ -6,7 +6,10 @@ import { join } from "node:path"
 import { Effect } from "effect"
 import type { InstanceStorage } from "../../domain/SystemInfo.ts"
 import { IoError, io, listFolder, makeFolder, mountsAt, removeTree } from "../disk/fsio.ts"
+import { giveTree } from "../runtime/docker/ownership.ts"
+import type { Shown } from "./idmap.ts"
 import { mountAgain, mountOverlay, openToMount, unmountBelow } from "./mounts.ts"
+import { givesFiles, ownerOf } from "./owners.ts"
 
 /** How instances are to be made; `auto` is the best that works. */
 export type StorageChoice = "auto" | InstanceStorage
@@ -17,7 +20,15 @@ export interface Storage {
   /** Whether files and folders can be mounted a second time. */
   readonly binds: boolean
   readonly reflink: boolean
+  /** Whether mounts can show the files of one owner as those of another: layers of overlays, and what is mounted again. */
+  readonly mapped: { readonly layers: boolean; readonly binds: boolean }
 }
+
+/** Users of a probe; nothing of theirs is left. */
+const [ONE, OTHER] = [
+  { uid: 64_001, gid: 64_002 },
+  { uid: 64_003, gid: 64_004 }
+]
 
 const PROBE = ".probe-"
 /** The best first. */
@@ -32,19 +43,26 @@ const attempt = (effect: Effect.Effect<void, IoError>) =>
     Effect.catch((error) => Effect.succeed(error.message))
   )
 
-const tryOverlay = Effect.fnUntraced(function* (folder: string) {
+const isOther = Effect.fnUntraced(function* (path: string) {
+  const { gid, uid } = yield* ownerOf(path)
+  if (uid !== OTHER.uid || gid !== OTHER.gid) return yield* broken("a mount does not show the other owner")
+})
+
+const tryOverlay = Effect.fnUntraced(function* (folder: string, shown?: Shown) {
   const [lower, upper] = [join(folder, "lower"), join(folder, "upper")]
   const [work, files] = [join(folder, "work"), join(folder, "files")]
-  for (const path of [lower, upper, work, files]) yield* makeFolder(path)
+  for (const path of [folder, lower, upper, work, files]) yield* makeFolder(path)
   yield* io("write", () => fs.writeFile(join(lower, "below"), "below"))
+  if (shown !== undefined) yield* giveTree(lower, shown.owner)
   const layers = {
-    lower: [yield* openToMount(lower)],
+    lower: [{ handle: yield* openToMount(lower), shown }],
     upper: yield* openToMount(upper),
     work: yield* openToMount(work)
   }
   yield* mountOverlay(files, layers, "muster-probe")
   if ((yield* mountsAt(files)).length !== 1) return yield* broken("the mount is not in the mount table")
   yield* io("write over the base", () => fs.writeFile(join(files, "below"), "above"))
+  if (shown !== undefined) yield* isOther(join(upper, "below"))
   yield* io("remove a file of the base", () => fs.unlink(join(files, "below")))
   const below = yield* io("read", () => fs.readFile(join(lower, "below"), "utf8"))
   if (below !== "below") return yield* broken("what is written reaches the base")
@@ -58,6 +76,20 @@ const tryBind = Effect.fnUntraced(function* (folder: string) {
   yield* mountAgain(target, yield* openToMount(source), true)
   const written = yield* Effect.result(io("write", () => fs.writeFile(join(target, "file"), "")))
   if (written._tag === "Success") return yield* broken("a read-only mount can be written to")
+  yield* unmountBelow(target)
+}, Effect.scoped)
+
+const tryMappedBind = Effect.fnUntraced(function* (folder: string) {
+  const [source, target] = [join(folder, "own"), join(folder, "shown")]
+  yield* makeFolder(source)
+  yield* makeFolder(target)
+  yield* giveTree(source, ONE)
+  yield* mountAgain(target, yield* openToMount(source), false, { owner: ONE, as: OTHER })
+  yield* isOther(target)
+  yield* io("write", () => fs.writeFile(join(target, "file"), ""))
+  yield* io("give", () => fs.chown(join(target, "file"), OTHER.uid, OTHER.gid))
+  const { gid, uid } = yield* ownerOf(join(source, "file"))
+  if (uid !== ONE.uid || gid !== ONE.gid) return yield* broken("a mount does not map the owner back")
   yield* unmountBelow(target)
 }, Effect.scoped)
 
@@ -117,9 +149,12 @@ export const probeStorage = Effect.fnUntraced(function* (dir: string, options: P
     const tries = {
       overlay: mounts ? attempt(tryOverlay(folder)) : no,
       binds: mounts ? attempt(tryBind(folder)) : no,
-      reflink: attempt(tryReflink(folder))
+      reflink: attempt(tryReflink(folder)),
+      layers:
+        mounts && givesFiles() ? attempt(tryOverlay(join(folder, "mapped"), { owner: ONE, as: OTHER })) : no,
+      mapped: mounts && givesFiles() ? attempt(tryMappedBind(folder)) : no
     }
-    return yield* Effect.all(tries, { concurrency: 3 })
+    return yield* Effect.all(tries, { concurrency: 5 })
   }).pipe(Effect.ensuring(Effect.catch(clean(dir), (error) => Effect.logWarning(error.message))))
   const works = {
     overlay: reasons.overlay === undefined,
@@ -134,10 +169,15 @@ export const probeStorage = Effect.fnUntraced(function* (dir: string, options: P
   if (reasons.binds !== undefined) {
     yield* Effect.logInfo(`volumes are shared by links, and \`ro\` ones copied: ${reasons.binds}`)
   }
+  const unmapped = reasons.layers ?? reasons.mapped
+  if (mounts && givesFiles() && unmapped !== undefined) {
+    yield* Effect.logInfo(`mounts cannot show files as those of another user: ${unmapped}`)
+  }
   const storage: Storage = {
     strategy,
     binds: reasons.binds === undefined,
-    reflink: works.reflink
+    reflink: works.reflink,
+    mapped: { layers: reasons.layers === undefined, binds: reasons.mapped === undefined }
   }
   return storage
 })

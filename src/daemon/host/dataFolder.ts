@@ -4,7 +4,7 @@ import { Data, Effect } from "effect"
 import {
   type IoError,
   io,
-  makeFolder,
+  makeClosedFolder,
   mountTable,
   orMissing,
   readText,
@@ -53,7 +53,7 @@ export const claimDataFolder = (data_dir: string) =>
   Effect.acquireRelease(
     Effect.gen(function* () {
       const path = join(data_dir, "daemon.lock")
-      yield* makeFolder(data_dir)
+      yield* makeClosedFolder(data_dir)
       const lock = yield* readText(path).pipe(orMissing(""))
       if (holds(lock)) {
         return yield* new DataFolderUnusable({

@@ -4,8 +4,17 @@ import { Context, Deferred, Effect, Fiber, Layer, type Scope } from "effect"
 import { definitionIdPattern } from "../../domain/Id.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import { openBoundedLog } from "../console/BoundedLog.ts"
-import { type IoError, listFolder, lstat, makeFolder, removeTree } from "../disk/fsio.ts"
+import {
+  type IoError,
+  listFolder,
+  lstat,
+  makeClosedFolder,
+  makeFolder,
+  makePassage,
+  removeTree
+} from "../disk/fsio.ts"
 import { InstallFailed, installFailed } from "../files/InstallFailed.ts"
+import { settleBase } from "../files/owners.ts"
 import { Runtime } from "../runtime/Runtime.ts"
 import { type Base, type BasesOptions, openBases } from "./bases.ts"
 import { prepareBase } from "./prepareBase.ts"
@@ -78,12 +87,13 @@ export class Installer extends Context.Service<
           function* (spec: ServerSpec) {
             const { software, version } = spec.definition
             const aside = join(base_dir, `${ASIDE}${randomUUID()}`)
-            yield* Effect.acquireRelease(makeFolder(aside), () => Effect.ignore(removeTree(aside)))
+            yield* Effect.acquireRelease(makePassage(aside), () => Effect.ignore(removeTree(aside)))
             yield* makeFolder(dirname(logPath(spec)))
             const log = yield* openBoundedLog(logPath(spec))
             const made = join(aside, "base")
-            yield* makeFolder(made)
+            yield* makeClosedFolder(made)
             const exit_code = yield* prepareBase({ spec, folder: made, aside, log, runtime })
+            yield* settleBase(made)
             const base = yield* bases.publish(software, version, made)
             return { ...base, ...(exit_code === undefined ? {} : { exit_code }) }
           },
@@ -158,7 +168,7 @@ export class Installer extends Context.Service<
 
 /** Removes what an installation that was cut off has left. */
 const clean = Effect.fnUntraced(function* (base_dir: string) {
-  yield* Effect.orDie(makeFolder(base_dir))
+  yield* Effect.orDie(makePassage(base_dir))
   for (const name of yield* Effect.orDie(listFolder(base_dir))) {
     if (!name.startsWith(ASIDE)) continue
     yield* Effect.catch(removeTree(join(base_dir, name)), (error) => Effect.logWarning(error.message))

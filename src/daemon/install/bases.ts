@@ -7,6 +7,7 @@ import {
   io,
   listFolder,
   lstat,
+  makeClosedFolder,
   makeFolder,
   orMissing,
   removeTree,
@@ -36,7 +37,7 @@ export interface BasesOptions {
  */
 export const openBases = Effect.fnUntraced(function* ({ base_dir, used }: BasesOptions) {
   const generations = generationsDir(base_dir)
-  yield* makeFolder(generations)
+  yield* makeClosedFolder(generations)
   for (const name of yield* listFolder(generations)) {
     if (name.startsWith(LINK)) yield* removeTree(join(generations, name))
   }

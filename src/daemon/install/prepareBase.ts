@@ -12,12 +12,16 @@ import { isFull } from "../disk/isFull.ts"
 import { InstallFailed, installFailed } from "../files/InstallFailed.ts"
 import { seenFrom } from "../launch/containerView.ts"
 import { launchPlan } from "../launch/launchPlan.ts"
+import { giveTree } from "../runtime/docker/ownership.ts"
 import { stopWay } from "../runtime/exitReason.ts"
 import type { Runtime, RunUser } from "../runtime/Runtime.ts"
 import { withPatches } from "./withPatches.ts"
 
 /** How long a warm-up may take to stop after it was asked, in seconds. */
 const STOP_PATIENCE = 30
+
+const HOME = "home"
+const SCRIPT = "script"
 
 interface Preparation {
   readonly spec: ServerSpec
@@ -40,6 +44,17 @@ const wrong = (reason: string) => new InstallFailed({ reason, for_good: true })
 /** Each preparation has its own, so that the end of one never kills another's processes. */
 const jobName = (aside: string) => `install:${basename(aside)}`
 
+/**
+ * Gives what is made for a job to the user of the software; an engine gives its containers theirs itself. The folder
+ * around it stays the daemon's: what the daemon runs lies there.
+ */
+const giveOwn = ({ aside, folder, user }: Preparation) =>
+  user?.own === true
+    ? Effect.forEach([folder, join(aside, HOME), join(aside, SCRIPT)], (path) => giveTree(path, user), {
+        discard: true
+      }).pipe(Effect.mapError((error) => installFailed(error)))
+    : Effect.void
+
 /** Runs a script to its end in the folder. `what`: `install script`. Answers its exit code. */
 const runScript = Effect.fnUntraced(function* (
   at: Preparation,
@@ -53,10 +68,11 @@ const runScript = Effect.fnUntraced(function* (
   const entrypoint = splitWords(install.entrypoint)
   if ("invalid" in entrypoint) return yield* wrong(`entrypoint: ${entrypoint.invalid}`)
   const [program = "sh", ...args] = entrypoint.words
-  const path = join(aside, "script")
+  const path = join(aside, SCRIPT)
   yield* io("write the install script", () => fs.writeFile(path, script, { mode: 0o700 }))
-  const home = join(aside, "home")
+  const home = join(aside, HOME)
   yield* makeFolder(home)
+  yield* giveOwn(at)
   const job = yield* runtime
     .job({
       name: jobName(aside),
@@ -108,6 +124,7 @@ const warmUp = Effect.fnUntraced(function* (at: Preparation, install: InstallScr
   const find = lineFinder((lines) => {
     if (signal?.matcher(lines) === true) Deferred.doneUnsafe(online, Effect.void)
   })
+  yield* giveOwn(at)
   const job = yield* runtime
     .job({
       name: jobName(at.aside),

@@ -11,6 +11,7 @@ import { makeInstanceProcess } from "./instanceProcess.ts"
 import { makeInstanceWork, type WorkExit } from "./instanceWork.ts"
 import type { RunEvent } from "./LiveRun.ts"
 import { powerDecision } from "./powerDecision.ts"
+import { serverUser } from "./serverUser.ts"
 
 type Reply = Deferred.Deferred<void, DaemonRefused>
 
@@ -185,9 +186,10 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
   const showFiles = Effect.suspend(() => {
     const { install, spec, status, work: busy } = file.get()
     if (isUp(status) || busy !== "none" || install.phase !== "ready") return Effect.void
-    return Effect.flatMap(runtime.kindFor(spec.definition), (kind) => files.open(folder, spec, kind)).pipe(
-      Effect.catch((error) => Effect.logWarning(`files of ${id}: ${error.message}`))
-    )
+    return Effect.gen(function* () {
+      const kind = yield* runtime.kindFor(spec.definition)
+      yield* files.open(folder, spec, kind, yield* serverUser(file, runtime))
+    }).pipe(Effect.catch((error) => Effect.logWarning(`files of ${id}: ${error.message}`)))
   })
 
   const guarded = (what: string, effect: Effect.Effect<void>) =>

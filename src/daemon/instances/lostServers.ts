@@ -13,7 +13,7 @@ import {
   type IoError,
   listFolder,
   lstat,
-  makeFolder,
+  makeClosedFolder,
   orMissing,
   readText,
   rename,
@@ -125,7 +125,7 @@ const freeName = Effect.fnUntraced(function* (dir: string, id: string) {
 
 /** Puts a folder aside with one rename; answers what it is called there. */
 const moveTo = Effect.fnUntraced(function* (dir: string, folder: string, id: string) {
-  yield* makeFolder(dir)
+  yield* makeClosedFolder(dir)
   const name = yield* freeName(dir, id)
   yield* rename(folder, join(dir, name))
   return { dir, name }

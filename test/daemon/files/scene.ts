@@ -5,6 +5,7 @@ import { dirname, join } from "node:path"
 import { Context, Effect, Layer, Scope } from "effect"
 import { InstanceFiles, type InstanceFilesOptions } from "../../../src/daemon/files/InstanceFiles.ts"
 import { generationsDir } from "../../../src/daemon/files/treeRecord.ts"
+import type { RunUser } from "../../../src/daemon/runtime/Runtime.ts"
 import type { ServerDefinition } from "../../../src/domain/ServerDefinition.ts"
 import { unmountBelow } from "../../support/mounts.ts"
 import { dataFolder, newId, specOf } from "../support.ts"
@@ -47,16 +48,20 @@ export const scene = Effect.fnUntraced(function* (
     return Context.get(yield* Layer.buildWithScope(Layer.fresh(layer), scope), InstanceFiles)
   })
   const files = yield* open
-  const server = (definition: Partial<ServerDefinition>, folder = join(servers_dir, newId())) => {
+  const server = (
+    definition: Partial<ServerDefinition>,
+    folder = join(servers_dir, newId()),
+    user: RunUser | undefined = undefined
+  ) => {
     const spec = specOf({ definition })
     return {
       folder,
       files: join(folder, "files"),
       spec,
-      make: files.make(folder, first, spec),
-      open: files.open(folder, spec, "process"),
+      make: files.make(folder, first, spec, user),
+      open: files.open(folder, spec, "process", user),
       close: files.close(folder),
-      renew: (next: ReturnType<typeof base>) => files.renew(folder, next, spec),
+      renew: (next: ReturnType<typeof base>) => files.renew(folder, next, spec, user),
       usage: files.usage(folder, spec)
     }
   }
@@ -76,6 +81,17 @@ const mounted = (folder: string, argv: ReadonlyArray<string>) =>
 export const smallDisk = Effect.fnUntraced(function* (mib: number) {
   return yield* mounted(join(yield* dataFolder, "small"), ["-t", "tmpfs", "-o", `size=${mib}m`, "tmpfs"])
 })
+
+/** A user of a server's own. */
+export const ownUser = (uid: number): RunUser => ({ uid, gid: uid, own: true })
+
+/** Runs a script as a user without any rights, in a folder; answers what it prints, errors included. */
+export const runAs = (uid: number, cwd: string, script: string): string => {
+  const rights = ["--clear-groups", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
+  // The folder is entered before the user changes: those above it are closed to others.
+  const words = [`--reuid=${uid}`, `--regid=${uid}`, ...rights, "sh", "-c", `{ ${script}; } 2>&1`]
+  return spawnSync("setpriv", words, { cwd, encoding: "utf8" }).stdout
+}
 
 /** Whether a file system whose files can share blocks can be had: needs root, xfsprogs and a loop device. */
 export const withXfs =

@@ -3,7 +3,7 @@ import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
 import { type IoError, io, lstat, mountsAt, openFile } from "../../disk/fsio.ts"
-import type { ContainerUser } from "./ownership.ts"
+import type { RunUser } from "../Runtime.ts"
 
 /** Opens what has the name to name it only (open(2), O_PATH): a link itself, a pipe without waiting. */
 const NAME = 0o10000000 | constants.O_NOFOLLOW
@@ -17,12 +17,12 @@ interface Names {
 }
 
 /**
- * Gives a volume that servers write to the user, if its top does not belong to them yet: a file, or a folder with all
- * that is in it. The top comes last, so that what was cut off is done again. Servers may write in it meanwhile: what
+ * Gives a volume that servers write, or the files of a server, to the user, if the top does not belong to the user yet: a
+ * file, or a folder with all that is in it but devices. The top comes last, so that what was cut off is done again. Servers may write in it meanwhile: what
  * is given is what was looked at, no link is followed, and nothing of what is mounted in it is given. A file that has
- * names outside of it is left to its owner, with a warning: it is not the volume's alone.
+ * names outside of it is left to its owner, with a warning.
  */
-export const giveVolume = Effect.fn("giveVolume")(function* (path: string, user: ContainerUser) {
+export const giveVolume = Effect.fn("giveVolume")(function* (path: string, user: RunUser) {
   // Only root can give away, and only to somebody else has it to.
   if (process.geteuid?.() !== 0 || user.uid === 0) return
   const top = yield* lstat(path)
@@ -33,9 +33,7 @@ export const giveVolume = Effect.fn("giveVolume")(function* (path: string, user:
 
   const isMine = ({ gid, uid }: Stats) => uid === user.uid && gid === user.gid
   const chown = (shown: string, handle: fs.FileHandle) =>
-    io(`give ${shown} to the user of containers`, () =>
-      fs.chown(`/proc/self/fd/${handle.fd}`, user.uid, user.gid)
-    )
+    io(`give ${shown} to user ${user.uid}`, () => fs.chown(`/proc/self/fd/${handle.fd}`, user.uid, user.gid))
 
   /** Whether all names of a file were met in the volume. */
   const isOnlyHere = (shown: string, { dev, ino, nlink }: Stats) => {
@@ -63,7 +61,8 @@ export const giveVolume = Effect.fn("giveVolume")(function* (path: string, user:
         // Each is open while it is gone through: at the same time only those at the top, so that open files stay few.
         yield* Effect.forEach(folders, giveEntry, { concurrency: shown === path ? WIDTH : 1, discard: true })
         if (!isMine(stats)) yield* chown(shown, handle)
-      } else if (!isMine(stats) && isOnlyHere(shown, stats)) yield* chown(shown, handle)
+      } else if (stats.isCharacterDevice() || stats.isBlockDevice()) return
+      else if (!isMine(stats) && isOnlyHere(shown, stats)) yield* chown(shown, handle)
     }).pipe(
       Effect.scoped,
       // It has gone meanwhile.
@@ -76,6 +75,6 @@ export const giveVolume = Effect.fn("giveVolume")(function* (path: string, user:
   const [left] = linked.values()
   if (left === undefined) return
   yield* Effect.logWarning(
-    `${path}: ${linked.size === 1 ? "a file stays with its owner, since it has" : `${linked.size} files stay with their owners, since they have`} names outside of the volume, too: ${left.first}. If servers are to write it, put a copy there`
+    `${path}: ${linked.size === 1 ? "a file stays with its owner, since it has" : `${linked.size} files stay with their owners, since they have`} names outside of it, too: ${left.first}. If servers are to write it, put a copy there`
   )
 })

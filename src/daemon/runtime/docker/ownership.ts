@@ -27,7 +27,7 @@ export const giveTree = (
     const stats = yield* lstat(path)
     if (stats === undefined) return
     if (stats.uid !== user.uid || stats.gid !== user.gid) {
-      yield* io(`give ${path} to the user of containers`, () => fs.lchown(path, user.uid, user.gid))
+      yield* io(`give ${path} to user ${user.uid}`, () => fs.lchown(path, user.uid, user.gid))
     }
     if (!stats.isDirectory()) return
     const entries = yield* io(`read ${path}`, () => fs.readdir(path))

@@ -1,0 +1,274 @@
+import { execFileSync } from "node:child_process"
+import {
+  chmodSync,
+  chownSync,
+  lchownSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  symlinkSync
+} from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { unmountBelow } from "../../support/mounts.ts"
+import { ownUser, runAs, scene, ways, write } from "./scene.ts"
+
+const asRoot = process.getuid?.() === 0
+const [ONE, TWO, SOFTWARE] = [ownUser(70_101), ownUser(70_102), ownUser(70_103)]
+
+/** `uid:gid path` of all that is in a folder and does not belong to the user. */
+const foreign = (folder: string, uid: number): ReadonlyArray<string> =>
+  ["", ...readdirSync(folder, { recursive: true, encoding: "utf8" })].flatMap((name) => {
+    const stats = lstatSync(join(folder, name))
+    return stats.uid === uid && stats.gid === uid ? [] : [`${stats.uid}:${stats.gid} ${name}`]
+  })
+
+const giveAll = (folder: string, uid: number) => execFileSync("chown", ["-R", "-h", `${uid}:${uid}`, folder])
+
+/** Owner, mode, time of change and size of all that is in a folder. */
+const listing = (folder: string): string =>
+  execFileSync("find", [folder, "-printf", "%P %U:%G %m %T@ %s\n"], { encoding: "utf8" })
+
+const volumes = [
+  { name: "w", source: "w", target: "world", mode: "cow" },
+  { name: "d", source: "w", target: "other/deep", mode: "cow" },
+  { name: "s", source: "s", target: "shared", mode: "rw" },
+  { name: "r", source: "r", target: "lib", mode: "ro" }
+] as const
+
+const needed = asRoot ? "" : " (needs root)"
+
+for (const [way, options] of Object.entries(ways)) {
+  const mounts = way !== "copy, without mounts"
+
+  describe.runIf(asRoot)(`isolation, the files of a server: ${way}${needed}`, () => {
+    const place = Effect.fnUntraced(function* () {
+      const all = yield* scene(options)
+      write(all.first.folder, { "bin/run": "run", "conf/a": "a" })
+      chmodSync(join(all.first.folder, "bin/run"), 0o4755)
+      symlinkSync("conf/a", join(all.first.folder, "link"))
+      giveAll(all.first.folder, SOFTWARE.uid)
+      write(all.volumes, { "w/level": "L", "r/x": "X", "s/all": "all" })
+      chmodSync(join(all.volumes, "r/x"), 0o600)
+      write(all.data_dir, { "files/config.yml": "c: 1" })
+      return { ...all, copy: [{ source: "files/config.yml", target: "plugins/config.yml" }] }
+    })
+
+    it.effect("all belong to its user, who changes them as its own; base and volumes stay as they are", () =>
+      Effect.gen(function* () {
+        const { copy, first, server, volumes: sources } = yield* place()
+        const [own, shared] = [volumes.filter(({ mode }) => mode === "cow"), volumes]
+        const one = server({ volumes: mounts ? shared : own, copy }, undefined, ONE)
+        const before = [listing(first.folder), listing(join(sources, "w")), listing(join(sources, "r"))]
+        yield* one.make
+        assert.deepStrictEqual(foreign(one.files, ONE.uid), [])
+        const said = runAs(
+          ONE.uid,
+          one.files,
+          `chmod 600 conf/a && touch -d @7 conf/a && echo more >> conf/a && rm server.jar && echo n > world/level
+          mkdir bin/new && mv link bin/link && echo deep > other/deep/level && cat bin/run plugins/config.yml`
+        )
+        assert.strictEqual(said, "runc: 1")
+        assert.strictEqual(readFileSync(join(one.files, "conf/a"), "utf8"), "amore\n")
+        assert.deepStrictEqual(foreign(one.files, ONE.uid), [])
+        assert.deepStrictEqual(
+          [listing(first.folder), listing(join(sources, "w")), listing(join(sources, "r"))],
+          before
+        )
+        if (mounts)
+          assert.strictEqual(runAs(ONE.uid, one.files, "cat lib/x; echo n > lib/x").slice(0, 1), "X")
+        yield* one.close
+        yield* one.open
+        assert.deepStrictEqual(foreign(one.files, ONE.uid), [])
+        assert.strictEqual(readFileSync(join(one.files, "other/deep/level"), "utf8"), "deep\n")
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("two servers on one base do not reach each other's", () =>
+      Effect.gen(function* () {
+        const { first, server } = yield* place()
+        const [one, two] = [server({}, undefined, ONE), server({}, undefined, TWO)]
+        yield* one.make
+        yield* two.make
+        for (const folder of [one.files, two.files]) chmodSync(folder, 0o700)
+        runAs(ONE.uid, one.files, "echo secret > conf/a; chmod 600 conf/a")
+        const attack = runAs(
+          TWO.uid,
+          two.files,
+          `cat ${one.files}/conf/a; echo x > ${one.files}/new; echo x >> ${first.folder}/conf/a; chmod 777 ${first.folder}`
+        )
+        assert.notInclude(attack, "secret")
+        assert.strictEqual(attack.match(/[Pp]ermission denied|not permitted/g)?.length, 4)
+        assert.strictEqual(readFileSync(join(two.files, "conf/a"), "utf8"), "a")
+        assert.strictEqual(readFileSync(join(first.folder, "conf/a"), "utf8"), "a")
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("programs of the base do not run as another user", () =>
+      Effect.gen(function* () {
+        const { first, server } = yield* place()
+        execFileSync("cp", ["/usr/bin/id", join(first.folder, "bin/run")])
+        chownSync(join(first.folder, "bin/run"), SOFTWARE.uid, SOFTWARE.uid)
+        chmodSync(join(first.folder, "bin/run"), 0o6755)
+        const one = server({}, undefined, ONE)
+        yield* one.make
+        const said = execFileSync("setpriv", [`--reuid=${TWO.uid}`, "--clear-groups", "./bin/run", "-u"], {
+          cwd: one.files,
+          encoding: "utf8"
+        })
+        assert.strictEqual(said, `${TWO.uid}\n`)
+        if (way !== "overlay") assert.strictEqual(statSync(join(one.files, "bin/run")).mode & 0o6000, 0)
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("a new base under them belongs to its user, too", () =>
+      Effect.gen(function* () {
+        const { base, server } = yield* place()
+        const one = server({ volumes: volumes.filter(({ mode }) => mode === "cow") }, undefined, ONE)
+        yield* one.make
+        runAs(ONE.uid, one.files, "echo mine > conf/mine; echo mine > conf/a")
+        const next = base("second", { "conf/a": "2", "lib/new/x": "2" })
+        yield* one.renew(next)
+        assert.deepStrictEqual(foreign(one.files, ONE.uid), [])
+        assert.strictEqual(runAs(ONE.uid, one.files, "cat conf/mine conf/a"), "mine\n2")
+        assert.strictEqual(foreign(next.folder, 0).length, 0)
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect(
+      "those that an earlier version has made as root are given to the user, and nothing is lost",
+      () =>
+        Effect.gen(function* () {
+          const { first, server, volumes: sources } = yield* place()
+          giveAll(first.folder, 0)
+          // As an archive unpacked by root leaves it.
+          lchownSync(join(first.folder, "conf/a"), 1234, 1234)
+          const definition = { volumes: mounts ? volumes : volumes.filter(({ mode }) => mode === "cow") }
+          const old = server(definition)
+          yield* old.make
+          write(old.files, { "world/level": "mine", "conf/own": "mine", "other/deep/new": "mine" })
+          if (mounts) write(old.files, { "shared/mine": "mine" })
+          execFileSync("rm", [join(old.files, "server.jar")])
+          symlinkSync("/etc/passwd", join(old.files, "passwd"))
+          const passwd = statSync("/etc/passwd").uid
+          const now = server(definition, old.folder, ONE)
+          // Cut off in the middle, however far: the top of a folder is the last to be given.
+          const upper = join(old.folder, way === "overlay" ? "tree/upper" : "files")
+          unmountBelow(old.folder)
+          chownSync(join(upper, "conf/own"), ONE.uid, ONE.uid)
+          yield* now.open
+          assert.deepStrictEqual(foreign(now.files, ONE.uid), [])
+          assert.strictEqual(statSync("/etc/passwd").uid, passwd)
+          const said = runAs(
+            ONE.uid,
+            now.files,
+            "cat world/level conf/own other/deep/new; echo >> conf/a; echo x > conf/own; ls server.jar"
+          )
+          assert.match(said, /^mineminemine[^\n]*server.jar[^\n]*\n$/)
+          if (mounts) {
+            assert.strictEqual(runAs(ONE.uid, now.files, "cat shared/mine; echo y > shared/mine"), "mine")
+            assert.strictEqual(readFileSync(join(sources, "s/mine"), "utf8"), "y\n")
+          }
+        }).pipe(Effect.scoped)
+    )
+  })
+}
+
+describe.runIf(asRoot)(`isolation, volumes of several servers${needed}`, () => {
+  const volume = { name: "s", source: "s", target: "shared", mode: "rw" } as const
+
+  it.effect("rw: each writes the files of the others as its own; other users reach none of them", () =>
+    Effect.gen(function* () {
+      const { server, volumes: sources } = yield* scene()
+      write(sources, { "s/sub/old": "old" })
+      const [one, two] = [
+        server({ volumes: [volume] }, undefined, ONE),
+        server({ volumes: [volume] }, undefined, TWO)
+      ]
+      const none = server({}, undefined, SOFTWARE)
+      yield* one.make
+      yield* two.make
+      yield* none.make
+      assert.strictEqual(
+        runAs(ONE.uid, one.files, "echo one > shared/new; chmod 600 shared/new; echo one >> shared/sub/old"),
+        ""
+      )
+      assert.strictEqual(
+        runAs(
+          TWO.uid,
+          two.files,
+          "cat shared/new; echo two >> shared/new; chmod 640 shared/sub/old; stat -c %u:%g shared/new"
+        ),
+        `one\n${TWO.uid}:${TWO.uid}\n`
+      )
+      assert.strictEqual(readFileSync(join(sources, "s/new"), "utf8"), "one\ntwo\n")
+      for (const path of [
+        join(sources, "s/new"),
+        join(one.files, "shared/new"),
+        join(two.files, "shared/new")
+      ]) {
+        const attack = runAs(SOFTWARE.uid, none.files, `cat ${path}; echo x >> ${path}`)
+        assert.notInclude(attack, "one")
+      }
+      // Nothing in it is a program that runs as root, wherever it is copied to.
+      runAs(ONE.uid, one.files, "cp /usr/bin/id shared/id; chmod 6755 shared/id")
+      assert.notStrictEqual(statSync(join(sources, "s/id")).uid, 0)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("rw without mapped owners: the only server has it; a second one is refused by name", () =>
+    Effect.gen(function* () {
+      const { server, service, volumes: sources } = yield* scene({ mounts: false })
+      write(sources, { "s/old": "old" })
+      const [one, two] = [
+        server({ volumes: [volume] }, undefined, ONE),
+        server({ volumes: [volume] }, undefined, TWO)
+      ]
+      service.know(one.folder, one.spec)
+      yield* one.make
+      assert.deepStrictEqual(foreign(join(sources, "s"), ONE.uid), [])
+      service.know(two.folder, two.spec)
+      const error = yield* Effect.flip(two.make)
+      assert.strictEqual(error.code, "REFUSED")
+      assert.include(error.message, one.spec.id)
+      assert.include(error.next ?? "", "a volume of its own")
+      assert.deepStrictEqual(foreign(join(sources, "s"), ONE.uid), [])
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("a mount of the host is written as its owner, and never as root", () =>
+    Effect.gen(function* () {
+      const { allowed, server } = yield* scene()
+      mkdirSync(join(allowed, "roots"))
+      giveAll(join(allowed, "maps"), 1234)
+      const mount = (name: string) => ({ source: join(allowed, name), target: name, mode: "rw" }) as const
+      const one = server({ mounts: [mount("maps"), mount("roots")] }, undefined, ONE)
+      yield* one.make
+      const said = runAs(
+        ONE.uid,
+        one.files,
+        "echo x > maps/new; cp /usr/bin/id roots/id; chmod 6755 roots/id"
+      )
+      assert.match(said, /denied/)
+      assert.strictEqual(statSync(join(allowed, "maps/new")).uid, 1234)
+      assert.deepStrictEqual(readdirSync(join(allowed, "roots")), [])
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("cow: one with files of several owners is copied, so that all of them are the server's", () =>
+    Effect.gen(function* () {
+      const { server, volumes: sources } = yield* scene()
+      write(sources, { "w/a": "a", "w/deep/b": "b" })
+      chownSync(join(sources, "w/deep/b"), 1234, 1234)
+      chmodSync(join(sources, "w/deep/b"), 0o600)
+      const one = server({ volumes: [{ name: "w", source: "w", target: "w", mode: "cow" }] }, undefined, ONE)
+      yield* one.make
+      assert.deepStrictEqual(foreign(one.files, ONE.uid), [])
+      assert.strictEqual(runAs(ONE.uid, one.files, "cat w/deep/b; echo more >> w/deep/b"), "b")
+      assert.strictEqual(lstatSync(join(sources, "w/deep/b")).uid, 1234)
+    }).pipe(Effect.scoped)
+  )
+})
