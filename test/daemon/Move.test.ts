@@ -4,6 +4,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import { ControlPlaneUnavailable } from "../../src/api/ControlPlane.ts"
 import type { Daemon, DaemonError } from "../../src/api/Daemon.ts"
+import { archive, member, swallowing } from "../support/tar.ts"
 import { type Harness, harness, openDaemon, specOf, until } from "./support.ts"
 
 const refusal = (error: DaemonError) =>
@@ -180,6 +181,33 @@ describe("move: a server that comes from another node", () => {
       yield* to.daemon.create({ ...big, arrival: "move-2", last_sequence: 80 })
       yield* until("ready", () => to.lastInstall(id)?.phase === "ready")
       assert.strictEqual(readFileSync(filesOf(to, id, "world/region")).length, 1_500_000)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("takes no device and no set-uid file from a node that lies", () =>
+    Effect.gen(function* () {
+      const { id, spec, to } = yield* sent
+      const lies = [
+        archive(swallowing(), member({ name: "./disk", type: "4" })),
+        archive(swallowing(), member({ name: "./evil", mode: 0o4755 })),
+        archive(
+          member({ name: "./out", type: "2", link: "/tmp" }),
+          member({ name: "./out/evil", content: "x" })
+        )
+      ]
+      const seen: Array<string> = []
+      let asked = 0
+      to.notes.files = () =>
+        Effect.sync(() => {
+          seen.push(...readdirSync(filesOf(to, id, "")))
+          return Stream.make(lies[asked++ % lies.length] ?? Buffer.alloc(0))
+        })
+      yield* to.daemon.create(spec)
+      yield* until("each lie was told", () => asked > lies.length)
+      assert.strictEqual(to.lastInstall(id)?.phase, "installing")
+      assert.deepStrictEqual(seen, [])
+      assert.isFalse(existsSync("/tmp/evil"))
+      yield* to.daemon.remove(id)
     }).pipe(Effect.scoped)
   )
 })

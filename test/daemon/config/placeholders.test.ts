@@ -143,6 +143,16 @@ describe("Environment", () => {
     )
   })
 
+  it("has no MUSTER_* variable, although an older control plane passes it on", () => {
+    const environment = Result.getOrUndefined(
+      environmentOf(spec({ MUSTER_NODE: "other", MUSTER_X: "", A: "1" }))
+    )
+    assert.deepStrictEqual(
+      Object.keys(environment ?? {}).filter((name) => /^(A|MUSTER_.*)$/.test(name)),
+      ["A"]
+    )
+  })
+
   it("variables that name each other are taken as written and never loop", () => {
     const environment = Result.getOrUndefined(
       environmentOf(spec({ A: "{{env.B}}", B: "{{env.A}}!", C: "{{env.VERSION}}" }))

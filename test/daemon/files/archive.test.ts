@@ -9,6 +9,7 @@ import { ArchiveReader } from "../../../src/daemon/files/ArchiveReader.ts"
 import { packFiles } from "../../../src/daemon/files/archive.ts"
 import { type UnpackOptions, unpackFiles } from "../../../src/daemon/files/unpack.ts"
 import { temporaryFolder } from "../../support/Service.ts"
+import { archive, long, member, root, swallowing } from "../../support/tar.ts"
 
 const folders = Effect.gen(function* () {
   const root = yield* temporaryFolder
@@ -63,70 +64,6 @@ const moved = (
   Effect.scoped(
     Effect.flatMap(packFiles(source, { shared, own: [] }), (stream) => unpackFiles(stream, target, options))
   )
-
-interface Member {
-  readonly name: string
-  readonly type?: string
-  readonly link?: string
-  readonly content?: string
-  readonly size?: number
-  readonly magic?: string
-  readonly mode?: number
-  /** The field of the size, byte by byte. */
-  readonly rawSize?: ReadonlyArray<number>
-  /** Of a file with holes: its pieces, whether more of them follow in a block, its whole size. */
-  readonly sparse?: {
-    readonly pieces?: ReadonlyArray<readonly [number, number]>
-    readonly more?: boolean
-    readonly whole: number
-  }
-}
-
-const octal = (value: number, length: number) => `${value.toString(8).padStart(length - 1, "0")}\0`
-
-/** One member of an archive, written by hand. */
-const member = ({
-  content = "",
-  link = "",
-  magic = "ustar  \0",
-  name,
-  size,
-  type = "0",
-  ...rest
-}: Member): Buffer => {
-  const header = Buffer.alloc(512)
-  header.write(name, 0, 100, "latin1")
-  header.write(octal(rest.mode ?? (type === "5" ? 0o755 : 0o644), 8), 100)
-  header.write(octal(0, 8), 108)
-  header.write(octal(0, 8), 116)
-  header.write(octal(size ?? content.length, 12), 124)
-  header.set(rest.rawSize ?? [], 124)
-  header.write(octal(1_000_000_000, 12), 136)
-  header.write("        ", 148)
-  header.write(type, 156)
-  header.write(link, 157, 100, "latin1")
-  header.write(magic, 257, "latin1")
-  // The device that a member of such a type would be.
-  if (type === "3" || type === "4") header.write(`${octal(1, 8)}${octal(3, 8)}`, 329)
-  if (rest.sparse !== undefined) {
-    for (const [index, [at, length]] of (rest.sparse.pieces ?? []).entries()) {
-      header.write(`${octal(at, 12)}${octal(length, 12)}`, 386 + index * 24)
-    }
-    header[482] = rest.sparse.more === true ? 1 : 0
-    header.write(octal(rest.sparse.whole, 12), 483)
-  }
-  const sum = header.reduce((all, byte) => all + byte, 0)
-  header.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148)
-  const body = Buffer.alloc(Math.ceil(content.length / 512) * 512)
-  body.write(content, "latin1")
-  return Buffer.concat([header, body])
-}
-/** A file with holes and no contents, whose map is said to go on in the next block. */
-const swallowing = (whole = 0) => member({ name: "./s", type: "S", size: 0, sparse: { more: true, whole } })
-const long = (name: string): Buffer => member({ name: "././@LongLink", type: "L", content: `${name}\0` })
-const root = member({ name: "./", type: "5" })
-const end = Buffer.alloc(1024)
-const archive = (...members: ReadonlyArray<Buffer>) => Buffer.concat([root, ...members, end])
 
 const hostile: ReadonlyArray<readonly [string, Buffer]> = [
   ["an absolute name", archive(member({ name: "/etc/evil", content: "x" }))],
@@ -508,6 +445,7 @@ describe("move: an archive that is not to be trusted", () => {
             ),
             link: fc.constantFrom(outside, "..", "a", "../../outside", "/"),
             mode: fc.constantFrom(0o644, 0o755, 0o4755, 0o2777, 0o1777),
+            rawTime: fc.array(fc.constantFrom(0x37, 0x80, 0xff, 0), { minLength: 12, maxLength: 12 }),
             content: fc.constantFrom("", "x", "./../evil\0", "./a\0", "16 path=../evil\n", "12 size=1024\n"),
             sparse: fc.record({
               pieces: fc.oneof(
