@@ -3,11 +3,13 @@ import type { Heartbeat, Registration, RegistrationAnswer, Report } from "../dom
 
 /**
  * The control plane cannot take it now; the daemon tries again. `refuses`: it could, and does not want to: nothing of
- * this `node` before it has registered again, or this `message`, whenever it is repeated.
+ * this `node` before it has registered again, or this `message`, whenever it is repeated. `busy`: the node has asked a
+ * moment ago, and asks again after a second.
  */
 export class ControlPlaneUnavailable extends Data.TaggedError("ControlPlaneUnavailable")<{
   readonly detail: string
   readonly refuses?: "node" | "message"
+  readonly busy?: boolean
 }> {}
 
 /** The control plane does not know this node or this boot of it; the daemon registers again. */

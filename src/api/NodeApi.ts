@@ -17,6 +17,7 @@ import {
   RegistrationAnswer,
   ServerSpec
 } from "../domain/NodeMessages.ts"
+import { NodeCount, NodeKey } from "../domain/NodeText.ts"
 import { Paginated } from "../domain/Pagination.ts"
 import { Crash } from "../domain/ServerEvent.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
@@ -34,10 +35,10 @@ export class NodeAuthorization extends HttpApiMiddleware.Service<NodeAuthorizati
 
 const text = Schema.optionalKey(Schema.String)
 const node = { node: Schema.String }
-const server = { node: Schema.String, server: Schema.String }
+const server = { node: Schema.String, server: NodeKey }
 const summary = (summary: string) => OpenApi.annotations({ summary })
 
-const reported = { boot_id: Schema.String, sequence: Schema.Int }
+const reported = { boot_id: NodeKey, sequence: NodeCount }
 
 /** What a daemon reports of one server, by the route that it goes to; `Report` without what the path says. */
 export const ReportBodies = {

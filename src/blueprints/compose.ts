@@ -1,6 +1,7 @@
 /** Composition of blueprints and mixins (blueprints.md, "Blueprint"). No I/O. */
 import { Result } from "effect"
 import type { Blueprint, Volume } from "../domain/Blueprint.ts"
+import { tooMuch } from "../domain/environment.ts"
 import { conflictsOf } from "./conflicts.ts"
 import {
   type BlueprintFile,
@@ -118,6 +119,8 @@ export const compose = (
       file.includes.length === 0 ? [] : [file.includes.map(({ id }) => id).join(", ")]
     )
   }
+  const much = tooMuch(state?.env ?? {})
+  if (much !== undefined) return fail(file.at, `\`state.env\` with its mixins: ${much}`, [])
   const conflicts = conflictsOf(file, included, parts)
   if (conflicts.length > 0) return Result.fail(conflicts)
   return Result.succeed({
@@ -133,6 +136,7 @@ export const compose = (
     placement: { locations: [], anti_affinity: false, ...server.placement },
     restart: { on_crash: false, max_per_hour: 5, ...server.restart },
     state: state === null ? null : stateOf(state),
+    env_allow: state?.env_allow ?? [],
     save: file.save,
     annotations
   })
@@ -161,7 +165,8 @@ const mergeState = (earlier: StatePart | null, later: StatePart | null): StatePa
     volumes: mergeVolumes(earlier.volumes, later.volumes),
     mounts: append(earlier.mounts, later.mounts),
     copy: append(earlier.copy, later.copy),
-    env: { ...earlier.env, ...later.env }
+    env: { ...earlier.env, ...later.env },
+    env_allow: append(earlier.env_allow, later.env_allow)
   }
 }
 

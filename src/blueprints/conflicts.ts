@@ -12,7 +12,7 @@ export interface Included {
 /** Told of one blueprint: the rest would only cost memory. */
 const MAX_CONFLICTS = 50
 
-const none: StatePart = { volumes: [], mounts: [], copy: [], env: {} }
+const none: StatePart = { volumes: [], mounts: [], copy: [], env: {}, env_allow: [] }
 
 const entriesOf = ({ copy, mounts, volumes }: StatePart) => [...volumes, ...mounts, ...copy]
 

@@ -1,7 +1,8 @@
 /** From a blueprint, its software and overrides to the definition of a server. No I/O. */
-import { Result } from "effect"
+import { Result, Schema } from "effect"
 import type { Blueprint } from "../domain/Blueprint.ts"
 import type { ConfigPatch, ConfigPatches } from "../domain/ConfigPatch.ts"
+import { isOfDaemon, tooMuch, VariableName, VariableValue, whyNotSet } from "../domain/environment.ts"
 import { InvalidRequest } from "../domain/errors.ts"
 import { patchConflicts, planFiles } from "../domain/filePlan.ts"
 import type { Overrides } from "../domain/Overrides.ts"
@@ -49,6 +50,8 @@ export const resolve = (
       : Result.fail(`overrides.configs: ${conflict.reason}`)
   })
   if (Result.isFailure(overriding)) return invalid(overriding.failure)
+  const env = environmentOf(blueprint, overrides.env ?? {})
+  if (Result.isFailure(env)) return Result.fail(env.failure)
   const save = overrides.save ?? blueprint.save
   return Result.succeed({
     blueprint_id: blueprint.id,
@@ -62,12 +65,39 @@ export const resolve = (
     configs: mergeConfigs(given, overriding.success),
     ...files,
     copy,
-    env: { ...blueprint.state?.env, ...overrides.env },
+    env: env.success,
     runtimes: software.runtimes,
     placement: blueprint.placement,
     restart: save ? blueprint.restart : { ...blueprint.restart, on_crash: false },
     save
   })
+}
+
+/** The blueprint's variables with those of the overrides on top, as far as a caller may set these. */
+const environmentOf = (
+  blueprint: Blueprint,
+  overrides: NonNullable<Overrides["env"]>
+): Result.Result<ServerDefinition["env"], InvalidRequest> => {
+  for (const [name, value] of Object.entries(overrides)) {
+    const where = `overrides.env.${printable(name, 80)}`
+    if (!Schema.is(VariableName)(name)) {
+      return invalid(`${where}: expected a name of at most 128 characters from A-Za-z0-9_, no digit first`)
+    }
+    const why = whyNotSet(name, blueprint.env_allow)
+    if (why !== undefined) {
+      const hint = isOfDaemon(name)
+        ? "Use another name."
+        : `Leave the variable out, or list ${name} in \`state.env-allow\` of blueprint ${blueprint.id}.`
+      return invalid(`${where}: refused: ${why}`, hint)
+    }
+    const decoded = Schema.decodeUnknownResult(VariableValue)(value)
+    if (Result.isFailure(decoded)) return invalid(`${where}: ${decoded.failure.message}`)
+  }
+  const env = { ...blueprint.state?.env, ...overrides }
+  const much = tooMuch(env)
+  return much === undefined
+    ? Result.succeed(env)
+    : invalid(`overrides.env, with the variables of the blueprint: ${much}`)
 }
 
 /**

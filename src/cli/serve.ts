@@ -20,6 +20,7 @@ import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { Fleet } from "../nodes/fleet/Fleet.ts"
 import { LoadBalancer } from "../nodes/LoadBalancer.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
+import { makeNodeNetworks } from "../nodes/remote/nodeNetworks.ts"
 import { RemoteDaemons } from "../nodes/remote/RemoteDaemons.ts"
 import { layerServers } from "../servers/layerServers.ts"
 import { watchDataDisk } from "./dataDisk.ts"
@@ -43,7 +44,10 @@ export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, ca
     Tickets.layer(),
     NodeKeys.layer,
     Reloads.layer,
-    RemoteDaemons.layer(ca === undefined ? {} : { ca })
+    RemoteDaemons.layer({
+      networks: makeNodeNetworks(settings.nodeNetworks),
+      ...(ca === undefined ? {} : { ca })
+    })
   ).pipe(
     Layer.provideMerge(layerServers()),
     Layer.provideMerge(LoadBalancer.layer(placementOptions(settings))),

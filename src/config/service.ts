@@ -166,6 +166,12 @@ export const settings = {
     "Certificates (PEM) that those of daemons are checked against, in place of the system's.",
     file
   ),
+  nodeNetworks: setting(
+    "MUSTER_NODE_NETWORKS",
+    "",
+    "Networks that nodes on other machines may be in, such as 10.0.0.0/8: the service registers and calls no node elsewhere. Unset: anywhere but at link-local addresses, where clouds answer with the machine's credentials.",
+    networks
+  ),
   tlsCert: setting("MUSTER_TLS_CERT", "", "Certificate (PEM) of the service; with it, HTTPS only.", file),
   tlsKey: setting("MUSTER_TLS_KEY", "", "Private key (PEM) of the certificate.", file),
   eventsKeepHours: setting(

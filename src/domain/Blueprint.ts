@@ -63,6 +63,8 @@ export const Blueprint = Schema.Struct({
   placement: PlacementRule,
   restart: RestartRule,
   state: Schema.NullOr(BlueprintState),
+  /** Variables that overrides may set although they change how programs run: names, or beginnings with `*`. */
+  env_allow: Schema.Array(Schema.String),
   save: Schema.Boolean,
   annotations: Schema.Record(Schema.String, Schema.Json)
 })

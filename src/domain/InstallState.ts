@@ -1,4 +1,5 @@
 import { Schema } from "effect"
+import { ExitCode, NodeText, NodeTime } from "./NodeText.ts"
 
 /** How far the installation of a server is (decisions, `GET .../install`). */
 export const InstallPhase = Schema.Literals(["pending", "installing", "ready", "failed"])
@@ -7,10 +8,10 @@ export type InstallPhase = typeof InstallPhase.Type
 /** State of a server's installation; times are RFC 3339 in UTC. */
 export const InstallState = Schema.Struct({
   phase: InstallPhase,
-  exit_code: Schema.optionalKey(Schema.Int),
-  started_at: Schema.optionalKey(Schema.String),
-  finished_at: Schema.optionalKey(Schema.String),
-  failure_reason: Schema.optionalKey(Schema.String)
+  exit_code: Schema.optionalKey(ExitCode),
+  started_at: NodeTime,
+  finished_at: NodeTime,
+  failure_reason: Schema.optionalKey(NodeText)
 }).annotate({ identifier: "InstallState" })
 export type InstallState = typeof InstallState.Type
 

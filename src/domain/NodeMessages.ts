@@ -3,6 +3,7 @@ import { Schema } from "effect"
 import { Allocations, NodeAllocation } from "./Allocation.ts"
 import { InstallState } from "./InstallState.ts"
 import { Capacity, RuntimeKind } from "./Node.ts"
+import { NodeCount, NodeKey, NodeShare } from "./NodeText.ts"
 import { ServerDefinition } from "./ServerDefinition.ts"
 import { Crash } from "./ServerEvent.ts"
 import { ServerStatus } from "./ServerStatus.ts"
@@ -28,14 +29,14 @@ export type ServerSpec = typeof ServerSpec.Type
 
 /** What a daemon has of one server. */
 export const DaemonServer = Schema.Struct({
-  id: Schema.String,
+  id: NodeKey,
   status: ServerStatus,
   install: InstallState,
   /**
    * Reports about it that the daemon has yet to send. While there are any, `status` and `install` are not applied:
    * the reports will say it, in order.
    */
-  unsent_reports: Schema.Int,
+  unsent_reports: NodeCount,
   /** It is kept still, so that it can be moved; absent: it is not. */
   held: Schema.optionalKey(Schema.Boolean)
 }).annotate({ identifier: "DaemonServer" })
@@ -49,7 +50,14 @@ export const HeldServer = Schema.Struct({
 }).annotate({ identifier: "HeldServer" })
 export type HeldServer = typeof HeldServer.Type
 
-/** A daemon makes itself known. */
+/** Servers of one node, those that are about to be removed included. */
+const MAX_SERVERS = 50_000
+const MAX_RUNTIMES = 8
+
+/**
+ * A daemon makes itself known. The texts, the capacity and the allocations are checked by `registered`, which names the
+ * setting to correct.
+ */
 export const Registration = Schema.Struct({
   id: Schema.String,
   name: Schema.String,
@@ -59,11 +67,11 @@ export const Registration = Schema.Struct({
   boot_id: Schema.String,
   allocations: Schema.Array(NodeAllocation),
   capacity: Capacity,
-  runtimes: Schema.Array(RuntimeKind),
+  runtimes: Schema.Array(RuntimeKind).check(Schema.isMaxLength(MAX_RUNTIMES)),
   system: HostInfo,
   /** Between two of its signs of life. */
-  heartbeat_seconds: Schema.optionalKey(Schema.Finite),
-  servers: Schema.Array(DaemonServer)
+  heartbeat_seconds: Schema.optionalKey(NodeShare),
+  servers: Schema.Array(DaemonServer).check(Schema.isMaxLength(MAX_SERVERS))
 }).annotate({ identifier: "Registration" })
 export type Registration = typeof Registration.Type
 
@@ -88,10 +96,10 @@ export type RegistrationAnswer = typeof RegistrationAnswer.Type
 
 /** A sign of life, every 10 s. */
 export const Heartbeat = Schema.Struct({
-  boot_id: Schema.String,
-  load: Schema.Finite,
-  memory_used_bytes: Schema.Int,
-  disk_used_bytes: Schema.Int
+  boot_id: NodeKey,
+  load: NodeShare,
+  memory_used_bytes: NodeCount,
+  disk_used_bytes: NodeCount
 }).annotate({ identifier: "Heartbeat" })
 export type Heartbeat = typeof Heartbeat.Type
 
@@ -103,9 +111,9 @@ export const HeartbeatAnswer = Schema.Struct({
 export type HeartbeatAnswer = typeof HeartbeatAnswer.Type
 
 const reportFields = {
-  server_id: Schema.String,
+  server_id: NodeKey,
   /** Grows with every report of a server, across restarts of its daemon; a repetition has the same number. */
-  sequence: Schema.Int
+  sequence: NodeCount
 }
 
 /** One thing that happened to a server on its node; at least once and in order for each server. */

@@ -2,6 +2,7 @@ import { Schema } from "effect"
 import { Allocations } from "./Allocation.ts"
 import { InstallState } from "./InstallState.ts"
 import { Limits } from "./Limits.ts"
+import { NodeCount, NodeShare } from "./NodeText.ts"
 import { Overrides } from "./Overrides.ts"
 import { ServerDefinition } from "./ServerDefinition.ts"
 import { ServerStatus } from "./ServerStatus.ts"
@@ -44,19 +45,19 @@ export type ServerRecord = typeof ServerRecord.Type
 
 /** Live figures of one server (decisions, `GET .../stats`). Percentages are of one thread; `uptime` in ms. */
 export const ServerStats = Schema.Struct({
-  memory_bytes: Schema.Int,
+  memory_bytes: NodeCount,
   /** 0: no limit. */
-  memory_limit_bytes: Schema.Int,
-  cpu_absolute: Schema.Finite,
+  memory_limit_bytes: NodeCount,
+  cpu_absolute: NodeShare,
   /** 0: no limit. */
-  cpu_absolute_limit: Schema.Finite,
-  network: Schema.Struct({ rx_bytes: Schema.Int, tx_bytes: Schema.Int }),
-  uptime: Schema.Int,
+  cpu_absolute_limit: NodeShare,
+  network: Schema.Struct({ rx_bytes: NodeCount, tx_bytes: NodeCount }),
+  uptime: NodeCount,
   state: ServerStatus,
-  disk_bytes: Schema.Int,
+  disk_bytes: NodeCount,
   /** 0: no limit. */
-  disk_max: Schema.Int,
+  disk_max: NodeCount,
   /** Disk that this instance alone takes, on top of what it shares. */
-  overlay_bytes: Schema.Int
+  overlay_bytes: NodeCount
 }).annotate({ identifier: "ServerStats" })
 export type ServerStats = typeof ServerStats.Type

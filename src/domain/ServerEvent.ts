@@ -1,4 +1,5 @@
 import { Schema } from "effect"
+import { ExitCode, NodeText } from "./NodeText.ts"
 import { ServerStatus } from "./ServerStatus.ts"
 
 /** Names of the three public topics (contract 6.2). */
@@ -7,9 +8,9 @@ export type Topic = typeof Topic.Type
 
 /** Payload of a `crash` event; `timestamp` is RFC 3339 in UTC with milliseconds. */
 export const Crash = Schema.Struct({
-  reason: Schema.String,
-  exit_code: Schema.Int,
-  timestamp: Schema.String
+  reason: NodeText,
+  exit_code: ExitCode,
+  timestamp: NodeText
 }).annotate({ identifier: "Crash" })
 export type Crash = typeof Crash.Type
 

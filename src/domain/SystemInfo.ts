@@ -1,4 +1,5 @@
 import { Schema } from "effect"
+import { NodeCount, NodeText } from "./NodeText.ts"
 
 /** How a node makes instances of a base folder: overlay mounts, copies that share blocks, or plain copies. */
 export const InstanceStorage = Schema.Literals(["overlay", "reflink", "copy"])
@@ -25,13 +26,13 @@ export type Isolation = typeof Isolation.Type
 /** Host information (contract 2.2, `system`). */
 export const HostInfo = Schema.Struct({
   /** Go's name: `amd64`, `arm64`. */
-  architecture: Schema.String,
-  cpu_threads: Schema.Int,
-  memory_bytes: Schema.Int,
-  kernel_version: Schema.String,
+  architecture: NodeText,
+  cpu_threads: NodeCount,
+  memory_bytes: NodeCount,
+  kernel_version: NodeText,
   /** Pretty name of the distribution. */
-  os: Schema.String,
-  os_type: Schema.String,
+  os: NodeText,
+  os_type: NodeText,
   /** Of nodes only (extension). */
   instance_files: Schema.optionalKey(InstanceStorage),
   /** Of nodes only (extension). */
@@ -40,7 +41,7 @@ export const HostInfo = Schema.Struct({
 export type HostInfo = typeof HostInfo.Type
 
 /** System information (contract 2.2): version of the service or daemon, and its host. */
-export const SystemInfo = Schema.Struct({ version: Schema.String, system: HostInfo }).annotate({
+export const SystemInfo = Schema.Struct({ version: NodeText, system: HostInfo }).annotate({
   identifier: "SystemInfo"
 })
 export type SystemInfo = typeof SystemInfo.Type

@@ -1,4 +1,5 @@
 import type { JournalEntry } from "../domain/Journal.ts"
+import { cleanText } from "../domain/NodeText.ts"
 import type { Topic } from "../domain/ServerEvent.ts"
 import type { EncodedEvent } from "./EncodedEvent.ts"
 
@@ -31,7 +32,7 @@ class Encoded implements EncodedEvent {
   constructor(entry: JournalEntry, topic: Topic, payload: unknown) {
     const { cursor, blueprint_id } = entry
     const { server_id } = entry.change
-    const message = { Topic: topic, Data: { server_id, payload } }
+    const message = { Topic: topic, Data: { server_id: cleanText(server_id), payload } }
     this.cursor = cursor
     this.topic = topic
     this.server_id = server_id
@@ -59,7 +60,13 @@ class Encoded implements EncodedEvent {
   }
 }
 
-/** The public event of an entry; undefined when the change is internal. */
+/** Longest event in any of its forms, in bytes: each text in an event is at most 1,024 characters. */
+export const MAX_EVENT_BYTES = 64 * 1024
+
+/**
+ * The public event of an entry; undefined when the change is internal. Entries of earlier versions hold what a node sent
+ * then: the texts are bounded here, too.
+ */
 export const encode = (entry: JournalEntry): EncodedEvent | undefined => {
   const { change } = entry
   switch (change.topic) {
@@ -67,7 +74,11 @@ export const encode = (entry: JournalEntry): EncodedEvent | undefined => {
       return new Encoded(entry, change.topic, change.payload)
     case "crash": {
       const { reason, exit_code, timestamp } = change.payload
-      return new Encoded(entry, change.topic, { reason, exit_code, timestamp })
+      return new Encoded(entry, change.topic, {
+        reason: cleanText(reason),
+        exit_code,
+        timestamp: cleanText(timestamp)
+      })
     }
     case "deleted":
       return new Encoded(entry, change.topic, null)

@@ -13,6 +13,7 @@ import { isStreamPath, requestPath, requestQuery } from "./requestPath.ts"
 
 /** Paths that need a key: `/api` with all below it, known or not, and `/metrics`. */
 const protectedPath = /^\/(?:api(?:\/|$)|metrics\/?$)/
+const registerPath = /^\/api\/nodes\/[^/]+\/register\/?$/
 const metricsPath = /^\/metrics/
 /** The routes of daemons. */
 const nodePath = /^\/api\/nodes\/[^/]+\/(?:register|internal)(?:\/|$)/
@@ -115,34 +116,42 @@ export class Authentication extends Context.Service<
           )
         })
 
-        const limited = Effect.fnUntraced(function* (principal: Principal) {
-          // Reports of daemons are work that is done, not requests for it.
-          if (options.rate_limit === 0 || principal.scope === "Node") return {}
-          const window = "1 minute" as const
-          const result = yield* limiter
-            .consume({
-              key: `key:${principal.key_id}`,
-              limit: options.rate_limit,
-              window,
-              onExceeded: "fail"
-            })
-            .pipe(
-              Effect.map((consumed) => ({
-                remaining: consumed.remaining,
-                reset: consumed.resetAfter,
-                over: false
-              })),
-              Effect.catch((failure) =>
-                failure.reason._tag === "RateLimitExceeded"
-                  ? Effect.succeed({ remaining: 0, reset: failure.reason.retryAfter, over: true })
-                  : Effect.die(failure)
-              )
+        /** What limits this request; undefined: nothing does. */
+        const limitOf = ({ key_id, scope }: Principal, path: string) => {
+          if (scope !== "Node") {
+            const detail = "the request limit of this API key is used up"
+            const limit = options.rate_limit
+            return limit === 0
+              ? undefined
+              : ({ key: `key:${key_id}`, limit, window: "1 minute", detail } as const)
+          }
+          // Reports of daemons are work that is done, not requests for it. A registration is read in full and written.
+          if (!registerPath.test(path)) return undefined
+          const detail = "a node registers at most once a second"
+          return { key: `register:${key_id}`, limit: 1, window: "1 second", detail } as const
+        }
+
+        const limited = Effect.fnUntraced(function* (principal: Principal, path: string) {
+          const bound = limitOf(principal, path)
+          if (bound === undefined) return {}
+          const { detail, ...consumed } = bound
+          const result = yield* limiter.consume({ ...consumed, onExceeded: "fail" }).pipe(
+            Effect.map((consumed) => ({
+              remaining: consumed.remaining,
+              reset: consumed.resetAfter,
+              over: false
+            })),
+            Effect.catch((failure) =>
+              failure.reason._tag === "RateLimitExceeded"
+                ? Effect.succeed({ remaining: 0, reset: failure.reason.retryAfter, over: true })
+                : Effect.die(failure)
             )
-          const limit = options.rate_limit
+          )
+          const { limit } = bound
           const resetAfter = Duration.toMillis(result.reset)
           if (!result.over) return yield* rateHeaders({ limit, remaining: result.remaining, resetAfter })
           return yield* Effect.fail<Refusal>({
-            error: new TooManyRequests({ detail: "the request limit of this API key is used up" }),
+            error: new TooManyRequests({ detail }),
             headers: yield* refusalHeaders(limit, resetAfter)
           })
         })
@@ -159,7 +168,7 @@ export class Authentication extends Context.Service<
                 headers: {}
               })
             }
-            return { principal, headers: yield* limited(principal) }
+            return { principal, headers: yield* limited(principal, path) }
           })
         })
       })

@@ -112,7 +112,7 @@ export const NodeRoutes = HttpApiBuilder.group(
         // Before anything of it counts.
         yield* checkRegistration(params.node, payload)
         yield* registry.check(payload)
-        yield* remotes.check(params.node)
+        yield* remotes.check(params.node, payload.url)
         yield* keys.bind(params.node)
         const answer = yield* reconciler.register(payload)
         yield* remotes.registered(params.node)

@@ -18,9 +18,9 @@ export const requestQuery = (url: string): string => {
   return mark === -1 ? "" : url.slice(mark + 1)
 }
 
-/** A registration says everything that a node has: thousands of servers are more than other bodies hold. */
+/** A registration says everything that a node has: 10,000 servers are 2-3 MB, more than other bodies hold. */
 const registerPath = /^\/api\/nodes\/[^/]+\/register\/?$/
-const REGISTRATION_LIMIT = 64 * 1024 * 1024
+const REGISTRATION_LIMIT = 8 * 1024 * 1024
 
 /** The largest body of a request, in bytes: `standard`, or what its path needs. */
 export const bodyLimitOf = (url: string, standard: number): number =>

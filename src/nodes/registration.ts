@@ -3,13 +3,16 @@ import { Result } from "effect"
 import { type NodeAllocation, type PortRange, parsePortRanges } from "../domain/Allocation.ts"
 import { InvalidRequest } from "../domain/errors.ts"
 import type { Registration } from "../domain/NodeMessages.ts"
+import { cleanText, hasHostileCharacters, isNodeKey, NODE_TEXT_LENGTH } from "../domain/NodeText.ts"
 import type { NodeRecord } from "../store/NodeRepo.ts"
 
 /** Addresses that one node may offer. */
 const MAX_ADDRESSES = 256
 const MAX_TEXT = 256
-const MAX_URL = 2048
 const PLAIN_TEXT = `at most ${MAX_TEXT} characters, none of them a control character`
+
+/** Text of a list of ports; a list that is longer has ranges. */
+const MAX_PORTS = NODE_TEXT_LENGTH
 
 const nodeIdPattern = /^(?!\.{1,2}$)[A-Za-z0-9._~:@-]{1,128}$/
 // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what it looks for
@@ -65,6 +68,9 @@ const checkAllocations = (
     if (checked.has(address)) {
       return refuse(`${field}.address`, "each address once, with all its ports", allocation.address)
     }
+    if (allocation.ports.length > MAX_PORTS) {
+      return refuse(`${field}.ports`, `at most ${MAX_PORTS} characters: ranges of ports`, allocation.ports)
+    }
     const ranges = parsePortRanges(allocation.ports)
     if (ranges === undefined) {
       return refuse(`${field}.ports`, "ports such as 25565-25700 or 25565,25570-25580", allocation.ports)
@@ -81,7 +87,7 @@ const checkAllocations = (
     }
     if (isWild) wild.push(address)
     checked.set(address, ranges)
-    result.push(address === allocation.address ? allocation : { ...allocation, address })
+    result.push({ ...allocation, address, alias: cleanText(allocation.alias) })
   }
   return Result.succeed(result)
 }
@@ -130,7 +136,7 @@ const tooSeldom = (heartbeat_seconds: number, lost_after_seconds: number) =>
 
 /**
  * The record that a registration makes, with addresses in canonical spelling, or what is wrong with it. Control
- * characters would end up in logs and pages; the id is part of paths.
+ * characters in what an operator sets are refused; format characters, which a name may have for its looks, are replaced.
  *
  * @param lost_after_seconds without a sign of life
  */
@@ -142,11 +148,14 @@ export const registered = (
     registration
   if (!nodeIdPattern.test(id)) return refuse("id", "1-128 characters from A-Z a-z 0-9 . _ ~ : @ -", id)
   if (name === "") return refuse("name", "a name", name)
-  if (boot_id === "") return refuse("boot_id", "the id of this start of the daemon", boot_id)
-  for (const [field, text] of Object.entries({ name, location, version, boot_id })) {
+  if (!isNodeKey(boot_id)) return refuse("boot_id", "the id of this start of the daemon", boot_id)
+  for (const [field, text] of Object.entries({ name, location, version })) {
     if (text.length > MAX_TEXT || control.test(text)) return refuse(field, PLAIN_TEXT, text)
   }
-  if (url.length > MAX_URL || control.test(url)) return refuse("url", "the address of the daemon", url)
+  if (hasHostileCharacters(version)) return refuse("version", PLAIN_TEXT, version)
+  if (url.length > NODE_TEXT_LENGTH || hasHostileCharacters(url)) {
+    return refuse("url", `the address of the daemon, of at most ${NODE_TEXT_LENGTH} characters`, url)
+  }
   for (const [field, value] of Object.entries(capacity)) {
     if (!(value >= 0)) return refuse(`capacity.${field}`, "a number that is not negative", value)
   }
@@ -155,14 +164,14 @@ export const registered = (
   }
   return Result.map(checkAllocations(registration.allocations), (allocations) => ({
     id,
-    name,
-    location,
+    name: cleanText(name),
+    location: cleanText(location),
     url,
     version,
     boot_id,
     allocations,
     capacity,
-    runtimes,
+    runtimes: [...new Set(runtimes)],
     system,
     departed: false,
     connected: true,

@@ -1,7 +1,9 @@
-import { Effect, Layer, Stream } from "effect"
+import { Clock, Effect, Layer, Stream } from "effect"
 import { ControlPlane, ControlPlaneUnavailable, RegistrationRequired } from "../api/ControlPlane.ts"
 import type { DaemonError } from "../api/Daemon.ts"
 import type { InvalidRequest, Unavailable } from "../domain/errors.ts"
+import type { Report } from "../domain/NodeMessages.ts"
+import { cleanText, timeOfEvent } from "../domain/NodeText.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { Journal } from "../store/Journal.ts"
@@ -21,6 +23,29 @@ const notSent = (error: DaemonError) =>
   new ControlPlaneUnavailable({
     detail: error._tag === "NodeUnreachable" ? `node is not connected: ${error.node_id}` : error.detail
   })
+
+/** A report as it is recorded: a daemon in this process does not go through the schemas of the wire. */
+const received = (report: Report, receipt: number): Report => {
+  switch (report.type) {
+    case "status":
+      return report
+    case "install-status": {
+      const { failure_reason } = report.install
+      return failure_reason === undefined
+        ? report
+        : { ...report, install: { ...report.install, failure_reason: cleanText(failure_reason) } }
+    }
+    case "crash": {
+      const { reason, timestamp } = report.crash
+      const crash = {
+        ...report.crash,
+        reason: cleanText(reason),
+        timestamp: timeOfEvent(timestamp, receipt)
+      }
+      return { ...report, crash }
+    }
+  }
+}
 
 /** The control plane as daemons see it, in this process (node-protocol, "Daemon -> control plane"). */
 export const NodeReports = Layer.effect(
@@ -56,9 +81,13 @@ export const NodeReports = Layer.effect(
         Effect.catchTag(registry.disconnect(node_id, boot_id), "Unavailable", refuse),
       report: Effect.fn("NodeReports.report")(function* (node_id, boot_id, report) {
         const { server_id } = report
+        const now = yield* Clock.currentTimeMillis
         const known = yield* registry
           .checkBoot(node_id, boot_id)
-          .pipe(Effect.andThen(servers.apply(node_id, report)), Effect.catchTag("Unavailable", refuse))
+          .pipe(
+            Effect.andThen(servers.apply(node_id, received(report, now))),
+            Effect.catchTag("Unavailable", refuse)
+          )
         // What becomes of such a server, its node is told when it registers.
         if (!known && reconciler.isNews(node_id, boot_id, server_id)) {
           yield* Effect.logInfo(`node ${node_id} has ${server_id}, which is not known: it is to register`)

@@ -18,7 +18,7 @@ const refs = (ids: ReadonlyArray<string>): ReadonlyArray<Reference> =>
 
 interface Parts {
   readonly server?: Omit<ServerPart, "configs"> & { readonly configs?: ConfigPatches }
-  readonly state?: Partial<BlueprintState>
+  readonly state?: Partial<BlueprintState> & { readonly env_allow?: ReadonlyArray<string> }
   readonly annotations?: Record<string, string>
 }
 
@@ -37,7 +37,8 @@ const partsOf = (file: string, { annotations = {}, server = {}, state }: Parts) 
             volumes: (state.volumes ?? []).map(written),
             mounts: (state.mounts ?? []).map(written),
             copy: (state.copy ?? []).map(written),
-            env: state.env ?? {}
+            env: state.env ?? {},
+            env_allow: state.env_allow ?? []
           },
     annotations
   }
@@ -104,6 +105,7 @@ describe("blueprints.md, Blueprint: composition", () => {
       placement: { locations: [], anti_affinity: false },
       restart: { on_crash: false, max_per_hour: 5 },
       state: null,
+      env_allow: [],
       save: false,
       annotations: {}
     })
@@ -163,18 +165,20 @@ describe("blueprints.md, Blueprint: composition", () => {
           volumes: [volume("w", "/world", "old"), volume("w", "/other", "old"), volume("x", "world", "old")],
           mounts: [{ source: "/a", target: "/m", mode: "ro" }],
           copy: [{ source: "a", target: "b" }],
-          env: { A: "1", B: "1" }
+          env: { A: "1", B: "1" },
+          env_allow: ["LD_*", "PATH"]
         }
       })
     ]
-    const { state } = success(
+    const { env_allow, state } = success(
       blueprint(["m"], {
         server: runs,
         state: {
           volumes: [volume("w", "world", "new"), volume("y", "/world", "new")],
           mounts: [{ source: "/a", target: "/m", mode: "ro" }],
           copy: [{ source: "c", target: "d" }],
-          env: { B: "2" }
+          env: { B: "2" },
+          env_allow: ["NODE_OPTIONS", "PATH"]
         }
       }),
       mixins
@@ -189,6 +193,18 @@ describe("blueprints.md, Blueprint: composition", () => {
       { source: "c", target: "d" }
     ])
     assert.deepStrictEqual(state?.env, { A: "1", B: "2" })
+    assert.deepStrictEqual(env_allow, ["LD_*", "PATH", "NODE_OPTIONS"])
+  })
+
+  it("bounds the variables of a blueprint and its mixins together", () => {
+    const some = (prefix: string, count: number) =>
+      Object.fromEntries(Array.from({ length: count }, (_, index) => [`${prefix}${index}`, "1"]))
+    const mixins = [mixin("m", [], { state: { env: some("M", 200) } })]
+    const game = (count: number) => blueprint(["m"], { server: runs, state: { env: some("B", count) } })
+    assert.strictEqual(Object.keys(success(game(56), mixins).state?.env ?? {}).length, 256)
+    assert.deepStrictEqual(failures(game(57), mixins), [
+      "game.yml:1:18: `state.env` with its mixins: expected at most 256 variables, found 257: game"
+    ])
   })
 
   it("takes what reaches it on two ways once", () => {

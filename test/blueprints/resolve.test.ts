@@ -46,6 +46,7 @@ const blueprint = (more: Partial<Blueprint> = {}): Blueprint => ({
   placement: { locations: ["eu"], anti_affinity: true },
   restart: { on_crash: true, max_per_hour: 7 },
   state: null,
+  env_allow: [],
   save: false,
   annotations: {},
   ...more
@@ -139,6 +140,55 @@ describe("decisions 3: overrides over the blueprint over the software", () => {
     })
     assert.deepStrictEqual(Object.keys(configs).sort(), ["__proto__", "a", "b"])
     assert.deepStrictEqual(Object.entries(configs).find(([file]) => file === "__proto__")?.[1].parser, "json")
+  })
+
+  it("lets overrides set variables that change how programs run only where the blueprint allows it", () => {
+    for (const name of [
+      "LD_PRELOAD",
+      "LD_LIBRARY_PATH",
+      "NODE_OPTIONS",
+      "BASH_ENV",
+      "ENV",
+      "PATH",
+      "PYTHONPATH",
+      "PERL5OPT",
+      "RUBYOPT",
+      "JAVA_TOOL_OPTIONS",
+      "JDK_JAVA_OPTIONS",
+      "_JAVA_OPTIONS",
+      "GIT_SSH_COMMAND"
+    ]) {
+      const env = { A: "1", [name]: "x" }
+      assert.match(refused({ env }), new RegExp(`^overrides\\.env\\.${name}: refused: .* how programs run$`))
+      assert.match(refused({ env }, { env_allow: [`${name}X`, "A*"] }), /refused/, name)
+      assert.deepStrictEqual(resolved({ env }, { env_allow: [name] }).env, env)
+      assert.deepStrictEqual(resolved({ env }, { env_allow: [`${name.slice(0, 2)}*`] }).env, env)
+    }
+    // The operator's own value does not allow another.
+    const state = { volumes: [], mounts: [], copy: [], env: { PATH: "/bin" } }
+    assert.strictEqual(resolved({}, { state }).env.PATH, "/bin")
+    assert.match(refused({ env: { PATH: "/tmp" } }, { state }), /refused/)
+    for (const env_allow of [[], ["M*"], ["MUSTER_NODE"]]) {
+      assert.strictEqual(
+        refused({ env: { MUSTER_NODE: "x" } }, { env_allow }),
+        "overrides.env.MUSTER_NODE: refused: the variables MUSTER_* are the daemon's"
+      )
+    }
+    assert.deepStrictEqual(resolved({ env: { path: "1", MUSTER: "1" } }).env, { path: "1", MUSTER: "1" })
+  })
+
+  it("bounds the variables of the blueprint and the overrides together", () => {
+    const some = (prefix: string, count: number, value = "1") =>
+      Object.fromEntries(Array.from({ length: count }, (_, index) => [`${prefix}${index}`, value]))
+    const state = { volumes: [], mounts: [], copy: [], env: some("B", 200) }
+    assert.strictEqual(Object.keys(resolved({ env: some("A", 56) }, { state }).env).length, 256)
+    assert.match(refused({ env: some("A", 57) }, { state }), /expected at most 256 variables, found 257$/)
+    assert.match(
+      refused({ env: some("A", 5, "x".repeat(30_000)) }),
+      /at most 131072 bytes in all, found 150010$/
+    )
+    assert.match(refused({ env: { ["N".repeat(129)]: "1" } }), /^overrides\.env\.N+\.\.\.: .*at most 128/)
+    assert.match(refused({ env: { A: "ü".repeat(16_385) } }), /^overrides\.env\.A: .*at most 32768 bytes/)
   })
 
   it("merges env, takes over state, placement, ports and process", () => {

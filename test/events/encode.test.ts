@@ -2,9 +2,10 @@ import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 import fc from "fast-check"
 import type { Change } from "../../src/domain/Journal.ts"
+import { cleanText } from "../../src/domain/NodeText.ts"
 import { ServerEvent } from "../../src/domain/ServerEvent.ts"
 import { ServerStatus } from "../../src/domain/ServerStatus.ts"
-import { encode } from "../../src/events/encode.ts"
+import { encode, MAX_EVENT_BYTES } from "../../src/events/encode.ts"
 
 const encoded = (change: Change, cursor = 7) => {
   const event = encode({ cursor, at: 0, blueprint_id: "bp", change })
@@ -69,6 +70,16 @@ describe("decisions, section 6: resume", () => {
   })
 })
 
+const cleaned = (payload: unknown) => {
+  if (typeof payload !== "object" || payload === null) return payload
+  return Object.fromEntries(
+    Object.entries(payload).map(([name, value]) => [
+      name,
+      typeof value === "string" ? cleanText(value) : value
+    ])
+  )
+}
+
 describe("any content", () => {
   const change: fc.Arbitrary<Change> = fc.oneof(
     fc.record({
@@ -102,11 +113,35 @@ describe("any content", () => {
           Schema.decodeUnknownSync(ServerEvent)(JSON.parse(event.textWithCursor)),
           {
             Topic: change.topic,
-            Data: { server_id: change.server_id, payload: change.payload },
+            Data: { server_id: cleanText(change.server_id), payload: cleaned(change.payload) },
             Cursor: cursor
           }
         )
       })
+    )
+  })
+
+  it("has no form of more than 64 KiB, and no control character, whatever is in the journal", () => {
+    const hostile = fc.oneof(
+      fc.string({ unit: "binary", maxLength: 3000 }),
+      fc
+        .constantFrom("\u0000", '"', "\\", "\u2028", "\u202e", "\ud800", "\u{1f480}", "\u{e0041}")
+        .chain((part) => fc.integer({ min: 1, max: 300_000 }).map((times) => part.repeat(times)))
+    )
+    const crash = fc.record({ reason: hostile, exit_code: fc.integer(), timestamp: hostile })
+    fc.assert(
+      fc.property(hostile, crash, fc.maxSafeNat(), (server_id, payload, cursor) => {
+        const event = encoded({ topic: "crash", server_id, payload }, cursor)
+        for (const bytes of [event.sse, event.sseWithId, event.frame, event.frameWithCursor]) {
+          assert.isAtMost(bytes.length, MAX_EVENT_BYTES)
+        }
+        const { Data } = JSON.parse(event.textWithCursor)
+        for (const said of [Data.server_id, Data.payload.reason, Data.payload.timestamp]) {
+          assert.isAtMost(said.length, 1024)
+          assert.notMatch(said, /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/u)
+        }
+      }),
+      { numRuns: 50 }
     )
   })
 })

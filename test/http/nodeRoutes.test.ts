@@ -165,14 +165,10 @@ layer(Control.layer, options)("node routes", (it) => {
         const tries: ReadonlyArray<readonly [Readonly<Record<string, unknown>>, RegExp]> = [
           [{ id: "other" }, /^body field id: expected strange, as in the path/],
           [{ url: "ftp://127.0.0.1" }, /^body field url: /],
-          [{ url: "" }, /^body field url: /],
-          [{ url: "http://127.0.0.1/?x=" }, /^body field url: /],
           [{ url: "http://user:pass@127.0.0.1" }, /^body field url: /],
           [{ name: "" }, /^name: /],
-          [{ allocations: [{ address: "x", alias: "", force_outgoing_ip: false, ports: "1" }] }, /address/],
           [{ runtimes: ["magic"] }, /runtimes/],
-          [{ servers: [{ id: "srv_1" }] }, /^body field servers\.0/],
-          [{ capacity: { memory_bytes: -1, cpu_threads: 1, disk_bytes: 1 } }, /capacity/]
+          [{ servers: [{ id: "srv_1" }] }, /^body field servers\.0/]
         ]
         for (const [change, detail] of tries) {
           const answer = yield* api.request("POST", "/api/nodes/strange/register", {
@@ -212,7 +208,7 @@ layer(Control.layer, options)("node routes", (it) => {
             .output()
             .split("\n")
             .filter((line) => line.includes("WARN") && line.includes(`registration of node ${of} is refused`))
-        for (let times = 0; times < 3; times++) {
+        for (let times = 0; times < 2; times++) {
           assert.strictEqual((yield* register("refused", { url: "" })).status, 422)
           assert.strictEqual((yield* register("refused", { runtimes: ["magic"] })).status, 422)
           assert.strictEqual((yield* register("refused", {}, api.key)).status, 403)

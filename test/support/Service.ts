@@ -35,6 +35,8 @@ export interface RequestOptions {
   readonly headers?: Record<string, string>
   /** `null`: no Authorization header. */
   readonly key?: string | null
+  /** A registration that comes too soon is answered with 429; without this it waits and is sent again, as daemons do. */
+  readonly once?: boolean
 }
 
 export interface Service {
@@ -95,25 +97,42 @@ const json = (text: string): unknown => {
 
 export const requestTo =
   (url: string, key: string) =>
-  (method: string, path: string, options: RequestOptions = {}): Effect.Effect<Answer, ServiceFailed> =>
-    Effect.tryPromise({
-      try: async (signal) => {
-        const body = options.raw ?? (options.body === undefined ? undefined : JSON.stringify(options.body))
-        const response = await fetch(`${url}${path}`, {
-          method,
-          signal,
-          headers: {
-            ...(options.key === null ? {} : { authorization: `Bearer ${options.key ?? key}` }),
-            ...(body === undefined ? {} : { "content-type": "application/json" }),
-            ...options.headers
-          },
-          ...(body === undefined ? {} : { body })
-        })
-        const text = await response.text()
-        return { status: response.status, headers: response.headers, text, json: json(text) }
-      },
-      catch: (cause) => new ServiceFailed({ message: `${method} ${path}: ${cause}` })
-    })
+  (method: string, path: string, options: RequestOptions = {}): Effect.Effect<Answer, ServiceFailed> => {
+    const answered = sent(url, key, method, path, options)
+    return options.once === true || !path.endsWith("/register")
+      ? answered
+      : Effect.flatMap(answered, (answer) =>
+          answer.status === 429
+            ? Effect.delay(requestTo(url, key)(method, path, options), "200 millis")
+            : Effect.succeed(answer)
+        )
+  }
+
+const sent = (
+  url: string,
+  key: string,
+  method: string,
+  path: string,
+  options: RequestOptions
+): Effect.Effect<Answer, ServiceFailed> =>
+  Effect.tryPromise({
+    try: async (signal) => {
+      const body = options.raw ?? (options.body === undefined ? undefined : JSON.stringify(options.body))
+      const response = await fetch(`${url}${path}`, {
+        method,
+        signal,
+        headers: {
+          ...(options.key === null ? {} : { authorization: `Bearer ${options.key ?? key}` }),
+          ...(body === undefined ? {} : { "content-type": "application/json" }),
+          ...options.headers
+        },
+        ...(body === undefined ? {} : { body })
+      })
+      const text = await response.text()
+      return { status: response.status, headers: response.headers, text, json: json(text) }
+    },
+    catch: (cause) => new ServiceFailed({ message: `${method} ${path}: ${cause}` })
+  })
 
 /**
  * Starts `muster serve` on a free port and waits for its first line that says where it listens.

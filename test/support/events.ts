@@ -15,6 +15,8 @@ export interface EventStream {
   /** In short, for one server: statuses as they are, `crash <reason>`, `deleted`. */
   readonly of: (server_id: string) => ReadonlyArray<string>
   readonly ended: () => boolean
+  /** The events' JSON as it came, a line each: {@link events} are decoded, and so cleaned. */
+  readonly text: () => string
 }
 
 const brief = (event: ServerEvent): string =>
@@ -44,6 +46,7 @@ export const subscribe = (
       sent.once("response", (it) => resume(Effect.succeed(it)))
     })
     const events: Array<ServerEvent> = []
+    const raw: Array<string> = []
     let connected = false
     let ended = false
     let rest = ""
@@ -60,6 +63,7 @@ export const subscribe = (
         for (const line of block.split("\n")) {
           if (line.startsWith("data: ")) {
             const id = /^id: (\d+)$/m.exec(block)?.[1]
+            raw.push(line.slice("data: ".length))
             const event = decodeEvent(line.slice("data: ".length))
             events.push(id === undefined ? event : { ...event, Cursor: Number(id) })
           }
@@ -73,7 +77,8 @@ export const subscribe = (
     return {
       events: () => events,
       of: (server_id) => events.filter((event) => event.Data.server_id === server_id).map(brief),
-      ended: () => ended
+      ended: () => ended,
+      text: () => raw.join("\n")
     }
   })
 

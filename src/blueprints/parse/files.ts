@@ -38,6 +38,7 @@ export interface StatePart {
   readonly mounts: ReadonlyArray<Written<Mount>>
   readonly copy: ReadonlyArray<Written<Copy>>
   readonly env: BlueprintState["env"]
+  readonly env_allow: ReadonlyArray<string>
 }
 
 /** What blueprints and mixins have in common. */

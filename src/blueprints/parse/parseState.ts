@@ -1,13 +1,21 @@
 /** `state:` of blueprints and mixins, shorthands expanded (blueprints.md, "Blueprint"). */
 import { Result, Schema } from "effect"
 import { type Copy, Mount, Volume } from "../../domain/Blueprint.ts"
-import { EnvName, EnvValue } from "../../domain/Overrides.ts"
+import {
+  isOfDaemon,
+  ofDaemon,
+  tooMuch,
+  VariableName,
+  VariablePattern,
+  VariableValue
+} from "../../domain/environment.ts"
 import { type Decoder, describe, fieldsOf, list, looseText, record, text, word, written } from "./decode.ts"
 import { shapes } from "./fields.ts"
 import type { StatePart } from "./files.ts"
 import type { Located } from "./located.ts"
 import { keyOf } from "./parseServer.ts"
 import { hostPath, instancePath, targetPath } from "./paths.ts"
+import { printable } from "./problem.ts"
 
 const VolumeName = Schema.String.check(
   Schema.isPattern(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/, { expected: "a volume name such as world_1" })
@@ -91,7 +99,25 @@ const copy = shorthand<Copy>(forms.copy, shapes.copy.keys, (node, reading) => {
 })
 
 /** Environment: bare numbers, `true` and `false` count as what is written. */
-export const env = record(looseText(EnvValue), keyOf(EnvName, "the name of an environment variable"))
+const variables = record(looseText(VariableValue), (key) =>
+  isOfDaemon(key)
+    ? Result.fail(`\`${printable(key, 80)}\`: ${ofDaemon}`)
+    : keyOf(VariableName, "the name of an environment variable of at most 128 characters")(key)
+)
+
+const env: Decoder<StatePart["env"]> = (node, reading) => {
+  const found = variables(node, reading)
+  const much = found === undefined ? undefined : tooMuch(found)
+  if (much !== undefined) reading.problem(node.at, much)
+  return found
+}
+
+const allowed: Decoder<string> = (node, reading) => {
+  const pattern = text(VariablePattern)(node, reading)
+  if (pattern === undefined || !isOfDaemon(pattern)) return pattern
+  reading.problem(node.at, `\`${printable(pattern, 80)}\`: ${ofDaemon}`)
+  return undefined
+}
 
 export const statePart: Decoder<StatePart> = (node, reading) => {
   const fields = fieldsOf(node, reading, shapes.state)
@@ -100,6 +126,7 @@ export const statePart: Decoder<StatePart> = (node, reading) => {
     volumes: fields.optional("volumes", list(written(volume), forms.volume)) ?? [],
     mounts: fields.optional("mounts", list(written(mount), forms.mount)) ?? [],
     copy: fields.optional("copy", list(written(copy), forms.copy)) ?? [],
-    env: fields.optional("env", env) ?? {}
+    env: fields.optional("env", env) ?? {},
+    env_allow: fields.optional("env-allow", list(allowed, "names of variables")) ?? []
   }
 }

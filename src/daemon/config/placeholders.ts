@@ -1,5 +1,6 @@
 /** Placeholders of `invocation`, `configs` values and `env` (blueprints.md, "Software"). No I/O. */
 import { Data, Result, type Schema } from "effect"
+import { isOfDaemon } from "../../domain/environment.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 
 /** What placeholders stand for in one server. */
@@ -124,6 +125,8 @@ export const contextOf = (spec: ServerSpec): Result.Result<PlaceholderContext, U
   }
   const env: Array<readonly [string, string]> = []
   for (const [name, value] of Object.entries(definition.env)) {
+    // An older control plane lets them pass; the runtime sets its own.
+    if (isOfDaemon(name)) continue
     const expanded = expand(value, written)
     if (Result.isFailure(expanded)) return Result.fail(expanded.failure)
     env.push([name, expanded.success])

@@ -106,6 +106,10 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
           Effect.catch((failure): Effect.Effect<never, ControlPlaneError> => {
             if (failure === "late") return Effect.andThen(failed(late), Effect.fail(unavailable(late)))
             if (failure._tag === "NotFound") return Effect.fail(required)
+            // Nothing is wrong with the connection: another registration came a moment ago.
+            if (failure._tag === "TooManyRequests") {
+              return Effect.fail(new ControlPlaneUnavailable({ detail: failure.detail, busy: true }))
+            }
             const diagnosis = diagnose(failure, registered !== undefined)
             if (isOfKey(failure) && diagnosis.state !== "stranger") {
               // Whoever has the token of a key that is not valid any more shall not do anything with it.

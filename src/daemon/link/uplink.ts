@@ -6,6 +6,8 @@ import type { Uplink } from "./ReportOutbox.ts"
 
 const FIRST = 200
 const LONGEST = 10_000
+/** Least pause after a control plane has answered that registrations come too fast, in ms. */
+const TOO_FAST = 1000
 /** Reports that are on their way at the same time; connections are left for heartbeats. */
 const REPORTS = 16
 
@@ -66,7 +68,8 @@ export const makeUplink = Effect.fnUntraced(function* (options: UplinkOptions) {
       yield* failure._tag === "IoError" && pause === FIRST
         ? Effect.logWarning(`cannot register: ${failure.message}`)
         : Effect.logDebug(`cannot register: ${failure._tag === "IoError" ? failure.message : failure.detail}`)
-      yield* Effect.sleep(pause * (0.5 + (yield* Random.next) / 2))
+      const least = failure._tag === "ControlPlaneUnavailable" && failure.busy === true ? TOO_FAST : 0
+      yield* Effect.sleep(Math.max(least, pause * (0.5 + (yield* Random.next) / 2)))
       pause = Math.min(pause * 2, LONGEST)
     }
   })

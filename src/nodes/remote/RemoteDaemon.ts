@@ -1,13 +1,14 @@
-import { ByteSize, Duration, Effect, type Scope, Stream } from "effect"
+import { ByteSize, Duration, Effect, type Scope, Semaphore, Stream } from "effect"
 import { HttpClient, HttpClientRequest, HttpIncomingMessage } from "effect/http"
 import { HttpApiClient } from "effect/http-api"
 import type { CircuitBreaker } from "effect/persistence"
 import { type Daemon, type DaemonError, type LinesRequest, NodeUnreachable } from "../../api/Daemon.ts"
 import { DaemonApi } from "../../api/DaemonApi.ts"
 import { undecodableFails } from "../../api/undecodable.ts"
-import type { Pagination } from "../../domain/Pagination.ts"
+import type { Page, Pagination } from "../../domain/Pagination.ts"
 import type { Reloadable } from "../../domain/Reloadable.ts"
 import { RequestId } from "../../domain/RequestId.ts"
+import type { NodeNetworks } from "./nodeNetworks.ts"
 import { type CallFailure, remoteCall, toDaemonError } from "./remoteCall.ts"
 import { openConsole } from "./remoteConsole.ts"
 
@@ -27,7 +28,10 @@ export interface RemoteDaemonOptions {
   readonly onAnswered?: Effect.Effect<void>
   /** A call was tried, and no answer came; or the daemon does not accept the token of its last registration. */
   readonly onUnreachable?: Effect.Effect<void>
+  /** Calls no address that {@link networks} refuses. */
   readonly http: HttpClient.HttpClient
+  /** Where the node may be; for its consoles, which have connections of their own. */
+  readonly networks?: NodeNetworks
   readonly breaker: CircuitBreaker.CircuitBreaker
   /** Certificates in PEM that are trusted beside the system's. */
   readonly ca?: Reloadable<string>
@@ -35,15 +39,24 @@ export interface RemoteDaemonOptions {
   readonly deadline?: Duration.Input
 }
 
-/** What a daemon can make this process read. */
-const LARGEST_ANSWER = ByteSize.mebibytes(64)
+/** What a daemon can make this process hold for one call, in bytes. */
+const LARGEST_ANSWER = 2 * 1024 * 1024
+/** The same of one line of a log, in bytes: a line of a daemon has 8 KiB, and in JSON up to twice as much. */
+const LARGEST_LINE = 16 * 1024
+/** Lines of one page at most. */
+const LINES = 1000
+/** What all pages of lines that are read from one daemon at a time can make this process hold, in bytes. */
+const LINES_AT_ONCE = LINES * LARGEST_LINE
 
 type Client = HttpApiClient.ForApi<typeof DaemonApi>["daemon"]
 
-const pageOf = (answer: {
-  readonly meta: { readonly pagination: Pagination }
-  readonly data: ReadonlyArray<string>
-}) => ({ items: answer.data, total: answer.meta.pagination.total })
+/** A page as it was asked for, whatever came. */
+const pageOf =
+  ({ per_page }: LinesRequest) =>
+  (answer: { readonly meta: { readonly pagination: Pagination }; readonly data: ReadonlyArray<string> }) => ({
+    items: answer.data.slice(0, per_page),
+    total: Math.max(0, answer.meta.pagination.total)
+  })
 
 const lines = (request: LinesRequest) => ({
   page: String(request.page),
@@ -79,7 +92,8 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
 
   const call = <A>(
     repeatable: boolean,
-    use: (client: Client) => Effect.Effect<A, CallFailure>
+    use: (client: Client) => Effect.Effect<A, CallFailure>,
+    largest = LARGEST_ANSWER
   ): Effect.Effect<A, DaemonError> =>
     Effect.suspend(() => {
       const first = target()
@@ -91,7 +105,7 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
         return now === undefined
           ? Effect.fail(unreachable)
           : undecodableFails(Effect.flatMap(clientOf(now), use)).pipe(
-              Effect.provideService(HttpIncomingMessage.MaxBodySize, LARGEST_ANSWER),
+              Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(largest)),
               Effect.mapError((failure) => toDaemonError(node_id, failure)),
               Effect.tapErrorTag("TokenUnknown", () => {
                 const again = refreshed ? Effect.void : refresh
@@ -114,6 +128,13 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
   const safe = <A>(use: (client: Client) => Effect.Effect<A, CallFailure>) => call(true, use)
   const once = <A>(use: (client: Client) => Effect.Effect<A, CallFailure>) => call(false, use)
 
+  const reading = Semaphore.makeUnsafe(LINES_AT_ONCE)
+  /** Pages wait for each other: a daemon that answers without end must not be read many times at once. */
+  const page = (request: LinesRequest, use: (client: Client) => Effect.Effect<Page<string>, CallFailure>) => {
+    const largest = Math.min(LARGEST_ANSWER + request.per_page * LARGEST_LINE, LINES_AT_ONCE)
+    return call(true, (client) => reading.withPermits(largest)(use(client)), largest)
+  }
+
   const console = Effect.fnUntraced(function* (
     id: string
   ): Effect.fn.Return<Stream.Stream<string>, DaemonError, Scope.Scope> {
@@ -121,7 +142,13 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
     if (now === undefined) return yield* unreachable
     const open = ({ token, url }: RemoteTarget) =>
       openConsole(
-        { node_id, url, token, ...(options.ca === undefined ? {} : { ca: options.ca.current() }) },
+        {
+          node_id,
+          url,
+          token,
+          ...(options.ca === undefined ? {} : { ca: options.ca.current() }),
+          ...(options.networks === undefined ? {} : { networks: options.networks })
+        },
         id
       )
     return yield* open(now).pipe(
@@ -157,10 +184,14 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
         client.stats({ params: { id }, query: update_disk_usage ? { update_disk_usage: "true" } : {} })
       ),
     logs: (id, request) =>
-      safe((client) => Effect.map(client.logs({ params: { id }, query: lines(request) }), pageOf)),
+      page(request, (client) =>
+        Effect.map(client.logs({ params: { id }, query: lines(request) }), pageOf(request))
+      ),
     install: (id) => safe((client) => client.install({ params: { id } })),
     installLogs: (id, request) =>
-      safe((client) => Effect.map(client.installLogs({ params: { id }, query: lines(request) }), pageOf)),
+      page(request, (client) =>
+        Effect.map(client.installLogs({ params: { id }, query: lines(request) }), pageOf(request))
+      ),
     console
   }
 }

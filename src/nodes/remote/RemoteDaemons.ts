@@ -3,7 +3,7 @@ import { HttpClient } from "effect/http"
 import { CircuitBreaker } from "effect/persistence"
 import type { RegistrationRequired } from "../../api/ControlPlane.ts"
 import type { Daemon } from "../../api/Daemon.ts"
-import { Forbidden } from "../../domain/errors.ts"
+import { Forbidden, type InvalidRequest } from "../../domain/errors.ts"
 import type { Reloadable } from "../../domain/Reloadable.ts"
 import { DaemonClient } from "../DaemonClient.ts"
 import { Fleet } from "../fleet/Fleet.ts"
@@ -11,6 +11,7 @@ import { NodeRegistry } from "../NodeRegistry.ts"
 import { breakerStore } from "./breakerStore.ts"
 import { makeCallBacks } from "./callBacks.ts"
 import { impatientClient } from "./impatientClient.ts"
+import { makeNodeNetworks, type NodeNetworks } from "./nodeNetworks.ts"
 import { makeRemoteDaemon } from "./RemoteDaemon.ts"
 
 export interface RemoteDaemonsOptions {
@@ -18,6 +19,8 @@ export interface RemoteDaemonsOptions {
   readonly ca?: Reloadable<string>
   /** Of each call. Default 10 s. */
   readonly deadline?: Duration.Input
+  /** Where nodes may be. Default: anywhere but at link-local addresses. */
+  readonly networks?: NodeNetworks
 }
 
 /** Consecutive calls to a node without an answer after which it is left alone for a while. */
@@ -33,8 +36,11 @@ const CONNECTIONS = 256
 export class RemoteDaemons extends Context.Service<
   RemoteDaemons,
   {
-    /** @error Forbidden the node is part of a service: it does not register over HTTP */
-    check(node_id: string): Effect.Effect<void, Forbidden>
+    /**
+     * @error Forbidden the node is part of a service: it does not register over HTTP
+     * @error InvalidRequest nodes may not be at this address
+     */
+    check(node_id: string, url: string): Effect.Effect<void, Forbidden | InvalidRequest>
     /** Whether the node is known, and on another machine. */
     has(node_id: string): boolean
     /** A node has registered here: it is called, to see whether it is where it says. */
@@ -58,6 +64,7 @@ export class RemoteDaemons extends Context.Service<
         const http = yield* HttpClient.HttpClient
         const breaker = yield* CircuitBreaker.CircuitBreaker
         const callBacks = yield* makeCallBacks
+        const networks = options.networks ?? makeNodeNetworks([])
         const made = new Map<string, Daemon>()
 
         const has = (node_id: string) =>
@@ -71,6 +78,7 @@ export class RemoteDaemons extends Context.Service<
         const make = (node_id: string) =>
           makeRemoteDaemon({
             ...options,
+            networks,
             node_id,
             target: target(node_id),
             refresh: registry
@@ -92,8 +100,10 @@ export class RemoteDaemons extends Context.Service<
         })
 
         return RemoteDaemons.of({
-          check: Effect.fnUntraced(function* (node_id) {
-            if (fleet.get(node_id)?.record?.embedded !== true && !daemons.isAttached(node_id)) return
+          check: Effect.fnUntraced(function* (node_id, url) {
+            if (fleet.get(node_id)?.record?.embedded !== true && !daemons.isAttached(node_id)) {
+              return yield* networks.check(url)
+            }
             return yield* new Forbidden({
               detail: `node ${node_id} is part of this service`,
               hint: "Give the daemon an id of its own with MUSTER_NODE_ID."
@@ -111,6 +121,7 @@ export class RemoteDaemons extends Context.Service<
       Layer.provide(
         impatientClient({
           connections: CONNECTIONS,
+          networks: options.networks ?? makeNodeNetworks([]),
           ...(options.ca === undefined ? {} : { ca: options.ca })
         })
       ),

@@ -6,6 +6,7 @@ import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { ByteSize, Effect, Layer } from "effect"
 import { HttpClient, HttpIncomingMessage } from "effect/http"
 import type { Reloadable } from "../../domain/Reloadable.ts"
+import { type NodeNetworks, refusedConnection } from "./nodeNetworks.ts"
 
 /**
  * The system repeats a lost first packet after 1, 2, 4, 8 ... s: a call with a long deadline would find a network that
@@ -24,22 +25,42 @@ const limited = (socket: Duplex | null | undefined, connected: "connect" | "secu
   return socket
 }
 
+type Connect<A extends HttpAgent> = Parameters<A["createConnection"]>
+
+/** Tells the request that its address is refused; false: the address is allowed, or a name, which is looked up first. */
+const refuses = (networks: NodeNetworks | undefined, [options, done]: Connect<HttpAgent>): boolean => {
+  const refused = networks === undefined ? undefined : refusedConnection(networks, options.host)
+  // A failed connection has no stream: the types of Node.js do not say so.
+  if (refused !== undefined) done?.(refused, undefined as never)
+  return refused !== undefined
+}
+
 class ImpatientHttpAgent extends HttpAgent {
-  override createConnection(...args: Parameters<HttpAgent["createConnection"]>) {
-    return limited(super.createConnection(...args), "connect")
+  private readonly networks: NodeNetworks | undefined
+  constructor(options: AgentOptions, networks: NodeNetworks | undefined) {
+    super(options)
+    this.networks = networks
+  }
+  override createConnection(...args: Connect<HttpAgent>) {
+    return refuses(this.networks, args) ? null : limited(super.createConnection(...args), "connect")
   }
 }
 
 class ImpatientHttpsAgent extends HttpsAgent {
-  override createConnection(...args: Parameters<HttpsAgent["createConnection"]>) {
-    return limited(super.createConnection(...args), "secureConnect")
+  private readonly networks: NodeNetworks | undefined
+  constructor(options: AgentOptions, networks: NodeNetworks | undefined) {
+    super(options)
+    this.networks = networks
+  }
+  override createConnection(...args: Connect<HttpsAgent>) {
+    return refuses(this.networks, args) ? null : limited(super.createConnection(...args), "secureConnect")
   }
 }
 
 const agent = <A extends HttpAgent>(make: () => A) =>
   Effect.acquireRelease(Effect.sync(make), (made) => Effect.sync(() => made.destroy()))
 
-const LARGEST_REFUSAL = ByteSize.mebibytes(1)
+const LARGEST_REFUSAL = ByteSize.kibibytes(64)
 
 /** A connection is free again only when its answer was read; one of an unexpected status nobody else reads. */
 const readRefusals = HttpClient.transformResponse(
@@ -55,15 +76,18 @@ export const impatientClient = (options: {
   readonly connections: number
   /** Certificates in PEM that are trusted, in place of the system's. */
   readonly ca?: Reloadable<string>
+  /** The addresses that are called; absent: any. */
+  readonly networks?: NodeNetworks
 }) => {
-  const { ca, connections } = options
+  const { ca, connections, networks } = options
   const settings: AgentOptions = {
     keepAlive: true,
     maxSockets: connections,
+    ...(networks === undefined ? {} : { lookup: networks.lookup }),
     ...(ca === undefined ? {} : { ca: ca.current() })
   }
   const https = () => {
-    const made = new ImpatientHttpsAgent(settings)
+    const made = new ImpatientHttpsAgent(settings, networks)
     ca?.onChange((next) => {
       made.options.ca = next
     })
@@ -75,7 +99,7 @@ export const impatientClient = (options: {
       Layer.effect(
         NodeHttpClient.HttpAgent,
         Effect.all({
-          http: agent(() => new ImpatientHttpAgent(settings)),
+          http: agent(() => new ImpatientHttpAgent(settings, networks)),
           https: agent(https)
         })
       )

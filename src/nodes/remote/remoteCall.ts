@@ -15,6 +15,8 @@ import type {
   Unavailable,
   UpgradeRequired
 } from "../../domain/errors.ts"
+import { cleanText } from "../../domain/NodeText.ts"
+import { ADDRESS_REFUSED } from "./nodeNetworks.ts"
 
 /** Whatever the derived client fails with. */
 export type CallFailure =
@@ -35,6 +37,25 @@ export interface TokenUnknown {
   readonly _tag: "TokenUnknown"
 }
 
+/** A daemon's refusal. Its words are shown and logged: they are cleaned. */
+export const refusal = (
+  status: DaemonRefused["status"],
+  { detail, hint }: { readonly detail: string; readonly hint: string }
+) => new DaemonRefused({ status, detail: cleanText(detail), hint: cleanText(hint) })
+
+const tooLarge = new DaemonRefused({
+  status: 500,
+  detail: "the node's answer is too large",
+  hint: "Look at the daemon and its log: no daemon answers at such length. For logs, ask for fewer lines at a time."
+})
+
+/** Whether the body was longer than its bound. The library has no class of its own for it. */
+const isTooLarge = ({ reason }: HttpClientError.HttpClientError): boolean =>
+  reason._tag === "DecodeError" &&
+  reason.cause instanceof Error &&
+  "maxBytes" in reason.cause &&
+  typeof reason.cause.maxBytes === "number"
+
 const notUnderstood = (detail: string) =>
   new DaemonRefused({
     status: 500,
@@ -51,6 +72,9 @@ export const TOKEN_REFUSED =
 
 const ofTransport = (failure: HttpClientError.HttpClientError): string => {
   const { code, kind, message } = whyNoAnswer(failure)
+  if (code === ADDRESS_REFUSED) {
+    return `${message}. Set MUSTER_NODE_URL of the node to another address, or list its network in MUSTER_NODE_NETWORKS of the service`
+  }
   switch (kind) {
     case "tls":
       return `TLS fails (${code}: ${message}). Check the scheme of MUSTER_NODE_URL of the node, and MUSTER_NODE_CA of the service`
@@ -65,27 +89,31 @@ const ofTransport = (failure: HttpClientError.HttpClientError): string => {
 export const toDaemonError = (node_id: string, failure: CallFailure): DaemonError | TokenUnknown => {
   switch (failure._tag) {
     case "NotFound":
-      return new DaemonRefused({ status: 404, detail: failure.detail, hint: failure.hint })
+      return refusal(404, failure)
     case "Conflict":
-      return new DaemonRefused({ status: 409, detail: failure.detail, hint: failure.hint })
+      return refusal(409, failure)
     case "InvalidRequest":
     case "BodyTooLarge":
-      return new DaemonRefused({ status: 422, detail: failure.detail, hint: failure.hint })
+      return refusal(422, failure)
     case "InternalError":
     case "UpgradeRequired":
-      return new DaemonRefused({ status: 500, detail: failure.detail, hint: failure.hint })
+      return refusal(500, failure)
     case "Unauthorized":
       return { _tag: "TokenUnknown" }
     case "TimedOut":
     case "Unavailable":
-      return new NodeUnreachable({ node_id, reason: `${failure.detail} (${failure.code})` })
+      return new NodeUnreachable({ node_id, reason: cleanText(`${failure.detail} (${failure.code})`) })
     case "SchemaError":
       return notUnderstood("it does not have the form that was agreed on")
     case "HttpClientError": {
       const status = failure.response?.status
       // No answer, one that broke off, or one of a proxy that did not get any.
       const brokeOff = status !== undefined && status < 300 && failure.reason._tag === "DecodeError"
-      if (status === undefined) return new NodeUnreachable({ node_id, reason: ofTransport(failure) })
+      if (status === undefined) {
+        // A certificate has names that the node chooses.
+        return new NodeUnreachable({ node_id, reason: cleanText(ofTransport(failure)) })
+      }
+      if (isTooLarge(failure)) return tooLarge
       if (status < 502 && !brokeOff) return notUnderstood(`status ${status}`)
       const what = brokeOff ? "its answer breaks off" : `a proxy answers ${status}`
       return new NodeUnreachable({ node_id, reason: `${what}. ${CHECK_ADDRESS}` })

@@ -1,7 +1,9 @@
 import { WebSocket } from "@effect/platform-node/NodeWS"
 import { type Cause, Effect, Option, Queue, Schema, type Scope, Stream } from "effect"
-import { type DaemonError, DaemonRefused, NodeUnreachable } from "../../api/Daemon.ts"
+import { type DaemonError, NodeUnreachable } from "../../api/Daemon.ts"
 import { Conflict, NotFound } from "../../domain/errors.ts"
+import { type NodeNetworks, refusedConnection } from "./nodeNetworks.ts"
+import { refusal } from "./remoteCall.ts"
 
 export interface ConsoleOptions {
   readonly node_id: string
@@ -9,14 +11,18 @@ export interface ConsoleOptions {
   readonly token: string
   /** Certificates in PEM that are trusted. */
   readonly ca?: string
+  /** Where the node may be. */
+  readonly networks?: NodeNetworks
 }
 
-/** How long a handshake may take, in ms. */
+/** How long a handshake may take, or the answer that refuses it, in ms. */
 const HANDSHAKE = 10_000
 /** Between two pings; without a sign of life in between the connection counts as dead. */
 const PING_MILLIS = 15_000
-/** Bytes; longer than any line of a daemon. */
-const LONGEST_LINE = 1024 * 1024
+/** Bytes; longer than any line of a daemon, which has at most 8 KiB before its bytes become text. */
+const LONGEST_LINE = 64 * 1024
+/** Characters of lines that wait to be sent on; the connection rests while there are more. */
+const WAITING = 256 * 1024
 const LONGEST_REFUSAL = 64 * 1024
 
 const decodeRefusal = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Union([NotFound, Conflict])))
@@ -27,8 +33,7 @@ const consoleUrl = (base: string, id: string) =>
 const refusalOf = (text: string, node_id: string): DaemonError =>
   Option.match(decodeRefusal(text), {
     onNone: () => new NodeUnreachable({ node_id }),
-    onSome: ({ _tag, detail, hint }) =>
-      new DaemonRefused({ status: _tag === "NotFound" ? 404 : 409, detail, hint })
+    onSome: (failure) => refusal(failure._tag === "NotFound" ? 404 : 409, failure)
   })
 
 /**
@@ -36,9 +41,14 @@ const refusalOf = (text: string, node_id: string): DaemonError =>
  * server's removal, or with the connection. Without a deadline: it lasts as long as somebody looks.
  */
 export const openConsole = Effect.fnUntraced(function* (
-  { ca, node_id, token, url }: ConsoleOptions,
+  { ca, networks, node_id, token, url }: ConsoleOptions,
   id: string
 ): Effect.fn.Return<Stream.Stream<string>, DaemonError, Scope.Scope> {
+  const refused =
+    networks === undefined
+      ? undefined
+      : refusedConnection(networks, new URL(url).hostname.replace(/^\[|\]$/g, ""))
+  if (refused !== undefined) return yield* new NodeUnreachable({ node_id, reason: refused.message })
   const lines = yield* Queue.unbounded<string, Cause.Done>()
   const socket = yield* Effect.acquireRelease(
     Effect.try({
@@ -48,6 +58,8 @@ export const openConsole = Effect.fnUntraced(function* (
           handshakeTimeout: HANDSHAKE,
           maxPayload: LONGEST_LINE,
           perMessageDeflate: false,
+          followRedirects: false,
+          ...(networks === undefined ? {} : { lookup: networks.lookup }),
           ...(ca === undefined ? {} : { ca })
         }),
       // An address that no WebSocket can have.
@@ -61,9 +73,22 @@ export const openConsole = Effect.fnUntraced(function* (
       })
   )
   let alive = true
+  let waiting = 0
   socket.on("message", (data, isBinary) => {
-    if (!isBinary) Queue.offerUnsafe(lines, String(data))
+    if (isBinary) return
+    const line = String(data)
+    waiting += line.length + 1
+    Queue.offerUnsafe(lines, line)
+    if (waiting > WAITING) socket.pause()
   })
+  const taken = <A extends ReadonlyArray<string>>(batch: A): A => {
+    for (const line of batch) waiting -= line.length + 1
+    if (!socket.isPaused || waiting > WAITING) return batch
+    // No pong came while the connection rested.
+    alive = true
+    socket.resume()
+    return batch
+  }
   socket.on("pong", () => {
     alive = true
   })
@@ -76,16 +101,23 @@ export const openConsole = Effect.fnUntraced(function* (
       let text = ""
       response.setEncoding("utf8")
       response.on("data", (chunk: string) => {
-        if (text.length < LONGEST_REFUSAL) text += chunk
+        text += chunk
+        if (text.length > LONGEST_REFUSAL) response.destroy()
       })
       response.on("close", () => resume(Effect.fail(refusalOf(text, node_id))))
     })
-  })
+  }).pipe(
+    Effect.timeoutOrElse({
+      duration: HANDSHAKE,
+      orElse: () => Effect.fail(new NodeUnreachable({ node_id }))
+    })
+  )
   yield* Effect.gen(function* () {
     yield* Effect.sleep(PING_MILLIS)
+    if (socket.isPaused) return
     if (!alive) return socket.terminate()
     alive = false
     socket.ping()
   }).pipe(Effect.forever, Effect.forkScoped)
-  return Stream.fromQueue(lines)
+  return Stream.mapArray(Stream.fromQueue(lines), taken)
 })

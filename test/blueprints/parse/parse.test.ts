@@ -109,7 +109,8 @@ describe("blueprints.md, Blueprint: what a file says", () => {
           { value: { source: "/srv/maps", target: "/home/container/maps", mode: "ro" }, at: at(18, 13) }
         ],
         copy: [{ value: { source: "files/config.yml", target: "plugins/config.yml" }, at: at(19, 11) }],
-        env: { MOTD: "hi" }
+        env: { MOTD: "hi" },
+        env_allow: []
       },
       annotations: { maintainer: "ops", tags: ["game"] }
     })
@@ -172,6 +173,38 @@ describe("blueprints.md, Blueprint: what a file says", () => {
     })
     const imaged = read(softwareFile("a", "  images: { x: y }\n"), "software").definition
     assert.deepStrictEqual(imaged?.kind === "software" && imaged.software.runtimes, ["docker"])
+  })
+
+  it("bounds the environment, keeps the daemon's variables free, and reads what overrides may set", () => {
+    const env = (variables: Readonly<Record<string, string>>) =>
+      problemsOf(blueprint(`state:\n  env: ${JSON.stringify(variables)}`))
+    const many = (count: number, value = "1") =>
+      Object.fromEntries(Array.from({ length: count }, (_, index) => [`V${index}`, value]))
+    assert.deepStrictEqual(env(many(256)), [])
+    assert.deepStrictEqual(env(many(257)), ["3:8: expected at most 256 variables, found 257"])
+    assert.deepStrictEqual(env({ ["N".repeat(128)]: "1", LD_PRELOAD: "x", PATH: "/bin" }), [])
+    assert.match(env({ ["N".repeat(129)]: "1" }).join(), /^3:9: expected the name of an environment variable/)
+    assert.deepStrictEqual(env({ A: "ü".repeat(16_384) }), [])
+    assert.match(env({ A: "ü".repeat(16_385) }).join(), /^3:13: expected a value of at most 32768 bytes/)
+    assert.match(env({ A: "a\0b" }).join(), /^3:13: expected a value without NUL/)
+    assert.match(
+      env(many(5, "x".repeat(30_000))).join(),
+      /^3:8: expected at most 131072 bytes in all, found 150010$/
+    )
+    assert.deepStrictEqual(env({ A: "1", MUSTER_NODE: "other" }), [
+      "3:17: `MUSTER_NODE`: the variables MUSTER_* are the daemon's"
+    ])
+    const { definition } = read(blueprint("state: { env-allow: [LD_PRELOAD, PYTHON*] }"))
+    assert.deepStrictEqual(definition?.kind === "blueprint" && definition.state?.env_allow, [
+      "LD_PRELOAD",
+      "PYTHON*"
+    ])
+    assert.deepStrictEqual(problemsOf(blueprint("state: { env-allow: [MUSTER_NODE, MUSTER_*, '*', A-B] }")), [
+      "2:22: `MUSTER_NODE`: the variables MUSTER_* are the daemon's",
+      "2:35: `MUSTER_*`: the variables MUSTER_* are the daemon's",
+      '2:45: expected the name of an environment variable, or the beginning of names and *, found the text "*"',
+      '2:50: expected the name of an environment variable, or the beginning of names and *, found the text "A-B"'
+    ])
   })
 
   it("keeps a bare version as it is written, and bare numbers of the environment", () => {
@@ -279,7 +312,10 @@ describe("blueprints.md: what a file must not say", () => {
     [
       "a name that no variable can have",
       blueprint("state: { env: { 1a: b, OK: [x] } }"),
-      ["2:17: expected the name of an environment variable as the key", "2:28: expected text, found a list"]
+      [
+        "2:17: expected the name of an environment variable of at most 128 characters as the key",
+        "2:28: expected text, found a list"
+      ]
     ],
     [
       "paths that leave their folder",

@@ -1,0 +1,96 @@
+/** What a node may send: bounded text without control characters, bounded counts, times in one form. */
+import { Option, Schema, SchemaGetter } from "effect"
+
+/** Longest text of a node, in UTF-16 code units. Console lines have a bound of their own. */
+export const NODE_TEXT_LENGTH = 1024
+
+/** Control and format characters, line and paragraph separators, halves of a surrogate pair. */
+const hostile = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/u
+const everyHostile = new RegExp(hostile.source, "gu")
+const breaks = /[\t\n\v\f\r\u0085\u2028\u2029]+/g
+
+/** Whether a text has characters that act on a terminal, a log or the order of what is shown. */
+export const hasHostileCharacters = (text: string): boolean => hostile.test(text)
+
+/**
+ * Cuts a text to {@link NODE_TEXT_LENGTH} and marks the cut with `…`. Line breaks and tabs become a space, other control
+ * and format characters U+FFFD. Cleaning a clean text changes nothing.
+ */
+export const cleanText = (text: string): string => {
+  const cut = text.length > NODE_TEXT_LENGTH ? `${text.slice(0, NODE_TEXT_LENGTH - 1)}…` : text
+  return hostile.test(cut) ? cut.replace(breaks, " ").replace(everyHostile, "\ufffd") : cut
+}
+
+/** Writes control and format characters as the escapes of JSON, so that a text stays on its line. */
+export const escapeText = (text: string): string =>
+  hostile.test(text)
+    ? text.replace(everyHostile, (found) =>
+        Array.from({ length: found.length }, (_, at) => {
+          const short = { "\n": "\\n", "\r": "\\r", "\t": "\\t" }[found]
+          return short ?? `\\u${found.charCodeAt(at).toString(16).padStart(4, "0")}`
+        }).join("")
+      )
+    : text
+
+/** Free text of a node, such as a reason. Decoding cleans; encoding leaves the text as it is. */
+export const NodeText = Schema.String.pipe(
+  Schema.decodeTo(Schema.String, {
+    decode: SchemaGetter.transform(cleanText),
+    encode: SchemaGetter.passthrough()
+  })
+)
+
+const nodeKeyPattern = /^[\x21-\x7e]{1,128}$/
+
+export const isNodeKey = (text: string): boolean => nodeKeyPattern.test(text)
+
+/** An id in a node's message: it is looked up and logged, never shown as text. */
+export const NodeKey = Schema.String.check(
+  Schema.isPattern(nodeKeyPattern, { expected: "1-128 visible ASCII characters" })
+)
+
+/** A count or a number of bytes. */
+export const NodeCount = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
+
+/** A share or a load. */
+export const NodeShare = Schema.Finite.check(Schema.isGreaterThanOrEqualTo(0))
+
+/** What a process ends with, on any system. */
+export const ExitCode = Schema.Int.check(Schema.isBetween({ minimum: -(2 ** 31), maximum: 2 ** 32 - 1 }))
+
+const timePattern = /^(?:20\d\d)-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z$/
+
+/** Reads RFC 3339 in UTC of this century, in milliseconds since the epoch; undefined: the text is something else. */
+const readTime = (text: string): number | undefined => {
+  const millis = timePattern.test(text) ? Date.parse(text) : Number.NaN
+  return Number.isNaN(millis) ? undefined : millis
+}
+
+const isoOf = (millis: number) => new Date(millis).toISOString()
+
+/** An optional time of a node in the contract's form. Decoding leaves out what is no time. */
+export const NodeTime = Schema.optionalKey(Schema.String).pipe(
+  Schema.decodeTo(Schema.optionalKey(Schema.String), {
+    decode: SchemaGetter.transformOptional((given: Option.Option<string>) =>
+      Option.flatMap(given, (text) => Option.map(Option.fromUndefinedOr(readTime(text)), isoOf))
+    ),
+    encode: SchemaGetter.passthrough()
+  })
+)
+
+/** How far the clocks of a node and of the control plane may differ, in ms. */
+const CLOCK_DIFFERENCE = 60_000
+/** How long a report may wait for the control plane, in ms. */
+const OLDEST = 30 * 24 * 3600 * 1000
+
+/**
+ * The time that a node says something happened at, in the contract's form. A text that is no time, a time after the
+ * receipt or one that lies 30 days before it is replaced by the time of the receipt.
+ *
+ * @param receipt milliseconds since the epoch
+ */
+export const timeOfEvent = (text: string, receipt: number): string => {
+  const said = readTime(text)
+  const isPlausible = said !== undefined && said <= receipt + CLOCK_DIFFERENCE && said >= receipt - OLDEST
+  return isoOf(isPlausible ? said : receipt)
+}

@@ -1,0 +1,77 @@
+/** Which environment variables a server may have, and which of them a caller of the API may set. Pure. */
+import { Schema } from "effect"
+
+const MOST_VARIABLES = 256
+const MOST_VALUE_BYTES = 32 * 1024
+const MOST_BYTES = 128 * 1024
+
+/** Variables of the daemon: neither a blueprint nor a caller sets one. */
+const OWN = "MUSTER_*"
+
+/** Variables that change how programs are found, loaded or run; `*` at the end stands for any rest. */
+const guarded: ReadonlyArray<string> = [
+  "LD_*",
+  "NODE_OPTIONS",
+  "BASH_ENV",
+  "ENV",
+  "PATH",
+  "PYTHON*",
+  "PERL5*",
+  "RUBYOPT",
+  "JAVA_TOOL_OPTIONS",
+  "JDK_JAVA_OPTIONS",
+  "_JAVA_OPTIONS",
+  "GIT_*"
+]
+
+const matches = (pattern: string, name: string): boolean =>
+  pattern.endsWith("*") ? name.startsWith(pattern.slice(0, -1)) : name === pattern
+
+/** Whether the daemon alone sets a variable, or a pattern stands for such variables only. */
+export const isOfDaemon = (name: string): boolean => matches(OWN, name)
+
+export const ofDaemon = `the variables ${OWN} are the daemon's`
+
+/** Name of a variable of a server. */
+export const VariableName = Schema.String.check(
+  Schema.isPattern(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/, {
+    expected: "the name of an environment variable: at most 128 characters from A-Za-z0-9_, no digit first"
+  })
+)
+
+/** Value of a variable of a server: at most 32 KiB, no NUL. */
+export const VariableValue = Schema.String.check(
+  Schema.makeFilter((value: string) => !value.includes("\0"), { expected: "a value without NUL" }),
+  Schema.makeFilter((value: string) => Buffer.byteLength(value) <= MOST_VALUE_BYTES, {
+    expected: `a value of at most ${MOST_VALUE_BYTES} bytes`
+  })
+)
+
+/** An entry of `env-allow`: the name of a variable, or the beginning of names and `*`. */
+export const VariablePattern = Schema.String.check(
+  Schema.isPattern(/^[A-Za-z_][A-Za-z0-9_]{0,127}\*?$/, {
+    expected: "the name of an environment variable, or the beginning of names and *"
+  })
+)
+
+/** Why all variables of a server together are too much; undefined if they are not. */
+export const tooMuch = (env: Readonly<Record<string, string>>): string | undefined => {
+  const entries = Object.entries(env)
+  if (entries.length > MOST_VARIABLES) {
+    return `expected at most ${MOST_VARIABLES} variables, found ${entries.length}`
+  }
+  const bytes = entries.reduce((sum, [name, value]) => sum + name.length + Buffer.byteLength(value), 0)
+  return bytes > MOST_BYTES ? `expected at most ${MOST_BYTES} bytes in all, found ${bytes}` : undefined
+}
+
+/**
+ * Why a caller may not set a variable; undefined if the caller may. Names are compared exactly, as Linux does.
+ *
+ * @param allowed `env-allow` of the blueprint
+ */
+export const whyNotSet = (name: string, allowed: ReadonlyArray<string>): string | undefined => {
+  if (isOfDaemon(name)) return ofDaemon
+  const pattern = guarded.find((one) => matches(one, name))
+  if (pattern === undefined || allowed.some((one) => matches(one, name))) return undefined
+  return `${pattern === name ? "this variable changes" : `the variables ${pattern} change`} how programs run`
+}

@@ -1,0 +1,102 @@
+/** Which addresses nodes may be at: the control plane calls where a node's registration says. */
+import { type LookupAddress, lookup as systemLookup } from "node:dns"
+import { isIP, type LookupFunction } from "node:net"
+import { Effect, Option, Result } from "effect"
+import { IpNetwork, NetAddress } from "effect/net"
+import { InvalidRequest } from "../../domain/errors.ts"
+
+/**
+ * Addresses of this machine's link, where clouds answer with the machine's credentials. A node there is refused unless a
+ * network that the setting lists has the address.
+ */
+const linkLocal = ["169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128"].map(IpNetwork.fromStringUnsafe)
+/** NAT64: the last 32 bits are an IPv4 address. */
+const nat64 = IpNetwork.fromStringUnsafe("64:ff9b::/96")
+
+/** Code of a connection that is refused because of the address. */
+export const ADDRESS_REFUSED = "MUSTER_ADDRESS_REFUSED"
+
+/** How long the registration of a node waits for the name in its address. */
+const LOOKUP = "2 seconds"
+
+/** The address that packets go to, whichever way it is written. */
+const plainAddress = (text: string): NetAddress.IpAddress | undefined => {
+  const read = NetAddress.ipFromString(text.replace(/^\[(.*)\]$/, "$1").replace(/%.*$/, ""))
+  if (Result.isFailure(read)) return undefined
+  const address = read.success
+  if (!NetAddress.isIpv6Address(address)) return address
+  if (!IpNetwork.contains(nat64, address)) {
+    return Option.getOrElse(NetAddress.fromIpv4Mapped(address), () => address)
+  }
+  const [a = 0, b = 0, c = 0, d = 0] = NetAddress.ipv6ToOctets(address).slice(-4)
+  return NetAddress.ipv4FromBytesUnsafe(Uint8Array.of(a, b, c, d))
+}
+
+/** The addresses that nodes may be at. */
+export interface NodeNetworks {
+  /** Why a node may not be at an IP address; undefined: it may, or the text is a name. */
+  refusal(host: string): string | undefined
+  /** Looks a name up and leaves out the addresses that nodes may not be at. */
+  readonly lookup: LookupFunction
+  /** @error InvalidRequest no address of the host in this URL is one that a node may be at */
+  check(url: string): Effect.Effect<void, InvalidRequest>
+}
+
+const refused = (host: string, why: string) =>
+  Object.assign(new Error(`${host}: ${why}`), { code: ADDRESS_REFUSED })
+
+/**
+ * @param networks that nodes may be in; none: anywhere but at link-local addresses
+ * @param resolve  looks names up
+ */
+export const makeNodeNetworks = (
+  networks: ReadonlyArray<IpNetwork.IpNetwork>,
+  resolve: typeof systemLookup = systemLookup
+): NodeNetworks => {
+  const refusal = (host: string): string | undefined => {
+    const address = plainAddress(host)
+    if (address === undefined) return undefined
+    const isIn = (network: IpNetwork.IpNetwork) => IpNetwork.contains(network, address)
+    if (networks.some(isIn)) return undefined
+    if (linkLocal.some(isIn))
+      return `${host} is a link-local address, which MUSTER_NODE_NETWORKS does not list`
+    return networks.length === 0 ? undefined : `${host} is in no network of MUSTER_NODE_NETWORKS`
+  }
+  const lookup: LookupFunction = (hostname, options, callback) =>
+    resolve(hostname, { ...options, all: true }, (error, found) => {
+      if (error !== null) return callback(error, "")
+      const allowed = found.filter(({ address }) => refusal(address) === undefined)
+      const [first] = allowed
+      if (first === undefined) {
+        return callback(refused(hostname, refusal(found[0]?.address ?? "") ?? "the name has no address"), "")
+      }
+      if (options.all === true) return callback(null, allowed)
+      callback(null, first.address, first.family)
+    })
+  const addressesOf = (hostname: string) =>
+    Effect.callback<ReadonlyArray<LookupAddress>>((resume) =>
+      // A name that is not known now may be known when the node is called.
+      resolve(hostname, { all: true }, (error, found) => resume(Effect.succeed(error === null ? found : [])))
+    ).pipe(Effect.timeoutOption(LOOKUP), Effect.map(Option.getOrElse((): ReadonlyArray<LookupAddress> => [])))
+  const check = Effect.fnUntraced(function* (url: string) {
+    const host = new URL(url).hostname.replace(/^\[(.*)\]$/, "$1")
+    const addresses = isIP(host) === 0 ? (yield* addressesOf(host)).map(({ address }) => address) : [host]
+    const refusals = addresses.flatMap((address) => refusal(address) ?? [])
+    const [why] = refusals
+    if (why === undefined || refusals.length < addresses.length) return
+    return yield* new InvalidRequest({
+      detail: `body field url: nodes may not be at ${url.slice(0, 100)}: ${why}`,
+      hint: "Set MUSTER_NODE_URL of the node to an address in a listed network, or add its network to MUSTER_NODE_NETWORKS of the service."
+    })
+  })
+  return { refusal, lookup, check }
+}
+
+/** Fails a connection to an address that a node may not be at. */
+export const refusedConnection = (
+  networks: NodeNetworks,
+  host: string | null | undefined
+): Error | undefined => {
+  const why = networks.refusal(host ?? "")
+  return why === undefined ? undefined : refused(host ?? "", why)
+}

@@ -1,0 +1,442 @@
+/** A node with a valid key that lies: it sends and answers whatever harms the control plane and those that look at it. */
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
+import { gzipSync } from "node:zlib"
+import { WebSocket, WebSocketServer } from "@effect/platform-node/NodeWS"
+import { assert, describe, layer } from "@effect/vitest"
+import { Context, Effect, Layer } from "effect"
+import { assertError, games, options } from "../http/support/http.ts"
+import { definitions } from "../support/definitions.ts"
+import { subscribe } from "../support/events.ts"
+import { alone, nodeKey } from "../support/nodes.ts"
+import { residentBytes } from "../support/processes.ts"
+import { type Answer, eventually, type Service, startService } from "../support/Service.ts"
+import { becomes, create, expectStatus } from "../support/servers.ts"
+
+const MIB = 1024 * 1024
+const hostile = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/u
+const nasty = "\u001b[2J\u202e\u200b\u2028\u0085\r\n[12:00:00.000] ERROR (#1): forged "
+const json = { "content-type": "application/json" }
+
+const system = {
+  architecture: "amd64",
+  cpu_threads: 4,
+  memory_bytes: 1e10,
+  kernel_version: "6.0",
+  os: "Debian",
+  os_type: "linux"
+}
+
+type Answering = (request: IncomingMessage, response: ServerResponse) => void
+
+/** What a node answers before a test lets it lie. */
+const honest: Answering = (request, response) => {
+  let body = ""
+  request.setEncoding("utf8")
+  request.on("data", (chunk: string) => {
+    body += chunk
+  })
+  request.on("end", () => {
+    const answer = (value: unknown) => response.writeHead(200, json).end(JSON.stringify(value))
+    const install = { phase: "pending" }
+    if (request.url === "/api/system") answer({ version: "0.1.0", system })
+    else if (request.method === "POST" && request.url === "/api/servers") {
+      answer({ id: JSON.parse(body).id, status: "installing", install, unsent_reports: 0 })
+    } else response.end()
+  })
+}
+
+/** A listening server whose answers the test changes; answers where it is. */
+const listening = Effect.acquireRelease(
+  Effect.callback<{ readonly url: string; answering: Answering; readonly calls: Array<IncomingMessage> }>(
+    (resume) => {
+      const made = { url: "", answering: honest, calls: [] as IncomingMessage[], close: () => {} }
+      const server = createServer((request, response) => {
+        made.calls.push(request)
+        if (request.url === "/api/system") honest(request, response)
+        else made.answering(request, response)
+      })
+      const consoles = new WebSocketServer({ server })
+      consoles.on("connection", (socket) => {
+        socket.on("error", () => {})
+        socket.send("first")
+        socket.send("x".repeat(MIB))
+      })
+      made.close = () => {
+        consoles.close()
+        server.closeAllConnections()
+        server.close()
+      }
+      server.listen(0, "127.0.0.1", () => {
+        const address = server.address()
+        made.url = `http://127.0.0.1:${typeof address === "object" && address !== null ? address.port : 0}`
+        resume(Effect.succeed(made))
+      })
+    }
+  ),
+  (made) => Effect.sync(() => "close" in made && typeof made.close === "function" && made.close())
+)
+
+const registration = (url: string, change: Readonly<Record<string, unknown>> = {}) => ({
+  id: "liar",
+  name: "liar",
+  location: "here",
+  url,
+  version: "0.1.0",
+  boot_id: "boot-1",
+  allocations: [{ address: "127.0.0.1", alias: "", force_outgoing_ip: false, ports: "29300-29399" }],
+  capacity: { memory_bytes: 1e12, cpu_threads: 4, disk_bytes: 1e12 },
+  runtimes: ["process"],
+  system,
+  servers: [],
+  ...change
+})
+
+interface LyingNode {
+  readonly api: Service
+  readonly daemon: Effect.Success<typeof listening>
+  readonly register: (
+    change: Readonly<Record<string, unknown>>,
+    once?: boolean
+  ) => ReturnType<Service["request"]>
+  readonly post: (path: string, body: unknown) => ReturnType<Service["request"]>
+  /** A server that the node says is running. */
+  readonly server: string
+}
+
+class Liar extends Context.Service<Liar, LyingNode>()("test/security/Liar") {
+  static readonly layer = Layer.effect(
+    Liar,
+    Effect.gen(function* () {
+      const { env } = yield* definitions(games)
+      const api = yield* startService({ env: { ...alone, ...env, MUSTER_LOG_LEVEL: "debug" } })
+      const daemon = yield* listening
+      const { key } = yield* nodeKey(api, "liar")
+      const post = (path: string, body: unknown, once = false) =>
+        api.request("POST", `/api/nodes/liar${path}`, { key, body, once })
+      const register: LyingNode["register"] = (change, once) =>
+        post("/register", registration(daemon.url, change), once)
+      const registered = yield* register({})
+      assert.strictEqual(registered.status, 200, registered.text)
+      const server = yield* create(api, "kept")
+      const event = `/internal/event/servers/${server}`
+      const boot_id = "boot-1"
+      yield* post(`${event}/install-status`, { boot_id, sequence: 1, install: { phase: "ready" } })
+      yield* post(`${event}/status`, { boot_id, sequence: 2, status: "starting" })
+      yield* post(`${event}/status`, { boot_id, sequence: 3, status: "running" })
+      yield* becomes(api, server, "running")
+      return { api, daemon, register, post, server }
+    })
+  )
+}
+
+/** Text that a caller may show: bounded and clean. */
+const assertClean = (text: string) => {
+  assert.isAtMost(text.length, 1024)
+  assert.notMatch(text, hostile)
+}
+
+layer(Liar.layer, options)("a lying node", (it) => {
+  describe("messages from nodes are bounded and cleaned", () => {
+    it.effect("a crash is told in bounded, clean text, at a time that can be", () =>
+      Effect.gen(function* () {
+        const { api, post, server } = yield* Liar
+        const stream = yield* subscribe(api)
+        const crash = { reason: nasty.repeat(10_000), exit_code: 1, timestamp: "9999-12-31T23:59:59.999Z" }
+        const answer = yield* post(`/internal/event/servers/${server}/crash`, {
+          boot_id: "boot-1",
+          sequence: 4,
+          crash
+        })
+        assert.strictEqual(answer.status, 200, answer.text)
+        const text = yield* eventually(Effect.sync(stream.text), (text) => text !== "")
+        assert.isBelow(Buffer.byteLength(text), 64 * 1024)
+        const { payload } = JSON.parse(text).Data
+        assertClean(payload.reason)
+        const said: string = payload.timestamp
+        assert.match(said, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
+        assert.isBelow(Math.abs(Date.parse(said) - Date.now()), 60_000)
+      })
+    )
+
+    it.effect(
+      "why an installation failed is shown in bounded, clean text; times that are none are left out",
+      () =>
+        Effect.gen(function* () {
+          const { api, post, server } = yield* Liar
+          const install = {
+            phase: "failed",
+            exit_code: 1,
+            started_at: nasty,
+            finished_at: "2026-01-01T00:00:00Z",
+            failure_reason: nasty.repeat(10_000)
+          }
+          const path = `/internal/event/servers/${server}/install-status`
+          assert.strictEqual((yield* post(path, { boot_id: "boot-1", sequence: 5, install })).status, 200)
+          const shown = yield* eventually(
+            api.request("GET", `/api/servers/${server}/install`),
+            (answer) => answer.json?.phase === "failed"
+          )
+          assertClean(shown.json.failure_reason)
+          assert.isUndefined(shown.json.started_at)
+          assert.strictEqual(shown.json.finished_at, "2026-01-01T00:00:00.000Z")
+          const back = { boot_id: "boot-1", sequence: 6, install: { phase: "ready" } }
+          assert.strictEqual((yield* post(path, back)).status, 200)
+        })
+    )
+
+    it.effect("ids, counts and shares that no node has are 422", () =>
+      Effect.gen(function* () {
+        const { post, server } = yield* Liar
+        const beat = { boot_id: "boot-1", load: 1, memory_used_bytes: 1, disk_used_bytes: 1 }
+        const path = `/internal/event/servers/${server}/status`
+        const status = { boot_id: "boot-1", sequence: 7, status: "running" }
+        const tries: ReadonlyArray<readonly [string, unknown, RegExp]> = [
+          ["/internal/heartbeat", { ...beat, load: -1 }, /load/],
+          ["/internal/heartbeat", { ...beat, memory_used_bytes: -1 }, /memory_used_bytes/],
+          ["/internal/heartbeat", { ...beat, disk_used_bytes: 2 ** 60 }, /disk_used_bytes/],
+          ["/internal/heartbeat", { ...beat, boot_id: "x".repeat(129) }, /boot_id/],
+          [path, { ...status, sequence: -1 }, /sequence/],
+          [path, { ...status, boot_id: nasty }, /boot_id/],
+          [`/internal/event/servers/${"s".repeat(200)}/status`, status, /server/],
+          [`/internal/event/servers/${encodeURIComponent(nasty)}/status`, status, /server/],
+          [
+            `/internal/event/servers/${server}/crash`,
+            { boot_id: "boot-1", sequence: 8, crash: { reason: "", exit_code: 1e12, timestamp: "" } },
+            /exit_code/
+          ]
+        ]
+        for (const [path, body, detail] of tries) assertError(yield* post(path, body), 422, detail)
+      })
+    )
+
+    it.effect("no line of the log is of the node's making", () =>
+      Effect.gen(function* () {
+        const { api, post, register } = yield* Liar
+        yield* post(`/internal/event/servers/${encodeURIComponent(nasty)}/status`, {})
+        yield* register({ url: `http://${nasty}` })
+        yield* api.request("GET", `/api/servers/${encodeURIComponent(nasty)}`)
+        yield* api.request("GET", `/${encodeURIComponent(nasty)}`, { key: nasty.replace(/[^a-z]/g, "") })
+        yield* eventually(Effect.sync(api.output), (output) =>
+          output.includes("registration of node liar is refused")
+        )
+        for (const line of api.output().split("\n")) {
+          assert.notMatch(line, hostile)
+          assert.notMatch(line, /^\[12:00:00\.000\]/)
+        }
+      })
+    )
+  })
+
+  describe("a registration", () => {
+    it.effect("with text, addresses or numbers that no node has is 422", () =>
+      Effect.gen(function* () {
+        const { daemon, register } = yield* Liar
+        const ports = Array.from({ length: 500 }, (_, index) => 20_000 + 2 * index).join(",")
+        const allocation = { address: "127.0.0.1", alias: "", force_outgoing_ip: false, ports }
+        const tries: ReadonlyArray<readonly [Readonly<Record<string, unknown>>, RegExp]> = [
+          [{ url: `${daemon.url}/${"x".repeat(1024)}` }, /^url: /],
+          [{ version: "1.0\u202e" }, /^version: /],
+          [{ allocations: [allocation] }, /^allocations\[0\]\.ports: expected at most 1024 characters/],
+          [{ runtimes: Array(100).fill("process") }, /runtimes/]
+        ]
+        for (const [change, detail] of tries) assertError(yield* register(change), 422, detail)
+      })
+    )
+
+    it.effect("of a node that is the cloud's metadata service is 422, however it is written", () =>
+      Effect.gen(function* () {
+        const { api, register } = yield* Liar
+        for (const url of [
+          "http://169.254.169.254/",
+          "http://[::ffff:a9fe:a9fe]:80",
+          "http://[fd00:ec2::254]"
+        ]) {
+          const body = assertError(
+            yield* register({ url }),
+            422,
+            /^body field url: nodes may not be at .*link-local/
+          )
+          assert.include(body.hint, "MUSTER_NODE_NETWORKS")
+        }
+        yield* eventually(Effect.sync(api.output), (output) =>
+          /WARN .*registration of node liar is refused: .*169\.254\.169\.254/.test(output)
+        )
+      })
+    )
+
+    it.effect("counts once a second: 429 says when the next one counts", () =>
+      Effect.gen(function* () {
+        const { register } = yield* Liar
+        assert.strictEqual((yield* register({})).status, 200)
+        const answers = yield* Effect.forEach([1, 2, 3], () => register({}, true), { concurrency: 3 })
+        for (const answer of answers) {
+          assertError(answer, 429, "a node registers at most once a second")
+          assert.strictEqual(answer.headers.get("retry-after"), "1")
+        }
+      })
+    )
+
+    it.effect("of 10,000 servers is taken; one of more than 8 MiB is 413", () =>
+      Effect.gen(function* () {
+        const { register } = yield* Liar
+        const servers = Array.from({ length: 10_000 }, (_, index) => ({
+          id: `srv_${String(index).padStart(26, "0")}`,
+          status: "running",
+          install: {
+            phase: "ready",
+            exit_code: 0,
+            started_at: "2026-01-01T00:00:00.000Z",
+            finished_at: "2026-01-01T00:00:10.000Z"
+          },
+          unsent_reports: 0
+        }))
+        const taken = yield* register({ servers })
+        assert.strictEqual(taken.status, 200, taken.text.slice(0, 300))
+        assertError(yield* register({ system: { ...system, os: "x".repeat(8 * MIB) } }), 413)
+        assert.strictEqual((yield* register({})).status, 200)
+      })
+    )
+  })
+
+  describe("an answer to a call", () => {
+    const ask = (path: string) =>
+      Effect.flatMap(Liar, ({ api, server }) => api.request("GET", `/api/servers/${server}${path}`))
+    const lie = (answering: Answering) =>
+      Effect.map(Liar, ({ daemon }) => {
+        daemon.answering = answering
+      })
+
+    it.effect("that never ends is 502, and eight at a time take no memory", () =>
+      Effect.gen(function* () {
+        const { api } = yield* Liar
+        const part = Buffer.from(`"${"x".repeat(MIB - 4)}",\n`)
+        let sent = 0
+        yield* lie((request, response) => {
+          request.resume()
+          response.writeHead(200, json)
+          let left = 200
+          const more = () => {
+            while (left > 0) {
+              left -= 1
+              sent += part.length
+              if (!response.write(part)) return void response.once("drain", more)
+            }
+            response.end()
+          }
+          more()
+        })
+        const page = "/logs?page=1&per_page=1000"
+        assert.strictEqual((yield* ask(page)).status, 502)
+        const pid = api.process.pid ?? 0
+        const before = residentBytes(pid)
+        let most = 0
+        const watch = setInterval(() => {
+          most = Math.max(most, residentBytes(pid))
+        }, 5)
+        const answers: ReadonlyArray<Answer> = yield* Effect.forEach(Array(8).fill(page), ask, {
+          concurrency: 8
+        }).pipe(Effect.ensuring(Effect.sync(() => clearInterval(watch))))
+        for (const answer of answers) assertError(answer, 502, /the node's answer is too large$/)
+        const grown = Math.round((most - before) / MIB)
+        assert.isBelow(
+          grown,
+          64,
+          `${grown} MiB more than ${Math.round(before / MIB)}; ${Math.round(sent / MIB)} MiB sent`
+        )
+        assertError(yield* ask("/stats"), 502, /the node's answer is too large$/)
+      })
+    )
+
+    it.effect("with more lines than were asked for is cut to the page", () =>
+      Effect.gen(function* () {
+        const pagination = { total: -5, per_page: 1, current_page: 1, total_pages: 1 }
+        yield* lie((_, response) =>
+          response
+            .writeHead(200, json)
+            .end(JSON.stringify({ meta: { pagination }, data: Array(5000).fill("line") }))
+        )
+        const answer = yield* ask("/logs")
+        assert.strictEqual(answer.status, 200)
+        assert.strictEqual(answer.json.data.length, 100)
+        assert.strictEqual(answer.json.meta.pagination.total, 0)
+      })
+    )
+
+    it.effect("that is compressed is not unpacked, and none is asked for", () =>
+      Effect.gen(function* () {
+        const { daemon } = yield* Liar
+        const bomb = gzipSync(Buffer.alloc(100 * MIB, " "))
+        yield* lie((_, response) =>
+          response
+            .writeHead(200, { ...json, "content-encoding": "gzip", "content-length": bomb.length })
+            .end(bomb)
+        )
+        assertError(yield* ask("/stats"), 502)
+        assert.isUndefined(daemon.calls.at(-1)?.headers["accept-encoding"])
+      })
+    )
+
+    it.effect("that leads elsewhere is not followed", () =>
+      Effect.gen(function* () {
+        const elsewhere = yield* listening
+        yield* lie((_, response) => response.writeHead(307, { location: `${elsewhere.url}/api/stats` }).end())
+        assertError(yield* ask("/stats"), 502)
+        assert.deepStrictEqual(elsewhere.calls, [])
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("with numbers that cannot be is 502; words of a refusal are cleaned", () =>
+      Effect.gen(function* () {
+        const stats = {
+          memory_bytes: -1,
+          memory_limit_bytes: 0,
+          cpu_absolute: 0,
+          cpu_absolute_limit: 0,
+          network: { rx_bytes: 0, tx_bytes: 0 },
+          uptime: 0,
+          state: "running",
+          disk_bytes: 0,
+          disk_max: 0,
+          overlay_bytes: 0
+        }
+        yield* lie((_, response) => response.writeHead(200, json).end(JSON.stringify(stats)))
+        assertError(yield* ask("/stats"), 502)
+        const words = { detail: nasty.repeat(200), hint: nasty.repeat(200), request_id: nasty }
+        const refusal = { code: "409", status: "Conflict", ...words }
+        yield* lie((_, response) => response.writeHead(409, json).end(JSON.stringify(refusal)))
+        const { detail, hint } = assertError(yield* ask("/stats"), 409)
+        assertClean(detail ?? "")
+        assertClean(hint ?? "")
+      })
+    )
+
+    it.effect("with a head that does not end is no answer", () =>
+      Effect.gen(function* () {
+        yield* lie((_, response) => {
+          for (let at = 0; at < 100; at++) response.setHeader(`x-${at}`, "x".repeat(1000))
+          response.writeHead(200, json).end("{}")
+        })
+        assert.include([502, 503], (yield* ask("/stats")).status)
+        yield* lie(honest)
+        yield* expectStatus((yield* Liar).api, 200, "GET", "/readyz")
+      })
+    )
+  })
+
+  describe("a console", () => {
+    it.effect("with a frame longer than any line ends", () =>
+      Effect.gen(function* () {
+        const { api, server } = yield* Liar
+        const lines = yield* Effect.callback<ReadonlyArray<string>>((resume) => {
+          const got: Array<string> = []
+          const socket = new WebSocket(`${api.url.replace("http", "ws")}/api/servers/${server}/console`, {
+            headers: { authorization: `Bearer ${api.key}` }
+          })
+          socket.on("message", (data) => got.push(String(data)))
+          socket.on("close", () => resume(Effect.succeed(got)))
+        })
+        assert.deepStrictEqual(lines, ["first"])
+      })
+    )
+  })
+})
