@@ -1,7 +1,7 @@
 /** Headers and answers of limits (decisions, section 1, "Failed logins"). */
-import { Clock, Effect } from "effect"
+import { Clock, Data, Effect } from "effect"
 import { HttpServerRespondable, HttpServerResponse } from "effect/http"
-import type { TooManyRequests } from "../domain/errors.ts"
+import { TooManyRequests } from "../domain/errors.ts"
 
 /** What a limit leaves: sent as `X-RateLimit-*`. */
 export interface Allowance {
@@ -30,14 +30,20 @@ export const refusalHeaders = (limit: number, resetAfter: number): Effect.Effect
     "retry-after": String(Math.max(1, Math.ceil(resetAfter / 1000)))
   }))
 
-/** A 429 with its headers, for a handler to answer with. */
-export const tooManyResponse = Effect.fnUntraced(function* (
-  error: TooManyRequests,
-  limit: number,
-  resetAfter: number
-) {
+/** A bound is reached; {@link limitResponse} answers with it. */
+export class LimitReached extends Data.TaggedError("LimitReached")<{
+  readonly detail: string
+  readonly hint: string
+  readonly limit: number
+  /** Milliseconds after which another try makes sense. */
+  readonly resetAfter: number
+}> {}
+
+/** The 429 of a bound that is reached, with its headers. */
+export const limitResponse = Effect.fnUntraced(function* (reached: LimitReached) {
+  const { detail, hint, limit, resetAfter } = reached
   return HttpServerResponse.setHeaders(
-    yield* HttpServerRespondable.toResponse(error),
+    yield* HttpServerRespondable.toResponse(new TooManyRequests({ detail, hint })),
     yield* refusalHeaders(limit, resetAfter)
   )
 })

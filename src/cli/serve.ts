@@ -32,6 +32,7 @@ import { endOnSecondSignal } from "./secondSignal.ts"
 import { takeVariable } from "./secretVariables.ts"
 import { refuseUnreachableNodes } from "./soleService.ts"
 import { hasEmbeddedNode, makeRoom, openDataDir, ServiceLocks, StoreLayer } from "./storage.ts"
+import { streamLimits } from "./streamLimits.ts"
 import { liveCa, liveTls } from "./tls.ts"
 import { warnOfUnknownSettings } from "./unknownSettings.ts"
 import { version } from "./version.ts"
@@ -135,6 +136,7 @@ const serveWith = Effect.fnUntraced(function* (settings: ServiceSettings) {
     cors_origins: settings.corsOrigins,
     trusted_proxies: settings.trustedProxies,
     publicPages: settings.publicPages,
+    streams: yield* Effect.provide(streamLimits(settings), NodeServices.layer),
     shutdown_grace: Duration.seconds(settings.shutdownGrace)
   })
   // The key is there before the service answers.

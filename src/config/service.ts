@@ -198,6 +198,18 @@ export const settings = {
     "Requests a minute and key, counted by each replica; 0: no limit.",
     whole(0, 1_000_000_000)
   ),
+  streamsPerKey: setting(
+    "MUSTER_STREAMS_PER_KEY",
+    "100",
+    "Event streams and consoles that one key may have open, at each replica. Raise it for a panel that gives each of its users a stream.",
+    whole(1, 1_000_000)
+  ),
+  streams: setting(
+    "MUSTER_STREAMS",
+    "10000",
+    "Event streams and consoles that may be open, at each replica; at most half of the files that the process may open.",
+    whole(1, 1_000_000)
+  ),
   corsOrigins: setting("MUSTER_CORS_ORIGINS", "", "Origins of browser pages that may call the API.", origins),
   trustedProxies: setting(
     "MUSTER_TRUSTED_PROXIES",

@@ -2,7 +2,8 @@ import { createHash, randomBytes } from "node:crypto"
 import { Context, DateTime, Duration, Effect, Layer } from "effect"
 import type { Ticket } from "../api/EventsGroup.ts"
 import type { Principal } from "../api/Principal.ts"
-import { TooManyRequests, Unauthorized, type Unavailable } from "../domain/errors.ts"
+import { LimitReached } from "../api/rateLimit.ts"
+import { Unauthorized, type Unavailable } from "../domain/errors.ts"
 import { Store } from "../store/Store.ts"
 import { TicketRepo } from "../store/TicketRepo.ts"
 
@@ -18,8 +19,8 @@ const hashOf = (ticket: string) => createHash("sha256").update(ticket).digest("h
 export class Tickets extends Context.Service<
   Tickets,
   {
-    /** @error TooManyRequests as many tickets as are kept wait to be used */
-    issue(principal: Principal): Effect.Effect<typeof Ticket.Type, TooManyRequests | Unavailable>
+    /** @error LimitReached as many tickets as are kept wait to be used, of this key or in all */
+    issue(principal: Principal): Effect.Effect<typeof Ticket.Type, LimitReached | Unavailable>
     /**
      * Uses a ticket up; answers whom it was issued to.
      *
@@ -29,14 +30,15 @@ export class Tickets extends Context.Service<
   }
 >()("muster/events/Tickets") {
   /**
-   * @param options.lifetime how long a ticket can be used (30 s)
-   * @param options.most     tickets that may wait to be used at a time (10,000)
+   * @param options.lifetime  how long a ticket can be used (30 s)
+   * @param options.most      tickets that may wait to be used at a time (10,000)
+   * @param options.mostOfKey those of one key (1,000)
    */
   static layer(
-    options: { readonly lifetime?: Duration.Input; readonly most?: number } = {}
+    options: { readonly lifetime?: Duration.Input; readonly most?: number; readonly mostOfKey?: number } = {}
   ): Layer.Layer<Tickets, never, Store | TicketRepo> {
     const lifetime = Duration.toMillis(options.lifetime ?? "30 seconds")
-    const most = options.most ?? 10_000
+    const limits = { lifetime, most: options.most ?? 10_000, mostOfKey: options.mostOfKey ?? 1000 }
     return Layer.effect(
       Tickets,
       Effect.gen(function* () {
@@ -46,16 +48,17 @@ export class Tickets extends Context.Service<
         return Tickets.of({
           issue: Effect.fn("Tickets.issue")(function* ({ key_id, name, scope }) {
             const ticket = yield* Effect.sync(() => randomBytes(32).toString("base64url"))
-            const expires_at = yield* store.write(
-              repo.insert(hashOf(ticket), { key_id, name, scope }, { lifetime, most })
-            )
-            if (expires_at === undefined) {
-              return yield* new TooManyRequests({
-                detail: `${most} tickets wait to be used`,
-                hint: `Use them, or wait: a ticket expires after ${lifetime / 1000} s.`
+            const kept = yield* store.write(repo.insert(hashOf(ticket), { key_id, name, scope }, limits))
+            if (typeof kept === "string") {
+              const limit = limits[kept]
+              return yield* new LimitReached({
+                detail: `${limit} tickets${kept === "most" ? "" : " of this key"} wait to be used`,
+                hint: `Use them, or wait: a ticket expires after ${lifetime / 1000} s.`,
+                limit,
+                resetAfter: lifetime
               })
             }
-            return { ticket, expires_at: DateTime.formatIso(DateTime.makeUnsafe(expires_at)) }
+            return { ticket, expires_at: DateTime.formatIso(DateTime.makeUnsafe(kept)) }
           }),
           redeem: Effect.fn("Tickets.redeem")(function* (ticket) {
             // What cannot be a ticket is not looked for.

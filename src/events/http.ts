@@ -3,9 +3,11 @@ import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { CurrentPrincipal, KeyEnds } from "../api/Principal.ts"
+import { limitResponse } from "../api/rateLimit.ts"
 import { Unauthorized } from "../domain/errors.ts"
 import { EventHub } from "./EventHub.ts"
 import { eventQueryOf } from "./filter.ts"
+import { OpenStreams } from "./OpenStreams.ts"
 import { StreamShutdown } from "./StreamShutdown.ts"
 import { sseResponse } from "./sse.ts"
 import { Tickets } from "./Tickets.ts"
@@ -19,19 +21,21 @@ export const makeServeEvents = Effect.gen(function* () {
   const hub = yield* EventHub
   const { begun } = yield* StreamShutdown
   const keyEnds = yield* KeyEnds
-  return Effect.fn("serveEvents")(function* (
-    request: HttpServerRequest.HttpServerRequest,
-    server_id?: string
-  ) {
-    const query = yield* eventQueryOf(request)
-    const filter =
-      server_id === undefined ? query.filter : { ...query.filter, server_ids: new Set([server_id]) }
-    const subscription = yield* hub.subscribe({ ...query, filter })
-    return yield* sseResponse(subscription, {
-      withIds: query.cursor !== undefined,
-      shutdown: Effect.raceFirst(begun, keyEnds(yield* CurrentPrincipal))
-    })
-  })
+  const streams = yield* OpenStreams
+  return Effect.fn("serveEvents")(
+    function* (request: HttpServerRequest.HttpServerRequest, server_id?: string) {
+      yield* streams.take
+      const query = yield* eventQueryOf(request)
+      const filter =
+        server_id === undefined ? query.filter : { ...query.filter, server_ids: new Set([server_id]) }
+      const subscription = yield* hub.subscribe({ ...query, filter })
+      return yield* sseResponse(subscription, {
+        withIds: query.cursor !== undefined,
+        shutdown: Effect.raceFirst(begun, keyEnds(yield* CurrentPrincipal))
+      })
+    },
+    Effect.catchTag("LimitReached", limitResponse)
+  )
 })
 
 /** Handlers of the global event streams (contract, section 6; decisions, section 6). */
@@ -43,23 +47,32 @@ export const EventsHandlers = HttpApiBuilder.group(
     const tickets = yield* Tickets
     const { begun } = yield* StreamShutdown
     const keyEnds = yield* KeyEnds
+    const streams = yield* OpenStreams
     const serveEvents = yield* makeServeEvents
     return handlers.handleAll({
       sse: ({ request }) => serveEvents(request),
-      websocket: Effect.fnUntraced(function* ({ request }) {
-        const query = yield* eventQueryOf(request)
-        const subscription = yield* hub.subscribe(query)
-        return yield* serveEventSocket(request, subscription, {
-          withCursors: query.cursor !== undefined,
-          shutdown: begun,
-          revoked: keyEnds(yield* CurrentPrincipal)
-        })
-      }, Effect.scoped),
-      ticket: Effect.fnUntraced(function* () {
-        const principal = yield* CurrentPrincipal
-        if (principal === undefined) return yield* new Unauthorized({ detail: "no API key was given" })
-        return HttpServerResponse.jsonUnsafe(yield* tickets.issue(principal), { status: 201 })
-      })
+      websocket: Effect.fnUntraced(
+        function* ({ request }) {
+          yield* streams.take
+          const query = yield* eventQueryOf(request)
+          const subscription = yield* hub.subscribe(query)
+          return yield* serveEventSocket(request, subscription, {
+            withCursors: query.cursor !== undefined,
+            shutdown: begun,
+            revoked: keyEnds(yield* CurrentPrincipal)
+          })
+        },
+        Effect.catchTag("LimitReached", limitResponse),
+        Effect.scoped
+      ),
+      ticket: Effect.fnUntraced(
+        function* () {
+          const principal = yield* CurrentPrincipal
+          if (principal === undefined) return yield* new Unauthorized({ detail: "no API key was given" })
+          return HttpServerResponse.jsonUnsafe(yield* tickets.issue(principal), { status: 201 })
+        },
+        Effect.catchTag("LimitReached", limitResponse)
+      )
     })
   })
 )

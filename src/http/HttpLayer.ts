@@ -13,6 +13,7 @@ import { DatabaseFull, InsufficientStorage } from "../domain/errors.ts"
 import type { Reloadable } from "../domain/Reloadable.ts"
 import type { SystemInfo } from "../domain/SystemInfo.ts"
 import { EventsHandlers } from "../events/http.ts"
+import { OpenStreams, type StreamLimits } from "../events/OpenStreams.ts"
 import { StreamShutdown } from "../events/StreamShutdown.ts"
 import { webSocketOptions } from "../events/webSocketUpgrade.ts"
 import { ApiKeys } from "../keys/ApiKeys.ts"
@@ -50,6 +51,7 @@ export interface HttpOptions {
   readonly rate_limit: number
   readonly cors_origins: ReadonlyArray<string>
   readonly trusted_proxies: ReadonlyArray<IpNetwork.IpNetwork>
+  readonly streams: StreamLimits
   /** What pages without a key show of the nodes; `banner`: neither ids nor addresses. */
   readonly publicPages: "banner" | "all"
   /** How long the server goes on after it has said at `readyz` that it ends; default: not at all. */
@@ -138,6 +140,7 @@ export const HttpLayer = (options: HttpOptions) =>
     const server = makeNodeServer(options.tls)
     return GracefulStop.onRelease(server, { grace: options.shutdown_grace ?? Duration.zero }).pipe(
       Layer.provideMerge(HttpRouter.serve(routes(options), { disableLogger: true, disableListenLog: true })),
+      Layer.provide(OpenStreams.layer(options.streams)),
       Layer.provide([StreamShutdown.layer, GracefulStop.layer, keyEnds]),
       Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
       Layer.provideMerge(

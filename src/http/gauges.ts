@@ -2,6 +2,7 @@ import { monitorEventLoopDelay } from "node:perf_hooks"
 import { Effect, Metric } from "effect"
 import { ServerStatus } from "../domain/ServerStatus.ts"
 import { EventHub } from "../events/EventHub.ts"
+import { OpenStreams } from "../events/OpenStreams.ts"
 import { LoadBalancer } from "../nodes/LoadBalancer.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { ServerManager } from "../servers/ServerManager.ts"
@@ -10,6 +11,9 @@ import { Journal } from "../store/Journal.ts"
 const servers = Metric.gauge("muster_servers", { description: "Servers, by status." })
 const nodes = Metric.gauge("muster_nodes", { description: "Known nodes, by whether they are connected." })
 const subscribers = Metric.gauge("muster_event_subscribers", { description: "Open event streams." })
+const openStreams = Metric.gauge("muster_open_streams", {
+  description: "Open event streams and consoles, which the limits of streams count."
+})
 const newest = Metric.gauge("muster_journal_newest_cursor", { description: "Cursor of the newest change." })
 const oldest = Metric.gauge("muster_journal_oldest_cursor", {
   description: "Cursor of the oldest change kept."
@@ -39,6 +43,7 @@ export const makeObserve = Effect.gen(function* () {
   /** Nodes that have series of their own. */
   const shown = new Set<string>()
   const hub = yield* EventHub
+  const streams = yield* OpenStreams
   const journal = yield* Journal
   const delay = yield* Effect.acquireRelease(
     Effect.sync(() => {
@@ -72,6 +77,7 @@ export const makeObserve = Effect.gen(function* () {
       }
     }
     yield* Metric.update(subscribers, yield* hub.subscribers)
+    yield* Metric.update(openStreams, yield* streams.count)
     const outcome = yield* balancer.placements
     yield* Metric.update(Metric.withAttributes(placed, { outcome: "placed" }), outcome.placed)
     yield* Metric.update(Metric.withAttributes(placed, { outcome: "refused" }), outcome.refused)

@@ -4,10 +4,12 @@ import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { CurrentPrincipal, KeyEnds } from "../api/Principal.ts"
+import { limitResponse } from "../api/rateLimit.ts"
 import { CommandsRequest } from "../api/ServersGroup.ts"
 import { InvalidRequest } from "../domain/errors.ts"
 import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
 import { makeServeEvents } from "../events/http.ts"
+import { OpenStreams } from "../events/OpenStreams.ts"
 import { StreamShutdown } from "../events/StreamShutdown.ts"
 import { serveConsole } from "../events/websocket.ts"
 import type { Include } from "./index/summary.ts"
@@ -63,6 +65,7 @@ export const ServersHandlers = HttpApiBuilder.group(
     const serveEvents = yield* makeServeEvents
     const { begun } = yield* StreamShutdown
     const keyEnds = yield* KeyEnds
+    const streams = yield* OpenStreams
     return handlers
       .handleAll({
         list: Effect.fnUntraced(function* ({ query }) {
@@ -124,19 +127,25 @@ export const ServersHandlers = HttpApiBuilder.group(
       )
       .handle(
         "console",
-        Effect.fnUntraced(function* ({ params, request }) {
-          const lines = yield* servers.console(params.server)
-          const send = (line: string) =>
-            Effect.gen(function* () {
-              const { commands } = yield* decodeCommands({ commands: [line] })
-              yield* servers.commands(params.server, commands)
-            }).pipe(
-              // The socket has no way to answer; the line was not a command, or the server is not up.
-              Effect.catch((error) => Effect.logDebug(`console line refused: ${error.message}`))
-            )
-          const revoked = keyEnds(yield* CurrentPrincipal)
-          return yield* serveConsole(request, lines, send, { shutdown: begun, revoked })
-        }, Effect.scoped)
+        Effect.fnUntraced(
+          function* ({ params, request }) {
+            yield* servers.status(params.server)
+            yield* streams.take
+            const lines = yield* servers.console(params.server)
+            const send = (line: string) =>
+              Effect.gen(function* () {
+                const { commands } = yield* decodeCommands({ commands: [line] })
+                yield* servers.commands(params.server, commands)
+              }).pipe(
+                // The socket has no way to answer; the line was not a command, or the server is not up.
+                Effect.catch((error) => Effect.logDebug(`console line refused: ${error.message}`))
+              )
+            const revoked = keyEnds(yield* CurrentPrincipal)
+            return yield* serveConsole(request, lines, send, { shutdown: begun, revoked })
+          },
+          Effect.catchTag("LimitReached", limitResponse),
+          Effect.scoped
+        )
       )
   })
 )

@@ -5,6 +5,7 @@ import { mayUseReserve } from "./disk/DatabaseDisk.ts"
 import { IdempotencyRepo } from "./IdempotencyRepo.ts"
 import { journalTable } from "./journalTable.ts"
 import { Store } from "./Store.ts"
+import { TicketRepo } from "./TicketRepo.ts"
 
 export interface RetentionOptions {
   /** Age at which entries of the journal and answers to idempotent requests go. Default: 24 hours. */
@@ -18,7 +19,7 @@ export interface RetentionOptions {
 /** Entries that one mutation deletes at most: other writes get their turn in between. */
 const CHUNK = 5_000
 
-/** Background duty: keeps the journal and the idempotency answers within their bounds (decisions, sections 3 and 6). */
+/** Background duty: keeps the journal, the idempotency answers and the tickets within their bounds (decisions, sections 3 and 6). */
 export const Retention = {
   layer: (options: RetentionOptions = {}) =>
     Layer.effectDiscard(
@@ -26,6 +27,7 @@ export const Retention = {
         const duties = yield* Duties
         const store = yield* Store
         const idempotency = yield* IdempotencyRepo
+        const tickets = yield* TicketRepo
         const table = journalTable(yield* SqlClient.SqlClient)
         const maxAge = Duration.toMillis(options.maxAge ?? "24 hours")
         const maxEntries = options.maxEntries ?? 1_000_000
@@ -43,7 +45,7 @@ export const Retention = {
           if (!(yield* duties.mine)) return
           const notBefore = (yield* Clock.currentTimeMillis) - maxAge
           yield* pruneJournal(notBefore)
-          yield* store.write(idempotency.prune(notBefore))
+          yield* store.write(Effect.andThen(idempotency.prune(notBefore), tickets.prune))
         }).pipe(
           mayUseReserve,
           Effect.catchCause((cause) => Effect.logWarning("old journal entries were not removed", cause))

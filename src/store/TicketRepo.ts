@@ -1,5 +1,5 @@
 import { Context, Effect, Layer, Option, Schema } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { SqlClient, type SqlError, type Statement } from "effect/sql"
 import { KeyScope } from "../domain/KeyScope.ts"
 import { databaseMillis } from "./dialect.ts"
 import { firstRow, IntColumn } from "./rows.ts"
@@ -15,6 +15,13 @@ export interface TicketHolder {
   readonly scope: typeof KeyScope.Type
 }
 
+export interface TicketLimits {
+  /** Milliseconds. */
+  readonly lifetime: number
+  readonly most: number
+  readonly mostOfKey: number
+}
+
 /**
  * Tickets by the SHA-256 of their text, in hex. Their age is told by one clock, that of the database, whichever
  * replica issues and whichever is asked.
@@ -23,19 +30,22 @@ export class TicketRepo extends Context.Service<
   TicketRepo,
   {
     /**
-     * Keeps a ticket for `lifetime` milliseconds and removes some that have expired. Answers when it expires,
-     * milliseconds since the epoch; undefined: `most` tickets wait already, nothing is kept.
+     * Keeps a ticket for `lifetime` milliseconds and removes some that have expired. Returns when the ticket expires, in
+     * milliseconds since the epoch. Keeps nothing if tickets that wait to be used are `most` in all, or `mostOfKey` of
+     * the holder's key, and returns which of the two.
      */
     insert(
       hash: string,
       holder: TicketHolder,
-      limits: { readonly lifetime: number; readonly most: number }
-    ): Effect.Effect<number | undefined, SqlError.SqlError, Transaction>
+      limits: TicketLimits
+    ): Effect.Effect<number | "most" | "mostOfKey", SqlError.SqlError, Transaction>
     /**
      * Removes a ticket and answers its holder; undefined when there is none, it has expired or its holder's key was
      * revoked meanwhile. Of any number that ask at once one gets it.
      */
     take(hash: string): Effect.Effect<TicketHolder | undefined, SqlError.SqlError, Transaction>
+    /** Removes all that have expired. */
+    readonly prune: Effect.Effect<void, SqlError.SqlError, Transaction>
   }
 >()("muster/store/TicketRepo") {
   static readonly layer = Layer.effect(
@@ -43,19 +53,27 @@ export class TicketRepo extends Context.Service<
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
 
+      const count = (rows: Statement.Fragment) =>
+        Effect.map(
+          readCount(sql`SELECT COUNT(*) AS count FROM (${rows}) AS counted`),
+          Option.match({ onNone: () => 0, onSome: (row) => row.count })
+        )
+
       const insert = Effect.fn("TicketRepo.insert")(function* (
         hash: string,
         holder: TicketHolder,
-        { lifetime, most }: { readonly lifetime: number; readonly most: number }
+        { lifetime, most, mostOfKey }: TicketLimits
       ) {
         const now = yield* databaseMillis(sql)
         yield* sql`DELETE FROM tickets WHERE hash IN (
           SELECT hash FROM tickets WHERE expires_at <= ${now}
           ORDER BY expires_at LIMIT ${CLEARED})`
-        const waiting = yield* readCount(
-          sql`SELECT COUNT(*) AS count FROM (SELECT 1 FROM tickets LIMIT ${most}) AS waiting`
+        const waiting = yield* count(sql`SELECT 1 FROM tickets WHERE expires_at > ${now} LIMIT ${most}`)
+        if (waiting >= most) return "most" as const
+        const own = yield* count(
+          sql`SELECT 1 FROM tickets WHERE key_id = ${holder.key_id} AND expires_at > ${now} LIMIT ${mostOfKey}`
         )
-        if (Option.isSome(waiting) && waiting.value.count >= most) return undefined
+        if (own >= mostOfKey) return "mostOfKey" as const
         const expires_at = now + lifetime
         yield* sql`INSERT INTO tickets ${sql.insert({ hash, ...holder, expires_at })}`
         return expires_at
@@ -72,7 +90,12 @@ export class TicketRepo extends Context.Service<
         return Option.getOrUndefined(taken)
       })
 
-      return TicketRepo.of({ insert, take })
+      const prune = Effect.flatMap(
+        databaseMillis(sql),
+        (now) => sql`DELETE FROM tickets WHERE expires_at <= ${now}`
+      ).pipe(Effect.asVoid)
+
+      return TicketRepo.of({ insert, take, prune })
     })
   )
 }

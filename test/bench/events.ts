@@ -70,7 +70,10 @@ const subscribe = (url: string, key: string, bytes: number) =>
 export const events: Effect.Effect<void, { readonly message: string }> = Effect.gen(function* () {
   const dataDir = join(yield* temporaryFolder, "data")
   const ids = yield* seedServers(dataDir, EVENTS * (ROUNDS + 1), { known: false })
-  const service = yield* startService({ dataDir, env: { MUSTER_EMBEDDED_NODE: "false" } })
+  const service = yield* startService({
+    dataDir,
+    env: { MUSTER_EMBEDDED_NODE: "false", MUSTER_STREAMS_PER_KEY: String(SUBSCRIBERS) }
+  })
   const bare = yield* startBare("events")
 
   /** Deletes the next servers; answers the events delivered a second. */

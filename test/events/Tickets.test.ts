@@ -76,10 +76,10 @@ describe("decisions, section 6: tickets", () => {
       const tickets = yield* Tickets
       const one = yield* tickets.issue(admin)
       yield* tickets.issue(admin)
-      assert.strictEqual((yield* Effect.flip(tickets.issue(admin)))._tag, "TooManyRequests")
+      assert.strictEqual((yield* Effect.flip(tickets.issue(admin)))._tag, "LimitReached")
       yield* tickets.redeem(one.ticket)
       yield* tickets.issue(admin)
-      assert.strictEqual((yield* Effect.flip(tickets.issue(admin)))._tag, "TooManyRequests")
+      assert.strictEqual((yield* Effect.flip(tickets.issue(admin)))._tag, "LimitReached")
       yield* TestClock.adjust("30 seconds")
       yield* tickets.issue(admin)
       assert.deepStrictEqual(yield* query("SELECT COUNT(*) AS count FROM tickets"), [{ count: 1 }])

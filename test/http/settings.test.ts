@@ -33,6 +33,8 @@ const wrong: Record<string, ReadonlyArray<string>> = {
   MUSTER_EVENTS_KEEP_COUNT: ["0", "1e6"],
   MUSTER_BODY_LIMIT: ["1023", "1MB"],
   MUSTER_RATE_LIMIT: ["-1", "some"],
+  MUSTER_STREAMS_PER_KEY: ["0", "many"],
+  MUSTER_STREAMS: ["0", "1000001"],
   MUSTER_CORS_ORIGINS: ["panel.example.com", "https://a.example/path", "https://a.example,x"],
   MUSTER_NODE_NETWORKS: ["10.0.0.0/33", "10.0.0", "nodes.example.com"],
   MUSTER_TRUSTED_PROXIES: ["10.0.0.0/33", "everyone"],
