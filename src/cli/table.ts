@@ -2,7 +2,7 @@
 const GAP = "  "
 
 /** What would end the line, or the column, or is for the terminal. */
-const control = /\p{Cc}/gu
+const control = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu
 
 /** One line; a dash where there is nothing to say. */
 const cellOf = (text: string): string => (text === "" ? "-" : text.replaceAll(control, "?"))

@@ -439,4 +439,37 @@ layer(Liar.layer, options)("a lying node", (it) => {
       })
     )
   })
+
+  describe("a report", () => {
+    it.effect("with the largest sequence leaves room for the reports of honest nodes", () =>
+      Effect.gen(function* () {
+        const { api, daemon, post, server } = yield* Liar
+        const path = `/internal/event/servers/${server}`
+        const last = {
+          boot_id: "boot-1",
+          sequence: Number.MAX_SAFE_INTEGER,
+          install: { phase: "ready", exit_code: 7 }
+        }
+        assert.strictEqual((yield* post(`${path}/install-status`, last)).status, 200)
+        // The node says that it has lost the server, which is then made anew, with sequences that follow.
+        const specs: Array<{ readonly last_sequence: number }> = []
+        daemon.answering = (request, response) => {
+          if (request.method !== "POST") {
+            const words = { code: "404", status: "Not Found", detail: "gone", hint: "gone", request_id: "r" }
+            request.resume()
+            return void response.writeHead(404, json).end(JSON.stringify(words))
+          }
+          request.on("data", (chunk: Buffer) => void specs.push(JSON.parse(chunk.toString())))
+          honest(request, response)
+        }
+        assert.strictEqual((yield* post(`${path}/deleted`, { boot_id: "boot-1", sequence: 1 })).status, 200)
+        const made = yield* eventually(
+          Effect.sync(() => specs),
+          ([spec]) => spec !== undefined
+        )
+        assert.isBelow(made[0]?.last_sequence ?? Number.NaN, 2_000_000)
+        yield* expectStatus(api, 200, "GET", `/api/servers/${server}`)
+      })
+    )
+  })
 })

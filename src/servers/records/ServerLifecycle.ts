@@ -29,6 +29,11 @@ import { makeSuspect } from "./suspect.ts"
  * that one that comes late says nothing, and whoever has removed it knows that the new one was asked for later.
  */
 const LOSS_GAP = 1_000
+/**
+ * How far one report takes the sequence at most. A node whose sequences leap must not use up those of the nodes that have
+ * the server later.
+ */
+const LARGEST_STEP = 1_000_000
 /** Servers of one write when many change at once. */
 const BATCH = 100
 
@@ -129,7 +134,8 @@ export class ServerLifecycle extends Context.Service<
           }
           if (message.sequence <= record.last_sequence) return { known: true }
           const outcome = ofReport(record, message)
-          yield* carryOut(record, outcome, { sequence: message.sequence })
+          const sequence = Math.min(message.sequence, record.last_sequence + LARGEST_STEP)
+          yield* carryOut(record, outcome, { sequence })
           return { known: true, changed: { record, outcome } }
         })
         const { changed, known } = yield* onRecord(id, apply)

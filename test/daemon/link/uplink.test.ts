@@ -73,6 +73,31 @@ const linked = (answer: (report: Report) => Effect.Effect<void, ControlPlaneErro
     return { attempts: () => registering, heard, lines, notes, send, uplink }
   })
 
+describe("node-protocol, register", () => {
+  it.effect("that comes too soon is repeated after a second, and says nothing", () =>
+    Effect.gen(function* () {
+      const base = yield* Effect.provide(ControlPlane, controlPlane(recorder()))
+      const tooSoon = new ControlPlaneUnavailable({ detail: "once a second", busy: true })
+      let attempts = 0
+      const uplink = yield* makeUplink({
+        control_plane: {
+          ...base,
+          register: (it) =>
+            Effect.suspend(() => (++attempts === 1 ? Effect.fail(tooSoon) : base.register(it)))
+        },
+        registration: Effect.succeed(registration("n")),
+        onAnswer: () => Effect.void
+      })
+      const fiber = yield* Effect.forkScoped(uplink.register)
+      yield* TestClock.adjust("999 millis")
+      assert.strictEqual(attempts, 1)
+      yield* TestClock.adjust("1 millis")
+      yield* Fiber.join(fiber)
+      assert.strictEqual(attempts, 2)
+    }).pipe(Effect.scoped)
+  )
+})
+
 describe("node-protocol, Reports: retried with backoff and jitter until answered", () => {
   it.effect("after an hour without the control plane, at most 10 s later", () =>
     Effect.gen(function* () {

@@ -5,6 +5,7 @@ import { createServer as createTcpServer, type Server } from "node:net"
 import { resolve } from "node:path"
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import * as NodeServices from "@effect/platform-node/NodeServices"
+import { WebSocketServer } from "@effect/platform-node/NodeWS"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Layer, Scope, Stream } from "effect"
 import { HttpClient, HttpServer } from "effect/http"
@@ -330,6 +331,72 @@ describe("node-protocol: Control plane -> daemon", () => {
         if (error._tag === "NodeUnreachable") assert.match(error.reason ?? "", reason)
         assert.deepStrictEqual(told, [url])
       }
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("an answer that comes a byte at a time ends with the deadline", () =>
+    Effect.gen(function* () {
+      const slow = yield* stub((_, response) => {
+        response.writeHead(200, { "content-type": "application/json" })
+        const drip = setInterval(() => response.write(" "), 10)
+        response.on("close", () => clearInterval(drip))
+      })
+      const daemon = yield* remote(() => ({ url: slow.url, token: "secret" }), "300 millis")
+      const error = yield* Effect.flip(daemon.system)
+      assert.strictEqual(error._tag, "NodeUnreachable")
+      if (error._tag === "NodeUnreachable") assert.match(error.reason ?? "", /^no answer within 0\.3 s/)
+      assert.strictEqual(slow.calls(), 1)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("an answer that is too large is a refusal, and the call is not repeated", () =>
+    Effect.gen(function* () {
+      const large = yield* stub((_, response) => ok(response, "x".repeat(3 * 1024 * 1024)))
+      const daemon = yield* remote(() => ({ url: large.url, token: "secret" }))
+      const error = yield* Effect.flip(daemon.system)
+      assert.strictEqual(error._tag, "DaemonRefused")
+      if (error._tag === "DaemonRefused") assert.strictEqual(error.detail, "the node's answer is too large")
+      assert.strictEqual(large.calls(), 1)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a console that nobody reads makes the node wait: it is not kept in memory", () =>
+    Effect.gen(function* () {
+      const LINES = 10_000
+      let sent = 0
+      const line = "x".repeat(8 * 1024)
+      const port = yield* listening(() => {
+        const server = createServer()
+        new WebSocketServer({ server }).on("connection", (socket) => {
+          const more = (error?: Error | null) => {
+            if (error instanceof Error || sent === LINES) return
+            sent += 1
+            // The next one once the system has taken this one.
+            socket.send(line, more)
+          }
+          more()
+        })
+        return server
+      })
+      const daemon = yield* remote(() => ({ url: `http://127.0.0.1:${port}`, token: "secret" }))
+      yield* Effect.gen(function* () {
+        const lines = yield* daemon.console("srv_1")
+        // Until no more goes out: the buffers of the system are full.
+        yield* eventually(
+          Effect.suspend(() => {
+            const before = sent
+            return Effect.as(Effect.sleep("200 millis"), sent - before)
+          }),
+          (more) => more === 0
+        )
+        assert.isBelow(sent, LINES)
+        const all = yield* Stream.runFold(
+          Stream.take(lines, LINES),
+          () => 0,
+          (count) => count + 1
+        )
+        assert.strictEqual(all, LINES, "nothing is lost")
+      }).pipe(Effect.scoped)
     }).pipe(Effect.scoped)
   )
 

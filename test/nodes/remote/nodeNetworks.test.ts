@@ -1,0 +1,176 @@
+import type { lookup } from "node:dns"
+import { createServer } from "node:http"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { HttpClient } from "effect/http"
+import { IpNetwork } from "effect/net"
+import { CircuitBreaker } from "effect/persistence"
+import { impatientClient } from "../../../src/nodes/remote/impatientClient.ts"
+import { makeNodeNetworks } from "../../../src/nodes/remote/nodeNetworks.ts"
+import { makeRemoteDaemon } from "../../../src/nodes/remote/RemoteDaemon.ts"
+import { definitions } from "../../support/definitions.ts"
+import { alone, nodeKey, startNode } from "../../support/nodes.ts"
+import { eventually, startService } from "../../support/Service.ts"
+
+const networks = (...listed: ReadonlyArray<string>) =>
+  makeNodeNetworks(listed.map(IpNetwork.fromStringUnsafe))
+
+/** A resolver that says that any name is at these addresses. */
+const resolver = (...addresses: ReadonlyArray<string>) =>
+  ((_: string, __: unknown, done: (error: null, found: unknown) => void) =>
+    done(
+      null,
+      addresses.map((address) => ({ address, family: address.includes(":") ? 6 : 4 }))
+    )) as unknown as typeof lookup // The overloads of lookup have no type that a stub could have.
+
+/** A daemon's address that notes connections. */
+const listening = Effect.acquireRelease(
+  Effect.callback<{ readonly port: number; readonly connections: () => number; readonly close: () => void }>(
+    (resume) => {
+      let connections = 0
+      const server = createServer((_, response) => response.writeHead(500).end())
+      server.on("connection", () => {
+        connections += 1
+      })
+      server.listen(0, "127.0.0.1", () => {
+        const address = server.address()
+        resume(
+          Effect.succeed({
+            port: typeof address === "object" && address !== null ? address.port : 0,
+            connections: () => connections,
+            close: () => {
+              server.closeAllConnections()
+              server.close()
+            }
+          })
+        )
+      })
+    }
+  ),
+  ({ close }) => Effect.sync(close)
+)
+
+const daemonAt = (url: string, where: ReturnType<typeof makeNodeNetworks>) =>
+  Effect.gen(function* () {
+    const http = yield* HttpClient.HttpClient
+    const breaker = yield* CircuitBreaker.CircuitBreaker
+    return makeRemoteDaemon({
+      node_id: "n",
+      target: () => ({ url, token: "t" }),
+      http,
+      breaker,
+      networks: where
+    })
+  }).pipe(
+    Effect.provide(
+      Layer.merge(
+        impatientClient({ connections: 4, networks: where }),
+        CircuitBreaker.layer({ tripPolicy: CircuitBreaker.consecutive(99), openDuration: "1 hour" }).pipe(
+          Layer.provide(CircuitBreaker.layerStoreMemory())
+        )
+      )
+    )
+  )
+
+describe("MUSTER_NODE_NETWORKS: where nodes may be", () => {
+  it.each([
+    "169.254.169.254",
+    "169.254.0.1",
+    "::ffff:169.254.169.254",
+    "[::ffff:a9fe:a9fe]",
+    "64:ff9b::169.254.169.254",
+    "fe80::1",
+    "fe80::1%eth0",
+    "febf::1",
+    "fd00:ec2::254"
+  ])("unset: not %s", (host) => {
+    assert.match(networks().refusal(host) ?? "", /link-local/)
+    assert.isDefined(networks("10.0.0.0/8").refusal(host))
+  })
+
+  it.each(["127.0.0.1", "10.0.0.7", "::1", "fd00:ec2::253", "8.8.8.8", "name.example.com"])(
+    "unset: %s",
+    (host) => assert.isUndefined(networks().refusal(host))
+  )
+
+  it("set: these networks alone, link-local ones if they are listed", () => {
+    const { refusal } = networks("10.0.0.0/8", "fd00::/64", "169.254.7.0/24")
+    for (const host of ["10.1.2.3", "::ffff:10.1.2.3", "fd00::7", "169.254.7.1"])
+      assert.isUndefined(refusal(host))
+    for (const host of ["127.0.0.1", "11.0.0.1", "::1", "fd00:0:0:1::7", "169.254.8.1"]) {
+      assert.isDefined(refusal(host), host)
+    }
+  })
+
+  it.effect("a name counts by its addresses when it registers", () =>
+    Effect.gen(function* () {
+      const check = (...addresses: ReadonlyArray<string>) =>
+        makeNodeNetworks([IpNetwork.fromStringUnsafe("10.0.0.0/8")], resolver(...addresses)).check(
+          "http://node.example.com:5585"
+        )
+      yield* check("10.0.0.7")
+      yield* check("10.0.0.7", "127.0.0.1")
+      yield* check()
+      const error = yield* Effect.flip(check("127.0.0.1", "169.254.169.254"))
+      assert.match(
+        error.detail,
+        /^body field url: nodes may not be at http:\/\/node\.example\.com:5585: 127\.0\.0\.1 /
+      )
+    })
+  )
+
+  it.live("a name that points elsewhere later is not called, nor is an address: not a packet leaves", () =>
+    Effect.gen(function* () {
+      const there = yield* listening
+      const rebound = makeNodeNetworks([IpNetwork.fromStringUnsafe("10.0.0.0/8")], resolver("127.0.0.1"))
+      for (const host of ["node.example.com", "127.0.0.1"]) {
+        const daemon = yield* daemonAt(`http://${host}:${there.port}`, rebound)
+        for (const call of [
+          Effect.asVoid(daemon.system),
+          Effect.asVoid(Effect.scoped(daemon.console("srv_1")))
+        ]) {
+          const error = yield* Effect.flip(call)
+          assert.strictEqual(error._tag, "NodeUnreachable")
+          if (error._tag === "NodeUnreachable" && error.reason !== undefined) {
+            assert.match(error.reason, /127\.0\.0\.1 is in no network of MUSTER_NODE_NETWORKS/)
+          }
+        }
+      }
+      assert.strictEqual(there.connections(), 0)
+      const allowed = makeNodeNetworks(
+        [IpNetwork.fromStringUnsafe("127.0.0.0/8")],
+        resolver("10.0.0.1", "127.0.0.1")
+      )
+      yield* Effect.flip((yield* daemonAt(`http://node.example.com:${there.port}`, allowed)).system)
+      assert.strictEqual(there.connections(), 1)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a node elsewhere is refused, and the logs of both sides say so once", () =>
+    Effect.gen(function* () {
+      const { env } = yield* definitions({ blueprints: {}, software: {} })
+      const api = yield* startService({
+        env: { ...alone, ...env, MUSTER_NODE_NETWORKS: "10.0.0.0/8, fd00::/8" }
+      })
+      const { key } = yield* nodeKey(api, "outside")
+      const node = yield* startNode({ control: api.url, key, id: "outside" })
+      const said = (output: string) =>
+        output
+          .split("\n")
+          .filter((line) => line.includes("127.0.0.1 is in no network of MUSTER_NODE_NETWORKS"))
+      yield* eventually(
+        Effect.sync(() => [said(api.output()), said(node.output())]),
+        (both) => both.every((lines) => lines.length > 0)
+      )
+      // It has tried again since: 200 ms after the first time it is too soon, and after a second it is refused again.
+      yield* eventually(
+        api.request("GET", "/api/nodes"),
+        (answer) => answer.status === 200 && answer.json.length === 0
+      )
+      assert.strictEqual(said(api.output()).length, 1)
+      assert.match(said(api.output())[0] ?? "", /WARN .*registration of node outside is refused/)
+      assert.strictEqual(said(node.output()).length, 1)
+      assert.match(said(node.output())[0] ?? "", /ERROR .*the control plane refuses this node/)
+    }).pipe(Effect.scoped)
+  )
+})
