@@ -16,6 +16,7 @@ import { TimedOut } from "../domain/errors.ts"
 import type { Reloadable } from "../domain/Reloadable.ts"
 import { RequestId } from "../domain/RequestId.ts"
 import { allowedMethods, routerConfig } from "../http/allowedMethods.ts"
+import { HttpConnections } from "../http/connectionLimit.ts"
 import { pathOf, responseOf, withErrorBody } from "../http/errorResponse.ts"
 import { FAILURES_PER_MINUTE, FailedLogins } from "../http/FailedLogins.ts"
 import { AnyFailureLayer, SchemaErrorsLayer } from "../http/HttpLayer.ts"
@@ -104,23 +105,27 @@ export interface DaemonHttpOptions {
 
 /** A daemon's HTTP server; needs `NodeToken` and `ServedDaemon`. `HttpServer` in the output tells the port. */
 export const DaemonHttpLayer = (options: DaemonHttpOptions) =>
-  HttpRouter.serve(
-    Layer.merge(
-      HttpApiBuilder.layer(DaemonApi).pipe(
-        Layer.provide(DaemonHandlers),
-        Layer.provide([DaemonAuthorizationLayer, SchemaErrorsLayer, AnyFailureLayer])
+  Layer.suspend(() => {
+    const server = makeNodeServer(options.tls)
+    return HttpRouter.serve(
+      Layer.merge(
+        HttpApiBuilder.layer(DaemonApi).pipe(
+          Layer.provide(DaemonHandlers),
+          Layer.provide([DaemonAuthorizationLayer, SchemaErrorsLayer, AnyFailureLayer])
+        ),
+        // A control plane calls a few times with a token that the daemon is about to get.
+        Pipeline.pipe(Layer.provide(FailedLogins.layer({ tolerated: FAILURES_PER_MINUTE })))
       ),
-      // A control plane calls a few times with a token that the daemon is about to get.
-      Pipeline.pipe(Layer.provide(FailedLogins.layer({ tolerated: FAILURES_PER_MINUTE })))
-    ),
-    { disableLogger: true, disableListenLog: true }
-  ).pipe(
-    Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
-    Layer.provideMerge(
-      NodeHttpServer.layer(() => makeNodeServer(options.tls), {
-        host: options.host,
-        port: options.port,
-        gracefulShutdownTimeout: SHUTDOWN_TIMEOUT
-      })
+      { disableLogger: true, disableListenLog: true }
+    ).pipe(
+      Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
+      Layer.provideMerge(
+        NodeHttpServer.layer(() => server, {
+          host: options.host,
+          port: options.port,
+          gracefulShutdownTimeout: SHUTDOWN_TIMEOUT
+        })
+      ),
+      Layer.provide(HttpConnections.layer(server))
     )
-  )
+  })

@@ -25,6 +25,7 @@ import { routerConfig } from "./allowedMethods.ts"
 import { Authentication } from "./authenticate.ts"
 import { BesideHandlers, MetricsHandlers, SystemHandlers } from "./beside.ts"
 import { CachedPages } from "./cachedPages.ts"
+import { HttpConnections } from "./connectionLimit.ts"
 import { DocsRoutes } from "./docs.ts"
 import { invalidRequest } from "./errorResponse.ts"
 import { FailedLogins } from "./FailedLogins.ts"
@@ -150,6 +151,7 @@ export const HttpLayer = (options: HttpOptions) =>
           disablePreemptiveShutdown: true,
           websocket: webSocketOptions
         })
-      )
+      ),
+      Layer.provide(HttpConnections.layer(server))
     )
   })

@@ -1,4 +1,4 @@
-import type { Server, ServerResponse } from "node:http"
+import type { IncomingMessage, Server, ServerResponse } from "node:http"
 import { Server as NetServer, type Socket } from "node:net"
 import { Server as TlsServer } from "node:tls"
 import { Effect } from "effect"
@@ -37,12 +37,14 @@ export const connectionsOf = (server: Server): Connections => {
   })
   server.on("upgrade", ({ socket }) => used.add(socket))
   // Before the handler that writes the head.
-  server.prependListener("request", (request, response) => {
-    used.add(request.socket)
-    if (lettingGo) response.shouldKeepAlive = false
-    answers.add(response)
-    response.once("close", () => answers.delete(response))
-  })
+  for (const event of ["request", "checkContinue"] as const) {
+    server.prependListener(event, (request: IncomingMessage, response: ServerResponse) => {
+      used.add(request.socket)
+      if (lettingGo) response.shouldKeepAlive = false
+      answers.add(response)
+      response.once("close", () => answers.delete(response))
+    })
+  }
 
   return {
     letGo: Effect.sync(() => {

@@ -7,6 +7,7 @@ import { LoadBalancer } from "../nodes/LoadBalancer.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { ServerManager } from "../servers/ServerManager.ts"
 import { Journal } from "../store/Journal.ts"
+import { HttpConnections } from "./connectionLimit.ts"
 
 const servers = Metric.gauge("muster_servers", { description: "Servers, by status." })
 const nodes = Metric.gauge("muster_nodes", { description: "Known nodes, by whether they are connected." })
@@ -33,6 +34,12 @@ const lag = Metric.gauge("muster_event_loop_lag_seconds", {
   description: "Event loop delay since the last look."
 })
 
+const connections = Metric.gauge("muster_http_connections", { description: "Open HTTP connections." })
+const dropped = Metric.counter("muster_http_connections_dropped_total", {
+  description: "Connections dropped because too many were open.",
+  incremental: true
+})
+
 const LAG_RESOLUTION_MS = 10
 
 /** Looks at everything that is not counted as it happens; called once for each read of `/metrics`. */
@@ -44,6 +51,8 @@ export const makeObserve = Effect.gen(function* () {
   const shown = new Set<string>()
   const hub = yield* EventHub
   const streams = yield* OpenStreams
+  const http = yield* HttpConnections
+  let counted = 0
   const journal = yield* Journal
   const delay = yield* Effect.acquireRelease(
     Effect.sync(() => {
@@ -78,6 +87,9 @@ export const makeObserve = Effect.gen(function* () {
     }
     yield* Metric.update(subscribers, yield* hub.subscribers)
     yield* Metric.update(openStreams, yield* streams.count)
+    yield* Metric.update(connections, http.open())
+    yield* Metric.update(dropped, http.dropped() - counted)
+    counted = http.dropped()
     const outcome = yield* balancer.placements
     yield* Metric.update(Metric.withAttributes(placed, { outcome: "placed" }), outcome.placed)
     yield* Metric.update(Metric.withAttributes(placed, { outcome: "refused" }), outcome.refused)

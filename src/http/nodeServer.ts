@@ -10,6 +10,7 @@ import { createServer as createTlsServer } from "node:https"
 import type { Duplex } from "node:stream"
 import { type ErrorStatus, reasonPhrases } from "../domain/ApiError.ts"
 import type { Reloadable } from "../domain/Reloadable.ts"
+import { boundPipelining } from "./pipelining.ts"
 
 /** Certificate and private key, in PEM. */
 export interface TlsOptions {
@@ -19,6 +20,13 @@ export interface TlsOptions {
 
 /** How long a handshake and the head of a request may take. */
 const HEAD_MILLIS = 10_000
+
+/** How long a connection may stand still while a request is in progress: streams send something more often. */
+const STALLED_MILLIS = 60_000
+/** How long the peer may take to close its side after the last answer. */
+const LINGER_MILLIS = 1000
+/** Requests after which a connection is closed. */
+const MOST_REQUESTS = 10_000
 
 const failures: Record<string, { readonly status: 408 | 413 | 431; readonly detail: string }> = {
   HPE_HEADER_OVERFLOW: { status: 431, detail: "the request's headers are too large" },
@@ -50,6 +58,9 @@ const answer = (
     ...headers
   }).map(([name, value]) => `${name}: ${value}\r\n`)
   socket.end(`HTTP/1.1 ${status} ${reasonPhrases[status]}\r\n${lines.join("")}\r\n${body}`)
+  // A peer that never closes its side would keep the connection open; one that still sends would miss the answer.
+  const timer = setTimeout(() => socket.destroy(), LINGER_MILLIS)
+  socket.once("close", () => clearTimeout(timer))
 }
 
 /**
@@ -97,16 +108,27 @@ export const makeNodeServer = (tls?: Reloadable<TlsOptions>): Server => {
     requireHostHeader: false
   }
   const server = tls === undefined ? createServer(options) : createLiveTlsServer(options, tls)
+  server.maxRequestsPerSocket = MOST_REQUESTS
+  server.timeout = STALLED_MILLIS
   const current = new WeakMap<Duplex, ServerResponse>()
-  server.on("request", (request, response) => {
+  const track = (request: IncomingMessage, response: ServerResponse) => {
     current.set(request.socket, response)
     // A connection that was busy when the server stopped listening would stay open, idle, and hold up the stop.
     response.once("finish", () => {
       if (!server.listening) request.socket.end()
     })
-  })
+  }
+  server.on("request", track).on("checkContinue", track)
   server.on("checkExpectation", (request, response) => server.emit("request", request, response))
-  server.on("clientError", (error, socket) => onClientError(error, socket, current.get(socket)))
+  const pipelining = boundPipelining(server)
+  const secured = new WeakSet<Duplex>()
+  server.on("secureConnection", (socket: Duplex) => secured.add(socket))
+  server.on("clientError", (error, socket) => {
+    // Nothing can be said before the handshake is done.
+    if (tls !== undefined && !secured.has(socket)) return socket.destroy()
+    pipelining.discard(socket)
+    onClientError(error, socket, current.get(socket))
+  })
   server.on("connect", onConnect)
   return server
 }

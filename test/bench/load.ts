@@ -36,6 +36,8 @@ class Reader {
   #left = 0
   #chunked = false
   status = 0
+  /** Whether the server ends the connection after this response. */
+  last = false
 
   /** Whether the response is complete with this chunk. */
   read(chunk: Buffer): boolean {
@@ -53,6 +55,7 @@ class Reader {
     this.#head = undefined
     const head = seen.toString("latin1", 0, end)
     this.status = Number(head.slice(9, 12))
+    this.last = /\r\nconnection: *close/i.test(head)
     const length = /\r\ncontent-length: *(\d+)/i.exec(head)?.[1]
     if (length !== undefined) {
       this.#left = Number(length) - (seen.length - end - headEnd.length)
@@ -101,7 +104,7 @@ export const load = (options: LoadOptions): Effect.Effect<LoadResult, BenchFaile
       end(Effect.succeed({ requests, perSecond: requests / seconds, ...figures }))
     }
 
-    const open = () => {
+    const open = (replaces: boolean) => {
       const socket = connect(Number(port), hostname)
       const reader = new Reader()
       let started = 0
@@ -125,11 +128,15 @@ export const load = (options: LoadOptions): Effect.Effect<LoadResult, BenchFaile
         if (reader.status !== options.status)
           return fail(`status ${reader.status}: ${chunk.toString().slice(0, 500)}`)
         latencies.push(performance.now() - started)
-        next()
+        if (reader.last) open(true)
+        else next()
       })
       socket.on("error", (error) => fail(error.message))
-      socket.on("end", () => fail("the connection was closed"))
+      socket.on("end", () => {
+        if (!reader.last) fail("the connection was closed")
+      })
       socket.once("connect", () => {
+        if (replaces) return next()
         ready += 1
         if (ready < options.connections) return
         began = performance.now()
@@ -140,7 +147,7 @@ export const load = (options: LoadOptions): Effect.Effect<LoadResult, BenchFaile
       sockets.push(socket)
     }
     const starts: Array<() => void> = []
-    for (let i = 0; i < options.connections; i++) open()
+    for (let i = 0; i < options.connections; i++) open(false)
     return Effect.sync(() => {
       for (const socket of sockets) socket.destroy()
     })

@@ -9,11 +9,13 @@ import { events } from "./events.ts"
 import { BenchFailed } from "./harness.ts"
 import { idle } from "./idle.ts"
 import { overlay } from "./overlay.ts"
+import { pipelining } from "./pipelining.ts"
 import { placement } from "./placement.ts"
 import { reads } from "./reads.ts"
 import { start } from "./start.ts"
 
 const benches: Record<string, Effect.Effect<void, { readonly message: string }>> = {
+  pipelining,
   placement,
   reads,
   events,

@@ -17,6 +17,15 @@ export const insideOf = (
 ): readonly [string, ...ReadonlyArray<string>] =>
   namespace === undefined ? command : ["nsenter", `--net=/run/netns/${namespace}`, ...command]
 
+/** Puts a command line under a limit of open files; without one it stays as it is. */
+export const limitedTo = (
+  openFiles: number | undefined,
+  command: readonly [string, ...ReadonlyArray<string>]
+): readonly [string, ...ReadonlyArray<string>] =>
+  openFiles === undefined
+    ? command
+    : ["/bin/sh", "-c", 'ulimit -n "$0"; exec "$@"', String(openFiles), ...command]
+
 export class ServiceFailed extends Data.TaggedError("ServiceFailed")<{ readonly message: string }> {}
 
 export interface Answer {
@@ -147,6 +156,8 @@ export const startService = (
     readonly cwd?: string
     /** Name of the network namespace that it runs in. */
     readonly namespace?: string
+    /** Limit of open files. */
+    readonly openFiles?: number
     readonly onSpawn?: (child: ChildProcess) => void
   } = {}
 ): Effect.Effect<Service, ServiceFailed, Scope.Scope> =>
@@ -158,7 +169,10 @@ export const startService = (
     )
     const child = yield* Effect.acquireRelease(
       Effect.sync(() => {
-        const [program, ...args] = insideOf(options.namespace, [process.execPath, main, "serve"])
+        const [program, ...args] = limitedTo(
+          options.openFiles,
+          insideOf(options.namespace, [process.execPath, main, "serve"])
+        )
         return spawn(program, args, {
           cwd: options.cwd ?? root,
           env: {

@@ -9,6 +9,7 @@ import {
   ended,
   eventually,
   insideOf,
+  limitedTo,
   type Service,
   ServiceFailed,
   stopped,
@@ -61,6 +62,8 @@ export interface NodeOptions {
   readonly env?: Record<string, string>
   /** Name of the network namespace that it runs in. */
   readonly namespace?: string
+  /** Limit of open files. */
+  readonly openFiles?: number
 }
 
 /** Starts `muster node` on a free port and waits until it listens. What it started is ended with the scope. */
@@ -71,7 +74,10 @@ export const startNode = (options: NodeOptions): Effect.Effect<NodeProcess, Serv
     const child = yield* Effect.acquireRelease(
       Effect.sync(() => {
         const main = join(root, "src/main.ts")
-        const [program, ...args] = insideOf(options.namespace, [process.execPath, main, "node"])
+        const [program, ...args] = limitedTo(
+          options.openFiles,
+          insideOf(options.namespace, [process.execPath, main, "node"])
+        )
         return spawn(program, args, {
           cwd: root,
           env: {

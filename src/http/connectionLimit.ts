@@ -1,0 +1,160 @@
+import { readFileSync } from "node:fs"
+import type { IncomingMessage, Server, ServerResponse } from "node:http"
+import type { Socket } from "node:net"
+import { Context, Effect, Latch, Layer } from "effect"
+
+/** The limit of open files where the system does not tell it. */
+const USUAL_OPEN_FILES = 10_240
+/** Files that are left for the database, servers and calls: at least this many, and this part of the limit. */
+const RESERVE = 64
+const RESERVED_PART = 0.2
+/** The part of the connections beyond which unused ones are dropped for new ones. */
+const CROWDED_PART = 0.9
+const GATHER = "1 second"
+const PAUSE = "59 seconds"
+
+/** How many files this process may have open; Node.js has raised the limit as far as it can. */
+const openFileLimit = (): number => {
+  try {
+    const limit = /^Max open files +(\d+|unlimited)/m.exec(readFileSync("/proc/self/limits", "utf8"))?.[1]
+    return limit === undefined || limit === "unlimited" ? USUAL_OPEN_FILES : Number(limit)
+  } catch {
+    return USUAL_OPEN_FILES
+  }
+}
+
+/** The connections that a limit of open files leaves room for. */
+export const connectionsWithin = (openFiles: number): number =>
+  Math.max(1, Math.floor(openFiles - Math.max(RESERVE, openFiles * RESERVED_PART)))
+
+interface Connection {
+  readonly address: string
+  socket: Socket
+  /** Requests in progress. */
+  requests: number
+}
+
+const portKey = (socket: Socket) => `${socket.remoteAddress} ${socket.remotePort}`
+
+/** The connections of an HTTP server, of which there are never more than the open files allow. */
+export class HttpConnections extends Context.Service<
+  HttpConnections,
+  {
+    readonly open: () => number
+    /** Since the start. */
+    readonly dropped: () => number
+  }
+>()("muster/http/HttpConnections") {
+  /**
+   * Limits the connections of a server. Near the limit each new connection replaces one on which no request has ever
+   * come, else the one that is idle for the longest time; an address that holds more than half of all gets no more. One
+   * WARN a minute tells how many were dropped.
+   *
+   * @param server  before it listens
+   * @param maximum default: what the limit of open files leaves room for
+   */
+  static readonly layer = (server: Server, maximum = connectionsWithin(openFileLimit())) =>
+    Layer.effect(
+      HttpConnections,
+      Effect.gen(function* () {
+        const some = Latch.makeUnsafe(false)
+        const limited = limitConnections(server, maximum, () => some.openUnsafe())
+        let reported = 0
+        yield* Effect.gen(function* () {
+          yield* some.await
+          // A flood is one line.
+          yield* Effect.sleep(GATHER)
+          some.closeUnsafe()
+          const dropped = limited.dropped()
+          yield* Effect.logWarning(
+            `${dropped - reported} connections dropped: ${limited.open()} are open, and the limit of open files allows ${maximum}`
+          )
+          reported = dropped
+          yield* Effect.sleep(PAUSE)
+        }).pipe(Effect.forever, Effect.forkScoped)
+        return HttpConnections.of(limited)
+      })
+    )
+}
+
+const limitConnections = (server: Server, maximum: number, onDropped: () => void) => {
+  const crowded = Math.floor(maximum * CROWDED_PART)
+  const all = new Map<Socket, Connection>()
+  const byAddress = new Map<string, number>()
+  /** By port of the peer: the socket of a TLS connection is another one after its handshake. */
+  const handshakes = new Map<string, Connection>()
+  /** Those on which no request has come; oldest first. */
+  const unused = new Set<Connection>()
+  /** Those without a request in progress; the longest idle first. */
+  const idle = new Set<Connection>()
+  let dropped = 0
+
+  const forget = (connection: Connection) => {
+    if (!all.delete(connection.socket)) return
+    unused.delete(connection)
+    idle.delete(connection)
+    const left = (byAddress.get(connection.address) ?? 1) - 1
+    if (left === 0) byAddress.delete(connection.address)
+    else byAddress.set(connection.address, left)
+  }
+  const count = () => {
+    dropped += 1
+    onDropped()
+  }
+  const drop = (connection: Connection) => {
+    forget(connection)
+    connection.socket.destroy()
+    count()
+  }
+  const makeRoom = (fresh: Connection) => {
+    const [oldest] = unused
+    const [longest] = idle
+    const victim = oldest ?? longest
+    if (victim !== undefined) drop(victim)
+    else if ((byAddress.get(fresh.address) ?? 0) * 2 > maximum) drop(fresh)
+  }
+
+  server.maxConnections = maximum
+  server.on("drop", count)
+  server.prependListener("connection", (socket: Socket) => {
+    const connection: Connection = { address: socket.remoteAddress ?? "", socket, requests: 0 }
+    const key = portKey(socket)
+    all.set(socket, connection)
+    byAddress.set(connection.address, (byAddress.get(connection.address) ?? 0) + 1)
+    handshakes.set(key, connection)
+    socket.once("close", () => {
+      if (handshakes.get(key) === connection) handshakes.delete(key)
+      forget(connection)
+    })
+    if (all.size > crowded) makeRoom(connection)
+    if (all.has(socket)) unused.add(connection)
+  })
+  server.prependListener("secureConnection", (socket: Socket) => {
+    const connection = handshakes.get(portKey(socket))
+    if (connection === undefined || !all.delete(connection.socket)) return
+    connection.socket = socket
+    all.set(socket, connection)
+    socket.once("close", () => forget(connection))
+  })
+  const begin = (request: IncomingMessage) => {
+    const connection = all.get(request.socket)
+    if (connection === undefined) return undefined
+    unused.delete(connection)
+    idle.delete(connection)
+    connection.requests += 1
+    return connection
+  }
+  for (const event of ["request", "checkContinue"] as const) {
+    server.prependListener(event, (request: IncomingMessage, response: ServerResponse) => {
+      const connection = begin(request)
+      if (connection === undefined) return
+      response.once("close", () => {
+        connection.requests -= 1
+        if (connection.requests === 0 && all.has(connection.socket)) idle.add(connection)
+      })
+    })
+  }
+  for (const event of ["upgrade", "connect"] as const) server.prependListener(event, begin)
+
+  return { open: () => all.size, dropped: () => dropped }
+}

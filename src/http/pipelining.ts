@@ -1,0 +1,195 @@
+import type { IncomingMessage, Server, ServerResponse } from "node:http"
+import type { Socket } from "node:net"
+import type { Duplex } from "node:stream"
+import { Server as TlsServer } from "node:tls"
+
+/** Unanswered requests of one connection after which no more of it are read. */
+export const MOST_UNANSWERED = 8
+
+const HEAD_END = "\r\n\r\n"
+/** The length of `GET / HTTP/1.0`: no head ends earlier. */
+const SHORTEST_HEAD = 14
+
+/** The bytes up to the end of the next head: at most one request begins in them. */
+const upToHeadEnd = (bytes: Buffer<ArrayBuffer>): Buffer<ArrayBuffer> => {
+  const end = bytes.indexOf(HEAD_END, SHORTEST_HEAD)
+  return end === -1 ? bytes : bytes.subarray(0, end + HEAD_END.length)
+}
+
+/** Work that waits: each turn of the event loop does one piece of it, so that other requests are not delayed. */
+const makeTurns = () => {
+  const waiting = new Set<() => void>()
+  let scheduled = false
+  const schedule = () => {
+    if (scheduled || waiting.size === 0) return
+    scheduled = true
+    setImmediate(run)
+  }
+  const run = () => {
+    scheduled = false
+    const [work] = waiting
+    if (work === undefined) return
+    waiting.delete(work)
+    work()
+    schedule()
+  }
+  return {
+    add: (work: () => void) => {
+      waiting.add(work)
+      schedule()
+    },
+    remove: (work: () => void) => waiting.delete(work)
+  }
+}
+
+type Turns = ReturnType<typeof makeTurns>
+
+/**
+ * Stands between a connection and the parser of Node.js, which would begin every request that a chunk of bytes holds,
+ * thousands of them. It hands over one request at a time, and none while too many are unanswered or while the client
+ * does not read the answers; the connection is paused meanwhile.
+ */
+const gateOf = (socket: Socket, turns: Turns, mostRequests: number) => {
+  // The listeners of the HTTP server, which has just been given the connection.
+  const [parse] = socket.listeners("data")
+  const parseEnd = socket.listeners("end").at(-1)
+  if (parse === undefined || parseEnd === undefined) return undefined
+
+  const unanswered = new Set<ServerResponse>()
+  let rest: Buffer<ArrayBuffer> | undefined
+  let ended = false
+  /** The connection is paused by the gate. */
+  let held = false
+  /** The connection is paused by the HTTP server: the body of a request, or answers, are not read. */
+  let blocked = false
+  let newest: IncomingMessage | undefined
+  let begun = false
+  let upgrading: IncomingMessage | undefined
+  let requests = 0
+
+  const mustWait = () => {
+    if (unanswered.size === 0) return false
+    // The body of the only request: its answer may need it.
+    if (unanswered.size === 1 && newest?.complete === false) return false
+    // The connection ends with the answer to the last request.
+    if (requests >= mostRequests) return true
+    if (unanswered.size >= MOST_UNANSWERED || socket.writableNeedDrain) return true
+    let bytes = 0
+    for (const response of unanswered) bytes += response.writableLength
+    return bytes >= socket.writableHighWaterMark
+  }
+  const hold = () => {
+    held = true
+    socket.pause()
+  }
+  const handOver = () => {
+    while (rest !== undefined && !socket.destroyed) {
+      if (mustWait()) return hold()
+      const bytes = upToHeadEnd(rest)
+      rest = bytes.length === rest.length ? undefined : rest.subarray(bytes.length)
+      begun = false
+      parse.call(socket, bytes)
+      if (upgrading?.complete === true) release()
+      if (rest === undefined) break
+      if (socket.isPaused()) {
+        blocked = true
+        return
+      }
+      if (begun) {
+        hold()
+        return turns.add(takeTurn)
+      }
+    }
+    if (rest === undefined && ended) parseEnd.call(socket)
+  }
+  const takeTurn = () => {
+    if (rest === undefined || blocked || socket.destroyed || mustWait()) return
+    held = false
+    socket.resume()
+    handOver()
+  }
+  const onData = (chunk: Buffer<ArrayBuffer>) => {
+    const waits = rest !== undefined
+    rest = rest === undefined ? chunk : Buffer.concat([rest, chunk])
+    if (waits) hold()
+    else handOver()
+  }
+  const onEnd = () => {
+    ended = true
+    if (rest === undefined) parseEnd.call(socket)
+  }
+  const onResume = () => {
+    // An earlier `resume` that a `pause` has followed.
+    if (socket.isPaused()) return
+    blocked = false
+    if (rest === undefined) return
+    hold()
+    turns.add(takeTurn)
+  }
+  const wake = () => {
+    if (held) turns.add(takeTurn)
+  }
+  const release = () => {
+    socket.off("data", onData).off("end", onEnd).off("resume", onResume).off("drain", wake)
+    turns.remove(takeTurn)
+    if (rest !== undefined) socket.unshift(rest)
+    rest = undefined
+    upgrading = undefined
+  }
+
+  // A listener of its own makes Node.js hand the bytes to listeners, not to its parser.
+  socket.on("data", onData).on("end", onEnd).on("resume", onResume).on("drain", wake)
+  socket.off("data", parse as () => void).off("end", parseEnd as () => void)
+  socket.once("close", () => {
+    rest = undefined
+    turns.remove(takeTurn)
+  })
+
+  return {
+    begin: (request: IncomingMessage, response: ServerResponse) => {
+      begun = true
+      newest = request
+      requests += 1
+      // Node.js itself announces the end only, and answers what comes after it without a body.
+      if (requests >= mostRequests) response.shouldKeepAlive = false
+      unanswered.add(response)
+      response.once("close", () => {
+        unanswered.delete(response)
+        wake()
+      })
+    },
+    /** The connection speaks another protocol from here on, or after the body of the request. */
+    upgrade: (request: IncomingMessage) => {
+      if (request.complete) release()
+      else upgrading = request
+    },
+    /** Ignores what the peer still sends. */
+    discard: () => {
+      rest = undefined
+      release()
+      socket.resume()
+    }
+  }
+}
+
+/** Bounds how many requests of a connection are in progress, however many the client pipelines. */
+export const boundPipelining = (server: Server) => {
+  const turns = makeTurns()
+  const gates = new WeakMap<Duplex, NonNullable<ReturnType<typeof gateOf>>>()
+  server.on(server instanceof TlsServer ? "secureConnection" : "connection", (socket: Socket) => {
+    const gate = gateOf(socket, turns, server.maxRequestsPerSocket ?? Number.POSITIVE_INFINITY)
+    if (gate !== undefined) gates.set(socket, gate)
+  })
+  for (const event of ["request", "checkContinue"] as const) {
+    server.prependListener(event, (request: IncomingMessage, response: ServerResponse) =>
+      gates.get(request.socket)?.begin(request, response)
+    )
+  }
+  for (const event of ["upgrade", "connect"] as const) {
+    server.prependListener(event, (request: IncomingMessage) => gates.get(request.socket)?.upgrade(request))
+  }
+  return {
+    /** Ignores what the peer of a connection still sends. */
+    discard: (socket: Duplex) => gates.get(socket)?.discard()
+  }
+}
