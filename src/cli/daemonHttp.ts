@@ -23,6 +23,7 @@ import { AnyFailureLayer, SchemaErrorsLayer } from "../http/HttpLayer.ts"
 import { makeNodeServer, type TlsOptions } from "../http/nodeServer.ts"
 import { requestIdOf } from "../http/requestId.ts"
 import { withStandardHeaders } from "../http/standardHeaders.ts"
+import { strictBody } from "../http/strictBody.ts"
 
 /** Longer than the control plane waits for an answer. */
 const REQUEST_TIMEOUT = Duration.seconds(30)
@@ -37,6 +38,7 @@ type App = Effect.Effect<HttpServerResponse.HttpServerResponse, unknown, HttpSer
 /** What every call goes through: request id, the token before anything else, limits, and the one error body. */
 const Pipeline = HttpRouter.middleware(
   Effect.gen(function* () {
+    const scope = yield* Effect.scope
     const token = yield* NodeToken
     const failedLogins = yield* FailedLogins
     const allowed = allowedMethods(DaemonApi)
@@ -81,6 +83,11 @@ const Pipeline = HttpRouter.middleware(
         return yield* withErrorBodies(request, authorized(request, timed(request, app))).pipe(
           Effect.provideService(HttpIncomingMessage.MaxBodySize, BODY_LIMIT),
           Effect.map((response) => withStandardHeaders(response, id, request.url)),
+          Effect.provideService(HttpServerRequest.HttpServerRequest, strictBody(request, scope)),
+          // The request may go on arriving.
+          Effect.map((response) =>
+            response.status === 504 ? HttpServerResponse.setHeader(response, "connection", "close") : response
+          ),
           Effect.tap((response) =>
             Effect.flatMap(elapsedMillis, (now) =>
               Effect.logDebug(

@@ -24,8 +24,9 @@ import { errorResponse, isErrorStatus, responseOf, tooLarge, withErrorBody } fro
 import { recordRequest } from "./metrics.ts"
 import { makeRefusedRegistrations } from "./refusedRegistrations.ts"
 import { requestIdOf } from "./requestId.ts"
-import { bodyLimitOf, isStreamPath, requestPath } from "./requestPath.ts"
+import { bodyLimitOf, isStreamPath, requestPath, requestQuery } from "./requestPath.ts"
 import { withStandardHeaders } from "./standardHeaders.ts"
+import { strictBody, strictQuery } from "./strictBody.ts"
 
 /** Settings of the pipeline. */
 export interface PipelineOptions {
@@ -60,11 +61,15 @@ const withRetryAfter = (response: HttpServerResponse.HttpServerResponse) =>
     ? HttpServerResponse.setHeader(response, "retry-after", "1")
     : response
 
-/** A connection on which an upgrade was asked for ends with the answer, and the answer says so. */
-const ending = (request: HttpServerRequest.HttpServerRequest) =>
-  request.headers.upgrade === undefined
-    ? (response: HttpServerResponse.HttpServerResponse) => response
-    : HttpServerResponse.setHeader("connection", "close")
+/**
+ * A connection on which an upgrade was asked for, or whose request took too long and may go on arriving, ends with the
+ * answer, and the answer says so.
+ */
+const ending =
+  (request: HttpServerRequest.HttpServerRequest) => (response: HttpServerResponse.HttpServerResponse) =>
+    request.headers.upgrade === undefined && response.status !== 504
+      ? response
+      : HttpServerResponse.setHeader(response, "connection", "close")
 
 /** RFC 9112, section 3.2: HTTP/1.1 without `Host` is a bad request, whatever else it says. */
 const lacksHost = (request: HttpServerRequest.HttpServerRequest) =>
@@ -81,6 +86,7 @@ const refused = Effect.fnUntraced(function* ({ error, headers }: Refusal) {
 export const Pipeline = (options: PipelineOptions) =>
   HttpRouter.middleware(
     Effect.gen(function* () {
+      const scope = yield* Effect.scope
       const authentication = yield* Authentication
       const application = allowedMethods(ApplicationApi, ["/openapi.json", "/docs", SCRIPT])
       const daemons = allowedMethods(NodeApi)
@@ -114,7 +120,22 @@ export const Pipeline = (options: PipelineOptions) =>
           if (announced <= bodyLimitOf(url, options.body_limit) && !chunked) return yield* app
           if (!allowed(url).includes(method)) return yield* app
           if (!chunked) return yield* tooLarge
-          yield* request.text
+          yield* request.arrayBuffer
+          return yield* app
+        })
+
+      /** Of a route that exists. The fall-backs of the blueprint list take any text. */
+      const withStrictQuery = (app: App): App =>
+        Effect.gen(function* () {
+          const { method, url } = yield* HttpServerRequest.HttpServerRequest
+          const query = requestQuery(url)
+          if (
+            query.includes("%") &&
+            allowed(url).includes(method) &&
+            requestPath(url) !== "/api/blueprints"
+          ) {
+            yield* strictQuery(query)
+          }
           return yield* app
         })
 
@@ -130,9 +151,9 @@ export const Pipeline = (options: PipelineOptions) =>
           }
           const who = yield* Effect.result(authentication.principal(request))
           if (who._tag === "Failure") return yield* refused(who.failure)
-          const served = withinBodyLimit(app).pipe(
+          const served = withinBodyLimit(withStrictQuery(app)).pipe(
             Effect.provideService(CurrentPrincipal, who.success?.principal),
-            Effect.provideService(HttpServerRequest.HttpServerRequest, asJson(request)),
+            Effect.provideService(HttpServerRequest.HttpServerRequest, strictBody(asJson(request), scope)),
             Effect.provideService(
               HttpIncomingMessage.MaxBodySize,
               ByteSize.bytes(bodyLimitOf(request.url, options.body_limit))
