@@ -54,6 +54,7 @@ const answer = (
     "Content-Type": "application/json",
     "Content-Length": String(Buffer.byteLength(body)),
     "X-Request-Id": request_id,
+    "X-Content-Type-Options": "nosniff",
     Connection: "close",
     ...headers
   }).map(([name, value]) => `${name}: ${value}\r\n`)

@@ -3,7 +3,7 @@ import { brotliDecompressSync, gunzipSync } from "node:zlib"
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { acceptedEncoding } from "../../src/http/docs.ts"
-import { exchange, noNode, options, rawRequest, service } from "../http/support/http.ts"
+import { exchange, noNode, options, raw, rawRequest, service } from "../http/support/http.ts"
 import { chromium, chromiumNote, openPage } from "../support/browser.ts"
 import { Muster } from "../support/Muster.ts"
 import { eventually, type Service, startService } from "../support/Service.ts"
@@ -82,6 +82,8 @@ layer(service(noNode), options)("pages", (it) => {
           const { headers } = yield* api.request("GET", path)
           assert.strictEqual(headers.get("x-content-type-options"), "nosniff", path)
         }
+        const { headers, status } = yield* raw(api, "no HTTP\r\n\r\n")
+        assert.deepStrictEqual([status, headers.get("x-content-type-options")], [422, "nosniff"])
       })
     )
   })
