@@ -28,6 +28,26 @@ export class UnknownPlaceholder extends Data.TaggedError("UnknownPlaceholder")<{
   }
 }
 
+/** What placeholders stand for exceeds the bound: a variable that is repeated would fill the memory of the daemon. */
+export class ExpansionTooLong extends Data.TaggedError("ExpansionTooLong")<{ readonly characters: number }> {
+  override get message() {
+    return `its placeholders stand for more than ${this.characters} characters`
+  }
+}
+
+export type PlaceholderProblem = UnknownPlaceholder | ExpansionTooLong
+
+/** Characters that placeholders may stand for: in one text, in one environment, in one file. */
+export const MOST_EXPANDED = { text: 131_072, environment: 131_072, file: 1_048_576 } as const
+
+/** What is left of such a bound. */
+interface Budget {
+  readonly most: number
+  left: number
+}
+
+const budgetOf = (most: number): Budget => ({ most, left: most })
+
 const pattern = /\{\{([^{}]*)\}\}/g
 const whole = /^\{\{([^{}]*)\}\}$/
 const portIndex = /^server\.build\.ports\.(0|[1-9]\d{0,4})$/
@@ -55,18 +75,25 @@ const lookUp = (name: string, context: PlaceholderContext): string | number | un
 /** Replaces every placeholder in one pass: what a placeholder stands for is never expanded again. */
 export const expand = (
   text: string,
-  context: PlaceholderContext
-): Result.Result<string, UnknownPlaceholder> => {
+  context: PlaceholderContext,
+  budget = budgetOf(MOST_EXPANDED.text)
+): Result.Result<string, PlaceholderProblem> => {
   let unknown: string | undefined
   const expanded = text.replace(pattern, (written: string, inner: string) => {
     const name = inner.trim()
     const value = lookUp(name, context)
-    if (value === undefined) unknown ??= name
-    return value === undefined ? written : String(value)
+    if (value === undefined) {
+      unknown ??= name
+      return written
+    }
+    const stands = String(value)
+    budget.left -= stands.length
+    return budget.left < 0 ? "" : stands
   })
-  return unknown === undefined
-    ? Result.succeed(expanded)
-    : Result.fail(new UnknownPlaceholder({ placeholder: unknown }))
+  if (unknown !== undefined) return Result.fail(new UnknownPlaceholder({ placeholder: unknown }))
+  return budget.left < 0
+    ? Result.fail(new ExpansionTooLong({ characters: budget.most }))
+    : Result.succeed(expanded)
 }
 
 /**
@@ -77,15 +104,16 @@ export const expandJson = (
   value: Schema.Json,
   context: PlaceholderContext,
   typed: boolean
-): Result.Result<Schema.Json, UnknownPlaceholder> => {
-  let unknown: UnknownPlaceholder | undefined
+): Result.Result<Schema.Json, PlaceholderProblem> => {
+  const budget = budgetOf(MOST_EXPANDED.file)
+  let problem: PlaceholderProblem | undefined
   const text = (written: string): Schema.Json => {
     const only = typed ? whole.exec(written)?.[1] : undefined
     const number = only === undefined ? undefined : lookUp(only.trim(), context)
     if (typeof number === "number") return number
-    const expanded = expand(written, context)
+    const expanded = expand(written, context, budget)
     if (Result.isSuccess(expanded)) return expanded.success
-    unknown ??= expanded.failure
+    problem ??= expanded.failure
     return written
   }
   const walk = (node: Schema.Json): Schema.Json => {
@@ -96,13 +124,13 @@ export const expandJson = (
     return Object.fromEntries(Object.entries(node).map(([key, child]) => [key, walk(child)]))
   }
   const expanded = walk(value)
-  return unknown === undefined ? Result.succeed(expanded) : Result.fail(unknown)
+  return problem === undefined ? Result.succeed(expanded) : Result.fail(problem)
 }
 
 const isList = (value: Schema.Json): value is ReadonlyArray<Schema.Json> => Array.isArray(value)
 
-/** Context of a server. Fails when a variable of its `env` holds an unknown placeholder. */
-export const contextOf = (spec: ServerSpec): Result.Result<PlaceholderContext, UnknownPlaceholder> => {
+/** Context of a server. Fails when a variable of its `env` holds an unknown placeholder, or they stand for too much. */
+export const contextOf = (spec: ServerSpec): Result.Result<PlaceholderContext, PlaceholderProblem> => {
   const { definition, allocations } = spec
   const { ip, port } = allocations.default
   const others = Object.hasOwn(allocations.mappings, ip) ? (allocations.mappings[ip] ?? []) : []
@@ -124,10 +152,11 @@ export const contextOf = (spec: ServerSpec): Result.Result<PlaceholderContext, U
     env: { ...definition.env, ...own }
   }
   const env: Array<readonly [string, string]> = []
+  const budget = budgetOf(MOST_EXPANDED.environment)
   for (const [name, value] of Object.entries(definition.env)) {
     // An older control plane lets them pass; the runtime sets its own.
     if (isOfDaemon(name)) continue
-    const expanded = expand(value, written)
+    const expanded = expand(value, written, budget)
     if (Result.isFailure(expanded)) return Result.fail(expanded.failure)
     env.push([name, expanded.success])
   }
@@ -142,5 +171,5 @@ export const contextOf = (spec: ServerSpec): Result.Result<PlaceholderContext, U
  */
 export const environmentOf = (
   spec: ServerSpec
-): Result.Result<Readonly<Record<string, string>>, UnknownPlaceholder> =>
+): Result.Result<Readonly<Record<string, string>>, PlaceholderProblem> =>
   Result.map(contextOf(spec), (context) => context.env)

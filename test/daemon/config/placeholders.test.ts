@@ -6,7 +6,8 @@ import {
   environmentOf,
   expand,
   expandJson,
-  type PlaceholderContext
+  type PlaceholderContext,
+  type PlaceholderProblem
 } from "../../../src/daemon/config/placeholders.ts"
 import type { ServerSpec } from "../../../src/domain/NodeMessages.ts"
 
@@ -49,8 +50,10 @@ const spec = (env: Record<string, string>): ServerSpec => ({
   }
 })
 
-const unknown = (result: Result.Result<unknown, { readonly placeholder: string }>) =>
-  Result.isFailure(result) ? result.failure.placeholder : assert.fail("expected a failure")
+const unknown = (result: Result.Result<unknown, PlaceholderProblem>) => {
+  const problem = Result.getOrThrow(Result.flip(result))
+  return problem._tag === "UnknownPlaceholder" ? problem.placeholder : assert.fail(problem.message)
+}
 
 describe("Placeholders", () => {
   it("each stands for its value, white space inside the braces is free", () => {
@@ -119,6 +122,16 @@ describe("Placeholders", () => {
     assert.strictEqual(unknown(expandJson({ a: [{ b: "{{nope}}" }] }, context, true)), "nope")
   })
 
+  it("what they stand for is bounded, so that a repeated variable cannot fill the memory", () => {
+    const long = { ...context, env: { A: "a".repeat(32_768) } }
+    assert.isTrue(Result.isSuccess(expand("{{env.A}}".repeat(4), long)))
+    const text = Result.getOrThrow(Result.flip(expand("{{env.A}}".repeat(3_000), long)))
+    assert.strictEqual(text.message, "its placeholders stand for more than 131072 characters")
+    const file = Array.from({ length: 33 }, () => "{{env.A}}")
+    assert.isTrue(Result.isSuccess(expandJson(file.slice(1), long, false)))
+    assert.isTrue(Result.isFailure(expandJson(file, long, false)))
+  })
+
   it("keys are not expanded and stay keys, whatever their name", () => {
     const value = JSON.parse('{"{{server.id}}": 1, "__proto__": "{{server.id}}"}')
     assert.strictEqual(
@@ -160,6 +173,12 @@ describe("Environment", () => {
     assert.strictEqual(environment?.A, "{{env.A}}!")
     assert.strictEqual(environment?.B, "{{env.B}}!")
     assert.strictEqual(environment?.C, "1.21")
+  })
+
+  it("variables that repeat another one are bounded together", () => {
+    const env = Object.fromEntries(Array.from({ length: 5 }, (_, index) => [`B${index}`, "{{env.A}}"]))
+    const { message } = Result.getOrThrow(Result.flip(environmentOf(spec({ A: "a".repeat(32_768), ...env }))))
+    assert.strictEqual(message, "its placeholders stand for more than 131072 characters")
   })
 
   it("an unknown placeholder in a variable is an error", () => {
