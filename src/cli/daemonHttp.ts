@@ -21,6 +21,7 @@ import { pathOf, responseOf, withErrorBody } from "../http/errorResponse.ts"
 import { FAILURES_PER_MINUTE, FailedLogins } from "../http/FailedLogins.ts"
 import { AnyFailureLayer, SchemaErrorsLayer } from "../http/HttpLayer.ts"
 import { makeNodeServer, type TlsOptions } from "../http/nodeServer.ts"
+import { logRefusedHandshakes } from "../http/refusedHandshakes.ts"
 import { requestIdOf } from "../http/requestId.ts"
 import { withStandardHeaders } from "../http/standardHeaders.ts"
 import { strictBody } from "../http/strictBody.ts"
@@ -133,6 +134,7 @@ export const DaemonHttpLayer = (options: DaemonHttpOptions) =>
           gracefulShutdownTimeout: SHUTDOWN_TIMEOUT
         })
       ),
-      Layer.provide(HttpConnections.layer(server))
+      Layer.provide(HttpConnections.layer(server)),
+      Layer.merge(Layer.effectDiscard(logRefusedHandshakes(server)))
     )
   })

@@ -54,8 +54,8 @@ const nodeWith = Effect.fnUntraced(function* (settings: NodeSettings) {
   yield* watchDataDisk(dataDir, join(dataDir, "node.reserve"))
   const node_id = yield* claimNode(dataDir, settings.id)
   const tls = yield* liveTls(
-    { cert: "MUSTER_NODE_TLS_CERT", key: "MUSTER_NODE_TLS_KEY" },
-    { cert: settings.tlsCert, key: settings.tlsKey }
+    { cert: "MUSTER_NODE_TLS_CERT", key: "MUSTER_NODE_TLS_KEY", clientCa: "MUSTER_NODE_CLIENT_CA" },
+    { cert: settings.tlsCert, key: settings.tlsKey, clientCa: settings.clientCa }
   )
   const ca = yield* liveCa("MUSTER_CONTROL_CA", settings.controlCa)
   yield* reloadOnHangup(hungUp, certificates(tls, ca))

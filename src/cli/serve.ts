@@ -9,7 +9,6 @@ import { SoftwareStore } from "../blueprints/SoftwareStore.ts"
 import { layerSources, layerUnlisted } from "../blueprints/sources/Sources.ts"
 import { ServiceConfig, type ServiceSettings } from "../config/service.ts"
 import { hostInfo } from "../daemon/host/hostInfo.ts"
-import type { Reloadable } from "../domain/Reloadable.ts"
 import { EventHub } from "../events/EventHub.ts"
 import { Tickets } from "../events/Tickets.ts"
 import { HttpLayer } from "../http/HttpLayer.ts"
@@ -20,6 +19,7 @@ import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { Fleet } from "../nodes/fleet/Fleet.ts"
 import { LoadBalancer } from "../nodes/LoadBalancer.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
+import type { NodeTls } from "../nodes/remote/impatientClient.ts"
 import { makeNodeNetworks } from "../nodes/remote/nodeNetworks.ts"
 import { RemoteDaemons } from "../nodes/remote/RemoteDaemons.ts"
 import { layerServers } from "../servers/layerServers.ts"
@@ -29,6 +29,7 @@ import { certificates, hangups, reloadOnHangup } from "./hangups.ts"
 import { listenUrl } from "./listenUrl.ts"
 import { LoggingLayer } from "./logging.ts"
 import { endOnSecondSignal } from "./secondSignal.ts"
+import { refuseOtherSecret, SecretLayer } from "./secretKey.ts"
 import { takeVariable } from "./secretVariables.ts"
 import { refuseUnreachableNodes } from "./soleService.ts"
 import { hasEmbeddedNode, makeRoom, openDataDir, ServiceLocks, StoreLayer } from "./storage.ts"
@@ -38,24 +39,22 @@ import { warnOfUnknownSettings } from "./unknownSettings.ts"
 import { version } from "./version.ts"
 
 /** The control plane without its transport: store, blueprints, nodes, servers, events, keys. */
-export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, ca?: Reloadable<string>) =>
+export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, tls: NodeTls = {}) =>
   // The hub after the servers: the read model has followed a change before anybody is told of it.
   Layer.mergeAll(
     EventHub.layer(),
     Tickets.layer(),
     NodeKeys.layer,
     Reloads.layer,
-    RemoteDaemons.layer({
-      networks: makeNodeNetworks(settings.nodeNetworks),
-      ...(ca === undefined ? {} : { ca })
-    })
+    RemoteDaemons.layer({ ...tls, networks: makeNodeNetworks(settings.nodeNetworks) })
   ).pipe(
     Layer.provideMerge(layerServers()),
     Layer.provideMerge(LoadBalancer.layer(placementOptions(settings))),
     Layer.provideMerge(
       NodeRegistry.layer({
         heartbeat_timeout: Duration.seconds(settings.nodeHeartbeatTimeout),
-        node_lost_after: Duration.seconds(settings.nodeLostAfter)
+        node_lost_after: Duration.seconds(settings.nodeLostAfter),
+        token_lifetime: Duration.hours(settings.nodeTokenHours)
       })
     ),
     Layer.provideMerge(Layer.mergeAll(Fleet.layer, DaemonClient.layer)),
@@ -64,7 +63,9 @@ export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, ca
     Layer.provideMerge(SourcesLayer(settings, dataDir)),
     Layer.provideMerge(ReloadNews.layer),
     Layer.provideMerge(ApiKeys.layer(adminKeyOf(settings))),
-    Layer.provideMerge(StoreLayer(settings, dataDir, { reserve: true }))
+    Layer.provideMerge(refuseOtherSecret),
+    Layer.provideMerge(StoreLayer(settings, dataDir, { reserve: true })),
+    Layer.provideMerge(SecretLayer(settings, dataDir))
   )
 
 /** Git repositories that are synced into the definition folders, where a file lists some. */
@@ -126,6 +127,14 @@ const serveWith = Effect.fnUntraced(function* (settings: ServiceSettings) {
     { cert: settings.tlsCert, key: settings.tlsKey }
   )
   const ca = yield* liveCa("MUSTER_NODE_CA", settings.nodeCa)
+  const certificate = yield* liveTls(
+    { cert: "MUSTER_NODE_CLIENT_CERT", key: "MUSTER_NODE_CLIENT_KEY" },
+    { cert: settings.nodeClientCert, key: settings.nodeClientKey }
+  )
+  const nodeTls = {
+    ...(ca === undefined ? {} : { ca }),
+    ...(certificate === undefined ? {} : { certificate })
+  }
   const http = HttpLayer({
     host: settings.host,
     port: settings.port,
@@ -152,14 +161,14 @@ const serveWith = Effect.fnUntraced(function* (settings: ServiceSettings) {
       reloadOnHangup(hungUp, [
         { name: "software", reload: Effect.as(software, true) },
         { name: "blueprints", reload: Effect.as(blueprints, true) },
-        ...certificates(tls, ca)
+        ...certificates(tls, ca, certificate)
       ])
     )
   )
   const app = Layer.merge(answering, reloading).pipe(
     Layer.provideMerge(hasEmbeddedNode(settings) ? EmbeddedNode(settings, dataDir) : Layer.empty),
     Layer.provideMerge(refuseUnreachableNodes(settings)),
-    Layer.provideMerge(ControlPlaneLayer(settings, dataDir, ca)),
+    Layer.provideMerge(ControlPlaneLayer(settings, dataDir, nodeTls)),
     Layer.provide(ServiceLocks(settings, dataDir)),
     Layer.provide(NodeServices.layer)
   )

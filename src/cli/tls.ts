@@ -1,3 +1,4 @@
+import { X509Certificate } from "node:crypto"
 import { readFile } from "node:fs/promises"
 import { createSecureContext } from "node:tls"
 import { Effect } from "effect"
@@ -29,24 +30,43 @@ const readCa = Effect.fnUntraced(function* (name: string, path: string) {
   return ca
 })
 
-/** Certificate and key of a server; undefined when neither is set. */
-const readTls = Effect.fnUntraced(function* (
-  names: { readonly cert: string; readonly key: string },
-  paths: { readonly cert: string; readonly key: string }
-) {
+/** What each file of a certificate is: a setting's name, or a path. `clientCa` is for servers. */
+interface TlsFiles {
+  readonly cert: string
+  readonly key: string
+  readonly clientCa?: string
+}
+
+/** Authorities of client certificates; without one that can be parsed, nobody could connect. */
+const readClientCa = Effect.fnUntraced(function* (name: string, path: string) {
+  const clientCa = yield* readFileOf(name, path)
+  if (clientCa === undefined) return {}
+  yield* Effect.try({
+    try: () => new X509Certificate(clientCa),
+    catch: (cause) => new StartError({ message: `${name}: not usable in PEM (${reasonOf(cause)})` })
+  })
+  return { clientCa }
+})
+
+/** Certificate and key of a server or client; undefined when neither is set. */
+const readTls = Effect.fnUntraced(function* (names: TlsFiles, paths: TlsFiles) {
   const cert = yield* readFileOf(names.cert, paths.cert)
   const key = yield* readFileOf(names.key, paths.key)
-  if (cert === undefined && key === undefined) return undefined
+  const client = yield* readClientCa(names.clientCa ?? "", paths.clientCa ?? "")
+  if (cert === undefined && key === undefined) {
+    if (client.clientCa === undefined) return undefined
+    return yield* new StartError({
+      message: `${names.clientCa} is set and ${names.cert} is not: only HTTPS asks for certificates; set ${names.cert} and ${names.key}`
+    })
+  }
   if (cert === undefined || key === undefined) {
     const [set, unset] = cert === undefined ? [names.key, names.cert] : [names.cert, names.key]
     return yield* new StartError({ message: `${set} is set and ${unset} is not: set both` })
   }
-  const tls: TlsOptions = { cert, key }
+  const tls: TlsOptions = { cert, key, ...client }
   yield* checked(tls, `${names.cert}, ${names.key}`)
   return tls
 })
-
-type Files<K extends string> = Readonly<Record<K, string>>
 
 /** As {@link readCa}, and again when the file changes; undefined: the setting is unset. */
 export const liveCa = (name: string, path: string) =>
@@ -55,15 +75,12 @@ export const liveCa = (name: string, path: string) =>
     : liveFiles({ names: name, paths: [path], read: Effect.map(readCa(name, path), (ca) => ca ?? "") })
 
 /** As {@link readTls}, and again when a file changes; undefined: the settings are unset. */
-export const liveTls = Effect.fnUntraced(function* (
-  names: Files<"cert" | "key">,
-  paths: Files<"cert" | "key">
-) {
+export const liveTls = Effect.fnUntraced(function* (names: TlsFiles, paths: TlsFiles) {
   const first = yield* readTls(names, paths)
   if (first === undefined) return undefined
   return yield* liveFiles({
-    names: `${names.cert}, ${names.key}`,
-    paths: [paths.cert, paths.key],
+    names: [names.cert, names.key, ...(first.clientCa === undefined ? [] : [names.clientCa])].join(", "),
+    paths: [paths.cert, paths.key, ...(first.clientCa === undefined ? [] : [paths.clientCa ?? ""])],
     read: Effect.map(readTls(names, paths), (tls) => tls ?? first)
   })
 })

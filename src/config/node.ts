@@ -49,6 +49,12 @@ export const nodeSettings = {
   ),
   tlsCert: setting("MUSTER_NODE_TLS_CERT", "", "Certificate (PEM) of the daemon; with it, HTTPS only.", file),
   tlsKey: setting("MUSTER_NODE_TLS_KEY", "", "Private key (PEM) of the certificate.", file),
+  clientCa: setting(
+    "MUSTER_NODE_CLIENT_CA",
+    "",
+    "Authorities (PEM) of client certificates; with it, the daemon refuses connections without a certificate of one of them. Needs MUSTER_NODE_TLS_CERT.",
+    file
+  ),
   allocations: setting(
     "MUSTER_NODE_ALLOCATIONS",
     "127.0.0.1:25565-25664",

@@ -34,6 +34,12 @@ export const settings = {
     "Folder of the database, the key file and the embedded node.",
     path
   ),
+  secretFile: setting(
+    "MUSTER_SECRET_FILE",
+    "",
+    "File of at least 32 random bytes that the tokens of nodes are encrypted with, the same for all replicas; unset: `secret.key` in the data folder, made at the first start.",
+    file
+  ),
   blueprintsDir: setting("MUSTER_BLUEPRINTS_DIR", "./blueprints", "Folder of blueprints and mixins.", path),
   softwareDir: setting("MUSTER_SOFTWARE_DIR", "./software", "Folder of software definitions.", path),
   blueprintSources: setting(
@@ -160,6 +166,12 @@ export const settings = {
     "Seconds without a sign of life after which a node is not connected; daemons send one every 10.",
     whole(1, 3600)
   ),
+  nodeTokenHours: setting(
+    "MUSTER_NODE_TOKEN_HOURS",
+    "24",
+    "Hours after which a node gets a new token; calls to the node go on meanwhile.",
+    number(0.0001, 8760)
+  ),
   nodeCa: setting(
     "MUSTER_NODE_CA",
     "",
@@ -172,6 +184,13 @@ export const settings = {
     "Networks that nodes on other machines may be in, such as 10.0.0.0/8: the service registers and calls no node elsewhere. Unset: anywhere but at link-local addresses, where clouds answer with the machine's credentials.",
     networks
   ),
+  nodeClientCert: setting(
+    "MUSTER_NODE_CLIENT_CERT",
+    "",
+    "Certificate (PEM) that the service presents to daemons, for those with MUSTER_NODE_CLIENT_CA.",
+    file
+  ),
+  nodeClientKey: setting("MUSTER_NODE_CLIENT_KEY", "", "Private key (PEM) of that certificate.", file),
   tlsCert: setting("MUSTER_TLS_CERT", "", "Certificate (PEM) of the service; with it, HTTPS only.", file),
   tlsKey: setting("MUSTER_TLS_KEY", "", "Private key (PEM) of the certificate.", file),
   eventsKeepHours: setting(

@@ -16,6 +16,8 @@ import { boundPipelining } from "./pipelining.ts"
 export interface TlsOptions {
   readonly cert: string
   readonly key: string
+  /** Authorities in PEM; with it, a client needs a certificate of one of them. */
+  readonly clientCa?: string
 }
 
 /** How long a handshake and the head of a request may take. */
@@ -91,8 +93,20 @@ const onConnect = (_: IncomingMessage, socket: Duplex) => {
 
 /** New connections use the newest certificate; open ones keep theirs. */
 const createLiveTlsServer = (options: ServerOptions, tls: Reloadable<TlsOptions>) => {
-  const server = createTlsServer({ ...options, ...tls.current(), handshakeTimeout: HEAD_MILLIS })
-  tls.onChange((next) => server.setSecureContext(next))
+  const context = ({ cert, clientCa, key }: TlsOptions) => ({
+    cert,
+    key,
+    ...(clientCa === undefined ? {} : { ca: clientCa })
+  })
+  const first = tls.current()
+  const server = createTlsServer({
+    ...options,
+    ...context(first),
+    requestCert: first.clientCa !== undefined,
+    rejectUnauthorized: true,
+    handshakeTimeout: HEAD_MILLIS
+  })
+  tls.onChange((next) => server.setSecureContext(context(next)))
   return server
 }
 

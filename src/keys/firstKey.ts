@@ -3,6 +3,7 @@ import { Data, Effect, FileSystem, Path, Redacted } from "effect"
 import { KeyRepo } from "../store/KeyRepo.ts"
 import { Store } from "../store/Store.ts"
 import { isWellFormed } from "./keyFormat.ts"
+import { writeNewFile } from "./newFile.ts"
 import { generateKey, makeRecord } from "./newKey.ts"
 
 /** Name of the file in the data folder. */
@@ -43,7 +44,7 @@ export const ensureFirstKey = Effect.fn("ensureFirstKey")(function* (options: {
     return left ? ({ _tag: "NotNeeded", path } satisfies FirstKey) : notNeeded
   }
   const fresh = yield* generateKey
-  const made = yield* Effect.mapError(writeNew(path, Redacted.value(fresh)), cannotWrite(path))
+  const made = yield* Effect.mapError(writeNewFile(path, Redacted.value(fresh)), cannotWrite(path))
   const key = made ? fresh : yield* readKey(path)
   const record = yield* makeRecord(key, { name: "first key", scope: "AppAdmin" })
   yield* store.write(repo.insert(record))
@@ -54,23 +55,6 @@ export const ensureFirstKey = Effect.fn("ensureFirstKey")(function* (options: {
 })
 
 const notNeeded: FirstKey = { _tag: "NotNeeded" }
-
-/** Writes the whole file or nothing; false when there is one already. */
-const writeNew = Effect.fnUntraced(function* (path: string, key: string) {
-  const fs = yield* FileSystem.FileSystem
-  const folder = (yield* Path.Path).dirname(path)
-  // Made with mode 0600, in the same folder; renamed with a link, which fails where the name is taken.
-  const draft = yield* fs.makeTempFileScoped({ directory: folder, prefix: `.${ADMIN_KEY_FILE}-` })
-  yield* fs.chmod(draft, 0o600)
-  const file = yield* fs.open(draft, { flag: "r+" })
-  yield* file.writeAll(new TextEncoder().encode(`${key}\n`))
-  yield* file.sync
-  return yield* Effect.as(fs.link(draft, path), true).pipe(
-    Effect.catchIf(isAlreadyThere, () => Effect.succeed(false))
-  )
-}, Effect.scoped)
-
-const isAlreadyThere = (error: PlatformError.PlatformError): boolean => error.reason._tag === "AlreadyExists"
 
 const readKey = Effect.fnUntraced(function* (path: string) {
   const fs = yield* FileSystem.FileSystem

@@ -8,7 +8,7 @@ import type { HostInfo } from "../domain/SystemInfo.ts"
 import { Duties } from "../store/Duties.ts"
 import { mayUseReserve } from "../store/disk/DatabaseDisk.ts"
 import { Freshness } from "../store/Freshness.ts"
-import { NodeRepo } from "../store/NodeRepo.ts"
+import { type NodeRecord, NodeRepo } from "../store/NodeRepo.ts"
 import { Store } from "../store/Store.ts"
 import { DaemonClient } from "./DaemonClient.ts"
 import { Fleet } from "./fleet/Fleet.ts"
@@ -18,6 +18,7 @@ import { nodeNotFound } from "./nodeNotFound.ts"
 import { shareHeartbeats } from "./presence/SharedHeartbeats.ts"
 import { watchSilence } from "./presence/silentNodes.ts"
 import { registered, sharedPorts } from "./registration.ts"
+import { TokenSeal } from "./TokenSeal.ts"
 
 /** Random bytes of a token. */
 const TOKEN_BYTES = 32
@@ -39,6 +40,8 @@ export interface NodeRegistryOptions {
   readonly heartbeat_timeout?: Duration.Input
   /** Without a sign of life for this long a node is given up; default 10 min. */
   readonly node_lost_after?: Duration.Input
+  /** After so long a node registers again, and gets another token; default 24 h. */
+  readonly token_lifetime?: Duration.Input
 }
 
 /**
@@ -73,13 +76,14 @@ export class NodeRegistry extends Context.Service<
     ): Effect.Effect<{ readonly token: string }, InvalidRequest | Unavailable>
     /**
      * A sign of life, answered from memory unless memory may be behind. One of a node that is not connected fails: it is
-     * to register, and say what it has.
+     * to register, and say what it has. So does one of a node whose token is as old as a token may be, or cannot be read
+     * with the secret of this service: the sign of life counts, and the node gets another token.
      */
     heartbeat(id: string, heartbeat: Heartbeat): Effect.Effect<void, RegistrationRequired | Unavailable>
     /** Fails unless `boot_id` is that of the node's last registration. */
     checkBoot(id: string, boot_id: string): Effect.Effect<void, RegistrationRequired | Unavailable>
     /**
-     * The registration that was answered with `token` counts no more, unless there was another since: not connected at
+     * The registration whose record has `token` counts no more, unless there was another since: not connected at
      * once, whatever the node was called with is forgotten, and `lost` when it has not registered again within the
      * heartbeat timeout; with `lost` at once, since nothing more can be heard of it.
      */
@@ -116,6 +120,10 @@ export class NodeRegistry extends Context.Service<
         const store = yield* Store
         const hub = yield* PubSub.unbounded<NodeChange>()
         const lost_after = Duration.fromInputUnsafe(options.heartbeat_timeout ?? "30 seconds")
+        const seal = yield* TokenSeal
+        const token_lifetime = Duration.toMillis(
+          Duration.fromInputUnsafe(options.token_lifetime ?? "24 hours")
+        )
         const given_up_after = Duration.fromInputUnsafe(options.node_lost_after ?? "10 minutes")
 
         // A database that was restored has what nodes had at its backup: they are to say what they have now.
@@ -188,7 +196,8 @@ export class NodeRegistry extends Context.Service<
           const embedded = daemons.isAttached(id)
           // Whoever calls the daemons of other machines says what that has come to.
           const unreachable = embedded || !daemons.callsOthers() ? null : ""
-          const record = { ...fresh, token, last_seen_at, drained: false, embedded, unreachable }
+          const sealed = seal.seal(id, token)
+          const record = { ...fresh, token: sealed, last_seen_at, drained: false, embedded, unreachable }
           yield* store.write(Effect.andThen(repo.save(record), tell(id, "connected")))
           const others = [...fleet.nodes].flatMap(({ listed }) => listed ?? [])
           for (const shared of sharedPorts(fresh, others)) yield* Effect.logWarning(shared)
@@ -201,6 +210,13 @@ export class NodeRegistry extends Context.Service<
           if (!isBoot(id, boot_id)) return yield* new RegistrationRequired({ node_id: id })
         })
 
+        /** A record says when the node registered last; in this process the token is of no use. */
+        const needsToken = (record: NodeRecord | undefined, at: string) =>
+          record?.connected === true &&
+          !record.embedded &&
+          (Date.parse(at) - Date.parse(record.last_seen_at ?? at) >= token_lifetime ||
+            seal.open(record.id, record.token) === undefined)
+
         const heartbeat = Effect.fnUntraced(function* (id: string, beat: Heartbeat) {
           const { boot_id, load, memory_used_bytes, disk_used_bytes } = beat
           const at = yield* nowText
@@ -212,6 +228,10 @@ export class NodeRegistry extends Context.Service<
           silence?.hear(id)
           shared.note(id, boot_id, usage)
           fleet.hear(node, at, usage)
+          if (!needsToken(node.record, at)) return
+          // Another replica may have taken its registration a moment ago.
+          yield* refreshUnless(id, () => false)
+          if (needsToken(fleet.get(id)?.record, at)) return yield* new RegistrationRequired({ node_id: id })
         })
 
         const expel = Effect.fn("NodeRegistry.expel")(

@@ -19,7 +19,10 @@ export const NodeRecord = Schema.Struct({
   url: Schema.String,
   version: Schema.String,
   boot_id: Schema.String,
-  /** What its daemon is called with; empty: the registration counts no more. */
+  /**
+   * What its daemon is called with, encrypted: names one registration, and only the holders of the secret can read it.
+   * Empty: the registration counts no more.
+   */
   token: Schema.String,
   allocations: Schema.Array(NodeAllocation),
   capacity: Capacity,

@@ -17,6 +17,8 @@ const load = (env: Record<string, string>) =>
 const wrong: Record<string, ReadonlyArray<string>> = {
   MUSTER_PORT: ["65536", "-1", "http", "80.5", " 80"],
   MUSTER_DATA_DIR: ["a\0b"],
+  MUSTER_SECRET_FILE: ["a\0b"],
+  MUSTER_NODE_TOKEN_HOURS: ["0", "1d"],
   MUSTER_BLUEPRINTS_DIR: ["\0"],
   MUSTER_SOFTWARE_DIR: ["\0"],
   MUSTER_DATABASE_URL: ["mysql://x", "sqlite:", "postgres://localhost/muster"],
@@ -101,7 +103,7 @@ describe("settings", () => {
         MUSTER_EMBEDDED_NODE: "false",
         MUSTER_CORS_ORIGINS: " https://a.example , http://localhost:3000 ",
         MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:25565-25570,25580; [::1]:1",
-        APP_ADMIN_API_KEY: "secret"
+        APP_ADMIN_API_KEY: "s3cret"
       })
       assert.strictEqual(read.port, 0)
       assert.isFalse(read.embeddedNode)
@@ -113,8 +115,8 @@ describe("settings", () => {
           ["::1", "1"]
         ]
       )
-      assert.strictEqual(Redacted.value(Option.getOrThrow(read.adminKey)), "secret")
-      assert.notInclude(JSON.stringify(read), "secret")
+      assert.strictEqual(Redacted.value(Option.getOrThrow(read.adminKey)), "s3cret")
+      assert.notInclude(JSON.stringify(read), "s3cret")
     })
   )
 

@@ -1,11 +1,14 @@
+import { randomBytes } from "node:crypto"
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, FileSystem, Layer, Path, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import type { RegistrationRequired } from "../../src/api/ControlPlane.ts"
 import type { Conflict, InvalidRequest, NotFound, Unavailable } from "../../src/domain/errors.ts"
+import { Fleet } from "../../src/nodes/fleet/Fleet.ts"
 import { LoadBalancer } from "../../src/nodes/LoadBalancer.ts"
 import { type NodeChange, NodeRegistry } from "../../src/nodes/NodeRegistry.ts"
+import { makeTokenSeal, TokenSeal } from "../../src/nodes/TokenSeal.ts"
 import { layerSqlite } from "../../src/store/layers/layerSqlite.ts"
 import { NodeRepo } from "../../src/store/NodeRepo.ts"
 import { Store } from "../../src/store/Store.ts"
@@ -206,7 +209,9 @@ describe("node-protocol: register, heartbeat, disconnect", () => {
       const two = yield* registry.register(registration("n1"))
       assert.match(one.token, /^[A-Za-z0-9_-]{43}$/)
       assert.notStrictEqual(one.token, two.token)
-      assert.strictEqual((yield* MemoryTables).nodes.get("n1")?.token, two.token)
+      const kept = (yield* MemoryTables).nodes.get("n1")?.token ?? ""
+      assert.notInclude(kept, two.token)
+      assert.strictEqual((yield* TokenSeal).open("n1", kept), two.token)
     }).pipe(Effect.provide(memoryNodes()))
   )
 
@@ -345,11 +350,61 @@ describe("node-protocol, When something breaks: nodes that go silent", () => {
     }).pipe(Effect.provide(memoryNodes()))
   )
 
+  it.effect("gets another token in time, and stays connected meanwhile", () =>
+    Effect.gen(function* () {
+      const registry = yield* NodeRegistry
+      const fleet = yield* Fleet
+      const seen = yield* follow
+      const beat = registry.heartbeat("n1", heartbeat("n1-boot"))
+      const beats = Effect.forEach(
+        Array.from({ length: 6 }),
+        () => Effect.andThen(TestClock.adjust("10 seconds"), beat),
+        { discard: true }
+      )
+      const first = yield* registry.register(registration("n1"))
+      const sealed = fleet.get("n1")?.record?.token
+      assert.notInclude(sealed, first.token)
+      yield* beats
+      // A heartbeat that asks for a registration counts as one all the same.
+      yield* TestClock.adjust("10 seconds")
+      assert.strictEqual((yield* Effect.flip(beat))._tag, "RegistrationRequired")
+      yield* TestClock.adjust("25 seconds")
+      assert.isTrue(registry.isConnected("n1"))
+      const second = yield* registry.register(registration("n1"))
+      assert.notStrictEqual(second.token, first.token)
+      assert.notStrictEqual(fleet.get("n1")?.record?.token, sealed)
+      yield* beats
+      assert.deepStrictEqual(seen, ["n1 connected", "n1 connected"])
+    }).pipe(Effect.provide(memoryNodes({ token_lifetime: "65 seconds" })))
+  )
+
+  it.effect("registers again where its token cannot be read: with another secret, or in clear text", () =>
+    Effect.gen(function* () {
+      for (const token of ["clear-text", makeTokenSeal(randomBytes(32)).seal("n1", "token")]) {
+        const state = tables()
+        yield* Effect.gen(function* () {
+          const registry = yield* NodeRegistry
+          const fleet = yield* Fleet
+          yield* registry.register(registration("n1"))
+          const record = fleet.get("n1")?.record
+          assert.isDefined(record)
+          fleet.put({ ...record, token })
+          const beat = registry.heartbeat("n1", heartbeat("n1-boot"))
+          assert.strictEqual((yield* Effect.flip(beat))._tag, "RegistrationRequired")
+          yield* registry.register(registration("n1"))
+          yield* beat
+        }).pipe(Effect.provide(memoryNodes({}, state)))
+      }
+    })
+  )
+
   it.effect("is lost at once when it is expelled for good, and given up in time, once each", () =>
     Effect.gen(function* () {
       const registry = yield* NodeRegistry
-      const { token } = yield* registry.register(registration("n1"))
-      const { token: other } = yield* registry.register(registration("n2"))
+      const fleet = yield* Fleet
+      yield* registry.register(registration("n1"))
+      yield* registry.register(registration("n2"))
+      const [token = "", other = ""] = ["n1", "n2"].map((id) => fleet.get(id)?.record?.token)
       const seen = yield* follow
       yield* registry.expel("n1", token, { lost: true })
       yield* registry.expel("n1", token, { lost: true })

@@ -1,8 +1,10 @@
 /** What the database of a service says, read beside it. */
+import { readFileSync } from "node:fs"
 import { join } from "node:path"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import type { JournalEntry } from "../../src/domain/Journal.ts"
+import { makeTokenSeal } from "../../src/nodes/TokenSeal.ts"
 import { journalTable } from "../../src/store/journalTable.ts"
 import { clientOf } from "../../src/store/maintenance/openClient.ts"
 import { ServerRepo } from "../../src/store/ServerRepo.ts"
@@ -49,12 +51,17 @@ const everything = Effect.gen(function* () {
   }
 }).pipe(Effect.provide(ServerRepo.layer))
 
+/** The seal of a service whose secret is in its data folder. */
+const sealOf = (dataDir: string) =>
+  makeTokenSeal(Buffer.from(readFileSync(join(dataDir, "secret.key"), "utf8").trim()))
+
 /** What the control plane calls each node with, by the node's id. */
 export const nodeTokens = (dataDir: string) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const rows = yield* sql<{ readonly id: string; readonly token: string }>`SELECT id, token FROM nodes`
-    return new Map(rows.map(({ id, token }) => [id, token]))
+    const seal = sealOf(dataDir)
+    return new Map(rows.map(({ id, token }) => [id, seal.open(id, token) ?? ""]))
   }).pipe(Effect.provide(databaseOf(dataDir)))
 
 /** What SQLite says of its file; PostgreSQL looks after its own. */

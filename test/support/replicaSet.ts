@@ -1,4 +1,6 @@
 /** Several services on one PostgreSQL, each with a node of its own that is reached through it. */
+import { randomBytes } from "node:crypto"
+import { writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { Effect } from "effect"
 import { muster } from "./command.ts"
@@ -17,7 +19,9 @@ export const replicaSet = Effect.fnUntraced(function* (
 ) {
   const url = yield* newPostgresDatabase(server)
   const folder = yield* temporaryFolder
-  const shared = { ...alone, ...patient, ...env, MUSTER_DATABASE_URL: url }
+  const secret = join(folder, "secret.key")
+  writeFileSync(secret, randomBytes(32).toString("hex"), { mode: 0o600 })
+  const shared = { ...alone, ...patient, MUSTER_SECRET_FILE: secret, ...env, MUSTER_DATABASE_URL: url }
   let count = 0
 
   const command = (...args: ReadonlyArray<string>) =>

@@ -6,8 +6,8 @@ import { type Daemon, type DaemonError, type LinesRequest, NodeUnreachable } fro
 import { DaemonApi } from "../../api/DaemonApi.ts"
 import { undecodableFails } from "../../api/undecodable.ts"
 import type { Page, Pagination } from "../../domain/Pagination.ts"
-import type { Reloadable } from "../../domain/Reloadable.ts"
 import { RequestId } from "../../domain/RequestId.ts"
+import { type NodeTls, tlsNow } from "./impatientClient.ts"
 import type { NodeNetworks } from "./nodeNetworks.ts"
 import { type CallFailure, remoteCall, toDaemonError } from "./remoteCall.ts"
 import { openConsole } from "./remoteConsole.ts"
@@ -18,7 +18,7 @@ export interface RemoteTarget {
   readonly token: string
 }
 
-export interface RemoteDaemonOptions {
+export interface RemoteDaemonOptions extends NodeTls {
   readonly node_id: string
   /** Asked before each attempt; undefined while the node is not connected. */
   readonly target: () => RemoteTarget | undefined
@@ -33,8 +33,6 @@ export interface RemoteDaemonOptions {
   /** Where the node may be; for its consoles, which have connections of their own. */
   readonly networks?: NodeNetworks
   readonly breaker: CircuitBreaker.CircuitBreaker
-  /** Certificates in PEM that are trusted beside the system's. */
-  readonly ca?: Reloadable<string>
   /** Of each call, in all. Default 10 s (node-protocol, "Control plane -> daemon"). */
   readonly deadline?: Duration.Input
 }
@@ -68,10 +66,25 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
   const { breaker, http, node_id, refresh = Effect.void, target } = options
   const deadline = Duration.fromInputUnsafe(options.deadline ?? "10 seconds")
   const unreachable = new NodeUnreachable({ node_id })
-  let made: { readonly target: RemoteTarget; readonly client: Client } | undefined
+  /** The newest last. */
+  let made: ReadonlyArray<{ readonly target: RemoteTarget; readonly client: Client }> = []
+  /** What the daemon has accepted last. */
+  let accepted: RemoteTarget | undefined
+
+  /**
+   * What to call a daemon with that has refused the token of `now`: that of a later registration, or, while a registration
+   * is under way, that of the one before.
+   */
+  const otherThan = (now: RemoteTarget, newestOnly = false): RemoteTarget | undefined => {
+    const later = target()
+    if (later === undefined || later.token !== now.token) return later
+    if (newestOnly) return undefined
+    return accepted?.url === now.url && accepted.token !== now.token ? accepted : undefined
+  }
 
   const clientOf = (now: RemoteTarget): Effect.Effect<Client> => {
-    if (made?.target.token === now.token && made.target.url === now.url) return Effect.succeed(made.client)
+    const known = made.find(({ target }) => target.token === now.token && target.url === now.url)
+    if (known !== undefined) return Effect.succeed(known.client)
     return HttpApiClient.make(DaemonApi, {
       baseUrl: now.url,
       transformClient: HttpClient.mapRequestEffect((request) =>
@@ -83,7 +96,7 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
       )
     }).pipe(
       Effect.map(({ daemon }) => {
-        made = { target: now, client: daemon }
+        made = [...made.slice(-1), { target: now, client: daemon }]
         return daemon
       }),
       Effect.provideService(HttpClient.HttpClient, http)
@@ -93,26 +106,41 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
   const call = <A>(
     repeatable: boolean,
     use: (client: Client) => Effect.Effect<A, CallFailure>,
-    largest = LARGEST_ANSWER
+    { largest = LARGEST_ANSWER, newestOnly = false } = {}
   ): Effect.Effect<A, DaemonError> =>
     Effect.suspend(() => {
       const first = target()
       if (first === undefined) return Effect.fail(unreachable)
       // It may have registered elsewhere a moment ago.
       let refreshed = false
+      const send = (to: RemoteTarget) =>
+        undecodableFails(Effect.flatMap(clientOf(to), use)).pipe(
+          Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(largest)),
+          Effect.mapError((failure) => toDaemonError(node_id, failure)),
+          Effect.tap(() =>
+            Effect.sync(() => {
+              accepted = to
+            })
+          )
+        )
       const attempt = Effect.suspend(() => {
         const now = target()
-        return now === undefined
-          ? Effect.fail(unreachable)
-          : undecodableFails(Effect.flatMap(clientOf(now), use)).pipe(
-              Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(largest)),
-              Effect.mapError((failure) => toDaemonError(node_id, failure)),
-              Effect.tapErrorTag("TokenUnknown", () => {
-                const again = refreshed ? Effect.void : refresh
-                refreshed = true
-                return again
+        if (now === undefined) return Effect.fail(unreachable)
+        return send(now).pipe(
+          // A daemon that refuses a token has done nothing.
+          Effect.catchTag("TokenUnknown", (unknown) =>
+            Effect.suspend(() => {
+              const again = refreshed ? Effect.void : refresh
+              refreshed = true
+              return again
+            }).pipe(
+              Effect.flatMap(() => {
+                const other = otherThan(now, newestOnly)
+                return other === undefined ? Effect.fail(unknown) : send(other)
               })
             )
+          )
+        )
       })
       // A registration begins anew: what its predecessor could not be reached for says nothing of it.
       return remoteCall(attempt, {
@@ -132,7 +160,7 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
   /** Pages wait for each other: a daemon that answers without end must not be read many times at once. */
   const page = (request: LinesRequest, use: (client: Client) => Effect.Effect<Page<string>, CallFailure>) => {
     const largest = Math.min(LARGEST_ANSWER + request.per_page * LARGEST_LINE, LINES_AT_ONCE)
-    return call(true, (client) => reading.withPermits(largest)(use(client)), largest)
+    return call(true, (client) => reading.withPermits(largest)(use(client)), { largest })
   }
 
   const console = Effect.fnUntraced(function* (
@@ -146,22 +174,24 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
           node_id,
           url,
           token,
-          ...(options.ca === undefined ? {} : { ca: options.ca.current() }),
+          tls: tlsNow(options),
           ...(options.networks === undefined ? {} : { networks: options.networks })
         },
         id
       )
     return yield* open(now).pipe(
       Effect.catchTag("NodeUnreachable", (error) =>
-        Effect.flatMap(Effect.andThen(refresh, Effect.sync(target)), (later) =>
-          later === undefined || later.token === now.token ? Effect.fail(error) : open(later)
-        )
+        Effect.flatMap(refresh, () => {
+          const other = otherThan(now)
+          return other === undefined ? Effect.fail(error) : open(other)
+        })
       )
     )
   })
 
   return {
-    system: safe((client) => client.system({})),
+    // Finds out whether the daemon knows its newest token: one that does not is made to register again.
+    system: call(true, (client) => client.system({}), { newestOnly: true }),
     create: (spec) => safe((client) => client.create({ payload: spec })),
     remove: (id, options) =>
       safe((client) =>

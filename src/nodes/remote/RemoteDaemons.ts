@@ -4,19 +4,17 @@ import { CircuitBreaker } from "effect/persistence"
 import type { RegistrationRequired } from "../../api/ControlPlane.ts"
 import type { Daemon } from "../../api/Daemon.ts"
 import { Forbidden, type InvalidRequest } from "../../domain/errors.ts"
-import type { Reloadable } from "../../domain/Reloadable.ts"
 import { DaemonClient } from "../DaemonClient.ts"
 import { Fleet } from "../fleet/Fleet.ts"
 import { NodeRegistry } from "../NodeRegistry.ts"
+import { TokenSeal } from "../TokenSeal.ts"
 import { breakerStore } from "./breakerStore.ts"
 import { makeCallBacks } from "./callBacks.ts"
-import { impatientClient } from "./impatientClient.ts"
+import { impatientClient, type NodeTls } from "./impatientClient.ts"
 import { makeNodeNetworks, type NodeNetworks } from "./nodeNetworks.ts"
 import { makeRemoteDaemon } from "./RemoteDaemon.ts"
 
-export interface RemoteDaemonsOptions {
-  /** Certificates in PEM that daemons' certificates are checked against, in place of the system's. */
-  readonly ca?: Reloadable<string>
+export interface RemoteDaemonsOptions extends NodeTls {
   /** Of each call. Default 10 s. */
   readonly deadline?: Duration.Input
   /** Where nodes may be. Default: anywhere but at link-local addresses. */
@@ -61,6 +59,7 @@ export class RemoteDaemons extends Context.Service<
         const daemons = yield* DaemonClient
         const fleet = yield* Fleet
         const registry = yield* NodeRegistry
+        const seal = yield* TokenSeal
         const http = yield* HttpClient.HttpClient
         const breaker = yield* CircuitBreaker.CircuitBreaker
         const callBacks = yield* makeCallBacks
@@ -71,9 +70,9 @@ export class RemoteDaemons extends Context.Service<
           fleet.get(node_id)?.record?.embedded === false && !daemons.isAttached(node_id)
         const target = (node_id: string) => () => {
           const node = fleet.get(node_id)
-          return node?.connected === true && node.record !== undefined
-            ? { url: node.record.url, token: node.record.token }
-            : undefined
+          if (node?.connected !== true || node.record === undefined) return undefined
+          const token = seal.open(node_id, node.record.token)
+          return token === undefined ? undefined : { url: node.record.url, token }
         }
         const make = (node_id: string) =>
           makeRemoteDaemon({
@@ -120,9 +119,9 @@ export class RemoteDaemons extends Context.Service<
     RemoteDaemons.layerNoDeps(options).pipe(
       Layer.provide(
         impatientClient({
+          ...options,
           connections: CONNECTIONS,
-          networks: options.networks ?? makeNodeNetworks([]),
-          ...(options.ca === undefined ? {} : { ca: options.ca })
+          networks: options.networks ?? makeNodeNetworks([])
         })
       ),
       Layer.provide(

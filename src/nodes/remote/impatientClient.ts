@@ -71,26 +71,43 @@ const readRefusals = HttpClient.transformResponse(
   )
 )
 
-/** `HttpClient` with connections of its own: kept alive, at most `connections` to one address. */
-export const impatientClient = (options: {
-  readonly connections: number
-  /** Certificates in PEM that are trusted, in place of the system's. */
+/** How the other side is checked, and what is presented to it. In PEM. */
+export interface NodeTls {
+  /** Certificates that are trusted, in place of the system's. */
   readonly ca?: Reloadable<string>
-  /** The addresses that are called; absent: any. */
-  readonly networks?: NodeNetworks
-}) => {
-  const { ca, connections, networks } = options
+  /** What is presented where the other side asks for a certificate. */
+  readonly certificate?: Reloadable<{ readonly cert: string; readonly key: string }>
+}
+
+/** As Node's TLS wants it. */
+export const tlsNow = ({ ca, certificate }: NodeTls) => {
+  const { cert, key } = certificate?.current() ?? {}
+  return {
+    ...(ca === undefined ? {} : { ca: ca.current() }),
+    ...(cert === undefined || key === undefined ? {} : { cert, key })
+  }
+}
+
+/** `HttpClient` with connections of its own: kept alive, at most `connections` to one address. */
+export const impatientClient = (
+  options: NodeTls & {
+    readonly connections: number
+    /** The addresses that are called; absent: any. */
+    readonly networks?: NodeNetworks
+  }
+) => {
+  const { ca, certificate, connections, networks } = options
   const settings: AgentOptions = {
     keepAlive: true,
     maxSockets: connections,
     ...(networks === undefined ? {} : { lookup: networks.lookup }),
-    ...(ca === undefined ? {} : { ca: ca.current() })
+    ...tlsNow(options)
   }
   const https = () => {
     const made = new ImpatientHttpsAgent(settings, networks)
-    ca?.onChange((next) => {
-      made.options.ca = next
-    })
+    const apply = () => void Object.assign(made.options, tlsNow(options))
+    ca?.onChange(apply)
+    certificate?.onChange(apply)
     return made
   }
   return Layer.effect(HttpClient.HttpClient, Effect.map(HttpClient.HttpClient, readRefusals)).pipe(

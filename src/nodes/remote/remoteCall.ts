@@ -66,6 +66,10 @@ const notUnderstood = (detail: string) =>
 /** What there is to do where no answer comes, whoever reads it. */
 const CHECK_ADDRESS = "Check MUSTER_NODE_URL of the node and the firewall"
 
+/** What there is to do where a daemon may want another certificate of this service. */
+const CHECK_CERTIFICATE =
+  "If the node has MUSTER_NODE_CLIENT_CA, check MUSTER_NODE_CLIENT_CERT of the service against it"
+
 /** Where a token is refused that was that of the last registration: with it nothing can be done there. */
 export const TOKEN_REFUSED =
   "another daemon answers there: it refuses the token of the node's last registration. Set MUSTER_NODE_URL of the node to its own address"
@@ -77,11 +81,14 @@ const ofTransport = (failure: HttpClientError.HttpClientError): string => {
   }
   switch (kind) {
     case "tls":
-      return `TLS fails (${code}: ${message}). Check the scheme of MUSTER_NODE_URL of the node, and MUSTER_NODE_CA of the service`
+      return `TLS fails (${code}: ${message}). ${code.includes("ALERT") ? CHECK_CERTIFICATE : "Check the scheme of MUSTER_NODE_URL of the node, and MUSTER_NODE_CA of the service"}`
     case "protocol":
       return "what answers there is not HTTP. Check MUSTER_NODE_URL of the node: its port, and http or https"
-    case "none":
-      return `${code === "" ? "no answer" : code}. ${CHECK_ADDRESS}`
+    case "none": {
+      // A daemon that does not accept a certificate ends the connection without a word.
+      const isCut = code === "ECONNRESET" && failure.request.url.startsWith("https:")
+      return `${code === "" ? "no answer" : code}. ${CHECK_ADDRESS}${isCut ? `. ${CHECK_CERTIFICATE}` : ""}`
+    }
   }
 }
 

@@ -2,6 +2,7 @@ import { WebSocket } from "@effect/platform-node/NodeWS"
 import { type Cause, Effect, Option, Queue, Schema, type Scope, Stream } from "effect"
 import { type DaemonError, NodeUnreachable } from "../../api/Daemon.ts"
 import { Conflict, NotFound } from "../../domain/errors.ts"
+import type { tlsNow } from "./impatientClient.ts"
 import { type NodeNetworks, refusedConnection } from "./nodeNetworks.ts"
 import { refusal } from "./remoteCall.ts"
 
@@ -9,8 +10,7 @@ export interface ConsoleOptions {
   readonly node_id: string
   readonly url: string
   readonly token: string
-  /** Certificates in PEM that are trusted. */
-  readonly ca?: string
+  readonly tls: ReturnType<typeof tlsNow>
   /** Where the node may be. */
   readonly networks?: NodeNetworks
 }
@@ -41,7 +41,7 @@ const refusalOf = (text: string, node_id: string): DaemonError =>
  * server's removal, or with the connection. Without a deadline: it lasts as long as somebody looks.
  */
 export const openConsole = Effect.fnUntraced(function* (
-  { ca, networks, node_id, token, url }: ConsoleOptions,
+  { networks, node_id, tls, token, url }: ConsoleOptions,
   id: string
 ): Effect.fn.Return<Stream.Stream<string>, DaemonError, Scope.Scope> {
   const refused =
@@ -60,7 +60,7 @@ export const openConsole = Effect.fnUntraced(function* (
           perMessageDeflate: false,
           followRedirects: false,
           ...(networks === undefined ? {} : { lookup: networks.lookup }),
-          ...(ca === undefined ? {} : { ca })
+          ...tls
         }),
       // An address that no WebSocket can have.
       catch: () => new NodeUnreachable({ node_id })

@@ -1,9 +1,10 @@
-import { Layer } from "effect"
+import { Effect, Layer } from "effect"
 import { Backend } from "../Backend.ts"
 import { Duties } from "../Duties.ts"
 import { DatabaseDisk } from "../disk/DatabaseDisk.ts"
 import { migrate } from "../migrations/migrate.ts"
 import { Retention } from "../Retention.ts"
+import { eraseClearTokens } from "../sqlite/eraseClearTokens.ts"
 import { SqliteClient } from "../sqlite/SqliteClient.ts"
 import { layerRepositories, type StoreOptions } from "./layerStore.ts"
 
@@ -26,6 +27,6 @@ export const layerSqlite = (options: StoreOptions & { readonly filename: string 
     Layer.provideMerge(
       Layer.mergeAll(Duties.layerAlone, Layer.succeed(Backend, Backend.local), diskOf(options))
     ),
-    Layer.provide(Layer.effectDiscard(migrate)),
+    Layer.provide(Layer.effectDiscard(Effect.andThen(migrate, eraseClearTokens(options.filename)))),
     Layer.provideMerge(SqliteClient.layer(options))
   )

@@ -8,6 +8,7 @@ import { NodeKeyRepo } from "../NodeKeyRepo.ts"
 import { NodeRepo } from "../NodeRepo.ts"
 import type { RetentionOptions } from "../Retention.ts"
 import { RoomRepo } from "../RoomRepo.ts"
+import { SecretRepo } from "../SecretRepo.ts"
 import { ServerRepo } from "../ServerRepo.ts"
 import { Store } from "../Store.ts"
 import { TicketRepo } from "../TicketRepo.ts"
@@ -22,6 +23,7 @@ export interface StoreOptions {
 export const layerRepositories = Layer.mergeAll(
   Store.layer,
   Journal.layer,
+  SecretRepo.layer,
   ServerRepo.layer,
   MoveRepo.layer,
   RoomRepo.layer,

@@ -11,6 +11,7 @@ import { tickets } from "./0005_tickets.ts"
 import { holdings } from "./0006_holdings.ts"
 import { nodePresence } from "./0007_node_presence.ts"
 import { nodeUnreachable } from "./0008_node_unreachable.ts"
+import { sealedTokens } from "./0009_sealed_tokens.ts"
 
 /** The table that says which migrations a database has had. */
 export const MIGRATIONS_TABLE = "muster_migrations"
@@ -25,7 +26,8 @@ const migrations = {
   "0005_tickets": tickets,
   "0006_holdings": holdings,
   "0007_node_presence": nodePresence,
-  "0008_node_unreachable": nodeUnreachable
+  "0008_node_unreachable": nodeUnreachable,
+  "0009_sealed_tokens": sealedTokens
 }
 
 /** Number of the schema that this version writes. */

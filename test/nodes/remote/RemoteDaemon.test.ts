@@ -173,6 +173,27 @@ describe("node-protocol: Control plane -> daemon", () => {
     }).pipe(Effect.scoped)
   )
 
+  it.live("no call fails while the daemon learns its next token, and none is accepted after it", () =>
+    Effect.gen(function* () {
+      const fake = new FakeDaemon(NODE)
+      const { token, url } = yield* serve(fake.daemon)
+      let known = "secret"
+      const daemon = yield* remote(() => ({ url, token: known }), "1000 millis")
+      yield* daemon.create(spec("srv_1"))
+      yield* eventually(daemon.status("srv_1"), (status) => status === "offline")
+      // Durable here; the answer to the registration is still on its way, for as long as that takes.
+      known = "next"
+      yield* daemon.power("srv_1", "start", 0)
+      assert.strictEqual(yield* daemon.status("srv_1"), "running")
+      yield* Effect.scoped(daemon.console("srv_1"))
+      token.set("next")
+      yield* daemon.commands("srv_1", ["hello"])
+      yield* Effect.scoped(daemon.console("srv_1"))
+      assert.strictEqual(fake.calls.filter((call) => call.startsWith("power")).length, 1)
+      assert.isFalse(token.accepts("secret"))
+    }).pipe(Effect.scoped)
+  )
+
   it.live("a refusal keeps its status, detail and hint", () =>
     Effect.gen(function* () {
       const fake = new FakeDaemon(NODE)

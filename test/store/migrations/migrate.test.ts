@@ -1,3 +1,4 @@
+import { existsSync, readFileSync } from "node:fs"
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
@@ -9,16 +10,20 @@ import { nodeKeys } from "../../../src/store/migrations/0002_node_keys.ts"
 import { removals } from "../../../src/store/migrations/0003_removals.ts"
 import { moves } from "../../../src/store/migrations/0004_moves.ts"
 import { tickets } from "../../../src/store/migrations/0005_tickets.ts"
+import { holdings } from "../../../src/store/migrations/0006_holdings.ts"
+import { nodePresence } from "../../../src/store/migrations/0007_node_presence.ts"
+import { nodeUnreachable } from "../../../src/store/migrations/0008_node_unreachable.ts"
 import {
   currentSchema,
   MIGRATIONS_TABLE,
   migrate,
   schemaVersion
 } from "../../../src/store/migrations/migrate.ts"
+import { NodeRepo } from "../../../src/store/NodeRepo.ts"
 import { Store } from "../../../src/store/Store.ts"
 import { encodeServer } from "../../../src/store/serverRows.ts"
 import { databases, databaseUrl, newUrl, storeAt } from "../support/database.ts"
-import { server } from "../support/samples.ts"
+import { node, server } from "../support/samples.ts"
 
 const onDatabase = (url: string) => Effect.provide(clientOf(databaseUrl(url)))
 const open = (url: string) => Effect.scoped(Layer.build(Layer.fresh(storeAt(url))))
@@ -120,6 +125,64 @@ describe.each(databases)("design: migrations (%s)", (kind) => {
           ["n2", "1", String(300.5 * MIB), "2000000"]
         ]
       )
+    }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
+  )
+
+  it.live("tokens in clear text expire, and nothing of them is left in the files", () =>
+    Effect.gen(function* () {
+      const url = yield* newUrl(kind)
+      const clear = (n: number) => `clear-token-${String(n).padStart(4, "0")}`
+      const old = Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        const loader = Migrator.fromRecord({
+          "0001_initial": initial,
+          "0002_node_keys": nodeKeys,
+          "0003_removals": removals,
+          "0004_moves": moves,
+          "0005_tickets": tickets,
+          "0006_holdings": holdings,
+          "0007_node_presence": nodePresence,
+          "0008_node_unreachable": nodeUnreachable
+        })
+        yield* sql.withTransaction(Migrator.make({})({ loader, table: MIGRATIONS_TABLE }))
+        // Each token takes the place of another; some rows are deleted with theirs.
+        for (let n = 0; n < 60; n++) {
+          const { allocations, capacity, runtimes, system, ...plain } = node(`node-${n % 20}`)
+          const texts = { allocations, capacity, runtimes, system }
+          const row = {
+            ...plain,
+            ...Object.fromEntries(Object.entries(texts).map(([key, value]) => [key, JSON.stringify(value)])),
+            token: clear(n),
+            drained: 0,
+            departed: 0,
+            connected: n % 2,
+            embedded: 0
+          }
+          const { id, ...replaced } = row
+          yield* sql.withTransaction(
+            sql`INSERT INTO nodes ${sql.insert(row)} ON CONFLICT (id) DO UPDATE SET ${sql.update(replaced)}`
+          )
+        }
+        yield* sql.withTransaction(sql`DELETE FROM nodes WHERE id > 'node-5'`)
+      })
+      yield* onDatabase(url)(old)
+      const filesHold = () => {
+        const file = url.replace("sqlite:", "")
+        const texts = [file, `${file}-wal`].map((path) =>
+          existsSync(path) ? readFileSync(path, "latin1") : ""
+        )
+        return texts.some((text) => text.includes("clear-token-"))
+      }
+      if (kind === "sqlite") assert.isTrue(filesHold())
+      yield* Effect.gen(function* () {
+        const { all } = yield* NodeRepo
+        const tokens = (yield* all).map(({ token }) => token)
+        assert.isAbove(tokens.length, 0)
+        assert.deepStrictEqual(new Set(tokens), new Set([""]))
+        // Also while the store is open, and the log has not been written back.
+        if (kind === "sqlite") assert.isFalse(filesHold())
+      }).pipe(Effect.provide(storeAt(url)))
+      if (kind === "sqlite") assert.isFalse(filesHold())
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 

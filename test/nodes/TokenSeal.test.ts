@@ -1,0 +1,43 @@
+import { randomBytes } from "node:crypto"
+import { assert, describe, it } from "@effect/vitest"
+import { makeTokenSeal } from "../../src/nodes/TokenSeal.ts"
+
+const secret = randomBytes(32)
+const seal = makeTokenSeal(secret)
+
+describe("sealed tokens", () => {
+  it("are opened with the same secret for the same node, and are another text each time", () => {
+    const [one, other] = [seal.seal("n1", "token"), seal.seal("n1", "token")]
+    assert.notStrictEqual(one, other)
+    for (const sealed of [one, other]) {
+      assert.strictEqual(makeTokenSeal(secret).open("n1", sealed), "token")
+      assert.isTrue(sealed.startsWith(`s1.${seal.fingerprint}.`))
+    }
+  })
+
+  it("stay closed for another node, with another secret, and where any byte has changed", () => {
+    const sealed = seal.seal("n1", "token")
+    assert.isUndefined(seal.open("n2", sealed))
+    assert.isUndefined(makeTokenSeal(randomBytes(32)).open("n1", sealed))
+    const foreign = makeTokenSeal(randomBytes(32))
+    assert.isUndefined(foreign.open("n1", sealed.replace(seal.fingerprint, foreign.fingerprint)))
+    for (let at = 0; at < sealed.length; at++) {
+      const changed = `${sealed.slice(0, at)}${sealed[at] === "A" ? "B" : "A"}${sealed.slice(at + 1)}`
+      // The last character may carry bits that base64url drops.
+      if (at < sealed.length - 1) assert.isUndefined(seal.open("n1", changed), `character ${at}`)
+      assert.isUndefined(seal.open("n1", sealed.slice(0, at)), `first ${at} characters`)
+    }
+  })
+
+  it("no clear text counts: one that an earlier version has written, or an empty one", () => {
+    for (const text of [
+      "",
+      "token",
+      randomBytes(32).toString("base64url"),
+      "s1..",
+      `s1.${seal.fingerprint}.`
+    ]) {
+      assert.isUndefined(seal.open("n1", text))
+    }
+  })
+})
