@@ -5,7 +5,7 @@ import type { ServiceSettings } from "../config/service.ts"
 import { claimDataFolder } from "../daemon/host/dataFolder.ts"
 import type { NodeDaemonOptions } from "../daemon/NodeDaemon.ts"
 import type { NodeAllocation } from "../domain/Allocation.ts"
-import { dockerOptions, nodeAllocations } from "./docker.ts"
+import { dockerConfigPath, dockerOptions, nodeAllocations } from "./docker.ts"
 import { nodeIdentity } from "./nodeIdentity.ts"
 import { version } from "./version.ts"
 
@@ -20,6 +20,9 @@ type DaemonSettings = Pick<
   | "forceOutgoingIp"
   | "instanceFiles"
   | "passEnv"
+  | "processIsolation"
+  | "processUids"
+  | "tlsKey"
 >
 
 const nodeFolder = (dataDir: string) => join(dataDir, "node")
@@ -42,6 +45,17 @@ const warnOfMissing = Effect.fnUntraced(function* (folder: string) {
   )
 })
 
+/** Files and folders with keys, or with the rights of the daemon. */
+const hiddenFiles = (
+  { dockerConfig, dockerSocket, tlsKey }: DaemonSettings,
+  { dataDir }: { readonly dataDir: string }
+) => [
+  resolve(dataDir),
+  resolve(dockerSocket),
+  dockerConfigPath(dockerConfig),
+  ...(tlsKey === "" ? [] : [resolve(tlsKey)])
+]
+
 /** What the settings of a node, the embedded one or another, say of its daemon. */
 export const daemonOptions = Effect.fnUntraced(function* (
   settings: DaemonSettings,
@@ -62,6 +76,11 @@ export const daemonOptions = Effect.fnUntraced(function* (
     disk_check_seconds: settings.diskCheck,
     environment: process.env,
     pass_env: settings.passEnv,
+    isolation: {
+      mode: settings.processIsolation,
+      uids: settings.processUids,
+      hidden: hiddenFiles(settings, own)
+    },
     ...dockerOptions(own.runtime, settings)
   } satisfies Partial<NodeDaemonOptions>
 })

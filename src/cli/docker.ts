@@ -9,6 +9,10 @@ type DockerSettings = Pick<
   "dockerConfig" | "dockerPull" | "dockerSocket" | "embeddedRuntime" | "forceOutgoingIp"
 >
 
+/** The config file of Docker's command line. */
+export const dockerConfigPath = (set: string): string =>
+  set === "" ? join(homedir(), ".docker", "config.json") : resolve(set)
+
 /** What the settings of a node, the embedded one or another, say of Docker. */
 export const dockerOptions = (
   runtime: DockerSettings["embeddedRuntime"],
@@ -20,10 +24,7 @@ export const dockerOptions = (
         docker: {
           socket: resolve(settings.dockerSocket),
           pull: settings.dockerPull,
-          config:
-            settings.dockerConfig === ""
-              ? join(homedir(), ".docker", "config.json")
-              : resolve(settings.dockerConfig),
+          config: dockerConfigPath(settings.dockerConfig),
           optional: runtime === "auto"
         }
       }

@@ -104,6 +104,18 @@ export const databaseUrl = {
   show: withoutSecrets
 }
 
+/** Largest uid of Linux: 4294967295 stands for none. */
+const LAST_UID = 4_294_967_294
+
+export const uids = {
+  may: "two uids above 0, such as 70000-79999",
+  read: (value: string): { readonly first: number; readonly last: number } | undefined => {
+    const [, from, to] = /^(\d{1,10})-(\d{1,10})$/.exec(value.trim()) ?? []
+    const [first, last] = [Number(from), Number(to)]
+    return first > 0 && first <= last && last <= LAST_UID ? { first, last } : undefined
+  }
+}
+
 const isAddress = (value: string) => /^https?:\/\//.test(value) && URL.canParse(value)
 
 export const address = {

@@ -93,6 +93,8 @@ export const nodeSettings = {
   instanceFiles: settings.instanceFiles,
   diskCheck: settings.diskCheck,
   passEnv: settings.passEnv,
+  processIsolation: settings.processIsolation,
+  processUids: settings.processUids,
   logFormat: settings.logFormat,
   logLevel: settings.logLevel
 } as const

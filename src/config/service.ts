@@ -11,6 +11,7 @@ import {
   origins,
   path,
   text,
+  uids,
   whole,
   yesNo,
   yesNoAuto
@@ -135,6 +136,18 @@ export const settings = {
     "HTTP_PROXY,HTTPS_PROXY,NO_PROXY,http_proxy,https_proxy,no_proxy,NODE_EXTRA_CA_CERTS,SSL_CERT_FILE,SSL_CERT_DIR,npm_config_registry,NPM_CONFIG_REGISTRY",
     "Environment variables handed to install scripts and servers (NAME or PREFIX*); no other is.",
     list
+  ),
+  processIsolation: setting(
+    "MUSTER_PROCESS_ISOLATION",
+    "auto",
+    "How plain processes are kept from the daemon and from each other. With auto: as well as the machine allows, and a warning where it does not. With required: without isolation the node offers no plain processes. With none: they run as the user of the daemon.",
+    oneOf("auto", "required", "none")
+  ),
+  processUids: setting(
+    "MUSTER_PROCESS_UIDS",
+    "70000-79999",
+    "Uids, which are gids too, that a daemon that runs as root gives to servers and software, one each. No other user of the machine may have them.",
+    uids
   ),
   placement: setting(
     "MUSTER_PLACEMENT",

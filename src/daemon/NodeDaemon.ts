@@ -19,8 +19,8 @@ import { makeDaemon } from "./makeDaemon.ts"
 import { RuntimeByServer } from "./RuntimeByServer.ts"
 import { containerEnv } from "./runtime/childEnv.ts"
 import { DockerRuntime, type DockerRuntimeOptions } from "./runtime/docker/DockerRuntime.ts"
+import { DEFAULT_UIDS, type IsolationOptions } from "./runtime/isolation.ts"
 import { ProcessRuntime } from "./runtime/ProcessRuntime.ts"
-import type { UidRange } from "./runtime/ProcessUsers.ts"
 import { Runtime } from "./runtime/Runtime.ts"
 
 /** Settings of one node's daemon. */
@@ -50,8 +50,8 @@ export interface NodeDaemonOptions {
   readonly pass_env: ReadonlyArray<string>
   /** Where cgroup v2 groups can be made; absent: found out. */
   readonly cgroup_root?: string
-  /** Uids that a daemon that is root gives to servers and software. Absent: it gives none. */
-  readonly process_uids?: UidRange
+  /** How plain processes are isolated. Default: as well as the machine allows. */
+  readonly isolation?: Partial<Omit<IsolationOptions, "data_dir">>
   /** The engine that servers with images run in; absent: plain processes only. */
   readonly docker?: Omit<DockerRuntimeOptions, "node" | "env">
   /** Run before the first registration, so that the control plane can reach an embedded daemon from then on. */
@@ -200,13 +200,19 @@ export class NodeDaemon extends Context.Service<
   static readonly layer = (given: NodeDaemonOptions) => {
     const data_dir = resolve(given.data_dir)
     const options = { ...given, data_dir }
-    const { allowed_mounts, cgroup_root, docker, environment, node_id, pass_env, process_uids } = options
+    const { allowed_mounts, cgroup_root, docker, environment, node_id, pass_env } = options
     const processes = ProcessRuntime.layer({
       node: `${node_id}@${data_dir}`,
       environment,
       pass_env,
       beside_containers: docker !== undefined,
-      ...(process_uids === undefined ? {} : { users: { data_dir, range: process_uids } }),
+      isolation: {
+        mode: "auto",
+        uids: DEFAULT_UIDS,
+        hidden: [],
+        ...options.isolation,
+        data_dir
+      },
       ...(cgroup_root === undefined ? {} : { cgroup_root })
     })
     const [base_dir, servers_dir] = [join(data_dir, FOLDERS.base), join(data_dir, FOLDERS.servers)]

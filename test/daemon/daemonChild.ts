@@ -9,11 +9,18 @@ import { until } from "./support.ts"
 const script = join(import.meta.dirname, "daemonProcess.ts")
 
 /** A daemon process of its own, killed with the scope if it still lives. */
-export const daemonProcess = Effect.fnUntraced(function* (data_dir: string, ...args: Array<string>) {
+export const daemonProcess = (data_dir: string, ...args: ReadonlyArray<string>) =>
+  daemonProcessAs([], data_dir, ...args)
+
+/** The same, run by another program, such as one that takes another user. */
+export const daemonProcessAs = Effect.fnUntraced(function* (
+  by: ReadonlyArray<string>,
+  data_dir: string,
+  ...args: ReadonlyArray<string>
+) {
+  const [program = "", ...words] = [...by, process.execPath, script, data_dir, ...args]
   const child: ChildProcess = yield* Effect.acquireRelease(
-    Effect.sync(() =>
-      spawn(process.execPath, [script, data_dir, ...args], { stdio: ["pipe", "pipe", "inherit"] })
-    ),
+    Effect.sync(() => spawn(program, words, { stdio: ["pipe", "pipe", "inherit"] })),
     (process) => Effect.sync(() => process.kill("SIGKILL"))
   )
   let answers: ReadonlyArray<string> = []
@@ -33,7 +40,8 @@ export const daemonProcess = Effect.fnUntraced(function* (data_dir: string, ...a
     child.kill("SIGKILL")
     yield* until("the daemon is dead", () => child.exitCode !== null || child.signalCode !== null)
   })
-  return { ask, kill }
+  const [, pid = "0", level = ""] = answers[0]?.split(" ") ?? []
+  return { ask, kill, pid: Number(pid), level }
 })
 
 /** `server.json` of a server, as it is. */

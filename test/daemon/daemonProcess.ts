@@ -5,10 +5,11 @@ import { Effect, Layer, References } from "effect"
 import { NodeDaemon } from "../../src/daemon/NodeDaemon.ts"
 import { controlPlane, optionsFor, recorder, specOf } from "./support.ts"
 
-const [, , data_dir = "", away = "", docker_socket = "", node_id = "test-node"] = process.argv
+const [, , data_dir = "", away = "", docker_socket = "", node_id = "test-node", isolation = ""] = process.argv
 const more = {
   node_id,
   allowed_mounts: [`${data_dir}/host`],
+  ...(isolation === "" ? {} : { isolation: JSON.parse(isolation) }),
   ...(docker_socket === "" ? {} : { docker: { socket: docker_socket, pull: "never" as const } })
 }
 const notes = { ...recorder(), away: away === "away" }
@@ -50,7 +51,7 @@ const main = Effect.gen(function* () {
   createInterface({ input: process.stdin }).on("line", (line) => {
     Effect.runForkWith(context)(obey(node, line))
   })
-  process.stdout.write("up\n")
+  process.stdout.write(`up ${process.pid} ${(yield* node.daemon.system).system.isolation?.process}\n`)
   appendFileSync(`${data_dir}/boots`, `${node.boot_id}\n`)
   return yield* Effect.never
 }).pipe(

@@ -101,9 +101,10 @@ layer(service(node), options)("nodes", (it) => {
         const { api, id } = yield* only
         const { json } = yield* expectStatus(api, 200, "GET", `/api/nodes/${id}/system`)
         const own = yield* expectStatus(api, 200, "GET", "/api/system")
-        const { instance_files, ...host } = json
+        const { instance_files, isolation, ...host } = json
         assert.deepStrictEqual(keysOf(host), keysOf(own.json.system))
         assert.include(["overlay", "reflink", "copy"], instance_files)
+        assert.include(["user+namespaces", "user", "namespaces", "none"], isolation.process)
         assert.strictEqual(json.architecture, own.json.system.architecture)
       })
     )

@@ -28,6 +28,8 @@ const wrong: Record<string, ReadonlyArray<string>> = {
   MUSTER_EMBEDDED_ALLOCATIONS: ["127.0.0.1", "127.0.0.1:0", "127.0.0.1:70000", "127.0.0.1:2-", ":25565"],
   MUSTER_EMBEDDED_ON_SHUTDOWN: ["kill"],
   MUSTER_PLACEMENT: ["random"],
+  MUSTER_PROCESS_ISOLATION: ["false", "Required"],
+  MUSTER_PROCESS_UIDS: ["0-9", "70000", "70001-70000", "1-4294967295", "a-b"],
   MUSTER_OVERCOMMIT_MEMORY: ["0", "x", "1001"],
   MUSTER_OVERCOMMIT_DISK: ["NaN"],
   MUSTER_NODE_LOST_AFTER: ["0", "1.5"],

@@ -31,7 +31,9 @@ export const serverProcesses = (dataDir: string): ReadonlyArray<ServerProcess> =
     if (state === undefined || state === "Z" || state === "X") continue
     const server = environment.find((entry) => entry.startsWith("MUSTER_SERVER="))?.slice(14) ?? ""
     const command = read(`/proc/${name}/cmdline`).replaceAll("\0", " ").trim()
-    found.push({ pid: Number(name), server, command })
+    // What isolates a server stays above it, and ends with it.
+    const isolates = command.endsWith("/bin/sh /proc/self/fd/3") && !command.includes("muster-shim")
+    if (!isolates) found.push({ pid: Number(name), server, command })
   }
   return found
 }

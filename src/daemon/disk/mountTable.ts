@@ -11,6 +11,8 @@ export interface MountEntry {
   /** What was named as the device; any text for file systems without one. */
   readonly source: string
   readonly read_only: boolean
+  /** Flags of the mount, such as `noexec`. */
+  readonly flags: ReadonlyArray<string>
   /** Options of the file system itself, such as `prjquota`. */
   readonly options: ReadonlyArray<string>
 }
@@ -29,9 +31,17 @@ export const parseMountTable = (text: string): ReadonlyArray<MountEntry> =>
     const [, , , , path, options] = before?.split(" ") ?? []
     const [type, source, own] = after?.split(" ") ?? []
     if (path === undefined || options === undefined || type === undefined || source === undefined) return []
-    const read_only = options.split(",").includes("ro")
+    const flags = options.split(",")
+    const read_only = flags.includes("ro")
     return [
-      { path: unescaped(path), type, source: unescaped(source), read_only, options: own?.split(",") ?? [] }
+      {
+        path: unescaped(path),
+        type,
+        source: unescaped(source),
+        read_only,
+        flags,
+        options: own?.split(",") ?? []
+      }
     ]
   })
 

@@ -96,6 +96,12 @@ export const readMarker = (pid: number): Marker | undefined => {
     : { node: Buffer.from(node, "latin1").toString("utf8"), server }
 }
 
+/** The effective uid of a process; undefined when it has gone. The owner of `/proc/<pid>` may be another. */
+export const readUid = (pid: number): number | undefined => {
+  const uid = /^Uid:\t\d+\t(\d+)/m.exec(readOrUndefined(`/proc/${pid}/status`) ?? "")?.[1]
+  return uid === undefined ? undefined : Number(uid)
+}
+
 /** Milliseconds since the machine's boot. */
 export const bootUptimeMillis = (): number =>
   Math.round(Number((readOrUndefined("/proc/uptime") ?? "0").split(" ")[0]) * 1000)

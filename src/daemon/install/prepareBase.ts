@@ -76,6 +76,7 @@ const runScript = Effect.fnUntraced(function* (
   const job = yield* runtime
     .job({
       name: jobName(aside),
+      folder: aside,
       cwd: folder,
       argv: [program, ...args, path],
       env: { HOME: home, VERSION: version, SOFTWARE_ID: software, INSTALL_DIR: folder },
@@ -128,6 +129,7 @@ const warmUp = Effect.fnUntraced(function* (at: Preparation, install: InstallScr
   const job = yield* runtime
     .job({
       name: jobName(at.aside),
+      folder: at.aside,
       cwd: folder,
       argv: plan.argv,
       env: plan.env,

@@ -2,14 +2,21 @@ import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Deferred, Effect, Layer, Schedule, Schema } from "effect"
-import { type IoError, io, makeFolder, openFile, readText, removeTree } from "../disk/fsio.ts"
+import { type IoError, io, openFile, readText, removeTree } from "../disk/fsio.ts"
 import { isFull } from "../disk/isFull.ts"
 import { bootId, readProc } from "../host/procfs.ts"
 import { openCgroups } from "./cgroup.ts"
 import { type ChildEnvOptions, inheritedEnv } from "./childEnv.ts"
 import { drained, makeFifo, startRelay } from "./consoleRelay.ts"
-import { startJob } from "./jobs.ts"
-import { openProcessUsers, type UidRange } from "./ProcessUsers.ts"
+import {
+  type Isolation,
+  type IsolationOptions,
+  makeOwnFolder,
+  openIsolation,
+  SPAWN_ENV,
+  untilBegun
+} from "./isolation.ts"
+import { makeJobUsers, startJob } from "./jobs.ts"
 import { exitOf, KILLED, killAll, makeRun, type Parts } from "./processRun.ts"
 import { makeProcessTable } from "./processTable.ts"
 import { type Adopted, type Launch, LaunchFailed, Runtime } from "./Runtime.ts"
@@ -23,8 +30,7 @@ export interface ProcessRuntimeOptions extends ChildEnvOptions {
   readonly cgroup_root?: string
   /** Whether servers of the node may be containers, so that there may never be a plain process. Default false. */
   readonly beside_containers?: boolean
-  /** Uids for servers and software, where the daemon is root. Absent: everything runs as the user of the daemon. */
-  readonly users?: { readonly data_dir: string; readonly range: UidRange; readonly claims_dir?: string }
+  readonly isolation: IsolationOptions
 }
 
 /** Liveness of an adopted process, in ms. */
@@ -37,7 +43,9 @@ const RunRecord = Schema.fromJsonString(
     ...ProcessName,
     boot: Schema.String,
     /** Absent in a run of an earlier version: that prints to the file itself. */
-    relay: Schema.optionalKey(Schema.Struct(ProcessName))
+    relay: Schema.optionalKey(Schema.Struct(ProcessName)),
+    /** Processes above the program. Absent in a run of an earlier version: the shim. */
+    helpers: Schema.optionalKey(Schema.Int)
   })
 )
 const decodeRunRecord = Schema.decodeUnknownEffect(RunRecord)
@@ -54,12 +62,13 @@ const recordedExit = (folder: string): Effect.Effect<number> =>
   )
 
 const start = Effect.fnUntraced(
-  function* (parts: Parts, options: ProcessRuntimeOptions, launch: Launch) {
+  function* (parts: Parts, isolation: Isolation, options: ProcessRuntimeOptions, launch: Launch) {
+    if (isolation.refused !== undefined) return yield* isolation.refused
     const { folder, server_id, token } = launch
-    const temporary = join(folder, "tmp")
-    for (const path of [runPath(folder), exitPath(folder), inputPath(folder), temporary])
-      yield* removeTree(path)
-    yield* makeFolder(temporary)
+    const own = launch.user?.own === true ? launch.user : undefined
+    const user = isolation.users === undefined ? undefined : (own ?? (yield* isolation.users.take(server_id)))
+    for (const path of [runPath(folder), exitPath(folder), inputPath(folder)]) yield* removeTree(path)
+    const temporary = yield* makeOwnFolder(folder, user)
     const group =
       parts.cgroups === undefined
         ? ""
@@ -67,25 +76,34 @@ const start = Effect.fnUntraced(
     yield* makeFifo(inputPath(folder))
     // Opened for both directions: the server never sees the end of its input, whoever opens and closes it.
     const input = yield* openFile(inputPath(folder), constants.O_RDWR)
+    // Programs open their own descriptors anew, as /dev/stdin is.
+    if (user !== undefined) yield* io("give the console", () => input.chown(user.uid, user.gid))
     const inherited = inheritedEnv(options)
     const { output, relay } = yield* startRelay({
       folder,
       group: parts.cgroups === undefined ? undefined : yield* parts.cgroups.relays,
-      env: inherited
+      env: inherited,
+      user
     })
     const env = {
       ...inherited,
       HOME: launch.cwd,
-      TMPDIR: temporary,
+      TMPDIR: isolation.temporaryOf(temporary),
       ...launch.env,
       MUSTER_NODE: options.node,
       MUSTER_SERVER: server_id
     }
+    const { argv, cwd } = launch
+    const shown = (launch.shared ?? []).filter(({ target }) => target === undefined)
+    const begun = yield* isolation.begin({ folder, temporary, cwd, shown, argv, env, user })
+    const helpers = 1 + isolation.above
     const words = [runPath(folder), exitPath(folder), group, token, String(relay.pid), relay.start]
-    const child = yield* spawnChild(["/bin/sh", "-c", SHIM, "muster-shim", ...words, ...launch.argv], {
-      cwd: launch.cwd,
-      env,
-      stdio: [input.fd, output, output]
+    const shim = ["-c", SHIM, "muster-shim", ...words, String(helpers)]
+    const child = yield* spawnChild(["/bin/sh", ...shim, ...begun.argv], {
+      cwd: folder,
+      // Marked, and nothing else: it stays for as long as the server.
+      env: { ...SPAWN_ENV, MUSTER_NODE: options.node, MUSTER_SERVER: server_id },
+      stdio: [input.fd, output, output, begun.script]
     })
     // Until the shim has written its record, so that whatever comes next finds the run under way.
     const record = yield* Effect.raceFirst(
@@ -96,10 +114,11 @@ const start = Effect.fnUntraced(
       Effect.as(Deferred.await(child.exited), undefined)
     )
     // What ends at once has its record all the same, unless it could not be written.
-    const begun = record ?? (yield* readRecord(folder))
-    if (begun === undefined) return yield* notRecorded(folder)
-    const leader = { pid: child.pid, start: begun.start }
-    return yield* makeRun(parts, launch, { leader, relay, code: Deferred.await(child.exited) })
+    const recorded = record ?? (yield* readRecord(folder))
+    if (recorded === undefined) return yield* notRecorded(folder)
+    yield* untilBegun(begun, child)
+    const leader = { pid: child.pid, start: recorded.start }
+    return yield* makeRun(parts, launch, { leader, relay, helpers, code: Deferred.await(child.exited) })
   },
   Effect.scoped,
   Effect.catchTag("IoError", ({ code, message }: IoError) => Effect.fail(new LaunchFailed({ code, message })))
@@ -161,7 +180,8 @@ const adopt = Effect.fnUntraced(function* (
     Effect.repeat({ schedule: Schedule.spaced(WATCH), while: (alive) => alive }),
     Effect.andThen(recordedExit(folder))
   )
-  return { _tag: "Running", run: yield* makeRun(parts, at, { leader, relay: record.relay, code }) }
+  const { helpers = 1, relay } = record
+  return { _tag: "Running", run: yield* makeRun(parts, at, { leader, relay, helpers, code }) }
 })
 
 const containersOnly = Effect.fail(
@@ -189,32 +209,42 @@ export const ProcessRuntime = {
         )
         // Limits of containers are the engine's doing.
         if (options.beside_containers !== true) yield* unlimited
+        const inherited = inheritedEnv(options)
+        const isolation = yield* Effect.orDie(
+          openIsolation(options.isolation, options.node, inherited.PATH ?? "")
+        )
+        const { refused, users } = isolation
+        const jobUsers = makeJobUsers()
+        const uidOf = (name: string) => jobUsers.uidOf(name) ?? users?.uidOf(name)
         const parts: Parts = {
-          table: makeProcessTable(options.node),
+          table: makeProcessTable(options.node, users && { uidOf, nameOf: users.nameOf }),
           cgroups: "cgroups" in found ? found.cgroups : undefined
         }
-        const users =
-          options.users === undefined || process.geteuid?.() !== 0
-            ? undefined
-            : yield* Effect.orDie(openProcessUsers({ node: options.node, ...options.users }))
         const sweep = (server: string) => killAll(parts, server, undefined)
-        const jobs = { inherited: inheritedEnv(options), node: options.node, sweep }
+        const jobs = { inherited, node: options.node, sweep, isolation, table: parts.table, users: jobUsers }
         return Runtime.of({
           kind: "process",
-          kinds: Effect.succeed(["process"]),
+          kinds: Effect.succeed(refused === undefined ? ["process"] : []),
           kindFor: ({ runtimes }) =>
-            runtimes.includes("process") ? Effect.succeed("process") : containersOnly,
+            !runtimes.includes("process")
+              ? containersOnly
+              : refused === undefined
+                ? Effect.succeed("process")
+                : Effect.fail(refused),
           userFor: (_, whom) => {
             if (users === undefined) return Effect.succeed(undefined)
             return "server" in whom ? users.take(whom.server, whom.uid) : users.ofSoftware(whom.software)
           },
           holdUser: (name, uid) => users?.hold(name, uid) ?? Effect.void,
           releaseUser: (id) => users?.release(id) ?? Effect.void,
-          isolation: Effect.succeed({ process: "none" }),
+          isolation: Effect.succeed(refused === undefined ? { process: isolation.level } : {}),
           prepare: () => Effect.void,
           have: () => Effect.void,
           start: (launch) =>
-            Effect.andThen(isLimited(launch) ? unlimited : Effect.void, start(parts, options, launch)),
+            Effect.andThen(
+              isLimited(launch) ? unlimited : Effect.void,
+              start(parts, isolation, options, launch)
+            ),
           adopt: (at) => adopt(parts, at),
           sweep,
           alive: Effect.sync(() => parts.table.names()),

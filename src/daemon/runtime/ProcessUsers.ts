@@ -59,7 +59,15 @@ const userOf = (uid: number): RunUser => ({ uid, gid: uid, own: true })
 /** Opens the users of a node. Fails when `users.json` cannot be read: its uids would be given twice. */
 export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUsersOptions) {
   const { data_dir, node, range } = options
-  const claims_dir = options.claims_dir ?? CLAIMS
+  const shared_dir = options.claims_dir ?? CLAIMS
+  const claims_dir = yield* makeFolder(shared_dir).pipe(
+    Effect.as(shared_dir),
+    Effect.catch(({ message }) => {
+      const own = join(data_dir, "uids")
+      const warning = `uids are not claimed on this machine, so give each daemon a MUSTER_PROCESS_UIDS of its own: ${message}`
+      return Effect.andThen(Effect.logWarning(warning), Effect.as(makeFolder(own), own))
+    })
+  )
   const path = join(data_dir, "users.json")
   const turn = yield* Semaphore.make(1)
   const turnOfSoftware = yield* Semaphore.make(1)
@@ -98,6 +106,12 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
     yield* io(`give up uid ${uid}`, () => fs.unlink(claimPath(uid))).pipe(orMissing(undefined))
     return yield* writeClaim(uid, name)
   })
+
+  /** The uid that a name had when this node last ran, where no other name has it now. */
+  const earlierOf = (name: string) => {
+    for (const [uid, had] of earlier) if (had === name && !byUid.has(uid)) return uid
+    return undefined
+  }
 
   const note = (name: string, uid: number) => {
     byName.set(name, uid)
@@ -143,7 +157,6 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
     return user
   })
 
-  yield* makeFolder(claims_dir)
   for (const name of yield* io(`read ${claims_dir}`, () => fs.readdir(claims_dir))) {
     const found = /^\d+$/.test(name) ? yield* readClaim(Number(name)) : undefined
     if (found?.node === node) earlier.set(Number(name), found.name)
@@ -177,7 +190,7 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
           Effect.catch((error) => Effect.logWarning(error.message))
         )
       }).pipe(turn.withPermit, Effect.uninterruptible),
-    uidOf: (name) => byName.get(name),
+    uidOf: (name) => byName.get(name) ?? earlierOf(name),
     nameOf: (uid) => byUid.get(uid) ?? earlier.get(uid)
   }
   return users

@@ -124,6 +124,8 @@ export type Adopted =
 export interface Job {
   /** Marks its processes, so that none survives. */
   readonly name: string
+  /** A folder that the job cannot write to, for the files of this service. */
+  readonly folder: string
   readonly cwd: string
   readonly argv: readonly [string, ...ReadonlyArray<string>]
   readonly env: Readonly<Record<string, string>>

@@ -6,7 +6,7 @@ import { CONSOLE_BOUND, consoleFiles, RELAY_MOST } from "../console/consoleFiles
 import { io, lstat, openFile, removeTree } from "../disk/fsio.ts"
 import { isFull } from "../disk/isFull.ts"
 import { readProc } from "../host/procfs.ts"
-import { LaunchFailed } from "./Runtime.ts"
+import { LaunchFailed, type RunUser } from "./Runtime.ts"
 import { spawnChild } from "./spawnChild.ts"
 
 /** Bytes that the relay takes at once. */
@@ -88,8 +88,10 @@ export const startRelay = Effect.fnUntraced(function* (options: {
   readonly folder: string
   readonly group: string | undefined
   readonly env: Readonly<Record<string, string>>
+  /** The user of the server, which may open its output anew. */
+  readonly user?: RunUser | undefined
 }) {
-  const { env, folder, group } = options
+  const { env, folder, group, user } = options
   const begin = (yield* lstat(consoleFiles(folder).current))?.size ?? 0
   const pipe = join(folder, "console.out")
   yield* removeTree(pipe)
@@ -98,6 +100,7 @@ export const startRelay = Effect.fnUntraced(function* (options: {
   yield* openFile(pipe, constants.O_RDWR)
   const from = yield* openFile(pipe, constants.O_RDONLY)
   const to = yield* openFile(pipe, constants.O_WRONLY)
+  if (user !== undefined) yield* io("give the console", () => to.chown(user.uid, user.gid))
   yield* io(`remove ${pipe}`, () => fs.unlink(pipe))
   const child = yield* spawnChild(["/bin/sh", "-c", RELAY, "muster-console", group ?? "", String(begin)], {
     cwd: folder,

@@ -1,62 +1,115 @@
 import { Deferred, Effect } from "effect"
-import type { Job, RunningJob } from "./Runtime.ts"
+import { readProc } from "../host/procfs.ts"
+import { type Isolation, makeOwnFolder, SPAWN_ENV, untilBegun } from "./isolation.ts"
+import { ownProcesses, signalOwn } from "./ownProcesses.ts"
+import type { ProcessTable } from "./processTable.ts"
+import { type Job, LaunchFailed, type RunningJob } from "./Runtime.ts"
 import { spawnChild } from "./spawnChild.ts"
 
 /** How long output is waited for after the end, in case something keeps the pipe open, in ms. */
 const OUTPUT_GRACE = 300
+
+/** The uids of jobs that run: several jobs of one software have the same one. */
+export interface JobUsers {
+  /** The uid of a job that is the only one with that uid, so that all processes with it are its own. */
+  readonly uidOf: (name: string) => number | undefined
+  readonly add: (name: string, uid: number) => void
+  readonly remove: (name: string) => void
+}
+
+export const makeJobUsers = (): JobUsers => {
+  const uids = new Map<string, number>()
+  return {
+    uidOf: (name) => {
+      const uid = uids.get(name)
+      const sharing = [...uids.values()].filter((other) => other === uid)
+      return sharing.length === 1 ? uid : undefined
+    },
+    add: (name, uid) => uids.set(name, uid),
+    remove: (name) => uids.delete(name)
+  }
+}
 
 export interface JobOptions {
   /** What every process gets. */
   readonly inherited: Readonly<Record<string, string>>
   /** Identity of the node, for the marker. */
   readonly node: string
-  /** Kills everything that carries the marker. */
+  /** Kills everything that carries the marker, or has a uid of the job's own. */
   readonly sweep: (name: string) => Effect.Effect<void>
+  readonly isolation: Isolation
+  readonly table: ProcessTable
+  readonly users: JobUsers
 }
 
 /** Starts a job with pipes to this process; the end of the scope kills it and all that came of it. */
-export const startJob = Effect.fnUntraced(function* (job: Job, options: JobOptions) {
-  const env = {
-    ...options.inherited,
-    HOME: job.cwd,
-    ...job.env,
-    MUSTER_NODE: options.node,
-    MUSTER_SERVER: job.name
-  }
-  const child = yield* Effect.acquireRelease(
-    spawnChild(job.argv, { cwd: job.cwd, env, stdio: ["pipe", "pipe", "pipe"] }),
-    () => options.sweep(job.name)
-  )
-  const { stdin, stdout, stderr } = child.process
-  const closed = Deferred.makeUnsafe<void>()
-  child.process.once("close", () => Deferred.doneUnsafe(closed, Effect.void))
-  // Its end is told by its exit; a pipe that breaks says nothing more.
-  for (const stream of [stdin, stdout, stderr]) stream?.on("error", () => undefined)
-  for (const stream of [stdout, stderr]) stream?.on("data", job.onOutput)
-  const ended = Effect.gen(function* () {
-    const code = yield* Deferred.await(child.exited)
-    yield* Deferred.await(closed).pipe(Effect.timeoutOption(OUTPUT_GRACE))
-    return { code, out_of_memory: false }
-  })
-  const running: RunningJob = {
-    ended,
-    write: (line) =>
-      Effect.sync(() => {
-        stdin?.write(`${line}\n`)
-      }),
-    signal: (signal) =>
-      Effect.sync(() => {
-        signalProcess(-child.pid, signal)
+export const startJob = Effect.fnUntraced(
+  function* (job: Job, { inherited, isolation, node, sweep, table, users }: JobOptions) {
+    if (isolation.refused !== undefined) return yield* isolation.refused
+    const user = isolation.users === undefined ? undefined : job.user
+    if (isolation.users !== undefined && user?.own !== true) {
+      return yield* new LaunchFailed({
+        message: "the node now runs plain processes, where it was about to run containers",
+        next: "reinstall the server"
       })
-  }
-  return running
-})
-
-/** Sends a signal to a process, or to a group when negative; one that has gone is no error. */
-export const signalProcess = (pid: number, signal: NodeJS.Signals): void => {
-  try {
-    process.kill(pid, signal)
-  } catch {
-    // ESRCH: it has ended in the meantime; EPERM: it is not ours any more
-  }
-}
+    }
+    const { argv, cwd, folder, name, scratch } = job
+    const temporary = yield* makeOwnFolder(folder, user)
+    const marker = { MUSTER_NODE: node, MUSTER_SERVER: name }
+    const env = {
+      ...inherited,
+      HOME: cwd,
+      TMPDIR: isolation.temporaryOf(temporary),
+      ...job.env,
+      ...marker
+    }
+    const shown = scratch === undefined ? [] : [{ path: scratch, read_only: false }]
+    const end = Effect.andThen(
+      sweep(name),
+      Effect.sync(() => users.remove(name))
+    )
+    const child = yield* Effect.acquireRelease(
+      Effect.gen(function* () {
+        const begun = yield* isolation.begin({ folder, temporary, cwd, shown, argv, env, user })
+        if (user !== undefined) users.add(name, user.uid)
+        const spawned = yield* spawnChild(begun.argv, {
+          cwd: folder,
+          env: { ...SPAWN_ENV, ...marker },
+          stdio: ["pipe", "pipe", "pipe", begun.script]
+        })
+        for (const pipe of [spawned.process.stdout, spawned.process.stderr]) pipe?.on("data", job.onOutput)
+        yield* untilBegun(begun, spawned)
+        return spawned
+      }).pipe(
+        Effect.scoped,
+        Effect.onError(() => end)
+      ),
+      () => end
+    )
+    const leader = { pid: child.pid, start: readProc(child.pid)?.start ?? "0" }
+    const { stdin, stdout, stderr } = child.process
+    const closed = Deferred.makeUnsafe<void>()
+    child.process.once("close", () => Deferred.doneUnsafe(closed, Effect.void))
+    // Its end is told by its exit; a pipe that breaks says nothing more.
+    for (const stream of [stdin, stdout, stderr]) stream?.on("error", () => undefined)
+    const ended = Effect.gen(function* () {
+      const code = yield* Deferred.await(child.exited)
+      yield* Deferred.await(closed).pipe(Effect.timeoutOption(OUTPUT_GRACE))
+      return { code, out_of_memory: false }
+    })
+    const running: RunningJob = {
+      ended,
+      write: (line) =>
+        Effect.sync(() => {
+          stdin?.write(`${line}\n`)
+        }),
+      signal: (signal) =>
+        Effect.sync(() => {
+          const { own } = ownProcesses(table.members(name, leader, 0), leader, isolation.above)
+          signalOwn(own, leader, signal)
+        })
+    }
+    return running
+  },
+  Effect.catchTag("IoError", ({ code, message }) => Effect.fail(new LaunchFailed({ code, message })))
+)

@@ -1,12 +1,12 @@
 import { join } from "node:path"
 import { Effect, Schedule } from "effect"
 import { elapsedMillis } from "../../domain/elapsed.ts"
-import { bootUptimeMillis, readNetwork, TICKS_PER_SECOND } from "../host/procfs.ts"
+import { bootUptimeMillis, type Proc, readNetwork, TICKS_PER_SECOND } from "../host/procfs.ts"
 import type { Cgroups } from "./cgroup.ts"
 import { makeConsoleInput } from "./consoleInput.ts"
 import { drained, type Relay } from "./consoleRelay.ts"
 import type { ProcessExit } from "./exitReason.ts"
-import { signalProcess } from "./jobs.ts"
+import { ownProcesses, signalOwn, signalProcess } from "./ownProcesses.ts"
 import type { Leader, ProcessTable } from "./processTable.ts"
 import type { Launch, Run } from "./Runtime.ts"
 
@@ -55,6 +55,8 @@ export const exitOf = (parts: Parts, server: string, code: number): Effect.Effec
 export interface LiveProcess {
   readonly leader: Leader
   readonly relay: Relay | undefined
+  /** How many processes stay above the program of the server, the leader among them. */
+  readonly helpers: number
   /** Waits for its exit code. */
   readonly code: Effect.Effect<number>
 }
@@ -62,15 +64,18 @@ export interface LiveProcess {
 export const makeRun = Effect.fnUntraced(function* (
   parts: Parts,
   at: Pick<Launch, "server_id" | "folder">,
-  { code, leader, relay }: LiveProcess
+  { code, helpers, leader, relay }: LiveProcess
 ) {
   const { table, cgroups } = parts
   const { server_id, folder } = at
   const input = yield* makeConsoleInput(join(folder, "console.in"))
   const ended = Effect.flatMap(code, (value) => exitOf(parts, server_id, value))
+  const ownOf = (max_age_ms: number) =>
+    ownProcesses(table.members(server_id, leader, max_age_ms), leader, helpers)
+  // Not what stays above the program: `unshare` that goes on while its child is stopped stops itself again.
   const toAll = (signal: NodeJS.Signals) =>
     Effect.sync(() => {
-      for (const proc of table.members(server_id, leader, 0)) signalProcess(proc.pid, signal)
+      for (const proc of ownOf(0).own) signalProcess(proc.pid, signal)
     })
   const frozen = (wanted: boolean) =>
     cgroups === undefined ? Effect.succeed(false) : cgroups.freeze(server_id, wanted)
@@ -79,13 +84,7 @@ export const makeRun = Effect.fnUntraced(function* (
     write: input,
     // A run that has only just begun has nobody yet to take the signal.
     signal: (signal) =>
-      Effect.sync(() => {
-        const others = table.members(server_id, leader, 0).filter((proc) => proc.pid !== leader.pid)
-        const group = others.filter((proc) => proc.pgrp === leader.pid)
-        const targets = group.length > 0 ? group : others
-        for (const proc of targets) signalProcess(proc.pid, signal)
-        return targets.length > 0
-      }).pipe(
+      Effect.sync(() => signalOwn(ownOf(0).own, leader, signal)).pipe(
         Effect.repeat({
           until: (sent) => sent,
           schedule: Schedule.max([Schedule.spaced(10), Schedule.recurs(50)])
@@ -99,12 +98,10 @@ export const makeRun = Effect.fnUntraced(function* (
     resume: Effect.flatMap(frozen(false), () => toAll("SIGCONT")),
     kill: Effect.andThen(killAll(parts, server_id, leader), drained(relay)),
     usage: Effect.gen(function* () {
-      const procs = table.members(server_id, leader, 50)
-      if (procs.length === 0) return undefined
+      const { main, own } = ownOf(50)
+      if (own.length === 0) return undefined
       const grouped = cgroups === undefined ? undefined : yield* cgroups.memory(server_id)
-      const main = procs.find((proc) => proc.ppid === leader.pid)
-      const sum = (figure: (proc: (typeof procs)[number]) => number) =>
-        procs.reduce((total, proc) => total + figure(proc), 0)
+      const sum = (figure: (proc: Proc) => number) => own.reduce((total, proc) => total + figure(proc), 0)
       return {
         memory_bytes: grouped ?? sum((proc) => proc.rss_bytes),
         cpu_ms: (sum((proc) => proc.ticks) * 1000) / TICKS_PER_SECOND,

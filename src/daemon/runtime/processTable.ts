@@ -1,4 +1,4 @@
-import { type Marker, type Proc, readMarker, readProcs } from "../host/procfs.ts"
+import { type Marker, type Proc, readMarker, readProcs, readUid } from "../host/procfs.ts"
 
 /** The process that leads a run; pid and start time name it for good. */
 export interface Leader {
@@ -9,12 +9,24 @@ export interface Leader {
 /** Which processes belong to which server of one node. */
 export interface ProcessTable {
   /**
-   * Live processes of a server: those that carry its marker, those of its leader's group and session, and all
-   * descendants. `max_age_ms`: how old the look at the kernel may be.
+   * Live processes of a server: those of its uid, those that carry its marker, those of its leader's group and session,
+   * and all descendants. `max_age_ms`: how old the look at the kernel may be.
    */
   members(server: string, leader: Leader | undefined, max_age_ms: number): ReadonlyArray<Proc>
-  /** Names in the markers of all live processes of this node. */
+  /** Names in the markers of all live processes of this node, and the names that their uids were given to. */
   names(): ReadonlySet<string>
+}
+
+/** Whose uid is whose. */
+export interface UidNames {
+  readonly uidOf: (name: string) => number | undefined
+  readonly nameOf: (uid: number) => string | undefined
+}
+
+/** What of a process stays the same once it is what it was started as. */
+interface Identity {
+  readonly marker: Marker | undefined
+  readonly uid: number | undefined
 }
 
 /** A process younger than this may not have become what it was started as. */
@@ -22,12 +34,13 @@ const SETTLED_MS = 5000
 
 /**
  * @param node identity of the node and its data folder: what `MUSTER_NODE` says in the environment of its processes
+ * @param users absent where all processes have the uid of the daemon
  */
-export const makeProcessTable = (node: string): ProcessTable => {
+export const makeProcessTable = (node: string, users?: UidNames): ProcessTable => {
   let procs: ReadonlyArray<Proc> = []
   let takenAt = Number.NEGATIVE_INFINITY
-  // A marker is read once for each process; programs that clear their environment later keep it.
-  let markers = new Map<string, Marker | undefined>()
+  // Read once for each process; programs that clear their environment later keep their marker.
+  let identities = new Map<string, Identity>()
   let firstSeen = new Map<string, number>()
 
   const look = (max_age_ms: number): void => {
@@ -35,22 +48,24 @@ export const makeProcessTable = (node: string): ProcessTable => {
     if (now - takenAt <= max_age_ms) return
     procs = readProcs()
     takenAt = now
-    const nextMarkers = new Map<string, Marker | undefined>()
+    const next = new Map<string, Identity>()
     const nextSeen = new Map<string, number>()
     for (const { pid, start } of procs) {
       const key = `${pid}:${start}`
       const seen = firstSeen.get(key) ?? now
-      const known = markers.get(key)
-      const settled = now - seen > SETTLED_MS && markers.has(key)
+      const known = identities.get(key)
+      const settled = known !== undefined && now - seen > SETTLED_MS
       nextSeen.set(key, seen)
-      nextMarkers.set(key, known !== undefined || settled ? known : readMarker(pid))
+      next.set(key, settled ? known : { marker: known?.marker ?? readMarker(pid), uid: uidOfProc(pid) })
     }
-    markers = nextMarkers
+    identities = next
     firstSeen = nextSeen
   }
 
+  const uidOfProc = (pid: number) => (users === undefined ? undefined : readUid(pid))
+  const identityOf = (proc: Proc) => identities.get(`${proc.pid}:${proc.start}`)
   const markerOf = (proc: Proc) => {
-    const marker = markers.get(`${proc.pid}:${proc.start}`)
+    const marker = identityOf(proc)?.marker
     return marker?.node === node ? marker.server : undefined
   }
 
@@ -59,10 +74,12 @@ export const makeProcessTable = (node: string): ProcessTable => {
     // A group whose number now belongs to another process is not ours.
     const reused = procs.some((proc) => proc.pid === leader?.pid && proc.start !== leader.start)
     const group = leader === undefined || reused ? undefined : leader.pid
+    const uid = users?.uidOf(server)
+    const hasUid = (proc: Proc) => uid !== undefined && identityOf(proc)?.uid === uid
     const belongs = new Set<number>()
     for (const proc of procs) {
       const inGroup = group !== undefined && (proc.pgrp === group || proc.session === group)
-      if (inGroup || markerOf(proc) === server) belongs.add(proc.pid)
+      if (inGroup || hasUid(proc) || markerOf(proc) === server) belongs.add(proc.pid)
     }
     for (let grown = belongs.size > 0; grown; ) {
       const before = belongs.size
@@ -74,7 +91,12 @@ export const makeProcessTable = (node: string): ProcessTable => {
 
   const names = (): ReadonlySet<string> => {
     look(0)
-    return new Set(procs.map(markerOf).filter((name) => name !== undefined))
+    const ofUid = (proc: Proc) => {
+      const uid = identityOf(proc)?.uid
+      return uid === undefined ? undefined : users?.nameOf(uid)
+    }
+    const found = procs.flatMap((proc) => [markerOf(proc), ofUid(proc)])
+    return new Set(found.filter((name) => name !== undefined))
   }
 
   return { members, names }

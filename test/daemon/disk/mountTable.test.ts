@@ -26,6 +26,7 @@ describe("proc(5), mountinfo", () => {
           type: "overlay",
           source: "muster-x y",
           read_only: true,
+          flags: ["ro", "nosuid"],
           options: ["rw", "prjquota"]
         })
       })

@@ -1,5 +1,5 @@
-import { mkdtempSync, rmSync } from "node:fs"
-import { tmpdir } from "node:os"
+import { chmodSync, mkdtempSync, rmSync } from "node:fs"
+import { homedir } from "node:os"
 import { join } from "node:path"
 import { Effect, type Scope } from "effect"
 import { afterAll } from "vitest"
@@ -8,7 +8,9 @@ import { type EventStream, replay, subscribe } from "../../support/events.ts"
 import type { Service, ServiceFailed } from "../../support/Service.ts"
 import { expectStatus } from "../../support/servers.ts"
 
-const outside = mkdtempSync(join(tmpdir(), "muster-test-"))
+/** Not in /tmp: install scripts have one of their own. Those of a root daemon run as other users. */
+const outside = mkdtempSync(join(process.geteuid?.() === 0 ? "/var/lib" : homedir(), "muster-test-"))
+chmodSync(outside, 0o755)
 afterAll(() => rmSync(outside, { recursive: true, force: true }))
 export const licence = join(outside, "licence")
 

@@ -368,6 +368,7 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
         const job = yield* Scope.provide(
           runtime.job({
             name: `install:${randomUUID()}`,
+            folder: aside,
             cwd: base,
             scratch: aside,
             argv: ["sh", join(aside, "script")],

@@ -1,0 +1,125 @@
+/**
+ * Folders that servers need though another user cannot enter a folder above them, such as the programs of a checkout in
+ * `/root`. In the namespace of a server an empty folder takes the place of the closed one, with what is needed in it.
+ */
+import * as fs from "node:fs/promises"
+import { basename, dirname, join } from "node:path"
+import { Effect } from "effect"
+import { io } from "../disk/fsio.ts"
+
+/** Permission to enter a folder, for others than its owner and group. */
+const OTHERS_ENTER = 0o001
+
+export const isBelow = (path: string, folder: string): boolean =>
+  path === folder || path.startsWith(folder === "/" ? "/" : `${folder}/`)
+
+/** A path with its links resolved; undefined where there is nothing. */
+export const realPath = (path: string) =>
+  Effect.orElseSucceed(
+    io(`look at ${path}`, () => fs.realpath(path)),
+    () => undefined
+  )
+
+/** The first folder on the way to a path, links resolved, that other users cannot enter. */
+export const closedAbove = Effect.fnUntraced(function* (path: string) {
+  const parts = path.split("/").filter((part) => part !== "")
+  for (let depth = 1; depth <= parts.length; depth++) {
+    const folder = `/${parts.slice(0, depth).join("/")}`
+    const stats = yield* io(`look at ${folder}`, () => fs.stat(folder))
+    if (!stats.isDirectory()) return undefined
+    if ((stats.mode & OTHERS_ENTER) === 0) return folder
+  }
+  return undefined
+})
+
+/** Real folders of the programs on a search path: the folders in it, and those that links in them lead to. */
+const programFolders = Effect.fnUntraced(function* (search: string) {
+  const places = new Map<string, string>()
+  for (const folder of new Set(search.split(":").filter((part) => part.startsWith("/")))) {
+    const real = yield* realPath(folder)
+    if (real === undefined) continue
+    places.set(folder, real)
+    const entries = yield* Effect.orElseSucceed(
+      io(`read ${real}`, () => fs.readdir(real, { withFileTypes: true })),
+      () => []
+    )
+    const links = entries.filter((entry) => entry.isSymbolicLink())
+    const targets = yield* Effect.forEach(links, ({ name }) => realPath(join(real, name)), {
+      concurrency: 16
+    })
+    for (const target of targets) if (target !== undefined) places.set(dirname(target), dirname(target))
+  }
+  return places
+})
+
+const hasLibraries = (prefix: string) =>
+  Effect.match(
+    io(`look at ${prefix}/lib`, () => fs.stat(join(prefix, "lib"))),
+    { onSuccess: (stats) => stats.isDirectory(), onFailure: () => false }
+  )
+
+/** The folder that programs need: with `bin` goes what lies beside it, unless that is somebody's home. */
+const installed = Effect.fnUntraced(function* (folder: string, above: string, hidden: ReadonlyArray<string>) {
+  const prefix = dirname(folder)
+  const name = basename(folder)
+  if (prefix === above || !isBelow(prefix, above) || hidden.some((secret) => isBelow(secret, prefix)))
+    return folder
+  if (name === ".bin" && basename(prefix) === "node_modules") return prefix
+  const isPrefix = (name === "bin" || name === "sbin") && !basename(prefix).startsWith(".")
+  return isPrefix && (yield* hasLibraries(prefix)) ? prefix : folder
+})
+
+/** A folder of programs, and where it has to be seen. */
+export interface Programs {
+  readonly from: string
+  readonly to: string
+}
+
+/**
+ * Finds the closed folders above the programs of a search path, and the programs that those, or `covered` folders, would
+ * hide. `hidden`: folders that no program may bring along. `closes`: whether servers have a uid of their own.
+ */
+export const reachPrograms = Effect.fnUntraced(function* (options: {
+  readonly search: string
+  readonly covered: ReadonlyArray<string>
+  readonly hidden: ReadonlyArray<string>
+  readonly closes: boolean
+}) {
+  const { closes, covered, hidden, search } = options
+  const closed = new Set<string>()
+  const programs = new Map<string, Programs>()
+  const show = (from: string, to: string) => programs.set(`${from}\0${to}`, { from, to })
+  const coverOf = Effect.fnUntraced(function* (path: string) {
+    const gate = closes ? yield* Effect.orElseSucceed(closedAbove(path), () => undefined) : undefined
+    if (gate !== undefined) closed.add(gate)
+    return gate ?? covered.find((cover) => isBelow(path, cover))
+  })
+  for (const [place, real] of yield* programFolders(search)) {
+    const above = yield* coverOf(real)
+    const near = yield* realPath(dirname(place))
+    const aboveLink = place === real || near === undefined ? undefined : yield* coverOf(near)
+    if (hidden.some((secret) => isBelow(secret, real))) {
+      if (above !== undefined) {
+        yield* Effect.logWarning(
+          `servers cannot use the programs in ${place}: the data folder lies in it; take ${place} off PATH, or move the data folder`
+        )
+      }
+      continue
+    }
+    if (above !== undefined) {
+      const from = yield* installed(real, above, hidden)
+      show(from, from)
+    }
+    if (near !== undefined && aboveLink !== undefined) show(real, join(near, basename(place)))
+  }
+  const list = [...programs.values()]
+  // What another one brings along is there.
+  const needed = list.filter(
+    (one) =>
+      !list.some(
+        (other) =>
+          other !== one && other.from === other.to && isBelow(one.to, other.to) && one.from === one.to
+      )
+  )
+  return { closed: [...closed], programs: needed }
+})

@@ -1,0 +1,95 @@
+/** What an operator decides about the isolation of plain processes, and what the service says of it. */
+import { chownSync, mkdtempSync } from "node:fs"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { daemonProcessAs, stateOf } from "../daemon/daemonChild.ts"
+import { dataFolder, newId, openDaemon, recorder, specOf, until } from "../daemon/support.ts"
+import { removeFolder } from "../support/mounts.ts"
+import { startService } from "../support/Service.ts"
+
+const WARNING = "servers run as this user and can read its keys and each other's files"
+const ORDINARY = 12_345
+
+/** An ordinary user in a place where the kernel makes no user namespaces. */
+const withoutNamespaces = [
+  ...["unshare", "--user", `--map-user=${ORDINARY}`, `--map-group=${ORDINARY}`, "--keep-caps"],
+  ...["sh", "-c", 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"', "sh"],
+  ...["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"]
+]
+
+const systemOf = (env: Record<string, string>) =>
+  Effect.gen(function* () {
+    const service = yield* startService({ env })
+    const [node] = (yield* service.request("GET", "/api/nodes")).json
+    const { json } = yield* service.request("GET", `/api/nodes/${node.id}/system`)
+    return { isolation: json.isolation, output: service.output() }
+  })
+
+describe("SECURITY, MUSTER_PROCESS_ISOLATION", () => {
+  it.live("auto isolates, and the node says how far", () =>
+    Effect.gen(function* () {
+      const { isolation, output } = yield* systemOf({ MUSTER_EMBEDDED_RUNTIME: "process" })
+      const level = process.geteuid?.() === 0 ? "user+namespaces" : "namespaces"
+      assert.deepStrictEqual(isolation, { process: level })
+      assert.notInclude(output, WARNING)
+      assert.include(output, `plain processes are isolated by ${level}`)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("none isolates nothing, and the start warns", () =>
+    Effect.gen(function* () {
+      const { isolation, output } = yield* systemOf({
+        MUSTER_EMBEDDED_RUNTIME: "process",
+        MUSTER_PROCESS_ISOLATION: "none"
+      })
+      assert.deepStrictEqual(isolation, { process: "none" })
+      assert.include(output, `${WARNING}: MUSTER_PROCESS_ISOLATION is none`)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live(
+    "required offers no plain processes where they cannot be isolated; a server of before does not start",
+    () =>
+      Effect.gen(function* () {
+        const data_dir = yield* dataFolder
+        const before = recorder()
+        const first = yield* openDaemon(data_dir, before)
+        const id = newId()
+        yield* first.daemon.create(specOf({ id }))
+        yield* until("installed", () => stateOf(data_dir, id).status === "offline")
+        yield* first.close
+        const log: Array<string> = []
+        const notes = { ...recorder(), log }
+        const { daemon } = yield* openDaemon(data_dir, notes, { isolation: { mode: "required", levels: [] } })
+        yield* until("registered", () => notes.registrations.length > 0)
+        assert.deepStrictEqual(notes.registrations[0]?.runtimes, [])
+        assert.deepStrictEqual((yield* daemon.system).system.isolation, {})
+        assert.isTrue(log.some((line) => line.startsWith("Error plain processes cannot be isolated")))
+        const refused = yield* Effect.flip(daemon.power(id, "start", 30))
+        assert.include("detail" in refused ? refused.detail : "", "MUSTER_PROCESS_ISOLATION is required")
+        yield* daemon.remove(id)
+      }).pipe(Effect.scoped)
+  )
+
+  it.live("without user namespaces an ordinary user's daemon has none, and does as it was told", () =>
+    Effect.gen(function* () {
+      const data = yield* Effect.acquireRelease(
+        Effect.sync(() => mkdtempSync("/tmp/muster-test-")),
+        (folder) => Effect.sync(() => removeFolder(folder))
+      )
+      chownSync(data, process.geteuid?.() ?? 0, process.getegid?.() ?? 0)
+      const args = (mode: string) => ["", "", "test-node", JSON.stringify({ mode })]
+      const required = yield* daemonProcessAs(withoutNamespaces, data, ...args("required"))
+      assert.strictEqual(required.level, "undefined")
+      yield* required.kill
+      const auto = yield* daemonProcessAs(withoutNamespaces, data, ...args("auto"))
+      assert.strictEqual(auto.level, "none")
+      const id = newId()
+      yield* auto.ask(`create ${JSON.stringify({ id })}`)
+      yield* until("installed", () => stateOf(data, id).status === "offline")
+      yield* auto.ask(`power ${id} start 30`)
+      yield* until("runs", () => stateOf(data, id).status === "running")
+      yield* auto.ask(`remove ${id}`)
+    }).pipe(Effect.scoped)
+  )
+})
