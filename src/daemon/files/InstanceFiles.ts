@@ -35,6 +35,8 @@ export interface InstanceFilesOptions {
   readonly storage?: StorageChoice
   /** Whether mounts may be used where they work. Default true. */
   readonly mounts?: boolean
+  /** Whether mounts may show files as those of another owner where that works. Default true. */
+  readonly mapped?: boolean
   /** Whether servers may run in containers, whose engine has to see the mounts. Default false. */
   readonly containers?: boolean
   /** The user that volumes belong to which servers write, and that runs in containers. Default 988:988. */
@@ -97,6 +99,7 @@ export class InstanceFiles extends Context.Service<
           probeStorage(servers_dir, {
             choice: options.storage ?? "auto",
             mounts: options.mounts ?? true,
+            mapped: options.mapped ?? true,
             shared: options.containers ?? false
           })
         )

@@ -127,6 +127,8 @@ export interface ProbeOptions {
   readonly choice?: StorageChoice
   /** Whether mounts are to be tried at all. Default true. */
   readonly mounts?: boolean
+  /** Whether mounts that map owners are to be tried. Default true. */
+  readonly mapped?: boolean
   /** Whether others have to see them, too: containers are made of them by an engine. Default false. */
   readonly shared?: boolean
 }
@@ -136,6 +138,7 @@ export const probeStorage = Effect.fnUntraced(function* (dir: string, options: P
   const { choice = "auto", shared = false } = options
   const hidden = shared && !(yield* seenByOthers)
   const mounts = (options.mounts ?? true) && !hidden
+  const mapped = mounts && givesFiles() && (options.mapped ?? true)
   yield* makeFolder(dir)
   yield* clean(dir)
   const folder = join(dir, `${PROBE}${randomUUID()}`)
@@ -150,9 +153,8 @@ export const probeStorage = Effect.fnUntraced(function* (dir: string, options: P
       overlay: mounts ? attempt(tryOverlay(folder)) : no,
       binds: mounts ? attempt(tryBind(folder)) : no,
       reflink: attempt(tryReflink(folder)),
-      layers:
-        mounts && givesFiles() ? attempt(tryOverlay(join(folder, "mapped"), { owner: ONE, as: OTHER })) : no,
-      mapped: mounts && givesFiles() ? attempt(tryMappedBind(folder)) : no
+      layers: mapped ? attempt(tryOverlay(join(folder, "mapped"), { owner: ONE, as: OTHER })) : no,
+      mapped: mapped ? attempt(tryMappedBind(folder)) : no
     }
     return yield* Effect.all(tries, { concurrency: 5 })
   }).pipe(Effect.ensuring(Effect.catch(clean(dir), (error) => Effect.logWarning(error.message))))
@@ -170,7 +172,7 @@ export const probeStorage = Effect.fnUntraced(function* (dir: string, options: P
     yield* Effect.logInfo(`volumes are shared by links, and \`ro\` ones copied: ${reasons.binds}`)
   }
   const unmapped = reasons.layers ?? reasons.mapped
-  if (mounts && givesFiles() && unmapped !== undefined) {
+  if (mapped && unmapped !== undefined) {
     yield* Effect.logInfo(`mounts cannot show files as those of another user: ${unmapped}`)
   }
   const storage: Storage = {

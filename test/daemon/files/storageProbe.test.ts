@@ -2,7 +2,7 @@ import { readdirSync, readFileSync, statfsSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { probeStorage } from "../../../src/daemon/files/storageProbe.ts"
+import { type ProbeOptions, probeStorage } from "../../../src/daemon/files/storageProbe.ts"
 import { mountsBelow } from "../../support/mounts.ts"
 import { harness, until } from "../support.ts"
 import { scene, smallDisk, withXfs, write, xfsDisk } from "./scene.ts"
@@ -29,6 +29,23 @@ describe("blueprints, instances: how they are made", () => {
         assert.deepStrictEqual(readdirSync(folder), [])
         assert.strictEqual(mountsBelow(folder).length, 1)
       }).pipe(Effect.scoped)
+  )
+
+  it.effect.runIf(process.getuid?.() === 0)("mounts that map owners are tried, and may be left out", () =>
+    Effect.gen(function* () {
+      const folder = yield* smallDisk(16)
+      const mapped = (options: ProbeOptions) =>
+        Effect.map(probeStorage(folder, options), (storage) => storage.mapped)
+      assert.deepStrictEqual(
+        [yield* mapped({}), yield* mapped({ mapped: false }), yield* mapped({ mounts: false })],
+        [
+          { layers: true, binds: true },
+          { layers: false, binds: false },
+          { layers: false, binds: false }
+        ]
+      )
+      assert.deepStrictEqual(readdirSync(folder), [])
+    }).pipe(Effect.scoped)
   )
 
   it.effect("what a probe that was cut off has left goes with the next", () =>
