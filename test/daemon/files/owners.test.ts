@@ -1,4 +1,4 @@
-import { execFileSync } from "node:child_process"
+import { execFileSync, spawn } from "node:child_process"
 import {
   chmodSync,
   chownSync,
@@ -14,6 +14,7 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { unmountBelow } from "../../support/mounts.ts"
+import { until } from "../support.ts"
 import { ownUser, runAs, scene, ways, write } from "./scene.ts"
 
 const asRoot = process.getuid?.() === 0
@@ -180,6 +181,44 @@ for (const [way, options] of Object.entries(all)) {
     )
   })
 }
+
+describe.runIf(asRoot)(`isolation, an upgrade that is killed${needed}`, () => {
+  it.live("goes on with the next start; nothing is lost, and no base is copied", () =>
+    Effect.gen(function* () {
+      const { base_dir, data_dir, first, server, servers_dir, volumes: sources } = yield* scene()
+      write(first.folder, { big: "b".repeat(3_000_000) })
+      const old = server({})
+      yield* old.make
+      const names = Array.from({ length: 3000 }, (_, index) => `world/d${index % 30}/f${index}`)
+      write(old.files, Object.fromEntries(names.map((name) => [name, name])))
+      yield* old.close
+      const upper = join(old.folder, "tree/upper")
+      const given = () => names.filter((name) => lstatSync(join(upper, name)).uid === ONE.uid).length
+      const options = {
+        base_dir,
+        servers_dir,
+        sources: { node_id: "test-node", data_dir, volumes_dir: sources, allowed_mounts: [] },
+        folder: old.folder,
+        uid: ONE.uid
+      }
+      const child = spawn(process.execPath, [
+        join(import.meta.dirname, "openChild.ts"),
+        JSON.stringify(options)
+      ])
+      yield* until("some files are given", () => given() > 0)
+      child.kill("SIGKILL")
+      yield* until("it is dead", () => child.signalCode !== null)
+      assert.isBelow(given(), names.length)
+      const now = server({}, old.folder, ONE)
+      yield* now.open
+      assert.deepStrictEqual(foreign(now.files, ONE.uid), [])
+      assert.strictEqual(statSync(upper).uid, ONE.uid)
+      for (const name of names) assert.strictEqual(readFileSync(join(now.files, name), "utf8"), name)
+      assert.deepStrictEqual(readdirSync(upper), ["world"])
+      assert.strictEqual(foreign(first.folder, 0).length, 0)
+    }).pipe(Effect.scoped)
+  )
+})
 
 describe.runIf(asRoot)(`isolation, volumes of several servers${needed}`, () => {
   const volume = { name: "s", source: "s", target: "shared", mode: "rw" } as const
