@@ -14,7 +14,7 @@ import { type DiskUsage, diskUsage } from "./diskUsage.ts"
 import { type FilePlan, filePlan, isAbove } from "./filePlan.ts"
 import { unmountBelow } from "./mounts.ts"
 import { type BaseFolder, buildTree, type LayerFolders, mountTree, withBase } from "./overlayTree.ts"
-import { foreignParts, giveParts, keptOwner, ownerFor, ownerOf } from "./owners.ts"
+import { foreignParts, giveParts, giveWhole, keptOwner, layersOf, ownerFor, ownerOf } from "./owners.ts"
 import { addCopies, addVolumes, buildPlain } from "./plainTree.ts"
 import { instanceFolder, makePresenter, wayFor } from "./presentFiles.ts"
 import { type SharedOwner, share } from "./sharedFiles.ts"
@@ -199,12 +199,14 @@ export class InstanceFiles extends Context.Service<
             mapped
           })
           if (plan.cow.length + plan.shared.length + plan.copies.length > 0) {
-            yield* mountTree(tree, record, files, { at, owner, mapped })
-            yield* addVolumes(files, single, sources, owner)
+            // Only the daemon sees it: what comes to lie in the layers of its own is given away as a whole.
+            yield* mountTree(tree, record, files, { at, owner: undefined, mapped: false })
+            yield* addVolumes(files, single, sources)
             yield* share(files, plan, sources, storage.binds ? "place" : "link", to)
-            yield* addCopies(files, plan, sources, owner)
+            yield* addCopies(files, plan, sources)
             yield* unmountBelow(files)
             yield* removeTree(files)
+            if (owner !== undefined) yield* giveWhole(yield* layersOf(tree), owner)
           }
           yield* writeTreeRecord(tree, record)
         })

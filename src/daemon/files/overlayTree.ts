@@ -172,7 +172,7 @@ export const buildTree = Effect.fnUntraced(function* (options: BuildOptions) {
         const layer: Layer = { of: "volumes", parts: partsBelow(top, source.real) }
         return { ...cow, folder: opened.folder, layer, path: source.real }
       }
-      yield* copyOpened(source.what, opened, join(tree, own), { owner })
+      yield* copyOpened(source.what, opened, join(tree, own))
       return { ...cow, folder: true, layer, path: join(tree, own) }
     }, Effect.scoped)
   )

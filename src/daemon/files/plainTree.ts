@@ -7,19 +7,14 @@ import type { FilePlan } from "./filePlan.ts"
 import { giveWhole, makeLike } from "./owners.ts"
 import { copySource, type FileSources, openSource, placeFor, type Source, templateSource } from "./sources.ts"
 
-const copyInto = Effect.fnUntraced(function* (source: Source, place: string, owner: RunUser | undefined) {
-  yield* copyOpened(source.what, yield* openSource(source), place, { owner })
+const copyInto = Effect.fnUntraced(function* (source: Source, place: string) {
+  yield* copyOpened(source.what, yield* openSource(source), place)
 }, Effect.scoped)
 
 /** Copies what the blueprint names into an instance folder. */
-export const addCopies = Effect.fnUntraced(function* (
-  files: string,
-  plan: FilePlan,
-  sources: FileSources,
-  owner: RunUser | undefined
-) {
+export const addCopies = Effect.fnUntraced(function* (files: string, plan: FilePlan, sources: FileSources) {
   for (const entry of plan.copies) {
-    yield* copyInto(yield* copySource(entry.copy, sources), yield* placeFor(files, entry), owner)
+    yield* copyInto(yield* copySource(entry.copy, sources), yield* placeFor(files, entry))
   }
 })
 
@@ -27,13 +22,12 @@ export const addCopies = Effect.fnUntraced(function* (
 export const addVolumes = Effect.fnUntraced(function* (
   files: string,
   volumes: FilePlan["cow"],
-  sources: FileSources,
-  owner: RunUser | undefined
+  sources: FileSources
 ) {
   for (const entry of volumes) {
     const source = yield* templateSource(entry.volume, sources)
     const place = yield* placeFor(files, entry)
-    yield* source === undefined ? makeLike(place, makeFolder(place)) : copyInto(source, place, owner)
+    yield* source === undefined ? makeLike(place, makeFolder(place)) : copyInto(source, place)
   }
 })
 
@@ -48,8 +42,8 @@ export const buildPlain = Effect.fnUntraced(function* (options: {
 }) {
   const { base, files, owner, plan, share, sources } = options
   yield* copyTree(base, files)
-  yield* addVolumes(files, plan.cow, sources, undefined)
+  yield* addVolumes(files, plan.cow, sources)
   yield* share(files)
-  yield* addCopies(files, plan, sources, undefined)
-  if (owner !== undefined) yield* giveWhole(files, owner)
+  yield* addCopies(files, plan, sources)
+  if (owner !== undefined) yield* giveWhole([files], owner)
 })
