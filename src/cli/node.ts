@@ -10,6 +10,7 @@ import { ControlPlaneClient } from "../daemon/link/ControlPlaneClient.ts"
 import { NodeToken } from "../daemon/link/NodeToken.ts"
 import { ServedDaemon } from "../daemon/link/ServedDaemon.ts"
 import { NodeDaemon } from "../daemon/NodeDaemon.ts"
+import { isLoopback, transportOf } from "../domain/transport.ts"
 import { impatientClient } from "../nodes/remote/impatientClient.ts"
 import { DaemonHttpLayer } from "./daemonHttp.ts"
 import { claimNode, daemonOptions } from "./daemonOptions.ts"
@@ -17,6 +18,7 @@ import { watchDataDisk } from "./dataDisk.ts"
 import { certificates, hangups, reloadOnHangup } from "./hangups.ts"
 import { listenUrl } from "./listenUrl.ts"
 import { LoggingLayer } from "./logging.ts"
+import { plainHttp } from "./plainHttp.ts"
 import { openDataDir } from "./storage.ts"
 import { liveCa, liveTls } from "./tls.ts"
 import { version } from "./version.ts"
@@ -57,6 +59,20 @@ const nodeWith = Effect.fnUntraced(function* (settings: NodeSettings) {
     { cert: "MUSTER_NODE_TLS_CERT", key: "MUSTER_NODE_TLS_KEY", clientCa: "MUSTER_NODE_CLIENT_CA" },
     { cert: settings.tlsCert, key: settings.tlsKey, clientCa: settings.clientCa }
   )
+  if (tls === undefined && !isLoopback(settings.host)) {
+    yield* plainHttp(
+      settings.requireTls,
+      `the daemon listens on ${settings.host} without TLS`,
+      "set MUSTER_NODE_TLS_CERT and MUSTER_NODE_TLS_KEY"
+    )
+  }
+  if (transportOf(settings.controlUrl) === "plain") {
+    yield* plainHttp(
+      settings.requireTls,
+      `the control plane is called at ${settings.controlUrl} without TLS`,
+      "give the service a certificate, and set MUSTER_CONTROL_URL to its https address"
+    )
+  }
   const ca = yield* liveCa("MUSTER_CONTROL_CA", settings.controlCa)
   yield* reloadOnHangup(hungUp, certificates(tls, ca))
   const { allocations, runtime } = settings

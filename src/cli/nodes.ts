@@ -69,7 +69,7 @@ const list = Command.make(
   })
 ).pipe(
   Command.withDescription(
-    "List nodes: id, name, location, state (connected, unreachable, away, key revoked or expired; drained), servers"
+    "List nodes: id, name, location, state (connected, unreachable, away, key revoked or expired; drained; plain HTTP), servers"
   ),
   Command.provide(CommandClient)
 )

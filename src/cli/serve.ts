@@ -9,6 +9,7 @@ import { SoftwareStore } from "../blueprints/SoftwareStore.ts"
 import { layerSources, layerUnlisted } from "../blueprints/sources/Sources.ts"
 import { ServiceConfig, type ServiceSettings } from "../config/service.ts"
 import { hostInfo } from "../daemon/host/hostInfo.ts"
+import { isLoopback } from "../domain/transport.ts"
 import { EventHub } from "../events/EventHub.ts"
 import { Tickets } from "../events/Tickets.ts"
 import { HttpLayer } from "../http/HttpLayer.ts"
@@ -28,6 +29,7 @@ import { EmbeddedNode } from "./embeddedNode.ts"
 import { certificates, hangups, reloadOnHangup } from "./hangups.ts"
 import { listenUrl } from "./listenUrl.ts"
 import { LoggingLayer } from "./logging.ts"
+import { plainHttp } from "./plainHttp.ts"
 import { endOnSecondSignal } from "./secondSignal.ts"
 import { refuseOtherSecret, SecretLayer } from "./secretKey.ts"
 import { takeVariable } from "./secretVariables.ts"
@@ -46,7 +48,11 @@ export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, tl
     Tickets.layer(),
     NodeKeys.layer,
     Reloads.layer,
-    RemoteDaemons.layer({ ...tls, networks: makeNodeNetworks(settings.nodeNetworks) })
+    RemoteDaemons.layer({
+      ...tls,
+      networks: makeNodeNetworks(settings.nodeNetworks),
+      requireTls: settings.requireTls
+    })
   ).pipe(
     Layer.provideMerge(layerServers()),
     Layer.provideMerge(LoadBalancer.layer(placementOptions(settings))),
@@ -126,6 +132,13 @@ const serveWith = Effect.fnUntraced(function* (settings: ServiceSettings) {
     { cert: "MUSTER_TLS_CERT", key: "MUSTER_TLS_KEY" },
     { cert: settings.tlsCert, key: settings.tlsKey }
   )
+  if (tls === undefined && !isLoopback(settings.host)) {
+    yield* plainHttp(
+      settings.requireTls,
+      `the service listens on ${settings.host} without TLS`,
+      "set MUSTER_TLS_CERT and MUSTER_TLS_KEY, or set MUSTER_HOST to 127.0.0.1 and put a TLS proxy before the service"
+    )
+  }
   const ca = yield* liveCa("MUSTER_NODE_CA", settings.nodeCa)
   const certificate = yield* liveTls(
     { cert: "MUSTER_NODE_CLIENT_CERT", key: "MUSTER_NODE_CLIENT_KEY" },

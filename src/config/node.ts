@@ -1,6 +1,6 @@
 /** Every setting of `muster node`. Read once, at the start; an empty variable counts as unset. */
 import { Effect, Redacted } from "effect"
-import { address, allocations, file, oneOf, optionalAddress, path, text, whole } from "./kinds.ts"
+import { address, allocations, file, oneOf, optionalAddress, path, text, whole, yesNo } from "./kinds.ts"
 import { type InvalidSetting, readAll, type SettingValue, secret, setting } from "./Setting.ts"
 import { StartError } from "./StartError.ts"
 import { settings } from "./service.ts"
@@ -54,6 +54,12 @@ export const nodeSettings = {
     "",
     "Authorities (PEM) of client certificates; with it, the daemon refuses connections without a certificate of one of them. Needs MUSTER_NODE_TLS_CERT.",
     file
+  ),
+  requireTls: setting(
+    "MUSTER_REQUIRE_TLS",
+    "false",
+    "Whether plain HTTP beyond loopback is refused: to listen and to call the control plane.",
+    yesNo
   ),
   allocations: setting(
     "MUSTER_NODE_ALLOCATIONS",

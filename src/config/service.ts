@@ -206,6 +206,12 @@ export const settings = {
   nodeClientKey: setting("MUSTER_NODE_CLIENT_KEY", "", "Private key (PEM) of that certificate.", file),
   tlsCert: setting("MUSTER_TLS_CERT", "", "Certificate (PEM) of the service; with it, HTTPS only.", file),
   tlsKey: setting("MUSTER_TLS_KEY", "", "Private key (PEM) of the certificate.", file),
+  requireTls: setting(
+    "MUSTER_REQUIRE_TLS",
+    "false",
+    "Whether plain HTTP beyond loopback is refused: to listen, to register nodes and to call nodes.",
+    yesNo
+  ),
   eventsKeepHours: setting(
     "MUSTER_EVENTS_KEEP_HOURS",
     "24",

@@ -44,15 +44,21 @@ export const NodeDetail = Schema.Struct({
   usage: Schema.NullOr(NodeUsage),
   ports_free: Schema.Int,
   servers: Schema.Int,
+  /** The control plane calls it over plain HTTP beyond loopback; only where that is so. */
+  unencrypted: Schema.optionalKey(Schema.Literal(true)),
   /** Only while the node is drained and its servers are to move. */
   move: Schema.optionalKey(MoveProgress)
 }).annotate({ identifier: "NodeDetail" })
 export type NodeDetail = typeof NodeDetail.Type
 
 /** The state of a node in a few words, for people. */
-export const nodeState = ({ connected, drained, key, unreachable }: NodeDetail): string => {
+export const nodeState = ({ connected, drained, key, unencrypted, unreachable }: NodeDetail): string => {
   const away = key !== undefined ? `key ${key}` : unreachable === undefined ? "away" : "unreachable"
-  return [connected ? "connected" : away, ...(drained ? ["drained"] : [])].join(", ")
+  return [
+    connected ? "connected" : away,
+    ...(drained ? ["drained"] : []),
+    ...(unencrypted ? ["plain HTTP"] : [])
+  ].join(", ")
 }
 
 /** What is said of a node that is heard, and why it cannot be called. */

@@ -41,6 +41,7 @@ const wrong: Record<string, ReadonlyArray<string>> = {
   MUSTER_STREAMS: ["0", "1000001"],
   MUSTER_CORS_ORIGINS: ["panel.example.com", "https://a.example/path", "https://a.example,x"],
   MUSTER_NODE_NETWORKS: ["10.0.0.0/33", "10.0.0", "nodes.example.com"],
+  MUSTER_REQUIRE_TLS: ["yes", "1"],
   MUSTER_TRUSTED_PROXIES: ["10.0.0.0/33", "everyone"],
   MUSTER_PUBLIC_PAGES: ["none", "Banner"],
   MUSTER_SHUTDOWN_GRACE: ["-1", "3601", "5s"],

@@ -1,4 +1,5 @@
 import type { Node, NodeDetail, NodeUsage } from "../../domain/Node.ts"
+import { transportOf } from "../../domain/transport.ts"
 import type { NodeRecord } from "../../store/NodeRepo.ts"
 import { PortAllocator, type PortMappings } from "./PortAllocator.ts"
 
@@ -95,5 +96,6 @@ export const nodeDetail = (node: FleetNode, record: NodeRecord): NodeDetail => (
   },
   usage: node.usage,
   ports_free: node.ports.free,
-  servers: node.servers
+  servers: node.servers,
+  ...(!record.embedded && transportOf(record.url) === "plain" ? { unencrypted: true } : {})
 })

@@ -3,7 +3,8 @@ import { HttpClient } from "effect/http"
 import { CircuitBreaker } from "effect/persistence"
 import type { RegistrationRequired } from "../../api/ControlPlane.ts"
 import type { Daemon } from "../../api/Daemon.ts"
-import { Forbidden, type InvalidRequest } from "../../domain/errors.ts"
+import { Forbidden, InvalidRequest } from "../../domain/errors.ts"
+import { transportOf } from "../../domain/transport.ts"
 import { DaemonClient } from "../DaemonClient.ts"
 import { Fleet } from "../fleet/Fleet.ts"
 import { NodeRegistry } from "../NodeRegistry.ts"
@@ -15,11 +16,15 @@ import { makeNodeNetworks, type NodeNetworks } from "./nodeNetworks.ts"
 import { makeRemoteDaemon } from "./RemoteDaemon.ts"
 
 export interface RemoteDaemonsOptions extends NodeTls {
+  /** Whether nodes at plain HTTP beyond loopback are neither registered nor called. */
+  readonly requireTls?: boolean
   /** Of each call. Default 10 s. */
   readonly deadline?: Duration.Input
   /** Where nodes may be. Default: anywhere but at link-local addresses. */
   readonly networks?: NodeNetworks
 }
+
+const PLAIN_HINT = "Set MUSTER_NODE_TLS_CERT and MUSTER_NODE_TLS_KEY of the node"
 
 /** Consecutive calls to a node without an answer after which it is left alone for a while. */
 const TRIPS_AFTER = 5
@@ -64,13 +69,27 @@ export class RemoteDaemons extends Context.Service<
         const breaker = yield* CircuitBreaker.CircuitBreaker
         const callBacks = yield* makeCallBacks
         const networks = options.networks ?? makeNodeNetworks([])
+        const requireTls = options.requireTls === true
         const made = new Map<string, Daemon>()
+        const isPlain = (node_id: string) => {
+          const record = fleet.get(node_id)?.record
+          return record?.embedded === false && transportOf(record.url) === "plain"
+        }
+        const plain = fleet.list.map(({ id }) => id).filter(isPlain)
+        if (plain.length > 0) {
+          yield* Effect.logWarning(
+            requireTls
+              ? `nodes are not called, because MUSTER_REQUIRE_TLS is true and their addresses are plain HTTP: ${plain.join(", ")}`
+              : `nodes are called over plain HTTP, unencrypted: ${plain.join(", ")}. ${PLAIN_HINT}`
+          )
+        }
 
         const has = (node_id: string) =>
           fleet.get(node_id)?.record?.embedded === false && !daemons.isAttached(node_id)
         const target = (node_id: string) => () => {
           const node = fleet.get(node_id)
           if (node?.connected !== true || node.record === undefined) return undefined
+          if (requireTls && isPlain(node_id)) return undefined
           const token = seal.open(node_id, node.record.token)
           return token === undefined ? undefined : { url: node.record.url, token }
         }
@@ -101,7 +120,12 @@ export class RemoteDaemons extends Context.Service<
         return RemoteDaemons.of({
           check: Effect.fnUntraced(function* (node_id, url) {
             if (fleet.get(node_id)?.record?.embedded !== true && !daemons.isAttached(node_id)) {
-              return yield* networks.check(url)
+              yield* networks.check(url)
+              if (!requireTls || transportOf(url) !== "plain") return
+              return yield* new InvalidRequest({
+                detail: `body field url: expected https, because this service requires TLS, got ${url.slice(0, 100)}`,
+                hint: PLAIN_HINT
+              })
             }
             return yield* new Forbidden({
               detail: `node ${node_id} is part of this service`,
@@ -109,7 +133,15 @@ export class RemoteDaemons extends Context.Service<
             })
           }),
           has,
-          registered: (node_id) => Effect.sync(() => callBacks.begin(node_id, { anew: true })),
+          registered: Effect.fnUntraced(function* (node_id) {
+            if (isPlain(node_id)) {
+              const url = fleet.get(node_id)?.record?.url
+              yield* Effect.logWarning(
+                `node ${node_id} is called over plain HTTP, unencrypted: ${url}. ${PLAIN_HINT}`
+              )
+            }
+            callBacks.begin(node_id, { anew: true })
+          }),
           heard: callBacks.heard
         })
       })

@@ -1,0 +1,14 @@
+/** How calls to an address travel: on one machine, with TLS, or readable by the network between. */
+export type Transport = "local" | "encrypted" | "plain"
+
+const loopback = /^(?:(?:.+\.)?localhost|127(?:\.\d{1,3}){3}|\[?::1\]?)$/i
+
+/** Whether a host is this machine whatever its network: another name may be any address. */
+export const isLoopback = (host: string): boolean => loopback.test(host)
+
+/** @param url of HTTP */
+export const transportOf = (url: string): Transport => {
+  if (!URL.canParse(url)) return "plain"
+  const { hostname, protocol } = new URL(url)
+  return protocol === "https:" ? "encrypted" : isLoopback(hostname) ? "local" : "plain"
+}
