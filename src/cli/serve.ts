@@ -70,7 +70,7 @@ export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, tl
     Layer.provideMerge(ReloadNews.layer),
     Layer.provideMerge(ApiKeys.layer(adminKeyOf(settings))),
     Layer.provideMerge(refuseOtherSecret),
-    Layer.provideMerge(StoreLayer(settings, dataDir, { reserve: true })),
+    Layer.provideMerge(StoreLayer(settings, dataDir, { isService: true })),
     Layer.provideMerge(SecretLayer(settings, dataDir))
   )
 

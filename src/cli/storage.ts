@@ -62,7 +62,7 @@ export const hasEmbeddedNode = ({
 export const StoreLayer = (
   settings: DatabaseSettings,
   dataDir: string,
-  options: { readonly reserve?: boolean } = {}
+  options: { readonly isService?: boolean } = {}
 ) =>
   layerDatabase(databaseOf(settings, dataDir), {
     retention: { maxAge: `${settings.eventsKeepHours} hours`, maxEntries: settings.eventsKeepCount },

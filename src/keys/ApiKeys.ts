@@ -1,9 +1,10 @@
 import { timingSafeEqual } from "node:crypto"
-import { Clock, Context, DateTime, type Duration, Effect, Layer, Redacted } from "effect"
+import { Context, DateTime, type Duration, Effect, Layer, Redacted } from "effect"
 import type { Principal } from "../api/Principal.ts"
 import { NotFound, Unauthorized, type Unavailable } from "../domain/errors.ts"
 import type { KeyScope } from "../domain/KeyScope.ts"
 import { mayUseReserve } from "../store/disk/DatabaseDisk.ts"
+import { ExpiryClock } from "../store/ExpiryClock.ts"
 import type { Freshness } from "../store/Freshness.ts"
 import type { Journal } from "../store/Journal.ts"
 import { type KeyRecord, KeyRepo } from "../store/KeyRepo.ts"
@@ -56,6 +57,7 @@ export class ApiKeys extends Context.Service<
         const store = yield* Store
         const repo = yield* KeyRepo
         const cache = yield* KeyCache
+        const clock = yield* ExpiryClock
         const adminText = options.adminKey === undefined ? "" : Redacted.value(options.adminKey)
         const adminHash = adminText === "" ? undefined : hashKey(adminText)
         const canBeGuessed = adminText.length < SHORTEST_SAFE_KEY
@@ -73,7 +75,7 @@ export class ApiKeys extends Context.Service<
           if (known === undefined || !equalHashes(hash, known.record.hash)) return yield* refuse("unknown")
           const { id, name, scope, revoked_at } = known.record
           if (revoked_at !== null) return yield* refuse("revoked", id)
-          if (known.expiresAt <= (yield* Clock.currentTimeMillis)) return yield* refuse("expired", id)
+          if (known.expiresAt <= (yield* clock.millis)) return yield* refuse("expired", id)
           return { key_id: id, name, scope }
         })
 

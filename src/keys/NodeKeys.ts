@@ -1,6 +1,7 @@
-import { Clock, Context, Effect, Layer } from "effect"
+import { Context, Effect, Layer } from "effect"
 import { NodeAuthorization } from "../api/NodeApi.ts"
 import { Forbidden, type Unauthorized, type Unavailable } from "../domain/errors.ts"
+import { ExpiryClock } from "../store/ExpiryClock.ts"
 import { type NodeBinding, NodeKeyRepo } from "../store/NodeKeyRepo.ts"
 import { Store } from "../store/Store.ts"
 import { requireScope } from "./authorization.ts"
@@ -41,6 +42,7 @@ export class NodeKeys extends Context.Service<
     Effect.gen(function* () {
       const store = yield* Store
       const cache = yield* KeyCache
+      const clock = yield* ExpiryClock
       const repo = yield* NodeKeyRepo
 
       const nodeOf = (key_id: string) => cache.find(({ nodes }) => nodes.get(key_id))
@@ -67,7 +69,7 @@ export class NodeKeys extends Context.Service<
       return NodeKeys.of({
         bind: Effect.fn("NodeKeys.bind")(function* (node_id) {
           const { key_id } = yield* requireScope("Node")
-          const now = yield* Clock.currentTimeMillis
+          const now = yield* clock.millis
           const owner = (yield* nodeOf(key_id)) ?? (yield* store.write(claim(key_id, node_id, now)))
           // A key that was valid a moment ago is always known.
           yield* belongsTo(owner ?? "", node_id)
@@ -81,7 +83,7 @@ export class NodeKeys extends Context.Service<
         }),
         revoked: Effect.fnUntraced(function* (node_ids) {
           const { byNode } = yield* cache.current
-          const now = yield* Clock.currentTimeMillis
+          const now = yield* clock.millis
           return node_ids.filter((id) => byNode.get(id)?.some((binding) => isLive(binding, now)) === false)
         })
       })

@@ -1,4 +1,5 @@
-import { Clock, Effect, Latch, Schedule } from "effect"
+import { Effect, Latch, Schedule } from "effect"
+import { ExpiryClock } from "../store/ExpiryClock.ts"
 import type { KeyCache } from "./KeyCache.ts"
 
 /** Between two looks. Keys are revoked by other processes, which say so in the database alone. */
@@ -16,10 +17,11 @@ interface Watched {
 export const watchKeys = Effect.fnUntraced(function* (cache: KeyCache["Service"]) {
   const watched = new Map<string, Watched>()
   const needed = yield* Latch.make(false)
+  const clock = yield* ExpiryClock
 
   const look = Effect.gen(function* () {
     const { byHash } = yield* cache.current
-    const now = yield* Clock.currentTimeMillis
+    const now = yield* clock.millis
     const valid = new Set<string>()
     for (const { expiresAt, record } of byHash.values()) {
       if (watched.has(record.id) && record.revoked_at === null && expiresAt > now) valid.add(record.id)

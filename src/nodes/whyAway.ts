@@ -1,7 +1,8 @@
 /** Why a node that is known cannot be called, for whoever asks for something that needs it. */
-import { Clock, Effect, Option } from "effect"
+import { Effect, Option } from "effect"
 import { Unavailable } from "../domain/errors.ts"
 import { type NodeDetail, notCallable } from "../domain/Node.ts"
+import { ExpiryClock } from "../store/ExpiryClock.ts"
 import { NodeKeyRepo } from "../store/NodeKeyRepo.ts"
 import { Store } from "../store/Store.ts"
 import { NodeRegistry } from "./NodeRegistry.ts"
@@ -11,9 +12,10 @@ import { whyNoKey } from "./whyNoKey.ts"
 export const makeKeyState = Effect.gen(function* () {
   const keys = yield* NodeKeyRepo
   const store = yield* Store
+  const clock = yield* ExpiryClock
   return Effect.fnUntraced(function* (node_id: string) {
     const bindings = yield* Effect.orElseSucceed(store.read(keys.bindingsOf(node_id)), () => [])
-    return whyNoKey(bindings, yield* Clock.currentTimeMillis)
+    return whyNoKey(bindings, yield* clock.millis)
   })
 })
 

@@ -8,6 +8,7 @@ import type { ServerRecord } from "../domain/Server.ts"
 import { LoadBalancer, type PlacementRequest } from "../nodes/LoadBalancer.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { makeWhyAway } from "../nodes/whyAway.ts"
+import { ExpiryClock } from "../store/ExpiryClock.ts"
 import { IdempotencyRepo, type IdempotentAnswer } from "../store/IdempotencyRepo.ts"
 import { Journal } from "../store/Journal.ts"
 import { RoomRepo } from "../store/RoomRepo.ts"
@@ -64,6 +65,7 @@ export const makeCreate = Effect.gen(function* () {
   const rooms = yield* RoomRepo
   const servers = yield* ServerRepo
   const store = yield* Store
+  const clock = yield* ExpiryClock
   const { notConnected } = yield* makeWhyAway
   /** Requests with the same idempotency key wait for each other. */
   const keys = makeKeyedMutex()
@@ -86,7 +88,7 @@ export const makeCreate = Effect.gen(function* () {
     const created_at = yield* Clock.currentTimeMillis
     const keys = creations.flatMap(({ idempotency }) => idempotency?.key ?? [])
     const [answers, room] = yield* Effect.all(
-      [idempotency.findAll(keys, created_at - ANSWER_LIFETIME), roomTally(rooms, creations)],
+      [idempotency.findAll(keys, (yield* clock.millis) - ANSWER_LIFETIME), roomTally(rooms, creations)],
       { concurrency: "unbounded" }
     )
     const insertions = new Map<Placed, Insertion>()
@@ -192,7 +194,7 @@ export const makeCreate = Effect.gen(function* () {
     if (request.idempotency === undefined) return yield* createNew(request)
     const { key, body_hash } = request.idempotency
     const answered = Effect.gen(function* () {
-      const notBefore = (yield* Clock.currentTimeMillis) - ANSWER_LIFETIME
+      const notBefore = (yield* clock.millis) - ANSWER_LIFETIME
       const answer = Option.getOrUndefined(yield* store.read(idempotency.find(key, notBefore)))
       return yield* answer === undefined ? createNew(request) : repeat(answer, body_hash)
     })

@@ -1,7 +1,8 @@
-import { Clock, Duration, Effect, Layer, Schedule } from "effect"
+import { Duration, Effect, Layer, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
 import { Duties } from "./Duties.ts"
 import { mayUseReserve } from "./disk/DatabaseDisk.ts"
+import { ExpiryClock } from "./ExpiryClock.ts"
 import { IdempotencyRepo } from "./IdempotencyRepo.ts"
 import { journalTable } from "./journalTable.ts"
 import { Store } from "./Store.ts"
@@ -26,6 +27,7 @@ export const Retention = {
       Effect.gen(function* () {
         const duties = yield* Duties
         const store = yield* Store
+        const clock = yield* ExpiryClock
         const idempotency = yield* IdempotencyRepo
         const tickets = yield* TicketRepo
         const table = journalTable(yield* SqlClient.SqlClient)
@@ -43,13 +45,22 @@ export const Retention = {
 
         const round = Effect.gen(function* () {
           if (!(yield* duties.mine)) return
-          const notBefore = (yield* Clock.currentTimeMillis) - maxAge
+          const notBefore = (yield* clock.millis) - maxAge
           yield* pruneJournal(notBefore)
           yield* store.write(Effect.andThen(idempotency.prune(notBefore), tickets.prune))
         }).pipe(
           mayUseReserve,
           Effect.catchCause((cause) => Effect.logWarning("old journal entries were not removed", cause))
         )
+
+        // Also at the start: entries that come before the first round may bear the time of a clock that has jumped.
+        const note = Effect.gen(function* () {
+          if ((yield* duties.mine) && (yield* clock.isNoteDue)) yield* store.write(clock.note)
+        }).pipe(
+          mayUseReserve,
+          Effect.catch((error) => Effect.logDebug(`the time was not noted: ${error.detail}`))
+        )
+        yield* note.pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.forkScoped)
 
         const interval = options.interval ?? "1 minute"
         yield* round.pipe(Effect.delay(interval), Effect.repeat(Schedule.forever), Effect.forkScoped)

@@ -1,7 +1,7 @@
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError, type Statement } from "effect/sql"
 import { KeyScope } from "../domain/KeyScope.ts"
-import { databaseMillis } from "./dialect.ts"
+import { ExpiryClock } from "./ExpiryClock.ts"
 import { firstRow, IntColumn } from "./rows.ts"
 import type { Transaction } from "./Transaction.ts"
 
@@ -52,6 +52,7 @@ export class TicketRepo extends Context.Service<
     TicketRepo,
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
+      const clock = yield* ExpiryClock
 
       const count = (rows: Statement.Fragment) =>
         Effect.map(
@@ -64,7 +65,7 @@ export class TicketRepo extends Context.Service<
         holder: TicketHolder,
         { lifetime, most, mostOfKey }: TicketLimits
       ) {
-        const now = yield* databaseMillis(sql)
+        const now = yield* clock.databaseMillis
         yield* sql`DELETE FROM tickets WHERE hash IN (
           SELECT hash FROM tickets WHERE expires_at <= ${now}
           ORDER BY expires_at LIMIT ${CLEARED})`
@@ -80,7 +81,7 @@ export class TicketRepo extends Context.Service<
       })
 
       const take = Effect.fn("TicketRepo.take")(function* (hash: string) {
-        const now = yield* databaseMillis(sql)
+        const now = yield* clock.databaseMillis
         const taken = yield* readHolder(
           // The key from outside has no record.
           sql`DELETE FROM tickets WHERE hash = ${hash} AND expires_at > ${now}

@@ -6,7 +6,7 @@ import { PostgresClient, type PostgresOptions } from "../postgres/PostgresClient
 import { warnOfLaxCommits } from "../postgres/warnOfLaxCommits.ts"
 import { probeFullDisk } from "../probeFullDisk.ts"
 import { Retention } from "../Retention.ts"
-import { layerRepositories, type StoreOptions } from "./layerStore.ts"
+import { expiryClock, layerRepositories, type StoreOptions } from "./layerStore.ts"
 
 /**
  * The store in a PostgreSQL database that any number of replicas share. Whichever comes first brings the schema up to
@@ -18,6 +18,7 @@ export const layerPostgres = (options: StoreOptions & PostgresOptions) =>
   Layer.merge(Retention.layer(options.retention), probeFullDisk).pipe(
     Layer.provideMerge(Layer.fresh(JournalTail.layer)),
     Layer.provideMerge(Layer.fresh(layerRepositories)),
+    Layer.provideMerge(expiryClock(options)),
     Layer.provide(Layer.effectDiscard(warnOfLaxCommits)),
     Layer.provideMerge(Layer.fresh(DatabaseDisk.layerRemote)),
     Layer.provideMerge(PostgresClient.layer(options)),

@@ -6,13 +6,13 @@ import { migrate } from "../migrations/migrate.ts"
 import { Retention } from "../Retention.ts"
 import { eraseClearTokens } from "../sqlite/eraseClearTokens.ts"
 import { SqliteClient } from "../sqlite/SqliteClient.ts"
-import { layerRepositories, type StoreOptions } from "./layerStore.ts"
+import { expiryClock, layerRepositories, type StoreOptions } from "./layerStore.ts"
 
 export type { StoreOptions } from "./layerStore.ts"
 
-/** Without a reserve, as for a command beside the service, each write is tried. */
+/** For a command beside the service each write is tried. */
 const diskOf = (options: StoreOptions & { readonly filename: string }) =>
-  options.reserve === true ? DatabaseDisk.layerWatched(options.filename) : DatabaseDisk.layerRemote
+  options.isService === true ? DatabaseDisk.layerWatched(options.filename) : DatabaseDisk.layerRemote
 
 /**
  * The store in one SQLite file. A second process (`muster keys`) may open it beside the service; two services may
@@ -24,6 +24,7 @@ const diskOf = (options: StoreOptions & { readonly filename: string }) =>
 export const layerSqlite = (options: StoreOptions & { readonly filename: string }) =>
   Retention.layer(options.retention).pipe(
     Layer.provideMerge(Layer.fresh(layerRepositories)),
+    Layer.provideMerge(expiryClock(options)),
     Layer.provideMerge(
       Layer.mergeAll(Duties.layerAlone, Layer.succeed(Backend, Backend.local), diskOf(options))
     ),

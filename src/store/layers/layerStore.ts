@@ -1,4 +1,5 @@
 import { Layer } from "effect"
+import { layerExpiryClock } from "../ExpiryClock.ts"
 import { IdempotencyRepo } from "../IdempotencyRepo.ts"
 import { Journal } from "../Journal.ts"
 import { JournalFollowers } from "../JournalFollowers.ts"
@@ -15,9 +16,16 @@ import { TicketRepo } from "../TicketRepo.ts"
 
 export interface StoreOptions {
   readonly retention?: RetentionOptions
-  /** Whether a database file gets a reserve, for when its disk is full. Default: false. */
-  readonly reserve?: boolean
+  /**
+   * Whether a service runs on the store, and not a command: then a database file gets a reserve, for when its disk is
+   * full, and expiry does not follow a clock that jumps. Default: false.
+   */
+  readonly isService?: boolean
 }
+
+/** What expiry goes by. */
+export const expiryClock = ({ isService = false }: StoreOptions) =>
+  isService ? layerExpiryClock : Layer.empty
 
 /** Everything that reads and writes, over a database whose schema is up to date. */
 export const layerRepositories = Layer.mergeAll(

@@ -8,7 +8,13 @@ import { KILLED } from "../processRun.ts"
 import { type Adopted, type Job, type Launch, LaunchFailed, Runtime } from "../Runtime.ts"
 import { beginContainerConsole } from "./containerConsole.ts"
 import { attachJob, runningJob } from "./containerJob.ts"
-import { type ContainerPlan, type ContainerRules, insidePath, portOptions } from "./containerOptions.ts"
+import {
+  type ContainerPlan,
+  type ContainerRules,
+  insidePath,
+  jobLimits,
+  portOptions
+} from "./containerOptions.ts"
 import { readContainerRecord, writeContainerRecord } from "./containerRecord.ts"
 import { openContainerRun, type RunAt, settle } from "./containerRun.ts"
 import { exitOf, listOwn, removeOwn, stateOf } from "./containers.ts"
@@ -18,6 +24,7 @@ import { ensureImage, needsPull, type PullPolicy, type PullRules } from "./image
 import { launchFailed } from "./launchFailed.ts"
 import { makeLeftovers } from "./leftovers.ts"
 import { createContainer, startContainer } from "./makeContainer.ts"
+import { makeNodeNetworks, type Purpose } from "./networks.ts"
 import { makeOffer } from "./offer.ts"
 import { makeOutgoing, outgoingAddress } from "./outgoing.ts"
 import { giveTree } from "./ownership.ts"
@@ -42,7 +49,7 @@ export interface DockerRuntimeOptions {
   readonly pids_limit?: number
   /** Size of `/tmp` in MiB. Default 128. */
   readonly tmp_mib?: number
-  /** Network of the engine. Default `bridge`. */
+  /** Network of the engine. Default: two of the node's own, one for servers and one for install jobs. */
   readonly network?: string
   /** Variables that every container gets, such as a proxy. */
   readonly env?: Readonly<Record<string, string>>
@@ -78,11 +85,13 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
     user: options.user ?? defaultUser(),
     pids_limit: options.pids_limit ?? 4096,
     tmp_mib: options.tmp_mib ?? 128,
-    network: options.network ?? "bridge",
     env: options.env ?? {}
   }
   const { node, user } = rules
   const outgoing = yield* makeOutgoing(node)
+  const networks = yield* makeNodeNetworks(node)
+  const networkOf = (purpose: Purpose) =>
+    options.network === undefined ? networks.of(purpose) : Effect.succeed(options.network)
   const leftovers = yield* makeLeftovers({ node, optional, tidy: outgoing.tidy })
   const { sweep } = leftovers
   const told = new Set<string>()
@@ -106,7 +115,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
     yield* writeContainerRecord(folder, { token })
     yield* beginContainerConsole(folder)
     const from = outgoingAddress(allocations)
-    const id = yield* outgoing.on(from, rules.network, (network) =>
+    const id = yield* outgoing.on(from, networkOf("servers"), (network) =>
       Effect.gen(function* () {
         const plan = {
           ...launch,
@@ -120,7 +129,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
         const made = yield* createContainer(plan, rules, told)
         yield* writeContainerRecord(folder, { token, container: made })
         yield* startContainer(made)
-        yield* checkPorts(made, portOptions(allocations).PortBindings, network ?? rules.network)
+        yield* checkPorts(made, portOptions(allocations).PortBindings, network)
         return made
       }).pipe(Effect.onError(() => sweep(name)))
     )
@@ -187,9 +196,10 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
       image: choice?.image ?? "",
       argv: argv.map(inside),
       env: Object.fromEntries(Object.entries(env).map(([key, value]) => [key, inside(value)])),
-      limits: limits ?? {},
+      limits: jobLimits(limits),
       home: cwd,
       scratch,
+      network: yield* networkOf("jobs"),
       keep_output: false
     }
     const id = yield* Effect.acquireRelease(createContainer(plan, rules, told), () => sweep(name))
@@ -211,6 +221,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
 
   yield* Effect.addFinalizer(() =>
     outgoing.tidy.pipe(
+      Effect.andThen(networks.removeUnused),
       Effect.timeoutOption(LAST_TIDY),
       Effect.catch((error) => Effect.logDebug(error.message))
     )

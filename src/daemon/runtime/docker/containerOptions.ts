@@ -19,7 +19,9 @@ export const LABEL = {
   server: "muster.server",
   run: "muster.run",
   /** Address that its traffic leaves from. */
-  outgoing: "muster.outgoing"
+  outgoing: "muster.outgoing",
+  /** What a network of the node is for. */
+  network: "muster.network"
 } as const
 
 /** Name of a container. Labels can come from an image, too, a name cannot: both together make it this node's own. */
@@ -35,8 +37,6 @@ export interface ContainerRules {
   readonly pids_limit: number
   /** Size of `/tmp`, in MiB of the container's memory. */
   readonly tmp_mib: number
-  /** Network of the engine that containers are on. */
-  readonly network: string
   /** Variables that every container gets. */
   readonly env: Readonly<Record<string, string>>
 }
@@ -47,8 +47,8 @@ export const limitOptions = (limits: Limits): HostConfig => {
   const options: HostConfig = {}
   if (memory > 0) {
     options.Memory = memory
-    // The engine counts memory and swap together; -1 is as much as there is.
-    const swap = limits.swap ?? -1
+    // The engine counts memory and swap together; -1 is as much as there is. Without a setting there is no swap.
+    const swap = limits.swap ?? 0
     options.MemorySwap = swap < 0 ? -1 : memory + swap * MIB
     // Without a limit the machine itself would run out.
     if (limits.oom_disabled === true) options.OomKillDisable = true
@@ -61,6 +61,16 @@ export const limitOptions = (limits: Limits): HostConfig => {
   if (limits.io_weight !== undefined) options.BlkioWeight = limits.io_weight
   return options
 }
+
+/** Limits of an install job, unless its own say more: what large installers need, and less than a machine has. */
+const JOB_LIMITS: Limits = { memory_limit: 4096, cpu_limit: 400 }
+
+/** Limits of a job: a limit that is absent, or 0, is the standard one. */
+export const jobLimits = (limits: Limits = {}): Limits => ({
+  ...limits,
+  memory_limit: limits.memory_limit || JOB_LIMITS.memory_limit || 0,
+  cpu_limit: limits.cpu_limit || JOB_LIMITS.cpu_limit || 0
+})
 
 const limitNames = {
   Memory: "memory_limit",
@@ -109,8 +119,8 @@ export interface ContainerPlan {
   readonly shared?: ReadonlyArray<SharedFolder> | undefined
   /** A server's output is kept by the engine, so that nothing is lost while this service is away. */
   readonly keep_output: boolean
-  /** In place of the node's. */
-  readonly network?: string | undefined
+  /** Network of the engine that the container is on. */
+  readonly network: string
   /** Address that its traffic leaves from, on a network that sees to that. */
   readonly outgoing?: string | undefined
 }
@@ -162,7 +172,7 @@ export const containerOptions = (plan: ContainerPlan, rules: ContainerRules): Co
       Privileged: false,
       // A first process that hands signals on and buries the dead.
       Init: true,
-      NetworkMode: plan.network ?? rules.network,
+      NetworkMode: plan.network,
       RestartPolicy: { Name: "no" },
       LogConfig: plan.keep_output ? logging : { Type: "none", Config: {} }
     }

@@ -1,4 +1,3 @@
-import { createHash } from "node:crypto"
 import { isIPv4 } from "node:net"
 import { Effect, Semaphore } from "effect"
 import type { Allocations } from "../../../domain/Allocation.ts"
@@ -6,6 +5,7 @@ import { LaunchFailed } from "../Runtime.ts"
 import { LABEL } from "./containerOptions.ts"
 import { listOwn } from "./containers.ts"
 import { Engine, orDone } from "./Engine.ts"
+import { ensureBridge, networkName } from "./networks.ts"
 
 /** Where the engine is told which address the traffic of a bridge leaves from. */
 const SOURCE = "com.docker.network.host_ipv4"
@@ -14,8 +14,7 @@ const SOURCE = "com.docker.network.host_ipv4"
 export const outgoingAddress = (allocations: Allocations | undefined) =>
   allocations?.force_outgoing_ip === true ? allocations.default.ip : undefined
 
-const nameOf = (node: string, address: string) =>
-  `muster-${createHash("sha256").update(node).digest("hex").slice(0, 12)}-${address}`
+const nameOf = (node: string, address: string) => networkName(node, `from-${address}`)
 
 const refuse = (address: string, reason: string) =>
   new LaunchFailed({ message: `traffic cannot be made to leave from ${address}: ${reason}` })
@@ -42,18 +41,7 @@ export const makeOutgoing = Effect.fnUntraced(function* (node: string) {
     if (address.startsWith("127.")) return yield* refuse(address, "it is an address of the machine's own")
     const labels = { [LABEL.node]: node, [LABEL.outgoing]: address }
     const name = nameOf(node, address)
-    const known = yield* listed(Object.entries(labels).map(([key, value]) => `${key}=${value}`))
-    if (known.some(({ Name, Options }) => Name === name && Options?.[SOURCE] === address)) return name
-    yield* engine.call(`make the network ${name}`, (docker, abortSignal) =>
-      docker.createNetwork({
-        Name: name,
-        CheckDuplicate: true,
-        Driver: "bridge",
-        Labels: labels,
-        Options: { [SOURCE]: address },
-        abortSignal
-      })
-    )
+    yield* ensureBridge(name, labels, { [SOURCE]: address })
     return name
   })
 
@@ -71,14 +59,14 @@ export const makeOutgoing = Effect.fnUntraced(function* (node: string) {
   }).pipe(Effect.provideService(Engine, engine))
 
   return {
-    /** Makes and starts a container on the network of its address. */
-    on: <A, E, R>(
+    /** Makes and starts a container on the network of its address, else on the standard one. */
+    on: <A, E, R, E2, R2>(
       address: string | undefined,
-      standard: string,
+      standard: Effect.Effect<string, E2, R2>,
       make: (network: string) => Effect.Effect<A, E, R>
     ) =>
       address === undefined
-        ? make(standard)
+        ? Effect.flatMap(standard, make)
         : lock.withPermit(
             Effect.suspend(() => {
               any = true

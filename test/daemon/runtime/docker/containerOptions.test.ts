@@ -16,7 +16,6 @@ const rules: ContainerRules = {
   user: { uid: 988, gid: 989 },
   pids_limit: 512,
   tmp_mib: 64,
-  network: "bridge",
   env: { LANG: "C.UTF-8" }
 }
 const plan: ContainerPlan = {
@@ -27,6 +26,7 @@ const plan: ContainerPlan = {
   env: { MOTD: "a=b" },
   limits: {},
   home: "/data/servers/srv_1/files",
+  network: "servers",
   keep_output: true
 }
 
@@ -46,6 +46,8 @@ describe("Docker runtime: what a container is made of", () => {
     )
     assert.deepStrictEqual(limitOptions({ memory_limit: 512, swap: -1 }).MemorySwap, -1)
     assert.deepStrictEqual(limitOptions({ memory_limit: 512, swap: 0 }).MemorySwap, 512 * MIB)
+    // Without a setting, a container that may not have more memory may not swap either.
+    assert.deepStrictEqual(limitOptions({ memory_limit: 512 }).MemorySwap, 512 * MIB)
     assert.deepStrictEqual(limitOptions({ cpu_limit: 0, threads: "", memory_limit: 0 }), {})
   })
 

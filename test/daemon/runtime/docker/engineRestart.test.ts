@@ -48,7 +48,10 @@ describe.runIf(possible)(`an engine without a network${engineNote}`, () => {
     () =>
       Effect.gen(function* () {
         const { docker, socket } = yield* isolatedEngine()
-        const node = yield* harness({ node_id: newNode(), docker: { socket, pull: "never" } })
+        const node = yield* harness({
+          node_id: newNode(),
+          docker: { socket, pull: "never", network: "bridge" }
+        })
         const { crashes, daemon, installed, lastStatus, running } = node
         const definition = { image: TEST_IMAGE, runtimes: ["docker" as const] }
         const id = yield* installed({ process: { invocation: script }, definition })

@@ -67,7 +67,7 @@ describe.runIf(withEngine)(`Docker runtime: force_outgoing_ip${engineNote}`, () 
           return { address: consoleOf(launch).split("\n")[0], launch, run }
         })
         const networks = Effect.promise(() =>
-          docker.listNetworks({ filters: { label: [`muster.node=${node}`] } })
+          docker.listNetworks({ filters: { label: [`muster.node=${node}`, "muster.outgoing"] } })
         )
         const [first, again, second, free] = [
           yield* seen(allocated(other)),

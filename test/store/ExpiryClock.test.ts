@@ -1,0 +1,118 @@
+import { NodeServices } from "@effect/platform-node"
+import { assert, describe, it } from "@effect/vitest"
+import { Clock, Effect } from "effect"
+import * as fc from "fast-check"
+import { Journal } from "../../src/store/Journal.ts"
+import { Store } from "../../src/store/Store.ts"
+import { TicketRepo } from "../../src/store/TicketRepo.ts"
+import { TrustedTime } from "../../src/store/trustedTime.ts"
+import { append, databases, newUrl, storeAt } from "./support/database.ts"
+
+const MINUTE = 60_000
+const HOUR = 60 * MINUTE
+const holder = { key_id: "key_1", name: "x", scope: "AppAdmin" } as const
+
+describe("a clock that jumps by more than an hour", () => {
+  it("is believed once it has held for ten minutes, forwards and back", () => {
+    for (const jump of [2 * HOUR, -2 * HOUR]) {
+      const time = new TrustedTime(1e12, 0)
+      assert.deepStrictEqual(time.look(1e12 + 1000, 1000), { millis: 1e12 + 1000, ahead: 0 })
+      assert.deepStrictEqual(time.look(1e12 + 2000 + jump, 2000), {
+        millis: 1e12 + 2000,
+        ahead: jump,
+        news: "jumped"
+      })
+      const held = time.look(1e12 + 10 * MINUTE + jump, 10 * MINUTE)
+      assert.deepStrictEqual(held, { millis: 1e12 + 10 * MINUTE, ahead: jump })
+      const accepted = time.look(1e12 + 11 * MINUTE + jump, 11 * MINUTE)
+      assert.deepStrictEqual(accepted, { millis: 1e12 + 11 * MINUTE + jump, ahead: 0, news: "accepted" })
+    }
+  })
+
+  it("that is set right in time changes nothing, and another jump begins anew", () => {
+    const time = new TrustedTime(0, 0)
+    assert.strictEqual(time.look(5 * HOUR, 0).news, "jumped")
+    assert.strictEqual(time.look(9 * HOUR + 9 * MINUTE, 9 * MINUTE).news, "jumped")
+    assert.strictEqual(time.look(9 * HOUR + 12 * MINUTE, 12 * MINUTE).millis, 12 * MINUTE)
+    const right = time.look(13 * MINUTE, 13 * MINUTE)
+    assert.deepStrictEqual(right, { millis: 13 * MINUTE, ahead: 0, news: "returned" })
+  })
+
+  it("whatever it does for less than ten minutes, time goes on as the monotonic clock does", () => {
+    const jumps = fc.array(fc.integer({ min: -1e11, max: 1e11 }), { minLength: 1, maxLength: 50 })
+    fc.assert(
+      fc.property(jumps, (offsets) => {
+        const time = new TrustedTime(1e12, 0)
+        const step = (10 * MINUTE - 1) / offsets.length
+        offsets.forEach((offset, index) => {
+          const elapsed = Math.floor(index * step)
+          const { millis } = time.look(1e12 + elapsed + offset, elapsed)
+          // Corrections of up to an hour are followed one after another.
+          assert.isAtMost(Math.abs(millis - 1e12 - elapsed), HOUR * (index + 1))
+        })
+      })
+    )
+  })
+})
+
+/** A clock of the machine that can be set while its timers run on. */
+const settable = Effect.map(Clock.Clock, (live) => {
+  let offset = 0
+  const clock: Clock.Clock = {
+    currentTimeMillisUnsafe: () => live.currentTimeMillisUnsafe() + offset,
+    currentTimeMillis: Effect.map(live.currentTimeMillis, (now) => now + offset),
+    currentTimeNanosUnsafe: () => live.currentTimeNanosUnsafe() + BigInt(offset) * 1_000_000n,
+    currentTimeNanos: Effect.map(live.currentTimeNanos, (now) => now + BigInt(offset) * 1_000_000n),
+    monotonicTimeNanosUnsafe: () => live.monotonicTimeNanosUnsafe(),
+    monotonicTimeNanos: live.monotonicTimeNanos,
+    sleep: (duration) => live.sleep(duration)
+  }
+  return {
+    clock,
+    set: (millis: number) =>
+      Effect.sync(() => {
+        offset = millis
+      })
+  }
+})
+
+const retention = { interval: "20 millis" } as const
+
+describe.each(databases)("a clock that jumps prunes and expires nothing (%s)", (kind) => {
+  it.live("neither the journal nor tickets; also after a start by the wrong clock", () =>
+    Effect.gen(function* () {
+      const { clock, set } = yield* settable
+      const url = yield* newUrl(kind)
+      const service = <A, E>(use: Effect.Effect<A, E, Journal | Store | TicketRepo>) =>
+        Effect.scoped(use.pipe(Effect.provide(storeAt(url, { isService: true, retention })))).pipe(
+          Effect.provideService(Clock.Clock, clock)
+        )
+      /** As many rounds of the retention as it takes to prune what it would. */
+      const rounds = Effect.gen(function* () {
+        const store = yield* Store
+        yield* store.write(append("marker"))
+        yield* Effect.sleep("300 millis")
+        return (yield* (yield* Journal).bounds).oldest
+      })
+      const ticket = (hash: string) =>
+        Effect.gen(function* () {
+          const store = yield* Store
+          const tickets = yield* TicketRepo
+          yield* store.write(tickets.insert(hash, holder, { lifetime: 30_000, most: 10 }))
+        })
+      yield* service(
+        Effect.gen(function* () {
+          const store = yield* Store
+          const tickets = yield* TicketRepo
+          yield* store.write(append("first"))
+          yield* ticket("one")
+          yield* set(48 * HOUR)
+          assert.strictEqual(yield* rounds, 1)
+          assert.deepStrictEqual(yield* store.write(tickets.take("one")), holder)
+        })
+      )
+      yield* set(96 * HOUR)
+      assert.strictEqual(yield* service(rounds), 1)
+    }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
+  )
+})
