@@ -82,6 +82,7 @@ const SourcesLayer = (settings: ServiceSettings, dataDir: string) =>
         file: resolve(settings.blueprintSources),
         data_dir: dataDir,
         folders: { blueprints: resolve(settings.blueprintsDir), software: resolve(settings.softwareDir) },
+        cacheBytes: settings.sourcesCacheMib * 1_048_576,
         environment: process.env,
         variable: takeVariable
       })

@@ -49,6 +49,12 @@ export const settings = {
     "YAML file that lists git repositories to sync into these two folders.",
     file
   ),
+  sourcesCacheMib: setting(
+    "MUSTER_SOURCES_CACHE_MIB",
+    "1024",
+    "Size that the cache of one git repository may have, in MiB; a sync that exceeds it fails, and its cache is removed.",
+    whole(1, 1_048_576)
+  ),
   databaseUrl: secret(
     "MUSTER_DATABASE_URL",
     "",

@@ -56,6 +56,8 @@ export interface SourcesOptions {
   readonly folders: Readonly<Record<SourceKind, string>>
   /** Environment of this process: proxies, certificates. */
   readonly environment: Readonly<Record<string, string | undefined>>
+  /** Bytes that the cache of one source may have. Default: 1 GiB. */
+  readonly cacheBytes?: number
   /** Value of the variable that holds a token; unset: that of `environment`. */
   readonly variable?: (name: string) => string | undefined
 }
@@ -63,6 +65,8 @@ export interface SourcesOptions {
 const RELOAD_SECONDS = 20
 
 const PARALLEL_SYNCS = 8
+
+const CACHE_BYTES = 1024 * 1024 * 1024
 
 type Platform = FileSystem.FileSystem | Path.Path | ChildProcessSpawner
 
@@ -76,7 +80,9 @@ export const layerUnlisted = (options: Pick<SourcesOptions, "data_dir">) =>
   Layer.effectDiscard(
     Effect.gen(function* () {
       const path = yield* Path.Path
-      const placed = yield* readRecord(path.join(options.data_dir, "sources"))
+      const directory = path.join(options.data_dir, "sources")
+      for (const kind of ["blueprints", "software"]) yield* dropCaches(path.join(directory, kind), [])
+      const placed = yield* readRecord(directory)
       if (placed.length === 0) return
       const names = placed.map(({ destinations, kind }) => `${destinations.at(-1)} (${kind})`).join(", ")
       yield* Effect.logWarning(
@@ -120,6 +126,7 @@ export const layerSources = (
         const synced = yield* sync(source, place, {
           in_place: yield* stateInUse(place, yield* record.find(source)),
           cache: cacheOf(source.kind, source.id),
+          cacheBytes: options.cacheBytes ?? CACHE_BYTES,
           environment: options.environment,
           variable
         }).pipe(

@@ -1,5 +1,5 @@
 /** Runs `git` so that nothing but what is asked for happens: no prompt, no hook, no setting of the machine. */
-import { Data, Effect, type PlatformError, Stream } from "effect"
+import { Data, Effect, FileSystem, Path, type PlatformError, Schedule, Stream } from "effect"
 import { ChildProcess } from "effect/process"
 import { printable } from "../parse/problem.ts"
 import type { GitAddress } from "./address.ts"
@@ -17,6 +17,8 @@ export interface GitContext {
   /** Texts that must not be repeated in a message. */
   readonly secrets: ReadonlyArray<string>
   readonly ca_file: string | undefined
+  /** Size of the repository on the disk above which git is killed, in bytes. */
+  readonly maxBytes: number
   /** Environment of this process; only a few variables of it are handed on. */
   readonly environment: Readonly<Record<string, string | undefined>>
 }
@@ -107,6 +109,8 @@ export const git = Effect.fnUntraced(function* (
     readonly stdin?: string
     readonly max_bytes?: number
     readonly too_much?: string
+    /** Whether it adds to the repository, whose size is watched then. */
+    readonly grows?: boolean
   } = {}
 ) {
   const { max_bytes = 64 * 1024, too_much = "git says more than expected" } = options
@@ -117,10 +121,18 @@ export const git = Effect.fnUntraced(function* (
     killSignal: "SIGKILL",
     forceKillAfter: "1 second"
   }).pipe(Effect.mapError(notStarted))
-  const [printed, said, code] = yield* Effect.all(
+  const ended = Effect.all(
     [upTo(handle.stdout, max_bytes, too_much), tailOf(handle.stderr), handle.exitCode],
     { concurrency: "unbounded" }
-  ).pipe(
+  )
+  const watched = Effect.andThen(
+    Effect.raceFirst(
+      ended,
+      Effect.andThen(Effect.repeat(checkSize(context), Schedule.spaced(LOOK_EVERY)), Effect.never)
+    ),
+    (all) => Effect.as(checkSize(context), all)
+  )
+  const [printed, said, code] = yield* (options.grows === true ? watched : ended).pipe(
     Effect.catchTag("PlatformError", (error) =>
       Effect.fail(new GitFailed({ reason: `git ended early: ${printable(error.reason.message, 120)}` }))
     )
@@ -128,6 +140,30 @@ export const git = Effect.fnUntraced(function* (
   if (code !== 0) return yield* new GitFailed({ reason: reasonOf(said, code, context) })
   return printed
 }, Effect.scoped)
+
+/** Between two looks at the size of a repository that grows. */
+const LOOK_EVERY = "100 millis"
+
+/** Bytes of the files below a folder; those that vanish meanwhile count nothing. */
+export const folderBytes = Effect.fnUntraced(function* (folder: string) {
+  const fs = yield* FileSystem.FileSystem
+  const path = yield* Path.Path
+  const names = yield* Effect.orElseSucceed(fs.readDirectory(folder, { recursive: true }), () => [])
+  const sizes = yield* Effect.forEach(names, (name) =>
+    fs.stat(path.join(folder, name)).pipe(
+      Effect.map(({ size }) => Number(size)),
+      Effect.orElseSucceed(() => 0)
+    )
+  )
+  return sizes.reduce((sum, size) => sum + size, 0)
+})
+
+const checkSize = Effect.fnUntraced(function* ({ directory, maxBytes }: GitContext) {
+  if ((yield* folderBytes(directory)) <= maxBytes) return
+  return yield* new GitFailed({
+    reason: `it takes more than ${Math.floor(maxBytes / 1_048_576)} MiB, the bound of MUSTER_SOURCES_CACHE_MIB; fetch a smaller repository, or raise the bound`
+  })
+})
 
 const notStarted = (error: PlatformError.PlatformError) =>
   new GitFailed({

@@ -34,7 +34,7 @@ const decode = (bytes: Uint8Array): Result.Result<string, string> =>
 
 /** One entry: `<mode> <type> <oid> <size>\t<path>`; undefined for what is no definition and no danger. */
 const entryOf = (entry: string): Result.Result<TreeFile | undefined, string> => {
-  const match = /^(\d{6}) (\w+) ([0-9a-f]+) +(\d+|-)\t([\s\S]+)$/.exec(entry)
+  const match = /^(\d{6}) (\w+) ([0-9a-f]+) +(\d+|-|BAD)\t([\s\S]+)$/.exec(entry)
   const [, mode = "", , oid = "", size = "", path = ""] = match ?? []
   if (match === null) return Result.fail(`git lists ${quoted(entry)}, which is no entry of a tree`)
   const parts = path.split("/")
@@ -47,6 +47,7 @@ const entryOf = (entry: string): Result.Result<TreeFile | undefined, string> => 
   if (mode === "160000") return Result.fail(`${quoted(path)} is a submodule; a source holds files only`)
   if (!/\.ya?ml$/.test(path)) return Result.succeed(undefined)
   if (!mode.startsWith("100")) return Result.fail(`${quoted(path)} is no regular file`)
+  // `BAD`: it was too large to be fetched.
   const bytes = Number(size)
   if (!(bytes <= MAX_FILE_BYTES)) return Result.fail(`${quoted(path)}: ${TOO_LARGE}`)
   return Result.map(relativePath(path), () => ({ path, oid, size: bytes }))

@@ -1,6 +1,7 @@
 /** Brings a folder of a repository's commit to this machine, as files. */
 import { Effect, FileSystem, Path, Result } from "effect"
-import { type GitContext, GitFailed, git } from "./git.ts"
+import { MAX_FILE_BYTES } from "../parse/parse.ts"
+import { folderBytes, type GitContext, GitFailed, git } from "./git.ts"
 import { LISTING_TOO_LARGE, MAX_LISTING_BYTES, MAX_TOTAL_BYTES, parseBatch, parseListing } from "./listing.ts"
 import { cannot, SyncFailed } from "./reasons.ts"
 import type { Source } from "./Source.ts"
@@ -15,10 +16,12 @@ const MAX_PACKS = 16
  * is one. It is kept for the next time only if all went well: what a killed or failing git leaves behind is never
  * used again.
  *
- * @param cache the folder of this source's cache
+ * @param cache    the folder of this source's cache
+ * @param maxBytes size that it must not exceed: a cache of more than half of it is made anew
  */
 export const withCache = <A, E, R>(
   cache: string,
+  maxBytes: number,
   use: (directory: string, fresh: boolean) => Effect.Effect<A, E, R>
 ) =>
   Effect.gen(function* () {
@@ -44,7 +47,8 @@ export const withCache = <A, E, R>(
     )
     const directory = path.join(work, "repository.git")
     const packs = yield* Effect.orElseSucceed(fs.readDirectory(path.join(kept, "objects/pack")), () => [])
-    const fresh = packs.length === 0 || packs.length > 2 * MAX_PACKS
+    const fresh =
+      packs.length === 0 || packs.length > 2 * MAX_PACKS || (yield* folderBytes(kept)) > maxBytes / 2
     if (fresh) {
       yield* failed(fs.remove(kept, { recursive: true, force: true }))
       yield* failed(fs.makeDirectory(directory))
@@ -74,19 +78,31 @@ export const dropCaches = Effect.fnUntraced(
 /** Fetches what the source's ref stands for now, without its history. Answers the commit. */
 export const fetchCommit = Effect.fnUntraced(function* (source: Source, context: GitContext, fresh: boolean) {
   if (fresh) yield* git(context, ["init", "--quiet", "--bare", "--template="])
-  yield* git(context, [
-    "fetch",
-    "--quiet",
-    "--depth=1",
-    "--no-tags",
-    "--no-recurse-submodules",
-    "--no-write-fetch-head",
-    "--no-auto-maintenance",
-    "--force",
-    "--",
-    context.address.url,
-    `+${source.ref ?? "HEAD"}:${FETCHED}`
-  ])
+  yield* git(
+    context,
+    [
+      "fetch",
+      "--quiet",
+      "--depth=1",
+      // Files that are too large to be read stay where they are. A server without filters sends them.
+      `--filter=blob:limit=${MAX_FILE_BYTES + 1}`,
+      "--no-tags",
+      "--no-recurse-submodules",
+      "--no-write-fetch-head",
+      "--no-auto-maintenance",
+      "--force",
+      "--",
+      context.address.url,
+      `+${source.ref ?? "HEAD"}:${FETCHED}`
+    ],
+    { grows: true }
+  )
+  // A git before 2.45 would fetch each file that was left out once it is asked for its size.
+  for (const key of ["extensions.partialclone", `remote.${context.address.url}.promisor`]) {
+    yield* git(context, ["config", "--unset-all", key]).pipe(
+      Effect.catch((error) => Effect.logDebug(`the filter of a source: ${error.reason}`))
+    )
+  }
   const commit = yield* git(context, ["rev-parse", "--verify", `${FETCHED}^{commit}`]).pipe(
     Effect.mapError(() => new GitFailed({ reason: `${source.ref ?? "HEAD"} is no commit` }))
   )

@@ -25,6 +25,8 @@ export const sync = Effect.fn("sync")(function* (
   options: {
     readonly in_place: string | undefined
     readonly cache: string
+    /** Bytes that the cache may have. */
+    readonly cacheBytes: number
     readonly environment: Readonly<Record<string, string | undefined>>
     /** Value of the variable that holds a token. */
     readonly variable: (name: string) => string | undefined
@@ -34,10 +36,19 @@ export const sync = Effect.fn("sync")(function* (
   const { authorization, secrets } = yield* login(source, options.variable)
   const { commit, files } = yield* withCache(
     options.cache,
+    options.cacheBytes,
     Effect.fnUntraced(function* (directory: string, fresh: boolean) {
       const { environment } = options
       const { address, ca_file } = source
-      const context = { directory, address, authorization, secrets, ca_file, environment }
+      const context = {
+        directory,
+        address,
+        authorization,
+        secrets,
+        ca_file,
+        environment,
+        maxBytes: options.cacheBytes
+      }
       const commit = yield* fetchCommit(source, context, fresh)
       return { commit, files: yield* readCommit(source, context, commit) }
     })

@@ -104,6 +104,7 @@ export const started = <A, E>(
   options: {
     readonly log?: Array<string>
     readonly environment?: Readonly<Record<string, string>>
+    readonly cacheBytes?: number
   } = {}
 ) => {
   const log = options.log ?? []
@@ -116,6 +117,7 @@ export const started = <A, E>(
             file,
             data_dir: data,
             folders: { blueprints, software },
+            ...(options.cacheBytes === undefined ? {} : { cacheBytes: options.cacheBytes }),
             environment: { PATH: process.env.PATH, ...options.environment }
           })
         ),
