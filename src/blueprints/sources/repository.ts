@@ -98,11 +98,9 @@ export const fetchCommit = Effect.fnUntraced(function* (source: Source, context:
     { grows: true }
   )
   // A git before 2.45 would fetch each file that was left out once it is asked for its size.
-  for (const key of ["extensions.partialclone", `remote.${context.address.url}.promisor`]) {
-    yield* git(context, ["config", "--unset-all", key]).pipe(
-      Effect.catch((error) => Effect.logDebug(`the filter of a source: ${error.reason}`))
-    )
-  }
+  yield* git(context, ["config", "--remove-section", `remote.${context.address.url}`]).pipe(
+    Effect.catch((error) => Effect.logDebug(`the filter of a source: ${error.reason}`))
+  )
   const commit = yield* git(context, ["rev-parse", "--verify", `${FETCHED}^{commit}`]).pipe(
     Effect.mapError(() => new GitFailed({ reason: `${source.ref ?? "HEAD"} is no commit` }))
   )
