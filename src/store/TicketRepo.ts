@@ -92,7 +92,7 @@ export class TicketRepo extends Context.Service<
       })
 
       const prune = Effect.flatMap(
-        databaseMillis(sql),
+        clock.databaseMillis,
         (now) => sql`DELETE FROM tickets WHERE expires_at <= ${now}`
       ).pipe(Effect.asVoid)
 

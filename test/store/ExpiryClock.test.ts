@@ -98,7 +98,7 @@ describe.each(databases)("a clock that jumps prunes and expires nothing (%s)", (
         Effect.gen(function* () {
           const store = yield* Store
           const tickets = yield* TicketRepo
-          yield* store.write(tickets.insert(hash, holder, { lifetime: 30_000, most: 10 }))
+          yield* store.write(tickets.insert(hash, holder, { lifetime: 30_000, most: 10, mostOfKey: 10 }))
         })
       yield* service(
         Effect.gen(function* () {

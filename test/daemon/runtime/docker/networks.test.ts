@@ -78,6 +78,7 @@ describe.runIf(withEngine)(`Docker runtime: networks${engineNote}`, () => {
         let output = ""
         const job = yield* runtime.job({
           name,
+          folder: base,
           cwd: base,
           argv: ["sh", join(base, "script")],
           env: {},
