@@ -2,6 +2,7 @@
  * A hostile server, run as a plain process: by a daemon that is root, and by one of an ordinary user; where the kernel
  * has namespaces, and where it has none to give.
  */
+import { execFileSync } from "node:child_process"
 import {
   chmodSync,
   chownSync,
@@ -133,6 +134,11 @@ grep -E '^(Uid|Cap|NoNewPrivs)' /proc/self/status | tr '\\t' ' '
 try 'reads the key of the service' cat ${at.folder}/admin.key
 try 'lists other servers' sh -c 'ls ${at.data}/servers | grep ${at.victimId}'
 try 'reads the state of another server' cat ${at.victimFiles}/../server.json
+for file in run.json console.log console.in tmp; do try "reads $file of another server" cat -- ${at.victimFiles}/../$file; done
+try 'looks into base folders' ls ${at.data}/base/.generations
+try 'lists base folders' ls ${at.data}/base
+try 'lists volumes' ls ${at.data}/volumes
+try 'writes beside another server' sh -c 'echo x > ${at.victimFiles}/../new'
 try 'reads a file of another server' cat ${at.victimFiles}/secret
 try 'writes a file of another server' sh -c 'echo x >> ${at.victimFiles}/secret'
 try 'lists another server' ls ${at.victimFiles}
@@ -198,6 +204,10 @@ for (const scene of scenes) {
           assert.isTrue(uid >= uids.first && uid <= uids.last, `${uid}`)
           assert.notStrictEqual(uid, stateOf(data, victim).uid)
           assert.strictEqual(readUid(programOf(run(id))), uid)
+        }
+        if (scene.owner === 0) {
+          const foreign = [files(id), "!", "-uid", String(uid), "-o", "!", "-gid", String(uid)]
+          assert.strictEqual(execFileSync("find", foreign, { encoding: "utf8" }), "")
         }
         assert.isFalse(existsSync("/etc/muster-attack"))
         assert.strictEqual(textOf(join(files(victim), "secret")), "secret\n")

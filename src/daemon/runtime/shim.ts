@@ -22,12 +22,14 @@ if [ -n "$group" ]; then echo $$ > "$group" || { echo "cannot join the cgroup" >
 read -r boot < /proc/sys/kernel/random/boot_id
 read -r stat < /proc/$$/stat
 start=$(set -f; set -- \${stat##*) }; echo "\${20}")
+mask=$(umask)
+umask 077
 set -C
 printf '{"token":"%s","pid":%s,"start":"%s","boot":"%s","relay":{"pid":%s,"start":"%s"},"helpers":%s}\\n' \\
   "$token" $$ "$start" "$boot" "$relay" "$relayed" "$helpers" > "$run" ||
   { echo "cannot record the run" >&4; exit 125; }
 set +C
-( exec "$@" 2>&4 4>&- )
+( umask "$mask" && exec "$@" 2>&4 4>&- )
 code=$?
 printf '%s\\n' "$code" > "$end"
 exit "$code"
