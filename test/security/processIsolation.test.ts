@@ -79,6 +79,19 @@ const process_ = (script: string) => ({
   stop_command: "^SIGTERM"
 })
 
+/** What a session of systemd would have for an ordinary user, where there is none. */
+const sessionOf = (owner: number) =>
+  owner === 0
+    ? Effect.void
+    : Effect.acquireRelease(
+        Effect.sync(() => {
+          mkdirSync(`/run/user/${owner}`, { recursive: true })
+          writeFileSync(`/run/user/${owner}/bus`, "")
+          chownSync(`/run/user/${owner}`, owner, owner)
+        }),
+        () => Effect.sync(() => rmSync(`/run/user/${owner}`, { recursive: true }))
+      )
+
 /** A shell that stays, takes lines from its console, and ends as asked. */
 const waits = `trap 'echo bye; exit 0' TERM; echo ready; while :; do if read -r line; then echo "got $line"; fi; done`
 
@@ -147,6 +160,7 @@ try 'reads the environment of another server' cat /proc/${at.victim}/environ
 try 'signals the service' kill -0 ${at.service}
 try 'signals another server' kill -0 ${at.victim}
 try 'signals a shim' kill -0 ${at.shim}
+try 'reaches the session manager' ls /run/user/${ORDINARY}/bus
 try 'writes /etc' sh -c 'echo x > /etc/muster-attack'
 try 'mounts' mount -t tmpfs none /mnt
 try 'traces' sh -c ': < /proc/1/mem'
@@ -166,6 +180,7 @@ for (const scene of scenes) {
     it.live("is kept from the service, from other servers and from the machine, and works", () =>
       Effect.gen(function* () {
         const { console, data, files, folder, run, start, up } = yield* opened(scene)
+        yield* sessionOf(scene.owner)
         const daemon = yield* start()
         assert.strictEqual(daemon.level, scene.expected)
         const victim = yield* up(daemon, `echo secret > secret; ${waits}`)
@@ -285,3 +300,37 @@ for (const scene of scenes) {
     )
   })
 }
+
+describe("SECURITY, process runtime: a checkout in a folder that other users cannot enter", () => {
+  it.live("has its programs seen by servers, and nothing else of the folder", () =>
+    Effect.gen(function* () {
+      const { folder: closed } = yield* dataFolder(0)
+      const [bin, lib, data] = ["tool/bin", "tool/lib", "data"].map((name) =>
+        join(closed, "muster", name)
+      ) as [string, string, string]
+      for (const path of [bin, lib, data]) mkdirSync(path, { recursive: true })
+      writeFileSync(join(lib, "word"), "hello from the checkout\n")
+      writeFileSync(join(bin, "hello"), `#!/bin/sh\ncat ${lib}/word\n`, { mode: 0o755 })
+      writeFileSync(join(closed, "muster", ".env"), "SECRET=1")
+      const isolation = { mode: "required", uids, hidden: [data], claims_dir: join(closed, "claims") }
+      const daemon = yield* daemonProcessAs(
+        ["env", `PATH=${bin}:${process.env.PATH}`],
+        data,
+        ...["", "", "test-node", JSON.stringify(isolation)]
+      )
+      assert.strictEqual(daemon.level, "user+namespaces")
+      const id = newId()
+      const script = `hello; ls -A ${closed} ${closed}/muster; cat ${closed}/muster/.env; echo x > ${bin}/hello; ${waits}`
+      yield* daemon.ask(`create ${JSON.stringify({ id, process: process_(script) })}`)
+      yield* until("installed", () => stateOf(data, id).status === "offline")
+      yield* daemon.ask(`power ${id} start 30`)
+      yield* until("runs", () => stateOf(data, id).status === "running")
+      const said = textOf(join(data, "servers", id, "console.log"))
+      assert.include(said, "hello from the checkout")
+      assert.notInclude(said, "admin.key")
+      assert.notInclude(said, "SECRET=1")
+      assert.include(textOf(join(bin, "hello")), "cat ")
+      yield* daemon.ask(`remove ${id}`)
+    }).pipe(Effect.scoped)
+  )
+})

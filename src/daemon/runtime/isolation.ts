@@ -161,7 +161,9 @@ const lookAround = Effect.fnUntraced(function* (
 ) {
   const temporary = yield* existing(["/tmp", "/var/tmp"])
   const memory = yield* existing(["/dev/shm"])
-  const secret = yield* existing([data_dir, ...hidden])
+  // The sockets of the user's session manager would run anything outside the namespaces.
+  const session = closes ? [] : [`/run/user/${process.geteuid?.()}`]
+  const secret = yield* existing([data_dir, ...hidden, ...session])
   const secrets = yield* Effect.forEach(secret, (path) =>
     Effect.map(
       io(`look at ${path}`, () => fs.stat(path)),
