@@ -32,7 +32,7 @@ class Encoded implements EncodedEvent {
   constructor(entry: JournalEntry, topic: Topic, payload: unknown) {
     const { cursor, blueprint_id } = entry
     const { server_id } = entry.change
-    const message = { Topic: topic, Data: { server_id: cleanText(server_id), payload } }
+    const message = { Topic: topic, Data: { server_id, payload } }
     this.cursor = cursor
     this.topic = topic
     this.server_id = server_id
@@ -60,7 +60,7 @@ class Encoded implements EncodedEvent {
   }
 }
 
-/** Longest event in any of its forms, in bytes: each text in an event is at most 1,024 characters. */
+/** Longest event in any of its forms, in bytes: each text of a node in an event is at most 1,024 characters. */
 export const MAX_EVENT_BYTES = 64 * 1024
 
 /**
