@@ -1,5 +1,5 @@
 import { createHash, randomBytes } from "node:crypto"
-import { Context, DateTime, Duration, Effect, Layer } from "effect"
+import { Context, DateTime, Duration, Effect, Layer, Semaphore } from "effect"
 import type { Ticket } from "../api/EventsGroup.ts"
 import type { Principal } from "../api/Principal.ts"
 import { LimitReached } from "../api/rateLimit.ts"
@@ -22,11 +22,15 @@ export class Tickets extends Context.Service<
     /** @error LimitReached as many tickets as are kept wait to be used, of this key or in all */
     issue(principal: Principal): Effect.Effect<typeof Ticket.Type, LimitReached | Unavailable>
     /**
-     * Uses a ticket up; answers whom it was issued to.
+     * Uses a ticket up; answers whom it was issued to. A ticket that was never issued costs one read.
      *
+     * @param options.limited the caller has failed too often: the tickets of such callers are looked up one at a time
      * @error Unauthorized the ticket is unknown, was used, has expired, or its holder's key was revoked
      */
-    redeem(ticket: string): Effect.Effect<Principal, Unauthorized | Unavailable>
+    redeem(
+      ticket: string,
+      options?: { readonly limited: boolean }
+    ): Effect.Effect<Principal, Unauthorized | Unavailable>
   }
 >()("muster/events/Tickets") {
   /**
@@ -44,6 +48,14 @@ export class Tickets extends Context.Service<
       Effect.gen(function* () {
         const store = yield* Store
         const repo = yield* TicketRepo
+        const oneAtATime = yield* Semaphore.make(1)
+
+        /** Strangers can ask as often as they like: only what was issued is worth a write. */
+        const take = Effect.fnUntraced(function* (hash: string, limited: boolean) {
+          const find = store.read(repo.isKept(hash))
+          const isKept = yield* limited ? oneAtATime.withPermit(find) : find
+          return isKept ? yield* store.write(repo.take(hash)) : undefined
+        })
 
         return Tickets.of({
           issue: Effect.fn("Tickets.issue")(function* ({ key_id, name, scope }) {
@@ -60,9 +72,9 @@ export class Tickets extends Context.Service<
             }
             return { ticket, expires_at: DateTime.formatIso(DateTime.makeUnsafe(kept)) }
           }),
-          redeem: Effect.fn("Tickets.redeem")(function* (ticket) {
+          redeem: Effect.fn("Tickets.redeem")(function* (ticket, { limited } = { limited: false }) {
             // What cannot be a ticket is not looked for.
-            const holder = form.test(ticket) ? yield* store.write(repo.take(hashOf(ticket))) : undefined
+            const holder = form.test(ticket) ? yield* take(hashOf(ticket), limited) : undefined
             if (holder === undefined) {
               return yield* new Unauthorized({
                 detail: "the ticket is unknown, was used or has expired",

@@ -79,7 +79,8 @@ export class Authentication extends Context.Service<
           request: HttpServerRequest.HttpServerRequest,
           ticket: string
         ) {
-          return yield* tickets.redeem(ticket).pipe(
+          const limited = yield* failedLogins.isOver(request)
+          return yield* tickets.redeem(ticket, { limited }).pipe(
             Effect.catchTags({
               Unauthorized: (error) => Effect.andThen(countAuthFailure("ticket"), refuse(request, error)),
               Unavailable: (error) => Effect.fail<Refusal>({ error, headers: {} })

@@ -39,6 +39,8 @@ export class TicketRepo extends Context.Service<
       holder: TicketHolder,
       limits: TicketLimits
     ): Effect.Effect<number | "most" | "mostOfKey", SqlError.SqlError, Transaction>
+    /** Whether a ticket was issued and not used; it may have expired. */
+    isKept(hash: string): Effect.Effect<boolean, SqlError.SqlError>
     /**
      * Removes a ticket and answers its holder; undefined when there is none, it has expired or its holder's key was
      * revoked meanwhile. Of any number that ask at once one gets it.
@@ -80,6 +82,9 @@ export class TicketRepo extends Context.Service<
         return expires_at
       })
 
+      const isKept = (hash: string) =>
+        Effect.map(sql`SELECT 1 FROM tickets WHERE hash = ${hash}`, (rows) => rows.length > 0)
+
       const take = Effect.fn("TicketRepo.take")(function* (hash: string) {
         const now = yield* clock.databaseMillis
         const taken = yield* readHolder(
@@ -96,7 +101,7 @@ export class TicketRepo extends Context.Service<
         (now) => sql`DELETE FROM tickets WHERE expires_at <= ${now}`
       ).pipe(Effect.asVoid)
 
-      return TicketRepo.of({ insert, take, prune })
+      return TicketRepo.of({ insert, isKept, take, prune })
     })
   )
 }

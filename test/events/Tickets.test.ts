@@ -1,9 +1,10 @@
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Effect, Layer, Schedule } from "effect"
+import { Context, Effect, Layer, Metric, Schedule } from "effect"
 import { TestClock } from "effect/testing"
 import { Tickets } from "../../src/events/Tickets.ts"
 import { ApiKeys } from "../../src/keys/ApiKeys.ts"
+import { storeMutations } from "../../src/store/metrics.ts"
 import { freshStore, query, storeAt } from "../store/support/database.ts"
 import { newPostgresDatabase } from "../support/postgresDatabase.ts"
 
@@ -55,6 +56,29 @@ describe("decisions, section 6: tickets", () => {
         const error = yield* Effect.flip(tickets.redeem(ticket))
         assert.strictEqual(error.message, "the ticket is unknown, was used or has expired")
       }
+    }).pipe(onStore())
+  )
+
+  it.effect("one that was never issued costs no write, however often strangers send it", () =>
+    Effect.gen(function* () {
+      const tickets = yield* Tickets
+      const { ticket } = yield* tickets.issue(admin)
+      const writes = Effect.map(Metric.value(storeMutations), ({ count }) => Number(count))
+      const before = yield* writes
+      yield* Effect.forEach(
+        Array.from({ length: 200 }, (_, at) => ({
+          ticket: String(at).padStart(43, "a"),
+          limited: at % 2 === 0
+        })),
+        ({ limited, ticket: unknown }) => Effect.flip(tickets.redeem(unknown, { limited })),
+        { concurrency: "unbounded" }
+      )
+      assert.strictEqual(yield* writes, before)
+      assert.deepStrictEqual(yield* tickets.redeem(ticket, { limited: true }), admin)
+      assert.strictEqual(yield* writes, before + 1)
+      // It is used up: nothing is left that a write could take.
+      yield* Effect.flip(tickets.redeem(ticket))
+      assert.strictEqual(yield* writes, before + 1)
     }).pipe(onStore())
   )
 
