@@ -1,6 +1,7 @@
 import { timingSafeEqual } from "node:crypto"
 import { Context, DateTime, type Duration, Effect, Layer, Redacted } from "effect"
 import type { Principal } from "../api/Principal.ts"
+import { elapsedMillis } from "../domain/elapsed.ts"
 import { NotFound, Unauthorized, type Unavailable } from "../domain/errors.ts"
 import type { KeyScope } from "../domain/KeyScope.ts"
 import { mayUseReserve } from "../store/disk/DatabaseDisk.ts"
@@ -60,6 +61,7 @@ export class ApiKeys extends Context.Service<
         const clock = yield* ExpiryClock
         const adminText = options.adminKey === undefined ? "" : Redacted.value(options.adminKey)
         const adminHash = adminText === "" ? undefined : hashKey(adminText)
+        const refuse = makeRefuse()
         const canBeGuessed = adminText.length < SHORTEST_SAFE_KEY
 
         const verify = Effect.fnUntraced(function* (
@@ -115,16 +117,32 @@ const counted = {
   limited: "limited"
 } as const satisfies Record<string, AuthFailure>
 
-/** One answer for every reason; the log has the reason, and the key's id where there is one. */
-const refuse = (why: keyof typeof counted, key_id?: string) =>
-  countAuthFailure(counted[why]).pipe(
-    Effect.andThen(
-      key_id === undefined
-        ? Effect.logDebug(`API key refused: ${why}`)
-        : Effect.logInfo(`API key refused: ${why}`, { key_id })
-    ),
-    Effect.andThen(Effect.fail(new Unauthorized({ detail: "the API key is not valid" })))
-  )
+/** Least time between two log lines about one key, in milliseconds. */
+const LOG_EVERY_MILLIS = 60_000
+
+/**
+ * One answer for every reason; the log has the reason, and the key's id where there is one: a client that goes on with a
+ * key that ended is one line a minute. The table has keys that exist, and no others.
+ */
+const makeRefuse = () => {
+  const ended = new Map<string, { loggedAt: number; refused: number }>()
+  const log = Effect.fnUntraced(function* (why: keyof typeof counted, key_id: string) {
+    const now = yield* elapsedMillis
+    const last = ended.get(key_id) ?? { loggedAt: Number.NEGATIVE_INFINITY, refused: 0 }
+    ended.set(key_id, last)
+    last.refused += 1
+    if (now - last.loggedAt < LOG_EVERY_MILLIS) return
+    const { refused } = last
+    last.loggedAt = now
+    last.refused = 0
+    yield* Effect.logInfo(`API key refused: ${why}`, { key_id, refused })
+  })
+  return (why: keyof typeof counted, key_id?: string) =>
+    countAuthFailure(counted[why]).pipe(
+      Effect.andThen(key_id === undefined ? Effect.logDebug(`API key refused: ${why}`) : log(why, key_id)),
+      Effect.andThen(Effect.fail(new Unauthorized({ detail: "the API key is not valid" })))
+    )
+}
 
 const noSuchKey = (id: string) =>
   new NotFound({

@@ -91,11 +91,32 @@ describe("decisions, section 5: keys", () => {
               '["API key refused: malformed"]',
               '["API key refused: malformed"]',
               '["API key refused: unknown"]',
-              JSON.stringify(["API key refused: revoked", { key_id: revoked.record.id }]),
-              JSON.stringify(["API key refused: expired", { key_id: expired.record.id }])
+              JSON.stringify(["API key refused: revoked", { key_id: revoked.record.id, refused: 1 }]),
+              JSON.stringify(["API key refused: expired", { key_id: expired.record.id, refused: 1 }])
             ]
           )
           for (const { key } of [revoked, expired]) assert.notInclude(lines.join(), Redacted.value(key))
+        })
+      )
+    )
+  )
+
+  it.effect("a client that goes on with a revoked key is one log line a minute, with the count", () =>
+    onFreshStore(
+      logged((lines) =>
+        Effect.gen(function* () {
+          const keys = yield* ApiKeys
+          const { key, record } = yield* keys.create({ name: "ci", scope: "Node" })
+          yield* keys.revoke(record.id)
+          const use = Effect.flip(keys.verify(Redacted.value(key)))
+          const told = () => lines.filter((line) => line.includes("refused"))
+          const line = (refused: number) =>
+            JSON.stringify(["API key refused: revoked", { key_id: record.id, refused }])
+          for (let i = 0; i < 100; i++) yield* use
+          assert.deepStrictEqual(told(), [line(1)])
+          yield* TestClock.adjust("1 minute")
+          for (let i = 0; i < 100; i++) yield* use
+          assert.deepStrictEqual(told(), [line(1), line(100)])
         })
       )
     )
