@@ -16,6 +16,9 @@ import { NOT_THE_TOKEN } from "./link/diagnosis.ts"
 import { NodeToken } from "./link/NodeToken.ts"
 import { ServedDaemon } from "./link/ServedDaemon.ts"
 
+/** Consoles that are open at a time: each is a connection, and lines that wait for the peer. */
+const MOST_CONSOLES = 1000
+
 const pages = { standard: 100, fallback: 100, maximum: 1000 }
 
 /** A refusal as the error of its status, with what it says. */
@@ -45,6 +48,23 @@ export const DaemonHandlers = HttpApiBuilder.group(
   "daemon",
   Effect.fn(function* (handlers) {
     const served = yield* ServedDaemon
+    let consoles = 0
+    const takeConsole = Effect.acquireRelease(
+      Effect.suspend(() => {
+        if (consoles >= MOST_CONSOLES) {
+          return new Conflict({
+            detail: `the node has ${consoles} open consoles`,
+            hint: "Close consoles of servers on this node."
+          })
+        }
+        consoles += 1
+        return Effect.void
+      }),
+      () =>
+        Effect.sync(() => {
+          consoles -= 1
+        })
+    )
     const ask = <A>(use: (daemon: Daemon) => Effect.Effect<A, DaemonError>) =>
       Effect.flatMap(served.daemon, use).pipe(
         Effect.mapError(answerOf),
@@ -100,6 +120,7 @@ export const DaemonHandlers = HttpApiBuilder.group(
       .handle(
         "console",
         Effect.fnUntraced(function* ({ params, request }) {
+          yield* takeConsole
           const daemon = yield* served.daemon
           const lines = yield* Effect.mapError(daemon.console(params.id), answerOf)
           return yield* serveConsole(request, lines, (line) =>

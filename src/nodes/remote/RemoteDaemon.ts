@@ -37,14 +37,16 @@ export interface RemoteDaemonOptions extends NodeTls {
   readonly deadline?: Duration.Input
 }
 
-/** What a daemon can make this process hold for one call, in bytes. */
-const LARGEST_ANSWER = 2 * 1024 * 1024
+/** What a daemon can make this process hold for one call, in bytes: its host, a server's state or statistics. */
+const LARGEST_ANSWER = 64 * 1024
+/** The same for a script, and for a page of lines beside its lines. */
+const LARGEST_TEXT = 2 * 1024 * 1024
 /** The same of one line of a log, in bytes: a line of a daemon has 8 KiB, and in JSON up to twice as much. */
 const LARGEST_LINE = 16 * 1024
 /** Lines of one page at most. */
 const LINES = 1000
-/** What all pages of lines that are read from one daemon at a time can make this process hold, in bytes. */
-const LINES_AT_ONCE = LINES * LARGEST_LINE
+/** What all scripts and pages of lines that are read from one daemon at a time can make this process hold, in bytes. */
+const TEXT_AT_ONCE = LINES * LARGEST_LINE
 
 type Client = HttpApiClient.ForApi<typeof DaemonApi>["daemon"]
 
@@ -156,12 +158,12 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
   const safe = <A>(use: (client: Client) => Effect.Effect<A, CallFailure>) => call(true, use)
   const once = <A>(use: (client: Client) => Effect.Effect<A, CallFailure>) => call(false, use)
 
-  const reading = Semaphore.makeUnsafe(LINES_AT_ONCE)
-  /** Pages wait for each other: a daemon that answers without end must not be read many times at once. */
-  const page = (request: LinesRequest, use: (client: Client) => Effect.Effect<Page<string>, CallFailure>) => {
-    const largest = Math.min(LARGEST_ANSWER + request.per_page * LARGEST_LINE, LINES_AT_ONCE)
-    return call(true, (client) => reading.withPermits(largest)(use(client)), { largest })
-  }
+  const reading = Semaphore.makeUnsafe(TEXT_AT_ONCE)
+  /** Large answers wait for each other: a daemon that answers without end must not be read many times at once. */
+  const large = <A>(largest: number, use: (client: Client) => Effect.Effect<A, CallFailure>) =>
+    call(true, (client) => reading.withPermits(largest)(use(client)), { largest })
+  const page = (request: LinesRequest, use: (client: Client) => Effect.Effect<Page<string>, CallFailure>) =>
+    large(Math.min(LARGEST_TEXT + request.per_page * LARGEST_LINE, TEXT_AT_ONCE), use)
 
   const console = Effect.fnUntraced(function* (
     id: string
@@ -217,7 +219,7 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
       page(request, (client) =>
         Effect.map(client.logs({ params: { id }, query: lines(request) }), pageOf(request))
       ),
-    install: (id) => safe((client) => client.install({ params: { id } })),
+    install: (id) => large(LARGEST_TEXT, (client) => client.install({ params: { id } })),
     installLogs: (id, request) =>
       page(request, (client) =>
         Effect.map(client.installLogs({ params: { id }, query: lines(request) }), pageOf(request))

@@ -10,7 +10,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Layer, Scope, Stream } from "effect"
 import { HttpClient, HttpServer } from "effect/http"
 import { CircuitBreaker } from "effect/persistence"
-import { type Daemon, DaemonRefused } from "../../../src/api/Daemon.ts"
+import { type Daemon, type DaemonError, DaemonRefused } from "../../../src/api/Daemon.ts"
 import { DaemonHttpLayer } from "../../../src/cli/daemonHttp.ts"
 import { NodeToken } from "../../../src/daemon/link/NodeToken.ts"
 import { ServedDaemon } from "../../../src/daemon/link/ServedDaemon.ts"
@@ -378,6 +378,70 @@ describe("node-protocol: Control plane -> daemon", () => {
       assert.strictEqual(error._tag, "DaemonRefused")
       if (error._tag === "DaemonRefused") assert.strictEqual(error.detail, "the node's answer is too large")
       assert.strictEqual(large.calls(), 1)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("what is small has 64 KiB; scripts are longer, and a few at a time are read", () =>
+    Effect.gen(function* () {
+      const CALLS = 20
+      const script = "x".repeat(1024 * 1024)
+      const report = { phase: "ready", entrypoint: "bash", script, skip_scripts: false }
+      const waiting: Array<ServerResponse> = []
+      let open = 0
+      let most = 0
+      const node = yield* stub((request, response, call) => {
+        if (request.url?.endsWith("/install") !== true) return ok(response, "x".repeat(65 * 1024))
+        open += 1
+        most = Math.max(most, open)
+        response.on("close", () => {
+          open -= 1
+        })
+        waiting.push(response)
+        // One answer makes room for the next call; the last ones need no room.
+        if (call === CALLS) for (const one of waiting.splice(0)) ok(one, report)
+        else if (waiting.length >= 7) ok(waiting.shift() ?? response, report)
+      })
+      const daemon = yield* remote(() => ({ url: node.url, token: "secret" }))
+      const scripts = yield* Effect.forEach(
+        Array.from({ length: CALLS }, () => daemon.install("srv_1")),
+        Effect.map((answer) => answer.script.length),
+        { concurrency: "unbounded" }
+      )
+      assert.deepStrictEqual([...new Set(scripts)], [script.length])
+      assert.isAtMost(most, 7)
+      const small: ReadonlyArray<Effect.Effect<unknown, DaemonError>> = [
+        daemon.system,
+        daemon.status("srv_1"),
+        daemon.create(spec("srv_1"))
+      ]
+      for (const call of small) {
+        const error = yield* Effect.flip(call)
+        assert.deepInclude(error, { _tag: "DaemonRefused", detail: "the node's answer is too large" })
+      }
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a daemon has 1,000 open consoles at most; one that closes makes room", () =>
+    Effect.gen(function* () {
+      const { url } = yield* serve({
+        ...new FakeDaemon(NODE).daemon,
+        console: () => Effect.succeed(Stream.never)
+      })
+      const daemon = yield* remote(() => ({ url, token: "secret" }))
+      const first = yield* Scope.make()
+      yield* Scope.provide(daemon.console("srv_1"), first)
+      yield* Effect.forEach(Array.from({ length: 999 }), () => daemon.console("srv_1"), { concurrency: 20 })
+      const error = yield* Effect.flip(Effect.scoped(daemon.console("srv_1")))
+      assert.deepInclude(error, {
+        _tag: "DaemonRefused",
+        status: 409,
+        detail: "the node has 1000 open consoles"
+      })
+      yield* Scope.close(first, Exit.void)
+      yield* eventually(
+        Effect.result(Effect.scoped(daemon.console("srv_1"))),
+        (result) => result._tag === "Success"
+      )
     }).pipe(Effect.scoped)
   )
 
