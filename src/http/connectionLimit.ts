@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs"
 import type { IncomingMessage, Server, ServerResponse } from "node:http"
 import type { Socket } from "node:net"
 import { Context, Effect, Latch, Layer } from "effect"
+import { countedAddress } from "./FailedLogins.ts"
 
 /** The limit of open files where the system does not tell it. */
 const USUAL_OPEN_FILES = 10_240
@@ -47,7 +48,8 @@ export class HttpConnections extends Context.Service<
 >()("muster/http/HttpConnections") {
   /**
    * Limits the connections of a server. Near the limit each new connection replaces one on which no request has ever
-   * come, else the one that is idle for the longest time; an address that holds more than half of all gets no more. One
+   * come, else the one that is idle for the longest time; an address, or /64 of IPv6, that holds more than half of all gets no
+   * more. One
    * WARN a minute tells how many were dropped.
    *
    * @param server  before it listens
@@ -117,7 +119,11 @@ const limitConnections = (server: Server, maximum: number, onDropped: () => void
   server.maxConnections = maximum
   server.on("drop", count)
   server.prependListener("connection", (socket: Socket) => {
-    const connection: Connection = { address: socket.remoteAddress ?? "", socket, requests: 0 }
+    const connection: Connection = {
+      address: countedAddress(socket.remoteAddress ?? ""),
+      socket,
+      requests: 0
+    }
     const key = portKey(socket)
     all.set(socket, connection)
     byAddress.set(connection.address, (byAddress.get(connection.address) ?? 0) + 1)
