@@ -159,6 +159,9 @@ export const serveEventSocket = (
     options
   )
 
+/** Bytes that a line takes beside its text: lines without any are bounded, too. */
+const LINE_BYTES = 32
+
 /**
  * Serves a console over WebSocket: each line is a text message, each text message of the client a line for `onLine`
  * (decisions, section 3). A client with more than `buffer_bytes` (1 MiB) of lines unsent is cut off.
@@ -177,7 +180,7 @@ export const serveConsole = Effect.fn("serveConsole")(function* (
       const messages = batch.map((line) => encoder.encode(line))
       outbox.offerAllUnsafe(
         messages,
-        messages.reduce((bytes, message) => bytes + message.length, 0)
+        messages.reduce((bytes, message) => bytes + message.length + LINE_BYTES, 0)
       )
     })
   ).pipe(Effect.ensuring(Effect.sync(() => outbox.endUnsafe())), Effect.forkScoped)

@@ -47,4 +47,17 @@ describe("decisions, section 3: console", () => {
       yield* connectionsAre(0)
     }).pipe(Effect.scoped, Effect.provide(streamServer({ grace: "30 seconds" })))
   )
+
+  it.effect("lines without text count, too: a client that does not read them is closed with 1013", () =>
+    Effect.gen(function* () {
+      const { lines } = yield* TestServer
+      const client = yield* ws("/console")
+      yield* Queue.offerAll(
+        lines,
+        Array.from({ length: 1000 }, () => "")
+      )
+      yield* eventually(() => client.closed() !== undefined)
+      assert.strictEqual(client.closed(), 1013)
+    }).pipe(Effect.scoped, Effect.provide(streamServer({ buffer_bytes: 10_000, grace: "30 seconds" })))
+  )
 })
