@@ -32,6 +32,9 @@ const SHUTDOWN_TIMEOUT = Duration.seconds(2)
 /** A server's definition with all its files, and what a hostile peer may make this process read. */
 const BODY_LIMIT = ByteSize.mebibytes(16)
 
+/** The longest message of a console, in bytes. */
+const LONGEST_MESSAGE = 64 * 1024
+
 const bearer = /^Bearer +(\S+) *$/i
 
 type App = Effect.Effect<HttpServerResponse.HttpServerResponse, unknown, HttpServerRequest.HttpServerRequest>
@@ -131,7 +134,9 @@ export const DaemonHttpLayer = (options: DaemonHttpOptions) =>
         NodeHttpServer.layer(() => server, {
           host: options.host,
           port: options.port,
-          gracefulShutdownTimeout: SHUTDOWN_TIMEOUT
+          gracefulShutdownTimeout: SHUTDOWN_TIMEOUT,
+          // A message is one line of a console; the default is 100 MiB.
+          websocket: { maxPayload: LONGEST_MESSAGE }
         })
       ),
       Layer.provide(HttpConnections.layer(server)),

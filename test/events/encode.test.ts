@@ -122,7 +122,7 @@ describe("any content", () => {
     )
   })
 
-  it("has no form of more than 64 KiB, and no control character, whatever of a node is in the journal", () => {
+  it("has no form of more than 64 KiB, and no control character, whatever is in the journal", () => {
     const hostile = fc.oneof(
       fc.string({ unit: "binary", maxLength: 3000 }),
       fc

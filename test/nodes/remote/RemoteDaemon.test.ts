@@ -5,7 +5,7 @@ import { createServer as createTcpServer, type Server } from "node:net"
 import { resolve } from "node:path"
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import * as NodeServices from "@effect/platform-node/NodeServices"
-import { WebSocketServer } from "@effect/platform-node/NodeWS"
+import { WebSocket, WebSocketServer } from "@effect/platform-node/NodeWS"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Layer, Scope, Stream } from "effect"
 import { HttpClient, HttpServer } from "effect/http"
@@ -442,6 +442,25 @@ describe("node-protocol: Control plane -> daemon", () => {
         Effect.result(Effect.scoped(daemon.console("srv_1"))),
         (result) => result._tag === "Success"
       )
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a daemon reads console messages of 64 KiB at most: a longer one closes with 1009", () =>
+    Effect.gen(function* () {
+      const { url } = yield* serve({
+        ...new FakeDaemon(NODE).daemon,
+        console: () => Effect.succeed(Stream.never)
+      })
+      const code = yield* Effect.callback<number>((resume) => {
+        const socket = new WebSocket(`${url.replace("http", "ws")}/api/servers/srv_1/console`, {
+          headers: { authorization: "Bearer secret" }
+        })
+        socket.on("error", () => {})
+        socket.on("open", () => socket.send("x".repeat(64 * 1024 + 1)))
+        socket.on("close", (closed) => resume(Effect.succeed(closed)))
+        return Effect.sync(() => socket.terminate())
+      })
+      assert.strictEqual(code, 1009)
     }).pipe(Effect.scoped)
   )
 
