@@ -2,6 +2,7 @@ import { Effect, Metric } from "effect"
 import type { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import { pathOf } from "./errorResponse.ts"
+import { requestPath } from "./requestPath.ts"
 
 const requests = Metric.counter("muster_http_requests_total", {
   description: "Requests answered, by method and status.",
@@ -29,13 +30,21 @@ const counterOf = (method: string, status: number) => {
 /** Heartbeats and reports of daemons come all the time. */
 const routine = /^\/api\/nodes\/[^/]+\/internal\//
 
+const apiPath = /^\/api(?:\/|$)/
+/** Without a valid key, or above its limit; 400: without `Host`, which is refused before the key is looked at. */
+const unread: ReadonlySet<number> = new Set([400, 401, 429])
+
+/** Whether strangers can have this answer as often as they like. Failed authentications are counted and logged elsewhere. */
+const isForStrangers = (url: string, status: number): boolean =>
+  unread.has(status) || !apiPath.test(requestPath(url))
+
 /** A WebSocket was answered with 101 by its upgrade; what its handler returns at its end is no answer. */
 const statusOf = (
   request: HttpServerRequest.HttpServerRequest,
   response: HttpServerResponse.HttpServerResponse
 ) => (request.headers.upgrade !== undefined && response.status === 204 ? 101 : response.status)
 
-/** Counts an answered request and logs it: reads and what daemons send at debug level, changes at info. */
+/** Counts an answered request and logs it: reads, what daemons send and what strangers get at debug level, changes at info. */
 export const recordRequest = Effect.fnUntraced(function* (
   request: HttpServerRequest.HttpServerRequest,
   response: HttpServerResponse.HttpServerResponse,
@@ -49,7 +58,11 @@ export const recordRequest = Effect.fnUntraced(function* (
   const path = pathOf(request.url)
   // Refused writes of a full disk are counted and logged once per second by the store.
   const quiet =
-    request.method === "GET" || request.method === "HEAD" || status === 507 || routine.test(request.url)
+    request.method === "GET" ||
+    request.method === "HEAD" ||
+    status === 507 ||
+    routine.test(request.url) ||
+    isForStrangers(request.url, status)
   const line = `${method} ${path} ${status} ${took} ms`
   yield* (quiet ? Effect.logDebug(line) : Effect.logInfo(line)).pipe(
     Effect.annotateLogs({ method, path, status, duration_ms: took })

@@ -44,7 +44,9 @@ export const makeRefusedRegistrations = () => {
       const node = registerPath.exec(requestPath(request.url))?.[1]
       if (node === undefined) return Effect.void
       if (response.status < 300) told.delete(node)
-      if (response.status < 400 || response.status >= 500 || response.status === 429) return Effect.void
+      if (response.status < 400 || response.status >= 500) return Effect.void
+      // Of these strangers can have any number, each with another name.
+      if (response.status === 400 || response.status === 429) return Effect.void
       const reason = textOf(response)
       if (!isNews(node, reason)) return Effect.void
       const line = `the registration of node ${node} is refused: ${reason}`

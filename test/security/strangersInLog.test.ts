@@ -1,0 +1,39 @@
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { exchange, noNode, options, rawRequest, service } from "../http/support/http.ts"
+import { Muster } from "../support/Muster.ts"
+import { eventually } from "../support/Service.ts"
+
+const withoutHost = (target: string) => rawRequest("POST", target).replace("host: localhost\r\n", "")
+
+layer(service(noNode), options)("the log and strangers", (it) => {
+  describe("failed logins: strangers do not write the log", () => {
+    it.effect("requests without a valid key are one warning, however many and wherever they go", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const before = api.output().length
+        const requests = Array.from({ length: 60 }, (_, at) => [
+          withoutHost(`/api/nodes/stranger-${at}/register`),
+          rawRequest("POST", `/stranger-${at}`),
+          rawRequest("POST", `/api/stranger-${at}`),
+          rawRequest("DELETE", `/api/servers/stranger-${at}`, { authorization: "Bearer guess" })
+        ]).flat()
+        const answers = yield* Effect.forEach(requests, (bytes) => exchange(api, bytes), { concurrency: 8 })
+        const statuses = new Set(answers.map((answer) => /^HTTP\/1\.1 (\d+)/.exec(answer)?.[1]))
+        assert.deepStrictEqual([...statuses].toSorted(), ["400", "401", "404", "429"])
+        const lines = () =>
+          api
+            .output()
+            .slice(before)
+            .split("\n")
+            .filter((line) => line.includes("stranger-"))
+        yield* eventually(Effect.sync(lines), (found) => found.length > 0, "15 seconds")
+        // A change of the caller's, whose line comes after all of theirs.
+        yield* api.request("DELETE", "/api/servers/known")
+        yield* eventually(Effect.sync(api.output), (text) => text.includes("DELETE /api/servers/known 404"))
+        assert.strictEqual(lines().length, 1)
+        assert.match(lines()[0] ?? "", /\d+ failed authentications from 127\.0\.0\.1, the first: /)
+      })
+    )
+  })
+})
