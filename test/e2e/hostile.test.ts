@@ -190,256 +190,256 @@ const works = Effect.fnUntraced(function* (api: Service) {
   yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
 })
 
-layer(Muster.layer(definitionsOfHostiles), { excludeTestServices: true, timeout: "60 seconds" })(
-  "hostile software",
-  (it) => {
-    describe("blueprints, Software: install scripts", () => {
-      it.effect("one that hangs is ended at its timeout with all that it started", () =>
-        Effect.gen(function* () {
-          const api = yield* Muster
-          const id = yield* create(api, "hanging", { start: true })
-          yield* becomes(api, id, "offline")
-          const install = yield* installOf(api, id)
-          assert.strictEqual(install.phase, "failed")
-          assert.match(install.failure_reason, /^install script timed out after 1 s \(node .*\): /)
-          assert.deepStrictEqual(yield* installProcesses(api), [])
-          assert.isFalse(existsSync(join(api.dataDir, "node", "base", "hanging")))
-          assert.strictEqual((yield* power(api, id, "start")).status, 409)
-          yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
-        })
-      )
-
-      it.effect("one that is deleted while it hangs leaves nothing", () =>
-        Effect.gen(function* () {
-          const api = yield* Muster
-          const id = yield* create(api, "hanging")
-          yield* eventually(installProcesses(api), (found) => found.length > 0)
-          yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
-          yield* eventually(installProcesses(api), (found) => found.length === 0)
-        })
-      )
-
-      it.effect("one that fails leaves no base folder behind", () =>
-        Effect.gen(function* () {
-          const api = yield* Muster
-          const id = yield* create(api, "failing")
-          yield* becomes(api, id, "offline")
-          const install = yield* installOf(api, id)
-          assert.deepInclude(install, { phase: "failed", exit_code: 42 })
-          assert.match(install.failure_reason, /^install script exited with 42 \(node .*\): /)
-          assert.isFalse(existsSync(join(api.dataDir, "node", "base", "failing", "1.0")))
-        })
-      )
-
-      it.effect("one that prints 300 MB has a bounded log and takes no memory", () =>
-        Effect.gen(function* () {
-          const api = yield* Muster
-          const pid = api.process.pid ?? 0
-          const before = residentBytes(pid)
-          let peak = 0
-          const id = yield* create(api, "chatty")
-          yield* eventually(
-            Effect.tap(statusOf(api, id), () =>
-              Effect.sync(() => {
-                peak = Math.max(peak, residentBytes(pid))
-              })
-            ),
-            (status) => status === "offline"
-          )
-          assert.strictEqual((yield* installOf(api, id)).phase, "ready")
-          assert.isBelow(peak - before, PRINTED / 2)
-          assert.isBelow(statSync(join(api.dataDir, "node", "servers", id, "install.log")).size, 2 * MB)
-          const logs = yield* expectStatus(api, 200, "GET", `/api/servers/${id}/install/logs`)
-          assert.strictEqual(logs.json.data[0], "first")
-          const { total_pages } = logs.json.meta.pagination
-          const last = yield* expectStatus(
-            api,
-            200,
-            "GET",
-            `/api/servers/${id}/install/logs?page=${total_pages}`
-          )
-          assert.strictEqual(last.json.data.at(-1), "last")
-        })
-      )
-    })
-
-    describe("decisions 3, States: processes", () => {
-      it.effect("one that ignores its stop is killed after wait_seconds", () =>
-        Effect.gen(function* () {
-          const api = yield* Muster
-          const stream = yield* subscribe(api)
-          const id = yield* running(api, "deaf")
-          yield* powered(api, id, "stop", 1)
-          yield* told(stream, id, ["installing", "offline", "starting", "running", "stopping", "offline"])
-          assert.deepStrictEqual(yield* processesOf(api, id), [])
-        })
-      )
-
-      it.effect("children that leave its process group end with it", () =>
-        Effect.gen(function* () {
-          const api = yield* Muster
-          for (const end of ["kill", "exit"] as const) {
-            const id = yield* running(api, "forking")
-            const sleepers = Effect.map(processesOf(api, id), (found) =>
-              found.filter((process) => process.command.startsWith("sleep"))
-            )
-            yield* eventually(sleepers, (found) => found.length === 3)
-            yield* end === "kill" ? powered(api, id, "kill") : commands(api, id, "end")
-            yield* becomes(api, id, "offline")
-            assert.deepStrictEqual(yield* processesOf(api, id), [])
-          }
-        })
-      )
-
-      it.effect("one that dies at once is a crash with its exit code", () =>
-        Effect.gen(function* () {
-          const api = yield* Muster
-          const stream = yield* subscribe(api)
-          const id = yield* create(api, "dying", { start: true })
-          yield* told(stream, id, ["installing", "offline", "starting", "crash exit code 3", "offline"])
-          assert.deepStrictEqual(yield* logsOf(api, id), ["no"])
-        })
-      )
-
-      it.effect("a port that somebody else has is a crash, and its console says why", () =>
-        Effect.gen(function* () {
-          const api = yield* Muster
-          const stream = yield* subscribe(api)
-          const id = yield* installed(api, "listening")
-          const { json } = yield* expectStatus(api, 200, "GET", `/api/servers/${id}`)
-          const { ip, port } = json.allocations.default
-          yield* Effect.acquireRelease(
-            Effect.callback<ReturnType<typeof createServer>>((resume) => {
-              const foreign = createServer().listen(port, ip, () => resume(Effect.succeed(foreign)))
-              // Somebody else on this machine has it already, which is just as well.
-              foreign.once("error", () => resume(Effect.succeed(foreign)))
-            }),
-            (foreign) => Effect.sync(() => foreign.close())
-          )
-          yield* powered(api, id, "start")
-          yield* told(stream, id, ["installing", "offline", "starting", "crash exit code 1", "offline"])
-          assert.include((yield* logsOf(api, id)).join("\n"), "EADDRINUSE")
-        })
-      )
-
-      it.effect("a link that the server made leads no patch out of its folder", () =>
-        Effect.gen(function* () {
-          const api = yield* Muster
-          yield* writeFiles(outside, { "victim.properties": "motd=untouched\n" })
-          for (const blueprint of ["escaping", "escaping-file"]) {
-            const id = yield* installed(api, blueprint)
-            yield* powered(api, id, "start")
-            yield* becomes(api, id, "running")
-            yield* powered(api, id, "stop")
-            yield* becomes(api, id, "offline")
-            const refused = yield* power(api, id, "start")
-            assert.include([409, 422], refused.status, refused.text)
-            assert.include(refused.json.detail, ".properties")
-            assert.notInclude(refused.text, outside)
-            assert.strictEqual(yield* statusOf(api, id), "offline")
-          }
-          assert.strictEqual(readFileSync(join(outside, "victim.properties"), "utf8"), "motd=untouched\n")
-          assert.isFalse(existsSync(join(outside, "victim.properties.tmp")))
-        })
-      )
-    })
-
-    describe("decisions 3, GET .../logs and POST .../commands", () => {
-      it.effect("a line without its end is shown, and counts as one line", () =>
-        Effect.gen(function* () {
-          const api = yield* Muster
-          const id = yield* running(api, "breathless")
-          yield* eventually(logsOf(api, id), (lines) => lines.length === 2)
-          assert.deepStrictEqual(yield* logsOf(api, id), ["ready", "no end in sight"])
-          yield* commands(api, id, "on")
-          yield* becomes(api, id, "offline")
-          assert.deepStrictEqual(yield* logsOf(api, id), ["ready", "no end in sight but for one"])
-          yield* powered(api, id, "start")
-          yield* becomes(api, id, "running")
-          assert.include(yield* logsOf(api, id), "no end in sight but for one")
-          yield* powered(api, id, "kill")
-        })
-      )
-
-      it.effect("what is no UTF-8 becomes U+FFFD, control sequences go", () =>
-        Effect.gen(function* () {
-          const api = yield* Muster
-          const id = yield* running(api, "garbled")
-          yield* logsHave(api, id, "a\uFFFD\uFFFDb \uFFFD(  red")
-          yield* powered(api, id, "kill")
-        })
-      )
-
-      it.effect("a server that never reads its console refuses commands once the pipe is full", () =>
-        Effect.gen(function* () {
-          const api = yield* Muster
-          const id = yield* running(api, "unread")
-          const lines = Array.from({ length: 100 }, () => "x".repeat(4096))
-          const refused = yield* commands(api, id, ...lines)
-          assert.strictEqual(refused.status, 409)
-          assert.strictEqual(refused.json.detail, "the server does not read its console")
-          assert.match(refused.json.hint, /^\d+ of 100 commands were written\.$/)
-          yield* works(api)
-          yield* powered(api, id, "kill")
-          yield* becomes(api, id, "offline")
-        })
-      )
-
-      it.effect("100,000 lines at once are all counted", () =>
-        Effect.gen(function* () {
-          const api = yield* Muster
-          const id = yield* running(api, "flooding")
-          yield* logsHave(api, id, "done")
-          const page = yield* expectStatus(api, 200, "GET", `/api/servers/${id}/logs?page=1&per_page=3`)
-          assert.deepStrictEqual(page.json.data, ["99999", "100000", "done"])
-          assert.strictEqual(page.json.meta.pagination.total, 100_002)
-          const first = yield* expectStatus(api, 200, "GET", `/api/servers/${id}/logs?page=33334&per_page=3`)
-          assert.deepStrictEqual(first.json.data, ["ready", "1", "2"])
-          yield* commands(api, id, "still there")
-          yield* logsHave(api, id, "got still there")
-          yield* powered(api, id, "kill")
-        })
-      )
-    })
-
-    describe("decisions 6, subscribers", () => {
-      it.effect("1,000 that come and go leave nothing", () =>
-        Effect.gen(function* () {
-          const api = yield* Muster
-          const subscribers = metric(api, "muster_event_subscribers")
-          const before = yield* subscribers
-          yield* Effect.scoped(
-            Effect.gen(function* () {
-              yield* Effect.forEach(Array.from({ length: 1000 }), () => deafSubscriber(api), {
-                concurrency: 50,
-                discard: true
-              })
-              yield* eventually(subscribers, (now) => now === before + 1000)
-              yield* works(api)
-            })
-          )
-          yield* eventually(subscribers, (now) => now === before)
-        })
-      )
-    })
-
-    it.effect("after all that nothing is left of servers that are not up", () =>
+layer(Muster.layer(definitionsOfHostiles, { MUSTER_STREAMS_PER_KEY: "2000" }), {
+  excludeTestServices: true,
+  timeout: "60 seconds"
+})("hostile software", (it) => {
+  describe("blueprints, Software: install scripts", () => {
+    it.effect("one that hangs is ended at its timeout with all that it started", () =>
       Effect.gen(function* () {
         const api = yield* Muster
-        yield* works(api)
-        const { json } = yield* expectStatus(api, 200, "GET", "/api/servers?include=status")
-        const isUp = new Set(
-          json
-            .filter((server: { readonly status: string }) => server.status === "running")
-            .map((server: { readonly id: string }) => server.id)
-        )
-        assert.deepStrictEqual(
-          serverProcesses(api.dataDir).filter(({ server }) => !isUp.has(server)),
-          []
-        )
-        for (const id of isUp) assert.isDefined(yield* mainProcess(api.dataDir, String(id)))
-        assert.isNull(api.process.exitCode)
+        const id = yield* create(api, "hanging", { start: true })
+        yield* becomes(api, id, "offline")
+        const install = yield* installOf(api, id)
+        assert.strictEqual(install.phase, "failed")
+        assert.match(install.failure_reason, /^install script timed out after 1 s \(node .*\): /)
+        assert.deepStrictEqual(yield* installProcesses(api), [])
+        assert.isFalse(existsSync(join(api.dataDir, "node", "base", "hanging")))
+        assert.strictEqual((yield* power(api, id, "start")).status, 409)
+        yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
       })
     )
-  }
-)
+
+    it.effect("one that is deleted while it hangs leaves nothing", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* create(api, "hanging")
+        yield* eventually(installProcesses(api), (found) => found.length > 0)
+        yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
+        yield* eventually(installProcesses(api), (found) => found.length === 0)
+      })
+    )
+
+    it.effect("one that fails leaves no base folder behind", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* create(api, "failing")
+        yield* becomes(api, id, "offline")
+        const install = yield* installOf(api, id)
+        assert.deepInclude(install, { phase: "failed", exit_code: 42 })
+        assert.match(install.failure_reason, /^install script exited with 42 \(node .*\): /)
+        assert.isFalse(existsSync(join(api.dataDir, "node", "base", "failing", "1.0")))
+      })
+    )
+
+    it.effect("one that prints 300 MB has a bounded log and takes no memory", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const pid = api.process.pid ?? 0
+        const before = residentBytes(pid)
+        let peak = 0
+        const id = yield* create(api, "chatty")
+        yield* eventually(
+          Effect.tap(statusOf(api, id), () =>
+            Effect.sync(() => {
+              peak = Math.max(peak, residentBytes(pid))
+            })
+          ),
+          (status) => status === "offline"
+        )
+        assert.strictEqual((yield* installOf(api, id)).phase, "ready")
+        assert.isBelow(peak - before, PRINTED / 2)
+        assert.isBelow(statSync(join(api.dataDir, "node", "servers", id, "install.log")).size, 2 * MB)
+        const logs = yield* expectStatus(api, 200, "GET", `/api/servers/${id}/install/logs`)
+        assert.strictEqual(logs.json.data[0], "first")
+        const { total_pages } = logs.json.meta.pagination
+        const last = yield* expectStatus(
+          api,
+          200,
+          "GET",
+          `/api/servers/${id}/install/logs?page=${total_pages}`
+        )
+        assert.strictEqual(last.json.data.at(-1), "last")
+      })
+    )
+  })
+
+  describe("decisions 3, States: processes", () => {
+    it.effect("one that ignores its stop is killed after wait_seconds", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const stream = yield* subscribe(api)
+        const id = yield* running(api, "deaf")
+        yield* powered(api, id, "stop", 1)
+        yield* told(stream, id, ["installing", "offline", "starting", "running", "stopping", "offline"])
+        assert.deepStrictEqual(yield* processesOf(api, id), [])
+      })
+    )
+
+    it.effect("children that leave its process group end with it", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        for (const end of ["kill", "exit"] as const) {
+          const id = yield* running(api, "forking")
+          const sleepers = Effect.map(processesOf(api, id), (found) =>
+            found.filter((process) => process.command.startsWith("sleep"))
+          )
+          yield* eventually(sleepers, (found) => found.length === 3)
+          yield* end === "kill" ? powered(api, id, "kill") : commands(api, id, "end")
+          yield* becomes(api, id, "offline")
+          assert.deepStrictEqual(yield* processesOf(api, id), [])
+        }
+      })
+    )
+
+    it.effect("one that dies at once is a crash with its exit code", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const stream = yield* subscribe(api)
+        const id = yield* create(api, "dying", { start: true })
+        yield* told(stream, id, ["installing", "offline", "starting", "crash exit code 3", "offline"])
+        assert.deepStrictEqual(yield* logsOf(api, id), ["no"])
+      })
+    )
+
+    it.effect("a port that somebody else has is a crash, and its console says why", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const stream = yield* subscribe(api)
+        const id = yield* installed(api, "listening")
+        const { json } = yield* expectStatus(api, 200, "GET", `/api/servers/${id}`)
+        const { ip, port } = json.allocations.default
+        yield* Effect.acquireRelease(
+          Effect.callback<ReturnType<typeof createServer>>((resume) => {
+            const foreign = createServer().listen(port, ip, () => resume(Effect.succeed(foreign)))
+            // Somebody else on this machine has it already, which is just as well.
+            foreign.once("error", () => resume(Effect.succeed(foreign)))
+          }),
+          (foreign) => Effect.sync(() => foreign.close())
+        )
+        yield* powered(api, id, "start")
+        yield* told(stream, id, ["installing", "offline", "starting", "crash exit code 1", "offline"])
+        assert.include((yield* logsOf(api, id)).join("\n"), "EADDRINUSE")
+      })
+    )
+
+    it.effect("a link that the server made leads no patch out of its folder", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        yield* writeFiles(outside, { "victim.properties": "motd=untouched\n" })
+        for (const blueprint of ["escaping", "escaping-file"]) {
+          const id = yield* installed(api, blueprint)
+          yield* powered(api, id, "start")
+          yield* becomes(api, id, "running")
+          yield* powered(api, id, "stop")
+          yield* becomes(api, id, "offline")
+          const refused = yield* power(api, id, "start")
+          assert.include([409, 422], refused.status, refused.text)
+          assert.include(refused.json.detail, ".properties")
+          assert.notInclude(refused.text, outside)
+          assert.strictEqual(yield* statusOf(api, id), "offline")
+        }
+        assert.strictEqual(readFileSync(join(outside, "victim.properties"), "utf8"), "motd=untouched\n")
+        assert.isFalse(existsSync(join(outside, "victim.properties.tmp")))
+      })
+    )
+  })
+
+  describe("decisions 3, GET .../logs and POST .../commands", () => {
+    it.effect("a line without its end is shown, and counts as one line", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* running(api, "breathless")
+        yield* eventually(logsOf(api, id), (lines) => lines.length === 2)
+        assert.deepStrictEqual(yield* logsOf(api, id), ["ready", "no end in sight"])
+        yield* commands(api, id, "on")
+        yield* becomes(api, id, "offline")
+        assert.deepStrictEqual(yield* logsOf(api, id), ["ready", "no end in sight but for one"])
+        yield* powered(api, id, "start")
+        yield* becomes(api, id, "running")
+        assert.include(yield* logsOf(api, id), "no end in sight but for one")
+        yield* powered(api, id, "kill")
+      })
+    )
+
+    it.effect("what is no UTF-8 becomes U+FFFD, control sequences go", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* running(api, "garbled")
+        yield* logsHave(api, id, "a\uFFFD\uFFFDb \uFFFD(  red")
+        yield* powered(api, id, "kill")
+      })
+    )
+
+    it.effect("a server that never reads its console refuses commands once the pipe is full", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* running(api, "unread")
+        const lines = Array.from({ length: 100 }, () => "x".repeat(4096))
+        const refused = yield* commands(api, id, ...lines)
+        assert.strictEqual(refused.status, 409)
+        assert.strictEqual(refused.json.detail, "the server does not read its console")
+        assert.match(refused.json.hint, /^\d+ of 100 commands were written\.$/)
+        yield* works(api)
+        yield* powered(api, id, "kill")
+        yield* becomes(api, id, "offline")
+      })
+    )
+
+    it.effect("100,000 lines at once are all counted", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* running(api, "flooding")
+        yield* logsHave(api, id, "done")
+        const page = yield* expectStatus(api, 200, "GET", `/api/servers/${id}/logs?page=1&per_page=3`)
+        assert.deepStrictEqual(page.json.data, ["99999", "100000", "done"])
+        assert.strictEqual(page.json.meta.pagination.total, 100_002)
+        const first = yield* expectStatus(api, 200, "GET", `/api/servers/${id}/logs?page=33334&per_page=3`)
+        assert.deepStrictEqual(first.json.data, ["ready", "1", "2"])
+        yield* commands(api, id, "still there")
+        yield* logsHave(api, id, "got still there")
+        yield* powered(api, id, "kill")
+      })
+    )
+  })
+
+  describe("decisions 6, subscribers", () => {
+    it.effect("1,000 that come and go leave nothing", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const subscribers = metric(api, "muster_event_subscribers")
+        const before = yield* subscribers
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            yield* Effect.forEach(Array.from({ length: 1000 }), () => deafSubscriber(api), {
+              concurrency: 50,
+              discard: true
+            })
+            yield* eventually(subscribers, (now) => now === before + 1000)
+            yield* works(api)
+          })
+        )
+        yield* eventually(subscribers, (now) => now === before)
+      })
+    )
+  })
+
+  it.effect("after all that nothing is left of servers that are not up", () =>
+    Effect.gen(function* () {
+      const api = yield* Muster
+      yield* works(api)
+      const { json } = yield* expectStatus(api, 200, "GET", "/api/servers?include=status")
+      const isUp = new Set(
+        json
+          .filter((server: { readonly status: string }) => server.status === "running")
+          .map((server: { readonly id: string }) => server.id)
+      )
+      assert.deepStrictEqual(
+        serverProcesses(api.dataDir).filter(({ server }) => !isUp.has(server)),
+        []
+      )
+      for (const id of isUp) assert.isDefined(yield* mainProcess(api.dataDir, String(id)))
+      assert.isNull(api.process.exitCode)
+    })
+  )
+})

@@ -396,7 +396,10 @@ describe("drain with move, through kill -9", () => {
         for (const { id } of nodes) yield* nodeIs(api, id, true)
         let [from, to] = nodes
         const id = yield* running(api, "lazy", { node_id: from.id })
-        mkdirSync(filesOn(from, id, "world/region"), { recursive: true })
+        // The server makes `world`, so that it may write there.
+        yield* commands(api, id, "a world")
+        yield* logsHave(api, id, "wrote a world")
+        mkdirSync(filesOn(from, id, "world/region"))
         writeFileSync(filesOn(from, id, "world/region/big"), Buffer.alloc(40_000_000, 7))
 
         const stopping = Effect.asVoid(becomes(api, id, "stopping"))
