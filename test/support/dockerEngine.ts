@@ -149,13 +149,14 @@ const openEngine = Effect.fnUntraced(function* (
       child.once("exit", () => resume(Effect.void))
       child.kill(signal)
     })
-  /** Containers can outlive their engine; none may outlive the test. */
+  /** Containers and the bridges of networks can outlive their engine; none may outlive the test. */
   const end = Effect.gen(function* () {
     if (child?.exitCode !== null || child.signalCode !== null) yield* start
     const left = yield* Effect.tryPromise(() => docker.listContainers({ all: true }))
     for (const { Id } of left) {
       yield* Effect.tryPromise(() => docker.getContainer(Id).remove({ force: true }))
     }
+    yield* Effect.tryPromise(() => docker.pruneNetworks())
   }).pipe(
     Effect.ignoreCause,
     Effect.andThen(kill("SIGTERM")),
@@ -167,8 +168,11 @@ const openEngine = Effect.fnUntraced(function* (
   return { socket, docker, kill, start } satisfies OwnEngine
 })
 
-/** The engine of tests that share one: with the machine's bridge, so that there is only one of them at a time. */
-const ownEngine = Effect.andThen(lock, openEngine([]))
+/**
+ * The engine of tests that share one: with the machine's bridge, so that there is only one of them at a time. Every
+ * node has networks of its own, and tests have many nodes: more than the engine's 31 subnets.
+ */
+const ownEngine = Effect.andThen(lock, openEngine(["--default-address-pool", "base=10.213.0.0/16,size=26"]))
 
 /** Why no engine can be started; undefined when one can. */
 export const missingOwnEngine: string | undefined =
