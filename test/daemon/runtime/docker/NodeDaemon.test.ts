@@ -225,7 +225,7 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
           child.stdout.on("data", (bytes) => {
             output += String(bytes)
           })
-          yield* until("the daemon is up", () => output.startsWith("up\n"))
+          yield* until("the daemon is up", () => output.startsWith("up "))
           const stateOf = (id: string) => {
             const path = join(data_dir, "servers", id, "server.json")
             return existsSync(path) ? JSON.parse(readFileSync(path, "utf8")) : {}
