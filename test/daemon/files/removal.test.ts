@@ -19,7 +19,7 @@ const daemonProcess = Effect.fnUntraced(function* (data_dir: string) {
   child.stdout?.on("data", (bytes) => {
     output += String(bytes)
   })
-  yield* until("the daemon is up", () => output.includes("up\n"))
+  yield* until("the daemon is up", () => output.startsWith("up "))
   const tell = (line: string) => Effect.sync(() => child.stdin?.write(`${line}\n`))
   const ask = Effect.fnUntraced(function* (line: string) {
     const before = output.length
