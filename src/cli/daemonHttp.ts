@@ -24,6 +24,7 @@ import { makeNodeServer, type TlsOptions } from "../http/nodeServer.ts"
 import { logRefusedHandshakes } from "../http/refusedHandshakes.ts"
 import { requestIdOf } from "../http/requestId.ts"
 import { withStandardHeaders } from "../http/standardHeaders.ts"
+import { boundReading } from "../http/strangers.ts"
 import { strictBody } from "../http/strictBody.ts"
 
 /** Longer than the control plane waits for an answer. */
@@ -54,6 +55,7 @@ const Pipeline = HttpRouter.middleware(
         : failedLogins
             .count(request)
             .pipe(
+              Effect.andThen(boundReading(request)),
               Effect.andThen(HttpServerRespondable.toResponse(unauthorized)),
               Effect.map(HttpServerResponse.setHeader("www-authenticate", "Bearer"))
             )

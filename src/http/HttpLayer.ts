@@ -152,6 +152,6 @@ export const HttpLayer = (options: HttpOptions) =>
           websocket: webSocketOptions
         })
       ),
-      Layer.provide(HttpConnections.layer(server))
+      Layer.provide(HttpConnections.layer(server, { proxies: options.trusted_proxies }))
     )
   })

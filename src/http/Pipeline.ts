@@ -26,6 +26,7 @@ import { makeRefusedRegistrations } from "./refusedRegistrations.ts"
 import { requestIdOf } from "./requestId.ts"
 import { bodyLimitOf, isStreamPath, requestPath, requestQuery } from "./requestPath.ts"
 import { withStandardHeaders } from "./standardHeaders.ts"
+import { boundReading } from "./strangers.ts"
 import { strictBody, strictQuery } from "./strictBody.ts"
 
 /** Settings of the pipeline. */
@@ -35,6 +36,8 @@ export interface PipelineOptions {
   /** Bytes. */
   readonly body_limit: number
   readonly timeout: Duration.Duration
+  /** How long a peer without a key may take to read an answer; default: 60 s. */
+  readonly reading?: Duration.Duration
 }
 
 type App = Effect.Effect<HttpServerResponse.HttpServerResponse, unknown, HttpServerRequest.HttpServerRequest>
@@ -143,6 +146,7 @@ export const Pipeline = (options: PipelineOptions) =>
         Effect.gen(function* () {
           const request = yield* HttpServerRequest.HttpServerRequest
           if (lacksHost(request)) {
+            yield* boundReading(request, options.reading)
             return yield* errorResponse(
               400,
               "the Host header is missing",
@@ -150,7 +154,11 @@ export const Pipeline = (options: PipelineOptions) =>
             )
           }
           const who = yield* Effect.result(authentication.principal(request))
-          if (who._tag === "Failure") return yield* refused(who.failure)
+          if (who._tag === "Failure") {
+            // Forbidden: the key is valid.
+            if (who.failure.error._tag !== "Forbidden") yield* boundReading(request, options.reading)
+            return yield* refused(who.failure)
+          }
           const served = withinBodyLimit(withStrictQuery(app)).pipe(
             Effect.provideService(CurrentPrincipal, who.success?.principal),
             Effect.provideService(HttpServerRequest.HttpServerRequest, strictBody(asJson(request), scope)),
@@ -169,9 +177,9 @@ export const Pipeline = (options: PipelineOptions) =>
                   )
               })
           const response = yield* withErrorBodies(timed)
-          return who.success === undefined
-            ? response
-            : HttpServerResponse.setHeaders(response, who.success.headers)
+          if (who.success !== undefined) return HttpServerResponse.setHeaders(response, who.success.headers)
+          yield* boundReading(request, options.reading)
+          return response
         })
 
       const cors =

@@ -2,7 +2,10 @@ import { readFileSync } from "node:fs"
 import type { IncomingMessage, Server, ServerResponse } from "node:http"
 import type { Socket } from "node:net"
 import { Context, Effect, Latch, Layer } from "effect"
+import { IpNetwork, NetAddress } from "effect/net"
 import { countedAddress } from "./FailedLogins.ts"
+import { UNGATED } from "./pipelining.ts"
+import { ONLY_READ } from "./strangers.ts"
 
 /** The limit of open files where the system does not tell it. */
 const USUAL_OPEN_FILES = 10_240
@@ -11,6 +14,8 @@ const RESERVE = 64
 const RESERVED_PART = 0.2
 /** The part of the connections beyond which unused ones are dropped for new ones. */
 const CROWDED_PART = 0.9
+/** Programs of this machine share these addresses, as the clients of a proxy share the proxy's. */
+const loopback = ["127.0.0.0/8", "::1/128"].map(IpNetwork.fromStringUnsafe)
 const GATHER = "1 second"
 const PAUSE = "59 seconds"
 
@@ -48,19 +53,36 @@ export class HttpConnections extends Context.Service<
 >()("muster/http/HttpConnections") {
   /**
    * Limits the connections of a server. Near the limit each new connection replaces one on which no request has ever
-   * come, else the one that is idle for the longest time; an address, or /64 of IPv6, that holds more than half of all gets no
-   * more. One
-   * WARN a minute tells how many were dropped.
+   * come, else the one that is idle for the longest time. A connection whose peer has only to read an answer that needs
+   * no key counts as idle. An address, or /64 of IPv6, gets half of all at most: a further connection replaces one of
+   * the same address, or is dropped. One WARN a minute tells how many were dropped.
    *
-   * @param server  before it listens
-   * @param maximum default: what the limit of open files leaves room for
+   * @param server          before it listens
+   * @param options.maximum default: what the limit of open files leaves room for
+   * @param options.proxies networks whose addresses, as those of loopback, may hold more than half
    */
-  static readonly layer = (server: Server, maximum = connectionsWithin(openFileLimit())) =>
+  static readonly layer = (
+    server: Server,
+    {
+      maximum = connectionsWithin(openFileLimit()),
+      proxies = []
+    }: { readonly maximum?: number; readonly proxies?: ReadonlyArray<IpNetwork.IpNetwork> } = {}
+  ) =>
     Layer.effect(
       HttpConnections,
       Effect.gen(function* () {
         const some = Latch.makeUnsafe(false)
-        const limited = limitConnections(server, maximum, () => some.openUnsafe())
+        const ungated = Latch.makeUnsafe(false)
+        server.once(UNGATED, () => ungated.openUnsafe())
+        yield* ungated.await.pipe(
+          Effect.andThen(
+            Effect.logError(
+              `all connections are refused: this Node.js (${process.version}) has another HTTP server than Muster knows. Start Muster with the Node.js of its release`
+            )
+          ),
+          Effect.forkScoped
+        )
+        const limited = limitConnections(server, maximum, [...loopback, ...proxies], () => some.openUnsafe())
         let reported = 0
         yield* Effect.gen(function* () {
           yield* some.await
@@ -79,7 +101,25 @@ export class HttpConnections extends Context.Service<
     )
 }
 
-const limitConnections = (server: Server, maximum: number, onDropped: () => void) => {
+/** Whether many clients may share an address. */
+const isShared = (text: string, networks: ReadonlyArray<IpNetwork.IpNetwork>): boolean => {
+  const parsed = NetAddress.ipFromString(text.replace(/%.*$/, ""))
+  if (parsed._tag === "Failure") return false
+  const address = NetAddress.toCanonical(parsed.success)
+  return networks.some((network) => IpNetwork.contains(network, address))
+}
+
+const firstAt = (connections: Iterable<Connection>, address: string): Connection | undefined => {
+  for (const connection of connections) if (connection.address === address) return connection
+  return undefined
+}
+
+const limitConnections = (
+  server: Server,
+  maximum: number,
+  shared: ReadonlyArray<IpNetwork.IpNetwork>,
+  onDropped: () => void
+) => {
   const crowded = Math.floor(maximum * CROWDED_PART)
   const all = new Map<Socket, Connection>()
   const byAddress = new Map<string, number>()
@@ -113,7 +153,11 @@ const limitConnections = (server: Server, maximum: number, onDropped: () => void
     const [longest] = idle
     const victim = oldest ?? longest
     if (victim !== undefined) drop(victim)
-    else if ((byAddress.get(fresh.address) ?? 0) * 2 > maximum) drop(fresh)
+    else if (holdsHalf(fresh)) drop(fresh)
+  }
+  const holdsHalf = ({ address }: Connection) => (byAddress.get(address) ?? 0) * 2 > maximum
+  const replaceOwn = (fresh: Connection) => {
+    drop(firstAt(unused, fresh.address) ?? firstAt(idle, fresh.address) ?? fresh)
   }
 
   server.maxConnections = maximum
@@ -132,7 +176,8 @@ const limitConnections = (server: Server, maximum: number, onDropped: () => void
       if (handshakes.get(key) === connection) handshakes.delete(key)
       forget(connection)
     })
-    if (all.size > crowded) makeRoom(connection)
+    if (holdsHalf(connection) && !isShared(socket.remoteAddress ?? "", shared)) replaceOwn(connection)
+    else if (all.size > crowded) makeRoom(connection)
     if (all.has(socket)) unused.add(connection)
   })
   server.prependListener("secureConnection", (socket: Socket) => {
@@ -154,10 +199,14 @@ const limitConnections = (server: Server, maximum: number, onDropped: () => void
     server.prependListener(event, (request: IncomingMessage, response: ServerResponse) => {
       const connection = begin(request)
       if (connection === undefined) return
-      response.once("close", () => {
+      let done = false
+      const end = () => {
+        if (done) return
+        done = true
         connection.requests -= 1
         if (connection.requests === 0 && all.has(connection.socket)) idle.add(connection)
-      })
+      }
+      response.once("close", end).once(ONLY_READ, end)
     })
   }
   for (const event of ["upgrade", "connect"] as const) server.prependListener(event, begin)

@@ -3,6 +3,7 @@ import type { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import { pathOf } from "./errorResponse.ts"
 import { requestPath } from "./requestPath.ts"
+import { isOfStranger } from "./strangers.ts"
 
 const requests = Metric.counter("muster_http_requests_total", {
   description: "Requests answered, by method and status.",
@@ -62,7 +63,9 @@ export const recordRequest = Effect.fnUntraced(function* (
     request.method === "HEAD" ||
     status === 507 ||
     routine.test(request.url) ||
-    isForStrangers(request.url, status)
+    isForStrangers(request.url, status) ||
+    // 503 while the database cannot be reached: no key can be looked up.
+    isOfStranger(request)
   const line = `${method} ${path} ${status} ${took} ms`
   yield* (quiet ? Effect.logDebug(line) : Effect.logInfo(line)).pipe(
     Effect.annotateLogs({ method, path, status, duration_ms: took })

@@ -6,6 +6,9 @@ import { Server as TlsServer } from "node:tls"
 /** Unanswered requests of one connection after which no more of it are read. */
 export const MOST_UNANSWERED = 8
 
+/** Event of a server, for each connection whose requests cannot be bounded; the connection is destroyed. */
+export const UNGATED = "muster-ungated"
+
 const HEAD_END = "\r\n\r\n"
 /** The length of `GET / HTTP/1.0`: no head ends earlier. */
 const SHORTEST_HEAD = 14
@@ -178,7 +181,10 @@ export const boundPipelining = (server: Server) => {
   const gates = new WeakMap<Duplex, NonNullable<ReturnType<typeof gateOf>>>()
   server.on(server instanceof TlsServer ? "secureConnection" : "connection", (socket: Socket) => {
     const gate = gateOf(socket, turns, server.maxRequestsPerSocket ?? Number.POSITIVE_INFINITY)
-    if (gate !== undefined) gates.set(socket, gate)
+    if (gate !== undefined) return void gates.set(socket, gate)
+    // The HTTP server of another Node.js: without bounds a peer could take all memory.
+    socket.destroy()
+    server.emit(UNGATED)
   })
   for (const event of ["request", "checkContinue"] as const) {
     server.prependListener(event, (request: IncomingMessage, response: ServerResponse) =>

@@ -1,19 +1,29 @@
 /** What no request to the real service brings about in time: a route that never answers, and one that dies. */
+import { connect, type Socket } from "node:net"
 import { NodeHttpServer } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
-import { Duration, Effect, Layer, Logger } from "effect"
+import { type Context, Duration, Effect, Layer, Logger } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
+import type { Principal } from "../../src/api/Principal.ts"
 import { Unavailable } from "../../src/domain/errors.ts"
 import { Authentication } from "../../src/http/authenticate.ts"
 import { makeNodeServer } from "../../src/http/nodeServer.ts"
 import { Pipeline } from "../../src/http/Pipeline.ts"
-import { requestTo } from "../support/Service.ts"
+import { eventually, requestTo } from "../support/Service.ts"
 import { assertError } from "./support/http.ts"
 
+const LARGE = 32 * 1024 * 1024
+
+const principal: Principal = { key_id: "key_1", name: "known", scope: "AppAdmin" }
+
+const open: Context.Service.Shape<typeof Authentication> = { principal: () => Effect.succeed(undefined) }
+
 const routes = Layer.mergeAll(
+  HttpRouter.add("GET", "/large", Effect.succeed(HttpServerResponse.uint8Array(new Uint8Array(LARGE)))),
   HttpRouter.add("GET", "/never", Effect.never),
   HttpRouter.add("GET", "/dies", Effect.die(new Error("secret /etc/passwd"))),
   HttpRouter.add("GET", "/fails", Effect.fail(Unavailable.store())),
+  HttpRouter.add("DELETE", "/api/fails", Effect.fail(Unavailable.store())),
   HttpRouter.add("GET", "/bare", HttpServerResponse.text("stack trace", { status: 502 })),
   HttpRouter.add(
     "GET",
@@ -22,30 +32,36 @@ const routes = Layer.mergeAll(
   )
 )
 
-const serve = (log: (line: string) => void) => {
+const serve = (
+  log: (line: string) => void,
+  authentication = open,
+  onConnection: (socket: Socket) => void = () => {}
+) => {
   const pipeline = Pipeline({
     cors_origins: [],
     trusted_proxies: [],
     body_limit: 1024,
-    timeout: Duration.millis(50)
-  }).pipe(
-    Layer.provide(
-      Layer.succeed(Authentication, Authentication.of({ principal: () => Effect.succeed(undefined) }))
-    )
-  )
+    timeout: Duration.millis(50),
+    reading: Duration.millis(300)
+  }).pipe(Layer.provide(Layer.succeed(Authentication, Authentication.of(authentication))))
   return HttpRouter.serve(Layer.mergeAll(routes, pipeline), {
     disableLogger: true,
     disableListenLog: true
   }).pipe(
-    Layer.provideMerge(NodeHttpServer.layer(makeNodeServer, { host: "127.0.0.1", port: 0 })),
+    Layer.provideMerge(
+      NodeHttpServer.layer(() => makeNodeServer().on("connection", onConnection), {
+        host: "127.0.0.1",
+        port: 0
+      })
+    ),
     Layer.provide(Logger.layer([Logger.map(Logger.formatLogFmt, log)]))
   )
 }
 
-const get = Effect.fnUntraced(function* (path: string) {
+const get = Effect.fnUntraced(function* (path: string, method = "GET", key = "none") {
   const { address } = yield* HttpServer.HttpServer
   if (!("port" in address)) return yield* Effect.die(new Error("no port"))
-  return yield* requestTo(`http://127.0.0.1:${address.port}`, "none")("GET", path)
+  return yield* requestTo(`http://127.0.0.1:${address.port}`, key)(method, path)
 })
 
 describe("decisions 1: timeouts and defects", () => {
@@ -81,4 +97,81 @@ describe("decisions 1: timeouts and defects", () => {
       assert.strictEqual(odd.headers.get("x-kept"), "1")
     }).pipe(Effect.provide(serve(() => {})))
   )
+})
+
+describe("connections: slow readers", () => {
+  const withKey: Context.Service.Shape<typeof Authentication> = {
+    principal: ({ headers }) =>
+      Effect.succeed(headers.authorization === undefined ? undefined : { principal, headers: {} })
+  }
+  /** Requests something large, and reads little of the answer. */
+  const slowReader = (header: string) =>
+    Effect.gen(function* () {
+      const { address } = yield* HttpServer.HttpServer
+      const port = "port" in address ? address.port : 0
+      return yield* Effect.acquireRelease(
+        Effect.sync(() => {
+          const socket = connect({ host: "127.0.0.1", port }).on("error", () => {})
+          socket.write(`GET /large HTTP/1.1\r\nHost: x\r\n${header}\r\n`)
+          const reading = setInterval(() => socket.read(1024), 20)
+          return { socket, reading }
+        }),
+        ({ reading, socket }) =>
+          Effect.sync(() => {
+            clearInterval(reading)
+            socket.destroy()
+          })
+      )
+    })
+
+  it.live("a peer without a key that reads slowly loses the connection; one with a key does not", () => {
+    const accepted: Array<Socket> = []
+    return Effect.gen(function* () {
+      const known = yield* slowReader("Authorization: Bearer key\r\n")
+      yield* eventually(
+        Effect.sync(() => accepted.length),
+        (count) => count === 1
+      )
+      yield* slowReader("")
+      yield* slowReader("Upgrade: x\r\nConnection: upgrade\r\n")
+      yield* eventually(
+        Effect.sync(() => accepted.map(({ destroyed }) => destroyed)),
+        (destroyed) => destroyed.join() === "false,true,true"
+      )
+      let bytes = 0
+      known.socket.on("data", (chunk: Buffer) => {
+        bytes += chunk.length
+      })
+      yield* eventually(
+        Effect.sync(() => bytes),
+        (count) => count > 0.9 * LARGE
+      )
+    }).pipe(
+      Effect.scoped,
+      Effect.provide(
+        serve(
+          () => {},
+          withKey,
+          (socket) => accepted.push(socket)
+        )
+      )
+    )
+  })
+})
+
+describe("failed logins: strangers do not write the log", () => {
+  it.live("while the database is away, changes without a valid key are no lines", () => {
+    const lines: Array<string> = []
+    const away: Context.Service.Shape<typeof Authentication> = {
+      principal: ({ headers }) =>
+        headers.authorization === "Bearer known"
+          ? Effect.succeed({ principal, headers: {} })
+          : Effect.fail({ error: Unavailable.store(), headers: {} })
+    }
+    return Effect.gen(function* () {
+      assertError(yield* get("/api/fails", "DELETE", "guess"), 503)
+      assert.strictEqual((yield* get("/api/fails", "DELETE", "known")).status, 503)
+      assert.strictEqual(lines.filter((line) => line.includes("DELETE /api/fails 503")).length, 1)
+    }).pipe(Effect.provide(serve((line) => lines.push(line), away)))
+  })
 })

@@ -1,12 +1,13 @@
 import { once } from "node:events"
 import { readFileSync } from "node:fs"
 import type { IncomingMessage, RequestListener, Server } from "node:http"
-import { connect, type Socket } from "node:net"
+import { connect, Socket } from "node:net"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Layer, Logger } from "effect"
 import * as fc from "fast-check"
+import { HttpConnections } from "../../src/http/connectionLimit.ts"
 import { makeNodeServer } from "../../src/http/nodeServer.ts"
-import { MOST_UNANSWERED } from "../../src/http/pipelining.ts"
+import { boundPipelining, MOST_UNANSWERED } from "../../src/http/pipelining.ts"
 import { alone } from "../support/nodes.ts"
 import { eventually, startService } from "../support/Service.ts"
 
@@ -244,4 +245,29 @@ describe("pipelining: a flood without a key", () => {
       assert.isBelow(memory() - before, 400)
     }).pipe(Effect.scoped)
   )
+})
+
+describe("pipelining: an HTTP server whose requests cannot be bounded serves none", () => {
+  it.live("its connections are destroyed, and one ERROR says so", () => {
+    const lines: Array<string> = []
+    return Effect.gen(function* () {
+      const server = makeNodeServer()
+      yield* Layer.build(HttpConnections.layer(server))
+      // As after an upgrade of Node.js: the listeners of the HTTP server are not there.
+      server.removeAllListeners("connection")
+      boundPipelining(server)
+      const sockets = [new Socket(), new Socket()]
+      for (const socket of sockets) server.emit("connection", socket)
+      assert.isTrue(sockets.every(({ destroyed }) => destroyed))
+      yield* eventually(
+        Effect.sync(() => lines.length),
+        (count) => count > 0
+      )
+      assert.strictEqual(lines.length, 1)
+      assert.match(lines[0] ?? "", /level=ERROR .*all connections are refused/)
+    }).pipe(
+      Effect.scoped,
+      Effect.provide(Logger.layer([Logger.map(Logger.formatLogFmt, (line) => lines.push(line))]))
+    )
+  })
 })

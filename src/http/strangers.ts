@@ -1,0 +1,32 @@
+import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
+import { Duration, Effect } from "effect"
+import type { HttpServerRequest } from "effect/http"
+
+/** How long the peer may take to read an answer that needs no key. */
+const READING = Duration.seconds(60)
+
+/** Event of a response without a principal: the whole answer is written, and the peer has only to read the answer. */
+export const ONLY_READ = "muster-only-read"
+
+const strangers = new WeakSet<object>()
+
+/** Whether the request has no valid key: the path needs none, or authentication failed. */
+export const isOfStranger = (request: HttpServerRequest.HttpServerRequest): boolean =>
+  strangers.has(NodeHttpServerRequest.toIncomingMessage(request))
+
+/**
+ * Marks a request without a principal and bounds the time in which the peer reads the answer: a peer that reads a few
+ * bytes a minute would hold the connection for hours. Call it when the answer is known: an upgrade has no response
+ * before.
+ */
+export const boundReading = (request: HttpServerRequest.HttpServerRequest, reading = READING) =>
+  Effect.sync(() => {
+    const incoming = NodeHttpServerRequest.toIncomingMessage(request)
+    const response = NodeHttpServerRequest.toServerResponse(request)
+    strangers.add(incoming)
+    response.once("prefinish", () => {
+      response.emit(ONLY_READ)
+      const timer = setTimeout(() => incoming.socket.destroy(), Duration.toMillis(reading))
+      response.once("close", () => clearTimeout(timer))
+    })
+  })
