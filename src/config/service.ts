@@ -200,7 +200,7 @@ export const settings = {
   nodeNetworks: setting(
     "MUSTER_NODE_NETWORKS",
     "",
-    "Networks that nodes on other machines may be in, such as 10.0.0.0/8: the service registers and calls no node elsewhere. Unset: anywhere but at link-local addresses, where clouds answer with the machine's credentials.",
+    "Networks that nodes on other machines may be in, such as 10.0.0.0/8: the service registers and calls no node elsewhere. Unset: anywhere but at link-local addresses and metadata services of clouds, which answer with the machine's credentials.",
     networks
   ),
   nodeClientCert: setting(

@@ -1,15 +1,17 @@
 /** Which addresses nodes may be at: the control plane calls where a node's registration says. */
-import { type LookupAddress, lookup as systemLookup } from "node:dns"
+import type { LookupAddress, lookup as systemLookup } from "node:dns"
 import { isIP, type LookupFunction } from "node:net"
 import { Effect, Option, Result } from "effect"
 import { IpNetwork, NetAddress } from "effect/net"
 import { InvalidRequest } from "../../domain/errors.ts"
+import { makeSharedLookup } from "./sharedLookup.ts"
 
 /**
- * Addresses of this machine's link, where clouds answer with the machine's credentials. A node there is refused unless a
- * network that the setting lists has the address.
+ * Addresses of this machine's link, and those where clouds answer with the machine's credentials. A node there is refused
+ * unless a network that the setting lists has the address.
  */
-const linkLocal = ["169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128"].map(IpNetwork.fromStringUnsafe)
+const linkLocal = ["169.254.0.0/16", "fe80::/10"].map(IpNetwork.fromStringUnsafe)
+const metadata = ["fd00:ec2::254/128", "100.100.100.200/32", "192.0.0.192/32"].map(IpNetwork.fromStringUnsafe)
 /** NAT64: the last 32 bits are an IPv4 address. */
 const nat64 = IpNetwork.fromStringUnsafe("64:ff9b::/96")
 
@@ -42,17 +44,22 @@ export interface NodeNetworks {
   check(url: string): Effect.Effect<void, InvalidRequest>
 }
 
+/** 0: either. */
+const familyOf = (family: number | "IPv4" | "IPv6" | undefined): number =>
+  family === "IPv4" ? 4 : family === "IPv6" ? 6 : (family ?? 0)
+
 const refused = (host: string, why: string) =>
   Object.assign(new Error(`${host}: ${why}`), { code: ADDRESS_REFUSED })
 
 /**
- * @param networks that nodes may be in; none: anywhere but at link-local addresses
+ * @param networks that nodes may be in; none: anywhere but at link-local addresses and metadata services of clouds
  * @param resolve  looks names up
  */
 export const makeNodeNetworks = (
   networks: ReadonlyArray<IpNetwork.IpNetwork>,
-  resolve: typeof systemLookup = systemLookup
+  resolve?: typeof systemLookup
 ): NodeNetworks => {
+  const addressesAt = makeSharedLookup(resolve)
   const refusal = (host: string): string | undefined => {
     const address = plainAddress(host)
     if (address === undefined) return undefined
@@ -60,11 +67,15 @@ export const makeNodeNetworks = (
     if (networks.some(isIn)) return undefined
     if (linkLocal.some(isIn))
       return `${host} is a link-local address, which MUSTER_NODE_NETWORKS does not list`
+    if (metadata.some(isIn))
+      return `${host} is the address of a cloud's metadata service, which MUSTER_NODE_NETWORKS does not list`
     return networks.length === 0 ? undefined : `${host} is in no network of MUSTER_NODE_NETWORKS`
   }
   const lookup: LookupFunction = (hostname, options, callback) =>
-    resolve(hostname, { ...options, all: true }, (error, found) => {
+    addressesAt(hostname, (error, all) => {
       if (error !== null) return callback(error, "")
+      const family = familyOf(options.family)
+      const found = all.filter((one) => family === 0 || one.family === family)
       const allowed = found.filter(({ address }) => refusal(address) === undefined)
       const [first] = allowed
       if (first === undefined) {
@@ -76,7 +87,7 @@ export const makeNodeNetworks = (
   const addressesOf = (hostname: string) =>
     Effect.callback<ReadonlyArray<LookupAddress>>((resume) =>
       // A name that is not known now may be known when the node is called.
-      resolve(hostname, { all: true }, (error, found) => resume(Effect.succeed(error === null ? found : [])))
+      addressesAt(hostname, (error, found) => resume(Effect.succeed(error === null ? found : [])))
     ).pipe(Effect.timeoutOption(LOOKUP), Effect.map(Option.getOrElse((): ReadonlyArray<LookupAddress> => [])))
   const check = Effect.fnUntraced(function* (url: string) {
     const host = new URL(url).hostname.replace(/^\[(.*)\]$/, "$1")

@@ -1,10 +1,11 @@
-import type { lookup } from "node:dns"
+import type { LookupAddress, lookup } from "node:dns"
 import { createServer } from "node:http"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { HttpClient } from "effect/http"
 import { IpNetwork } from "effect/net"
 import { CircuitBreaker } from "effect/persistence"
+import { vi } from "vitest"
 import { impatientClient } from "../../../src/nodes/remote/impatientClient.ts"
 import { makeNodeNetworks } from "../../../src/nodes/remote/nodeNetworks.ts"
 import { makeRemoteDaemon } from "../../../src/nodes/remote/RemoteDaemon.ts"
@@ -81,12 +82,20 @@ describe("MUSTER_NODE_NETWORKS: where nodes may be", () => {
     "64:ff9b::169.254.169.254",
     "fe80::1",
     "fe80::1%eth0",
-    "febf::1",
-    "fd00:ec2::254"
+    "febf::1"
   ])("unset: not %s", (host) => {
     assert.match(networks().refusal(host) ?? "", /link-local/)
     assert.isDefined(networks("10.0.0.0/8").refusal(host))
   })
+
+  it.each(["fd00:ec2::254", "100.100.100.200", "::ffff:100.100.100.200", "192.0.0.192"])(
+    "unset: not %s, the metadata service of a cloud",
+    (host) => {
+      assert.match(networks().refusal(host) ?? "", /metadata service/)
+      assert.isDefined(networks("10.0.0.0/8").refusal(host))
+      assert.isUndefined(networks("100.64.0.0/10", "192.0.0.0/24", "fd00:ec2::/32").refusal(host))
+    }
+  )
 
   it.each(["127.0.0.1", "10.0.0.7", "::1", "fd00:ec2::253", "8.8.8.8", "name.example.com"])(
     "unset: %s",
@@ -171,6 +180,80 @@ describe("MUSTER_NODE_NETWORKS: where nodes may be", () => {
       assert.match(said(api.output())[0] ?? "", /WARN .*registration of node outside is refused/)
       assert.strictEqual(said(node.output()).length, 1)
       assert.match(said(node.output())[0] ?? "", /ERROR .*the control plane refuses this node/)
+    }).pipe(Effect.scoped)
+  )
+})
+
+describe("names of nodes: a name that never resolves", () => {
+  type Answer = (error: NodeJS.ErrnoException | null, found: ReadonlyArray<LookupAddress>) => void
+  /** A resolver that answers when the test says so. */
+  const slow = () => {
+    const asked: Array<{ readonly name: string; readonly answer: Answer }> = []
+    const resolve = ((name: string, _: unknown, answer: Answer) =>
+      void asked.push({ name, answer })) as unknown as typeof lookup // The overloads of lookup have no type that a stub could have.
+    return { asked, where: makeNodeNetworks([], resolve) }
+  }
+  const call = (where: ReturnType<typeof makeNodeNetworks>, name: string) => {
+    const outcome: { error?: string | undefined; found?: unknown } = {}
+    where.lookup(name, { all: true }, (error, found) =>
+      Object.assign(outcome, error === null ? { found } : { error: error.code })
+    )
+    return outcome
+  }
+  const turn = Effect.promise(() => new Promise<void>((resolve) => setImmediate(resolve)))
+  const nothing = Object.assign(new Error("no such name"), { code: "ENOTFOUND" })
+  const fakeTime = Effect.acquireRelease(
+    Effect.sync(() => vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] })),
+    () => Effect.sync(() => vi.useRealTimers())
+  )
+
+  it.live("256 calls at once are one lookup; they fail after 3 s, and later ones at once", () =>
+    Effect.gen(function* () {
+      const time = yield* fakeTime
+      const { asked, where } = slow()
+      const calls = Array.from({ length: 256 }, () => call(where, "slow.example.com"))
+      const other = call(where, "fast.example.com")
+      assert.deepStrictEqual(
+        asked.map(({ name }) => name),
+        ["slow.example.com", "fast.example.com"]
+      )
+      asked[1]?.answer(null, [{ address: "10.0.0.7", family: 4 }])
+      assert.deepStrictEqual(other.found, [{ address: "10.0.0.7", family: 4 }])
+      time.advanceTimersByTime(2999)
+      assert.isTrue(calls.every(({ error }) => error === undefined))
+      time.advanceTimersByTime(1)
+      assert.isTrue(calls.every(({ error }) => error === "ETIMEDOUT"))
+      // The lookup still runs: an hour of calls begins no second one.
+      time.advanceTimersByTime(3_600_000)
+      const later = call(where, "slow.example.com")
+      yield* turn
+      assert.strictEqual(later.error, "ETIMEDOUT")
+      assert.strictEqual(asked.length, 2)
+      asked[0]?.answer(null, [{ address: "10.0.0.8", family: 4 }])
+      call(where, "slow.example.com")
+      assert.strictEqual(asked.length, 3)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("is looked up again 5 s after it had no address; one that has an address at the next call", () =>
+    Effect.gen(function* () {
+      const time = yield* fakeTime
+      const { asked, where } = slow()
+      const first = call(where, "gone.example.com")
+      asked[0]?.answer(nothing, [])
+      assert.strictEqual(first.error, "ENOTFOUND")
+      time.advanceTimersByTime(4999)
+      const second = call(where, "gone.example.com")
+      yield* turn
+      assert.strictEqual(second.error, "ENOTFOUND")
+      assert.strictEqual(asked.length, 1)
+      time.advanceTimersByTime(1)
+      const third = call(where, "gone.example.com")
+      assert.strictEqual(asked.length, 2)
+      asked[1]?.answer(null, [{ address: "10.0.0.7", family: 4 }])
+      assert.deepStrictEqual(third.found, [{ address: "10.0.0.7", family: 4 }])
+      call(where, "gone.example.com")
+      assert.strictEqual(asked.length, 3)
     }).pipe(Effect.scoped)
   )
 })
