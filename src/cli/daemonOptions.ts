@@ -1,6 +1,7 @@
 import { statSync } from "node:fs"
-import { join, resolve } from "node:path"
-import { Effect } from "effect"
+import { homedir } from "node:os"
+import { isAbsolute, join, resolve } from "node:path"
+import { Effect, Option } from "effect"
 import type { ServiceSettings } from "../config/service.ts"
 import { claimDataFolder } from "../daemon/host/dataFolder.ts"
 import type { NodeDaemonOptions } from "../daemon/NodeDaemon.ts"
@@ -48,13 +49,27 @@ const warnOfMissing = Effect.fnUntraced(function* (folder: string) {
 /** Files and folders with keys, or with the rights of the daemon. */
 const hiddenFiles = (
   { dockerConfig, dockerSocket, tlsKey }: DaemonSettings,
-  { dataDir }: { readonly dataDir: string }
-) => [
-  resolve(dataDir),
-  resolve(dockerSocket),
-  dockerConfigPath(dockerConfig),
-  ...(tlsKey === "" ? [] : [resolve(tlsKey)])
-]
+  { closed = [], dataDir }: { readonly dataDir: string; readonly closed?: ReadonlyArray<string> }
+) => {
+  // `MUSTER_SECRET_FILE` and the other secrets, also where the value is read elsewhere.
+  const secrets = Object.entries(process.env).flatMap(([name, value = ""]) =>
+    /^(MUSTER_|APP_ADMIN_API_KEY).*_FILE$/.test(name) ? [value] : []
+  )
+  const files = [...secrets, tlsKey, ...closed].filter((path) => path !== "").map((path) => resolve(path))
+  return [resolve(dataDir), resolve(dockerSocket), dockerConfigPath(dockerConfig), ...files, ...ownFolders()]
+}
+
+/** A user that is in no list of users and has no `HOME` has no home. */
+const homeOf = () => Option.getOrElse(Option.liftThrowable(homedir)(), () => "/")
+
+/**
+ * What an ordinary user's servers could write as that user, and this program would run or read at its next start. Root's
+ * servers have users of their own.
+ */
+const ownFolders = () =>
+  process.geteuid?.() === 0
+    ? []
+    : [homeOf(), resolve(import.meta.dirname, "../..")].filter((path) => isAbsolute(path) && path !== "/")
 
 /** What the settings of a node, the embedded one or another, say of its daemon. */
 export const daemonOptions = Effect.fnUntraced(function* (
@@ -63,6 +78,8 @@ export const daemonOptions = Effect.fnUntraced(function* (
     readonly dataDir: string
     readonly runtime: ServiceSettings["embeddedRuntime"]
     readonly allocations: ReadonlyArray<NodeAllocation>
+    /** Files and folders of this program that no server may see. */
+    readonly closed?: ReadonlyArray<string>
   }
 ) {
   const allowed_mounts = settings.allowedMounts.map((folder) => resolve(folder))

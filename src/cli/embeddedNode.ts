@@ -55,6 +55,13 @@ const farewell = (node_id: string) =>
 const addressOf = ({ host, nodeUrl, port }: ServiceSettings) =>
   nodeUrl !== "" ? nodeUrl : urlOf("http", host, port === 0 ? undefined : port)
 
+const ownFiles = ({ blueprintsDir, databaseUrl, nodeClientKey, softwareDir }: ServiceSettings) => [
+  blueprintsDir,
+  softwareDir,
+  nodeClientKey,
+  ...(databaseUrl._tag === "Sqlite" ? ["", "-wal", "-shm"].map((end) => databaseUrl.filename + end) : [])
+]
+
 /** A daemon in this process, which has Docker only where an engine answers: needs `ControlPlane` and `DaemonClient`. */
 export const EmbeddedNode = (settings: ServiceSettings, dataDir: string) =>
   Layer.unwrap(
@@ -64,7 +71,7 @@ export const EmbeddedNode = (settings: ServiceSettings, dataDir: string) =>
       yield* notYet(node_id)
       const { embeddedAllocations: allocations, embeddedRuntime: runtime } = settings
       const daemon = NodeDaemon.layer({
-        ...(yield* daemonOptions(settings, { dataDir, runtime, allocations })),
+        ...(yield* daemonOptions(settings, { dataDir, runtime, allocations, closed: ownFiles(settings) })),
         node_id,
         name: settings.nodeName,
         location: settings.nodeLocation,

@@ -4,7 +4,7 @@ import { mkdirSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { Context, Effect, Layer } from "effect"
 import { removeTree } from "../../src/daemon/disk/fsio.ts"
-import { treeBytes } from "../../src/daemon/files/copyTree.ts"
+import { treeSize } from "../../src/daemon/files/copyTree.ts"
 import { InstanceFiles } from "../../src/daemon/files/InstanceFiles.ts"
 import { generationsDir } from "../../src/daemon/files/treeRecord.ts"
 import type { InstanceStorage } from "../../src/domain/SystemInfo.ts"
@@ -63,7 +63,7 @@ export const overlay = Effect.gen(function* () {
     yield* files.make(folder, base, specOf())
     const millis = performance.now() - began
     yield* files.close(folder)
-    const bytes = yield* treeBytes(folder)
+    const { bytes } = yield* treeSize(folder)
     yield* removeTree(folder)
     return { millis, bytes }
   })

@@ -1,5 +1,7 @@
+import { randomUUID } from "node:crypto"
 import type { Stats } from "node:fs"
 import * as fs from "node:fs/promises"
+import { join } from "node:path"
 import { Data, Effect } from "effect"
 import { below, MOUNT_TABLE, parseMountTable } from "./mountTable.ts"
 
@@ -101,6 +103,38 @@ export const mountsAt = Effect.fnUntraced(function* (path: string) {
   return real === undefined ? [] : below(real, yield* mountTable)
 })
 
+/** Bytes of a path that leave room for names below it; the system takes 4,096. */
+const LONG = 1024
+const OWN = 0o700
+
+/**
+ * Makes a tree removable that a hostile server has made: opens folders that are closed to their owner, and moves folders
+ * up that lie deeper than any path reaches. Names are bytes: not all are UTF-8.
+ */
+const loosen = Effect.fnUntraced(function* (top: string) {
+  const left = [Buffer.from(top)]
+  for (let folder = left.pop(); folder !== undefined; folder = left.pop()) {
+    const at = folder
+    const { mode } = yield* io(`look at ${top}`, () => fs.lstat(at))
+    if ((mode & OWN) !== OWN) yield* io(`open a folder in ${top}`, () => fs.chmod(at, OWN))
+    if (at.length > top.length + LONG) {
+      const near = Buffer.from(join(top, randomUUID()))
+      yield* io(`move a folder up in ${top}`, () => fs.rename(at, near))
+      left.push(near)
+      continue
+    }
+    const entries = yield* io(`read a folder in ${top}`, () =>
+      fs.readdir(at, { withFileTypes: true, encoding: "buffer" })
+    )
+    for (const entry of entries) {
+      if (entry.isDirectory()) left.push(Buffer.concat([at, Buffer.from("/"), entry.name]))
+    }
+  }
+})
+
+const removeAll = (path: string): Effect.Effect<void, IoError> =>
+  io(`remove ${path}`, () => fs.rm(path, { recursive: true, force: true, maxRetries: 3 }))
+
 /**
  * Removes a file or a whole tree; what is not there is no error. Links are removed, never followed; a tree with
  * something mounted in it is left whole and `EBUSY`: what is mounted is somebody else's.
@@ -114,7 +148,11 @@ export const removeTree = Effect.fnUntraced(function* (path: string) {
       return yield* new IoError({ code: "EBUSY", message: `remove ${path}: ${mounted.path} is a mount` })
     }
   }
-  yield* io(`remove ${path}`, () => fs.rm(path, { recursive: true, force: true, maxRetries: 3 }))
+  yield* Effect.catchIf(
+    removeAll(path),
+    ({ code }) => stats.isDirectory() && ["ENAMETOOLONG", "EACCES"].includes(code),
+    () => Effect.andThen(loosen(path), removeAll(path))
+  )
 })
 
 export const rename = (from: string, to: string): Effect.Effect<void, IoError> =>
@@ -132,7 +170,7 @@ export const lstat = (path: string): Effect.Effect<Stats | undefined, IoError> =
   io(`look at ${path}`, () => fs.lstat(path)).pipe(orMissing(undefined))
 
 /** An open file of node:fs, closed with the scope. */
-export const openFile = (path: string, flags: string | number, mode?: number) =>
+export const openFile = (path: string | Buffer, flags: string | number, mode?: number) =>
   Effect.acquireRelease(
     io(`open ${path}`, () => fs.open(path, flags, mode)),
     (file) => Effect.promise(() => file.close())

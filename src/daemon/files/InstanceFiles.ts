@@ -9,8 +9,8 @@ import type { RunUser, SharedFolder } from "../runtime/Runtime.ts"
 import { makeAlone } from "./alone.ts"
 import { carryOver } from "./carryOver.ts"
 import { copyTree } from "./copyTree.ts"
-import { diskLimit, openDiskLimits } from "./diskLimits.ts"
-import { type DiskUsage, diskUsage } from "./diskUsage.ts"
+import { diskLimit, type OverLimit, openDiskLimits } from "./diskLimits.ts"
+import { type DiskUsage, diskUsage, sumOf, temporarySize } from "./diskUsage.ts"
 import { type FilePlan, filePlan, isAbove } from "./filePlan.ts"
 import { unmountBelow } from "./mounts.ts"
 import { type BaseFolder, buildTree, type LayerFolders, mountTree, withBase } from "./overlayTree.ts"
@@ -78,11 +78,13 @@ export class InstanceFiles extends Context.Service<
     /** Takes away what is mounted: the folder can be removed then. */
     close(folder: string): Effect.Effect<void, IoError>
     usage(folder: string, spec: ServerSpec): Effect.Effect<DiskUsage, IoError>
-    /** What a server has written and what it may, in bytes, where that is more and nothing else has stopped it. */
+    /** What a server has written, where that is more than it may, or cannot be measured, and nothing else has stopped it. */
     overLimit(
       folder: string,
-      spec: ServerSpec
-    ): Effect.Effect<{ readonly written: number; readonly limit: number } | undefined, IoError>
+      spec: ServerSpec,
+      /** Whether its temporary folder counts, which the next start empties. */
+      options: { readonly temporary: boolean }
+    ): Effect.Effect<OverLimit | undefined, IoError>
     /** Tells of a server of this node: a volume that it writes is no layer of another's. */
     know(folder: string, spec: ServerSpec): void
     /** A server has gone for good. */
@@ -291,13 +293,22 @@ export class InstanceFiles extends Context.Service<
           return yield* diskUsage(folder, yield* planOf(spec))
         })
 
-        const overLimit = Effect.fn("InstanceFiles.overLimit")(function* (folder: string, spec: ServerSpec) {
+        const overLimit = Effect.fn("InstanceFiles.overLimit")(function* (
+          folder: string,
+          spec: ServerSpec,
+          { temporary }: { readonly temporary: boolean }
+        ) {
           const limit = diskLimit(spec)
           if (limit === 0) return undefined
           const layered = (yield* readTreeRecord(join(folder, TREE))) !== undefined
-          if (limits.isEnforced(folder, layered)) return undefined
-          const { overlay_bytes } = yield* usage(folder, spec)
-          return overlay_bytes > limit ? { written: overlay_bytes, limit } : undefined
+          const enforced = limits.isEnforced(folder, layered)
+          const { bytes, unmeasured } = sumOf([
+            ...(enforced ? [] : [(yield* usage(folder, spec)).own]),
+            ...(temporary ? [yield* temporarySize(folder)] : [])
+          ])
+          if (bytes <= limit && unmeasured === undefined) return undefined
+          const over: OverLimit = { written: bytes, limit, unmeasured }
+          return over
         })
 
         return InstanceFiles.of({

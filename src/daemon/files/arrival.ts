@@ -8,7 +8,7 @@ import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import { type IoError, io, removeTree } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { failureOf, type InstancePaths, tool } from "./archive.ts"
-import { treeBytes } from "./copyTree.ts"
+import { treeSize } from "./copyTree.ts"
 import { diskLimit } from "./diskLimits.ts"
 import { filePlan } from "./filePlan.ts"
 import { InstallFailed, installFailed } from "./InstallFailed.ts"
@@ -163,7 +163,8 @@ const attempt = Effect.fnUntraced(function* (
 const mostBytes = Effect.fnUntraced(function* (files: string, spec: ServerSpec, { shared }: InstancePaths) {
   const limit = diskLimit(spec)
   if (limit === 0) return undefined
-  return limit + (yield* treeBytes(files, new Set(shared.map((path) => join(files, path)))))
+  const { bytes } = yield* treeSize(files, new Set(shared.map((path) => join(files, path))))
+  return limit + bytes
 })
 
 /**

@@ -2,7 +2,7 @@ import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
-import { IoError, io, listFolder, lstat, openFile, removeTree } from "../disk/fsio.ts"
+import { IoError, io, listFolder, lstat, openFile, orMissing, removeTree } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 
 /** Files of one folder that are copied at the same time. */
@@ -128,21 +128,36 @@ export const copyOpened = (
 
 const gone = (error: IoError) => ["ENOENT", "ENOTDIR", "ELOOP"].includes(error.code)
 
+/** Folders in each other that are measured: each is open while what is in it is measured. */
+const DEEPEST = 128
+
+/** What a tree takes on the disk. `unmeasured`: why it may be more; undefined: all of it was measured. */
+export interface TreeSize {
+  readonly bytes: number
+  readonly unmeasured: string | undefined
+}
+
 /**
- * Bytes that a tree takes on the disk, links and other names of the same file counted once; what vanishes meanwhile
- * counts 0. `skip`: paths in it that are not looked at.
+ * Measures a tree, links and other names of the same file counted once; what vanishes meanwhile counts 0. Names are
+ * bytes: not all are UTF-8. `skip`: paths in it that are not looked at.
  */
-export const treeBytes = Effect.fnUntraced(function* (root: string, skip: ReadonlySet<string> = new Set()) {
+export const treeSize = Effect.fnUntraced(function* (root: string, skip: ReadonlySet<string> = new Set()) {
   const seen = new Set<string>()
   let bytes = 0
-  const walk = (shown: string, path: string): Effect.Effect<void, IoError> =>
+  let unmeasured: string | undefined
+  const walk = (shown: string, path: string | Buffer, depth: number): Effect.Effect<void, IoError> =>
     Effect.gen(function* () {
+      if (depth > DEEPEST) {
+        unmeasured = `its folders are nested more than ${DEEPEST} deep`
+        return
+      }
       const folder = yield* openFile(path, FOLDER)
-      const inside = `/proc/self/fd/${folder.fd}`
-      const names = yield* listFolder(inside)
+      const inside = Buffer.from(`/proc/self/fd/${folder.fd}/`)
+      const names = yield* io(`read folder ${shown}`, () => fs.readdir(inside, { encoding: "buffer" }))
       bytes += (yield* io(`look at ${shown}`, () => folder.stat())).blocks * 512
-      const look = Effect.fnUntraced(function* (name: string) {
-        const stats = yield* lstat(`${inside}/${name}`)
+      const look = Effect.fnUntraced(function* (name: Buffer) {
+        const at = Buffer.concat([inside, name])
+        const stats = yield* io(`look at ${shown}`, () => fs.lstat(at)).pipe(orMissing(undefined))
         if (stats === undefined) return
         if (stats.isDirectory()) return name
         if (stats.nlink > 1) {
@@ -154,13 +169,23 @@ export const treeBytes = Effect.fnUntraced(function* (root: string, skip: Readon
       })
       const folders = yield* Effect.forEach(names, look, { concurrency: WIDTH })
       for (const name of folders) {
-        if (name === undefined || skip.has(join(shown, name))) continue
-        yield* walk(join(shown, name), `${inside}/${name}`)
+        if (name === undefined) continue
+        const next = join(shown, name.toString())
+        if (!skip.has(next)) yield* walk(next, Buffer.concat([inside, name]), depth + 1)
       }
     }).pipe(
       Effect.scoped,
-      Effect.catchIf(gone, () => Effect.void)
+      Effect.catchIf(gone, () => Effect.void),
+      // Only a server that runs as the user of the daemon can close a folder to it.
+      Effect.catchIf(
+        ({ code }) => code === "EACCES",
+        () =>
+          Effect.sync(() => {
+            unmeasured = "one of its folders is closed to its owner"
+          })
+      )
     )
-  yield* walk(root, root)
-  return bytes
+  yield* walk(root, root, 0)
+  const size: TreeSize = { bytes, unmeasured }
+  return size
 })

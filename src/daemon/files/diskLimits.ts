@@ -13,6 +13,18 @@ export const diskLimit = ({ definition }: ServerSpec): number =>
 /** Bytes as messages show them. */
 export const megabytes = (bytes: number): string => `${(bytes / MB).toFixed(1)} MB`
 
+/** A server that holds more than it may, in bytes, or what cannot be measured. */
+export interface OverLimit {
+  readonly written: number
+  readonly limit: number
+  /** Why it may be more than `written`. */
+  readonly unmeasured: string | undefined
+}
+
+/** What a server holds, as messages say it. */
+export const heldBy = ({ unmeasured, written }: OverLimit): string =>
+  unmeasured === undefined ? megabytes(written) : `an unknown size (${unmeasured})`
+
 const projectPath = (folder: string) => join(folder, "project")
 
 /** The project that a server's folder has been given; undefined where it has none. */

@@ -1,7 +1,7 @@
 import { join } from "node:path"
 import { Effect } from "effect"
 import { listFolder } from "../disk/fsio.ts"
-import { treeBytes } from "./copyTree.ts"
+import { type TreeSize, treeSize } from "./copyTree.ts"
 import type { FilePlan } from "./filePlan.ts"
 import { instanceFolder } from "./presentFiles.ts"
 import { readTreeRecord, TREE } from "./treeRecord.ts"
@@ -12,24 +12,35 @@ export interface DiskUsage {
   readonly disk_bytes: number
   /** What lies over the base and the volumes; of a copy, all of it: whose a block is cannot be told. */
   readonly overlay_bytes: number
+  /** What of its files counts against its disk limit. */
+  readonly own: TreeSize
 }
+
+export const sumOf = (sizes: ReadonlyArray<TreeSize>): TreeSize => ({
+  bytes: sizes.reduce((total, { bytes }) => total + bytes, 0),
+  unmeasured: sizes.find(({ unmeasured }) => unmeasured !== undefined)?.unmeasured
+})
+
+/** Measures the temporary folder of a server: it lies on the disk of the node. */
+export const temporarySize = (folder: string) => treeSize(join(folder, "tmp"))
 
 /** Measures the files of a server; what is shared with others does not count. */
 export const diskUsage = Effect.fnUntraced(function* (folder: string, plan: FilePlan) {
   const tree = join(folder, TREE)
   const record = yield* readTreeRecord(tree)
+  const temporary = yield* temporarySize(folder)
   if (record === undefined) {
     const files = instanceFolder(folder)
     const shared = new Set(plan.shared.map(({ parts }) => join(files, ...parts)))
-    const bytes = yield* treeBytes(files, shared)
-    return { disk_bytes: bytes, overlay_bytes: bytes }
+    const own = yield* treeSize(files, shared)
+    return { disk_bytes: own.bytes + temporary.bytes, overlay_bytes: own.bytes, own }
   }
-  const sum = Effect.fnUntraced(function* (names: ReadonlyArray<string>) {
-    let bytes = 0
-    for (const name of names) bytes += yield* treeBytes(join(tree, name))
-    return bytes
-  })
-  const overlay_bytes = yield* sum(["upper", ...record.nested.map((_, index) => `over.${index}/upper`)])
-  const copied = (yield* listFolder(tree)).filter((name) => name.startsWith("lower."))
-  return { disk_bytes: overlay_bytes + (yield* sum(copied)), overlay_bytes }
+  const measure = (names: ReadonlyArray<string>) =>
+    Effect.map(
+      Effect.forEach(names, (name) => treeSize(join(tree, name))),
+      sumOf
+    )
+  const own = yield* measure(["upper", ...record.nested.map((_, index) => `over.${index}/upper`)])
+  const copied = yield* measure((yield* listFolder(tree)).filter((name) => name.startsWith("lower.")))
+  return { disk_bytes: own.bytes + copied.bytes + temporary.bytes, overlay_bytes: own.bytes, own }
 })

@@ -4,7 +4,7 @@ import { elapsedMillis } from "../../domain/elapsed.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import { sayInConsole } from "../console/consoleFiles.ts"
 import type { IoError } from "../disk/fsio.ts"
-import { diskLimit, megabytes } from "../files/diskLimits.ts"
+import { diskLimit, heldBy, megabytes } from "../files/diskLimits.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "./Instance.ts"
 
@@ -30,11 +30,11 @@ export const watchDisks = ({ files, instances, seconds }: DiskWatchOptions): Eff
     if (!isUp(status) || status === "stopping" || diskLimit(spec) === 0) return
     const began = yield* elapsedMillis
     if (began < (due.get(instance) ?? 0)) return
-    const over = yield* files.overLimit(instance.folder, spec)
+    const over = yield* files.overLimit(instance.folder, spec, { temporary: true })
     const ended = yield* elapsedMillis
     due.set(instance, ended + (ended - began) * SHARE)
     if (over === undefined) return
-    const what = `${megabytes(over.written)} written, ${megabytes(over.limit)} allowed`
+    const what = `${heldBy(over)} written, ${megabytes(over.limit)} allowed`
     yield* Effect.logWarning(`server ${spec.id} is stopped: ${what}`)
     yield* sayInConsole(instance.folder, `Disk limit: ${what}. The server is stopped.`)
     yield* Effect.catch(instance.power("stop", PATIENCE), (error) =>

@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import { applyConfigs } from "../config/ConfigPatcher.ts"
 import type { ConsoleLog } from "../console/ConsoleLog.ts"
 import { onlineMatcher } from "../console/onlineSignal.ts"
-import { megabytes } from "../files/diskLimits.ts"
+import { heldBy, megabytes } from "../files/diskLimits.ts"
 import { type FileSources, type InstanceFiles, instanceFolder } from "../files/InstanceFiles.ts"
 import type { ServerFile } from "../files/ServerFile.ts"
 import { seenFrom } from "../launch/containerView.ts"
@@ -37,11 +37,14 @@ export const makeLauncher = ({ console, file, files, folder, runtime, sources }:
   const { ofConfig, ofNode, ofSoftware, refused } = refusals(sources)
 
   const roomLeft = Effect.gen(function* () {
-    const over = yield* Effect.mapError(files.overLimit(folder, file.get().spec), ofNode)
+    const over = yield* Effect.mapError(
+      files.overLimit(folder, file.get().spec, { temporary: false }),
+      ofNode
+    )
     if (over === undefined) return
     return yield* refused(
       409,
-      `the server holds ${megabytes(over.written)} of its own, its disk limit is ${megabytes(over.limit)}`,
+      `the server holds ${heldBy(over)} of its own, its disk limit is ${megabytes(over.limit)}`,
       "Remove files of it on its node, or reset it; a higher limits.disk_space holds for new servers."
     )
   })

@@ -160,7 +160,8 @@ const lookAround = Effect.fnUntraced(function* (
   closes: boolean
 ) {
   const temporary = yield* existing(["/tmp", "/var/tmp"])
-  const memory = yield* existing(["/dev/shm"])
+  // Anybody can write there: to leave files behind, or to read what another server has left.
+  const memory = yield* existing(["/dev/shm", "/dev/mqueue", "/run/lock"])
   // The sockets of the user's session manager would run anything outside the namespaces.
   const session = closes ? [] : [`/run/user/${process.geteuid?.()}`]
   const secret = yield* existing([data_dir, ...hidden, ...session])

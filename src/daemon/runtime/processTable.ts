@@ -66,7 +66,13 @@ export const makeProcessTable = (node: string, users?: UidNames): ProcessTable =
   const identityOf = (proc: Proc) => identities.get(`${proc.pid}:${proc.start}`)
   const markerOf = (proc: Proc) => {
     const marker = identityOf(proc)?.marker
-    return marker?.node === node ? marker.server : undefined
+    if (marker?.node !== node) return undefined
+    // A process with the uid of a server is that one's, whatever it says of itself.
+    const uid = identityOf(proc)?.uid
+    const owner = uid === undefined ? undefined : users?.nameOf(uid)
+    const own = owner === undefined || owner === marker.server
+    const isJob = owner?.startsWith("software:") === true && marker.server.startsWith("install:")
+    return own || isJob ? marker.server : undefined
   }
 
   const members = (server: string, leader: Leader | undefined, max_age_ms: number): ReadonlyArray<Proc> => {

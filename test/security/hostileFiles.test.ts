@@ -1,0 +1,135 @@
+/** Files that a hostile server makes so that the daemon cannot measure or remove them, or runs out of open files. */
+import { spawnSync } from "node:child_process"
+import { chownSync, existsSync, mkdirSync, mkdtempSync, readdirSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { pathToFileURL } from "node:url"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { removeTree } from "../../src/daemon/disk/fsio.ts"
+import { treeSize } from "../../src/daemon/files/copyTree.ts"
+import { harness, until } from "../daemon/support.ts"
+import { removeFolder } from "../support/mounts.ts"
+
+const ORDINARY = 12_345
+
+const folder = Effect.acquireRelease(
+  Effect.sync(() => mkdtempSync("/tmp/muster-test-")),
+  (path) =>
+    Effect.sync(() => {
+      spawnSync("rm", ["-rf", path])
+      removeFolder(path)
+    })
+)
+
+const nest = (name: string, levels: number) => `
+  const fs = require("node:fs")
+  for (let level = 0; level < ${levels}; level++) { fs.mkdirSync("${name}"); process.chdir("${name}"); fs.writeFileSync("f", "") }`
+
+/** Nests folders deeper than any path reaches. */
+const nestIn = (path: string, name: string, levels: number) => {
+  const made = spawnSync(process.execPath, ["-e", nest(name, levels)], { cwd: path, encoding: "utf8" })
+  assert.strictEqual(made.status, 0, made.stderr)
+}
+
+describe("SECURITY, files of a hostile server", () => {
+  it.live("are removed however deep they lie, and whatever bytes their names have", () =>
+    Effect.gen(function* () {
+      const top = join(yield* folder, "top")
+      mkdirSync(join(top, "other"), { recursive: true })
+      nestIn(top, "d".repeat(200), 100)
+      nestIn(join(top, "other"), "e", 3000)
+      const bytes = Buffer.concat([Buffer.from(`${top}/other/e/`), Buffer.from([0x61, 0xff])])
+      mkdirSync(bytes)
+      writeFileSync(Buffer.concat([bytes, Buffer.from([0x2f, 0x80])]), "")
+      yield* removeTree(top)
+      assert.isFalse(existsSync(top))
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("are removed by an ordinary user to whom they are closed", () =>
+    Effect.gen(function* () {
+      const path = yield* folder
+      chownSync(path, ORDINARY, ORDINARY)
+      const url = (file: string) => pathToFileURL(join(import.meta.dirname, "../../src", file)).href
+      const script = `
+        import * as fs from "node:fs"
+        import { Effect } from "effect"
+        import { removeTree } from "${url("daemon/disk/fsio.ts")}"
+        fs.mkdirSync("top/a/b/c", { recursive: true })
+        fs.writeFileSync("top/a/b/file", "")
+        fs.chmodSync("top/a/b", 0)
+        fs.chmodSync("top/a", 0o500)
+        await Effect.runPromise(removeTree("${join(path, "top")}"))`
+      const file = join(import.meta.dirname, `.${process.pid}-removal.mjs`)
+      const as =
+        process.geteuid?.() === 0
+          ? ["setpriv", `--reuid=${ORDINARY}`, `--regid=${ORDINARY}`, "--clear-groups"]
+          : []
+      const words = [...as, process.execPath, file]
+      yield* Effect.acquireRelease(
+        Effect.sync(() => writeFileSync(file, script)),
+        () => Effect.sync(() => spawnSync("rm", ["-f", file]))
+      )
+      const ran = spawnSync(words[0] ?? "", words.slice(1), { cwd: path, encoding: "utf8" })
+      assert.strictEqual(ran.status, 0, ran.stderr)
+      assert.deepStrictEqual(readdirSync(path), [])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("take few open files to be measured; names that are no UTF-8 count", () =>
+    Effect.gen(function* () {
+      const top = yield* folder
+      writeFileSync(Buffer.concat([Buffer.from(`${top}/`), Buffer.from([0xff])]), Buffer.alloc(1_000_000, 1))
+      const flat = yield* treeSize(top)
+      assert.isAtLeast(flat.bytes, 1_000_000)
+      assert.isUndefined(flat.unmeasured)
+      nestIn(top, "d", 2000)
+      let most = 0
+      const watch = setInterval(() => {
+        most = Math.max(most, readdirSync("/proc/self/fd").length)
+      }, 1)
+      const before = readdirSync("/proc/self/fd").length
+      const deep = yield* Effect.ensuring(
+        treeSize(top),
+        Effect.sync(() => clearInterval(watch))
+      )
+      assert.isDefined(deep.unmeasured)
+      assert.isBelow(most - before, 200)
+    }).pipe(Effect.scoped)
+  )
+
+  for (const [what, script, startsAgain] of [
+    ["writes to its temporary folder", 'head -c 4000000 /dev/zero > "$TMPDIR/big"', true],
+    ["gives a file a name that is no UTF-8", `head -c 4000000 /dev/zero > "$(printf 'a\\377')"`, false],
+    [
+      "nests its folders too deep to be measured",
+      `n=0; while [ $n -lt 200 ]; do mkdir d; cd -P d; n=$((n+1)); done`,
+      false
+    ]
+  ] as const) {
+    it.live(`stop a server at its disk limit that ${what}`, () =>
+      Effect.gen(function* () {
+        const { create, daemon, lastStatus } = yield* harness({ disk_check_seconds: 0.1 })
+        const id = yield* create({
+          definition: { limits: { disk_space: 2 } },
+          process: {
+            invocation: `sh -c '${script.replaceAll("'", "'\\''")}; echo ready; exec sleep 60'`,
+            online_signal: "ready",
+            stop_command: "^SIGTERM"
+          }
+        })
+        yield* until("installed", () => lastStatus(id) === "offline")
+        yield* daemon.power(id, "start", 30)
+        yield* until("it has run", () => lastStatus(id) !== "offline")
+        yield* until("it is stopped", () => lastStatus(id) === "offline")
+        const { items } = yield* daemon.logs(id, { page: 1, per_page: 10 })
+        assert.match(items.join("\n"), /Disk limit: .*2\.0 MB allowed/)
+        if (!startsAgain) {
+          const again = yield* Effect.flip(daemon.power(id, "start", 30))
+          assert.include("detail" in again ? again.detail : "", "its disk limit is 2.0 MB")
+        }
+        yield* daemon.remove(id)
+      }).pipe(Effect.scoped)
+    )
+  }
+})

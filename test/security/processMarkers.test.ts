@@ -1,0 +1,40 @@
+/** Which server a process belongs to: its environment is what it says of itself, its uid is what it was given. */
+import { spawn } from "node:child_process"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { readMarker } from "../../src/daemon/host/procfs.ts"
+import { makeProcessTable } from "../../src/daemon/runtime/processTable.ts"
+import { until } from "../daemon/support.ts"
+
+/** A process with a uid, whose environment says that it is of the server `victim`. */
+const process_ = (uid: number, node: string) =>
+  Effect.acquireRelease(
+    Effect.sync(() => {
+      const as = [`--reuid=${uid}`, `--regid=${uid}`, "--clear-groups", "sleep", "60"]
+      const env = { PATH: process.env.PATH, MUSTER_NODE: node, MUSTER_SERVER: "victim" }
+      return spawn("setpriv", as, { env, stdio: "ignore" })
+    }),
+    (child) => Effect.sync(() => child.kill("SIGKILL"))
+  )
+
+describe("SECURITY, process runtime: whose a process is", () => {
+  it.live("a process with the uid of one server is no other's, whatever its environment says", () =>
+    Effect.gen(function* () {
+      const [own, other, job] = [61_001, 61_002, 61_003]
+      const names = new Map([
+        [own, "victim"],
+        [other, "attacker"],
+        [job, "software:hostile"]
+      ])
+      const node = `markers-${process.pid}`
+      const children = yield* Effect.forEach([own, other, job], (uid) => process_(uid, node))
+      yield* until("all run", () => children.every(({ pid }) => readMarker(pid ?? 0)?.server === "victim"))
+      const table = makeProcessTable(node, {
+        uidOf: (name) => [...names].find(([, had]) => had === name)?.[0],
+        nameOf: (uid) => names.get(uid)
+      })
+      const members = table.members("victim", undefined, 0).map(({ pid }) => pid)
+      assert.deepStrictEqual(members, [children[0]?.pid])
+    }).pipe(Effect.scoped)
+  )
+})
