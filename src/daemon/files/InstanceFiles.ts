@@ -12,16 +12,24 @@ import { copyTree } from "./copyTree.ts"
 import { diskLimit, type OverLimit, openDiskLimits } from "./diskLimits.ts"
 import { type DiskUsage, diskUsage, sumOf, temporarySize } from "./diskUsage.ts"
 import { type FilePlan, filePlan, isAbove } from "./filePlan.ts"
-import { unmountBelow } from "./mounts.ts"
-import { type BaseFolder, buildTree, type LayerFolders, mountTree, withBase } from "./overlayTree.ts"
+import { handlesOf, openMounter, unmountBelow } from "./mounts.ts"
+import {
+  type BaseFolder,
+  buildTree,
+  type LayerFolders,
+  mountName,
+  mountTree,
+  openTree,
+  withBase
+} from "./overlayTree.ts"
 import { foreignParts, giveParts, giveWhole, keptOwner, layersOf, ownerFor, ownerOf } from "./owners.ts"
 import { addCopies, addVolumes, buildPlain } from "./plainTree.ts"
 import { instanceFolder, makePresenter, wayFor } from "./presentFiles.ts"
-import { type SharedOwner, share } from "./sharedFiles.ts"
+import { openShared, type SharedOwner, share } from "./sharedFiles.ts"
 import type { FileSources, Source } from "./sources.ts"
 import { probeStorage, type StorageChoice } from "./storageProbe.ts"
 import { building, cleanFiles, discardFiles, settleFiles, takePlace } from "./takePlace.ts"
-import { generationsDir, readTreeRecord, TREE, writeTreeRecord } from "./treeRecord.ts"
+import { generationsDir, readTreeRecord, TREE, type TreeRecord, writeTreeRecord } from "./treeRecord.ts"
 
 export type { DiskUsage } from "./diskUsage.ts"
 export { instanceFolder } from "./presentFiles.ts"
@@ -178,6 +186,44 @@ export class InstanceFiles extends Context.Service<
           }
         })
 
+        const shareAt = Effect.fnUntraced(function* (
+          root: string,
+          plan: FilePlan,
+          way: "place" | "copy" | "link",
+          to: SharedOwner
+        ) {
+          const given = way === "place" ? undefined : to
+          return yield* share(root, yield* openShared(plan, sources, given), way, to)
+        }, Effect.scoped)
+
+        /** Puts into the layers of an instance what is not a layer itself, and makes what mounts come to lie at. */
+        const fill = Effect.fnUntraced(function* (
+          tree: string,
+          files: string,
+          record: TreeRecord,
+          plan: FilePlan,
+          single: FilePlan["cow"],
+          to: SharedOwner
+        ) {
+          const { owner } = to
+          const overlays = yield* openTree(tree, record, { at, owner, mapped })
+          const shared = yield* openShared(plan, sources, storage.binds ? undefined : to)
+          const handles = overlays.flatMap(({ layers }) => handlesOf(layers))
+          // Its end comes first: what is mounted is taken away after it.
+          yield* Effect.flatMap(openMounter(mapped || to.mapped, handles), (mounter) =>
+            mountTree(files, overlays, mountName(record, owner), mounter)
+          ).pipe(Effect.scoped)
+          yield* addVolumes(files, single, sources)
+          yield* share(files, shared, storage.binds ? "place" : "link", to)
+          yield* addCopies(files, plan, sources)
+          yield* unmountBelow(files)
+          yield* removeTree(files)
+          // What is made where layers are shown as the owner's is the owner's already.
+          const copied = record.nested.some(({ lower }) => lower.some((layer) => layer.of === "own"))
+          const given = mapped && owner?.uid !== 0 && !copied && single.length + plan.copies.length === 0
+          if (owner !== undefined && !given) yield* giveWhole(yield* layersOf(tree), owner)
+        }, Effect.scoped)
+
         const buildOverlay = Effect.fnUntraced(function* (
           folder: string,
           base: BaseFolder,
@@ -200,16 +246,8 @@ export class InstanceFiles extends Context.Service<
             owner,
             mapped
           })
-          if (plan.cow.length + plan.shared.length + plan.copies.length > 0) {
-            // Only the daemon sees it: what comes to lie in the layers of its own is given away as a whole.
-            yield* mountTree(tree, record, files, { at, owner: undefined, mapped: false })
-            yield* addVolumes(files, single, sources)
-            yield* share(files, plan, sources, storage.binds ? "place" : "link", to)
-            yield* addCopies(files, plan, sources)
-            yield* unmountBelow(files)
-            yield* removeTree(files)
-            if (owner !== undefined) yield* giveWhole(yield* layersOf(tree), owner)
-          }
+          const empty = plan.cow.length + plan.shared.length + plan.copies.length === 0
+          if (!empty) yield* fill(tree, files, record, plan, single, to)
           yield* writeTreeRecord(tree, record)
         })
 
@@ -244,7 +282,7 @@ export class InstanceFiles extends Context.Service<
                 plan,
                 sources,
                 owner: to.owner,
-                share: (root) => share(root, plan, sources, way, to)
+                share: (root) => shareAt(root, plan, way, to)
               })
             }
           }).pipe(Effect.onError(() => Effect.ignore(cleanFiles(folder))))

@@ -32,21 +32,20 @@ const calls: Partial<Record<NodeJS.Architecture, readonly [number, number]>> = {
 }
 
 /**
- * Arguments: numbers of unshare and umount2, options, target, name of an overlay or nothing, then for each source the
- * map of its uids and that of its gids, both empty where it is taken as it is. Open from 3 on: the sources; then the
- * upper and the work folder of an overlay.
+ * Makes the mounts of one tree, one after the other. Arguments: numbers of unshare and umount2. Each line read is a
+ * mount, its words in hexadecimal: options, target, name of an overlay or nothing, upper and work folder of an overlay,
+ * then of each source its number, the map of its uids and that of its gids, both empty where it is taken as it is. What
+ * is opened is named by its number. A line is written when it is mounted; the first that fails ends the program.
  *
- * - A map is that of a user namespace, which a child makes and holds until it is in use.
+ * - A map is that of a user namespace, which a child makes and holds until the end.
  * - Mapped copies of lower layers belong to no folder where the kernel takes them so (6.15); before, they are mounted
- *   at the target until the overlay has them. The children hold them, too, so that the kernel takes them down after
- *   the end of this program, which takes a while.
+ *   at the target until the overlay has them. A child holds them past the end of this program, since the kernel takes
+ *   a while to take them down.
  */
 const PROGRAM = `
 use strict;
-my ($unshare, $umount, $attributes, $target, $name, @maps) = @ARGV;
-my ($none, $type, $first) = ("", "overlay", 3);
-my ($upper, $work) = ($first + @maps / 2, $first + @maps / 2 + 1);
-my (@trees, @mapped, %users);
+my ($unshare, $umount) = @ARGV;
+my ($none, $type, %users) = ("", "overlay");
 sub done {
   my ($what, $result) = @_;
   return $result if defined $result && $result != -1;
@@ -60,6 +59,7 @@ sub users {
   if ($child == 0) {
     close $end;
     done("user namespace", syscall($unshare + 0, 0x10000000));
+    close STDIN;
     close STDOUT;
     close STDERR;
     syswrite($tell, "1");
@@ -75,45 +75,62 @@ sub users {
   open(my $users, "<", "/proc/$child/ns/user") or done("user namespace");
   return [$users, $end];
 }
-sub clone { done("clone the mount", syscall(428, $first + $_[0], $none, 0x81001)) }
-sub show {
-  my ($tree, $uids, $gids) = @_;
-  my $users = $users{"$uids/$gids"} //= users($uids, $gids);
-  my $with = pack("Q4", $attributes | 0x100000, 0, 1 << 18, fileno($$users[0]));
+sub clone { done("clone the mount", syscall(428, $_[0] + 0, $none, 0x81001)) }
+sub set {
+  my ($tree, $attributes, $uids, $gids) = @_;
+  my ($flags, $users) = ($attributes, 0);
+  if ($uids ne "") {
+    $flags |= 0x100000;
+    $users = fileno(($users{"$uids/$gids"} //= users($uids, $gids))->[0]);
+  }
+  my $with = pack("Q4", $flags, 0, 1 << 18, $users);
   done("map the owner", syscall(442, $tree, $none, 0x1000, $with, 32));
 }
-sub put { done("mount", syscall(429, $_[0], $none, -100, $target, 4)) }
+sub put { done("mount", syscall(429, $_[0], $none, -100, $_[1], 4)) }
 sub overlay {
   my $context = done("overlay", syscall(430, $type, 1));
-  my @options = (["source", $name], ["lowerdir", join(":", @trees)], ["upperdir", $upper], ["workdir", $work],
-    ["index", "off"], ["metacopy", "off"], ["redirect_dir", "nofollow"], ["xino", "off"]);
-  for (@options) {
+  for (@_, ["index", "off"], ["metacopy", "off"], ["redirect_dir", "nofollow"], ["xino", "off"]) {
     my ($key, $value) = ($$_[0], "$$_[1]");
     done("overlay, $key", syscall(431, $context, 1, $key, $value, 0));
   }
-  return syscall(431, $context, 6, 0, 0, 0) == -1 ? undef : $context;
+  return $context if syscall(431, $context, 6, 0, 0, 0) != -1;
+  my $error = $! + 0;
+  drop($context);
+  $! = $error;
+  return undef;
 }
-if ($name eq "") {
-  $users{"$maps[0]/$maps[1]"} = users(@maps);
-  my $tree = clone(0);
-  show($tree, @maps);
-  put($tree);
-  exit 0;
-}
-for my $at (0 .. @maps / 2 - 1) {
-  my $tree = $maps[2 * $at] eq "" ? $first + $at : clone($at);
-  push @trees, $tree;
-  push @mapped, [$tree, @maps[2 * $at, 2 * $at + 1]] if $maps[2 * $at] ne "";
-}
-show(@$_) for @mapped;
+sub drop { done("close", syscall(436, $_[0], $_[0], 0)) }
 chdir("/proc/self/fd") or done("/proc/self/fd");
-my $context = overlay();
-if (!defined $context) {
-  put($$_[0]) for @mapped;
-  $context = done("overlay", overlay());
-  done("unmount", syscall($umount + 0, $target, 2)) for @mapped;
+while (my $line = <STDIN>) {
+  chomp $line;
+  my ($attributes, $target, $name, $upper, $work, @sources) = map { pack("H*", $_) } split(/ /, $line, -1);
+  $attributes += 0;
+  my (@trees, @mapped);
+  while (my ($source, $uids, $gids) = splice(@sources, 0, 3)) {
+    my $tree = $name eq "" || $uids ne "" ? clone($source) : $source;
+    set($tree, $attributes, $uids, $gids) if $tree ne $source;
+    push @trees, $tree;
+    push @mapped, $tree if $uids ne "";
+  }
+  if ($name eq "") {
+    put($trees[0], $target);
+  } else {
+    my @layers = (["source", $name], ["lowerdir", join(":", @trees)], ["upperdir", $upper], ["workdir", $work]);
+    my $context = overlay(@layers);
+    if (!defined $context && @mapped > 0) {
+      put($_, $target) for @mapped;
+      $context = overlay(@layers);
+      done("overlay", defined $context ? 0 : undef);
+      done("unmount", syscall($umount + 0, $target, 2)) for @mapped;
+    }
+    done("overlay", $context);
+    my $mount = done("overlay", syscall(432, $context, 1, $attributes));
+    put($mount, $target);
+    drop($_) for $mount, $context;
+  }
+  done("answer", syswrite(STDOUT, "\\n"));
 }
-put(done("overlay", syscall(432, $context, 1, $attributes + 0)));
+exit 0 if fork();
 `
 
 /** Root stays root, so that the daemon can make files there and give them away. */
@@ -125,27 +142,31 @@ const mapsOf = (shown: Shown | undefined): ReadonlyArray<string> =>
     ? ["", ""]
     : [mapOf(shown.owner.uid, shown.as.uid), mapOf(shown.owner.gid, shown.as.gid)]
 
-export interface MappedMount {
+/** What is mounted: names of what is open are its numbers in the program (see `mountProgram`). */
+export interface ProgramStep {
   readonly target: string
   /** {@link READ_ONLY}, {@link NOSUID_NODEV} */
   readonly attributes: number
-  /** Of an overlay; empty: the source itself is mounted. */
-  readonly name: string
-  /** Of the sources, in order; undefined: as they are. */
-  readonly shown: ReadonlyArray<Shown | undefined>
+  /** Undefined: the source itself is mounted. */
+  readonly overlay?: { readonly name: string; readonly upper: number; readonly work: number }
+  /** `shown` undefined: as it is. */
+  readonly sources: ReadonlyArray<{ readonly source: number; readonly shown: Shown | undefined }>
 }
 
-/** The command that makes the mount; its files are handed over as `run` does. */
-export const mappedMount = ({
-  attributes,
-  name,
-  shown,
-  target
-}: MappedMount): IoError | readonly [string, ...ReadonlyArray<string>] => {
+/** The command that makes mounts, which it reads as lines; it answers each that is made with an empty line. */
+export const mountProgram = (): IoError | readonly [string, ...ReadonlyArray<string>] => {
   const numbers = calls[arch]
   if (numbers === undefined) {
     return new IoError({ code: "ENOSYS", message: `owners cannot be mapped on ${arch}` })
   }
-  const words = [...numbers, attributes].map(String)
-  return ["perl", "-e", PROGRAM, "--", ...words, target, name, ...shown.flatMap(mapsOf)]
+  return ["perl", "-e", PROGRAM, "--", ...numbers.map(String)]
+}
+
+/** What the program reads of a mount. */
+export const programLine = ({ attributes, overlay, sources, target }: ProgramStep): string => {
+  const words = [
+    ...[attributes, target, overlay?.name ?? "", overlay?.upper ?? "", overlay?.work ?? ""],
+    ...sources.flatMap(({ shown, source }) => [source, ...mapsOf(shown)])
+  ]
+  return `${words.map((word) => Buffer.from(String(word)).toString("hex")).join(" ")}\n`
 }

@@ -1,5 +1,5 @@
 /**
- * Mounts of instances, made by `mount` and `umount` of util-linux (Debian essential), or by perl where owners are
+ * Mounts of instances, made by `mount` and `umount` of util-linux (Debian essential), or by perl where owners can be
  * mapped (idmap.ts). Needs CAP_SYS_ADMIN.
  */
 import { constants } from "node:fs"
@@ -7,7 +7,7 @@ import type { FileHandle } from "node:fs/promises"
 import { Deferred, Effect } from "effect"
 import { IoError, io, mountsAt, openFile } from "../disk/fsio.ts"
 import { spawnChild } from "../runtime/spawnChild.ts"
-import { type MappedMount, mappedMount, NOSUID_NODEV, READ_ONLY, type Shown } from "./idmap.ts"
+import { mountProgram, NOSUID_NODEV, type ProgramStep, programLine, READ_ONLY, type Shown } from "./idmap.ts"
 
 /** Opens a file or folder to name it only (open(2), O_PATH): a pipe does not block, a device does not notice. */
 const O_PATH = 0o10000000
@@ -32,6 +32,41 @@ const messages: Readonly<Record<string, string>> = {
 const PATH =
   "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/wrappers/bin:/run/current-system/sw/bin"
 
+/** A tool of the system that runs; `heard` is told what it prints. */
+const start = Effect.fnUntraced(function* (
+  what: string,
+  argv: readonly [string, ...ReadonlyArray<string>],
+  fds: ReadonlyArray<FileHandle>,
+  input: "ignore" | "pipe",
+  heard: (text: string) => void
+) {
+  const child = yield* spawnChild(argv, {
+    stdio: [input, "pipe", "pipe", ...fds.map((handle) => handle.fd)],
+    env: { PATH, LC_ALL: "C" }
+  }).pipe(Effect.mapError((error) => new IoError({ code: "ENOSYS", message: `${what}: ${error.message}` })))
+  child.process.ref()
+  const closed = Deferred.makeUnsafe<void>()
+  let said = ""
+  child.process.stderr?.on("data", (bytes: Buffer) => {
+    if (said.length < 4096) said += bytes.toString()
+  })
+  child.process.stdout?.on("data", (bytes: Buffer) => heard(bytes.toString()))
+  child.process.once("close", () => Deferred.doneUnsafe(closed, Effect.void))
+  /** Its end, and what went wrong; undefined where nothing has. `what`: was done. */
+  const end = Effect.fnUntraced(function* (what: string) {
+    const code = yield* Deferred.await(child.exited)
+    yield* Deferred.await(closed)
+    if (code === 0) return undefined
+    const [reason = `${argv[0]} exited with ${code}`] = said.trim().split("\n")
+    const known = reasons.find(([pattern]) => pattern.test(said))?.[1] ?? "EMOUNT"
+    return new IoError({
+      code: known,
+      message: messages[known] ?? `${what}: ${reason.replace(/^[a-z]+: /, "")}`
+    })
+  })
+  return { process: child.process, end }
+})
+
 /**
  * Runs a tool of the system to its end; returns what the tool prints. `fds`: what `/proc/self/fd/3` and on stand for in
  * the arguments.
@@ -41,29 +76,12 @@ export const output = Effect.fnUntraced(function* (
   argv: readonly [string, ...ReadonlyArray<string>],
   fds: ReadonlyArray<FileHandle> = []
 ) {
-  const child = yield* spawnChild(argv, {
-    stdio: ["ignore", "pipe", "pipe", ...fds.map((handle) => handle.fd)],
-    env: { PATH, LC_ALL: "C" }
-  }).pipe(Effect.mapError((error) => new IoError({ code: "ENOSYS", message: `${what}: ${error.message}` })))
-  child.process.ref()
-  const closed = Deferred.makeUnsafe<void>()
-  let [said, printed] = ["", ""]
-  child.process.stderr?.on("data", (bytes: Buffer) => {
-    if (said.length < 4096) said += bytes.toString()
+  let printed = ""
+  const tool = yield* start(what, argv, fds, "ignore", (text) => {
+    if (printed.length < 4096) printed += text
   })
-  child.process.stdout?.on("data", (bytes: Buffer) => {
-    if (printed.length < 4096) printed += bytes.toString()
-  })
-  child.process.once("close", () => Deferred.doneUnsafe(closed, Effect.void))
-  const code = yield* Deferred.await(child.exited)
-  yield* Deferred.await(closed)
-  if (code === 0) return printed
-  const [reason = `${argv[0]} exited with ${code}`] = said.trim().split("\n")
-  const known = reasons.find(([pattern]) => pattern.test(said))?.[1] ?? "EMOUNT"
-  return yield* new IoError({
-    code: known,
-    message: messages[known] ?? `${what}: ${reason.replace(/^[a-z]+: /, "")}`
-  })
+  const failed = yield* tool.end(what)
+  return failed === undefined ? printed : yield* failed
 }, Effect.uninterruptible)
 
 /** The same, for what the tool does. */
@@ -72,15 +90,6 @@ export const run = (...given: Parameters<typeof output>): Effect.Effect<void, Io
 
 /** Opens a path to name it for a mount; the scope closes it. What it is, is settled with that. */
 export const openToMount = (path: string) => openFile(path, O_PATH | constants.O_NOFOLLOW)
-
-const runMapped = Effect.fnUntraced(function* (
-  what: string,
-  mount: MappedMount,
-  fds: ReadonlyArray<FileHandle>
-) {
-  const command = mappedMount(mount)
-  return yield* command instanceof IoError ? command : run(what, command, fds)
-})
 
 const at = (index: number) => `/proc/self/fd/${index + 3}`
 
@@ -97,46 +106,114 @@ export interface OverlayLayers {
   readonly work: FileHandle
 }
 
-/**
- * Mounts an overlay at `target`; `name` is what the mount table shows as its source. Layers are handed over open, so
- * that no name of theirs has to be escaped or can come to mean another folder. Without the features that tie an upper
- * layer to its lower ones: those may be replaced by others while nothing is mounted (overlayfs, "Changes to
- * underlying filesystems").
- */
-export const mountOverlay = (target: string, layers: OverlayLayers, name: string) => {
-  const { lower, upper, work } = layers
-  const open = [...lower.map(({ handle }) => handle), upper, work]
-  const shown = lower.map((layer) => layer.shown)
-  if (shown.some((one) => one !== undefined)) {
-    return runMapped(`mount overlay at ${target}`, { target, name, shown, attributes: NOSUID_NODEV }, open)
-  }
-  const options = [
-    `lowerdir=${lower.map((_, index) => at(index)).join(":")}`,
-    `upperdir=${at(lower.length)}`,
-    `workdir=${at(lower.length + 1)}`,
-    "index=off,metacopy=off,redirect_dir=nofollow,xino=off",
-    PLAIN
-  ]
-  return run(
-    `mount overlay at ${target}`,
-    ["mount", "-i", "-c", "-t", "overlay", "-o", options.join(","), name, target],
-    open
-  )
+/** Makes mounts of what is open, so that no name of it has to be escaped or can come to mean something else. */
+export interface Mounter {
+  /**
+   * Mounts an overlay at `target`; `name` is what the mount table shows as its source. Without the features that tie an
+   * upper layer to its lower ones: those may be replaced by others while nothing is mounted (overlayfs, "Changes to
+   * underlying filesystems").
+   */
+  readonly overlay: (target: string, layers: OverlayLayers, name: string) => Effect.Effect<void, IoError>
+  /**
+   * Mounts a file or folder a second time at `target`, without what is mounted in it. `read_only`: for all that look
+   * there; `shown`: its files have another owner there.
+   */
+  readonly again: (
+    target: string,
+    source: FileHandle,
+    read_only: boolean,
+    shown: Shown | undefined
+  ) => Effect.Effect<void, IoError>
 }
 
-/**
- * Mounts a file or folder a second time at `target`, without what is mounted in it. `read_only`: for all that look
- * there; `shown`: its files have another owner there.
- */
-export const mountAgain = (target: string, source: FileHandle, read_only: boolean, shown?: Shown) => {
-  const what = `mount at ${target}`
-  if (shown !== undefined) {
-    const attributes = read_only ? NOSUID_NODEV + READ_ONLY : NOSUID_NODEV
-    return runMapped(what, { target, name: "", shown: [shown], attributes }, [source])
+export const handlesOf = ({ lower, upper, work }: OverlayLayers): ReadonlyArray<FileHandle> => [
+  ...lower.map(({ handle }) => handle),
+  upper,
+  work
+]
+
+const overlayAt = (target: string) => `mount overlay at ${target}`
+const againAt = (target: string) => `mount at ${target}`
+
+/** By `mount`, each a process of its own. It maps no owners: nothing may be `shown`. */
+const byMount: Mounter = {
+  overlay: (target, layers, name) => {
+    const count = layers.lower.length
+    const options = [
+      `lowerdir=${layers.lower.map((_, index) => at(index)).join(":")}`,
+      `upperdir=${at(count)}`,
+      `workdir=${at(count + 1)}`,
+      "index=off,metacopy=off,redirect_dir=nofollow,xino=off",
+      PLAIN
+    ]
+    const argv = ["mount", "-i", "-c", "-t", "overlay", "-o", options.join(","), name, target] as const
+    return run(overlayAt(target), argv, handlesOf(layers))
+  },
+  again: (target, source, read_only) => {
+    const options = read_only ? `${PLAIN},ro` : PLAIN
+    const argv = ["mount", "-i", "-c", "--bind", "--make-private", "-o", options, at(0), target] as const
+    return run(againAt(target), argv, [source])
   }
-  const options = read_only ? `${PLAIN},ro` : PLAIN
-  return run(what, ["mount", "-i", "-c", "--bind", "--make-private", "-o", options, at(0), target], [source])
 }
+
+/** One process for all that is mounted (idmap.ts), until the scope ends. It has the files `open`, and no others. */
+const byProgram = Effect.fnUntraced(function* (open: ReadonlyArray<FileHandle>) {
+  const program = mountProgram()
+  if (program instanceof IoError) return yield* program
+  let ended = false
+  let asked = Deferred.makeUnsafe<void>()
+  const answer = () => Deferred.doneUnsafe(asked, Effect.void)
+  let made = false
+  const tool = yield* Effect.acquireRelease(
+    start("mount", program, open, "pipe", () => {
+      made = true
+      answer()
+    }),
+    ({ end, process }) => {
+      process.stdin?.end()
+      return end("mount")
+    }
+  )
+  tool.process.once("close", () => {
+    ended = true
+    answer()
+  })
+  // What cannot be written was not read to its end: how the program ended says why.
+  tool.process.stdin?.on("error", () => {})
+  const make = (what: string, step: ProgramStep) =>
+    Effect.gen(function* () {
+      made = false
+      asked = Deferred.makeUnsafe<void>()
+      if (!ended) {
+        tool.process.stdin?.write(programLine(step))
+        yield* Deferred.await(asked)
+      }
+      if (made) return
+      const failed = yield* tool.end(what)
+      return yield* failed ?? new IoError({ code: "EMOUNT", message: `${what}: the program ended early` })
+    }).pipe(Effect.uninterruptible)
+  const numberOf = (handle: FileHandle) => open.indexOf(handle) + 3
+  const mounter: Mounter = {
+    overlay: (target, { lower, upper, work }, name) =>
+      make(overlayAt(target), {
+        target,
+        attributes: NOSUID_NODEV,
+        overlay: { name, upper: numberOf(upper), work: numberOf(work) },
+        sources: lower.map(({ handle, shown }) => ({ source: numberOf(handle), shown }))
+      }),
+    again: (target, source, read_only, shown) =>
+      make(againAt(target), {
+        target,
+        attributes: read_only ? NOSUID_NODEV + READ_ONLY : NOSUID_NODEV,
+        sources: [{ source: numberOf(source), shown }]
+      })
+  }
+  return mounter
+})
+
+/** For mounts of what is `open`, until the scope ends. `mapped`: owners can be mapped on this node. */
+export const openMounter = (mapped: boolean, open: ReadonlyArray<FileHandle>) =>
+  mapped && open.length > 0 ? byProgram(open) : Effect.succeed(byMount)
 
 const unmount = (what: string, paths: ReadonlyArray<string>, how: ReadonlyArray<string>) =>
   run(what, ["umount", "-i", "-c", ...how, ...paths])

@@ -7,7 +7,7 @@ import { IoError, io, lstat, makeFolder, orMissing, removeTree } from "../disk/f
 import type { RunUser } from "../runtime/Runtime.ts"
 import { copyOpened } from "./copyTree.ts"
 import { type FilePlan, isAbove } from "./filePlan.ts"
-import { mountOverlay, openToMount } from "./mounts.ts"
+import { type Mounter, type OverlayLayers, openToMount } from "./mounts.ts"
 import { isUniform, makeLike, ownerOf, shownTo } from "./owners.ts"
 import { type FileSources, kindAt, openSource, placeFor, type Source, templateSource } from "./sources.ts"
 import type { Layer, Nested, TreeRecord } from "./treeRecord.ts"
@@ -100,30 +100,55 @@ export interface MountTreeOptions {
   readonly mapped: boolean
 }
 
-/** Mounts the layers of `tree` at `files`. */
-export const mountTree = Effect.fnUntraced(function* (
+/** An overlay of a tree, its layers open. */
+export interface OpenOverlay {
+  /** Where in the instance; none: it is the instance itself. */
+  readonly target: ReadonlyArray<string>
+  readonly layers: OverlayLayers
+}
+
+/** Opens the layers of `tree`, for the scope. */
+export const openTree = Effect.fnUntraced(function* (
   tree: string,
   record: TreeRecord,
-  files: string,
   { at, mapped, owner }: MountTreeOptions
 ) {
   const open = Effect.fnUntraced(function* (layer: Layer) {
     const handle = yield* openLayer(layer, tree, record, at)
     return { handle, shown: mapped ? yield* shownTo(owner, handle) : undefined }
   })
-  const mount = Effect.fnUntraced(function* (place: string, own: string, lower: ReadonlyArray<Layer>) {
+  const openOverlay = Effect.fnUntraced(function* (
+    target: ReadonlyArray<string>,
+    own: string,
+    lower: ReadonlyArray<Layer>
+  ) {
     const layers = {
       lower: yield* Effect.forEach(lower, open),
       upper: yield* openToMount(join(own, "upper")),
       work: yield* openToMount(join(own, "work"))
     }
-    yield* mountOverlay(place, layers, mountName(record, owner))
-  }, Effect.scoped)
+    const overlay: OpenOverlay = { target, layers }
+    return overlay
+  })
+  const base = yield* openOverlay([], tree, [{ of: "base", parts: [] }])
+  const nested = yield* Effect.forEach(record.nested, ({ lower, target }, index) =>
+    openOverlay(target, overOf(tree, index), lower)
+  )
+  return [base, ...nested]
+})
+
+/** Mounts the overlays of a tree at `files`; `name`: see `mountName`. */
+export const mountTree = Effect.fnUntraced(function* (
+  files: string,
+  overlays: ReadonlyArray<OpenOverlay>,
+  name: string,
+  mounter: Mounter
+) {
   yield* makeFolder(files)
-  yield* mount(files, tree, [{ of: "base", parts: [] }])
-  for (const [index, { lower, target }] of record.nested.entries()) {
-    const place = yield* mountPoint(files, { parts: target, target: target.join("/") })
-    yield* mount(place, overOf(tree, index), lower)
+  for (const { layers, target } of overlays) {
+    const place =
+      target.length === 0 ? files : yield* mountPoint(files, { parts: target, target: target.join("/") })
+    yield* mounter.overlay(place, layers, name)
   }
 })
 

@@ -4,20 +4,20 @@ import { join } from "node:path"
 import { Effect, Semaphore } from "effect"
 import type { RuntimeKind } from "../../domain/Node.ts"
 import { closeFolder, io, makePassage, mountsAt, orMissing } from "../disk/fsio.ts"
-import { giveTree } from "../runtime/docker/ownership.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import type { FilePlan } from "./filePlan.ts"
-import { unmountBelow } from "./mounts.ts"
-import { type LayerFolders, mountName, mountTree } from "./overlayTree.ts"
+import { handlesOf, openMounter, unmountBelow } from "./mounts.ts"
+import { type LayerFolders, mountName, mountTree, openTree } from "./overlayTree.ts"
 import { foreignParts, giveParts, settleBase } from "./owners.ts"
-import { type SharedOwner, type SharedWay, share, sharedMounts } from "./sharedFiles.ts"
+import { giveTree } from "./ownership.ts"
+import { openShared, type SharedOwner, share, sharedMounts } from "./sharedFiles.ts"
 import { readTreeRecord, TREE, type TreeRecord } from "./treeRecord.ts"
 
 /** The folder of a server that its process sees. */
 export const instanceFolder = (folder: string): string => join(folder, "files")
 
 /** Where nothing can be mounted: containers see links, and that `ro` is read-only is the engine's doing. */
-export const wayFor = (kind: RuntimeKind): SharedWay => (kind === "docker" ? "link" : "copy")
+export const wayFor = (kind: RuntimeKind): "copy" | "link" => (kind === "docker" ? "link" : "copy")
 
 /** Trees that are mounted at the same time. */
 const AT_ONCE = 4
@@ -82,25 +82,32 @@ export const makePresenter = ({ at, binds, mapped }: PresentOptions) => {
     if (alone) yield* makePassage(folder)
     if (record === undefined && !binds) {
       if (alone) yield* closeFolder(files)
-      return yield* share(files, plan, at.sources, wayFor(kind), to)
+      return yield* share(files, yield* openShared(plan, at.sources, to), wayFor(kind), to)
     }
     const there = yield* found(files, record, plan, at, to)
     if (there !== undefined) return there
     yield* unmountBelow(folder)
     return yield* Effect.gen(function* () {
+      if (record !== undefined) yield* settle(record.base, owner)
+      const overlays = record === undefined ? [] : yield* openTree(tree, record, { at, owner, mapped })
+      const shared = yield* openShared(plan, at.sources, to)
+      const mounter = yield* openMounter(mapped || to.mapped, [
+        ...overlays.flatMap(({ layers }) => handlesOf(layers)),
+        ...(binds ? shared.map(({ opened }) => opened.handle) : [])
+      ])
       if (record !== undefined) {
-        yield* settle(record.base, owner)
-        yield* mountTree(tree, record, files, { at, owner, mapped })
+        yield* mountTree(files, overlays, mountName(record, owner), mounter)
         // What cannot be shown as the server's is copied for it.
         if (!mapped && owner !== undefined && owner.uid !== 0) yield* giveTree(files, owner)
       }
       if (alone) yield* closeFolder(files)
-      return yield* share(files, plan, at.sources, binds ? "mount" : wayFor(kind), to)
+      return yield* share(files, shared, binds ? mounter : wayFor(kind), to)
     }).pipe(
+      Effect.scoped,
       turn.withPermit,
       Effect.onError(() => Effect.ignore(unmountBelow(folder)))
     )
-  })
+  }, Effect.scoped)
 
   return { present, settle }
 }

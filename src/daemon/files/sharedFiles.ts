@@ -6,21 +6,21 @@ import { join } from "node:path"
 import { Effect } from "effect"
 import { closeFolder, IoError, io, lstat, removeTree } from "../disk/fsio.ts"
 import type { MountEntry } from "../disk/mountTable.ts"
-import { giveVolume } from "../runtime/docker/giveVolume.ts"
 import type { RunUser, SharedFolder } from "../runtime/Runtime.ts"
 import { copyOpened } from "./copyTree.ts"
 import type { FilePlan, Shared } from "./filePlan.ts"
-import { isShownAt, mountAgain } from "./mounts.ts"
+import { giveVolume } from "./giveVolume.ts"
+import { isShownAt, type Mounter } from "./mounts.ts"
 import { mountPoint } from "./overlayTree.ts"
 import { shownTo } from "./owners.ts"
 import { type FileSources, openSource, placeFor, type Source, sharedSource } from "./sources.ts"
 
 /**
- * How they get there. `mount`: mounted, read-only where it says so, for all that look there. Where that is not
+ * How they get there. By a mounter: mounted, read-only where it says so, for all that look there. Where that is not
  * allowed: links; and for `ro` a copy, so that the source cannot be changed whatever happens (`copy`), or a link where
  * the runtime itself sees to that (`link`). `place`: only what they are mounted at.
  */
-export type SharedWay = "mount" | "copy" | "link" | "place"
+export type SharedWay = Mounter | "copy" | "link" | "place"
 
 const isLinkTo = Effect.fnUntraced(function* (place: string, real: string) {
   const stats = yield* lstat(place)
@@ -68,27 +68,46 @@ const shownOf = Effect.fnUntraced(function* (shared: Shared, handle: FileHandle,
   return shown?.owner.uid === 0 && !shared.read_only ? undefined : shown
 })
 
+/** What is shared, its source open. */
+export interface OpenShared {
+  readonly shared: Shared
+  readonly source: Source
+  readonly opened: Effect.Success<ReturnType<typeof openSource>>
+}
+
+/** Opens what is shared, for the scope. `to`: volumes that the server writes are given to whom they have to belong. */
+export const openShared = Effect.fnUntraced(function* (
+  plan: FilePlan,
+  sources: FileSources,
+  to: SharedOwner | undefined
+) {
+  const opened: Array<OpenShared> = []
+  for (const shared of plan.shared) {
+    const source = yield* sharedSource(shared, sources)
+    if (to !== undefined && "volume" in shared.of && !shared.read_only) yield* giveShared(source, to)
+    opened.push({ shared, source, opened: yield* openSource(source) })
+  }
+  return opened
+})
+
 /** Puts what is shared into the folder `root`; answers it as the runtime has to know it. */
 export const share = Effect.fnUntraced(function* (
   root: string,
-  plan: FilePlan,
-  sources: FileSources,
+  all: ReadonlyArray<OpenShared>,
   given: SharedWay,
   to: SharedOwner
 ) {
   const folders: Array<SharedFolder> = []
-  for (const shared of plan.shared) {
-    const source = yield* sharedSource(shared, sources)
+  for (const { opened, shared, source } of all) {
     const known = { path: source.real, read_only: shared.read_only, volume: "volume" in shared.of }
-    if (known.volume && !shared.read_only && given !== "place") yield* giveShared(source, to)
-    const opened = yield* openSource(source)
+    const mounted = typeof given === "object"
     // A mount that shows files as they are would show some that the server cannot read.
-    const way = given === "mount" && shared.read_only && to.alone && !to.mapped ? "copy" : given
-    if (way === "mount" || way === "place") {
+    const way = mounted && shared.read_only && to.alone && !to.mapped ? "copy" : given
+    if (way === "place" || typeof way === "object") {
       const place = yield* mountPoint(root, shared, opened.folder)
-      if (way === "mount") {
+      if (way !== "place") {
         const shown = yield* shownOf(shared, opened.handle, to)
-        yield* mountAgain(place, opened.handle, shared.read_only, shown)
+        yield* way.again(place, opened.handle, shared.read_only, shown)
       }
       folders.push({ ...known, target: place })
       continue
@@ -104,7 +123,7 @@ export const share = Effect.fnUntraced(function* (
     yield* io(`create link ${place}`, () => fs.symlink(source.real, place))
   }
   return folders
-}, Effect.scoped)
+})
 
 /**
  * What is shared, as the runtime has to know it; undefined unless it is all mounted where it belongs. `real` is the

@@ -6,10 +6,10 @@ import { join } from "node:path"
 import { Effect } from "effect"
 import type { InstanceStorage } from "../../domain/SystemInfo.ts"
 import { IoError, io, listFolder, makeFolder, mountsAt, removeTree } from "../disk/fsio.ts"
-import { giveTree } from "../runtime/docker/ownership.ts"
 import type { Shown } from "./idmap.ts"
-import { mountAgain, mountOverlay, openToMount, unmountBelow } from "./mounts.ts"
+import { handlesOf, openMounter, openToMount, unmountBelow } from "./mounts.ts"
 import { givesFiles, ownerOf } from "./owners.ts"
+import { giveTree } from "./ownership.ts"
 
 /** How instances are to be made; `auto` is the best that works. */
 export type StorageChoice = "auto" | InstanceStorage
@@ -59,7 +59,8 @@ const tryOverlay = Effect.fnUntraced(function* (folder: string, shown?: Shown) {
     upper: yield* openToMount(upper),
     work: yield* openToMount(work)
   }
-  yield* mountOverlay(files, layers, "muster-probe")
+  const mounter = yield* openMounter(shown !== undefined, handlesOf(layers))
+  yield* mounter.overlay(files, layers, "muster-probe")
   if ((yield* mountsAt(files)).length !== 1) return yield* broken("the mount is not in the mount table")
   yield* io("write over the base", () => fs.writeFile(join(files, "below"), "above"))
   if (shown !== undefined) yield* isOther(join(upper, "below"))
@@ -73,7 +74,9 @@ const tryBind = Effect.fnUntraced(function* (folder: string) {
   const [source, target] = [join(folder, "source"), join(folder, "target")]
   yield* makeFolder(source)
   yield* makeFolder(target)
-  yield* mountAgain(target, yield* openToMount(source), true)
+  const handle = yield* openToMount(source)
+  const mounter = yield* openMounter(false, [handle])
+  yield* mounter.again(target, handle, true, undefined)
   const written = yield* Effect.result(io("write", () => fs.writeFile(join(target, "file"), "")))
   if (written._tag === "Success") return yield* broken("a read-only mount can be written to")
   yield* unmountBelow(target)
@@ -84,7 +87,9 @@ const tryMappedBind = Effect.fnUntraced(function* (folder: string) {
   yield* makeFolder(source)
   yield* makeFolder(target)
   yield* giveTree(source, ONE)
-  yield* mountAgain(target, yield* openToMount(source), false, { owner: ONE, as: OTHER })
+  const handle = yield* openToMount(source)
+  const mounter = yield* openMounter(true, [handle])
+  yield* mounter.again(target, handle, false, { owner: ONE, as: OTHER })
   yield* isOther(target)
   yield* io("write", () => fs.writeFile(join(target, "file"), ""))
   yield* io("give", () => fs.chown(join(target, "file"), OTHER.uid, OTHER.gid))

@@ -1,7 +1,7 @@
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
-import { type IoError, io, lstat } from "../../disk/fsio.ts"
+import { type IoError, io, lstat } from "../disk/fsio.ts"
 
 /** Who runs in containers. */
 export interface ContainerUser {

@@ -2,8 +2,8 @@ import { constants, type Dirent, type Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
-import { type IoError, io, lstat, mountsAt, openFile } from "../../disk/fsio.ts"
-import type { RunUser } from "../Runtime.ts"
+import { type IoError, io, lstat, mountsAt, openFile } from "../disk/fsio.ts"
+import type { RunUser } from "../runtime/Runtime.ts"
 
 /** Opens what has the name to name it only (open(2), O_PATH): a link itself, a pipe without waiting. */
 const NAME = 0o10000000 | constants.O_NOFOLLOW

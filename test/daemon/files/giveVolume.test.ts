@@ -3,10 +3,10 @@ import { chownSync, existsSync, linkSync, lstatSync, mkdirSync, readFileSync, sy
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { giveVolume } from "../../../../src/daemon/runtime/docker/giveVolume.ts"
-import { unmountBelow } from "../../../support/mounts.ts"
-import { write } from "../../files/scene.ts"
-import { dataFolder } from "../../support.ts"
+import { giveVolume } from "../../../src/daemon/files/giveVolume.ts"
+import { unmountBelow } from "../../support/mounts.ts"
+import { dataFolder } from "../support.ts"
+import { write } from "./scene.ts"
 
 const user = { uid: 988, gid: 989 }
 
