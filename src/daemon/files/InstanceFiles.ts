@@ -210,7 +210,7 @@ export class InstanceFiles extends Context.Service<
           const shared = yield* openShared(plan, sources, storage.binds ? undefined : to)
           const handles = overlays.flatMap(({ layers }) => handlesOf(layers))
           // Its end comes first: what is mounted is taken away after it.
-          yield* Effect.flatMap(openMounter(mapped || to.mapped, handles), (mounter) =>
+          yield* Effect.flatMap(openMounter(mapped || to.mapped, handles, overlays.length), (mounter) =>
             mountTree(files, overlays, mountName(record, owner), mounter)
           ).pipe(Effect.scoped)
           yield* addVolumes(files, single, sources)

@@ -21,30 +21,28 @@ export const shownAs = (owner: RunUser, as: RunUser): Shown | undefined =>
 export const READ_ONLY = 1
 export const NOSUID_NODEV = 2 + 4
 
-/**
- * System calls whose numbers differ between processors: unshare, umount2. Those after 423 are the same on all.
- */
-const calls: Partial<Record<NodeJS.Architecture, readonly [number, number]>> = {
-  x64: [272, 166],
-  arm64: [97, 39],
-  loong64: [97, 39],
-  riscv64: [97, 39]
+/** The number of the system call umount2, which differs between processors; those after 423 are the same on all. */
+const umount2: Partial<Record<NodeJS.Architecture, number>> = {
+  x64: 166,
+  arm64: 39,
+  loong64: 39,
+  riscv64: 39
 }
 
 /**
- * Makes the mounts of one tree, one after the other. Arguments: numbers of unshare and umount2. Each line read is a
+ * Makes the mounts of one tree, one after the other. Argument: the number of umount2. Each line read is a
  * mount, its words in hexadecimal: options, target, name of an overlay or nothing, upper and work folder of an overlay,
  * then of each source its number, the map of its uids and that of its gids, both empty where it is taken as it is. What
  * is opened is named by its number. A line is written when it is mounted; the first that fails ends the program.
  *
- * - A map is that of a user namespace, which a child makes and holds until the end.
+ * - A map is that of a user namespace. A child that begins in it (clone3(2)) holds it until the end.
  * - Mapped copies of lower layers belong to no folder where the kernel takes them so (6.15); before, they are mounted
  *   at the target until the overlay has them. A child holds them past the end of this program, since the kernel takes
  *   a while to take them down.
  */
 const PROGRAM = `
 use strict;
-my ($unshare, $umount) = @ARGV;
+my ($umount) = @ARGV;
 my ($none, $type, %users) = ("", "overlay");
 sub done {
   my ($what, $result) = @_;
@@ -54,20 +52,14 @@ sub done {
 }
 sub users {
   my ($uids, $gids) = @_;
-  pipe(my $ready, my $tell) && pipe(my $wait, my $end) or done("pipe");
-  my $child = done("fork", fork());
+  pipe(my $wait, my $end) or done("pipe");
+  my $how = pack("Q8", 0x10000000, 0, 0, 0, 17, 0, 0, 0);
+  my $child = done("user namespace", syscall(435, $how, 64));
   if ($child == 0) {
-    close $end;
-    done("user namespace", syscall($unshare + 0, 0x10000000));
-    close STDIN;
-    close STDOUT;
-    close STDERR;
-    syswrite($tell, "1");
+    close $_ for $end, *STDIN, *STDOUT, *STDERR;
     sysread($wait, my $over, 1);
     exit 0;
   }
-  close $tell;
-  sysread($ready, my $said, 1) or exit 1;
   for (["uid_map", $uids], ["gid_map", $gids]) {
     open(my $file, ">", "/proc/$child/$$_[0]") or done($$_[0]);
     done($$_[0], syswrite($file, $$_[1]));
@@ -155,11 +147,11 @@ export interface ProgramStep {
 
 /** The command that makes mounts, which it reads as lines; it answers each that is made with an empty line. */
 export const mountProgram = (): IoError | readonly [string, ...ReadonlyArray<string>] => {
-  const numbers = calls[arch]
-  if (numbers === undefined) {
+  const number = umount2[arch]
+  if (number === undefined) {
     return new IoError({ code: "ENOSYS", message: `owners cannot be mapped on ${arch}` })
   }
-  return ["perl", "-e", PROGRAM, "--", ...numbers.map(String)]
+  return ["perl", "-e", PROGRAM, "--", String(number)]
 }
 
 /** What the program reads of a mount. */

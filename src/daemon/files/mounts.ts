@@ -157,13 +157,14 @@ const byMount: Mounter = {
 }
 
 /** One process for all that is mounted (idmap.ts), until the scope ends. It has the files `open`, and no others. */
-const byProgram = Effect.fnUntraced(function* (open: ReadonlyArray<FileHandle>) {
+const byProgram = Effect.fnUntraced(function* (open: ReadonlyArray<FileHandle>, count: number) {
   const program = mountProgram()
   if (program instanceof IoError) return yield* program
   let ended = false
   let asked = Deferred.makeUnsafe<void>()
   const answer = () => Deferred.doneUnsafe(asked, Effect.void)
   let made = false
+  let left = count
   const tool = yield* Effect.acquireRelease(
     start("mount", program, open, "pipe", () => {
       made = true
@@ -185,7 +186,10 @@ const byProgram = Effect.fnUntraced(function* (open: ReadonlyArray<FileHandle>) 
       made = false
       asked = Deferred.makeUnsafe<void>()
       if (!ended) {
+        left -= 1
         tool.process.stdin?.write(programLine(step))
+        // It ends by itself after the last, while that is answered.
+        if (left === 0) tool.process.stdin?.end()
         yield* Deferred.await(asked)
       }
       if (made) return
@@ -211,9 +215,11 @@ const byProgram = Effect.fnUntraced(function* (open: ReadonlyArray<FileHandle>) 
   return mounter
 })
 
-/** For mounts of what is `open`, until the scope ends. `mapped`: owners can be mapped on this node. */
-export const openMounter = (mapped: boolean, open: ReadonlyArray<FileHandle>) =>
-  mapped && open.length > 0 ? byProgram(open) : Effect.succeed(byMount)
+/**
+ * For so many mounts of what is `open`, or fewer, until the scope ends. `mapped`: owners can be mapped on this node.
+ */
+export const openMounter = (mapped: boolean, open: ReadonlyArray<FileHandle>, count: number) =>
+  mapped && count > 0 ? byProgram(open, count) : Effect.succeed(byMount)
 
 const unmount = (what: string, paths: ReadonlyArray<string>, how: ReadonlyArray<string>) =>
   run(what, ["umount", "-i", "-c", ...how, ...paths])

@@ -91,10 +91,12 @@ export const makePresenter = ({ at, binds, mapped }: PresentOptions) => {
       if (record !== undefined) yield* settle(record.base, owner)
       const overlays = record === undefined ? [] : yield* openTree(tree, record, { at, owner, mapped })
       const shared = yield* openShared(plan, at.sources, to)
-      const mounter = yield* openMounter(mapped || to.mapped, [
+      const handles = [
         ...overlays.flatMap(({ layers }) => handlesOf(layers)),
-        ...(binds ? shared.map(({ opened }) => opened.handle) : [])
-      ])
+        ...shared.map(({ opened }) => opened.handle)
+      ]
+      const count = overlays.length + (binds ? shared.length : 0)
+      const mounter = yield* openMounter(mapped || to.mapped, handles, count)
       if (record !== undefined) {
         yield* mountTree(files, overlays, mountName(record, owner), mounter)
         // What cannot be shown as the server's is copied for it.

@@ -59,7 +59,7 @@ const tryOverlay = Effect.fnUntraced(function* (folder: string, shown?: Shown) {
     upper: yield* openToMount(upper),
     work: yield* openToMount(work)
   }
-  const mounter = yield* openMounter(shown !== undefined, handlesOf(layers))
+  const mounter = yield* openMounter(shown !== undefined, handlesOf(layers), 1)
   yield* mounter.overlay(files, layers, "muster-probe")
   if ((yield* mountsAt(files)).length !== 1) return yield* broken("the mount is not in the mount table")
   yield* io("write over the base", () => fs.writeFile(join(files, "below"), "above"))
@@ -75,7 +75,7 @@ const tryBind = Effect.fnUntraced(function* (folder: string) {
   yield* makeFolder(source)
   yield* makeFolder(target)
   const handle = yield* openToMount(source)
-  const mounter = yield* openMounter(false, [handle])
+  const mounter = yield* openMounter(false, [handle], 1)
   yield* mounter.again(target, handle, true, undefined)
   const written = yield* Effect.result(io("write", () => fs.writeFile(join(target, "file"), "")))
   if (written._tag === "Success") return yield* broken("a read-only mount can be written to")
@@ -88,7 +88,7 @@ const tryMappedBind = Effect.fnUntraced(function* (folder: string) {
   yield* makeFolder(target)
   yield* giveTree(source, ONE)
   const handle = yield* openToMount(source)
-  const mounter = yield* openMounter(true, [handle])
+  const mounter = yield* openMounter(true, [handle], 1)
   yield* mounter.again(target, handle, false, { owner: ONE, as: OTHER })
   yield* isOther(target)
   yield* io("write", () => fs.writeFile(join(target, "file"), ""))

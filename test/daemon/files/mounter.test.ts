@@ -105,7 +105,7 @@ describe.runIf(asRoot)("files of a server: its mounts (needs root)", () => {
       yield* Effect.addFinalizer(() => Effect.sync(() => unmountBelow(folder)))
       const layers = yield* layersIn(folder)
       const again = yield* openToMount(join(folder, "lower"))
-      const mounter = yield* openMounter(true, [...handlesOf(layers), again])
+      const mounter = yield* openMounter(true, [...handlesOf(layers), again], 9)
       const places = ["3", "a b\nc", "$x'\"`id`", "-o ro", "ü\\054,"].map((name) => join(folder, name))
       for (const [index, place] of places.entries()) {
         mkdirSync(place)
@@ -133,7 +133,7 @@ describe.runIf(asRoot)("files of a server: its mounts (needs root)", () => {
       mkdirSync(join(folder, "files"))
       yield* Effect.gen(function* () {
         const layers = yield* layersIn(folder)
-        const mounter = yield* openMounter(true, handlesOf(layers))
+        const mounter = yield* openMounter(true, handlesOf(layers), 2)
         yield* mounter.overlay(join(folder, "files"), layers, "test")
       }).pipe(Effect.scoped)
       // Not even lazily: whatever held it would be in the way.
