@@ -49,7 +49,12 @@ export const liveFiles = Effect.fnUntraced(function* <A>(options: {
     const next = yield* read
     if (JSON.stringify(next) === JSON.stringify(value)) return false
     value = next
-    for (const apply of listeners) apply(next)
+    for (const apply of listeners) {
+      // The other listeners get the value, and the files are looked at further.
+      yield* Effect.sync(() => apply(next)).pipe(
+        Effect.catchCause((cause) => Effect.logWarning(`${names}: a new value could not be applied`, cause))
+      )
+    }
     return true
   })
   // Acts on files that are the same in two looks: a certificate is written before its key.

@@ -1,0 +1,41 @@
+import { writeFileSync } from "node:fs"
+import { readFile } from "node:fs/promises"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Logger } from "effect"
+import { liveFiles } from "../../src/cli/liveFiles.ts"
+import { eventually, temporaryFolder } from "../support/Service.ts"
+
+describe("certificates are read again", () => {
+  it.live("also after a new one could not be applied: a WARN says so, and other listeners get it", () => {
+    const lines: Array<string> = []
+    return Effect.gen(function* () {
+      const path = join(yield* temporaryFolder, "cert.pem")
+      writeFileSync(path, "first")
+      const files = yield* liveFiles({
+        names: "MUSTER_TLS_CERT",
+        paths: [path],
+        read: Effect.promise(() => readFile(path, "utf8"))
+      })
+      const got: Array<string> = []
+      files.onChange(() => {
+        throw new Error("no such curve")
+      })
+      files.onChange((value) => got.push(value))
+      for (const next of ["second one", "the third one"]) {
+        writeFileSync(path, next)
+        yield* eventually(
+          Effect.sync(() => got.at(-1)),
+          (last) => last === next,
+          "15 seconds"
+        )
+      }
+      const warnings = lines.filter((line) => line.includes("a new value could not be applied"))
+      assert.strictEqual(warnings.length, 2)
+      assert.match(warnings[0] ?? "", /level=WARN .*MUSTER_TLS_CERT.*no such curve/s)
+    }).pipe(
+      Effect.scoped,
+      Effect.provide(Logger.layer([Logger.map(Logger.formatLogFmt, (line) => lines.push(line))]))
+    )
+  })
+})
