@@ -13,7 +13,7 @@ const LONGEST_NAME = 255
 /** A path with its NUL, in whole blocks. */
 const LONGEST_LONG = LONGEST_PATH + BLOCK
 /** Pieces of one file with holes. */
-const MOST_PIECES = 1_000_000
+const MOST_PIECES = 100_000
 /** Blocks of zeros after the end: `tar` fills its last record. */
 const MOST_FILLING = 2048
 
@@ -273,7 +273,9 @@ export class ArchiveReader {
     file.mapping = block[from === 0 ? 504 : 482] !== 0
     // Only a map without room goes on, and only where it has to.
     if ((file.mapping && taken < count) || (from === 0 && taken === 0)) return yield* bad()
-    if (file.pieces.length > MOST_PIECES) return yield* bad()
+    if (file.pieces.length > MOST_PIECES) {
+      return yield* refused(`${shownPath(file.path)} has more than ${MOST_PIECES} pieces between holes`)
+    }
     if (file.mapping) return
     const last = file.pieces.at(-1) ?? { at: 0, length: 0 }
     const stored = file.pieces.reduce((sum, piece) => sum + piece.length, 0)

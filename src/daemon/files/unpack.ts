@@ -16,10 +16,20 @@ export interface UnpackOptions {
   readonly user?: RunUser | undefined
   /** Bytes that the entries may have: contents, and 512 bytes for each header. Default: no limit. */
   readonly limit?: number | undefined
+  /** Bytes of the disk that stay free. Default: 16 MiB, or an eighth of a small disk, as the daemon's reserve. */
+  readonly free?: number | undefined
 }
 
 /** Bytes that a header counts as. */
 const HEADER = 512
+/** Bytes of an archive that describe an entry, at most: two long names, headers, padding. */
+const DESCRIPTION = 12 * 1024
+/** Bytes of an archive besides: what follows the end, and the longest map of a file with holes. */
+const MARGIN = 4 * 1024 * 1024
+
+/** Bytes of an archive between two looks at the disk. */
+const LOOK_EVERY = 4 * 1024 * 1024
+const RESERVE = 16 * 1024 * 1024
 
 const refused = (why: string) => new ArchiveRefused({ message: `the files are refused: ${why}` })
 
@@ -141,20 +151,44 @@ const openWriter = Effect.fnUntraced(function* (root: string, user: RunUser | un
   })
 })
 
-/** Unpacks an archive into an empty folder. When this returns, the archive was whole. */
+/** Fails while the disk of a folder has less room than has to stay free. */
+const checkRoom = Effect.fnUntraced(function* (folder: string, free: number | undefined) {
+  const disk = yield* io(`look at the disk of ${folder}`, () => fs.statfs(folder))
+  // Without the blocks that a file system keeps for root: servers cannot write there.
+  const room = disk.bavail * disk.bsize
+  const kept = free ?? Math.min(RESERVE, (disk.blocks * disk.bsize) / 8)
+  if (room >= kept) return
+  return yield* new IoError({
+    code: "ENOSPC",
+    message: `the files do not fit on the disk of the node: ${megabytes(room)} are free, of which ${megabytes(kept)} are kept`
+  })
+})
+
+/**
+ * Unpacks an archive into an empty folder, as far as the disk has room. When this returns, the archive was whole.
+ */
 export const unpackFiles = <E>(
   archive: Stream.Stream<Uint8Array, E>,
   folder: string,
-  { limit, user }: UnpackOptions = {}
+  { free, limit, user }: UnpackOptions = {}
 ): Effect.Effect<void, E | ArchiveRefused | IoError> =>
   Effect.gen(function* () {
     const apply = yield* openWriter(folder, user)
     const reader = new ArchiveReader()
     let bytes = 0
+    let raw = 0
+    let entries = 0
+    let looked = Number.NEGATIVE_INFINITY
     yield* Stream.runForEach(
       archive,
       Effect.fnUntraced(function* (chunk) {
+        raw += chunk.length
+        if (raw - looked >= LOOK_EVERY) {
+          looked = raw
+          yield* checkRoom(folder, free)
+        }
         for (const step of reader.read(chunk)) {
+          if ("name" in step) entries += 1
           bytes += step._tag === "data" ? step.bytes.length : "name" in step ? HEADER : 0
           if (limit !== undefined && bytes > limit) {
             return yield* new IoError({
@@ -163,6 +197,10 @@ export const unpackFiles = <E>(
             })
           }
           yield* apply(step)
+        }
+        // Else names and maps without an entry could come for ever.
+        if (raw > 2 * bytes + entries * DESCRIPTION + MARGIN) {
+          return yield* refused("most of it is in no file")
         }
       })
     )

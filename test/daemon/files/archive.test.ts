@@ -194,7 +194,7 @@ const hostile: ReadonlyArray<readonly [string, Buffer]> = [
   ["something behind its end", Buffer.concat([archive(), member({ name: "./late", content: "x" })])],
   ["no archive at all", Buffer.from("<html>504 Gateway Timeout</html>".repeat(40))],
   ["a damaged header", archive(Buffer.from(member({ name: "./a" })).fill("b", 2, 3))],
-  ["a name that is endless", archive(member({ name: "././@LongLink", type: "L", size: 2 ** 32 }))],
+  ["a name that is endless", archive(member({ name: "././@LongLink", type: "L", size: 2 ** 28 }))],
   ["nothing", Buffer.alloc(0)],
   ["no end", root],
   ["half an end", Buffer.concat([root, Buffer.alloc(512)])],
@@ -270,6 +270,84 @@ describe("move: the files of a server", () => {
       fs.mkdirSync(into)
       yield* moved(source, into, [], { limit: 1_300_000 })
       assert.deepStrictEqual(tree(into), tree(source))
+    })
+  )
+
+  it.live("stop while the disk has less room than has to stay free, also without a limit", () =>
+    Effect.gen(function* () {
+      const { target } = yield* folders
+      const { bavail, bsize } = fs.statfsSync(target)
+      const endless = Stream.concat(
+        Stream.make(Buffer.concat([root, member({ name: "./large", size: 2 ** 32 })])),
+        Stream.forever(Stream.make(Buffer.alloc(1024 * 1024)))
+      )
+      const failure = yield* Effect.flip(
+        unpackFiles(endless, target, { free: bavail * bsize - 24 * 1024 * 1024 })
+      )
+      assert.deepInclude(failure, { _tag: "IoError", code: "ENOSPC" })
+      assert.match(
+        failure.message,
+        /^the files do not fit on the disk of the node: [\d.]+ MB are free, of which /
+      )
+    })
+  )
+
+  it.live.each([
+    ["long names", long(`./${"a".repeat(4000)}`)],
+    ["long targets of links", member({ name: "././@LongLink", type: "K", content: "a".repeat(4000) })]
+  ] as const)("%s without an entry do not come for ever", ([, bytes]) =>
+    Effect.gen(function* () {
+      const { target } = yield* folders
+      const some = Buffer.concat(Array.from({ length: 200 }, () => bytes))
+      let chunks = 0
+      const endless = Stream.map(Stream.forever(Stream.make(some)), (chunk) => {
+        chunks += 1
+        return chunk
+      })
+      const failure = yield* Effect.flip(
+        unpackFiles(Stream.concat(Stream.make(root), endless), target, { limit: 1_000_000 })
+      )
+      assert.deepInclude(failure, {
+        _tag: "ArchiveRefused",
+        message: "the files are refused: most of it is in no file"
+      })
+      assert.isBelow(chunks * some.length, 8 * 1024 * 1024)
+    })
+  )
+
+  it.live("have at most 100,000 pieces between holes", () =>
+    Effect.gen(function* () {
+      const { target } = yield* folders
+      const octal = (value: number) => `${value.toString(8).padStart(11, "0")}\0`
+      const pieces = (from: number, count: number) =>
+        Array.from({ length: count }, (_, at) => octal((from + at) * 512) + octal(0)).join("")
+      const block = (from: number) => {
+        const bytes = Buffer.alloc(512)
+        bytes.write(pieces(from, 21), "latin1")
+        bytes[504] = 1
+        return bytes
+      }
+      const first = member({
+        name: "./holes",
+        type: "S",
+        size: 0,
+        sparse: {
+          pieces: [
+            [0, 0],
+            [0, 0],
+            [0, 0],
+            [0, 0]
+          ],
+          more: true,
+          whole: 2 ** 31
+        }
+      })
+      const map = Array.from({ length: 4800 }, (_, at) => block(at * 21))
+      const failure = yield* Effect.flip(unpackFiles(chunked(archive(first, ...map), 65_536), target))
+      assert.deepInclude(failure, {
+        _tag: "ArchiveRefused",
+        message: 'the files are refused: "holes" has more than 100000 pieces between holes'
+      })
     })
   )
 
