@@ -81,7 +81,8 @@ describe("decisions, section 2: nodes", () => {
         usage: null,
         committed: { memory_bytes: GIB, cpu_threads: 0, disk_bytes: 0 },
         ports_free: 8,
-        servers: 1
+        servers: 1,
+        unencrypted: true
       })
       yield* TestClock.adjust("10 seconds")
       yield* registry.heartbeat("n1", heartbeat("n1-boot"))

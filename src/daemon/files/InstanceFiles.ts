@@ -22,7 +22,16 @@ import {
   openTree,
   withBase
 } from "./overlayTree.ts"
-import { foreignParts, giveParts, giveWhole, keptOwner, layersOf, ownerFor, ownerOf } from "./owners.ts"
+import {
+  foreignParts,
+  giveParts,
+  giveWhole,
+  keptOwner,
+  layersOf,
+  markStrays,
+  ownerFor,
+  ownerOf
+} from "./owners.ts"
 import { addCopies, addVolumes, buildPlain } from "./plainTree.ts"
 import { instanceFolder, makePresenter, wayFor } from "./presentFiles.ts"
 import { openShared, type SharedOwner, share } from "./sharedFiles.ts"
@@ -83,6 +92,11 @@ export class InstanceFiles extends Context.Service<
       kind: RuntimeKind,
       user?: RunUser | "kept"
     ): Effect.Effect<ReadonlyArray<SharedFolder>, IoError>
+    /**
+     * Marks files of the server that belong to another user than the one that it is about to run as: the next `open`
+     * gives them to it. No process of the server may run.
+     */
+    reclaim(folder: string, user?: RunUser): Effect.Effect<void, IoError>
     /** Takes away what is mounted: the folder can be removed then. */
     close(folder: string): Effect.Effect<void, IoError>
     usage(folder: string, spec: ServerSpec): Effect.Effect<DiskUsage, IoError>
@@ -327,6 +341,14 @@ export class InstanceFiles extends Context.Service<
           yield* present(folder, spec, likelyKind(spec), user)
         })
 
+        const reclaim = Effect.fn("InstanceFiles.reclaim")(function* (folder: string, user?: RunUser) {
+          const owner = ownerFor(user)
+          if (owner === undefined) return
+          // In a plain folder, what is mounted there would be looked at, too.
+          if ((yield* readTreeRecord(join(folder, TREE))) === undefined) yield* close(folder)
+          yield* markStrays(folder, instanceFolder(folder), owner)
+        })
+
         const usage = Effect.fn("InstanceFiles.usage")(function* (folder: string, spec: ServerSpec) {
           return yield* diskUsage(folder, yield* planOf(spec))
         })
@@ -354,6 +376,7 @@ export class InstanceFiles extends Context.Service<
           make: alone(make),
           renew: alone(renew),
           open: alone(open),
+          reclaim: alone(reclaim),
           close: alone(close),
           usage,
           overLimit,

@@ -108,6 +108,30 @@ export const foreignParts = Effect.fnUntraced(function* (folder: string, files: 
 })
 
 /**
+ * Marks the folders with files of a server's own in which an entry belongs to another user, such as a world that an
+ * operator has copied there as root, so that they are given again. Deleted files of an overlay are devices of root.
+ */
+export const markStrays = Effect.fnUntraced(function* (folder: string, files: string, owner: RunUser) {
+  if (!needs(owner)) return
+  for (const { path, stats } of yield* ownParts(folder, files)) {
+    if (stats.uid !== owner.uid) continue
+    const others = ["(", "!", "-uid", String(owner.uid), "-o", "!", "-gid", String(owner.gid), ")"]
+    const found = yield* output(`look through ${path}`, [
+      "find",
+      path,
+      "!",
+      "-type",
+      "c",
+      ...others,
+      "-printf",
+      ".",
+      "-quit"
+    ])
+    if (found !== "") yield* io(`give ${path}`, () => fs.lchown(path, ROOT.uid, ROOT.gid))
+  }
+})
+
+/**
  * Gives the files of a server to their owner; what is below them stays with its own. Nothing of the server may be
  * mounted, and no process of it may run. The top of each folder comes last, so that what was cut off is done again.
  */

@@ -60,7 +60,10 @@ export const makeLauncher = ({ console, file, files, folder, runtime, sources }:
     if (signal !== undefined && "invalid" in signal) {
       return yield* ofSoftware(`online-signal: ${signal.invalid}`)
     }
-    const shared = yield* Effect.mapError(files.open(folder, spec, kind, user), ofNode)
+    const shared = yield* Effect.mapError(
+      Effect.andThen(files.reclaim(folder, user), files.open(folder, spec, kind, user)),
+      ofNode
+    )
     const { configs } = definition
     yield* Effect.mapError(applyConfigs(instanceFolder(folder), configs, plan.context), ofConfig)
     const log_offset = yield* Effect.mapError(console.begin, ofNode)

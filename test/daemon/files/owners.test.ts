@@ -90,6 +90,30 @@ for (const [way, options] of Object.entries(all)) {
       }).pipe(Effect.scoped)
     )
 
+    it.effect(
+      "what an operator puts there as root is the server's with its next start; nothing else changes hands",
+      () =>
+        Effect.gen(function* () {
+          const { copy, server } = yield* place()
+          const one = server({ volumes: mounts ? volumes : [], copy }, undefined, ONE)
+          yield* one.make
+          runAs(ONE.uid, one.files, "rm server.jar")
+          yield* one.reclaim
+          yield* one.open
+          write(one.files, { "conf/late": "late", "put/there": "there" })
+          symlinkSync("/etc/passwd", join(one.files, "put/passwd"))
+          yield* one.reclaim
+          yield* one.open
+          assert.deepStrictEqual(foreign(one.files, ONE.uid), [])
+          assert.strictEqual(
+            runAs(ONE.uid, one.files, "echo n > put/there && echo n > conf/late && ls"),
+            runAs(ONE.uid, one.files, "ls")
+          )
+          assert.strictEqual(statSync("/etc/passwd").uid, 0)
+          assert.isFalse(readdirSync(one.files).includes("server.jar"))
+        }).pipe(Effect.scoped)
+    )
+
     it.effect("two servers on one base do not reach each other's", () =>
       Effect.gen(function* () {
         const { first, server } = yield* place()

@@ -60,6 +60,7 @@ export const scene = Effect.fnUntraced(function* (
       spec,
       make: files.make(folder, first, spec, user),
       open: files.open(folder, spec, "process", user),
+      reclaim: files.reclaim(folder, user),
       close: files.close(folder),
       renew: (next: ReturnType<typeof base>) => files.renew(folder, next, spec, user),
       usage: files.usage(folder, spec)
