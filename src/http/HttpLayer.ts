@@ -1,6 +1,6 @@
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Duration, Effect, Layer } from "effect"
-import { HttpRouter, HttpServerResponse } from "effect/http"
+import { HttpRouter } from "effect/http"
 import { HttpApiBuilder, HttpApiMiddleware, OpenApi } from "effect/http-api"
 import type { IpNetwork } from "effect/net"
 import { RateLimiter } from "effect/persistence"
@@ -26,7 +26,7 @@ import { Authentication } from "./authenticate.ts"
 import { BesideHandlers, MetricsHandlers, SystemHandlers } from "./beside.ts"
 import { CachedPages } from "./cachedPages.ts"
 import { HttpConnections } from "./connectionLimit.ts"
-import { DocsRoutes } from "./docs.ts"
+import { DocsRoutes, makeCompressed } from "./docs.ts"
 import { invalidRequest } from "./errorResponse.ts"
 import { FailedLogins } from "./FailedLogins.ts"
 import { GracefulStop } from "./GracefulStop.ts"
@@ -85,7 +85,12 @@ const WritesLayer = Layer.succeed(
 const versioned = (version: string) => ApplicationApi.annotate(OpenApi.Version, version)
 
 const OpenApiRoute = (api: ReturnType<typeof versioned>) =>
-  HttpRouter.add("GET", "/openapi.json", HttpServerResponse.jsonUnsafe(OpenApi.fromApi(api)))
+  HttpRouter.use(
+    Effect.fnUntraced(function* (router) {
+      const document = new TextEncoder().encode(JSON.stringify(OpenApi.fromApi(api)))
+      yield* router.add("GET", "/openapi.json", yield* makeCompressed(document, "application/json"))
+    })
+  )
 
 /** All routes, with everything that stands before them; the services come from the caller. */
 export const routes = (options: Omit<HttpOptions, "host" | "port">) => {

@@ -1,5 +1,7 @@
 import { createHash } from "node:crypto"
-import { Effect } from "effect"
+import type { Socket } from "node:net"
+import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
+import { Deferred, Effect, Semaphore } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 
 /** ETags of bodies that are made once and sent many times. */
@@ -19,19 +21,57 @@ const names = (ifNoneMatch: string, etag: string): boolean =>
 const kept = ({ headers: { vary } }: HttpServerResponse.HttpServerResponse) =>
   vary === undefined ? {} : { vary }
 
+/** Bytes of a body from which on it is large. Node's adapter awaits the end of an answer from this size on only. */
+const LARGE = 1024 * 1024
+
+/** Large bodies without compression that are sent at the same time, to all clients together. */
+export const MOST_LARGE = 4
+
+const closed = (socket: Socket) =>
+  Effect.callback<void>((resume) => {
+    if (socket.destroyed) return resume(Effect.void)
+    const done = () => resume(Effect.void)
+    socket.once("close", done)
+    return Effect.sync(() => socket.off("close", done))
+  })
+
+/**
+ * Waits for a permit, in order, and holds the permit until the answer has been sent, which ends the scope of the request,
+ * or until the connection closes: an answer behind another one on the same connection does not report the close.
+ */
+const admit = Effect.fnUntraced(function* (
+  permits: Semaphore.Semaphore,
+  request: HttpServerRequest.HttpServerRequest
+) {
+  const { socket } = NodeHttpServerRequest.toIncomingMessage(request)
+  const admitted = yield* Deferred.make<void>()
+  const held = Effect.andThen(Deferred.succeed(admitted, undefined), closed(socket))
+  yield* Effect.forkScoped(permits.withPermit(held), { startImmediately: true })
+  yield* Deferred.await(admitted)
+})
+
 /**
  * For pages that stay the same as long as the process runs: a browser keeps them and asks whether they have changed,
- * which an upgrade does; the answer to that is 304 without a body.
+ * which an upgrade does; the answer to that is 304 without a body. A few large bodies are sent at the same time; further
+ * requests for them wait, for as long as a request may take.
  */
-export const CachedPages = HttpRouter.middleware((page) =>
+export const CachedPages = HttpRouter.middleware(
   Effect.gen(function* () {
-    const request = yield* HttpServerRequest.HttpServerRequest
-    const response = yield* page
-    if (response.status !== 200 || response.body._tag !== "Uint8Array") return response
-    const etag = etagOf(response.body.body)
-    const headers = { etag, "cache-control": response.headers["cache-control"] ?? "no-cache" }
-    return names(request.headers["if-none-match"] ?? "", etag)
-      ? HttpServerResponse.empty({ status: 304, headers: { ...kept(response), ...headers } })
-      : HttpServerResponse.setHeaders(response, headers)
+    const permits = yield* Semaphore.make(MOST_LARGE)
+    return (page) =>
+      Effect.gen(function* () {
+        const request = yield* HttpServerRequest.HttpServerRequest
+        const response = yield* page
+        if (response.status !== 200 || response.body._tag !== "Uint8Array") return response
+        const etag = etagOf(response.body.body)
+        const headers = { etag, "cache-control": response.headers["cache-control"] ?? "no-cache" }
+        if (names(request.headers["if-none-match"] ?? "", etag)) {
+          return HttpServerResponse.empty({ status: 304, headers: { ...kept(response), ...headers } })
+        }
+        const large =
+          response.body.contentLength >= LARGE && response.headers["content-encoding"] === undefined
+        if (large && request.method !== "HEAD") yield* admit(permits, request)
+        return HttpServerResponse.setHeaders(response, headers)
+      })
   })
 ).layer

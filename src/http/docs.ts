@@ -75,17 +75,17 @@ const compressed = (compress: (done: (error: Error | null, result: Buffer) => vo
     compress((error, result) => resume(error === null ? Effect.succeed(result) : Effect.die(error)))
   })
 
-/** The script in each encoding, the best first. Threads of zlib compress it. */
-const encodings = Effect.fnUntraced(function* (script: Uint8Array) {
+/** A body in each encoding, the best first. Threads of zlib compress it. */
+const encodings = Effect.fnUntraced(function* (body: Uint8Array) {
   const quality = { params: { [constants.BROTLI_PARAM_QUALITY]: 9 } }
   const [br, gz] = yield* Effect.all(
     [
-      compressed((done) => brotliCompress(script, quality, done)),
-      compressed((done) => gzip(script, { level: 9 }, done))
+      compressed((done) => brotliCompress(body, quality, done)),
+      compressed((done) => gzip(body, { level: 9 }, done))
     ],
     { concurrency: 2 }
   )
-  return { br, gzip: gz, identity: script }
+  return { br, gzip: gz, identity: body }
 })
 
 /** The best encoding that `Accept-Encoding` allows (RFC 9110, section 12.5.3). */
@@ -100,6 +100,22 @@ export const acceptedEncoding = (header: string): "br" | "gzip" | "identity" => 
   return accepted.has("br") ? "br" : accepted.has("gzip") ? "gzip" : "identity"
 }
 
+/** A handler that answers with a body in the best encoding that the client accepts; its first use compresses the body. */
+export const makeCompressed = Effect.fnUntraced(function* (body: Uint8Array, contentType: string) {
+  const bodies = yield* Effect.cached(encodings(body))
+  return Effect.gen(function* () {
+    const { headers } = yield* HttpServerRequest.HttpServerRequest
+    const encoding = acceptedEncoding(headers["accept-encoding"] ?? "")
+    return HttpServerResponse.uint8Array(encoding === "identity" ? body : (yield* bodies)[encoding], {
+      contentType,
+      headers: {
+        vary: "Accept-Encoding",
+        ...(encoding === "identity" ? {} : { "content-encoding": encoding })
+      }
+    })
+  })
+})
+
 /**
  * `GET /docs`: a page that renders the OpenAPI document with Scalar. The script is a file of its own, named with the hash
  * of its content, and is compressed at its first use.
@@ -110,24 +126,18 @@ export const DocsRoutes = (title: string) =>
       const script = new TextEncoder().encode(`${yield* scalar}${start}`)
       const hash = createHash("sha256").update(script).digest("base64url").slice(0, 16)
       const html = pageResponse(page(title, `${SCRIPT}?${hash}`), POLICY)
-      const bodies = yield* Effect.cached(encodings(script))
+      const compressed = yield* makeCompressed(script, "text/javascript; charset=utf-8")
       yield* router.add("GET", "/docs", html)
       yield* router.add(
         "GET",
         SCRIPT,
         Effect.gen(function* () {
-          const { headers, url } = yield* HttpServerRequest.HttpServerRequest
-          const encoding = acceptedEncoding(headers["accept-encoding"] ?? "")
-          const body = encoding === "identity" ? script : (yield* bodies)[encoding]
-          return HttpServerResponse.uint8Array(body, {
-            contentType: "text/javascript; charset=utf-8",
-            headers: {
-              vary: "Accept-Encoding",
-              ...(encoding === "identity" ? {} : { "content-encoding": encoding }),
-              // Another replica may serve another version under this name.
-              ...(url.endsWith(`?${hash}`) ? { "cache-control": "public, max-age=31536000, immutable" } : {})
-            }
-          })
+          const { url } = yield* HttpServerRequest.HttpServerRequest
+          const response = yield* compressed
+          // Another replica may serve another version under this name.
+          return url.endsWith(`?${hash}`)
+            ? HttpServerResponse.setHeader(response, "cache-control", "public, max-age=31536000, immutable")
+            : response
         })
       )
     })

@@ -1,8 +1,14 @@
 import { createHash } from "node:crypto"
+import type { ServerResponse } from "node:http"
+import { connect } from "node:net"
 import { brotliDecompressSync, gunzipSync } from "node:zlib"
+import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Fiber, Layer } from "effect"
+import { HttpRouter, HttpServerResponse } from "effect/http"
+import { CachedPages, MOST_LARGE } from "../../src/http/cachedPages.ts"
 import { acceptedEncoding } from "../../src/http/docs.ts"
+import { makeNodeServer } from "../../src/http/nodeServer.ts"
 import { exchange, noNode, options, raw, rawRequest, service } from "../http/support/http.ts"
 import { chromium, chromiumNote, openPage } from "../support/browser.ts"
 import { Muster } from "../support/Muster.ts"
@@ -194,6 +200,108 @@ layer(service(noNode), options)("pages", (it) => {
         }).pipe(Effect.scoped)
     )
   })
+})
+
+/** More than the kernel buffers for a client that does not read. */
+const HUGE = new Uint8Array(24 * 1024 * 1024)
+
+/** The middleware of the pages before a huge page and a small one; the responses that have begun and are not yet sent. */
+const hugePages = Effect.gen(function* () {
+  const server = makeNodeServer()
+  const open = new Set<ServerResponse>()
+  server.on("request", (_, response: ServerResponse) => {
+    open.add(response)
+    for (const event of ["finish", "close"]) response.once(event, () => open.delete(response))
+  })
+  const huge = (headers: Record<string, string>) => HttpServerResponse.uint8Array(HUGE, { headers })
+  const pages = Layer.mergeAll(
+    HttpRouter.add("GET", "/huge", huge({})),
+    HttpRouter.add("GET", "/compressed", huge({ "content-encoding": "br" })),
+    HttpRouter.add("GET", "/small", HttpServerResponse.text("small"))
+  ).pipe(Layer.provide(CachedPages))
+  yield* Layer.build(
+    HttpRouter.serve(pages, { disableLogger: true, disableListenLog: true }).pipe(
+      Layer.provide(NodeHttpServer.layer(() => server, { host: "127.0.0.1", port: 0 }))
+    )
+  )
+  const address = server.address()
+  const port = typeof address === "object" && address !== null ? address.port : 0
+  const begun = () => [...open].filter(({ headersSent, socket }) => headersSent && socket !== null).length
+  return { api: { url: `http://127.0.0.1:${port}` }, begun }
+})
+
+/** A client that asks for a path several times without compression, and reads nothing. */
+const stalled = (api: Pick<Service, "url">, path: string) =>
+  Effect.acquireRelease(
+    Effect.sync(() => {
+      const { hostname, port } = new URL(api.url)
+      const socket = connect({ host: hostname, port: Number(port) }).on("error", () => {})
+      socket.pause().write(`GET ${path} HTTP/1.1\r\nhost: localhost\r\n\r\n`.repeat(3))
+      return socket
+    }),
+    (socket) => Effect.sync(() => socket.destroy())
+  )
+
+describe("pages: large answers without compression", () => {
+  it.live("4 are written at the same time; all else is answered; aborted connections make room", () =>
+    Effect.gen(function* () {
+      const { api, begun } = yield* hugePages
+      const clients = yield* Effect.all(Array.from({ length: 20 }, () => stalled(api, "/huge")))
+      yield* eventually(Effect.sync(begun), (count) => count >= MOST_LARGE)
+      for (const path of ["/small", "/compressed", "/small"]) {
+        assert.match(yield* exchange(api, rawRequest("GET", path)), /^HTTP\/1\.1 200 /)
+        assert.match(yield* exchange(api, rawRequest("HEAD", "/huge")), /^HTTP\/1\.1 200 /)
+        const known = rawRequest("GET", "/huge", { "if-none-match": "*" })
+        assert.match(yield* exchange(api, known), /^HTTP\/1\.1 304 /)
+      }
+      assert.strictEqual(begun(), MOST_LARGE)
+      // The answered and the waiting ones, with further answers waiting on the same connections.
+      for (const socket of clients.slice(0, 16)) socket.destroy()
+      for (let n = 0; n < 20; n += 1) yield* exchange(api, rawRequest("GET", "/small"))
+      yield* eventually(Effect.sync(begun), (count) => count === MOST_LARGE)
+      for (const socket of clients) socket.destroy()
+      const answer = yield* exchange(api, rawRequest("GET", "/huge"))
+      assert.isAbove(answer.length, HUGE.length)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live(
+    "the uncompressed script waits for its turn; no other request does; aborts give the turn back",
+    () =>
+      Effect.gen(function* () {
+        const api = yield* startService({ env: noNode })
+        const whole = yield* sent(api, "/docs/scalar.js", "identity")
+        const clients = yield* Effect.all(Array.from({ length: 20 }, () => stalled(api, "/docs/scalar.js")))
+        for (let n = 0; n < 10; n += 1) {
+          for (const encoding of ["br", "gzip"]) {
+            const { head } = yield* sent(api, "/docs/scalar.js", encoding)
+            assert.match(head, /^HTTP\/1\.1 200 /)
+          }
+          assert.strictEqual((yield* raw(api, rawRequest("GET", "/healthz"))).status, 200)
+        }
+        const answer = yield* Effect.forkChild(sent(api, "/docs/scalar.js", "identity"))
+        for (let n = 0; n < 10; n += 1) yield* raw(api, rawRequest("GET", "/healthz"))
+        assert.isUndefined(answer.pollUnsafe())
+        for (const socket of clients) socket.destroy()
+        assert.isTrue((yield* Fiber.join(answer)).body.equals(whole.body))
+        assert.notInclude(api.output(), "MaxListenersExceeded")
+      }).pipe(Effect.scoped)
+  )
+
+  it.live("/openapi.json is the same document in every encoding", () =>
+    Effect.gen(function* () {
+      const api = yield* startService({ env: noNode })
+      const plain = yield* sent(api, "/openapi.json", "identity")
+      const br = yield* sent(api, "/openapi.json", "br")
+      const gzip = yield* sent(api, "/openapi.json", "gzip")
+      assert.isTrue(brotliDecompressSync(br.body).equals(plain.body))
+      assert.isTrue(gunzipSync(gzip.body).equals(plain.body))
+      for (const { head } of [plain, br, gzip]) {
+        assert.match(head, /^content-type: application\/json\r?$/m)
+        assert.match(head, /^vary: Accept-Encoding\r?$/m)
+      }
+    }).pipe(Effect.scoped)
+  )
 })
 
 describe("decisions 7: MUSTER_PUBLIC_PAGES", () => {

@@ -14,7 +14,7 @@ export interface UidRange {
 export interface ProcessUsersOptions {
   /** Identity of the node and its data folder. */
   readonly node: string
-  /** Folder of the node: `users.json` in it keeps the uids of software. */
+  /** Folder of the node: `users.json` in it keeps the uids of software, and the uid at which the next search begins. */
   readonly data_dir: string
   readonly range: UidRange
   /** Folder in which every daemon of this machine claims the uids that it gives. Default {@link CLAIMS}. */
@@ -24,8 +24,9 @@ export interface ProcessUsersOptions {
 /** The uids of this node's servers and software. */
 export interface ProcessUsers {
   /**
-   * The user of a server or software, by name; the smallest free uid where it has none. `kept`: the uid that the server
-   * had before, as long as no other has it now.
+   * The user of a server or software, by name. A name without a uid gets the first free one after the uid given last, so
+   * that a released uid rests for as long as the range allows: files in `/tmp` and System V objects of a removed server
+   * may outlive the server. `kept`: the uid that the server had before, as long as no other has it now.
    */
   take(name: string, kept?: number): Effect.Effect<RunUser, LaunchFailed>
   /** The user of a software: it stays for good. */
@@ -48,10 +49,16 @@ const Claim = Schema.fromJsonString(
 type Claim = typeof Claim.Type
 const decodeClaim = Schema.decodeUnknownOption(Claim)
 
-const Software = Schema.fromJsonString(
-  Schema.Struct({ format: Schema.Literal(1), software: Schema.Record(Schema.String, Schema.Int) })
+const UsersFile = Schema.fromJsonString(
+  Schema.Struct({
+    format: Schema.Literal(1),
+    software: Schema.Record(Schema.String, Schema.Int),
+    /** The search for a free uid begins here. Absent in files of older versions. */
+    next: Schema.optionalKey(Schema.Int)
+  })
 )
-const decodeSoftware = Schema.decodeUnknownEffect(Software)
+type UsersFile = typeof UsersFile.Type
+const decodeUsersFile = Schema.decodeUnknownEffect(UsersFile)
 
 const softwareName = (software: string) => `software:${software}`
 const userOf = (uid: number): RunUser => ({ uid, gid: uid, own: true })
@@ -74,7 +81,7 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
   const byName = new Map<string, number>()
   const byUid = new Map<number, string>()
   const earlier = new Map<number, string>()
-  let software: Readonly<Record<string, number>> = {}
+  let file: UsersFile = { format: 1, software: {} }
 
   const claimPath = (uid: number) => join(claims_dir, String(uid))
   const readClaim = (uid: number) =>
@@ -121,6 +128,21 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
   const failed = (error: IoError) =>
     new LaunchFailed({ message: `uids cannot be given: ${error.message}`, code: error.code })
 
+  /** Runs within `turn`. */
+  const save = Effect.fnUntraced(function* (changed: UsersFile) {
+    yield* writeAtomic(path, `${JSON.stringify(changed)}\n`)
+    file = changed
+  })
+
+  /** The uids of the range in the order in which they are tried. */
+  const inTurn = function* () {
+    const { first, last } = range
+    const { next = first } = file
+    const start = next >= first && next <= last ? next : first
+    for (let uid = start; uid <= last; uid++) yield uid
+    for (let uid = first; uid < start; uid++) yield uid
+  }
+
   const takeOne = Effect.fnUntraced(function* (name: string, kept: number | undefined) {
     const had = byName.get(name)
     if (had !== undefined) return userOf(had)
@@ -133,9 +155,10 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
         `uid ${kept} of ${name} is in use by another node of this machine: ${name} gets another; give each node a MUSTER_PROCESS_UIDS of its own`
       )
     }
-    for (let uid = range.first; uid <= range.last; uid++) {
+    for (const uid of inTurn()) {
       if (byUid.has(uid) || !(yield* claim(uid, name))) continue
       note(name, uid)
+      yield* save({ ...file, next: uid + 1 })
       return userOf(uid)
     }
     return yield* new LaunchFailed({
@@ -148,12 +171,13 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
     takeOne(name, kept).pipe(Effect.catchTag("IoError", failed), turn.withPermit, Effect.uninterruptible)
 
   const ofSoftware = Effect.fnUntraced(function* (id: string) {
-    const user = yield* take(softwareName(id), software[id])
-    if (software[id] === user.uid) return user
-    const changed = { ...software, [id]: user.uid }
-    const text = JSON.stringify({ format: 1, software: changed })
-    yield* Effect.mapError(writeAtomic(path, `${text}\n`), failed)
-    software = changed
+    const user = yield* take(softwareName(id), file.software[id])
+    if (file.software[id] === user.uid) return user
+    yield* Effect.suspend(() => save({ ...file, software: { ...file.software, [id]: user.uid } })).pipe(
+      Effect.mapError(failed),
+      turn.withPermit,
+      Effect.uninterruptible
+    )
     return user
   })
 
@@ -162,8 +186,8 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
     if (found?.node === node) earlier.set(Number(name), found.name)
   }
   const kept = yield* readText(path).pipe(orMissing(undefined))
-  if (kept !== undefined) software = (yield* decodeSoftware(kept)).software
-  for (const [id, uid] of Object.entries(software)) {
+  if (kept !== undefined) file = yield* decodeUsersFile(kept)
+  for (const [id, uid] of Object.entries(file.software)) {
     yield* Effect.catch(take(softwareName(id), uid), (error) => Effect.logWarning(error.message))
   }
 

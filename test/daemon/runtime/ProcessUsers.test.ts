@@ -1,4 +1,4 @@
-import { mkdirSync } from "node:fs"
+import { mkdirSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
@@ -16,7 +16,7 @@ const open = Effect.fnUntraced(function* (root: string, node: string) {
 const uidOf = Effect.map(({ uid }: { readonly uid: number }) => uid)
 
 describe("processes have uids of their own", () => {
-  it.live("a server gets the smallest free uid, and keeps it until it is released", () =>
+  it.live("a server gets a free uid, and keeps it until it is released", () =>
     Effect.gen(function* () {
       const users = yield* open(yield* dataFolder, "a")
       assert.strictEqual(yield* uidOf(users.take("one")), 70000)
@@ -25,8 +25,55 @@ describe("processes have uids of their own", () => {
       assert.strictEqual(users.nameOf(70001), "two")
       yield* users.release("one")
       assert.strictEqual(users.uidOf("one"), undefined)
-      assert.strictEqual(yield* uidOf(users.take("three")), 70000)
     }).pipe(Effect.scoped)
+  )
+
+  it.live("a released uid is given last, also after a restart of the daemon and of the machine", () =>
+    Effect.gen(function* () {
+      const root = yield* dataFolder
+      let users = yield* open(root, "a")
+      const given: Array<number> = []
+      for (let n = 0; n < 7; n += 1) {
+        // A hostile server leaves files in /tmp; the next server must not own them.
+        given.push(yield* uidOf(users.take(`server ${n}`)))
+        yield* users.release(`server ${n}`)
+        if (n === 1) users = yield* open(root, "a")
+        if (n === 3) {
+          const claims_dir = join(root, "claims-after-boot")
+          users = yield* openProcessUsers({ node: "a", data_dir: join(root, "a"), range, claims_dir })
+        }
+      }
+      assert.deepStrictEqual(given, [70000, 70001, 70002, 70000, 70001, 70002, 70000])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a range of which one uid is free gives that one, wherever it is", () =>
+    Effect.gen(function* () {
+      const users = yield* open(yield* dataFolder, "a")
+      for (const name of ["one", "two", "three"]) yield* users.take(name)
+      for (const name of ["two", "one", "three", "two"]) {
+        const uid = users.uidOf(name)
+        yield* users.release(name)
+        assert.strictEqual(yield* uidOf(users.take(name)), uid)
+      }
+    }).pipe(Effect.scoped)
+  )
+
+  it.live(
+    "users.json of an older version, or of another range, is read: the range is given from its first uid",
+    () =>
+      Effect.gen(function* () {
+        for (const next of [{}, { next: 5 }, { next: 70003 }]) {
+          const root = yield* dataFolder
+          mkdirSync(join(root, "a"))
+          const file = { format: 1, software: { demo: 70001 }, ...next }
+          writeFileSync(join(root, "a", "users.json"), JSON.stringify(file))
+          const users = yield* open(root, "a")
+          assert.strictEqual(yield* uidOf(users.take("server")), 70000)
+          assert.strictEqual(yield* uidOf(users.ofSoftware("demo")), 70001)
+          assert.strictEqual(yield* uidOf(users.take("other")), 70002)
+        }
+      }).pipe(Effect.scoped)
   )
 
   it.live("a used-up range is refused with its name and its bounds", () =>
@@ -61,7 +108,7 @@ describe("processes have uids of their own", () => {
       assert.strictEqual(yield* uidOf(before.ofSoftware("demo")), 70001)
       const claims_dir = join(root, "claims-after-boot")
       const users = yield* openProcessUsers({ node: "a", data_dir: join(root, "a"), range, claims_dir })
-      assert.strictEqual(yield* uidOf(users.take("first")), 70000)
+      assert.strictEqual(yield* uidOf(users.take("first")), 70002)
       assert.strictEqual(yield* uidOf(users.ofSoftware("demo")), 70001)
     }).pipe(Effect.scoped)
   )
@@ -75,13 +122,16 @@ describe("processes have uids of their own", () => {
       assert.strictEqual(yield* uidOf(other.take("server")), 70001)
       // A uid that a server had before is another node's now.
       assert.strictEqual(yield* uidOf(other.take("restored", 70000)), 70002)
+      const data_dir = join(root, "c")
+      mkdirSync(data_dir)
       const gone = yield* openProcessUsers({
         node: "c",
-        data_dir: join(root, "not there"),
+        data_dir,
         range: { first: 71000, last: 71000 },
         claims_dir: join(root, "claims")
       })
       yield* gone.take("server")
+      rmSync(data_dir, { recursive: true })
       const after = yield* openProcessUsers({
         node: "d",
         data_dir: root,
