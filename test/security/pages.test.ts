@@ -217,6 +217,7 @@ const hugePages = Effect.gen(function* () {
   const pages = Layer.mergeAll(
     HttpRouter.add("GET", "/huge", huge({})),
     HttpRouter.add("GET", "/compressed", huge({ "content-encoding": "br" })),
+    HttpRouter.add("GET", "/never", Effect.never),
     HttpRouter.add("GET", "/small", HttpServerResponse.text("small"))
   ).pipe(Layer.provide(CachedPages))
   yield* Layer.build(
@@ -227,16 +228,18 @@ const hugePages = Effect.gen(function* () {
   const address = server.address()
   const port = typeof address === "object" && address !== null ? address.port : 0
   const begun = () => [...open].filter(({ headersSent, socket }) => headersSent && socket !== null).length
-  return { api: { url: `http://127.0.0.1:${port}` }, begun }
+  /** Those that are written, also where another one has to be sent before. */
+  const ready = () => [...open].filter(({ writableEnded }) => writableEnded).length
+  return { ready, api: { url: `http://127.0.0.1:${port}` }, begun }
 })
 
-/** A client that asks for a path several times without compression, and reads nothing. */
-const stalled = (api: Pick<Service, "url">, path: string) =>
+/** A client that asks for paths at once without compression, and reads nothing. */
+const stalled = (api: Pick<Service, "url">, ...paths: ReadonlyArray<string>) =>
   Effect.acquireRelease(
     Effect.sync(() => {
       const { hostname, port } = new URL(api.url)
       const socket = connect({ host: hostname, port: Number(port) }).on("error", () => {})
-      socket.pause().write(`GET ${path} HTTP/1.1\r\nhost: localhost\r\n\r\n`.repeat(3))
+      socket.pause().write(paths.map((path) => `GET ${path} HTTP/1.1\r\nhost: localhost\r\n\r\n`).join(""))
       return socket
     }),
     (socket) => Effect.sync(() => socket.destroy())
@@ -246,7 +249,9 @@ describe("pages: large answers without compression", () => {
   it.live("4 are written at the same time; all else is answered; aborted connections make room", () =>
     Effect.gen(function* () {
       const { api, begun } = yield* hugePages
-      const clients = yield* Effect.all(Array.from({ length: 20 }, () => stalled(api, "/huge")))
+      const clients = yield* Effect.all(
+        Array.from({ length: 20 }, () => stalled(api, "/huge", "/huge", "/huge"))
+      )
       yield* eventually(Effect.sync(begun), (count) => count >= MOST_LARGE)
       for (const path of ["/small", "/compressed", "/small"]) {
         assert.match(yield* exchange(api, rawRequest("GET", path)), /^HTTP\/1\.1 200 /)
@@ -271,7 +276,11 @@ describe("pages: large answers without compression", () => {
       Effect.gen(function* () {
         const api = yield* startService({ env: noNode })
         const whole = yield* sent(api, "/docs/scalar.js", "identity")
-        const clients = yield* Effect.all(Array.from({ length: 20 }, () => stalled(api, "/docs/scalar.js")))
+        const clients = yield* Effect.all(
+          Array.from({ length: 20 }, () =>
+            stalled(api, "/docs/scalar.js", "/docs/scalar.js", "/docs/scalar.js")
+          )
+        )
         for (let n = 0; n < 10; n += 1) {
           for (const encoding of ["br", "gzip"]) {
             const { head } = yield* sent(api, "/docs/scalar.js", encoding)
@@ -286,6 +295,19 @@ describe("pages: large answers without compression", () => {
         assert.isTrue((yield* Fiber.join(answer)).body.equals(whole.body))
         assert.notInclude(api.output(), "MaxListenersExceeded")
       }).pipe(Effect.scoped)
+  )
+
+  it.live("an answer that waits behind another one gives its turn back when the connection is aborted", () =>
+    Effect.gen(function* () {
+      const { api, ready } = yield* hugePages
+      const clients = yield* Effect.all(
+        Array.from({ length: MOST_LARGE }, () => stalled(api, "/never", "/huge"))
+      )
+      yield* eventually(Effect.sync(ready), (count) => count === MOST_LARGE)
+      for (const socket of clients) socket.destroy()
+      const answer = yield* exchange(api, rawRequest("GET", "/huge"))
+      assert.isAbove(answer.length, HUGE.length)
+    }).pipe(Effect.scoped)
   )
 
   it.live("/openapi.json is the same document in every encoding", () =>
