@@ -1,7 +1,5 @@
 import { createHash } from "node:crypto"
-import type { Socket } from "node:net"
-import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
-import { Deferred, Effect, Semaphore } from "effect"
+import { Effect, Semaphore } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 
 /** ETags of bodies that are made once and sent many times. */
@@ -27,28 +25,12 @@ const LARGE = 1024 * 1024
 /** Large bodies without compression that are sent at the same time, to all clients together. */
 export const MOST_LARGE = 4
 
-const closed = (socket: Socket) =>
-  Effect.callback<void>((resume) => {
-    if (socket.destroyed) return resume(Effect.void)
-    const done = () => resume(Effect.void)
-    socket.once("close", done)
-    return Effect.sync(() => socket.off("close", done))
-  })
-
 /**
- * Waits for a permit, in order, and holds the permit until the answer has been sent, which ends the scope of the request,
- * or until the connection closes: an answer behind another one on the same connection does not report the close.
+ * Waits for a permit, in order, and holds the permit for the scope of the request, which ends when the answer has been
+ * sent or its connection has closed.
  */
-const admit = Effect.fnUntraced(function* (
-  permits: Semaphore.Semaphore,
-  request: HttpServerRequest.HttpServerRequest
-) {
-  const { socket } = NodeHttpServerRequest.toIncomingMessage(request)
-  const admitted = yield* Deferred.make<void>()
-  const held = Effect.andThen(Deferred.succeed(admitted, undefined), closed(socket))
-  yield* Effect.forkScoped(permits.withPermit(held), { startImmediately: true })
-  yield* Deferred.await(admitted)
-})
+const admit = (permits: Semaphore.Semaphore) =>
+  Effect.acquireRelease(permits.take(1), () => permits.release(1), { interruptible: true })
 
 /**
  * For pages that stay the same as long as the process runs: a browser keeps them and asks whether they have changed,
@@ -70,7 +52,7 @@ export const CachedPages = HttpRouter.middleware(
         }
         const large =
           response.body.contentLength >= LARGE && response.headers["content-encoding"] === undefined
-        if (large && request.method !== "HEAD") yield* admit(permits, request)
+        if (large && request.method !== "HEAD") yield* admit(permits)
         return HttpServerResponse.setHeaders(response, headers)
       })
   })
