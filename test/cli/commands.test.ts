@@ -130,7 +130,11 @@ layer(Control.layer, { excludeTestServices: true, timeout: "60 seconds" })("comm
           }
           const node = yield* startNode({ control: api.url, key, id, env })
           assert.strictEqual(node.url, `http://${host}:${port}`)
-          const line = node.output().split("\n")[0] ?? ""
+          const line =
+            node
+              .output()
+              .split("\n")
+              .find((text) => text.includes("listens on http")) ?? ""
           return line.slice(line.indexOf("listens")).replaceAll(String(port), "PORT")
         }, Effect.scoped)
         for (const [url, host, expected] of [

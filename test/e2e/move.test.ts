@@ -385,7 +385,7 @@ describe("drain with move, through kill -9", () => {
         const control = `http://127.0.0.1:${port}`
         const phoenix = yield* makePhoenix({
           dataDir,
-          env: { ...folders.env, ...alone, MUSTER_PORT: String(port), MUSTER_NODE_HEARTBEAT_TIMEOUT: "3" }
+          env: { ...folders.env, ...alone, MUSTER_PORT: String(port), MUSTER_NODE_HEARTBEAT_TIMEOUT: "8" }
         })
         const key = (id: string) => Effect.map(nodeKey({ dataDir }, id), (made) => made.key)
         const nodes = [
