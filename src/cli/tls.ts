@@ -1,4 +1,4 @@
-import { X509Certificate } from "node:crypto"
+import { createPrivateKey, X509Certificate } from "node:crypto"
 import { readFile } from "node:fs/promises"
 import { createSecureContext } from "node:tls"
 import { Effect } from "effect"
@@ -17,9 +17,16 @@ export const readFileOf = Effect.fnUntraced(function* (name: string, path: strin
   })
 })
 
+/** Whether the texts are usable. `createSecureContext` ignores an empty one, so each is parsed by itself, too. */
 const checked = (options: { readonly ca?: string } | TlsOptions, names: string) =>
   Effect.try({
-    try: () => createSecureContext(options),
+    try: () => {
+      if ("cert" in options) {
+        new X509Certificate(options.cert)
+        createPrivateKey(options.key)
+      } else if (options.ca !== undefined) new X509Certificate(options.ca)
+      return createSecureContext(options)
+    },
     catch: (cause) => new StartError({ message: `${names}: not usable in PEM (${reasonOf(cause)})` })
   })
 

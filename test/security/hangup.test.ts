@@ -67,6 +67,22 @@ describe("transport: certificates are read again when their files change", () =>
       files.swap("..3", { cert: renewed.cert, key: old.key })
       yield* says(api, /WARN.*MUSTER_TLS_CERT, MUSTER_TLS_KEY: not usable.*stays in use/)
       assert.strictEqual(yield* shown(api.url), renewedPrint)
+      // A renewal on a full disk leaves a file without content.
+      const empty = join(yield* temporaryFolder, "empty.pem")
+      writeFileSync(empty, "")
+      for (const [name, pair] of [
+        ["..4", { cert: empty, key: renewed.key }],
+        ["..5", { cert: renewed.cert, key: empty }]
+      ] as const) {
+        const before = api.output().length
+        files.swap(name, pair)
+        yield* hangUp(api.process)
+        yield* says(
+          { output: () => api.output().slice(before) },
+          /WARN.*SIGHUP: .*MUSTER_TLS_CERT, MUSTER_TLS_KEY not reloaded \(.*not usable/
+        )
+        assert.strictEqual(yield* shown(api.url), renewedPrint)
+      }
     }).pipe(Effect.scoped)
   )
 

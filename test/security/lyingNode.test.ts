@@ -254,7 +254,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
           const body = assertError(
             yield* register({ url }),
             422,
-            /^body field url: nodes may not be at .*link-local/
+            /^body field url: nodes may not be at .*(link-local|metadata service)/
           )
           assert.include(body.hint, "MUSTER_NODE_NETWORKS")
         }
