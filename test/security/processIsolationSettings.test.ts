@@ -1,8 +1,12 @@
 /** What an operator decides about the isolation of plain processes, and what the service says of it. */
-import { chownSync, mkdtempSync } from "node:fs"
+import { spawnSync } from "node:child_process"
+import { chownSync, mkdtempSync, rmSync } from "node:fs"
+import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { openIsolation } from "../../src/daemon/runtime/isolation.ts"
 import { daemonProcessAs, stateOf } from "../daemon/daemonChild.ts"
+import { smallDisk } from "../daemon/files/scene.ts"
 import { dataFolder, newId, openDaemon, recorder, specOf, until } from "../daemon/support.ts"
 import { removeFolder } from "../support/mounts.ts"
 import { startService } from "../support/Service.ts"
@@ -90,6 +94,27 @@ describe("SECURITY, MUSTER_PROCESS_ISOLATION", () => {
       yield* auto.ask(`power ${id} start 30`)
       yield* until("runs", () => stateOf(data, id).status === "running")
       yield* auto.ask(`remove ${id}`)
+    }).pipe(Effect.scoped)
+  )
+})
+
+describe.runIf(process.getuid?.() === 0)("SECURITY, process runtime: a full disk (needs root)", () => {
+  it.live("does not bring the node to a lesser level: plain processes are not offered", () =>
+    Effect.gen(function* () {
+      const disk = yield* smallDisk(1)
+      const options = {
+        mode: "auto",
+        uids: { first: 76_900, last: 76_910 },
+        data_dir: disk,
+        hidden: [],
+        claims_dir: join(disk, "claims")
+      } as const
+      spawnSync("dd", ["if=/dev/zero", `of=${join(disk, "fill")}`, "bs=4k"])
+      const full = yield* openIsolation(options, "test-node", "/usr/bin:/bin")
+      assert.match(full.refused?.message ?? "", /cannot be isolated: user\+namespaces: .*disk full/)
+      rmSync(join(disk, "fill"))
+      const free = yield* openIsolation(options, "test-node", "/usr/bin:/bin")
+      assert.strictEqual(free.refused, undefined)
     }).pipe(Effect.scoped)
   )
 })

@@ -342,6 +342,9 @@ export const untilBegun = Effect.fnUntraced(function* (started: Started, child: 
   yield* started.clear
 })
 
+/** What says that a way was not tried, because nothing could be written. `unshare` has other words where it is refused. */
+const fullDisk = /: disk full/
+
 const WARNING = "servers run as this user and can read its keys and each other's files"
 
 /** The ways that may work, the best first. */
@@ -387,6 +390,8 @@ export const openIsolation = Effect.fnUntraced(function* (
     }
     if (begin === undefined) {
       reasons.push(`${level}: ${reason}`)
+      // A server that fills the disk must not bring the node to a lesser level.
+      if (fullDisk.test(reason ?? "")) break
       continue
     }
     const lesser = reasons.length === 0 ? "" : ` (${reasons.join("; ")})`
@@ -405,8 +410,12 @@ export const openIsolation = Effect.fnUntraced(function* (
     return { level, begin, users, above, temporaryOf, refused: undefined }
   }
   const why = options.mode === "none" ? "MUSTER_PROCESS_ISOLATION is none" : reasons.join("; ")
-  const refused =
-    options.mode !== "required"
+  const refused = fullDisk.test(why)
+    ? new LaunchFailed({
+        message: `plain processes cannot be isolated: ${why}`,
+        next: "free space on the disk of the node, then start it again"
+      })
+    : options.mode !== "required"
       ? undefined
       : new LaunchFailed({
           message: `plain processes cannot be isolated, and MUSTER_PROCESS_ISOLATION is required: ${why}`,
