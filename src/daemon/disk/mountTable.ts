@@ -45,14 +45,18 @@ export const parseMountTable = (text: string): ReadonlyArray<MountEntry> =>
     ]
   })
 
+/** Whether a path is a folder or lies in it; both with their links resolved. */
+export const isIn = (path: string, folder: string): boolean =>
+  folder === "/" || path === folder || path.startsWith(`${folder}/`)
+
 /** The mounts at a path and below it, in order of mounting. `path`: links resolved. */
 export const below = (path: string, table: ReadonlyArray<MountEntry>): ReadonlyArray<MountEntry> =>
-  table.filter((entry) => entry.path === path || entry.path.startsWith(`${path}/`))
+  table.filter((entry) => isIn(entry.path, path))
 
 /** The mount that a path lies in. `path`: links resolved. */
 export const mountOf = (path: string, table: ReadonlyArray<MountEntry>): MountEntry | undefined =>
   table
-    .filter((entry) => entry.path === "/" || path === entry.path || path.startsWith(`${entry.path}/`))
+    .filter((entry) => isIn(path, entry.path))
     .reduce<MountEntry | undefined>(
       // Of two at the same place the later one counts.
       (best, entry) => (best === undefined || entry.path.length >= best.path.length ? entry : best),

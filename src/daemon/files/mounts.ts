@@ -28,10 +28,6 @@ const messages: Readonly<Record<string, string>> = {
   EPERM: "this process may not mount (CAP_SYS_ADMIN)"
 }
 
-/** Where distributions have them; the service's own search path may lack the administrator's folders. */
-const PATH =
-  "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/wrappers/bin:/run/current-system/sw/bin"
-
 /** A tool of the system that runs; `heard` is told what it prints. */
 const start = Effect.fnUntraced(function* (
   what: string,
@@ -41,8 +37,7 @@ const start = Effect.fnUntraced(function* (
   heard: (text: string) => void
 ) {
   const child = yield* spawnChild(argv, {
-    stdio: [input, "pipe", "pipe", ...fds.map((handle) => handle.fd)],
-    env: { PATH, LC_ALL: "C" }
+    stdio: [input, "pipe", "pipe", ...fds.map((handle) => handle.fd)]
   }).pipe(Effect.mapError((error) => new IoError({ code: "ENOSYS", message: `${what}: ${error.message}` })))
   child.process.ref()
   const closed = Deferred.makeUnsafe<void>()

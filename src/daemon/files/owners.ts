@@ -45,11 +45,19 @@ export const makeLike = Effect.fnUntraced(function* (path: string, make: Effect.
   yield* io(`give ${path}`, () => fs.lchown(path, uid, gid))
 })
 
-/** Whether all that is in a folder belongs to one owner. By find (findutils, Debian essential). */
-export const isUniform = (folder: string, { gid, uid }: RunUser): Effect.Effect<boolean, IoError> => {
+/**
+ * Whether all entries of a folder belong to one owner. By find (findutils, Debian essential).
+ *
+ * @param which tests of find that an entry has to pass to count
+ */
+export const isUniform = (
+  folder: string,
+  { gid, uid }: RunUser,
+  which: ReadonlyArray<string> = []
+): Effect.Effect<boolean, IoError> => {
   const others = ["(", "!", "-uid", String(uid), "-o", "!", "-gid", String(gid), ")"]
   return Effect.map(
-    output(`look through ${folder}`, ["find", folder, ...others, "-printf", ".", "-quit"]),
+    output(`look through ${folder}`, ["find", folder, ...which, ...others, "-printf", ".", "-quit"]),
     (found) => found === ""
   )
 }
@@ -107,27 +115,18 @@ export const foreignParts = Effect.fnUntraced(function* (folder: string, files: 
   return parts.flatMap(({ path, stats }) => (stats.uid === owner.uid ? [] : [path]))
 })
 
+/** Deleted files of an overlay are devices of root. */
+const NO_DEVICES = ["!", "-type", "c"]
+
 /**
  * Marks the folders with files of a server's own in which an entry belongs to another user, such as a world that an
- * operator has copied there as root, so that they are given again. Deleted files of an overlay are devices of root.
+ * operator has copied there as root, so that they are given again.
  */
 export const markStrays = Effect.fnUntraced(function* (folder: string, files: string, owner: RunUser) {
   if (!needs(owner)) return
   for (const { path, stats } of yield* ownParts(folder, files)) {
-    if (stats.uid !== owner.uid) continue
-    const others = ["(", "!", "-uid", String(owner.uid), "-o", "!", "-gid", String(owner.gid), ")"]
-    const found = yield* output(`look through ${path}`, [
-      "find",
-      path,
-      "!",
-      "-type",
-      "c",
-      ...others,
-      "-printf",
-      ".",
-      "-quit"
-    ])
-    if (found !== "") yield* io(`give ${path}`, () => fs.lchown(path, ROOT.uid, ROOT.gid))
+    if (stats.uid !== owner.uid || (yield* isUniform(path, owner, NO_DEVICES))) continue
+    yield* io(`give ${path}`, () => fs.lchown(path, ROOT.uid, ROOT.gid))
   }
 })
 

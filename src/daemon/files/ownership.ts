@@ -2,12 +2,7 @@ import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
 import { type IoError, io, lstat } from "../disk/fsio.ts"
-
-/** Who runs in containers. */
-export interface ContainerUser {
-  readonly uid: number
-  readonly gid: number
-}
+import type { RunUser } from "../runtime/Runtime.ts"
 
 /** Folders that are looked through at the same time. */
 const AT_ONCE = 16
@@ -19,7 +14,7 @@ const AT_ONCE = 16
  */
 export const giveTree = (
   path: string,
-  user: ContainerUser,
+  user: RunUser,
   others: ReadonlySet<string> = new Set()
 ): Effect.Effect<void, IoError> =>
   Effect.gen(function* () {

@@ -8,20 +8,14 @@ import { bootId, readProc } from "../host/procfs.ts"
 import { openCgroups } from "./cgroup.ts"
 import { type ChildEnvOptions, inheritedEnv } from "./childEnv.ts"
 import { drained, makeFifo, startRelay } from "./consoleRelay.ts"
-import {
-  type Isolation,
-  type IsolationOptions,
-  makeOwnFolder,
-  openIsolation,
-  SPAWN_ENV,
-  untilBegun
-} from "./isolation.ts"
+import { makeOwnFolder, untilBegun } from "./isolatedStart.ts"
+import { type Isolation, type IsolationOptions, openIsolation } from "./isolation.ts"
 import { makeJobUsers, startJob } from "./jobs.ts"
 import { exitOf, KILLED, killAll, makeRun, type Parts } from "./processRun.ts"
 import { makeProcessTable } from "./processTable.ts"
 import { type Adopted, type Launch, LaunchFailed, Runtime } from "./Runtime.ts"
 import { SHIM } from "./shim.ts"
-import { spawnChild } from "./spawnChild.ts"
+import { spawnChild, TOOL_ENV } from "./spawnChild.ts"
 
 export interface ProcessRuntimeOptions extends ChildEnvOptions {
   /** Identity of the node and its data folder; marks every process that it starts. */
@@ -102,7 +96,7 @@ const start = Effect.fnUntraced(
     const child = yield* spawnChild(["/bin/sh", ...shim, ...begun.argv], {
       cwd: folder,
       // Marked, and nothing else: it stays for as long as the server.
-      env: { ...SPAWN_ENV, MUSTER_NODE: options.node, MUSTER_SERVER: server_id },
+      env: { ...TOOL_ENV, MUSTER_NODE: options.node, MUSTER_SERVER: server_id },
       stdio: [input.fd, output, output, begun.script]
     })
     // Until the shim has written its record, so that whatever comes next finds the run under way.

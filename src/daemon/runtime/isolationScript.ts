@@ -3,6 +3,7 @@
  * so that no environment and no command line of a process that stays holds a variable of a server. Pure.
  */
 import { relative } from "node:path"
+import { isIn } from "../disk/mountTable.ts"
 
 /** A place of the machine that a server sees something else at. */
 export interface Cover {
@@ -50,15 +51,13 @@ const quoted = (word: string) => `'${word.replaceAll("'", "'\\''")}'`
 const line = (words: ReadonlyArray<string>) => words.map(quoted).join(" ")
 const mount = (...words: ReadonlyArray<string>) => line(["mount", "-n", "-i", "-c", ...words])
 
-const isBelow = (path: string, folder: string) => path === folder || path.startsWith(`${folder}/`)
-
 /** Covers that no other one covers. */
 export const outermost = (covers: ReadonlyArray<Cover>): ReadonlyArray<Cover> =>
   covers.filter(
     (cover, index) =>
       !covers.some(
         (other, at) =>
-          isBelow(cover.at, other.at) && (cover.at !== other.at || at < index) && other.with !== "no content"
+          isIn(cover.at, other.at) && (cover.at !== other.at || at < index) && other.with !== "no content"
       )
   )
 
@@ -86,7 +85,7 @@ export const viewCommands = ({ covers, shown, stage, temporary }: View): Readonl
   const put: Array<string> = []
   const move: Array<{ readonly from: string; readonly to: string }> = []
   for (const [index, cover] of outermost(covers).entries()) {
-    const inside = shown.filter(({ to }) => isBelow(to, cover.at))
+    const inside = shown.filter(({ to }) => isIn(to, cover.at))
     if (inside.length === 0) {
       put.push(putAt(cover.at, cover, temporary))
       continue
@@ -99,7 +98,7 @@ export const viewCommands = ({ covers, shown, stage, temporary }: View): Readonl
     move.push({ from: place, to: cover.at })
   }
   // What covers the stage comes last.
-  const last = move.toSorted((a, b) => Number(isBelow(stage, a.to)) - Number(isBelow(stage, b.to)))
+  const last = move.toSorted((a, b) => Number(isIn(stage, a.to)) - Number(isIn(stage, b.to)))
   return [...build, ...put, ...last.map(({ from, to }) => mount("--move", from, to))]
 }
 

@@ -1,10 +1,11 @@
 import { Deferred, Effect } from "effect"
 import { readProc } from "../host/procfs.ts"
-import { type Isolation, makeOwnFolder, SPAWN_ENV, untilBegun } from "./isolation.ts"
+import { makeOwnFolder, untilBegun } from "./isolatedStart.ts"
+import type { Isolation } from "./isolation.ts"
 import { ownProcesses, signalOwn } from "./ownProcesses.ts"
 import type { ProcessTable } from "./processTable.ts"
 import { type Job, LaunchFailed, type RunningJob } from "./Runtime.ts"
-import { spawnChild } from "./spawnChild.ts"
+import { spawnChild, TOOL_ENV } from "./spawnChild.ts"
 
 /** How long output is waited for after the end, in case something keeps the pipe open, in ms. */
 const OUTPUT_GRACE = 300
@@ -74,7 +75,7 @@ export const startJob = Effect.fnUntraced(
         if (user !== undefined) users.add(name, user.uid)
         const spawned = yield* spawnChild(begun.argv, {
           cwd: folder,
-          env: { ...SPAWN_ENV, ...marker },
+          env: { ...TOOL_ENV, ...marker },
           stdio: ["pipe", "pipe", "pipe", begun.script]
         })
         for (const pipe of [spawned.process.stdout, spawned.process.stderr]) pipe?.on("data", job.onOutput)

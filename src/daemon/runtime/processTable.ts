@@ -64,12 +64,16 @@ export const makeProcessTable = (node: string, users?: UidNames): ProcessTable =
 
   const uidOfProc = (pid: number) => (users === undefined ? undefined : readUid(pid))
   const identityOf = (proc: Proc) => identities.get(`${proc.pid}:${proc.start}`)
+  /** The name that the uid of a process was given to. */
+  const ownerOf = (proc: Proc) => {
+    const uid = identityOf(proc)?.uid
+    return uid === undefined ? undefined : users?.nameOf(uid)
+  }
   const markerOf = (proc: Proc) => {
     const marker = identityOf(proc)?.marker
     if (marker?.node !== node) return undefined
     // A process with the uid of a server is that one's, whatever it says of itself.
-    const uid = identityOf(proc)?.uid
-    const owner = uid === undefined ? undefined : users?.nameOf(uid)
+    const owner = ownerOf(proc)
     const own = owner === undefined || owner === marker.server
     const isJob = owner?.startsWith("software:") === true && marker.server.startsWith("install:")
     return own || isJob ? marker.server : undefined
@@ -97,11 +101,7 @@ export const makeProcessTable = (node: string, users?: UidNames): ProcessTable =
 
   const names = (): ReadonlySet<string> => {
     look(0)
-    const ofUid = (proc: Proc) => {
-      const uid = identityOf(proc)?.uid
-      return uid === undefined ? undefined : users?.nameOf(uid)
-    }
-    const found = procs.flatMap((proc) => [markerOf(proc), ofUid(proc)])
+    const found = procs.flatMap((proc) => [markerOf(proc), ownerOf(proc)])
     return new Set(found.filter((name) => name !== undefined))
   }
 

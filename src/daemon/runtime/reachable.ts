@@ -6,12 +6,10 @@ import * as fs from "node:fs/promises"
 import { basename, dirname, join } from "node:path"
 import { Effect } from "effect"
 import { io } from "../disk/fsio.ts"
+import { isIn } from "../disk/mountTable.ts"
 
 /** Permission to enter a folder, for others than its owner and group. */
 const OTHERS_ENTER = 0o001
-
-export const isBelow = (path: string, folder: string): boolean =>
-  path === folder || path.startsWith(folder === "/" ? "/" : `${folder}/`)
 
 /** A path with its links resolved; undefined where there is nothing. */
 export const realPath = (path: string) =>
@@ -62,8 +60,7 @@ const hasLibraries = (prefix: string) =>
 const installed = Effect.fnUntraced(function* (folder: string, above: string, hidden: ReadonlyArray<string>) {
   const prefix = dirname(folder)
   const name = basename(folder)
-  if (prefix === above || !isBelow(prefix, above) || hidden.some((secret) => isBelow(secret, prefix)))
-    return folder
+  if (prefix === above || !isIn(prefix, above) || hidden.some((secret) => isIn(secret, prefix))) return folder
   if (name === ".bin" && basename(prefix) === "node_modules") return prefix
   const isPrefix = (name === "bin" || name === "sbin") && !basename(prefix).startsWith(".")
   return isPrefix && (yield* hasLibraries(prefix)) ? prefix : folder
@@ -92,13 +89,13 @@ export const reachPrograms = Effect.fnUntraced(function* (options: {
   const coverOf = Effect.fnUntraced(function* (path: string) {
     const gate = closes ? yield* Effect.orElseSucceed(closedAbove(path), () => undefined) : undefined
     if (gate !== undefined) closed.add(gate)
-    return gate ?? covered.find((cover) => isBelow(path, cover))
+    return gate ?? covered.find((cover) => isIn(path, cover))
   })
   for (const [place, real] of yield* programFolders(search)) {
     const above = yield* coverOf(real)
     const near = yield* realPath(dirname(place))
     const aboveLink = place === real || near === undefined ? undefined : yield* coverOf(near)
-    if (hidden.some((secret) => isBelow(secret, real))) {
+    if (hidden.some((secret) => isIn(secret, real))) {
       if (above !== undefined) {
         yield* Effect.logWarning(
           `servers cannot use the programs in ${place}: the data folder lies in it; take ${place} off PATH, or move the data folder`
@@ -117,8 +114,7 @@ export const reachPrograms = Effect.fnUntraced(function* (options: {
   const needed = list.filter(
     (one) =>
       !list.some(
-        (other) =>
-          other !== one && other.from === other.to && isBelow(one.to, other.to) && one.from === one.to
+        (other) => other !== one && other.from === other.to && isIn(one.to, other.to) && one.from === one.to
       )
   )
   return { closed: [...closed], programs: needed }

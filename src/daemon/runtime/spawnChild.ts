@@ -15,8 +15,14 @@ export interface Child {
 const codeOf = (code: number | null, signal: NodeJS.Signals | null): number =>
   code ?? 128 + (signal === null ? 0 : os.constants.signals[signal])
 
-/** For a tool of the system: nothing of the service's own environment. */
-const TOOL_ENV = { PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", LC_ALL: "C" }
+/**
+ * The environment of a tool of the system: nothing of the service's own. The search path has all folders in which
+ * distributions have such tools; that of the daemon may lack the administrator's.
+ */
+export const TOOL_ENV: Readonly<Record<string, string>> = {
+  PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/wrappers/bin:/run/current-system/sw/bin",
+  LC_ALL: "C"
+}
 
 /** A process that forks does nothing else meanwhile: between two programs whatever waits for the event loop has its turn. */
 const oneATurn = Semaphore.makeUnsafe(1)
@@ -26,7 +32,7 @@ const nextTurn = Effect.callback<void>((resume) => {
 
 /**
  * Starts a program as leader of a session and group of its own; returns when it runs. Listeners are attached
- * before anything can happen, so that no exit is missed. Without `env`, the program inherits no variable.
+ * before anything can happen, so that no exit is missed. Without `env`, the program has {@link TOOL_ENV}.
  */
 export const spawnChild = (
   argv: readonly [string, ...ReadonlyArray<string>],

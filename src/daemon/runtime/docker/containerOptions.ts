@@ -63,13 +63,13 @@ export const limitOptions = (limits: Limits): HostConfig => {
 }
 
 /** Limits of an install job, unless its own say more: what large installers need, and less than a machine has. */
-const JOB_LIMITS: Limits = { memory_limit: 4096, cpu_limit: 400 }
+const JOB_LIMITS = { memory_limit: 4096, cpu_limit: 400 } as const satisfies Limits
 
 /** Limits of a job: a limit that is absent, or 0, is the standard one. */
 export const jobLimits = (limits: Limits = {}): Limits => ({
   ...limits,
-  memory_limit: limits.memory_limit || JOB_LIMITS.memory_limit || 0,
-  cpu_limit: limits.cpu_limit || JOB_LIMITS.cpu_limit || 0
+  memory_limit: limits.memory_limit || JOB_LIMITS.memory_limit,
+  cpu_limit: limits.cpu_limit || JOB_LIMITS.cpu_limit
 })
 
 const limitNames = {

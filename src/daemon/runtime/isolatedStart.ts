@@ -1,0 +1,184 @@
+/** Starts one plain process in the way that a level of isolation asks for (isolation.ts). */
+import { randomUUID } from "node:crypto"
+import { readFileSync } from "node:fs"
+import * as fs from "node:fs/promises"
+import { dirname, join } from "node:path"
+import { Deferred, Effect, Schedule, type Scope } from "effect"
+import type { ProcessIsolation } from "../../domain/SystemInfo.ts"
+import { type IoError, io, mountTable, openFile, removeTree } from "../disk/fsio.ts"
+import { isIn, type MountEntry, mountOf } from "../disk/mountTable.ts"
+import { type Cover, type Shown, scriptText } from "./isolationScript.ts"
+import { LaunchFailed, type RunUser } from "./Runtime.ts"
+import type { Programs } from "./reachable.ts"
+import type { Child } from "./spawnChild.ts"
+
+/** Something to start. */
+export interface Start {
+  /** Folder of the daemon's own; for a moment a file lies in it. */
+  readonly folder: string
+  /** What the process sees as `/tmp`, where it sees a file system of its own. */
+  readonly temporary: string
+  readonly cwd: string
+  /** Further folders that it sees, though they lie where it would see nothing. */
+  readonly shown: ReadonlyArray<{ readonly path: string; readonly read_only: boolean }>
+  readonly argv: readonly [string, ...ReadonlyArray<string>]
+  /** Its environment; nothing else of it is seen anywhere. */
+  readonly env: Readonly<Record<string, string>>
+  readonly user: RunUser | undefined
+}
+
+/** A process that can be spawned: `script` as its descriptor 3, with `TOOL_ENV` and nothing of the server's. */
+export interface Started {
+  readonly argv: readonly [string, ...ReadonlyArray<string>]
+  readonly script: number
+  /** Whether the isolation is complete and the program is about to run. */
+  readonly hasBegun: () => boolean
+  /** Empties the script, which processes that stay have open. */
+  readonly clear: Effect.Effect<void>
+}
+
+/** Writes the script of a process, open for the scope. */
+export type Begin = (start: Start) => Effect.Effect<Started, IoError | LaunchFailed, Scope.Scope>
+
+const NO_RIGHTS = ["--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"]
+const NAMESPACES = [
+  "--mount",
+  "--pid",
+  "--ipc",
+  "--fork",
+  "--kill-child",
+  "--propagation",
+  "slave",
+  "--mount-proc"
+]
+const RUN_SCRIPT = ["/bin/sh", "/proc/self/fd/3"] as const
+/** Flags of a mount that a mount of the same file system keeps. */
+const KEPT_FLAGS = ["noexec", "ro"]
+const argvOf = (level: ProcessIsolation): readonly [string, ...ReadonlyArray<string>] => {
+  switch (level) {
+    case "user+namespaces":
+      return ["unshare", ...NAMESPACES, "--", ...RUN_SCRIPT]
+    case "namespaces":
+      return ["unshare", "--user", "--map-current-user", "--keep-caps", ...NAMESPACES, "--", ...RUN_SCRIPT]
+    default:
+      return RUN_SCRIPT
+  }
+}
+
+const confinement = (level: ProcessIsolation, user: RunUser | undefined): ReadonlyArray<string> => {
+  if (level === "none") return []
+  const as =
+    user === undefined ? [] : ["--reuid", String(user.uid), "--regid", String(user.gid), "--clear-groups"]
+  return ["setpriv", ...as, ...NO_RIGHTS, "--"]
+}
+
+export const hasNamespaces = (level: ProcessIsolation) =>
+  level === "user+namespaces" || level === "namespaces"
+
+/** The script's descriptor is read once the view is complete, so that its position says so, whatever the disk does. */
+const positionOf = (fd: number): number => {
+  try {
+    return Number(/^pos:\s*(\d+)$/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, "latin1"))?.[1] ?? 0)
+  } catch {
+    return 0 // the descriptor is closed: nobody asks any more
+  }
+}
+
+const writeScript = Effect.fnUntraced(function* (folder: string, text: string) {
+  const path = join(folder, `launch-${randomUUID()}`)
+  const unlink = Effect.ignore(io(`remove ${path}`, () => fs.unlink(path)))
+  yield* Effect.onError(
+    io(`write ${path}`, () => fs.writeFile(path, text, { mode: 0o600, flag: "wx" })),
+    () => unlink
+  )
+  return yield* Effect.all([openFile(path, "r"), openFile(path, "r+")]).pipe(Effect.ensuring(unlink))
+})
+/** What of the machine servers see otherwise; the same for all. */
+export interface Machine {
+  readonly covers: ReadonlyArray<Cover>
+  readonly programs: ReadonlyArray<Programs>
+  readonly table: ReadonlyArray<MountEntry>
+  readonly stage: string
+}
+
+const flagsOf = (path: string, table: ReadonlyArray<MountEntry>) =>
+  (mountOf(path, table)?.flags ?? []).filter((flag) => KEPT_FLAGS.includes(flag))
+/** Makes what one level needs to start processes. */
+export const makeBegin = (level: ProcessIsolation, machine: Machine | undefined): Begin =>
+  Effect.fnUntraced(function* ({ argv, cwd, env, folder, shown, temporary, user }: Start) {
+    const texts = [cwd, ...argv, ...Object.entries(env).flat()]
+    if (texts.some((text) => text.includes("\0"))) {
+      return yield* new LaunchFailed({ message: "a word or a variable contains a NUL character" })
+    }
+    const view = machine === undefined ? undefined : yield* viewOf(machine, { cwd, shown, temporary })
+    const [script, own] = yield* writeScript(
+      folder,
+      scriptText({
+        ...(view === undefined ? {} : { view }),
+        confine: confinement(level, user),
+        cwd,
+        argv,
+        env
+      })
+    )
+    return {
+      argv: argvOf(level),
+      script: script.fd,
+      hasBegun: () => positionOf(script.fd) > 0,
+      clear: Effect.ignore(io("empty the script", () => own.truncate()))
+    }
+  })
+
+const viewOf = Effect.fnUntraced(function* (
+  machine: Machine,
+  { cwd, shown, temporary }: Pick<Start, "cwd" | "shown" | "temporary">
+) {
+  const { covers, programs, stage } = machine
+  // What servers share with others may lie anywhere.
+  const table = shown.length === 0 ? machine.table : yield* mountTable
+  const isCovered = (path: string) => covers.some(({ at }) => isIn(path, at))
+  const all: Array<Shown> = programs.map((one) => ({
+    ...one,
+    read_only: true,
+    flags: flagsOf(one.from, table)
+  }))
+  for (const { path, read_only } of [{ path: cwd, read_only: false }, ...shown]) {
+    const real = yield* io(`look at ${path}`, () => fs.realpath(path))
+    const near = join(
+      yield* io(`look at ${path}`, () => fs.realpath(dirname(path))),
+      path.slice(path.lastIndexOf("/") + 1)
+    )
+    for (const to of new Set([real, near])) {
+      if (isCovered(to)) all.push({ from: real, to, read_only, flags: flagsOf(real, table) })
+    }
+  }
+  return { covers, shown: all, stage, temporary: yield* io(temporary, () => fs.realpath(temporary)) }
+})
+/** Makes the temporary folder of a process anew: only its user can look into it. */
+export const makeOwnFolder = Effect.fnUntraced(function* (folder: string, user: RunUser | undefined) {
+  const path = join(folder, "tmp")
+  yield* removeTree(path)
+  yield* io(`create folder ${path}`, () => fs.mkdir(path, { mode: 0o700 }))
+  if (user !== undefined) yield* io(`give ${path}`, () => fs.chown(path, user.uid, user.gid))
+  return path
+})
+/** Pause between two looks whether a process has begun, in ms. */
+const LOOK = 2
+
+/** Waits until the isolation of a process is complete, so that no signal meets what makes it. */
+export const untilBegun = Effect.fnUntraced(function* (started: Started, child: Child) {
+  yield* Effect.raceFirst(
+    Effect.repeat(Effect.sync(started.hasBegun), {
+      until: (begun) => begun,
+      schedule: Schedule.spaced(LOOK)
+    }),
+    Deferred.await(child.exited)
+  )
+  if (!started.hasBegun()) {
+    return yield* new LaunchFailed({
+      message: "the process cannot be isolated",
+      next: "read its console, correct the cause"
+    })
+  }
+  yield* started.clear
+})
