@@ -1,12 +1,11 @@
 import { Effect, FileSystem } from "effect"
 import type { ServiceSettings } from "../config/service.ts"
+import { LIMITS, openFilesIn } from "../http/openFiles.ts"
 
 /** Files that this process may have open; undefined where the system does not say. */
 const openFiles = Effect.gen(function* () {
   const fs = yield* FileSystem.FileSystem
-  const limits = yield* Effect.orElseSucceed(fs.readFileString("/proc/self/limits"), () => "")
-  const soft = /^Max open files +(\d+)/m.exec(limits)?.[1]
-  return soft === undefined ? undefined : Number(soft)
+  return openFilesIn(yield* Effect.orElseSucceed(fs.readFileString(LIMITS), () => ""))
 })
 
 /** The limits of streams. Each stream is an open file: half of those that the process may have are left to the rest. */

@@ -1,7 +1,7 @@
 import { Context, Effect, Layer, Option, Schedule } from "effect"
 import type { HttpServerRequest } from "effect/http"
-import { NetAddress } from "effect/net"
 import { elapsedMillis } from "../domain/elapsed.ts"
+import { countedAddress } from "./clientAddress.ts"
 import { pathOf } from "./errorResponse.ts"
 
 /** Failures that an address may have in a minute. */
@@ -11,7 +11,6 @@ const MINUTE = 60_000
 const LINES = 10
 /** Addresses that find no place in the table count as one. */
 const OTHERS = "other addresses"
-const UNKNOWN = "an unknown address"
 
 /** The failures of one address. Times are those of {@link elapsedMillis}. */
 interface Failures {
@@ -21,19 +20,6 @@ interface Failures {
   unreported: number
   first: string
   reportAt: number
-}
-
-/**
- * The address that failures count for: IPv4, also where it is mapped into IPv6; of IPv6 the /64, which one host has to
- * itself.
- */
-export const countedAddress = (text: string): string => {
-  const parsed = NetAddress.ipFromString(text.replace(/%.*$/, ""))
-  if (parsed._tag === "Failure") return UNKNOWN
-  const address = NetAddress.toCanonical(parsed.success)
-  if (NetAddress.isIpv4Address(address)) return NetAddress.formatIp(address)
-  const network = NetAddress.ipv6ToSegments(address).slice(0, 4)
-  return `${network.map((segment) => segment.toString(16)).join(":")}::/64`
 }
 
 const addressOf = (request: HttpServerRequest.HttpServerRequest) =>

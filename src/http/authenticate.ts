@@ -9,11 +9,10 @@ import { Tickets } from "../events/Tickets.ts"
 import { ApiKeys } from "../keys/ApiKeys.ts"
 import { type AuthFailure, countAuthFailure } from "../keys/authFailures.ts"
 import { FAILURES_PER_MINUTE, FailedLogins } from "./FailedLogins.ts"
-import { isStreamPath, requestPath, requestQuery } from "./requestPath.ts"
+import { isRegistration, isStreamPath, requestPath, requestQuery } from "./requestPath.ts"
 
 /** Paths that need a key: `/api` with all below it, known or not, and `/metrics`. */
 const protectedPath = /^\/(?:api(?:\/|$)|metrics\/?$)/
-const registerPath = /^\/api\/nodes\/[^/]+\/register\/?$/
 const metricsPath = /^\/metrics/
 /** The routes of daemons. */
 const nodePath = /^\/api\/nodes\/[^/]+\/(?:register|internal)(?:\/|$)/
@@ -127,7 +126,7 @@ export class Authentication extends Context.Service<
               : ({ key: `key:${key_id}`, limit, window: "1 minute", detail } as const)
           }
           // Reports of daemons are work that is done, not requests for it. A registration is read in full and written.
-          if (!registerPath.test(path)) return undefined
+          if (!isRegistration(path)) return undefined
           const detail = "a node registers at most once a second"
           return { key: `register:${key_id}`, limit: 1, window: "1 second", detail } as const
         }

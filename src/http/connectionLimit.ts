@@ -2,8 +2,9 @@ import { readFileSync } from "node:fs"
 import type { IncomingMessage, Server, ServerResponse } from "node:http"
 import type { Socket } from "node:net"
 import { Context, Effect, Latch, Layer } from "effect"
-import { IpNetwork, NetAddress } from "effect/net"
-import { countedAddress } from "./FailedLogins.ts"
+import { IpNetwork } from "effect/net"
+import { canonicalAddress, countedAddress } from "./clientAddress.ts"
+import { LIMITS, openFilesIn } from "./openFiles.ts"
 import { UNGATED } from "./pipelining.ts"
 import { ONLY_READ } from "./strangers.ts"
 
@@ -22,8 +23,7 @@ const PAUSE = "59 seconds"
 /** How many files this process may have open; Node.js has raised the limit as far as it can. */
 const openFileLimit = (): number => {
   try {
-    const limit = /^Max open files +(\d+|unlimited)/m.exec(readFileSync("/proc/self/limits", "utf8"))?.[1]
-    return limit === undefined || limit === "unlimited" ? USUAL_OPEN_FILES : Number(limit)
+    return openFilesIn(readFileSync(LIMITS, "utf8")) ?? USUAL_OPEN_FILES
   } catch {
     return USUAL_OPEN_FILES
   }
@@ -103,10 +103,8 @@ export class HttpConnections extends Context.Service<
 
 /** Whether many clients may share an address. */
 const isShared = (text: string, networks: ReadonlyArray<IpNetwork.IpNetwork>): boolean => {
-  const parsed = NetAddress.ipFromString(text.replace(/%.*$/, ""))
-  if (parsed._tag === "Failure") return false
-  const address = NetAddress.toCanonical(parsed.success)
-  return networks.some((network) => IpNetwork.contains(network, address))
+  const address = canonicalAddress(text)
+  return address !== undefined && networks.some((network) => IpNetwork.contains(network, address))
 }
 
 const firstAt = (connections: Iterable<Connection>, address: string): Connection | undefined => {

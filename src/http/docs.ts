@@ -4,7 +4,7 @@ import { pathToFileURL } from "node:url"
 import { brotliCompress, constants, gzip } from "node:zlib"
 import { Effect, Schema } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
-import { escapeHtml, pageResponse } from "./pages.ts"
+import { escapeHtml, pageResponse, policyOf } from "./pages.ts"
 
 /** The document that the page describes. */
 const DOCUMENT = "/openapi.json"
@@ -30,17 +30,13 @@ window.Scalar.createApiReference("#reference", ${JSON.stringify(configuration)})
  * Scalar injects its styles as elements and sets them on elements, so styles are inline; scripts and requests go to the
  * service alone.
  */
-const POLICY = [
-  "default-src 'none'",
+const POLICY = policyOf(
   "script-src 'self'",
   "style-src 'self' 'unsafe-inline'",
   "img-src 'self' data:",
   "font-src 'self' data:",
-  "connect-src 'self'",
-  "base-uri 'none'",
-  "form-action 'none'",
-  "frame-ancestors 'none'"
-].join("; ")
+  "connect-src 'self'"
+)
 
 const page = (title: string, script: string) => `<!doctype html>
 <html lang="en">

@@ -2,7 +2,7 @@ import { Effect, Metric } from "effect"
 import type { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import { pathOf } from "./errorResponse.ts"
-import { requestPath } from "./requestPath.ts"
+import { isApi, requestPath } from "./requestPath.ts"
 import { isOfStranger } from "./strangers.ts"
 
 const requests = Metric.counter("muster_http_requests_total", {
@@ -31,13 +31,12 @@ const counterOf = (method: string, status: number) => {
 /** Heartbeats and reports of daemons come all the time. */
 const routine = /^\/api\/nodes\/[^/]+\/internal\//
 
-const apiPath = /^\/api(?:\/|$)/
 /** Without a valid key, or above its limit; 400: without `Host`, which is refused before the key is looked at. */
 const unread: ReadonlySet<number> = new Set([400, 401, 429])
 
 /** Whether strangers can have this answer as often as they like. Failed authentications are counted and logged elsewhere. */
 const isForStrangers = (url: string, status: number): boolean =>
-  unread.has(status) || !apiPath.test(requestPath(url))
+  unread.has(status) || !isApi(requestPath(url))
 
 /** A WebSocket was answered with 101 by its upgrade; what its handler returns at its end is no answer. */
 const statusOf = (

@@ -24,15 +24,17 @@ code { font-size: .95em; }
 nav a { margin-right: 1rem; }
 `
 
+/** A `Content-Security-Policy` that allows `sources` and nothing else: no frame, no form, no other base. */
+export const policyOf = (...sources: ReadonlyArray<string>): string =>
+  ["default-src 'none'", ...sources, "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"].join(
+    "; "
+  )
+
 /** The pages load nothing and run nothing; their one style is known by its hash. */
-const POLICY = [
-  "default-src 'none'",
+const POLICY = policyOf(
   "img-src data:",
-  `style-src 'sha256-${createHash("sha256").update(style).digest("base64")}'`,
-  "base-uri 'none'",
-  "form-action 'none'",
-  "frame-ancestors 'none'"
-].join("; ")
+  `style-src 'sha256-${createHash("sha256").update(style).digest("base64")}'`
+)
 
 /** The response with an HTML page and its `Content-Security-Policy`. */
 export const pageResponse = (html: string, policy = POLICY) =>

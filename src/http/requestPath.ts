@@ -22,9 +22,15 @@ export const requestQuery = (url: string): string => {
 const registerPath = /^\/api\/nodes\/[^/]+\/register\/?$/
 const REGISTRATION_LIMIT = 8 * 1024 * 1024
 
+/** Whether a path, as {@link requestPath} gives it, is the one at which a node registers. */
+export const isRegistration = (path: string): boolean => registerPath.test(path)
+
+/** Whether a path, as {@link requestPath} gives it, is `/api` or below it. */
+export const isApi = (path: string): boolean => /^\/api(?:\/|$)/.test(path)
+
 /** The largest body of a request, in bytes: `standard`, or what its path needs. */
 export const bodyLimitOf = (url: string, standard: number): number =>
-  registerPath.test(requestPath(url)) ? Math.max(standard, REGISTRATION_LIMIT) : standard
+  isRegistration(requestPath(url)) ? Math.max(standard, REGISTRATION_LIMIT) : standard
 
 /** Streams: a ticket opens them in place of a key (decisions, section 6), and a WebSocket may last. */
 const streamPath = /^\/api\/(?:events(?:\/ws)?|servers\/[^/]+\/(?:events|console))\/?$/

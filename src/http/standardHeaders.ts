@@ -1,10 +1,7 @@
 import { HttpServerResponse } from "effect/http"
-import { requestPath } from "./requestPath.ts"
+import { isApi, requestPath } from "./requestPath.ts"
 
 const everywhere = { "x-content-type-options": "nosniff", "referrer-policy": "no-referrer" }
-
-/** What is below `/api` is for its caller alone, and of its moment. */
-const isApi = (url: string) => /^\/api(?:\/|$)/.test(requestPath(url))
 
 /**
  * The headers of every response: the request id, and what browsers are to refrain from. Under `/api` nothing is stored,
@@ -18,5 +15,7 @@ export const withStandardHeaders = (
   HttpServerResponse.setHeaders(response, {
     "x-request-id": request_id,
     ...everywhere,
-    ...(response.headers["cache-control"] === undefined && isApi(url) ? { "cache-control": "no-store" } : {})
+    ...(response.headers["cache-control"] === undefined && isApi(requestPath(url))
+      ? { "cache-control": "no-store" }
+      : {})
   })
