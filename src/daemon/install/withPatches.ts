@@ -1,7 +1,7 @@
 import { Effect, Option } from "effect"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
-import { applyConfigs } from "../config/ConfigPatcher.ts"
-import { contextOf } from "../config/placeholders.ts"
+import { applyConfigs } from "../configPatch/ConfigPatcher.ts"
+import { contextOf } from "../configPatch/placeholders.ts"
 import { readFileInside, removeFileInside, writeFileInside } from "../disk/safePath.ts"
 import { InstallFailed } from "../files/InstallFailed.ts"
 

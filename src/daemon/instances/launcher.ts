@@ -1,5 +1,5 @@
 import { Effect } from "effect"
-import { applyConfigs } from "../config/ConfigPatcher.ts"
+import { applyConfigs } from "../configPatch/ConfigPatcher.ts"
 import type { ConsoleLog } from "../console/ConsoleLog.ts"
 import { onlineMatcher } from "../console/onlineSignal.ts"
 import { heldBy, megabytes } from "../files/diskLimits.ts"

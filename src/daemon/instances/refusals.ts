@@ -1,6 +1,6 @@
 /** Why a node cannot do what was asked of a server, as those read it who asked for it. Pure. */
 import { DaemonRefused } from "../../api/Daemon.ts"
-import type { ConfigPatchFailed } from "../config/ConfigPatcher.ts"
+import type { ConfigPatchFailed } from "../configPatch/ConfigPatcher.ts"
 import type { IoError } from "../disk/fsio.ts"
 import { fromDataFolder, isForGood, remedyOf } from "../disk/remedy.ts"
 import type { LaunchFailed } from "../runtime/Runtime.ts"

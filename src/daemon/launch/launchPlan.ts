@@ -1,7 +1,7 @@
 import { Result } from "effect"
 import { splitWords } from "../../domain/commandLine.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
-import { contextOf, expand, type PlaceholderContext } from "../config/placeholders.ts"
+import { contextOf, expand, type PlaceholderContext } from "../configPatch/placeholders.ts"
 
 /** What to run for a server, its placeholders filled in. */
 export interface LaunchPlan {

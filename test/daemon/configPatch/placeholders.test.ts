@@ -8,7 +8,7 @@ import {
   expandJson,
   type PlaceholderContext,
   type PlaceholderProblem
-} from "../../../src/daemon/config/placeholders.ts"
+} from "../../../src/daemon/configPatch/placeholders.ts"
 import type { ServerSpec } from "../../../src/domain/NodeMessages.ts"
 
 const context: PlaceholderContext = {

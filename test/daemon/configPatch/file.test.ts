@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import fc from "fast-check"
-import { patchText } from "../../../src/daemon/config/patchText.ts"
+import { patchText } from "../../../src/daemon/configPatch/patchText.ts"
 import { patched, refusal } from "./support.ts"
 
 describe("Config parsers: file", () => {

@@ -2,8 +2,8 @@ import { inspect, isDeepStrictEqual } from "node:util"
 import { assert } from "@effect/vitest"
 import { Result } from "effect"
 import fc from "fast-check"
-import type { Find } from "../../../src/daemon/config/PatchProblem.ts"
-import { patchText } from "../../../src/daemon/config/patchText.ts"
+import type { Find } from "../../../src/daemon/configPatch/PatchProblem.ts"
+import { patchText } from "../../../src/daemon/configPatch/patchText.ts"
 import type { ConfigParser } from "../../../src/domain/ConfigPatch.ts"
 
 /** The patched text; a failure of the test where there is none. Patching it once more must change nothing. */

@@ -3,8 +3,8 @@ import { join } from "node:path"
 import { NodeFileSystem } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, FileSystem } from "effect"
-import { applyConfigs } from "../../../src/daemon/config/ConfigPatcher.ts"
-import type { PlaceholderContext } from "../../../src/daemon/config/placeholders.ts"
+import { applyConfigs } from "../../../src/daemon/configPatch/ConfigPatcher.ts"
+import type { PlaceholderContext } from "../../../src/daemon/configPatch/placeholders.ts"
 import type { ConfigPatches } from "../../../src/domain/ConfigPatch.ts"
 
 const context: PlaceholderContext = {
