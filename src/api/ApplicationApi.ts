@@ -1,10 +1,10 @@
 import { Predicate } from "effect"
 import { HttpApi, OpenApi } from "effect/http-api"
-import { BesideGroup, MetricsGroup } from "./BesideGroup.ts"
 import { BlueprintsGroup } from "./BlueprintsGroup.ts"
 import { EventsGroup } from "./EventsGroup.ts"
 import { AnyFailure, SchemaErrors } from "./Failures.ts"
 import { NodesGroup, SystemGroup } from "./NodesGroup.ts"
+import { BesideGroup, MetricsGroup } from "./PublicPagesGroup.ts"
 import { withDescribedParameters } from "./query.ts"
 import { ServersGroup } from "./ServersGroup.ts"
 

@@ -3,7 +3,7 @@ import { type InvalidRequest, type SourceFailed, Unavailable } from "../domain/e
 import { Store, Transaction } from "../store/Store.ts"
 import { BlueprintStore } from "./BlueprintStore.ts"
 import type { Folder } from "./parse/parse.ts"
-import { ReloadNews } from "./ReloadNews.ts"
+import { ReloadNews } from "./reloadFeed.ts"
 import { SoftwareStore } from "./SoftwareStore.ts"
 
 type Reload = Effect.Effect<void, InvalidRequest | SourceFailed | Unavailable>

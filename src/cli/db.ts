@@ -1,16 +1,21 @@
 import { resolve } from "node:path"
 import { Console, Effect } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
+import { CommandLogging } from "../app/logging.ts"
+import { AS_THE_SERVICE, databaseOf, openDataDir } from "../app/storage.ts"
 import { StartError } from "../config/StartError.ts"
 import { ServiceConfig } from "../config/service.ts"
-import { type DatabaseUrl, describeDatabase, parseDatabaseUrl, withoutSecrets } from "../store/DatabaseUrl.ts"
 import { backupDatabase } from "../store/maintenance/backupDatabase.ts"
 import { copyDatabase } from "../store/maintenance/copyDatabase.ts"
 import { type DatabaseStatus, databaseStatus } from "../store/maintenance/databaseStatus.ts"
 import { clientOf, mustExist } from "../store/maintenance/openClient.ts"
 import { currentSchema, migrate as migrateSchema, schemaVersion } from "../store/migrations/migrate.ts"
-import { CommandLogging } from "./logging.ts"
-import { AS_THE_SERVICE, databaseOf, openDataDir } from "./storage.ts"
+import {
+  type DatabaseUrl,
+  describeDatabase,
+  parseDatabaseUrl,
+  withoutSecrets
+} from "../store/sql/DatabaseUrl.ts"
 import { table } from "./table.ts"
 
 /** The database of the settings. */

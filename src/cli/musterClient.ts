@@ -3,11 +3,11 @@ import { join } from "node:path"
 import { Context, Effect, Layer, Redacted } from "effect"
 import type { HttpClientError } from "effect/http"
 import { whyNoAnswer } from "../api/transport.ts"
+import { CommandLogging } from "../app/logging.ts"
 import { MusterClient } from "../client/index.ts"
 import { loadCommandSettings } from "../config/command.ts"
 import { StartError } from "../config/StartError.ts"
 import { ADMIN_KEY_FILE } from "../keys/firstKey.ts"
-import { CommandLogging } from "./logging.ts"
 
 const MAKE_A_KEY = "`muster keys create --name <name>` beside the service makes one"
 

@@ -3,10 +3,10 @@ import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Cause, ConfigProvider, Effect, Exit, Layer, Runtime } from "effect"
 import { Command } from "effect/cli"
+import { takeSecrets } from "../app/secretVariables.ts"
+import { version } from "../app/version.ts"
 import { explainFailure } from "./explainFailure.ts"
-import { takeSecrets } from "./secretVariables.ts"
-import { ShortMistakes } from "./shortMistakes.ts"
-import { version } from "./version.ts"
+import { ShortMistakes } from "./usageErrors.ts"
 
 const commands = {
   serve: Effect.promise(() => import("./serve.ts").then(({ serve }) => serve)),

@@ -3,7 +3,7 @@ import { isIP } from "node:net"
 import { Result } from "effect"
 import { IpNetwork } from "effect/net"
 import { type NodeAllocation, parsePortRanges } from "../domain/Allocation.ts"
-import { type DatabaseUrl, parseDatabaseUrl, withoutSecrets } from "../store/DatabaseUrl.ts"
+import { type DatabaseUrl, parseDatabaseUrl, withoutSecrets } from "../store/sql/DatabaseUrl.ts"
 
 export const text = { may: "any text", read: (value: string) => value }
 

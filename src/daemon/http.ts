@@ -11,10 +11,10 @@ import {
   Unavailable
 } from "../domain/errors.ts"
 import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
-import { serveConsole } from "./link/consoleSocket.ts"
-import { NOT_THE_TOKEN } from "./link/diagnosis.ts"
-import { NodeToken } from "./link/NodeToken.ts"
-import { ServedDaemon } from "./link/ServedDaemon.ts"
+import { serveConsole } from "./controlPlane/consoleSocket.ts"
+import { NOT_THE_TOKEN } from "./controlPlane/diagnosis.ts"
+import { NodeToken } from "./controlPlane/NodeToken.ts"
+import { ServedDaemon } from "./controlPlane/ServedDaemon.ts"
 
 /** Consoles that are open at a time: each is a connection, and lines that wait for the peer. */
 const MOST_CONSOLES = 1000

@@ -55,3 +55,6 @@ export const committedDiskBytes = (limits: Limits): number => Math.round((limits
 
 /** Processor share that placement adds up, in percent of one thread; 0 where none is set. */
 export const committedCpuPercent = (limits: Limits): number => limits.cpu_limit ?? 0
+
+/** Returns bytes in MB for a message, with one decimal. */
+export const megabytes = (bytes: number): string => `${(bytes / 1_000_000).toFixed(1)} MB`

@@ -1,7 +1,7 @@
 import { Array as Arr, Context, Effect, Layer, PubSub, type Pull, type Scope, Stream } from "effect"
 import { CursorExpired, type Unavailable } from "../domain/errors.ts"
 import type { JournalEntry } from "../domain/Journal.ts"
-import { Journal } from "../store/Journal.ts"
+import { Journal } from "../store/journal/Journal.ts"
 import { type EncodedEvent, type EventFilter, passes } from "./EncodedEvent.ts"
 import { encode } from "./encode.ts"
 import { Outbox } from "./Outbox.ts"

@@ -4,8 +4,8 @@ import type { Ticket } from "../api/EventsGroup.ts"
 import type { Principal } from "../api/Principal.ts"
 import { LimitReached } from "../api/rateLimit.ts"
 import { Unauthorized, type Unavailable } from "../domain/errors.ts"
+import { TicketRepo } from "../store/repos/TicketRepo.ts"
 import { Store } from "../store/Store.ts"
-import { TicketRepo } from "../store/TicketRepo.ts"
 
 const form = /^[\w-]{43}$/
 

@@ -1,7 +1,7 @@
 import { Cause, Effect, type Pull, Stream } from "effect"
 import type { Unavailable } from "../domain/errors.ts"
 import type { JournalEntry } from "../domain/Journal.ts"
-import type { Journal } from "../store/Journal.ts"
+import type { Journal } from "../store/journal/Journal.ts"
 import type { EncodedEvent } from "./EncodedEvent.ts"
 import type { Outbox } from "./Outbox.ts"
 

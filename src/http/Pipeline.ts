@@ -19,7 +19,6 @@ import { TimedOut } from "../domain/errors.ts"
 import { RequestId } from "../domain/RequestId.ts"
 import { allowedMethods } from "./allowedMethods.ts"
 import { Authentication, type Refusal } from "./authenticate.ts"
-import { SCRIPT } from "./docs.ts"
 import { errorResponse, isErrorStatus, responseOf, tooLarge, withErrorBody } from "./errorResponse.ts"
 import { recordRequest } from "./metrics.ts"
 import { makeRefusedRegistrations } from "./refusedRegistrations.ts"
@@ -36,6 +35,8 @@ export interface PipelineOptions {
   /** Bytes. */
   readonly body_limit: number
   readonly timeout: Duration.Duration
+  /** Paths outside the APIs that answer `GET`; default: none. */
+  readonly pages?: ReadonlyArray<string>
   /** How long a peer without a key may take to read an answer; default: 60 s. */
   readonly reading?: Duration.Duration
 }
@@ -91,7 +92,7 @@ export const Pipeline = (options: PipelineOptions) =>
     Effect.gen(function* () {
       const scope = yield* Effect.scope
       const authentication = yield* Authentication
-      const application = allowedMethods(ApplicationApi, ["/openapi.json", "/docs", SCRIPT])
+      const application = allowedMethods(ApplicationApi, options.pages ?? [])
       const daemons = allowedMethods(NodeApi)
       const tellRefused = makeRefusedRegistrations()
       const allowed = (url: string) => [...application(url), ...daemons(url)]

@@ -1,9 +1,9 @@
 import { Context, DateTime, Effect, Layer, Option, Semaphore } from "effect"
 import type { Unavailable } from "../domain/errors.ts"
-import { Freshness } from "../store/Freshness.ts"
-import { Journal } from "../store/Journal.ts"
-import { type KeyRecord, KeyRepo } from "../store/KeyRepo.ts"
-import { type NodeBinding, NodeKeyRepo } from "../store/NodeKeyRepo.ts"
+import { Freshness } from "../store/journal/Freshness.ts"
+import { Journal } from "../store/journal/Journal.ts"
+import { type KeyRecord, KeyRepo } from "../store/repos/KeyRepo.ts"
+import { type NodeBinding, NodeKeyRepo } from "../store/repos/NodeKeyRepo.ts"
 import { Store } from "../store/Store.ts"
 
 export interface CachedKey {

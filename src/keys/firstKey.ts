@@ -1,6 +1,6 @@
 import type { PlatformError } from "effect"
 import { Data, Effect, FileSystem, Path, Redacted } from "effect"
-import { KeyRepo } from "../store/KeyRepo.ts"
+import { KeyRepo } from "../store/repos/KeyRepo.ts"
 import { Store } from "../store/Store.ts"
 import { isWellFormed } from "./keyFormat.ts"
 import { writeNewFile } from "./newFile.ts"

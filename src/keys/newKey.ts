@@ -1,7 +1,7 @@
 import { hash, randomBytes } from "node:crypto"
 import { Clock, Duration, Effect, Redacted } from "effect"
 import type { KeyScope } from "../domain/KeyScope.ts"
-import type { KeyRecord } from "../store/KeyRepo.ts"
+import type { KeyRecord } from "../store/repos/KeyRepo.ts"
 import { formatKey, formatKeyId, KEY_BYTES } from "./keyFormat.ts"
 
 /** What is kept of a key: SHA-256 in hex. A key has 256 random bits, so no salt and no slow hash are needed. */

@@ -1,5 +1,5 @@
 import { Effect, Latch, Schedule } from "effect"
-import { ExpiryClock } from "../store/ExpiryClock.ts"
+import { ExpiryClock } from "../store/journal/ExpiryClock.ts"
 import type { KeyCache } from "./KeyCache.ts"
 
 /** Between two looks. Keys are revoked by other processes, which say so in the database alone. */

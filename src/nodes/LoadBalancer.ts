@@ -10,7 +10,7 @@ import {
 } from "../domain/Limits.ts"
 import { notCallable, type RuntimeKind } from "../domain/Node.ts"
 import type { ServerRecord } from "../domain/Server.ts"
-import type { NodeRoom } from "../store/RoomRepo.ts"
+import type { NodeRoom } from "../store/repos/CapacityRepo.ts"
 import { Fleet } from "./fleet/Fleet.ts"
 import type { FleetNode, Load } from "./fleet/FleetNode.ts"
 import { PlacementIndex } from "./fleet/PlacementIndex.ts"

@@ -5,7 +5,7 @@ import { InvalidRequest } from "../domain/errors.ts"
 import type { NodeDetail } from "../domain/Node.ts"
 import { NodeMoves } from "./NodeMoves.ts"
 import { NodeRegistry } from "./NodeRegistry.ts"
-import { makeKeyState } from "./whyAway.ts"
+import { makeKeyState } from "./nodeAvailability.ts"
 
 /** Handlers of the node routes (contract 4.2; decisions, section 2). */
 export const NodesHandlers = HttpApiBuilder.group(

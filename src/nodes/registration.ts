@@ -4,7 +4,7 @@ import { type NodeAllocation, type PortRange, parsePortRanges } from "../domain/
 import { InvalidRequest } from "../domain/errors.ts"
 import type { Registration } from "../domain/NodeMessages.ts"
 import { cleanText, hasHostileCharacters, isNodeKey, NODE_TEXT_LENGTH } from "../domain/NodeText.ts"
-import type { NodeRecord } from "../store/NodeRepo.ts"
+import type { NodeRecord } from "../store/repos/NodeRepo.ts"
 
 /** Addresses that one node may offer. */
 const MAX_ADDRESSES = 256

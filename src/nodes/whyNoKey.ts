@@ -1,5 +1,5 @@
 import type { NodeDetail } from "../domain/Node.ts"
-import type { NodeBinding } from "../store/NodeKeyRepo.ts"
+import type { NodeBinding } from "../store/repos/NodeKeyRepo.ts"
 
 /**
  * Why none of a node's keys is valid, as the one that was valid last says it; undefined: one is, or it has none.

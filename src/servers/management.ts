@@ -10,9 +10,9 @@ import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 import { ServerLocks } from "./locks/ServerLocks.ts"
 import { isLoss, makeNodeErrors } from "./nodeErrors.ts"
-import { isFinished } from "./records/outcome.ts"
 import { decidePower, isMoving, notOffline, wrongStatus } from "./records/power.ts"
 import { ServerLifecycle } from "./records/ServerLifecycle.ts"
+import { isFinished } from "./records/transitions.ts"
 
 const isUnknownToNode = (error: DaemonError): boolean =>
   error._tag === "DaemonRefused" && error.status === 404

@@ -3,9 +3,9 @@ import { Effect } from "effect"
 import type { DaemonError, DaemonRefused } from "../api/Daemon.ts"
 import { Conflict, InvalidRequest, NodeFailure, type Unavailable } from "../domain/errors.ts"
 import type { ServerRecord } from "../domain/Server.ts"
-import { makeWhyAway } from "../nodes/whyAway.ts"
-import { isFinished } from "./records/outcome.ts"
+import { makeWhyAway } from "../nodes/nodeAvailability.ts"
 import { wrongStatus } from "./records/power.ts"
+import { isFinished } from "./records/transitions.ts"
 
 /** Whether the node says that it does not have a server that it ought to have. */
 export const isLoss = (record: ServerRecord, error: DaemonError): boolean =>

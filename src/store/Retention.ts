@@ -1,12 +1,12 @@
 import { Duration, Effect, Layer, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
-import { Duties } from "./Duties.ts"
 import { mayUseReserve } from "./disk/DatabaseDisk.ts"
-import { ExpiryClock } from "./ExpiryClock.ts"
-import { IdempotencyRepo } from "./IdempotencyRepo.ts"
-import { journalTable } from "./journalTable.ts"
+import { ExpiryClock } from "./journal/ExpiryClock.ts"
+import { journalTable } from "./journal/journalTable.ts"
+import { Duties } from "./Leadership.ts"
+import { IdempotencyRepo } from "./repos/IdempotencyRepo.ts"
+import { TicketRepo } from "./repos/TicketRepo.ts"
 import { Store } from "./Store.ts"
-import { TicketRepo } from "./TicketRepo.ts"
 
 export interface RetentionOptions {
   /** Age at which entries of the journal and answers to idempotent requests go. Default: 24 hours. */

@@ -1,14 +1,14 @@
 import { Context, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import type { Unavailable } from "../domain/errors.ts"
-import { Backend } from "./Backend.ts"
 import { DatabaseDisk } from "./disk/DatabaseDisk.ts"
-import { makeGroupCommit } from "./groupCommit.ts"
-import { JournalFollowers } from "./JournalFollowers.ts"
-import { absorbSqlErrors } from "./sqlErrors.ts"
-import type { Transaction } from "./Transaction.ts"
+import { JournalFollowers } from "./journal/JournalFollowers.ts"
+import { Backend } from "./sql/Backend.ts"
+import { absorbSqlErrors } from "./sql/sqlErrors.ts"
+import { makeGroupCommit } from "./write/groupCommit.ts"
+import type { Transaction } from "./write/Transaction.ts"
 
-export { Transaction } from "./Transaction.ts"
+export { Transaction } from "./write/Transaction.ts"
 
 /**
  * All writes of the control plane. Mutations that wait when a transaction begins share its commit (group commit);

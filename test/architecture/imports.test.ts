@@ -14,8 +14,24 @@ const arrows: Record<string, ReadonlyArray<string>> = {
   events: ["domain", "api", "store"],
   blueprints: ["domain", "api", "store"],
   nodes: ["domain", "api", "store"],
-  servers: ["domain", "api", "store", "nodes", "blueprints", "events"],
-  http: ["domain", "api", "store", "nodes", "blueprints", "servers", "events", "keys"],
+  work: ["domain"],
+  servers: ["domain", "api", "store", "work", "keys", "nodes", "blueprints", "events"],
+  http: ["domain", "api", "events", "keys"],
+  pages: ["domain", "api", "store", "nodes", "servers", "events", "http"],
+  app: [
+    "domain",
+    "api",
+    "config",
+    "store",
+    "nodes",
+    "blueprints",
+    "servers",
+    "events",
+    "keys",
+    "http",
+    "pages",
+    "daemon"
+  ],
   daemon: ["domain", "api"],
   client: ["domain", "api"]
 }
@@ -69,7 +85,7 @@ describe("design: arrows run one way", () => {
   it("only the composition root reads the environment", () => {
     const readers = files.filter(
       (file) =>
-        !file.startsWith("cli/") &&
+        !/^(?:app|cli)\//.test(file) &&
         file !== "main.ts" &&
         readFileSync(join(src, file), "utf8").includes("process.env")
     )

@@ -3,7 +3,7 @@ import { readFile } from "node:fs/promises"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Logger } from "effect"
-import { liveFiles } from "../../src/cli/liveFiles.ts"
+import { liveFiles } from "../../src/app/liveFiles.ts"
 import { eventually, temporaryFolder } from "../support/Service.ts"
 
 describe("certificates are read again", () => {

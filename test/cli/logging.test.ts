@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Cause, Console, Effect } from "effect"
 import * as fc from "fast-check"
-import { LoggingLayer } from "../../src/cli/logging.ts"
+import { LoggingLayer } from "../../src/app/logging.ts"
 
 const hostile = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/u
 const forged = "x\r\n[12:00:00.000] INFO (#1): forged\u001b[2J\u202e\u2028\u0085\u{e0041}"

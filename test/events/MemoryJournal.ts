@@ -1,6 +1,6 @@
 import { Array as Arr, Context, Effect, Layer, Option, Semaphore, Stream } from "effect"
 import type { Change, JournalEntry } from "../../src/domain/Journal.ts"
-import { Journal } from "../../src/store/Journal.ts"
+import { Journal } from "../../src/store/journal/Journal.ts"
 
 const PAGE = 100
 

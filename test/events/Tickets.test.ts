@@ -4,7 +4,7 @@ import { Context, Effect, Layer, Metric, Schedule } from "effect"
 import { TestClock } from "effect/testing"
 import { Tickets } from "../../src/events/Tickets.ts"
 import { ApiKeys } from "../../src/keys/ApiKeys.ts"
-import { storeMutations } from "../../src/store/metrics.ts"
+import { storeMutations } from "../../src/store/write/metrics.ts"
 import { freshStore, query, storeAt } from "../store/support/database.ts"
 import { newPostgresDatabase } from "../support/postgresDatabase.ts"
 

@@ -10,7 +10,7 @@ import { LoadBalancer } from "../../src/nodes/LoadBalancer.ts"
 import { type NodeChange, NodeRegistry } from "../../src/nodes/NodeRegistry.ts"
 import { makeTokenSeal, TokenSeal } from "../../src/nodes/TokenSeal.ts"
 import { layerSqlite } from "../../src/store/layers/layerSqlite.ts"
-import { NodeRepo } from "../../src/store/NodeRepo.ts"
+import { NodeRepo } from "../../src/store/repos/NodeRepo.ts"
 import { Store } from "../../src/store/Store.ts"
 import {
   allocation,

@@ -3,7 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import { SqlClient } from "effect/sql"
 import type { JournalEntry } from "../../src/domain/Journal.ts"
-import { Journal } from "../../src/store/Journal.ts"
+import { Journal } from "../../src/store/journal/Journal.ts"
 import { Store } from "../../src/store/Store.ts"
 import { append, databases, freshStore } from "./support/database.ts"
 

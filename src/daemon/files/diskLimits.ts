@@ -1,5 +1,6 @@
 import { join } from "node:path"
 import { Effect } from "effect"
+import { megabytes } from "../../domain/Limits.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import { type IoError, listFolder, orMissing, readText, writeAtomic } from "../disk/fsio.ts"
 import { newProject, probeQuota } from "./projectQuota.ts"
@@ -9,9 +10,6 @@ const MB = 1_000_000
 /** What a server may write, in bytes; 0: no limit. */
 export const diskLimit = ({ definition }: ServerSpec): number =>
   Math.round((definition.limits.disk_space ?? 0) * MB)
-
-/** Bytes as messages show them. */
-export const megabytes = (bytes: number): string => `${(bytes / MB).toFixed(1)} MB`
 
 /** A server that holds more than it may, in bytes, or what cannot be measured. */
 export interface OverLimit {

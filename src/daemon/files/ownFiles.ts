@@ -8,7 +8,7 @@ import { Effect } from "effect"
 import { type IoError, io, listFolder, lstat, rename } from "../disk/fsio.ts"
 import { makeFolderLike, overOf } from "./overlayTree.ts"
 import { instanceFolder } from "./presentFiles.ts"
-import { settleFiles } from "./takePlace.ts"
+import { settleFiles } from "./swapIn.ts"
 import { readTreeRecord, TREE } from "./treeRecord.ts"
 
 /** Whether a server's folder has files of an instance, though they may not be mounted. */

@@ -1,10 +1,11 @@
 /** Disk limits where the file system does not enforce them: what servers have written is measured now and then. */
 import { Effect } from "effect"
 import { elapsedMillis } from "../../domain/elapsed.ts"
+import { megabytes } from "../../domain/Limits.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import { sayInConsole } from "../console/consoleFiles.ts"
 import type { IoError } from "../disk/fsio.ts"
-import { diskLimit, heldBy, megabytes } from "../files/diskLimits.ts"
+import { diskLimit, heldBy } from "../files/diskLimits.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "./Instance.ts"
 

@@ -2,13 +2,13 @@ import { appendFile, copyFile } from "node:fs/promises"
 import { join } from "node:path"
 import { Effect, type Scope } from "effect"
 import { io, orMissing } from "../disk/fsio.ts"
-import { fetchFiles } from "../files/arrival.ts"
 import { failureText, InstallFailed, installFailed } from "../files/InstallFailed.ts"
 import { type FileSources, type InstanceFiles, instanceFolder } from "../files/InstanceFiles.ts"
-import type { ServerState } from "../files/ServerFile.ts"
+import { fetchFiles } from "../files/importFiles.ts"
 import { missingVolumes } from "../files/sources.ts"
 import type { Installed, Installer } from "../install/Installer.ts"
 import type { LaunchFailed, Runtime, RunUser } from "../runtime/Runtime.ts"
+import type { ServerState } from "../state/ServerFile.ts"
 
 export const installLogPath = (folder: string): string => join(folder, "install.log")
 

@@ -1,9 +1,9 @@
 import { Clock, Effect, Exit, Fiber, type Scope } from "effect"
 import type { InstallFailed } from "../files/InstallFailed.ts"
 import type { FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
-import { type FileWork, type ServerFile, type ServerState, withNotice } from "../files/ServerFile.ts"
 import type { Installed, Installer } from "../install/Installer.ts"
 import type { Runtime } from "../runtime/Runtime.ts"
+import { type FileWork, type ServerFile, type ServerState, withNotice } from "../state/ServerFile.ts"
 import { doFileWork } from "./fileWork.ts"
 import { serverUser } from "./serverUser.ts"
 

@@ -1,7 +1,7 @@
 /** What a power action means in each state (decisions, "States" and the power route). Pure. */
 import type { PowerAction } from "../../domain/NodeMessages.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
-import type { ServerState } from "../files/ServerFile.ts"
+import type { ServerState } from "../state/ServerFile.ts"
 
 export type PowerDecision =
   | { readonly do: "nothing" | "start" | "pause" | "unpause" | "kill" }

@@ -1,7 +1,7 @@
 /** What the end of a process means (decisions, "States"). Pure. */
 
-import { type ServerState, withNotice } from "../files/ServerFile.ts"
 import { crashOf, type ProcessExit } from "../runtime/exitReason.ts"
+import { type ServerState, withNotice } from "../state/ServerFile.ts"
 
 const HOUR = 3_600_000
 

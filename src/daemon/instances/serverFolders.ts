@@ -4,7 +4,7 @@ import { Clock, Effect } from "effect"
 import { serverIdPattern } from "../../domain/Id.ts"
 import { listFolder, lstat, removeTree, rename } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
-import { openServerFile } from "../files/ServerFile.ts"
+import { openServerFile } from "../state/ServerFile.ts"
 
 /** Beginning of the names of folders that are about to be removed. */
 export const REMOVED = ".removed-"

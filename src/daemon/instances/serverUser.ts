@@ -3,8 +3,8 @@ import { join } from "node:path"
 import { Effect, Option, Schema } from "effect"
 import { listFolder, lstat, readText } from "../disk/fsio.ts"
 import { instanceFolder } from "../files/InstanceFiles.ts"
-import type { ServerFile } from "../files/ServerFile.ts"
 import type { Runtime } from "../runtime/Runtime.ts"
+import type { ServerFile } from "../state/ServerFile.ts"
 
 /** The user that a server would run as now; a uid of its own is in its state when this returns. */
 export const serverUser = Effect.fnUntraced(function* (file: ServerFile, runtime: Runtime["Service"]) {

@@ -1,7 +1,7 @@
 import { Context, Layer } from "effect"
 import type { Allocations } from "../../domain/Allocation.ts"
 import type { Node, NodeUsage } from "../../domain/Node.ts"
-import type { NodeRecord } from "../../store/NodeRepo.ts"
+import type { NodeRecord } from "../../store/repos/NodeRepo.ts"
 import { FleetNode, type Holding, nodeView } from "./FleetNode.ts"
 import { byName } from "./place.ts"
 

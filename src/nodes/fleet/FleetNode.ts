@@ -1,6 +1,6 @@
 import type { Node, NodeDetail, NodeUsage } from "../../domain/Node.ts"
 import { transportOf } from "../../domain/transport.ts"
-import type { NodeRecord } from "../../store/NodeRepo.ts"
+import type { NodeRecord } from "../../store/repos/NodeRepo.ts"
 import { PortAllocator, type PortMappings } from "./PortAllocator.ts"
 
 /** What one server takes of a node. Processor in thousandths of a percent of a thread, so that sums stay exact. */

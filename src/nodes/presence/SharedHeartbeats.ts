@@ -1,6 +1,6 @@
 import { Clock, Duration, Effect, Latch, type Scope } from "effect"
 import type { NodeUsage } from "../../domain/Node.ts"
-import { type HeardNode, NodeRepo } from "../../store/NodeRepo.ts"
+import { type HeardNode, NodeRepo } from "../../store/repos/NodeRepo.ts"
 import { Store } from "../../store/Store.ts"
 import { Fleet } from "../fleet/Fleet.ts"
 

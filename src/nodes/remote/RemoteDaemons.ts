@@ -10,10 +10,10 @@ import { Fleet } from "../fleet/Fleet.ts"
 import { NodeRegistry } from "../NodeRegistry.ts"
 import { TokenSeal } from "../TokenSeal.ts"
 import { breakerStore } from "./breakerStore.ts"
-import { makeCallBacks } from "./callBacks.ts"
-import { impatientClient, type NodeTls } from "./impatientClient.ts"
+import { impatientClient, type NodeTls } from "./connectTimeoutClient.ts"
 import { makeNodeNetworks, type NodeNetworks } from "./nodeNetworks.ts"
 import { makeRemoteDaemon } from "./RemoteDaemon.ts"
+import { makeCallBacks } from "./reachabilityProbe.ts"
 
 export interface RemoteDaemonsOptions extends NodeTls {
   /** Whether nodes at plain HTTP beyond loopback are neither registered nor called. */

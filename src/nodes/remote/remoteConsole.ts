@@ -2,7 +2,7 @@ import { WebSocket } from "@effect/platform-node/NodeWS"
 import { type Cause, Effect, Option, Queue, Schema, type Scope, Stream } from "effect"
 import { type DaemonError, NodeUnreachable } from "../../api/Daemon.ts"
 import { Conflict, NotFound } from "../../domain/errors.ts"
-import type { tlsNow } from "./impatientClient.ts"
+import type { tlsNow } from "./connectTimeoutClient.ts"
 import { type NodeNetworks, refusedConnection } from "./nodeNetworks.ts"
 import { refusal } from "./remoteCall.ts"
 

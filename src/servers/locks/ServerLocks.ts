@@ -1,5 +1,5 @@
 import { Context, Layer } from "effect"
-import { type KeyedMutex, makeKeyedMutex } from "./KeyedMutex.ts"
+import { type KeyedMutex, makeKeyedMutex } from "../../work/KeyedLock.ts"
 
 /**
  * Whoever makes a node have or lose a server holds the server's lock, so that a creation that is under way never

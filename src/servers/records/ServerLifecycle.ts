@@ -5,11 +5,14 @@ import { pendingInstall } from "../../domain/InstallState.ts"
 import { isUnderway } from "../../domain/Move.ts"
 import type { DaemonServer, Report } from "../../domain/NodeMessages.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
-import { MoveRepo } from "../../store/MoveRepo.ts"
-import { RoomRepo } from "../../store/RoomRepo.ts"
-import { ServerRepo } from "../../store/ServerRepo.ts"
+import { RoomRepo } from "../../store/repos/CapacityRepo.ts"
+import { MoveRepo } from "../../store/repos/MigrationRepo.ts"
+import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store, type Transaction } from "../../store/Store.ts"
-import { makeMoveRecords } from "./moveRecords.ts"
+import { makeSuspect } from "./markForVerification.ts"
+import { makeMoveRecords } from "./migrationRecords.ts"
+import { isMoving, notOffline } from "./power.ts"
+import { logChange, makeRecordChanges } from "./recordChanges.ts"
 import {
   isFinished,
   isNothing,
@@ -19,10 +22,7 @@ import {
   ofReport,
   ofSilence,
   ofView
-} from "./outcome.ts"
-import { isMoving, notOffline } from "./power.ts"
-import { logChange, makeRecordChanges } from "./recordChanges.ts"
-import { makeSuspect } from "./suspect.ts"
+} from "./transitions.ts"
 
 /**
  * How far the sequence goes on where a node has lost a server and makes it anew: past every report of what was lost, so

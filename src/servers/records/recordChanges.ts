@@ -3,10 +3,10 @@ import type { SqlError } from "effect/sql"
 import type { Unavailable } from "../../domain/errors.ts"
 import type { Change } from "../../domain/Journal.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
-import { ServerRepo } from "../../store/ServerRepo.ts"
+import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store, Transaction } from "../../store/Store.ts"
-import { makeMoveRecords } from "./moveRecords.ts"
-import type { Outcome } from "./outcome.ts"
+import { makeMoveRecords } from "./migrationRecords.ts"
+import type { Outcome } from "./transitions.ts"
 
 /** A record as it was, and what has become of it. */
 export interface Changed {

@@ -1,7 +1,7 @@
 import { Effect, Layer } from "effect"
-import type { DatabaseUrl } from "../DatabaseUrl.ts"
 import type { PostgresOptions } from "../postgres/PostgresClient.ts"
-import type { StoreStartError } from "../StoreStartError.ts"
+import type { DatabaseUrl } from "../sql/DatabaseUrl.ts"
+import type { StoreStartError } from "../sql/StoreStartError.ts"
 import { layerSqlite } from "./layerSqlite.ts"
 import type { StoreOptions } from "./layerStore.ts"
 

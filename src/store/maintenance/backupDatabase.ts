@@ -1,7 +1,7 @@
 import { closeSync, existsSync, fsyncSync, openSync, renameSync, rmSync } from "node:fs"
 import { dirname } from "node:path"
 import { Data, Effect } from "effect"
-import type { SqliteUrl } from "../DatabaseUrl.ts"
+import type { SqliteUrl } from "../sql/DatabaseUrl.ts"
 import { openDatabase } from "../sqlite/database.ts"
 import { mustExist } from "./openClient.ts"
 

@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import { journalTable } from "../journalTable.ts"
+import { journalTable } from "../journal/journalTable.ts"
 import { currentSchema, foreignTable, schemaVersion } from "../migrations/migrate.ts"
 import { countRows, tableNames } from "./tables.ts"
 

@@ -1,6 +1,6 @@
 import { Effect, type Scope } from "effect"
-import { type DatabaseUrl, describeDatabase, type PostgresUrl } from "../DatabaseUrl.ts"
-import { StoreStartError } from "../StoreStartError.ts"
+import { type DatabaseUrl, describeDatabase, type PostgresUrl } from "../sql/DatabaseUrl.ts"
+import { StoreStartError } from "../sql/StoreStartError.ts"
 import { lockFileOf, takeServiceLock } from "../sqlite/ServiceLock.ts"
 
 const inUse = (url: DatabaseUrl, cause?: unknown) =>

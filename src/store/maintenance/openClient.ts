@@ -1,8 +1,8 @@
 import { existsSync } from "node:fs"
 import { Effect, Layer } from "effect"
 import type { SqlClient } from "effect/sql"
-import { type DatabaseUrl, describeDatabase } from "../DatabaseUrl.ts"
-import { StoreStartError } from "../StoreStartError.ts"
+import { type DatabaseUrl, describeDatabase } from "../sql/DatabaseUrl.ts"
+import { StoreStartError } from "../sql/StoreStartError.ts"
 import { SqliteClient } from "../sqlite/SqliteClient.ts"
 
 /** A client for work on the database as a whole: no deadlines, no migration. */

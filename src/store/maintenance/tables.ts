@@ -3,7 +3,7 @@ import { createHash } from "node:crypto"
 import { Effect, Option, Schema, Stream } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { MIGRATIONS_TABLE } from "../migrations/migrate.ts"
-import { readRows } from "../rows.ts"
+import { readRows } from "../sql/rows.ts"
 
 /** Rows that are read, and written, at a time. */
 const ROWS = 500

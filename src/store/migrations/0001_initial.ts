@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import { columnTypes } from "../dialect.ts"
+import { columnTypes } from "../sql/dialect.ts"
 
 /** Servers and their ports, nodes, keys, answers to idempotent requests, the journal, and counters. */
 export const initial = Effect.gen(function* () {

@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import { columnTypes } from "../dialect.ts"
+import { columnTypes } from "../sql/dialect.ts"
 
 /** Servers that are being removed from their nodes: what a crash in between has left to do. */
 export const removals = Effect.gen(function* () {

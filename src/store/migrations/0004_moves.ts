@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import { columnTypes } from "../dialect.ts"
+import { columnTypes } from "../sql/dialect.ts"
 
 /**
  * Servers that move from node to node: `moves` says how far each is, `evacuations` which nodes are to be emptied and

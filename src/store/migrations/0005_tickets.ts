@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import { columnTypes } from "../dialect.ts"
+import { columnTypes } from "../sql/dialect.ts"
 
 /** Tickets that wait to open a stream: their hash, whom they were issued to, and when they expire, in milliseconds. */
 export const tickets = Effect.gen(function* () {

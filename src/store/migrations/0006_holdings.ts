@@ -1,9 +1,9 @@
 import { Effect, Option, Schema, Stream } from "effect"
 import { SqlClient } from "effect/sql"
 import { Limits } from "../../domain/Limits.ts"
-import { columnTypes } from "../dialect.ts"
-import { holdingRow, insertHoldings } from "../holdingRows.ts"
-import { JsonColumn, readRows } from "../rows.ts"
+import { holdingRow, insertHoldings } from "../repos/reservationRows.ts"
+import { columnTypes } from "../sql/dialect.ts"
+import { JsonColumn, readRows } from "../sql/rows.ts"
 
 /** Rows that are read at a time. */
 const PAGE = 500

@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import { columnTypes } from "../dialect.ts"
+import { columnTypes } from "../sql/dialect.ts"
 
 /**
  * Whether a node is connected, how far it is given up (`gone`), and whether it is part of a service. What replicas that

@@ -1,6 +1,6 @@
 import { Effect, Latch } from "effect"
 import type { SqlError } from "effect/sql"
-import { NOT_TRIED } from "../sqlErrors.ts"
+import { NOT_TRIED } from "../sql/sqlErrors.ts"
 import { connectionError } from "./errors.ts"
 
 /**

@@ -1,6 +1,6 @@
 import { Effect, Exit, Scope, Semaphore } from "effect"
 import type { SqlError } from "effect/sql"
-import type { PostgresUrl } from "../DatabaseUrl.ts"
+import type { PostgresUrl } from "../sql/DatabaseUrl.ts"
 import type { Availability } from "./Availability.ts"
 import { connectionError, isUnreachable } from "./errors.ts"
 import { openSession, type Patience, type Session } from "./session.ts"

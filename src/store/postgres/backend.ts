@@ -1,9 +1,9 @@
 import { Effect, Schedule, Schema } from "effect"
 import type { SqlClient } from "effect/sql"
-import { Backend, type CommitToken } from "../Backend.ts"
-import { advisoryLocks, JOURNAL_CHANNEL } from "../dialect.ts"
-import { readRows } from "../rows.ts"
-import { sqlState } from "../sqlErrors.ts"
+import { Backend, type CommitToken } from "../sql/Backend.ts"
+import { advisoryLocks, JOURNAL_CHANNEL } from "../sql/dialect.ts"
+import { readRows } from "../sql/rows.ts"
+import { sqlState } from "../sql/sqlErrors.ts"
 import type { Availability } from "./Availability.ts"
 
 const readTransaction = readRows(Schema.Struct({ transaction: Schema.String }))

@@ -1,6 +1,6 @@
 /** What PostgreSQL's error codes mean here (Appendix A of its manual). */
 import { SqlError } from "effect/sql"
-import { sqlState } from "../sqlErrors.ts"
+import { sqlState } from "../sql/sqlErrors.ts"
 
 /** Codes, or their first two characters, that say that the database itself is the trouble, not the statement. */
 const away: ReadonlyArray<string> = [

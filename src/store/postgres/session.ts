@@ -3,7 +3,7 @@ import { connect, type Socket } from "node:net"
 import { PgConnection, PgTypes } from "@effect/sql-pg"
 import { Effect, Result, type Scope } from "effect"
 import type { SqlError } from "effect/sql"
-import type { PostgresUrl } from "../DatabaseUrl.ts"
+import type { PostgresUrl } from "../sql/DatabaseUrl.ts"
 import { connectionError, explained } from "./errors.ts"
 import { Watchdog } from "./Watchdog.ts"
 

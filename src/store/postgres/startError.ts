@@ -1,7 +1,7 @@
 import type { SqlError } from "effect/sql"
-import { describeDatabase, type PostgresUrl } from "../DatabaseUrl.ts"
-import { StoreStartError } from "../StoreStartError.ts"
-import { sqlState } from "../sqlErrors.ts"
+import { describeDatabase, type PostgresUrl } from "../sql/DatabaseUrl.ts"
+import { StoreStartError } from "../sql/StoreStartError.ts"
+import { sqlState } from "../sql/sqlErrors.ts"
 
 /** What to look at, by the code that the server has answered; without one it did not answer. */
 const hintOf = (code: string | undefined): string => {

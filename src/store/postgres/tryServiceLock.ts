@@ -1,6 +1,6 @@
 import { Effect } from "effect"
-import type { PostgresUrl } from "../DatabaseUrl.ts"
-import { advisoryLocks } from "../dialect.ts"
+import type { PostgresUrl } from "../sql/DatabaseUrl.ts"
+import { advisoryLocks } from "../sql/dialect.ts"
 import { openSession, patient } from "./session.ts"
 import { startError } from "./startError.ts"
 

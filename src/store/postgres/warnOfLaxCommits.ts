@@ -1,6 +1,6 @@
 import { Effect, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { firstRow } from "../rows.ts"
+import { firstRow } from "../sql/rows.ts"
 
 const readCommit = firstRow(Schema.Struct({ commit: Schema.String }))
 

@@ -6,7 +6,7 @@ import { chmodSync, closeSync, openSync, statSync } from "node:fs"
 import { DatabaseSync, type SQLInputValue, type StatementSync } from "node:sqlite"
 import { Effect, Predicate, type Scope } from "effect"
 import { SqlError } from "effect/sql"
-import { StoreStartError } from "../StoreStartError.ts"
+import { StoreStartError } from "../sql/StoreStartError.ts"
 
 /** Statements kept prepared for each connection; the least recently used goes first. */
 const STATEMENT_CACHE_SIZE = 256

@@ -1,7 +1,7 @@
 import { Effect, Predicate } from "effect"
 import { SqlClient } from "effect/sql"
 import { CLEAR_TOKENS } from "../migrations/0009_sealed_tokens.ts"
-import { StoreStartError } from "../StoreStartError.ts"
+import { StoreStartError } from "../sql/StoreStartError.ts"
 import { type Database, openDatabase } from "./database.ts"
 
 /** How long it waits for another process that writes, in ms: it blocks the thread. */

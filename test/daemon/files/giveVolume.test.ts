@@ -3,7 +3,7 @@ import { chownSync, existsSync, linkSync, lstatSync, mkdirSync, readFileSync, sy
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { giveVolume } from "../../../src/daemon/files/giveVolume.ts"
+import { giveVolume } from "../../../src/daemon/files/chownVolume.ts"
 import { unmountBelow } from "../../support/mounts.ts"
 import { dataFolder } from "../support.ts"
 import { write } from "./scene.ts"

@@ -7,9 +7,9 @@ import {
   ControlPlaneUnavailable,
   RegistrationRequired
 } from "../../../src/api/ControlPlane.ts"
-import { newServerState, type ServerFile, withNotice } from "../../../src/daemon/files/ServerFile.ts"
-import { sendReports } from "../../../src/daemon/link/ReportOutbox.ts"
-import { makeUplink } from "../../../src/daemon/link/uplink.ts"
+import { sendReports } from "../../../src/daemon/controlPlane/ReportOutbox.ts"
+import { makeUplink } from "../../../src/daemon/controlPlane/uplink.ts"
+import { newServerState, type ServerFile, withNotice } from "../../../src/daemon/state/ServerFile.ts"
 import type { Report } from "../../../src/domain/NodeMessages.ts"
 import type { ServerStatus } from "../../../src/domain/ServerStatus.ts"
 import { registration } from "../../nodes/support/fleet.ts"

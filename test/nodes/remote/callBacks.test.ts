@@ -5,7 +5,7 @@ import { type DaemonError, DaemonRefused, NodeUnreachable } from "../../../src/a
 import type { Registration } from "../../../src/domain/NodeMessages.ts"
 import { DaemonClient } from "../../../src/nodes/DaemonClient.ts"
 import { NodeRegistry } from "../../../src/nodes/NodeRegistry.ts"
-import { makeCallBacks } from "../../../src/nodes/remote/callBacks.ts"
+import { makeCallBacks } from "../../../src/nodes/remote/reachabilityProbe.ts"
 import { TOKEN_REFUSED } from "../../../src/nodes/remote/remoteCall.ts"
 import { FakeDaemon } from "../../servers/support/FakeDaemon.ts"
 import { memoryNodes, registration } from "../support/fleet.ts"

@@ -13,12 +13,12 @@ import {
   type PlacementRequest
 } from "../../../src/nodes/LoadBalancer.ts"
 import { NodeRegistry, type NodeRegistryOptions } from "../../../src/nodes/NodeRegistry.ts"
-import { Duties } from "../../../src/store/Duties.ts"
-import { Freshness } from "../../../src/store/Freshness.ts"
-import { Journal } from "../../../src/store/Journal.ts"
-import { type NodeRecord, NodeRepo } from "../../../src/store/NodeRepo.ts"
+import { Freshness } from "../../../src/store/journal/Freshness.ts"
+import { Journal } from "../../../src/store/journal/Journal.ts"
+import { Duties } from "../../../src/store/Leadership.ts"
+import { type NodeRecord, NodeRepo } from "../../../src/store/repos/NodeRepo.ts"
 import { Store, Transaction } from "../../../src/store/Store.ts"
-import { absorbSqlErrors } from "../../../src/store/sqlErrors.ts"
+import { absorbSqlErrors } from "../../../src/store/sql/sqlErrors.ts"
 
 export const GIB = 1024 ** 3
 

@@ -9,7 +9,7 @@ import {
   ofSilence,
   ofView,
   type Subject
-} from "../../../src/servers/records/outcome.ts"
+} from "../../../src/servers/records/transitions.ts"
 
 const status = fc.constantFrom(...ServerStatus.literals)
 const install = fc

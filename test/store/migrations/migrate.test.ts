@@ -19,9 +19,9 @@ import {
   migrate,
   schemaVersion
 } from "../../../src/store/migrations/migrate.ts"
-import { NodeRepo } from "../../../src/store/NodeRepo.ts"
+import { NodeRepo } from "../../../src/store/repos/NodeRepo.ts"
+import { encodeServer } from "../../../src/store/repos/serverRows.ts"
 import { Store } from "../../../src/store/Store.ts"
-import { encodeServer } from "../../../src/store/serverRows.ts"
 import { databases, databaseUrl, newUrl, storeAt } from "../support/database.ts"
 import { node, server } from "../support/samples.ts"
 

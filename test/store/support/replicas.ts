@@ -1,8 +1,8 @@
 import { Context, Effect, Layer } from "effect"
 import type { JournalEntry } from "../../../src/domain/Journal.ts"
-import { Duties } from "../../../src/store/Duties.ts"
-import { Journal } from "../../../src/store/Journal.ts"
-import { ServerRepo } from "../../../src/store/ServerRepo.ts"
+import { Journal } from "../../../src/store/journal/Journal.ts"
+import { Duties } from "../../../src/store/Leadership.ts"
+import { ServerRepo } from "../../../src/store/repos/ServerRepo.ts"
 import { Store } from "../../../src/store/Store.ts"
 import { storeAt } from "./database.ts"
 

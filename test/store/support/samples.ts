@@ -1,7 +1,7 @@
 import type { Change } from "../../../src/domain/Journal.ts"
 import type { ServerRecord } from "../../../src/domain/Server.ts"
-import type { KeyRecord } from "../../../src/store/KeyRepo.ts"
-import type { NodeRecord } from "../../../src/store/NodeRepo.ts"
+import type { KeyRecord } from "../../../src/store/repos/KeyRepo.ts"
+import type { NodeRecord } from "../../../src/store/repos/NodeRepo.ts"
 
 /** A record that uses every field; `ports` are on 10.0.0.1, the first is the default. */
 export const server = (id: string, ports: ReadonlyArray<number>, node_id = "node-1"): ServerRecord => ({

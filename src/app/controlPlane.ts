@@ -1,0 +1,80 @@
+import { resolve } from "node:path"
+import { Duration, Layer, Option } from "effect"
+import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
+import { Reloads } from "../blueprints/Reloads.ts"
+import { ReloadNews } from "../blueprints/reloadFeed.ts"
+import { SoftwareStore } from "../blueprints/SoftwareStore.ts"
+import { layerSources, layerUnlisted } from "../blueprints/sources/Sources.ts"
+import type { ServiceSettings } from "../config/service.ts"
+import { EventHub } from "../events/EventHub.ts"
+import { Tickets } from "../events/Tickets.ts"
+import { ApiKeys } from "../keys/ApiKeys.ts"
+import { NodeKeys } from "../keys/NodeKeys.ts"
+import { DaemonClient } from "../nodes/DaemonClient.ts"
+import { Fleet } from "../nodes/fleet/Fleet.ts"
+import { LoadBalancer } from "../nodes/LoadBalancer.ts"
+import { NodeRegistry } from "../nodes/NodeRegistry.ts"
+import type { NodeTls } from "../nodes/remote/connectTimeoutClient.ts"
+import { makeNodeNetworks } from "../nodes/remote/nodeNetworks.ts"
+import { RemoteDaemons } from "../nodes/remote/RemoteDaemons.ts"
+import { layerServers } from "../servers/layerServers.ts"
+import { refuseOtherSecret, SecretLayer } from "./secretKey.ts"
+import { takeVariable } from "./secretVariables.ts"
+import { StoreLayer } from "./storage.ts"
+
+/** The control plane without its transport: store, blueprints, nodes, servers, events, keys. */
+export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, tls: NodeTls = {}) =>
+  // The hub after the servers: the read model has followed a change before anybody is told of it.
+  Layer.mergeAll(
+    EventHub.layer(),
+    Tickets.layer(),
+    NodeKeys.layer,
+    Reloads.layer,
+    RemoteDaemons.layer({
+      ...tls,
+      networks: makeNodeNetworks(settings.nodeNetworks),
+      requireTls: settings.requireTls
+    })
+  ).pipe(
+    Layer.provideMerge(layerServers()),
+    Layer.provideMerge(LoadBalancer.layer(placementOptions(settings))),
+    Layer.provideMerge(
+      NodeRegistry.layer({
+        heartbeat_timeout: Duration.seconds(settings.nodeHeartbeatTimeout),
+        node_lost_after: Duration.seconds(settings.nodeLostAfter),
+        token_lifetime: Duration.hours(settings.nodeTokenHours)
+      })
+    ),
+    Layer.provideMerge(Layer.mergeAll(Fleet.layer, DaemonClient.layer)),
+    Layer.provideMerge(BlueprintStore.layer({ directory: resolve(settings.blueprintsDir) })),
+    Layer.provideMerge(SoftwareStore.layer({ directory: resolve(settings.softwareDir) })),
+    Layer.provideMerge(SourcesLayer(settings, dataDir)),
+    Layer.provideMerge(ReloadNews.layer),
+    Layer.provideMerge(ApiKeys.layer(adminKeyOf(settings))),
+    Layer.provideMerge(refuseOtherSecret),
+    Layer.provideMerge(StoreLayer(settings, dataDir, { isService: true })),
+    Layer.provideMerge(SecretLayer(settings, dataDir))
+  )
+
+/** Git repositories that are synced into the definition folders, where a file lists some. */
+const SourcesLayer = (settings: ServiceSettings, dataDir: string) =>
+  settings.blueprintSources === ""
+    ? layerUnlisted({ data_dir: dataDir })
+    : layerSources({
+        file: resolve(settings.blueprintSources),
+        data_dir: dataDir,
+        folders: { blueprints: resolve(settings.blueprintsDir), software: resolve(settings.softwareDir) },
+        cacheBytes: settings.sourcesCacheMib * 1_048_576,
+        environment: process.env,
+        variable: takeVariable
+      })
+
+const placementOptions = (settings: ServiceSettings) => ({
+  strategy: settings.placement,
+  memory_overcommit: settings.overcommitMemory,
+  disk_overcommit: settings.overcommitDisk
+})
+
+/** Returns the options with the admin key that the settings give. */
+export const adminKeyOf = (settings: ServiceSettings) =>
+  Option.match(settings.adminKey, { onNone: () => ({}), onSome: (adminKey) => ({ adminKey }) })

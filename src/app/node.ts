@@ -1,0 +1,125 @@
+import { hostname } from "node:os"
+import { join } from "node:path"
+import * as NodeServices from "@effect/platform-node/NodeServices"
+import { Effect, Layer } from "effect"
+import type { NodeSettings } from "../config/node.ts"
+import { StartError } from "../config/StartError.ts"
+import { ControlPlaneClient } from "../daemon/controlPlane/ControlPlaneClient.ts"
+import { NodeToken } from "../daemon/controlPlane/NodeToken.ts"
+import { ServedDaemon } from "../daemon/controlPlane/ServedDaemon.ts"
+import { Instances } from "../daemon/instances/Instances.ts"
+import { NodeDaemon } from "../daemon/NodeDaemon.ts"
+import { isLoopback, transportOf } from "../domain/transport.ts"
+import { impatientClient } from "../nodes/remote/connectTimeoutClient.ts"
+import { DaemonHttpLayer } from "./daemonHttp.ts"
+import { claimNode, daemonOptions } from "./daemonOptions.ts"
+import { watchDataDisk } from "./dataDisk.ts"
+import { certificates, hangups, reloadOnHangup } from "./hangups.ts"
+import { listenUrl } from "./listenUrl.ts"
+import { plainHttp } from "./plainHttp.ts"
+import { openDataDir } from "./storage.ts"
+import { liveCa, liveTls } from "./tls.ts"
+import { version } from "./version.ts"
+
+/** Connections to the control plane; the reports of many servers take turns. */
+const CONNECTIONS = 32
+
+const isWildcard = (host: string) => host === "0.0.0.0" || host === "::"
+
+/** Where the control plane reaches this daemon, which listens on `listens`. */
+const calledAt = ({ host, url }: NodeSettings, listens: string) => {
+  if (url !== "") return Effect.succeed(url)
+  if (!isWildcard(host)) return Effect.succeed(listens)
+  return Effect.fail(
+    new StartError({
+      message: `MUSTER_NODE_HOST is ${host}: set MUSTER_NODE_URL to where the control plane reaches this daemon`
+    })
+  )
+}
+
+/** An address as it is compared: with or without a slash at its end it is the same. */
+const sameAddress = (one: string, other: string) =>
+  one === other || (URL.canParse(one) && URL.canParse(other) && new URL(one).href === new URL(other).href)
+
+/** Runs the daemon of a node until it is interrupted (node-protocol). */
+export const runNode = Effect.fnUntraced(function* (settings: NodeSettings) {
+  const hungUp = yield* hangups
+  const dataDir = yield* openDataDir(settings)
+  yield* watchDataDisk(dataDir, join(dataDir, "node.reserve"))
+  const node_id = yield* claimNode(dataDir, settings.id)
+  const tls = yield* liveTls(
+    { cert: "MUSTER_NODE_TLS_CERT", key: "MUSTER_NODE_TLS_KEY", clientCa: "MUSTER_NODE_CLIENT_CA" },
+    { cert: settings.tlsCert, key: settings.tlsKey, clientCa: settings.clientCa }
+  )
+  if (tls === undefined && !isLoopback(settings.host)) {
+    yield* plainHttp(
+      settings.requireTls,
+      `the daemon listens on ${settings.host} without TLS`,
+      "set MUSTER_NODE_TLS_CERT and MUSTER_NODE_TLS_KEY"
+    )
+  }
+  if (transportOf(settings.controlUrl) === "plain") {
+    yield* plainHttp(
+      settings.requireTls,
+      `the control plane is called at ${settings.controlUrl} without TLS`,
+      "give the service a certificate, and set MUSTER_CONTROL_URL to its https address"
+    )
+  }
+  const ca = yield* liveCa("MUSTER_CONTROL_CA", settings.controlCa)
+  yield* reloadOnHangup(hungUp, certificates(tls, ca))
+  const { allocations, runtime } = settings
+  const common = yield* daemonOptions(settings, { dataDir, runtime, allocations })
+
+  const daemon = Layer.unwrap(
+    Effect.gen(function* () {
+      const served = yield* ServedDaemon
+      const listens = yield* listenUrl(tls === undefined ? "http" : "https", settings)
+      const url = yield* calledAt(settings, listens)
+      const called = sameAddress(url, listens) ? "" : ` and is called at ${url}`
+      yield* Effect.logInfo(`Muster ${version}, node ${node_id}, listens on ${listens}${called}`)
+      return NodeDaemon.layer({
+        ...common,
+        node_id,
+        name: settings.name === "" ? hostname() : settings.name,
+        location: settings.location,
+        url,
+        heartbeat_seconds: settings.heartbeat,
+        on_shutdown: settings.onShutdown,
+        attach: (_, made) => served.provideDaemon(made)
+      })
+    })
+  )
+  // Comes up last, so that it is the first to go down.
+  const listed = Layer.effectDiscard(
+    Effect.gen(function* () {
+      const fate = settings.onShutdown === "stop" ? "its servers are stopped" : "its servers run on"
+      yield* Effect.addFinalizer(() => Effect.logInfo(`node ${node_id} ends: ${fate}`))
+      const served = yield* ServedDaemon
+      const instances = yield* Instances
+      yield* served.provideServers(instances.list)
+    })
+  )
+  // The routes come up before the node registers, and go down after its servers have stopped; then it says good-bye.
+  const app = listed.pipe(
+    Layer.provideMerge(daemon),
+    Layer.provideMerge(
+      DaemonHttpLayer({
+        host: settings.host,
+        port: settings.port,
+        ...(tls === undefined ? {} : { tls })
+      })
+    ),
+    Layer.provideMerge(
+      ControlPlaneClient({
+        node_id,
+        url: settings.controlUrl,
+        key: settings.key,
+        goodbye: settings.onShutdown === "stop"
+      })
+    ),
+    Layer.provide(impatientClient({ connections: CONNECTIONS, ...(ca === undefined ? {} : { ca }) })),
+    Layer.provide(Layer.mergeAll(NodeToken.layer, ServedDaemon.layer)),
+    Layer.provide(NodeServices.layer)
+  )
+  return yield* Layer.launch(app).pipe(Effect.onInterrupt(() => Effect.logInfo(`node ${node_id} has ended`)))
+}, Effect.scoped)

@@ -1,0 +1,98 @@
+/** The secret that tokens of nodes are encrypted with: a file that no database, and so no backup, contains. */
+import { randomBytes } from "node:crypto"
+import { statSync } from "node:fs"
+import { join, resolve } from "node:path"
+import { Effect, Layer, Option, Schedule } from "effect"
+import { StartError } from "../config/StartError.ts"
+import { readSecretBytes } from "../config/secretFile.ts"
+import type { ServiceSettings } from "../config/service.ts"
+import { writeNewFile } from "../keys/newFile.ts"
+import { makeTokenSeal, TokenSeal } from "../nodes/TokenSeal.ts"
+import { Duties } from "../store/Leadership.ts"
+import { SecretRepo } from "../store/repos/SecretRepo.ts"
+import { Store } from "../store/Store.ts"
+
+/** Name of the file in the data folder. */
+export const SECRET_FILE = "secret.key"
+const SETTING = "MUSTER_SECRET_FILE"
+const SHORTEST = 32
+
+/** A service that has just ended, or was killed, is counted for a moment. */
+const AGAIN = Schedule.max([Schedule.spaced("250 millis"), Schedule.recurs(20)])
+
+const makeFile = (path: string) =>
+  writeNewFile(path, randomBytes(SHORTEST).toString("base64url")).pipe(
+    Effect.mapError(
+      (cause) => new StartError({ message: `${path} cannot be written (${cause.message}); set ${SETTING}` })
+    )
+  )
+
+const warnOfReaders = (path: string, others: number) =>
+  Effect.suspend(() =>
+    ((statSync(path, { throwIfNoEntry: false })?.mode ?? 0) & others) === 0
+      ? Effect.void
+      : Effect.logWarning(
+          `${path} can be read by others, who can then read the tokens of nodes: run \`chmod 600 ${path}\``
+        )
+  )
+
+/**
+ * Reads the secret of the service, and makes its file at the first start.
+ *
+ * @error StartError the file cannot be read or made, or is too short
+ */
+const openSecret = Effect.fnUntraced(function* ({ secretFile }: ServiceSettings, dataDir: string) {
+  const isOwn = secretFile === ""
+  const path = isOwn ? join(dataDir, SECRET_FILE) : resolve(secretFile)
+  if (isOwn && statSync(path, { throwIfNoEntry: false }) === undefined) yield* makeFile(path)
+  const bytes = yield* readSecretBytes(SETTING, path)
+  if (bytes.length < SHORTEST) {
+    const next = isOwn ? "move it away and start again: nodes then register again" : "name a longer one"
+    return yield* new StartError({
+      message: `${SETTING}: ${path} has ${bytes.length} bytes, and needs ${SHORTEST}; ${next}`
+    })
+  }
+  // Groups are how systemd and Kubernetes hand such files over.
+  yield* warnOfReaders(path, isOwn ? 0o077 : 0o007)
+  // The same with and without a newline at the end, as editors leave it.
+  return makeTokenSeal(Buffer.from(bytes.toString("latin1").replace(/[\r\n]+$/, ""), "latin1"))
+})
+
+/** {@link TokenSeal} with the secret of the service. */
+export const SecretLayer = (settings: ServiceSettings, dataDir: string) =>
+  Layer.effect(TokenSeal, openSecret(settings, dataDir))
+
+/**
+ * Services on one database have one secret: a node that registers with one is called by all.
+ *
+ * @error StartError another service runs on the database, with another secret
+ */
+export const refuseOtherSecret = Layer.effectDiscard(
+  Effect.gen(function* () {
+    const { othersServe } = yield* Duties
+    const { fingerprint } = yield* TokenSeal
+    const repo = yield* SecretRepo
+    const store = yield* Store
+    const look = Effect.gen(function* () {
+      const stored = Option.getOrUndefined(yield* store.read(repo.fingerprint))
+      const differs = stored !== undefined && stored !== fingerprint
+      return { stored, refused: differs && (yield* othersServe) }
+    })
+    const { refused, stored } = yield* Effect.repeat(look, { schedule: AGAIN, while: (seen) => seen.refused })
+    if (refused) {
+      return yield* new StartError({
+        message: `another service on this database has another secret (${stored}, here ${fingerprint}): set ${SETTING} of all services to copies of one file`
+      })
+    }
+    if (stored === fingerprint) return
+    if (stored !== undefined) {
+      yield* Effect.logWarning(
+        `the secret is not that of the last start (${stored}, here ${fingerprint}): all nodes register again`
+      )
+    }
+    // With a full disk the service serves reads.
+    yield* Effect.catch(store.write(repo.save(fingerprint)), ({ detail }) =>
+      Effect.logWarning(`which secret this service has is not stored: ${detail}`)
+    )
+  })
+)

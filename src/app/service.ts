@@ -1,0 +1,116 @@
+import * as NodeServices from "@effect/platform-node/NodeServices"
+import { Duration, Effect, Layer, Option, Redacted } from "effect"
+import { Reloads } from "../blueprints/Reloads.ts"
+import type { ServiceSettings } from "../config/service.ts"
+import { hostInfo } from "../daemon/host/hostInfo.ts"
+import { isLoopback } from "../domain/transport.ts"
+import { SHORTEST_SAFE_KEY } from "../keys/ApiKeys.ts"
+import { ensureFirstKey, type FirstKey } from "../keys/firstKey.ts"
+import { adminKeyOf, ControlPlaneLayer } from "./controlPlane.ts"
+import { watchDataDisk } from "./dataDisk.ts"
+import { EmbeddedNode } from "./embeddedNode.ts"
+import { certificates, hangups, reloadOnHangup } from "./hangups.ts"
+import { listenUrl } from "./listenUrl.ts"
+import { endOnSecondSignal } from "./onSignal.ts"
+import { plainHttp } from "./plainHttp.ts"
+import { HttpLayer } from "./serviceHttp.ts"
+import { refuseUnreachableNodes } from "./singleServiceGuard.ts"
+import { hasEmbeddedNode, makeRoom, openDataDir, ServiceLocks } from "./storage.ts"
+import { streamLimits } from "./streamLimits.ts"
+import { liveCa, liveTls } from "./tls.ts"
+import { warnOfUnknownSettings } from "./unknownSettings.ts"
+import { version } from "./version.ts"
+
+/** Logs the address, the admin key's file and a first command, once the service answers. */
+const announce = Effect.fnUntraced(function* (
+  settings: ServiceSettings,
+  first: FirstKey,
+  scheme: "http" | "https"
+) {
+  const url = yield* listenUrl(scheme, settings)
+  yield* Effect.logInfo(`Muster ${version} listens on ${url}`)
+  if (first._tag !== "NotNeeded") yield* Effect.logInfo(first.message)
+  const key = first.path === undefined ? "<your key>" : `$(cat ${first.path})`
+  yield* Effect.logInfo(`Try: curl -H "Authorization: Bearer ${key}" ${url}/api/nodes`)
+  yield* Effect.logInfo(`All routes: ${url}/docs`)
+})
+
+const warnings = Effect.fnUntraced(function* (settings: ServiceSettings) {
+  yield* warnOfUnknownSettings
+  if (Option.isSome(settings.adminKey)) {
+    const { length } = Redacted.value(settings.adminKey.value)
+    if (length < SHORTEST_SAFE_KEY) {
+      yield* Effect.logWarning(
+        `APP_ADMIN_API_KEY has ${length} characters: use at least ${SHORTEST_SAFE_KEY}, or \`muster keys create\`. An address with too many failed authentications cannot use it`
+      )
+    }
+  }
+})
+
+/** Runs the service until it is interrupted, with an embedded node unless the settings disable it. */
+export const runService = Effect.fnUntraced(function* (settings: ServiceSettings) {
+  yield* endOnSecondSignal
+  const hungUp = yield* hangups
+  yield* warnings(settings)
+  const dataDir = yield* openDataDir(settings)
+  yield* makeRoom(settings, dataDir)
+  yield* watchDataDisk(dataDir)
+  const tls = yield* liveTls(
+    { cert: "MUSTER_TLS_CERT", key: "MUSTER_TLS_KEY" },
+    { cert: settings.tlsCert, key: settings.tlsKey }
+  )
+  if (tls === undefined && !isLoopback(settings.host)) {
+    yield* plainHttp(
+      settings.requireTls,
+      `the service listens on ${settings.host} without TLS`,
+      "set MUSTER_TLS_CERT and MUSTER_TLS_KEY, or set MUSTER_HOST to 127.0.0.1 and put a TLS proxy before the service"
+    )
+  }
+  const ca = yield* liveCa("MUSTER_NODE_CA", settings.nodeCa)
+  const certificate = yield* liveTls(
+    { cert: "MUSTER_NODE_CLIENT_CERT", key: "MUSTER_NODE_CLIENT_KEY" },
+    { cert: settings.nodeClientCert, key: settings.nodeClientKey }
+  )
+  const nodeTls = {
+    ...(ca === undefined ? {} : { ca }),
+    ...(certificate === undefined ? {} : { certificate })
+  }
+  const http = HttpLayer({
+    host: settings.host,
+    port: settings.port,
+    ...(tls === undefined ? {} : { tls }),
+    system: { version, system: hostInfo() },
+    body_limit: settings.bodyLimit,
+    rate_limit: settings.rateLimit,
+    cors_origins: settings.corsOrigins,
+    trusted_proxies: settings.trustedProxies,
+    publicPages: settings.publicPages,
+    streams: yield* Effect.provide(streamLimits(settings), NodeServices.layer),
+    shutdown_grace: Duration.seconds(settings.shutdownGrace)
+  })
+  // The key is there before the service answers.
+  const answering = Layer.unwrap(
+    Effect.map(ensureFirstKey({ dataDir, ...adminKeyOf(settings) }), (first) =>
+      Layer.effectDiscard(announce(settings, first, tls === undefined ? "http" : "https")).pipe(
+        Layer.provideMerge(http)
+      )
+    )
+  )
+  const reloading = Layer.effectDiscard(
+    Effect.flatMap(Reloads, ({ blueprints, software }) =>
+      reloadOnHangup(hungUp, [
+        { name: "software", reload: Effect.as(software, true) },
+        { name: "blueprints", reload: Effect.as(blueprints, true) },
+        ...certificates(tls, ca, certificate)
+      ])
+    )
+  )
+  const app = Layer.merge(answering, reloading).pipe(
+    Layer.provideMerge(hasEmbeddedNode(settings) ? EmbeddedNode(settings, dataDir) : Layer.empty),
+    Layer.provideMerge(refuseUnreachableNodes(settings)),
+    Layer.provideMerge(ControlPlaneLayer(settings, dataDir, nodeTls)),
+    Layer.provide(ServiceLocks(settings, dataDir)),
+    Layer.provide(NodeServices.layer)
+  )
+  return yield* Layer.launch(app)
+}, Effect.scoped)

@@ -1,0 +1,47 @@
+import { Effect, Layer, Schedule } from "effect"
+import { StartError } from "../config/StartError.ts"
+import type { ServiceSettings } from "../config/service.ts"
+import { DaemonClient } from "../nodes/DaemonClient.ts"
+import { Fleet } from "../nodes/fleet/Fleet.ts"
+import { Duties } from "../store/Leadership.ts"
+import { hasEmbeddedNode } from "./storage.ts"
+
+/** A service that has just ended, or was killed, is counted for a moment. */
+const AGAIN = Schedule.max([Schedule.spaced("250 millis"), Schedule.recurs(20)])
+
+const DO_INSTEAD = "set MUSTER_EMBEDDED_NODE=false and run `muster node` on the machine of that node"
+
+/**
+ * A node in a service is reached by that service alone, and replicas are equal: where a service has one, no other runs on
+ * its database.
+ *
+ * @error StartError another service runs, and this one or that one has a node
+ */
+export const refuseUnreachableNodes = (settings: ServiceSettings) =>
+  Layer.effectDiscard(
+    Effect.gen(function* () {
+      const { othersServe } = yield* Duties
+      const daemons = yield* DaemonClient
+      const fleet = yield* Fleet
+      const own = hasEmbeddedNode(settings)
+      const inAnother = () =>
+        [...fleet.nodes].find(
+          ({ connected, id, record }) => connected && record?.embedded === true && !daemons.isAttached(id)
+        )
+      const refusal = () => {
+        if (own)
+          return `other services run on this database, and cannot reach the node in this one: ${DO_INSTEAD}`
+        const node = inAnother()
+        return (
+          node &&
+          `node ${node.id} is in another service on this database, which alone reaches it: there, ${DO_INSTEAD}`
+        )
+      }
+      const why = Effect.gen(function* () {
+        const reason = refusal()
+        return reason !== undefined && (yield* othersServe) ? reason : undefined
+      })
+      const still = yield* Effect.repeat(why, { schedule: AGAIN, while: (reason) => reason !== undefined })
+      if (still !== undefined) return yield* new StartError({ message: still })
+    })
+  )

@@ -1,0 +1,127 @@
+import { mkdirSync, statSync } from "node:fs"
+import { dirname, join, resolve } from "node:path"
+import { Console, Effect, Layer } from "effect"
+import { StartError } from "../config/StartError.ts"
+import type { ServiceSettings } from "../config/service.ts"
+import { makeRoomToStart, reserveFileOf } from "../store/disk/reserve.ts"
+import { layerDatabase } from "../store/layers/layerDatabase.ts"
+import { mustExist } from "../store/maintenance/openClient.ts"
+import { type DatabaseUrl, describeDatabase } from "../store/sql/DatabaseUrl.ts"
+import type { StoreStartError } from "../store/sql/StoreStartError.ts"
+import { lockFileOf, ServiceLock } from "../store/sqlite/ServiceLock.ts"
+
+/** One folder after the other: `recursive` tries for ever where a file system refuses with ENOENT, as /proc does. */
+const makeFolders = (folder: string): void => {
+  if (statSync(folder, { throwIfNoEntry: false })?.isDirectory()) return
+  makeFolders(dirname(folder))
+  mkdirSync(folder, { mode: 0o700 })
+}
+
+/** The data folder, made with mode 0700 when missing; its absolute path. */
+export const openDataDir = (settings: Pick<ServiceSettings, "dataDir">) =>
+  Effect.try({
+    try: () => {
+      const folder = resolve(settings.dataDir)
+      makeFolders(folder)
+      return folder
+    },
+    catch: (cause) =>
+      new StartError({
+        message: `the data folder ${settings.dataDir} cannot be made (${cause instanceof Error ? cause.message : cause}); set MUSTER_DATA_DIR`
+      })
+  })
+
+type DatabaseSettings = Pick<
+  ServiceSettings,
+  "databaseUrl" | "databasePool" | "databaseTimeout" | "eventsKeepHours" | "eventsKeepCount"
+>
+
+/** The database that the settings name; files by their absolute path. */
+export const databaseOf = (
+  { databaseUrl }: Pick<ServiceSettings, "databaseUrl">,
+  dataDir: string
+): DatabaseUrl => {
+  switch (databaseUrl._tag) {
+    case "DataFolder":
+      return { _tag: "Sqlite", filename: join(dataDir, "muster.db") }
+    case "Sqlite":
+      return { _tag: "Sqlite", filename: resolve(databaseUrl.filename) }
+    case "Postgres":
+      return databaseUrl
+  }
+}
+
+/** Whether the settings make this process a node, too. */
+export const hasEmbeddedNode = ({
+  databaseUrl,
+  embeddedNode
+}: Pick<ServiceSettings, "databaseUrl" | "embeddedNode">): boolean =>
+  embeddedNode === "auto" ? databaseUrl._tag !== "Postgres" : embeddedNode
+
+/** The store that the settings name. */
+export const StoreLayer = (
+  settings: DatabaseSettings,
+  dataDir: string,
+  options: { readonly isService?: boolean } = {}
+) =>
+  layerDatabase(databaseOf(settings, dataDir), {
+    retention: { maxAge: `${settings.eventsKeepHours} hours`, maxEntries: settings.eventsKeepCount },
+    poolSize: settings.databasePool,
+    answerMillis: settings.databaseTimeout,
+    ...options
+  })
+
+/** Releases the reserve of a database file whose disk is full, so that the service can open its files. */
+export const makeRoom = Effect.fnUntraced(function* (
+  settings: Pick<ServiceSettings, "databaseUrl">,
+  dataDir: string
+) {
+  const database = databaseOf(settings, dataDir)
+  if (database._tag !== "Sqlite") return
+  const { filename } = database
+  yield* Effect.catch(makeRoomToStart(reserveFileOf(filename), dirname(filename)), (error) =>
+    Effect.logDebug(`the disk of the database cannot be looked at: ${error.message}`)
+  )
+})
+
+/** What to do where a command does not find the service's database. */
+export const AS_THE_SERVICE = ": set MUSTER_DATA_DIR or MUSTER_DATABASE_URL as the service has it"
+
+/** The store of the service, for a command that runs beside it. @error StoreStartError there is no such database */
+export const CommandStore = (settings: ServiceSettings) =>
+  Layer.unwrap(
+    Effect.gen(function* () {
+      const dataDir = resolve(settings.dataDir)
+      yield* mustExist(databaseOf(settings, dataDir), AS_THE_SERVICE)
+      return StoreLayer(settings, dataDir)
+    })
+  )
+
+/** {@link CommandStore} that is made where there is none. */
+export const CommandStoreOrNew = (settings: ServiceSettings) =>
+  Layer.unwrap(
+    Effect.gen(function* () {
+      const dataDir = yield* openDataDir(settings)
+      const database = databaseOf(settings, dataDir)
+      const isThere = yield* Effect.isSuccess(mustExist(database))
+      const store = StoreLayer(settings, dataDir)
+      return isThere ? store : Layer.tap(store, () => Console.error(`${describeDatabase(database)} is new.`))
+    })
+  )
+
+/**
+ * Held by a service while it runs: nobody else runs on the same files. Any number of services share a PostgreSQL
+ * database; the data folder belongs to one of them where it has a node in it.
+ */
+export const ServiceLocks = (
+  settings: Pick<ServiceSettings, "databaseUrl" | "embeddedNode">,
+  dataDir: string
+): Layer.Layer<never, StoreStartError> => {
+  const database = databaseOf(settings, dataDir)
+  const folder = ServiceLock.layer({ filename: join(dataDir, "muster.lock") })
+  if (database._tag === "Postgres") return hasEmbeddedNode(settings) ? folder : Layer.empty
+  const { filename } = database
+  const file = lockFileOf(filename)
+  const own = ServiceLock.layer({ filename: file, database: filename })
+  return file === join(dataDir, "muster.lock") ? own : Layer.merge(folder, own)
+}

@@ -1,0 +1,200 @@
+/** A server that comes from another node: its files take the place of those of an instance that was made anew. */
+import { randomUUID } from "node:crypto"
+import * as fs from "node:fs/promises"
+import { join } from "node:path"
+import { Effect, Random, Result, type Scope, Stream } from "effect"
+import type { ControlPlaneError, ControlPlaneUnavailable } from "../../api/ControlPlane.ts"
+import type { ServerSpec } from "../../domain/NodeMessages.ts"
+import { type IoError, io, removeTree } from "../disk/fsio.ts"
+import type { RunUser } from "../runtime/Runtime.ts"
+import { failureOf, type InstancePaths, tool } from "../transfer/archive.ts"
+import { ArchiveRefused, type UnpackOptions, unpackFiles } from "../transfer/unpack.ts"
+import { treeSize } from "./copyTree.ts"
+import { diskLimit } from "./diskLimits.ts"
+import { filePlan } from "./filePlan.ts"
+import { InstallFailed, installFailed } from "./InstallFailed.ts"
+
+/** The files of a server that comes from another node; fails at once while they cannot be had. */
+export type Arrivals = (
+  server_id: string
+) => Effect.Effect<Stream.Stream<Uint8Array, ControlPlaneUnavailable>, ControlPlaneError, Scope.Scope>
+
+/** How often a transfer that has begun may break off before the server is given back. */
+const BREAKS = 10
+/** Between two attempts, in ms. */
+const FIRST = 200
+const LONGEST = 5000
+/** Without a byte for so long a transfer counts as broken off. */
+const IDLE = "60 seconds"
+
+/** What of an instance's folder is its own and what is not. */
+export const instancePaths = (spec: ServerSpec): Result.Result<InstancePaths, IoError> =>
+  Result.map(filePlan(spec.definition), ({ cow, shared }) => ({
+    shared: shared.map(({ parts }) => parts.join("/")),
+    own: cow.map(({ parts }) => parts.join("/"))
+  }))
+
+interface Replacement extends InstancePaths {
+  /** The folder that the files are in first; inside of the instance, so that both are on one file system. */
+  readonly aside: string
+  readonly device: number
+}
+
+/** Copies all of a folder into one on another file system, which is empty. */
+const copyFolder = (from: string, to: string) =>
+  Effect.gen(function* () {
+    const cp = yield* tool("cp", ["--archive", "--no-target-directory", "--", from, to], "ignore")
+    if ((yield* cp.ended) !== 0) return yield* failureOf("the files cannot be written", cp)
+  }).pipe(Effect.scoped)
+
+const entriesOf = (folder: string) =>
+  io(`read folder ${folder}`, () => fs.readdir(folder, { withFileTypes: true, encoding: "buffer" }))
+
+const pathIn = (folder: string, name: Buffer) => Buffer.concat([Buffer.from(`${folder}/`), name])
+
+/** Makes `to`, which is `path` in the instance, what `from` is, but for what is shared. */
+const takePlace = (from: string, to: string, path: string, at: Replacement): Effect.Effect<void, IoError> =>
+  Effect.gen(function* () {
+    const within = (name: Buffer) => (path === "" ? name.toString() : `${path}/${name}`)
+    const leads = (name: Buffer) =>
+      [...at.shared, ...at.own].some((one) => one.startsWith(`${within(name)}/`))
+    // Before anything is taken out of it.
+    const { gid, mode, mtimeMs, uid } = yield* io(from, () => fs.lstat(from))
+    /** Stays, and is filled: something is mounted on it or in it. */
+    const stays = new Set<string>()
+    for (const { name } of yield* entriesOf(to)) {
+      if (at.shared.includes(within(name)) || within(name) === at.aside) continue
+      const stats = yield* io(`look at ${name}`, () => fs.lstat(pathIn(to, name)))
+      if (stats.isDirectory() && (leads(name) || stats.dev !== at.device)) stays.add(within(name))
+      else yield* io(`remove ${name}`, () => fs.rm(pathIn(to, name), { recursive: true, force: true }))
+    }
+    for (const entry of yield* entriesOf(from)) {
+      const { name } = entry
+      if (at.shared.includes(within(name))) continue
+      if (stays.has(within(name))) {
+        stays.delete(within(name))
+        if (entry.isDirectory())
+          yield* takeFolder(join(from, String(name)), join(to, String(name)), within(name), at)
+      } else yield* io(`rename ${name}`, () => fs.rename(pathIn(from, name), pathIn(to, name)))
+    }
+    // What of them the server does not have any more goes as far as it is its own.
+    for (const left of stays)
+      yield* emptyFolder(join(to, left.slice(path === "" ? 0 : path.length + 1)), left, at)
+    if (process.geteuid?.() === 0) yield* io(`set the owner of ${to}`, () => fs.chown(to, uid, gid))
+    yield* io(`set permissions of ${to}`, () => fs.chmod(to, mode & 0o7777))
+    yield* io(`set the time of ${to}`, () => fs.utimes(to, mtimeMs / 1000, mtimeMs / 1000))
+  })
+
+const emptyFolder = Effect.fnUntraced(function* (folder: string, path: string, at: Replacement) {
+  for (const { name } of yield* entriesOf(folder)) {
+    const inside = `${path}/${name}`
+    if (at.shared.some((one) => one === inside || one.startsWith(`${inside}/`))) continue
+    yield* io(`remove ${name}`, () => fs.rm(pathIn(folder, name), { recursive: true, force: true }))
+  }
+})
+
+/** A folder that stays; one on another file system is filled by copying. */
+const takeFolder = Effect.fnUntraced(function* (from: string, to: string, path: string, at: Replacement) {
+  const { dev } = yield* io(`look at ${to}`, () => fs.lstat(to))
+  if (dev === at.device) return yield* takePlace(from, to, path, at)
+  yield* emptyFolder(to, path, at)
+  yield* copyFolder(from, to)
+})
+
+/** Puts the files of an archive in the place of those of an instance that has just been made; then they are on the disk. */
+export const receiveFiles = Effect.fnUntraced(function* <E>(
+  files: string,
+  paths: InstancePaths,
+  archive: Stream.Stream<Uint8Array, E>,
+  options: UnpackOptions = {}
+): Effect.fn.Return<void, E | ArchiveRefused | IoError> {
+  const name = `.muster-arriving-${randomUUID()}`
+  const aside = join(files, name)
+  // Closed to others until all of it is there: a process of the server cannot touch what is being unpacked.
+  yield* io(`create folder ${aside}`, () => fs.mkdir(aside, { mode: 0o700 }))
+  yield* Effect.gen(function* () {
+    yield* unpackFiles(archive, aside, options)
+    const { dev } = yield* io(`look at ${files}`, () => fs.lstat(files))
+    yield* takePlace(aside, files, "", { ...paths, aside: name, device: dev })
+    const { atimeMs, mtimeMs } = yield* io(`look at ${files}`, () => fs.lstat(files))
+    yield* removeTree(aside)
+    yield* io(`set the time of ${files}`, () => fs.utimes(files, atimeMs / 1000, mtimeMs / 1000))
+  }).pipe(Effect.onError(() => Effect.ignore(removeTree(aside))))
+  const sync = yield* tool("sync", ["--file-system", files], "ignore").pipe(
+    Effect.flatMap((it) => it.ended),
+    Effect.scoped
+  )
+  if (sync !== 0) return yield* new ArchiveRefused({ message: "the files cannot be kept" })
+})
+
+type Attempt = { readonly _tag: "done" | "away" | "broken"; readonly why: string }
+
+/** One attempt; what cannot be helped by another one fails. */
+const attempt = Effect.fnUntraced(function* (
+  files: string,
+  spec: ServerSpec,
+  paths: InstancePaths,
+  arrivals: Arrivals,
+  options: UnpackOptions
+): Effect.fn.Return<Attempt, InstallFailed, Scope.Scope> {
+  const opened = yield* Effect.result(arrivals(spec.id))
+  if (Result.isFailure(opened)) {
+    const { failure } = opened
+    return { _tag: "away", why: failure._tag === "ControlPlaneUnavailable" ? failure.detail : failure._tag }
+  }
+  const archive = Stream.timeoutOrElse(opened.success, {
+    duration: IDLE,
+    orElse: () => Stream.fail(new ArchiveRefused({ message: "nothing came for a while" }))
+  })
+  return yield* receiveFiles(files, paths, archive, options).pipe(
+    Effect.as<Attempt>({ _tag: "done", why: "" }),
+    Effect.catchTags({
+      ControlPlaneUnavailable: (error) => Effect.succeed<Attempt>({ _tag: "broken", why: error.detail }),
+      ArchiveRefused: (error) => Effect.succeed<Attempt>({ _tag: "broken", why: error.message }),
+      IoError: (error) => Effect.fail(installFailed(error))
+    })
+  )
+}, Effect.scoped)
+
+/**
+ * Bytes that a server may bring: its `disk_space`, and what the blueprint has put into its new folder, since a node
+ * with overlays does not count that.
+ */
+const mostBytes = Effect.fnUntraced(function* (files: string, spec: ServerSpec, { shared }: InstancePaths) {
+  const limit = diskLimit(spec)
+  if (limit === 0) return undefined
+  const { bytes } = yield* treeSize(files, new Set(shared.map((path) => join(files, path))))
+  return limit + bytes
+})
+
+/**
+ * Fetches the files of a server that comes from another node; waits for as long as they cannot be had. `user` becomes
+ * their owner.
+ */
+export const fetchFiles = Effect.fnUntraced(function* (
+  files: string,
+  spec: ServerSpec,
+  arrivals: Arrivals,
+  user: RunUser | undefined
+): Effect.fn.Return<void, InstallFailed> {
+  const paths = yield* Effect.mapError(Effect.fromResult(instancePaths(spec)), (error) =>
+    installFailed(error)
+  )
+  const limit = yield* Effect.mapError(mostBytes(files, spec, paths), (error) => installFailed(error))
+  let breaks = 0
+  let pause = FIRST
+  while (true) {
+    const outcome = yield* attempt(files, spec, paths, arrivals, { user, limit })
+    if (outcome._tag === "done") return
+    if (outcome._tag === "broken") breaks += 1
+    if (breaks >= BREAKS)
+      return yield* new InstallFailed({
+        reason: `its files do not arrive: ${outcome.why}`,
+        remedy: "see that the control plane and both nodes reach each other"
+      })
+    const line = `the files of ${spec.id} are fetched again: ${outcome.why}`
+    yield* outcome._tag === "broken" ? Effect.logWarning(line) : Effect.logDebug(line)
+    yield* Effect.sleep(pause * (0.5 + (yield* Random.next) / 2))
+    pause = Math.min(pause * 2, LONGEST)
+  }
+})

@@ -1,0 +1,208 @@
+/** Writes the entries of an archive below a folder, exactly as the reader gives them, and never through a link. */
+import type { BigIntStats } from "node:fs"
+import * as fs from "node:fs/promises"
+import { Data, Effect, Stream } from "effect"
+import { megabytes } from "../../domain/Limits.ts"
+import { IoError, io } from "../disk/fsio.ts"
+import { CREATE, FOLDER } from "../disk/safePath.ts"
+import type { RunUser } from "../runtime/Runtime.ts"
+import { ArchiveReader, type Attributes, type Step, shownPath } from "./ArchiveReader.ts"
+
+/** The archive holds what it may not, or is not whole. */
+export class ArchiveRefused extends Data.TaggedError("ArchiveRefused")<{ readonly message: string }> {}
+
+export interface UnpackOptions {
+  /** The owner of everything that is unpacked, if the daemon is root. Default: the daemon's own user. */
+  readonly user?: RunUser | undefined
+  /** Bytes that the entries may have: contents, and 512 bytes for each header. Default: no limit. */
+  readonly limit?: number | undefined
+  /** Bytes of the disk that stay free. Default: 16 MiB, or an eighth of a small disk, as the daemon's reserve. */
+  readonly free?: number | undefined
+}
+
+/** Bytes that a header counts as. */
+const HEADER = 512
+/** Bytes of an archive that describe an entry, at most: two long names, headers, padding. */
+const DESCRIPTION = 12 * 1024
+/** Bytes of an archive besides: what follows the end, and the longest map of a file with holes. */
+const MARGIN = 4 * 1024 * 1024
+
+/** Bytes of an archive between two looks at the disk. */
+const LOOK_EVERY = 4 * 1024 * 1024
+const RESERVE = 16 * 1024 * 1024
+
+const refused = (why: string) => new ArchiveRefused({ message: `the files are refused: ${why}` })
+
+/** The path of a name in an open folder; names are one character per byte. */
+const within = (folder: fs.FileHandle, name: string) =>
+  Buffer.concat([Buffer.from(`/proc/self/fd/${folder.fd}/`), Buffer.from(name, "latin1")])
+
+const close = (handle: fs.FileHandle) => io("close a file of the archive", () => handle.close())
+
+/** Writes one archive below `root`. At most two files are open, however deep the folders are. */
+const openWriter = Effect.fnUntraced(function* (root: string, user: RunUser | undefined) {
+  const owner = process.geteuid?.() === 0 ? user : undefined
+  let file: fs.FileHandle | undefined
+  /** Where the contents of the file end that were written so far. */
+  let written = 0
+  let folder: fs.FileHandle | undefined
+  /** The folders that the current one is in, outermost first. */
+  const around: Array<Pick<BigIntStats, "dev" | "ino">> = []
+  let shown = root
+
+  yield* Effect.addFinalizer(() =>
+    Effect.forEach([file, folder], (handle) =>
+      handle === undefined ? Effect.void : Effect.ignore(close(handle))
+    )
+  )
+
+  /** `data` and `end` without a file cannot come from the reader; the same holds for entries without a folder. */
+  const current = (handle: fs.FileHandle | undefined) =>
+    handle === undefined ? Effect.fail(refused("an entry is in no folder")) : Effect.succeed(handle)
+
+  const complete = Effect.fnUntraced(function* (handle: fs.FileHandle, { mode, mtime }: Attributes) {
+    if (owner !== undefined) {
+      yield* io(`set the owner of ${shown}`, () => handle.chown(owner.uid, owner.gid))
+    }
+    yield* io(`set permissions of ${shown}`, () => handle.chmod(mode))
+    yield* io(`set the time of ${shown}`, () => handle.utimes(mtime, mtime))
+  })
+
+  /** Creates an entry; a name that exists already is refused. */
+  const create = <A>(run: () => Promise<A>) =>
+    Effect.catchTag(io(`create ${shown}`, run), "IoError", (error) =>
+      Effect.fail(error.code === "EEXIST" ? refused(`${shown} is there twice`) : error)
+    )
+
+  const enter = Effect.fnUntraced(function* (name: string) {
+    const outer = folder
+    if (outer === undefined) {
+      folder = yield* io(`open ${root}`, () => fs.open(root, FOLDER))
+      return
+    }
+    const path = within(outer, name)
+    yield* create(() => fs.mkdir(path, { mode: 0o700 }))
+    around.push(yield* io(`look at ${shown}`, () => outer.stat({ bigint: true })))
+    folder = yield* io(`open ${shown}`, () => fs.open(path, FOLDER))
+    yield* close(outer)
+  }, Effect.uninterruptible)
+
+  const leave = Effect.fnUntraced(function* (attributes: Attributes) {
+    const inner = yield* current(folder)
+    const place = around.pop()
+    if (place === undefined) return yield* complete(inner, attributes)
+    // First: without the right to search the folder, the way back is closed.
+    const outer = yield* io(`leave ${shown}`, () => fs.open(within(inner, ".."), FOLDER))
+    folder = outer
+    yield* Effect.ensuring(complete(inner, attributes), Effect.ignore(close(inner)))
+    const { dev, ino } = yield* io(`leave ${shown}`, () => outer.stat({ bigint: true }))
+    if (dev !== place.dev || ino !== place.ino) return yield* refused(`${shown} was moved meanwhile`)
+  }, Effect.uninterruptible)
+
+  const write = Effect.fnUntraced(function* (handle: fs.FileHandle, bytes: Buffer, at: number) {
+    for (let done = 0; done < bytes.length; ) {
+      const from = done
+      const { bytesWritten } = yield* io(`write ${shown}`, () =>
+        handle.write(bytes, from, bytes.length - from, at + from)
+      )
+      done += bytesWritten
+    }
+  })
+
+  return Effect.fnUntraced(function* (step: Step) {
+    if ("path" in step) shown = shownPath(step.path)
+    switch (step._tag) {
+      case "folder":
+        return yield* enter(step.name)
+      case "leave":
+        return yield* leave(step)
+      case "link": {
+        const path = within(yield* current(folder), step.name)
+        yield* create(() => fs.symlink(Buffer.from(step.target, "latin1"), path))
+        if (owner !== undefined)
+          yield* io(`set the owner of ${shown}`, () => fs.lchown(path, owner.uid, owner.gid))
+        return yield* io(`set the time of ${shown}`, () => fs.lutimes(path, step.mtime, step.mtime))
+      }
+      case "file": {
+        const path = within(yield* current(folder), step.name)
+        const opened = Effect.map(
+          create(() => fs.open(path, CREATE, 0o600)),
+          (handle) => {
+            file = handle
+            written = 0
+          }
+        )
+        return yield* Effect.uninterruptible(opened)
+      }
+      case "data":
+        written = step.at + step.bytes.length
+        return yield* write(yield* current(file), step.bytes, step.at)
+      case "end": {
+        const handle = yield* current(file)
+        // It ends with a hole.
+        if (written < step.size) yield* io(`write ${shown}`, () => handle.truncate(step.size))
+        yield* complete(handle, step)
+        file = undefined
+        return yield* close(handle)
+      }
+      case "refused":
+        return yield* refused(step.why)
+    }
+  })
+})
+
+/** Fails while the disk of a folder has less room than has to stay free. */
+const checkRoom = Effect.fnUntraced(function* (folder: string, free: number | undefined) {
+  const disk = yield* io(`look at the disk of ${folder}`, () => fs.statfs(folder))
+  // Without the blocks that a file system keeps for root: servers cannot write there.
+  const room = disk.bavail * disk.bsize
+  const kept = free ?? Math.min(RESERVE, (disk.blocks * disk.bsize) / 8)
+  if (room >= kept) return
+  return yield* new IoError({
+    code: "ENOSPC",
+    message: `the files do not fit on the disk of the node: ${megabytes(room)} are free, of which ${megabytes(kept)} are kept`
+  })
+})
+
+/**
+ * Unpacks an archive into an empty folder, as far as the disk has room. When this returns, the archive was whole.
+ */
+export const unpackFiles = <E>(
+  archive: Stream.Stream<Uint8Array, E>,
+  folder: string,
+  { free, limit, user }: UnpackOptions = {}
+): Effect.Effect<void, E | ArchiveRefused | IoError> =>
+  Effect.gen(function* () {
+    const apply = yield* openWriter(folder, user)
+    const reader = new ArchiveReader()
+    let bytes = 0
+    let raw = 0
+    let entries = 0
+    let looked = Number.NEGATIVE_INFINITY
+    yield* Stream.runForEach(
+      archive,
+      Effect.fnUntraced(function* (chunk) {
+        raw += chunk.length
+        if (raw - looked >= LOOK_EVERY) {
+          looked = raw
+          yield* checkRoom(folder, free)
+        }
+        for (const step of reader.read(chunk)) {
+          if ("name" in step) entries += 1
+          bytes += step._tag === "data" ? step.bytes.length : "name" in step ? HEADER : 0
+          if (limit !== undefined && bytes > limit) {
+            return yield* new IoError({
+              code: "EDQUOT",
+              message: `the files exceed the server's disk_space: they have more than ${megabytes(limit)}`
+            })
+          }
+          yield* apply(step)
+        }
+        // Else names and maps without an entry could come for ever.
+        if (raw > 2 * bytes + entries * DESCRIPTION + MARGIN) {
+          return yield* refused("most of it is in no file")
+        }
+      })
+    )
+    if (!reader.ended) return yield* new ArchiveRefused({ message: "the files have broken off" })
+  }).pipe(Effect.scoped)

@@ -1,0 +1,66 @@
+/** Why a node that is known cannot be called, for whoever asks for something that needs it. */
+import { Effect, Option } from "effect"
+import { Unavailable } from "../domain/errors.ts"
+import { type NodeDetail, notCallable } from "../domain/Node.ts"
+import { ExpiryClock } from "../store/journal/ExpiryClock.ts"
+import { NodeKeyRepo } from "../store/repos/NodeKeyRepo.ts"
+import { Store } from "../store/Store.ts"
+import { NodeRegistry } from "./NodeRegistry.ts"
+import { whyNoKey } from "./whyNoKey.ts"
+
+/** Why no key of a node is valid; undefined also where that cannot be read. */
+export const makeKeyState = Effect.gen(function* () {
+  const keys = yield* NodeKeyRepo
+  const store = yield* Store
+  const clock = yield* ExpiryClock
+  return Effect.fnUntraced(function* (node_id: string) {
+    const bindings = yield* Effect.orElseSucceed(store.read(keys.bindingsOf(node_id)), () => [])
+    return whyNoKey(bindings, yield* clock.millis)
+  })
+})
+
+interface Absence {
+  /** With the node's id. */
+  readonly reason: string
+  /** What there is to know, or to do; undefined: nothing but to wait. */
+  readonly hint?: string
+}
+
+const absenceOf = ({ id, unreachable }: NodeDetail, key: NodeDetail["key"]): Absence => {
+  if (unreachable !== undefined) {
+    return {
+      reason: `node ${id} cannot be called: ${unreachable}`,
+      hint: notCallable(unreachable)
+    }
+  }
+  if (key === undefined) return { reason: `node ${id} is not connected` }
+  return {
+    reason: `the key of node ${id} is ${key}`,
+    hint: `Its key is ${key}: make another with \`muster keys create --scope Node --name <name>\`, set MUSTER_NODE_KEY and start the node again.`
+  }
+}
+
+/** {@link Absence} of nodes, as the control plane sees it now. */
+export const makeWhyAway = Effect.gen(function* () {
+  const registry = yield* NodeRegistry
+  const keyState = yield* makeKeyState
+
+  const absence = Effect.fnUntraced(function* (node_id: string) {
+    const node = Option.getOrUndefined(yield* Effect.option(registry.get(node_id)))
+    if (node === undefined || node.connected) return undefined
+    return absenceOf(node, node.unreachable === undefined ? yield* keyState(node_id) : undefined)
+  })
+
+  return {
+    /** In a few words, with the node's id; undefined: it can be called, as far as it is known. */
+    whyAway: (node_id: string) => Effect.map(absence(node_id), (found) => found?.reason),
+    /** 503 of what needs the node, saying why; `reason`: what calling it has just come to. */
+    notConnected: (node_id: string, reason?: string) =>
+      Effect.map(absence(node_id), (found) =>
+        Unavailable.nodeNotConnected(
+          node_id,
+          found?.hint ?? (reason === undefined ? undefined : `A call to it has failed: ${reason}`)
+        )
+      )
+  } as const
+})

@@ -1,0 +1,106 @@
+import { type Duration, Effect, Queue, Schedule, type Scope } from "effect"
+import { Duties } from "../../store/Leadership.ts"
+import { NodeRepo } from "../../store/repos/NodeRepo.ts"
+import { Store } from "../../store/Store.ts"
+import { Fleet } from "../fleet/Fleet.ts"
+import { tell } from "../fleet/nodeChangeFeed.ts"
+import { type CountedSilence, makeCountedSilence } from "./countedSilence.ts"
+import type { Expiry } from "./Liveness.ts"
+import { makeSilence, type Silence } from "./silence.ts"
+
+/** Between two attempts to write that a node is lost. */
+const AGAIN = "1 second"
+
+/** What was known of the node when it became due: only if that is so still, it is lost. */
+interface Due extends Expiry {
+  readonly token: string
+  readonly beats: number
+}
+
+/**
+ * Background duty: whoever does it listens for nodes that fall silent, and writes that they are lost, and given up later
+ * (node-protocol, "When something breaks"). Whoever takes it over begins anew: nobody has been silent yet.
+ *
+ * @param options.beats what was heard of a node last, by number
+ * @returns the silence while it is listened for here
+ */
+export const watchSilence = Effect.fnUntraced(function* (options: {
+  readonly lost_after: Duration.Duration
+  readonly given_up_after: Duration.Duration
+  readonly beats: (node_id: string) => number
+}): Effect.fn.Return<
+  Silence & { advance(millis: number): void },
+  never,
+  Duties | Fleet | NodeRepo | Store | Scope.Scope
+> {
+  const duties = yield* Duties
+  const fleet = yield* Fleet
+  const repo = yield* NodeRepo
+  const store = yield* Store
+  const times = { lost_after: options.lost_after, given_up_after: options.given_up_after }
+  let silence: Silence | undefined
+  let counted: CountedSilence | undefined
+  let expired: Queue.Queue<Due> | undefined
+
+  const enqueue = (expiry: Expiry) => {
+    const token = fleet.get(expiry.node_id)?.record?.token
+    if (token === undefined || expired === undefined) return
+    Queue.offerUnsafe(expired, { ...expiry, token, beats: options.beats(expiry.node_id) })
+  }
+  const lose = ({ beats, kind, node_id, token }: Due) =>
+    Effect.gen(function* () {
+      const changed = yield* kind === "lost" ? repo.lose(node_id, token, beats) : repo.giveUp(node_id, token)
+      if (changed) yield* tell(node_id, kind)
+      return changed
+    })
+  /** Heard meanwhile, or the database does not say: its silence begins anew. */
+  const hearAgain = (node_id: string) => {
+    if (fleet.get(node_id)?.record?.gone === null) silence?.hear(node_id)
+  }
+  const settle = (due: Due) =>
+    Effect.suspend(() => store.write(lose(due))).pipe(
+      Effect.tap((changed) =>
+        changed || due.kind !== "lost" ? Effect.void : Effect.sync(() => hearAgain(due.node_id))
+      ),
+      Effect.tapError((error) => Effect.logDebug(`node ${due.node_id}, ${due.kind}: ${error.detail}`)),
+      // Others may have heard it, and cannot hand that on.
+      Effect.catchIf(
+        () => !duties.alone && due.kind === "lost",
+        () => Effect.sync(() => hearAgain(due.node_id))
+      ),
+      Effect.retry(Schedule.spaced(AGAIN)),
+      Effect.orDie
+    )
+
+  const turn = Effect.gen(function* () {
+    const queue = yield* Queue.unbounded<Due>()
+    const records = [...fleet.nodes].flatMap(({ record }) => (record === undefined ? [] : [record]))
+    const ids = (gone: "lost" | null) =>
+      records.filter((record) => record.gone === gone).map((record) => record.id)
+    expired = queue
+    yield* Effect.addFinalizer(() =>
+      Effect.sync(() => {
+        silence = undefined
+        counted = undefined
+        expired = undefined
+      })
+    )
+    if (duties.alone) {
+      silence = yield* makeSilence({ ...times, initial: ids(null), onExpiry: enqueue })
+    } else {
+      counted = makeCountedSilence({ ...times, silent: ids(null), lost: ids("lost") })
+      silence = counted
+    }
+    const all = Effect.flatMap(Queue.takeAll(queue), (due) =>
+      Effect.forEach(due, settle, { concurrency: "unbounded", discard: true })
+    )
+    return yield* Effect.forever(all)
+  })
+  yield* duties.whileMine(turn)
+
+  return {
+    hear: (node_id) => silence?.hear(node_id),
+    forget: (node_id) => silence?.forget(node_id),
+    advance: (millis) => counted?.advance(millis).forEach(enqueue)
+  }
+})

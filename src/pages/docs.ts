@@ -1,0 +1,140 @@
+import { createHash } from "node:crypto"
+import { createRequire } from "node:module"
+import { pathToFileURL } from "node:url"
+import { brotliCompress, constants, gzip } from "node:zlib"
+import { Effect, Schema } from "effect"
+import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { escapeHtml, pageResponse, policyOf } from "./html.ts"
+
+/** The document that the page describes. */
+const DOCUMENT = "/openapi.json"
+export const SCRIPT = "/docs/scalar.js"
+
+/** Nothing leaves for another host, and nothing is offered that would. */
+const configuration = {
+  _integration: "html",
+  url: DOCUMENT,
+  telemetry: false,
+  withDefaultFonts: false,
+  showDeveloperTools: "never",
+  hideClientButton: true,
+  agent: { disabled: true },
+  mcp: { disabled: true }
+}
+
+const start = `
+window.Scalar.createApiReference("#reference", ${JSON.stringify(configuration)})
+`
+
+/**
+ * Scalar injects its styles as elements and sets them on elements, so styles are inline; scripts and requests go to the
+ * service alone.
+ */
+const POLICY = policyOf(
+  "script-src 'self'",
+  "style-src 'self' 'unsafe-inline'",
+  "img-src 'self' data:",
+  "font-src 'self' data:",
+  "connect-src 'self'"
+)
+
+const page = (title: string, script: string) => `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
+<title>${escapeHtml(title)}</title>
+</head>
+<body>
+<div id="reference"></div>
+<script src="${script}"></script>
+</body>
+</html>
+`
+
+const ScalarModule = Schema.Struct({ javascript: Schema.String })
+
+/** The copy of Scalar in the package `effect`, which its own page would send inline. */
+const scalar = Effect.tryPromise(() => {
+  const module = createRequire(import.meta.url).resolve("effect/http-api/HttpApiScalar")
+  return import(new URL("internal/httpApiScalar.js", pathToFileURL(module)).href)
+}).pipe(
+  Effect.flatMap(Schema.decodeUnknownEffect(ScalarModule)),
+  // Zod tries whether it may compile code. The policy forbids that, and the browser would report the try.
+  Effect.map(({ javascript }) => javascript.replace('return new Function(""),!0', "return!1")),
+  Effect.orDie
+)
+
+const compressed = (compress: (done: (error: Error | null, result: Buffer) => void) => void) =>
+  Effect.callback<Uint8Array>((resume) => {
+    compress((error, result) => resume(error === null ? Effect.succeed(result) : Effect.die(error)))
+  })
+
+/** A body in each encoding, the best first. Threads of zlib compress it. */
+const encodings = Effect.fnUntraced(function* (body: Uint8Array) {
+  const quality = { params: { [constants.BROTLI_PARAM_QUALITY]: 9 } }
+  const [br, gz] = yield* Effect.all(
+    [
+      compressed((done) => brotliCompress(body, quality, done)),
+      compressed((done) => gzip(body, { level: 9 }, done))
+    ],
+    { concurrency: 2 }
+  )
+  return { br, gzip: gz, identity: body }
+})
+
+/** The best encoding that `Accept-Encoding` allows (RFC 9110, section 12.5.3). */
+export const acceptedEncoding = (header: string): "br" | "gzip" | "identity" => {
+  const refused = /;\s*q=0(?:\.0{0,3})?\s*$/
+  const accepted = new Set(
+    header
+      .split(",")
+      .filter((item) => !refused.test(item))
+      .map((item) => item.replace(/;.*$/s, "").trim().toLowerCase())
+  )
+  return accepted.has("br") ? "br" : accepted.has("gzip") ? "gzip" : "identity"
+}
+
+/** A handler that answers with a body in the best encoding that the client accepts; its first use compresses the body. */
+export const makeCompressed = Effect.fnUntraced(function* (body: Uint8Array, contentType: string) {
+  const bodies = yield* Effect.cached(encodings(body))
+  return Effect.gen(function* () {
+    const { headers } = yield* HttpServerRequest.HttpServerRequest
+    const encoding = acceptedEncoding(headers["accept-encoding"] ?? "")
+    return HttpServerResponse.uint8Array(encoding === "identity" ? body : (yield* bodies)[encoding], {
+      contentType,
+      headers: {
+        vary: "Accept-Encoding",
+        ...(encoding === "identity" ? {} : { "content-encoding": encoding })
+      }
+    })
+  })
+})
+
+/**
+ * `GET /docs`: a page that renders the OpenAPI document with Scalar. The script is a file of its own, named with the hash
+ * of its content, and is compressed at its first use.
+ */
+export const DocsRoutes = (title: string) =>
+  HttpRouter.use(
+    Effect.fnUntraced(function* (router) {
+      const script = new TextEncoder().encode(`${yield* scalar}${start}`)
+      const hash = createHash("sha256").update(script).digest("base64url").slice(0, 16)
+      const html = pageResponse(page(title, `${SCRIPT}?${hash}`), POLICY)
+      const compressed = yield* makeCompressed(script, "text/javascript; charset=utf-8")
+      yield* router.add("GET", "/docs", html)
+      yield* router.add(
+        "GET",
+        SCRIPT,
+        Effect.gen(function* () {
+          const { url } = yield* HttpServerRequest.HttpServerRequest
+          const response = yield* compressed
+          // Another replica may serve another version under this name.
+          return url.endsWith(`?${hash}`)
+            ? HttpServerResponse.setHeader(response, "cache-control", "public, max-age=31536000, immutable")
+            : response
+        })
+      )
+    })
+  )

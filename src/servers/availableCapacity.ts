@@ -1,0 +1,52 @@
+import { Effect, Option } from "effect"
+import { committedDiskBytes, committedMemoryBytes } from "../domain/Limits.ts"
+import type { ServerRecord } from "../domain/Server.ts"
+import type { NodeRoom, RoomRepo } from "../store/repos/CapacityRepo.ts"
+
+const pairOf = ({ blueprint_id, node_id }: ServerRecord) => `${node_id} ${blueprint_id}`
+
+interface Taken {
+  memory_bytes: number
+  disk_bytes: number
+}
+
+/** What the rows say of the nodes that servers are placed on, and what has been taken there since, in the same write. */
+export const roomTally = Effect.fnUntraced(function* (
+  rooms: RoomRepo["Service"],
+  placed: ReadonlyArray<{ readonly record: ServerRecord }>
+) {
+  const byPair = new Map(placed.map(({ record }) => [pairOf(record), record]))
+  const found = yield* Effect.forEach(
+    byPair,
+    ([pair, { blueprint_id, node_id }]) =>
+      Effect.map(rooms.of(node_id, blueprint_id), (room) => [pair, room] as const),
+    { concurrency: "unbounded" }
+  )
+  const read = new Map(found)
+  const byNode = new Map<string, Taken>()
+  const blueprints = new Set<string>()
+  const taken = (node_id: string): Taken => byNode.get(node_id) ?? { memory_bytes: 0, disk_bytes: 0 }
+
+  return {
+    /** What there is for a server now; none: there is no such node any more. */
+    of: (record: ServerRecord): Option.Option<NodeRoom> =>
+      Option.map(read.get(pairOf(record)) ?? Option.none(), (room) => {
+        const { disk_bytes, memory_bytes } = taken(record.node_id)
+        return {
+          ...room,
+          memory_bytes: room.memory_bytes + memory_bytes,
+          disk_bytes: room.disk_bytes + disk_bytes,
+          has_blueprint: room.has_blueprint || blueprints.has(pairOf(record))
+        }
+      }),
+    take: (record: ServerRecord): void => {
+      const { definition, node_id } = record
+      const { disk_bytes, memory_bytes } = taken(node_id)
+      byNode.set(node_id, {
+        memory_bytes: memory_bytes + committedMemoryBytes(definition.limits),
+        disk_bytes: disk_bytes + committedDiskBytes(definition.limits)
+      })
+      blueprints.add(pairOf(record))
+    }
+  }
+})

@@ -1,0 +1,164 @@
+/** The steps by which a server leaves its node, and comes back to it where that does not succeed. */
+import { randomUUID } from "node:crypto"
+import { Effect, Option } from "effect"
+import type { SqlError } from "effect/sql"
+import type { Daemon, DaemonError } from "../../api/Daemon.ts"
+import type { Unavailable } from "../../domain/errors.ts"
+import { isUnderway, type Move } from "../../domain/Move.ts"
+import type { HeldServer } from "../../domain/NodeMessages.ts"
+import type { ServerRecord } from "../../domain/Server.ts"
+import { isUp } from "../../domain/ServerStatus.ts"
+import { DaemonClient } from "../../nodes/DaemonClient.ts"
+import type { Placement } from "../../nodes/LoadBalancer.ts"
+import { MoveRepo } from "../../store/repos/MigrationRepo.ts"
+import { ServerRepo } from "../../store/repos/ServerRepo.ts"
+import { Store, type Transaction } from "../../store/Store.ts"
+import { makeSuspect } from "../records/markForVerification.ts"
+import { makeMoveRecords } from "../records/migrationRecords.ts"
+import { ServerLifecycle } from "../records/ServerLifecycle.ts"
+import { whyStays } from "./canMigrate.ts"
+
+/** How long a server may take to stop, in seconds. */
+const STOP_PATIENCE = 30
+
+/**
+ * - `done`       there is nothing more to do here
+ * - `again`      something has to happen first: look again then
+ * - `lost`       its node does not have it
+ * - `port-taken` others have a port of the placement
+ * - `refused`    it does not fit there any more
+ */
+export type StepResult = "done" | "again" | "port-taken" | "refused" | "lost"
+
+type StepError = Unavailable | DaemonError
+
+export const makeLeaving = Effect.gen(function* () {
+  const daemons = yield* DaemonClient
+  const lifecycle = yield* ServerLifecycle
+  const moves = yield* MoveRepo
+  const records = yield* makeMoveRecords
+  const servers = yield* ServerRepo
+  const store = yield* Store
+  const suspect = yield* makeSuspect
+
+  const call = <A>(move: Move, use: (daemon: Daemon) => Effect.Effect<A, DaemonError>) =>
+    Effect.flatMap(daemons.of(move.from_node), use)
+
+  /** Changes a server and its move as they are in the store now; `done` where the move is another one by now. */
+  const change = (
+    { arrival, phase, server_id }: Move,
+    decide: (record: ServerRecord, move: Move) => Effect.Effect<StepResult, SqlError.SqlError, Transaction>
+  ): Effect.Effect<StepResult, Unavailable> =>
+    store.write(
+      Effect.gen(function* () {
+        const record = Option.getOrUndefined(yield* servers.lock(server_id))
+        const move = Option.getOrUndefined(yield* moves.find(server_id))
+        if (record === undefined || move?.phase !== phase || move.arrival !== arrival) return "done" as const
+        return yield* decide(record, move)
+      })
+    )
+
+  /**
+   * Tells the old node to keep the server still, or not any more; answers what it is there, and the sequence that
+   * the record has if it says all of that. Undefined: the node does not have it.
+   */
+  const hold = Effect.fnUntraced(function* (move: Move, held: boolean) {
+    const sequence = (yield* lifecycle.sequences(move.from_node, [move.server_id])).get(move.server_id)
+    const view = yield* call(move, (daemon) => daemon.hold(move.server_id, held)).pipe(
+      Effect.map((it): HeldServer | undefined => it),
+      Effect.catchIf(
+        (error) => error._tag === "DaemonRefused" && error.status === 404,
+        () => Effect.succeed(undefined)
+      )
+    )
+    return { sequence, view }
+  })
+
+  /** What a node has lost is not moved: it is asked for it and installs it again. */
+  const lost = (move: Move) =>
+    change(move, (record) =>
+      Effect.as(Effect.andThen(records.forget(record), suspect(record.id)), "lost" as const)
+    )
+
+  /** A saved server is to leave its node; false: it cannot just now. */
+  const begin = (record: ServerRecord, arrival: string): Effect.Effect<boolean, Unavailable> =>
+    store.write(
+      Effect.gen(function* () {
+        const now = Option.getOrUndefined(yield* servers.lock(record.id))
+        if (now === undefined || now.node_id !== record.node_id || whyStays(now) !== undefined) return false
+        if (Option.isSome(yield* moves.find(record.id))) return false
+        yield* records.begin(now, arrival)
+        return true
+      })
+    )
+
+  /** Stops it, then puts it on its new node. */
+  const leave = Effect.fnUntraced(function* (
+    move: Move,
+    placement: Placement
+  ): Effect.fn.Return<StepResult, StepError> {
+    const { sequence, view } = yield* hold(move, true)
+    if (view === undefined) return yield* lost(move)
+    if (move.was_up === null) {
+      yield* change(move, (record, now) =>
+        Effect.as(records.save(record, { ...now, was_up: now.was_up ?? view.up }), "again" as const)
+      )
+    }
+    if (isUp(view.status) && view.status !== "stopping") {
+      yield* call(move, (daemon) => daemon.power(move.server_id, "stop", STOP_PATIENCE))
+      return "again"
+    }
+    if (view.status !== "offline" || view.unsent_reports > 0) return "again"
+    return yield* change(move, (record, now) => {
+      const same = record.last_sequence === sequence && record.status === "offline"
+      if (!same || record.node_id !== now.from_node || now.was_up === null) {
+        return Effect.succeed<StepResult>("again")
+      }
+      return Effect.map(records.switchNode(record, now, placement), (outcome) =>
+        outcome === "switched" ? "done" : outcome
+      )
+    })
+  })
+
+  /** It stays after all: nothing has been sent anywhere. */
+  const cancel = (move: Move) =>
+    change(move, (record, now) =>
+      Effect.as(records.save(record, { ...now, phase: "returning" }), "again" as const)
+    )
+
+  /** Lets the old node use it again, and has it started where it was up. */
+  const comeBack = Effect.fnUntraced(function* (move: Move): Effect.fn.Return<StepResult, StepError> {
+    const { sequence, view } = yield* hold(move, false)
+    if (view === undefined) return yield* lost(move)
+    if (view.unsent_reports > 0 || view.status === "stopping") return "again"
+    return yield* change(move, (record, now) =>
+      record.last_sequence === sequence && record.status === view.status
+        ? Effect.as(records.end(record, now), "done" as const)
+        : Effect.succeed("again" as const)
+    )
+  })
+
+  /**
+   * A node keeps a server still that is on it and does not move, by records that are older than that: it is let go like
+   * one whose move was called off, and started where the records have it up.
+   */
+  const letGo = (node_id: string, server_id: string): Effect.Effect<void, Unavailable> =>
+    store.write(
+      Effect.gen(function* () {
+        const record = Option.getOrUndefined(yield* servers.lock(server_id))
+        if (record?.node_id !== node_id || isUnderway(Option.getOrUndefined(yield* moves.find(server_id))))
+          return
+        yield* records.save(record, {
+          server_id,
+          from_node: node_id,
+          phase: "returning",
+          arrival: randomUUID(),
+          was_up: record.start_pending || (isUp(record.status) && record.status !== "stopping"),
+          reason: null,
+          origin: null
+        })
+      })
+    )
+
+  return { begin, cancel, comeBack, leave, letGo } as const
+})

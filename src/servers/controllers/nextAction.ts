@@ -1,0 +1,23 @@
+/** What a server needs of its node, by its record: pure rules. */
+import type { Change } from "../../domain/Journal.ts"
+import type { ServerRecord } from "../../domain/Server.ts"
+import { isFinished } from "../records/transitions.ts"
+
+/** `verify`: ask the node whether it has the server, and what it is. */
+export type Need = "nothing" | "install" | "start" | "verify"
+
+/** @param suspected whether there is reason to think that the node has lost it */
+export const needOf = (record: ServerRecord, suspected: boolean): Need => {
+  if (!isFinished(record.install)) return "install"
+  if (suspected || record.status === "unknown") return "verify"
+  return record.start_pending && record.status === "offline" && record.install.phase === "ready"
+    ? "start"
+    : "nothing"
+}
+
+/** Whether a change can have given its server a {@link Need}. */
+export const createsNeed = (change: Change): boolean =>
+  change.topic === "server:created" ||
+  (change.topic === "server:start-pending" && change.payload) ||
+  (change.topic === "server:install" &&
+    (change.payload.phase === "pending" || change.payload.phase === "ready"))

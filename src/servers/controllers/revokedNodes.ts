@@ -1,0 +1,40 @@
+import { Effect, Layer, Schedule } from "effect"
+import { NodeKeys } from "../../keys/NodeKeys.ts"
+import { Fleet } from "../../nodes/fleet/Fleet.ts"
+import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
+import { RemoteDaemons } from "../../nodes/remote/RemoteDaemons.ts"
+
+/** Between two looks. Keys are revoked by other processes, which say so in the database alone. */
+const EVERY = "250 millis"
+
+/**
+ * Takes a node whose key was revoked, or has expired, out at once: not connected, no placements, no calls, and its
+ * servers are `unknown` (decisions, section 5). Nothing is looked at while no node of another machine is connected.
+ */
+export const RevokedNodes = Layer.effectDiscard(
+  Effect.gen(function* () {
+    const fleet = yield* Fleet
+    const keys = yield* NodeKeys
+    const registry = yield* NodeRegistry
+    const remotes = yield* RemoteDaemons
+
+    const look = Effect.gen(function* () {
+      // As it is before the look: a registration with another key since is none of this.
+      const tokens = new Map(
+        [...fleet.nodes].flatMap(({ connected, id, record }) =>
+          connected && record !== undefined && remotes.has(id) ? [[id, record.token]] : []
+        )
+      )
+      if (tokens.size === 0) return
+      for (const id of yield* keys.revoked([...tokens.keys()])) {
+        yield* Effect.logWarning(`the key of node ${id} is revoked or has expired: the node is out`)
+        yield* registry.expel(id, tokens.get(id) ?? "", { lost: true })
+      }
+    })
+    yield* look.pipe(
+      Effect.catchTag("Unavailable", (error) => Effect.logDebug(`keys of nodes: ${error.detail}`)),
+      Effect.repeat(Schedule.spaced(EVERY)),
+      Effect.forkScoped
+    )
+  })
+)

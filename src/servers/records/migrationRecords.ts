@@ -1,0 +1,148 @@
+/** What moves do to records, each within one write together with the journal entries that tell of it. */
+import { Effect, Option } from "effect"
+import type { SqlError } from "effect/sql"
+import { pendingInstall } from "../../domain/InstallState.ts"
+import type { Change } from "../../domain/Journal.ts"
+import type { Move } from "../../domain/Move.ts"
+import type { ServerRecord } from "../../domain/Server.ts"
+import { LoadBalancer, type Placement } from "../../nodes/LoadBalancer.ts"
+import { RoomRepo } from "../../store/repos/CapacityRepo.ts"
+import { MoveRepo } from "../../store/repos/MigrationRepo.ts"
+import { ServerRepo } from "../../store/repos/ServerRepo.ts"
+import { Transaction } from "../../store/Store.ts"
+import { placementOf } from "./placementOf.ts"
+import type { Outcome } from "./transitions.ts"
+
+export const makeMoveRecords = Effect.gen(function* () {
+  const moves = yield* MoveRepo
+  const servers = yield* ServerRepo
+  const rooms = yield* RoomRepo
+  const balancer = yield* LoadBalancer
+
+  const append = Effect.fnUntraced(function* (record: Pick<ServerRecord, "blueprint_id">, change: Change) {
+    const transaction = yield* Transaction
+    yield* transaction.append(change, record.blueprint_id)
+  })
+
+  const save = Effect.fnUntraced(function* (record: ServerRecord, move: Move) {
+    yield* moves.save(move)
+    yield* append(record, { topic: "server:move", server_id: record.id, payload: move })
+  })
+
+  const forget = Effect.fnUntraced(function* (record: ServerRecord) {
+    yield* moves.remove(record.id)
+    yield* append(record, { topic: "server:move", server_id: record.id, payload: null })
+  })
+
+  const placed = (record: ServerRecord) => {
+    const { allocations, id: server_id, node_id } = record
+    return append(record, { topic: "server:placed", server_id, payload: { node_id, allocations } })
+  }
+
+  /** A node has something of a server that it is to delete. */
+  const leave = Effect.fnUntraced(function* (
+    record: Pick<ServerRecord, "id" | "blueprint_id">,
+    node_id: string
+  ): Effect.fn.Return<void, SqlError.SqlError, Transaction> {
+    yield* moves.leave({ server_id: record.id, node_id })
+    yield* append(record, { topic: "server:left", server_id: record.id, payload: node_id })
+  })
+
+  const setStartPending = Effect.fnUntraced(function* (record: ServerRecord, pending: boolean) {
+    if (record.start_pending === pending) return
+    yield* servers.set(record.id, { start_pending: pending })
+    yield* append(record, { topic: "server:start-pending", server_id: record.id, payload: pending })
+  })
+
+  /** A server is to leave its node. */
+  const begin = Effect.fnUntraced(function* (record: ServerRecord, arrival: string) {
+    const { id: server_id, node_id: from_node, start_pending } = record
+    const was_up = start_pending ? true : null
+    yield* setStartPending(record, false)
+    yield* save(record, {
+      server_id,
+      from_node,
+      phase: "leaving",
+      arrival,
+      was_up,
+      reason: null,
+      origin: null
+    })
+  })
+
+  /** Puts an offline server on its new node, which is to make it and to fetch its files. */
+  const switchNode = Effect.fnUntraced(function* (record: ServerRecord, move: Move, placement: Placement) {
+    const { allocations, id: server_id, install, last_sequence } = record
+    const to = { ...record, ...placement }
+    const room = yield* rooms.of(placement.node_id, record.blueprint_id)
+    if (balancer.whyNot(placementOf(record), room) !== undefined) return "refused" as const
+    if ((yield* moves.leftoversOf(server_id)).includes(placement.node_id)) return "refused" as const
+    if ((yield* moves.place(to)) === "port-taken") return "port-taken" as const
+    yield* placed(to)
+    yield* save(record, { ...move, phase: "arriving", origin: { allocations, install, last_sequence } })
+    yield* servers.set(server_id, { install: pendingInstall, status: "installing" })
+    yield* append(record, { topic: "server:install", server_id, payload: pendingInstall })
+    yield* append(record, { topic: "status", server_id, payload: "installing" })
+    yield* setStartPending(record, move.was_up === true)
+    return "switched" as const
+  })
+
+  /** Its node may use it again: starts it where it was up, and forgets the move or keeps why it has failed. */
+  const end = Effect.fnUntraced(function* (record: ServerRecord, move: Move) {
+    if (move.reason === null) yield* forget(record)
+    else yield* save(record, { ...move, phase: "failed", was_up: null })
+    yield* setStartPending(record, move.was_up === true && record.status === "offline")
+  })
+
+  /** The new node has all of it: the old one's copy and ports go. */
+  const arrive = Effect.fnUntraced(function* (record: ServerRecord, move: Move) {
+    yield* moves.free(record.id, move.from_node)
+    yield* forget(record)
+    yield* leave(record, move.from_node)
+  })
+
+  /** Puts a server that has not arrived back on the node that has its files; answers what else changes. */
+  const bringBack = Effect.fnUntraced(function* (record: ServerRecord, move: Move, reason: string) {
+    const { origin } = move
+    if (origin === null) return {}
+    const { allocations, install, last_sequence } = origin
+    const back = { ...record, node_id: move.from_node, allocations, last_sequence }
+    yield* moves.free(record.id, record.node_id)
+    yield* moves.putBack(back)
+    yield* placed(back)
+    yield* save(record, { ...move, phase: "returning", was_up: record.start_pending, reason, origin: null })
+    yield* leave(record, record.node_id)
+    const outcome: Outcome = {
+      install,
+      ...(record.status === "offline" ? {} : { status: "offline" }),
+      ...(record.start_pending ? { clearsStart: true } : {})
+    }
+    return outcome
+  })
+
+  /**
+   * What the end of an installation, or the end of the server, means for its move; answers what is to be carried out
+   * in place of what was decided.
+   */
+  const settle = Effect.fnUntraced(function* (record: ServerRecord, decided: Outcome) {
+    const phase = decided.install?.phase
+    if (decided.destroys !== true && phase !== "ready" && phase !== "failed") return decided
+    const move = Option.getOrUndefined(yield* moves.find(record.id))
+    if (move?.phase !== "arriving") return decided
+    if (decided.destroys === true) {
+      yield* leave(record, move.from_node)
+      return decided
+    }
+    if (phase === "ready") {
+      yield* arrive(record, move)
+      return decided
+    }
+    return yield* bringBack(
+      record,
+      move,
+      decided.install?.failure_reason ?? "it could not be installed there"
+    )
+  })
+
+  return { begin, end, forget, leave, save, setStartPending, settle, switchNode } as const
+})

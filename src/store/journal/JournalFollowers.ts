@@ -1,0 +1,114 @@
+import { Context, Effect, Fiber, Layer, type Scope, Semaphore } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import type { JournalEntry } from "../../domain/Journal.ts"
+import { StoreStartError } from "../sql/StoreStartError.ts"
+import { journalTable } from "./journalTable.ts"
+
+/** What is called with every committed batch. */
+export type Follower = (entries: ReadonlyArray<JournalEntry>) => Effect.Effect<void>
+
+const PAGE = 1_000
+
+/**
+ * Hands committed entries to the followers: each exactly once, in the order of the cursors. Shared by `Store`, which
+ * publishes, and `Journal`, which registers; nobody else needs it, but for whatever learns that another process
+ * has written ({@link catchUp}).
+ */
+export class JournalFollowers extends Context.Service<
+  JournalFollowers,
+  {
+    register(follower: Follower): Effect.Effect<void, never, Scope.Scope>
+    /**
+     * Entries that this process has just committed, without gaps among them. What others have committed before is
+     * read and handed on first; when it cannot be read, nothing is.
+     */
+    publish(entries: ReadonlyArray<JournalEntry>): Effect.Effect<void, SqlError.SqlError>
+    /** {@link publish}, without what others have committed before. */
+    publishAnyway(entries: ReadonlyArray<JournalEntry>): Effect.Effect<void>
+    /** Reads and hands on what other processes have committed, up to `cursor`. */
+    catchUpTo(cursor: number): Effect.Effect<void, SqlError.SqlError>
+    /** Reads and hands on all that other processes have committed since. */
+    readonly catchUp: Effect.Effect<void, SqlError.SqlError>
+  }
+>()("muster/store/JournalFollowers") {
+  static readonly layer = Layer.effect(
+    JournalFollowers,
+    Effect.gen(function* () {
+      const table = journalTable(yield* SqlClient.SqlClient)
+      const oneAtATime = yield* Semaphore.make(1)
+      const scope = yield* Effect.scope
+      let followers: ReadonlyArray<{ readonly call: Follower }> = []
+      let delivered = (yield* Effect.mapError(table.bounds, cannotRead)).newest
+
+      const register = Effect.fnUntraced(function* (follower: Follower) {
+        yield* Effect.acquireRelease(
+          Effect.sync(() => {
+            const registration = { call: follower }
+            followers = [...followers, registration]
+            return registration
+          }),
+          (registration) =>
+            Effect.sync(() => {
+              followers = followers.filter((other) => other !== registration)
+            })
+        )
+      })
+
+      const deliver = Effect.fnUntraced(function* (entries: ReadonlyArray<JournalEntry>) {
+        const last = entries.at(-1)
+        if (last === undefined) return
+        delivered = last.cursor
+        for (const follower of followers) {
+          yield* Effect.catchCause(follower.call(entries), (cause) =>
+            Effect.logError("a follower of the journal has failed", cause)
+          )
+        }
+      })
+
+      const readUpTo = Effect.fnUntraced(function* (cursor: number) {
+        while (delivered < cursor) {
+          const entries = yield* table.page(delivered, cursor, PAGE)
+          const first = entries[0]
+          if (first === undefined) {
+            yield* missed(delivered + 1, cursor)
+            delivered = cursor
+          } else {
+            if (first.cursor > delivered + 1) yield* missed(delivered + 1, first.cursor - 1)
+            yield* deliver(entries)
+          }
+        }
+      })
+
+      const fresh = (entries: ReadonlyArray<JournalEntry>) =>
+        Effect.suspend(() => deliver(entries.filter((entry) => entry.cursor > delivered)))
+
+      const publish = Effect.fnUntraced(function* (entries: ReadonlyArray<JournalEntry>) {
+        const first = entries[0]
+        if (first === undefined) return
+        yield* readUpTo(first.cursor - 1)
+        yield* fresh(entries)
+      }, oneAtATime.withPermit)
+
+      /** Goes on where whoever waits for it is interrupted: what is half handed on would be lost for the others. */
+      const toItsEnd = (work: Effect.Effect<void, SqlError.SqlError>) =>
+        Effect.flatMap(Effect.forkIn(oneAtATime.withPermit(work), scope), Fiber.join)
+
+      return JournalFollowers.of({
+        register,
+        publish,
+        publishAnyway: (entries) => oneAtATime.withPermit(fresh(entries)),
+        catchUpTo: (cursor) => toItsEnd(readUpTo(cursor)),
+        catchUp: toItsEnd(Effect.flatMap(table.bounds, ({ newest }) => readUpTo(newest)))
+      })
+    })
+  )
+}
+
+/** This process was away from the database for longer than entries are kept. */
+const missed = (from: number, to: number) =>
+  Effect.logError(
+    `journal entries ${from} to ${to} were removed before they could be read: restart this service to see their changes`
+  )
+
+const cannotRead = (cause: SqlError.SqlError) =>
+  new StoreStartError({ reason: "Failed", message: `the journal cannot be read: ${cause.message}`, cause })

@@ -1,0 +1,131 @@
+/** The statements on the tables `journal` and its counter; nothing here knows of followers or commits. */
+import { Array as Arr, Clock, Effect, Schema } from "effect"
+import type { SqlClient, SqlError, Statement } from "effect/sql"
+import type { JournalBounds } from "../../domain/Journal.ts"
+import { Change, isPublic, isTopic, type JournalEntry } from "../../domain/Journal.ts"
+import { withoutAnswer } from "../sql/pipelined.ts"
+import { IntColumn, JsonColumn, readRows } from "../sql/rows.ts"
+
+const EntryRow = Schema.Struct({
+  cursor: IntColumn,
+  at: IntColumn,
+  topic: Schema.String,
+  server_id: Schema.String,
+  blueprint_id: Schema.String,
+  payload: JsonColumn(Schema.Json)
+})
+const readEntries = readRows(EntryRow)
+const readBounds = readRows(Schema.Struct({ newest: IntColumn, oldest: Schema.NullOr(IntColumn) }))
+const readCursors = readRows(Schema.Struct({ cursor: IntColumn }))
+const readValues = readRows(Schema.Struct({ value: IntColumn }))
+const decodeKnown = Schema.decodeUnknownEffect(Change)
+
+const decodeChange = (change: { readonly topic: string; readonly server_id: string }) =>
+  // Internal topics may come with newer versions; the public ones are what they are.
+  !isPublic(change) && !isTopic(change.topic)
+    ? Effect.succeed<Change>({ topic: "unknown:change", server_id: change.server_id, payload: null })
+    : decodeKnown(change)
+
+/** Rows of one INSERT: six parameters each, well below what either database takes. */
+const INSERT_ROWS = 500
+
+/** A change that waits for its cursor. */
+export interface PendingChange {
+  readonly change: Change
+  readonly blueprint_id: string
+}
+
+export const journalTable = (sql: SqlClient.SqlClient) => {
+  /** The newest cursor. In a write transaction that has its turn nobody else gives out the next. */
+  const newest: Effect.Effect<number, SqlError.SqlError> = Effect.flatMap(
+    readValues(sql`SELECT value FROM counters WHERE name = 'journal'`),
+    ([counter]) =>
+      counter === undefined
+        ? Effect.die(new Error("the counter of the journal is missing"))
+        : Effect.succeed(counter.value)
+  )
+
+  /** Gives the changes the cursors after `after`. */
+  const numbered = (
+    changes: ReadonlyArray<PendingChange>,
+    after: number
+  ): Effect.Effect<ReadonlyArray<JournalEntry>> =>
+    Effect.map(Clock.currentTimeMillis, (at) =>
+      changes.map((pending, index) => ({ cursor: after + 1 + index, at, ...pending }))
+    )
+
+  /**
+   * Keeps entries that follow the newest one without a gap, and does not wait for it: the last statements before the
+   * commit.
+   *
+   * @param telling what else the statement that moves the counter does
+   */
+  const append = Effect.fnUntraced(function* (
+    entries: ReadonlyArray<JournalEntry>,
+    telling: Statement.Fragment = sql.literal("")
+  ): Effect.fn.Return<void, SqlError.SqlError> {
+    const last = entries.at(-1)
+    if (last === undefined) return
+    const rows = entries.map(({ change, ...entry }) => ({
+      ...entry,
+      topic: change.topic,
+      server_id: change.server_id,
+      payload: JSON.stringify(change.payload)
+    }))
+    yield* withoutAnswer(
+      sql`UPDATE counters SET value = ${last.cursor} WHERE name = 'journal' RETURNING value ${telling}`
+    )
+    for (const some of Arr.chunksOf(rows, INSERT_ROWS)) {
+      yield* withoutAnswer(sql`INSERT INTO journal ${sql.insert(some)}`)
+    }
+  })
+
+  /** At most `limit` entries with `after < cursor <= upTo`, oldest first. */
+  const page = Effect.fnUntraced(function* (
+    after: number,
+    upTo: number,
+    limit: number
+  ): Effect.fn.Return<ReadonlyArray<JournalEntry>, SqlError.SqlError> {
+    const rows = yield* readEntries(
+      sql`SELECT cursor, at, topic, server_id, blueprint_id, payload FROM journal
+          WHERE cursor > ${after} AND cursor <= ${upTo} ORDER BY cursor LIMIT ${limit}`
+    )
+    return yield* Effect.forEach(rows, ({ cursor, at, blueprint_id, ...change }) =>
+      Effect.map(Effect.orDie(decodeChange(change)), (decoded) => ({
+        cursor,
+        at,
+        blueprint_id,
+        change: decoded
+      }))
+    )
+  })
+
+  const bounds: Effect.Effect<JournalBounds, SqlError.SqlError> = Effect.flatMap(
+    readBounds(
+      sql`SELECT value AS newest, (SELECT MIN(cursor) FROM journal) AS oldest FROM counters WHERE name = 'journal'`
+    ),
+    ([row]) =>
+      row === undefined
+        ? Effect.die(new Error("the counter of the journal is missing"))
+        : Effect.succeed({ newest: row.newest, oldest: row.oldest ?? row.newest + 1 })
+  )
+
+  /**
+   * Cursor up to which entries are to go: those from before `notBefore`, and all but the newest `keep`. Only the
+   * oldest go, so that what is kept has no gap.
+   */
+  const expired = Effect.fnUntraced(function* (
+    notBefore: number,
+    keep: number
+  ): Effect.fn.Return<number, SqlError.SqlError> {
+    const { newest } = yield* bounds
+    const [young] = yield* readCursors(
+      sql`SELECT cursor FROM journal WHERE at >= ${notBefore} ORDER BY cursor LIMIT 1`
+    )
+    return Math.max(young === undefined ? newest : young.cursor - 1, newest - keep)
+  })
+
+  const deleteUpTo = (cursor: number) => Effect.asVoid(sql`DELETE FROM journal WHERE cursor <= ${cursor}`)
+
+  return { append, bounds, deleteUpTo, expired, newest, numbered, page } as const
+}

@@ -1,0 +1,84 @@
+import { Array as Arr, Context, Effect, Layer, Option, Schema } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import { IntColumn, readRows } from "../sql/rows.ts"
+import type { Transaction } from "../write/Transaction.ts"
+
+/** The first answer to a request that bore an `Idempotency-Key` (decisions, section 3). */
+export interface IdempotentAnswer {
+  /** SHA-256 of the request's body, in hex. */
+  readonly body_hash: string
+  /** The JSON body that was answered. */
+  readonly response: string
+  /** Milliseconds since the epoch. */
+  readonly created_at: number
+}
+
+/** An answer and the key that it is the answer to. */
+export interface KeptAnswer extends IdempotentAnswer {
+  readonly key: string
+}
+
+/** Answers by key, kept for 24 h. */
+export class IdempotencyRepo extends Context.Service<
+  IdempotencyRepo,
+  {
+    /** The answer to `key`, unless it is older than `notBefore` (milliseconds since the epoch). */
+    find(key: string, notBefore: number): Effect.Effect<Option.Option<IdempotentAnswer>, SqlError.SqlError>
+    /** {@link find} of many, by key. */
+    findAll(
+      keys: ReadonlyArray<string>,
+      notBefore: number
+    ): Effect.Effect<ReadonlyMap<string, IdempotentAnswer>, SqlError.SqlError>
+    /** Keeps answers, each to another key, in place of what there was: whoever keeps one has looked in the same write. */
+    keepAll(answers: ReadonlyArray<KeptAnswer>): Effect.Effect<void, SqlError.SqlError, Transaction>
+    /** Removes answers from before `notBefore`. */
+    prune(notBefore: number): Effect.Effect<void, SqlError.SqlError, Transaction>
+  }
+>()("muster/store/IdempotencyRepo") {
+  static readonly layer = Layer.effect(
+    IdempotencyRepo,
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+
+      const findAll = Effect.fn("IdempotencyRepo.findAll")(function* (
+        keys: ReadonlyArray<string>,
+        notBefore: number
+      ) {
+        if (keys.length === 0) return new Map<string, IdempotentAnswer>()
+        const rows = yield* readAnswers(
+          sql`SELECT key, body_hash, response, created_at FROM idempotency
+              WHERE ${sql.in("key", keys)} AND created_at >= ${notBefore}`
+        )
+        return new Map(rows.map(({ key, ...answer }) => [key, answer]))
+      })
+      const find = Effect.fn("IdempotencyRepo.find")((key: string, notBefore: number) =>
+        Effect.map(findAll([key], notBefore), (found) => Option.fromUndefinedOr(found.get(key)))
+      )
+      const keepAll = Effect.fn("IdempotencyRepo.keepAll")((answers: ReadonlyArray<KeptAnswer>) =>
+        Effect.forEach(
+          Arr.chunksOf(answers, INSERT_ROWS),
+          (some) => sql`INSERT INTO idempotency ${sql.insert(Arr.map(some, (answer) => ({ ...answer })))}
+            ON CONFLICT (key) DO UPDATE SET body_hash = excluded.body_hash,
+              response = excluded.response, created_at = excluded.created_at`,
+          { discard: true }
+        )
+      )
+      const prune = Effect.fn("IdempotencyRepo.prune")((notBefore: number) =>
+        Effect.asVoid(sql`DELETE FROM idempotency WHERE created_at < ${notBefore}`)
+      )
+      return IdempotencyRepo.of({ find, findAll, keepAll, prune })
+    })
+  )
+}
+
+/** Rows of one INSERT: well below the number of parameters that either database takes. */
+const INSERT_ROWS = 500
+
+const readAnswers = readRows(
+  Schema.Struct({
+    key: Schema.String,
+    body_hash: Schema.String,
+    response: Schema.String,
+    created_at: IntColumn
+  })
+)

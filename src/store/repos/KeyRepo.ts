@@ -1,0 +1,65 @@
+import { Context, Effect, Layer, Option, Schema } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import { KeyScope } from "../../domain/KeyScope.ts"
+import { firstRow, IntColumn, readRows, writeRow } from "../sql/rows.ts"
+import { keysChanged } from "../write/keysChanged.ts"
+import type { Transaction } from "../write/Transaction.ts"
+
+/** What is kept of an API key: never the key, only its SHA-256 in hex. Times RFC 3339 UTC. */
+export const KeyRecord = Schema.Struct({
+  id: Schema.String,
+  name: Schema.String,
+  scope: KeyScope,
+  hash: Schema.String,
+  created_at: Schema.String,
+  expires_at: Schema.NullOr(Schema.String),
+  revoked_at: Schema.NullOr(Schema.String)
+})
+export type KeyRecord = typeof KeyRecord.Type
+
+/** Records of API keys; every change is one of the journal too (`key:changed`). */
+export class KeyRepo extends Context.Service<
+  KeyRepo,
+  {
+    insert(record: KeyRecord): Effect.Effect<void, SqlError.SqlError, Transaction>
+    /** False when there is no such key or it is revoked already. */
+    revoke(id: string, at: string): Effect.Effect<boolean, SqlError.SqlError, Transaction>
+    readonly all: Effect.Effect<ReadonlyArray<KeyRecord>, SqlError.SqlError>
+    /**
+     * A number that changes whenever any process changes the keys: cheap to ask, so that a cache of `all` can be
+     * kept without missing a revocation.
+     */
+    readonly version: Effect.Effect<number, SqlError.SqlError>
+  }
+>()("muster/store/KeyRepo") {
+  static readonly layer = Layer.effect(
+    KeyRepo,
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const insert = Effect.fn("KeyRepo.insert")(function* (record: KeyRecord) {
+        yield* sql`INSERT INTO api_keys ${sql.insert(yield* encode(record))}`
+        yield* keysChanged(sql)
+      })
+      const revoke = Effect.fn("KeyRepo.revoke")(function* (id: string, at: string) {
+        const rows = yield* sql`UPDATE api_keys SET revoked_at = ${at}
+          WHERE id = ${id} AND revoked_at IS NULL RETURNING id`
+        if (rows.length === 0) return false
+        yield* keysChanged(sql)
+        return true
+      })
+      const all = readAll(
+        sql`SELECT id, name, scope, hash, created_at, expires_at, revoked_at FROM api_keys
+            ORDER BY created_at, id`
+      )
+      const version = Effect.map(
+        readVersion(sql`SELECT value FROM counters WHERE name = 'keys'`),
+        Option.match({ onNone: () => 0, onSome: (counter) => counter.value })
+      )
+      return KeyRepo.of({ insert, revoke, all, version })
+    })
+  )
+}
+
+const encode = writeRow(KeyRecord)
+const readAll = readRows(KeyRecord)
+const readVersion = firstRow(Schema.Struct({ value: IntColumn }))

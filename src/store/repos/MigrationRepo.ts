@@ -1,0 +1,185 @@
+import { Array as Arr, Context, Effect, Layer, type Option, Schema } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import { Move, Origin } from "../../domain/Move.ts"
+import type { ServerRecord } from "../../domain/Server.ts"
+import { BooleanColumn, firstRow, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
+import { isUniqueViolation } from "../sql/sqlErrors.ts"
+import type { Transaction } from "../write/Transaction.ts"
+import { deleteHoldings, holdingRow, insertHoldings } from "./reservationRows.ts"
+import type { InsertOutcome } from "./ServerRepo.ts"
+import { encodeServer, portsOf } from "./serverRows.ts"
+
+type Write<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
+type Read<A> = Effect.Effect<A, SqlError.SqlError>
+
+/** That a node is to be emptied of the saved servers that were on it then; `asked_at` is RFC 3339 UTC. */
+export const Evacuation = Schema.Struct({ node_id: Schema.String, asked_at: Schema.String })
+export type Evacuation = typeof Evacuation.Type
+
+/** What a node has of a server and is to delete: all of one that is gone, or its files of one that is elsewhere. */
+export const Leftover = Schema.Struct({ server_id: Schema.String, node_id: Schema.String })
+export type Leftover = typeof Leftover.Type
+
+const MoveRow = Schema.Struct({
+  ...Move.fields,
+  was_up: Schema.NullOr(BooleanColumn),
+  origin: Schema.NullOr(JsonColumn(Origin))
+})
+const encode = writeRow(MoveRow)
+const readMoves = readRows(MoveRow)
+const readMove = firstRow(MoveRow)
+const readEvacuations = readRows(Evacuation)
+const readLeftovers = readRows(Leftover)
+const readStandings = readRows(
+  Schema.Struct({
+    id: Schema.String,
+    node_id: Schema.NullOr(Schema.String),
+    kept: BooleanColumn,
+    owed: BooleanColumn
+  })
+)
+
+/** What the records say of a server that a node has. */
+export interface Standing {
+  /** The node that its record is on; null: there is no record. */
+  readonly node_id: string | null
+  /** The node may have files of it: its record is there, or it comes from there and has not arrived. */
+  readonly kept: boolean
+  /** The node is to delete what it has of it. */
+  readonly owed: boolean
+}
+
+/** Ids of one SELECT: well below the number of parameters that either database takes. */
+const IDS = 500
+
+/** What is kept of servers that move from node to node. */
+export class MoveRepo extends Context.Service<
+  MoveRepo,
+  {
+    /** Inserts or replaces. */
+    save(move: Move): Write<void>
+    remove(server_id: string): Write<void>
+    find(server_id: string): Read<Option.Option<Move>>
+    /** By server. */
+    readonly all: Read<ReadonlyArray<Move>>
+    /**
+     * Puts a server on another node: its record is on `to.node_id` with `to.allocations`. What it held stays held too; a
+     * port that is held already changes nothing.
+     */
+    place(to: ServerRecord): Write<InsertOutcome>
+    /** Puts a server back to where it still holds what it needs. */
+    putBack(to: ServerRecord): Write<void>
+    /** Frees what a server holds of a node that its record is not on. */
+    free(server_id: string, node_id: string): Write<void>
+    /** The node is to be emptied; a second time counts anew. */
+    evacuate(evacuation: Evacuation): Write<void>
+    stay(node_id: string): Write<void>
+    readonly evacuations: Read<ReadonlyArray<Evacuation>>
+    leave(leftover: Leftover): Write<void>
+    cleared(leftover: Leftover): Write<void>
+    readonly leftovers: Read<ReadonlyArray<Leftover>>
+    /** The nodes that still have something of a server to delete. */
+    leftoversOf(server_id: string): Read<ReadonlyArray<string>>
+    /** What one node has to delete. */
+    leftoversOn(node_id: string): Read<ReadonlyArray<Leftover>>
+    /** By id; nothing is known of a server that is missing. */
+    standings(node_id: string, ids: ReadonlyArray<string>): Read<ReadonlyMap<string, Standing>>
+  }
+>()("muster/store/MoveRepo") {
+  static readonly layer = Layer.effect(
+    MoveRepo,
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const select = sql`SELECT server_id, from_node, phase, arrival, was_up, reason, origin FROM moves`
+
+      const save = Effect.fn("MoveRepo.save")(function* (move: Move) {
+        yield* sql`INSERT INTO moves ${sql.insert(yield* encode(move))}
+          ON CONFLICT (server_id) DO UPDATE SET from_node = excluded.from_node, phase = excluded.phase,
+            arrival = excluded.arrival, was_up = excluded.was_up, reason = excluded.reason,
+            origin = excluded.origin`
+      })
+
+      const putBack = Effect.fn("MoveRepo.putBack")(function* (to: ServerRecord) {
+        const { allocations, last_sequence, node_id } = yield* encodeServer(to)
+        const values = { node_id, allocations, last_sequence }
+        yield* sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${to.id}`
+      })
+
+      const place = Effect.fn("MoveRepo.place")((to: ServerRecord) =>
+        // A savepoint of its own: a port that is taken undoes all of it, and nothing else.
+        Effect.forEach(
+          Arr.chunksOf(portsOf(to), IDS),
+          (ports) => sql`INSERT INTO ports ${sql.insert(ports)}`,
+          {
+            discard: true
+          }
+        ).pipe(
+          Effect.andThen(insertHoldings(sql, [holdingRow(to)])),
+          Effect.andThen(putBack(to)),
+          sql.withTransaction,
+          Effect.as<InsertOutcome>("inserted"),
+          Effect.catchIf(
+            (error) => isUniqueViolation(error),
+            () => Effect.succeed<InsertOutcome>("port-taken")
+          )
+        )
+      )
+
+      const standings = Effect.fn("MoveRepo.standings")(function* (
+        node_id: string,
+        ids: ReadonlyArray<string>
+      ) {
+        // One statement: between two the server could change its node.
+        const found = yield* Effect.forEach(Arr.chunksOf(ids, IDS), (some) =>
+          readStandings(sql`SELECT id, node_id, CASE WHEN node_id = ${node_id} OR EXISTS (SELECT 1 FROM moves
+              WHERE moves.server_id = servers.id AND moves.from_node = ${node_id}) THEN 1 ELSE 0 END AS kept, 0 AS owed
+            FROM servers WHERE ${sql.in("id", some)}
+            UNION ALL SELECT server_id AS id, NULL AS node_id, 0 AS kept, 1 AS owed
+            FROM leftovers WHERE node_id = ${node_id} AND ${sql.in("server_id", some)}`)
+        )
+        const all = new Map<string, Standing>()
+        for (const { id, ...row } of found.flat()) {
+          const other = all.get(id) ?? { node_id: null, kept: false, owed: false }
+          all.set(id, {
+            node_id: row.node_id ?? other.node_id,
+            kept: row.kept || other.kept,
+            owed: row.owed || other.owed
+          })
+        }
+        return all
+      })
+
+      return MoveRepo.of({
+        save,
+        remove: (server_id) => Effect.asVoid(sql`DELETE FROM moves WHERE server_id = ${server_id}`),
+        find: (server_id) => readMove(sql`${select} WHERE server_id = ${server_id}`),
+        all: readMoves(sql`${select} ORDER BY server_id`),
+        place,
+        putBack,
+        free: (server_id, node_id) =>
+          Effect.andThen(
+            sql`DELETE FROM ports WHERE server_id = ${server_id} AND node_id = ${node_id}`,
+            deleteHoldings(sql, server_id, node_id)
+          ),
+        evacuate: (evacuation) =>
+          Effect.asVoid(sql`INSERT INTO evacuations ${sql.insert(evacuation)}
+            ON CONFLICT (node_id) DO UPDATE SET asked_at = excluded.asked_at`),
+        stay: (node_id) => Effect.asVoid(sql`DELETE FROM evacuations WHERE node_id = ${node_id}`),
+        evacuations: readEvacuations(sql`SELECT node_id, asked_at FROM evacuations ORDER BY node_id`),
+        leave: (leftover) =>
+          Effect.asVoid(sql`INSERT INTO leftovers ${sql.insert(leftover)} ON CONFLICT DO NOTHING`),
+        cleared: ({ node_id, server_id }) =>
+          Effect.asVoid(sql`DELETE FROM leftovers WHERE server_id = ${server_id} AND node_id = ${node_id}`),
+        leftovers: readLeftovers(sql`SELECT server_id, node_id FROM leftovers ORDER BY server_id, node_id`),
+        leftoversOf: (server_id) =>
+          Effect.map(
+            readLeftovers(sql`SELECT server_id, node_id FROM leftovers WHERE server_id = ${server_id}`),
+            (rows) => rows.map((row) => row.node_id)
+          ),
+        leftoversOn: (node_id) =>
+          readLeftovers(sql`SELECT server_id, node_id FROM leftovers WHERE node_id = ${node_id}`),
+        standings
+      })
+    })
+  )
+}

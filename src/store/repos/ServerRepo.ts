@@ -1,0 +1,166 @@
+import { Array as Arr, Context, Effect, Layer, type Option, Schema } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import type { ServerRecord } from "../../domain/Server.ts"
+import { readRows } from "../sql/rows.ts"
+import { isUniqueViolation } from "../sql/sqlErrors.ts"
+import type { Transaction } from "../write/Transaction.ts"
+import { deleteHoldings, holdingRow, insertHoldings } from "./reservationRows.ts"
+import { encodeInstall, encodeServer, portsOf, readServer, readServers } from "./serverRows.ts"
+
+const readIds = readRows(Schema.Struct({ server_id: Schema.String }))
+
+type Write<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
+
+/** Why a record could not be inserted: somebody else holds one of its ports. */
+export type InsertOutcome = "inserted" | "port-taken"
+
+/** What changes of a record while it is on its node. */
+export type ServerFields = Partial<
+  Pick<ServerRecord, "status" | "install" | "start_pending" | "last_sequence">
+>
+
+/** Records of servers and the ports they hold. Reads decode; rows that do not decode are defects. */
+export class ServerRepo extends Context.Service<
+  ServerRepo,
+  {
+    /** Inserts the record and what it holds of its node; a port that is held already leaves nothing behind. */
+    insert(record: ServerRecord): Write<InsertOutcome>
+    /** {@link insert} of many, in a few statements. */
+    insertAll(records: ReadonlyArray<ServerRecord>): Write<ReadonlyArray<InsertOutcome>>
+    /** The record; until the transaction ends nobody else changes it. */
+    lock(id: string): Write<Option.Option<ServerRecord>>
+    /** {@link lock} for many, by id. */
+    lockAll(ids: ReadonlyArray<string>): Write<ReadonlyMap<string, ServerRecord>>
+    /** Sets these fields of a record, and leaves the others as they are. */
+    set(id: string, fields: ServerFields): Write<void>
+    /** Whether its removal has begun: what is kept of it after a crash. */
+    setRemoving(id: string, removing: boolean): Write<void>
+    /** Ids of the servers whose removal has begun. */
+    readonly removing: Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
+    /** Whether its node is to be asked for it; false for one that has no record. */
+    setSuspected(id: string, suspected: boolean): Write<boolean>
+    /** Ids of the servers whose nodes are to be asked for them. */
+    readonly suspected: Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
+    /** Deletes the record and frees what it holds. */
+    remove(id: string): Write<void>
+    find(ids: ReadonlyArray<string>): Effect.Effect<ReadonlyArray<ServerRecord>, SqlError.SqlError>
+    /** Every record, by id. */
+    readonly all: Effect.Effect<ReadonlyArray<ServerRecord>, SqlError.SqlError>
+  }
+>()("muster/store/ServerRepo") {
+  static readonly layer = Layer.effect(
+    ServerRepo,
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const select = sql`SELECT id, blueprint_id, node_id, allocations, overrides, definition, status, install,
+        start_pending, last_sequence, created_at FROM servers`
+
+      const insertRows = Effect.fnUntraced(function* (records: ReadonlyArray<ServerRecord>) {
+        const rows = yield* Effect.forEach(records, encodeServer)
+        const ports = Effect.forEach(
+          Arr.chunksOf(records.flatMap(portsOf), INSERT_ROWS),
+          (some) => sql`INSERT INTO ports ${sql.insert(some)}`,
+          { concurrency: "unbounded", discard: true }
+        )
+        // The statements follow each other without waiting for answers: the first that fails is the first to say so.
+        yield* Effect.all(
+          [
+            ...Arr.chunksOf(rows, INSERT_ROWS).map((some) => sql`INSERT INTO servers ${sql.insert(some)}`),
+            insertHoldings(sql, records.map(holdingRow)),
+            Effect.catchIf(
+              ports,
+              (error) => isUniqueViolation(error),
+              () => Effect.fail("port-taken" as const)
+            )
+          ],
+          { concurrency: "unbounded", discard: true }
+        )
+      })
+
+      // A savepoint of its own: a port that is taken undoes the records too, and nothing else.
+      const insertTogether = (records: ReadonlyArray<ServerRecord>) =>
+        insertRows(records).pipe(
+          Effect.as<InsertOutcome>("inserted"),
+          sql.withTransaction,
+          Effect.catchIf(
+            (error): error is "port-taken" => error === "port-taken",
+            (outcome) => Effect.succeed<InsertOutcome>(outcome)
+          )
+        )
+
+      const insert = Effect.fn("ServerRepo.insert")((record: ServerRecord) => insertTogether([record]))
+
+      const insertAll = Effect.fn("ServerRepo.insertAll")(function* (records: ReadonlyArray<ServerRecord>) {
+        if (records.length === 0) return []
+        const outcome = yield* insertTogether(records)
+        // Some are in the way of each other, or of what was there: one by one it shows which.
+        return outcome === "port-taken" && records.length > 1
+          ? yield* Effect.forEach(records, insert)
+          : records.map(() => outcome)
+      })
+
+      const lock = Effect.fn("ServerRepo.lock")((id: string) => readServer(sql`${select} WHERE id = ${id}`))
+
+      const find = Effect.fn("ServerRepo.find")(function* (ids: ReadonlyArray<string>) {
+        const found = yield* Effect.forEach(Arr.chunksOf(ids, FIND_IDS), (some) =>
+          readServers(sql`${select} WHERE ${sql.in("id", some)} ORDER BY id`)
+        )
+        return found.flat()
+      })
+
+      return ServerRepo.of({
+        insert,
+        insertAll,
+        lock,
+        lockAll: (ids) =>
+          Effect.map(find(ids), (found) => new Map(found.map((record) => [record.id, record]))),
+        set: Effect.fnUntraced(function* (id, { install, start_pending, ...same }) {
+          const values = {
+            ...same,
+            ...(install === undefined ? {} : { install: yield* encodeInstall(install) }),
+            ...(start_pending === undefined ? {} : { start_pending: start_pending ? 1 : 0 })
+          }
+          if (Object.keys(values).length > 0)
+            yield* sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${id}`
+        }),
+        setRemoving: (id, removing) =>
+          Effect.asVoid(
+            removing
+              ? sql`INSERT INTO removals ${sql.insert({ server_id: id })} ON CONFLICT DO NOTHING`
+              : sql`DELETE FROM removals WHERE server_id = ${id}`
+          ),
+        removing: Effect.map(readIds(sql`SELECT server_id FROM removals ORDER BY server_id`), (rows) =>
+          rows.map(({ server_id }) => server_id)
+        ),
+        setSuspected: (id, suspected) =>
+          Effect.map(
+            suspected
+              ? sql`INSERT INTO suspects (server_id) SELECT id FROM servers WHERE id = ${id}
+                  ON CONFLICT (server_id) DO UPDATE SET server_id = excluded.server_id RETURNING server_id`
+              : sql`DELETE FROM suspects WHERE server_id = ${id} RETURNING server_id`,
+            (rows) => rows.length > 0
+          ),
+        suspected: Effect.map(readIds(sql`SELECT server_id FROM suspects ORDER BY server_id`), (rows) =>
+          rows.map(({ server_id }) => server_id)
+        ),
+        remove: (id) =>
+          Effect.asVoid(
+            Effect.all(
+              [
+                sql`DELETE FROM ports WHERE server_id = ${id}`,
+                deleteHoldings(sql, id),
+                sql`DELETE FROM servers WHERE id = ${id}`
+              ],
+              { concurrency: "unbounded" }
+            )
+          ),
+        find,
+        all: readServers(sql`${select} ORDER BY id`)
+      })
+    })
+  )
+}
+
+/** Rows of one INSERT and ids of one SELECT: well below the number of parameters that either database takes. */
+const INSERT_ROWS = 500
+const FIND_IDS = 500

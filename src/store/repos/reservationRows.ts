@@ -1,0 +1,78 @@
+/** What servers hold of nodes, as the tables `holdings` and `commitments` keep it: the latter is the sum of the former. */
+import { Array as Arr, Effect } from "effect"
+import type { SqlClient, SqlError } from "effect/sql"
+import { committedDiskBytes, committedMemoryBytes, type Limits } from "../../domain/Limits.ts"
+
+/** What of a record says what it holds of its node. */
+export interface Holder {
+  readonly id: string
+  readonly node_id: string
+  readonly blueprint_id: string
+  readonly definition: { readonly limits: Limits }
+}
+
+export const holdingRow = ({ blueprint_id, definition, id, node_id }: Holder) => ({
+  server_id: id,
+  node_id,
+  blueprint_id,
+  memory_bytes: committedMemoryBytes(definition.limits),
+  disk_bytes: committedDiskBytes(definition.limits)
+})
+
+export type HoldingRow = ReturnType<typeof holdingRow>
+
+/** Rows of one INSERT: well below the number of parameters that either database takes. */
+const ROWS = 500
+
+/** What the rows hold in all, by node. */
+const sumsOf = (rows: ReadonlyArray<HoldingRow>) =>
+  Array.from(
+    Map.groupBy(rows, ({ node_id }) => node_id),
+    ([node_id, own]) => ({
+      node_id,
+      servers: own.length,
+      memory_bytes: own.reduce((sum, row) => sum + row.memory_bytes, 0),
+      disk_bytes: own.reduce((sum, row) => sum + row.disk_bytes, 0)
+    })
+  )
+
+/** The statements do not wait for each other's answers; the first that fails is the first to say so. */
+export const insertHoldings = (
+  sql: SqlClient.SqlClient,
+  rows: ReadonlyArray<HoldingRow>
+): Effect.Effect<void, SqlError.SqlError> =>
+  Effect.all(
+    [
+      ...Arr.chunksOf(rows, ROWS).map((some) => sql`INSERT INTO holdings ${sql.insert(some)}`),
+      ...Arr.chunksOf(sumsOf(rows), ROWS).map(
+        (some) => sql`INSERT INTO commitments ${sql.insert(some)}
+          ON CONFLICT (node_id) DO UPDATE SET servers = commitments.servers + excluded.servers,
+            memory_bytes = commitments.memory_bytes + excluded.memory_bytes,
+            disk_bytes = commitments.disk_bytes + excluded.disk_bytes`
+      )
+    ],
+    { concurrency: "unbounded", discard: true }
+  )
+
+/** Gives back what a server holds: of one node, or of all. */
+export const deleteHoldings = (
+  sql: SqlClient.SqlClient,
+  server_id: string,
+  node_id?: string
+): Effect.Effect<void, SqlError.SqlError> => {
+  const those =
+    node_id === undefined
+      ? sql`holdings.server_id = ${server_id}`
+      : sql`holdings.server_id = ${server_id} AND holdings.node_id = ${node_id}`
+  const sum = (column: "memory_bytes" | "disk_bytes") =>
+    sql`(SELECT SUM(${sql(column)}) FROM holdings WHERE ${those} AND holdings.node_id = commitments.node_id)`
+  return Effect.all(
+    [
+      sql`UPDATE commitments SET servers = servers - 1,
+          memory_bytes = memory_bytes - ${sum("memory_bytes")}, disk_bytes = disk_bytes - ${sum("disk_bytes")}
+        WHERE node_id IN (SELECT node_id FROM holdings WHERE ${those})`,
+      sql`DELETE FROM holdings WHERE ${those}`
+    ],
+    { concurrency: "unbounded", discard: true }
+  )
+}

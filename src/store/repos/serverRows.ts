@@ -1,0 +1,46 @@
+/** How a server's record is kept in the tables `servers` and `ports`. */
+import { Effect, Option, Schema } from "effect"
+import type { SqlError } from "effect/sql"
+import { InstallState } from "../../domain/InstallState.ts"
+import { Overrides } from "../../domain/Overrides.ts"
+import { ServerRecord } from "../../domain/Server.ts"
+import { BooleanColumn, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
+
+const ServerRow = Schema.Struct({
+  ...ServerRecord.fields,
+  allocations: JsonColumn(ServerRecord.fields.allocations),
+  overrides: Schema.NullOr(JsonColumn(Schema.toType(Overrides))),
+  definition: JsonColumn(ServerRecord.fields.definition),
+  install: JsonColumn(InstallState),
+  start_pending: BooleanColumn,
+  last_sequence: IntColumn
+})
+const encodeRow = writeRow(ServerRow)
+const decodeRows = readRows(ServerRow)
+
+export const encodeServer = (record: ServerRecord) =>
+  encodeRow({ ...record, overrides: record.overrides ?? null })
+
+export const encodeInstall = writeRow(JsonColumn(InstallState))
+
+const toRecord = ({ overrides, ...row }: typeof ServerRow.Type): ServerRecord =>
+  overrides === null ? row : { ...row, overrides }
+
+type Rows = Effect.Effect<ReadonlyArray<unknown>, SqlError.SqlError>
+
+export const readServers = (query: Rows) => Effect.map(decodeRows(query), (rows) => rows.map(toRecord))
+
+export const readServer = (query: Rows) =>
+  Effect.map(readServers(query), (records) => Option.fromUndefinedOr(records[0]))
+
+/** Every address and port that the record holds, each once: its mappings, and its default where they lack it. */
+export const portsOf = (record: ServerRecord) => {
+  const { default: main, mappings } = record.allocations
+  const held = new Map<string, { readonly address: string; readonly port: number }>()
+  const hold = (address: string, port: number) => held.set(`${port} ${address}`, { address, port })
+  hold(main.ip, main.port)
+  for (const [address, ports] of Object.entries(mappings)) {
+    for (const port of ports) hold(address, port)
+  }
+  return Array.from(held.values(), (port) => ({ node_id: record.node_id, ...port, server_id: record.id }))
+}

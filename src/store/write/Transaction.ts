@@ -1,0 +1,11 @@
+import { Context, type Effect } from "effect"
+import type { Change } from "../../domain/Journal.ts"
+
+/** The write transaction that the current mutation is part of. */
+export class Transaction extends Context.Service<
+  Transaction,
+  {
+    /** Adds a change to the journal, in the same transaction as the change itself. */
+    append(change: Change, blueprint_id: string): Effect.Effect<void>
+  }
+>()("muster/store/Transaction") {}

@@ -1,0 +1,189 @@
+import { type Cause, Context, Effect, Fiber, FiberSet, Metric, Queue } from "effect"
+import type { SqlClient, SqlError } from "effect/sql"
+import { elapsedMillis } from "../../domain/elapsed.ts"
+import { Unavailable } from "../../domain/errors.ts"
+import { type DatabaseDisk, MayUseReserve } from "../disk/DatabaseDisk.ts"
+import type { Backend } from "../sql/Backend.ts"
+import { isContention, isDiskFull, isLostConnection, sqlErrorIn } from "../sql/sqlErrors.ts"
+import { type Answered, type Job, type Mutation, makeKind } from "./job.ts"
+import { storeCommits, storeMutations } from "./metrics.ts"
+import { Transaction } from "./Transaction.ts"
+import { type Entries, makeWriteTransaction, type Outcome } from "./writeTransaction.ts"
+
+/** Mutations that share one commit at most: bounds how long a transaction holds the database. */
+const MAX_BATCH = 500
+
+/**
+ * How long a transaction that was rolled back for a passing reason is tried again, in milliseconds: a lost connection
+ * may mean that the database is gone, and then finding out takes its time, too.
+ */
+const RETRY_LOST_MILLIS = 200
+const RETRY_CONTENTION_MILLIS = 600
+const MAX_ATTEMPTS = 10
+
+/** Once the database is away, for so long the callers of a COMMIT that was under way wait for its outcome, in ms. */
+const UNKNOWN_AFTER_MILLIS = 200
+
+/**
+ * The write side of the store: one fiber takes all writes that wait, runs them in one transaction, commits, publishes
+ * the journal's new entries and only then answers the callers. Failures are answered after the commit too: they may
+ * rest on what an earlier mutation of the same transaction has done. While the database is away nobody waits: writes
+ * fail at once. Those whose COMMIT was under way are told that its outcome is not known; once it is, the followers of
+ * the journal are told, as of what another replica has committed.
+ */
+export const makeGroupCommit = Effect.fnUntraced(function* (options: {
+  readonly sql: SqlClient.SqlClient
+  readonly backend: Backend["Service"]
+  readonly disk: DatabaseDisk["Service"]
+  /** Hands entries to the followers; fails when earlier entries of others cannot be read. */
+  readonly publish: (entries: Entries) => Effect.Effect<void, SqlError.SqlError>
+  /** Hands entries to the followers, whatever came before them. */
+  readonly publishAnyway: (entries: Entries) => Effect.Effect<void>
+}) {
+  const { backend, disk, publish, publishAnyway, sql } = options
+  const queue = yield* Queue.unbounded<Job, Cause.Done>()
+  const endings = yield* FiberSet.make<void, never>()
+  const publishers = new Set<Fiber.Fiber<unknown, unknown>>()
+
+  const latecomers = (jobs: ReadonlyArray<Job>): Effect.Effect<ReadonlyArray<Job>> =>
+    Queue.sizeUnsafe(queue) === 0 || jobs.length >= MAX_BATCH
+      ? Effect.succeed([])
+      : Queue.takeBetween(queue, 1, MAX_BATCH - jobs.length).pipe(
+          Effect.map((more) => more.filter((job) => !job.cancelled)),
+          Effect.catchTag("Done", () => Effect.succeed([]))
+        )
+  const transaction = makeWriteTransaction({ sql, backend, latecomers })
+
+  const settleAll = (jobs: ReadonlyArray<Job>) => Effect.forEach(jobs, (job) => job.settle, { discard: true })
+
+  const rejectWith = (jobs: ReadonlyArray<Job>, error: Unavailable) =>
+    Effect.forEach(jobs, (job) => job.reject(error), { discard: true })
+
+  const reject = (jobs: ReadonlyArray<Job>, cause: Cause.Cause<SqlError.SqlError>) => {
+    const error = sqlErrorIn(cause)
+    return error !== undefined && isDiskFull(error)
+      ? Effect.flatMap(disk.failed(jobs.length), (full) => rejectWith(jobs, full))
+      : Effect.andThen(logLost(cause, backend.isAway()), () => rejectWith(jobs, Unavailable.store()))
+  }
+
+  /** In the one total order: what others have committed before comes first. */
+  const deliver = (entries: Entries): Effect.Effect<void> =>
+    Effect.catch(publish(entries), (error) =>
+      Effect.logWarning(`journal entries of others cannot be read yet: ${error.message}`).pipe(
+        Effect.andThen(backend.readAgain),
+        Effect.flatMap((again) => (again ? deliver(entries) : publishAnyway(entries)))
+      )
+    )
+
+  const rejectUnknown = (jobs: ReadonlyArray<Job>) => rejectWith(jobs, Unavailable.storeUnknown())
+
+  /** Answers the callers when the database is away for longer than they wait; never ends. */
+  const giveUp = (jobs: ReadonlyArray<Job>) =>
+    backend.away.pipe(
+      Effect.andThen(Effect.sleep(UNKNOWN_AFTER_MILLIS)),
+      Effect.repeat({ until: () => backend.isAway() }),
+      Effect.andThen(rejectUnknown(jobs)),
+      Effect.andThen(Effect.never)
+    )
+
+  const end = Effect.fnUntraced(
+    function* (outcome: Exclude<Outcome, { readonly _tag: "lost" }>) {
+      const { entries, jobs } = outcome
+      if (outcome._tag === "unknown") {
+        const committed = yield* Effect.raceFirst(backend.wasCommitted(outcome.token), giveUp(jobs))
+        if (!committed) return yield* reject(jobs, outcome.cause)
+      }
+      yield* disk.committed
+      yield* Metric.update(storeCommits, 1)
+      yield* Metric.update(storeMutations, jobs.length)
+      yield* deliver(entries)
+      yield* settleAll(jobs)
+    },
+    (self, { jobs }) =>
+      Effect.withFiber<void>((fiber) => {
+        publishers.add(fiber)
+        return self.pipe(
+          Effect.onInterrupt(() => rejectUnknown(jobs)),
+          Effect.ensuring(Effect.sync(() => publishers.delete(fiber)))
+        )
+      })
+  )
+
+  /** Whether a transaction that was lost is worth another try: nothing of it is left. */
+  const passes = (cause: Cause.Cause<SqlError.SqlError>, sinceMillis: number): boolean => {
+    if (backend.isAway()) return false
+    const error = sqlErrorIn(cause)
+    if (error === undefined) return false
+    if (isContention(error)) return sinceMillis < RETRY_CONTENTION_MILLIS
+    return isLostConnection(error) && sinceMillis < RETRY_LOST_MILLIS
+  }
+
+  /** One transaction, until it has an outcome; answers the jobs that it had no time for. */
+  const commit = Effect.fnUntraced(function* (first: ReadonlyArray<Job>) {
+    const began = yield* elapsedMillis
+    let jobs = first
+    for (let attempt = 1; ; attempt++) {
+      const outcome = yield* transaction(jobs)
+      if (outcome._tag === "lost") {
+        jobs = outcome.jobs
+        const since = (yield* elapsedMillis) - began
+        if (backend.retries && attempt < MAX_ATTEMPTS && passes(outcome.cause, since)) continue
+        yield* reject(jobs, outcome.cause)
+        return []
+      }
+      const ending = yield* FiberSet.run(endings, end(outcome))
+      // What is answered when the database is back must not hold up those that can be answered now.
+      yield* Effect.raceFirst(Effect.asVoid(Fiber.await(ending)), backend.away)
+      return outcome.left
+    }
+  })
+
+  const commitAll = Effect.fnUntraced(function* (taken: ReadonlyArray<Job>) {
+    let waiting: ReadonlyArray<Job> = taken
+    while (waiting.length > 0) {
+      waiting = waiting.filter((job) => !job.cancelled)
+      if (waiting.length > 0) waiting = yield* commit(waiting)
+    }
+  })
+
+  const writer = yield* Queue.takeBetween(queue, 1, MAX_BATCH).pipe(
+    Effect.flatMap(commitAll),
+    Effect.forever,
+    Effect.catchTag("Done", () => Effect.void),
+    Effect.forkScoped
+  )
+  // Runs before the fork's own finalizer: the queue is emptied, not abandoned.
+  yield* Effect.addFinalizer(() => Effect.andThen(Queue.end(queue), Fiber.await(writer)))
+
+  return <Request, A, E>(mutation: Mutation<Request, A, E>) => {
+    const submit = makeKind(sql, mutation)
+    return (request: Request): Effect.Effect<A, Answered<E>> =>
+      Effect.withFiber((caller) => {
+        if (Context.getOption(caller.context, Transaction)._tag === "Some" || publishers.has(caller)) {
+          return Effect.die(
+            new Error("a mutation or a follower of the journal cannot write: it waits for itself")
+          )
+        }
+        if (backend.isAway()) return Effect.fail(Unavailable.store())
+        if (disk.refuses() && !Context.get(caller.context, MayUseReserve)) {
+          return Effect.flatMap(disk.refuse(1), Effect.fail)
+        }
+        const { answer, job } = submit(request, caller.context)
+        if (!Queue.offerUnsafe(queue, job)) return Effect.fail(Unavailable.store())
+        return Effect.onInterrupt(answer, () =>
+          Effect.sync(() => {
+            job.cancelled = true
+          })
+        )
+      })
+  }
+})
+
+/** What the database says is one line; anything else is for a report. */
+const logLost = (cause: Cause.Cause<SqlError.SqlError>, isAway: boolean) => {
+  const error = sqlErrorIn(cause)
+  const lost = "a write transaction has failed; nothing of it was kept"
+  if (error === undefined) return Effect.logError(lost, cause)
+  // The log has said why the database is away.
+  return isAway ? Effect.logDebug(`${lost}: ${error.message}`) : Effect.logError(`${lost}: ${error.message}`)
+}

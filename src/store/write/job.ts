@@ -1,0 +1,146 @@
+import { Cause, type Context, Deferred, Effect, Exit } from "effect"
+import type { SqlClient, SqlError } from "effect/sql"
+import { Unavailable } from "../../domain/errors.ts"
+import { Change } from "../../domain/Journal.ts"
+import type { PendingChange } from "../journal/journalTable.ts"
+import { leaveFailedMutation } from "../sql/dialect.ts"
+import { writeRow } from "../sql/rows.ts"
+import { isDatabaseAway, isSqlError, sqlErrorIn } from "../sql/sqlErrors.ts"
+import { Transaction } from "./Transaction.ts"
+
+/** One caller's write, from the queue to its answer. */
+export interface Job {
+  /** Those of one kind can be carried out by one mutation. */
+  readonly kind: Kind
+  /** Gives the caller the outcome of the last attempt. */
+  readonly settle: Effect.Effect<unknown>
+  readonly reject: (error: Unavailable) => Effect.Effect<unknown>
+  /** The caller was interrupted while the job waited. */
+  cancelled: boolean
+}
+
+export interface Kind {
+  /** @param jobs of this kind */
+  together(jobs: ReadonlyArray<Job>): Unit
+}
+
+/** Jobs that one mutation of a transaction carries out. */
+export interface Unit {
+  readonly jobs: ReadonlyArray<Job>
+  /** Runs the mutation in a savepoint; fails only when the whole transaction is lost. May be repeated then. */
+  readonly attempt: Effect.Effect<void, SqlError.SqlError>
+  /** What the mutation has appended; empty when it has failed. */
+  readonly changes: () => ReadonlyArray<PendingChange>
+}
+
+/** What the caller sees of a mutation's errors. */
+export type Answered<E> = Exclude<E, SqlError.SqlError> | Unavailable
+
+/** Answers the requests in their order. */
+export type Mutation<Request, A, E> = (
+  requests: ReadonlyArray<Request>
+) => Effect.Effect<ReadonlyArray<A>, E, Transaction>
+
+/** A caller's request, whose log annotations and span go with the mutation where it is carried out alone. */
+interface Entry<Request, A, E> {
+  readonly request: Request
+  readonly context: Context.Context<never>
+  outcome: Exit.Exit<A, Answered<E>>
+}
+
+const encodeChange = writeRow(Change)
+
+/**
+ * Writes that `mutation` carries out, as many as share a transaction at once. Where it fails for several, nothing of it
+ * is kept and each is carried out alone: who is to blame fails alone.
+ */
+export const makeKind = <Request, A, E>(sql: SqlClient.SqlClient, mutation: Mutation<Request, A, E>) => {
+  const entryOf = new WeakMap<Job, Entry<Request, A, E>>()
+
+  const together = (jobs: ReadonlyArray<Job>): Unit => {
+    const entries = jobs.flatMap((job) => entryOf.get(job) ?? [])
+    let changes: ReadonlyArray<PendingChange> = []
+
+    const carryOut = (some: ReadonlyArray<Entry<Request, A, E>>): Effect.Effect<void, SqlError.SqlError> => {
+      const appended: Array<PendingChange> = []
+      const transaction = Transaction.of({
+        append: (change, blueprint_id) =>
+          Effect.map(encodeChange(change), () => {
+            appended.push({ change, blueprint_id })
+          })
+      })
+      const [first] = some
+      const alone = some.length === 1 ? first : undefined
+      return Effect.suspend(() => mutation(some.map(({ request }) => request))).pipe(
+        Effect.tap((answers) =>
+          answers.length === some.length ? Effect.void : Effect.die(unanswered(some))
+        ),
+        sql.withTransaction,
+        Effect.provideService(Transaction, transaction),
+        (run) => (alone === undefined ? run : Effect.provideContext(run, alone.context)),
+        Effect.exit,
+        Effect.flatMap((exit) => {
+          if (Exit.isSuccess(exit)) {
+            changes = [...changes, ...appended]
+            for (const [index, answer] of exit.value.entries()) {
+              const entry = some[index]
+              if (entry !== undefined) entry.outcome = Exit.succeed(answer)
+            }
+            return Effect.void
+          }
+          const error = sqlErrorIn(exit.cause)
+          if (error !== undefined && isDatabaseAway(error)) return Effect.fail(error)
+          if (alone !== undefined) alone.outcome = Exit.failCause(mistakesAsDefects(exit.cause))
+          const left = error === undefined ? Effect.void : leaveFailedMutation(sql, error)
+          return alone === undefined
+            ? Effect.andThen(
+                left,
+                Effect.forEach(some, (entry) => carryOut([entry]), { discard: true })
+              )
+            : left
+        })
+      )
+    }
+
+    return {
+      jobs,
+      attempt: Effect.suspend(() => {
+        changes = []
+        return carryOut(entries)
+      }),
+      changes: () => changes
+    }
+  }
+
+  const kind: Kind = { together }
+
+  /** @param context the caller's */
+  const submit = (request: Request, context: Context.Context<never>) => {
+    const answered = Deferred.makeUnsafe<A, Answered<E>>()
+    const entry: Entry<Request, A, E> = { request, context, outcome: Exit.fail(Unavailable.store()) }
+    const job: Job = {
+      kind,
+      cancelled: false,
+      settle: Effect.suspend(() => Deferred.done(answered, entry.outcome)),
+      reject: (error) => Deferred.fail(answered, error)
+    }
+    entryOf.set(job, entry)
+    return { job, answer: Deferred.await(answered) }
+  }
+
+  return submit
+}
+
+const unanswered = (requests: ReadonlyArray<unknown>) =>
+  new Error(`a mutation has not answered each of its ${requests.length} requests`)
+
+/** A SqlError that is the statement's own fault is a defect of the mutation. */
+const mistakesAsDefects = <E>(cause: Cause.Cause<E>): Cause.Cause<Exclude<E, SqlError.SqlError>> =>
+  Cause.fromReasons(
+    cause.reasons.map((reason) =>
+      Cause.isFailReason(reason) && isSqlError(reason.error)
+        ? Cause.makeDieReason(reason.error)
+        : // What is left is no SqlError; TypeScript does not narrow a type parameter.
+          (reason as Cause.Reason<Exclude<E, SqlError.SqlError>>)
+    )
+  )

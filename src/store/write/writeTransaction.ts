@@ -1,0 +1,98 @@
+import { Array as Arr, type Cause, Effect } from "effect"
+import type { SqlClient, SqlError } from "effect/sql"
+import { elapsedMillis } from "../../domain/elapsed.ts"
+import type { JournalEntry } from "../../domain/Journal.ts"
+import { journalTable } from "../journal/journalTable.ts"
+import type { Backend, CommitToken } from "../sql/Backend.ts"
+import type { Job, Unit } from "./job.ts"
+
+/** Jobs that one mutation carries out at most: whether there is time for more is asked between mutations. */
+const MAX_TOGETHER = 50
+
+export type Entries = ReadonlyArray<JournalEntry>
+
+/** What a transaction commits. */
+interface Sealed {
+  /** Those that had a part in it, and those that there was no time for. */
+  readonly jobs: ReadonlyArray<Job>
+  readonly left: ReadonlyArray<Job>
+  readonly entries: Entries
+  readonly token: CommitToken | undefined
+}
+
+/** What has become of a transaction. */
+export type Outcome =
+  | ({ readonly _tag: "committed" } & Sealed)
+  /** Nothing of it was kept. */
+  | {
+      readonly _tag: "lost"
+      readonly jobs: ReadonlyArray<Job>
+      readonly cause: Cause.Cause<SqlError.SqlError>
+    }
+  /** The answer to its COMMIT has not come. */
+  | ({ readonly _tag: "unknown"; readonly cause: Cause.Cause<SqlError.SqlError> } & Sealed)
+
+/**
+ * Runs jobs in one transaction, as many as there is time for.
+ *
+ * @param options.latecomers takes what has come meanwhile: a transaction that had to wait for others takes it with it
+ */
+export const makeWriteTransaction = (options: {
+  readonly sql: SqlClient.SqlClient
+  readonly backend: Backend["Service"]
+  readonly latecomers: (jobs: ReadonlyArray<Job>) => Effect.Effect<ReadonlyArray<Job>>
+}) => {
+  const { backend, latecomers, sql } = options
+  const journal = journalTable(sql)
+
+  return (first: ReadonlyArray<Job>): Effect.Effect<Outcome> =>
+    Effect.suspend(() => {
+      let jobs = first
+      let sealed: Sealed | undefined
+      /** When its turn has come: nobody else could write any more. */
+      let began: number | undefined
+      const attempted: Array<Unit> = []
+
+      const isLate = Effect.map(
+        elapsedMillis,
+        (now) => began !== undefined && now - began > backend.transactionMillis
+      )
+      const attempt = Effect.fnUntraced(function* (some: ReadonlyArray<Job>) {
+        for (const unit of unitsOf(some)) {
+          if (attempted.length > 0 && (yield* isLate)) return
+          attempted.push(unit)
+          yield* unit.attempt
+        }
+      })
+      const turn = Effect.gen(function* () {
+        const taken = yield* Effect.all([backend.takeTurn, journal.newest], { concurrency: "unbounded" })
+        began = yield* elapsedMillis
+        return taken
+      })
+
+      const body = Effect.gen(function* () {
+        // The first statements go out with the one that waits for the turn: they are carried out when it has come.
+        const [[token, newest]] = yield* Effect.all([turn, attempt(first)], { concurrency: "unbounded" })
+        const late = yield* latecomers(first)
+        jobs = [...first, ...late]
+        yield* attempt(late)
+        const done = new Set(attempted.flatMap((unit) => unit.jobs))
+        const changes = attempted.flatMap((unit) => unit.changes())
+        const entries = yield* journal.numbered(changes, newest)
+        sealed = { jobs: [...done], left: jobs.filter((job) => !done.has(job)), entries, token }
+        yield* journal.append(entries, backend.telling)
+        return sealed
+      })
+      return Effect.matchCause(sql.withTransaction(body), {
+        onSuccess: (committed): Outcome => ({ _tag: "committed", ...committed }),
+        onFailure: (cause): Outcome =>
+          sealed === undefined ? { _tag: "lost", jobs, cause } : { _tag: "unknown", ...sealed, cause }
+      })
+    })
+}
+
+/** In the order in which the first of each kind has come. */
+const unitsOf = (jobs: ReadonlyArray<Job>): ReadonlyArray<Unit> =>
+  Array.from(Map.groupBy(jobs, ({ kind }) => kind)).flatMap(([kind, same]) =>
+    Arr.chunksOf(same, MAX_TOGETHER).map((some) => kind.together(some))
+  )
