@@ -3,9 +3,10 @@ import { createHash } from "node:crypto"
 import { dirname } from "node:path"
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, FileSystem, Schedule, type Scope } from "effect"
+import { Effect, FileSystem, type Scope } from "effect"
 import { BlueprintStore } from "../../src/blueprints/BlueprintStore.ts"
 import { SoftwareStore } from "../../src/blueprints/SoftwareStore.ts"
+import { eventually } from "../support/eventually.ts"
 import { stores, write } from "./support.ts"
 
 const shipped = {
@@ -138,8 +139,9 @@ const start = (directory: string, port: string) =>
 
 /** What the output matched, as soon as it does. */
 const seen = (output: ReadonlyArray<string>, pattern: RegExp) =>
-  Effect.suspend(() => Effect.fromNullishOr(pattern.exec(output.join("")))).pipe(
-    Effect.retry({ schedule: Schedule.spaced("10 millis"), times: 1_000 })
+  eventually(
+    (): ReadonlyArray<string> => pattern.exec(output.join("")) ?? [],
+    (found) => found.length > 0
   )
 
 describe("the demo server", () => {
@@ -157,7 +159,7 @@ describe("the demo server", () => {
 
         const server = yield* start(directory, "0")
         const { process } = yield* (yield* SoftwareStore).get("demo")
-        const [line, port = ""] = yield* seen(server.output, /demo: ready on 127\.0\.0\.1:(\d+)/)
+        const [line = "", port = ""] = yield* seen(server.output, /demo: ready on 127\.0\.0\.1:(\d+)/)
         assert.include(line, process.online_signal ?? "none")
         const response = yield* Effect.promise(() =>
           fetch(`http://127.0.0.1:${port}/`).then((answer) => answer.text())

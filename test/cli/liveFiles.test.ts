@@ -4,7 +4,8 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Logger } from "effect"
 import { liveFiles } from "../../src/app/liveFiles.ts"
-import { eventually, temporaryFolder } from "../support/Service.ts"
+import { eventually } from "../support/eventually.ts"
+import { temporaryFolder } from "../support/Service.ts"
 
 describe("certificates are read again", () => {
   it.live("also after a new one could not be applied: a WARN says so, and other listeners get it", () => {

@@ -12,8 +12,8 @@ import {
 } from "../../src/client/index.ts"
 import { options, service } from "../http/support/http.ts"
 import { muster } from "../support/command.ts"
+import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
-import { eventually } from "../support/Service.ts"
 
 const clientWith = (key?: string) =>
   Effect.flatMap(Muster, (api) =>

@@ -2,6 +2,7 @@ import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { until } from "../support/eventually.ts"
 import { daemonProcess, stateOf } from "./daemonChild.ts"
 import {
   alive,
@@ -12,8 +13,7 @@ import {
   type Recorder,
   recorder,
   type SpecOptions,
-  specOf,
-  until
+  specOf
 } from "./support.ts"
 
 /** Reports of one server, as words. */

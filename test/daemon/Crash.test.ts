@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
-import { harness, loggedTo, until } from "./support.ts"
+import { until } from "../support/eventually.ts"
+import { harness, loggedTo } from "./support.ts"
 
 /** Serves until it is told how to end: `exit N` or `signal NAME`. */
 const obedient = `sh -c 'echo ready; while read -r how what; do case $how in exit) exit $what;; signal) kill -$what $$;; esac; done'`

@@ -4,8 +4,9 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import { ControlPlaneUnavailable } from "../../src/api/ControlPlane.ts"
 import type { Daemon, DaemonError } from "../../src/api/Daemon.ts"
+import { until } from "../support/eventually.ts"
 import { archive, member, swallowing } from "../support/tar.ts"
-import { type Harness, harness, openDaemon, specOf, until } from "./support.ts"
+import { type Harness, harness, openDaemon, specOf } from "./support.ts"
 
 const refusal = (error: DaemonError) =>
   error._tag === "DaemonRefused" ? `${error.status} ${error.detail}` : error._tag

@@ -4,7 +4,8 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import type { DaemonError } from "../../src/api/Daemon.ts"
 import { readProcs } from "../../src/daemon/host/procfs.ts"
-import { alive, harness, newId, pidIn, until } from "./support.ts"
+import { until } from "../support/eventually.ts"
+import { alive, harness, newId, pidIn } from "./support.ts"
 
 const refusal = (error: DaemonError) =>
   error._tag === "DaemonRefused" ? { status: error.status, detail: error.detail } : error._tag

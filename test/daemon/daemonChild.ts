@@ -4,7 +4,7 @@ import { existsSync, readFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
-import { until } from "./support.ts"
+import { until } from "../support/eventually.ts"
 
 const script = join(import.meta.dirname, "daemonProcess.ts")
 

@@ -1,13 +1,14 @@
 import { existsSync, mkdtempSync, readFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { Effect, Exit, Function, Layer, Logger, References, Schedule, Scope } from "effect"
+import { Effect, Exit, Function, Layer, Logger, References, Scope } from "effect"
 import { ControlPlane, ControlPlaneUnavailable, RegistrationRequired } from "../../src/api/ControlPlane.ts"
 import { readProc } from "../../src/daemon/host/procfs.ts"
 import { NodeDaemon, type NodeDaemonOptions } from "../../src/daemon/NodeDaemon.ts"
 import type { Registration, Report, ServerSpec, UnknownServer } from "../../src/domain/NodeMessages.ts"
 import type { ServerDefinition } from "../../src/domain/ServerDefinition.ts"
 import type { InstallScript, ProcessConfiguration } from "../../src/domain/Software.ts"
+import { until } from "../support/eventually.ts"
 import { removeFolder } from "../support/mounts.ts"
 
 const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -142,19 +143,6 @@ export const controlPlane = (notes: Recorder) => {
       })
   })
 }
-
-/** Waits for a condition, at most so many seconds; the label says what did not come true. */
-export const until = (label: string, condition: () => boolean, seconds = 15): Effect.Effect<void> =>
-  Effect.sync(condition).pipe(
-    Effect.repeat({ until: (met) => met, schedule: pollSchedule }),
-    Effect.timeoutOrElse({
-      duration: seconds * 1000,
-      orElse: () => Effect.die(new Error(`never came true: ${label}`))
-    }),
-    Effect.asVoid
-  )
-
-const pollSchedule = Schedule.spaced(10)
 
 /** A data folder that goes with the scope. */
 export const dataFolder = Effect.acquireRelease(

@@ -5,11 +5,12 @@ import { assertError } from "../http/support/http.ts"
 import { muster } from "../support/command.ts"
 import { blueprintFile, definitions, obedient, softwareFile } from "../support/definitions.ts"
 import { subscribe, told } from "../support/events.ts"
+import { eventually } from "../support/eventually.ts"
 import { freeAllocations } from "../support/ports.ts"
 import { startPostgres } from "../support/postgres.ts"
 import { newPostgresDatabase } from "../support/postgresDatabase.ts"
 import { endLeftovers } from "../support/processes.ts"
-import { eventually, startService, temporaryFolder } from "../support/Service.ts"
+import { startService, temporaryFolder } from "../support/Service.ts"
 import { becomes, create, expectStatus, powered, running } from "../support/servers.ts"
 
 const games = {

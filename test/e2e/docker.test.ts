@@ -4,10 +4,11 @@ import { Effect, Exit, Scope } from "effect"
 import { blueprintFile, definitions, obedient, softwareFile } from "../support/definitions.ts"
 import { engineNote, TEST_IMAGE, TestEngine, withEngine } from "../support/dockerEngine.ts"
 import { replay, subscribe } from "../support/events.ts"
+import { eventually } from "../support/eventually.ts"
 import { alone, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
 import { freeAllocations, freePorts } from "../support/ports.ts"
 import { endLeftovers } from "../support/processes.ts"
-import { eventually, type Service, startService, temporaryFolder } from "../support/Service.ts"
+import { type Service, startService, temporaryFolder } from "../support/Service.ts"
 import {
   becomes,
   commands,

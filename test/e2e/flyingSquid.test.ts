@@ -5,10 +5,11 @@ import { Effect, Layer } from "effect"
 import { plainEnv } from "../support/child.ts"
 import { blueprintFile, softwareFile } from "../support/definitions.ts"
 import { subscribe, told } from "../support/events.ts"
+import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
 import { minecraftPing } from "../support/minecraftPing.ts"
 import { freeAllocations } from "../support/ports.ts"
-import { adminKey, eventually, type Service } from "../support/Service.ts"
+import { adminKey, type Service } from "../support/Service.ts"
 import {
   becomes,
   commands,

@@ -7,9 +7,10 @@ import { Effect } from "effect"
 import { afterAll } from "vitest"
 import { blueprintFile, definitions, obedient, softwareFile, writeFiles } from "../support/definitions.ts"
 import { deafSubscriber, subscribe, told } from "../support/events.ts"
+import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
 import { mainProcess, residentBytes, serverProcesses } from "../support/processes.ts"
-import { eventually, type Service, startService } from "../support/Service.ts"
+import { type Service, startService } from "../support/Service.ts"
 import {
   becomes,
   commands,

@@ -7,11 +7,12 @@ import { muster } from "../support/command.ts"
 import { readDatabase } from "../support/database.ts"
 import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
 import { subscribe, told } from "../support/events.ts"
+import { eventually } from "../support/eventually.ts"
 import { journalProblems } from "../support/invariants.ts"
 import { alone, connectedNode, forgetNode, freePort, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
 import { makePhoenix } from "../support/Phoenix.ts"
 import { endLeftovers, serverProcesses } from "../support/processes.ts"
-import { eventually, type Service, startService, temporaryFolder } from "../support/Service.ts"
+import { type Service, startService, temporaryFolder } from "../support/Service.ts"
 import { becomes, commands, expectStatus, installed, logsHave, powered, running } from "../support/servers.ts"
 
 /** Listens on its port, and writes what it is told to a file that it shows when it starts. */

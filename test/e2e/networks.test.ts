@@ -6,11 +6,12 @@ import type { ServerEvent } from "../../src/domain/ServerEvent.ts"
 import { nodeTokens, readDatabase } from "../support/database.ts"
 import { blueprintFile, definitions, obedient, softwareFile } from "../support/definitions.ts"
 import { subscribe } from "../support/events.ts"
+import { eventually } from "../support/eventually.ts"
 import { journalProblems, type ListedServer, processProblems } from "../support/invariants.ts"
 import { makeNetwork, networksNote, wayInto, withNetworks } from "../support/netns.ts"
 import { alone, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
 import { mainProcess, serverProcesses } from "../support/processes.ts"
-import { eventually, requestTo, type Service, startService } from "../support/Service.ts"
+import { requestTo, type Service, startService } from "../support/Service.ts"
 import { create, expectStatus, power } from "../support/servers.ts"
 
 const SERVERS = 60

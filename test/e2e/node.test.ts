@@ -7,10 +7,11 @@ import { muster } from "../support/command.ts"
 import { nodeTokens, readDatabase } from "../support/database.ts"
 import { blueprintFile, definitions, obedient, softwareFile } from "../support/definitions.ts"
 import { subscribe, told } from "../support/events.ts"
+import { eventually } from "../support/eventually.ts"
 import { journalProblems, processProblems } from "../support/invariants.ts"
 import { alone, connectedNode, forgetNode, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
 import { mainProcess, serverProcesses } from "../support/processes.ts"
-import { eventually, requestTo, type Service, startService } from "../support/Service.ts"
+import { requestTo, type Service, startService } from "../support/Service.ts"
 import {
   becomes,
   commands,

@@ -6,8 +6,9 @@ import { Effect } from "effect"
 import WebSocket from "ws"
 import { muster } from "../support/command.ts"
 import { blueprintFile, definitions, obedient, softwareFile } from "../support/definitions.ts"
+import { eventually } from "../support/eventually.ts"
 import { alone, nodeKey, startNode } from "../support/nodes.ts"
-import { eventually, ServiceFailed, startService, temporaryFolder } from "../support/Service.ts"
+import { ServiceFailed, startService, temporaryFolder } from "../support/Service.ts"
 
 const cert = resolve(import.meta.dirname, "../support/tls/cert.pem")
 const key = resolve(import.meta.dirname, "../support/tls/key.pem")

@@ -2,9 +2,10 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { blueprintFile, definitions, softwareFile, writeFiles } from "../support/definitions.ts"
 import { subscribe } from "../support/events.ts"
+import { eventually } from "../support/eventually.ts"
 import { statementsOn } from "../support/postgresDatabase.ts"
 import { nodeOf, replicaSet } from "../support/replicaSet.ts"
-import { eventually, type Service } from "../support/Service.ts"
+import type { Service } from "../support/Service.ts"
 import { expectStatus } from "../support/servers.ts"
 
 const files = {

@@ -6,6 +6,7 @@ import { startChild } from "../support/child.ts"
 import { muster } from "../support/command.ts"
 import { readDatabase } from "../support/database.ts"
 import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
+import { eventually } from "../support/eventually.ts"
 import { alone, connectedNode, freePort, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
 import { freeAllocations } from "../support/ports.ts"
 import { startPostgres } from "../support/postgres.ts"
@@ -13,7 +14,7 @@ import { newPostgresDatabase } from "../support/postgresDatabase.ts"
 import { postgresTools, postgresToolsNote, withPostgresTools } from "../support/postgresTools.ts"
 import { endLeftovers, serverProcesses } from "../support/processes.ts"
 import { readmeBlocks, readmeCommand } from "../support/readme.ts"
-import { adminKey, eventually, type Service, startService, temporaryFolder } from "../support/Service.ts"
+import { adminKey, type Service, startService, temporaryFolder } from "../support/Service.ts"
 import {
   becomes,
   commands,

@@ -10,9 +10,10 @@ import {
   subscriber
 } from "../support/balancer.ts"
 import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
+import { eventually } from "../support/eventually.ts"
 import { alone, freePort, nodeIs, nodeKey } from "../support/nodes.ts"
 import { nodeOf, replicaSet } from "../support/replicaSet.ts"
-import { adminKey, eventually, type Service, startService, temporaryFolder } from "../support/Service.ts"
+import { adminKey, type Service, startService, temporaryFolder } from "../support/Service.ts"
 import { makeSimulatedNode } from "../support/SimulatedNode.ts"
 import { expectStatus } from "../support/servers.ts"
 

@@ -10,8 +10,9 @@ import { checkout, npmStart } from "../support/checkout.ts"
 import { startChild } from "../support/child.ts"
 import { muster } from "../support/command.ts"
 import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
+import { eventually } from "../support/eventually.ts"
 import { readmeBlocks } from "../support/readme.ts"
-import { eventually, startService, temporaryFolder } from "../support/Service.ts"
+import { startService, temporaryFolder } from "../support/Service.ts"
 import { expectStatus } from "../support/servers.ts"
 
 /** Folders, a repository, and the settings of a service that syncs it. */

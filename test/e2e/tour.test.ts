@@ -7,8 +7,8 @@ import { checkout, npmStart, processesBelow, type Started } from "../support/che
 import { startChild } from "../support/child.ts"
 import { cells } from "../support/command.ts"
 import { writeFiles } from "../support/definitions.ts"
+import { eventually } from "../support/eventually.ts"
 import { readmeBlocks } from "../support/readme.ts"
-import { eventually } from "../support/Service.ts"
 import {
   becomes,
   commands,

@@ -1,11 +1,12 @@
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Effect, Layer, Metric, Schedule } from "effect"
+import { Context, Effect, Layer, Metric } from "effect"
 import { TestClock } from "effect/testing"
 import { Tickets } from "../../src/events/Tickets.ts"
 import { ApiKeys } from "../../src/keys/ApiKeys.ts"
 import { storeMutations } from "../../src/store/write/metrics.ts"
 import { freshStore, query, storeAt } from "../store/support/database.ts"
+import { eventually } from "../support/eventually.ts"
 import { newPostgresDatabase } from "../support/postgresDatabase.ts"
 
 const admin = { key_id: "k1", name: "ci", scope: "AppAdmin" } as const
@@ -148,7 +149,7 @@ describe("design: replicas are equal", () => {
       // This replica's own clock is years behind: it says nothing.
       yield* other.redeem(ticket).pipe(Effect.provide(TestClock.layer()))
       const expired = Effect.map(one.issue(admin), ({ expires_at }) => expires_at > later(late.expires_at))
-      yield* Effect.repeat(expired, { until: (is) => is, schedule: Schedule.spaced("20 millis") })
+      yield* eventually(expired)
       assert.strictEqual((yield* Effect.flip(other.redeem(late.ticket)))._tag, "Unauthorized")
     }).pipe(Effect.scoped)
   )

@@ -1,28 +1,12 @@
 /** Raw clients of the stream server, and conditions to wait for. */
+
 import { type IncomingMessage, request } from "node:http"
 import { connect, type Socket } from "node:net"
 import { Effect, type Scope } from "effect"
 import WebSocket from "ws"
 import { EventHub } from "../../src/events/EventHub.ts"
+import { eventually } from "../support/eventually.ts"
 import { TestServer } from "./streamServer.ts"
-
-/** Waits for `condition`, for at most twenty seconds of real time. */
-export const until = <E, R>(condition: Effect.Effect<boolean, E, R>): Effect.Effect<void, E, R> => {
-  const deadline = performance.now() + 20_000
-  const pause = Effect.callback<void>((resume) => {
-    const timer = setTimeout(() => resume(Effect.void), 2)
-    return Effect.sync(() => clearTimeout(timer))
-  })
-  const poll: Effect.Effect<void, E, R> = Effect.flatMap(condition, (met) => {
-    if (met) return Effect.void
-    return performance.now() > deadline
-      ? Effect.die(new Error("the condition was not met in time"))
-      : Effect.flatMap(pause, () => poll)
-  })
-  return poll
-}
-
-export const eventually = (condition: () => boolean) => until(Effect.sync(condition))
 
 /** An SSE client that keeps what it received as text. */
 export interface SseClient {
@@ -121,8 +105,10 @@ export const handshake = (path: string) =>
   "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 
 export const subscribersAre = (expected: number) =>
-  until(Effect.flatMap(EventHub, (hub) => Effect.map(hub.subscribers, (count) => count === expected)))
+  eventually(Effect.flatMap(EventHub, (hub) => Effect.map(hub.subscribers, (count) => count === expected)))
 
 /** Waits until the server holds so many connections. */
 export const connectionsAre = (expected: number) =>
-  until(Effect.flatMap(TestServer, (server) => Effect.map(server.connections, (count) => count === expected)))
+  eventually(
+    Effect.flatMap(TestServer, (server) => Effect.map(server.connections, (count) => count === expected))
+  )

@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Queue } from "effect"
-import { connectionsAre, eventually, until, ws } from "./clients.ts"
+import { eventually } from "../support/eventually.ts"
+import { connectionsAre, ws } from "./clients.ts"
 import { streamServer, TestServer } from "./streamServer.ts"
 
 describe("decisions, section 3: console", () => {
@@ -39,7 +40,7 @@ describe("decisions, section 3: console", () => {
       const flood = Array.from({ length: 20 }, () => "x".repeat(10_000))
       for (let i = 0; i < 200; i++) {
         yield* Queue.offerAll(lines, flood)
-        yield* until(Effect.map(Queue.size(lines), (size) => size === 0))
+        yield* eventually(Effect.map(Queue.size(lines), (size) => size === 0))
       }
       slow.socket.resume()
       yield* eventually(() => slow.closed() !== undefined)

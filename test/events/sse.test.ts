@@ -4,7 +4,8 @@ import { TestClock } from "effect/testing"
 import fc from "fast-check"
 import { EventHub } from "../../src/events/EventHub.ts"
 import { StreamShutdown } from "../../src/events/StreamShutdown.ts"
-import { connectionsAre, deaf, eventually, sse, subscribersAre, until, ws } from "./clients.ts"
+import { eventually } from "../support/eventually.ts"
+import { connectionsAre, deaf, sse, subscribersAre, ws } from "./clients.ts"
 import { internal, MemoryJournal, status, statuses } from "./MemoryJournal.ts"
 import { streamServer } from "./streamServer.ts"
 
@@ -205,7 +206,7 @@ describe("decisions, section 6: order and slow readers over SSE", () => {
       yield* subscribersAre(2)
       const id = "x".repeat(10_000)
       let count = 0
-      yield* until(
+      yield* eventually(
         Effect.gen(function* () {
           yield* journal.append(Array.from({ length: 20 }, () => status(id)))
           count += 20
@@ -228,7 +229,7 @@ describe("decisions, section 6: order and slow readers over SSE", () => {
       client.response.pause()
       const id = "x".repeat(10_000)
       const cut = yield* hub.subscribe({ filter: {} })
-      yield* until(
+      yield* eventually(
         Effect.gen(function* () {
           yield* journal.append(Array.from({ length: 20 }, () => status(id)))
           return yield* cut.overflow

@@ -3,7 +3,8 @@ import { Effect, Exit, Layer, Scope } from "effect"
 import { TestClock } from "effect/testing"
 import { EventHub } from "../../src/events/EventHub.ts"
 import { StreamShutdown } from "../../src/events/StreamShutdown.ts"
-import { connectionsAre, deaf, eventually, handshake, subscribersAre, until, ws } from "./clients.ts"
+import { eventually } from "../support/eventually.ts"
+import { connectionsAre, deaf, handshake, subscribersAre, ws } from "./clients.ts"
 import { internal, MemoryJournal, status, statuses } from "./MemoryJournal.ts"
 import { streamServer } from "./streamServer.ts"
 
@@ -192,7 +193,7 @@ describe("decisions, section 6: a WebSocket client that does not keep up", () =>
       slow.socket.pause()
       const witness = yield* hub.subscribe({ filter: {} })
       let count = 0
-      yield* until(
+      yield* eventually(
         Effect.gen(function* () {
           yield* journal.append(batch)
           count += batch.length
@@ -218,7 +219,7 @@ describe("decisions, section 6: a WebSocket client that does not keep up", () =>
       yield* deaf(handshake("/events/ws"))
       yield* subscribersAre(2)
       let count = 0
-      yield* until(
+      yield* eventually(
         Effect.gen(function* () {
           yield* journal.append(batch)
           count += batch.length

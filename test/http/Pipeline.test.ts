@@ -9,7 +9,8 @@ import { Unavailable } from "../../src/domain/errors.ts"
 import { Authentication } from "../../src/http/authenticate.ts"
 import { makeNodeServer } from "../../src/http/nodeServer.ts"
 import { Pipeline } from "../../src/http/Pipeline.ts"
-import { eventually, requestTo } from "../support/Service.ts"
+import { eventually } from "../support/eventually.ts"
+import { requestTo } from "../support/Service.ts"
 import { assertError } from "./support/http.ts"
 
 const LARGE = 32 * 1024 * 1024

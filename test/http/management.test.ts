@@ -1,7 +1,7 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
+import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
-import { eventually } from "../support/Service.ts"
 import { becomes, create, expectStatus, installed, powered, running } from "../support/servers.ts"
 import { assertError, keysOf, options, removed, service } from "./support/http.ts"
 

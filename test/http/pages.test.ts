@@ -4,8 +4,9 @@ import { HttpApi } from "effect/http-api"
 import { ApplicationApi } from "../../src/api/ApplicationApi.ts"
 import { version } from "../../src/app/version.ts"
 import { bannerPage, nodesPage } from "../../src/pages/html.ts"
+import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
-import { eventually, startService } from "../support/Service.ts"
+import { startService } from "../support/Service.ts"
 import { keysOf, noNode, options, service } from "./support/http.ts"
 
 /** A parameter of the OpenAPI document. */

@@ -8,8 +8,8 @@ import { NodeKeys } from "../../src/keys/NodeKeys.ts"
 import { NodeRepo } from "../../src/store/repos/NodeRepo.ts"
 import { Store } from "../../src/store/Store.ts"
 import { newUrl, storeAt } from "../store/support/database.ts"
-import { eventually } from "../store/support/replicas.ts"
 import { node } from "../store/support/samples.ts"
+import { until } from "../support/eventually.ts"
 import { testDatabase } from "../support/testDatabase.ts"
 
 const services = (url: string) =>
@@ -156,13 +156,13 @@ describe("node-protocol, Daemon -> control plane: a key is bound to one node, an
           Effect.provideContext(effect, other)
         assert.strictEqual(yield* check(key, "n1"), "unbound")
         yield* elsewhere(bind(key, "n1"))
-        yield* eventually(
+        yield* until(
           "the binding is known",
           Effect.map(check(key, "n1"), (owner) => owner === "own")
         )
         assert.deepStrictEqual(yield* keys.revoked(["n1"]), [])
         yield* elsewhere(Effect.flatMap(ApiKeys, (it) => it.revoke(key)))
-        yield* eventually(
+        yield* until(
           "the revocation is known",
           Effect.map(keys.revoked(["n1"]), (revoked) => revoked.includes("n1"))
         )

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Layer, Redacted, References } from "effect"
 import { ApiKeys } from "../../src/keys/ApiKeys.ts"
 import { storeAt } from "../store/support/database.ts"
-import { eventually } from "../store/support/replicas.ts"
+import { until } from "../support/eventually.ts"
 import { newPostgresDatabase, statementsOn } from "../support/postgresDatabase.ts"
 
 const replicaAt = (url: string) =>
@@ -30,7 +30,7 @@ describe("decisions, section 5: keys on several replicas", () => {
       assert.isDefined(one)
       assert.isDefined(other)
       const everywhere = (key: Redacted.Redacted<string>, expected: boolean) =>
-        eventually(
+        until(
           `the key is ${expected ? "valid" : "refused"} everywhere`,
           Effect.map(
             Effect.forEach(replicas, (replica) => accepts(replica, key)),

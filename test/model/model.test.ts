@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Duration, Effect, Fiber } from "effect"
+import { eventually } from "../support/eventually.ts"
 import { seeded } from "../support/random.ts"
-import { eventually } from "../support/Service.ts"
 import { makeClients } from "./clients.ts"
 import type { History } from "./History.ts"
 import { invariants } from "./invariants/index.ts"

@@ -1,7 +1,8 @@
 /** Breaks things as planned, and mends them. */
 import { Effect, Schedule } from "effect"
+import { eventually } from "../support/eventually.ts"
 import { type Fault, FaultFailed, type TcpProxy } from "../support/faults/index.ts"
-import { adminKey, eventually, requestTo } from "../support/Service.ts"
+import { adminKey, requestTo } from "../support/Service.ts"
 import type { Disturbance } from "./History.ts"
 import type { Recorder } from "./Recorder.ts"
 import { type PlannedFault, targetName, targetOf } from "./schedule.ts"

@@ -6,8 +6,8 @@ import { NodeRepo } from "../../src/store/repos/NodeRepo.ts"
 import { ServerRepo } from "../../src/store/repos/ServerRepo.ts"
 import { Store } from "../../src/store/Store.ts"
 import { storeAt } from "../store/support/database.ts"
-import { eventually } from "../store/support/replicas.ts"
 import { server } from "../store/support/samples.ts"
+import { until } from "../support/eventually.ts"
 import { startPostgres } from "../support/postgres.ts"
 import { newPostgresDatabase } from "../support/postgresDatabase.ts"
 import { freshSeed, seeded } from "../support/random.ts"
@@ -55,7 +55,7 @@ const onDatabase = <A, E>(test: (url: string) => Effect.Effect<A, E, Scope.Scope
   Effect.flatMap(newPostgresDatabase(), test).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
 
 const everywhere = (what: string, replicas: ReadonlyArray<Replica>, look: (replica: Replica) => boolean) =>
-  eventually(
+  until(
     what,
     Effect.sync(() => replicas.every(look))
   )
@@ -67,7 +67,7 @@ const heardAgain = Effect.fnUntraced(function* ({ nodes, store }: Replica, node_
     (rows) => rows.find((row) => row.node_id === node_id)?.beats ?? 0
   )
   const before = yield* Effect.orDie(beats)
-  yield* eventually(
+  yield* until(
     `${node_id} is heard`,
     Effect.map(beats, (now) => now >= before + times)
   )
@@ -172,7 +172,7 @@ describe("design: replicas have the same nodes", () => {
         assert.isTrue((yield* one.registry.get("n1")).drained)
         yield* other.registry.disconnect("n1", "second")
         yield* everywhere("it is gone", [one, other], ({ registry }) => !registry.isConnected("n1"))
-        yield* eventually(
+        yield* until(
           "nobody lists it",
           Effect.map(
             Effect.all([one.registry.list, other.registry.list]),
@@ -247,14 +247,14 @@ describe("node-protocol: heartbeats reach any replica", () => {
           // What one hears of a node all of them show.
           yield* first.registry.heartbeat("steady", beat("boot"))
           yield* Effect.forEach(replicas, ({ registry }) =>
-            eventually(
+            until(
               "its use is known",
               Effect.map(registry.get("steady"), ({ usage }) => usage?.memory_bytes === 1_000)
             )
           )
           const before = Date.now()
           yield* Effect.forEach(replicas, ({ registry }) =>
-            eventually(
+            until(
               "it was seen since",
               Effect.map(registry.get("steady"), (it) => Date.parse(it.last_seen_at ?? "") > before)
             )
@@ -308,7 +308,7 @@ describe("node-protocol: heartbeats reach any replica", () => {
         }
         yield* postgres.thaw
         yield* Effect.forEach(replicas, ({ registry }) =>
-          eventually("writes are made", Effect.isSuccess(registry.setDrained("steady", true)))
+          until("writes are made", Effect.isSuccess(registry.setDrained("steady", true)))
         )
         yield* heardAgain(first, "steady", 15)
         for (const { registry, told } of replicas) {

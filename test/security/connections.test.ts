@@ -6,8 +6,9 @@ import { resolve } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Result } from "effect"
 import { connectionsWithin } from "../../src/http/connectionLimit.ts"
+import { eventually } from "../support/eventually.ts"
 import { alone, nodeKey, startNode } from "../support/nodes.ts"
-import { eventually, ServiceFailed, startService } from "../support/Service.ts"
+import { ServiceFailed, startService } from "../support/Service.ts"
 
 const OPEN_FILES = 256
 const FLOOD = 2 * OPEN_FILES

@@ -6,9 +6,10 @@ import { countedAddress } from "../../src/http/clientAddress.ts"
 import { FailedLogins } from "../../src/http/FailedLogins.ts"
 import { assertError, noNode, options, service } from "../http/support/http.ts"
 import { muster } from "../support/command.ts"
+import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
 import { connectedNode } from "../support/nodes.ts"
-import { eventually, requestTo, type Service, startService } from "../support/Service.ts"
+import { requestTo, type Service, startService } from "../support/Service.ts"
 
 const over = "too many failed authentications from this address"
 

@@ -13,8 +13,9 @@ import { connect } from "node:tls"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
+import { eventually } from "../support/eventually.ts"
 import { alone, nodeKey, startNode } from "../support/nodes.ts"
-import { eventually, type Service, ServiceFailed, startService, temporaryFolder } from "../support/Service.ts"
+import { type Service, ServiceFailed, startService, temporaryFolder } from "../support/Service.ts"
 
 const tls = resolve(import.meta.dirname, "../support/tls")
 const old = { cert: join(tls, "cert.pem"), key: join(tls, "key.pem") }

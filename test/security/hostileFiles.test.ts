@@ -7,7 +7,8 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { removeTree } from "../../src/daemon/disk/fsio.ts"
 import { treeSize } from "../../src/daemon/files/copyTree.ts"
-import { harness, until } from "../daemon/support.ts"
+import { harness } from "../daemon/support.ts"
+import { until } from "../support/eventually.ts"
 import { removeFolder } from "../support/mounts.ts"
 
 const ORDINARY = 12_345

@@ -7,9 +7,10 @@ import { Context, Effect, Layer } from "effect"
 import { assertError, games, options } from "../http/support/http.ts"
 import { definitions } from "../support/definitions.ts"
 import { subscribe } from "../support/events.ts"
+import { eventually } from "../support/eventually.ts"
 import { alone, nodeKey } from "../support/nodes.ts"
 import { residentBytes } from "../support/processes.ts"
-import { type Answer, eventually, type Service, startService } from "../support/Service.ts"
+import { type Answer, type Service, startService } from "../support/Service.ts"
 import { becomes, create, expectStatus } from "../support/servers.ts"
 
 const MIB = 1024 * 1024

@@ -6,8 +6,9 @@ import { Effect } from "effect"
 import WebSocket from "ws"
 import { muster } from "../support/command.ts"
 import { blueprintFile, definitions, obedient, softwareFile } from "../support/definitions.ts"
+import { eventually } from "../support/eventually.ts"
 import { alone, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
-import { eventually, startService, temporaryFolder } from "../support/Service.ts"
+import { startService, temporaryFolder } from "../support/Service.ts"
 import { expectStatus, logsHave, running } from "../support/servers.ts"
 
 const tls = resolve(import.meta.dirname, "../support/tls")

@@ -12,7 +12,7 @@ import {
 import { join, resolve } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { until } from "../daemon/support.ts"
+import { until } from "../support/eventually.ts"
 import { removeFolder } from "../support/mounts.ts"
 import { adminKey, requestTo, stopped } from "../support/Service.ts"
 

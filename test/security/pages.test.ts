@@ -11,8 +11,9 @@ import { CachedPages, MOST_LARGE } from "../../src/pages/CachedPages.ts"
 import { acceptedEncoding } from "../../src/pages/docs.ts"
 import { exchange, noNode, options, raw, rawRequest, service } from "../http/support/http.ts"
 import { chromium, chromiumNote, openPage } from "../support/browser.ts"
+import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
-import { eventually, type Service, startService } from "../support/Service.ts"
+import { type Service, startService } from "../support/Service.ts"
 
 /** The directives of a policy by their names. */
 const policyOf = (headers: Headers) =>

@@ -8,8 +8,9 @@ import * as fc from "fast-check"
 import { HttpConnections } from "../../src/http/connectionLimit.ts"
 import { makeNodeServer } from "../../src/http/nodeServer.ts"
 import { boundPipelining, MOST_UNANSWERED } from "../../src/http/pipelining.ts"
+import { eventually } from "../support/eventually.ts"
 import { alone } from "../support/nodes.ts"
-import { eventually, startService } from "../support/Service.ts"
+import { startService } from "../support/Service.ts"
 
 const listening = (listener: RequestListener) =>
   Effect.acquireRelease(

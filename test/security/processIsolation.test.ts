@@ -19,7 +19,8 @@ import { Effect } from "effect"
 import { readProcs, readUid } from "../../src/daemon/host/procfs.ts"
 import type { ProcessIsolation } from "../../src/domain/SystemInfo.ts"
 import { daemonProcessAs, stateOf } from "../daemon/daemonChild.ts"
-import { newId, until } from "../daemon/support.ts"
+import { newId } from "../daemon/support.ts"
+import { until } from "../support/eventually.ts"
 import { removeFolder } from "../support/mounts.ts"
 
 /** An ordinary user of the machine. */

@@ -4,7 +4,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { readMarker } from "../../src/daemon/host/procfs.ts"
 import { makeProcessTable } from "../../src/daemon/runtime/processTable.ts"
-import { until } from "../daemon/support.ts"
+import { until } from "../support/eventually.ts"
 
 /** A process with a uid, whose environment says that it is of the server `victim`. */
 const process_ = (uid: number, node: string) =>

@@ -8,8 +8,9 @@ import { loadNodeSettings } from "../../src/config/node.ts"
 import { ServiceConfig } from "../../src/config/service.ts"
 import { muster } from "../support/command.ts"
 import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
+import { eventually } from "../support/eventually.ts"
 import { alone, nodeKey, startNode } from "../support/nodes.ts"
-import { eventually, startService, temporaryFolder } from "../support/Service.ts"
+import { startService, temporaryFolder } from "../support/Service.ts"
 import { expectStatus, running } from "../support/servers.ts"
 
 const from =

@@ -1,8 +1,8 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { exchange, noNode, options, rawRequest, service } from "../http/support/http.ts"
+import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
-import { eventually } from "../support/Service.ts"
 
 const withoutHost = (target: string) => rawRequest("POST", target).replace("host: localhost\r\n", "")
 

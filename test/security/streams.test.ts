@@ -7,8 +7,9 @@ import { streamLimits } from "../../src/app/streamLimits.ts"
 import { ServiceConfig } from "../../src/config/service.ts"
 import { assertError, bearer, noNode, options, rawRequest, service } from "../http/support/http.ts"
 import { muster } from "../support/command.ts"
+import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
-import { eventually, requestTo, type Service } from "../support/Service.ts"
+import { requestTo, type Service } from "../support/Service.ts"
 import { running } from "../support/servers.ts"
 
 const PER_KEY = 20

@@ -5,8 +5,9 @@ import { Effect } from "effect"
 import { type Transport, transportOf } from "../../src/domain/transport.ts"
 import { assertError } from "../http/support/http.ts"
 import { cells, muster } from "../support/command.ts"
+import { eventually } from "../support/eventually.ts"
 import { alone, nodeKey, startNode } from "../support/nodes.ts"
-import { eventually, requestTo, startService, temporaryFolder } from "../support/Service.ts"
+import { requestTo, startService, temporaryFolder } from "../support/Service.ts"
 
 const tls = {
   cert: resolve(import.meta.dirname, "../support/tls/cert.pem"),

@@ -1,7 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import { DaemonRefused } from "../../src/api/Daemon.ts"
-import { eventually, makeWorld, request, runWorld } from "./support/world.ts"
+import { until } from "../support/eventually.ts"
+import { makeWorld, request, runWorld } from "./support/world.ts"
 
 const refused = (status: 404 | 409 | 422 | 500) =>
   new DaemonRefused({ status, detail: "the daemon says no", hint: "ask it why" })
@@ -59,7 +60,7 @@ describe("decisions, Management routes", () => {
       yield* servers.power(id, "unpause", 30)
       yield* becomes(id, "running")
       yield* servers.power(id, "restart", 30)
-      yield* eventually(
+      yield* until(
         "it has started twice",
         Effect.map(events(), (all) => all.filter((event) => event === "status starting").length === 2)
       )
@@ -146,7 +147,7 @@ describe("decisions, Management routes", () => {
       const { id, servers, daemon, events, settled } = yield* makeInstalled()
       daemon.instances.delete(id)
       assert.strictEqual(yield* codeOf(servers.power(id, "start", 30)), "502")
-      yield* eventually(
+      yield* until(
         "the node has it again",
         Effect.sync(() => daemon.instances.has(id))
       )
@@ -165,7 +166,7 @@ describe("decisions, Management routes", () => {
       const { id, servers, daemon, nodes, isGone, events } = yield* makeInstalled("lobby")
       daemon.instances.delete(id)
       assert.strictEqual(yield* codeOf(servers.stats(id, { update_disk_usage: false })), "502")
-      yield* eventually("the record is gone", isGone(id))
+      yield* until("the record is gone", isGone(id))
       assert.deepStrictEqual(yield* events(id), ["status installing", "status offline", "deleted"])
       assert.strictEqual(nodes.held.size, 0)
     }).pipe(runWorld)

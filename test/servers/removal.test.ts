@@ -1,7 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Latch } from "effect"
 import { DaemonRefused } from "../../src/api/Daemon.ts"
-import { eventually, makeWorld, request, runWorld } from "./support/world.ts"
+import { until } from "../support/eventually.ts"
+import { makeWorld, request, runWorld } from "./support/world.ts"
 
 const makeInstalled = Effect.fnUntraced(function* (blueprint_id = "survival") {
   const world = yield* makeWorld()
@@ -43,7 +44,7 @@ describe("decisions: DELETE /api/servers/:server", () => {
       yield* servers.remove(id, { force: true })
       assert.strictEqual(nodes.held.size, 0)
       assert.strictEqual((yield* events(id)).at(-1), "deleted")
-      yield* eventually(
+      yield* until(
         "the node has removed it",
         Effect.sync(() => daemon.instances.size === 0)
       )
@@ -74,7 +75,7 @@ describe("decisions: DELETE /api/servers/:server", () => {
       daemon.boot += 1
       const answer = yield* plane.register(daemon.registration)
       assert.deepStrictEqual(answer.delete, [id])
-      yield* eventually(
+      yield* until(
         "the node has removed it",
         Effect.map(left, (rows) => rows.length === 0 && daemon.instances.size === 0)
       )
@@ -94,7 +95,7 @@ describe("decisions: DELETE /api/servers/:server", () => {
       }
       yield* settled
       assert.deepStrictEqual(yield* records, [])
-      yield* eventually(
+      yield* until(
         "the node has none",
         Effect.sync(() => daemon.instances.size === 0)
       )
@@ -113,7 +114,7 @@ describe("decisions: DELETE /api/servers/:server", () => {
         return steps === 1 ? sent.await : Effect.void
       })
       const { id } = yield* servers.create(request())
-      yield* eventually(
+      yield* until(
         "the creation is on its way",
         Effect.sync(() => steps === 1)
       )

@@ -16,10 +16,11 @@ import { ServerRepo } from "../../src/store/repos/ServerRepo.ts"
 import { Store } from "../../src/store/Store.ts"
 import { allocation, nodesLayer, registration } from "../nodes/support/fleet.ts"
 import { storeAt } from "../store/support/database.ts"
+import { until } from "../support/eventually.ts"
 import { newPostgresDatabase, statementsOn } from "../support/postgresDatabase.ts"
 import { definition } from "./support/definitions.ts"
 import { FakeDaemon } from "./support/FakeDaemon.ts"
-import { blueprintsOf, eventually, request } from "./support/world.ts"
+import { blueprintsOf, request } from "./support/world.ts"
 
 const MIB = 1024 ** 2
 const sizes = [256, 512, 1024] as const
@@ -145,7 +146,7 @@ describe("node-protocol, Placement and ports: two replicas place at the same tim
                 })
               )
             }
-            yield* eventually(
+            yield* until(
               "the other knows the nodes",
               Effect.sync(() => nodes.every((_, n) => other.registry.isConnected(`n${n}`)))
             )
@@ -180,7 +181,7 @@ describe("node-protocol, Placement and ports: two replicas place at the same tim
               assert.isAtMost(here.filter((record) => record.blueprint_id === "lonely").length, 1)
               assert.deepStrictEqual(yield* inRows(url, id), { kept: held, summed: held })
               for (const plane of [one, other]) {
-                yield* eventually(
+                yield* until(
                   `${id} in memory is as in the rows`,
                   Effect.sync(() => JSON.stringify(inMemory(plane, id)) === JSON.stringify(held))
                 )
@@ -224,7 +225,7 @@ const withDaemon = Effect.fnUntraced(function* (url: string) {
       one.control.register({ ...registration("n1"), boot_id: said.boot_id, servers: said.servers })
   }
   yield* daemon.serve(control)
-  yield* eventually(
+  yield* until(
     "the other knows the node",
     Effect.sync(() => other.registry.isConnected("n1"))
   )
@@ -242,7 +243,7 @@ describe("design: any replica takes any request", () => {
           const { body, id } = yield* here.servers.create(small)
           assert.strictEqual(new TextDecoder().decode(yield* there.servers.get(id, plain)), body)
           yield* there.servers.status(id)
-          yield* eventually(
+          yield* until(
             "it is installed",
             Effect.map(here.servers.status(id), (status) => status === "offline")
           )
@@ -262,7 +263,7 @@ describe("design: any replica takes any request", () => {
           const [here, there] = i % 2 === 0 ? [one, other] : [other, one]
           const { id } = yield* here.servers.create(small)
           const written = performance.now()
-          yield* eventually(
+          yield* until(
             "the other lists it",
             Effect.map(there.servers.ids, (ids) => ids.includes(id))
           )
@@ -293,7 +294,7 @@ describe("design: any replica takes any request", () => {
           yield* Deferred.await(sent)
           yield* other.servers.remove(id, { force: false })
           goOn.openUnsafe()
-          yield* eventually(
+          yield* until(
             "the creation has arrived",
             Effect.sync(() => daemon.calls.includes(`create ${id}`) && steps >= 4)
           )
@@ -310,21 +311,21 @@ describe("design: any replica takes any request", () => {
         Effect.gen(function* () {
           const { daemon, end, one, other } = yield* withDaemon(url)
           const { id } = yield* one.servers.create(small)
-          yield* eventually(
+          yield* until(
             "the node has it",
             Effect.sync(() => daemon.instances.has(id))
           )
           daemon.fault("remove", ...Array.from({ length: 100_000 }, () => "request-lost" as const))
           yield* other.servers.remove(id, { force: true })
           const calls = () => daemon.calls.filter((call) => call === `remove ${id}`).length
-          yield* eventually(
+          yield* until(
             "the node is told again",
             Effect.sync(() => calls() > 3)
           )
           yield* end
           assert.isTrue(daemon.instances.has(id))
           daemon.faults.clear()
-          yield* eventually(
+          yield* until(
             "the node has deleted it, and nothing is left to do",
             Effect.map(
               other.store.read(other.moves.leftovers),
@@ -340,13 +341,13 @@ describe("design: any replica takes any request", () => {
       Effect.gen(function* () {
         const { daemon, end, one, other } = yield* withDaemon(url)
         const { id } = yield* one.servers.create(small)
-        yield* eventually(
+        yield* until(
           "the node has it",
           Effect.sync(() => daemon.instances.has(id))
         )
         yield* one.store.write(one.repo.setRemoving(id, true))
         yield* end
-        yield* eventually(
+        yield* until(
           "it is gone",
           Effect.map(
             other.store.read(other.repo.all),

@@ -4,8 +4,9 @@ import * as fc from "fast-check"
 import { isPublic } from "../../src/domain/Journal.ts"
 import type { Report } from "../../src/domain/NodeMessages.ts"
 import { ServerStatus } from "../../src/domain/ServerStatus.ts"
+import { until } from "../support/eventually.ts"
 import { crash } from "./support/FakeDaemon.ts"
-import { eventually, makeWorld, request, runWorld } from "./support/world.ts"
+import { makeWorld, request, runWorld } from "./support/world.ts"
 
 /** A server that nobody has created. */
 const stray = "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -68,7 +69,7 @@ describe("decisions, States: reports", () => {
       daemon.fault("remove", "request-lost", "request-lost", "request-lost")
       yield* servers.remove(id, { force: true })
       assert.isTrue(yield* servers.apply("n1", { server_id: id, ...runs }))
-      yield* eventually(
+      yield* until(
         "it is gone",
         Effect.sync(() => !daemon.instances.has(id))
       )
@@ -85,7 +86,7 @@ describe("decisions, States: reports", () => {
       assert.strictEqual((yield* Effect.flip(report()))._tag, "RegistrationRequired")
       yield* report()
       daemon.move(id, "running")
-      yield* eventually(
+      yield* until(
         "its files are kept",
         Effect.sync(() => daemon.lost.get(id) === "a castle" && daemon.unsent.length === 0)
       )
@@ -113,7 +114,7 @@ describe("decisions, States: reports", () => {
       yield* servers.power(id, "start", 30)
       yield* becomes(id, "running")
       daemon.crash(id)
-      yield* eventually("the record is gone", isGone(id))
+      yield* until("the record is gone", isGone(id))
       yield* settled
       assert.deepStrictEqual((yield* events(id)).slice(-4), [
         "status running",
@@ -122,7 +123,7 @@ describe("decisions, States: reports", () => {
         "deleted"
       ])
       assert.strictEqual(nodes.held.size, 0)
-      yield* eventually(
+      yield* until(
         "its files are gone",
         Effect.sync(() => daemon.instances.size === 0)
       )

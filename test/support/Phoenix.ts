@@ -1,6 +1,7 @@
 import type { ChildProcess } from "node:child_process"
 import { Effect, Exit, Latch, type Option, Scope } from "effect"
-import { type Answer, eventually, type RequestOptions, type Service, startService } from "./Service.ts"
+import { eventually } from "./eventually.ts"
+import { type Answer, type RequestOptions, type Service, startService } from "./Service.ts"
 
 /** A service that is killed again and again and comes back on the same data folder. */
 export interface Phoenix {

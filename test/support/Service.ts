@@ -3,7 +3,11 @@ import { type ChildProcess, spawn } from "node:child_process"
 import { mkdtempSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join, resolve } from "node:path"
-import { Data, Effect, Schedule, type Scope } from "effect"
+import { Data, Effect, type Scope } from "effect"
+import { eventually } from "./eventually.ts"
+
+export { eventually } from "./eventually.ts"
+
 import { removeFolder } from "./mounts.ts"
 import { databaseEnv } from "./testDatabase.ts"
 
@@ -143,6 +147,26 @@ const sent = (
     catch: (cause) => new ServiceFailed({ message: `${method} ${path}: ${cause}` })
   })
 
+/** Waits for the line that says where a service or a daemon listens, and returns its URL. */
+export const listeningAt = (child: ChildProcess, output: () => string) =>
+  eventually(
+    () => {
+      const url = /listens on (https?:\/\/[^\s"]+)/.exec(output())?.[1]
+      return url ?? child.signalCode ?? child.exitCode
+    },
+    (seen) => seen !== null,
+    "30 seconds"
+  ).pipe(
+    Effect.mapError(
+      ({ message }) => new ServiceFailed({ message: `no listening line ${message}: ${output()}` })
+    ),
+    Effect.flatMap((seen) =>
+      typeof seen === "string" && seen.startsWith("http")
+        ? Effect.succeed(seen)
+        : Effect.fail(new ServiceFailed({ message: `exited with ${seen}: ${output()}` }))
+    )
+  )
+
 /**
  * Starts `muster serve` on a free port and waits for its first line that says where it listens.
  *
@@ -197,27 +221,7 @@ export const startService = (
     }
     child.stdout?.on("data", collect)
     child.stderr?.on("data", collect)
-    const url = yield* Effect.suspend(() => {
-      const found = /listens on (https?:\/\/[^\s"]+)/.exec(output)?.[1]
-      if (found !== undefined) return Effect.succeed(found)
-      return Effect.fail(
-        new ServiceFailed({
-          message:
-            child.exitCode === null && child.signalCode === null
-              ? "not up yet"
-              : `exited with ${child.signalCode ?? child.exitCode}: ${output}`
-        })
-      )
-    }).pipe(
-      Effect.retry({
-        schedule: Schedule.spaced("25 millis"),
-        while: (error) => error.message === "not up yet"
-      }),
-      Effect.timeoutOrElse({
-        duration: "30 seconds",
-        orElse: () => Effect.fail(new ServiceFailed({ message: `no listening line within 30 s: ${output}` }))
-      })
-    )
+    const url = yield* listeningAt(child, () => output)
     const key = options.env?.APP_ADMIN_API_KEY ?? adminKey
     return {
       url,
@@ -232,34 +236,4 @@ export const startService = (
           ended(child)
         )
     }
-  })
-
-/**
- * Repeats `look` until `until` accepts what it sees; fails with what was seen last.
- */
-export const eventually = <A, E, R>(
-  look: Effect.Effect<A, E, R>,
-  until: (value: A) => boolean,
-  within: `${number} seconds` = "20 seconds"
-): Effect.Effect<A, E | ServiceFailed, R> =>
-  Effect.suspend(() => {
-    let last: A | undefined
-    return Effect.flatMap(look, (value) => {
-      last = value
-      return until(value) ? Effect.succeed(value) : Effect.fail("again" as const)
-    }).pipe(
-      Effect.retry({ schedule: Schedule.spaced("20 millis"), while: (error) => error === "again" }),
-      // "again" cannot get here: the retry above ends only with success or another error.
-      Effect.catchIf(
-        (error): error is "again" => error === "again",
-        () => Effect.die("unreachable")
-      ),
-      Effect.timeoutOrElse({
-        duration: within,
-        orElse: () =>
-          Effect.fail(
-            new ServiceFailed({ message: `not within ${within}; last seen: ${JSON.stringify(last)}` })
-          )
-      })
-    )
   })

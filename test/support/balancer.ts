@@ -2,7 +2,7 @@
 import { Agent, type IncomingMessage, request } from "node:http"
 import { Effect, Schedule, type Scope } from "effect"
 import WebSocket from "ws"
-import { eventually } from "./Service.ts"
+import { eventually } from "./eventually.ts"
 
 const PROBE = "20 millis"
 

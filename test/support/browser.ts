@@ -1,7 +1,8 @@
 /** Chromium without a window, over the DevTools protocol. */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process"
 import { Effect, Schema, type Scope } from "effect"
-import { eventually, ServiceFailed, stopped, temporaryFolder } from "./Service.ts"
+import { eventually } from "./eventually.ts"
+import { ServiceFailed, stopped, temporaryFolder } from "./Service.ts"
 
 const find = () => {
   try {

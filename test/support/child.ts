@@ -1,7 +1,8 @@
 /** A program that a test starts, feeds and ends. */
 import { spawn } from "node:child_process"
 import { Effect, type Scope } from "effect"
-import { eventually, ServiceFailed } from "./Service.ts"
+import { eventually } from "./eventually.ts"
+import { ServiceFailed } from "./Service.ts"
 
 export interface Child {
   readonly pid: number

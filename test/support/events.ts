@@ -3,7 +3,8 @@ import { type IncomingMessage, request } from "node:http"
 import { connect, type Socket } from "node:net"
 import { Effect, Schema, type Scope } from "effect"
 import { ServerEvent } from "../../src/domain/ServerEvent.ts"
-import { eventually, type Service, ServiceFailed } from "./Service.ts"
+import { eventually } from "./eventually.ts"
+import { type Service, ServiceFailed } from "./Service.ts"
 
 type Api = Pick<Service, "url" | "key">
 

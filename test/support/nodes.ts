@@ -4,12 +4,13 @@ import { createServer } from "node:net"
 import { join, resolve } from "node:path"
 import { Effect, type Scope } from "effect"
 import { muster } from "./command.ts"
+import { eventually } from "./eventually.ts"
 import { endLeftovers } from "./processes.ts"
 import {
   ended,
-  eventually,
   insideOf,
   limitedTo,
+  listeningAt,
   type Service,
   ServiceFailed,
   stopped,
@@ -102,18 +103,10 @@ export const startNode = (options: NodeOptions): Effect.Effect<NodeProcess, Serv
     }
     child.stdout?.on("data", collect)
     child.stderr?.on("data", collect)
-    const url = yield* eventually(
-      Effect.suspend(() =>
-        child.exitCode === null && child.signalCode === null
-          ? Effect.succeed(/listens on (https?:\/\/[^\s"]+)/.exec(output)?.[1])
-          : Effect.fail(new ServiceFailed({ message: `exited with ${child.exitCode}: ${output}` }))
-      ),
-      (found) => found !== undefined,
-      "30 seconds"
-    )
+    const url = yield* listeningAt(child, () => output)
     return {
       id: options.id,
-      url: url ?? "",
+      url,
       dataDir,
       process: child,
       output: () => output,

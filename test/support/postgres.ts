@@ -17,7 +17,8 @@ import {
 import { createServer } from "node:net"
 import { tmpdir } from "node:os"
 import { dirname, join } from "node:path"
-import { Data, Effect, Schedule, type Scope } from "effect"
+import { Data, Effect, type Scope } from "effect"
+import { eventually, until } from "./eventually.ts"
 
 export class PostgresFailed extends Data.TaggedError("PostgresFailed")<{ readonly message: string }> {}
 
@@ -225,13 +226,9 @@ export const startPostgres = (
 
     const ended = (pids: ReadonlyArray<number>) =>
       // Ended, and known to have: what is started next looks at that.
-      Effect.sync(() => pids.some((one) => isAlive(one) || one === pid())).pipe(
-        Effect.repeat({ while: (alive) => alive, schedule: Schedule.spaced("5 millis") }),
-        Effect.timeoutOrElse({
-          duration: "20 seconds",
-          orElse: () => Effect.fail(new PostgresFailed({ message: `PostgreSQL does not end: ${log}` }))
-        }),
-        Effect.asVoid
+      Effect.mapError(
+        eventually(() => !pids.some((one) => isAlive(one) || one === pid())),
+        () => new PostgresFailed({ message: `PostgreSQL does not end: ${log}` })
       )
 
     const start = Effect.gen(function* () {
@@ -250,32 +247,13 @@ export const startPostgres = (
       })
       // The server's own output must not keep the test run alive.
       child.unref()
-      yield* Effect.sync(() => log.includes("ready to accept connections")).pipe(
-        Effect.flatMap((up) =>
-          up
-            ? Effect.void
-            : Effect.fail(
-                new PostgresFailed({ message: child.exitCode === null ? "not yet" : `PostgreSQL: ${log}` })
-              )
-        ),
-        Effect.retry({
-          while: (error) => error.message === "not yet",
-          schedule: Schedule.spaced("10 millis")
-        }),
-        Effect.timeoutOrElse({
-          duration: "30 seconds",
-          orElse: () => Effect.fail(new PostgresFailed({ message: `PostgreSQL is not up: ${log}` }))
-        })
-      )
+      const isUp = () => log.includes("ready to accept connections")
+      yield* Effect.ignore(eventually(() => isUp() || child.exitCode !== null, Boolean, "30 seconds"))
+      if (!isUp()) return yield* new PostgresFailed({ message: `PostgreSQL is not up: ${log}` })
     })
     // One that stands still has no further children.
     const freeze = Effect.sync(() => signalAll(all().slice(0, 1), "SIGSTOP")).pipe(
-      Effect.andThen(
-        Effect.repeat(
-          Effect.sync(() => all().slice(0, 1).every(standsStill)),
-          { until: (still) => still, schedule: Schedule.spaced("1 millis") }
-        )
-      ),
+      Effect.andThen(until("PostgreSQL stands still", () => all().slice(0, 1).every(standsStill))),
       Effect.andThen(Effect.sync(() => signalAll(all(), "SIGSTOP")))
     )
     const thaw = Effect.sync(() => signalAll(all().toReversed(), "SIGCONT"))

@@ -1,6 +1,7 @@
 /** What tests do with servers over HTTP. */
 import { Effect } from "effect"
-import { type Answer, eventually, type RequestOptions, type Service, ServiceFailed } from "./Service.ts"
+import { eventually } from "./eventually.ts"
+import { type Answer, type RequestOptions, type Service, ServiceFailed } from "./Service.ts"
 
 type Api = Pick<Service, "request">
 

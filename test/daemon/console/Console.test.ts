@@ -13,7 +13,8 @@ import { Deferred, Effect, Fiber, Stream } from "effect"
 import { END, openConsoleLog } from "../../../src/daemon/console/ConsoleLog.ts"
 import { CONSOLE_BOUND } from "../../../src/daemon/console/consoleFiles.ts"
 import { makeLineIndex } from "../../../src/daemon/console/LineIndex.ts"
-import { dataFolder, harness, until } from "../support.ts"
+import { until } from "../../support/eventually.ts"
+import { dataFolder, harness } from "../support.ts"
 
 const MIB = 1024 * 1024
 

@@ -16,10 +16,11 @@ import {
 } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Schedule } from "effect"
+import { Effect } from "effect"
 import { removeTree } from "../../../src/daemon/disk/fsio.ts"
+import { until } from "../../support/eventually.ts"
 import { mountsBelow, unmountBelow } from "../../support/mounts.ts"
-import { dataFolder, harness, openDaemon, recorder, until } from "../support.ts"
+import { dataFolder, harness, openDaemon, recorder } from "../support.ts"
 import { scene, smallDisk, ways, write } from "./scene.ts"
 
 const text = (...path: ReadonlyArray<string>) => readFileSync(join(...path), "utf8")
@@ -658,7 +659,7 @@ describe("blueprints, instances: a node's daemon", () => {
       yield* until("reset", () => existsSync(join(files, "file")) && !existsSync(join(files, "extra")))
       assert.strictEqual(text(files, "file"), "base\n")
       assert.deepStrictEqual(statuses(id).slice(-2), ["stopping", "offline"])
-      yield* Effect.retry(daemon.power(id, "start", 30), { schedule: Schedule.spaced(10), times: 1000 })
+      yield* until("the start is accepted", Effect.isSuccess(daemon.power(id, "start", 30)))
       yield* until("running", () => statuses(id).at(-1) === "running")
       yield* daemon.remove(id)
       yield* daemon.remove(id)

@@ -3,8 +3,9 @@ import { existsSync, readdirSync, readFileSync, rmSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { until } from "../../support/eventually.ts"
 import { mountsBelow } from "../../support/mounts.ts"
-import { harness, until } from "../support.ts"
+import { harness } from "../support.ts"
 import { smallDisk, write } from "./scene.ts"
 
 const zeros = (name: string, mib: number) => `head -c ${mib * 1024 * 1024} /dev/zero > ${name}`

@@ -13,8 +13,8 @@ import {
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { until } from "../../support/eventually.ts"
 import { unmountBelow } from "../../support/mounts.ts"
-import { until } from "../support.ts"
 import { ownUser, runAs, scene, ways, write } from "./scene.ts"
 
 const asRoot = process.getuid?.() === 0

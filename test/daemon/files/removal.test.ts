@@ -3,8 +3,9 @@ import { existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { until } from "../../support/eventually.ts"
 import { mountsBelow } from "../../support/mounts.ts"
-import { dataFolder, newId, openDaemon, recorder, until } from "../support.ts"
+import { dataFolder, newId, openDaemon, recorder } from "../support.ts"
 import { write } from "./scene.ts"
 
 const script = join(import.meta.dirname, "../daemonProcess.ts")

@@ -3,8 +3,9 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { type ProbeOptions, probeStorage } from "../../../src/daemon/files/storageProbe.ts"
+import { until } from "../../support/eventually.ts"
 import { mountsBelow } from "../../support/mounts.ts"
-import { harness, until } from "../support.ts"
+import { harness } from "../support.ts"
 import { scene, smallDisk, withXfs, write, xfsDisk } from "./scene.ts"
 
 describe("blueprints, instances: how they are made", () => {

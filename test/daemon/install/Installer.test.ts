@@ -2,7 +2,8 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSy
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { alive, dataFolder, harness, pidIn, until } from "../support.ts"
+import { until } from "../../support/eventually.ts"
+import { alive, dataFolder, harness, pidIn } from "../support.ts"
 
 /** What is added to every reason that only the log can explain. */
 const readTheLog = "(node test-node): read the install log, correct the cause, then reinstall"

@@ -4,8 +4,9 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { failureText, InstallFailed, installFailed } from "../../../src/daemon/files/InstallFailed.ts"
 import type { Copy, Mount, Volume } from "../../../src/domain/Blueprint.ts"
+import { until } from "../../support/eventually.ts"
 import { write } from "../files/scene.ts"
-import { dataFolder, harness, loggedTo, openDaemon, recorder, specOf, until } from "../support.ts"
+import { dataFolder, harness, loggedTo, openDaemon, recorder, specOf } from "../support.ts"
 
 const place = { node_id: "n1", data_dir: "/srv/muster/node", arriving: false }
 

@@ -13,19 +13,11 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import type { NodeDaemonOptions } from "../../../src/daemon/NodeDaemon.ts"
+import { until } from "../../support/eventually.ts"
 import { mountsBelow, removeFolder } from "../../support/mounts.ts"
 import { daemonProcess, stateOf } from "../daemonChild.ts"
 import { ways, write } from "../files/scene.ts"
-import {
-  alive,
-  dataFolder,
-  openDaemon,
-  pidIn,
-  recorder,
-  type SpecOptions,
-  specOf,
-  until
-} from "../support.ts"
+import { alive, dataFolder, openDaemon, pidIn, recorder, type SpecOptions, specOf } from "../support.ts"
 
 const text = (...path: ReadonlyArray<string>) => readFileSync(join(...path), "utf8")
 const namesIn = (folder: string) => (existsSync(folder) ? readdirSync(folder).sort() : [])

@@ -3,7 +3,8 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { limitFiles, openCgroups } from "../../../src/daemon/runtime/cgroup.ts"
-import { dataFolder, harness, loggedTo, openDaemon, recorder, specOf, until } from "../support.ts"
+import { until } from "../../support/eventually.ts"
+import { dataFolder, harness, loggedTo, openDaemon, recorder, specOf } from "../support.ts"
 
 /** A folder that stands in for a cgroup v2 hierarchy. */
 const standIn = Effect.map(dataFolder, (root) => {

@@ -6,9 +6,10 @@ import { Effect } from "effect"
 import { CONSOLE_BOUND, RELAY_MOST, readRelayCut } from "../../../src/daemon/console/consoleFiles.ts"
 import { parseStat } from "../../../src/daemon/host/procfs.ts"
 import { RELAY } from "../../../src/daemon/runtime/consoleRelay.ts"
+import { until } from "../../support/eventually.ts"
 import { daemonProcess, stateOf } from "../daemonChild.ts"
 import { smallDisk } from "../files/scene.ts"
-import { dataFolder, newId, openDaemon, recorder, until } from "../support.ts"
+import { dataFolder, newId, openDaemon, recorder } from "../support.ts"
 
 const MIB = 1024 * 1024
 

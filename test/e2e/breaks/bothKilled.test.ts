@@ -5,6 +5,7 @@ import { chaosDefinitions, makeChaos, type Promised } from "../../support/chaos.
 import { readDatabase } from "../../support/database.ts"
 import { definitions } from "../../support/definitions.ts"
 import { replay } from "../../support/events.ts"
+import { eventually } from "../../support/eventually.ts"
 import {
   journalProblems,
   type ListedServer,
@@ -15,7 +16,7 @@ import { alone, connectedNode, freePort, nodeIs, nodeKey, startNode } from "../.
 import { makePhoenix, type Phoenix } from "../../support/Phoenix.ts"
 import { endLeftovers, mainProcess, serverProcesses } from "../../support/processes.ts"
 import { freshSeed, seeded } from "../../support/random.ts"
-import { eventually, type Service, startService, temporaryFolder } from "../../support/Service.ts"
+import { type Service, startService, temporaryFolder } from "../../support/Service.ts"
 import { becomes, expectStatus, running } from "../../support/servers.ts"
 
 const address = "127.0.0.1"

@@ -8,6 +8,7 @@ import { chaosDefinitions, makeChaos, type Promised } from "../../support/chaos.
 import { readDatabase } from "../../support/database.ts"
 import { definitions } from "../../support/definitions.ts"
 import { type EventStream, replay, subscribe, told } from "../../support/events.ts"
+import { eventually } from "../../support/eventually.ts"
 import {
   committedMemory,
   journalProblems,
@@ -18,7 +19,7 @@ import {
 import { makePhoenix, type Phoenix } from "../../support/Phoenix.ts"
 import { endLeftovers, mainProcess, serverProcesses, shimProcess } from "../../support/processes.ts"
 import { freshSeed, seeded } from "../../support/random.ts"
-import { eventually, type Service, temporaryFolder } from "../../support/Service.ts"
+import { type Service, temporaryFolder } from "../../support/Service.ts"
 import { becomes, expectStatus, logsHave, powered, running, statusOf } from "../../support/servers.ts"
 import { testDatabase } from "../../support/testDatabase.ts"
 

@@ -5,11 +5,12 @@ import { Effect } from "effect"
 import { readDatabase } from "../../support/database.ts"
 import { blueprintFile, definitions, obedient, softwareFile } from "../../support/definitions.ts"
 import { subscribe, told } from "../../support/events.ts"
+import { eventually } from "../../support/eventually.ts"
 import { restartable } from "../../support/faults/index.ts"
 import { journalProblems, processProblems } from "../../support/invariants.ts"
 import { alone, connectedNode, nodeIs, nodeKey, startNode } from "../../support/nodes.ts"
 import { endLeftovers, mainProcess, serverProcesses, shimProcess } from "../../support/processes.ts"
-import { eventually, requestTo, startService, temporaryFolder } from "../../support/Service.ts"
+import { requestTo, startService, temporaryFolder } from "../../support/Service.ts"
 import { becomes, commands, expectStatus, logsHave, running } from "../../support/servers.ts"
 
 const files = {

@@ -5,9 +5,10 @@ import { assertError } from "../../http/support/http.ts"
 import { subscriber } from "../../support/balancer.ts"
 import { blueprintFile, definitions, softwareFile } from "../../support/definitions.ts"
 import { subscribe } from "../../support/events.ts"
+import { eventually } from "../../support/eventually.ts"
 import { startPostgres } from "../../support/postgres.ts"
 import { nodeOf, replicaSet } from "../../support/replicaSet.ts"
-import { adminKey, eventually } from "../../support/Service.ts"
+import { adminKey } from "../../support/Service.ts"
 import { create, expectStatus } from "../../support/servers.ts"
 
 const files = {

@@ -3,7 +3,8 @@ import { assert } from "@effect/vitest"
 import { Effect, Fiber, Option, Ref, Schedule } from "effect"
 import { isPublic, type JournalEntry } from "../../../src/domain/Journal.ts"
 import type { Balancer, Outcome, Subscriber } from "../../support/balancer.ts"
-import { eventually, ServiceFailed } from "../../support/Service.ts"
+import { eventually } from "../../support/eventually.ts"
+import { ServiceFailed } from "../../support/Service.ts"
 
 /** Seconds that an outage takes. */
 export const OUTAGE = Number(process.env.MUSTER_TEST_OUTAGE ?? 5)

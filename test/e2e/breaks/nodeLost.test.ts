@@ -3,10 +3,11 @@ import { Effect } from "effect"
 import { readDatabase } from "../../support/database.ts"
 import { blueprintFile, definitions, obedient, softwareFile } from "../../support/definitions.ts"
 import { subscribe, told } from "../../support/events.ts"
+import { eventually } from "../../support/eventually.ts"
 import { journalProblems } from "../../support/invariants.ts"
 import { alone, connectedNode, startNode } from "../../support/nodes.ts"
 import { mainProcess, serverProcesses } from "../../support/processes.ts"
-import { eventually, startService } from "../../support/Service.ts"
+import { startService } from "../../support/Service.ts"
 import { installed, running, statusOf } from "../../support/servers.ts"
 
 const files = {

@@ -1,7 +1,8 @@
 /** What the control plane says of its nodes, for tests that break something. */
 import { Effect } from "effect"
 import type { JournalEntry } from "../../../src/domain/Journal.ts"
-import { eventually, type Service } from "../../support/Service.ts"
+import { eventually } from "../../support/eventually.ts"
+import type { Service } from "../../support/Service.ts"
 
 /** What the journal says of nodes: `n1 lost`. */
 export const nodeNews = (journal: ReadonlyArray<JournalEntry>) =>

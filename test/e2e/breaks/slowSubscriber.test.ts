@@ -11,7 +11,8 @@ import { Store } from "../../../src/store/Store.ts"
 import { allocations, definition, record } from "../../servers/support/definitions.ts"
 import { readDatabase } from "../../support/database.ts"
 import { deafSubscriber, subscribe } from "../../support/events.ts"
-import { eventually, type Service, startService, temporaryFolder } from "../../support/Service.ts"
+import { eventually } from "../../support/eventually.ts"
+import { type Service, startService, temporaryFolder } from "../../support/Service.ts"
 import { expectStatus } from "../../support/servers.ts"
 
 const SERVERS = 4_000

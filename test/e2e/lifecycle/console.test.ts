@@ -3,8 +3,9 @@ import { Effect } from "effect"
 import WebSocket from "ws"
 import { muster } from "../../support/command.ts"
 import { subscribe, told } from "../../support/events.ts"
+import { eventually } from "../../support/eventually.ts"
 import { Muster } from "../../support/Muster.ts"
-import { eventually, type Service, ServiceFailed } from "../../support/Service.ts"
+import { type Service, ServiceFailed } from "../../support/Service.ts"
 import {
   becomes,
   commands,

@@ -1,9 +1,9 @@
 import { existsSync } from "node:fs"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
+import { eventually } from "../../support/eventually.ts"
 import { Muster } from "../../support/Muster.ts"
 import { mainProcess } from "../../support/processes.ts"
-import { eventually } from "../../support/Service.ts"
 import { expectStatus, running, statusOf } from "../../support/servers.ts"
 import { definitions, fileOf, follow, pathOf } from "./world.ts"
 

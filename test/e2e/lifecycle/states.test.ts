@@ -2,9 +2,9 @@ import { existsSync, readFileSync } from "node:fs"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { told } from "../../support/events.ts"
+import { eventually } from "../../support/eventually.ts"
 import { Muster } from "../../support/Muster.ts"
 import { mainProcess, serverProcesses } from "../../support/processes.ts"
-import { eventually } from "../../support/Service.ts"
 import {
   becomes,
   commands,

@@ -17,8 +17,8 @@ import { ServedDaemon } from "../../../src/daemon/controlPlane/ServedDaemon.ts"
 import { makeRemoteDaemon, type RemoteTarget } from "../../../src/nodes/remote/RemoteDaemon.ts"
 import { allocations, definition } from "../../servers/support/definitions.ts"
 import { FakeDaemon } from "../../servers/support/FakeDaemon.ts"
+import { eventually } from "../../support/eventually.ts"
 import { freePort } from "../../support/nodes.ts"
-import { eventually } from "../../support/Service.ts"
 
 const NODE = "n1"
 const spec = (id: string) => ({ id, definition: definition(), allocations: allocations(25565) })

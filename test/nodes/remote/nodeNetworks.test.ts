@@ -10,8 +10,9 @@ import { impatientClient } from "../../../src/nodes/remote/connectTimeoutClient.
 import { makeNodeNetworks } from "../../../src/nodes/remote/nodeNetworks.ts"
 import { makeRemoteDaemon } from "../../../src/nodes/remote/RemoteDaemon.ts"
 import { definitions } from "../../support/definitions.ts"
+import { eventually } from "../../support/eventually.ts"
 import { alone, nodeKey, startNode } from "../../support/nodes.ts"
-import { eventually, startService } from "../../support/Service.ts"
+import { startService } from "../../support/Service.ts"
 
 const networks = (...listed: ReadonlyArray<string>) =>
   makeNodeNetworks(listed.map(IpNetwork.fromStringUnsafe))

@@ -1,7 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect } from "effect"
 import { DaemonRefused } from "../../../src/api/Daemon.ts"
-import { eventually, makeWorld, request, runWorld } from "../support/world.ts"
+import { until } from "../../support/eventually.ts"
+import { makeWorld, request, runWorld } from "../support/world.ts"
 
 const created = ["status installing", "status offline"]
 const up = ["status starting", "status running"]
@@ -36,7 +37,7 @@ describe("drain with move", () => {
         store
       } = yield* makeRunning()
       yield* evacuate("n1")
-      yield* eventually(
+      yield* until(
         "the node is empty",
         Effect.map(moves.progress("n1"), (progress) => progress?.left === 0)
       )
@@ -46,7 +47,7 @@ describe("drain with move", () => {
       assert.strictEqual(record?.node_id, "n2")
       assert.deepStrictEqual(yield* events(id), [...created, ...up, ...moved])
       assert.strictEqual(other.files.get(id), "a castle")
-      yield* eventually(
+      yield* until(
         "the old node has no copy",
         Effect.map(store.read(moveRepo.leftovers), (left) => left.length === 0)
       )
@@ -66,7 +67,7 @@ describe("drain with move", () => {
       yield* servers.power(id, "stop", 30)
       yield* becomes(id, "offline")
       yield* evacuate("n1")
-      yield* eventually(
+      yield* until(
         "the server has moved",
         Effect.map(moves.progress("n1"), (progress) => progress?.left === 0)
       )
@@ -90,7 +91,7 @@ describe("drain with move", () => {
       const homeless = yield* servers.create(request({ node_id: "n1" }))
       for (const one of [tied, mounted, homeless]) yield* becomes(one.id, "offline")
       yield* evacuate("n1")
-      yield* eventually(
+      yield* until(
         "one has moved, the others cannot",
         Effect.map(
           moves.progress("n1"),
@@ -137,17 +138,17 @@ describe("drain with move", () => {
           })
         )
         yield* evacuate("n1")
-        yield* eventually(
+        yield* until(
           "the move has ended, and the database is away",
           Effect.sync(() => database.away)
         )
         yield* moves.stay("n1").pipe(Effect.flip)
         database.away = false
-        yield* eventually(
+        yield* until(
           "it is made again",
           Effect.map(events(id), (all) => all.filter((event) => event === "status installing").length === 2)
         )
-        yield* eventually(
+        yield* until(
           "it is there",
           Effect.map(servers.status(id), (status) => status === "offline" || status === "running")
         )
@@ -159,12 +160,12 @@ describe("drain with move", () => {
       const { becomes, evacuate, id, moves, records, servers } = yield* makeRunning()
       yield* evacuate("n1")
       const asked = Date.now()
-      yield* eventually(
+      yield* until(
         "the clock has gone on",
         Effect.sync(() => Date.now() > asked)
       )
       const named = yield* servers.create(request({ node_id: "n1" }))
-      yield* eventually(
+      yield* until(
         "the first has moved",
         Effect.map(moves.progress("n1"), (progress) => progress?.left === 0)
       )
@@ -181,7 +182,7 @@ describe("drain with move", () => {
       other.installs = "failed"
       const [before] = yield* records
       yield* evacuate("n1")
-      yield* eventually(
+      yield* until(
         "it has come back",
         Effect.map(moves.progress("n1"), (progress) => progress?.servers[0]?.state === "blocked")
       )
@@ -193,13 +194,13 @@ describe("drain with move", () => {
       assert.strictEqual(back?.node_id, "n1")
       assert.strictEqual(daemon.files.get(id), "a castle")
       assert.deepStrictEqual(yield* events(id), [...created, ...up, ...moved])
-      yield* eventually(
+      yield* until(
         "the other node has nothing of it",
         Effect.sync(() => !other.instances.has(id))
       )
       other.installs = "ready"
       yield* evacuate("n1")
-      yield* eventually(
+      yield* until(
         "it has moved",
         Effect.map(moves.progress("n1"), (progress) => progress?.left === 0)
       )
@@ -248,7 +249,7 @@ describe("drain with move", () => {
       assert.strictEqual(daemon.files.get(id), "a castle")
       other.finishInstall(id, "ready")
       yield* becomes(id, "running")
-      yield* eventually(
+      yield* until(
         "the old copy goes",
         Effect.sync(() => !daemon.instances.has(id))
       )
@@ -260,7 +261,7 @@ describe("drain with move", () => {
       const { becomes, daemon, evacuate, id, moves, other, settled } = yield* makeRunning()
       daemon.fault("files", ...Array.from({ length: 20 }, () => "request-lost" as const))
       yield* evacuate("n1")
-      yield* eventually(
+      yield* until(
         "the node is empty",
         Effect.map(moves.progress("n1"), (progress) => progress?.left === 0)
       )
@@ -281,7 +282,7 @@ describe("drain with move", () => {
         )
         daemon.fault("hold", ...Array.from({ length: 3 }, () => "request-lost" as const))
         yield* evacuate("n1")
-        yield* eventually(
+        yield* until(
           "it has gone back",
           Effect.map(moves.progress("n1"), (progress) => progress?.servers[0]?.state === "blocked")
         )
@@ -303,14 +304,14 @@ describe("drain with move", () => {
       const more = yield* Effect.forEach([1, 2, 3], () => servers.create(request({ node_id: "n1" })))
       for (const { id } of more) yield* becomes(id, "offline")
       yield* evacuate("n1")
-      yield* eventually(
+      yield* until(
         "two are on their way",
         Effect.sync(() => other.instances.size === 2)
       )
       yield* moves.stay("n1")
       nodes.drained.delete("n1")
       for (const id of other.instances.keys()) other.finishInstall(id, "ready")
-      yield* eventually(
+      yield* until(
         "two have moved",
         Effect.map(
           records,
@@ -365,7 +366,7 @@ describe("during a move", () => {
       yield* servers.remove(id, { force: false })
       assert.deepStrictEqual(yield* records, [])
       assert.strictEqual((yield* events(id)).at(-1), "deleted")
-      yield* eventually(
+      yield* until(
         "both nodes have nothing of it",
         Effect.map(
           store.read(moveRepo.leftovers),
@@ -398,13 +399,13 @@ describe("drain with move: the control plane is killed at any moment", () => {
           other.step = step
           yield* evacuate("n1")
           const empty = (progress: typeof moves.progress, becomes: Effect.Effect<void>) =>
-            eventually(
+            until(
               "the node is empty",
               Effect.map(progress("n1"), (now) => now?.left === 0)
             ).pipe(Effect.andThen(becomes))
           const done = yield* Effect.raceFirst(
             Effect.as(
-              eventually(
+              until(
                 "it has moved",
                 Effect.sync(
                   () =>
@@ -425,7 +426,7 @@ describe("drain with move: the control plane is killed at any moment", () => {
           yield* second.settled
           assert.deepStrictEqual(yield* second.events(id), [...created, ...up, ...moved], `step ${killAt}`)
           assert.strictEqual(other.files.get(id), "a castle")
-          yield* eventually(
+          yield* until(
             "one copy",
             Effect.map(
               second.store.read(second.moveRepo.leftovers),

@@ -1,7 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Latch } from "effect"
 import { DaemonRefused } from "../../../src/api/Daemon.ts"
-import { eventually, makeWorld, request, runWorld } from "../support/world.ts"
+import { until } from "../../support/eventually.ts"
+import { makeWorld, request, runWorld } from "../support/world.ts"
 
 const whole = ["status installing", "status offline", "status starting", "status running"]
 
@@ -57,7 +58,7 @@ describe("decisions, section 3: start once installed", () => {
         const { servers, settled, becomes, records } = yield* start()
         const { id } = yield* servers.create(request({ start: true }))
         yield* becomes(id, "offline")
-        yield* eventually(
+        yield* until(
           "the start is given up",
           Effect.map(records, (rows) => rows[0]?.start_pending === false)
         )
@@ -115,7 +116,7 @@ describe("node-protocol: installing goes on until the node has accepted it", () 
         assert.deepStrictEqual([install.phase, install.failure_reason], ["failed", "disk full"])
         assert.deepStrictEqual(yield* events(id), whole.slice(0, 2))
         yield* servers.reinstall(id)
-        yield* eventually(
+        yield* until(
           "there is room, and it is installed",
           Effect.map(servers.install(id), ({ phase }) => phase === "ready")
         )
@@ -129,7 +130,7 @@ describe("node-protocol: installing goes on until the node has accepted it", () 
       daemon.installs = "manual"
       const first = yield* start()
       const { id } = yield* first.servers.create(request())
-      yield* eventually(
+      yield* until(
         "the node has it",
         Effect.sync(() => daemon.instances.has(id))
       )
@@ -143,7 +144,7 @@ describe("node-protocol: installing goes on until the node has accepted it", () 
         return steps === 2 ? answered.await : Effect.void
       })
       const second = yield* start()
-      yield* eventually(
+      yield* until(
         "the node has answered",
         Effect.sync(() => steps === 2)
       )
@@ -181,7 +182,7 @@ describe("node-protocol: the control plane is killed at any moment", () => {
       yield* first.stop
       const second = yield* start({ connect: false })
       yield* second.attach
-      yield* eventually(
+      yield* until(
         "the node has it",
         Effect.sync(() => daemon.instances.has(id))
       )

@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { eventually, makeWorld, request, runWorld } from "../support/world.ts"
+import { until } from "../../support/eventually.ts"
+import { makeWorld, request, runWorld } from "../support/world.ts"
 
 /** A server that nobody has created. */
 const stray = {
@@ -67,7 +68,7 @@ describe("node-protocol: node gone for 30 s", () => {
       yield* plane.register(daemon.registration)
       daemon.gate.openUnsafe()
       yield* becomes(saved, "offline")
-      yield* eventually("the server that is not saved is gone", isGone(unsaved))
+      yield* until("the server that is not saved is gone", isGone(unsaved))
       yield* settled
       const told = ["status unknown", "crash", "status offline"]
       assert.deepStrictEqual((yield* events(saved)).slice(-3), told)
@@ -95,7 +96,7 @@ describe("node-protocol: node gone for node_lost_after", () => {
       yield* nodes.publish("n1", "lost")
       yield* becomes(saved, "unknown")
       yield* nodes.publish("n1", "given-up")
-      yield* eventually("it is given up", isGone(unsaved))
+      yield* until("it is given up", isGone(unsaved))
       assert.deepStrictEqual((yield* events(unsaved)).slice(-2), ["status unknown", "deleted"])
       assert.deepStrictEqual([...nodes.held.keys()], [saved])
       daemon.boot += 1
@@ -165,7 +166,7 @@ describe("node-protocol: registration", () => {
       instance.status = "offline"
       daemon.boot += 1
       yield* plane.register(daemon.registration)
-      yield* eventually(
+      yield* until(
         "it is let go",
         Effect.sync(() => !daemon.held.has(saved))
       )
@@ -190,11 +191,11 @@ describe("node-protocol: registration", () => {
       daemon.fault("remove", "request-lost")
       yield* nodes.publish("n1", "lost")
       yield* servers.remove(unsaved, { force: true })
-      yield* eventually("it is gone", isGone(unsaved))
+      yield* until("it is gone", isGone(unsaved))
       const answer = yield* plane.register(before)
       assert.deepStrictEqual(new Set(answer.delete), new Set([saved, unsaved]))
       assert.deepStrictEqual(answer.unknown, [])
-      yield* eventually(
+      yield* until(
         "the node has none",
         Effect.sync(() => daemon.instances.size === 0)
       )
@@ -220,7 +221,7 @@ describe("node-protocol: registration", () => {
       daemon.instances.clear()
       daemon.boot += 1
       yield* plane.register(daemon.registration)
-      yield* eventually("the server that is not saved is gone", isGone(unsaved))
+      yield* until("the server that is not saved is gone", isGone(unsaved))
       yield* becomes(saved, "offline")
       yield* settled
       assert.deepStrictEqual((yield* events(saved)).slice(-3), [
@@ -325,7 +326,7 @@ describe("node-protocol, Placement and ports: no port leaks", () => {
       )
       for (const { id } of records) yield* plane.servers.remove(id, { force: true })
       assert.strictEqual(nodes.held.size, 0)
-      yield* eventually(
+      yield* until(
         "the node has none",
         Effect.sync(() => daemon.instances.size === 0)
       )

@@ -17,6 +17,7 @@ import { MoveRepo } from "../../../src/store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../../src/store/repos/ServerRepo.ts"
 import { Store, Transaction } from "../../../src/store/Store.ts"
 import { storeAt } from "../../store/support/database.ts"
+import { until } from "../../support/eventually.ts"
 import { newPostgresDatabase } from "../../support/postgresDatabase.ts"
 import { testDatabase } from "../../support/testDatabase.ts"
 import { definition } from "./definitions.ts"
@@ -63,16 +64,6 @@ export const request = (change: Partial<CreateRequest> = {}): CreateRequest => (
   start: false,
   ...change
 })
-
-/** Polls until the effect succeeds with true; a defect after 10,000 tries. */
-export const eventually = <E, R>(what: string, condition: Effect.Effect<boolean, E, R>) =>
-  Effect.gen(function* () {
-    for (let tries = 0; tries < 10_000; tries++) {
-      if (yield* condition) return
-      yield* Effect.promise(() => new Promise<void>((resolve) => setTimeout(resolve, 2)))
-    }
-    return yield* Effect.die(new Error(`never happened: ${what}`))
-  })
 
 /** One database, one node with its daemon, and as many control planes over them as one starts. */
 export const makeWorld = Effect.fnUntraced(function* (
@@ -162,9 +153,9 @@ export const makeWorld = Effect.fnUntraced(function* (
         Effect.map((present) => present === status),
         Effect.orElseSucceed(() => false)
       )
-    const becomes = (id: string, status: string) => eventually(`${id} is ${status}`, isStatus(id, status))
+    const becomes = (id: string, status: string) => until(`${id} is ${status}`, isStatus(id, status))
     const isGone = (id: string) => Effect.isFailure(servers.status(id))
-    const settled = eventually(
+    const settled = until(
       "all reports are sent and nothing is being provisioned",
       Effect.map(
         provisioner.active,

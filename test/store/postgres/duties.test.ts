@@ -1,11 +1,12 @@
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Scope, Stream } from "effect"
+import { until } from "../../support/eventually.ts"
 import { startPostgres } from "../../support/postgres.ts"
 import { newPostgresDatabase, statementsOn } from "../../support/postgresDatabase.ts"
 import { linesOf, startChild } from "../support/children.ts"
 import { append } from "../support/database.ts"
-import { eventually, startReplica } from "../support/replicas.ts"
+import { startReplica } from "../support/replicas.ts"
 
 type Replica = Effect.Success<ReturnType<typeof startReplica>>
 
@@ -35,7 +36,7 @@ const startWorker = Effect.fnUntraced(function* (url: string, name: string) {
   const child = yield* startChild("do-duties.ts", url, name)
   const lines: Array<string> = []
   yield* Effect.forkScoped(Stream.runForEach(linesOf(child), (line) => Effect.sync(() => lines.push(line))))
-  yield* eventually(
+  yield* until(
     `${name} is up`,
     Effect.sync(() => lines.includes(`${name} ready`))
   )
@@ -44,7 +45,7 @@ const startWorker = Effect.fnUntraced(function* (url: string, name: string) {
     acts,
     more: Effect.suspend(() => {
       const before = acts().length
-      return eventually(
+      return until(
         `${name} acts`,
         Effect.sync(() => acts().length > before)
       )
@@ -66,11 +67,11 @@ describe("design: the background duties are done by one replica", () => {
       for (let i = 0; i < 100; i++) yield* one.store.write(append(`s${i}`))
       assert.deepStrictEqual(second, [])
       yield* Scope.close(scope, Exit.void)
-      yield* eventually("the other begins", other.duties.mine)
+      yield* until("the other begins", other.duties.mine)
       assert.deepStrictEqual(first, ["begins 0", "ends"])
       assert.deepStrictEqual(second, ["begins 100"])
       yield* endHolder(url)
-      yield* eventually(
+      yield* until(
         "it begins anew",
         Effect.sync(() => second.length === 3)
       )
@@ -88,7 +89,7 @@ describe("design: the background duties are done by one replica", () => {
           return rounds === 1 ? Effect.fail("broken") : Effect.void
         })
       )
-      yield* eventually(
+      yield* until(
         "it is done again",
         Effect.sync(() => rounds === 2)
       )
@@ -102,13 +103,13 @@ describe("design: the background duties are done by one replica", () => {
       const replica = yield* startReplica(url, { answerMillis: 650 })
       const log = yield* work(replica)
       yield* server.freeze
-      yield* eventually(
+      yield* until(
         "the work ends",
         Effect.sync(() => log.length === 2)
       )
       assert.isFalse(yield* replica.duties.mine)
       yield* server.thaw
-      yield* eventually(
+      yield* until(
         "the work begins again",
         Effect.sync(() => log.length === 3)
       )

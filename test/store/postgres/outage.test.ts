@@ -1,11 +1,12 @@
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Fiber, type Scope, Stream } from "effect"
+import { until } from "../../support/eventually.ts"
 import { tcpProxy } from "../../support/faults/index.ts"
 import { type PostgresServer, startPostgres } from "../../support/postgres.ts"
 import { newPostgresDatabase, statementsOn } from "../../support/postgresDatabase.ts"
 import { append } from "../support/database.ts"
-import { eventually, startReplica } from "../support/replicas.ts"
+import { startReplica } from "../support/replicas.ts"
 
 /** The deadline of a service that is left at its default. */
 const deadline = { answerMillis: 650 }
@@ -24,7 +25,7 @@ const ids = (replica: Replica) =>
   )
 
 const writes = (replica: Replica, id: string) =>
-  eventually(`${id} is written`, Effect.map(Effect.exit(replica.store.write(append(id))), Exit.isSuccess))
+  until(`${id} is written`, Effect.map(Effect.exit(replica.store.write(append(id))), Exit.isSuccess))
 
 const isUnavailable = (exit: Exit.Exit<unknown, { readonly _tag: string }>) =>
   Exit.isFailure(exit) && JSON.stringify(exit.cause).includes("Unavailable")
@@ -39,7 +40,7 @@ const slowCommit = Effect.fnUntraced(function* (replica: Replica, url: string, s
      FOR EACH ROW WHEN (NEW.server_id = 'slow') EXECUTE FUNCTION linger()`
   )
   const slow = yield* Effect.forkChild(Effect.exit(replica.store.write(append("slow"))))
-  yield* eventually(
+  yield* until(
     "the commit is under way",
     Effect.map(
       statementsOn(
@@ -96,14 +97,14 @@ describe("node protocol: database away", () => {
             const round = one.seen.length
             yield* one.store.write(append(`before ${round}`))
             yield* end
-            yield* eventually(
+            yield* until(
               "writes are unavailable",
               Effect.map(Effect.exit(one.store.write(append(`lost ${round}`))), isUnavailable)
             )
             yield* server.start
             yield* writes(one, `one ${round}`)
             yield* writes(other, `other ${round}`)
-            yield* eventually(
+            yield* until(
               "both followers have seen all",
               Effect.map(ids(one), (kept) => [one, other].every(({ seen }) => seen.length === kept.length))
             )
@@ -114,13 +115,13 @@ describe("node protocol: database away", () => {
           assert.isTrue(
             yield* Effect.raceFirst(
               Effect.as(
-                eventually(
+                until(
                   "somebody does the duties",
                   Effect.orElseSucceed(one.duties.mine, () => false)
                 ),
                 true
               ),
-              Effect.as(eventually("somebody does the duties", other.duties.mine), true)
+              Effect.as(until("somebody does the duties", other.duties.mine), true)
             )
           )
         })

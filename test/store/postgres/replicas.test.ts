@@ -4,9 +4,10 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Fiber, Latch, Logger, Redacted, Ref, Scope, Stream } from "effect"
 import * as fc from "fast-check"
 import { advisoryLocks } from "../../../src/store/sql/dialect.ts"
+import { until } from "../../support/eventually.ts"
 import { newPostgresDatabase, statementsOn } from "../../support/postgresDatabase.ts"
 import { append } from "../support/database.ts"
-import { eventually, startReplica } from "../support/replicas.ts"
+import { startReplica } from "../support/replicas.ts"
 import { server } from "../support/samples.ts"
 
 const onDatabase = <A, E>(test: (url: string) => Effect.Effect<A, E, Scope.Scope>) =>
@@ -34,7 +35,7 @@ const assertOneOrder = Effect.fnUntraced(function* (replicas: ReadonlyArray<Repl
     kept.map((_, index) => index + 1)
   )
   for (const replica of replicas) {
-    yield* eventually(
+    yield* until(
       "the follower has seen all",
       Effect.sync(() => replica.seen.length >= kept.length)
     )
@@ -138,7 +139,7 @@ describe("design: replicas are equal", () => {
             yield* Ref.set(done, true)
             yield* Fiber.join(clients)
             for (const replica of replicas) {
-              yield* eventually(
+              yield* until(
                 "writes succeed again",
                 Effect.map(Effect.exit(replica.store.write(append("after"))), Exit.isSuccess)
               )
@@ -233,7 +234,7 @@ describe("design: replicas are equal", () => {
               const refused = yield* Effect.flip(replica.store.write(append("a")))
               assert.strictEqual(refused.code, "503")
               assert.match(said.join(), /lock timeout \(55P03\)/)
-              yield* eventually(
+              yield* until(
                 "writes succeed again",
                 Effect.map(Effect.exit(replica.store.write(append("b"))), Exit.isSuccess)
               )
@@ -257,7 +258,7 @@ describe("design: replicas are equal", () => {
         assert.isTrue(yield* one.duties.mine)
         assert.isFalse(yield* other.duties.mine)
         yield* Scope.close(scope, Exit.void)
-        yield* eventually("the other does them", other.duties.mine)
+        yield* until("the other does them", other.duties.mine)
       })
     )
   )
@@ -271,7 +272,7 @@ describe("design: replicas are equal", () => {
           `WITH next AS (UPDATE counters SET value = value + 1 WHERE name = 'journal' RETURNING value)
            INSERT INTO journal SELECT value, 1, 'status', 'silent', 'survival', '"running"' FROM next`
         )
-        yield* eventually(
+        yield* until(
           "it is seen",
           Effect.sync(() => replica.seen.some((entry) => entry.change.server_id === "silent"))
         )

@@ -23,13 +23,3 @@ export const startReplica = Effect.fnUntraced(function* (
     seen
   }
 })
-
-/** Repeats `look` until it says true; a defect with `what` after half a minute. */
-export const eventually = <E, R>(what: string, look: Effect.Effect<boolean, E, R>) =>
-  Effect.gen(function* () {
-    for (let tries = 0; tries < 3_000; tries++) {
-      if (yield* look) return
-      yield* Effect.promise(() => new Promise<void>((resolve) => setTimeout(resolve, 10)))
-    }
-    return yield* Effect.die(new Error(`never happened: ${what}`))
-  })

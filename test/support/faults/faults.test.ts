@@ -4,7 +4,7 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { startChild } from "../child.ts"
-import { eventually } from "../Service.ts"
+import { eventually } from "../eventually.ts"
 import {
   during,
   smallDisk,

@@ -1,7 +1,8 @@
 import type { ChildProcess } from "node:child_process"
 import { readFileSync } from "node:fs"
 import { Effect, Exit, Latch, Scope, Semaphore } from "effect"
-import { ended, eventually } from "../Service.ts"
+import { eventually } from "../eventually.ts"
+import { ended } from "../Service.ts"
 import { type Fault, FaultFailed } from "./Fault.ts"
 
 /** A process that can be killed, frozen and started again. */

@@ -7,9 +7,10 @@ import { assert, describe, layer } from "@effect/vitest"
 import { Effect, Exit, Scope } from "effect"
 import { containerName } from "../../../../src/daemon/runtime/docker/containerOptions.ts"
 import { engineNote, TEST_IMAGE, TestEngine, withEngine } from "../../../support/dockerEngine.ts"
+import { eventually, until } from "../../../support/eventually.ts"
 import { imageRegistry } from "../../../support/imageRegistry.ts"
-import { newId, until } from "../../support.ts"
-import { bench, consoleOf, folder, newNode, openRuntime, outputOf, poll, put } from "./support.ts"
+import { newId } from "../../support.ts"
+import { bench, consoleOf, folder, newNode, openRuntime, outputOf, put } from "./support.ts"
 
 const MIB = 1024 * 1024
 const echo = 'echo ready; while read -r line; do [ "$line" = stop ] && exit 0; echo "got $line"; done'
@@ -41,7 +42,10 @@ const askTcp = (port: number) =>
     socket.on("error", (error) => resume(Effect.fail(error)))
     socket.on("end", () => resume(Effect.fail(new Error("nothing came"))))
     return Effect.sync(() => socket.destroy())
-  }).pipe(Effect.retry(poll), Effect.timeout("15 seconds"), Effect.orDie)
+  }).pipe(
+    Effect.orElseSucceed(() => ""),
+    (once) => eventually(once)
+  )
 
 describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
   layer(TestEngine.layer, { timeout: "3 minutes", excludeTestServices: true })((it) => {
@@ -222,10 +226,7 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
           return existsSync(path) ? readFileSync(path, "utf8") : ""
         }
         yield* until("it counts", () => number() !== "")
-        const usage = yield* Effect.repeat(run.usage, {
-          until: (found) => (found?.cpu_ms ?? 0) > 500,
-          schedule: poll
-        })
+        const usage = yield* eventually(run.usage, (found) => (found?.cpu_ms ?? 0) > 500)
         // Less on a machine that is busy, never more than it may have.
         assert.isAbove(usage?.cpu_percent ?? 0, 0)
         assert.isBelow(usage?.cpu_percent ?? 100, 45)
@@ -236,7 +237,7 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
         yield* run.pause
         const stood = number()
         // Figures come once a second; the last ones before the pause are not those of it.
-        yield* Effect.repeat(run.usage, { until: (found) => found?.cpu_percent === 0, schedule: poll })
+        yield* eventually(run.usage, (found) => found?.cpu_percent === 0)
         assert.strictEqual(number(), stood)
         yield* run.resume
         yield* run.resume

@@ -3,7 +3,7 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { Engine } from "../../../../src/daemon/runtime/docker/Engine.ts"
-import { until } from "../../support.ts"
+import { until } from "../../../support/eventually.ts"
 import { folder } from "./support.ts"
 
 interface Answering {

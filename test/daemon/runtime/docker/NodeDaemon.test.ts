@@ -5,6 +5,7 @@ import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { containerName } from "../../../../src/daemon/runtime/docker/containerOptions.ts"
 import { engineNote, TEST_IMAGE, TestEngine, withEngine } from "../../../support/dockerEngine.ts"
+import { until } from "../../../support/eventually.ts"
 import {
   dataFolder,
   echoServer,
@@ -12,8 +13,7 @@ import {
   newId,
   openDaemon,
   recorder,
-  type SpecOptions,
-  until
+  type SpecOptions
 } from "../../support.ts"
 import { cleanNode, newNode } from "./support.ts"
 

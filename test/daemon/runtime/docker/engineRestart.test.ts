@@ -7,8 +7,9 @@ import {
   missingOwnEngine,
   TEST_IMAGE
 } from "../../../support/dockerEngine.ts"
-import { harness, until } from "../../support.ts"
-import { newNode, poll } from "./support.ts"
+import { eventually, until } from "../../../support/eventually.ts"
+import { harness } from "../../support.ts"
+import { newNode } from "./support.ts"
 
 const possible =
   (missingEngine === undefined && missingOwnEngine === undefined) || process.env.CI !== undefined
@@ -33,10 +34,8 @@ const world = Effect.fnUntraced(function* (...options: ReadonlyArray<string>) {
     Effect.map(node.daemon.logs(id, { page: 1, per_page: 100 }), (page) => page.items)
   /** Its console goes on in both directions. */
   const answers = (id: string, line: string) =>
-    Effect.ignore(node.daemon.commands(id, [line])).pipe(
-      Effect.andThen(logs(id)),
-      Effect.repeat({ until: (lines) => lines.includes(`got ${line}`), schedule: poll }),
-      Effect.timeout("15 seconds")
+    eventually(Effect.andThen(Effect.ignore(node.daemon.commands(id, [line])), logs(id)), (lines) =>
+      lines.includes(`got ${line}`)
     )
   const containers = Effect.promise(() => engine.docker.listContainers({ all: true }))
   return { ...node, answers, containers, engine, first, ids, logs, offered, paused, second }
@@ -132,7 +131,7 @@ describe.runIf(possible)(`an engine that goes away and comes back${engineNote}`,
           assert.strictEqual(crashes(id).length, 1)
           assert.strictEqual(statuses(id).filter((status) => status === "offline").length, 2)
         }
-        yield* Effect.repeat(containers, { until: (left) => left.length === 0, schedule: poll })
+        yield* eventually(containers, (left) => left.length === 0)
         yield* daemon.power(first, "start", 30)
         yield* until("it runs", () => lastStatus(first) === "running")
         yield* answers(first, "again")
@@ -200,7 +199,7 @@ describe.runIf(possible)(`an engine that goes away and comes back${engineNote}`,
         yield* Effect.ignore(daemon.power(paused, "kill", 0))
         yield* until("offline", () => lastStatus(paused) === "offline", 40)
         for (const id of [first, second, paused]) assert.deepStrictEqual(crashes(id), [])
-        yield* Effect.repeat(containers, { until: (left) => left.length === 0, schedule: poll })
+        yield* eventually(containers, (left) => left.length === 0)
         assert.isDefined(asked)
       }).pipe(Effect.scoped),
     120_000

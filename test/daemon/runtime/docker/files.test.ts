@@ -3,8 +3,9 @@ import { join } from "node:path"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { engineNote, TEST_IMAGE, TestEngine, withEngine } from "../../../support/dockerEngine.ts"
+import { until } from "../../../support/eventually.ts"
 import { write } from "../../files/scene.ts"
-import { dataFolder, harness, until } from "../../support.ts"
+import { dataFolder, harness } from "../../support.ts"
 import { cleanNode, newNode } from "./support.ts"
 
 /** Carries out each line, and says how that went. */

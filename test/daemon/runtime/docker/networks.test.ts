@@ -5,7 +5,7 @@ import { join } from "node:path"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { engineNote, TEST_IMAGE, TestEngine, withEngine } from "../../../support/dockerEngine.ts"
-import { until } from "../../support.ts"
+import { until } from "../../../support/eventually.ts"
 import { bench, consoleOf, folder } from "./support.ts"
 
 const PORT = 7001

@@ -4,7 +4,7 @@ import { Effect } from "effect"
 import { outgoingAddress } from "../../../../src/daemon/runtime/docker/outgoing.ts"
 import type { Allocations } from "../../../../src/domain/Allocation.ts"
 import { engineNote, TestEngine, withEngine } from "../../../support/dockerEngine.ts"
-import { until } from "../../support.ts"
+import { until } from "../../../support/eventually.ts"
 import { bench, consoleOf, newNode } from "./support.ts"
 
 /** A machine beyond this one: a network namespace behind a pair of interfaces. This one has two addresses there. */

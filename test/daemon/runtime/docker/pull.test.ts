@@ -1,8 +1,9 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { engineNote, TestEngine, withEngine } from "../../../support/dockerEngine.ts"
+import { until } from "../../../support/eventually.ts"
 import { imageRegistry } from "../../../support/imageRegistry.ts"
-import { harness, openDaemon, type SpecOptions, specOf, until } from "../../support.ts"
+import { harness, openDaemon, type SpecOptions, specOf } from "../../support.ts"
 import { cleanNode, newNode } from "./support.ts"
 
 const { online_signal: _, ...withoutSignal } = specOf().definition.process

@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto"
 import { chmodSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { Context, Effect, Exit, Layer, References, Schedule, Scope } from "effect"
+import { Context, Effect, Exit, Layer, References, Scope } from "effect"
 import {
   DockerRuntime,
   type DockerRuntimeOptions
@@ -104,5 +104,3 @@ export const outputOf = Effect.fnUntraced(function* (script: string, more: Parti
 })
 
 export const put = (path: string, text: string) => Effect.sync(() => writeFileSync(path, text))
-
-export const poll = Schedule.spaced(20)

@@ -1,0 +1,67 @@
+/** The poll helper of the tests. */
+import { Effect } from "effect"
+import { ServiceFailed } from "./Service.ts"
+
+/** The pause between two looks doubles up to this, in milliseconds. */
+const LONGEST_PAUSE = 20
+
+// Taken before a test replaces the timers.
+const { clearTimeout, setTimeout } = globalThis
+
+/** Sleeps on the machine's clock, also under `TestClock`. */
+const pause = (millis: number) =>
+  Effect.callback<void>((resume) => {
+    const timer = setTimeout(() => resume(Effect.void), millis)
+    return Effect.sync(() => clearTimeout(timer))
+  })
+
+/** A value to look at: an effect, or a function without side effects. */
+type Look<A, E, R> = Effect.Effect<A, E, R> | (() => A)
+
+const poll = <A, E, R>(look: Look<A, E, R>, until: (value: A) => boolean, seconds: number) =>
+  Effect.suspend(() => {
+    const once = Effect.isEffect(look) ? look : Effect.sync(look)
+    let last: A | undefined
+    const looking = Effect.gen(function* () {
+      for (let millis = 1; ; millis = Math.min(2 * millis, LONGEST_PAUSE)) {
+        const value = yield* once
+        if (until(value)) return { value }
+        last = value
+        yield* pause(millis)
+      }
+    })
+    // A look that hangs is interrupted.
+    return Effect.raceFirst(
+      looking,
+      Effect.map(pause(seconds * 1_000), () => ({ value: undefined, last }))
+    )
+  })
+
+/**
+ * Repeats `look` until `until` accepts its value, and returns the value. Both run on the machine's clock, also under
+ * `TestClock`.
+ *
+ * @error ServiceFailed with the value seen last, once the time is over
+ */
+export const eventually = <A, E = never, R = never>(
+  look: Look<A, E, R>,
+  until: (value: A) => boolean = Boolean,
+  within: `${number} seconds` = "20 seconds"
+): Effect.Effect<A, E | ServiceFailed, R> =>
+  Effect.flatMap(poll(look, until, Number.parseFloat(within)), (seen) =>
+    "last" in seen
+      ? Effect.fail(
+          new ServiceFailed({ message: `not within ${within}; last seen: ${JSON.stringify(seen.last)}` })
+        )
+      : Effect.succeed(seen.value)
+  )
+
+/** Waits until a condition holds. Once the time is over, a defect with `what` ends the test. */
+export const until = <E = never, R = never>(
+  what: string,
+  condition: Look<boolean, E, R>,
+  seconds = 20
+): Effect.Effect<void, E, R> =>
+  Effect.flatMap(poll(condition, Boolean, seconds), (seen) =>
+    "last" in seen ? Effect.die(new Error(`not within ${seconds} seconds: ${what}`)) : Effect.void
+  )
