@@ -4,7 +4,7 @@ import { BlueprintsGroup } from "./BlueprintsGroup.ts"
 import { EventsGroup } from "./EventsGroup.ts"
 import { AnyFailure, SchemaErrors } from "./Failures.ts"
 import { NodesGroup, SystemGroup } from "./NodesGroup.ts"
-import { BesideGroup, MetricsGroup } from "./PublicPagesGroup.ts"
+import { MetricsGroup, PublicPagesGroup } from "./PublicPagesGroup.ts"
 import { withDescribedParameters } from "./query.ts"
 import { ServersGroup } from "./ServersGroup.ts"
 
@@ -24,7 +24,7 @@ export class ApplicationApi extends HttpApi.make("muster")
   .add(ServersGroup.prefix("/api"))
   .add(BlueprintsGroup.prefix("/api"))
   .add(EventsGroup.prefix("/api"))
-  .add(BesideGroup)
+  .add(PublicPagesGroup)
   .add(MetricsGroup)
   .middleware(SchemaErrors)
   .middleware(AnyFailure)

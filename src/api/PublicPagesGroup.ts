@@ -7,7 +7,7 @@ const Html = Schema.String.pipe(HttpApiSchema.asText({ contentType: "text/html" 
 const Health = Schema.Struct({ status: Schema.Literal("ok") })
 
 /** Pages and health: no key (contract 4.11; decisions, section 7). */
-export class BesideGroup extends HttpApiGroup.make("beside", { topLevel: true })
+export class PublicPagesGroup extends HttpApiGroup.make("beside", { topLevel: true })
   .add(
     HttpApiEndpoint.get("banner", "/", { success: Html }).annotateMerge(
       OpenApi.annotations({ summary: "Banner page" })

@@ -2,7 +2,7 @@ import { resolve } from "node:path"
 import { Duration, Layer, Option } from "effect"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { Reloads } from "../blueprints/Reloads.ts"
-import { ReloadNews } from "../blueprints/reloadFeed.ts"
+import { ReloadFeed } from "../blueprints/reloadFeed.ts"
 import { SoftwareStore } from "../blueprints/SoftwareStore.ts"
 import { layerSources, layerUnlisted } from "../blueprints/sources/Sources.ts"
 import type { ServiceSettings } from "../config/service.ts"
@@ -49,7 +49,7 @@ export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, tl
     Layer.provideMerge(BlueprintStore.layer({ directory: resolve(settings.blueprintsDir) })),
     Layer.provideMerge(SoftwareStore.layer({ directory: resolve(settings.softwareDir) })),
     Layer.provideMerge(SourcesLayer(settings, dataDir)),
-    Layer.provideMerge(ReloadNews.layer),
+    Layer.provideMerge(ReloadFeed.layer),
     Layer.provideMerge(ApiKeys.layer(adminKeyOf(settings))),
     Layer.provideMerge(refuseOtherSecret),
     Layer.provideMerge(StoreLayer(settings, dataDir, { isService: true })),

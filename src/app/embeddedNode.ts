@@ -23,18 +23,18 @@ const connected = (node_id: string) =>
   )
 
 /** What the process before has left: it may not have been able to say good-bye. */
-const notYet = Effect.fnUntraced(function* (node_id: string) {
+const unavailable = Effect.fnUntraced(function* (node_id: string) {
   const fleet = yield* Fleet
   const registry = yield* NodeRegistry
   const node = fleet.get(node_id)
   if (node?.connected !== true || node.record === undefined) return
-  yield* Effect.catch(registry.expel(node_id, node.record.token), (error) =>
+  yield* Effect.catch(registry.revoke(node_id, node.record.token), (error) =>
     Effect.logWarning(`the embedded node's last registration still counts: ${error.detail}`)
   )
 })
 
 /** Other services would take a node for connected whose process has ended in good order. */
-const farewell = (node_id: string) =>
+const deregister = (node_id: string) =>
   Layer.effectDiscard(
     Effect.gen(function* () {
       const fleet = yield* Fleet
@@ -68,7 +68,7 @@ export const EmbeddedNode = (settings: ServiceSettings, dataDir: string) =>
     Effect.gen(function* () {
       const client = yield* DaemonClient
       const node_id = yield* claimNode(dataDir)
-      yield* notYet(node_id)
+      yield* unavailable(node_id)
       const { embeddedAllocations: allocations, embeddedRuntime: runtime } = settings
       const daemon = NodeDaemon.layer({
         ...(yield* daemonOptions(settings, { dataDir, runtime, allocations, closed: ownFiles(settings) })),
@@ -84,7 +84,7 @@ export const EmbeddedNode = (settings: ServiceSettings, dataDir: string) =>
       const isShared = settings.databaseUrl._tag === "Postgres" && settings.embeddedOnShutdown === "stop"
       return Layer.effectDiscard(connected(node_id)).pipe(
         Layer.provideMerge(daemon),
-        Layer.provideMerge(isShared ? farewell(node_id) : Layer.empty)
+        Layer.provideMerge(isShared ? deregister(node_id) : Layer.empty)
       )
     })
   )

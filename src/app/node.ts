@@ -10,7 +10,7 @@ import { ServedDaemon } from "../daemon/controlPlane/ServedDaemon.ts"
 import { Instances } from "../daemon/instances/Instances.ts"
 import { NodeDaemon } from "../daemon/NodeDaemon.ts"
 import { isLoopback, transportOf } from "../domain/transport.ts"
-import { impatientClient } from "../nodes/remote/connectTimeoutClient.ts"
+import { connectTimeoutClient } from "../nodes/remote/connectTimeoutClient.ts"
 import { DaemonHttpLayer } from "./daemonHttp.ts"
 import { claimNode, daemonOptions } from "./daemonOptions.ts"
 import { watchDataDisk } from "./dataDisk.ts"
@@ -114,10 +114,10 @@ export const runNode = Effect.fnUntraced(function* (settings: NodeSettings) {
         node_id,
         url: settings.controlUrl,
         key: settings.key,
-        goodbye: settings.onShutdown === "stop"
+        deregister: settings.onShutdown === "stop"
       })
     ),
-    Layer.provide(impatientClient({ connections: CONNECTIONS, ...(ca === undefined ? {} : { ca }) })),
+    Layer.provide(connectTimeoutClient({ connections: CONNECTIONS, ...(ca === undefined ? {} : { ca }) })),
     Layer.provide(Layer.mergeAll(NodeToken.layer, ServedDaemon.layer)),
     Layer.provide(NodeServices.layer)
   )

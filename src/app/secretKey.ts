@@ -8,7 +8,7 @@ import { readSecretBytes } from "../config/secretFile.ts"
 import type { ServiceSettings } from "../config/service.ts"
 import { writeNewFile } from "../keys/newFile.ts"
 import { makeTokenSeal, TokenSeal } from "../nodes/TokenSeal.ts"
-import { Duties } from "../store/Leadership.ts"
+import { Leadership } from "../store/Leadership.ts"
 import { SecretRepo } from "../store/repos/SecretRepo.ts"
 import { Store } from "../store/Store.ts"
 
@@ -69,7 +69,7 @@ export const SecretLayer = (settings: ServiceSettings, dataDir: string) =>
  */
 export const refuseOtherSecret = Layer.effectDiscard(
   Effect.gen(function* () {
-    const { othersServe } = yield* Duties
+    const { othersServe } = yield* Leadership
     const { fingerprint } = yield* TokenSeal
     const repo = yield* SecretRepo
     const store = yield* Store

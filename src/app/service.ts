@@ -13,7 +13,7 @@ import { certificates, hangups, reloadOnHangup } from "./hangups.ts"
 import { listenUrl } from "./listenUrl.ts"
 import { endOnSecondSignal } from "./onSignal.ts"
 import { plainHttp } from "./plainHttp.ts"
-import { HttpLayer } from "./serviceHttp.ts"
+import { ServiceHttp } from "./serviceHttp.ts"
 import { refuseUnreachableNodes } from "./singleServiceGuard.ts"
 import { hasEmbeddedNode, makeRoom, openDataDir, ServiceLocks } from "./storage.ts"
 import { streamLimits } from "./streamLimits.ts"
@@ -75,7 +75,7 @@ export const runService = Effect.fnUntraced(function* (settings: ServiceSettings
     ...(ca === undefined ? {} : { ca }),
     ...(certificate === undefined ? {} : { certificate })
   }
-  const http = HttpLayer({
+  const http = ServiceHttp({
     host: settings.host,
     port: settings.port,
     ...(tls === undefined ? {} : { tls }),

@@ -31,10 +31,10 @@ import { NodeAuthorizationLayer } from "../keys/NodeKeys.ts"
 import { NodesHandlers } from "../nodes/http.ts"
 import { CachedPages } from "../pages/CachedPages.ts"
 import { DocsRoutes, makeCompressed, SCRIPT } from "../pages/docs.ts"
-import { BesideHandlers, MetricsHandlers, SystemHandlers } from "../pages/publicPages.ts"
+import { MetricsHandlers, PublicPagesHandlers, SystemHandlers } from "../pages/publicPages.ts"
 import { RevokedNodes } from "../servers/controllers/revokedNodes.ts"
 import { ServersHandlers } from "../servers/http.ts"
-import { NodeRoutes } from "../servers/nodeHttp.ts"
+import { NodeHandlers } from "../servers/nodeHttp.ts"
 
 const REQUEST_TIMEOUT = Duration.seconds(30)
 
@@ -103,13 +103,13 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
         BlueprintsHandlers,
         EventsHandlers,
         SystemHandlers(options.system),
-        BesideHandlers(options.system, options.publicPages),
+        PublicPagesHandlers(options.system, options.publicPages),
         MetricsHandlers
       ]),
       Layer.provide([AuthorizationLayer, SchemaErrorsLayer, AnyFailureLayer, WritesLayer])
     ),
     HttpApiBuilder.layer(NodeApi).pipe(
-      Layer.provide(NodeRoutes),
+      Layer.provide(NodeHandlers),
       Layer.provide([NodeAuthorizationLayer, SchemaErrorsLayer, AnyFailureLayer])
     ),
     RevokedNodes,
@@ -142,7 +142,7 @@ const keyEnds = Layer.effect(
 )
 
 /** The HTTP server with all routes; `HttpServer` in the output tells the port. It ends as {@link GracefulStop} says. */
-export const HttpLayer = (options: HttpOptions) =>
+export const ServiceHttp = (options: HttpOptions) =>
   Layer.suspend(() => {
     const server = makeNodeServer(options.tls)
     return GracefulStop.onRelease(server, { grace: options.shutdown_grace ?? Duration.zero }).pipe(

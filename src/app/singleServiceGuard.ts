@@ -3,7 +3,7 @@ import { StartError } from "../config/StartError.ts"
 import type { ServiceSettings } from "../config/service.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { Fleet } from "../nodes/fleet/Fleet.ts"
-import { Duties } from "../store/Leadership.ts"
+import { Leadership } from "../store/Leadership.ts"
 import { hasEmbeddedNode } from "./storage.ts"
 
 /** A service that has just ended, or was killed, is counted for a moment. */
@@ -20,7 +20,7 @@ const DO_INSTEAD = "set MUSTER_EMBEDDED_NODE=false and run `muster node` on the 
 export const refuseUnreachableNodes = (settings: ServiceSettings) =>
   Layer.effectDiscard(
     Effect.gen(function* () {
-      const { othersServe } = yield* Duties
+      const { othersServe } = yield* Leadership
       const daemons = yield* DaemonClient
       const fleet = yield* Fleet
       const own = hasEmbeddedNode(settings)

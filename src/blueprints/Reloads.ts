@@ -3,7 +3,7 @@ import { type InvalidRequest, type SourceFailed, Unavailable } from "../domain/e
 import { Store, Transaction } from "../store/Store.ts"
 import { BlueprintStore } from "./BlueprintStore.ts"
 import type { Folder } from "./parse/parse.ts"
-import { ReloadNews } from "./reloadFeed.ts"
+import { ReloadFeed } from "./reloadFeed.ts"
 import { SoftwareStore } from "./SoftwareStore.ts"
 
 type Reload = Effect.Effect<void, InvalidRequest | SourceFailed | Unavailable>
@@ -29,7 +29,7 @@ export class Reloads extends Context.Service<
     Reloads,
     Effect.gen(function* () {
       const stores = { blueprints: yield* BlueprintStore, software: yield* SoftwareStore }
-      const news = yield* ReloadNews
+      const news = yield* ReloadFeed
       const store = yield* Store
 
       const tell = (folder: Folder) =>

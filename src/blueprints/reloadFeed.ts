@@ -7,17 +7,17 @@ import type { Folder } from "./parse/parse.ts"
  * What the journal tells of reloads of other replicas, from the moment that this is built: build it before the folders
  * are read for the first time, so that none is missed.
  */
-export class ReloadNews extends Context.Service<
-  ReloadNews,
+export class ReloadFeed extends Context.Service<
+  ReloadFeed,
   {
     /** Names this process in the journal. */
     readonly origin: string
     /** Waits until another replica has reloaded folders; those that it has since the last time. */
     readonly next: Effect.Effect<ReadonlySet<Folder>>
   }
->()("muster/blueprints/ReloadNews") {
+>()("muster/blueprints/ReloadFeed") {
   static readonly layer = Layer.effect(
-    ReloadNews,
+    ReloadFeed,
     Effect.gen(function* () {
       const journal = yield* Journal
       const origin = yield* Effect.sync(() => randomUUID())
@@ -30,7 +30,7 @@ export class ReloadNews extends Context.Service<
           }
         })
       )
-      return ReloadNews.of({ origin, next: Effect.map(Queue.takeAll(told), (folders) => new Set(folders)) })
+      return ReloadFeed.of({ origin, next: Effect.map(Queue.takeAll(told), (folders) => new Set(folders)) })
     })
   )
 }

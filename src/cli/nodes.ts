@@ -1,7 +1,7 @@
 import { Console, Effect, Schedule } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { StartError } from "../config/StartError.ts"
-import type { MoveProgress } from "../domain/Move.ts"
+import type { MigrationProgress } from "../domain/Migration.ts"
 import { type Node, type NodeDetail, nodeState } from "../domain/Node.ts"
 import { ask, CommandClient } from "./musterClient.ts"
 import { table } from "./table.ts"
@@ -82,7 +82,7 @@ const awayOf = ({ connected, key, unreachable }: NodeDetail): string | undefined
 }
 
 /** How far it is, in one line. */
-const lineOf = ({ left, servers: all }: MoveProgress, away: string | undefined): string => {
+const lineOf = ({ left, servers: all }: MigrationProgress, away: string | undefined): string => {
   const count = (state: string) => all.filter((one) => one.state === state).length
   const parts = ["stopping", "transferring", "returning", "waiting", "blocked"].flatMap((state) =>
     count(state) === 0 ? [] : [`${count(state)} ${state}`]
@@ -131,7 +131,7 @@ const waitUntilEmpty = Effect.fnUntraced(function* (node: Node) {
   }
 })
 
-const runningOut = ({ running_out }: MoveProgress) =>
+const runningOut = ({ running_out }: MigrationProgress) =>
   running_out === 0 ? "" : ` Not saved, left to run out: ${servers(running_out)}.`
 
 const drained = (node: Node, detail: NodeDetail): string => {

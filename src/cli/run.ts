@@ -6,7 +6,7 @@ import { Command } from "effect/cli"
 import { takeSecrets } from "../app/secretVariables.ts"
 import { version } from "../app/version.ts"
 import { explainFailure } from "./explainFailure.ts"
-import { ShortMistakes } from "./usageErrors.ts"
+import { UsageErrors } from "./usageErrors.ts"
 
 const commands = {
   serve: Effect.promise(() => import("./serve.ts").then(({ serve }) => serve)),
@@ -38,7 +38,7 @@ named(process.argv[2]).pipe(
   explainFailure,
   Effect.provide([
     NodeServices.layer,
-    ShortMistakes,
+    UsageErrors,
     Layer.succeed(ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env: takeSecrets() }))
   ]),
   NodeRuntime.runMain({ disableErrorReporting: true, teardown: endOf })

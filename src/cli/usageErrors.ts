@@ -2,7 +2,7 @@ import { Console } from "effect"
 import { type CliError, CliOutput } from "effect/cli"
 
 /** A mistake in the command line is told in one line, not behind the whole help. */
-export const ShortMistakes = CliOutput.layerPresenter({
+export const UsageErrors = CliOutput.layerPresenter({
   present: (event) =>
     event._tag === "InvalidInvocation"
       ? Console.error([...event.errors.map(lineOf), `See ${event.commandPath.join(" ")} --help.`].join("\n"))

@@ -3,7 +3,7 @@ import { type Daemon, DaemonRefused, type LinesRequest } from "../api/Daemon.ts"
 import { makeLineIndex, pageBounds } from "./console/LineIndex.ts"
 import { stripAnsi } from "./console/lines.ts"
 import { lstat } from "./disk/fsio.ts"
-import { sentFiles } from "./files/exportFiles.ts"
+import { exportFiles } from "./files/exportFiles.ts"
 import type { InstanceFiles } from "./files/InstanceFiles.ts"
 import { hostInfo } from "./host/hostInfo.ts"
 import type { Installer } from "./install/Installer.ts"
@@ -118,7 +118,7 @@ export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
     }),
     files: Effect.fn("Daemon.files")(function* (id) {
       const { file, folder } = yield* instances.get(id)
-      return yield* sentFiles(files, folder, file.get())
+      return yield* exportFiles(files, folder, file.get())
     }),
     status: (id) => Effect.map(instances.get(id), (instance) => instance.file.get().status),
     stats: Effect.fn("Daemon.stats")(function* (id, options) {

@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { Allocations } from "./Allocation.ts"
 import { InstallState } from "./InstallState.ts"
-import { Move } from "./Move.ts"
+import { Migration } from "./Migration.ts"
 import { Crash } from "./ServerEvent.ts"
 import { ServerStatus } from "./ServerStatus.ts"
 
@@ -31,7 +31,7 @@ export const Change = Schema.Union([
   Schema.Struct({
     topic: Schema.Literal("server:move"),
     server_id: Schema.String,
-    payload: Schema.NullOr(Move)
+    payload: Schema.NullOr(Migration)
   }),
   /** A node has a copy of a server's files that it is to delete. */
   Schema.Struct({ topic: Schema.Literal("server:left"), server_id: Schema.String, payload: Schema.String }),

@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { MoveProgress } from "./Move.ts"
+import { MigrationProgress } from "./Migration.ts"
 
 /** A node as lists show it (contract 2.1). */
 export const Node = Schema.Struct({
@@ -47,7 +47,7 @@ export const NodeDetail = Schema.Struct({
   /** The control plane calls it over plain HTTP beyond loopback; only where that is so. */
   unencrypted: Schema.optionalKey(Schema.Literal(true)),
   /** Only while the node is drained and its servers are to move. */
-  move: Schema.optionalKey(MoveProgress)
+  move: Schema.optionalKey(MigrationProgress)
 }).annotate({ identifier: "NodeDetail" })
 export type NodeDetail = typeof NodeDetail.Type
 

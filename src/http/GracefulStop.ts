@@ -67,7 +67,7 @@ export class GracefulStop extends Context.Service<
             yield* Effect.logInfo(
               seconds === 0 ? "shutting down" : `shutting down: no new connections after ${seconds} s`
             )
-            yield* connections.letGo
+            yield* connections.closeIdle
             yield* Effect.sleep(grace)
             yield* connections.stopListening
             yield* streams.begin

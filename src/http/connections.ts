@@ -6,7 +6,7 @@ import { Effect } from "effect"
 /** The connections of a server that is to stop without cutting anybody off. */
 export interface Connections {
   /** Every answer whose head has not left yet, and every later one, says `Connection: close` and ends its connection. */
-  readonly letGo: Effect.Effect<void>
+  readonly closeIdle: Effect.Effect<void>
   /** Nobody can connect any more; the connections that there are stay. */
   readonly stopListening: Effect.Effect<void>
   /** Ends the connections on which nothing is under way. */
@@ -47,7 +47,7 @@ export const connectionsOf = (server: Server): Connections => {
   }
 
   return {
-    letGo: Effect.sync(() => {
+    closeIdle: Effect.sync(() => {
       lettingGo = true
       for (const response of answers) response.shouldKeepAlive = false
     }),

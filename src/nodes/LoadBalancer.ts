@@ -10,7 +10,7 @@ import {
 } from "../domain/Limits.ts"
 import { notCallable, type RuntimeKind } from "../domain/Node.ts"
 import type { ServerRecord } from "../domain/Server.ts"
-import type { NodeRoom } from "../store/repos/CapacityRepo.ts"
+import type { AvailableCapacity } from "../store/repos/CapacityRepo.ts"
 import { Fleet } from "./fleet/Fleet.ts"
 import type { FleetNode, Load } from "./fleet/FleetNode.ts"
 import { PlacementIndex } from "./fleet/PlacementIndex.ts"
@@ -88,9 +88,9 @@ export class LoadBalancer extends Context.Service<
      * Why a placement cannot be kept, as the rows say it: what others have placed there meanwhile, or what has become of
      * the node. Undefined: it can.
      */
-    whyNot(request: PlacementRequest, room: Option.Option<NodeRoom>): string | undefined
+    whyNot(request: PlacementRequest, room: Option.Option<AvailableCapacity>): string | undefined
     /** {@link release}, because others have a port of it: the node's next ports are looked for elsewhere. */
-    yieldPorts(server_id: string): Effect.Effect<void>
+    releaseAndAvoidPorts(server_id: string): Effect.Effect<void>
     /** Gives back what a server holds; nothing when it holds nothing. */
     release(server_id: string): Effect.Effect<void>
     /** Holds what existing records hold: at start, and for ports that somebody else was found to hold. */
@@ -220,7 +220,10 @@ export class LoadBalancer extends Context.Service<
             return mayHelp ? Effect.andThen(called, placeNow(request)) : Effect.fail(refusal)
           })
 
-        const whyNot = (request: PlacementRequest, found: Option.Option<NodeRoom>): string | undefined => {
+        const whyNot = (
+          request: PlacementRequest,
+          found: Option.Option<AvailableCapacity>
+        ): string | undefined => {
           if (found._tag === "None") return "the node is gone"
           const { capacity, connected, disk_bytes, drained, has_blueprint, memory_bytes } = found.value
           const { alone, ...need } = needOf(request)
@@ -254,7 +257,7 @@ export class LoadBalancer extends Context.Service<
             )
           ),
           whyNot,
-          yieldPorts: (server_id) =>
+          releaseAndAvoidPorts: (server_id) =>
             Effect.map(Random.next, (at) => {
               const node_id = fleet.holding(server_id)?.node_id
               fleet.release(server_id)

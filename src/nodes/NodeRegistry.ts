@@ -7,15 +7,15 @@ import type { Heartbeat, Registration } from "../domain/NodeMessages.ts"
 import type { HostInfo } from "../domain/SystemInfo.ts"
 import { mayUseReserve } from "../store/disk/DatabaseDisk.ts"
 import { Freshness } from "../store/journal/Freshness.ts"
-import { Duties } from "../store/Leadership.ts"
+import { Leadership } from "../store/Leadership.ts"
 import { type NodeRecord, NodeRepo } from "../store/repos/NodeRepo.ts"
 import { Store } from "../store/Store.ts"
 import { DaemonClient } from "./DaemonClient.ts"
 import { Fleet } from "./fleet/Fleet.ts"
 import { nodeDetail } from "./fleet/FleetNode.ts"
-import { followNodes, tell, tellReach } from "./fleet/nodeChangeFeed.ts"
+import { appendNodeChanged, appendReachabilityChanged, followNodeChanges } from "./fleet/nodeChangeFeed.ts"
 import { nodeNotFound } from "./nodeNotFound.ts"
-import { watchSilence } from "./presence/failureDetector.ts"
+import { makeFailureDetector } from "./presence/failureDetector.ts"
 import { shareHeartbeats } from "./presence/SharedHeartbeats.ts"
 import { registered, sharedPorts } from "./registration.ts"
 import { TokenSeal } from "./TokenSeal.ts"
@@ -87,7 +87,7 @@ export class NodeRegistry extends Context.Service<
      * once, whatever the node was called with is forgotten, and `lost` when it has not registered again within the
      * heartbeat timeout; with `lost` at once, since nothing more can be heard of it.
      */
-    expel(id: string, token: string, options?: { readonly lost: boolean }): Effect.Effect<void, Unavailable>
+    revoke(id: string, token: string, options?: { readonly lost: boolean }): Effect.Effect<void, Unavailable>
     /**
      * What calling the node of this registration has come to: why it cannot be called, null where it can. Answers
      * whether that is another than before.
@@ -113,7 +113,7 @@ export class NodeRegistry extends Context.Service<
       NodeRegistry,
       Effect.gen(function* () {
         const daemons = yield* DaemonClient
-        const duties = yield* Duties
+        const leadership = yield* Leadership
         const fleet = yield* Fleet
         const freshness = yield* Freshness
         const repo = yield* NodeRepo
@@ -127,10 +127,12 @@ export class NodeRegistry extends Context.Service<
         const given_up_after = Duration.fromInputUnsafe(options.node_lost_after ?? "10 minutes")
 
         // A database that was restored has what nodes had at its backup: they are to say what they have now.
-        const beginAnew = Effect.flatMap(repo.beginAnew, (ids) =>
-          Effect.forEach(duties.alone ? [] : ids, (id) => tell(id, "expelled"), { discard: true })
+        const beginAnew = Effect.flatMap(repo.resetConnections, (ids) =>
+          Effect.forEach(leadership.isSingle ? [] : ids, (id) => appendNodeChanged(id, "expelled"), {
+            discard: true
+          })
         )
-        if (duties.first) {
+        if (leadership.isFirst) {
           yield* mayUseReserve(store.write(beginAnew)).pipe(
             Effect.catchIf(
               (error) => error instanceof DatabaseFull,
@@ -139,8 +141,8 @@ export class NodeRegistry extends Context.Service<
             )
           )
         }
-        let silence: Effect.Success<ReturnType<typeof watchSilence>> | undefined
-        const refresh = yield* followNodes({
+        let silence: Effect.Success<ReturnType<typeof makeFailureDetector>> | undefined
+        const refresh = yield* followNodeChanges({
           onRecord: (id, record) => {
             const before = fleet.get(id)?.record
             if (record === undefined) silence?.forget(id)
@@ -148,7 +150,7 @@ export class NodeRegistry extends Context.Service<
               (record.token !== before?.token && record.connected) ||
               record.departed !== before?.departed
             ) {
-              silence?.hear(id)
+              silence?.record(id)
             }
           },
           onNews: ({ kind, node_id }) => {
@@ -159,15 +161,15 @@ export class NodeRegistry extends Context.Service<
           }
         })
         const shared = yield* shareHeartbeats({
-          others: !duties.alone,
+          others: !leadership.isSingle,
           every: Duration.millis(
-            duties.alone ? NOTED_MILLIS : Math.min(LOOK_MILLIS, Duration.toMillis(lost_after) / LOOKS)
+            leadership.isSingle ? NOTED_MILLIS : Math.min(LOOK_MILLIS, Duration.toMillis(lost_after) / LOOKS)
           ),
           // What this process has written itself is no sign of life.
-          onHeard: (id) => (duties.alone ? undefined : silence?.hear(id)),
+          onHeard: (id) => (leadership.isSingle ? undefined : silence?.record(id)),
           onLooked: (millis) => silence?.advance(millis)
         })
-        silence = yield* watchSilence({ lost_after, given_up_after, beats: (id) => shared.beats(id) })
+        silence = yield* makeFailureDetector({ lost_after, given_up_after, beats: (id) => shared.beats(id) })
 
         const known = Effect.fnUntraced(function* (id: string) {
           const node = fleet.get(id)
@@ -177,7 +179,7 @@ export class NodeRegistry extends Context.Service<
         })
         /** Other replicas may have changed what does not look as it should. */
         const refreshUnless = (id: string, fine: () => boolean) =>
-          duties.alone || fine() ? Effect.void : refresh([id])
+          leadership.isSingle || fine() ? Effect.void : refresh([id])
         const nowText = Effect.map(Clock.currentTimeMillis, (now) => new Date(now).toISOString())
 
         const get = Effect.fn("NodeRegistry.get")(function* (id: string) {
@@ -198,7 +200,7 @@ export class NodeRegistry extends Context.Service<
           const unreachable = embedded || !daemons.callsOthers() ? null : ""
           const sealed = seal.seal(id, token)
           const record = { ...fresh, token: sealed, last_seen_at, drained: false, embedded, unreachable }
-          yield* store.write(Effect.andThen(repo.save(record), tell(id, "connected")))
+          yield* store.write(Effect.andThen(repo.save(record), appendNodeChanged(id, "connected")))
           const others = [...fleet.nodes].flatMap(({ listed }) => listed ?? [])
           for (const shared of sharedPorts(fresh, others)) yield* Effect.logWarning(shared)
           return { token }
@@ -225,7 +227,7 @@ export class NodeRegistry extends Context.Service<
           const node = fleet.get(id)
           if (node === undefined || !isThere()) return yield* new RegistrationRequired({ node_id: id })
           const usage = { load, memory_bytes: memory_used_bytes, disk_bytes: disk_used_bytes }
-          silence?.hear(id)
+          silence?.record(id)
           shared.note(id, boot_id, usage)
           fleet.hear(node, at, usage)
           if (!needsToken(node.record, at)) return
@@ -234,13 +236,13 @@ export class NodeRegistry extends Context.Service<
           if (needsToken(fleet.get(id)?.record, at)) return yield* new RegistrationRequired({ node_id: id })
         })
 
-        const expel = Effect.fn("NodeRegistry.expel")(
+        const revoke = Effect.fn("NodeRegistry.revoke")(
           (id: string, token: string, options?: { readonly lost: boolean }) => {
             const lost = options?.lost === true
             return mayUseReserve(
               store.write(
-                Effect.flatMap(repo.expel(id, token, lost), (changed) =>
-                  changed ? tell(id, lost ? "lost" : "expelled") : Effect.void
+                Effect.flatMap(repo.revoke(id, token, lost), (changed) =>
+                  changed ? appendNodeChanged(id, lost ? "lost" : "expelled") : Effect.void
                 )
               )
             )
@@ -251,7 +253,7 @@ export class NodeRegistry extends Context.Service<
           (id: string, token: string, unreachable: string | null) =>
             store.write(
               Effect.tap(repo.setUnreachable(id, token, unreachable), (changed) =>
-                changed ? tellReach(id) : Effect.void
+                changed ? appendReachabilityChanged(id) : Effect.void
               )
             )
         )
@@ -263,7 +265,7 @@ export class NodeRegistry extends Context.Service<
             if (!(yield* repo.disconnect(id, boot_id, at))) {
               return yield* new RegistrationRequired({ node_id: id })
             }
-            yield* tell(id, "disconnected")
+            yield* appendNodeChanged(id, "disconnected")
           })
           yield* mayUseReserve(store.write(leave))
         })
@@ -273,7 +275,7 @@ export class NodeRegistry extends Context.Service<
           yield* known(id)
           const set = Effect.gen(function* () {
             if (!(yield* repo.setDrained(id, drained))) return yield* NotFound.node(id)
-            yield* tell(id, "drained")
+            yield* appendNodeChanged(id, "drained")
           })
           yield* store.write(set)
           return yield* get(id)
@@ -283,12 +285,12 @@ export class NodeRegistry extends Context.Service<
           yield* refreshUnless(id, () => fleet.get(id)?.listed !== undefined)
           const { node, record } = yield* known(id)
           // Those that are just being placed have no record yet.
-          if (duties.alone && node.servers > 0) return yield* owns(id, node.servers)
+          if (leadership.isSingle && node.servers > 0) return yield* owns(id, node.servers)
           const forget = Effect.gen(function* () {
             const servers = yield* repo.remove(id)
             if (servers === undefined) return yield* NotFound.node(id)
             if (servers > 0) return yield* owns(id, servers)
-            yield* tell(id, "removed")
+            yield* appendNodeChanged(id, "removed")
           })
           // Taken out first: from here on nothing is placed there.
           fleet.forget(id)
@@ -313,10 +315,10 @@ export class NodeRegistry extends Context.Service<
           check: (registration) => Effect.asVoid(checked(registration)),
           register,
           heartbeat,
-          expel,
+          revoke,
           setUnreachable,
           checkBoot,
-          refresh: (id) => (duties.alone ? Effect.void : refresh([id])),
+          refresh: (id) => (leadership.isSingle ? Effect.void : refresh([id])),
           disconnect,
           setDrained,
           remove,

@@ -3,7 +3,7 @@ import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { InvalidRequest } from "../domain/errors.ts"
 import type { NodeDetail } from "../domain/Node.ts"
-import { NodeMoves } from "./NodeMoves.ts"
+import { NodeMigrations } from "./NodeMigrations.ts"
 import { NodeRegistry } from "./NodeRegistry.ts"
 import { makeKeyState } from "./nodeAvailability.ts"
 
@@ -13,7 +13,7 @@ export const NodesHandlers = HttpApiBuilder.group(
   "nodes",
   Effect.fn(function* (handlers) {
     const nodes = yield* NodeRegistry
-    const moves = yield* NodeMoves
+    const moves = yield* NodeMigrations
     const keyState = yield* makeKeyState
 
     const withMove = (detail: NodeDetail) =>

@@ -6,7 +6,7 @@ import { ExpiryClock } from "../store/journal/ExpiryClock.ts"
 import { NodeKeyRepo } from "../store/repos/NodeKeyRepo.ts"
 import { Store } from "../store/Store.ts"
 import { NodeRegistry } from "./NodeRegistry.ts"
-import { whyNoKey } from "./whyNoKey.ts"
+import { invalidKeyReason } from "./whyNoKey.ts"
 
 /** Why no key of a node is valid; undefined also where that cannot be read. */
 export const makeKeyState = Effect.gen(function* () {
@@ -15,7 +15,7 @@ export const makeKeyState = Effect.gen(function* () {
   const clock = yield* ExpiryClock
   return Effect.fnUntraced(function* (node_id: string) {
     const bindings = yield* Effect.orElseSucceed(store.read(keys.bindingsOf(node_id)), () => [])
-    return whyNoKey(bindings, yield* clock.millis)
+    return invalidKeyReason(bindings, yield* clock.millis)
   })
 })
 
@@ -41,7 +41,7 @@ const absenceOf = ({ id, unreachable }: NodeDetail, key: NodeDetail["key"]): Abs
 }
 
 /** {@link Absence} of nodes, as the control plane sees it now. */
-export const makeWhyAway = Effect.gen(function* () {
+export const makeNodeAvailability = Effect.gen(function* () {
   const registry = yield* NodeRegistry
   const keyState = yield* makeKeyState
 
@@ -53,7 +53,7 @@ export const makeWhyAway = Effect.gen(function* () {
 
   return {
     /** In a few words, with the node's id; undefined: it can be called, as far as it is known. */
-    whyAway: (node_id: string) => Effect.map(absence(node_id), (found) => found?.reason),
+    unavailableReason: (node_id: string) => Effect.map(absence(node_id), (found) => found?.reason),
     /** 503 of what needs the node, saying why; `reason`: what calling it has just come to. */
     notConnected: (node_id: string, reason?: string) =>
       Effect.map(absence(node_id), (found) =>

@@ -6,7 +6,7 @@ import type { NodeBinding } from "../store/repos/NodeKeyRepo.ts"
  *
  * @param now milliseconds since the epoch
  */
-export const whyNoKey = (bindings: ReadonlyArray<NodeBinding>, now: number): NodeDetail["key"] => {
+export const invalidKeyReason = (bindings: ReadonlyArray<NodeBinding>, now: number): NodeDetail["key"] => {
   const ends = bindings.map(({ expires_at, revoked_at }) =>
     revoked_at === null
       ? {

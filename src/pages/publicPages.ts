@@ -18,7 +18,7 @@ const shuttingDown = new Unavailable({
 })
 
 /** `/`, `/nodes`, `/healthz`, `/readyz` (contract 4.11; decisions, section 7). */
-export const BesideHandlers = (system: SystemInfo, publicPages: "banner" | "all") =>
+export const PublicPagesHandlers = (system: SystemInfo, publicPages: "banner" | "all") =>
   HttpApiBuilder.group(
     ApplicationApi,
     "beside",

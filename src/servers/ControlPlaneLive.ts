@@ -7,7 +7,7 @@ import { cleanText, timeOfEvent } from "../domain/NodeText.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { Journal } from "../store/journal/Journal.ts"
-import { Reconciler } from "./controllers/NodeReconciler.ts"
+import { NodeReconciler } from "./controllers/NodeReconciler.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 import { ServerLifecycle } from "./records/ServerLifecycle.ts"
 import { ServerManager } from "./ServerManager.ts"
@@ -48,13 +48,13 @@ const received = (report: Report, receipt: number): Report => {
 }
 
 /** The control plane as daemons see it, in this process (node-protocol, "Daemon -> control plane"). */
-export const NodeReports = Layer.effect(
+export const ControlPlaneLive = Layer.effect(
   ControlPlane,
   Effect.gen(function* () {
     const daemons = yield* DaemonClient
     const index = yield* ServerIndex
     const journal = yield* Journal
-    const reconciler = yield* Reconciler
+    const reconciler = yield* NodeReconciler
     const registry = yield* NodeRegistry
     const lifecycle = yield* ServerLifecycle
     const servers = yield* ServerManager

@@ -13,7 +13,7 @@ import type { ServerStats } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
 import type { CreateRequest } from "./CreateRequest.ts"
 import { makeCreate } from "./creation.ts"
-import { followHoldings } from "./index/reservations.ts"
+import { followReservations } from "./index/reservations.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 import type { Include } from "./index/summary.ts"
 import { makeManagement } from "./management.ts"
@@ -74,7 +74,7 @@ export class ServerManager extends Context.Service<
     Effect.gen(function* () {
       const index = yield* ServerIndex
       const lifecycle = yield* ServerLifecycle
-      yield* followHoldings
+      yield* followReservations
       const create = yield* makeCreate
       const remove = yield* makeRemove
       const management = yield* makeManagement

@@ -1,7 +1,7 @@
 import { Effect, Option } from "effect"
 import { committedDiskBytes, committedMemoryBytes } from "../domain/Limits.ts"
 import type { ServerRecord } from "../domain/Server.ts"
-import type { NodeRoom, RoomRepo } from "../store/repos/CapacityRepo.ts"
+import type { AvailableCapacity, CapacityRepo } from "../store/repos/CapacityRepo.ts"
 
 const pairOf = ({ blueprint_id, node_id }: ServerRecord) => `${node_id} ${blueprint_id}`
 
@@ -11,8 +11,8 @@ interface Taken {
 }
 
 /** What the rows say of the nodes that servers are placed on, and what has been taken there since, in the same write. */
-export const roomTally = Effect.fnUntraced(function* (
-  rooms: RoomRepo["Service"],
+export const availableCapacity = Effect.fnUntraced(function* (
+  rooms: CapacityRepo["Service"],
   placed: ReadonlyArray<{ readonly record: ServerRecord }>
 ) {
   const byPair = new Map(placed.map(({ record }) => [pairOf(record), record]))
@@ -29,7 +29,7 @@ export const roomTally = Effect.fnUntraced(function* (
 
   return {
     /** What there is for a server now; none: there is no such node any more. */
-    of: (record: ServerRecord): Option.Option<NodeRoom> =>
+    of: (record: ServerRecord): Option.Option<AvailableCapacity> =>
       Option.map(read.get(pairOf(record)) ?? Option.none(), (room) => {
         const { disk_bytes, memory_bytes } = taken(record.node_id)
         return {

@@ -7,16 +7,16 @@ import { pendingInstall } from "../domain/InstallState.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { LoadBalancer, type PlacementRequest } from "../nodes/LoadBalancer.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
-import { makeWhyAway } from "../nodes/nodeAvailability.ts"
+import { makeNodeAvailability } from "../nodes/nodeAvailability.ts"
 import { ExpiryClock } from "../store/journal/ExpiryClock.ts"
 import { Journal } from "../store/journal/Journal.ts"
-import { RoomRepo } from "../store/repos/CapacityRepo.ts"
+import { CapacityRepo } from "../store/repos/CapacityRepo.ts"
 import { IdempotencyRepo, type IdempotentAnswer } from "../store/repos/IdempotencyRepo.ts"
 import { ServerRepo } from "../store/repos/ServerRepo.ts"
 import { Store, Transaction } from "../store/Store.ts"
-import { withoutAnswer } from "../store/sql/pipelined.ts"
-import { makeKeyedMutex } from "../work/KeyedLock.ts"
-import { roomTally } from "./availableCapacity.ts"
+import { pipelined } from "../store/sql/pipelined.ts"
+import { makeKeyedLock } from "../work/KeyedLock.ts"
+import { availableCapacity } from "./availableCapacity.ts"
 import type { CreateRequest } from "./CreateRequest.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 import { encodeSummary, plain } from "./index/summary.ts"
@@ -62,13 +62,13 @@ export const makeCreate = Effect.gen(function* () {
   const index = yield* ServerIndex
   const journal = yield* Journal
   const registry = yield* NodeRegistry
-  const rooms = yield* RoomRepo
+  const rooms = yield* CapacityRepo
   const servers = yield* ServerRepo
   const store = yield* Store
   const clock = yield* ExpiryClock
-  const { notConnected } = yield* makeWhyAway
+  const { notConnected } = yield* makeNodeAvailability
   /** Requests with the same idempotency key wait for each other. */
-  const keys = makeKeyedMutex()
+  const keys = makeKeyedLock()
 
   /** The first answer, if the request is a repetition of it. */
   const repeat = Effect.fnUntraced(function* (answer: IdempotentAnswer, body_hash: string) {
@@ -88,7 +88,10 @@ export const makeCreate = Effect.gen(function* () {
     const created_at = yield* Clock.currentTimeMillis
     const keys = creations.flatMap(({ idempotency }) => idempotency?.key ?? [])
     const [answers, room] = yield* Effect.all(
-      [idempotency.findAll(keys, (yield* clock.millis) - ANSWER_LIFETIME), roomTally(rooms, creations)],
+      [
+        idempotency.findAll(keys, (yield* clock.millis) - ANSWER_LIFETIME),
+        availableCapacity(rooms, creations)
+      ],
       { concurrency: "unbounded" }
     )
     const insertions = new Map<Placed, Insertion>()
@@ -106,7 +109,7 @@ export const makeCreate = Effect.gen(function* () {
       insertions.set(creation, { _tag: outcomes[index] === "inserted" ? "created" : "port-taken" })
     }
     const created = fitting.filter((creation) => insertions.get(creation)?._tag === "created")
-    yield* withoutAnswer(
+    yield* pipelined(
       idempotency.keepAll(
         created.flatMap(({ body: response, idempotency: request }) =>
           request === undefined ? [] : { ...request, response, created_at }
@@ -171,7 +174,7 @@ export const makeCreate = Effect.gen(function* () {
         Effect.onExit((exit) => {
           if (Exit.isFailure(exit)) return giveBack(id)
           if (exit.value._tag === "created") return Effect.void
-          return exit.value._tag === "port-taken" ? balancer.yieldPorts(id) : balancer.release(id)
+          return exit.value._tag === "port-taken" ? balancer.releaseAndAvoidPorts(id) : balancer.release(id)
         })
       )
       return { insertion, body }

@@ -1,13 +1,13 @@
 import type { Duration } from "effect"
 import { Layer } from "effect"
-import { NodeReports } from "./ControlPlaneLive.ts"
-import { Evacuator } from "./controllers/NodeDrainer.ts"
-import { Reconciler } from "./controllers/NodeReconciler.ts"
+import { ControlPlaneLive } from "./ControlPlaneLive.ts"
+import { NodeDrainer } from "./controllers/NodeDrainer.ts"
+import { NodeReconciler } from "./controllers/NodeReconciler.ts"
 import { Provisioner } from "./controllers/Provisioner.ts"
-import { Leftovers } from "./controllers/ServerGarbageCollector.ts"
+import { ServerGarbageCollector } from "./controllers/ServerGarbageCollector.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
-import { ServerLocks } from "./locks/ServerLocks.ts"
 import { ServerLifecycle } from "./records/ServerLifecycle.ts"
+import { ServerLocks } from "./records/ServerLocks.ts"
 import { ServerManager } from "./ServerManager.ts"
 
 export interface ServersOptions {
@@ -30,12 +30,12 @@ export interface ServersOptions {
 export const layerServers = (options: ServersOptions = {}) => {
   const retry = { retryFrom: options.retryFrom ?? "200 millis", retryCap: options.retryCap ?? "30 seconds" }
   const moving = { movesPerNode: options.movesPerNode ?? 2, pause: options.movePause ?? "2 seconds" }
-  return Layer.mergeAll(NodeReports, Evacuator(moving)).pipe(
-    Layer.provideMerge(Reconciler.layer),
+  return Layer.mergeAll(ControlPlaneLive, NodeDrainer(moving)).pipe(
+    Layer.provideMerge(NodeReconciler.layer),
     Layer.provideMerge(ServerManager.layer),
     Layer.provideMerge(Provisioner.layer({ callsPerNode: options.callsPerNode ?? 64, ...retry })),
     Layer.provideMerge(ServerLifecycle.layer),
-    Layer.provideMerge(Leftovers.layer(retry)),
+    Layer.provideMerge(ServerGarbageCollector.layer(retry)),
     Layer.provideMerge(Layer.mergeAll(ServerIndex.layer, ServerLocks.layer))
   )
 }

@@ -1,17 +1,17 @@
 import { Effect, Option } from "effect"
 import type { Daemon, DaemonError, LinesRequest } from "../api/Daemon.ts"
 import { type Conflict, NotFound, type Unavailable } from "../domain/errors.ts"
-import { isUnderway } from "../domain/Move.ts"
+import { isUnderway } from "../domain/Migration.ts"
 import type { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import type { Page } from "../domain/Pagination.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { isUp } from "../domain/ServerStatus.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
-import { ServerLocks } from "./locks/ServerLocks.ts"
 import { isLoss, makeNodeErrors } from "./nodeErrors.ts"
 import { decidePower, isMoving, notOffline, wrongStatus } from "./records/power.ts"
 import { ServerLifecycle } from "./records/ServerLifecycle.ts"
+import { ServerLocks } from "./records/ServerLocks.ts"
 import { isFinished } from "./records/transitions.ts"
 
 const isUnknownToNode = (error: DaemonError): boolean =>
@@ -28,7 +28,7 @@ export const makeManagement = Effect.gen(function* () {
   const index = yield* ServerIndex
   const lifecycle = yield* ServerLifecycle
   const locks = yield* ServerLocks
-  const { failAway, failWith, whyAway } = yield* makeNodeErrors
+  const { failAway, failWith, unavailableReason } = yield* makeNodeErrors
 
   const recordOf = Effect.fnUntraced(function* (id: string) {
     const record = Option.getOrUndefined(yield* index.lookUp(id))
@@ -48,7 +48,7 @@ export const makeManagement = Effect.gen(function* () {
       Effect.flatMap(use),
       Effect.tapError((error) =>
         isLoss(record, error)
-          ? Effect.catch(lifecycle.suspect([record.id]), (failure) =>
+          ? Effect.catch(lifecycle.markForVerification([record.id]), (failure) =>
               Effect.logWarning(`${record.id} is lost and cannot be looked at: ${failure.detail}`)
             )
           : Effect.void
@@ -150,7 +150,7 @@ export const makeManagement = Effect.gen(function* () {
   const install = Effect.fn("ServerManager.install")(function* (id: string) {
     const record = yield* recordOf(id)
     const script = record.definition.install_script
-    const waits = record.install.phase === "pending" ? yield* whyAway(record.node_id) : undefined
+    const waits = record.install.phase === "pending" ? yield* unavailableReason(record.node_id) : undefined
     return {
       ...record.install,
       ...(waits === undefined ? {} : { waiting_reason: waits }),

@@ -3,7 +3,7 @@ import { Effect } from "effect"
 import type { DaemonError, DaemonRefused } from "../api/Daemon.ts"
 import { Conflict, InvalidRequest, NodeFailure, type Unavailable } from "../domain/errors.ts"
 import type { ServerRecord } from "../domain/Server.ts"
-import { makeWhyAway } from "../nodes/nodeAvailability.ts"
+import { makeNodeAvailability } from "../nodes/nodeAvailability.ts"
 import { wrongStatus } from "./records/power.ts"
 import { isFinished } from "./records/transitions.ts"
 
@@ -36,12 +36,12 @@ const ofRefusal = (
 
 /** Fails with what a node's failure is to the caller. */
 export const makeNodeErrors = Effect.gen(function* () {
-  const { notConnected, whyAway } = yield* makeWhyAway
+  const { notConnected, unavailableReason } = yield* makeNodeAvailability
   /** 503 of what needs the node of a server, and why it is away. */
   const failAway = ({ node_id }: ServerRecord, reason?: string) =>
     Effect.flatMap(notConnected(node_id, reason), Effect.fail)
   return {
-    whyAway,
+    unavailableReason,
     failAway,
     failWith: (
       record: ServerRecord,

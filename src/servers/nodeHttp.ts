@@ -11,7 +11,7 @@ import { Fleet } from "../nodes/fleet/Fleet.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { RemoteDaemons } from "../nodes/remote/RemoteDaemons.ts"
 import { Journal } from "../store/journal/Journal.ts"
-import { Reconciler } from "./controllers/NodeReconciler.ts"
+import { NodeReconciler } from "./controllers/NodeReconciler.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 import { ServerLifecycle } from "./records/ServerLifecycle.ts"
 
@@ -54,7 +54,7 @@ const checkRegistration = Effect.fnUntraced(function* (node_id: string, registra
 })
 
 /** Handlers of the routes of daemons (node-protocol, "Daemon -> control plane"). */
-export const NodeRoutes = HttpApiBuilder.group(
+export const NodeHandlers = HttpApiBuilder.group(
   NodeApi,
   "node",
   Effect.fn(function* (handlers) {
@@ -63,7 +63,7 @@ export const NodeRoutes = HttpApiBuilder.group(
     const keys = yield* NodeKeys
     const lifecycle = yield* ServerLifecycle
     const plane = yield* ControlPlane
-    const reconciler = yield* Reconciler
+    const reconciler = yield* NodeReconciler
     const registry = yield* NodeRegistry
     const remotes = yield* RemoteDaemons
     const journal = yield* Journal
@@ -163,7 +163,7 @@ export const NodeRoutes = HttpApiBuilder.group(
         yield* bootOf(params.node, payload.boot_id)
         const record = Option.getOrUndefined(yield* index.lookUp(params.server, params.node))
         // The node is asked whether it is so; that can be repeated, and tells an old report from a new one.
-        if (record?.node_id === params.node) yield* lifecycle.suspect([params.server])
+        if (record?.node_id === params.node) yield* lifecycle.markForVerification([params.server])
       })
     })
   })

@@ -3,9 +3,9 @@ import { DatabaseFull, NotFound, Unavailable } from "../domain/errors.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { mayUseReserve } from "../store/disk/DatabaseDisk.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
-import { ServerLocks } from "./locks/ServerLocks.ts"
 import { makeNodeErrors } from "./nodeErrors.ts"
 import { ServerLifecycle } from "./records/ServerLifecycle.ts"
+import { ServerLocks } from "./records/ServerLocks.ts"
 
 /** Once begun, a write that fails does not undo it. */
 const goesOn = Effect.mapError((error: Unavailable) =>

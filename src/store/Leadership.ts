@@ -8,36 +8,36 @@ const PAUSE = "1 second"
  * Which of several replicas does the background duties. For a moment after a connection was lost two may think that
  * they do: a duty must bear being done twice.
  */
-export class Duties extends Context.Service<
-  Duties,
+export class Leadership extends Context.Service<
+  Leadership,
   {
     /** Whether this process is the only one on its database: then it does them always. */
-    readonly alone: boolean
+    readonly isSingle: boolean
     /** Whether no other process was on the database when this one came: nobody has heard its nodes meanwhile. */
-    readonly first: boolean
+    readonly isFirst: boolean
     /** Whether another process serves on the database now. */
     readonly othersServe: Effect.Effect<boolean, Unavailable>
     /** Whether this process does them now. What it knows of the journal is then what was committed when its turn began. */
-    readonly mine: Effect.Effect<boolean>
+    readonly isLeader: Effect.Effect<boolean>
     /**
      * Runs `work`, in a scope of its own, whenever this process does the duties, and interrupts it when it does them no
      * more, until the caller's scope closes. Work that ends by itself is done anew with the next turn; a failure is
-     * logged, and it begins again after a second. Whatever it does that must not be done by two checks {@link mine}.
+     * logged, and it begins again after a second. Whatever it does that must not be done by two checks {@link isLeader}.
      */
-    whileMine<E, R>(
+    whileLeader<E, R>(
       work: Effect.Effect<void, E, R>
     ): Effect.Effect<void, never, Exclude<R, Scope.Scope> | Scope.Scope>
   }
->()("muster/store/Duties") {
+>()("muster/store/Leadership") {
   /** For a database with one service. */
-  static readonly layerAlone = Layer.succeed(
-    Duties,
-    Duties.of({
-      alone: true,
-      first: true,
+  static readonly layerSingle = Layer.succeed(
+    Leadership,
+    Leadership.of({
+      isSingle: true,
+      isFirst: true,
       othersServe: Effect.succeed(false),
-      mine: Effect.succeed(true),
-      whileMine: (work) => Effect.asVoid(Effect.forkScoped(persistently(work), { startImmediately: true }))
+      isLeader: Effect.succeed(true),
+      whileLeader: (work) => Effect.asVoid(Effect.forkScoped(persistently(work), { startImmediately: true }))
     })
   )
 }
@@ -61,12 +61,12 @@ const persistently = <E, R>(
   )
 
 /** Whether it is this process's turn, and what is done while it is. */
-export class Turn {
+export class LeaderTerm {
   #mine = false
   readonly #begun = Latch.makeUnsafe(false)
   readonly #over = Latch.makeUnsafe(true)
 
-  get isMine(): boolean {
+  get isLeader(): boolean {
     return this.#mine
   }
 
@@ -82,8 +82,8 @@ export class Turn {
     this.#over.openUnsafe()
   }
 
-  /** {@link Duties.whileMine} */
-  readonly whileMine: Duties["Service"]["whileMine"] = (work) =>
+  /** {@link Leadership.whileMine} */
+  readonly whileLeader: Leadership["Service"]["whileLeader"] = (work) =>
     this.#begun.await.pipe(
       Effect.andThen(Effect.raceFirst(Effect.andThen(persistently(work), Effect.never), this.#over.await)),
       Effect.forever,

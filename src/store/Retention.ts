@@ -3,7 +3,7 @@ import { SqlClient } from "effect/sql"
 import { mayUseReserve } from "./disk/DatabaseDisk.ts"
 import { ExpiryClock } from "./journal/ExpiryClock.ts"
 import { journalTable } from "./journal/journalTable.ts"
-import { Duties } from "./Leadership.ts"
+import { Leadership } from "./Leadership.ts"
 import { IdempotencyRepo } from "./repos/IdempotencyRepo.ts"
 import { TicketRepo } from "./repos/TicketRepo.ts"
 import { Store } from "./Store.ts"
@@ -25,7 +25,7 @@ export const Retention = {
   layer: (options: RetentionOptions = {}) =>
     Layer.effectDiscard(
       Effect.gen(function* () {
-        const duties = yield* Duties
+        const leadership = yield* Leadership
         const store = yield* Store
         const clock = yield* ExpiryClock
         const idempotency = yield* IdempotencyRepo
@@ -44,7 +44,7 @@ export const Retention = {
         })
 
         const round = Effect.gen(function* () {
-          if (!(yield* duties.mine)) return
+          if (!(yield* leadership.isLeader)) return
           const notBefore = (yield* clock.millis) - maxAge
           yield* pruneJournal(notBefore)
           yield* store.write(Effect.andThen(idempotency.prune(notBefore), tickets.prune))
@@ -55,7 +55,7 @@ export const Retention = {
 
         // Also at the start: entries that come before the first round may bear the time of a clock that has jumped.
         const note = Effect.gen(function* () {
-          if ((yield* duties.mine) && (yield* clock.isNoteDue)) yield* store.write(clock.note)
+          if ((yield* leadership.isLeader) && (yield* clock.isNoteDue)) yield* store.write(clock.note)
         }).pipe(
           mayUseReserve,
           Effect.catch((error) => Effect.logDebug(`the time was not noted: ${error.detail}`))

@@ -1,12 +1,12 @@
 import { Effect, Semaphore } from "effect"
 
 /** Runs effects of one key one after another, first come, first served; keys do not wait for each other. */
-export interface KeyedMutex {
+export interface KeyedLock {
   withLock(key: string): <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
 }
 
 /** A mutex that keeps nothing of keys that nobody holds or waits for. */
-export const makeKeyedMutex = (): KeyedMutex => {
+export const makeKeyedLock = (): KeyedLock => {
   const slots = new Map<string, { readonly semaphore: Semaphore.Semaphore; users: number }>()
   return {
     withLock: (key) => (effect) =>

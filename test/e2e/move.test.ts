@@ -10,7 +10,7 @@ import { subscribe, told } from "../support/events.ts"
 import { eventually } from "../support/eventually.ts"
 import { journalProblems } from "../support/invariants.ts"
 import { alone, connectedNode, forgetNode, freePort, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
-import { makePhoenix } from "../support/Phoenix.ts"
+import { makeRestartingService } from "../support/Phoenix.ts"
 import { endLeftovers, serverProcesses } from "../support/processes.ts"
 import { type Service, startService, temporaryFolder } from "../support/Service.ts"
 import { becomes, commands, expectStatus, installed, logsHave, powered, running } from "../support/servers.ts"
@@ -384,7 +384,7 @@ describe("drain with move, through kill -9", () => {
         const dataDir = join(yield* temporaryFolder, "data")
         const port = yield* freePort
         const control = `http://127.0.0.1:${port}`
-        const phoenix = yield* makePhoenix({
+        const phoenix = yield* makeRestartingService({
           dataDir,
           env: { ...folders.env, ...alone, MUSTER_PORT: String(port), MUSTER_NODE_HEARTBEAT_TIMEOUT: "8" }
         })

@@ -407,9 +407,9 @@ describe("node-protocol, When something breaks: nodes that go silent", () => {
       yield* registry.register(registration("n2"))
       const [token = "", other = ""] = ["n1", "n2"].map((id) => fleet.get(id)?.record?.token)
       const seen = yield* follow
-      yield* registry.expel("n1", token, { lost: true })
-      yield* registry.expel("n1", token, { lost: true })
-      yield* registry.expel("n2", other)
+      yield* registry.revoke("n1", token, { lost: true })
+      yield* registry.revoke("n1", token, { lost: true })
+      yield* registry.revoke("n2", other)
       yield* TestClock.adjust("1 seconds")
       assert.deepStrictEqual(seen, ["n1 lost"])
       yield* TestClock.adjust("11 minutes")

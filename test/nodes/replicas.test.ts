@@ -206,11 +206,11 @@ describe("design: replicas have the same nodes", () => {
       Effect.gen(function* () {
         const [one, other] = [yield* startReplica(url), yield* startReplica(url)]
         const { token } = yield* one.registry.register(registration("n1"))
-        yield* other.registry.expel("n1", token)
+        yield* other.registry.revoke("n1", token)
         yield* everywhere("it is out", [one, other], ({ registry }) => !registry.isConnected("n1"))
         yield* Effect.flip(one.registry.heartbeat("n1", beat("n1-boot")))
         yield* one.registry.register(registration("n1"))
-        yield* other.registry.expel("n1", token)
+        yield* other.registry.revoke("n1", token)
         yield* other.registry.heartbeat("n1", beat("n1-boot"))
         yield* one.registry.heartbeat("n1", beat("n1-boot"))
       })

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest"
-import { whyNoKey } from "../../src/nodes/whyNoKey.ts"
+import { invalidKeyReason } from "../../src/nodes/whyNoKey.ts"
 
 const at = (hour: number) => `2026-01-01T${String(hour).padStart(2, "0")}:00:00.000Z`
 const now = Date.parse(at(12))
@@ -23,6 +23,6 @@ describe("decisions, section 5: why a node has no key that is valid", () => {
     ["the last one was revoked", [key(at(9), null), key(null, at(10))], "revoked"],
     ["the last one has expired", [key(null, at(9)), key(at(10), null)], "expired"]
   ] as const)("%s", (_, bindings, why) => {
-    expect(whyNoKey(bindings, now)).toBe(why)
+    expect(invalidKeyReason(bindings, now)).toBe(why)
   })
 })

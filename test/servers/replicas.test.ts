@@ -11,7 +11,7 @@ import { NodeRegistry } from "../../src/nodes/NodeRegistry.ts"
 import { plain } from "../../src/servers/index/summary.ts"
 import { layerServers } from "../../src/servers/layerServers.ts"
 import { ServerManager } from "../../src/servers/ServerManager.ts"
-import { MoveRepo } from "../../src/store/repos/MigrationRepo.ts"
+import { MigrationRepo } from "../../src/store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../src/store/repos/ServerRepo.ts"
 import { Store } from "../../src/store/Store.ts"
 import { allocation, nodesLayer, registration } from "../nodes/support/fleet.ts"
@@ -55,7 +55,7 @@ const startPlane = Effect.fnUntraced(function* (url: string) {
     control: Context.get(context, ControlPlane),
     daemons: Context.get(context, DaemonClient),
     fleet: Context.get(context, Fleet),
-    moves: Context.get(context, MoveRepo),
+    moves: Context.get(context, MigrationRepo),
     registry: Context.get(context, NodeRegistry),
     repo: Context.get(context, ServerRepo),
     servers: Context.get(context, ServerManager),

@@ -1,8 +1,8 @@
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Option } from "effect"
-import { roomTally } from "../../src/servers/availableCapacity.ts"
-import { RoomRepo } from "../../src/store/repos/CapacityRepo.ts"
+import { availableCapacity } from "../../src/servers/availableCapacity.ts"
+import { CapacityRepo } from "../../src/store/repos/CapacityRepo.ts"
 import { NodeRepo } from "../../src/store/repos/NodeRepo.ts"
 import { ServerRepo } from "../../src/store/repos/ServerRepo.ts"
 import { Store } from "../../src/store/Store.ts"
@@ -13,7 +13,7 @@ describe("design: creations that share a write", () => {
   it.effect("what one takes of a node counts for the next, just as its rows will", () =>
     Effect.gen(function* () {
       const nodes = yield* NodeRepo
-      const rooms = yield* RoomRepo
+      const rooms = yield* CapacityRepo
       const servers = yield* ServerRepo
       const store = yield* Store
       yield* store.write(Effect.andThen(nodes.save(node("node-1")), nodes.save(node("node-2"))))
@@ -23,7 +23,7 @@ describe("design: creations that share a write", () => {
       const gone = server("srv_4", [1_004], "gone")
       yield* store.write(
         Effect.gen(function* () {
-          const tally = yield* roomTally(
+          const tally = yield* availableCapacity(
             rooms,
             [...records, gone].map((record) => ({ record }))
           )

@@ -1,7 +1,7 @@
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { MoveRepo } from "../../src/store/repos/MigrationRepo.ts"
+import { MigrationRepo } from "../../src/store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../src/store/repos/ServerRepo.ts"
 import { Store } from "../../src/store/Store.ts"
 import { databases, freshStore } from "./support/database.ts"
@@ -12,7 +12,7 @@ describe.each(databases)("node-protocol, register: what the records say of a nod
     Effect.gen(function* () {
       const store = yield* Store
       const servers = yield* ServerRepo
-      const moves = yield* MoveRepo
+      const moves = yield* MigrationRepo
       yield* store.write(
         Effect.gen(function* () {
           for (const [index, node_id] of ["here", "there", "there", "there"].entries()) {

@@ -2,7 +2,7 @@ import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Option } from "effect"
 import { SqlClient } from "effect/sql"
-import { RoomRepo } from "../../src/store/repos/CapacityRepo.ts"
+import { CapacityRepo } from "../../src/store/repos/CapacityRepo.ts"
 import { IdempotencyRepo } from "../../src/store/repos/IdempotencyRepo.ts"
 import { KeyRepo } from "../../src/store/repos/KeyRepo.ts"
 import { type NodeRecord, NodeRepo } from "../../src/store/repos/NodeRepo.ts"
@@ -11,7 +11,7 @@ import { Store } from "../../src/store/Store.ts"
 import { append, type DatabaseKind, databases, freshStore, query } from "./support/database.ts"
 import { key, node, server } from "./support/samples.ts"
 
-type Services = Store | ServerRepo | NodeRepo | RoomRepo | KeyRepo | IdempotencyRepo
+type Services = Store | ServerRepo | NodeRepo | CapacityRepo | KeyRepo | IdempotencyRepo
 const onFresh =
   (kind: DatabaseKind) =>
   <A, E>(test: Effect.Effect<A, E, Services | SqlClient.SqlClient>) =>
@@ -266,7 +266,7 @@ describe.each(databases)("decisions, section 2: what is kept of a node (%s)", (k
       Effect.gen(function* () {
         const store = yield* Store
         const repo = yield* NodeRepo
-        const rooms = yield* RoomRepo
+        const rooms = yield* CapacityRepo
         let times = 0
         const register = (fields: Partial<NodeRecord> = {}) =>
           store.write(repo.save({ ...node("node-1"), unreachable: "", token: `token ${++times}`, ...fields }))
@@ -292,7 +292,7 @@ describe.each(databases)("decisions, section 2: what is kept of a node (%s)", (k
         yield* register()
         assert.isTrue(yield* found("ECONNREFUSED"))
         assert.deepStrictEqual(yield* isConnected, Option.some(false))
-        yield* store.write(repo.expel("node-1", `token ${times}`))
+        yield* store.write(repo.revoke("node-1", `token ${times}`))
         assert.isFalse(yield* found(null), "that registration counts no more")
         yield* register()
         assert.strictEqual(yield* now, "ECONNREFUSED")
@@ -316,27 +316,27 @@ describe.each(databases)("decisions, section 2: what is kept of a node (%s)", (k
         const usage = { load: 1.5, memory_bytes: 8 * 1024 ** 4, disk_bytes: 1 }
         const heard = { node_id: "node-1", boot_id: "boot-1", age: 1_000, usage }
         yield* store.write(repo.save(one))
-        assert.isFalse(yield* store.write(repo.lose("node-1", "an older token", 0)))
-        yield* store.write(repo.handOn([heard, { ...heard, node_id: "node-0" }]))
-        yield* store.write(repo.handOn([heard]))
+        assert.isFalse(yield* store.write(repo.markLost("node-1", "an older token", 0)))
+        yield* store.write(repo.recordHeartbeats([heard, { ...heard, node_id: "node-0" }]))
+        yield* store.write(repo.recordHeartbeats([heard]))
         const beats = (yield* store.read(repo.heartbeats)).find(({ node_id }) => node_id === "node-1")
         assert.deepInclude(beats, { boot_id: "boot-1", beats: 2, usage })
-        assert.isFalse(yield* store.write(repo.lose("node-1", one.token, 1)), "heard meanwhile")
-        assert.isFalse(yield* store.write(repo.giveUp("node-1", one.token)), "not lost")
-        assert.isTrue(yield* store.write(repo.lose("node-1", one.token, 2)))
-        assert.isFalse(yield* store.write(repo.lose("node-1", one.token, 2)), "once")
+        assert.isFalse(yield* store.write(repo.markLost("node-1", one.token, 1)), "heard meanwhile")
+        assert.isFalse(yield* store.write(repo.markGivenUp("node-1", one.token)), "not lost")
+        assert.isTrue(yield* store.write(repo.markLost("node-1", one.token, 2)))
+        assert.isFalse(yield* store.write(repo.markLost("node-1", one.token, 2)), "once")
         assert.deepStrictEqual(yield* now, { ...one, connected: false, gone: "lost" })
-        assert.isTrue(yield* store.write(repo.giveUp("node-1", one.token)))
-        assert.isFalse(yield* store.write(repo.giveUp("node-1", one.token)), "once")
+        assert.isTrue(yield* store.write(repo.markGivenUp("node-1", one.token)))
+        assert.isFalse(yield* store.write(repo.markGivenUp("node-1", one.token)), "once")
         yield* store.write(repo.save(one))
         assert.deepStrictEqual(yield* now, one)
-        assert.isTrue(yield* store.write(repo.expel("node-1", one.token)))
-        assert.isFalse(yield* store.write(repo.expel("node-1", one.token)))
+        assert.isTrue(yield* store.write(repo.revoke("node-1", one.token)))
+        assert.isFalse(yield* store.write(repo.revoke("node-1", one.token)))
         assert.deepStrictEqual(yield* now, { ...one, token: "", connected: false })
         yield* store.write(repo.save(one))
-        assert.deepStrictEqual(yield* store.write(repo.beginAnew), ["node-1"])
+        assert.deepStrictEqual(yield* store.write(repo.resetConnections), ["node-1"])
         assert.deepStrictEqual(yield* now, { ...one, token: "", connected: false })
-        assert.deepStrictEqual(yield* store.write(repo.beginAnew), [], "once")
+        assert.deepStrictEqual(yield* store.write(repo.resetConnections), [], "once")
       })
     )
   )

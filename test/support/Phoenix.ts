@@ -4,7 +4,7 @@ import { eventually } from "./eventually.ts"
 import { type Answer, type RequestOptions, type Service, startService } from "./Service.ts"
 
 /** A service that is killed again and again and comes back on the same data folder. */
-export interface Phoenix {
+export interface RestartingService {
   /** The service; waits while it is down. */
   readonly current: Effect.Effect<Service>
   /** None: the service died before it answered. */
@@ -23,10 +23,10 @@ export interface Phoenix {
   }) => Effect.Effect<void>
 }
 
-export const makePhoenix = (options: {
+export const makeRestartingService = (options: {
   readonly dataDir: string
   readonly env: Record<string, string>
-}): Effect.Effect<Phoenix, never, Scope.Scope> =>
+}): Effect.Effect<RestartingService, never, Scope.Scope> =>
   Effect.gen(function* () {
     const scope = yield* Effect.scope
     const up = yield* Latch.make(false)
@@ -82,5 +82,5 @@ export const makePhoenix = (options: {
           now = next
           yield* up.open
         })
-    } satisfies Phoenix
+    } satisfies RestartingService
   })

@@ -1,7 +1,7 @@
 /** Clients that create, power and delete servers of a service that dies under their hands, and remember what they were told. */
 import { Effect, Option } from "effect"
 import { blueprintFile, obedient, softwareFile } from "./definitions.ts"
-import type { Phoenix } from "./Phoenix.ts"
+import type { RestartingService } from "./Phoenix.ts"
 import type { Random } from "./random.ts"
 
 export const chaosDefinitions = {
@@ -48,13 +48,13 @@ export interface Chaos {
   readonly client: (name: string, random: Random) => Effect.Effect<void>
 }
 
-export const makeChaos = (phoenix: Phoenix, total: number): Chaos => {
+export const makeChaos = (phoenix: RestartingService, total: number): Chaos => {
   const promised: Array<Promised> = []
   const surprises: Array<string> = []
   let begun = 0
   let lost = 0
 
-  const send: Phoenix["send"] = (...request) =>
+  const send: RestartingService["send"] = (...request) =>
     Effect.tap(phoenix.send(...request), (answer) =>
       Effect.sync(() => {
         if (Option.isNone(answer)) lost += 1

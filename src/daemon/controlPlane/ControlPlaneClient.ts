@@ -21,7 +21,7 @@ export interface ControlPlaneClientOptions {
   /** A key with the scope `Node`. */
   readonly key: Redacted.Redacted<string>
   /** Says good-bye when this layer is released: the servers were stopped, and it may be for good. */
-  readonly goodbye: boolean
+  readonly deregister: boolean
   /** Of each call. Default 10 s; a registration has three times that. */
   readonly deadline?: Duration.Input
 }
@@ -140,7 +140,7 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
         }
       }
 
-      if (options.goodbye) {
+      if (options.deregister) {
         yield* Effect.addFinalizer(() =>
           registered === undefined
             ? Effect.void

@@ -1,7 +1,7 @@
 import { Effect, Semaphore } from "effect"
 
 /** Lets one call at a time through for each folder. */
-export const makeAlone = () => {
+export const makePerFolderLock = () => {
   const locks = new Map<string, Semaphore.Semaphore>()
   const alone =
     <R extends ReadonlyArray<unknown>, A, E>(use: (folder: string, ...rest: R) => Effect.Effect<A, E>) =>

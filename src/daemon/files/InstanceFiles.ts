@@ -5,7 +5,7 @@ import type { RuntimeKind } from "../../domain/Node.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import type { InstanceStorage } from "../../domain/SystemInfo.ts"
 import { type IoError, io, listFolder, makeFolder, makePassage, removeTree } from "../disk/fsio.ts"
-import { makeAlone } from "../disk/perFolderLock.ts"
+import { makePerFolderLock } from "../disk/perFolderLock.ts"
 import type { RunUser, SharedFolder } from "../runtime/Runtime.ts"
 import { carryOver } from "./carryOver.ts"
 import { copyTree } from "./copyTree.ts"
@@ -37,7 +37,7 @@ import { instanceFolder, makePresenter, wayFor } from "./presentFiles.ts"
 import { openShared, type SharedOwner, share } from "./sharedFiles.ts"
 import type { FileSources, Source } from "./sources.ts"
 import { probeStorage, type StorageChoice } from "./storageProbe.ts"
-import { building, cleanFiles, discardFiles, settleFiles, takePlace } from "./swapIn.ts"
+import { building, cleanFiles, discardFiles, settleFiles, swapIn } from "./swapIn.ts"
 import { generationsDir, readTreeRecord, TREE, type TreeRecord, writeTreeRecord } from "./treeRecord.ts"
 
 export type { DiskUsage } from "./diskUsage.ts"
@@ -158,7 +158,7 @@ export class InstanceFiles extends Context.Service<
           yield* limits.confirm(folder, spec)
           return yield* presenter.present(folder, yield* planOf(spec), kind, sharedOwner(folder, user))
         })
-        const { alone, forget } = makeAlone()
+        const { alone, forget } = makePerFolderLock()
 
         const close = Effect.fn("InstanceFiles.close")((folder: string) => unmountBelow(folder))
 
@@ -300,7 +300,7 @@ export class InstanceFiles extends Context.Service<
               })
             }
           }).pipe(Effect.onError(() => Effect.ignore(cleanFiles(folder))))
-          yield* takePlace(folder, overlay).pipe(
+          yield* swapIn(folder, overlay).pipe(
             Effect.andThen(present(folder, spec, likelyKind(spec), user)),
             Effect.onError(() => Effect.ignore(discardFiles(folder))),
             Effect.uninterruptible

@@ -22,7 +22,7 @@ interface Names {
  * is given is what was looked at, no link is followed, and nothing of what is mounted in it is given. A file that has
  * names outside of it is left to its owner, with a warning.
  */
-export const giveVolume = Effect.fn("giveVolume")(function* (path: string, user: RunUser) {
+export const chownVolume = Effect.fn("chownVolume")(function* (path: string, user: RunUser) {
   // Only root can give away, and only to somebody else has it to.
   if (process.geteuid?.() !== 0 || user.uid === 0) return
   const top = yield* lstat(path)

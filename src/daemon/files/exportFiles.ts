@@ -14,7 +14,7 @@ const unreadable = (error: IoError) =>
   })
 
 /** The files of a server that is held and offline, as `Daemon.files` gives them. */
-export const sentFiles = Effect.fnUntraced(function* (
+export const exportFiles = Effect.fnUntraced(function* (
   files: InstanceFiles["Service"],
   folder: string,
   { held, spec, status, work }: ServerState

@@ -10,7 +10,7 @@ import { type FilePlan, isAbove } from "./filePlan.ts"
 import { type Mounter, type OverlayLayers, openToMount } from "./mounts.ts"
 import { isUniform, makeLike, ownerOf, shownTo } from "./owners.ts"
 import { type FileSources, kindAt, openSource, placeFor, type Source, templateSource } from "./sources.ts"
-import type { Layer, Nested, TreeRecord } from "./treeRecord.ts"
+import type { Nested, TreeLayer, TreeRecord } from "./treeRecord.ts"
 
 /** Where the layers of instances lie, beside their own. */
 export interface LayerFolders {
@@ -44,7 +44,7 @@ const makeUpper = Effect.fnUntraced(function* (folder: string, like: string, own
   yield* makeFolder(join(folder, "work"))
 })
 
-const folderOf = (layer: Layer, tree: string, record: Pick<TreeRecord, "base">, at: LayerFolders) => {
+const folderOf = (layer: TreeLayer, tree: string, record: Pick<TreeRecord, "base">, at: LayerFolders) => {
   const root = {
     base: join(at.generations, record.base),
     volumes: at.sources.volumes_dir,
@@ -54,7 +54,7 @@ const folderOf = (layer: Layer, tree: string, record: Pick<TreeRecord, "base">, 
 }
 
 const openLayer = Effect.fnUntraced(function* (
-  layer: Layer,
+  layer: TreeLayer,
   tree: string,
   record: Pick<TreeRecord, "base">,
   at: LayerFolders
@@ -113,14 +113,14 @@ export const openTree = Effect.fnUntraced(function* (
   record: TreeRecord,
   { at, mapped, owner }: MountTreeOptions
 ) {
-  const open = Effect.fnUntraced(function* (layer: Layer) {
+  const open = Effect.fnUntraced(function* (layer: TreeLayer) {
     const handle = yield* openLayer(layer, tree, record, at)
     return { handle, shown: mapped ? yield* shownTo(owner, handle) : undefined }
   })
   const openOverlay = Effect.fnUntraced(function* (
     target: ReadonlyArray<string>,
     own: string,
-    lower: ReadonlyArray<Layer>
+    lower: ReadonlyArray<TreeLayer>
   ) {
     const layers = {
       lower: yield* Effect.forEach(lower, open),
@@ -186,7 +186,7 @@ export const buildTree = Effect.fnUntraced(function* (options: BuildOptions) {
     Effect.fnUntraced(function* (cow) {
       const source = yield* templateSource(cow.volume, at.sources)
       const own = `lower.${cow.index}`
-      const layer: Layer = { of: "own", parts: [own] }
+      const layer: TreeLayer = { of: "own", parts: [own] }
       if (source === undefined) {
         yield* makeFolderLike(join(tree, own), base, owner)
         return { ...cow, folder: true, layer, path: join(tree, own) }
@@ -194,7 +194,7 @@ export const buildTree = Effect.fnUntraced(function* (options: BuildOptions) {
       const opened = yield* openSource(source)
       const top = source.roots[0] ?? ""
       if (!opened.folder || (yield* isLayer(source))) {
-        const layer: Layer = { of: "volumes", parts: partsBelow(top, source.real) }
+        const layer: TreeLayer = { of: "volumes", parts: partsBelow(top, source.real) }
         return { ...cow, folder: opened.folder, layer, path: source.real }
       }
       yield* copyOpened(source.what, opened, join(tree, own))
@@ -205,9 +205,9 @@ export const buildTree = Effect.fnUntraced(function* (options: BuildOptions) {
   const places = new Map(folders.map(({ parts }) => [parts.join("/"), parts]))
   const nested: Array<Nested> = []
   for (const target of [...places.values()].sort((a, b) => a.length - b.length)) {
-    const lower: Array<Layer> = []
+    const lower: Array<TreeLayer> = []
     let hidden = false
-    const look = Effect.fnUntraced(function* (root: string, layer: Layer, rest: ReadonlyArray<string>) {
+    const look = Effect.fnUntraced(function* (root: string, layer: TreeLayer, rest: ReadonlyArray<string>) {
       if (hidden) return
       const kind = yield* kindAt(root, rest)
       if (kind === "folder") lower.push({ of: layer.of, parts: [...layer.parts, ...rest] })
@@ -236,7 +236,7 @@ export const withBase = Effect.fnUntraced(function* (record: TreeRecord, base: B
     const [first, ...others] = one.lower
     const volumes = others.filter((layer) => layer.of !== "base")
     const there = !one.covered && (yield* kindAt(base.folder, one.target)) === "folder"
-    const below: ReadonlyArray<Layer> = there ? [{ of: "base", parts: one.target }] : []
+    const below: ReadonlyArray<TreeLayer> = there ? [{ of: "base", parts: one.target }] : []
     nested.push({ ...one, lower: [first, ...volumes, ...below] })
   }
   const renewed: TreeRecord = { ...record, id: randomUUID(), base: base.generation, nested }

@@ -4,7 +4,7 @@ import { dirname, join } from "node:path"
 import { Effect } from "effect"
 import { type IoError, io, listFolder, lstat } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
-import { giveVolume } from "./chownVolume.ts"
+import { chownVolume } from "./chownVolume.ts"
 import { shownAs } from "./idmap.ts"
 import { output, run } from "./mounts.ts"
 import { TREE } from "./treeRecord.ts"
@@ -139,7 +139,7 @@ export const giveParts = (parts: ReadonlyArray<string>, owner: RunUser) =>
     parts,
     (part) =>
       needs(owner)
-        ? giveVolume(part, owner)
+        ? chownVolume(part, owner)
         : // Root takes the top only, as a mark: what root writes there is given away with all the rest.
           io(`give ${part}`, () => fs.lchown(part, owner.uid, owner.gid)),
     { discard: true }

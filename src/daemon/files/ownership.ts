@@ -12,7 +12,7 @@ const AT_ONCE = 16
  * changed. Nobody else may write in it meanwhile: a path that is swapped for a link would be followed. `others`: paths
  * in it at which something is mounted that others use, too; they are left alone.
  */
-export const giveTree = (
+export const chownTree = (
   path: string,
   user: RunUser,
   others: ReadonlySet<string> = new Set()
@@ -26,7 +26,7 @@ export const giveTree = (
     }
     if (!stats.isDirectory()) return
     const entries = yield* io(`read ${path}`, () => fs.readdir(path))
-    yield* Effect.forEach(entries, (name) => giveTree(join(path, name), user, others), {
+    yield* Effect.forEach(entries, (name) => chownTree(join(path, name), user, others), {
       concurrency: AT_ONCE,
       discard: true
     })

@@ -9,7 +9,7 @@ import type { FilePlan } from "./filePlan.ts"
 import { handlesOf, openMounter, unmountBelow } from "./mounts.ts"
 import { type LayerFolders, mountName, mountTree, openTree } from "./overlayTree.ts"
 import { foreignParts, giveParts, settleBase } from "./owners.ts"
-import { giveTree } from "./ownership.ts"
+import { chownTree } from "./ownership.ts"
 import { openShared, type SharedOwner, share, sharedMounts } from "./sharedFiles.ts"
 import { readTreeRecord, TREE, type TreeRecord } from "./treeRecord.ts"
 
@@ -100,7 +100,7 @@ export const makePresenter = ({ at, binds, mapped }: PresentOptions) => {
       if (record !== undefined) {
         yield* mountTree(files, overlays, mountName(record, owner), mounter)
         // What cannot be shown as the server's is copied for it.
-        if (!mapped && owner !== undefined && owner.uid !== 0) yield* giveTree(files, owner)
+        if (!mapped && owner !== undefined && owner.uid !== 0) yield* chownTree(files, owner)
       }
       if (alone) yield* closeFolder(files)
       return yield* share(files, shared, binds ? mounter : wayFor(kind), to)

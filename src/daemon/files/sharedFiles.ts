@@ -7,7 +7,7 @@ import { Effect } from "effect"
 import { closeFolder, IoError, io, lstat, removeTree } from "../disk/fsio.ts"
 import type { MountEntry } from "../disk/mountTable.ts"
 import type { RunUser, SharedFolder } from "../runtime/Runtime.ts"
-import { giveVolume } from "./chownVolume.ts"
+import { chownVolume } from "./chownVolume.ts"
 import { copyOpened } from "./copyTree.ts"
 import type { FilePlan, Shared } from "./filePlan.ts"
 import { isShownAt, type Mounter } from "./mounts.ts"
@@ -48,7 +48,7 @@ export interface SharedOwner {
 const giveShared = Effect.fnUntraced(function* (source: Source, to: SharedOwner) {
   const { alone, mapped, owner, volumes, writers } = to
   if (owner === undefined || owner.uid === 0) return
-  if (!alone || mapped) return yield* giveVolume(source.real, volumes)
+  if (!alone || mapped) return yield* chownVolume(source.real, volumes)
   const [other] = yield* writers(source.real)
   if (other !== undefined) {
     return yield* new IoError({
@@ -57,7 +57,7 @@ const giveShared = Effect.fnUntraced(function* (source: Source, to: SharedOwner)
       next: "let the daemon mount with mapped owners (CAP_SYS_ADMIN, Linux 5.12, perl), or give each server a volume of its own"
     })
   }
-  yield* giveVolume(source.real, owner)
+  yield* chownVolume(source.real, owner)
   yield* closeFolder(source.real)
 })
 

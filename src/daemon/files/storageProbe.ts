@@ -9,7 +9,7 @@ import { IoError, io, listFolder, makeFolder, mountsAt, removeTree } from "../di
 import type { Shown } from "./idmap.ts"
 import { handlesOf, openMounter, openToMount, unmountBelow } from "./mounts.ts"
 import { givesFiles, ownerOf } from "./owners.ts"
-import { giveTree } from "./ownership.ts"
+import { chownTree } from "./ownership.ts"
 
 /** How instances are to be made; `auto` is the best that works. */
 export type StorageChoice = "auto" | InstanceStorage
@@ -53,7 +53,7 @@ const tryOverlay = Effect.fnUntraced(function* (folder: string, shown?: Shown) {
   const [work, files] = [join(folder, "work"), join(folder, "files")]
   for (const path of [folder, lower, upper, work, files]) yield* makeFolder(path)
   yield* io("write", () => fs.writeFile(join(lower, "below"), "below"))
-  if (shown !== undefined) yield* giveTree(lower, shown.owner)
+  if (shown !== undefined) yield* chownTree(lower, shown.owner)
   const layers = {
     lower: [{ handle: yield* openToMount(lower), shown }],
     upper: yield* openToMount(upper),
@@ -86,7 +86,7 @@ const tryMappedBind = Effect.fnUntraced(function* (folder: string) {
   const [source, target] = [join(folder, "own"), join(folder, "shown")]
   yield* makeFolder(source)
   yield* makeFolder(target)
-  yield* giveTree(source, ONE)
+  yield* chownTree(source, ONE)
   const handle = yield* openToMount(source)
   const mounter = yield* openMounter(true, [handle], 1)
   yield* mounter.again(target, handle, false, { owner: ONE, as: OTHER })

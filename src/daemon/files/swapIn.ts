@@ -35,7 +35,7 @@ export const settleFiles = Effect.fnUntraced(function* (folder: string) {
 })
 
 /** Puts what was made, complete, in the place of what there is; `layers`: it is a tree, else a plain folder. */
-export const takePlace = Effect.fnUntraced(function* (folder: string, layers: boolean) {
+export const swapIn = Effect.fnUntraced(function* (folder: string, layers: boolean) {
   const files = instanceFolder(folder)
   yield* unmountBelow(folder)
   yield* rename(files, join(folder, OLD_FILES)).pipe(orMissing(undefined))

@@ -13,17 +13,17 @@ import { Effect, Schema } from "effect"
 import { IoError, listFolder, orMissing, readText, writeAtomic } from "../disk/fsio.ts"
 
 /** A lower layer: a folder of the base, of the volumes folder, or of `tree` itself. */
-export const Layer = Schema.Struct({
+export const TreeLayer = Schema.Struct({
   of: Schema.Literals(["base", "volumes", "own"]),
   parts: Schema.Array(Schema.String)
 })
-export type Layer = typeof Layer.Type
+export type TreeLayer = typeof TreeLayer.Type
 
 export const Nested = Schema.Struct({
   /** Where in the instance; its parts. */
   target: Schema.Array(Schema.String),
   /** The uppermost first. */
-  lower: Schema.NonEmptyArray(Layer),
+  lower: Schema.NonEmptyArray(TreeLayer),
   /** Whether a volume hides what the base has there, whatever that is. */
   covered: Schema.Boolean
 })

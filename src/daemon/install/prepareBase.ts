@@ -10,7 +10,7 @@ import { onlineMatcher } from "../console/onlineSignal.ts"
 import { io, makeFolder } from "../disk/fsio.ts"
 import { isFull } from "../disk/isFull.ts"
 import { InstallFailed, installFailed } from "../files/InstallFailed.ts"
-import { giveTree } from "../files/ownership.ts"
+import { chownTree } from "../files/ownership.ts"
 import { seenFrom } from "../launch/containerView.ts"
 import { launchPlan } from "../launch/launchPlan.ts"
 import { stopWay } from "../runtime/exitReason.ts"
@@ -50,7 +50,7 @@ const jobName = (aside: string) => `install:${basename(aside)}`
  */
 const giveOwn = ({ aside, folder, user }: Preparation) =>
   user?.own === true
-    ? Effect.forEach([folder, join(aside, HOME), join(aside, SCRIPT)], (path) => giveTree(path, user), {
+    ? Effect.forEach([folder, join(aside, HOME), join(aside, SCRIPT)], (path) => chownTree(path, user), {
         discard: true
       }).pipe(Effect.mapError((error) => installFailed(error)))
     : Effect.void

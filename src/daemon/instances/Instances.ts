@@ -15,7 +15,7 @@ import { Runtime } from "../runtime/Runtime.ts"
 import { createServerFile, daemonServer, type ServerFile } from "../state/ServerFile.ts"
 import { watchDisks } from "./diskWatch.ts"
 import { type Instance, openInstance } from "./Instance.ts"
-import { besideServers, type Departure, isKept, makeLostServers } from "./orphanedServers.ts"
+import { besideServers, type Departure, isKept, makeOrphanedServers } from "./orphanedServers.ts"
 import { Removed } from "./Removed.ts"
 import { refusals } from "./refusals.ts"
 import { isAside, REMOVED, readServers, removeFor } from "./serverFolders.ts"
@@ -99,7 +99,7 @@ export class Instances extends Context.Service<
         const locks = yield* Effect.forEach(Array.from({ length: LOCKS }), () => Semaphore.make(1))
         const entries = new Map<string, Entry>()
         const gone = new Removed()
-        const lost = makeLostServers({ lost_dir: options.lost_dir, near_dir: besideServers(servers_dir) })
+        const lost = makeOrphanedServers({ lost_dir: options.lost_dir, near_dir: besideServers(servers_dir) })
         const clock = yield* Clock.Clock
         const now = () => Number(clock.monotonicTimeNanosUnsafe() / 1_000_000n)
         const sources: FileSources = {

@@ -69,7 +69,7 @@ const watchFolder = (folder: string, changed: Latch.Latch) =>
  * Whether the online signal is in what a run that is over has printed. Where what it began with is gone, unseen, it
  * counts as seen: a server that has printed so much is not one that does not come up.
  */
-export const sawSignal = Effect.fnUntraced(function* (
+export const watchOnlineSignal = Effect.fnUntraced(function* (
   console: ConsoleLog,
   offset: number,
   matcher: OnlineMatcher | undefined

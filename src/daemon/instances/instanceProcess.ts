@@ -7,7 +7,7 @@ import { type OnlineMatcher, onlineMatcher } from "../console/onlineSignal.ts"
 import { type ProcessExit, stopWay } from "../runtime/exitReason.ts"
 import type { ConsoleInputFailed, Run } from "../runtime/Runtime.ts"
 import { type Intent, newToken, type RunState, type ServerState, withNotice } from "../state/ServerFile.ts"
-import { type LiveRun, openLiveRun, type RunEvent, sawSignal } from "./LiveRun.ts"
+import { type LiveRun, openLiveRun, type RunEvent, watchOnlineSignal } from "./LiveRun.ts"
 import { type LauncherOptions, makeLauncher } from "./launcher.ts"
 import { processEnded, whyGivenUp } from "./processEnded.ts"
 
@@ -255,13 +255,14 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
       return yield* waits ? startAfterAll : ended({ code: KILLED, out_of_memory: false })
     }
     if (adopted._tag === "Ended") {
-      const online = state.status === "starting" && (yield* sawSignal(console, log_offset, matcherOf()))
+      const online =
+        state.status === "starting" && (yield* watchOnlineSignal(console, log_offset, matcherOf()))
       if (online && state.intent === null && !timed_out) yield* status("running")
       return yield* ended(adopted.exit)
     }
     const { run } = adopted
     // Before its time for that is looked at: it may have come up long ago.
-    const online = state.status === "starting" && (yield* sawSignal(console, log_offset, matcherOf()))
+    const online = state.status === "starting" && (yield* watchOnlineSignal(console, log_offset, matcherOf()))
     if (online && state.intent === null && !timed_out) yield* status("running")
     // Output since the start matters only while the online signal is waited for.
     yield* watchRun(run, token, file.get().status === "starting" ? log_offset : END)

@@ -56,7 +56,7 @@ const encode = Schema.encodeUnknownEffect(Note)
 /** The note while it is not sure yet that all is in its place. */
 const UNFINISHED = "lost.json"
 
-export interface LostServersOptions {
+export interface OrphanedServersOptions {
   /** Where they are kept. */
   readonly lost_dir: string
   /** Where they are kept that are on another file system than that; see {@link besideServers}. */
@@ -148,7 +148,7 @@ const writeNote = Effect.fnUntraced(function* (folder: string, state: ServerStat
   yield* syncFolder(folder)
 })
 
-export const makeLostServers = ({ lost_dir, near_dir }: LostServersOptions) => ({
+export const makeOrphanedServers = ({ lost_dir, near_dir }: OrphanedServersOptions) => ({
   /**
    * Keeps the folder of a server: it is not at its place any more when this returns. Nothing of the server may run or be
    * mounted.

@@ -2,7 +2,7 @@ import { Context, Layer } from "effect"
 import type { Allocations } from "../../domain/Allocation.ts"
 import type { Node, NodeUsage } from "../../domain/Node.ts"
 import type { NodeRecord } from "../../store/repos/NodeRepo.ts"
-import { FleetNode, type Holding, nodeView } from "./FleetNode.ts"
+import { FleetNode, nodeView, type Reservation } from "./FleetNode.ts"
 import { byName } from "./place.ts"
 
 /**
@@ -11,7 +11,7 @@ import { byName } from "./place.ts"
  */
 export class FleetState {
   readonly #nodes = new Map<string, FleetNode>()
-  readonly #holdings = new Map<string, Holding>()
+  readonly #holdings = new Map<string, Reservation>()
   readonly #watchers = new Set<(node: FleetNode) => void>()
   #list: ReadonlyArray<Node> | undefined = undefined
 
@@ -67,7 +67,7 @@ export class FleetState {
   /** Commits capacity and ports of a node for a server in one step; undefined when the ports are not free. */
   reserve(
     node: FleetNode,
-    server: Omit<Holding, "node_id" | "mappings">,
+    server: Omit<Reservation, "node_id" | "mappings">,
     ports: number
   ): Allocations | undefined {
     const allocations = node.ports.reserve(ports)
@@ -79,7 +79,7 @@ export class FleetState {
   }
 
   /** Holds what a record says that a server holds, in place of what it held before. */
-  hold(holding: Holding): void {
+  hold(holding: Reservation): void {
     this.release(holding.server_id)
     const node = this.#obtain(holding.node_id)
     node.ports.hold(holding.mappings)
@@ -88,7 +88,7 @@ export class FleetState {
   }
 
   /** What a server holds. */
-  holding(server_id: string): Holding | undefined {
+  holding(server_id: string): Reservation | undefined {
     return this.#holdings.get(server_id)
   }
 
@@ -117,7 +117,7 @@ export class FleetState {
     return node
   }
 
-  #commit(node: FleetNode, holding: Holding, sign: 1 | -1): void {
+  #commit(node: FleetNode, holding: Reservation, sign: 1 | -1): void {
     const before = node.listed
     node.commit(holding, sign)
     if (node.listed !== before) this.#list = undefined

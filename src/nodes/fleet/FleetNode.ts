@@ -11,7 +11,7 @@ export interface Load {
 }
 
 /** What a server holds of its node. */
-export interface Holding {
+export interface Reservation {
   readonly server_id: string
   readonly node_id: string
   readonly blueprint_id: string
@@ -61,7 +61,7 @@ export class FleetNode {
   }
 
   /** Adds (`sign` 1) or takes away (-1) the load of a server. */
-  commit(holding: Holding, sign: 1 | -1): void {
+  commit(holding: Reservation, sign: 1 | -1): void {
     this.committed.memory_bytes += sign * holding.load.memory_bytes
     this.committed.disk_bytes += sign * holding.load.disk_bytes
     this.committed.cpu_millipercent += sign * holding.load.cpu_millipercent

@@ -25,13 +25,13 @@ const newsOf = (change: Change): ReadonlyArray<{ readonly node_id: string; reado
 const AGAIN = "100 millis"
 
 /** Adds to the journal that the record of a node has changed, in the transaction that changes it. */
-export const tell = (node_id: string, kind: NodeNews["kind"]) =>
+export const appendNodeChanged = (node_id: string, kind: NodeNews["kind"]) =>
   Effect.flatMap(Transaction, (transaction) =>
     transaction.append({ topic: "node:changed", server_id: "", payload: { node_id, kind } }, "")
   )
 
-/** {@link tell} that it is another than before whether a node can be called. */
-export const tellReach = (node_id: string) =>
+/** {@link appendNodeChanged} that it is another than before whether a node can be called. */
+export const appendReachabilityChanged = (node_id: string) =>
   Effect.flatMap(Transaction, (transaction) =>
     transaction.append({ topic: "node:reach", server_id: "", payload: node_id }, "")
   )
@@ -44,7 +44,7 @@ export const tellReach = (node_id: string) =>
  * @param options.onNews   each entry of the journal once, when memory has followed it
  * @returns reads nodes again that memory may be behind with
  */
-export const followNodes = Effect.fnUntraced(function* (options: {
+export const followNodeChanges = Effect.fnUntraced(function* (options: {
   readonly onRecord: (node_id: string, record: NodeRecord | undefined) => void
   readonly onNews: (news: NodeNews) => void
 }): Effect.fn.Return<

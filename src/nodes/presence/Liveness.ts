@@ -24,7 +24,7 @@ export class Liveness {
   }
 
   /** A sign of life. */
-  hear(node_id: string, now: number): void {
+  record(node_id: string, now: number): void {
     this.forget(node_id)
     this.#heard.set(node_id, now)
   }

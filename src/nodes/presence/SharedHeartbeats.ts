@@ -47,7 +47,7 @@ export const shareHeartbeats = Effect.fnUntraced(function* (options: {
   const handOn = Effect.gen(function* () {
     const taken = [...heard.values()].filter(({ node_id }) => fleet.get(node_id)?.record !== undefined)
     if (taken.length === 0) return heard.clear()
-    yield* store.write(repo.handOn(taken.map(({ at, ...rest }) => ({ ...rest, age: now() - at }))))
+    yield* store.write(repo.recordHeartbeats(taken.map(({ at, ...rest }) => ({ ...rest, age: now() - at }))))
     for (const one of taken) if (heard.get(one.node_id) === one) heard.delete(one.node_id)
   })
 

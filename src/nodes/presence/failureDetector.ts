@@ -1,12 +1,12 @@
 import { type Duration, Effect, Queue, Schedule, type Scope } from "effect"
-import { Duties } from "../../store/Leadership.ts"
+import { Leadership } from "../../store/Leadership.ts"
 import { NodeRepo } from "../../store/repos/NodeRepo.ts"
 import { Store } from "../../store/Store.ts"
 import { Fleet } from "../fleet/Fleet.ts"
-import { tell } from "../fleet/nodeChangeFeed.ts"
-import { type CountedSilence, makeCountedSilence } from "./countedSilence.ts"
+import { appendNodeChanged } from "../fleet/nodeChangeFeed.ts"
+import { type HeartbeatCounter, makeHeartbeatCounter } from "./HeartbeatCounter.ts"
+import { type HeartbeatMonitor, makeHeartbeatMonitor } from "./HeartbeatMonitor.ts"
 import type { Expiry } from "./Liveness.ts"
-import { makeSilence, type Silence } from "./silence.ts"
 
 /** Between two attempts to write that a node is lost. */
 const AGAIN = "1 second"
@@ -24,22 +24,22 @@ interface Due extends Expiry {
  * @param options.beats what was heard of a node last, by number
  * @returns the silence while it is listened for here
  */
-export const watchSilence = Effect.fnUntraced(function* (options: {
+export const makeFailureDetector = Effect.fnUntraced(function* (options: {
   readonly lost_after: Duration.Duration
   readonly given_up_after: Duration.Duration
   readonly beats: (node_id: string) => number
 }): Effect.fn.Return<
-  Silence & { advance(millis: number): void },
+  HeartbeatMonitor & { advance(millis: number): void },
   never,
-  Duties | Fleet | NodeRepo | Store | Scope.Scope
+  Leadership | Fleet | NodeRepo | Store | Scope.Scope
 > {
-  const duties = yield* Duties
+  const leadership = yield* Leadership
   const fleet = yield* Fleet
   const repo = yield* NodeRepo
   const store = yield* Store
   const times = { lost_after: options.lost_after, given_up_after: options.given_up_after }
-  let silence: Silence | undefined
-  let counted: CountedSilence | undefined
+  let silence: HeartbeatMonitor | undefined
+  let counted: HeartbeatCounter | undefined
   let expired: Queue.Queue<Due> | undefined
 
   const enqueue = (expiry: Expiry) => {
@@ -49,13 +49,15 @@ export const watchSilence = Effect.fnUntraced(function* (options: {
   }
   const lose = ({ beats, kind, node_id, token }: Due) =>
     Effect.gen(function* () {
-      const changed = yield* kind === "lost" ? repo.lose(node_id, token, beats) : repo.giveUp(node_id, token)
-      if (changed) yield* tell(node_id, kind)
+      const changed = yield* kind === "lost"
+        ? repo.markLost(node_id, token, beats)
+        : repo.markGivenUp(node_id, token)
+      if (changed) yield* appendNodeChanged(node_id, kind)
       return changed
     })
   /** Heard meanwhile, or the database does not say: its silence begins anew. */
   const hearAgain = (node_id: string) => {
-    if (fleet.get(node_id)?.record?.gone === null) silence?.hear(node_id)
+    if (fleet.get(node_id)?.record?.gone === null) silence?.record(node_id)
   }
   const settle = (due: Due) =>
     Effect.suspend(() => store.write(lose(due))).pipe(
@@ -65,7 +67,7 @@ export const watchSilence = Effect.fnUntraced(function* (options: {
       Effect.tapError((error) => Effect.logDebug(`node ${due.node_id}, ${due.kind}: ${error.detail}`)),
       // Others may have heard it, and cannot hand that on.
       Effect.catchIf(
-        () => !duties.alone && due.kind === "lost",
+        () => !leadership.isSingle && due.kind === "lost",
         () => Effect.sync(() => hearAgain(due.node_id))
       ),
       Effect.retry(Schedule.spaced(AGAIN)),
@@ -85,10 +87,10 @@ export const watchSilence = Effect.fnUntraced(function* (options: {
         expired = undefined
       })
     )
-    if (duties.alone) {
-      silence = yield* makeSilence({ ...times, initial: ids(null), onExpiry: enqueue })
+    if (leadership.isSingle) {
+      silence = yield* makeHeartbeatMonitor({ ...times, initial: ids(null), onExpiry: enqueue })
     } else {
-      counted = makeCountedSilence({ ...times, silent: ids(null), lost: ids("lost") })
+      counted = makeHeartbeatCounter({ ...times, silent: ids(null), lost: ids("lost") })
       silence = counted
     }
     const all = Effect.flatMap(Queue.takeAll(queue), (due) =>
@@ -96,10 +98,10 @@ export const watchSilence = Effect.fnUntraced(function* (options: {
     )
     return yield* Effect.forever(all)
   })
-  yield* duties.whileMine(turn)
+  yield* leadership.whileLeader(turn)
 
   return {
-    hear: (node_id) => silence?.hear(node_id),
+    record: (node_id) => silence?.record(node_id),
     forget: (node_id) => silence?.forget(node_id),
     advance: (millis) => counted?.advance(millis).forEach(enqueue)
   }

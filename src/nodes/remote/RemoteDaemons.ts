@@ -10,10 +10,10 @@ import { Fleet } from "../fleet/Fleet.ts"
 import { NodeRegistry } from "../NodeRegistry.ts"
 import { TokenSeal } from "../TokenSeal.ts"
 import { breakerStore } from "./breakerStore.ts"
-import { impatientClient, type NodeTls } from "./connectTimeoutClient.ts"
+import { connectTimeoutClient, type NodeTls } from "./connectTimeoutClient.ts"
 import { makeNodeNetworks, type NodeNetworks } from "./nodeNetworks.ts"
 import { makeRemoteDaemon } from "./RemoteDaemon.ts"
-import { makeCallBacks } from "./reachabilityProbe.ts"
+import { makeReachabilityProbe } from "./reachabilityProbe.ts"
 
 export interface RemoteDaemonsOptions extends NodeTls {
   /** Whether nodes at plain HTTP beyond loopback are neither registered nor called. */
@@ -67,7 +67,7 @@ export class RemoteDaemons extends Context.Service<
         const seal = yield* TokenSeal
         const http = yield* HttpClient.HttpClient
         const breaker = yield* CircuitBreaker.CircuitBreaker
-        const callBacks = yield* makeCallBacks
+        const probe = yield* makeReachabilityProbe
         const networks = options.networks ?? makeNodeNetworks([])
         const requireTls = options.requireTls === true
         const made = new Map<string, Daemon>()
@@ -102,8 +102,8 @@ export class RemoteDaemons extends Context.Service<
             refresh: registry
               .refresh(node_id)
               .pipe(Effect.catch((error) => Effect.logDebug(`node ${node_id}: ${error.detail}`))),
-            onAnswered: callBacks.answered(node_id),
-            onUnreachable: Effect.sync(() => callBacks.begin(node_id)),
+            onAnswered: probe.answered(node_id),
+            onUnreachable: Effect.sync(() => probe.begin(node_id)),
             http,
             breaker
           })
@@ -140,9 +140,9 @@ export class RemoteDaemons extends Context.Service<
                 `node ${node_id} is called over plain HTTP, unencrypted: ${url}. ${PLAIN_HINT}`
               )
             }
-            callBacks.begin(node_id, { anew: true })
+            probe.begin(node_id, { anew: true })
           }),
-          heard: callBacks.heard
+          heard: probe.heard
         })
       })
     )
@@ -150,7 +150,7 @@ export class RemoteDaemons extends Context.Service<
   static readonly layer = (options: RemoteDaemonsOptions = {}) =>
     RemoteDaemons.layerNoDeps(options).pipe(
       Layer.provide(
-        impatientClient({
+        connectTimeoutClient({
           ...options,
           connections: CONNECTIONS,
           networks: options.networks ?? makeNodeNetworks([])

@@ -89,7 +89,7 @@ export const tlsNow = ({ ca, certificate }: NodeTls) => {
 }
 
 /** `HttpClient` with connections of its own: kept alive, at most `connections` to one address. */
-export const impatientClient = (
+export const connectTimeoutClient = (
   options: NodeTls & {
     readonly connections: number
     /** The addresses that are called; absent: any. */

@@ -30,7 +30,7 @@ const patienceAfter = (refusals: number) =>
   Math.min(TOKEN_PATIENCE * 2 ** Math.max(0, refusals + 1 - TIMES_AT_ONCE), LONGEST_PATIENCE)
 
 /** Whether nodes on other machines can be called, found out by calling them. */
-export interface CallBacks {
+export interface ReachabilityProbe {
   /**
    * Calls a node until that has worked, and says what it has come to: with `anew`, because it has registered; else unless
    * that is being done.
@@ -55,8 +55,8 @@ const reasonOf = (error: DaemonError): string | undefined =>
  * are placed on it. Whoever learns that a call does not get through, calls it back as well: a node whose heartbeats
  * arrive and that has become unreachable gets no servers either.
  */
-export const makeCallBacks: Effect.Effect<
-  CallBacks,
+export const makeReachabilityProbe: Effect.Effect<
+  ReachabilityProbe,
   never,
   DaemonClient | Fleet | NodeRegistry | Scope.Scope
 > = Effect.gen(function* () {
@@ -161,7 +161,7 @@ export const makeCallBacks: Effect.Effect<
       Effect.catchDefect((defect) => Effect.logError(`node ${node_id} was not called back`, defect))
     )
 
-  const begin: CallBacks["begin"] = (node_id, options) =>
+  const begin: ReachabilityProbe["begin"] = (node_id, options) =>
     void run(node_id, patiently(node_id, false), { onlyIfMissing: options?.anew !== true })
 
   /** Whether the node is to register again. The first time it is told only why it cannot be called. */

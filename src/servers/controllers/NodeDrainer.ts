@@ -1,27 +1,27 @@
 import { randomUUID } from "node:crypto"
 import { Clock, type Duration, Effect, FiberMap, Latch, Layer, Option, Stream } from "effect"
-import { isUnderway, type Move } from "../../domain/Move.ts"
+import { isUnderway, type Migration } from "../../domain/Migration.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
-import { NodeMoves } from "../../nodes/NodeMoves.ts"
+import { NodeMigrations } from "../../nodes/NodeMigrations.ts"
 import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
-import { makeWhyAway } from "../../nodes/nodeAvailability.ts"
+import { makeNodeAvailability } from "../../nodes/nodeAvailability.ts"
 import { Journal } from "../../store/journal/Journal.ts"
-import { Duties } from "../../store/Leadership.ts"
-import { MoveRepo } from "../../store/repos/MigrationRepo.ts"
+import { Leadership } from "../../store/Leadership.ts"
+import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store, Transaction } from "../../store/Store.ts"
-import { untilTheDatabaseIsBack } from "../../store/sql/databaseRetrySchedule.ts"
+import { databaseRetrySchedule } from "../../store/sql/databaseRetrySchedule.ts"
 import { ServerIndex } from "../index/ServerIndex.ts"
-import { ServerLocks } from "../locks/ServerLocks.ts"
-import { makeMoveRecords } from "../records/migrationRecords.ts"
+import { makeMigrationRecords } from "../records/migrationRecords.ts"
 import { ServerLifecycle } from "../records/ServerLifecycle.ts"
+import { ServerLocks } from "../records/ServerLocks.ts"
 import { isFinished } from "../records/transitions.ts"
-import { whyStays, whyWaits } from "./canMigrate.ts"
+import { migrationBlocker, migrationDelay } from "./canMigrate.ts"
 import { makeDestinations } from "./destinations.ts"
 import { progressOf } from "./migrationProgress.ts"
-import { makeLeaving } from "./migrationSteps.ts"
+import { makeMigrationSteps } from "./migrationSteps.ts"
 
-export interface EvacuatorOptions {
+export interface NodeDrainerOptions {
   /** Servers of one node that move at the same time. */
   readonly movesPerNode: number
   /** Between two looks at what has not happened yet. */
@@ -40,23 +40,23 @@ const isToLeave = (record: ServerRecord, asked_at: string) =>
  * that it knows is in the store, so that whoever does the duties goes on from where it stood; its steps can be repeated.
  * Any replica is told to begin and to stop, and says how far it is.
  */
-export const Evacuator = (options: EvacuatorOptions) =>
+export const NodeDrainer = (options: NodeDrainerOptions) =>
   Layer.effect(
-    NodeMoves,
+    NodeMigrations,
     Effect.gen(function* () {
       const destinations = yield* makeDestinations
-      const duties = yield* Duties
+      const leadership = yield* Leadership
       const index = yield* ServerIndex
       const journal = yield* Journal
       const lifecycle = yield* ServerLifecycle
       const locks = yield* ServerLocks
-      const moves = yield* MoveRepo
-      const records = yield* makeMoveRecords
+      const moves = yield* MigrationRepo
+      const records = yield* makeMigrationRecords
       const registry = yield* NodeRegistry
       const servers = yield* ServerRepo
       const store = yield* Store
-      const steps = yield* makeLeaving
-      const { whyAway } = yield* makeWhyAway
+      const steps = yield* makeMigrationSteps
+      const { unavailableReason } = yield* makeNodeAvailability
 
       /** When each node was to be emptied. */
       let asked: ReadonlyMap<string, string> = new Map()
@@ -76,7 +76,7 @@ export const Evacuator = (options: EvacuatorOptions) =>
           (node) => Option.getOrUndefined(node)?.connected === true
         )
 
-      const leave = Effect.fnUntraced(function* (record: ServerRecord, move: Move) {
+      const leave = Effect.fnUntraced(function* (record: ServerRecord, move: Migration) {
         const placement = yield* destinations.find(record)
         if (placement === undefined) return yield* steps.cancel(move)
         // The node may have been lost or drained since; the server still runs, so there is time to look again.
@@ -133,7 +133,7 @@ export const Evacuator = (options: EvacuatorOptions) =>
         for (const record of yield* index.onNode(node_id)) {
           if (busy >= options.movesPerNode) return
           if (known.has(record.id) || !isToLeave(record, asked_at)) continue
-          if (whyStays(record) !== undefined || whyWaits(record) !== undefined) continue
+          if (migrationBlocker(record) !== undefined || migrationDelay(record) !== undefined) continue
           if ((yield* destinations.find(record)) === undefined) continue
           if (yield* locks.withLock(record.id)(steps.begin(record, randomUUID()))) busy += 1
           else yield* destinations.release(record.id)
@@ -183,24 +183,24 @@ export const Evacuator = (options: EvacuatorOptions) =>
             continue
           yield* lifecycle
             .refuseInstall(record.id, `node ${registry.nameOf(node_id)} is lost`)
-            .pipe(Effect.retry(untilTheDatabaseIsBack), locks.withLock(record.id))
+            .pipe(Effect.retry(databaseRetrySchedule), locks.withLock(record.id))
         }
       })
       yield* registry.changes.pipe(
         Stream.filter((change) => change.kind === "lost" || change.kind === "given-up"),
         Stream.runForEach(({ node_id }) =>
-          Effect.flatMap(duties.mine, (mine) =>
+          Effect.flatMap(leadership.isLeader, (mine) =>
             mine && !registry.isConnected(node_id) ? turnBack(node_id) : Effect.void
           )
         ),
         Effect.forkScoped({ startImmediately: true })
       )
 
-      const evacuate = Effect.fn("Evacuator.evacuate")(function* (node_id: string) {
+      const evacuate = Effect.fn("NodeDrainer.evacuate")(function* (node_id: string) {
         const asked_at = new Date(yield* Clock.currentTimeMillis).toISOString()
         yield* forgetFailures(node_id, moves.evacuate({ node_id, asked_at }))
       })
-      const stay = Effect.fn("Evacuator.stay")((node_id: string) =>
+      const stay = Effect.fn("NodeDrainer.stay")((node_id: string) =>
         forgetFailures(node_id, moves.stay(node_id))
       )
 
@@ -226,9 +226,9 @@ export const Evacuator = (options: EvacuatorOptions) =>
         )
       })
       yield* refresh
-      yield* duties.whileMine(hold)
+      yield* leadership.whileLeader(hold)
 
-      return NodeMoves.of({
+      return NodeMigrations.of({
         evacuate,
         stay,
         progress: Effect.fnUntraced(function* (node_id: string) {
@@ -243,7 +243,7 @@ export const Evacuator = (options: EvacuatorOptions) =>
           const elsewhere = coming.flat()
           const away = new Map<string, string>()
           for (const id of new Set([node_id, ...elsewhere.map((record) => record.node_id)])) {
-            const why = yield* whyAway(id)
+            const why = yield* unavailableReason(id)
             if (why !== undefined) away.set(id, why)
           }
           return progressOf({

@@ -3,16 +3,16 @@ import type { InvalidRequest, Unavailable } from "../../domain/errors.ts"
 import type { DaemonServer, Registration, RegistrationAnswer } from "../../domain/NodeMessages.ts"
 import { type NodeChange, NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { mayUseReserve } from "../../store/disk/DatabaseDisk.ts"
-import { Duties } from "../../store/Leadership.ts"
-import { MoveRepo } from "../../store/repos/MigrationRepo.ts"
+import { Leadership } from "../../store/Leadership.ts"
+import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { NodeRepo } from "../../store/repos/NodeRepo.ts"
 import { Store } from "../../store/Store.ts"
-import { untilTheDatabaseIsBack } from "../../store/sql/databaseRetrySchedule.ts"
-import { makeKeyedMutex } from "../../work/KeyedLock.ts"
+import { databaseRetrySchedule } from "../../store/sql/databaseRetrySchedule.ts"
+import { makeKeyedLock } from "../../work/KeyedLock.ts"
 import { ServerIndex } from "../index/ServerIndex.ts"
 import { ServerLifecycle } from "../records/ServerLifecycle.ts"
-import { isFinished, isNothing, ofView } from "../records/transitions.ts"
-import { makeLeaving } from "./migrationSteps.ts"
+import { changesNothing, isFinished, onSnapshot } from "../records/transitions.ts"
+import { makeMigrationSteps } from "./migrationSteps.ts"
 import { recentRemovals, sortOrphans, warnOfUnknown } from "./orphans.ts"
 import { Provisioner } from "./Provisioner.ts"
 
@@ -33,8 +33,8 @@ const MENTIONED = 10_000
  * registers, at any replica, says what it has; the servers of one that is silent are `unknown`; those of one that is
  * lost, and that are not saved, are given up: background duties.
  */
-export class Reconciler extends Context.Service<
-  Reconciler,
+export class NodeReconciler extends Context.Service<
+  NodeReconciler,
   {
     /**
      * Registers a node and takes over what it says of its servers. The answer names those that are not to be there: the
@@ -45,22 +45,22 @@ export class Reconciler extends Context.Service<
     /** Whether a boot of a node mentions this server, which is not known, for the first time. */
     isNews(node_id: string, boot_id: string, server_id: string): boolean
   }
->()("muster/servers/Reconciler") {
+>()("muster/servers/NodeReconciler") {
   static readonly layer = Layer.effect(
-    Reconciler,
+    NodeReconciler,
     Effect.gen(function* () {
-      const duties = yield* Duties
+      const leadership = yield* Leadership
       const index = yield* ServerIndex
-      const moves = yield* MoveRepo
+      const moves = yield* MigrationRepo
       const store = yield* Store
       const lifecycle = yield* ServerLifecycle
       const provisioner = yield* Provisioner
       const nodeRepo = yield* NodeRepo
       const registry = yield* NodeRegistry
       /** A registration and the news of the same node's coming and going are dealt with one after another. */
-      const nodes = makeKeyedMutex()
+      const nodes = makeKeyedLock()
       const removals = yield* recentRemovals
-      const { letGo } = yield* makeLeaving
+      const { letGo } = yield* makeMigrationSteps
 
       /** By node: servers that are not known, and that its present boot has mentioned. */
       const mentioned = new Map<string, { readonly boot_id: string; readonly servers: Set<string> }>()
@@ -73,7 +73,7 @@ export class Reconciler extends Context.Service<
         return true
       }
 
-      const register = Effect.fn("Reconciler.register")(function* (registration: Registration) {
+      const register = Effect.fn("NodeReconciler.register")(function* (registration: Registration) {
         const node_id = registration.id
         const listed = registration.servers.map((server) => server.id)
         // The reports of a new boot are let in once it is registered: one that is applied after this is newer than
@@ -89,7 +89,8 @@ export class Reconciler extends Context.Service<
           const sequence = sequences.get(view.id)
           const record = Option.getOrUndefined(yield* index.find(view.id))
           if (view.held === true) yield* letGo(node_id, view.id)
-          if (sequence === undefined || (record !== undefined && isNothing(ofView(record, view)))) return
+          if (sequence === undefined || (record !== undefined && changesNothing(onSnapshot(record, view))))
+            return
           if (sameBoot) suspects.push(view.id)
           else yield* lifecycle.observe(node_id, view, sequence)
         })
@@ -98,7 +99,7 @@ export class Reconciler extends Context.Service<
         for (const record of yield* index.onNode(node_id)) {
           if (!has.has(record.id) && isFinished(record.install)) suspects.push(record.id)
         }
-        yield* lifecycle.suspect(suspects)
+        yield* lifecycle.markForVerification(suspects)
         yield* provisioner.wakeNode(node_id)
         const standings = yield* store.read(moves.standings(node_id, listed))
         const orphans = sortOrphans({ node_id, listed, standings, removals })
@@ -129,7 +130,7 @@ export class Reconciler extends Context.Service<
 
       const registrations = yield* FiberMap.make<string>()
       const connected = (node_id: string) =>
-        duties.alone
+        leadership.isSingle
           ? provisioner.wakeNode(node_id)
           : Effect.asVoid(
               FiberMap.run(registrations, node_id, Effect.delay(provisioner.wakeNode(node_id), REGISTRATION))
@@ -138,23 +139,23 @@ export class Reconciler extends Context.Service<
         const work = kind === "connected" ? connected : kind === "lost" ? lost : givenUp
         return work(node_id).pipe(
           Effect.tapError((error) => Effect.logWarning(`node ${node_id}, ${kind}: ${error.detail}`)),
-          Effect.retry(untilTheDatabaseIsBack),
+          Effect.retry(databaseRetrySchedule),
           nodes.withLock(node_id),
           Effect.catchCause((cause) => Effect.logError(`node ${node_id}, ${kind}: given up`, cause))
         )
       }
       yield* registry.changes.pipe(
         Stream.runForEach(({ node_id, kind }) =>
-          Effect.flatMap(duties.mine, (mine) => (mine ? deal(node_id, kind) : Effect.void))
+          Effect.flatMap(leadership.isLeader, (mine) => (mine ? deal(node_id, kind) : Effect.void))
         ),
         Effect.forkScoped({ startImmediately: true })
       )
       // What whoever did it before may not have come to.
-      yield* duties.whileMine(
+      yield* leadership.whileLeader(
         Effect.gen(function* () {
-          if (duties.alone) return
+          if (leadership.isSingle) return
           for (const { gone, id } of yield* Effect.orDie(
-            Effect.retry(store.read(nodeRepo.all), untilTheDatabaseIsBack)
+            Effect.retry(store.read(nodeRepo.all), databaseRetrySchedule)
           )) {
             if (gone === null) continue
             yield* deal(id, "lost")
@@ -163,7 +164,7 @@ export class Reconciler extends Context.Service<
         })
       )
 
-      return Reconciler.of({
+      return NodeReconciler.of({
         isNews,
         register: (registration) => nodes.withLock(registration.id)(register(registration))
       })

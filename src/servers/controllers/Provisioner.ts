@@ -12,13 +12,13 @@ import {
 } from "effect"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { Journal } from "../../store/journal/Journal.ts"
-import { Duties } from "../../store/Leadership.ts"
+import { Leadership } from "../../store/Leadership.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store } from "../../store/Store.ts"
-import { untilTheDatabaseIsBack } from "../../store/sql/databaseRetrySchedule.ts"
+import { databaseRetrySchedule } from "../../store/sql/databaseRetrySchedule.ts"
 import { ServerIndex } from "../index/ServerIndex.ts"
-import { ServerLocks } from "../locks/ServerLocks.ts"
-import { createsNeed } from "./nextAction.ts"
+import { ServerLocks } from "../records/ServerLocks.ts"
+import { needsAction } from "./nextAction.ts"
 import { makeProvisionStep } from "./provisionStep.ts"
 
 export interface ProvisionerOptions {
@@ -57,13 +57,13 @@ export class Provisioner extends Context.Service<
     Layer.effect(
       Provisioner,
       Effect.gen(function* () {
-        const duties = yield* Duties
+        const leadership = yield* Leadership
         const index = yield* ServerIndex
         const journal = yield* Journal
         const locks = yield* ServerLocks
         const servers = yield* ServerRepo
         const store = yield* Store
-        const { needFor, removals, step, suspects } = yield* makeProvisionStep
+        const { actionFor, removals, step, suspects } = yield* makeProvisionStep
 
         /** By server that is being worked on: opened when it is to be looked at again. */
         const working = new Map<string, Latch.Latch>()
@@ -72,7 +72,7 @@ export class Provisioner extends Context.Service<
         let begin: ((work: Effect.Effect<void>) => void) | undefined
 
         const turnAt = (record: ServerRecord | undefined) => {
-          const installs = record !== undefined && needFor(record) === "install"
+          const installs = record !== undefined && actionFor(record) === "install"
           const key = `${record?.node_id} ${installs}`
           const turn = turns.get(key) ?? Semaphore.makeUnsafe(installs ? INSTALLS : options.callsPerNode)
           turns.set(key, turn)
@@ -134,8 +134,8 @@ export class Provisioner extends Context.Service<
           begin(Effect.andThen(Effect.yieldNow, work(id, fresh)))
         }
 
-        const wakeNeedy = (records: ReadonlyArray<ServerRecord>) => {
-          for (const record of records) if (needFor(record) !== "nothing") wake(record.id)
+        const wakePending = (records: ReadonlyArray<ServerRecord>) => {
+          for (const record of records) if (actionFor(record) !== "nothing") wake(record.id)
         }
 
         const wakeSuspect = (id: string) => {
@@ -148,7 +148,7 @@ export class Provisioner extends Context.Service<
             if (begin === undefined) return
             for (const { change } of entries) {
               if (change.topic === "server:suspect") wakeSuspect(change.server_id)
-              else if (createsNeed(change)) wake(change.server_id)
+              else if (needsAction(change)) wake(change.server_id)
             }
           })
         )
@@ -188,16 +188,16 @@ export class Provisioner extends Context.Service<
               })
           )
           const read = Effect.all([store.read(servers.removing), store.read(servers.suspected)])
-          const [removing, suspected] = yield* Effect.orDie(Effect.retry(read, untilTheDatabaseIsBack))
+          const [removing, suspected] = yield* Effect.orDie(Effect.retry(read, databaseRetrySchedule))
           wakeRemovals(removing)
           for (const id of suspected) wakeSuspect(id)
-          wakeNeedy(yield* index.records)
+          wakePending(yield* index.records)
           return yield* lookForRemovals
         })
-        yield* duties.whileMine(hold)
+        yield* leadership.whileLeader(hold)
 
         return Provisioner.of({
-          wakeNode: (node_id) => Effect.map(index.onNode(node_id), wakeNeedy),
+          wakeNode: (node_id) => Effect.map(index.onNode(node_id), wakePending),
           active: Effect.sync(() => working.size)
         })
       })

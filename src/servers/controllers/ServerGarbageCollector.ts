@@ -2,13 +2,13 @@ import { Context, Duration, Effect, FiberMap, Latch, Layer, Random, Semaphore, S
 import { DaemonClient } from "../../nodes/DaemonClient.ts"
 import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { Journal } from "../../store/journal/Journal.ts"
-import { Duties } from "../../store/Leadership.ts"
-import { type Leftover, MoveRepo } from "../../store/repos/MigrationRepo.ts"
+import { Leadership } from "../../store/Leadership.ts"
+import { MigrationRepo, type PendingDeletion } from "../../store/repos/MigrationRepo.ts"
 import { Store } from "../../store/Store.ts"
-import { untilTheDatabaseIsBack } from "../../store/sql/databaseRetrySchedule.ts"
-import { ServerLocks } from "../locks/ServerLocks.ts"
+import { databaseRetrySchedule } from "../../store/sql/databaseRetrySchedule.ts"
+import { ServerLocks } from "../records/ServerLocks.ts"
 
-export interface LeftoversOptions {
+export interface GarbageCollectorOptions {
   /** Delay before the first repetition; it doubles up to 5 s, and to 30 s while the node is away. */
   readonly retryFrom: Duration.Input
 }
@@ -18,7 +18,7 @@ const LONGEST_AWAY = 30_000
 /** Calls to one node at a time. */
 const CALLS = 16
 
-interface Chore {
+interface Deletion {
   /** Opened when it is to be looked at again. */
   readonly news: Latch.Latch
 }
@@ -28,29 +28,29 @@ interface Chore {
  * arrived there: until it is done. All that it knows is in the store, so that whoever does the duties goes on with it; it
  * is all that a node is ever told to delete. Such a node is not chosen for the server before that.
  */
-export class Leftovers extends Context.Service<
-  Leftovers,
+export class ServerGarbageCollector extends Context.Service<
+  ServerGarbageCollector,
   {
     /** Nodes that still have something of a server to delete; known to whoever does the duties. */
     of(server_id: string): ReadonlyArray<string>
   }
->()("muster/servers/Leftovers") {
-  static readonly layer = (options: LeftoversOptions) =>
+>()("muster/servers/ServerGarbageCollector") {
+  static readonly layer = (options: GarbageCollectorOptions) =>
     Layer.effect(
-      Leftovers,
+      ServerGarbageCollector,
       Effect.gen(function* () {
         const daemons = yield* DaemonClient
-        const duties = yield* Duties
+        const leadership = yield* Leadership
         const journal = yield* Journal
         const locks = yield* ServerLocks
-        const moves = yield* MoveRepo
+        const moves = yield* MigrationRepo
         const registry = yield* NodeRegistry
         const store = yield* Store
         const first = Duration.toMillis(options.retryFrom)
         /** By server, then node. */
-        const left = new Map<string, Map<string, Chore>>()
+        const left = new Map<string, Map<string, Deletion>>()
         const permits = new Map<string, Semaphore.Semaphore>()
-        let begin: ((leftover: Leftover, chore: Chore) => void) | undefined
+        let begin: ((leftover: PendingDeletion, chore: Deletion) => void) | undefined
 
         const isKnown = (node_id: string) => Effect.isSuccess(registry.get(node_id))
 
@@ -60,14 +60,14 @@ export class Leftovers extends Context.Service<
           return permit.withPermit
         }
 
-        const drop = ({ node_id, server_id }: Leftover) => {
+        const drop = ({ node_id, server_id }: PendingDeletion) => {
           const nodes = left.get(server_id)
           nodes?.delete(node_id)
           if (nodes?.size === 0) left.delete(server_id)
         }
 
         /** One attempt; true: there is nothing more to do, or not before the node is known again. */
-        const clear = Effect.fnUntraced(function* (leftover: Leftover, { news }: Chore) {
+        const clear = Effect.fnUntraced(function* (leftover: PendingDeletion, { news }: Deletion) {
           const { node_id, server_id } = leftover
           news.closeUnsafe()
           if (!(yield* isKnown(node_id))) {
@@ -88,7 +88,7 @@ export class Leftovers extends Context.Service<
           return true
         })
 
-        const work = Effect.fnUntraced(function* (leftover: Leftover, chore: Chore) {
+        const work = Effect.fnUntraced(function* (leftover: PendingDeletion, chore: Deletion) {
           const { node_id, server_id } = leftover
           for (let attempt = 0; ; attempt++) {
             const done = yield* clear(leftover, chore).pipe(
@@ -115,9 +115,9 @@ export class Leftovers extends Context.Service<
           }
         })
 
-        const add = (leftover: Leftover) => {
+        const add = (leftover: PendingDeletion) => {
           const { node_id, server_id } = leftover
-          const nodes = left.get(server_id) ?? new Map<string, Chore>()
+          const nodes = left.get(server_id) ?? new Map<string, Deletion>()
           left.set(server_id, nodes)
           const known = nodes.get(node_id)
           if (known !== undefined) return known.news.openUnsafe()
@@ -170,16 +170,16 @@ export class Leftovers extends Context.Service<
               })
           )
           for (const leftover of yield* Effect.orDie(
-            Effect.retry(store.read(moves.leftovers), untilTheDatabaseIsBack)
+            Effect.retry(store.read(moves.leftovers), databaseRetrySchedule)
           )) {
             const known = left.get(leftover.server_id)?.has(leftover.node_id) === true
             if (!known) add(leftover)
           }
           return yield* Effect.never
         })
-        yield* duties.whileMine(hold)
+        yield* leadership.whileLeader(hold)
 
-        return Leftovers.of({ of: (server_id) => [...(left.get(server_id)?.keys() ?? [])] })
+        return ServerGarbageCollector.of({ of: (server_id) => [...(left.get(server_id)?.keys() ?? [])] })
       })
     )
 }

@@ -4,7 +4,7 @@ import type { ServerRecord } from "../../domain/Server.ts"
 const names = (list: ReadonlyArray<string>) => [...new Set(list)].join(", ")
 
 /** Why a saved server stays where it is until somebody changes something; undefined: it can be moved. */
-export const whyStays = ({ definition, install }: ServerRecord): string | undefined => {
+export const migrationBlocker = ({ definition, install }: ServerRecord): string | undefined => {
   const volumes = definition.volumes.filter((volume) => volume.mode === "rw").map((volume) => volume.name)
   if (volumes.length > 0) return `it has volumes that are written by others too (rw): ${names(volumes)}`
   const mounts = definition.mounts.filter((mount) => mount.mode === "rw").map((mount) => mount.source)
@@ -14,7 +14,7 @@ export const whyStays = ({ definition, install }: ServerRecord): string | undefi
 }
 
 /** Why it cannot be moved just now. */
-export const whyWaits = ({ install, status }: ServerRecord): string | undefined => {
+export const migrationDelay = ({ install, status }: ServerRecord): string | undefined => {
   if (status === "unknown") return "its node is not connected"
   if (status === "installing" || install.phase !== "ready") return "it is being installed"
   return status === "stopping" ? "it is stopping" : undefined

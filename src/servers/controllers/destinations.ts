@@ -1,9 +1,9 @@
 import { Effect } from "effect"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { LoadBalancer, type Placement } from "../../nodes/LoadBalancer.ts"
-import { otherHolding } from "../index/reservations.ts"
+import { secondReservation } from "../index/reservations.ts"
 import { placementOf } from "../records/placementOf.ts"
-import { Leftovers } from "./ServerGarbageCollector.ts"
+import { ServerGarbageCollector } from "./ServerGarbageCollector.ts"
 
 /**
  * Where servers that leave their nodes go, and what is held for them there until their records are there: lost with
@@ -11,7 +11,7 @@ import { Leftovers } from "./ServerGarbageCollector.ts"
  */
 export const makeDestinations = Effect.gen(function* () {
   const balancer = yield* LoadBalancer
-  const leftovers = yield* Leftovers
+  const leftovers = yield* ServerGarbageCollector
   const placements = new Map<string, Placement>()
   /** Why no node could be found for a server, as far as it is known. */
   const homeless = new Map<string, string>()
@@ -25,7 +25,7 @@ export const makeDestinations = Effect.gen(function* () {
       const found = yield* Effect.result(
         balancer.place({
           ...placementOf(record),
-          server_id: otherHolding(record.id),
+          server_id: secondReservation(record.id),
           except: [record.node_id, ...leftovers.of(record.id)]
         })
       )
@@ -39,18 +39,18 @@ export const makeDestinations = Effect.gen(function* () {
     }),
     /** Gives back what is held for a server. */
     release: Effect.fnUntraced(function* (id: string) {
-      if (placements.delete(id)) yield* balancer.release(otherHolding(id))
+      if (placements.delete(id)) yield* balancer.release(secondReservation(id))
     }),
     /** {@link release}, because others have a port of it. */
     yieldPorts: Effect.fnUntraced(function* (id: string) {
-      if (placements.delete(id)) yield* balancer.yieldPorts(otherHolding(id))
+      if (placements.delete(id)) yield* balancer.releaseAndAvoidPorts(secondReservation(id))
     }),
     /** Gives back everything: another replica looks for places from now on. */
     releaseAll: Effect.suspend(() => {
       const ids = [...placements.keys()]
       placements.clear()
       homeless.clear()
-      return Effect.forEach(ids, (id) => balancer.release(otherHolding(id)), { discard: true })
+      return Effect.forEach(ids, (id) => balancer.release(secondReservation(id)), { discard: true })
     }),
     /** What is held for it is from now on what its record says. */
     reached: (id: string): void => void placements.delete(id)

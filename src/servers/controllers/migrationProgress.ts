@@ -1,7 +1,12 @@
 /** What is left to do until a node is empty, as its detail shows it: pure rules. */
-import { isUnderway, type Move, type MoveProgress, type Mover } from "../../domain/Move.ts"
+import {
+  isUnderway,
+  type MigratingServer,
+  type Migration,
+  type MigrationProgress
+} from "../../domain/Migration.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
-import { whyStays, whyWaits } from "./canMigrate.ts"
+import { migrationBlocker, migrationDelay } from "./canMigrate.ts"
 
 /** Servers of one answer. */
 const MOST = 1000
@@ -12,7 +17,7 @@ export interface Remains {
   readonly here: ReadonlyArray<ServerRecord>
   /** Servers that come from it and have not arrived. */
   readonly elsewhere: ReadonlyArray<ServerRecord>
-  readonly moves: ReadonlyMap<string, Move>
+  readonly moves: ReadonlyMap<string, Migration>
   /** Whether a server is one of those that are to leave. */
   readonly leaves: (record: ServerRecord) => boolean
   /** Why no node was found, by server. */
@@ -23,7 +28,7 @@ export interface Remains {
 
 const states = { leaving: "stopping", arriving: "transferring", returning: "returning" } as const
 
-const moverOf = (record: ServerRecord, { away, homeless, moves, node_id }: Remains): Mover => {
+const moverOf = (record: ServerRecord, { away, homeless, moves, node_id }: Remains): MigratingServer => {
   const server_id = record.id
   const move = moves.get(server_id)
   if (isUnderway(move) && move.phase !== "failed") {
@@ -35,9 +40,9 @@ const moverOf = (record: ServerRecord, { away, homeless, moves, node_id }: Remai
       ...(reason === undefined ? {} : { reason })
     }
   }
-  const stays = whyStays(record) ?? move?.reason ?? away.get(node_id)
+  const stays = migrationBlocker(record) ?? move?.reason ?? away.get(node_id)
   if (stays !== undefined) return { server_id, state: "blocked", reason: stays }
-  const waits = whyWaits(record)
+  const waits = migrationDelay(record)
   if (waits !== undefined) return { server_id, state: "waiting", reason: waits }
   const nowhere = homeless.get(server_id)
   return nowhere === undefined
@@ -46,7 +51,7 @@ const moverOf = (record: ServerRecord, { away, homeless, moves, node_id }: Remai
 }
 
 /** Servers that were placed on the node after it was to be emptied are none of it. */
-export const progressOf = (remains: Remains): MoveProgress => {
+export const progressOf = (remains: Remains): MigrationProgress => {
   const { elsewhere, here, leaves } = remains
   const left = [...here.filter(leaves), ...elsewhere].toSorted((a, b) => (a.id < b.id ? -1 : 1))
   return {

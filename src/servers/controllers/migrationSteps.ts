@@ -4,19 +4,19 @@ import { Effect, Option } from "effect"
 import type { SqlError } from "effect/sql"
 import type { Daemon, DaemonError } from "../../api/Daemon.ts"
 import type { Unavailable } from "../../domain/errors.ts"
-import { isUnderway, type Move } from "../../domain/Move.ts"
+import { isUnderway, type Migration } from "../../domain/Migration.ts"
 import type { HeldServer } from "../../domain/NodeMessages.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import { DaemonClient } from "../../nodes/DaemonClient.ts"
 import type { Placement } from "../../nodes/LoadBalancer.ts"
-import { MoveRepo } from "../../store/repos/MigrationRepo.ts"
+import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store, type Transaction } from "../../store/Store.ts"
-import { makeSuspect } from "../records/markForVerification.ts"
-import { makeMoveRecords } from "../records/migrationRecords.ts"
+import { makeMarkForVerification } from "../records/markForVerification.ts"
+import { makeMigrationRecords } from "../records/migrationRecords.ts"
 import { ServerLifecycle } from "../records/ServerLifecycle.ts"
-import { whyStays } from "./canMigrate.ts"
+import { migrationBlocker } from "./canMigrate.ts"
 
 /** How long a server may take to stop, in seconds. */
 const STOP_PATIENCE = 30
@@ -32,22 +32,25 @@ export type StepResult = "done" | "again" | "port-taken" | "refused" | "lost"
 
 type StepError = Unavailable | DaemonError
 
-export const makeLeaving = Effect.gen(function* () {
+export const makeMigrationSteps = Effect.gen(function* () {
   const daemons = yield* DaemonClient
   const lifecycle = yield* ServerLifecycle
-  const moves = yield* MoveRepo
-  const records = yield* makeMoveRecords
+  const moves = yield* MigrationRepo
+  const records = yield* makeMigrationRecords
   const servers = yield* ServerRepo
   const store = yield* Store
-  const suspect = yield* makeSuspect
+  const suspect = yield* makeMarkForVerification
 
-  const call = <A>(move: Move, use: (daemon: Daemon) => Effect.Effect<A, DaemonError>) =>
+  const call = <A>(move: Migration, use: (daemon: Daemon) => Effect.Effect<A, DaemonError>) =>
     Effect.flatMap(daemons.of(move.from_node), use)
 
   /** Changes a server and its move as they are in the store now; `done` where the move is another one by now. */
   const change = (
-    { arrival, phase, server_id }: Move,
-    decide: (record: ServerRecord, move: Move) => Effect.Effect<StepResult, SqlError.SqlError, Transaction>
+    { arrival, phase, server_id }: Migration,
+    decide: (
+      record: ServerRecord,
+      move: Migration
+    ) => Effect.Effect<StepResult, SqlError.SqlError, Transaction>
   ): Effect.Effect<StepResult, Unavailable> =>
     store.write(
       Effect.gen(function* () {
@@ -62,7 +65,7 @@ export const makeLeaving = Effect.gen(function* () {
    * Tells the old node to keep the server still, or not any more; answers what it is there, and the sequence that
    * the record has if it says all of that. Undefined: the node does not have it.
    */
-  const hold = Effect.fnUntraced(function* (move: Move, held: boolean) {
+  const hold = Effect.fnUntraced(function* (move: Migration, held: boolean) {
     const sequence = (yield* lifecycle.sequences(move.from_node, [move.server_id])).get(move.server_id)
     const view = yield* call(move, (daemon) => daemon.hold(move.server_id, held)).pipe(
       Effect.map((it): HeldServer | undefined => it),
@@ -75,7 +78,7 @@ export const makeLeaving = Effect.gen(function* () {
   })
 
   /** What a node has lost is not moved: it is asked for it and installs it again. */
-  const lost = (move: Move) =>
+  const lost = (move: Migration) =>
     change(move, (record) =>
       Effect.as(Effect.andThen(records.forget(record), suspect(record.id)), "lost" as const)
     )
@@ -85,7 +88,8 @@ export const makeLeaving = Effect.gen(function* () {
     store.write(
       Effect.gen(function* () {
         const now = Option.getOrUndefined(yield* servers.lock(record.id))
-        if (now === undefined || now.node_id !== record.node_id || whyStays(now) !== undefined) return false
+        if (now === undefined || now.node_id !== record.node_id || migrationBlocker(now) !== undefined)
+          return false
         if (Option.isSome(yield* moves.find(record.id))) return false
         yield* records.begin(now, arrival)
         return true
@@ -94,7 +98,7 @@ export const makeLeaving = Effect.gen(function* () {
 
   /** Stops it, then puts it on its new node. */
   const leave = Effect.fnUntraced(function* (
-    move: Move,
+    move: Migration,
     placement: Placement
   ): Effect.fn.Return<StepResult, StepError> {
     const { sequence, view } = yield* hold(move, true)
@@ -121,13 +125,13 @@ export const makeLeaving = Effect.gen(function* () {
   })
 
   /** It stays after all: nothing has been sent anywhere. */
-  const cancel = (move: Move) =>
+  const cancel = (move: Migration) =>
     change(move, (record, now) =>
       Effect.as(records.save(record, { ...now, phase: "returning" }), "again" as const)
     )
 
   /** Lets the old node use it again, and has it started where it was up. */
-  const comeBack = Effect.fnUntraced(function* (move: Move): Effect.fn.Return<StepResult, StepError> {
+  const comeBack = Effect.fnUntraced(function* (move: Migration): Effect.fn.Return<StepResult, StepError> {
     const { sequence, view } = yield* hold(move, false)
     if (view === undefined) return yield* lost(move)
     if (view.unsent_reports > 0 || view.status === "stopping") return "again"

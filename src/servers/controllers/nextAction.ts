@@ -4,10 +4,10 @@ import type { ServerRecord } from "../../domain/Server.ts"
 import { isFinished } from "../records/transitions.ts"
 
 /** `verify`: ask the node whether it has the server, and what it is. */
-export type Need = "nothing" | "install" | "start" | "verify"
+export type Action = "nothing" | "install" | "start" | "verify"
 
 /** @param suspected whether there is reason to think that the node has lost it */
-export const needOf = (record: ServerRecord, suspected: boolean): Need => {
+export const nextAction = (record: ServerRecord, suspected: boolean): Action => {
   if (!isFinished(record.install)) return "install"
   if (suspected || record.status === "unknown") return "verify"
   return record.start_pending && record.status === "offline" && record.install.phase === "ready"
@@ -15,8 +15,8 @@ export const needOf = (record: ServerRecord, suspected: boolean): Need => {
     : "nothing"
 }
 
-/** Whether a change can have given its server a {@link Need}. */
-export const createsNeed = (change: Change): boolean =>
+/** Whether a change can have given its server a {@link Action}. */
+export const needsAction = (change: Change): boolean =>
   change.topic === "server:created" ||
   (change.topic === "server:start-pending" && change.payload) ||
   (change.topic === "server:install" &&

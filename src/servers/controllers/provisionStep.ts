@@ -10,7 +10,7 @@ import { Store } from "../../store/Store.ts"
 import { ServerIndex } from "../index/ServerIndex.ts"
 import { ServerLifecycle } from "../records/ServerLifecycle.ts"
 import { isFinished } from "../records/transitions.ts"
-import { type Need, needOf } from "./nextAction.ts"
+import { type Action, nextAction } from "./nextAction.ts"
 
 /** A start or a creation that a node fails to carry out, for want of room for one, is given up after this many calls. */
 const ATTEMPTS = 5
@@ -77,7 +77,7 @@ export const makeProvisionStep = Effect.gen(function* () {
   /** What to do about a refusal; true: try again. */
   const refused = Effect.fnUntraced(function* (
     record: ServerRecord,
-    need: Need | "remove",
+    need: Action | "remove",
     attempt: number,
     error: Extract<DaemonError, { readonly _tag: "DaemonRefused" }>
   ): Effect.fn.Return<boolean, Unavailable> {
@@ -100,11 +100,11 @@ export const makeProvisionStep = Effect.gen(function* () {
     return true
   })
 
-  const needFor = (record: ServerRecord): Need | "remove" =>
-    removals.has(record.id) ? "remove" : needOf(record, suspects.has(record.id))
+  const actionFor = (record: ServerRecord): Action | "remove" =>
+    removals.has(record.id) ? "remove" : nextAction(record, suspects.has(record.id))
 
   const isToStart = (id: string) =>
-    Effect.map(index.find(id), (now) => Option.isSome(now) && needFor(now.value) === "start")
+    Effect.map(index.find(id), (now) => Option.isSome(now) && actionFor(now.value) === "start")
 
   /** One look at a server; true: try again. */
   const step = Effect.fnUntraced(function* (id: string, attempt: number) {
@@ -116,7 +116,7 @@ export const makeProvisionStep = Effect.gen(function* () {
     }
     // One whose node is away is woken when the node is back.
     if (!registry.isConnected(record.node_id)) return false
-    const need = needFor(record)
+    const need = actionFor(record)
     if (need === "nothing") return false
     const works = { install, start, verify, remove }
     // A suspicion that comes up from here on is another one.
@@ -125,7 +125,7 @@ export const makeProvisionStep = Effect.gen(function* () {
       if (isSuspected) suspects.add(id)
     })
     return yield* works[need](record).pipe(
-      Effect.tap((again) => (again ? suspectAgain : isSuspected ? lifecycle.cleared(id) : Effect.void)),
+      Effect.tap((again) => (again ? suspectAgain : isSuspected ? lifecycle.verified(id) : Effect.void)),
       Effect.onError(() => suspectAgain),
       // What woke it for its start may have come while it was to be asked for.
       Effect.flatMap((again) => (again || need !== "verify" ? Effect.succeed(again) : isToStart(id))),
@@ -133,5 +133,5 @@ export const makeProvisionStep = Effect.gen(function* () {
     )
   })
 
-  return { needFor, removals, step, suspects } as const
+  return { actionFor, removals, step, suspects } as const
 })

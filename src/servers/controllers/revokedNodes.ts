@@ -28,7 +28,7 @@ export const RevokedNodes = Layer.effectDiscard(
       if (tokens.size === 0) return
       for (const id of yield* keys.revoked([...tokens.keys()])) {
         yield* Effect.logWarning(`the key of node ${id} is revoked or has expired: the node is out`)
-        yield* registry.expel(id, tokens.get(id) ?? "", { lost: true })
+        yield* registry.revoke(id, tokens.get(id) ?? "", { lost: true })
       }
     })
     yield* look.pipe(

@@ -2,15 +2,15 @@ import { Context, Effect, Layer, Option, Stream } from "effect"
 import type { SqlError } from "effect/sql"
 import type { Unavailable } from "../../domain/errors.ts"
 import type { JournalEntry } from "../../domain/Journal.ts"
-import type { Move } from "../../domain/Move.ts"
+import type { Migration } from "../../domain/Migration.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import type { ServerStatus } from "../../domain/ServerStatus.ts"
 import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { Journal } from "../../store/journal/Journal.ts"
-import { MoveRepo } from "../../store/repos/MigrationRepo.ts"
+import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store } from "../../store/Store.ts"
-import { untilTheDatabaseIsBack } from "../../store/sql/databaseRetrySchedule.ts"
+import { databaseRetrySchedule } from "../../store/sql/databaseRetrySchedule.ts"
 import { ServerTable } from "./ServerTable.ts"
 import type { Include } from "./summary.ts"
 
@@ -36,8 +36,8 @@ export class ServerIndex extends Context.Service<
     readonly records: Effect.Effect<ReadonlyArray<ServerRecord>>
     onNode(node_id: string): Effect.Effect<ReadonlyArray<ServerRecord>>
     /** The move of a server, also one that has failed. */
-    moveOf(id: string): Effect.Effect<Move | undefined>
-    readonly moves: Effect.Effect<ReadonlyArray<Move>>
+    moveOf(id: string): Effect.Effect<Migration | undefined>
+    readonly moves: Effect.Effect<ReadonlyArray<Migration>>
     /** The node that a server comes from which is arriving at `node_id`. */
     originOf(node_id: string, id: string): Effect.Effect<string | undefined>
     readonly counts: Effect.Effect<ReadonlyMap<ServerStatus, number>>
@@ -55,12 +55,12 @@ export class ServerIndex extends Context.Service<
       const journal = yield* Journal
       const registry = yield* NodeRegistry
       const servers = yield* ServerRepo
-      const moveRepo = yield* MoveRepo
+      const moveRepo = yield* MigrationRepo
       const store = yield* Store
       const read = <A>(query: Effect.Effect<A, SqlError.SqlError>) => store.read(query)
       const table = new ServerTable((node_id) => registry.nameOf(node_id))
       const creating = new Map<string, ServerRecord>()
-      const moves = new Map<string, Move>()
+      const moves = new Map<string, Migration>()
       /** Entries that came before the first load; undefined once it is done. */
       let early: Array<JournalEntry> | undefined = []
 
@@ -76,7 +76,7 @@ export class ServerIndex extends Context.Service<
         const rows =
           foreign.length === 0
             ? []
-            : yield* Effect.orDie(Effect.retry(read(servers.find(foreign)), untilTheDatabaseIsBack))
+            : yield* Effect.orDie(Effect.retry(read(servers.find(foreign)), databaseRetrySchedule))
         for (const row of rows) created.set(row.id, row)
         for (const { change } of entries) {
           const id = change.server_id

@@ -5,14 +5,14 @@ import { Journal } from "../../store/journal/Journal.ts"
 import { ServerIndex } from "./ServerIndex.ts"
 
 /** What a server that moves holds of the node that it is not on goes by a name of its own. */
-export const otherHolding = (server_id: string): string => `${server_id}/other`
+export const secondReservation = (server_id: string): string => `${server_id}/other`
 
 /**
  * Makes what the load balancer holds follow the journal: what existing servers hold at start, what servers hold
  * that other processes created, what those that move hold of both nodes, and nothing of a server whose removal is
  * committed.
  */
-export const followHoldings = Effect.gen(function* () {
+export const followReservations = Effect.gen(function* () {
   const balancer = yield* LoadBalancer
   const index = yield* ServerIndex
   const journal = yield* Journal
@@ -22,7 +22,7 @@ export const followHoldings = Effect.gen(function* () {
     const move = yield* index.moveOf(record.id)
     if (move?.phase !== "arriving" || move.origin === null) return [record]
     const { allocations } = move.origin
-    return [record, { ...record, id: otherHolding(record.id), node_id: move.from_node, allocations }]
+    return [record, { ...record, id: secondReservation(record.id), node_id: move.from_node, allocations }]
   })
 
   const placed = Effect.fnUntraced(function* (id: string) {
@@ -31,7 +31,7 @@ export const followHoldings = Effect.gen(function* () {
     const holdings = yield* holdingsOf(record)
     // In one step: nothing is free in between.
     yield* balancer.restore(holdings)
-    if (holdings.length === 1) yield* balancer.release(otherHolding(id))
+    if (holdings.length === 1) yield* balancer.release(secondReservation(id))
   })
 
   yield* journal.follow((entries) =>
@@ -40,12 +40,12 @@ export const followHoldings = Effect.gen(function* () {
       ({ change }) => {
         const id = change.server_id
         if (change.topic === "deleted") {
-          return Effect.andThen(balancer.release(id), balancer.release(otherHolding(id)))
+          return Effect.andThen(balancer.release(id), balancer.release(secondReservation(id)))
         }
         if (change.topic === "server:placed") return placed(id)
         // A move that is over, however it ended.
         if (change.topic === "server:move" && change.payload === null)
-          return balancer.release(otherHolding(id))
+          return balancer.release(secondReservation(id))
         if (change.topic !== "server:created" || index.isCreating(id)) return Effect.void
         return Effect.flatMap(index.find(id), (record) => balancer.restore(Option.toArray(record)))
       },

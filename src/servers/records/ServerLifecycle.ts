@@ -2,26 +2,26 @@ import { Array as Arr, Clock, Context, Effect, Layer, Option } from "effect"
 import type { SqlError } from "effect/sql"
 import { type Conflict, NotFound, type Unavailable } from "../../domain/errors.ts"
 import { pendingInstall } from "../../domain/InstallState.ts"
-import { isUnderway } from "../../domain/Move.ts"
+import { isUnderway } from "../../domain/Migration.ts"
 import type { DaemonServer, Report } from "../../domain/NodeMessages.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
-import { RoomRepo } from "../../store/repos/CapacityRepo.ts"
-import { MoveRepo } from "../../store/repos/MigrationRepo.ts"
+import { CapacityRepo } from "../../store/repos/CapacityRepo.ts"
+import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store, type Transaction } from "../../store/Store.ts"
-import { makeSuspect } from "./markForVerification.ts"
-import { makeMoveRecords } from "./migrationRecords.ts"
+import { makeMarkForVerification } from "./markForVerification.ts"
+import { makeMigrationRecords } from "./migrationRecords.ts"
 import { isMoving, notOffline } from "./power.ts"
 import { logChange, makeRecordChanges } from "./recordChanges.ts"
 import {
+  changesNothing,
   isFinished,
-  isNothing,
-  type Outcome,
-  ofLoss,
-  ofRefusedInstall,
-  ofReport,
-  ofSilence,
-  ofView
+  onInstallRefused,
+  onMissing,
+  onNodeLost,
+  onReport,
+  onSnapshot,
+  type Transition
 } from "./transitions.ts"
 
 /**
@@ -61,9 +61,9 @@ export class ServerLifecycle extends Context.Service<
     /** The node is lost: its servers that are not saved go, unless it is connected again. */
     giveUp(node_id: string, ids: ReadonlyArray<string>): Effect.Effect<void, Unavailable>
     /** There is reason to think that their nodes have lost them: the nodes are to be asked. */
-    suspect(ids: ReadonlyArray<string>): Effect.Effect<void, Unavailable>
+    markForVerification(ids: ReadonlyArray<string>): Effect.Effect<void, Unavailable>
     /** The node was asked. */
-    cleared(id: string): Effect.Effect<void, Unavailable>
+    verified(id: string): Effect.Effect<void, Unavailable>
     /** The node refuses for good to install it. */
     refuseInstall(id: string, reason: string): Effect.Effect<void, Unavailable>
     /** Is not to be started any more once installed, or once it has moved. */
@@ -94,10 +94,10 @@ export class ServerLifecycle extends Context.Service<
     Effect.gen(function* () {
       const store = yield* Store
       const servers = yield* ServerRepo
-      const rooms = yield* RoomRepo
-      const moveRepo = yield* MoveRepo
-      const moveRecords = yield* makeMoveRecords
-      const suspect = yield* makeSuspect
+      const rooms = yield* CapacityRepo
+      const moveRepo = yield* MigrationRepo
+      const moveRecords = yield* makeMigrationRecords
+      const suspect = yield* makeMarkForVerification
       const { carryOut, change, changeAll, decide, onRecord } = yield* makeRecordChanges
 
       const write = <A>(mutation: Effect.Effect<A, SqlError.SqlError, Transaction>) => store.write(mutation)
@@ -111,7 +111,7 @@ export class ServerLifecycle extends Context.Service<
       const changeAway = (
         node_id: string,
         ids: ReadonlyArray<string>,
-        by: (record: ServerRecord) => Outcome
+        by: (record: ServerRecord) => Transition
       ): Effect.Effect<void, Unavailable> =>
         inBatches(
           ids,
@@ -133,7 +133,7 @@ export class ServerLifecycle extends Context.Service<
             return { known: true }
           }
           if (message.sequence <= record.last_sequence) return { known: true }
-          const outcome = ofReport(record, message)
+          const outcome = onReport(record, message)
           const sequence = Math.min(message.sequence, record.last_sequence + LARGEST_STEP)
           yield* carryOut(record, outcome, { sequence })
           return { known: true, changed: { record, outcome } }
@@ -152,12 +152,12 @@ export class ServerLifecycle extends Context.Service<
         let isTaken = true
         const by = (record: ServerRecord) => {
           isTaken = record.last_sequence === sequence || record.node_id !== node_id
-          return isTaken && record.node_id === node_id ? ofView(record, view) : {}
+          return isTaken && record.node_id === node_id ? onSnapshot(record, view) : {}
         }
         const changed = yield* onRecord(view.id, (record) =>
           record === undefined ? Effect.succeed(undefined) : decide(record, by)
         )
-        if (changed !== undefined && !isNothing(changed.outcome)) {
+        if (changed !== undefined && !changesNothing(changed.outcome)) {
           yield* Effect.logInfo(`${view.id} taken over from its node: ${view.status}, ${view.install.phase}`)
         }
         yield* logChange(changed)
@@ -167,7 +167,7 @@ export class ServerLifecycle extends Context.Service<
       const missing = Effect.fn("ServerLifecycle.missing")(function* (node_id: string, id: string) {
         const changed = yield* write(
           Effect.tap(
-            change(id, (record) => (record.node_id === node_id ? ofLoss(record) : {})),
+            change(id, (record) => (record.node_id === node_id ? onMissing(record) : {})),
             (it) =>
               it?.outcome.install === undefined
                 ? Effect.void
@@ -192,7 +192,7 @@ export class ServerLifecycle extends Context.Service<
           change(id, (record) =>
             isFinished(record.install)
               ? {}
-              : ofRefusedInstall(record, { phase: "failed", finished_at, failure_reason: reason })
+              : onInstallRefused(record, { phase: "failed", finished_at, failure_reason: reason })
           )
         )
       })
@@ -238,12 +238,12 @@ export class ServerLifecycle extends Context.Service<
         report,
         observe,
         missing,
-        silent: (node_id, ids) => changeAway(node_id, ids, ofSilence),
+        silent: (node_id, ids) => changeAway(node_id, ids, onNodeLost),
         giveUp: (node_id, ids) =>
           changeAway(node_id, ids, (record) => (record.definition.save ? {} : { destroys: true })),
-        suspect: (ids) =>
+        markForVerification: (ids) =>
           inBatches(ids, (batch) => Effect.forEach(batch, (id) => suspect(id), { discard: true })),
-        cleared: (id) => Effect.asVoid(write(servers.setSuspected(id, false))),
+        verified: (id) => Effect.asVoid(write(servers.setSuspected(id, false))),
         refuseInstall,
         forgetStart: (id) =>
           Effect.asVoid(

@@ -3,20 +3,20 @@ import { Effect, Option } from "effect"
 import type { SqlError } from "effect/sql"
 import { pendingInstall } from "../../domain/InstallState.ts"
 import type { Change } from "../../domain/Journal.ts"
-import type { Move } from "../../domain/Move.ts"
+import type { Migration } from "../../domain/Migration.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { LoadBalancer, type Placement } from "../../nodes/LoadBalancer.ts"
-import { RoomRepo } from "../../store/repos/CapacityRepo.ts"
-import { MoveRepo } from "../../store/repos/MigrationRepo.ts"
+import { CapacityRepo } from "../../store/repos/CapacityRepo.ts"
+import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Transaction } from "../../store/Store.ts"
 import { placementOf } from "./placementOf.ts"
-import type { Outcome } from "./transitions.ts"
+import type { Transition } from "./transitions.ts"
 
-export const makeMoveRecords = Effect.gen(function* () {
-  const moves = yield* MoveRepo
+export const makeMigrationRecords = Effect.gen(function* () {
+  const moves = yield* MigrationRepo
   const servers = yield* ServerRepo
-  const rooms = yield* RoomRepo
+  const rooms = yield* CapacityRepo
   const balancer = yield* LoadBalancer
 
   const append = Effect.fnUntraced(function* (record: Pick<ServerRecord, "blueprint_id">, change: Change) {
@@ -24,7 +24,7 @@ export const makeMoveRecords = Effect.gen(function* () {
     yield* transaction.append(change, record.blueprint_id)
   })
 
-  const save = Effect.fnUntraced(function* (record: ServerRecord, move: Move) {
+  const save = Effect.fnUntraced(function* (record: ServerRecord, move: Migration) {
     yield* moves.save(move)
     yield* append(record, { topic: "server:move", server_id: record.id, payload: move })
   })
@@ -71,7 +71,11 @@ export const makeMoveRecords = Effect.gen(function* () {
   })
 
   /** Puts an offline server on its new node, which is to make it and to fetch its files. */
-  const switchNode = Effect.fnUntraced(function* (record: ServerRecord, move: Move, placement: Placement) {
+  const switchNode = Effect.fnUntraced(function* (
+    record: ServerRecord,
+    move: Migration,
+    placement: Placement
+  ) {
     const { allocations, id: server_id, install, last_sequence } = record
     const to = { ...record, ...placement }
     const room = yield* rooms.of(placement.node_id, record.blueprint_id)
@@ -88,21 +92,21 @@ export const makeMoveRecords = Effect.gen(function* () {
   })
 
   /** Its node may use it again: starts it where it was up, and forgets the move or keeps why it has failed. */
-  const end = Effect.fnUntraced(function* (record: ServerRecord, move: Move) {
+  const end = Effect.fnUntraced(function* (record: ServerRecord, move: Migration) {
     if (move.reason === null) yield* forget(record)
     else yield* save(record, { ...move, phase: "failed", was_up: null })
     yield* setStartPending(record, move.was_up === true && record.status === "offline")
   })
 
   /** The new node has all of it: the old one's copy and ports go. */
-  const arrive = Effect.fnUntraced(function* (record: ServerRecord, move: Move) {
+  const arrive = Effect.fnUntraced(function* (record: ServerRecord, move: Migration) {
     yield* moves.free(record.id, move.from_node)
     yield* forget(record)
     yield* leave(record, move.from_node)
   })
 
   /** Puts a server that has not arrived back on the node that has its files; answers what else changes. */
-  const bringBack = Effect.fnUntraced(function* (record: ServerRecord, move: Move, reason: string) {
+  const bringBack = Effect.fnUntraced(function* (record: ServerRecord, move: Migration, reason: string) {
     const { origin } = move
     if (origin === null) return {}
     const { allocations, install, last_sequence } = origin
@@ -112,7 +116,7 @@ export const makeMoveRecords = Effect.gen(function* () {
     yield* placed(back)
     yield* save(record, { ...move, phase: "returning", was_up: record.start_pending, reason, origin: null })
     yield* leave(record, record.node_id)
-    const outcome: Outcome = {
+    const outcome: Transition = {
       install,
       ...(record.status === "offline" ? {} : { status: "offline" }),
       ...(record.start_pending ? { clearsStart: true } : {})
@@ -124,7 +128,7 @@ export const makeMoveRecords = Effect.gen(function* () {
    * What the end of an installation, or the end of the server, means for its move; answers what is to be carried out
    * in place of what was decided.
    */
-  const settle = Effect.fnUntraced(function* (record: ServerRecord, decided: Outcome) {
+  const settle = Effect.fnUntraced(function* (record: ServerRecord, decided: Transition) {
     const phase = decided.install?.phase
     if (decided.destroys !== true && phase !== "ready" && phase !== "failed") return decided
     const move = Option.getOrUndefined(yield* moves.find(record.id))

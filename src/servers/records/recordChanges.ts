@@ -5,25 +5,25 @@ import type { Change } from "../../domain/Journal.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store, Transaction } from "../../store/Store.ts"
-import { makeMoveRecords } from "./migrationRecords.ts"
-import type { Outcome } from "./transitions.ts"
+import { makeMigrationRecords } from "./migrationRecords.ts"
+import type { Transition } from "./transitions.ts"
 
 /** A record as it was, and what has become of it. */
 export interface Changed {
   readonly record: ServerRecord
-  readonly outcome: Outcome
+  readonly outcome: Transition
 }
 
 /** What has been decided of a server's record, carried out within a write with the journal entries that tell of it. */
 export const makeRecordChanges = Effect.gen(function* () {
   const servers = yield* ServerRepo
   const store = yield* Store
-  const moveRecords = yield* makeMoveRecords
+  const moveRecords = yield* makeMigrationRecords
 
   /** Writes what has been decided; the order of the entries is the order in which it happened. */
   const carryOut = Effect.fnUntraced(function* (
     record: ServerRecord,
-    decided: Outcome,
+    decided: Transition,
     { removedFrom, sequence }: { readonly removedFrom?: string; readonly sequence?: number } = {}
   ) {
     const outcome = yield* moveRecords.settle(record, decided)
@@ -59,7 +59,7 @@ export const makeRecordChanges = Effect.gen(function* () {
   /** Decides about the record and carries it out. */
   const decide = Effect.fnUntraced(function* (
     record: ServerRecord,
-    by: (record: ServerRecord) => Outcome,
+    by: (record: ServerRecord) => Transition,
     removedFrom?: string
   ) {
     const outcome = by(record)
@@ -70,7 +70,7 @@ export const makeRecordChanges = Effect.gen(function* () {
   /** Decides about the record as it is now and carries it out; nothing when there is none. */
   const change = Effect.fnUntraced(function* (
     id: string,
-    by: (record: ServerRecord) => Outcome,
+    by: (record: ServerRecord) => Transition,
     removedFrom?: string
   ) {
     const record = Option.getOrUndefined(yield* servers.lock(id))
@@ -80,7 +80,7 @@ export const makeRecordChanges = Effect.gen(function* () {
   /** {@link change} of several. */
   const changeAll = Effect.fnUntraced(function* (
     ids: ReadonlyArray<string>,
-    by: (record: ServerRecord) => Outcome
+    by: (record: ServerRecord) => Transition
   ) {
     const records = yield* servers.lockAll(ids)
     yield* Effect.forEach(records.values(), (record) => decide(record, by), {

@@ -6,7 +6,7 @@ import type { Crash } from "../../domain/ServerEvent.ts"
 import { fits, isUp, type ServerStatus } from "../../domain/ServerStatus.ts"
 
 /** Changes of one record; an absent field changes nothing. */
-export interface Outcome {
+export interface Transition {
   readonly install?: InstallState
   readonly crash?: Crash
   /** Only where it is another status than the record's. */
@@ -33,7 +33,7 @@ const sameInstall = (a: InstallState, b: InstallState): boolean =>
   a.finished_at === b.finished_at &&
   a.failure_reason === b.failure_reason
 
-const moved = (subject: Subject, to: ServerStatus): Outcome => {
+const moved = (subject: Subject, to: ServerStatus): Transition => {
   const { status } = subject
   return {
     ...(status === to ? {} : { status: to }),
@@ -42,10 +42,10 @@ const moved = (subject: Subject, to: ServerStatus): Outcome => {
   }
 }
 
-const installed = (subject: Subject, install: InstallState): Outcome =>
+const installed = (subject: Subject, install: InstallState): Transition =>
   sameInstall(subject.install, install) ? {} : { install }
 
-const destroyed = (subject: Subject): Outcome => (subject.definition.save ? {} : { destroys: true })
+const destroyed = (subject: Subject): Transition => (subject.definition.save ? {} : { destroys: true })
 
 /**
  * A server that is not saved goes once it has run and is offline for good. An offline that is no step on the way to
@@ -73,7 +73,7 @@ const isOfBefore = ({ status, install }: Subject, report: Report): boolean =>
   report.transient
 
 /** What a report of a node does; the caller has seen that it is not a repetition. */
-export const ofReport = (subject: Subject, report: Report): Outcome => {
+export const onReport = (subject: Subject, report: Report): Transition => {
   switch (report.type) {
     case "crash":
       return { crash: report.crash }
@@ -96,7 +96,7 @@ export const ofReport = (subject: Subject, report: Report): Outcome => {
  * What a node's present view does; the caller has seen that it is not older than the record. The status
  * `unknown` says nothing.
  */
-export const ofView = (subject: Subject, view: Pick<DaemonServer, "status" | "install">): Outcome =>
+export const onSnapshot = (subject: Subject, view: Pick<DaemonServer, "status" | "install">): Transition =>
   view.status === "unknown"
     ? installed(subject, view.install)
     : {
@@ -106,7 +106,7 @@ export const ofView = (subject: Subject, view: Pick<DaemonServer, "status" | "in
       }
 
 /** What it does that the node has no such server: a saved one is installed again, another one is gone. */
-export const ofLoss = (subject: Subject): Outcome =>
+export const onMissing = (subject: Subject): Transition =>
   subject.definition.save || !isFinished(subject.install)
     ? {
         ...(subject.install.phase === "pending" ? {} : { install: { phase: "pending" } }),
@@ -115,16 +115,16 @@ export const ofLoss = (subject: Subject): Outcome =>
     : { ...(subject.status === "offline" ? {} : { status: "offline" }), destroys: true }
 
 /** What it does that the node has been silent for too long. */
-export const ofSilence = (subject: Subject): Outcome =>
+export const onNodeLost = (subject: Subject): Transition =>
   subject.status === "unknown" ? {} : { status: "unknown" }
 
 /** What it does that the installation is refused for good. */
-export const ofRefusedInstall = (subject: Subject, install: InstallState): Outcome => ({
+export const onInstallRefused = (subject: Subject, install: InstallState): Transition => ({
   ...moved(subject, "offline"),
   ...installed(subject, install)
 })
 
-export const isNothing = (outcome: Outcome): boolean =>
+export const changesNothing = (outcome: Transition): boolean =>
   outcome.install === undefined &&
   outcome.crash === undefined &&
   outcome.status === undefined &&

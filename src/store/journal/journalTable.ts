@@ -3,7 +3,7 @@ import { Array as Arr, Clock, Effect, Schema } from "effect"
 import type { SqlClient, SqlError, Statement } from "effect/sql"
 import type { JournalBounds } from "../../domain/Journal.ts"
 import { Change, isPublic, isTopic, type JournalEntry } from "../../domain/Journal.ts"
-import { withoutAnswer } from "../sql/pipelined.ts"
+import { pipelined } from "../sql/pipelined.ts"
 import { IntColumn, JsonColumn, readRows } from "../sql/rows.ts"
 
 const EntryRow = Schema.Struct({
@@ -72,11 +72,11 @@ export const journalTable = (sql: SqlClient.SqlClient) => {
       server_id: change.server_id,
       payload: JSON.stringify(change.payload)
     }))
-    yield* withoutAnswer(
+    yield* pipelined(
       sql`UPDATE counters SET value = ${last.cursor} WHERE name = 'journal' RETURNING value ${telling}`
     )
     for (const some of Arr.chunksOf(rows, INSERT_ROWS)) {
-      yield* withoutAnswer(sql`INSERT INTO journal ${sql.insert(some)}`)
+      yield* pipelined(sql`INSERT INTO journal ${sql.insert(some)}`)
     }
   })
 

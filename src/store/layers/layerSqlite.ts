@@ -1,6 +1,6 @@
 import { Effect, Layer } from "effect"
 import { DatabaseDisk } from "../disk/DatabaseDisk.ts"
-import { Duties } from "../Leadership.ts"
+import { Leadership } from "../Leadership.ts"
 import { migrate } from "../migrations/migrate.ts"
 import { Retention } from "../Retention.ts"
 import { Backend } from "../sql/Backend.ts"
@@ -26,7 +26,7 @@ export const layerSqlite = (options: StoreOptions & { readonly filename: string 
     Layer.provideMerge(Layer.fresh(layerRepositories)),
     Layer.provideMerge(expiryClock(options)),
     Layer.provideMerge(
-      Layer.mergeAll(Duties.layerAlone, Layer.succeed(Backend, Backend.local), diskOf(options))
+      Layer.mergeAll(Leadership.layerSingle, Layer.succeed(Backend, Backend.local), diskOf(options))
     ),
     Layer.provide(Layer.effectDiscard(Effect.andThen(migrate, eraseClearTokens(options.filename)))),
     Layer.provideMerge(SqliteClient.layer(options))

@@ -3,10 +3,10 @@ import { layerExpiryClock } from "../journal/ExpiryClock.ts"
 import { Journal } from "../journal/Journal.ts"
 import { JournalFollowers } from "../journal/JournalFollowers.ts"
 import type { RetentionOptions } from "../Retention.ts"
-import { RoomRepo } from "../repos/CapacityRepo.ts"
+import { CapacityRepo } from "../repos/CapacityRepo.ts"
 import { IdempotencyRepo } from "../repos/IdempotencyRepo.ts"
 import { KeyRepo } from "../repos/KeyRepo.ts"
-import { MoveRepo } from "../repos/MigrationRepo.ts"
+import { MigrationRepo } from "../repos/MigrationRepo.ts"
 import { NodeKeyRepo } from "../repos/NodeKeyRepo.ts"
 import { NodeRepo } from "../repos/NodeRepo.ts"
 import { SecretRepo } from "../repos/SecretRepo.ts"
@@ -33,8 +33,8 @@ export const layerRepositories = Layer.mergeAll(
   Journal.layer,
   SecretRepo.layer,
   ServerRepo.layer,
-  MoveRepo.layer,
-  RoomRepo.layer,
+  MigrationRepo.layer,
+  CapacityRepo.layer,
   NodeRepo.layer,
   KeyRepo.layer,
   NodeKeyRepo.layer,

@@ -1,7 +1,7 @@
 import { Effect, Option, Schema, Stream } from "effect"
 import { SqlClient } from "effect/sql"
 import { Limits } from "../../domain/Limits.ts"
-import { holdingRow, insertHoldings } from "../repos/reservationRows.ts"
+import { holdingRow, insertReservations } from "../repos/reservationRows.ts"
 import { columnTypes } from "../sql/dialect.ts"
 import { JsonColumn, readRows } from "../sql/rows.ts"
 
@@ -57,6 +57,6 @@ export const holdings = Effect.gen(function* () {
     const from = server.phase === "arriving" && server.from_node !== null ? [server.from_node] : []
     const holding = (node_id: string) =>
       holdingRow({ id: server.id, node_id, blueprint_id: server.blueprint_id, definition: server.definition })
-    return insertHoldings(sql, [server.node_id, ...from].map(holding))
+    return insertReservations(sql, [server.node_id, ...from].map(holding))
   })
 })

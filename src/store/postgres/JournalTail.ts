@@ -2,7 +2,7 @@ import { Clock, Context, Deferred, Effect, Layer, Queue, Schedule, Schema } from
 import type { SqlError } from "effect/sql"
 import { Freshness } from "../journal/Freshness.ts"
 import { JournalFollowers } from "../journal/JournalFollowers.ts"
-import { Duties, Turn } from "../Leadership.ts"
+import { Leadership, LeaderTerm } from "../Leadership.ts"
 import { advisoryLocks, JOURNAL_CHANNEL } from "../sql/dialect.ts"
 import { readRows } from "../sql/rows.ts"
 import { StoreStartError } from "../sql/StoreStartError.ts"
@@ -44,7 +44,7 @@ export const JournalTail = {
       const ready = yield* Deferred.make<void, SqlError.SqlError | BeingCopied>()
       const clock = yield* Clock.Clock
       const now = () => Number(clock.monotonicTimeNanosUnsafe() / 1_000_000n)
-      const turn = new Turn()
+      const turn = new LeaderTerm()
       /** Whether the session has the lock of the duties; when the last statement that the server has answered was sent. */
       let locked = false
       let alive = Number.NEGATIVE_INFINITY
@@ -53,7 +53,7 @@ export const JournalTail = {
       let following: number | undefined
       let sessions = 0
       /** Two that come at once may both be the first. */
-      let first = false
+      let isFirst = false
 
       const life = Effect.gen(function* () {
         const session = yield* open
@@ -66,7 +66,7 @@ export const JournalTail = {
         const heartbeat = Effect.gen(function* () {
           const free = locked
             ? true
-            : yield* asks(`SELECT pg_try_advisory_lock(${advisoryLocks.duties}) AS yes`)
+            : yield* asks(`SELECT pg_try_advisory_lock(${advisoryLocks.leadership}) AS yes`)
           const sent = now()
           const [counter] = yield* readNewest(query("SELECT value FROM counters WHERE name = 'journal'"))
           if (counter !== undefined) yield* followers.catchUpTo(counter.value)
@@ -76,7 +76,7 @@ export const JournalTail = {
           if (isMine()) turn.begin()
         })
 
-        if (sessions === 0) first = yield* asks(`SELECT ${SERVING} = 0 AS yes`)
+        if (sessions === 0) isFirst = yield* asks(`SELECT ${SERVING} = 0 AS yes`)
         if (!(yield* asks(`SELECT pg_try_advisory_lock_shared(${advisoryLocks.service}) AS yes`))) {
           return yield* new BeingCopied()
         }
@@ -125,12 +125,12 @@ export const JournalTail = {
       )
       // A server that is silent, or a process that was held up: nobody else says so in time.
       yield* Effect.sync(() => {
-        if (turn.isMine && !isMine()) turn.end()
+        if (turn.isLeader && !isMine()) turn.end()
       }).pipe(Effect.repeat(Schedule.spaced(LOOK)), Effect.forkScoped)
       yield* Effect.mapError(Deferred.await(ready), cannotFollow)
-      const duties = Duties.of({
-        alone: false,
-        first,
+      const duties = Leadership.of({
+        isSingle: false,
+        isFirst,
         // One of them is this one.
         othersServe: absorbSqlErrors(
           Effect.scoped(
@@ -142,10 +142,10 @@ export const JournalTail = {
             })
           )
         ),
-        mine: Effect.sync(() => turn.isMine && isMine()),
-        whileMine: turn.whileMine
+        isLeader: Effect.sync(() => turn.isLeader && isMine()),
+        whileLeader: turn.whileLeader
       })
-      return Context.make(Duties, duties).pipe(
+      return Context.make(Leadership, duties).pipe(
         Context.add(
           Freshness,
           Freshness.of({ stamp: () => (now() - alive < MINE_MILLIS ? following : undefined) })

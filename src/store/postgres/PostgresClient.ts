@@ -10,7 +10,7 @@ import { Availability } from "./Availability.ts"
 import { postgresBackend } from "./backend.ts"
 import { explained, isStarting } from "./errors.ts"
 import { makeSessionPool, type SessionPool } from "./SessionPool.ts"
-import { type Patience, patient, type Session } from "./session.ts"
+import { defaultTimeouts, type Session, type Timeouts } from "./session.ts"
 import { startError } from "./startError.ts"
 
 export interface PostgresOptions {
@@ -63,11 +63,11 @@ export const PostgresClient = {
   /** A client that waits as long as it takes: for migrations, and for copies. */
   layerPatient: (url: PostgresUrl): Layer.Layer<SqlClient.SqlClient, StoreStartError> =>
     Layer.effectContext(
-      Effect.map(make(url, 2, patient), (context) => Context.pick(SqlClient.SqlClient)(context))
+      Effect.map(make(url, 2, defaultTimeouts), (context) => Context.pick(SqlClient.SqlClient)(context))
     ).pipe(Layer.provide(Reactivity.layer))
 }
 
-const make = Effect.fnUntraced(function* (url: PostgresUrl, size: number, patience: Patience) {
+const make = Effect.fnUntraced(function* (url: PostgresUrl, size: number, patience: Timeouts) {
   const availability = new Availability()
   const pool = yield* makeSessionPool({ url, size, patience, availability })
   // The first connection says whether the database is there at all, and stays for the first statement.

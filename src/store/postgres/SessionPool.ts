@@ -3,7 +3,7 @@ import type { SqlError } from "effect/sql"
 import type { PostgresUrl } from "../sql/DatabaseUrl.ts"
 import type { Availability } from "./Availability.ts"
 import { connectionError, isUnreachable } from "./errors.ts"
-import { openSession, type Patience, type Session } from "./session.ts"
+import { openSession, type Session, type Timeouts } from "./session.ts"
 
 interface Pooled {
   readonly session: Session
@@ -24,7 +24,7 @@ export interface SessionPool {
 export const makeSessionPool = Effect.fnUntraced(function* (options: {
   readonly url: PostgresUrl
   readonly size: number
-  readonly patience: Patience
+  readonly patience: Timeouts
   readonly availability: Availability
 }): Effect.fn.Return<SessionPool, never, Scope.Scope> {
   const { availability, patience, url } = options

@@ -25,7 +25,7 @@ export const postgresBackend = (options: {
 }) => {
   const { availability, origin, sql } = options
 
-  const takeTurn = Effect.flatMap(
+  const acquireWriteLock = Effect.flatMap(
     // Unlike a row's lock it goes to who has waited longest: nobody is passed by again and again.
     readTransaction(sql`SELECT pg_advisory_xact_lock(${advisoryLocks.writing})::text AS turn,
       pg_current_xact_id()::text AS transaction`),
@@ -34,7 +34,7 @@ export const postgresBackend = (options: {
   )
 
   // The notification goes out with the commit, and only with it.
-  const telling = sql`, pg_notify(${JOURNAL_CHANNEL}, ${`${origin} `} || value::text)::text AS told`
+  const notifyClause = sql`, pg_notify(${JOURNAL_CHANNEL}, ${`${origin} `} || value::text)::text AS told`
 
   /** Undefined while the transaction is neither committed nor rolled back. */
   const outcome = (token: CommitToken) =>
@@ -57,9 +57,9 @@ export const postgresBackend = (options: {
     away: availability.away,
     readAgain,
     retries: true,
-    takeTurn,
+    acquireWriteLock,
     transactionMillis: TRANSACTION_MILLIS,
-    telling,
+    notifyClause,
     wasCommitted: (token) =>
       token === undefined
         ? Effect.succeed(false)

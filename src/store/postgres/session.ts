@@ -8,7 +8,7 @@ import { connectionError, explained } from "./errors.ts"
 import { Watchdog } from "./Watchdog.ts"
 
 /** How long the database may take. */
-export interface Patience {
+export interface Timeouts {
   /** Milliseconds without a sign of life on a connection that owes an answer; infinite: any. */
   readonly answerMillis: number
   /** Milliseconds that a statement may wait for a lock; 0: any. */
@@ -16,7 +16,7 @@ export interface Patience {
 }
 
 /** Of a migration or a copy: it takes the time that it takes. */
-export const patient: Patience = { answerMillis: Number.POSITIVE_INFINITY, lockMillis: 0 }
+export const defaultTimeouts: Timeouts = { answerMillis: Number.POSITIVE_INFINITY, lockMillis: 0 }
 
 /** How long a connection may take to come about where there is no other limit, in milliseconds. */
 const CONNECT_MILLIS = 10_000
@@ -65,7 +65,7 @@ const certificates = (url: PostgresUrl) =>
 /** Opens one connection, closed with the scope. */
 export const openSession = Effect.fnUntraced(function* (
   url: PostgresUrl,
-  patience: Patience
+  patience: Timeouts
 ): Effect.fn.Return<Session, SqlError.SqlError, Scope.Scope> {
   const ssl = yield* certificates(url)
   const dial = () =>

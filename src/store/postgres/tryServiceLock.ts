@@ -1,13 +1,13 @@
 import { Effect } from "effect"
 import type { PostgresUrl } from "../sql/DatabaseUrl.ts"
 import { advisoryLocks } from "../sql/dialect.ts"
-import { openSession, patient } from "./session.ts"
+import { defaultTimeouts, openSession } from "./session.ts"
 import { startError } from "./startError.ts"
 
 /** Takes the lock that every service shares for itself alone, until the scope closes; false: a service runs. */
 export const tryServiceLock = Effect.fnUntraced(
   function* (url: PostgresUrl) {
-    const { connection, run } = yield* openSession(url, patient)
+    const { connection, run } = yield* openSession(url, defaultTimeouts)
     const { rows } = yield* run(
       connection.query(`SELECT pg_try_advisory_lock(${advisoryLocks.service}) AS taken`)
     )

@@ -17,7 +17,7 @@ const Room = Schema.Struct({
 })
 
 /** What the rows say of a node that a server is to be placed on. */
-export type NodeRoom = typeof Room.Type
+export type AvailableCapacity = typeof Room.Type
 
 const readRoom = firstRow(Room)
 const readConnected = firstRow(Schema.Struct({ connected: BooleanColumn }))
@@ -26,23 +26,23 @@ const readConnected = firstRow(Schema.Struct({ connected: BooleanColumn }))
  * Whether a server fits on a node, as the rows say it: they stay so until the transaction's commit, whatever a process
  * has in its memory. One read, however many servers there are.
  */
-export class RoomRepo extends Context.Service<
-  RoomRepo,
+export class CapacityRepo extends Context.Service<
+  CapacityRepo,
   {
     /** None: there is no such node any more. */
     of(
       node_id: string,
       blueprint_id: string
-    ): Effect.Effect<Option.Option<NodeRoom>, SqlError.SqlError, Transaction>
+    ): Effect.Effect<Option.Option<AvailableCapacity>, SqlError.SqlError, Transaction>
     /** Whether a node is connected: false, too, for one that is not known. */
     isConnected(node_id: string): Effect.Effect<boolean, SqlError.SqlError, Transaction>
   }
->()("muster/store/RoomRepo") {
+>()("muster/store/CapacityRepo") {
   static readonly layer = Layer.effect(
-    RoomRepo,
+    CapacityRepo,
     Effect.map(SqlClient.SqlClient, (sql) =>
-      RoomRepo.of({
-        of: Effect.fn("RoomRepo.of")((node_id: string, blueprint_id: string) =>
+      CapacityRepo.of({
+        of: Effect.fn("CapacityRepo.of")((node_id: string, blueprint_id: string) =>
           readRoom(sql`SELECT capacity, drained,
               CASE WHEN unreachable IS NULL THEN connected ELSE 0 END AS connected,
               COALESCE(memory_bytes, 0) AS memory_bytes, COALESCE(disk_bytes, 0) AS disk_bytes,
@@ -51,7 +51,7 @@ export class RoomRepo extends Context.Service<
                 THEN 1 ELSE 0 END AS has_blueprint
             FROM nodes LEFT JOIN commitments ON commitments.node_id = nodes.id WHERE nodes.id = ${node_id}`)
         ),
-        isConnected: Effect.fn("RoomRepo.isConnected")((node_id: string) =>
+        isConnected: Effect.fn("CapacityRepo.isConnected")((node_id: string) =>
           Effect.map(
             readConnected(sql`SELECT connected FROM nodes WHERE id = ${node_id}`),
             (row) => Option.getOrUndefined(row)?.connected === true

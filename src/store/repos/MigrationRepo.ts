@@ -1,11 +1,11 @@
 import { Array as Arr, Context, Effect, Layer, type Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
-import { Move, Origin } from "../../domain/Move.ts"
+import { Migration, Origin } from "../../domain/Migration.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { BooleanColumn, firstRow, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 import { isUniqueViolation } from "../sql/sqlErrors.ts"
 import type { Transaction } from "../write/Transaction.ts"
-import { deleteHoldings, holdingRow, insertHoldings } from "./reservationRows.ts"
+import { deleteReservations, holdingRow, insertReservations } from "./reservationRows.ts"
 import type { InsertOutcome } from "./ServerRepo.ts"
 import { encodeServer, portsOf } from "./serverRows.ts"
 
@@ -17,11 +17,11 @@ export const Evacuation = Schema.Struct({ node_id: Schema.String, asked_at: Sche
 export type Evacuation = typeof Evacuation.Type
 
 /** What a node has of a server and is to delete: all of one that is gone, or its files of one that is elsewhere. */
-export const Leftover = Schema.Struct({ server_id: Schema.String, node_id: Schema.String })
-export type Leftover = typeof Leftover.Type
+export const PendingDeletion = Schema.Struct({ server_id: Schema.String, node_id: Schema.String })
+export type PendingDeletion = typeof PendingDeletion.Type
 
 const MoveRow = Schema.Struct({
-  ...Move.fields,
+  ...Migration.fields,
   was_up: Schema.NullOr(BooleanColumn),
   origin: Schema.NullOr(JsonColumn(Origin))
 })
@@ -29,7 +29,7 @@ const encode = writeRow(MoveRow)
 const readMoves = readRows(MoveRow)
 const readMove = firstRow(MoveRow)
 const readEvacuations = readRows(Evacuation)
-const readLeftovers = readRows(Leftover)
+const readLeftovers = readRows(PendingDeletion)
 const readStandings = readRows(
   Schema.Struct({
     id: Schema.String,
@@ -53,15 +53,15 @@ export interface Standing {
 const IDS = 500
 
 /** What is kept of servers that move from node to node. */
-export class MoveRepo extends Context.Service<
-  MoveRepo,
+export class MigrationRepo extends Context.Service<
+  MigrationRepo,
   {
     /** Inserts or replaces. */
-    save(move: Move): Write<void>
+    save(move: Migration): Write<void>
     remove(server_id: string): Write<void>
-    find(server_id: string): Read<Option.Option<Move>>
+    find(server_id: string): Read<Option.Option<Migration>>
     /** By server. */
-    readonly all: Read<ReadonlyArray<Move>>
+    readonly all: Read<ReadonlyArray<Migration>>
     /**
      * Puts a server on another node: its record is on `to.node_id` with `to.allocations`. What it held stays held too; a
      * port that is held already changes nothing.
@@ -75,37 +75,37 @@ export class MoveRepo extends Context.Service<
     evacuate(evacuation: Evacuation): Write<void>
     stay(node_id: string): Write<void>
     readonly evacuations: Read<ReadonlyArray<Evacuation>>
-    leave(leftover: Leftover): Write<void>
-    cleared(leftover: Leftover): Write<void>
-    readonly leftovers: Read<ReadonlyArray<Leftover>>
+    leave(leftover: PendingDeletion): Write<void>
+    cleared(leftover: PendingDeletion): Write<void>
+    readonly leftovers: Read<ReadonlyArray<PendingDeletion>>
     /** The nodes that still have something of a server to delete. */
     leftoversOf(server_id: string): Read<ReadonlyArray<string>>
     /** What one node has to delete. */
-    leftoversOn(node_id: string): Read<ReadonlyArray<Leftover>>
+    leftoversOn(node_id: string): Read<ReadonlyArray<PendingDeletion>>
     /** By id; nothing is known of a server that is missing. */
     standings(node_id: string, ids: ReadonlyArray<string>): Read<ReadonlyMap<string, Standing>>
   }
->()("muster/store/MoveRepo") {
+>()("muster/store/MigrationRepo") {
   static readonly layer = Layer.effect(
-    MoveRepo,
+    MigrationRepo,
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const select = sql`SELECT server_id, from_node, phase, arrival, was_up, reason, origin FROM moves`
 
-      const save = Effect.fn("MoveRepo.save")(function* (move: Move) {
+      const save = Effect.fn("MigrationRepo.save")(function* (move: Migration) {
         yield* sql`INSERT INTO moves ${sql.insert(yield* encode(move))}
           ON CONFLICT (server_id) DO UPDATE SET from_node = excluded.from_node, phase = excluded.phase,
             arrival = excluded.arrival, was_up = excluded.was_up, reason = excluded.reason,
             origin = excluded.origin`
       })
 
-      const putBack = Effect.fn("MoveRepo.putBack")(function* (to: ServerRecord) {
+      const putBack = Effect.fn("MigrationRepo.putBack")(function* (to: ServerRecord) {
         const { allocations, last_sequence, node_id } = yield* encodeServer(to)
         const values = { node_id, allocations, last_sequence }
         yield* sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${to.id}`
       })
 
-      const place = Effect.fn("MoveRepo.place")((to: ServerRecord) =>
+      const place = Effect.fn("MigrationRepo.place")((to: ServerRecord) =>
         // A savepoint of its own: a port that is taken undoes all of it, and nothing else.
         Effect.forEach(
           Arr.chunksOf(portsOf(to), IDS),
@@ -114,7 +114,7 @@ export class MoveRepo extends Context.Service<
             discard: true
           }
         ).pipe(
-          Effect.andThen(insertHoldings(sql, [holdingRow(to)])),
+          Effect.andThen(insertReservations(sql, [holdingRow(to)])),
           Effect.andThen(putBack(to)),
           sql.withTransaction,
           Effect.as<InsertOutcome>("inserted"),
@@ -125,7 +125,7 @@ export class MoveRepo extends Context.Service<
         )
       )
 
-      const standings = Effect.fn("MoveRepo.standings")(function* (
+      const standings = Effect.fn("MigrationRepo.standings")(function* (
         node_id: string,
         ids: ReadonlyArray<string>
       ) {
@@ -149,7 +149,7 @@ export class MoveRepo extends Context.Service<
         return all
       })
 
-      return MoveRepo.of({
+      return MigrationRepo.of({
         save,
         remove: (server_id) => Effect.asVoid(sql`DELETE FROM moves WHERE server_id = ${server_id}`),
         find: (server_id) => readMove(sql`${select} WHERE server_id = ${server_id}`),
@@ -159,7 +159,7 @@ export class MoveRepo extends Context.Service<
         free: (server_id, node_id) =>
           Effect.andThen(
             sql`DELETE FROM ports WHERE server_id = ${server_id} AND node_id = ${node_id}`,
-            deleteHoldings(sql, server_id, node_id)
+            deleteReservations(sql, server_id, node_id)
           ),
         evacuate: (evacuation) =>
           Effect.asVoid(sql`INSERT INTO evacuations ${sql.insert(evacuation)}

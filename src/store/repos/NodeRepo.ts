@@ -79,15 +79,15 @@ export class NodeRepo extends Context.Service<
     /** Good-bye of a boot; `at` RFC 3339 UTC. */
     disconnect(id: string, boot_id: string, at: string): Write<boolean>
     /** The registration that was answered with this token counts no more; `lost`: and it is not waited for. */
-    expel(id: string, token: string, lost?: boolean): Write<boolean>
+    revoke(id: string, token: string, lost?: boolean): Write<boolean>
     /** Whether the node of this registration can be called, as {@link NodeRecord.unreachable}. */
     setUnreachable(id: string, token: string, unreachable: string | null): Write<boolean>
     /** Silent since the registration with this token and these {@link NodeHeartbeat.beats}. */
-    lose(id: string, token: string, beats: number): Write<boolean>
+    markLost(id: string, token: string, beats: number): Write<boolean>
     /** Lost, and not back. */
-    giveUp(id: string, token: string): Write<boolean>
+    markGivenUp(id: string, token: string): Write<boolean>
     /** No node is connected, or was ever lost: each has to register. Answers of which that was not so. */
-    readonly beginAnew: Write<ReadonlyArray<string>>
+    readonly resetConnections: Write<ReadonlyArray<string>>
     /**
      * Unless servers hold something of it; its keys belong to no node from then on. Answers how many servers there are,
      * undefined: there is no such node.
@@ -96,7 +96,7 @@ export class NodeRepo extends Context.Service<
     find(ids: ReadonlyArray<string>): Read<ReadonlyArray<NodeRecord>>
     /** By id. */
     readonly all: Read<ReadonlyArray<NodeRecord>>
-    handOn(heard: ReadonlyArray<HeardNode>): Write<void>
+    recordHeartbeats(heard: ReadonlyArray<HeardNode>): Write<void>
     readonly heartbeats: Read<ReadonlyArray<NodeHeartbeat>>
   }
 >()("muster/store/NodeRepo") {
@@ -131,7 +131,7 @@ export class NodeRepo extends Context.Service<
         return 0
       })
 
-      const handOn = Effect.fnUntraced(function* (heard: ReadonlyArray<HeardNode>) {
+      const recordHeartbeats = Effect.fnUntraced(function* (heard: ReadonlyArray<HeardNode>) {
         const now = yield* databaseMillis(sql)
         // In one order, so that two that hand on the same nodes do not wait for each other.
         const rows = heard
@@ -157,22 +157,22 @@ export class NodeRepo extends Context.Service<
         disconnect: (id, boot_id, at) =>
           changed(sql`UPDATE nodes SET connected = 0, gone = NULL, departed = 1, last_seen_at = ${at}
             WHERE id = ${id} AND boot_id = ${boot_id} RETURNING id`),
-        expel: (id, token, lost = false) =>
+        revoke: (id, token, lost = false) =>
           changed(sql`UPDATE nodes SET connected = 0, token = '', gone = ${lost ? "lost" : null}
             WHERE id = ${id} AND token = ${token} AND connected = 1 RETURNING id`),
         setUnreachable: (id, token, unreachable) =>
           changed(sql`UPDATE nodes SET unreachable = ${unreachable}
             WHERE id = ${id} AND token = ${token} AND connected = 1
               AND unreachable IS DISTINCT FROM ${unreachable} RETURNING id`),
-        lose: (id, token, beats) =>
+        markLost: (id, token, beats) =>
           changed(sql`UPDATE nodes SET connected = 0, gone = 'lost'
             WHERE id = ${id} AND token = ${token} AND gone IS NULL
               AND NOT EXISTS (SELECT 1 FROM node_heartbeats WHERE node_id = ${id} AND beats <> ${beats})
             RETURNING id`),
-        giveUp: (id, token) =>
+        markGivenUp: (id, token) =>
           changed(sql`UPDATE nodes SET gone = 'given-up'
             WHERE id = ${id} AND token = ${token} AND gone = 'lost' RETURNING id`),
-        beginAnew: Effect.map(
+        resetConnections: Effect.map(
           readIds(sql`UPDATE nodes SET connected = 0, gone = NULL, token = ''
             WHERE connected = 1 OR gone IS NOT NULL RETURNING id`),
           (rows) => rows.map(({ id }) => id)
@@ -186,7 +186,7 @@ export class NodeRepo extends Context.Service<
             (found) => found.flat()
           ),
         all: readAll(sql`${select} ORDER BY id`),
-        handOn,
+        recordHeartbeats,
         heartbeats: readHeartbeats(sql`SELECT node_id, boot_id, beats, heard_at, usage FROM node_heartbeats`)
       })
     })

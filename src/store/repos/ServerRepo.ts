@@ -4,7 +4,7 @@ import type { ServerRecord } from "../../domain/Server.ts"
 import { readRows } from "../sql/rows.ts"
 import { isUniqueViolation } from "../sql/sqlErrors.ts"
 import type { Transaction } from "../write/Transaction.ts"
-import { deleteHoldings, holdingRow, insertHoldings } from "./reservationRows.ts"
+import { deleteReservations, holdingRow, insertReservations } from "./reservationRows.ts"
 import { encodeInstall, encodeServer, portsOf, readServer, readServers } from "./serverRows.ts"
 
 const readIds = readRows(Schema.Struct({ server_id: Schema.String }))
@@ -66,7 +66,7 @@ export class ServerRepo extends Context.Service<
         yield* Effect.all(
           [
             ...Arr.chunksOf(rows, INSERT_ROWS).map((some) => sql`INSERT INTO servers ${sql.insert(some)}`),
-            insertHoldings(sql, records.map(holdingRow)),
+            insertReservations(sql, records.map(holdingRow)),
             Effect.catchIf(
               ports,
               (error) => isUniqueViolation(error),
@@ -148,7 +148,7 @@ export class ServerRepo extends Context.Service<
             Effect.all(
               [
                 sql`DELETE FROM ports WHERE server_id = ${id}`,
-                deleteHoldings(sql, id),
+                deleteReservations(sql, id),
                 sql`DELETE FROM servers WHERE id = ${id}`
               ],
               { concurrency: "unbounded" }

@@ -37,7 +37,7 @@ const sumsOf = (rows: ReadonlyArray<HoldingRow>) =>
   )
 
 /** The statements do not wait for each other's answers; the first that fails is the first to say so. */
-export const insertHoldings = (
+export const insertReservations = (
   sql: SqlClient.SqlClient,
   rows: ReadonlyArray<HoldingRow>
 ): Effect.Effect<void, SqlError.SqlError> =>
@@ -55,7 +55,7 @@ export const insertHoldings = (
   )
 
 /** Gives back what a server holds: of one node, or of all. */
-export const deleteHoldings = (
+export const deleteReservations = (
   sql: SqlClient.SqlClient,
   server_id: string,
   node_id?: string

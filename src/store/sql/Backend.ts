@@ -24,11 +24,11 @@ export class Backend extends Context.Service<
      * Waits until no other process has a write transaction open, and keeps it so until this one ends; its first statement.
      * What a mutation reads is thus what there is until its commit: nothing is decided on what another changes meanwhile.
      */
-    readonly takeTurn: Effect.Effect<CommitToken | undefined, SqlError.SqlError>
+    readonly acquireWriteLock: Effect.Effect<CommitToken | undefined, SqlError.SqlError>
     /** Time after which a transaction takes no further mutation, in milliseconds: others wait for its locks. */
     readonly transactionMillis: number
     /** End of the statement that moves the journal's counter: other replicas are told of it, once it is committed. */
-    readonly telling: Statement.Fragment | undefined
+    readonly notifyClause: Statement.Fragment | undefined
     /** Waits until it is known whether the transaction of a token was committed. */
     wasCommitted(token: CommitToken | undefined): Effect.Effect<boolean>
   }
@@ -39,9 +39,9 @@ export class Backend extends Context.Service<
     away: Effect.never,
     readAgain: Effect.succeed(false),
     retries: false,
-    takeTurn: Effect.succeed(undefined),
+    acquireWriteLock: Effect.succeed(undefined),
     transactionMillis: Number.POSITIVE_INFINITY,
-    telling: undefined,
+    notifyClause: undefined,
     wasCommitted: () => Effect.succeed(false)
   })
 }

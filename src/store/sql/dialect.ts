@@ -36,7 +36,7 @@ export const advisoryLocks = {
   /** Of the transaction that changes the schema. */
   migrations: 6_787_463_523,
   /** Of the session that does the background duties. */
-  duties: 6_787_463_524,
+  leadership: 6_787_463_524,
   /** Shared by every service; exclusive for a copy. */
   service: 6_787_463_525,
   /** Of the transaction that writes. */

@@ -7,5 +7,5 @@ export const Unanswered = Context.Reference<boolean>("muster/store/Unanswered", 
  * Statements of a transaction whose answers say nothing but that they have succeeded: where the database can take
  * them so, they go out with what comes next, and their failure is the commit's.
  */
-export const withoutAnswer = <A, E, R>(statements: Effect.Effect<A, E, R>): Effect.Effect<void, E, R> =>
+export const pipelined = <A, E, R>(statements: Effect.Effect<A, E, R>): Effect.Effect<void, E, R> =>
   Effect.asVoid(Effect.provideService(statements, Unanswered, true))

@@ -8,7 +8,7 @@ import { isContention, isDiskFull, isLostConnection, sqlErrorIn } from "../sql/s
 import { type Answered, type Job, type Mutation, makeKind } from "./job.ts"
 import { storeCommits, storeMutations } from "./metrics.ts"
 import { Transaction } from "./Transaction.ts"
-import { type Entries, makeWriteTransaction, type Outcome } from "./writeTransaction.ts"
+import { type Entries, makeWriteTransaction, type TransactionResult } from "./writeTransaction.ts"
 
 /** Mutations that share one commit at most: bounds how long a transaction holds the database. */
 const MAX_BATCH = 500
@@ -87,7 +87,7 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
     )
 
   const end = Effect.fnUntraced(
-    function* (outcome: Exclude<Outcome, { readonly _tag: "lost" }>) {
+    function* (outcome: Exclude<TransactionResult, { readonly _tag: "lost" }>) {
       const { entries, jobs } = outcome
       if (outcome._tag === "unknown") {
         const committed = yield* Effect.raceFirst(backend.wasCommitted(outcome.token), giveUp(jobs))

@@ -21,7 +21,7 @@ interface Sealed {
 }
 
 /** What has become of a transaction. */
-export type Outcome =
+export type TransactionResult =
   | ({ readonly _tag: "committed" } & Sealed)
   /** Nothing of it was kept. */
   | {
@@ -45,7 +45,7 @@ export const makeWriteTransaction = (options: {
   const { backend, latecomers, sql } = options
   const journal = journalTable(sql)
 
-  return (first: ReadonlyArray<Job>): Effect.Effect<Outcome> =>
+  return (first: ReadonlyArray<Job>): Effect.Effect<TransactionResult> =>
     Effect.suspend(() => {
       let jobs = first
       let sealed: Sealed | undefined
@@ -65,7 +65,9 @@ export const makeWriteTransaction = (options: {
         }
       })
       const turn = Effect.gen(function* () {
-        const taken = yield* Effect.all([backend.takeTurn, journal.newest], { concurrency: "unbounded" })
+        const taken = yield* Effect.all([backend.acquireWriteLock, journal.newest], {
+          concurrency: "unbounded"
+        })
         began = yield* elapsedMillis
         return taken
       })
@@ -80,12 +82,12 @@ export const makeWriteTransaction = (options: {
         const changes = attempted.flatMap((unit) => unit.changes())
         const entries = yield* journal.numbered(changes, newest)
         sealed = { jobs: [...done], left: jobs.filter((job) => !done.has(job)), entries, token }
-        yield* journal.append(entries, backend.telling)
+        yield* journal.append(entries, backend.notifyClause)
         return sealed
       })
       return Effect.matchCause(sql.withTransaction(body), {
-        onSuccess: (committed): Outcome => ({ _tag: "committed", ...committed }),
-        onFailure: (cause): Outcome =>
+        onSuccess: (committed): TransactionResult => ({ _tag: "committed", ...committed }),
+        onFailure: (cause): TransactionResult =>
           sealed === undefined ? { _tag: "lost", jobs, cause } : { _tag: "unknown", ...sealed, cause }
       })
     })

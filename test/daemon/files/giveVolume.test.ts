@@ -3,7 +3,7 @@ import { chownSync, existsSync, linkSync, lstatSync, mkdirSync, readFileSync, sy
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { giveVolume } from "../../../src/daemon/files/chownVolume.ts"
+import { chownVolume } from "../../../src/daemon/files/chownVolume.ts"
 import { unmountBelow } from "../../support/mounts.ts"
 import { dataFolder } from "../support.ts"
 import { write } from "./scene.ts"
@@ -29,7 +29,7 @@ describe.runIf(process.getuid?.() === 0)("blueprints, volumes with rw in contain
       symlinkSync(join(root, "beside/secret"), join(path, "sub/to-file"))
       chownSync(join(path, "g"), 1000, 1000)
       spawnSync("mkfifo", [join(path, "pipe")])
-      yield* giveVolume(path, user)
+      yield* chownVolume(path, user)
       const names = [
         "v",
         "v/sub",
@@ -49,9 +49,9 @@ describe.runIf(process.getuid?.() === 0)("blueprints, volumes with rw in contain
   it.live("one whose top is the user's is left as it is; a single file is given", () =>
     Effect.gen(function* () {
       const { path, root } = yield* volume
-      yield* giveVolume(join(path, "g"), user)
+      yield* chownVolume(join(path, "g"), user)
       chownSync(path, 988, 0)
-      yield* giveVolume(path, user)
+      yield* chownVolume(path, user)
       assert.deepStrictEqual(owners(root, ["v", "v/g", "v/sub", "v/sub/deep/f"]), {
         v: 988,
         "v/g": 988,
@@ -66,7 +66,7 @@ describe.runIf(process.getuid?.() === 0)("blueprints, volumes with rw in contain
       const { path, root } = yield* volume
       linkSync(join(root, "beside/secret"), join(path, "sub/secret"))
       linkSync(join(path, "g"), join(path, "sub/g"))
-      yield* giveVolume(path, user)
+      yield* chownVolume(path, user)
       assert.deepStrictEqual(
         owners(root, ["v", "v/sub", "v/g", "v/sub/g", "v/sub/secret", "beside/secret"]),
         {
@@ -90,7 +90,7 @@ describe.runIf(process.getuid?.() === 0)("blueprints, volumes with rw in contain
       assert.strictEqual(spawnSync("mount", ["--bind", join(root, "beside"), again]).status, 0)
       assert.strictEqual(spawnSync("mount", ["-t", "tmpfs", "tmpfs", disk]).status, 0)
       write(disk, { f: "f" })
-      yield* giveVolume(path, user)
+      yield* chownVolume(path, user)
       assert.deepStrictEqual(owners(root, ["v", "v/sub/deep/f", "v/disk", "v/disk/f", "beside/secret"]), {
         v: 988,
         "v/sub/deep/f": 988,
@@ -107,7 +107,7 @@ describe.runIf(process.getuid?.() === 0)("blueprints, volumes with rw in contain
       const swap = "mv sub away; ln -s ../beside sub; rm sub; mv away sub"
       const swaps = `cd ${path} && for i in $(seq 300); do ${swap}; done; touch ../done`
       spawnSync("sh", ["-c", `(${swaps}) >/dev/null 2>&1 &`])
-      yield* giveVolume(path, user).pipe(
+      yield* chownVolume(path, user).pipe(
         Effect.andThen(Effect.sync(() => chownSync(path, 0, 0))),
         Effect.repeat({ until: () => existsSync(join(root, "done")) })
       )

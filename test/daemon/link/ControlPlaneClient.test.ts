@@ -14,7 +14,7 @@ import { NodeToken } from "../../../src/daemon/controlPlane/NodeToken.ts"
 import { ServedDaemon } from "../../../src/daemon/controlPlane/ServedDaemon.ts"
 import { type ErrorStatus, reasonPhrases } from "../../../src/domain/ApiError.ts"
 import type { Report } from "../../../src/domain/NodeMessages.ts"
-import { impatientClient } from "../../../src/nodes/remote/connectTimeoutClient.ts"
+import { connectTimeoutClient } from "../../../src/nodes/remote/connectTimeoutClient.ts"
 import { registration } from "../../nodes/support/fleet.ts"
 
 const tls = resolve(import.meta.dirname, "../../support/tls")
@@ -40,11 +40,11 @@ const listening = (make: () => Server | TcpServer) =>
 
 const client = (
   url: string,
-  options: { readonly goodbye: boolean; readonly deadline?: `${number} millis` }
+  options: { readonly deregister: boolean; readonly deadline?: `${number} millis` }
 ) =>
   ControlPlaneClient({ node_id: "n", url, key: Redacted.make("key"), ...options }).pipe(
     Layer.provideMerge(NodeToken.layer),
-    Layer.provide(impatientClient({ connections: 4 }))
+    Layer.provide(connectTimeoutClient({ connections: 4 }))
   )
 
 /** Puts the lines above debug level into `lines`. */
@@ -61,7 +61,7 @@ const noting =
 /** A node's connection to an address, and the lines above debug level that it has logged. */
 const connection = Effect.fnUntraced(function* (url: string, deadline: `${number} millis` = "2000 millis") {
   const lines: Array<string> = []
-  const context = yield* Layer.build(client(url, { goodbye: false, deadline }))
+  const context = yield* Layer.build(client(url, { deregister: false, deadline }))
   const logged = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
     noting(lines)(Effect.provideContext(effect, context))
   return { lines, logged }
@@ -319,7 +319,7 @@ describe("node-protocol: a good-bye", () => {
     const url = `http://127.0.0.1:${port}`
     const lines: Array<string> = []
     yield* Effect.flatMap(ControlPlane, (plane) => plane.register(registration("n"))).pipe(
-      Effect.provide(client(url, { goodbye: true })),
+      Effect.provide(client(url, { deregister: true })),
       noting(lines)
     )
     return lines.slice(1).map((line) => line.replace(url, "URL"))

@@ -13,7 +13,7 @@ import {
   processProblems
 } from "../../support/invariants.ts"
 import { alone, connectedNode, freePort, nodeIs, nodeKey, startNode } from "../../support/nodes.ts"
-import { makePhoenix, type Phoenix } from "../../support/Phoenix.ts"
+import { makeRestartingService, type RestartingService } from "../../support/Phoenix.ts"
 import { endLeftovers, mainProcess, serverProcesses } from "../../support/processes.ts"
 import { freshSeed, seeded } from "../../support/random.ts"
 import { type Service, startService, temporaryFolder } from "../../support/Service.ts"
@@ -63,7 +63,7 @@ const makeNode = Effect.fnUntraced(function* (range: (typeof ranges)[number], co
  * While a node is away, or has not registered with the service that has just come back, its requests are answered
  * 503: whether the daemon has carried them out is as open as it is for a lost answer.
  */
-const patient = (phoenix: Phoenix): Phoenix => ({
+const patient = (phoenix: RestartingService): RestartingService => ({
   ...phoenix,
   send: (...request) =>
     Effect.flatMap(phoenix.send(...request), (answer) =>
@@ -108,7 +108,7 @@ describe("node-protocol, When something breaks: control plane and daemon killed 
         const folders = yield* definitions(chaosDefinitions)
         const dataDir = join(yield* temporaryFolder, "data")
         const port = yield* freePort
-        const phoenix = yield* makePhoenix({
+        const phoenix = yield* makeRestartingService({
           dataDir,
           env: { ...folders.env, ...alone, MUSTER_PORT: String(port) }
         })

@@ -96,7 +96,7 @@ describe("node-protocol, When something breaks: a control plane that stands stil
             const installed = performance.now()
             yield* nodeIs(other, "dying", false)
             yield* Effect.logInfo(
-              `duties taken over: servers installed after ${Math.round(installed - began)} ms, a node that died is out after ${Math.round(performance.now() - began)} ms`
+              `leadership taken over: servers installed after ${Math.round(installed - began)} ms, a node that died is out after ${Math.round(performance.now() - began)} ms`
             )
             return made
           })

@@ -16,7 +16,7 @@ import {
   portProblems,
   processProblems
 } from "../../support/invariants.ts"
-import { makePhoenix, type Phoenix } from "../../support/Phoenix.ts"
+import { makeRestartingService, type RestartingService } from "../../support/Phoenix.ts"
 import { endLeftovers, mainProcess, serverProcesses, shimProcess } from "../../support/processes.ts"
 import { freshSeed, seeded } from "../../support/random.ts"
 import { type Service, temporaryFolder } from "../../support/Service.ts"
@@ -35,7 +35,7 @@ const phoenixWorld = Effect.gen(function* () {
     MUSTER_OVERCOMMIT_MEMORY: "1000",
     MUSTER_EMBEDDED_ALLOCATIONS: `${range.address}:${range.first}-${range.last}`
   }
-  return { dataDir, phoenix: yield* makePhoenix({ dataDir, env }) }
+  return { dataDir, phoenix: yield* makeRestartingService({ dataDir, env }) }
 })
 
 /** Writes a line to a server's console while no service is there to do it. */
@@ -71,7 +71,10 @@ const settled = (listed: ReadonlyArray<ListedServer>, promised: ReadonlyArray<Pr
 }
 
 /** A subscriber that resumes with its last cursor whenever the service comes back. */
-const faithfulSubscriber = Effect.fnUntraced(function* (phoenix: Phoenix, seen: Array<ServerEvent>) {
+const faithfulSubscriber = Effect.fnUntraced(function* (
+  phoenix: RestartingService,
+  seen: Array<ServerEvent>
+) {
   while (true) {
     const service = yield* phoenix.current
     const cursor = seen.at(-1)?.Cursor ?? 0

@@ -20,7 +20,7 @@ describe("node-protocol, When something breaks: nodes that fall silent", () => {
         for (const { pause, node, kind } of steps) {
           now += pause
           if (kind === "hear") {
-            liveness.hear(node, now)
+            liveness.record(node, now)
             model.delete(node)
             model.set(node, { since: now, stage: 0 })
           } else if (kind === "forget") {
@@ -54,9 +54,9 @@ describe("node-protocol, When something breaks: nodes that fall silent", () => {
 
   it("never asks to be called again at once", () => {
     const liveness = new Liveness(options)
-    liveness.hear("a", 0)
+    liveness.record("a", 0)
     assert.strictEqual(liveness.untilNext(500), 1)
-    liveness.hear("a", 500)
+    liveness.record("a", 500)
     assert.strictEqual(liveness.untilNext(505), 25)
     liveness.forget("a")
     assert.isUndefined(liveness.untilNext(505))
@@ -66,7 +66,7 @@ describe("node-protocol, When something breaks: nodes that fall silent", () => {
     const liveness = new Liveness(options)
     liveness.lose("a", 0)
     liveness.lose("b", 0)
-    liveness.hear("b", 10)
+    liveness.record("b", 10)
     assert.deepStrictEqual(liveness.expire(99), [{ node_id: "b", kind: "lost" }])
     assert.deepStrictEqual(liveness.expire(100), [{ node_id: "a", kind: "given-up" }])
   })

@@ -1,17 +1,17 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Duration } from "effect"
-import { makeCountedSilence } from "../../../src/nodes/presence/countedSilence.ts"
+import { makeHeartbeatCounter } from "../../../src/nodes/presence/HeartbeatCounter.ts"
 
 describe("design: silence of nodes that other replicas hear, too", () => {
   it("counts only time in which they could have been heard; those that are lost already are given up", () => {
-    const silence = makeCountedSilence({
+    const silence = makeHeartbeatCounter({
       lost_after: Duration.seconds(30),
       given_up_after: Duration.seconds(100),
       silent: ["a", "b", "c"],
       lost: ["d"]
     })
     assert.deepStrictEqual(silence.advance(29_999), [])
-    silence.hear("b")
+    silence.record("b")
     silence.forget("c")
     assert.deepStrictEqual(silence.advance(1), [{ node_id: "a", kind: "lost" }])
     assert.deepStrictEqual(silence.advance(0), [], "once")

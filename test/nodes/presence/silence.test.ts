@@ -1,12 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Clock, Duration, Effect } from "effect"
 import { TestClock } from "effect/testing"
+import { makeHeartbeatMonitor } from "../../../src/nodes/presence/HeartbeatMonitor.ts"
 import type { Expiry } from "../../../src/nodes/presence/Liveness.ts"
-import { makeSilence } from "../../../src/nodes/presence/silence.ts"
 
 const watching = Effect.fnUntraced(function* (initial: ReadonlyArray<string>) {
   const seen: Array<Expiry> = []
-  const silence = yield* makeSilence({
+  const silence = yield* makeHeartbeatMonitor({
     lost_after: Duration.seconds(30),
     given_up_after: Duration.minutes(10),
     initial,
@@ -20,7 +20,7 @@ describe("node-protocol, When something breaks: node gone", () => {
     Effect.gen(function* () {
       const { seen, silence } = yield* watching(["a", "b"])
       yield* TestClock.adjust("20 seconds")
-      silence.hear("b")
+      silence.record("b")
       yield* TestClock.adjust("9999 millis")
       assert.deepStrictEqual(seen, [])
       yield* TestClock.adjust("1 millis")
@@ -48,7 +48,7 @@ describe("node-protocol, When something breaks: node gone", () => {
         const { seen, silence } = yield* watching(["a", "b"])
         yield* TestClock.adjust("20 seconds")
         set = 7_200_000
-        silence.hear("b")
+        silence.record("b")
         yield* TestClock.adjust("9 seconds")
         assert.deepStrictEqual(seen, [])
         set = -7_200_000
@@ -90,7 +90,7 @@ describe("node-protocol, When something breaks: node gone", () => {
           { node_id: "a", kind: "lost" },
           { node_id: "b", kind: "lost" }
         ])
-        silence.hear("b")
+        silence.record("b")
         yield* TestClock.adjust("9 minutes")
         assert.deepStrictEqual(seen.slice(2), [{ node_id: "b", kind: "lost" }])
         yield* TestClock.adjust("30 seconds")
@@ -108,7 +108,7 @@ describe("node-protocol, When something breaks: node gone", () => {
         yield* standStill
         yield* TestClock.adjust("500 millis")
         assert.deepStrictEqual(seen, [])
-        silence.hear("a")
+        silence.record("a")
         yield* TestClock.adjust("29 seconds")
         assert.deepStrictEqual(seen, [])
       }).pipe(Effect.provideService(Clock.Clock, frozen))
@@ -122,7 +122,7 @@ describe("node-protocol, When something breaks: node gone", () => {
         const { seen, silence } = yield* watching(["a"])
         yield* TestClock.adjust("10 seconds")
         yield* standStill
-        silence.hear("a")
+        silence.record("a")
         yield* TestClock.adjust("29 seconds")
         assert.deepStrictEqual(seen, [])
         yield* TestClock.adjust("2 seconds")

@@ -5,7 +5,7 @@ import { type DaemonError, DaemonRefused, NodeUnreachable } from "../../../src/a
 import type { Registration } from "../../../src/domain/NodeMessages.ts"
 import { DaemonClient } from "../../../src/nodes/DaemonClient.ts"
 import { NodeRegistry } from "../../../src/nodes/NodeRegistry.ts"
-import { makeCallBacks } from "../../../src/nodes/remote/reachabilityProbe.ts"
+import { makeReachabilityProbe } from "../../../src/nodes/remote/reachabilityProbe.ts"
 import { TOKEN_REFUSED } from "../../../src/nodes/remote/remoteCall.ts"
 import { FakeDaemon } from "../../servers/support/FakeDaemon.ts"
 import { memoryNodes, registration } from "../support/fleet.ts"
@@ -25,15 +25,15 @@ const makeWorld = Effect.fnUntraced(function* (lines: ReadonlyArray<string>) {
     return daemon.failure === undefined ? fake.daemon.system : Effect.fail(daemon.failure)
   })
   yield* daemons.elsewhere(() => ({ ...fake.daemon, system }))
-  const callBacks = yield* makeCallBacks
-  const begin = (anew = false) => Effect.sync(() => callBacks.begin(NODE, { anew }))
+  const probe = yield* makeReachabilityProbe
+  const begin = (anew = false) => Effect.sync(() => probe.begin(NODE, { anew }))
   return {
     daemon,
     registry,
     begin,
-    callBacks,
+    probe,
     /** A heartbeat came: why it cannot be called, or that it is to register. */
-    heard: Effect.match(callBacks.heard(NODE), {
+    heard: Effect.match(probe.heard(NODE), {
       onFailure: (error) => error._tag,
       onSuccess: (why) => why
     }),
@@ -223,12 +223,12 @@ describe("node-protocol, Control plane -> daemon: calls that do not get through"
   )
 
   it.effect("one that others call is not called for that, nor is one that is silent", () =>
-    inWorld(({ callBacks, daemon, heard, register }) =>
+    inWorld(({ probe, daemon, heard, register }) =>
       Effect.gen(function* () {
         yield* register()
         for (let minute = 0; minute < 10; minute++) {
           yield* TestClock.adjust("20 seconds")
-          yield* callBacks.answered(NODE)
+          yield* probe.answered(NODE)
           yield* heard
         }
         assert.strictEqual(daemon.calls, 1)

@@ -6,7 +6,7 @@ import { HttpClient } from "effect/http"
 import { IpNetwork } from "effect/net"
 import { CircuitBreaker } from "effect/persistence"
 import { vi } from "vitest"
-import { impatientClient } from "../../../src/nodes/remote/connectTimeoutClient.ts"
+import { connectTimeoutClient } from "../../../src/nodes/remote/connectTimeoutClient.ts"
 import { makeNodeNetworks } from "../../../src/nodes/remote/nodeNetworks.ts"
 import { makeRemoteDaemon } from "../../../src/nodes/remote/RemoteDaemon.ts"
 import { definitions } from "../../support/definitions.ts"
@@ -66,7 +66,7 @@ const daemonAt = (url: string, where: ReturnType<typeof makeNodeNetworks>) =>
   }).pipe(
     Effect.provide(
       Layer.merge(
-        impatientClient({ connections: 4, networks: where }),
+        connectTimeoutClient({ connections: 4, networks: where }),
         CircuitBreaker.layer({ tripPolicy: CircuitBreaker.consecutive(99), openDuration: "1 hour" }).pipe(
           Layer.provide(CircuitBreaker.layerStoreMemory())
         )

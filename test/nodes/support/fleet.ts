@@ -15,7 +15,7 @@ import {
 import { NodeRegistry, type NodeRegistryOptions } from "../../../src/nodes/NodeRegistry.ts"
 import { Freshness } from "../../../src/store/journal/Freshness.ts"
 import { Journal } from "../../../src/store/journal/Journal.ts"
-import { Duties } from "../../../src/store/Leadership.ts"
+import { Leadership } from "../../../src/store/Leadership.ts"
 import { type NodeRecord, NodeRepo } from "../../../src/store/repos/NodeRepo.ts"
 import { Store, Transaction } from "../../../src/store/Store.ts"
 import { absorbSqlErrors } from "../../../src/store/sql/sqlErrors.ts"
@@ -108,7 +108,7 @@ const nodesOver = Layer.effect(
           { connected: false, departed: true, gone: null, last_seen_at },
           (record) => record.boot_id === boot_id
         ),
-      expel: (id, token, lost) =>
+      revoke: (id, token, lost) =>
         change(
           id,
           { connected: false, token: "", gone: lost === true ? "lost" : null },
@@ -120,15 +120,15 @@ const nodesOver = Layer.effect(
           { unreachable },
           (record) => record.token === token && record.connected && record.unreachable !== unreachable
         ),
-      lose: (id, token) =>
+      markLost: (id, token) =>
         change(
           id,
           { connected: false, gone: "lost" },
           (record) => record.token === token && record.gone === null
         ),
-      giveUp: (id, token) =>
+      markGivenUp: (id, token) =>
         change(id, { gone: "given-up" }, (record) => record.token === token && record.gone === "lost"),
-      beginAnew: Effect.sync(() => {
+      resetConnections: Effect.sync(() => {
         for (const [id, record] of nodes)
           nodes.set(id, { ...record, connected: false, gone: null, token: "" })
         return [...nodes.keys()]
@@ -137,7 +137,7 @@ const nodesOver = Layer.effect(
       find: (ids) =>
         Effect.sync(() => ids.flatMap((id) => [nodes.get(id)].filter((record) => record !== undefined))),
       all: Effect.sync(() => [...nodes.values()]),
-      handOn: () => Effect.void,
+      recordHeartbeats: () => Effect.void,
       heartbeats: Effect.succeed([])
     })
   })
@@ -148,7 +148,7 @@ export const memoryStore = (state: MemoryTables["Service"] = tables()) =>
   Layer.mergeAll(
     storeOver,
     nodesOver,
-    Duties.layerAlone,
+    Leadership.layerSingle,
     Layer.succeed(Freshness, Freshness.of({ stamp: () => 0 }))
   ).pipe(Layer.provideMerge(Layer.succeed(MemoryTables, state)))
 

@@ -3,11 +3,11 @@ import * as fc from "fast-check"
 import type { Report } from "../../../src/domain/NodeMessages.ts"
 import { fits, isUp, ServerStatus } from "../../../src/domain/ServerStatus.ts"
 import {
-  isNothing,
-  ofLoss,
-  ofReport,
-  ofSilence,
-  ofView,
+  changesNothing,
+  onMissing,
+  onNodeLost,
+  onReport,
+  onSnapshot,
   type Subject
 } from "../../../src/servers/records/transitions.ts"
 
@@ -49,7 +49,7 @@ describe("decisions, States: what a report does", () => {
     fc.assert(
       fc.property(subject, statusReport, (before, report) => {
         fc.pre(!isLate(before, report))
-        const outcome = ofReport(before, report)
+        const outcome = onReport(before, report)
         const expected =
           report.status === before.status || report.status === "unknown" ? undefined : report.status
         expect(outcome.status).toBe(expected)
@@ -60,14 +60,14 @@ describe("decisions, States: what a report does", () => {
     fc.assert(
       fc.property(subject, statusReport, (before, report) => {
         const expected = report.status === "unknown" || !fits(before.status, report.status)
-        expect(ofReport(before, report).surprising ?? false).toBe(expected)
+        expect(onReport(before, report).surprising ?? false).toBe(expected)
       })
     ))
 
   it("the offline of the installation before, come late, does not end the one that was asked for", () => {
     const late: Report = { ...base, type: "status", status: "offline", transient: true }
-    expect(ofReport(saved({ status: "installing", install: { phase: "pending" } }), late)).toEqual({})
-    expect(ofReport(saved({ status: "installing", install: { phase: "installing" } }), late)).toEqual({
+    expect(onReport(saved({ status: "installing", install: { phase: "pending" } }), late)).toEqual({})
+    expect(onReport(saved({ status: "installing", install: { phase: "installing" } }), late)).toEqual({
       status: "offline"
     })
   })
@@ -77,35 +77,35 @@ describe("decisions, States: what a report does", () => {
       fc.property(subject, statusReport, (before, report) => {
         const ran = isUp(before.status) || before.install.phase === "ready"
         const expected = !before.definition.save && ran && report.status === "offline" && !report.transient
-        expect(ofReport(before, report).destroys ?? false).toBe(expected)
+        expect(onReport(before, report).destroys ?? false).toBe(expected)
       })
     ))
 
   it("a restart whose second half cannot be destroys it too, without a second status event", () => {
-    expect(ofReport(unsaved({ status: "stopping" }), { ...offline, transient: true })).toEqual({
+    expect(onReport(unsaved({ status: "stopping" }), { ...offline, transient: true })).toEqual({
       status: "offline"
     })
-    expect(ofReport(unsaved(), offline)).toEqual({ destroys: true })
+    expect(onReport(unsaved(), offline)).toEqual({ destroys: true })
   })
 
   it("a start that was waited for is over once the process is up", () => {
     const waiting = saved({ start_pending: true })
-    expect(ofReport(waiting, { ...offline, status: "starting" }).clearsStart).toBe(true)
-    expect(ofReport(saved(), { ...offline, status: "starting" }).clearsStart).toBeUndefined()
+    expect(onReport(waiting, { ...offline, status: "starting" }).clearsStart).toBe(true)
+    expect(onReport(saved(), { ...offline, status: "starting" }).clearsStart).toBeUndefined()
   })
 
   it("the end of an installation leads from installing to offline, for both ends", () => {
     const installing = saved({ status: "installing", install: { phase: "installing" } })
     for (const phase of ["ready", "failed"] as const) {
-      const outcome = ofReport(installing, { ...base, type: "install-status", install: { phase } })
+      const outcome = onReport(installing, { ...base, type: "install-status", install: { phase } })
       expect(outcome).toEqual({ status: "offline", install: { phase } })
     }
   })
 
   it("an installation that ends while the node was lost does not destroy a server that is not saved", () => {
     const unknown = unsaved({ status: "unknown", install: { phase: "installing" } })
-    expect(ofReport(unknown, offline).destroys).toBeUndefined()
-    const ready = ofReport(unknown, { ...base, type: "install-status", install: { phase: "ready" } })
+    expect(onReport(unknown, offline).destroys).toBeUndefined()
+    const ready = onReport(unknown, { ...base, type: "install-status", install: { phase: "ready" } })
     expect(ready).toEqual({ status: "offline", install: { phase: "ready" } })
   })
 
@@ -116,7 +116,9 @@ describe("decisions, States: what a report does", () => {
           status: state.phase === "ready" || state.phase === "failed" ? "offline" : "installing",
           install: state
         })
-        expect(isNothing(ofReport(before, { ...base, type: "install-status", install: state }))).toBe(true)
+        expect(changesNothing(onReport(before, { ...base, type: "install-status", install: state }))).toBe(
+          true
+        )
       })
     ))
 })
@@ -126,30 +128,32 @@ describe("node-protocol, When something breaks: what a node's view, silence or l
     fc.assert(
       fc.property(subject, (before) => {
         fc.pre(!(before.start_pending && isUp(before.status)))
-        expect(isNothing(ofView(before, before))).toBe(true)
+        expect(changesNothing(onSnapshot(before, before))).toBe(true)
       })
     ))
 
   it("a server that was unknown and never stopped is not destroyed by being offline", () => {
     const view = { status: "offline", install: { phase: "ready" } } as const
-    expect(ofView(unsaved({ status: "unknown" }), view)).toEqual({ status: "offline" })
-    expect(ofView(unsaved({ status: "running" }), view)).toEqual({ status: "offline", destroys: true })
-    expect(ofView(saved({ status: "running" }), view)).toEqual({ status: "offline" })
+    expect(onSnapshot(unsaved({ status: "unknown" }), view)).toEqual({ status: "offline" })
+    expect(onSnapshot(unsaved({ status: "running" }), view)).toEqual({ status: "offline", destroys: true })
+    expect(onSnapshot(saved({ status: "running" }), view)).toEqual({ status: "offline" })
   })
 
   it("silence makes any server unknown, once", () =>
     fc.assert(
       fc.property(subject, (before) => {
-        expect(ofSilence(before)).toEqual(before.status === "unknown" ? {} : { status: "unknown" })
+        expect(onNodeLost(before)).toEqual(before.status === "unknown" ? {} : { status: "unknown" })
       })
     ))
 
   it("a saved server that its node has lost is installed again, another one goes", () => {
-    expect(ofLoss(saved({ status: "running" }))).toEqual({
+    expect(onMissing(saved({ status: "running" }))).toEqual({
       status: "installing",
       install: { phase: "pending" }
     })
-    expect(ofLoss(unsaved({ status: "running" }))).toEqual({ status: "offline", destroys: true })
-    expect(ofLoss(unsaved({ status: "unknown", install: { phase: "installing" } })).destroys).toBeUndefined()
+    expect(onMissing(unsaved({ status: "running" }))).toEqual({ status: "offline", destroys: true })
+    expect(
+      onMissing(unsaved({ status: "unknown", install: { phase: "installing" } })).destroys
+    ).toBeUndefined()
   })
 })

@@ -90,7 +90,7 @@ export class FakeNodes {
       heartbeat: (id, heartbeat) => checkBoot(id, heartbeat.boot_id),
       checkBoot,
       disconnect: checkBoot,
-      expel: () => Effect.void,
+      revoke: () => Effect.void,
       refresh: () => Effect.void,
       setDrained: detail,
       remove: (id) => Effect.sync(() => void this.nodes.delete(id)),
@@ -104,7 +104,7 @@ export class FakeNodes {
       place: (request) => this.#place(request),
       placements: Effect.succeed({ placed: 0, refused: 0 }),
       whyNot: () => undefined,
-      yieldPorts: (id) => Effect.sync(() => void this.held.delete(id)),
+      releaseAndAvoidPorts: (id) => Effect.sync(() => void this.held.delete(id)),
       release: (id) => Effect.sync(() => void this.held.delete(id)),
       restore: (records) =>
         Effect.sync(() => {

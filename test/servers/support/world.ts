@@ -7,13 +7,13 @@ import { type Change, isPublic } from "../../../src/domain/Journal.ts"
 import type { ServerRecord } from "../../../src/domain/Server.ts"
 import type { ServerDefinition } from "../../../src/domain/ServerDefinition.ts"
 import { DaemonClient } from "../../../src/nodes/DaemonClient.ts"
-import { NodeMoves } from "../../../src/nodes/NodeMoves.ts"
+import { NodeMigrations } from "../../../src/nodes/NodeMigrations.ts"
 import type { CreateRequest } from "../../../src/servers/CreateRequest.ts"
 import { Provisioner } from "../../../src/servers/controllers/Provisioner.ts"
 import { layerServers } from "../../../src/servers/layerServers.ts"
 import { ServerManager } from "../../../src/servers/ServerManager.ts"
 import { Journal } from "../../../src/store/journal/Journal.ts"
-import { MoveRepo } from "../../../src/store/repos/MigrationRepo.ts"
+import { MigrationRepo } from "../../../src/store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../../src/store/repos/ServerRepo.ts"
 import { Store, Transaction } from "../../../src/store/Store.ts"
 import { storeAt } from "../../store/support/database.ts"
@@ -131,7 +131,7 @@ export const makeWorld = Effect.fnUntraced(function* (
     )
     if (how.connect !== false) yield* connect
     if (how.connect !== false && otherPorts !== undefined) yield* connectOther
-    const moves = Context.get(context, NodeMoves)
+    const moves = Context.get(context, NodeMigrations)
     /** Drains a node and has its servers moved. */
     const evacuate = (node_id: string) => {
       nodes.drained.add(node_id)
@@ -172,7 +172,7 @@ export const makeWorld = Effect.fnUntraced(function* (
       connect,
       connectOther,
       moves,
-      moveRepo: Context.get(context, MoveRepo),
+      moveRepo: Context.get(context, MigrationRepo),
       evacuate,
       records,
       changes,

@@ -13,7 +13,7 @@ type Replica = Effect.Success<ReturnType<typeof startReplica>>
 /** Work that says when it begins and ends, and what it knew of the journal when it began. */
 const work = Effect.fnUntraced(function* (replica: Replica) {
   const log: Array<string> = []
-  yield* replica.duties.whileMine(
+  yield* replica.leadership.whileLeader(
     Effect.acquireRelease(
       Effect.sync(() => log.push(`begins ${replica.seen.length}`)),
       () => Effect.sync(() => log.push("ends"))
@@ -67,7 +67,7 @@ describe("design: the background duties are done by one replica", () => {
       for (let i = 0; i < 100; i++) yield* one.store.write(append(`s${i}`))
       assert.deepStrictEqual(second, [])
       yield* Scope.close(scope, Exit.void)
-      yield* until("the other begins", other.duties.mine)
+      yield* until("the other begins", other.leadership.isLeader)
       assert.deepStrictEqual(first, ["begins 0", "ends"])
       assert.deepStrictEqual(second, ["begins 100"])
       yield* endHolder(url)
@@ -83,7 +83,7 @@ describe("design: the background duties are done by one replica", () => {
     Effect.gen(function* () {
       const replica = yield* startReplica(yield* newPostgresDatabase())
       let rounds = 0
-      yield* replica.duties.whileMine(
+      yield* replica.leadership.whileLeader(
         Effect.suspend(() => {
           rounds += 1
           return rounds === 1 ? Effect.fail("broken") : Effect.void
@@ -107,7 +107,7 @@ describe("design: the background duties are done by one replica", () => {
         "the work ends",
         Effect.sync(() => log.length === 2)
       )
-      assert.isFalse(yield* replica.duties.mine)
+      assert.isFalse(yield* replica.leadership.isLeader)
       yield* server.thaw
       yield* until(
         "the work begins again",

@@ -117,11 +117,11 @@ describe("node protocol: database away", () => {
               Effect.as(
                 until(
                   "somebody does the duties",
-                  Effect.orElseSucceed(one.duties.mine, () => false)
+                  Effect.orElseSucceed(one.leadership.isLeader, () => false)
                 ),
                 true
               ),
-              Effect.as(until("somebody does the duties", other.duties.mine), true)
+              Effect.as(until("somebody does the duties", other.leadership.isLeader), true)
             )
           )
         })

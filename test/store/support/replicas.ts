@@ -1,7 +1,7 @@
 import { Context, Effect, Layer } from "effect"
 import type { JournalEntry } from "../../../src/domain/Journal.ts"
 import { Journal } from "../../../src/store/journal/Journal.ts"
-import { Duties } from "../../../src/store/Leadership.ts"
+import { Leadership } from "../../../src/store/Leadership.ts"
 import { ServerRepo } from "../../../src/store/repos/ServerRepo.ts"
 import { Store } from "../../../src/store/Store.ts"
 import { storeAt } from "./database.ts"
@@ -18,7 +18,7 @@ export const startReplica = Effect.fnUntraced(function* (
   return {
     store: Context.get(context, Store),
     servers: Context.get(context, ServerRepo),
-    duties: Context.get(context, Duties),
+    leadership: Context.get(context, Leadership),
     journal,
     seen
   }

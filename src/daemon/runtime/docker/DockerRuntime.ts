@@ -3,8 +3,8 @@ import { realpath } from "node:fs/promises"
 import { Effect, Fiber, Layer, Option, Schedule } from "effect"
 import { sayInConsole } from "../../console/consoleFiles.ts"
 import { io } from "../../disk/fsio.ts"
-import { giveVolume } from "../../files/chownVolume.ts"
-import { giveTree } from "../../files/ownership.ts"
+import { chownVolume } from "../../files/chownVolume.ts"
+import { chownTree } from "../../files/ownership.ts"
 import type { ProcessExit } from "../exitReason.ts"
 import { KILLED } from "../processRun.ts"
 import { type Adopted, type Job, type Launch, LaunchFailed, Runtime } from "../Runtime.ts"
@@ -108,9 +108,9 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
     yield* removeOwn(node, name)
     yield* ensureImage(image, pull, { onLine: say(folder), must_be_fresh: false })
     const mounted = (launch.shared ?? []).flatMap(({ target }) => (target === undefined ? [] : [target]))
-    yield* giveTree(launch.cwd, user, new Set(mounted))
+    yield* chownTree(launch.cwd, user, new Set(mounted))
     for (const shared of launch.shared ?? []) {
-      if (shared.volume && !shared.read_only) yield* giveVolume(shared.path, user)
+      if (shared.volume && !shared.read_only) yield* chownVolume(shared.path, user)
     }
     yield* writeContainerRecord(folder, { token })
     yield* beginContainerConsole(folder)
@@ -188,7 +188,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
   const job = Effect.fnUntraced(function* (job: Job) {
     const { argv, choice, cwd, env, limits, name, onOutput, scratch } = job
     yield* answers
-    for (const folder of [cwd, scratch]) if (folder !== undefined) yield* giveTree(folder, user)
+    for (const folder of [cwd, scratch]) if (folder !== undefined) yield* chownTree(folder, user)
     const inside = (word: string) => insidePath(word, cwd, scratch)
     const plan: ContainerPlan = {
       name,

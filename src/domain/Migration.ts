@@ -9,8 +9,8 @@ import { InstallState } from "./InstallState.ts"
  * - `returning`: its record is on its old node (again), which is told that it may be used again
  * - `failed`: it stays where it is until somebody asks anew
  */
-export const MovePhase = Schema.Literals(["leaving", "arriving", "returning", "failed"])
-export type MovePhase = typeof MovePhase.Type
+export const MigrationPhase = Schema.Literals(["leaving", "arriving", "returning", "failed"])
+export type MigrationPhase = typeof MigrationPhase.Type
 
 /** Where a server was, so that it can be put back there. */
 export const Origin = Schema.Struct({
@@ -21,11 +21,11 @@ export const Origin = Schema.Struct({
 export type Origin = typeof Origin.Type
 
 /** The move of one server. */
-export const Move = Schema.Struct({
+export const Migration = Schema.Struct({
   server_id: Schema.String,
   /** The node that it leaves. */
   from_node: Schema.String,
-  phase: MovePhase,
+  phase: MigrationPhase,
   /** Names this move, so that the new node does not take an older copy for the one that it is to fetch. */
   arrival: Schema.String,
   /** Whether it is to be started where it ends up; null until its node was asked. */
@@ -35,14 +35,14 @@ export const Move = Schema.Struct({
   /** From the change of nodes on. */
   origin: Schema.NullOr(Origin)
 }).annotate({ identifier: "Move" })
-export type Move = typeof Move.Type
+export type Migration = typeof Migration.Type
 
 /** Whether a move is going on: nobody else may start, reset or reinstall the server. */
-export const isUnderway = (move: Move | undefined): move is Move =>
+export const isUnderway = (move: Migration | undefined): move is Migration =>
   move !== undefined && move.phase !== "failed"
 
 /** A server that is to leave a node, as the node's detail shows it. */
-export const Mover = Schema.Struct({
+export const MigratingServer = Schema.Struct({
   server_id: Schema.String,
   state: Schema.Literals(["waiting", "stopping", "transferring", "returning", "blocked"]),
   /** Where it goes; only while it is being transferred. */
@@ -50,15 +50,15 @@ export const Mover = Schema.Struct({
   /** Why it waits or cannot be moved. */
   reason: Schema.optionalKey(Schema.String)
 }).annotate({ identifier: "MovingServer" })
-export type Mover = typeof Mover.Type
+export type MigratingServer = typeof MigratingServer.Type
 
 /** What is left to do until a node that is being emptied has no saved server any more. */
-export const MoveProgress = Schema.Struct({
+export const MigrationProgress = Schema.Struct({
   /** Saved servers that are on the node, or whose files are. */
   left: Schema.Int,
   /** Servers that are not saved: they run out. */
   running_out: Schema.Int,
   /** The first 1,000 of those that are left, by id. */
-  servers: Schema.Array(Mover)
+  servers: Schema.Array(MigratingServer)
 }).annotate({ identifier: "MoveProgress" })
-export type MoveProgress = typeof MoveProgress.Type
+export type MigrationProgress = typeof MigrationProgress.Type

@@ -1,9 +1,9 @@
 import { Duration } from "effect"
+import type { HeartbeatMonitor } from "./HeartbeatMonitor.ts"
 import { type Expiry, Liveness } from "./Liveness.ts"
-import type { Silence } from "./silence.ts"
 
-/** {@link Silence} on a clock that goes on only as far as it is told. */
-export interface CountedSilence extends Silence {
+/** {@link HeartbeatMonitor} on a clock that goes on only as far as it is told. */
+export interface HeartbeatCounter extends HeartbeatMonitor {
   /** So many milliseconds more, in which everybody could have been heard; answers who has become due. */
   advance(millis: number): ReadonlyArray<Expiry>
 }
@@ -15,21 +15,21 @@ export interface CountedSilence extends Silence {
  * @param options.silent nodes whose silence begins now
  * @param options.lost   nodes that are lost already, and given up in time
  */
-export const makeCountedSilence = (options: {
+export const makeHeartbeatCounter = (options: {
   readonly lost_after: Duration.Duration
   readonly given_up_after: Duration.Duration
   readonly silent: Iterable<string>
   readonly lost: Iterable<string>
-}): CountedSilence => {
+}): HeartbeatCounter => {
   const liveness = new Liveness({
     lost_after: Duration.toMillis(options.lost_after),
     given_up_after: Duration.toMillis(options.given_up_after)
   })
   let now = 0
-  for (const id of options.silent) liveness.hear(id, now)
+  for (const id of options.silent) liveness.record(id, now)
   for (const id of options.lost) liveness.lose(id, now)
   return {
-    hear: (node_id) => liveness.hear(node_id, now),
+    record: (node_id) => liveness.record(node_id, now),
     forget: (node_id) => liveness.forget(node_id),
     advance: (millis) => {
       now += millis

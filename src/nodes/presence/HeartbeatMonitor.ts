@@ -7,9 +7,9 @@ const LOOK_MILLIS = 1000
 const LATE_MILLIS = 1000
 
 /** Plain functions: what they note and what the caller notes beside it are one step. */
-export interface Silence {
+export interface HeartbeatMonitor {
   /** A sign of life. */
-  hear(node_id: string): void
+  record(node_id: string): void
   forget(node_id: string): void
 }
 
@@ -20,12 +20,12 @@ export interface Silence {
  * @param options.initial  nodes whose silence begins now
  * @param options.onExpiry called with each node that has been silent for long enough, one after another
  */
-export const makeSilence = Effect.fnUntraced(function* (options: {
+export const makeHeartbeatMonitor = Effect.fnUntraced(function* (options: {
   readonly lost_after: Duration.Duration
   readonly given_up_after: Duration.Duration
   readonly initial: Iterable<string>
   readonly onExpiry: (expiry: Expiry) => void
-}): Effect.fn.Return<Silence, never, Scope.Scope> {
+}): Effect.fn.Return<HeartbeatMonitor, never, Scope.Scope> {
   const liveness = new Liveness({
     lost_after: Duration.toMillis(options.lost_after),
     given_up_after: Duration.toMillis(options.given_up_after)
@@ -48,7 +48,7 @@ export const makeSilence = Effect.fnUntraced(function* (options: {
   /** Open while there is somebody to wait for. */
   const somebody = Latch.makeUnsafe(true)
 
-  for (const node_id of options.initial) liveness.hear(node_id, now())
+  for (const node_id of options.initial) liveness.record(node_id, now())
 
   const watch = Effect.gen(function* () {
     const before = uncounted
@@ -70,8 +70,8 @@ export const makeSilence = Effect.fnUntraced(function* (options: {
   yield* Effect.forkScoped(Effect.forever(watch), { startImmediately: true })
 
   return {
-    hear: (node_id) => {
-      liveness.hear(node_id, now())
+    record: (node_id) => {
+      liveness.record(node_id, now())
       somebody.openUnsafe()
     },
     forget: (node_id) => liveness.forget(node_id)
