@@ -3,14 +3,16 @@
  * service's process, and with a simulated one, which leaves the control plane's own work. Each is measured against
  * commits of single rows: to a SQLite file in the same folder, and to the same PostgreSQL.
  */
+
 import { join } from "node:path"
 import { DatabaseSync } from "node:sqlite"
 import { PgConnection } from "@effect/sql-pg"
 import { Effect, Redacted, type Scope } from "effect"
 import { muster } from "../support/command.ts"
 import { startPostgres } from "../support/postgres.ts"
-import { type Service, startService, temporaryFolder } from "../support/Service.ts"
+import { type Service, startService } from "../support/Service.ts"
 import { makeSimulatedNode } from "../support/SimulatedNode.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 import { BenchFailed, interleaved, median, poll, print } from "./harness.ts"
 import { load } from "./load.ts"
 

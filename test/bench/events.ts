@@ -3,10 +3,12 @@
  * Both are caused by the same deletions, and timed from the first of them to the last byte that the last subscriber
  * has received.
  */
+
 import { type ClientRequest, request } from "node:http"
 import { join } from "node:path"
 import { Deferred, Effect, type Scope } from "effect"
-import { startService, temporaryFolder } from "../support/Service.ts"
+import { startService } from "../support/Service.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 import { BenchFailed, interleaved, median, print, startBare } from "./harness.ts"
 import { load } from "./load.ts"
 import { seedServers } from "./seed.ts"

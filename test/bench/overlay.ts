@@ -1,4 +1,5 @@
 /** Making an instance of a large base folder and of a small one: time and disk, by overlay and by plain copies. */
+
 import { randomBytes } from "node:crypto"
 import { mkdirSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
@@ -9,7 +10,7 @@ import { InstanceFiles } from "../../src/daemon/files/InstanceFiles.ts"
 import { generationsDir } from "../../src/daemon/files/treeRecord.ts"
 import type { InstanceStorage } from "../../src/domain/SystemInfo.ts"
 import { newId, specOf } from "../daemon/support.ts"
-import { temporaryFolder } from "../support/Service.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 import { BenchFailed, interleaved, median, print } from "./harness.ts"
 
 const MB = 1024 * 1024

@@ -1,9 +1,11 @@
 /** Reads of one server and of 1,000, against a bare server that makes the same JSON for each request. */
+
 import { writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { Effect } from "effect"
 import { muster } from "../support/command.ts"
-import { startService, temporaryFolder } from "../support/Service.ts"
+import { startService } from "../support/Service.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 import { interleaved, median, print, startBare } from "./harness.ts"
 import { type LoadResult, load } from "./load.ts"
 import { seedServers } from "./seed.ts"

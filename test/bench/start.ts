@@ -1,10 +1,12 @@
 /** Time from the command to the first answer, through npm and without, against a bare server started the same way. */
+
 import { mkdirSync, writeFileSync } from "node:fs"
 import { get } from "node:http"
 import { createServer } from "node:net"
 import { delimiter, join } from "node:path"
 import { Effect } from "effect"
-import { adminKey, temporaryFolder } from "../support/Service.ts"
+import { adminKey } from "../support/Service.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 import {
   BenchFailed,
   bareFile,

@@ -7,6 +7,7 @@ import { Effect, FileSystem, type Scope } from "effect"
 import { BlueprintStore } from "../../src/blueprints/BlueprintStore.ts"
 import { SoftwareStore } from "../../src/blueprints/SoftwareStore.ts"
 import { eventually } from "../support/eventually.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 import { stores, write } from "./support.ts"
 
 const shipped = {
@@ -149,7 +150,7 @@ describe("the demo server", () => {
     live(
       Effect.gen(function* () {
         const fs = yield* FileSystem.FileSystem
-        const directory = yield* fs.makeTempDirectoryScoped()
+        const directory = yield* temporaryFolder
         const installed = yield* install("demo", "1.0.0", directory)
         assert.strictEqual(installed.status, 0, installed.stderr)
         yield* fs.writeFileString(
@@ -225,8 +226,8 @@ describe("the install script of Paper", () => {
 
   const attempt = Effect.fnUntraced(function* (answer: string) {
     const fs = yield* FileSystem.FileSystem
-    const fake = yield* fs.makeTempDirectoryScoped()
-    const directory = yield* fs.makeTempDirectoryScoped()
+    const fake = yield* temporaryFolder
+    const directory = yield* temporaryFolder
     yield* write(fake, { "bin/curl": curl, "bin/java": java, "builds.json": answer })
     for (const name of ["curl", "java"]) yield* fs.chmod(`${fake}/bin/${name}`, 0o755)
     for (const tool of tools) {

@@ -3,6 +3,7 @@ import { Effect, FileSystem, Layer, Logger } from "effect"
 import { BlueprintStore } from "../../src/blueprints/BlueprintStore.ts"
 import { type Folder, type Parsed, parseFile } from "../../src/blueprints/parse/parse.ts"
 import { SoftwareStore } from "../../src/blueprints/SoftwareStore.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 /** Reads `text` as the file `a.yml` of a folder. */
 export const parse = (text: string, folder: Folder = "blueprints"): Parsed =>
@@ -32,7 +33,7 @@ export const write = Effect.fnUntraced(function* (
 /** Two empty folders that are gone when the test ends. */
 export const folders = Effect.gen(function* () {
   const fs = yield* FileSystem.FileSystem
-  const root = yield* fs.makeTempDirectoryScoped()
+  const root = yield* temporaryFolder
   const directories = {
     blueprints: `${root}/blueprints`,
     software: `${root}/software`,

@@ -3,7 +3,8 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { freePort, startNode } from "../support/nodes.ts"
-import { startService, temporaryFolder } from "../support/Service.ts"
+import { startService } from "../support/Service.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 describe("MUSTER_ALLOWED_MOUNTS", () => {
   it.live("a folder that is not there is warned of by every kind of node", () =>

@@ -6,8 +6,9 @@ import { Context, Effect, Layer } from "effect"
 import { muster } from "../support/command.ts"
 import { definitions, softwareFile } from "../support/definitions.ts"
 import { alone, freePort, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
-import { type Service, startService, temporaryFolder } from "../support/Service.ts"
+import { type Service, startService } from "../support/Service.ts"
 import { makeSimulatedNode } from "../support/SimulatedNode.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 /** A control plane without a node of its own. */
 class Control extends Context.Service<Control, Service>()("test/cli/Control") {

@@ -5,7 +5,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Logger } from "effect"
 import { liveFiles } from "../../src/app/liveFiles.ts"
 import { eventually } from "../support/eventually.ts"
-import { temporaryFolder } from "../support/Service.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 describe("certificates are read again", () => {
   it.live("also after a new one could not be applied: a WARN says so, and other listeners get it", () => {

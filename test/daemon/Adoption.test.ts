@@ -3,10 +3,10 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { until } from "../support/eventually.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 import { daemonProcess, stateOf } from "./daemonChild.ts"
 import {
   alive,
-  dataFolder,
   newId,
   openDaemon,
   pidIn,
@@ -33,7 +33,7 @@ const waitsForGo = (then: string) => `sh -c 'echo ready; while [ ! -e go ]; do s
 describe("node-protocol, daemon killed", () => {
   it.live("kill -9: what still runs is adopted, what ended is told, nothing is lost or left over", () =>
     Effect.gen(function* () {
-      const data_dir = yield* dataFolder
+      const data_dir = yield* temporaryFolder
       const first = yield* daemonProcess(data_dir)
       const serverDir = (id: string) => join(data_dir, "servers", id)
       const pidOf = (id: string): number =>
@@ -143,7 +143,7 @@ describe("node-protocol, daemon killed", () => {
 
   it.live("reports that were not sent are sent by the next daemon, numbers growing", () =>
     Effect.gen(function* () {
-      const data_dir = yield* dataFolder
+      const data_dir = yield* temporaryFolder
       const first = yield* daemonProcess(data_dir, "away")
       const id = newId()
       yield* first.ask(`create ${JSON.stringify({ id })}`)
@@ -170,7 +170,7 @@ describe("node-protocol, daemon killed", () => {
 describe("node-protocol, register", () => {
   it.live("servers whose record is gone are torn down", () =>
     Effect.gen(function* () {
-      const data_dir = yield* dataFolder
+      const data_dir = yield* temporaryFolder
       const notes = recorder()
       const { daemon } = yield* openDaemon(data_dir, notes)
       const spec = specOf()
@@ -189,7 +189,7 @@ describe("node-protocol, register", () => {
 
   it.live("while the control plane is away everything goes on; all is told in order when it is back", () =>
     Effect.gen(function* () {
-      const data_dir = yield* dataFolder
+      const data_dir = yield* temporaryFolder
       const notes = recorder()
       const { daemon } = yield* openDaemon(data_dir, notes)
       const spec = specOf()
@@ -219,7 +219,7 @@ describe("node-protocol, register", () => {
 describe("end of the service", () => {
   it.live("by default servers run on and are adopted", () =>
     Effect.gen(function* () {
-      const data_dir = yield* dataFolder
+      const data_dir = yield* temporaryFolder
       const notes = recorder()
       const first = yield* openDaemon(data_dir, notes)
       const spec = specOf()
@@ -240,7 +240,7 @@ describe("end of the service", () => {
 
   it.live("with on_shutdown: stop they are stopped first, and that is told", () =>
     Effect.gen(function* () {
-      const data_dir = yield* dataFolder
+      const data_dir = yield* temporaryFolder
       const notes = recorder()
       const first = yield* openDaemon(data_dir, notes, { on_shutdown: "stop", shutdown_wait_seconds: 10 })
       const spec = specOf()

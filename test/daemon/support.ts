@@ -1,6 +1,4 @@
-import { existsSync, mkdtempSync, readFileSync } from "node:fs"
-import { tmpdir } from "node:os"
-import { join } from "node:path"
+import { existsSync, readFileSync } from "node:fs"
 import { Effect, Exit, Function, Layer, Logger, References, Scope } from "effect"
 import { ControlPlane, ControlPlaneUnavailable, RegistrationRequired } from "../../src/api/ControlPlane.ts"
 import { readProc } from "../../src/daemon/host/procfs.ts"
@@ -9,7 +7,10 @@ import type { Registration, Report, ServerSpec, UnknownServer } from "../../src/
 import type { ServerDefinition } from "../../src/domain/ServerDefinition.ts"
 import type { InstallScript, ProcessConfiguration } from "../../src/domain/Software.ts"
 import { until } from "../support/eventually.ts"
-import { removeFolder } from "../support/mounts.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
+
+export { until } from "../support/eventually.ts"
+export { temporaryFolder as dataFolder } from "../support/temporaryFolder.ts"
 
 const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 /** A server id of its own for each test. */
@@ -144,12 +145,6 @@ export const controlPlane = (notes: Recorder) => {
   })
 }
 
-/** A data folder that goes with the scope. */
-export const dataFolder = Effect.acquireRelease(
-  Effect.sync(() => mkdtempSync(join(tmpdir(), "muster-daemon-"))),
-  (path) => Effect.sync(() => removeFolder(path))
-)
-
 export const optionsFor = (data_dir: string, more: Partial<NodeDaemonOptions> = {}): NodeDaemonOptions => ({
   node_id: "test-node",
   name: "test",
@@ -204,7 +199,7 @@ export const harness = Effect.fnUntraced(function* (
   more: Partial<NodeDaemonOptions> = {},
   given: string | undefined = undefined
 ) {
-  const data_dir = given ?? (yield* dataFolder)
+  const data_dir = given ?? (yield* temporaryFolder)
   const notes = recorder()
   const { daemon, node, close } = yield* openDaemon(data_dir, notes, more)
   const ids = new Set<string>()

@@ -6,8 +6,9 @@ import { startChild } from "../support/child.ts"
 import { writeFiles } from "../support/definitions.ts"
 import { freeAllocations } from "../support/ports.ts"
 import { readmeBlocks } from "../support/readme.ts"
-import { adminKey, requestTo, temporaryFolder } from "../support/Service.ts"
+import { adminKey, requestTo } from "../support/Service.ts"
 import { becomes } from "../support/servers.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 const root = resolve(import.meta.dirname, "../..")
 const modules = join(root, "node_modules")

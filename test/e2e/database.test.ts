@@ -10,8 +10,9 @@ import { freeAllocations } from "../support/ports.ts"
 import { startPostgres } from "../support/postgres.ts"
 import { newPostgresDatabase } from "../support/postgresDatabase.ts"
 import { endLeftovers } from "../support/processes.ts"
-import { startService, temporaryFolder } from "../support/Service.ts"
+import { startService } from "../support/Service.ts"
 import { becomes, create, expectStatus, powered, running } from "../support/servers.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 const games = {
   software: { "game.yml": softwareFile("game", { files: { "server.sh": obedient } }) },

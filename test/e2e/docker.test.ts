@@ -8,7 +8,7 @@ import { eventually } from "../support/eventually.ts"
 import { alone, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
 import { freeAllocations, freePorts } from "../support/ports.ts"
 import { endLeftovers } from "../support/processes.ts"
-import { type Service, startService, temporaryFolder } from "../support/Service.ts"
+import { type Service, startService } from "../support/Service.ts"
 import {
   becomes,
   commands,
@@ -19,6 +19,7 @@ import {
   powered,
   running
 } from "../support/servers.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 const files = {
   software: {

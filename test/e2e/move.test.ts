@@ -12,8 +12,9 @@ import { journalProblems } from "../support/invariants.ts"
 import { alone, connectedNode, forgetNode, freePort, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
 import { makeRestartingService } from "../support/Phoenix.ts"
 import { endLeftovers, serverProcesses } from "../support/processes.ts"
-import { type Service, startService, temporaryFolder } from "../support/Service.ts"
+import { type Service, startService } from "../support/Service.ts"
 import { becomes, commands, expectStatus, installed, logsHave, powered, running } from "../support/servers.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 /** Listens on its port, and writes what it is told to a file that it shows when it starts. */
 const keeper = `

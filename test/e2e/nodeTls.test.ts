@@ -8,7 +8,8 @@ import { muster } from "../support/command.ts"
 import { blueprintFile, definitions, obedient, softwareFile } from "../support/definitions.ts"
 import { eventually } from "../support/eventually.ts"
 import { alone, nodeKey, startNode } from "../support/nodes.ts"
-import { ServiceFailed, startService, temporaryFolder } from "../support/Service.ts"
+import { ServiceFailed, startService } from "../support/Service.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 const cert = resolve(import.meta.dirname, "../support/tls/cert.pem")
 const key = resolve(import.meta.dirname, "../support/tls/key.pem")

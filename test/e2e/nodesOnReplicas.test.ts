@@ -8,9 +8,10 @@ import { startPostgres } from "../support/postgres.ts"
 import { statementsOn } from "../support/postgresDatabase.ts"
 import { freshSeed, seeded } from "../support/random.ts"
 import { replicaSet } from "../support/replicaSet.ts"
-import { type Service, startService, temporaryFolder } from "../support/Service.ts"
+import { type Service, startService } from "../support/Service.ts"
 import { makeSimulatedNode } from "../support/SimulatedNode.ts"
 import { expectStatus } from "../support/servers.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 const files = {
   software: { "game.yml": softwareFile("game") },

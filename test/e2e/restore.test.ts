@@ -14,7 +14,7 @@ import { newPostgresDatabase } from "../support/postgresDatabase.ts"
 import { postgresTools, postgresToolsNote, withPostgresTools } from "../support/postgresTools.ts"
 import { endLeftovers, serverProcesses } from "../support/processes.ts"
 import { readmeBlocks, readmeCommand } from "../support/readme.ts"
-import { adminKey, type Service, startService, temporaryFolder } from "../support/Service.ts"
+import { adminKey, type Service, startService } from "../support/Service.ts"
 import {
   becomes,
   commands,
@@ -24,6 +24,7 @@ import {
   running,
   statusOf
 } from "../support/servers.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 /** Writes what it is told to a file, which it shows when it starts. */
 const keeper = `[ -f world/notes ] && echo "world: $(cat world/notes)"

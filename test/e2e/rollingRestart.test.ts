@@ -13,9 +13,10 @@ import { blueprintFile, definitions, softwareFile } from "../support/definitions
 import { eventually } from "../support/eventually.ts"
 import { alone, freePort, nodeIs, nodeKey } from "../support/nodes.ts"
 import { nodeOf, replicaSet } from "../support/replicaSet.ts"
-import { adminKey, type Service, startService, temporaryFolder } from "../support/Service.ts"
+import { adminKey, type Service, startService } from "../support/Service.ts"
 import { makeSimulatedNode } from "../support/SimulatedNode.ts"
 import { expectStatus } from "../support/servers.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 const files = {
   software: { "game.yml": softwareFile("game") },

@@ -12,8 +12,9 @@ import { muster } from "../support/command.ts"
 import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
 import { eventually } from "../support/eventually.ts"
 import { readmeBlocks } from "../support/readme.ts"
-import { startService, temporaryFolder } from "../support/Service.ts"
+import { startService } from "../support/Service.ts"
 import { expectStatus } from "../support/servers.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 /** Folders, a repository, and the settings of a service that syncs it. */
 const world = Effect.gen(function* () {

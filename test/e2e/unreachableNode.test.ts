@@ -9,9 +9,10 @@ import { eventually } from "../support/eventually.ts"
 import { tcpProxy } from "../support/faults/index.ts"
 import { alone, connectedNode, forgetNode, freePort, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
 import { replicaSet } from "../support/replicaSet.ts"
-import { type Answer, type Service, startService, temporaryFolder } from "../support/Service.ts"
+import { type Answer, type Service, startService } from "../support/Service.ts"
 import { makeSimulatedNode } from "../support/SimulatedNode.ts"
 import { becomes, create, expectStatus, installed } from "../support/servers.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 const files = {
   software: { "game.yml": softwareFile("game") },

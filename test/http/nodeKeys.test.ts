@@ -8,9 +8,10 @@ import { nodeTokens } from "../support/database.ts"
 import { definitions } from "../support/definitions.ts"
 import { eventually } from "../support/eventually.ts"
 import { alone, nodeIs, nodeKey } from "../support/nodes.ts"
-import { requestTo, type Service, startService, temporaryFolder } from "../support/Service.ts"
+import { requestTo, type Service, startService } from "../support/Service.ts"
 import { makeSimulatedNode } from "../support/SimulatedNode.ts"
 import { becomes, create, expectStatus } from "../support/servers.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 import { assertError, games, options } from "./support/http.ts"
 
 /** With the timeouts that are standard: nothing here waits for one. */

@@ -5,7 +5,8 @@ import { ConfigProvider, Effect, Option, Redacted } from "effect"
 import { InvalidSetting } from "../../src/config/Setting.ts"
 import { ServiceConfig, settings } from "../../src/config/service.ts"
 import { muster } from "../support/command.ts"
-import { startService, temporaryFolder } from "../support/Service.ts"
+import { startService } from "../support/Service.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 import { noNode } from "./support/http.ts"
 
 const root = resolve(import.meta.dirname, "../..")

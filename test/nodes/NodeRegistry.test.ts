@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto"
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
-import { Deferred, Effect, Fiber, FileSystem, Layer, Path, Stream } from "effect"
+import { Deferred, Effect, Fiber, Layer, Path, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import type { RegistrationRequired } from "../../src/api/ControlPlane.ts"
 import type { Conflict, InvalidRequest, NotFound, Unavailable } from "../../src/domain/errors.ts"
@@ -12,6 +12,7 @@ import { makeTokenSeal, TokenSeal } from "../../src/nodes/TokenSeal.ts"
 import { layerSqlite } from "../../src/store/layers/layerSqlite.ts"
 import { NodeRepo } from "../../src/store/repos/NodeRepo.ts"
 import { Store } from "../../src/store/Store.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 import {
   allocation,
   GIB,
@@ -477,9 +478,8 @@ describe("node-protocol, When something breaks: control plane killed", () => {
 
   /** Nodes over a database file; what is built of it anew is another process. */
   const onFile = Effect.gen(function* () {
-    const fs = yield* FileSystem.FileSystem
     const path = yield* Path.Path
-    const folder = yield* fs.makeTempDirectoryScoped({ prefix: "muster-nodes-" })
+    const folder = yield* temporaryFolder
     const filename = path.join(folder, "muster.db")
     const sqlite = Layer.merge(layerSqlite({ filename }), Layer.succeed(MemoryTables, tables()))
     return Layer.fresh(nodesLayer().pipe(Layer.provideMerge(sqlite), Layer.orDie))

@@ -15,7 +15,8 @@ import { Effect } from "effect"
 import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
 import { eventually } from "../support/eventually.ts"
 import { alone, nodeKey, startNode } from "../support/nodes.ts"
-import { type Service, ServiceFailed, startService, temporaryFolder } from "../support/Service.ts"
+import { type Service, ServiceFailed, startService } from "../support/Service.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 const tls = resolve(import.meta.dirname, "../support/tls")
 const old = { cert: join(tls, "cert.pem"), key: join(tls, "key.pem") }

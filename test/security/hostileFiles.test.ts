@@ -1,6 +1,7 @@
 /** Files that a hostile server makes so that the daemon cannot measure or remove them, or runs out of open files. */
+
 import { spawnSync } from "node:child_process"
-import { chownSync, existsSync, mkdirSync, mkdtempSync, readdirSync, writeFileSync } from "node:fs"
+import { chownSync, existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { pathToFileURL } from "node:url"
 import { assert, describe, it } from "@effect/vitest"
@@ -9,17 +10,13 @@ import { removeTree } from "../../src/daemon/disk/fsio.ts"
 import { treeSize } from "../../src/daemon/files/copyTree.ts"
 import { harness } from "../daemon/support.ts"
 import { until } from "../support/eventually.ts"
-import { removeFolder } from "../support/mounts.ts"
+import { temporaryFolderIn } from "../support/temporaryFolder.ts"
 
 const ORDINARY = 12_345
 
-const folder = Effect.acquireRelease(
-  Effect.sync(() => mkdtempSync("/tmp/muster-test-")),
-  (path) =>
-    Effect.sync(() => {
-      spawnSync("rm", ["-rf", path])
-      removeFolder(path)
-    })
+/** `rm` removes paths that are longer than Node.js can name. */
+const folder = Effect.tap(temporaryFolderIn("/tmp"), (path) =>
+  Effect.addFinalizer(() => Effect.sync(() => spawnSync("rm", ["-rf", path])))
 )
 
 const nest = (name: string, levels: number) => `

@@ -8,8 +8,9 @@ import { muster } from "../support/command.ts"
 import { blueprintFile, definitions, obedient, softwareFile } from "../support/definitions.ts"
 import { eventually } from "../support/eventually.ts"
 import { alone, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
-import { startService, temporaryFolder } from "../support/Service.ts"
+import { startService } from "../support/Service.ts"
 import { expectStatus, logsHave, running } from "../support/servers.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 const tls = resolve(import.meta.dirname, "../support/tls")
 const cert = join(tls, "cert.pem")

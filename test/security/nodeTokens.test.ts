@@ -18,9 +18,10 @@ import { eventually } from "../support/eventually.ts"
 import { alone, nodeIs, nodeKey } from "../support/nodes.ts"
 import { newPostgresDatabase } from "../support/postgresDatabase.ts"
 import { replicaSet } from "../support/replicaSet.ts"
-import { startService, temporaryFolder } from "../support/Service.ts"
+import { startService } from "../support/Service.ts"
 import { makeSimulatedNode } from "../support/SimulatedNode.ts"
 import { becomes, expectStatus } from "../support/servers.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 const files = {
   software: { "game.yml": softwareFile("game") },

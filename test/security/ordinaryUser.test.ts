@@ -1,20 +1,13 @@
 /** A service of an ordinary user, with its definitions, its programs and its secrets in the home of that user. */
+
 import { spawn } from "node:child_process"
-import {
-  chmodSync,
-  chownSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  writeFileSync
-} from "node:fs"
+import { chmodSync, chownSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
 import { join, resolve } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { until } from "../support/eventually.ts"
-import { removeFolder } from "../support/mounts.ts"
 import { adminKey, requestTo, stopped } from "../support/Service.ts"
+import { temporaryFolderIn } from "../support/temporaryFolder.ts"
 
 const ORDINARY = process.geteuid?.() === 0 ? 12_345 : (process.geteuid?.() ?? 0)
 const main = resolve(import.meta.dirname, "../../src/main.ts")
@@ -31,10 +24,7 @@ describe("SECURITY, a service of an ordinary user", () => {
     "servers neither read its home nor change what it runs next; no file that it inherited is theirs",
     () =>
       Effect.gen(function* () {
-        const folder = yield* Effect.acquireRelease(
-          Effect.sync(() => mkdtempSync("/var/lib/muster-test-")),
-          (path) => Effect.sync(() => removeFolder(path))
-        )
+        const folder = yield* temporaryFolderIn("/var/lib")
         const [home, secret] = [join(folder, "home"), join(folder, "secret")]
         const write = (path: string, text: string) => {
           writeFileSync(path, text)

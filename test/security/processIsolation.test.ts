@@ -2,17 +2,9 @@
  * A hostile server, run as a plain process: by a daemon that is root, and by one of an ordinary user; where the kernel
  * has namespaces, and where it has none to give.
  */
+
 import { execFileSync } from "node:child_process"
-import {
-  chmodSync,
-  chownSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  rmSync,
-  writeFileSync
-} from "node:fs"
+import { chmodSync, chownSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
@@ -21,7 +13,7 @@ import type { ProcessIsolation } from "../../src/domain/SystemInfo.ts"
 import { daemonProcessAs, stateOf } from "../daemon/daemonChild.ts"
 import { newId } from "../daemon/support.ts"
 import { until } from "../support/eventually.ts"
-import { removeFolder } from "../support/mounts.ts"
+import { temporaryFolderIn } from "../support/temporaryFolder.ts"
 
 /** An ordinary user of the machine. */
 const ORDINARY = 12_345
@@ -58,21 +50,17 @@ const commandOf = (pid: number) => {
 
 /** A folder on the machine's own disk: what lies in /tmp, no server sees in any case. */
 const dataFolder = (owner: number) =>
-  Effect.acquireRelease(
-    Effect.sync(() => {
-      const folder = mkdtempSync("/var/lib/muster-test-")
-      const data = join(folder, "node")
-      mkdirSync(data)
-      for (const path of [folder, data]) {
-        chownSync(path, owner, owner)
-        chmodSync(path, 0o700)
-      }
-      writeFileSync(join(folder, "admin.key"), "a secret", { mode: 0o600 })
-      chownSync(join(folder, "admin.key"), owner, owner)
-      return { folder, data }
-    }),
-    ({ folder }) => Effect.sync(() => removeFolder(folder))
-  )
+  Effect.map(temporaryFolderIn("/var/lib"), (folder) => {
+    const data = join(folder, "node")
+    mkdirSync(data)
+    for (const path of [folder, data]) {
+      chownSync(path, owner, owner)
+      chmodSync(path, 0o700)
+    }
+    writeFileSync(join(folder, "admin.key"), "a secret", { mode: 0o600 })
+    chownSync(join(folder, "admin.key"), owner, owner)
+    return { folder, data }
+  })
 
 const process_ = (script: string) => ({
   invocation: `sh -c ${quoted(script)}`,

@@ -1,16 +1,17 @@
 /** What an operator decides about the isolation of plain processes, and what the service says of it. */
+
 import { spawnSync } from "node:child_process"
-import { chownSync, mkdtempSync, rmSync } from "node:fs"
+import { chownSync, rmSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { openIsolation } from "../../src/daemon/runtime/isolation.ts"
 import { daemonProcessAs, stateOf } from "../daemon/daemonChild.ts"
 import { smallDisk } from "../daemon/files/scene.ts"
-import { dataFolder, newId, openDaemon, recorder, specOf } from "../daemon/support.ts"
+import { newId, openDaemon, recorder, specOf } from "../daemon/support.ts"
 import { until } from "../support/eventually.ts"
-import { removeFolder } from "../support/mounts.ts"
 import { startService } from "../support/Service.ts"
+import { temporaryFolder, temporaryFolderIn } from "../support/temporaryFolder.ts"
 
 const WARNING = "servers run as this user and can read its keys and each other's files"
 const ORDINARY = 12_345
@@ -56,7 +57,7 @@ describe("SECURITY, MUSTER_PROCESS_ISOLATION", () => {
     "required offers no plain processes where they cannot be isolated; a server of before does not start",
     () =>
       Effect.gen(function* () {
-        const data_dir = yield* dataFolder
+        const data_dir = yield* temporaryFolder
         const before = recorder()
         const first = yield* openDaemon(data_dir, before)
         const id = newId()
@@ -78,10 +79,7 @@ describe("SECURITY, MUSTER_PROCESS_ISOLATION", () => {
 
   it.live("without user namespaces an ordinary user's daemon has none, and does as it was told", () =>
     Effect.gen(function* () {
-      const data = yield* Effect.acquireRelease(
-        Effect.sync(() => mkdtempSync("/tmp/muster-test-")),
-        (folder) => Effect.sync(() => removeFolder(folder))
-      )
+      const data = yield* temporaryFolderIn("/tmp")
       chownSync(data, process.geteuid?.() ?? 0, process.getegid?.() ?? 0)
       const args = (mode: string) => ["", "", "test-node", JSON.stringify({ mode })]
       const required = yield* daemonProcessAs(withoutNamespaces, data, ...args("required"))

@@ -10,8 +10,9 @@ import { muster } from "../support/command.ts"
 import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
 import { eventually } from "../support/eventually.ts"
 import { alone, nodeKey, startNode } from "../support/nodes.ts"
-import { startService, temporaryFolder } from "../support/Service.ts"
+import { startService } from "../support/Service.ts"
 import { expectStatus, running } from "../support/servers.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 const from =
   (env: Record<string, string>) =>

@@ -7,7 +7,8 @@ import { assertError } from "../http/support/http.ts"
 import { cells, muster } from "../support/command.ts"
 import { eventually } from "../support/eventually.ts"
 import { alone, nodeKey, startNode } from "../support/nodes.ts"
-import { requestTo, startService, temporaryFolder } from "../support/Service.ts"
+import { requestTo, startService } from "../support/Service.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 const tls = {
   cert: resolve(import.meta.dirname, "../support/tls/cert.pem"),

@@ -1,14 +1,13 @@
 /** The real command as a child process, and a plain HTTP client for it. */
 import { type ChildProcess, spawn } from "node:child_process"
-import { mkdtempSync } from "node:fs"
-import { tmpdir } from "node:os"
 import { join, resolve } from "node:path"
 import { Data, Effect, type Scope } from "effect"
 import { eventually } from "./eventually.ts"
 
 export { eventually } from "./eventually.ts"
+export { temporaryFolder } from "./temporaryFolder.ts"
 
-import { removeFolder } from "./mounts.ts"
+import { temporaryFolder } from "./temporaryFolder.ts"
 import { databaseEnv } from "./testDatabase.ts"
 
 const root = resolve(import.meta.dirname, "../..")
@@ -67,12 +66,6 @@ export interface Service {
   /** Ends the process with a signal and waits until it is gone. */
   readonly kill: (signal: NodeJS.Signals) => Effect.Effect<void>
 }
-
-/** A folder that is removed with the scope. */
-export const temporaryFolder = Effect.acquireRelease(
-  Effect.sync(() => mkdtempSync(join(tmpdir(), "muster-test-"))),
-  (folder) => Effect.sync(() => removeFolder(folder))
-)
 
 export const adminKey = "test-admin-key-of-thirty-two-chars"
 

@@ -1,8 +1,10 @@
 /** Chromium without a window, over the DevTools protocol. */
+
 import { type ChildProcess, execFileSync, spawn } from "node:child_process"
 import { Effect, Schema, type Scope } from "effect"
 import { eventually } from "./eventually.ts"
-import { ServiceFailed, stopped, temporaryFolder } from "./Service.ts"
+import { ServiceFailed, stopped } from "./Service.ts"
+import { temporaryFolder } from "./temporaryFolder.ts"
 
 const find = () => {
   try {

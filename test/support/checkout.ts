@@ -1,11 +1,13 @@
 /** A checkout of one's own, and the service as `npm start` runs it there. */
+
 import { cpSync, readdirSync, readFileSync, readlinkSync, symlinkSync } from "node:fs"
 import { join, resolve } from "node:path"
 import { Effect, type Scope } from "effect"
 import { type Child, startChild } from "./child.ts"
 import { freeAllocations, freePorts, isFree } from "./ports.ts"
 import { endLeftovers } from "./processes.ts"
-import { requestTo, type Service, type ServiceFailed, temporaryFolder } from "./Service.ts"
+import { requestTo, type Service, type ServiceFailed } from "./Service.ts"
+import { temporaryFolder } from "./temporaryFolder.ts"
 
 const root = resolve(import.meta.dirname, "../..")
 

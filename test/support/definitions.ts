@@ -1,8 +1,9 @@
 /** Folders of blueprints and software that belong to one test. */
+
 import { mkdirSync, writeFileSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { Effect } from "effect"
-import { temporaryFolder } from "./Service.ts"
+import { temporaryFolder } from "./temporaryFolder.ts"
 
 /** Files by their path in the folder. */
 export type Files = Readonly<Record<string, string | Uint8Array>>

@@ -5,7 +5,6 @@ import {
   copyFileSync,
   existsSync,
   mkdirSync,
-  mkdtempSync,
   openSync,
   readdirSync,
   readFileSync,
@@ -18,7 +17,7 @@ import { tmpdir } from "node:os"
 import { delimiter, dirname, join } from "node:path"
 import Docker from "dockerode"
 import { Context, Effect, Layer, Schedule } from "effect"
-import { removeFolder } from "./mounts.ts"
+import { temporaryFolder, temporaryFolderIn } from "./temporaryFolder.ts"
 
 const STANDARD_SOCKET = "/var/run/docker.sock"
 /** One engine of our own at a time: two would fight over the bridge and its addresses. */
@@ -109,10 +108,7 @@ const openEngine = Effect.fnUntraced(function* (
   command: readonly [string, ...ReadonlyArray<string>] = [dockerd ?? "dockerd"]
 ) {
   const [program, ...before] = command
-  const folder = yield* Effect.acquireRelease(
-    Effect.sync(() => mkdtempSync("/tmp/muster-engine-")),
-    (path) => Effect.sync(() => removeFolder(path)) // one that was killed leaves mounts
-  )
+  const folder = yield* temporaryFolderIn("/tmp") // the path of a socket is short
   const socket = join(folder, "docker.sock")
   const log = openSync(join(folder, "log"), "a")
   const args = [
@@ -202,10 +198,7 @@ const librariesOf = (program: string) =>
 /** An image with busybox, and perl for what that cannot do (UDP), made from the programs of this machine: no registry is needed. */
 const importImage = Effect.fnUntraced(
   function* (docker: Docker) {
-    const folder = yield* Effect.acquireRelease(
-      Effect.sync(() => mkdtempSync(join(tmpdir(), "muster-image-"))),
-      (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
-    )
+    const folder = yield* temporaryFolder
     const root = join(folder, "root")
     for (const name of ["bin", "tmp", "proc", "sys", "dev", "etc", "home"])
       mkdirSync(join(root, name), { recursive: true })

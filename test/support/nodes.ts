@@ -1,4 +1,5 @@
 /** Daemons as processes of their own, beside a control plane. */
+
 import { type ChildProcess, spawn } from "node:child_process"
 import { createServer } from "node:net"
 import { join, resolve } from "node:path"
@@ -6,17 +7,9 @@ import { Effect, type Scope } from "effect"
 import { muster } from "./command.ts"
 import { eventually } from "./eventually.ts"
 import { endLeftovers } from "./processes.ts"
-import {
-  ended,
-  insideOf,
-  limitedTo,
-  listeningAt,
-  type Service,
-  ServiceFailed,
-  stopped,
-  temporaryFolder
-} from "./Service.ts"
+import { ended, insideOf, limitedTo, listeningAt, type Service, ServiceFailed, stopped } from "./Service.ts"
 import { expectStatus } from "./servers.ts"
+import { temporaryFolder } from "./temporaryFolder.ts"
 
 const root = resolve(import.meta.dirname, "../..")
 

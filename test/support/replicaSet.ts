@@ -1,4 +1,5 @@
 /** Several services on one PostgreSQL, each with a node of its own that is reached through it. */
+
 import { randomBytes } from "node:crypto"
 import { writeFileSync } from "node:fs"
 import { join } from "node:path"
@@ -6,8 +7,9 @@ import { Effect } from "effect"
 import { muster } from "./command.ts"
 import { alone, nodeIs } from "./nodes.ts"
 import { newPostgresDatabase } from "./postgresDatabase.ts"
-import { type Service, ServiceFailed, startService, temporaryFolder } from "./Service.ts"
+import { type Service, ServiceFailed, startService } from "./Service.ts"
 import { makeSimulatedNode } from "./SimulatedNode.ts"
+import { temporaryFolder } from "./temporaryFolder.ts"
 
 /** No test of these is about a database that is slow, and the machine may be. */
 const patient = { MUSTER_DATABASE_TIMEOUT: "5000" }

@@ -1,5 +1,4 @@
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
-import { tmpdir } from "node:os"
+import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Result } from "effect"
@@ -12,6 +11,7 @@ import { ConfigParser } from "../../../src/domain/ConfigPatch.ts"
 import { scene, ways } from "../../daemon/files/scene.ts"
 import { specOf } from "../../daemon/support.ts"
 import { blocksOf, codeOf, tableOf } from "../../support/markdown.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { definitionsOf, sound, texts } from "./support.ts"
 
 const server = specOf({
@@ -21,11 +21,6 @@ const server = specOf({
   },
   definition: { env: { MOTD: "hi" } }
 })
-
-const temporary = Effect.acquireRelease(
-  Effect.sync(() => mkdtempSync(join(tmpdir(), "muster-reference-"))),
-  (folder) => Effect.sync(() => rmSync(folder, { recursive: true }))
-)
 
 describe("the references of definition files: config patches", () => {
   const mixins = new Map(
@@ -42,7 +37,7 @@ describe("the references of definition files: config patches", () => {
         const [file = "", patch] =
           Object.entries(mixins.get(`parser-${parser}`)?.server.configs ?? {})[0] ?? []
         assert.strictEqual(patch?.value.parser, parser)
-        const folder = yield* temporary
+        const folder = yield* temporaryFolder
         mkdirSync(join(folder, file, ".."), { recursive: true })
         writeFileSync(join(folder, file), before?.code ?? "")
         const context = yield* Effect.fromResult(contextOf(server))

@@ -1,4 +1,5 @@
 /** Git repositories of a test's own, stores that are synced from them, and servers that hand them out. */
+
 import { execFileSync, spawn } from "node:child_process"
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import type { IncomingMessage, ServerResponse } from "node:http"
@@ -11,7 +12,7 @@ import { BlueprintStore } from "../../../src/blueprints/BlueprintStore.ts"
 import { SoftwareStore } from "../../../src/blueprints/SoftwareStore.ts"
 import { layerSources, Sources } from "../../../src/blueprints/sources/Sources.ts"
 import type { Files } from "../../support/definitions.ts"
-import { temporaryFolder } from "../../support/Service.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
 
 export const tls = resolve(import.meta.dirname, "../../support/tls")
 

@@ -14,7 +14,8 @@ import { END, openConsoleLog } from "../../../src/daemon/console/ConsoleLog.ts"
 import { CONSOLE_BOUND } from "../../../src/daemon/console/consoleFiles.ts"
 import { makeLineIndex } from "../../../src/daemon/console/LineIndex.ts"
 import { until } from "../../support/eventually.ts"
-import { dataFolder, harness } from "../support.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
+import { harness } from "../support.ts"
 
 const MIB = 1024 * 1024
 
@@ -27,7 +28,7 @@ const collecting = () => {
 describe("decisions 3, logs and console", () => {
   it.live("pages count from the newest, the newest is last, ANSI sequences are stripped", () =>
     Effect.gen(function* () {
-      const folder = yield* dataFolder
+      const folder = yield* temporaryFolder
       const console = yield* openConsoleLog(folder)
       const file = join(folder, "console.log")
       assert.deepStrictEqual(yield* console.page({ page: 1, per_page: 10 }), { items: [], total: 0 })
@@ -49,7 +50,7 @@ describe("decisions 3, logs and console", () => {
 
   it.live("follows the file in pieces, over long lines, broken UTF-8 and a missing end of line", () =>
     Effect.gen(function* () {
-      const folder = yield* dataFolder
+      const folder = yield* temporaryFolder
       const console = yield* openConsoleLog(folder)
       const file = join(folder, "console.log")
       const { lines, listener } = collecting()
@@ -73,7 +74,7 @@ describe("decisions 3, logs and console", () => {
 
   it.live("the file is cut and its end kept; a follower goes on", () =>
     Effect.gen(function* () {
-      const folder = yield* dataFolder
+      const folder = yield* temporaryFolder
       const console = yield* openConsoleLog(folder)
       const file = join(folder, "console.log")
       const { lines, listener } = collecting()
@@ -103,7 +104,7 @@ describe("decisions 3, logs and console", () => {
 
   it.live("a new file that is begun beside this service is followed, and nothing between is missed", () =>
     Effect.gen(function* () {
-      const folder = yield* dataFolder
+      const folder = yield* temporaryFolder
       const console = yield* openConsoleLog(folder)
       const file = join(folder, "console.log")
       const { lines, listener } = collecting()
@@ -130,7 +131,7 @@ describe("decisions 3, logs and console", () => {
     "what was cut beside this service is told where it is missing, and a run read from its beginning",
     () =>
       Effect.gen(function* () {
-        const folder = yield* dataFolder
+        const folder = yield* temporaryFolder
         const file = join(folder, "console.log")
         writeFileSync(`${file}.1`, "earlier run\nready\n")
         writeFileSync(file, "later\n")
@@ -165,7 +166,7 @@ describe("decisions 3, logs and console", () => {
 
   it.live("what all cuts have left out is the first line, whoever has cut", () =>
     Effect.gen(function* () {
-      const folder = yield* dataFolder
+      const folder = yield* temporaryFolder
       const file = join(folder, "console.log")
       writeFileSync(`${file}.1`, "x".repeat(100))
       writeFileSync(file, `${"0123456\n".repeat(MIB)}after\n`)
@@ -209,7 +210,7 @@ describe("decisions 3, logs and console", () => {
 
   it.live("any page of a long file is what a plain split says", () =>
     Effect.gen(function* () {
-      const folder = yield* dataFolder
+      const folder = yield* temporaryFolder
       const file = join(folder, "x.log")
       const all = Array.from({ length: 3000 }, (_, i) => "x".repeat((i * 7919) % 700) + i)
       appendFileSync(file, `${all.join("\n")}\n`)

@@ -5,7 +5,7 @@ import { join } from "node:path"
 import { promisify } from "node:util"
 import { NodeFileSystem } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, FileSystem, Option, Result } from "effect"
+import { Effect, Fiber, Option, Result } from "effect"
 import fc from "fast-check"
 import {
   partsOf,
@@ -14,13 +14,13 @@ import {
   statInside,
   writeFileInside
 } from "../../../src/daemon/disk/safePath.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
 
 const LIMIT = 1024
 
 /** An instance folder `root` with a neighbour `outside` that nothing may reach. */
 const folders = Effect.gen(function* () {
-  const files = yield* FileSystem.FileSystem
-  const base = yield* files.makeTempDirectoryScoped({ prefix: "muster-safe-" })
+  const base = yield* temporaryFolder
   const root = join(base, "root")
   const outside = join(base, "outside")
   fs.mkdirSync(root)

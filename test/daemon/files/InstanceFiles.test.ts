@@ -20,7 +20,8 @@ import { Effect } from "effect"
 import { removeTree } from "../../../src/daemon/disk/fsio.ts"
 import { until } from "../../support/eventually.ts"
 import { mountsBelow, unmountBelow } from "../../support/mounts.ts"
-import { dataFolder, harness, openDaemon, recorder } from "../support.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
+import { harness, openDaemon, recorder } from "../support.ts"
 import { scene, smallDisk, ways, write } from "./scene.ts"
 
 const text = (...path: ReadonlyArray<string>) => readFileSync(join(...path), "utf8")
@@ -626,7 +627,7 @@ describe("blueprints, instances: overlay", () => {
 
   it.effect("paths of any characters are mounted", () =>
     Effect.gen(function* () {
-      const parent = yield* dataFolder
+      const parent = yield* temporaryFolder
       const odd = join(parent, "a,b:c d\\e=ü\nf")
       mkdirSync(odd)
       const { server, volumes } = yield* scene({}, odd)
@@ -671,7 +672,7 @@ describe("blueprints, instances: a node's daemon", () => {
 
   it.live("a mount that is not allowed is a clear install failure, whether or not there is something", () =>
     Effect.gen(function* () {
-      const data_dir = yield* dataFolder
+      const data_dir = yield* temporaryFolder
       const allowed = join(data_dir, "not/yet/there")
       const { create, lastInstall } = yield* harness({ allowed_mounts: [allowed] }, data_dir)
       const reason = Effect.fnUntraced(function* (source: string) {

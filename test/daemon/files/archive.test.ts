@@ -8,8 +8,8 @@ import { IoError } from "../../../src/daemon/disk/fsio.ts"
 import { ArchiveReader } from "../../../src/daemon/transfer/ArchiveReader.ts"
 import { packFiles } from "../../../src/daemon/transfer/archive.ts"
 import { type UnpackOptions, unpackFiles } from "../../../src/daemon/transfer/unpack.ts"
-import { temporaryFolder } from "../../support/Service.ts"
 import { archive, long, member, root, swallowing } from "../../support/tar.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
 
 const folders = Effect.gen(function* () {
   const root = yield* temporaryFolder

@@ -5,7 +5,7 @@ import { Effect, Stream } from "effect"
 import { receiveFiles } from "../../../src/daemon/files/importFiles.ts"
 import { packFiles } from "../../../src/daemon/transfer/archive.ts"
 import type { UnpackOptions } from "../../../src/daemon/transfer/unpack.ts"
-import { temporaryFolder } from "../../support/Service.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
 
 const write = (root: string, files: Readonly<Record<string, string>>) => {
   for (const [path, content] of Object.entries(files)) {

@@ -5,7 +5,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { chownVolume } from "../../../src/daemon/files/chownVolume.ts"
 import { unmountBelow } from "../../support/mounts.ts"
-import { dataFolder } from "../support.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { write } from "./scene.ts"
 
 const user = { uid: 988, gid: 989 }
@@ -16,7 +16,7 @@ const owners = (root: string, names: ReadonlyArray<string>) =>
 
 /** A volume that root has filled, and a folder beside it. */
 const volume = Effect.gen(function* () {
-  const root = yield* dataFolder
+  const root = yield* temporaryFolder
   write(root, { "v/sub/deep/f": "f", "v/g": "g", "beside/secret": "s" })
   return { root, path: join(root, "v") }
 })

@@ -7,7 +7,7 @@ import { Effect } from "effect"
 import { mountsAt } from "../../../src/daemon/disk/fsio.ts"
 import { handlesOf, openMounter, openToMount } from "../../../src/daemon/files/mounts.ts"
 import { unmountBelow } from "../../support/mounts.ts"
-import { dataFolder } from "../support.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { ownUser, scene, write } from "./scene.ts"
 
 const asRoot = process.getuid?.() === 0
@@ -101,7 +101,7 @@ describe.runIf(asRoot)("files of a server: its mounts (needs root)", () => {
 
   it.effect("names of any bytes are taken as they are, and what fails says why", () =>
     Effect.gen(function* () {
-      const folder = yield* dataFolder
+      const folder = yield* temporaryFolder
       yield* Effect.addFinalizer(() => Effect.sync(() => unmountBelow(folder)))
       const layers = yield* layersIn(folder)
       const again = yield* openToMount(join(folder, "lower"))
@@ -128,7 +128,7 @@ describe.runIf(asRoot)("files of a server: its mounts (needs root)", () => {
 
   it.effect("nothing is left of the process when its scope has ended", () =>
     Effect.gen(function* () {
-      const folder = yield* dataFolder
+      const folder = yield* temporaryFolder
       yield* Effect.addFinalizer(() => Effect.sync(() => unmountBelow(folder)))
       mkdirSync(join(folder, "files"))
       yield* Effect.gen(function* () {

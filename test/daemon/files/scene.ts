@@ -1,4 +1,5 @@
 /** A data folder with a base, volumes and a folder to mount from, and instances made of them. */
+
 import { spawnSync } from "node:child_process"
 import { mkdirSync, truncateSync, writeFileSync } from "node:fs"
 import { dirname, join } from "node:path"
@@ -8,7 +9,8 @@ import { generationsDir } from "../../../src/daemon/files/treeRecord.ts"
 import type { RunUser } from "../../../src/daemon/runtime/Runtime.ts"
 import type { ServerDefinition } from "../../../src/domain/ServerDefinition.ts"
 import { unmountBelow } from "../../support/mounts.ts"
-import { dataFolder, newId, specOf } from "../support.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
+import { newId, specOf } from "../support.ts"
 
 /** Every way in which a node may make instances. */
 export const ways = {
@@ -28,7 +30,7 @@ export const scene = Effect.fnUntraced(function* (
   options: Partial<InstanceFilesOptions> = {},
   given: string | undefined = undefined
 ) {
-  const data_dir = given ?? (yield* dataFolder)
+  const data_dir = given ?? (yield* temporaryFolder)
   const [base_dir, servers_dir] = [join(data_dir, "base"), join(data_dir, "servers")]
   const allowed = join(data_dir, "host")
   const volumes = join(data_dir, "volumes")
@@ -80,7 +82,7 @@ const mounted = (folder: string, argv: ReadonlyArray<string>) =>
 
 /** A data folder on a file system of so many MiB, whose files share no blocks. */
 export const smallDisk = Effect.fnUntraced(function* (mib: number) {
-  return yield* mounted(join(yield* dataFolder, "small"), ["-t", "tmpfs", "-o", `size=${mib}m`, "tmpfs"])
+  return yield* mounted(join(yield* temporaryFolder, "small"), ["-t", "tmpfs", "-o", `size=${mib}m`, "tmpfs"])
 })
 
 /** A user of a server's own. */
@@ -102,7 +104,7 @@ export const withXfs =
 
 /** A data folder on a file system whose files can share blocks. */
 export const xfsDisk = Effect.gen(function* () {
-  const folder = yield* dataFolder
+  const folder = yield* temporaryFolder
   const image = join(folder, "image")
   writeFileSync(image, "")
   truncateSync(image, 512 * 1024 * 1024)

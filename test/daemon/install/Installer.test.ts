@@ -3,7 +3,8 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { until } from "../../support/eventually.ts"
-import { alive, dataFolder, harness, pidIn } from "../support.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
+import { alive, harness, pidIn } from "../support.ts"
 
 /** What is added to every reason that only the log can explain. */
 const readTheLog = "(node test-node): read the install log, correct the cause, then reinstall"
@@ -213,7 +214,7 @@ describe("blueprints, software: install script", () => {
 
   it.live("a base that an earlier version has made is used as it is", () =>
     Effect.gen(function* () {
-      const data_dir = yield* dataFolder
+      const data_dir = yield* temporaryFolder
       mkdirSync(baseOf(data_dir), { recursive: true })
       writeFileSync(join(baseOf(data_dir), "server.jar"), "old")
       const { installed } = yield* harness({}, data_dir)

@@ -5,8 +5,9 @@ import { Effect } from "effect"
 import { failureText, InstallFailed, installFailed } from "../../../src/daemon/files/InstallFailed.ts"
 import type { Copy, Mount, Volume } from "../../../src/domain/Blueprint.ts"
 import { until } from "../../support/eventually.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { write } from "../files/scene.ts"
-import { dataFolder, harness, loggedTo, openDaemon, recorder, specOf } from "../support.ts"
+import { harness, loggedTo, openDaemon, recorder, specOf } from "../support.ts"
 
 const place = { node_id: "n1", data_dir: "/srv/muster/node", arriving: false }
 
@@ -59,7 +60,7 @@ describe("decisions 3, installation: failure_reason", () => {
   for (const [reason, definition] of Object.entries(missing)) {
     it.live(`of a source that is not there: ${reason}; it is the last line of the install log, too`, () =>
       Effect.gen(function* () {
-        const data_dir = yield* dataFolder
+        const data_dir = yield* temporaryFolder
         const { create, daemon, lastInstall } = yield* harness({ allowed_mounts: ["/srv"] }, data_dir)
         const log: Array<string> = []
         const id = yield* loggedTo(log)(create({ install: { script: "echo hello" }, definition }))
@@ -96,7 +97,7 @@ describe("blueprints, state.volumes: a source that is not there", () => {
   for (const instance_files of ["overlay", "copy"] as const) {
     it.live(`a template or a shared one starts empty, and the install log says so: ${instance_files}`, () =>
       Effect.gen(function* () {
-        const data_dir = yield* dataFolder
+        const data_dir = yield* temporaryFolder
         const notes = { ...recorder(), log: [] as string[] }
         const { daemon } = yield* openDaemon(data_dir, notes, { instance_files })
         const installed = Effect.fnUntraced(function* () {

@@ -1,7 +1,6 @@
 import {
   existsSync,
   mkdirSync,
-  mkdtempSync,
   readdirSync,
   readFileSync,
   renameSync,
@@ -14,10 +13,11 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import type { NodeDaemonOptions } from "../../../src/daemon/NodeDaemon.ts"
 import { until } from "../../support/eventually.ts"
-import { mountsBelow, removeFolder } from "../../support/mounts.ts"
+import { mountsBelow } from "../../support/mounts.ts"
+import { temporaryFolder, temporaryFolderIn } from "../../support/temporaryFolder.ts"
 import { daemonProcess, stateOf } from "../daemonChild.ts"
 import { ways, write } from "../files/scene.ts"
-import { alive, dataFolder, openDaemon, pidIn, recorder, type SpecOptions, specOf } from "../support.ts"
+import { alive, openDaemon, pidIn, recorder, type SpecOptions, specOf } from "../support.ts"
 
 const text = (...path: ReadonlyArray<string>) => readFileSync(join(...path), "utf8")
 const namesIn = (folder: string) => (existsSync(folder) ? readdirSync(folder).sort() : [])
@@ -34,7 +34,7 @@ const server = {
 
 /** A daemon whose control plane forgets servers. */
 const opened = Effect.fnUntraced(function* (more: Partial<NodeDaemonOptions> = {}, given?: string) {
-  const data_dir = given ?? (yield* dataFolder)
+  const data_dir = given ?? (yield* temporaryFolder)
   write(join(data_dir, "volumes"), { "worlds/level": "template" })
   const lines: Array<string> = []
   const notes = { ...recorder(), log: lines }
@@ -192,11 +192,8 @@ describe("node-protocol, register: servers that are not known", () => {
 
   it.live("files on another file system than the folder of the lost are kept beside the servers", () =>
     Effect.gen(function* () {
-      const data_dir = yield* dataFolder
-      const far = yield* Effect.acquireRelease(
-        Effect.sync(() => mkdtempSync("/dev/shm/muster-lost-")),
-        (folder) => Effect.sync(() => removeFolder(folder))
-      )
+      const data_dir = yield* temporaryFolder
+      const far = yield* temporaryFolderIn("/dev/shm")
       symlinkSync(far, join(data_dir, "lost"))
       const { forgets, installed, lists, log } = yield* opened({}, data_dir)
       const id = yield* installed()
@@ -298,7 +295,7 @@ describe("node-protocol, daemon killed: servers that are not known", () => {
           (data_dir, id) => existsSync(join(data_dir, "lost", `${id}.json`))
         ]
         for (const [number, isMoment] of moments.entries()) {
-          const data_dir = yield* dataFolder
+          const data_dir = yield* temporaryFolder
           write(join(data_dir, "volumes"), { "worlds/level": "template" })
           const first = yield* daemonProcess(data_dir)
           const { id } = specOf()
@@ -358,7 +355,7 @@ describe("node-protocol, daemon killed: servers that are not known", () => {
 
   it.live("a folder that people have put there is left alone, whatever it is", () =>
     Effect.gen(function* () {
-      const data_dir = yield* dataFolder
+      const data_dir = yield* temporaryFolder
       write(join(data_dir, "lost"), { "note.txt": "mine", "old/files/level": "mine", "odd/lost.json": "{" })
       writeFileSync(join(data_dir, "lost/empty"), "")
       const { log } = yield* opened({}, data_dir)

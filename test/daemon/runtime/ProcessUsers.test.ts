@@ -3,7 +3,7 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { openProcessUsers } from "../../../src/daemon/runtime/ProcessUsers.ts"
-import { dataFolder } from "../support.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
 
 const range = { first: 70000, last: 70002 }
 
@@ -18,7 +18,7 @@ const uidOf = Effect.map(({ uid }: { readonly uid: number }) => uid)
 describe("processes have uids of their own", () => {
   it.live("a server gets a free uid, and keeps it until it is released", () =>
     Effect.gen(function* () {
-      const users = yield* open(yield* dataFolder, "a")
+      const users = yield* open(yield* temporaryFolder, "a")
       assert.strictEqual(yield* uidOf(users.take("one")), 70000)
       assert.strictEqual(yield* uidOf(users.take("two")), 70001)
       assert.strictEqual(yield* uidOf(users.take("one")), 70000)
@@ -30,7 +30,7 @@ describe("processes have uids of their own", () => {
 
   it.live("a released uid is given last, also after a restart of the daemon and of the machine", () =>
     Effect.gen(function* () {
-      const root = yield* dataFolder
+      const root = yield* temporaryFolder
       let users = yield* open(root, "a")
       const given: Array<number> = []
       for (let n = 0; n < 7; n += 1) {
@@ -49,7 +49,7 @@ describe("processes have uids of their own", () => {
 
   it.live("a range of which one uid is free gives that one, wherever it is", () =>
     Effect.gen(function* () {
-      const users = yield* open(yield* dataFolder, "a")
+      const users = yield* open(yield* temporaryFolder, "a")
       for (const name of ["one", "two", "three"]) yield* users.take(name)
       for (const name of ["two", "one", "three", "two"]) {
         const uid = users.uidOf(name)
@@ -64,7 +64,7 @@ describe("processes have uids of their own", () => {
     () =>
       Effect.gen(function* () {
         for (const next of [{}, { next: 5 }, { next: 70003 }]) {
-          const root = yield* dataFolder
+          const root = yield* temporaryFolder
           mkdirSync(join(root, "a"))
           const file = { format: 1, software: { demo: 70001 }, ...next }
           writeFileSync(join(root, "a", "users.json"), JSON.stringify(file))
@@ -78,7 +78,7 @@ describe("processes have uids of their own", () => {
 
   it.live("a used-up range is refused with its name and its bounds", () =>
     Effect.gen(function* () {
-      const users = yield* open(yield* dataFolder, "a")
+      const users = yield* open(yield* temporaryFolder, "a")
       for (const name of ["one", "two", "three"]) yield* users.take(name)
       const failure = yield* Effect.flip(users.take("four"))
       assert.strictEqual(failure.message, "every uid of MUSTER_PROCESS_UIDS (70000-70002) is in use")
@@ -88,7 +88,7 @@ describe("processes have uids of their own", () => {
 
   it.live("files that are kept hold their uid; a server that comes back has its own again", () =>
     Effect.gen(function* () {
-      const root = yield* dataFolder
+      const root = yield* temporaryFolder
       const before = yield* open(root, "a")
       yield* before.take("kept")
       yield* before.take("server")
@@ -102,7 +102,7 @@ describe("processes have uids of their own", () => {
 
   it.live("a software has one uid for good, also after a restart of the machine", () =>
     Effect.gen(function* () {
-      const root = yield* dataFolder
+      const root = yield* temporaryFolder
       const before = yield* open(root, "a")
       yield* before.take("server")
       assert.strictEqual(yield* uidOf(before.ofSoftware("demo")), 70001)
@@ -115,7 +115,7 @@ describe("processes have uids of their own", () => {
 
   it.live("two nodes of one machine never give the same uid, until the other's data folder has gone", () =>
     Effect.gen(function* () {
-      const root = yield* dataFolder
+      const root = yield* temporaryFolder
       const one = yield* open(root, "a")
       const other = yield* open(root, "b")
       assert.strictEqual(yield* uidOf(one.take("server")), 70000)

@@ -4,10 +4,11 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { limitFiles, openCgroups } from "../../../src/daemon/runtime/cgroup.ts"
 import { until } from "../../support/eventually.ts"
-import { dataFolder, harness, loggedTo, openDaemon, recorder, specOf } from "../support.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
+import { harness, loggedTo, openDaemon, recorder, specOf } from "../support.ts"
 
 /** A folder that stands in for a cgroup v2 hierarchy. */
-const standIn = Effect.map(dataFolder, (root) => {
+const standIn = Effect.map(temporaryFolder, (root) => {
   writeFileSync(join(root, "cgroup.controllers"), "cpuset cpu io memory hugetlb pids\n")
   return root
 })
@@ -58,7 +59,7 @@ describe("decisions 3, limits", () => {
 
   it.effect("a folder without the controllers is not used, and the reason says so", () =>
     Effect.gen(function* () {
-      const root = yield* dataFolder
+      const root = yield* temporaryFolder
       writeFileSync(join(root, "cgroup.controllers"), "pids\n")
       const found = yield* openCgroups(root)
       assert.include(
@@ -71,15 +72,15 @@ describe("decisions 3, limits", () => {
 
   it.live("that nothing holds processes to them is said where it matters, once, with what it means", () =>
     Effect.gen(function* () {
-      const cgroup_root = yield* dataFolder
+      const cgroup_root = yield* temporaryFolder
       const told = `Warn servers that are plain processes can take all memory and CPU, whatever their limits: no cgroup v2 with the controllers cpu and memory at ${cgroup_root}`
       const plain = { ...recorder(), log: [] as string[] }
-      yield* openDaemon(yield* dataFolder, plain, { cgroup_root })
+      yield* openDaemon(yield* temporaryFolder, plain, { cgroup_root })
       assert.deepStrictEqual(plain.log, [told])
 
       const both = { ...recorder(), log: [] as string[] }
       const docker = { socket: join(cgroup_root, "none.sock"), optional: true }
-      const { daemon } = yield* openDaemon(yield* dataFolder, both, { cgroup_root, docker })
+      const { daemon } = yield* openDaemon(yield* temporaryFolder, both, { cgroup_root, docker })
       const start = Effect.fnUntraced(function* (memory_limit: number) {
         const spec = specOf({ definition: { limits: { memory_limit } } })
         yield* Effect.addFinalizer(() => Effect.ignore(daemon.remove(spec.id)))

@@ -7,9 +7,10 @@ import { CONSOLE_BOUND, RELAY_MOST, readRelayCut } from "../../../src/daemon/con
 import { parseStat } from "../../../src/daemon/host/procfs.ts"
 import { RELAY } from "../../../src/daemon/runtime/consoleRelay.ts"
 import { until } from "../../support/eventually.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { daemonProcess, stateOf } from "../daemonChild.ts"
 import { smallDisk } from "../files/scene.ts"
-import { dataFolder, newId, openDaemon, recorder } from "../support.ts"
+import { newId, openDaemon, recorder } from "../support.ts"
 
 const MIB = 1024 * 1024
 
@@ -66,7 +67,7 @@ describe("process runtime, console without the daemon", () => {
       `what is printed arrives at once; the newest is kept, and what is not is counted: ${shell[0]}`,
       () =>
         Effect.gen(function* () {
-          const folder = yield* dataFolder
+          const folder = yield* temporaryFolder
           const log = join(folder, "console.log")
           writeFileSync(log, "before\n")
           const { child, over, write } = yield* relayIn(folder, 7, shell)
@@ -97,7 +98,7 @@ describe("process runtime, console without the daemon", () => {
 
   it.live("the first time nothing is left out, and where the run begins is known", () =>
     Effect.gen(function* () {
-      const folder = yield* dataFolder
+      const folder = yield* temporaryFolder
       const log = join(folder, "console.log")
       writeFileSync(log, "before\n")
       const { over, child, write } = yield* relayIn(folder, 7)
@@ -129,7 +130,7 @@ describe("process runtime, console without the daemon", () => {
 
   it.live("a copier that is killed is replaced", () =>
     Effect.gen(function* () {
-      const folder = yield* dataFolder
+      const folder = yield* temporaryFolder
       const log = join(folder, "console.log")
       const { child, over, write } = yield* relayIn(folder)
       write("one\n")
@@ -150,7 +151,7 @@ describe("node-protocol, daemon killed: consoles", () => {
     "a flood without a daemon stays within bounds; the next one adopts, and nothing of the end is lost",
     () =>
       Effect.gen(function* () {
-        const data_dir = yield* dataFolder
+        const data_dir = yield* temporaryFolder
         const first = yield* daemonProcess(data_dir)
         const id = newId()
         const folder = join(data_dir, "servers", id)
@@ -198,7 +199,7 @@ describe("node-protocol, daemon killed: consoles", () => {
       `a server that comes online without a daemon is running for the next one, ${bytes} bytes later`,
       () =>
         Effect.gen(function* () {
-          const data_dir = yield* dataFolder
+          const data_dir = yield* temporaryFolder
           const first = yield* daemonProcess(data_dir)
           const id = newId()
           const folder = join(data_dir, "servers", id)
@@ -227,7 +228,7 @@ describe("node-protocol, daemon killed: consoles", () => {
 
   it.live("a run of a version that had no relay is adopted, read and ended", () =>
     Effect.gen(function* () {
-      const data_dir = yield* dataFolder
+      const data_dir = yield* temporaryFolder
       const first = yield* daemonProcess(data_dir)
       const id = newId()
       const folder = join(data_dir, "servers", id)

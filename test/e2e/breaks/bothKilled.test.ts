@@ -16,8 +16,9 @@ import { alone, connectedNode, freePort, nodeIs, nodeKey, startNode } from "../.
 import { makeRestartingService, type RestartingService } from "../../support/Phoenix.ts"
 import { endLeftovers, mainProcess, serverProcesses } from "../../support/processes.ts"
 import { freshSeed, seeded } from "../../support/random.ts"
-import { type Service, startService, temporaryFolder } from "../../support/Service.ts"
+import { type Service, startService } from "../../support/Service.ts"
 import { becomes, expectStatus, running } from "../../support/servers.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
 
 const address = "127.0.0.1"
 const ranges = [

@@ -19,8 +19,9 @@ import {
 import { makeRestartingService, type RestartingService } from "../../support/Phoenix.ts"
 import { endLeftovers, mainProcess, serverProcesses, shimProcess } from "../../support/processes.ts"
 import { freshSeed, seeded } from "../../support/random.ts"
-import { type Service, temporaryFolder } from "../../support/Service.ts"
+import type { Service } from "../../support/Service.ts"
 import { becomes, expectStatus, logsHave, powered, running, statusOf } from "../../support/servers.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { testDatabase } from "../../support/testDatabase.ts"
 
 const range = { address: "127.0.0.1", first: 30_000, last: 30_449 }

@@ -10,8 +10,9 @@ import { restartable } from "../../support/faults/index.ts"
 import { journalProblems, processProblems } from "../../support/invariants.ts"
 import { alone, connectedNode, nodeIs, nodeKey, startNode } from "../../support/nodes.ts"
 import { endLeftovers, mainProcess, serverProcesses, shimProcess } from "../../support/processes.ts"
-import { requestTo, startService, temporaryFolder } from "../../support/Service.ts"
+import { requestTo, startService } from "../../support/Service.ts"
 import { becomes, commands, expectStatus, logsHave, running } from "../../support/servers.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
 
 const files = {
   software: { "game.yml": softwareFile("game", { files: { "server.sh": obedient } }) },

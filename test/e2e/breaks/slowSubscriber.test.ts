@@ -12,8 +12,9 @@ import { allocations, definition, record } from "../../servers/support/definitio
 import { readDatabase } from "../../support/database.ts"
 import { deafSubscriber, subscribe } from "../../support/events.ts"
 import { eventually } from "../../support/eventually.ts"
-import { type Service, startService, temporaryFolder } from "../../support/Service.ts"
+import { type Service, startService } from "../../support/Service.ts"
 import { expectStatus } from "../../support/servers.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
 
 const SERVERS = 4_000
 /** Ids of this length make events so large that a few thousand are more than any socket buffer holds. */

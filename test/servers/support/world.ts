@@ -1,5 +1,5 @@
 import { NodeServices } from "@effect/platform-node"
-import { Context, Effect, Exit, FileSystem, Layer, References, Scope, Stream } from "effect"
+import { Context, Effect, Exit, type FileSystem, Layer, References, Scope, Stream } from "effect"
 import { ControlPlane } from "../../../src/api/ControlPlane.ts"
 import { BlueprintStore } from "../../../src/blueprints/BlueprintStore.ts"
 import { NotFound, Unavailable } from "../../../src/domain/errors.ts"
@@ -19,6 +19,7 @@ import { Store, Transaction } from "../../../src/store/Store.ts"
 import { storeAt } from "../../store/support/database.ts"
 import { until } from "../../support/eventually.ts"
 import { newPostgresDatabase } from "../../support/postgresDatabase.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { testDatabase } from "../../support/testDatabase.ts"
 import { definition } from "./definitions.ts"
 import { FakeDaemon } from "./FakeDaemon.ts"
@@ -69,8 +70,7 @@ export const request = (change: Partial<CreateRequest> = {}): CreateRequest => (
 export const makeWorld = Effect.fnUntraced(function* (
   options: { readonly ports?: number /** A second node with so many. */; readonly otherPorts?: number } = {}
 ) {
-  const fs = yield* FileSystem.FileSystem
-  const folder = yield* fs.makeTempDirectoryScoped()
+  const folder = yield* temporaryFolder
   const url =
     testDatabase === "sqlite" ? `sqlite:${folder}/muster.db` : yield* Effect.orDie(newPostgresDatabase())
   const { otherPorts } = options

@@ -1,19 +1,17 @@
-import { Effect, FileSystem, Layer, Path } from "effect"
+import { join } from "node:path"
+import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { layerDatabase } from "../../../src/store/layers/layerDatabase.ts"
 import type { StoreOptions } from "../../../src/store/layers/layerStore.ts"
 import { Store, Transaction } from "../../../src/store/Store.ts"
 import { type DatabaseUrl, parseDatabaseUrl } from "../../../src/store/sql/DatabaseUrl.ts"
 import { newPostgresDatabase } from "../../support/postgresDatabase.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { testDatabase } from "../../support/testDatabase.ts"
 import { status } from "./samples.ts"
 
 /** Path of a database that does not exist yet, in a folder that goes with the scope. */
-export const newDatabase = Effect.gen(function* () {
-  const fs = yield* FileSystem.FileSystem
-  const path = yield* Path.Path
-  return path.join(yield* fs.makeTempDirectoryScoped({ prefix: "muster-store-" }), "muster.db")
-})
+export const newDatabase = Effect.map(temporaryFolder, (folder) => join(folder, "muster.db"))
 
 export const databaseUrl = (text: string): DatabaseUrl => {
   const url = parseDatabaseUrl(text)

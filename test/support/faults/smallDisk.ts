@@ -3,7 +3,7 @@ import { chmodSync, closeSync, mkdirSync, openSync, rmSync, writeSync } from "no
 import { dirname, join } from "node:path"
 import { Effect, type Scope } from "effect"
 import { unmountBelow } from "../mounts.ts"
-import { temporaryFolder } from "../Service.ts"
+import { temporaryFolder } from "../temporaryFolder.ts"
 import { type Fault, FaultFailed } from "./Fault.ts"
 
 /** Why there is no disk to fill; undefined when there is. */

@@ -1,7 +1,7 @@
 import { globSync, renameSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { Effect, type Scope } from "effect"
-import { temporaryFolder } from "../Service.ts"
+import { temporaryFolder } from "../temporaryFolder.ts"
 import type { Fault } from "./Fault.ts"
 
 /** Debian's package `faketime`: it answers the C library's questions for the time. */

@@ -6,15 +6,8 @@ import { Effect } from "effect"
 import { containerName } from "../../../../src/daemon/runtime/docker/containerOptions.ts"
 import { engineNote, TEST_IMAGE, TestEngine, withEngine } from "../../../support/dockerEngine.ts"
 import { until } from "../../../support/eventually.ts"
-import {
-  dataFolder,
-  echoServer,
-  harness,
-  newId,
-  openDaemon,
-  recorder,
-  type SpecOptions
-} from "../../support.ts"
+import { temporaryFolder } from "../../../support/temporaryFolder.ts"
+import { echoServer, harness, newId, openDaemon, recorder, type SpecOptions } from "../../support.ts"
 import { cleanNode, newNode } from "./support.ts"
 
 const script = join(import.meta.dirname, "../..", "daemonProcess.ts")
@@ -173,7 +166,7 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
     it.effect("offers docker only while the engine answers; what may be a process is one without it", () =>
       Effect.gen(function* () {
         const { socket } = yield* TestEngine
-        const data_dir = yield* dataFolder
+        const data_dir = yield* temporaryFolder
         const notes = recorder()
         const node_id = newNode()
         yield* cleanNode(node_id)
@@ -210,7 +203,7 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
       () =>
         Effect.gen(function* () {
           const { docker, socket } = yield* TestEngine
-          const data_dir = yield* dataFolder
+          const data_dir = yield* temporaryFolder
           const node_id = newNode()
           yield* cleanNode(node_id)
           const child = yield* Effect.acquireRelease(

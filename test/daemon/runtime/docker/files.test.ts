@@ -4,8 +4,9 @@ import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { engineNote, TEST_IMAGE, TestEngine, withEngine } from "../../../support/dockerEngine.ts"
 import { until } from "../../../support/eventually.ts"
+import { temporaryFolder } from "../../../support/temporaryFolder.ts"
 import { write } from "../../files/scene.ts"
-import { dataFolder, harness } from "../../support.ts"
+import { harness } from "../../support.ts"
 import { cleanNode, newNode } from "./support.ts"
 
 /** Carries out each line, and says how that went. */
@@ -21,7 +22,7 @@ describe.runIf(withEngine)(`blueprints, instances in containers${engineNote}`, (
             const { socket } = yield* TestEngine
             const node_id = newNode()
             yield* cleanNode(node_id)
-            const data_dir = yield* dataFolder
+            const data_dir = yield* temporaryFolder
             for (const name of ["volumes/world", "volumes/shared", "volumes/lib", "host/maps"]) {
               write(join(data_dir, name), { "sub/file": name, "sub/other": name })
             }

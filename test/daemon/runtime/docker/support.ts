@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto"
-import { chmodSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs"
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Context, Effect, Exit, Layer, References, Scope } from "effect"
@@ -9,21 +9,14 @@ import {
 } from "../../../../src/daemon/runtime/docker/DockerRuntime.ts"
 import { type Launch, Runtime } from "../../../../src/daemon/runtime/Runtime.ts"
 import { TEST_IMAGE, TestEngine } from "../../../support/dockerEngine.ts"
-import { removeFolder } from "../../../support/mounts.ts"
+import { temporaryFolderIn } from "../../../support/temporaryFolder.ts"
 import { newId } from "../../support.ts"
 
 /** A node of its own for each test, so that what one leaves is never another's. */
 export const newNode = (): string => `test-${randomUUID()}`
 
-/** Folders that go with the scope. Open to all: containers are another user. */
-export const folder = Effect.acquireRelease(
-  Effect.sync(() => {
-    const path = mkdtempSync(join(tmpdir(), "muster-docker-"))
-    chmodSync(path, 0o755)
-    return path
-  }),
-  (path) => Effect.sync(() => removeFolder(path))
-)
+/** A folder that containers can read, which run as another user. */
+export const folder = temporaryFolderIn(tmpdir(), 0o755)
 
 /** Removes the containers of a node with the scope, also those that nobody watches any more. */
 export const cleanNode = (node: string) =>
