@@ -1,18 +1,14 @@
-/** Between two columns. */
+import { replaceHostile } from "../domain/NodeText.ts"
+
+/** Separates two columns. */
 const GAP = "  "
 
-/** What would end the line, or the column, or is for the terminal. */
-const control = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu
-
-/** One line; a dash where there is nothing to say. */
-const cellOf = (text: string): string => (text === "" ? "-" : text.replaceAll(control, "?"))
+/** Returns a cell of one line; a dash for an empty text. */
+const cellOf = (text: string): string => (text === "" ? "-" : replaceHostile(text, "?"))
 
 const widthOf = (cell: string): number => [...cell].length
 
-/**
- * A table for people: upper-case names of its columns in the first line, a line a row, columns below each other.
- * Programs take `--json` where there is such.
- */
+/** Returns a table for people: the names of the columns in upper case, then one line per row. */
 export const table = (columns: ReadonlyArray<string>, rows: ReadonlyArray<ReadonlyArray<string>>): string => {
   const lines = [columns.map((name) => name.toUpperCase()), ...rows.map((row) => row.map(cellOf))]
   const widths = columns.map((_, index) => Math.max(...lines.map((line) => widthOf(line[index] ?? ""))))

@@ -12,13 +12,16 @@ const breaks = /[\t\n\v\f\r\u0085\u2028\u2029]+/g
 /** Whether a text has characters that act on a terminal, a log or the order of what is shown. */
 export const hasHostileCharacters = (text: string): boolean => hostile.test(text)
 
+/** Replaces each control and format character. */
+export const replaceHostile = (text: string, by: string): string => text.replace(everyHostile, by)
+
 /**
  * Cuts a text to {@link NODE_TEXT_LENGTH} and marks the cut with `…`. Line breaks and tabs become a space, other control
  * and format characters U+FFFD. Cleaning a clean text changes nothing.
  */
 export const cleanText = (text: string): string => {
   const cut = text.length > NODE_TEXT_LENGTH ? `${text.slice(0, NODE_TEXT_LENGTH - 1)}…` : text
-  return hostile.test(cut) ? cut.replace(breaks, " ").replace(everyHostile, "\ufffd") : cut
+  return hostile.test(cut) ? replaceHostile(cut.replace(breaks, " "), "\ufffd") : cut
 }
 
 /** Writes control and format characters as the escapes of JSON, so that a text stays on its line. */
