@@ -8,7 +8,7 @@ import { MetricsGroup, PublicPagesGroup } from "./PublicPagesGroup.ts"
 import { withDescribedParameters } from "./query.ts"
 import { ServersGroup } from "./ServersGroup.ts"
 
-/** An OpenAPI document whose scheme of keys is in lower case: tools then offer a field for the key. */
+/** Writes the scheme of keys in lower case: tools then offer a field for the key. */
 const withKnownScheme = (document: Record<string, unknown>): Record<string, unknown> => ({
   ...document,
   components: {
@@ -17,7 +17,7 @@ const withKnownScheme = (document: Record<string, unknown>): Record<string, unkn
   }
 })
 
-/** The whole HTTP interface of the service: the contract, as a value. */
+/** The whole HTTP interface of the service (application-api.md). */
 export class ApplicationApi extends HttpApi.make("muster")
   .add(NodesGroup.prefix("/api"))
   .add(SystemGroup.prefix("/api"))

@@ -11,7 +11,7 @@ import type { ServerStats } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
 import type { SystemInfo } from "../domain/SystemInfo.ts"
 
-/** The node cannot be reached: not connected, or it did not answer in time. `reason`: what calling it has come to. */
+/** The node is not connected, or did not answer in time. `reason`: the failure of the call. */
 export class NodeUnreachable extends Data.TaggedError("NodeUnreachable")<{
   readonly node_id: string
   readonly reason?: string
@@ -26,40 +26,42 @@ export class DaemonRefused extends Data.TaggedError("DaemonRefused")<{
 
 export type DaemonError = NodeUnreachable | DaemonRefused
 
-/** A page of lines; page 1 is the newest for logs, the oldest for install logs; newest last within a page. */
+/** A page of lines. Page 1 is the newest for logs and the oldest for install logs; a page ends with its newest line. */
 export interface LinesRequest {
   readonly page: number
   readonly per_page: number
 }
 
 /**
- * What the control plane can ask of a daemon (node-protocol, "Control plane -> daemon"), in process or over HTTP.
+ * The calls from the control plane to a daemon (node-protocol, "Control plane -> daemon"), in process or over HTTP.
  * Unknown servers are `DaemonRefused` 404, wrong states 409.
  */
 export interface Daemon {
   readonly system: Effect.Effect<SystemInfo, DaemonError>
-  /** Idempotent by id: a server that exists answers its present state and, when it is not installed, goes on. */
+  /**
+   * Creates a server. Idempotent by id: an existing server returns its state, and an unfinished installation continues.
+   */
   create(spec: ServerSpec): Effect.Effect<DaemonServer, DaemonError>
   /**
-   * Ends the process, removes the files. Idempotent: an unknown id is no error. `moved`: the server is on another node
-   * and this is what it has left here: files that were not given away by {@link hold} are kept aside all the same.
+   * Ends the process and removes the files. Idempotent: an unknown id is no error. `moved`: the server was migrated to
+   * another node, and its remains are removed; files that were not handed over with {@link hold} are kept aside.
    */
   remove(id: string, options?: { readonly moved: boolean }): Effect.Effect<void, DaemonError>
-  /** Returns once accepted; `wait_seconds`: after how long a stop becomes a kill. */
+  /** Returns once the action is accepted; `wait_seconds`: the time until a stop becomes a kill. */
   power(id: string, action: PowerAction, wait_seconds: number): Effect.Effect<void, DaemonError>
   commands(id: string, lines: ReadonlyArray<string>): Effect.Effect<void, DaemonError>
-  /** Stops if need be, then makes the instance folder anew from base, volumes and copies. */
+  /** Stops the server if necessary, then makes the instance again from base, volumes and copies. */
   reset(id: string): Effect.Effect<void, DaemonError>
-  /** Runs the install script anew; only while offline. */
+  /** Runs the install script again; only while offline. */
   reinstall(id: string): Effect.Effect<void, DaemonError>
   /**
-   * With `held` it is not started, reset or reinstalled any more, also after a restart of the daemon, until this is
-   * taken back: its files stay as they are once it is offline. 409 while the daemon is at its files.
+   * With `held`, the server is not started, reset or reinstalled until the hold is released, also after a restart of
+   * the daemon; its files do not change once it is offline. 409 while the daemon works on its files.
    */
   hold(id: string, held: boolean): Effect.Effect<HeldServer, DaemonError>
   /**
-   * The files of a held server that is offline, as an archive; without what volumes and mounts hold. An archive that
-   * is not whole ends with a failure. No deadline: it lasts as long as it takes, but ends when nothing comes.
+   * The files of a held server that is offline, as an archive without volumes and mounts. An incomplete archive ends
+   * with a failure. There is no deadline, but the stream fails if no bytes arrive.
    */
   files(id: string): Effect.Effect<Stream.Stream<Uint8Array, DaemonError>, DaemonError, Scope.Scope>
   status(id: string): Effect.Effect<ServerStatus, DaemonError>
@@ -67,6 +69,8 @@ export interface Daemon {
   logs(id: string, request: LinesRequest): Effect.Effect<Page<string>, DaemonError>
   install(id: string): Effect.Effect<InstallReport, DaemonError>
   installLogs(id: string, request: LinesRequest): Effect.Effect<Page<string>, DaemonError>
-  /** Console lines from now on, subscribed before it returns; ends with the server's removal. */
+  /**
+   * The console lines from now on, subscribed before the effect returns. The stream ends when the server is removed.
+   */
   console(id: string): Effect.Effect<Stream.Stream<string>, DaemonError, Scope.Scope>
 }

@@ -16,7 +16,7 @@ import { ServerStatus } from "../domain/ServerStatus.ts"
 import { SystemInfo } from "../domain/SystemInfo.ts"
 import { AnyFailure, SchemaErrors } from "./Failures.ts"
 
-/** The token that the daemon's last registration was answered with. */
+/** The token from the answer to the daemon's last registration. */
 export class DaemonAuthorization extends HttpApiMiddleware.Service<DaemonAuthorization>()(
   "muster/api/DaemonAuthorization",
   { security: { bearer: HttpApiSecurity.bearer }, error: Unauthorized }
@@ -31,7 +31,7 @@ const summary = (summary: string) => OpenApi.annotations({ summary })
 /** Seconds after which a stop becomes a kill. */
 const WaitSeconds = Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 300 }))
 
-/** What the control plane asks of a daemon (node-protocol, "Control plane -> daemon"). */
+/** The calls from the control plane to a daemon (node-protocol, "Control plane -> daemon"). */
 export class DaemonGroup extends HttpApiGroup.make("daemon")
   .add(
     HttpApiEndpoint.get("system", "/system", { success: SystemInfo, error: refusals }).annotateMerge(
@@ -130,7 +130,7 @@ export class DaemonGroup extends HttpApiGroup.make("daemon")
   .middleware(DaemonAuthorization)
   .annotateMerge(OpenApi.annotations({ title: "Daemon" })) {}
 
-/** A daemon's whole HTTP interface. */
+/** The whole HTTP interface of a daemon. */
 export class DaemonApi extends HttpApi.make("muster-daemon")
   .add(DaemonGroup.prefix("/api"))
   .middleware(SchemaErrors)

@@ -8,7 +8,7 @@ import {
   Unavailable
 } from "../domain/errors.ts"
 
-/** Puts the failures that any route can answer into the contract, so that OpenAPI and clients know them. */
+/** Adds the failures of every route to the contract, so that OpenAPI and clients know them. */
 export class AnyFailure extends HttpApiMiddleware.Service<AnyFailure>()("muster/api/AnyFailure", {
   error: [BodyTooLarge, InternalError, TimedOut, Unavailable]
 }) {}
@@ -18,7 +18,7 @@ export class Writes extends HttpApiMiddleware.Service<Writes>()("muster/api/Writ
   error: InsufficientStorage
 }) {}
 
-/** Input that does not decode answers 422 (decisions, section 1). */
+/** Returns 422 for input that does not decode (decisions, section 1). */
 export class SchemaErrors extends HttpApiMiddleware.Service<SchemaErrors>()("muster/api/SchemaErrors", {
   error: InvalidRequest
 }) {}

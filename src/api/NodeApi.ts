@@ -40,7 +40,7 @@ const summary = (summary: string) => OpenApi.annotations({ summary })
 
 const reported = { boot_id: NodeKey, sequence: NodeCount }
 
-/** What a daemon reports of one server, by the route that it goes to; `Report` without what the path says. */
+/** The reports of one server, per route: `Report` without the fields of the path. */
 export const ReportBodies = {
   status: Schema.Struct({ ...reported, status: ServerStatus, transient: Schema.optionalKey(Schema.Boolean) }),
   installStatus: Schema.Struct({ ...reported, install: InstallState }),
@@ -48,14 +48,14 @@ export const ReportBodies = {
   deleted: Schema.Struct(reported)
 }
 
-/** What the install route answers: the script alone; null for software that needs none. */
+/** The body of the install route: the script; null: the software has none. */
 export const InstallConfiguration = Schema.Struct({
   install_script: Schema.NullOr(InstallScript)
 }).annotate({ identifier: "InstallConfiguration" })
 
 const event = "/nodes/:node/internal/event/servers/:server"
 
-/** What daemons tell and ask the control plane (node-protocol, "Daemon -> control plane"). */
+/** The calls from daemons to the control plane (node-protocol, "Daemon -> control plane"). */
 export class NodeGroup extends HttpApiGroup.make("node")
   .add(
     HttpApiEndpoint.post("register", "/nodes/:node/register", {
@@ -67,7 +67,7 @@ export class NodeGroup extends HttpApiGroup.make("node")
     HttpApiEndpoint.post("heartbeat", "/nodes/:node/internal/heartbeat", {
       params: node,
       payload: Heartbeat,
-      // The empty one last: it takes whatever it is given for nothing.
+      // The empty schema is the last: it accepts every body.
       success: [HeartbeatAnswer, HttpApiSchema.Empty(200)],
       error: NotFound
     }).annotateMerge(summary("A sign of life; 404: register again")),
@@ -126,7 +126,7 @@ export class NodeGroup extends HttpApiGroup.make("node")
   .middleware(NodeAuthorization)
   .annotateMerge(OpenApi.annotations({ title: "Node" })) {}
 
-/** The daemon's side of the control plane: routes that only keys of scope `Node` open. */
+/** The control plane's interface for daemons: routes for keys of scope `Node`. */
 export class NodeApi extends HttpApi.make("muster-nodes")
   .add(NodeGroup.prefix("/api"))
   .middleware(SchemaErrors)

@@ -1,7 +1,7 @@
 import { Context, Effect } from "effect"
 import type { KeyScope } from "../domain/KeyScope.ts"
 
-/** Who calls. */
+/** The key of a caller. */
 export interface Principal {
   /** Id of the key; `env` for the one from `APP_ADMIN_API_KEY`. */
   readonly key_id: string
@@ -9,12 +9,12 @@ export interface Principal {
   readonly scope: KeyScope
 }
 
-/** Who makes the current request; undefined where no key was needed or none was accepted. */
+/** The caller of the current request; undefined: the route needs no key, or no key was accepted. */
 export const CurrentPrincipal = Context.Reference<Principal | undefined>("muster/api/CurrentPrincipal", {
   defaultValue: () => undefined
 })
 
-/** Waits until the key of who calls is not valid any more: streams that it has opened end then (decisions, section 5). */
+/** Waits until the caller's key is no longer valid. Streams end then (decisions, section 5). */
 export const KeyEnds = Context.Reference<(principal: Principal | undefined) => Effect.Effect<void>>(
   "muster/api/KeyEnds",
   { defaultValue: () => () => Effect.never }

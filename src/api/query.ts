@@ -1,40 +1,40 @@
-/** Parameters of queries, as the API's description tells them. */
+/** The query parameters and their descriptions in the API. */
 import { Predicate, Record, Schema } from "effect"
 
-/** A parameter that may be left out. */
+/** An optional parameter. */
 export const text = (description: string) => Schema.optionalKey(Schema.String.annotate({ description }))
 
-/** A parameter that may be given more than once. */
+/** A repeatable parameter. */
 export const many = (description: string) =>
   Schema.optionalKey(Schema.Union([Schema.String, Schema.Array(Schema.String)]).annotate({ description }))
 
-/** A parameter that has to look like `pattern`, else the answer is 422; the empty text counts as absent. */
+/** A parameter that matches `pattern`, else 422; an empty text counts as absent. */
 const given = (pattern: RegExp, expected: string, description: string) =>
   Schema.optionalKey(Schema.String.check(Schema.isPattern(pattern, { expected })).annotate({ description }))
 
 /** `true` or `false`. */
 export const flag = (description: string) => given(/^(?:true|false)?$/, "true or false", description)
 
-/** A whole number; what is out of range is for the route to say. */
+/** A whole number. The route checks its range. */
 export const wholeNumber = (description: string) => given(/^(?:[+-]?\d+)?$/, "a whole number", description)
 
 /** A whole number of at least 1. */
 export const positive = (description: string) =>
   given(/^(?:0*[1-9]\d*)?$/, "a whole number of at least 1", description)
 
-/** Parameters of a page of lines; `first` says which lines are on the first. */
+/** The parameters of a page of lines; `first` describes the first page. */
 export const linePage = (first: string) => ({
   page: positive(`Page of lines, from 1 on; 1, the default, has the ${first}.`),
   per_page: positive("Lines of a page, 1 to 1,000; default 100. More counts as 1,000.")
 })
 
-/** The description of a parameter's schema is also that of the parameter, where tools look for it. */
+/** Copies the description of a parameter's schema to the parameter, where tools look for it. */
 const describedParameter = (parameter: unknown): unknown =>
   Predicate.hasProperty(parameter, "schema") && Predicate.hasProperty(parameter.schema, "description")
     ? { ...parameter, description: parameter.schema.description }
     : parameter
 
-/** An OpenAPI document whose parameters are described. */
+/** Adds descriptions to the parameters of an OpenAPI document. */
 export const withDescribedParameters = (document: Record<string, unknown>): Record<string, unknown> => ({
   ...document,
   paths: mapRecord(document.paths, (path) =>

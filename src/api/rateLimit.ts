@@ -1,9 +1,9 @@
-/** Headers and answers of limits (decisions, section 1, "Failed logins"). */
+/** The headers and responses of limits (decisions, section 1, "Failed logins"). */
 import { Clock, Data, Effect } from "effect"
 import { HttpServerRespondable, HttpServerResponse } from "effect/http"
 import { TooManyRequests } from "../domain/errors.ts"
 
-/** What a limit leaves: sent as `X-RateLimit-*`. */
+/** The rest of a limit, sent as `X-RateLimit-*`. */
 export interface Allowance {
   readonly limit: number
   readonly remaining: number
@@ -30,16 +30,16 @@ export const refusalHeaders = (limit: number, resetAfter: number): Effect.Effect
     "retry-after": String(Math.max(1, Math.ceil(resetAfter / 1000)))
   }))
 
-/** A bound is reached; {@link limitResponse} answers with it. */
+/** The limit is reached; {@link limitResponse} makes the response. */
 export class LimitReached extends Data.TaggedError("LimitReached")<{
   readonly detail: string
   readonly hint: string
   readonly limit: number
-  /** Milliseconds after which another try makes sense. */
+  /** Milliseconds until the next try can succeed. */
   readonly resetAfter: number
 }> {}
 
-/** The 429 of a bound that is reached, with its headers. */
+/** Returns the 429 response of a limit, with its headers. */
 export const limitResponse = Effect.fnUntraced(function* (reached: LimitReached) {
   const { detail, hint, limit, resetAfter } = reached
   return HttpServerResponse.setHeaders(

@@ -1,14 +1,14 @@
 import type { HttpClientError } from "effect/http"
 
-/** Why no HTTP answer came back: bytes of something else did, TLS did not come about, or nothing came. */
+/** The reason why a call has no HTTP response: another protocol, a TLS failure, or no response at all. */
 export interface NoAnswer {
   readonly kind: "none" | "tls" | "protocol"
-  /** Of the system or of TLS, such as ECONNREFUSED; empty where there is none. */
+  /** The code of the system or of TLS, such as ECONNREFUSED; empty: none. */
   readonly code: string
   readonly message: string
 }
 
-/** What the failure comes from, down to what has a code. */
+/** Returns the innermost cause that has a code. */
 const origin = (failure: unknown): { readonly code: string; readonly message: string } => {
   if (!(failure instanceof Error)) return { code: "", message: "" }
   const { cause, message } = failure
@@ -18,10 +18,10 @@ const origin = (failure: unknown): { readonly code: string; readonly message: st
 
 const tlsCode = /CERT|TLS|SSL|EPROTO|UNABLE_TO_|CRL_|HOSTNAME_MISMATCH/
 
-/** No HTTP came back, but bytes did: something else speaks there. */
+/** Bytes arrived that are not HTTP: another protocol runs at the address. */
 const otherProtocol = /^HPE_/
 
-/** Reads the failure of a call that no answer came to. */
+/** Returns the reason why a call has no response. */
 export const whyNoAnswer = (failure: HttpClientError.HttpClientError): NoAnswer => {
   const { code, message } = origin("cause" in failure.reason ? failure.reason.cause : undefined)
   const kind = tlsCode.test(code) ? "tls" : otherProtocol.test(code) ? "protocol" : "none"

@@ -2,8 +2,8 @@ import { Effect, Schema } from "effect"
 import { HttpClientError } from "effect/http"
 
 /**
- * An answer with a status of the contract and a body that is none is a defect for the derived client. What stands at
- * an address is not this program's own doing: it becomes a failure.
+ * A response with a status of the contract and another body is a defect for the derived client. Here it becomes a
+ * failure, because another program may run at the address.
  */
 export const undecodableFails = <A, E, R>(
   call: Effect.Effect<A, E, R>

@@ -11,7 +11,7 @@ export const Allocations = Schema.Struct({
 }).annotate({ identifier: "Allocations" })
 export type Allocations = typeof Allocations.Type
 
-/** One address of a node and the ports that servers may get on it, e.g. `25565-25700` or `25565,25570-25580`. */
+/** An address of a node and the ports that servers may get on it, e.g. `25565-25700` or `25565,25570-25580`. */
 export const NodeAllocation = Schema.Struct({
   address: Schema.NonEmptyString,
   alias: Schema.String,
@@ -29,8 +29,8 @@ export interface PortRange {
 const rangePattern = /^(\d{1,5})(?:-(\d{1,5}))?$/
 
 /**
- * Reads `25565-25700,25800` into sorted ranges that do not overlap; undefined when the text is not that
- * or a port is outside 1-65535.
+ * Reads `25565-25700,25800` into sorted ranges that do not overlap; undefined: the text has another form, or a port is
+ * outside 1-65535.
  */
 export const parsePortRanges = (text: string): ReadonlyArray<PortRange> | undefined => {
   const ranges: Array<PortRange> = []

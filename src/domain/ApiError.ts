@@ -2,7 +2,7 @@ import { Effect, ErrorReporter, Option, Schema, SchemaGetter } from "effect"
 import { HttpServerRespondable, HttpServerResponse } from "effect/http"
 import { RequestId } from "./RequestId.ts"
 
-/** Reason phrases of every status that the service answers a failure with. */
+/** The reason phrases of every status with which a request can fail. */
 export const reasonPhrases = {
   400: "Bad Request",
   401: "Unauthorized",
@@ -25,10 +25,10 @@ export const reasonPhrases = {
   507: "Insufficient Storage"
 } as const
 
-/** A status that {@link reasonPhrases} knows. */
+/** A status of {@link reasonPhrases}. */
 export type ErrorStatus = keyof typeof reasonPhrases
 
-/** Left out by constructors; filled in from {@link RequestId} while the error is encoded. */
+/** The request id. Constructors leave it out; encoding takes it from {@link RequestId}. */
 const RequestIdField = Schema.optionalKey(Schema.String).pipe(
   Schema.encodeTo(Schema.optionalKey(Schema.String), {
     decode: SchemaGetter.passthrough(),
@@ -47,13 +47,13 @@ const errorFields = <const S extends ErrorStatus>(status: S, hint: string) => ({
 })
 
 /**
- * Base of every error that a caller can see: the class *is* the body of section 7 of the contract
- * (`code`, `status`, `detail`, `hint`, `request_id`). `_tag` lives on the prototype, so that
- * `Effect.catchTag` works and the body has no sixth field.
+ * The base of every error that a caller can see. The class *is* the body of section 7 of the contract (`code`,
+ * `status`, `detail`, `hint`, `request_id`). `_tag` lives on the prototype, so that `Effect.catchTag` works and the
+ * body has no sixth field.
  *
- * @param tag    what `Effect.catchTag` names
- * @param status the HTTP status that the error is answered with
- * @param hint   the default of `hint`: what the caller may do next
+ * @param tag    the name for `Effect.catchTag`
+ * @param status the HTTP status of the response
+ * @param hint   the default of `hint`: the caller's next step
  */
 export const ApiError =
   <Self = never>() =>

@@ -20,7 +20,7 @@ export const Mount = Schema.Struct({
 }).annotate({ identifier: "Mount" })
 export type Mount = typeof Mount.Type
 
-/** A file or folder of the data folder, copied into the instance; both paths relative. */
+/** A file or folder of the data folder that is copied into the instance; both paths are relative. */
 export const Copy = Schema.Struct({ source: Schema.String, target: Schema.String }).annotate({
   identifier: "Copy"
 })
@@ -35,7 +35,7 @@ export const BlueprintState = Schema.Struct({
 }).annotate({ identifier: "BlueprintState" })
 export type BlueprintState = typeof BlueprintState.Type
 
-/** Where instances may go: empty `locations` is anywhere. */
+/** The nodes that may run the server; empty `locations`: any. */
 export const PlacementRule = Schema.Struct({
   locations: Schema.Array(Schema.String),
   anti_affinity: Schema.Boolean
@@ -55,7 +55,7 @@ export const Blueprint = Schema.Struct({
   type: Schema.String,
   software: Schema.String,
   version: Schema.String,
-  /** As written: a key of the software's images or an image reference; absent: by the software's mappings. */
+  /** As written: a key of the software's images, or an image reference. Absent: the software's mappings decide. */
   image: Schema.optionalKey(Schema.String),
   limits: Limits,
   ports: Schema.Int,
@@ -63,14 +63,14 @@ export const Blueprint = Schema.Struct({
   placement: PlacementRule,
   restart: RestartRule,
   state: Schema.NullOr(BlueprintState),
-  /** Variables that overrides may set although they change how programs run: names, or beginnings with `*`. */
+  /** Variables that overrides may set although they change how programs run: names, or prefixes that end with `*`. */
   env_allow: Schema.Array(Schema.String),
   save: Schema.Boolean,
   annotations: Schema.Record(Schema.String, Schema.Json)
 })
 export type Blueprint = typeof Blueprint.Type
 
-/** JSON form of a blueprint (contract 2.4). `image` is the resolved reference; empty where nothing maps. */
+/** JSON form of a blueprint (contract 2.4). `image` is the resolved reference; empty: no mapping matches. */
 export const BlueprintView = Schema.Struct({
   metadata: Schema.Struct({ id: Schema.String, name: Schema.String, type: Schema.String }),
   server: Schema.Struct({
@@ -85,7 +85,7 @@ export const BlueprintView = Schema.Struct({
 }).annotate({ identifier: "Blueprint" })
 export type BlueprintView = typeof BlueprintView.Type
 
-/** A mixin as its routes show it: what its file says, before composition. */
+/** JSON form of a mixin: the content of its file, before composition. */
 export const MixinView = Schema.Struct({
   id: Schema.String,
   description: Schema.String,

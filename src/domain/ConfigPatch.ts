@@ -4,7 +4,7 @@ import { Schema } from "effect"
 export const ConfigParser = Schema.Literals(["properties", "yaml", "json", "ini", "xml", "file"])
 export type ConfigParser = typeof ConfigParser.Type
 
-/** What is to be set in one file: keys nested or dotted, `*` for every element; values keep their YAML type. */
+/** The values to set in one file: keys nested or dotted, `*` for every element. Values keep their YAML type. */
 export const ConfigPatch = Schema.Struct({
   parser: ConfigParser,
   find: Schema.Record(Schema.String, Schema.Json)

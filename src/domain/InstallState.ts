@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { ExitCode, NodeText, NodeTime } from "./NodeText.ts"
 
-/** How far the installation of a server is (decisions, `GET .../install`). */
+/** The phase of a server's installation (decisions, `GET .../install`). */
 export const InstallPhase = Schema.Literals(["pending", "installing", "ready", "failed"])
 export type InstallPhase = typeof InstallPhase.Type
 

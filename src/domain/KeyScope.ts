@@ -1,5 +1,5 @@
 import { Schema } from "effect"
 
-/** What a key may do (decisions, section 5). */
+/** The routes that a key may call (decisions, section 5). */
 export const KeyScope = Schema.Literals(["AppAdmin", "Node", "Metrics"])
 export type KeyScope = typeof KeyScope.Type

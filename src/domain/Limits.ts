@@ -41,19 +41,19 @@ export type Limits = typeof Limits.Type
 
 const MIB = 1024 * 1024
 
-/** What a server without a memory limit counts as when it is placed (node-protocol, "Placement and ports"). */
+/** The memory that placement counts for a server without a memory limit (node-protocol, "Placement and ports"). */
 export const UNLIMITED_MEMORY_COUNTS_AS_BYTES = 512 * MIB
 
-/** Memory that placement reckons with, in bytes. */
+/** Returns the memory that placement counts for a server, in bytes. */
 export const committedMemoryBytes = (limits: Limits): number =>
   limits.memory_limit === undefined || limits.memory_limit === 0
     ? UNLIMITED_MEMORY_COUNTS_AS_BYTES
     : Math.round(limits.memory_limit * MIB)
 
-/** Disk that placement reckons with, in bytes; 0 where none is set. */
+/** Returns the disk that placement counts for a server, in bytes; 0: no limit. */
 export const committedDiskBytes = (limits: Limits): number => Math.round((limits.disk_space ?? 0) * 1_000_000)
 
-/** Processor share that placement adds up, in percent of one thread; 0 where none is set. */
+/** Returns the CPU share that placement counts for a server, in percent of one thread; 0: no limit. */
 export const committedCpuPercent = (limits: Limits): number => limits.cpu_limit ?? 0
 
 /** Returns bytes in MB for a message, with one decimal. */

@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { MigrationProgress } from "./Migration.ts"
 
-/** A node as lists show it (contract 2.1). */
+/** A node in a list (contract 2.1). */
 export const Node = Schema.Struct({
   id: Schema.String,
   name: Schema.String,
@@ -11,7 +11,7 @@ export const Node = Schema.Struct({
 }).annotate({ identifier: "Node" })
 export type Node = typeof Node.Type
 
-/** What a node has, or what is placed on it; bytes and threads. */
+/** The resources of a node, or of the servers placed on it; bytes and threads. */
 export const Capacity = Schema.Struct({
   memory_bytes: Schema.Int,
   cpu_threads: Schema.Finite,
@@ -19,7 +19,7 @@ export const Capacity = Schema.Struct({
 }).annotate({ identifier: "Capacity" })
 export type Capacity = typeof Capacity.Type
 
-/** What is in use on a node's machine, by whomever: load average of the last minute, and bytes. */
+/** The resources in use on a node's host, by all of its processes: load average of the last minute, and bytes. */
 export const NodeUsage = Schema.Struct({
   load: Schema.Finite,
   memory_bytes: Schema.Int,
@@ -30,28 +30,28 @@ export type NodeUsage = typeof NodeUsage.Type
 /** A node with its state and load (decisions, section 2). */
 export const NodeDetail = Schema.Struct({
   ...Node.fields,
-  /** It is heard, and can be called. */
+  /** Heartbeats arrive and calls to the daemon work. */
   connected: Schema.Boolean,
-  /** Why it cannot be called; only while it is heard and cannot. */
+  /** The reason why calls to the daemon fail; only while heartbeats arrive. */
   unreachable: Schema.optionalKey(Schema.String),
-  /** Why no key of it is valid; only where that is so. */
+  /** The reason why no key of the node is valid; absent: a key is valid. */
   key: Schema.optionalKey(Schema.Literals(["revoked", "expired"])),
   last_seen_at: Schema.NullOr(Schema.String),
   version: Schema.String,
   capacity: Capacity,
   committed: Capacity,
-  /** What its last heartbeat said; null until the first. */
+  /** From the last heartbeat; null before the first. */
   usage: Schema.NullOr(NodeUsage),
   ports_free: Schema.Int,
   servers: Schema.Int,
-  /** The control plane calls it over plain HTTP beyond loopback; only where that is so. */
+  /** The control plane calls the daemon over plain HTTP beyond loopback; absent: it does not. */
   unencrypted: Schema.optionalKey(Schema.Literal(true)),
-  /** Only while the node is drained and its servers are to move. */
+  /** Only while the node is drained with `move`. */
   move: Schema.optionalKey(MigrationProgress)
 }).annotate({ identifier: "NodeDetail" })
 export type NodeDetail = typeof NodeDetail.Type
 
-/** The state of a node in a few words, for people. */
+/** Returns the state of a node in a few words, for people. */
 export const nodeState = ({ connected, drained, key, unencrypted, unreachable }: NodeDetail): string => {
   const away = key !== undefined ? `key ${key}` : unreachable === undefined ? "away" : "unreachable"
   return [
@@ -61,9 +61,9 @@ export const nodeState = ({ connected, drained, key, unencrypted, unreachable }:
   ].join(", ")
 }
 
-/** What is said of a node that is heard, and why it cannot be called. */
+/** Returns the hint for a node whose heartbeats arrive and whose daemon cannot be called. */
 export const notCallable = (why: string): string => `It is heard, but cannot be called: ${why}`
 
-/** Where software can run: a container engine or plain processes. */
+/** The runtimes for software: a container engine, or plain processes. */
 export const RuntimeKind = Schema.Literals(["docker", "process"])
 export type RuntimeKind = typeof RuntimeKind.Type

@@ -1,4 +1,4 @@
-/** What daemons and the control plane say to each other (node-protocol.md). Sizes in bytes, times RFC 3339 UTC. */
+/** Messages between daemons and the control plane (node-protocol.md). Sizes in bytes, times RFC 3339 UTC. */
 import { Schema } from "effect"
 import { Allocations, NodeAllocation } from "./Allocation.ts"
 import { InstallState } from "./InstallState.ts"
@@ -9,54 +9,54 @@ import { Crash } from "./ServerEvent.ts"
 import { ServerStatus } from "./ServerStatus.ts"
 import { HostInfo } from "./SystemInfo.ts"
 
-/** The full configuration of one server, as its daemon needs it. */
+/** The full configuration of one server, for its daemon. */
 export const ServerSpec = Schema.Struct({
   id: Schema.String,
   definition: ServerDefinition,
   allocations: Allocations,
   /**
-   * Sequence of the last report that the control plane has of it: where a node has to make it anew because it has
-   * lost it, its reports go on from there and are not taken for repetitions.
+   * Sequence of the last report that the control plane received. A node that lost the server and makes it again
+   * continues from it, so that its reports do not count as repetitions.
    */
   last_sequence: Schema.optionalKey(Schema.Int),
   /**
-   * It comes from another node: its files are fetched from the control plane before it is ready. The text names the
-   * move; what the node has of the server from another one is thrown away.
+   * The server comes from another node: the daemon fetches its files from the control plane before the server is ready.
+   * The text identifies the migration; files of an earlier one are discarded.
    */
   arrival: Schema.optionalKey(Schema.String)
 }).annotate({ identifier: "ServerSpec" })
 export type ServerSpec = typeof ServerSpec.Type
 
-/** What a daemon has of one server. */
+/** The state of one server on its node. */
 export const DaemonServer = Schema.Struct({
   id: NodeKey,
   status: ServerStatus,
   install: InstallState,
   /**
-   * Reports about it that the daemon has yet to send. While there are any, `status` and `install` are not applied:
-   * the reports will say it, in order.
+   * Reports of this server that the daemon has not sent yet. While there are any, the control plane does not apply
+   * `status` and `install`: the reports bring them, in order.
    */
   unsent_reports: NodeCount,
-  /** It is kept still, so that it can be moved; absent: it is not. */
+  /** The server is held for a migration; absent: it is not. */
   held: Schema.optionalKey(Schema.Boolean)
 }).annotate({ identifier: "DaemonServer" })
 export type DaemonServer = typeof DaemonServer.Type
 
-/** A server that its node keeps still, so that it can be moved. */
+/** A server that its node holds for a migration. */
 export const HeldServer = Schema.Struct({
   ...DaemonServer.fields,
-  /** Whether it is up to stay, or would be started again. */
+  /** The process is to keep running, or would be started again. */
   up: Schema.Boolean
 }).annotate({ identifier: "HeldServer" })
 export type HeldServer = typeof HeldServer.Type
 
-/** Servers of one node, those that are about to be removed included. */
+/** The servers of one node, those that are being removed included. */
 const MAX_SERVERS = 50_000
 const MAX_RUNTIMES = 8
 
 /**
- * A daemon makes itself known. The texts, the capacity and the allocations are checked by `registered`, which names the
- * setting to correct.
+ * The registration of a daemon. `registered` checks the texts, the capacity and the allocations, and names the setting
+ * to correct.
  */
 export const Registration = Schema.Struct({
   id: Schema.String,
@@ -69,23 +69,24 @@ export const Registration = Schema.Struct({
   capacity: Capacity,
   runtimes: Schema.Array(RuntimeKind).check(Schema.isMaxLength(MAX_RUNTIMES)),
   system: HostInfo,
-  /** Between two of its signs of life. */
+  /** Seconds between two heartbeats. */
   heartbeat_seconds: Schema.optionalKey(NodeShare),
   servers: Schema.Array(DaemonServer).check(Schema.isMaxLength(MAX_SERVERS))
 }).annotate({ identifier: "Registration" })
 export type Registration = typeof Registration.Type
 
-/** A server that a node has, and that nobody has deleted, but that has no record there. */
+/** A server of a node that was never deleted and has no record on that node. */
 export const UnknownServer = Schema.Struct({
   id: Schema.String,
-  /** The node that it has a record on; absent: it has none at all. */
+  /** The node of its record; absent: there is no record. */
   node_id: Schema.optionalKey(Schema.String)
 }).annotate({ identifier: "UnknownServer" })
 export type UnknownServer = typeof UnknownServer.Type
 
 /**
- * `token`: what the control plane will call the daemon with; `delete`: servers that were deleted; `unknown`: servers that
- * the database knows nothing of, as after a restore: they end, and the files of those that are saved are kept.
+ * The answer to a registration. `token`: the control plane calls the daemon with it. `delete`: servers that were
+ * deleted. `unknown`: servers without a record, as after a restore; the daemon ends them and keeps the files of saved
+ * ones.
  */
 export const RegistrationAnswer = Schema.Struct({
   token: Schema.String,
@@ -94,7 +95,7 @@ export const RegistrationAnswer = Schema.Struct({
 }).annotate({ identifier: "RegistrationAnswer" })
 export type RegistrationAnswer = typeof RegistrationAnswer.Type
 
-/** A sign of life, every 10 s. */
+/** A heartbeat, every 10 s. */
 export const Heartbeat = Schema.Struct({
   boot_id: NodeKey,
   load: NodeShare,
@@ -103,26 +104,26 @@ export const Heartbeat = Schema.Struct({
 }).annotate({ identifier: "Heartbeat" })
 export type Heartbeat = typeof Heartbeat.Type
 
-/** What a sign of life is answered with, where there is something to say. */
+/** The answer to a heartbeat, if there is something to report. */
 export const HeartbeatAnswer = Schema.Struct({
-  /** Where and why the control plane cannot call the daemon. */
+  /** The address that the control plane calls, and why the call fails. */
   unreachable: Schema.String
 }).annotate({ identifier: "HeartbeatAnswer" })
 export type HeartbeatAnswer = typeof HeartbeatAnswer.Type
 
 const reportFields = {
   server_id: NodeKey,
-  /** Grows with every report of a server, across restarts of its daemon; a repetition has the same number. */
+  /** Grows with every report of a server, across restarts of its daemon. A repetition has the same number. */
   sequence: NodeCount
 }
 
-/** One thing that happened to a server on its node; at least once and in order for each server. */
+/** One change of a server on its node; delivered at least once, in order for each server. */
 export const Report = Schema.Union([
   Schema.Struct({
     ...reportFields,
     type: Schema.Literal("status"),
     status: ServerStatus,
-    /** Offline on the way to something else (restart, reset): an ephemeral server is not destroyed for it. */
+    /** Offline between two states (restart, reset): a server that is not saved is not deleted for it. */
     transient: Schema.Boolean
   }),
   Schema.Struct({ ...reportFields, type: Schema.Literal("install-status"), install: InstallState }),
@@ -130,7 +131,7 @@ export const Report = Schema.Union([
 ]).annotate({ identifier: "Report" })
 export type Report = typeof Report.Type
 
-/** What the control plane asks of a server's process. */
+/** The power actions of a server. */
 export const PowerAction = Schema.Literals(["start", "stop", "restart", "kill", "pause", "unpause"])
 export type PowerAction = typeof PowerAction.Type
 

@@ -1,7 +1,7 @@
-/** What a node may send: bounded text without control characters, bounded counts, times in one form. */
+/** The fields of messages from nodes: bounded text without control characters, bounded counts, times in one form. */
 import { Option, Schema, SchemaGetter } from "effect"
 
-/** Longest text of a node, in UTF-16 code units. Console lines have a bound of their own. */
+/** The longest text of a node, in UTF-16 code units. Console lines have a bound of their own. */
 export const NODE_TEXT_LENGTH = 1024
 
 /** Control and format characters, line and paragraph separators, halves of a surrogate pair. */
@@ -9,7 +9,7 @@ const hostile = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/u
 const everyHostile = new RegExp(hostile.source, "gu")
 const breaks = /[\t\n\v\f\r\u0085\u2028\u2029]+/g
 
-/** Whether a text has characters that act on a terminal, a log or the order of what is shown. */
+/** Whether a text has characters that act on a terminal, on a log or on the order of the text. */
 export const hasHostileCharacters = (text: string): boolean => hostile.test(text)
 
 /** Replaces each control and format character. */
@@ -47,7 +47,7 @@ const nodeKeyPattern = /^[\x21-\x7e]{1,128}$/
 
 export const isNodeKey = (text: string): boolean => nodeKeyPattern.test(text)
 
-/** An id in a node's message: it is looked up and logged, never shown as text. */
+/** An id in a node's message. The control plane looks it up and logs it, but never shows it as text. */
 export const NodeKey = Schema.String.check(
   Schema.isPattern(nodeKeyPattern, { expected: "1-128 visible ASCII characters" })
 )
@@ -58,7 +58,7 @@ export const NodeCount = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 /** A share or a load. */
 export const NodeShare = Schema.Finite.check(Schema.isGreaterThanOrEqualTo(0))
 
-/** What a process ends with, on any system. */
+/** The exit code of a process, on any system. */
 export const ExitCode = Schema.Int.check(Schema.isBetween({ minimum: -(2 ** 31), maximum: 2 ** 32 - 1 }))
 
 const timePattern = /^(?:20\d\d)-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z$/
@@ -71,7 +71,7 @@ const readTime = (text: string): number | undefined => {
 
 const isoOf = (millis: number) => new Date(millis).toISOString()
 
-/** An optional time of a node in the contract's form. Decoding leaves out what is no time. */
+/** An optional time of a node in the contract's form. Decoding drops a text that is not a time. */
 export const NodeTime = Schema.optionalKey(Schema.String).pipe(
   Schema.decodeTo(Schema.optionalKey(Schema.String), {
     decode: SchemaGetter.transformOptional((given: Option.Option<string>) =>
@@ -87,8 +87,8 @@ const CLOCK_DIFFERENCE = 60_000
 const OLDEST = 30 * 24 * 3600 * 1000
 
 /**
- * The time that a node says something happened at, in the contract's form. A text that is no time, a time after the
- * receipt or one that lies 30 days before it is replaced by the time of the receipt.
+ * Returns the time of an event that a node reports, in the contract's form. The time of receipt replaces a text that is
+ * not a time, a time after the receipt, and a time 30 days before it.
  *
  * @param receipt milliseconds since the epoch
  */

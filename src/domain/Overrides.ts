@@ -37,7 +37,7 @@ const isShallow = (value: unknown): boolean => {
   return false
 }
 
-/** A config file's override: without `parser` the blueprint's or software's own is kept. */
+/** The override of a config file; without `parser`, the parser of the blueprint or software stays. */
 export const ConfigOverride = Schema.Struct({
   parser: optionalInput(ConfigParser),
   find: Schema.Record(Schema.String, Schema.Json).check(

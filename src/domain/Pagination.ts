@@ -18,7 +18,7 @@ export interface Page<A> {
   readonly total: number
 }
 
-/** Envelope of one page; `total_pages` is 0 when there is nothing. */
+/** Returns the envelope of one page; `total_pages` of an empty list is 0. */
 export const paginated = <A>(page: Page<A>, at: { readonly page: number; readonly per_page: number }) => ({
   meta: {
     pagination: {
@@ -31,19 +31,14 @@ export const paginated = <A>(page: Page<A>, at: { readonly page: number; readonl
   data: page.items
 })
 
-/** A whole number as it came in the query, at most the largest that can be counted; 0 for anything else. */
+/** Returns a whole number from a query, at most the largest safe integer; 0 for any other text. */
 const wholeNumber = (text: string): number =>
   /^[+-]?\d+$/.test(text) ? Math.min(Number(text), Number.MAX_SAFE_INTEGER) : 0
 
-/**
- * A page number as it came in the query: below 1 or not a number is 1 (decisions, section 4).
- */
+/** Returns a page number from a query: 1 if the text is below 1 or not a number (decisions, section 4). */
 export const pageNumber = (text: string | undefined): number => Math.max(wholeNumber(text ?? ""), 1)
 
-/**
- * A page size as it came in the query: absent is `standard`, below 1 or not a number is `fallback`, more than
- * `maximum` is `maximum`.
- */
+/** Returns a page size from a query: `standard` if absent, `fallback` if below 1 or not a number, at most `maximum`. */
 export const pageSize = (
   text: string | undefined,
   bounds: { readonly standard: number; readonly fallback: number; readonly maximum: number }

@@ -24,7 +24,7 @@ export const Server = Schema.Struct({
 }).annotate({ identifier: "Server" })
 export type Server = typeof Server.Type
 
-/** Everything that the control plane keeps of a server. */
+/** The record of a server in the control plane. */
 export const ServerRecord = Schema.Struct({
   id: Schema.String,
   blueprint_id: Schema.String,
@@ -57,7 +57,7 @@ export const ServerStats = Schema.Struct({
   disk_bytes: NodeCount,
   /** 0: no limit. */
   disk_max: NodeCount,
-  /** Disk that this instance alone takes, on top of what it shares. */
+  /** Disk that this instance alone takes, beyond shared files. */
   overlay_bytes: NodeCount
 }).annotate({ identifier: "ServerStats" })
 export type ServerStats = typeof ServerStats.Type

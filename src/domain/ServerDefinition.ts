@@ -6,8 +6,8 @@ import { RuntimeKind } from "./Node.ts"
 import { InstallScript, ProcessConfiguration } from "./Software.ts"
 
 /**
- * All that one server is made of: blueprint, software and overrides, resolved when it was created. It is kept
- * with the record, so that a later reload never changes a server (decisions, section 4).
+ * The definition of one server: blueprint, software and overrides, resolved at creation. The record keeps it, so that a
+ * reload never changes a server (decisions, section 4).
  */
 export const ServerDefinition = Schema.Struct({
   blueprint_id: Schema.String,
@@ -19,7 +19,7 @@ export const ServerDefinition = Schema.Struct({
   install_script: Schema.NullOr(InstallScript),
   limits: Limits,
   ports: Schema.Int,
-  /** The software's patches with the blueprint's and the overrides' on top, by file, then by key. */
+  /** The software's patches, then the blueprint's, then the overrides', by file, then by key. */
   configs: ConfigPatches,
   volumes: Schema.Array(Volume),
   mounts: Schema.Array(Mount),

@@ -16,7 +16,7 @@ export type Crash = typeof Crash.Type
 
 const data = <S extends Schema.Top>(payload: S) => Schema.Struct({ server_id: Schema.String, payload })
 
-/** Message shape of both streams (contract 6.1); `Cursor` only where the caller asked to resume. */
+/** Message shape of both streams (contract 6.1); `Cursor` only if the caller asked to resume. */
 export const ServerEvent = Schema.Union([
   Schema.Struct({
     Topic: Schema.Literal("status"),

@@ -12,7 +12,7 @@ export const ServerStatus = Schema.Literals([
 ]).annotate({ identifier: "ServerStatus" })
 export type ServerStatus = typeof ServerStatus.Type
 
-/** What can move a server from one status to another. */
+/** The triggers of a status change. */
 export type Trigger =
   | "installed"
   | "install-failed"
@@ -49,18 +49,17 @@ export const transitions: ReadonlyArray<Transition> = [
   { from: ["offline"], on: "reinstall", to: "installing" }
 ]
 
-/** The status that `on` leads to from `from`; undefined when the table has no such move. */
+/** Returns the status after `on`; undefined: the table has no such transition. */
 export const next = (from: ServerStatus, on: Trigger): ServerStatus | undefined =>
   transitions.find((row) => row.on === on && row.from.includes(from))?.to
 
 /**
- * Whether a node's report `to` fits the table when the record says `from`. A report that does not fit is
- * logged and the node's view wins, so this decides about a log line, never about the outcome. `unknown` fits
- * anything: it goes back to what the node says.
+ * Whether a node's report `to` fits the table when the record has `from`. A report that does not fit is logged and
+ * still applied, because the node is authoritative. `unknown` fits any report.
  */
 export const fits = (from: ServerStatus, to: ServerStatus): boolean =>
   from === to || from === "unknown" || transitions.some((row) => row.to === to && row.from.includes(from))
 
-/** Whether a process of the server exists in this status. */
+/** Whether a server with this status has a process. */
 export const isUp = (status: ServerStatus): boolean =>
   status === "starting" || status === "running" || status === "stopping" || status === "paused"

@@ -19,17 +19,17 @@ export const InstallScript = Schema.Struct({
 }).annotate({ identifier: "InstallScript" })
 export type InstallScript = typeof InstallScript.Type
 
-/** What an exit with code 0 that nobody asked for means. */
+/** The meaning of an exit with code 0 that nothing asked for. */
 export const CleanExit = Schema.Literals(["crash", "stop"])
 export type CleanExit = typeof CleanExit.Type
 
-/** How the process of a software is run and watched. */
+/** The process of a software: how it starts, stops and is observed. */
 export const ProcessConfiguration = Schema.Struct({
   /** Command line with placeholders. */
   invocation: Schema.String,
   /** A console line, or a signal such as `^C` or `^SIGTERM`. */
   stop_command: Schema.String,
-  /** Part of a console line, or `regex:...`; absent: up as soon as the process is. */
+  /** Part of a console line, or `regex:...`; absent: the server is online once its process runs. */
   online_signal: Schema.optionalKey(Schema.String),
   /** Seconds to reach the online signal. */
   start_timeout: Schema.Finite,
@@ -40,7 +40,7 @@ export type ProcessConfiguration = typeof ProcessConfiguration.Type
 /** One line of a version mapping: image key -> range; `default` is the key used when none matches. */
 export const VersionMapping = Schema.Struct({ image: Schema.String, range: Schema.String })
 
-/** Software as the service knows it after its file has been read, and as `GET /api/software` shows it. */
+/** Software after its file was read, as `GET /api/software` shows it. */
 export const Software = Schema.Struct({
   id: DefinitionId,
   name: Schema.String,

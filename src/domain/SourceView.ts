@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 
-/** A git repository whose definitions are synced, as its route shows it: what is set, and what came of it. */
+/** A git repository of definitions, as its route shows it: the settings and the last result. */
 export const SourceView = Schema.Struct({
   id: Schema.String,
   kind: Schema.Literals(["blueprints", "software"]),
@@ -12,14 +12,14 @@ export const SourceView = Schema.Struct({
   destination: Schema.String,
   /** The commit whose files are in place; null: none yet. */
   commit: Schema.NullOr(Schema.String),
-  /** When they were put there, RFC 3339. */
+  /** The time at which the files were put in place, RFC 3339. */
   synced_at: Schema.NullOr(Schema.String),
-  /** Why the last sync failed; null: it did not. */
+  /** The reason why the last sync failed; null: it succeeded. */
   error: Schema.NullOr(Schema.String)
 }).annotate({ identifier: "Source" })
 export type SourceView = typeof SourceView.Type
 
-/** Something about the definitions of a folder that should be looked at: one line. */
+/** A warning about the definitions of a folder, in one line. */
 export const DefinitionWarning = Schema.Struct({
   folder: Schema.Literals(["blueprints", "software"]),
   detail: Schema.String

@@ -1,14 +1,14 @@
 import { Schema } from "effect"
 import { NodeCount, NodeText } from "./NodeText.ts"
 
-/** How a node makes instances of a base folder: overlay mounts, copies that share blocks, or plain copies. */
+/** How a node makes instances from a base: overlay mounts, copies that share blocks, or plain copies. */
 export const InstanceStorage = Schema.Literals(["overlay", "reflink", "copy"])
 export type InstanceStorage = typeof InstanceStorage.Type
 
 /**
- * How far a plain process is kept from the daemon and from other servers:
+ * The isolation of a plain process from the daemon and from other servers:
  *
- * - `user+namespaces`  a uid of its own, and namespaces in which it sees neither the daemon's data nor other processes
+ * - `user+namespaces`  a uid of its own, and namespaces that hide the daemon's data and other processes
  * - `user`             a uid of its own
  * - `namespaces`       the uid of the daemon, in such namespaces
  * - `none`             the uid of the daemon
@@ -16,7 +16,7 @@ export type InstanceStorage = typeof InstanceStorage.Type
 export const ProcessIsolation = Schema.Literals(["user+namespaces", "user", "namespaces", "none"])
 export type ProcessIsolation = typeof ProcessIsolation.Type
 
-/** The isolation of servers, by the runtimes that a node offers. */
+/** The isolation of servers, per runtime of a node. */
 export const Isolation = Schema.Struct({
   process: Schema.optionalKey(ProcessIsolation),
   docker: Schema.optionalKey(Schema.Literal("container"))

@@ -1,13 +1,13 @@
-/** Splits a command line into words, as a POSIX shell would, but with no expansion of any kind. Pure. */
+/** Splits a command line into words like a POSIX shell, but without any expansion. Pure. */
 
 export type Words = { readonly words: ReadonlyArray<string> } | { readonly invalid: string }
 
 const blank = /\s/
 
 /**
- * Words of an invocation. Single quotes keep everything, double quotes all but `\"` and `\\`, a backslash the next
- * character; `{{...}}` is kept whole, so that placeholders are filled in after the split and a value can never
- * become more than (a part of) one word.
+ * Returns the words of an invocation. Single quotes keep everything, double quotes everything but `\"` and `\\`, a
+ * backslash the next character. `{{...}}` stays whole: placeholders are filled in after the split, so a value never
+ * becomes more than one word.
  */
 export const splitWords = (text: string): Words => {
   const words: Array<string> = []

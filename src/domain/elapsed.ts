@@ -1,15 +1,12 @@
-/**
- * Time that passes. The wall clock says what time it is, and can be set by hours at any moment: nothing that waits,
- * measures or gives up goes by it.
- */
+/** Elapsed time. The wall clock can be set by hours at any moment, so no timeout, delay or measurement uses it. */
 import { Clock, Effect } from "effect"
 
 const millisOf = (nanos: bigint) => Number(nanos / 1_000_000n)
 
-/** Milliseconds of a clock that only goes on, since some moment: two of them say how long something took. */
+/** Milliseconds of a monotonic clock. Only the difference of two readings has a meaning. */
 export const elapsedMillis: Effect.Effect<number> = Effect.map(Clock.monotonicTimeNanos, millisOf)
 
-/** A clock whose time of day is as steady as its timers, and says nothing of the date. */
+/** A clock whose time of day follows the monotonic clock; its date has no meaning. */
 const steady = (clock: Clock.Clock): Clock.Clock => ({
   currentTimeMillisUnsafe: () => millisOf(clock.monotonicTimeNanosUnsafe()),
   currentTimeMillis: Effect.map(clock.monotonicTimeNanos, millisOf),
@@ -20,6 +17,6 @@ const steady = (clock: Clock.Clock): Clock.Clock => ({
   sleep: (duration) => clock.sleep(duration)
 })
 
-/** For libraries that reckon how long something lasts by the wall clock. */
+/** Runs an effect of a library that measures durations with the wall clock on the monotonic clock. */
 export const onElapsedTime = <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
   Effect.clockWith((clock) => Effect.provideService(self, Clock.Clock, steady(clock)))

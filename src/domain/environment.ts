@@ -1,4 +1,4 @@
-/** Which environment variables a server may have, and which of them a caller of the API may set. Pure. */
+/** The environment variables that a server may have, and those that a caller of the API may set. Pure. */
 import { Schema } from "effect"
 
 const MOST_VARIABLES = 256
@@ -8,7 +8,7 @@ const MOST_BYTES = 128 * 1024
 /** Variables of the daemon: neither a blueprint nor a caller sets one. */
 const OWN = "MUSTER_*"
 
-/** Variables that change how programs are found, loaded or run; `*` at the end stands for any rest. */
+/** Variables that change how programs are found, loaded or run; a `*` at the end matches any rest. */
 const guarded: ReadonlyArray<string> = [
   "LD_*",
   "NODE_OPTIONS",
@@ -27,7 +27,7 @@ const guarded: ReadonlyArray<string> = [
 const matches = (pattern: string, name: string): boolean =>
   pattern.endsWith("*") ? name.startsWith(pattern.slice(0, -1)) : name === pattern
 
-/** Whether the daemon alone sets a variable, or a pattern stands for such variables only. */
+/** Whether a variable belongs to the daemon, or a pattern matches such variables only. */
 export const isOfDaemon = (name: string): boolean => matches(OWN, name)
 
 export const ofDaemon = `the variables ${OWN} are the daemon's`
@@ -47,14 +47,14 @@ export const VariableValue = Schema.String.check(
   })
 )
 
-/** An entry of `env-allow`: the name of a variable, or the beginning of names and `*`. */
+/** An entry of `env-allow`: the name of a variable, or a prefix and `*`. */
 export const VariablePattern = Schema.String.check(
   Schema.isPattern(/^[A-Za-z_][A-Za-z0-9_]{0,127}\*?$/, {
     expected: "the name of an environment variable, or the beginning of names and *"
   })
 )
 
-/** Why all variables of a server together are too much; undefined if they are not. */
+/** Returns why the variables of a server exceed the bound; undefined: they do not. */
 export const tooMuch = (env: Readonly<Record<string, string>>): string | undefined => {
   const entries = Object.entries(env)
   if (entries.length > MOST_VARIABLES) {
@@ -65,7 +65,7 @@ export const tooMuch = (env: Readonly<Record<string, string>>): string | undefin
 }
 
 /**
- * Why a caller may not set a variable; undefined if the caller may. Names are compared exactly, as Linux does.
+ * Returns why a caller may not set a variable; undefined: the caller may. Names are compared exactly, as Linux does.
  *
  * @param allowed `env-allow` of the blueprint
  */

@@ -1,6 +1,6 @@
 /**
- * What can go wrong in the eyes of a caller: one class for each status, so that the derived client decodes
- * exactly the class that the service failed with (contract, section 7; decisions, section 1).
+ * The errors that a caller can see: one class per status, so that the derived client decodes exactly the class that the
+ * service failed with (contract, section 7; decisions, section 1).
  */
 import { ApiError } from "./ApiError.ts"
 
@@ -44,21 +44,21 @@ export class NotFound extends ApiError<NotFound>()(
   }
 }
 
-/** 409: the request is sound, but not in the present state of the thing it names. */
+/** 409: the request is valid, but not in the current state of its resource. */
 export class Conflict extends ApiError<Conflict>()(
   "Conflict",
   409,
   "Look at the present state and try again."
 ) {}
 
-/** 410: a cursor older than what the journal keeps. */
+/** 410: a cursor older than the retained journal. */
 export class CursorExpired extends ApiError<CursorExpired>()(
   "CursorExpired",
   410,
   "Read the present state with GET /api/servers, then subscribe without a cursor."
 ) {}
 
-/** 422: the request cannot be read or asks for something that cannot be. */
+/** 422: the request cannot be read, or asks for something that is not possible. */
 export class InvalidRequest extends ApiError<InvalidRequest>()(
   "InvalidRequest",
   422,
@@ -79,21 +79,21 @@ export class TooManyRequests extends ApiError<TooManyRequests>()(
   "Wait for the seconds that `Retry-After` names."
 ) {}
 
-/** 502: the node answered, with an error of its own. */
+/** 502: the node answered with an error. */
 export class NodeFailure extends ApiError<NodeFailure>()(
   "NodeFailure",
   502,
   "The node's log says more; quote request_id."
 ) {}
 
-/** 502: a git repository that definitions come from could not be synced; everything else was done. */
+/** 502: a git repository of definitions could not be synced; everything else was done. */
 export class SourceFailed extends ApiError<SourceFailed>()(
   "SourceFailed",
   502,
   "What the sources have put in place before serves on. Correct the cause, then reload."
 ) {}
 
-/** 503: the request is sound and cannot be carried out now; repeating it later may succeed. */
+/** 503: the request is valid and cannot be carried out now; a later try may succeed. */
 export class Unavailable extends ApiError<Unavailable>()("Unavailable", 503, "Try again shortly.") {
   static noNodes(why: string) {
     return new Unavailable({
@@ -119,14 +119,14 @@ export class Unavailable extends ApiError<Unavailable>()("Unavailable", 503, "Tr
       hint: "Nothing was changed; try again shortly."
     })
   }
-  /** What has been begun is written down, and ended without anybody's asking. */
+  /** The record says that the removal has begun; the garbage collector completes it. */
   static removalBegun() {
     return new Unavailable({
       detail: "the database cannot be reached",
       hint: "The removal has begun and goes on when the database is back; asking again does no harm."
     })
   }
-  /** The database went away, or the service ends, before it could learn what became of a change. */
+  /** The database became unavailable, or the service stopped, before the outcome of a change was known. */
   static storeUnknown() {
     return new Unavailable({
       detail: "the database cannot be reached",
@@ -138,8 +138,8 @@ export class Unavailable extends ApiError<Unavailable>()("Unavailable", 503, "Tr
 const FULL = "the disk of the database is full"
 
 /**
- * A write that the database has no room for. A route that changes something returns {@link InsufficientStorage} for it;
- * everything else sees a database that is unavailable.
+ * A write for which the database has no room. A route that changes something returns {@link InsufficientStorage} for
+ * it; all other code sees an unavailable database.
  */
 export class DatabaseFull extends Unavailable {
   static of() {
@@ -167,17 +167,17 @@ export class InsufficientStorage extends ApiError<InsufficientStorage>()(
   }
 }
 
-/** 504: the service gave up on the request after its time limit. */
+/** 504: the request took longer than its time limit. */
 export class TimedOut extends ApiError<TimedOut>()(
   "TimedOut",
   504,
   "The work may still go on; look at the present state before repeating."
 ) {}
 
-/** 413: the body is larger than the service reads (1 MiB by default). */
+/** 413: the body exceeds the limit (1 MiB by default). */
 export class BodyTooLarge extends ApiError<BodyTooLarge>()("BodyTooLarge", 413, "Send a smaller body.") {}
 
-/** 500: a defect of the service; the cause is only in its log, under the request's id. */
+/** 500: a defect of the service. Only the log has the cause, under the id of the request. */
 export class InternalError extends ApiError<InternalError>()(
   "InternalError",
   500,

@@ -5,11 +5,11 @@ const MAX_PARTS = 64
 
 const encoder = new TextEncoder()
 
-/** A character of UTF-16 takes at most three bytes. */
+/** The limit is in bytes: a UTF-16 code unit takes at most three. */
 const isTooLong = (name: string): boolean =>
   name.length * 3 > MAX_NAME_BYTES && encoder.encode(name).length > MAX_NAME_BYTES
 
-/** The names that a path below some folder is made of; fails with what is wrong with it, in words that follow its name. */
+/** Returns the names that a relative path consists of; fails with the reason, in words that follow the path. */
 export const pathParts = (path: string): Result.Result<ReadonlyArray<string>, string> => {
   if (path.includes("\0")) return Result.fail("contains a NUL character")
   if (path.startsWith("/")) return Result.fail("is absolute")

@@ -1,6 +1,6 @@
 /**
- * Where the files of an instance come from and where they go (blueprints.md, `state`). Pure: blueprints are checked by
- * it when they are read, and instances are made by it.
+ * The origin and destination of the files of an instance (blueprints.md, `state`). Pure: both the check of blueprints
+ * and the making of instances use it.
  */
 import { Result } from "effect"
 import type { Copy, Mount, Volume } from "./Blueprint.ts"
@@ -16,11 +16,11 @@ export interface Target {
 
 export interface CowVolume extends Target {
   readonly volume: Volume
-  /** Place among the blueprint's volumes: what a folder of its own is called after. */
+  /** Index among the blueprint's volumes: the name of the volume's own folder. */
   readonly index: number
 }
 
-/** What is not the instance's own: volumes with `rw` or `ro`, and mounts. */
+/** A part that other servers or the host share: volumes with `rw` or `ro`, and mounts. */
 export interface Shared extends Target {
   readonly of: { readonly volume: Volume } | { readonly mount: Mount }
   readonly read_only: boolean
@@ -30,34 +30,34 @@ export interface CopyEntry extends Target {
   readonly copy: Copy
 }
 
-/** What an instance is made of beside its base. */
+/** The parts of an instance beside its base. */
 export interface FilePlan {
   readonly cow: ReadonlyArray<CowVolume>
-  /** Those above others first. */
+  /** Parents before their children. */
   readonly shared: ReadonlyArray<Shared>
   readonly copies: ReadonlyArray<CopyEntry>
 }
 
-/** What of a definition the plan is made from. */
+/** The fields of a definition from which the plan is made. */
 export type FileDefinition = Pick<ServerDefinition, "volumes" | "mounts" | "copy">
 
-/** An entry that cannot be, or would be of no use. */
+/** An entry that is not possible, or has no effect. */
 export interface FileConflict {
-  /** The very object of the definition. */
+  /** The same object as in the definition. */
   readonly entry: Volume | Mount | Copy
-  /** What it is in conflict with; undefined: it has no place of its own. */
+  /** The entry that it conflicts with; undefined: its own target is invalid. */
   readonly other: Volume | Mount | undefined
   readonly reason: string
   /**
-   * Whether no instance can be made of it: it would be written into what others use. Of two entries of which one only
-   * hides the other, the later counts.
+   * Whether no instance is possible: a write would reach files that others use. If one of two entries only hides the
+   * other, the later one counts.
    */
   readonly impossible: boolean
 }
 
-/** A config patch that could never be written. */
+/** A config patch whose file can never be written. */
 export interface PatchConflict {
-  /** The file as the patch names it. */
+  /** The file, as written in the patch. */
   readonly file: string
   readonly other: Volume | Mount
   readonly reason: string
@@ -65,7 +65,10 @@ export interface PatchConflict {
 
 const CONTAINER_HOME = "/home/container"
 
-/** Where a target lies: absolute means from the instance folder, as containers see it. Fails with what is wrong. */
+/**
+ * Returns the place of a target. An absolute path starts at the instance folder, as containers see it. Fails with the
+ * reason.
+ */
 export const targetParts = (target: string): Result.Result<ReadonlyArray<string>, string> => {
   const inside =
     target === CONTAINER_HOME || target.startsWith(`${CONTAINER_HOME}/`)
@@ -78,25 +81,25 @@ export const targetParts = (target: string): Result.Result<ReadonlyArray<string>
 export const isAbove = (above: ReadonlyArray<string>, parts: ReadonlyArray<string>): boolean =>
   above.length <= parts.length && above.every((part, index) => parts[index] === part)
 
-/** An entry with all that the rules ask of it. */
+/** An entry with everything that the rules need. */
 interface Placed extends Target {
   readonly entry: Volume | Mount | Copy
   readonly name: string
 }
 
-/** A volume or mount: it takes its place for itself, but for `cow` volumes, which lie over each other. */
+/** A volume or mount. It takes its place for itself; only `cow` volumes may lie over each other. */
 interface Taker extends Placed {
   readonly entry: Volume | Mount
   readonly shared: Shared | undefined
 }
 
-/** Whether both bring the very same. */
+/** Whether both entries bring the same files. */
 const isSame = (a: Volume | Mount, b: Volume | Mount): boolean =>
   "name" in a === "name" in b && a.source === b.source && a.mode === b.mode
 
 const keyOf = (parts: ReadonlyArray<string>): string => parts.join("/")
 
-/** The uppermost of `places` that is at a place or above it. */
+/** Returns the uppermost of `places` that is a place or above it. */
 const holderOf = <A>(places: ReadonlyMap<string, A>, parts: ReadonlyArray<string>): A | undefined => {
   let key = ""
   for (const part of parts) {
@@ -107,13 +110,13 @@ const holderOf = <A>(places: ReadonlyMap<string, A>, parts: ReadonlyArray<string
   return undefined
 }
 
-/** A path as messages show it. */
+/** Returns a path for a message. */
 const shown = (path: string): string => `\`${path.length > 80 ? `${path.slice(0, 80)}...` : path}\``
 
 const volumeName = ({ mode, name }: Volume): string => `volume ${shown(name)} (${mode})`
 const mountName = ({ mode, source }: Mount): string => `mount ${shown(source)} (${mode})`
 
-/** Reads the targets of a definition: where everything goes, and what cannot be or is of no use. */
+/** Reads the targets of a definition: the place of each entry, and the conflicts. */
 export const planFiles = (
   definition: FileDefinition
 ): { readonly plan: FilePlan; readonly conflicts: ReadonlyArray<FileConflict> } => {
@@ -190,7 +193,7 @@ const entryOf = ({ of }: Shared): { readonly entry: Volume | Mount; readonly nam
     ? { entry: of.volume, name: volumeName(of.volume) }
     : { entry: of.mount, name: mountName(of.mount) }
 
-/** Which of these files lie where nothing can be written. */
+/** Returns the files that lie where no write is possible. */
 export const patchConflicts = (plan: FilePlan, files: Iterable<string>): ReadonlyArray<PatchConflict> => {
   const closed = new Map(
     plan.shared.filter(({ read_only }) => read_only).map((shared) => [keyOf(shared.parts), shared])

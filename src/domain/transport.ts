@@ -1,9 +1,9 @@
-/** How calls to an address travel: on one machine, with TLS, or readable by the network between. */
+/** How calls to an address travel: on one host, with TLS, or readable on the network. */
 export type Transport = "local" | "encrypted" | "plain"
 
 const loopback = /^(?:(?:.+\.)?localhost|127(?:\.\d{1,3}){3}|\[?::1\]?)$/i
 
-/** Whether a host is this machine whatever its network: another name may be any address. */
+/** Whether a host name is this host on every network. */
 export const isLoopback = (host: string): boolean => loopback.test(host)
 
 /** @param url of HTTP */
