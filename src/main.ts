@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-/** The entry. What an earlier start has compiled is kept beside the packages: a command begins in half the time. */
+/** The entry point. The compile cache beside the packages halves the start of a command. */
 import { closeSync, readdirSync, readFileSync } from "node:fs"
 import { enableCompileCache } from "node:module"
 import { join } from "node:path"
@@ -12,11 +12,11 @@ const isInheritable = (fd: number): boolean => {
     const flags = /^flags:\s*(\d+)$/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, "latin1"))?.[1]
     return flags !== undefined && (Number.parseInt(flags, 8) & CLOSE_ON_EXEC) === 0
   } catch {
-    return false // it was open for the list only
+    return false // open for the list only
   }
 }
 
-// What started this program may have left files open: no server may have them. Node marks its own files.
+// The parent may have left files open, and servers must not inherit them. Node marks its own files.
 if (process.platform === "linux") {
   for (const fd of readdirSync("/proc/self/fd").map(Number)) if (fd > 2 && isInheritable(fd)) closeSync(fd)
 }

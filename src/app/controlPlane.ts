@@ -24,7 +24,7 @@ import { StoreLayer } from "./storage.ts"
 
 /** The control plane without its transport: store, blueprints, nodes, servers, events, keys. */
 export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, tls: NodeTls = {}) =>
-  // The hub after the servers: the read model has followed a change before anybody is told of it.
+  // The hub comes after the servers: the read model applies a change before the change is published.
   Layer.mergeAll(
     EventHub.layer(),
     Tickets.layer(),
@@ -56,7 +56,7 @@ export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, tl
     Layer.provideMerge(SecretLayer(settings, dataDir))
   )
 
-/** Git repositories that are synced into the definition folders, where a file lists some. */
+/** The git repositories that are synced into the definition folders, if a file lists some. */
 const SourcesLayer = (settings: ServiceSettings, dataDir: string) =>
   settings.blueprintSources === ""
     ? layerUnlisted({ data_dir: dataDir })
@@ -75,6 +75,6 @@ const placementOptions = (settings: ServiceSettings) => ({
   disk_overcommit: settings.overcommitDisk
 })
 
-/** Returns the options with the admin key that the settings give. */
+/** Returns the options with the admin key of the settings. */
 export const adminKeyOf = (settings: ServiceSettings) =>
   Option.match(settings.adminKey, { onNone: () => ({}), onSome: (adminKey) => ({ adminKey }) })

@@ -27,10 +27,10 @@ import { boundReading } from "../http/strangers.ts"
 import { strictBody } from "../http/strictBody.ts"
 import { AnyFailureLayer, SchemaErrorsLayer } from "./serviceHttp.ts"
 
-/** Longer than the control plane waits for an answer. */
+/** Longer than the control plane's own timeout. */
 const REQUEST_TIMEOUT = Duration.seconds(30)
 const SHUTDOWN_TIMEOUT = Duration.seconds(2)
-/** A server's definition with all its files, and what a hostile peer may make this process read. */
+/** Holds a server's definition with all its files, and bounds what a hostile peer can send. */
 const BODY_LIMIT = ByteSize.mebibytes(16)
 
 /** The longest message of a console, in bytes. */
@@ -40,7 +40,7 @@ const bearer = /^Bearer +(\S+) *$/i
 
 type App = Effect.Effect<HttpServerResponse.HttpServerResponse, unknown, HttpServerRequest.HttpServerRequest>
 
-/** What every call goes through: request id, the token before anything else, limits, and the one error body. */
+/** The pipeline of every call: request id, token, limits, and the one error body. */
 const Pipeline = HttpRouter.middleware(
   Effect.gen(function* () {
     const scope = yield* Effect.scope
@@ -48,7 +48,7 @@ const Pipeline = HttpRouter.middleware(
     const failedLogins = yield* FailedLogins
     const allowed = allowedMethods(DaemonApi)
 
-    // Always 401: a control plane reads from it that its token is outdated. A token has 256 random bits.
+    // Always 401: the control plane concludes that its token is outdated. A token has 256 random bits.
     const authorized = (request: HttpServerRequest.HttpServerRequest, app: App): App =>
       token.accepts(bearer.exec(request.headers.authorization ?? "")?.[1] ?? "")
         ? app
@@ -90,7 +90,7 @@ const Pipeline = HttpRouter.middleware(
           Effect.provideService(HttpIncomingMessage.MaxBodySize, BODY_LIMIT),
           Effect.map((response) => withStandardHeaders(response, id, request.url)),
           Effect.provideService(HttpServerRequest.HttpServerRequest, strictBody(request, scope)),
-          // The request may go on arriving.
+          // The rest of the request may still arrive.
           Effect.map((response) =>
             response.status === 504 ? HttpServerResponse.setHeader(response, "connection", "close") : response
           ),
@@ -116,7 +116,7 @@ export interface DaemonHttpOptions {
   readonly tls?: Reloadable<TlsOptions>
 }
 
-/** A daemon's HTTP server; needs `NodeToken` and `ServedDaemon`. `HttpServer` in the output tells the port. */
+/** The HTTP server of a daemon; needs `NodeToken` and `ServedDaemon`. `HttpServer` in the output has the port. */
 export const DaemonHttpLayer = (options: DaemonHttpOptions) =>
   Layer.suspend(() => {
     const server = makeNodeServer(options.tls)
@@ -126,7 +126,7 @@ export const DaemonHttpLayer = (options: DaemonHttpOptions) =>
           Layer.provide(DaemonHandlers),
           Layer.provide([DaemonAuthorizationLayer, SchemaErrorsLayer, AnyFailureLayer])
         ),
-        // A control plane calls a few times with a token that the daemon is about to get.
+        // A control plane may use a token a few times before the daemon has received it.
         Pipeline.pipe(Layer.provide(FailedLogins.layer({ tolerated: FAILURES_PER_MINUTE })))
       ),
       { disableLogger: true, disableListenLog: true }

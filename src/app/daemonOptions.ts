@@ -10,7 +10,7 @@ import { dockerConfigPath, dockerOptions, nodeAllocations } from "./docker.ts"
 import { nodeIdentity } from "./nodeIdentity.ts"
 import { version } from "./version.ts"
 
-/** Settings that the embedded node and any other have in common. */
+/** The settings that every node has, embedded or not. */
 type DaemonSettings = Pick<
   ServiceSettings,
   | "allowedMounts"
@@ -29,16 +29,16 @@ type DaemonSettings = Pick<
 const nodeFolder = (dataDir: string) => join(dataDir, "node")
 
 /**
- * Claims the folder of a node for the scope, before anything is written to it or said; answers the node's id.
+ * Claims the folder of a node for the scope, before anything is written to it; returns the node's id.
  *
- * @param id as set; empty: the one that is kept in the data folder
+ * @param id as set; empty: the id in the data folder
  */
 export const claimNode = Effect.fnUntraced(function* (dataDir: string, id = "") {
   yield* claimDataFolder(nodeFolder(dataDir))
   return id === "" ? yield* nodeIdentity(dataDir) : id
 })
 
-/** A folder that is not there may be one that is not mounted yet, or a mistake. */
+/** A missing folder may be a mistake, or a mount that comes later. */
 const warnOfMissing = Effect.fnUntraced(function* (folder: string) {
   if (statSync(folder, { throwIfNoEntry: false })?.isDirectory() === true) return
   yield* Effect.logWarning(
@@ -51,7 +51,7 @@ const hiddenFiles = (
   { dockerConfig, dockerSocket, tlsKey }: DaemonSettings,
   { closed = [], dataDir }: { readonly dataDir: string; readonly closed?: ReadonlyArray<string> }
 ) => {
-  // `MUSTER_SECRET_FILE` and the other secrets, also where the value is read elsewhere.
+  // The variables also cover secrets whose value was read elsewhere.
   const secrets = Object.entries(process.env).flatMap(([name, value = ""]) =>
     /^(MUSTER_|APP_ADMIN_API_KEY).*_FILE$/.test(name) ? [value] : []
   )
@@ -59,26 +59,26 @@ const hiddenFiles = (
   return [resolve(dataDir), resolve(dockerSocket), dockerConfigPath(dockerConfig), ...files, ...ownFolders()]
 }
 
-/** A user that is in no list of users and has no `HOME` has no home. */
+/** A user without an entry in the user database and without `HOME` has no home. */
 const homeOf = () => Option.getOrElse(Option.liftThrowable(homedir)(), () => "/")
 
 /**
- * What an ordinary user's servers could write as that user, and this program would run or read at its next start. Root's
- * servers have users of their own.
+ * Folders that servers of an ordinary user could write, and from which this program runs or reads files at its next
+ * start. With a root daemon, servers have users of their own.
  */
 const ownFolders = () =>
   process.geteuid?.() === 0
     ? []
     : [homeOf(), resolve(import.meta.dirname, "../..")].filter((path) => isAbsolute(path) && path !== "/")
 
-/** What the settings of a node, the embedded one or another, say of its daemon. */
+/** Returns the options of a node's daemon from the settings, embedded or not. */
 export const daemonOptions = Effect.fnUntraced(function* (
   settings: DaemonSettings,
   own: {
     readonly dataDir: string
     readonly runtime: ServiceSettings["embeddedRuntime"]
     readonly allocations: ReadonlyArray<NodeAllocation>
-    /** Files and folders of this program that no server may see. */
+    /** Files and folders of this program that are hidden from servers. */
     readonly closed?: ReadonlyArray<string>
   }
 ) {

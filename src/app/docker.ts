@@ -9,11 +9,11 @@ type DockerSettings = Pick<
   "dockerConfig" | "dockerPull" | "dockerSocket" | "embeddedRuntime" | "forceOutgoingIp"
 >
 
-/** The config file of Docker's command line. */
+/** Returns the path of the config file of Docker's command line. */
 export const dockerConfigPath = (set: string): string =>
   set === "" ? join(homedir(), ".docker", "config.json") : resolve(set)
 
-/** What the settings of a node, the embedded one or another, say of Docker. */
+/** Returns the options of Docker from the settings of a node, embedded or not. */
 export const dockerOptions = (
   runtime: DockerSettings["embeddedRuntime"],
   settings: Omit<DockerSettings, "embeddedRuntime">
@@ -29,7 +29,7 @@ export const dockerOptions = (
         }
       }
 
-/** The addresses of a node, with what holds for all of them. */
+/** Returns the addresses of a node with the settings that hold for all of them. */
 export const nodeAllocations = (
   given: ReadonlyArray<NodeAllocation>,
   settings: Pick<DockerSettings, "forceOutgoingIp">

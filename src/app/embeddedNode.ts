@@ -7,12 +7,12 @@ import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { claimNode, daemonOptions } from "./daemonOptions.ts"
 import { urlOf } from "./listenUrl.ts"
 
-/** Seconds between two signs of life; sooner where a node is lost soon. */
+/** Seconds between two heartbeats; fewer if nodes are lost early. */
 const HEARTBEAT = 10
 
 /**
- * Waits until the node is connected, so that who is told that the service listens can create servers at once. Not
- * for ever: a service whose node cannot register says so in its log, and serves what it can.
+ * Waits until the node is connected, so that servers can be created as soon as the service listens. The wait is
+ * bounded: a service whose node cannot register logs it and serves the other routes.
  */
 const connected = (node_id: string) =>
   Effect.flatMap(NodeRegistry, (registry) =>
@@ -22,7 +22,7 @@ const connected = (node_id: string) =>
     )
   )
 
-/** What the process before has left: it may not have been able to say good-bye. */
+/** Clears the registration of a process that ended without deregistering. */
 const unavailable = Effect.fnUntraced(function* (node_id: string) {
   const fleet = yield* Fleet
   const registry = yield* NodeRegistry
@@ -33,7 +33,7 @@ const unavailable = Effect.fnUntraced(function* (node_id: string) {
   )
 })
 
-/** Other services would take a node for connected whose process has ended in good order. */
+/** Deregisters the node, so that other services do not count it as connected. */
 const deregister = (node_id: string) =>
   Layer.effectDiscard(
     Effect.gen(function* () {
@@ -51,7 +51,7 @@ const deregister = (node_id: string) =>
     })
   )
 
-/** An embedded daemon is reached where the service is; a port that is not known yet is left out. */
+/** Returns the address of the embedded daemon: that of the service, without a port that is not known yet. */
 const addressOf = ({ host, nodeUrl, port }: ServiceSettings) =>
   nodeUrl !== "" ? nodeUrl : urlOf("http", host, port === 0 ? undefined : port)
 
@@ -62,7 +62,7 @@ const ownFiles = ({ blueprintsDir, databaseUrl, nodeClientKey, softwareDir }: Se
   ...(databaseUrl._tag === "Sqlite" ? ["", "-wal", "-shm"].map((end) => databaseUrl.filename + end) : [])
 ]
 
-/** A daemon in this process, which has Docker only where an engine answers: needs `ControlPlane` and `DaemonClient`. */
+/** Runs a daemon in this process; it has Docker only if an engine responds. Needs `ControlPlane` and `DaemonClient`. */
 export const EmbeddedNode = (settings: ServiceSettings, dataDir: string) =>
   Layer.unwrap(
     Effect.gen(function* () {
@@ -80,7 +80,7 @@ export const EmbeddedNode = (settings: ServiceSettings, dataDir: string) =>
         on_shutdown: settings.embeddedOnShutdown,
         attach: client.attach
       })
-      // With one service on the database, its next start makes every node register.
+      // With one service on the database, the next start makes every node register.
       const isShared = settings.databaseUrl._tag === "Postgres" && settings.embeddedOnShutdown === "stop"
       return Layer.effectDiscard(connected(node_id)).pipe(
         Layer.provideMerge(daemon),

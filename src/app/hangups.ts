@@ -2,7 +2,7 @@ import { closeSync, openSync } from "node:fs"
 import { Effect, Queue } from "effect"
 import type { LiveFiles } from "./liveFiles.ts"
 
-/** Whether the terminal of this process is gone: the signal says that, and asks for no reload. */
+/** Whether the terminal of this process is gone: SIGHUP then means the end, not a reload. */
 const hasLostTerminal = (): boolean => {
   try {
     closeSync(openSync("/dev/tty", "r"))
@@ -13,8 +13,8 @@ const hasLostTerminal = (): boolean => {
 }
 
 /**
- * The SIGHUPs that this process gets, from now on until the scope closes; several at once count as one. A process that
- * was started in a terminal ends gracefully when the terminal is closed.
+ * Returns the SIGHUPs of this process until the scope closes; several at once count as one. A process that was started
+ * in a terminal ends gracefully when the terminal is closed.
  */
 export const hangups = Effect.gen(function* () {
   const queue = yield* Queue.sliding<void>(1)
@@ -30,14 +30,14 @@ export const hangups = Effect.gen(function* () {
   return queue
 })
 
-/** One thing that SIGHUP reloads. */
+/** A part that SIGHUP reloads. */
 export interface Part {
   readonly name: string
   /** Returns whether anything changed. */
   readonly reload: Effect.Effect<boolean, { readonly message: string; readonly detail?: string }>
 }
 
-/** The certificates among what SIGHUP reloads. */
+/** Returns the certificates as parts that SIGHUP reloads. */
 export const certificates = (
   ...files: ReadonlyArray<Pick<LiveFiles<unknown>, "names" | "reload"> | undefined>
 ) =>
@@ -45,7 +45,7 @@ export const certificates = (
     (file): ReadonlyArray<Part> => (file === undefined ? [] : [{ name: file.names, reload: file.reload }])
   )
 
-/** Reloads each part, in their order, whenever a SIGHUP came; one log line says with what result. */
+/** Reloads the parts in order at each SIGHUP, and logs the result in one line. */
 export const reloadOnHangup = (queue: Queue.Dequeue<void>, parts: ReadonlyArray<Part>) =>
   Effect.gen(function* () {
     yield* Queue.take(queue)

@@ -50,7 +50,7 @@ export const liveFiles = Effect.fnUntraced(function* <A>(options: {
     if (JSON.stringify(next) === JSON.stringify(value)) return false
     value = next
     for (const apply of listeners) {
-      // The other listeners get the value, and the files are looked at further.
+      // The other listeners get the value, and the files are still observed.
       yield* Effect.sync(() => apply(next)).pipe(
         Effect.catchCause((cause) => Effect.logWarning(`${names}: a new value could not be applied`, cause))
       )

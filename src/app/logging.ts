@@ -21,7 +21,7 @@ const timeOf = (date: Date): string => {
   return `${clock}.${String(date.getMilliseconds()).padStart(3, "0")}`
 }
 
-/** Text of several lines below an entry: each line is escaped, and no line looks like the first one of an entry. */
+/** Returns the lines of a text below an entry: each line is escaped, and none looks like the start of an entry. */
 const below = (text: string): ReadonlyArray<string> =>
   text.split("\n").map((line) => `  ${escapeText(line.trimEnd())}`)
 
@@ -31,8 +31,8 @@ const textOf = (value: unknown): string => {
 }
 
 /**
- * Entries for people: one line, then causes, values and annotations, indented. Names and texts from outside are escaped:
- * they end no line, start no entry and steer no terminal.
+ * Formats entries for people: one line, then causes, values and annotations, indented. Names and texts from outside are
+ * escaped, so that they cannot end a line, start an entry or control a terminal.
  */
 const formatPretty = (colored: boolean) => {
   const paint = (text: string, ...codes: ReadonlyArray<string>) =>
@@ -56,10 +56,10 @@ const formatPretty = (colored: boolean) => {
   })
 }
 
-/** One line of JSON: escapes of JSON for whatever JSON itself would let through. */
+/** One line of JSON, with escapes for the characters that JSON allows and a terminal interprets. */
 const formatJson = Logger.map(Logger.formatJson, escapeText)
 
-/** Structured logs in the chosen form, from the chosen level on. */
+/** Writes structured logs in the set format, from the set level on. */
 export const LoggingLayer = (settings: Pick<ServiceSettings, "logFormat" | "logLevel">) =>
   Layer.mergeAll(
     Logger.layer([
@@ -70,7 +70,7 @@ export const LoggingLayer = (settings: Pick<ServiceSettings, "logFormat" | "logL
     Layer.succeed(References.MinimumLogLevel, levels[settings.logLevel])
   )
 
-/** Commands print their answer on standard output; what is logged meanwhile goes to standard error. */
+/** Writes logs of a command to standard error; standard output has its result. */
 export const CommandLogging = Layer.mergeAll(
   Logger.layer([Logger.withConsoleError(Logger.map(Logger.formatSimple, escapeText))]),
   Layer.succeed(References.MinimumLogLevel, "Warn")

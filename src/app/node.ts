@@ -21,12 +21,12 @@ import { openDataDir } from "./storage.ts"
 import { liveCa, liveTls } from "./tls.ts"
 import { version } from "./version.ts"
 
-/** Connections to the control plane; the reports of many servers take turns. */
+/** Connections to the control plane, shared by the reports of all servers. */
 const CONNECTIONS = 32
 
 const isWildcard = (host: string) => host === "0.0.0.0" || host === "::"
 
-/** Where the control plane reaches this daemon, which listens on `listens`. */
+/** Returns the address at which the control plane reaches this daemon, which listens on `listens`. */
 const calledAt = ({ host, url }: NodeSettings, listens: string) => {
   if (url !== "") return Effect.succeed(url)
   if (!isWildcard(host)) return Effect.succeed(listens)
@@ -37,7 +37,7 @@ const calledAt = ({ host, url }: NodeSettings, listens: string) => {
   )
 }
 
-/** An address as it is compared: with or without a slash at its end it is the same. */
+/** Whether two addresses are the same, with or without a slash at the end. */
 const sameAddress = (one: string, other: string) =>
   one === other || (URL.canParse(one) && URL.canParse(other) && new URL(one).href === new URL(other).href)
 
@@ -89,7 +89,7 @@ export const runNode = Effect.fnUntraced(function* (settings: NodeSettings) {
       })
     })
   )
-  // Comes up last, so that it is the first to go down.
+  // Starts last, and stops first.
   const listed = Layer.effectDiscard(
     Effect.gen(function* () {
       const fate = settings.onShutdown === "stop" ? "its servers are stopped" : "its servers run on"
@@ -99,7 +99,7 @@ export const runNode = Effect.fnUntraced(function* (settings: NodeSettings) {
       yield* served.provideServers(instances.list)
     })
   )
-  // The routes come up before the node registers, and go down after its servers have stopped; then it says good-bye.
+  // The routes start before the node registers and stop after its servers have stopped; then the node deregisters.
   const app = listed.pipe(
     Layer.provideMerge(daemon),
     Layer.provideMerge(

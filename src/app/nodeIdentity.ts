@@ -5,7 +5,7 @@ import { StartError } from "../config/StartError.ts"
 
 const form = /^[A-Za-z0-9._-]{1,64}$/
 
-/** The id of this machine's node: made at the first start and kept in `<data>/node.id`. */
+/** Returns the id of this host's node. The first start makes it and writes it to `<data>/node.id`. */
 export const nodeIdentity = Effect.fn("nodeIdentity")(
   function* (dataDir: string) {
     const fs = yield* FileSystem.FileSystem

@@ -1,10 +1,10 @@
 import { Effect } from "effect"
 
-/** A signal that npm passes on comes a moment after the one that the terminal has sent. */
+/** npm forwards a signal shortly after the terminal sent it. */
 const SAME_KEYSTROKE_MILLIS = 500
 const codes = { SIGINT: 130, SIGTERM: 143 } as const
 
-/** The first SIGINT or SIGTERM is a wish, which others hear; a second one ends the process at once. */
+/** Ends the process at the second SIGINT or SIGTERM. The first one starts the graceful stop elsewhere. */
 export const endOnSecondSignal = Effect.acquireRelease(
   Effect.sync(() => {
     let first: number | undefined

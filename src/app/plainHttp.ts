@@ -2,10 +2,10 @@ import { Effect } from "effect"
 import { StartError } from "../config/StartError.ts"
 
 /**
- * Warns of plain HTTP beyond this machine.
+ * Warns of plain HTTP beyond this host.
  *
  * @param what   the fact, as a sentence without its end
- * @param remedy what to do, as an imperative
+ * @param remedy the next step, as an imperative
  * @error StartError TLS is required
  */
 export const plainHttp = (requireTls: boolean, what: string, remedy: string) =>

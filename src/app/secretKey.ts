@@ -1,4 +1,4 @@
-/** The secret that tokens of nodes are encrypted with: a file that no database, and so no backup, contains. */
+/** The secret that encrypts the tokens of nodes: a file outside the database, and so outside its backups. */
 import { randomBytes } from "node:crypto"
 import { statSync } from "node:fs"
 import { join, resolve } from "node:path"
@@ -17,7 +17,7 @@ export const SECRET_FILE = "secret.key"
 const SETTING = "MUSTER_SECRET_FILE"
 const SHORTEST = 32
 
-/** A service that has just ended, or was killed, is counted for a moment. */
+/** A service that has just ended is counted for a moment. */
 const AGAIN = Schedule.max([Schedule.spaced("250 millis"), Schedule.recurs(20)])
 
 const makeFile = (path: string) =>
@@ -37,7 +37,7 @@ const warnOfReaders = (path: string, others: number) =>
   )
 
 /**
- * Reads the secret of the service, and makes its file at the first start.
+ * Reads the secret of the service; the first start makes its file.
  *
  * @error StartError the file cannot be read or made, or is too short
  */
@@ -52,18 +52,18 @@ const openSecret = Effect.fnUntraced(function* ({ secretFile }: ServiceSettings,
       message: `${SETTING}: ${path} has ${bytes.length} bytes, and needs ${SHORTEST}; ${next}`
     })
   }
-  // Groups are how systemd and Kubernetes hand such files over.
+  // systemd and Kubernetes give such files to a group.
   yield* warnOfReaders(path, isOwn ? 0o077 : 0o007)
-  // The same with and without a newline at the end, as editors leave it.
+  // A newline at the end does not count: editors add one.
   return makeTokenSeal(Buffer.from(bytes.toString("latin1").replace(/[\r\n]+$/, ""), "latin1"))
 })
 
-/** {@link TokenSeal} with the secret of the service. */
+/** Provides {@link TokenSeal} with the secret of the service. */
 export const SecretLayer = (settings: ServiceSettings, dataDir: string) =>
   Layer.effect(TokenSeal, openSecret(settings, dataDir))
 
 /**
- * Services on one database have one secret: a node that registers with one is called by all.
+ * Refuses to start with another secret than the services on the same database: each of them calls every node.
  *
  * @error StartError another service runs on the database, with another secret
  */
@@ -90,7 +90,7 @@ export const refuseOtherSecret = Layer.effectDiscard(
         `the secret is not that of the last start (${stored}, here ${fingerprint}): all nodes register again`
       )
     }
-    // With a full disk the service serves reads.
+    // With a full disk, the service serves reads.
     yield* Effect.catch(store.write(repo.save(fingerprint)), ({ detail }) =>
       Effect.logWarning(`which secret this service has is not stored: ${detail}`)
     )

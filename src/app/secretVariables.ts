@@ -10,7 +10,9 @@ const secrets = [
 
 const taken = new Map<string, string | undefined>()
 
-/** Value of a variable with a secret. From the first call on `process.env` does not have it, and no child process gets it. */
+/**
+ * Returns a variable with a secret. The first call removes it from `process.env`, so that no child process inherits it.
+ */
 export const takeVariable = (name: string): string | undefined => {
   const { [name]: value } = process.env
   if (value !== undefined) {
@@ -20,7 +22,9 @@ export const takeVariable = (name: string): string | undefined => {
   return taken.get(name)
 }
 
-/** The environment as the process was started with; `process.env` has no value of a secret setting any more. */
+/**
+ * Returns the environment of the process at its start, and removes the values of secret settings from `process.env`.
+ */
 export const takeSecrets = (): Record<string, string> => {
   const found = Object.entries(process.env).flatMap(([name, value]) =>
     value === undefined ? [] : [[name, value] as const]

@@ -88,7 +88,7 @@ export const runService = Effect.fnUntraced(function* (settings: ServiceSettings
     streams: yield* Effect.provide(streamLimits(settings), NodeServices.layer),
     shutdown_grace: Duration.seconds(settings.shutdownGrace)
   })
-  // The key is there before the service answers.
+  // The key exists before the service responds.
   const answering = Layer.unwrap(
     Effect.map(ensureFirstKey({ dataDir, ...adminKeyOf(settings) }), (first) =>
       Layer.effectDiscard(announce(settings, first, tls === undefined ? "http" : "https")).pipe(

@@ -43,7 +43,7 @@ export interface HttpOptions {
   readonly host: string
   /** 0: any free port. */
   readonly port: number
-  /** With it, HTTPS only. */
+  /** With it, the server speaks HTTPS only. */
   readonly tls?: Reloadable<TlsOptions>
   readonly system: SystemInfo
   /** Bytes. */
@@ -53,13 +53,13 @@ export interface HttpOptions {
   readonly cors_origins: ReadonlyArray<string>
   readonly trusted_proxies: ReadonlyArray<IpNetwork.IpNetwork>
   readonly streams: StreamLimits
-  /** What pages without a key show of the nodes; `banner`: neither ids nor addresses. */
+  /** The nodes on pages without a key; `banner`: neither ids nor addresses. */
   readonly publicPages: "banner" | "all"
-  /** How long the server goes on after it has said at `readyz` that it ends; default: not at all. */
+  /** The time between `readyz` turning 503 and the end of the server; default: none. */
   readonly shutdown_grace?: Duration.Duration
 }
 
-/** Input that does not decode is 422, whatever the API. */
+/** Returns 422 for input that does not decode, in every API. */
 export const SchemaErrorsLayer = HttpApiMiddleware.layerSchemaErrorTransform(SchemaErrors, (error) => {
   const invalid = invalidRequest(error)
   return invalid === undefined ? Effect.die(error) : Effect.fail(invalid)
@@ -81,7 +81,7 @@ const WritesLayer = Layer.succeed(
   )
 )
 
-/** The contract, saying the version of this build. */
+/** The contract with the version of this build. */
 const versioned = (version: string) => ApplicationApi.annotate(OpenApi.Version, version)
 
 const OpenApiRoute = (api: ReturnType<typeof versioned>) =>
@@ -92,7 +92,7 @@ const OpenApiRoute = (api: ReturnType<typeof versioned>) =>
     })
   )
 
-/** All routes, with everything that stands before them; the services come from the caller. */
+/** All routes with their pipeline; the caller provides the services. */
 export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
   const api = versioned(options.system.version)
   return Layer.mergeAll(
@@ -130,7 +130,7 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
   )
 }
 
-/** Streams end with the keys that have opened them. */
+/** Ends streams when their key becomes invalid. */
 const keyEnds = Layer.effect(
   KeyEnds,
   Effect.map(
@@ -141,7 +141,7 @@ const keyEnds = Layer.effect(
   )
 )
 
-/** The HTTP server with all routes; `HttpServer` in the output tells the port. It ends as {@link GracefulStop} says. */
+/** The HTTP server with all routes; `HttpServer` in the output has the port. {@link GracefulStop} describes its end. */
 export const ServiceHttp = (options: HttpOptions) =>
   Layer.suspend(() => {
     const server = makeNodeServer(options.tls)

@@ -6,16 +6,16 @@ import { Fleet } from "../nodes/fleet/Fleet.ts"
 import { Leadership } from "../store/Leadership.ts"
 import { hasEmbeddedNode } from "./storage.ts"
 
-/** A service that has just ended, or was killed, is counted for a moment. */
+/** A service that has just ended is counted for a moment. */
 const AGAIN = Schedule.max([Schedule.spaced("250 millis"), Schedule.recurs(20)])
 
 const DO_INSTEAD = "set MUSTER_EMBEDDED_NODE=false and run `muster node` on the machine of that node"
 
 /**
- * A node in a service is reached by that service alone, and replicas are equal: where a service has one, no other runs on
- * its database.
+ * Refuses to start if another service runs on the database and one of the two has an embedded node: only its own
+ * service reaches an embedded node, and replicas are equal.
  *
- * @error StartError another service runs, and this one or that one has a node
+ * @error StartError another service runs, and one of the two has an embedded node
  */
 export const refuseUnreachableNodes = (settings: ServiceSettings) =>
   Layer.effectDiscard(

@@ -10,14 +10,14 @@ import { type DatabaseUrl, describeDatabase } from "../store/sql/DatabaseUrl.ts"
 import type { StoreStartError } from "../store/sql/StoreStartError.ts"
 import { lockFileOf, ServiceLock } from "../store/sqlite/ServiceLock.ts"
 
-/** One folder after the other: `recursive` tries for ever where a file system refuses with ENOENT, as /proc does. */
+/** Makes one folder after the other: `recursive` loops if a file system refuses with ENOENT, as /proc does. */
 const makeFolders = (folder: string): void => {
   if (statSync(folder, { throwIfNoEntry: false })?.isDirectory()) return
   makeFolders(dirname(folder))
   mkdirSync(folder, { mode: 0o700 })
 }
 
-/** The data folder, made with mode 0700 when missing; its absolute path. */
+/** Makes the data folder if it is missing, with mode 0700; returns its absolute path. */
 export const openDataDir = (settings: Pick<ServiceSettings, "dataDir">) =>
   Effect.try({
     try: () => {
@@ -36,7 +36,7 @@ type DatabaseSettings = Pick<
   "databaseUrl" | "databasePool" | "databaseTimeout" | "eventsKeepHours" | "eventsKeepCount"
 >
 
-/** The database that the settings name; files by their absolute path. */
+/** Returns the database of the settings; files by their absolute path. */
 export const databaseOf = (
   { databaseUrl }: Pick<ServiceSettings, "databaseUrl">,
   dataDir: string
@@ -51,14 +51,14 @@ export const databaseOf = (
   }
 }
 
-/** Whether the settings make this process a node, too. */
+/** Whether this process runs an embedded node. */
 export const hasEmbeddedNode = ({
   databaseUrl,
   embeddedNode
 }: Pick<ServiceSettings, "databaseUrl" | "embeddedNode">): boolean =>
   embeddedNode === "auto" ? databaseUrl._tag !== "Postgres" : embeddedNode
 
-/** The store that the settings name. */
+/** The store of the settings. */
 export const StoreLayer = (
   settings: DatabaseSettings,
   dataDir: string,
@@ -84,10 +84,14 @@ export const makeRoom = Effect.fnUntraced(function* (
   )
 })
 
-/** What to do where a command does not find the service's database. */
+/** The hint of a command that does not find the service's database. */
 export const AS_THE_SERVICE = ": set MUSTER_DATA_DIR or MUSTER_DATABASE_URL as the service has it"
 
-/** The store of the service, for a command that runs beside it. @error StoreStartError there is no such database */
+/**
+ * The store of the service, for a command beside it.
+ *
+ * @error StoreStartError there is no such database
+ */
 export const CommandStore = (settings: ServiceSettings) =>
   Layer.unwrap(
     Effect.gen(function* () {
@@ -97,7 +101,7 @@ export const CommandStore = (settings: ServiceSettings) =>
     })
   )
 
-/** {@link CommandStore} that is made where there is none. */
+/** {@link CommandStore}; makes a missing database. */
 export const CommandStoreOrNew = (settings: ServiceSettings) =>
   Layer.unwrap(
     Effect.gen(function* () {
@@ -110,8 +114,8 @@ export const CommandStoreOrNew = (settings: ServiceSettings) =>
   )
 
 /**
- * Held by a service while it runs: nobody else runs on the same files. Any number of services share a PostgreSQL
- * database; the data folder belongs to one of them where it has a node in it.
+ * Locks the files of a service while it runs. Services may share a PostgreSQL database, but not a data folder with a
+ * node.
  */
 export const ServiceLocks = (
   settings: Pick<ServiceSettings, "databaseUrl" | "embeddedNode">,

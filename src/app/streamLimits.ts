@@ -2,13 +2,13 @@ import { Effect, FileSystem } from "effect"
 import type { ServiceSettings } from "../config/service.ts"
 import { LIMITS, openFilesIn } from "../http/openFiles.ts"
 
-/** Files that this process may have open; undefined where the system does not say. */
+/** The limit of open files of this process; undefined: the system does not report it. */
 const openFiles = Effect.gen(function* () {
   const fs = yield* FileSystem.FileSystem
   return openFilesIn(yield* Effect.orElseSucceed(fs.readFileString(LIMITS), () => ""))
 })
 
-/** The limits of streams. Each stream is an open file: half of those that the process may have are left to the rest. */
+/** Returns the limits of streams. Each stream is an open file, and half of the open files stay for other uses. */
 export const streamLimits = Effect.fnUntraced(function* (settings: ServiceSettings) {
   const { streams: wanted, streamsPerKey: perKey } = settings
   const files = yield* openFiles

@@ -11,7 +11,7 @@ const known = [
   ...Object.values(commandSettings)
 ].flatMap(({ name, secret }) => (secret === true ? [name, fileForm(name)] : [name]))
 
-/** Warns of variables that look like settings and are none: a mistyped one must not be ignored in silence. */
+/** Warns of variables that look like settings and are not: a mistyped setting is never ignored silently. */
 export const warnOfUnknownSettings = Effect.suspend(() =>
   Effect.forEach(
     Object.keys(process.env).filter((name) => name.startsWith("MUSTER_") && !known.includes(name)),

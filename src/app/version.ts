@@ -3,7 +3,7 @@ import { Schema } from "effect"
 
 const Package = Schema.fromJsonString(Schema.Struct({ version: Schema.String }))
 
-/** Version of the package: what `GET /api/system` and `muster --version` say. */
+/** The version of the package, for `GET /api/system` and `muster --version`. */
 export const version: string = Schema.decodeSync(Package)(
   readFileSync(new URL("../../package.json", import.meta.url), "utf8")
 ).version

@@ -3,7 +3,7 @@ import { Cause, Console, Data, Effect, Runtime } from "effect"
 const isNamed = (value: unknown): value is { readonly message: string; readonly _tag: string } =>
   typeof value === "object" && value !== null && "_tag" in value && "message" in value
 
-/** Sentences for failures whose own message is not meant for the person who starts a command. */
+/** Returns a sentence for a failure whose own message is not meant for the user of a command. */
 const explain = (failure: unknown): string => {
   if (!isNamed(failure)) return String(failure)
   const cause: unknown = "cause" in failure ? failure.cause : undefined
@@ -16,14 +16,14 @@ const explain = (failure: unknown): string => {
   return failure.message
 }
 
-/** The failure was told to the person; the process ends with 1. */
+/** The failure is on standard error; the process ends with 1. */
 class Explained extends Data.TaggedError("Explained") {
   override readonly [Runtime.errorExitCode] = 1
 }
 
 /**
- * A command that fails says why in one line on standard error. Defects keep their stack: they are for a report.
- * Failures of the command line itself have been printed already.
+ * Prints why a command fails, in one line on standard error. Defects keep their stack, for a bug report. Failures of
+ * the command line itself are printed already.
  */
 export const explainFailure = <A, E, R>(
   command: Effect.Effect<A, E, R>

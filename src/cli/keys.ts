@@ -58,12 +58,12 @@ const create = Command.make(
   })
 ).pipe(Command.withDescription("Make a key and print it, once"), Command.provide(keysOver(CommandStoreOrNew)))
 
-/** A key as it is listed. Times RFC 3339 UTC. */
+/** A key in the list. Times RFC 3339 UTC. */
 interface ListedKey extends Omit<KeyRecord, "hash"> {
   readonly state: "valid" | "expired" | "revoked"
-  /** The node that it belongs to; null: none. */
+  /** The node that the key belongs to; null: none. */
   readonly node_id: string | null
-  /** When that node was heard last, as far as the database says: a minute too early at most. */
+  /** The last heartbeat of that node in the database: at most a minute too early. */
   readonly last_seen_at: string | null
 }
 
@@ -72,11 +72,11 @@ const stateOf = ({ expires_at, revoked_at }: KeyRecord, now: number): ListedKey[
   return expires_at !== null && Date.parse(expires_at) <= now ? "expired" : "valid"
 }
 
-/** The later of two times, of which none, one or both are known. */
+/** Returns the later of two times, if any. */
 const later = (one: string | null, other: number | undefined): string | null =>
   other === undefined || (one !== null && Date.parse(one) >= other) ? one : new Date(other).toISOString()
 
-/** When each node was heard last, as the database has it. */
+/** The last heartbeat of each node in the database. */
 const heardNodes = Effect.gen(function* () {
   const repo = yield* NodeRepo
   const store = yield* Store
@@ -96,7 +96,7 @@ const listed = Effect.gen(function* () {
   return records.map(({ hash, ...record }): ListedKey => {
     const state = stateOf({ hash, ...record }, now)
     const node_id = nodes.get(record.id) ?? null
-    // A key that is not valid may have given its node to another one.
+    // The node of a key that is no longer valid may belong to another key.
     const last_seen_at = state === "valid" && node_id !== null ? (heard.get(node_id) ?? null) : null
     return { ...record, state, node_id, last_seen_at }
   })

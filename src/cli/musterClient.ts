@@ -20,17 +20,17 @@ const keyIn = (file: string) =>
       })
   })
 
-/** What a command talks to, as the settings name it. */
+/** The service that a command calls, from the settings. */
 export class CommandTarget extends Context.Service<
   CommandTarget,
   {
     readonly url: string
-    /** Where its key comes from. */
+    /** The origin of its key. */
     readonly keyFrom: string
   }
 >()("muster/cli/CommandTarget") {}
 
-/** The service that a command talks to, as the settings name it. */
+/** The client of the service that a command calls. */
 export const CommandClient = Layer.unwrap(
   Effect.gen(function* () {
     const { apiKey, dataDir, url } = yield* loadCommandSettings
@@ -73,7 +73,7 @@ const ofTransport = (failure: HttpClientError.HttpClientError, { url }: CommandT
   return `${url} cannot be reached (${said}): ${hint}`
 }
 
-/** What a call has failed with, for the person who runs the command. */
+/** Returns the failure of a call in words for the user of the command. */
 const inWords = (failure: object, target: CommandTarget["Service"]): StartError => {
   if (isOfApi(failure)) return new StartError({ message: ofApi(failure, target) })
   if (isOfTransport(failure) && failure.response === undefined) {
@@ -84,7 +84,7 @@ const inWords = (failure: object, target: CommandTarget["Service"]): StartError 
   })
 }
 
-/** Asks the service that the settings name; failures say what to do next. */
+/** Calls the service of the settings; failures say what to do next. */
 export const ask = <A, E extends object>(use: (muster: MusterClient["Service"]) => Effect.Effect<A, E>) =>
   Effect.gen(function* () {
     const muster = yield* MusterClient

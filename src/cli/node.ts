@@ -12,7 +12,7 @@ const cannotListen = ({ cause }: { readonly cause: unknown }) =>
     })
   )
 
-/** `muster node`: the daemon of one machine (node-protocol). */
+/** `muster node`: runs the daemon of a host (node-protocol). */
 export const node = Command.make(
   "node",
   {},

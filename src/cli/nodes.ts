@@ -7,9 +7,9 @@ import { ask, CommandClient } from "./musterClient.ts"
 import { table } from "./table.ts"
 
 const PAUSE = "1 second"
-/** How long a service that is being restarted is waited for, in seconds. */
+/** Seconds to wait for a service that restarts. */
 const PATIENCE = 60
-/** Looks without progress after which a node is not waited for: where nothing can leave it, and where it is away. */
+/** Checks without progress after which the wait for a node ends: no server can leave it, or the node is away. */
 const LOOKS = 3
 const LOOKS_AWAY = 10
 
@@ -22,7 +22,7 @@ const nodesOf = Effect.map(
   (list) => [...list].filter(isNode)
 )
 
-/** The node with this id, or the only one with this name. */
+/** Returns the node with this id, or the only node with this name. */
 const nodeNamed = Effect.fnUntraced(function* (text: string) {
   const all = yield* nodesOf
   const byId = all.find((node) => node.id === text)
@@ -74,14 +74,14 @@ const list = Command.make(
   Command.provide(CommandClient)
 )
 
-/** Why nothing can leave a node now; undefined: that is not for the node. */
+/** Returns why no server can leave a node now; undefined: the node is not the reason. */
 const awayOf = ({ connected, key, unreachable }: NodeDetail): string | undefined => {
   if (connected) return undefined
   if (unreachable !== undefined) return `it cannot be called: ${unreachable}`
   return key === undefined ? "it is not connected" : `its key is ${key}`
 }
 
-/** How far it is, in one line. */
+/** Returns the progress in one line. */
 const lineOf = ({ left, servers: all }: MigrationProgress, away: string | undefined): string => {
   const count = (state: string) => all.filter((one) => one.state === state).length
   const parts = ["stopping", "transferring", "returning", "waiting", "blocked"].flatMap((state) =>
@@ -103,7 +103,7 @@ const cannotLeave = (node: Node, left: number, away: string | undefined) =>
         : `${servers(left)} cannot leave ${node.name}: ${away}. They move once it is back; \`muster nodes undrain ${node.id}\` calls that off.`
   })
 
-/** Shows what changes until no saved server is left, or nothing moves any more. */
+/** Prints the progress until no saved server is left, or no migration continues. */
 const waitUntilEmpty = Effect.fnUntraced(function* (node: Node) {
   let line = ""
   let stuck = 0
@@ -116,7 +116,7 @@ const waitUntilEmpty = Effect.fnUntraced(function* (node: Node) {
     if (move === undefined) return yield* calledOff(node)
     if (move.left === 0) return move
     const now = lineOf(move, away)
-    // Once may be the moment before the next one begins; a node may be started again meanwhile.
+    // One check may fall between two migrations, and a node may be started again.
     const isStuck = away !== undefined || move.servers.every((one) => one.state === "blocked")
     stuck = isStuck && now === line ? stuck + 1 : isStuck ? 1 : 0
     if (now !== line) yield* Console.log(now)

@@ -19,11 +19,11 @@ const commands = {
 const isCommand = (word: string | undefined): word is keyof typeof commands =>
   word !== undefined && Object.hasOwn(commands, word)
 
-/** Only the command that is named is loaded; without one, all that there are: for the help and for suggestions. */
+/** Loads the named command only; without a name, all of them, for the help and for suggestions. */
 const named = (word: string | undefined) =>
   Effect.all(isCommand(word) ? [commands[word]] : Object.values(commands))
 
-/** A service that was asked to stop has done its work: 0, not the 130 of an interrupted command. */
+/** A service that stops on request ends with 0, not with the 130 of an interrupted command. */
 const endOf: Runtime.Teardown = (exit, end) =>
   Exit.isFailure(exit) && Cause.hasInterruptsOnly(exit.cause) ? end(0) : Runtime.defaultTeardown(exit, end)
 

@@ -1,7 +1,7 @@
 import { Console } from "effect"
 import { type CliError, CliOutput } from "effect/cli"
 
-/** A mistake in the command line is told in one line, not behind the whole help. */
+/** Prints a mistake in the command line in one line, without the whole help. */
 export const UsageErrors = CliOutput.layerPresenter({
   present: (event) =>
     event._tag === "InvalidInvocation"

@@ -31,7 +31,7 @@ export class MusterClient extends Context.Service<
   MusterClient,
   HttpApiClient.ForApi<typeof ApplicationApi>
 >()("muster/client/MusterClient") {
-  /** Needs an `HttpClient`; {@link MusterClient.layer} brings the one of `fetch`. */
+  /** Needs an `HttpClient`; {@link MusterClient.layer} provides that of `fetch`. */
   static readonly layerNoDeps = (options: {
     readonly baseUrl: string
     readonly key: Redacted.Redacted<string>
