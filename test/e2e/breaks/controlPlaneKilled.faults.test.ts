@@ -1,0 +1,246 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { isPublic } from "../../../src/domain/Journal.ts"
+import type { ServerEvent } from "../../../src/domain/ServerEvent.ts"
+import { makeChaos, type Promised } from "../../support/chaos.ts"
+import { readDatabase } from "../../support/database.ts"
+import { replay, subscribe, told } from "../../support/events.ts"
+import { eventually } from "../../support/eventually.ts"
+import {
+  committedMemory,
+  journalProblems,
+  type ListedServer,
+  portProblems,
+  processProblems
+} from "../../support/invariants.ts"
+import type { RestartingService } from "../../support/Phoenix.ts"
+import { mainProcess, serverProcesses, shimProcess } from "../../support/processes.ts"
+import { freshSeed, seeded } from "../../support/random.ts"
+import type { Service } from "../../support/Service.ts"
+import { becomes, expectStatus, powered, running } from "../../support/servers.ts"
+import { testDatabase } from "../../support/testDatabase.ts"
+import { restartingService, range, tell } from "./killedService.ts"
+
+const list = (api: Service): Effect.Effect<ReadonlyArray<ListedServer>, never> =>
+  Effect.orDie(
+    Effect.map(
+      expectStatus(api, 200, "GET", "/api/servers?include=status,limits"),
+      (answer): ReadonlyArray<ListedServer> => answer.json
+    )
+  )
+
+/** Whether nothing is under way, and every server is what its last answer has promised. */
+const settled = (listed: ReadonlyArray<ListedServer>, promised: ReadonlyArray<Promised>) => {
+  const status = new Map(listed.map((server) => [server.id, server.status]))
+  const unsettled = promised.filter(({ expected, id, save }) => {
+    const now = status.get(id)
+    if (expected === "up") return now !== "running"
+    if (expected === "down") return save ? now !== "offline" : now !== "offline" && now !== undefined
+    if (expected === "gone") return now !== undefined
+    return now !== undefined && now !== "running" && now !== "offline"
+  })
+  return unsettled.map(
+    ({ expected, history, id }) =>
+      `${id} is ${status.get(id) ?? "gone"}, expected ${expected}: ${history.join(", ")}`
+  )
+}
+
+/** A subscriber that resumes with its last cursor whenever the service comes back. */
+const faithfulSubscriber = Effect.fnUntraced(function* (
+  phoenix: RestartingService,
+  seen: Array<ServerEvent>
+) {
+  while (true) {
+    const service = yield* phoenix.current
+    const cursor = seen.at(-1)?.Cursor ?? 0
+    const life = Effect.gen(function* () {
+      const stream = yield* subscribe(service, `/api/events?cursor=${cursor}`)
+      let taken = 0
+      const take = Effect.sync(() => {
+        const now = stream.events()
+        for (; taken < now.length; taken++) seen.push(...now.slice(taken, taken + 1))
+        return stream.ended()
+      })
+      yield* eventually(take, (ended) => ended, "120 seconds")
+      yield* take
+    })
+    // Cut off before it was connected: it tries again with the next life.
+    yield* Effect.ignore(Effect.scoped(life))
+  }
+})
+
+const seed = freshSeed()
+/** On PostgreSQL too, with fewer: what it has of its own is tried where the store is. */
+const total = testDatabase === "sqlite" ? 200 : 100
+
+describe("node-protocol, When something breaks: control plane killed at any moment | every acknowledged (202) server is there after the restart, and creation goes on from where it stood; what was not acknowledged is either there whole or not at all; no port is leaked or held twice", () => {
+  it.live(
+    `${total} creations, starts, stops and deletions through kill -9 (MUSTER_TEST_SEED=${seed})`,
+    () =>
+      Effect.gen(function* () {
+        const { dataDir, phoenix } = yield* restartingService
+        const random = seeded(seed)
+        const chaos = makeChaos(phoenix, total)
+        const seen: Array<ServerEvent> = []
+        yield* Effect.forkScoped(faithfulSubscriber(phoenix, seen))
+
+        const killer = Effect.gen(function* () {
+          for (const threshold of [12, 40, 75, 110, 145, 180].filter((some) => some < total - 15)) {
+            const enough = threshold + random.below(15)
+            yield* eventually(
+              Effect.sync(() => chaos.promised.length),
+              (count) => count >= enough,
+              "60 seconds"
+            )
+            // Every other time the start that follows is killed as well, wherever it has come to by then.
+            const again = random.below(2) === 0
+            yield* phoenix.killAndRestart(again ? { duringStart: 250 + random.below(750) } : {})
+          }
+        })
+        const clients = Effect.forEach(
+          Array.from({ length: 8 }, (_, index) => index),
+          (index) => chaos.client(`client-${seed}-${index}`, seeded(seed + 1 + index)),
+          { concurrency: "unbounded", discard: true }
+        )
+        yield* Effect.all([clients, killer], { concurrency: "unbounded", discard: true })
+
+        const api = yield* phoenix.current
+        yield* eventually(
+          Effect.map(list(api), (listed) => settled(listed, chaos.promised)),
+          (unsettled) => unsettled.length === 0,
+          "30 seconds"
+        )
+        yield* eventually(
+          Effect.map(list(api), (listed) => processProblems(listed, serverProcesses(dataDir))),
+          (problems) => problems.length === 0
+        )
+
+        assert.deepStrictEqual(chaos.surprises, [])
+        const listed = yield* list(api)
+        const { integrity, journal, newest, ports, records } = yield* readDatabase(dataDir)
+        assert.deepStrictEqual(integrity, [{ integrity_check: "ok" }])
+
+        // Every 202 is accounted for, and nothing else is there.
+        const promisedIds = new Set(chaos.promised.map(({ id }) => id))
+        assert.strictEqual(promisedIds.size, chaos.promised.length)
+        assert.strictEqual(promisedIds.size, total)
+        const deleted = new Set(
+          journal.flatMap(({ change }) => (change.topic === "deleted" ? [change.server_id] : []))
+        )
+        const listedIds = new Set(listed.map(({ id }) => id))
+        for (const server of chaos.promised) {
+          assert.notStrictEqual(listedIds.has(server.id), deleted.has(server.id), server.id)
+          if (server.deleted === "acknowledged") assert.isTrue(deleted.has(server.id), server.id)
+          if (server.deleted === "no" && server.save) assert.isTrue(listedIds.has(server.id), server.id)
+        }
+        const created = journal.filter(({ change }) => change.topic === "server:created")
+        assert.strictEqual(created.length, total, "servers that nobody was told of")
+        assert.deepStrictEqual(
+          records.map(({ id }) => id),
+          listed.map(({ id }) => id)
+        )
+        assert.deepStrictEqual(
+          records
+            .filter(({ install }) => install.phase !== "ready")
+            .map(({ id, install }) => ({ id, install })),
+          []
+        )
+
+        assert.strictEqual(journal.length, newest)
+        assert.deepStrictEqual(journalProblems(journal, records), [])
+        assert.deepStrictEqual(portProblems(listed, ports, range), [])
+        const [node] = (yield* expectStatus(api, 200, "GET", "/api/nodes")).json
+        const detail = (yield* expectStatus(api, 200, "GET", `/api/nodes/${node.id}`)).json
+        assert.deepInclude(detail, {
+          ports_free: range.last - range.first + 1 - ports.length,
+          servers: listed.length
+        })
+        assert.strictEqual(detail.committed.memory_bytes, committedMemory(listed))
+
+        // What subscribers are told is the journal, also over all the restarts.
+        const open = journal.filter(({ change }) => isPublic(change))
+        const expected: ReadonlyArray<ReadonlyArray<unknown>> = open.map(({ change, cursor }) => [
+          cursor,
+          change.topic,
+          change.server_id,
+          change.payload
+        ])
+        const brief = (events: ReadonlyArray<ServerEvent>): ReadonlyArray<ReadonlyArray<unknown>> =>
+          events.map((event) => [event.Cursor, event.Topic, event.Data.server_id, event.Data.payload])
+        assert.deepStrictEqual(brief(yield* replay(api, newest)), expected)
+        yield* eventually(
+          Effect.sync(() => seen.length),
+          (count) => count >= expected.length
+        )
+        assert.deepStrictEqual(brief(seen), expected)
+
+        // A creation that is repeated answers the server that it made, also one that is gone.
+        for (const { body, id, idempotencyKey } of chaos.promised.slice(0, 40)) {
+          const again = yield* expectStatus(api, 202, "POST", "/api/servers", {
+            body,
+            headers: { "idempotency-key": idempotencyKey }
+          })
+          assert.strictEqual(again.json.id, id)
+        }
+        assert.deepStrictEqual(
+          (yield* list(api)).map(({ id }) => id),
+          listed.map(({ id }) => id)
+        )
+
+        yield* api.kill("SIGTERM")
+        assert.deepStrictEqual(serverProcesses(dataDir), [])
+      }).pipe(Effect.scoped),
+    240_000
+  )
+
+  it.live(
+    "a server that dies while the service is down is a crash, told once",
+    () =>
+      Effect.gen(function* () {
+        const { dataDir, phoenix } = yield* restartingService
+        let api = yield* phoenix.current
+        const exits = yield* running(api, "kept")
+        const killed = yield* running(api, "kept")
+        const orphan = yield* running(api, "kept")
+        const passing = yield* running(api, "passing")
+        const signal = (find: typeof mainProcess, id: string) =>
+          Effect.map(find(dataDir, id), (found) => {
+            assert.isDefined(found)
+            if (found !== undefined) process.kill(found.pid, "SIGKILL")
+          })
+        const left = Effect.sync(() =>
+          serverProcesses(dataDir).map(({ command, pid, server }) => `${pid} ${server} ${command}`)
+        )
+        yield* phoenix.killAndRestart({
+          meanwhile: Effect.gen(function* () {
+            yield* tell(dataDir, exits, "exit 7")
+            yield* signal(mainProcess, killed)
+            // Nobody is left to write down how this one ends.
+            yield* signal(shimProcess, orphan)
+            yield* signal(mainProcess, orphan)
+            yield* tell(dataDir, passing, "exit 8")
+            yield* Effect.orDie(eventually(left, (processes) => processes.length === 0))
+          })
+        })
+        const up = ["installing", "offline", "starting", "running"]
+        const ends = [
+          [exits, ["crash exit code 7", "offline"]],
+          [killed, ["crash signal: killed", "offline"]],
+          [orphan, ["crash signal: killed", "offline"]],
+          [passing, ["crash exit code 8", "offline", "deleted"]]
+        ] as const
+        for (let restarts = 0; restarts < 2; restarts++) {
+          api = yield* phoenix.current
+          const stream = yield* subscribe(api, "/api/events?cursor=0")
+          for (const [id, events] of ends) yield* told(stream, id, [...up, ...events])
+          for (const id of [exits, killed, orphan]) yield* becomes(api, id, "offline")
+          assert.deepStrictEqual(serverProcesses(dataDir), [])
+          yield* phoenix.killAndRestart()
+        }
+        api = yield* phoenix.current
+        yield* powered(api, killed, "start")
+        yield* becomes(api, killed, "running")
+      }).pipe(Effect.scoped),
+    60_000
+  )
+})

@@ -1,0 +1,127 @@
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Exit, Scope } from "effect"
+import { readDatabase } from "../support/database.ts"
+import { definitions } from "../support/definitions.ts"
+import { eventually } from "../support/eventually.ts"
+import { journalProblems } from "../support/invariants.ts"
+import { drain, files, filesOn, moveOf, says, serverOf } from "../support/moves.ts"
+import { alone, freePort, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
+import { makeRestartingService } from "../support/Phoenix.ts"
+import { endLeftovers, serverProcesses } from "../support/processes.ts"
+import { becomes, commands, logsHave, running } from "../support/servers.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
+
+/** A node that is killed and comes back on the same data folder. */
+const immortal = Effect.fnUntraced(function* (id: string, control: string, key: string, port: number) {
+  const scope = yield* Effect.scope
+  const dataDir = join(yield* temporaryFolder, id)
+  yield* Effect.addFinalizer(() => endLeftovers(dataDir))
+  const live = Effect.gen(function* () {
+    const life = yield* Scope.fork(scope)
+    const env = { MUSTER_NODE_HEARTBEAT: "1", MUSTER_NODE_ALLOCATIONS: `127.0.0.1:${port}-${port + 9}` }
+    const node = yield* Scope.provide(startNode({ control, key, id, dataDir, env }), life)
+    return { life, node }
+  })
+  let now = yield* live
+  return {
+    id,
+    dataDir,
+    killAndRestart: Effect.gen(function* () {
+      yield* now.node.kill("SIGKILL")
+      yield* Scope.close(now.life, Exit.void)
+      now = yield* live
+    })
+  }
+})
+
+const fetching = (node: { readonly dataDir: string }, id: string) =>
+  Effect.sync(() => {
+    try {
+      return readdirSync(filesOn(node, id, "")).some((name) => name.startsWith(".muster-arriving-"))
+    } catch {
+      return false // it is not there yet
+    }
+  })
+
+describe("drain with move, through kill -9", () => {
+  it.live(
+    "of the control plane, of the node that a server leaves, and of the one that it goes to: one copy, nothing lost",
+    () =>
+      Effect.gen(function* () {
+        const folders = yield* definitions(files)
+        const dataDir = join(yield* temporaryFolder, "data")
+        const port = yield* freePort
+        const control = `http://127.0.0.1:${port}`
+        const phoenix = yield* makeRestartingService({
+          dataDir,
+          env: { ...folders.env, ...alone, MUSTER_PORT: String(port), MUSTER_NODE_HEARTBEAT_TIMEOUT: "8" }
+        })
+        const key = (id: string) => Effect.map(nodeKey({ dataDir }, id), (made) => made.key)
+        const nodes = [
+          yield* immortal("east", control, yield* key("east"), 29_600),
+          yield* immortal("west", control, yield* key("west"), 29_700)
+        ] as const
+        const api = yield* phoenix.current
+        for (const { id } of nodes) yield* nodeIs(api, id, true)
+        let [from, to] = nodes
+        const id = yield* running(api, "lazy", { node_id: from.id })
+        // The server makes `world`, so that it may write there.
+        yield* commands(api, id, "a world")
+        yield* logsHave(api, id, "wrote a world")
+        mkdirSync(filesOn(from, id, "world/region"))
+        writeFileSync(filesOn(from, id, "world/region/big"), Buffer.alloc(40_000_000, 7))
+
+        const stopping = Effect.asVoid(becomes(api, id, "stopping"))
+        const arriving = Effect.suspend(() =>
+          Effect.asVoid(eventually(Effect.andThen(Effect.yieldNow, fetching(to, id)), (there) => there))
+        )
+        const rounds = [
+          { when: stopping, kill: () => phoenix.killAndRestart() },
+          { when: stopping, kill: () => from.killAndRestart },
+          { when: arriving, kill: () => phoenix.killAndRestart() },
+          { when: arriving, kill: () => from.killAndRestart },
+          { when: arriving, kill: () => to.killAndRestart },
+          {
+            when: arriving,
+            kill: () =>
+              Effect.all([from.killAndRestart, to.killAndRestart, phoenix.killAndRestart()], {
+                concurrency: "unbounded"
+              })
+          }
+        ]
+        for (const [round, { kill, when }] of rounds.entries()) {
+          yield* commands(api, id, `round ${round}`)
+          yield* logsHave(api, id, `wrote round ${round}`)
+          yield* drain(api, from.id)
+          yield* when
+          yield* kill()
+          yield* eventually(
+            moveOf(api, from.id).pipe(Effect.orElseSucceed(() => undefined)),
+            (move) => move?.left === 0,
+            "40 seconds"
+          )
+          yield* becomes(api, id, "running", "40 seconds")
+          const server = yield* serverOf(api, id)
+          assert.strictEqual(server.node_id, to.id)
+          assert.strictEqual(yield* says("127.0.0.1", server.allocations.default.port), `round ${round}`)
+          yield* eventually(
+            Effect.sync(() => existsSync(join(from.dataDir, "node", "servers", id))),
+            (there) => !there
+          )
+          assert.strictEqual(readFileSync(filesOn(to, id, "world/region/big")).length, 40_000_000)
+          yield* drain(api, from.id, { drained: false })
+          ;[from, to] = [to, from]
+        }
+        const { journal, ports, records } = yield* readDatabase(dataDir)
+        assert.deepStrictEqual(journalProblems(journal, records), [])
+        assert.strictEqual(ports.length, 1)
+        const mine = nodes.map(
+          (node) => serverProcesses(node.dataDir).filter((one) => one.server === id).length
+        )
+        assert.strictEqual(mine.filter((count) => count > 0).length, 1)
+      }).pipe(Effect.scoped),
+    240_000
+  )
+})

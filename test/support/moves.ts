@@ -1,0 +1,76 @@
+/** Servers that are moved from node to node. */
+import { connect } from "node:net"
+import { join } from "node:path"
+import { Effect } from "effect"
+import { blueprintFile, softwareFile } from "./definitions.ts"
+import { connectedNode, forgetNode } from "./nodes.ts"
+import type { Service } from "./Service.ts"
+import { expectStatus } from "./servers.ts"
+
+/** Listens on its port, and writes what it is told to a file that it shows when it starts. */
+const keeper = `
+const fs = require("node:fs")
+const net = require("node:net")
+const lines = require("node:readline").createInterface({ input: process.stdin })
+const world = fs.existsSync("world/notes") ? fs.readFileSync("world/notes", "utf8").trim() : "nothing"
+net.createServer((socket) => socket.end(world + "\\n")).listen(Number(process.env.SERVER_PORT), process.env.SERVER_IP, () => {
+  console.log("world: " + world)
+  console.log("ready")
+})
+lines.on("line", (line) => {
+  if (line === "stop") return setTimeout(() => process.exit(0), Number(process.env.LINGER ?? 0))
+  fs.mkdirSync("world", { recursive: true })
+  fs.writeFileSync("world/notes", line + "\\n")
+  console.log("wrote " + line)
+})`
+
+export const files = {
+  software: {
+    "keeper.yml": softwareFile("keeper", { invocation: "node keeper.js", files: { "keeper.js": keeper } })
+  },
+  blueprints: {
+    "kept.yml": blueprintFile("kept", "keeper", {
+      rest: { state: { volumes: [{ name: "worlds", source: "worlds", target: "world", mode: "cow" }] } }
+    }),
+    "lazy.yml": blueprintFile("lazy", "keeper", { rest: { state: { env: { LINGER: "1000" } } } }),
+    "mapped.yml": blueprintFile("mapped", "keeper", {
+      rest: { state: { copy: [{ source: "maps", target: "maps" }] } }
+    }),
+    "passing.yml": blueprintFile("passing", "keeper", { save: false }),
+    "shared.yml": blueprintFile("shared", "keeper", {
+      rest: { state: { volumes: [{ name: "common", source: "common", target: "common", mode: "rw" }] } }
+    })
+  }
+}
+
+/** A node for one test, which is forgotten afterwards. */
+export const node = Effect.fnUntraced(function* (api: Service, id: string, port: number, env = {}) {
+  yield* Effect.addFinalizer(() => Effect.ignore(forgetNode(api, id)))
+  return yield* connectedNode(api, id, {
+    env: { MUSTER_NODE_HEARTBEAT: "1", MUSTER_NODE_ALLOCATIONS: `127.0.0.1:${port}-${port + 9}`, ...env }
+  })
+})
+
+export const drain = (api: Service, id: string, body: object = { drained: true, move: true }) =>
+  expectStatus(api, 200, "PATCH", `/api/nodes/${id}/drained`, { body })
+
+export const serverOf = (api: Service, id: string) =>
+  Effect.map(expectStatus(api, 200, "GET", `/api/servers/${id}?include=status`), (answer) => answer.json)
+
+export const moveOf = (api: Service, id: string) =>
+  Effect.map(expectStatus(api, 200, "GET", `/api/nodes/${id}`), (answer) => answer.json.move)
+
+export const filesOn = (node: { readonly dataDir: string }, id: string, path: string) =>
+  join(node.dataDir, "node", "servers", id, "files", path)
+
+/** What the server answers on an address. */
+export const says = (ip: string, port: number): Effect.Effect<string> =>
+  Effect.callback<string>((resume) => {
+    let said = ""
+    const socket = connect({ host: ip, port })
+    socket.setEncoding("utf8").on("data", (piece: string) => {
+      said += piece
+    })
+    socket.on("error", () => {})
+    socket.on("close", () => resume(Effect.succeed(said.trim())))
+  })
