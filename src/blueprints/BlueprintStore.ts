@@ -13,15 +13,15 @@ import { blueprintView, blueprintWarnings, mixinView } from "./views.ts"
 export class BlueprintStore extends Context.Service<
   BlueprintStore,
   {
-    /** By id, in their JSON form. The same array until blueprints or software have been reloaded. */
+    /** Blueprints by id, in their JSON form. The same array until a reload of blueprints or software. */
     readonly list: Effect.Effect<ReadonlyArray<BlueprintView>>
     get(id: string): Effect.Effect<BlueprintView, NotFound>
     readonly mixins: Effect.Effect<ReadonlyArray<MixinView>>
     mixin(id: string): Effect.Effect<MixinView, NotFound>
     /**
-     * The definition that a server would be created from.
+     * Returns the definition of a new server.
      *
-     * @error NotFound       no such blueprint
+     * @error NotFound       there is no such blueprint
      * @error InvalidRequest software that is not defined, a version with no image, overrides that do not fit
      */
     resolve(
@@ -29,14 +29,14 @@ export class BlueprintStore extends Context.Service<
       overrides: Overrides
     ): Effect.Effect<ServerDefinition, NotFound | InvalidRequest>
     /**
-     * What should be looked at, one line each: keys that are not acted on and the like in what serves now, files that
-     * were left out of it, why the last reload was refused, sources that fail.
+     * Warnings, one line each: ignored keys and the like in the current set, files left out of it, why the last reload
+     * was refused, sources that fail.
      */
     readonly warnings: Effect.Effect<ReadonlyArray<string>>
     /**
-     * Syncs the folder's sources and reads it anew, all or nothing.
+     * Syncs the sources of the folder and reads it, all or nothing.
      *
-     * @error InvalidRequest names each bad file with line, column, reason; nothing has changed
+     * @error InvalidRequest names each invalid file with line, column, reason; nothing has changed
      * @error SourceFailed   names each source that could not be synced; everything else has been reloaded
      */
     readonly reload: Effect.Effect<void, InvalidRequest | SourceFailed>
@@ -56,7 +56,7 @@ export class BlueprintStore extends Context.Service<
         })
 
         let views = viewsOf(yield* current, yield* software.current)
-        /** Made anew only when blueprints or software have been reloaded. */
+        /** Computed only after a reload of blueprints or software. */
         const fresh = Effect.gen(function* () {
           const set = yield* current
           const softwares = yield* software.current
@@ -91,7 +91,7 @@ export class BlueprintStore extends Context.Service<
   }
 }
 
-/** The JSON forms of a set, with the images of one software set. */
+/** Returns the JSON forms of a set, with the images of one software set. */
 const viewsOf = (set: BlueprintSet, softwares: SoftwareSet) => {
   const list = [...set.blueprints.values()].map((blueprint) => blueprintView(blueprint, softwares))
   const mixins = [...set.mixins.values()].map(mixinView)

@@ -8,20 +8,20 @@ import { SoftwareStore } from "./SoftwareStore.ts"
 
 type Reload = Effect.Effect<void, InvalidRequest | SourceFailed | Unavailable>
 
-/** Blueprints refer to software. */
+/** Software first: blueprints refer to it. */
 const order = ["software", "blueprints"] as const
 
-/** Reloads of all replicas: whoever is asked reloads and tells the others, each of which reads its own disk and sources. */
+/** Reloads on all replicas: the called replica reloads and notifies the others; each reads its own disk and sources. */
 export class Reloads extends Context.Service<
   Reloads,
   {
     /**
-     * As `BlueprintStore.reload`.
+     * Reloads as `BlueprintStore.reload`.
      *
-     * @error Unavailable this replica has reloaded, and the others could not be told
+     * @error Unavailable this replica has reloaded, but could not notify the others
      */
     readonly blueprints: Reload
-    /** The same for `SoftwareStore.reload`. */
+    /** Reloads as `SoftwareStore.reload`; errors as {@link blueprints}. */
     readonly software: Reload
   }
 >()("muster/blueprints/Reloads") {
@@ -47,7 +47,7 @@ export class Reloads extends Context.Service<
           )
         )
 
-      // A source that cannot be synced leaves everything else reloaded.
+      // A source that cannot be synced does not stop the rest of the reload.
       const reload = (folder: Folder): Reload =>
         stores[folder].reload.pipe(
           Effect.tapErrorTag("SourceFailed", () => tell(folder)),

@@ -9,20 +9,20 @@ import { softwareWarnings } from "./views.ts"
 export class SoftwareStore extends Context.Service<
   SoftwareStore,
   {
-    /** By id. The same array until a reload has replaced it. */
+    /** Software by id. The same array until a reload. */
     readonly list: Effect.Effect<ReadonlyArray<Software>>
     get(id: string): Effect.Effect<Software, NotFound>
-    /** All of it by id. The same object until a reload has replaced it, so that what is derived from it can be kept. */
+    /** The software set by id. The same object until a reload, so that derived values can be cached. */
     readonly current: Effect.Effect<SoftwareSet>
     /**
-     * What should be looked at, one line each: keys that are not acted on and the like in what serves now, files that
-     * were left out of it, why the last reload was refused, sources that fail.
+     * Warnings, one line each: ignored keys and the like in the current set, files left out of it, why the last reload
+     * was refused, sources that fail.
      */
     readonly warnings: Effect.Effect<ReadonlyArray<string>>
     /**
-     * Syncs the folder's sources and reads it anew, all or nothing.
+     * Syncs the sources of the folder and reads it, all or nothing.
      *
-     * @error InvalidRequest names each bad file with line, column, reason; nothing has changed
+     * @error InvalidRequest names each invalid file with line, column, reason; nothing has changed
      * @error SourceFailed   names each source that could not be synced; everything else has been reloaded
      */
     readonly reload: Effect.Effect<void, InvalidRequest | SourceFailed>

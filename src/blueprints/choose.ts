@@ -3,7 +3,7 @@ import { type Problem, renderProblem } from "./parse/problem.ts"
 import type { Mount } from "./parse/readFolder.ts"
 import type { Candidate } from "./sources/candidates.ts"
 
-/** What is taken, and what is left as it was and why. */
+/** The candidates to put in place, and the rest with the reasons. */
 export interface Chosen {
   readonly taken: ReadonlyArray<Candidate>
   readonly refused: ReadonlyArray<{ readonly id: string; readonly problems: ReadonlyArray<Problem> }>
@@ -12,11 +12,11 @@ export interface Chosen {
 const below = (folder: string, { file }: Problem): boolean => file.startsWith(`${folder}/`)
 
 /**
- * Which candidates a start takes, so that what was valid before it is valid after it: all of them where they bring no
- * new problem together, else one after the other those that bring none. A source that had nothing in place yet may
- * have invalid files of its own: its valid ones serve.
+ * Chooses the candidates of a start, so that files that were valid before stay valid: all of them if they cause no new
+ * problem together, else one after the other those that cause none. A source without files in place may have invalid
+ * files of its own: its valid ones are served.
  *
- * @param problemsWith what is wrong with the folder once these are in place
+ * @param problemsWith returns the problems of the folder with these candidates in place
  */
 export const choose = Effect.fnUntraced(function* <E, R>(
   candidates: ReadonlyArray<Candidate>,

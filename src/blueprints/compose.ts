@@ -17,17 +17,17 @@ import type { Position, Problem } from "./parse/problem.ts"
 
 const nothing: Composable = { server: {}, state: null, annotations: {} }
 
-/** Why something cannot be composed: the cause and the ids that lead to it. */
+/** The reason why a composition fails: the cause and the ids that lead to it. */
 interface Failure {
   readonly problem: Problem
   readonly cause: string
   readonly chain: ReadonlyArray<string>
 }
 
-/** Mixins with their parents merged into them, by id; a mixin that cannot be is why. */
+/** Mixins with their parents merged into them, by id; the reason for a mixin that cannot be merged. */
 export type FlatMixins = ReadonlyMap<string, Result.Result<Composable, Failure>>
 
-/** How much of a chain is told. */
+/** The part of a chain that a message shows. */
 const MAX_CHAIN = 32
 
 const failure = (file: string, at: Position, cause: string, ids: ReadonlyArray<string>) => {
@@ -36,7 +36,7 @@ const failure = (file: string, at: Position, cause: string, ids: ReadonlyArray<s
   return Result.fail({ problem: { file, line: at.line, column: at.column, reason }, cause, chain })
 }
 
-/** Flattens every mixin: parents first, left to right, then its own parts. Each is flattened once. */
+/** Flattens each mixin once: parents first, left to right, then its own parts. */
 export const flattenMixins = (mixins: ReadonlyMap<string, MixinFile>): FlatMixins => {
   const done = new Map<string, Result.Result<Composable, Failure>>()
   for (const mixin of parentsFirst(mixins)) done.set(mixin.id, flatten(mixin, mixins, done))
@@ -64,12 +64,12 @@ const flatten = (
   return Result.succeed(merge(parts, mixin))
 }
 
-/** Every mixin after those that it extends; only in a circle a parent comes later. */
+/** Returns every mixin after its parents; only in a circle, a parent comes later. */
 const parentsFirst = (mixins: ReadonlyMap<string, MixinFile>): ReadonlyArray<MixinFile> => {
   const sorted: Array<MixinFile> = []
   const seen = new Set<string>()
   for (const start of mixins.values()) {
-    // A stack of its own, not recursion: a chain may be as long as there are files.
+    // An explicit stack instead of recursion: a chain may be as long as there are files.
     const path = seen.has(start.id) ? [] : [{ mixin: start, next: 0 }]
     seen.add(start.id)
     for (let top = path.at(-1); top !== undefined; top = path.at(-1)) {
@@ -88,9 +88,8 @@ const parentsFirst = (mixins: ReadonlyMap<string, MixinFile>): ReadonlyArray<Mix
 }
 
 /**
- * A blueprint with its mixins: the includes merged left to right, the blueprint's own parts on top. Fails with
- * problems of its file: an unknown id, a mixin that cannot be used, or no software or version in the result, with the
- * chain; and what cannot be in one instance together.
+ * Composes a blueprint: its mixins merged left to right, then its own parts. Fails with the problems of its file: an
+ * unknown id, a mixin that cannot be used, no software or version in the result, parts that exclude each other.
  */
 export const compose = (
   file: BlueprintFile,
@@ -142,14 +141,14 @@ export const compose = (
   })
 }
 
-/** `later` on top of `earlier`. */
+/** Merges `later` over `earlier`. */
 export const merge = (earlier: Composable, later: Composable): Composable => ({
   server: mergeServer(earlier.server, later.server),
   state: mergeState(earlier.state, later.state),
   annotations: { ...earlier.annotations, ...later.annotations }
 })
 
-/** Scalars: the later value; `limits`, `placement`, `restart`: by field; `configs`: by file. */
+/** Scalars: the later value. `limits`, `placement`, `restart`: by field. `configs`: by file. */
 const mergeServer = (earlier: ServerPart, later: ServerPart): ServerPart => ({
   ...earlier,
   ...later,
@@ -170,7 +169,7 @@ const mergeState = (earlier: StatePart | null, later: StatePart | null): StatePa
   }
 }
 
-/** An entry that reaches a blueprint on two ways (two mixins that extend one) is one entry. */
+/** An entry that reaches a blueprint twice (two mixins with one parent) is one entry. */
 const append = <A>(earlier: ReadonlyArray<A>, later: ReadonlyArray<A>): ReadonlyArray<A> => [
   ...new Set([...earlier, ...later])
 ]

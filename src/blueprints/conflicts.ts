@@ -1,15 +1,15 @@
-/** What of a blueprint and its mixins cannot be in one instance together (domain/filePlan.ts). No I/O. */
+/** Finds parts of a blueprint and its mixins that exclude each other in one instance (domain/filePlan.ts). No I/O. */
 import { patchConflicts, planFiles } from "../domain/filePlan.ts"
 import type { BlueprintFile, Composable, StatePart } from "./parse/files.ts"
 import { type Origin, type Position, type Problem, printable } from "./parse/problem.ts"
 
-/** A mixin that a blueprint includes, with its parents merged into it, and where the blueprint names it. */
+/** A mixin with its parents merged into it, and the position at which the blueprint names it. */
 export interface Included {
   readonly at: Position
   readonly parts: Composable
 }
 
-/** Told of one blueprint: the rest would only cost memory. */
+/** Conflicts per blueprint; more would only cost memory. */
 const MAX_CONFLICTS = 50
 
 const none: StatePart = { volumes: [], mounts: [], copy: [], env: {}, env_allow: [] }
@@ -26,8 +26,8 @@ const planOf = (state: StatePart) => {
 }
 
 /**
- * Problems of the blueprint's file. What a mixin brings is told at the place where the blueprint includes it, and by
- * its own: neither of the files need be wrong by itself.
+ * Returns the problems of the blueprint's file. A part of a mixin is reported at the include, and a part of the
+ * blueprint at its own position: each file may be valid by itself.
  *
  * @param parts the blueprint with its mixins
  */
@@ -45,7 +45,7 @@ export const conflictsOf = (
   if (conflicts.length + patches.length === 0) return []
 
   const origins = new Map<unknown, Origin>(entries.map(({ at, value }) => [value, at]))
-  /** The include that brings something, the last of them if there are several. */
+  /** Returns the include that brings a part; of several, the last. */
   const includeOf = (origin: Origin): Position =>
     included.findLast(({ parts: { server, state } }) =>
       [...entriesOf(state ?? none), ...Object.values(server.configs ?? {})].some(({ at }) => at === origin)

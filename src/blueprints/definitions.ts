@@ -1,4 +1,4 @@
-/** From the files of a folder to the set of definitions that they make. No I/O. */
+/** Makes a set of definitions from the files of a folder. No I/O. */
 import { Result } from "effect"
 import type { Blueprint } from "../domain/Blueprint.ts"
 import type { Software } from "../domain/Software.ts"
@@ -6,7 +6,7 @@ import { compose, flattenMixins } from "./compose.ts"
 import type { AnyFile, BlueprintFile, MixinFile } from "./parse/files.ts"
 import type { Problem } from "./parse/problem.ts"
 
-/** A set of definitions by id, sorted by id, and what is wrong with the files that are not in it. */
+/** Definitions sorted by id, and the problems of the files that are not among them. */
 export interface Definitions<A> {
   readonly value: A
   readonly problems: ReadonlyArray<Problem>
@@ -17,11 +17,11 @@ export type SoftwareSet = ReadonlyMap<string, Software>
 export interface BlueprintSet {
   readonly blueprints: ReadonlyMap<string, Blueprint>
   readonly mixins: ReadonlyMap<string, MixinFile>
-  /** File of each blueprint, by id. */
+  /** The file of each blueprint, by id. */
   readonly files: ReadonlyMap<string, string>
 }
 
-/** By id, sorted; a second file with the same id is a problem that names both. */
+/** Returns the files by id, sorted; a second file with the same id is a problem that names both. */
 const unique = <F extends AnyFile>(
   files: ReadonlyArray<F>,
   problems: Array<Problem>

@@ -3,16 +3,16 @@ import type { Software } from "../domain/Software.ts"
 import { printable } from "./parse/problem.ts"
 import { mapVersion } from "./parse/versions.ts"
 
-/** What an image is chosen from. */
+/** The inputs of the choice of an image. */
 export interface ImageChoice {
-  /** As written: a key of the software's images or an image reference. */
+  /** As written: a key of the software's images, or an image reference. */
   readonly image: string | undefined
   readonly version: string
 }
 
 /**
- * The image reference for a version: the named one, else by the software's mappings, else the only one that it has
- * (when it has no mappings). Empty for software without images that can run as a plain process; a failure otherwise.
+ * Returns the image reference of a version: the named one, else that of the software's mappings, else the only one (if
+ * there are no mappings). Empty for software without images that can run as a process; else a failure.
  */
 export const resolveImage = (software: Software, choice: ImageChoice): Result.Result<string, string> => {
   const { image, version } = choice

@@ -4,15 +4,15 @@ import { Journal } from "../store/journal/Journal.ts"
 import type { Folder } from "./parse/parse.ts"
 
 /**
- * What the journal tells of reloads of other replicas, from the moment that this is built: build it before the folders
- * are read for the first time, so that none is missed.
+ * The reloads of other replicas, from the journal. Build this layer before the folders are read for the first time, so
+ * that no reload is missed.
  */
 export class ReloadFeed extends Context.Service<
   ReloadFeed,
   {
-    /** Names this process in the journal. */
+    /** The name of this process in the journal. */
     readonly origin: string
-    /** Waits until another replica has reloaded folders; those that it has since the last time. */
+    /** Waits for reloads of other replicas; returns the folders reloaded since the last call. */
     readonly next: Effect.Effect<ReadonlySet<Folder>>
   }
 >()("muster/blueprints/ReloadFeed") {

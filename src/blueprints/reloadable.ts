@@ -10,39 +10,39 @@ import type { Candidate } from "./sources/candidates.ts"
 import type { InvalidSources } from "./sources/readSources.ts"
 import { type SourceFailure, Sources } from "./sources/Sources.ts"
 
-/** What a folder's files make. */
+/** The definitions of a folder. */
 export interface Reloadable<A> {
-  /** The same object until a reload has replaced it. */
+  /** The same object until a reload. */
   readonly current: Effect.Effect<A>
   /**
-   * What should be looked at, one line each: in what serves now, in what was left out of it, in the last reload where
-   * that was refused, in the folder's sources where they fail.
+   * Warnings, one line each: of the current set, of files left out of it, of the last reload if it was refused, of
+   * sources that fail.
    */
   readonly warnings: Effect.Effect<ReadonlyArray<string>>
   readonly reload: Effect.Effect<void, InvalidRequest | SourceFailed>
 }
 
-/** A folder as it was read. */
+/** The result of reading a folder. */
 interface Loaded<A> {
   readonly value: A
   readonly problems: ReadonlyArray<Problem>
   readonly warnings: ReadonlyArray<string>
 }
 
-/** What serves. */
+/** The set in use. */
 type Serving<A> = Pick<Loaded<A>, "value" | "warnings"> & {
-  /** Why some of it, or all, is missing; has been logged as an error. */
+  /** Why some definitions are missing; each line has been logged as an error. */
   readonly missing: ReadonlyArray<string>
 }
 
 /**
- * Keeps what the files of a folder make, after its {@link Sources} have been synced. At the start invalid files are
- * logged and the valid ones serve; a folder that cannot be read is as an empty one; a source that fails or whose new
- * files are invalid stays as it was. A reload is all or nothing, but for sources that cannot be fetched; reloads run
+ * Holds the definitions of a folder, after a sync of its {@link Sources}. At the start, invalid files are logged and
+ * the valid ones are served; a folder that cannot be read counts as empty; a source that fails or whose new files are
+ * invalid keeps its earlier files. A reload is all or nothing, except for sources that cannot be fetched. Reloads run
  * one at a time.
  *
- * @param build    makes the set of the valid files
- * @param warnings lines about a set
+ * @param build    makes the set from the valid files
+ * @param warnings returns the warnings about a set
  */
 export const makeReloadable = Effect.fnUntraced(function* <A>(options: {
   readonly folder: Folder
@@ -80,7 +80,7 @@ export const makeReloadable = Effect.fnUntraced(function* <A>(options: {
     )
   )
 
-  /** Puts candidates in place; answers those that could not be. */
+  /** Puts candidates in place; returns those that failed. */
   const place = Effect.fnUntraced(function* (candidates: ReadonlyArray<Candidate>) {
     const failures: Array<SourceFailure> = []
     for (const { id, place } of candidates) {
@@ -103,7 +103,7 @@ export const makeReloadable = Effect.fnUntraced(function* <A>(options: {
     return Effect.as(Effect.logError(`${folder}: no source is synced: ${why}`), undefined)
   }
 
-  /** Syncs the sources before the first load; answers the folder if it has been loaded on the way. */
+  /** Syncs the sources before the first load; returns the folder if this has loaded it already. */
   const syncFirst = Effect.gen(function* () {
     const { candidates, failures } = yield* sources.fetch(folder, "start")
     yield* tell(failures)
@@ -148,10 +148,10 @@ export const makeReloadable = Effect.fnUntraced(function* <A>(options: {
   )
 
   let current: Serving<A> = yield* start
-  /** Why the last reload has changed nothing. */
+  /** Why the last reload was refused. */
   let refused: ReadonlyArray<string> = []
 
-  /** Fails where the folder, with the mounts, does not make a valid set. */
+  /** Fails if the folder, with the mounts, is not a valid set. */
   const loadValid = Effect.fnUntraced(function* (
     mounts: ReadonlyArray<Mount>,
     failures: ReadonlyArray<SourceFailure>
@@ -162,7 +162,7 @@ export const makeReloadable = Effect.fnUntraced(function* <A>(options: {
 
   const reload = Effect.gen(function* () {
     const { candidates, failures } = yield* Effect.mapError(sources.fetch(folder, "reload"), unlisted)
-    // Valid before it is put in place: what is on the disk can always be served by the next start.
+    // The check comes before the change: the next start can serve everything on the disk.
     const loaded = yield* loadValid(
       candidates.flatMap(({ mounts }) => mounts),
       failures

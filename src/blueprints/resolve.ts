@@ -1,4 +1,4 @@
-/** From a blueprint, its software and overrides to the definition of a server. No I/O. */
+/** Makes the definition of a server from a blueprint, its software and overrides. No I/O. */
 import { Result, Schema } from "effect"
 import type { Blueprint } from "../domain/Blueprint.ts"
 import type { ConfigPatch, ConfigPatches } from "../domain/ConfigPatch.ts"
@@ -16,10 +16,10 @@ const invalid = (detail: string, hint?: string) =>
   Result.fail(new InvalidRequest(hint === undefined ? { detail } : { detail, hint }))
 
 /**
- * The definition of a server (decisions, section 3, "overrides"). Limits: software, blueprint, overrides, by field.
- * Configs: the same three, by file, then by key. A restart rule counts only for a server that is kept.
+ * Returns the definition of a server (decisions, section 3, "overrides"). Limits: software, blueprint, overrides, by
+ * field. Configs: the same three, by file, then by key. A restart rule applies to saved servers only.
  *
- * @param software the software set: the overrides may name another than the blueprint
+ * @param software the software set: the overrides may name another software than the blueprint
  * @error InvalidRequest software that is not defined, a version with no image, overrides that do not fit
  */
 export const resolve = (
@@ -73,7 +73,7 @@ export const resolve = (
   })
 }
 
-/** The blueprint's variables with those of the overrides on top, as far as a caller may set these. */
+/** Returns the blueprint's variables, then those of the overrides that a caller may set. */
 const environmentOf = (
   blueprint: Blueprint,
   overrides: NonNullable<Overrides["env"]>
@@ -101,8 +101,8 @@ const environmentOf = (
 }
 
 /**
- * An image that the overrides name counts. The blueprint's own was chosen for its software and version: where these
- * are overridden the mappings decide, and the blueprint's is used only if the software is the same and maps nothing.
+ * An image in the overrides wins. The blueprint's image belongs to its software and version: if these are overridden,
+ * the mappings decide, and the blueprint's image applies only if the software is the same and maps nothing.
  */
 const imageOf = (
   blueprint: Blueprint,
@@ -128,7 +128,7 @@ const mergePatch = (earlier: ConfigPatch | undefined, later: ConfigPatch): Confi
 const own = (patches: ConfigPatches, file: string): ConfigPatch | undefined =>
   Object.hasOwn(patches, file) ? patches[file] : undefined
 
-/** By file, then by key; the later parser counts. */
+/** By file, then by key; the later parser wins. */
 const mergeConfigs = (earlier: ConfigPatches, later: ConfigPatches): ConfigPatches => ({
   ...earlier,
   ...Object.fromEntries(
@@ -136,7 +136,7 @@ const mergeConfigs = (earlier: ConfigPatches, later: ConfigPatches): ConfigPatch
   )
 })
 
-/** What overrides patch, by file in its shortest form; without a parser the one that the file has is kept. */
+/** Returns the patches of the overrides by the shortest form of the file; without a parser, the earlier one stays. */
 const patchesOf = (
   overrides: NonNullable<Overrides["configs"]>,
   given: ConfigPatches

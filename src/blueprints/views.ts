@@ -1,4 +1,4 @@
-/** The JSON forms of blueprints and mixins, and what to warn of when they are loaded. No I/O. */
+/** The JSON forms of blueprints and mixins, and the warnings of a load. No I/O. */
 import { Result } from "effect"
 import type { Blueprint, BlueprintView, MixinView } from "../domain/Blueprint.ts"
 import { patchConflicts, planFiles } from "../domain/filePlan.ts"
@@ -17,7 +17,9 @@ const imageOf = (blueprint: Blueprint, software: SoftwareSet): Result.Result<str
     : resolveImage(defined, { image: blueprint.image, version: blueprint.version })
 }
 
-/** JSON form of a blueprint (contract 2.4); `image` is empty where the software is not defined or maps nothing. */
+/**
+ * Returns the JSON form of a blueprint (contract 2.4); `image` is empty if the software is not defined or maps nothing.
+ */
 export const blueprintView = (blueprint: Blueprint, software: SoftwareSet): BlueprintView => ({
   metadata: { id: blueprint.id, name: blueprint.name, type: blueprint.type },
   server: {
@@ -43,7 +45,7 @@ export const mixinView = (mixin: MixinFile): MixinView => ({
   annotations: mixin.annotations
 })
 
-/** One line for each blueprint that no server can be created from as it is, or that looks mistyped. */
+/** Returns one line per blueprint from which no server can be created, or that looks mistyped. */
 export const blueprintWarnings = (set: BlueprintSet, software: SoftwareSet): ReadonlyArray<string> =>
   [...set.blueprints.values()].flatMap((blueprint) => {
     const image = imageOf(blueprint, software)
@@ -58,7 +60,7 @@ export const blueprintWarnings = (set: BlueprintSet, software: SoftwareSet): Rea
     return notes.map((note) => `${file}: ${note}`)
   })
 
-/** `java_12` where the images are `java_21` and `java_25` is a valid reference, but hardly what was meant. */
+/** `java_12` is a valid reference, but likely a mistake if the images are `java_21` and `java_25`. */
 const bareImage = (blueprint: Blueprint, software: Software | undefined): ReadonlyArray<string> => {
   const keys = Object.keys(software?.images ?? {})
   const image = blueprint.image ?? ""
@@ -68,7 +70,10 @@ const bareImage = (blueprint: Blueprint, software: Software | undefined): Readon
   ]
 }
 
-/** Files that the software patches and a volume of the blueprint brings: they have to say what the patch wants. */
+/**
+ * Returns notes about files that the software patches and a volume of the blueprint brings: they must have the patched
+ * values.
+ */
 const patchNotes = (blueprint: Blueprint, software: Software | undefined): ReadonlyArray<string> => {
   const { state } = blueprint
   if (software === undefined || state === null) return []
@@ -77,7 +82,7 @@ const patchNotes = (blueprint: Blueprint, software: Software | undefined): Reado
   )
 }
 
-/** A server that is not saved is gone once it has crashed: it is not started again. */
+/** A server that is not saved is deleted after a crash, so it is never restarted. */
 const restartNotes = ({ restart, save }: Blueprint): ReadonlyArray<string> =>
   restart.on_crash && !save
     ? ["`server.restart.on_crash` has no effect without `save: true`, here or in the overrides of a creation"]
@@ -86,7 +91,7 @@ const restartNotes = ({ restart, save }: Blueprint): ReadonlyArray<string> =>
 const placeholderNotes = (values: Parameters<typeof unknownPlaceholders>[0]): ReadonlyArray<string> =>
   unknownPlaceholders(values).map((written) => `unknown placeholder ${printable(written, 80)}`)
 
-/** One line for each placeholder of a software that stands for nothing. */
+/** Returns one line per unknown placeholder of a software. */
 export const softwareWarnings = (set: SoftwareSet): ReadonlyArray<string> =>
   [...set.values()].flatMap((software) =>
     placeholderNotes([software.process.invocation, software.configs]).map(

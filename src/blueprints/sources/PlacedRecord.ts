@@ -1,11 +1,11 @@
 import { Effect, FileSystem, Path, Schema, Semaphore } from "effect"
 import { cannot, SyncFailed } from "./reasons.ts"
 
-/** What this service has placed for a source, written down before it is done. */
+/** The files that this service placed for a source, recorded before they are placed. */
 export const Placed = Schema.Struct({
   kind: Schema.Literals(["blueprints", "software"]),
   id: Schema.String,
-  /** Every folder that may link to a state of the source; the last one is the present one. */
+  /** Every folder that may link to a state of the source; the last one is the current one. */
   destinations: Schema.Array(Schema.String),
   /** The commit that was placed last. */
   commit: Schema.NullOr(Schema.String),
@@ -24,13 +24,13 @@ type Contents = typeof Contents.Type
 
 const encode = Schema.encodeSync(Contents)
 
-/** The memory of what was placed: the only folders that are ever replaced or removed are those in it. */
+/** The record of placed files: only folders in this record are ever replaced or removed. */
 export interface PlacedRecord {
-  /** Names this data folder among others that place into the same definitions folder. */
+  /** The name of this data folder among others that place files into the same definitions folder. */
   readonly owner: string
   readonly all: Effect.Effect<ReadonlyArray<Placed>>
   find(source: Pick<Placed, "kind" | "id">): Effect.Effect<Placed | undefined>
-  /** Adds or replaces the entry of a source; it is on the disk when this returns. */
+  /** Adds or replaces the entry of a source, durably. */
   put(placed: Placed): Effect.Effect<void, SyncFailed>
   remove(source: Pick<Placed, "kind" | "id">): Effect.Effect<void, SyncFailed>
 }
@@ -41,7 +41,7 @@ const isOf = (source: Pick<Placed, "kind" | "id">) => (other: Placed) =>
   other.kind === source.kind && other.id === source.id
 
 /**
- * Opens the record of a data folder; makes it where there is none.
+ * Opens the record of a data folder; makes a missing one.
  *
  * @param directory the folder of the sources in the data folder
  */
@@ -88,7 +88,7 @@ export const openRecord = Effect.fnUntraced(function* (directory: string) {
   } satisfies PlacedRecord
 })
 
-/** What the record of a data folder says, where there is one; nothing is made. */
+/** Reads the record of a data folder, if there is one; makes nothing. */
 export const readRecord = Effect.fnUntraced(function* (directory: string) {
   const fs = yield* FileSystem.FileSystem
   const path = yield* Path.Path

@@ -1,9 +1,9 @@
 import type { GitAddress } from "./address.ts"
 
-/** The folder that a source's files go to. */
+/** The folder for the files of a source. */
 export type SourceKind = "blueprints" | "software"
 
-/** Where the token of a source is found: read anew at each sync, never kept. */
+/** The place of a source's token. Each sync reads it; no token is stored. */
 export type TokenPlace = { readonly env: string } | { readonly file: string }
 
 /** One git repository whose definitions are synced into a folder below the blueprints or the software folder. */
@@ -18,7 +18,7 @@ export interface Source {
   /** Folder below the definitions folder. */
   readonly destination: string
   readonly token: TokenPlace | undefined
-  /** Certificates (PEM) that the server's is checked against, in place of the system's. */
+  /** Certificates (PEM) for the check of the server's, instead of the system's. */
   readonly ca_file: string | undefined
   /** Seconds that one sync may take. */
   readonly timeout: number

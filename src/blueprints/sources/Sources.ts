@@ -11,33 +11,33 @@ import { dropCaches } from "./repository.ts"
 import type { Source, SourceKind } from "./Source.ts"
 import { sync } from "./sync.ts"
 
-/** What is wrong with one source. */
+/** The failure of one source. */
 export interface SourceFailure {
   readonly id: string
-  /** One line, without secrets and without paths of this machine. */
+  /** One line, without secrets and without paths of this host. */
   readonly reason: string
 }
 
-/** What all sources of a folder hold now: fetched, and not yet in place. */
+/** The fetched files of all sources of a folder, not yet in place. */
 export interface Fetched {
   readonly candidates: ReadonlyArray<Candidate>
   readonly failures: ReadonlyArray<SourceFailure>
 }
 
-/** Git repositories that are synced into the definition folders; none unless a layer says so. */
+/** Git repositories that are synced into the definition folders. Default: none. */
 export interface DefinitionSources {
   /**
-   * Fetches the sources of a folder; nothing that is in use changes. At the start each has its own timeout, later 20 s
-   * at most, so that a reload stays below the deadline of its route.
+   * Fetches the sources of a folder; the files in use do not change. At the start, each source has its own timeout;
+   * later at most 20 s, so that a reload stays below the deadline of its route.
    *
-   * @error InvalidSources the file that lists them cannot be used
+   * @error InvalidSources the file that lists the sources is invalid
    */
   fetch(kind: SourceKind, when: "start" | "reload"): Effect.Effect<Fetched, InvalidSources>
-  /** Notes why what was fetched is not in place. */
+  /** Records why fetched files are not in place. */
   note(failure: SourceFailure): Effect.Effect<void>
-  /** Removes what is not in use: former states, and what a sync that was ended has left. */
+  /** Removes unused states, and the remains of an interrupted sync. */
   sweep(kind: SourceKind): Effect.Effect<void>
-  /** Where each source stands, by id. */
+  /** The state of each source, by id. */
   readonly list: Effect.Effect<ReadonlyArray<SourceView>>
 }
 
@@ -49,16 +49,16 @@ const none: DefinitionSources = {
 }
 
 export interface SourcesOptions {
-  /** Path of the file that lists them. */
+  /** Path of the file that lists the sources. */
   readonly file: string
   readonly data_dir: string
   /** The definition folders, absolute. */
   readonly folders: Readonly<Record<SourceKind, string>>
-  /** Environment of this process: proxies, certificates. */
+  /** Environment of this process, for proxies and certificates. */
   readonly environment: Readonly<Record<string, string | undefined>>
-  /** Bytes that the cache of one source may have. Default: 1 GiB. */
+  /** Bound of a source's cache, in bytes. Default: 1 GiB. */
   readonly cacheBytes?: number
-  /** Value of the variable that holds a token; unset: that of `environment`. */
+  /** Returns the variable with a token. Default: from `environment`. */
   readonly variable?: (name: string) => string | undefined
 }
 
@@ -75,7 +75,7 @@ export const Sources: Context.Reference<DefinitionSources> = Context.Reference("
   defaultValue: () => none
 })
 
-/** Without a file nothing is synced; a warning names what an earlier one has put in place, which stays. */
+/** Syncs nothing; warns about files that an earlier start has placed, which stay. */
 export const layerUnlisted = (options: Pick<SourcesOptions, "data_dir">) =>
   Layer.effectDiscard(
     Effect.gen(function* () {
@@ -92,11 +92,11 @@ export const layerUnlisted = (options: Pick<SourcesOptions, "data_dir">) =>
   )
 
 /**
- * Syncs the sources that a file lists. All of them begin at once, when the layer is built; a store's start waits for
- * those of its folder.
+ * Syncs the sources of a file. All syncs begin at once, when the layer is built; the start of a store waits for those
+ * of its folder.
  *
- * @error InvalidSources the file cannot be used: names line, column and reason
- * @error SyncFailed     the record of what was placed cannot be used
+ * @error InvalidSources the file is invalid: names line, column and reason
+ * @error SyncFailed     the record of placed files cannot be used
  */
 export const layerSources = (
   options: SourcesOptions
@@ -110,7 +110,7 @@ export const layerSources = (
       const cacheOf = (kind: SourceKind, id: string) => path.join(directory, kind, id)
       const variable = options.variable ?? ((name: string) => options.environment[name])
       const read = Effect.tap(readSources(options.file), (sources) =>
-        // Taken before any program runs that could inherit it.
+        // Read before any program starts that could inherit it.
         Effect.sync(() => {
           for (const { token } of sources) if (token !== undefined && "env" in token) variable(token.env)
         })

@@ -1,14 +1,14 @@
-/** Addresses of git repositories: what may be given to `git`, and what it is told about them. No I/O. */
+/** Addresses of git repositories that are safe to pass to `git`. No I/O. */
 import { Result } from "effect"
 
 /** The protocols that a source may use, as git's `GIT_ALLOW_PROTOCOL` names them. */
 export type GitProtocol = "https" | "ssh" | "file"
 
 export interface GitAddress {
-  /** As git gets it: without user and password where the protocol is https. */
+  /** The address for git: without user and password if the protocol is https. */
   readonly url: string
   readonly protocol: GitProtocol
-  /** The user of an https address: goes with the token. */
+  /** The user of an https address, sent with the token. */
   readonly user: string | undefined
 }
 
@@ -39,7 +39,7 @@ const sshUrl = (text: string): Result.Result<GitAddress, string> => {
   return user.includes(":") ? Result.fail("holds a password; ssh uses keys") : ssh(text, user, host)
 }
 
-/** Reads an address; fails with the reason when it is none of those that a source may have. */
+/** Reads an address; fails with the reason if a source may not use it. */
 export const gitAddress = (text: string): Result.Result<GitAddress, string> => {
   if (/[\p{Cc}\p{Zl}\p{Zp}]/u.test(text)) return Result.fail("contains control characters")
   if (/^https:\/\//i.test(text)) return https(text)
@@ -53,8 +53,8 @@ export const gitAddress = (text: string): Result.Result<GitAddress, string> => {
 }
 
 /**
- * The name of a branch or tag, or a full commit id, as `git check-ref-format` allows it, so that it can be neither an
- * option nor a refspec of more than one part.
+ * Reads the name of a branch or tag, or a full commit id, as `git check-ref-format` allows it: neither an option nor a
+ * refspec of several parts.
  */
 export const gitRef = (text: string): Result.Result<string, string> => {
   const sound =

@@ -1,4 +1,4 @@
-/** What a sync would change in a definitions folder, before it does. */
+/** The changes that a sync would make in a definitions folder. */
 import { DateTime, Effect } from "effect"
 import type { Mount } from "../parse/readFolder.ts"
 import type { Placed, PlacedRecord } from "./PlacedRecord.ts"
@@ -7,20 +7,20 @@ import { cannot, type SyncFailed } from "./reasons.ts"
 import type { Source } from "./Source.ts"
 import type { Synced } from "./sync.ts"
 
-/** The new state of one source, or its end. */
+/** The new state of one source, or its removal. */
 export interface Candidate<R = never> {
   readonly id: string
-  /** How the definitions folder reads once it is in place. */
+  /** The view of the definitions folder with the candidate in place. */
   readonly mounts: ReadonlyArray<Mount>
-  /** The folder of a source that has nothing in place yet. */
+  /** The folder of a source without files in place. */
   readonly newFolder: string | undefined
-  /** Takes its place, in one step; not to be interrupted. */
+  /** Puts the candidate in place, in one step; must not be interrupted. */
   readonly place: Effect.Effect<void, SyncFailed, R>
 }
 
 const removal = (destination: string): Mount => ({ at: destination, directory: undefined })
 
-/** Those destinations of an entry that link to the source now, with their states. */
+/** Returns the destinations of an entry that link to the source now, with their states. */
 const inUse = Effect.fnUntraced(
   function* (place: Place, { destinations, id }: Placed) {
     const links = yield* Effect.forEach(destinations, (destination) =>
@@ -31,12 +31,12 @@ const inUse = Effect.fnUntraced(
   Effect.mapError(cannot("its folder cannot be looked at"))
 )
 
-/** The state of a source that is in use. */
+/** Returns the state of a source that is in use. */
 export const stateInUse = Effect.fnUntraced(function* (place: Place, placed: Placed | undefined) {
   return placed === undefined ? undefined : (yield* inUse(place, placed)).at(-1)?.state
 })
 
-/** A source's new state takes the place of the one before, also where its destination has changed. */
+/** Replaces a source's state by a new one, also at a changed destination. */
 export const arrival = Effect.fnUntraced(function* (
   source: Source,
   { commit, state }: Synced,
@@ -49,7 +49,7 @@ export const arrival = Effect.fnUntraced(function* (
   const moved = old.map((one) => one.destination).filter((one) => one !== destination)
   const placing = Effect.gen(function* () {
     const { commit: was = null, synced_at: at = null } = before ?? {}
-    // First written down: what is not in the record is nobody's, and is never replaced.
+    // Recorded first: a folder outside the record is never replaced.
     yield* record.put({ kind, id, destinations: [...moved, destination], commit: was, synced_at: at })
     yield* link(place, id, destination, state)
     yield* Effect.forEach(moved, (one) => unlink(place, id, one), { discard: true })
@@ -67,7 +67,7 @@ export const arrival = Effect.fnUntraced(function* (
   } satisfies Candidate<unknown>
 })
 
-/** A source that is listed no longer: what it has put there goes. */
+/** Removes the files of a source that is no longer listed. */
 export const departure = Effect.fnUntraced(function* (placed: Placed, place: Place, record: PlacedRecord) {
   const old = yield* inUse(place, placed)
   const removing = Effect.gen(function* () {

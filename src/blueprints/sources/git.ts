@@ -1,29 +1,29 @@
-/** Runs `git` so that nothing but what is asked for happens: no prompt, no hook, no setting of the machine. */
+/** Runs `git` without prompts, hooks and settings of the host. */
 import { Data, Effect, FileSystem, Path, type PlatformError, Schedule, Stream } from "effect"
 import { ChildProcess } from "effect/process"
 import { printable } from "../parse/problem.ts"
 import type { GitAddress } from "./address.ts"
 
-/** Git did not do what was asked; `reason` is one line, without secrets and without paths of this machine. */
+/** git failed; `reason` is one line, without secrets and without paths of this host. */
 export class GitFailed extends Data.TaggedError("GitFailed")<{ readonly reason: string }> {}
 
-/** What one source's calls of git have in common. */
+/** The options of all git calls of one source. */
 export interface GitContext {
-  /** The bare repository that they work in: an existing folder. */
+  /** The bare repository of the calls: an existing folder. */
   readonly directory: string
   readonly address: GitAddress
   /** The value of the Authorization header; never an argument, never in a file. */
   readonly authorization: string | undefined
-  /** Texts that must not be repeated in a message. */
+  /** Texts that no message may contain. */
   readonly secrets: ReadonlyArray<string>
   readonly ca_file: string | undefined
   /** Size of the repository on the disk above which git is killed, in bytes. */
   readonly maxBytes: number
-  /** Environment of this process; only a few variables of it are handed on. */
+  /** Environment of this process; only the variables of `HANDED_ON` are passed on. */
   readonly environment: Readonly<Record<string, string | undefined>>
 }
 
-/** Where programs, proxies, certificates and ssh keys are found: the only variables that are handed on. */
+/** The only variables that git inherits: programs, proxies, certificates and ssh keys. */
 const HANDED_ON = [
   "PATH",
   "HTTP_PROXY",
@@ -41,7 +41,7 @@ const HANDED_ON = [
   "SSH_AUTH_SOCK"
 ]
 
-/** What git prints to standard error is kept up to here, from its end. */
+/** The kept part of git's standard error: its end. */
 const MAX_ERROR_BYTES = 8 * 1024
 
 const settingsOf = ({ address, authorization }: GitContext): ReadonlyArray<readonly [string, string]> => [
@@ -54,14 +54,14 @@ const settingsOf = ({ address, authorization }: GitContext): ReadonlyArray<reado
   ["fetch.recurseSubmodules", "false"],
   ["transfer.bundleURI", "false"],
   ["protocol.version", "2"],
-  // A git whose service was killed does not wait for ever for a server that says nothing.
+  // A git whose service was killed must not wait for a silent server for ever.
   ["http.lowSpeedLimit", "1"],
   ["http.lowSpeedTime", "60"],
   ...(authorization === undefined
     ? []
     : ([
         [`http.${new URL(address.url).origin}/.extraHeader`, `Authorization: ${authorization}`],
-        // The header would go to wherever the server sends git.
+        // A redirect would send the header to another host.
         ["http.followRedirects", "false"]
       ] as const))
 ]
@@ -97,10 +97,9 @@ const environmentOf = (context: GitContext): Record<string, string> => {
 }
 
 /**
- * Runs git to its end and answers what it printed. It is killed with all that it has started when the effect is
- * interrupted, and when it prints more than `max_bytes`.
+ * Runs git and returns its output. Interruption, and output above `max_bytes`, kill git with all its children.
  *
- * @param options.too_much what to say then
+ * @param options.too_much the reason in that case
  */
 export const git = Effect.fnUntraced(function* (
   context: GitContext,
@@ -109,7 +108,7 @@ export const git = Effect.fnUntraced(function* (
     readonly stdin?: string
     readonly max_bytes?: number
     readonly too_much?: string
-    /** Whether it adds to the repository, whose size is watched then. */
+    /** Whether the call adds to the repository, whose size is then watched. */
     readonly grows?: boolean
   } = {}
 ) {
@@ -141,10 +140,10 @@ export const git = Effect.fnUntraced(function* (
   return printed
 }, Effect.scoped)
 
-/** Between two looks at the size of a repository that grows. */
+/** Interval of the checks of a growing repository's size. */
 const LOOK_EVERY = "100 millis"
 
-/** Bytes of the files below a folder; those that vanish meanwhile count nothing. */
+/** Returns the bytes of the files below a folder; files that vanish count as 0. */
 export const folderBytes = Effect.fnUntraced(function* (folder: string) {
   const fs = yield* FileSystem.FileSystem
   const path = yield* Path.Path
@@ -197,15 +196,15 @@ const tailOf = (stream: Stream.Stream<Uint8Array, PlatformError.PlatformError>) 
     )
   )
 
-/** What git adds to any failure of the other side. */
+/** Lines that git adds to every failure of the remote. */
 const COMMONPLACES =
   /^(?:Could not read from remote repository\.|Please make sure you have the correct access rights|and the repository exists\.)$/
 
-/** What git, a server of it, or a host of repositories says of what is none. */
+/** Messages of git, its servers and git hosts about a missing repository. */
 const NO_REPOSITORY =
   /does not appear to be a git repository|repository '[^']*' not found|is this a git repository\?|^ERROR: Repository not found/im
 
-/** Sentences for what git says about its own command line or settings, or says of the address. */
+/** Returns a sentence for a failure of git's command line, settings or address. */
 const known = (said: string, { address, authorization }: GitContext): string | undefined => {
   if (/could not read (?:Username|Password)|Authentication failed/.test(said)) {
     return authorization === undefined
@@ -234,7 +233,7 @@ const reasonOf = (said: string, code: number, context: GitContext): string => {
   return lines.length === 0 ? `git ended with ${code}` : printable(clean(lines.join("; "), context), 300)
 }
 
-/** Without secrets, and without where things are on this machine. */
+/** Removes secrets and paths of this host from a text. */
 const clean = (text: string, { address, directory, secrets }: GitContext): string => {
   const local = address.protocol === "file" ? [address.url, address.url.replace(/^file:\/\//i, "")] : []
   let cleaned = text

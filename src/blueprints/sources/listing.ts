@@ -1,4 +1,4 @@
-/** What `git ls-tree` says about a folder of a repository, and which of it may become definition files. No I/O. */
+/** Reads the output of `git ls-tree` and chooses the definition files. No I/O. */
 import { Result } from "effect"
 import { MAX_FILE_BYTES, TOO_LARGE } from "../parse/parse.ts"
 import { relativePath } from "../parse/paths.ts"
@@ -6,7 +6,7 @@ import { printable } from "../parse/problem.ts"
 
 /** A definition file of a commit. */
 export interface TreeFile {
-  /** Relative to the folder that was listed. */
+  /** Relative to the listed folder. */
   readonly path: string
   readonly oid: string
   /** Bytes. */
@@ -15,10 +15,10 @@ export interface TreeFile {
 
 export const MAX_FILES = 5_000
 
-/** Bytes of all definition files of a source. */
+/** Bound of all definition files of a source, in bytes. */
 export const MAX_TOTAL_BYTES = 32 * 1024 * 1024
 
-/** Bytes of the listing itself: a tree of a few objects can stand for billions of names. */
+/** Bound of the listing itself, in bytes: a tree of a few objects can stand for billions of names. */
 export const MAX_LISTING_BYTES = 16 * 1024 * 1024
 
 export const LISTING_TOO_LARGE =
@@ -32,7 +32,7 @@ const decode = (bytes: Uint8Array): Result.Result<string, string> =>
     catch: () => "the name of a file is not UTF-8"
   })
 
-/** One entry: `<mode> <type> <oid> <size>\t<path>`; undefined for what is no definition and no danger. */
+/** Reads one entry: `<mode> <type> <oid> <size>\t<path>`; undefined: a harmless entry that is not a definition. */
 const entryOf = (entry: string): Result.Result<TreeFile | undefined, string> => {
   const match = /^(\d{6}) (\w+) ([0-9a-f]+) +(\d+|-|BAD)\t([\s\S]+)$/.exec(entry)
   const [, mode = "", , oid = "", size = "", path = ""] = match ?? []
@@ -41,19 +41,19 @@ const entryOf = (entry: string): Result.Result<TreeFile | undefined, string> => 
   if (parts.some((part) => part === "" || part === "." || part === "..")) {
     return Result.fail(`${quoted(path)} leads out of its folder`)
   }
-  // As in the folders themselves: names that begin with a dot are not read.
+  // As in the folders: names that begin with a dot are skipped.
   if (parts.some((part) => part.startsWith("."))) return Result.succeed(undefined)
   if (mode === "120000") return Result.fail(`${quoted(path)} is a symbolic link; a source holds files only`)
   if (mode === "160000") return Result.fail(`${quoted(path)} is a submodule; a source holds files only`)
   if (!/\.ya?ml$/.test(path)) return Result.succeed(undefined)
   if (!mode.startsWith("100")) return Result.fail(`${quoted(path)} is no regular file`)
-  // `BAD`: it was too large to be fetched.
+  // `BAD`: the file was too large to be fetched.
   const bytes = Number(size)
   if (!(bytes <= MAX_FILE_BYTES)) return Result.fail(`${quoted(path)}: ${TOO_LARGE}`)
   return Result.map(relativePath(path), () => ({ path, oid, size: bytes }))
 }
 
-/** The definition files of a listing (`git ls-tree -r -l -z`); fails with the first reason to refuse all of it. */
+/** Returns the definition files of a listing (`git ls-tree -r -l -z`); fails with the first reason to refuse it. */
 export const parseListing = (bytes: Uint8Array): Result.Result<ReadonlyArray<TreeFile>, string> => {
   const text = decode(bytes)
   if (Result.isFailure(text)) return Result.fail(text.failure)
@@ -76,9 +76,7 @@ export const parseListing = (bytes: Uint8Array): Result.Result<ReadonlyArray<Tre
   return Result.succeed(files)
 }
 
-/**
- * Takes the output of `git cat-file --batch` apart: the contents of `files`, in their order.
- */
+/** Splits the output of `git cat-file --batch` into the contents of `files`, in their order. */
 export const parseBatch = (
   files: ReadonlyArray<TreeFile>,
   output: Uint8Array

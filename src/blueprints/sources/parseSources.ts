@@ -1,4 +1,4 @@
-/** The file of `MUSTER_BLUEPRINT_SOURCES`: which git repositories are synced, and where to. No I/O. */
+/** Reads the file of `MUSTER_BLUEPRINT_SOURCES`: the git repositories and their destinations. No I/O. */
 import { Result, Schema } from "effect"
 import { DefinitionId } from "../../domain/Id.ts"
 import { type Decoder, fieldsOf, list, number, type Reading, text, word } from "../parse/decode.ts"
@@ -20,7 +20,7 @@ const sourceShape = {
   ignored: []
 } as const
 
-/** Text that `read` accepts. */
+/** Decodes text that `read` accepts. */
 const checked =
   <A>(read: (text: string) => Result.Result<A, string>, what: string): Decoder<A> =>
   (node, reading) => {
@@ -38,7 +38,7 @@ const address = checked(
   "an address"
 )
 
-/** A password that somebody has written into an address is not repeated. */
+/** Removes a password from an address, for messages. */
 const withoutPassword = (url: string): string => printable(url.replace(/\/\/[^/]*@/, "//...@"), 120)
 
 const ref = checked(
@@ -76,7 +76,7 @@ const variable = text(
 
 const timeout = number(Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 600 })))
 
-/** A source, and where it stands in the file. */
+/** A source and its position in the file. */
 interface Placed {
   readonly source: Source
   readonly idAt: number
@@ -114,7 +114,7 @@ const source: Decoder<Placed> = (node, reading) => {
   }
 }
 
-/** Ids are unique; no source's folder is or holds another's. */
+/** Checks that ids are unique and that no source's folder is or contains another's. */
 const checkTogether = (all: ReadonlyArray<Placed>, reading: Reading) => {
   all.forEach(({ destinationAt, idAt, source: one }, index) => {
     const before = all.slice(0, index).map((other) => other.source)
@@ -135,13 +135,13 @@ const checkTogether = (all: ReadonlyArray<Placed>, reading: Reading) => {
   })
 }
 
-/** What the file says; with a problem, its sources are not to be used. */
+/** The sources of the file; with a problem, none of them may be used. */
 export interface ParsedSources {
   readonly sources: ReadonlyArray<Source>
   readonly problems: ReadonlyArray<Problem>
 }
 
-/** @param file its path, as messages name it */
+/** @param file its path, for messages */
 export const parseSources = (file: string, bytes: Uint8Array): ParsedSources => {
   const problems: Array<Problem> = []
   const content = contentOf(bytes)

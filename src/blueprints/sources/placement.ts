@@ -1,7 +1,6 @@
 /**
- * Where the files of sources are. Each state of a source is a folder of its own below `.muster-sources` (a name that
- * the stores do not read), and the destination is a link to it: it changes from one state to the next by one rename,
- * so that there is never half of one, whenever the process ends.
+ * The files of sources on disk. Each state of a source is a folder below `.muster-sources` (which the stores do not
+ * read), and the destination is a link to it. One rename changes the link, so a destination never has half of a state.
  */
 import { Effect, FileSystem, Path } from "effect"
 import { cannot, SyncFailed } from "./reasons.ts"
@@ -12,7 +11,7 @@ const HIDDEN = ".muster-sources"
 export interface Place {
   /** The definitions folder. */
   readonly folder: string
-  /** Whose data folder made them: another service may use the same definitions folder. */
+  /** The data folder that made the states: another service may use the same definitions folder. */
   readonly owner: string
 }
 
@@ -21,7 +20,7 @@ const statesOf = ({ folder, owner }: Place) =>
 
 const random = Effect.sync(() => crypto.randomUUID().slice(0, 8))
 
-/** A new, empty folder for a state of a source. */
+/** Makes an empty folder for a state of a source. */
 export const makeState = Effect.fnUntraced(
   function* (place: Place, id: string) {
     const fs = yield* FileSystem.FileSystem
@@ -33,7 +32,7 @@ export const makeState = Effect.fnUntraced(
   Effect.mapError(cannot("its files cannot be written"))
 )
 
-/** What stands at a destination: nothing, an empty folder, a state of this source, or what somebody else has made. */
+/** The content of a destination: nothing, an empty folder, a state of this source, or foreign files. */
 type Standing = "free" | "empty" | "foreign" | { readonly state: string }
 
 const standing = Effect.fnUntraced(function* (place: Place, id: string, destination: string) {
@@ -56,13 +55,13 @@ const standing = Effect.fnUntraced(function* (place: Place, id: string, destinat
   )
 })
 
-/** The name of the state that a destination links to; undefined where it is not this source's. */
+/** Returns the name of the state that a destination links to; undefined: the destination is not this source's. */
 export const linkedState = (place: Place, id: string, destination: string) =>
   Effect.map(standing(place, id, destination), (found) =>
     typeof found === "object" ? found.state : undefined
   )
 
-/** Fails where a destination cannot be the source's: somebody's own files, or a way that leads elsewhere. */
+/** Fails if a destination cannot be used: it has foreign files, or leads through a link. */
 export const checkDestination = Effect.fnUntraced(function* (place: Place, id: string, destination: string) {
   const fs = yield* FileSystem.FileSystem
   const path = yield* Path.Path
@@ -84,7 +83,7 @@ export const checkDestination = Effect.fnUntraced(function* (place: Place, id: s
   return found
 })
 
-/** Makes a destination link to a state, in place of the one before. */
+/** Links a destination to a state, in place of the earlier one. */
 export const link = Effect.fnUntraced(function* (
   place: Place,
   id: string,
@@ -102,7 +101,7 @@ export const link = Effect.fnUntraced(function* (
   yield* failed(fs.rename(aside, at))
 })
 
-/** Removes the link at a destination if it is this source's; anything else stays. */
+/** Removes the link at a destination if it is this source's; keeps anything else. */
 export const unlink = Effect.fnUntraced(
   function* (place: Place, id: string, destination: string) {
     const fs = yield* FileSystem.FileSystem
@@ -113,7 +112,7 @@ export const unlink = Effect.fnUntraced(
   Effect.mapError(cannot("its folder cannot be removed"))
 )
 
-/** Removes all states but those that are linked: their paths. */
+/** Removes all states except the linked ones; returns their paths. */
 export const sweep = Effect.fnUntraced(
   function* (place: Place, linked: ReadonlySet<string>) {
     const fs = yield* FileSystem.FileSystem

@@ -4,15 +4,15 @@ import { parseSources } from "./parseSources.ts"
 import { reasonOf } from "./reasons.ts"
 import type { Source } from "./Source.ts"
 
-/** The file of the sources cannot be used. */
+/** The file of the sources is invalid. */
 export class InvalidSources extends Data.TaggedError("InvalidSources")<{
   readonly setting: string
   readonly path: string
-  /** Where the problems' `file` is the file's name alone. */
+  /** The `file` of each problem is the file's name only. */
   readonly problems: ReadonlyArray<Problem>
   readonly reason?: string
 }> {
-  /** For the person who starts the service: names the setting and the path. */
+  /** For the operator: names the setting and the path. */
   override get message(): string {
     if (this.reason !== undefined) return `${this.setting}: ${this.path} ${this.reason}`
     return describeProblems(this.problems.map((problem) => ({ ...problem, file: this.path })))

@@ -1,6 +1,6 @@
 import { Data, type PlatformError } from "effect"
 
-/** A source could not be synced; `reason` is one line, without secrets and without paths of this machine. */
+/** The sync of a source failed; `reason` is one line, without secrets and without paths of this host. */
 export class SyncFailed extends Data.TaggedError("SyncFailed")<{ readonly reason: string }> {
   override get message(): string {
     return this.reason
@@ -22,7 +22,7 @@ const meanings: Readonly<Record<string, string>> = {
   EBUSY: "it is in use"
 }
 
-/** Why the file system refused something, in people's words and without the path. */
+/** Returns why the file system refused an operation, in plain words and without the path. */
 export const reasonOf = ({ reason }: PlatformError.PlatformError): string => {
   const cause: unknown = reason.cause
   const code: unknown =
@@ -30,7 +30,7 @@ export const reasonOf = ({ reason }: PlatformError.PlatformError): string => {
   return (typeof code === "string" ? (meanings[code] ?? code) : undefined) ?? reason._tag
 }
 
-/** Turns a refusal of the file system into the failure of a sync: `<what>: <why>`. */
+/** Maps an error of the file system to a failed sync: `<what>: <why>`. */
 export const cannot =
   (what: string) =>
   (error: PlatformError.PlatformError): SyncFailed =>

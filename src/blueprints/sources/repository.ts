@@ -1,4 +1,4 @@
-/** Brings a folder of a repository's commit to this machine, as files. */
+/** Fetches a folder of a repository's commit as files. */
 import { Effect, FileSystem, Path, Result } from "effect"
 import { MAX_FILE_BYTES } from "../parse/parse.ts"
 import { folderBytes, type GitContext, GitFailed, git } from "./git.ts"
@@ -8,16 +8,15 @@ import type { Source } from "./Source.ts"
 
 const FETCHED = "refs/muster/fetched"
 
-/** A cache that has been fetched into this often is made anew: it only ever grows. */
+/** A cache with this many packs is replaced, because it only grows. */
 const MAX_PACKS = 16
 
 /**
- * Runs `use` with a bare repository that nobody else knows of, a cache of what earlier syncs have fetched where there
- * is one. It is kept for the next time only if all went well: what a killed or failing git leaves behind is never
- * used again.
+ * Runs `use` with a private bare repository; it starts from the cache of earlier syncs, if any. The repository becomes
+ * the cache only on success: remains of a failed or killed git are never used again.
  *
  * @param cache    the folder of this source's cache
- * @param maxBytes size that it must not exceed: a cache of more than half of it is made anew
+ * @param maxBytes bound of the cache; a cache of more than half of it is replaced
  */
 export const withCache = <A, E, R>(
   cache: string,
@@ -29,7 +28,7 @@ export const withCache = <A, E, R>(
     const path = yield* Path.Path
     const kept = path.join(cache, "repository.git")
     const failed = Effect.mapError(cannot("the cache cannot be made"))
-    // What another process has left there.
+    // Remains of another process.
     const leftovers = yield* fs.readDirectory(cache).pipe(
       Effect.catchReason("PlatformError", "NotFound", () => Effect.succeed([])),
       failed
@@ -58,7 +57,7 @@ export const withCache = <A, E, R>(
     return result
   }).pipe(Effect.scoped)
 
-/** Removes the caches of sources that are listed no longer. */
+/** Removes the caches of sources that are no longer listed. */
 export const dropCaches = Effect.fnUntraced(
   function* (directory: string, listed: ReadonlyArray<string>) {
     const fs = yield* FileSystem.FileSystem
@@ -75,7 +74,7 @@ export const dropCaches = Effect.fnUntraced(
   Effect.mapError(cannot("caches cannot be removed"))
 )
 
-/** Fetches what the source's ref stands for now, without its history. Answers the commit. */
+/** Fetches the commit of the source's ref without history; returns its id. */
 export const fetchCommit = Effect.fnUntraced(function* (source: Source, context: GitContext, fresh: boolean) {
   if (fresh) yield* git(context, ["init", "--quiet", "--bare", "--template="])
   yield* git(
@@ -84,7 +83,7 @@ export const fetchCommit = Effect.fnUntraced(function* (source: Source, context:
       "fetch",
       "--quiet",
       "--depth=1",
-      // Files that are too large to be read stay where they are. A server without filters sends them.
+      // Files that are too large to be read are not fetched. A server without filters sends them.
       `--filter=blob:limit=${MAX_FILE_BYTES + 1}`,
       "--no-tags",
       "--no-recurse-submodules",
@@ -97,7 +96,7 @@ export const fetchCommit = Effect.fnUntraced(function* (source: Source, context:
     ],
     { grows: true }
   )
-  // A git before 2.45 would fetch each file that was left out once it is asked for its size.
+  // Git before 2.45 fetches each omitted file when asked for its size.
   yield* git(context, ["config", "--remove-section", `remote.${context.address.url}`]).pipe(
     Effect.catch((error) => Effect.logDebug(`the filter of a source: ${error.reason}`))
   )
@@ -107,7 +106,7 @@ export const fetchCommit = Effect.fnUntraced(function* (source: Source, context:
   return commit.toString("utf8").trim()
 })
 
-/** The definition files in the source's folder of a commit, with their contents. */
+/** Returns the definition files of a commit in the source's folder, with their contents. */
 export const readCommit = Effect.fnUntraced(function* (source: Source, context: GitContext, commit: string) {
   const tree = `${commit}:${source.path}`
   const type = yield* Effect.orElseSucceed(git(context, ["cat-file", "-t", tree]), () => Buffer.of())

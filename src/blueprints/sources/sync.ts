@@ -6,18 +6,18 @@ import type { Source } from "./Source.ts"
 import { login } from "./token.ts"
 import { holdsOnly, writeTree } from "./tree.ts"
 
-/** What a source holds now, written beside the folder that it is to take the place of. */
+/** The current files of a source, in a new state or in the one in place. */
 export interface Synced {
   readonly commit: string
-  /** The folder with its files: a new one, or the one in place where nothing has changed. */
+  /** The folder of the files: a new one, or the one in place if nothing has changed. */
   readonly state: string
 }
 
 /**
- * Fetches one source and writes its definition files into a new state; nothing that is in use is touched.
+ * Fetches one source and writes its definition files into a new state; files in use do not change.
  *
- * @param options.in_place the state that is in use, if there is one
- * @param options.cache folder of what is kept of this source between two syncs
+ * @param options.in_place the state in use, if any
+ * @param options.cache the folder of the source's cache
  */
 export const sync = Effect.fn("sync")(function* (
   source: Source,
@@ -25,10 +25,10 @@ export const sync = Effect.fn("sync")(function* (
   options: {
     readonly in_place: string | undefined
     readonly cache: string
-    /** Bytes that the cache may have. */
+    /** Bound of the cache, in bytes. */
     readonly cacheBytes: number
     readonly environment: Readonly<Record<string, string | undefined>>
-    /** Value of the variable that holds a token. */
+    /** Returns the variable with a token. */
     readonly variable: (name: string) => string | undefined
   }
 ) {

@@ -2,16 +2,16 @@ import { Effect, FileSystem } from "effect"
 import { cannot, SyncFailed } from "./reasons.ts"
 import type { Source } from "./Source.ts"
 
-/** What a token becomes: a header, and the texts that no message may repeat. */
+/** A token as a header, with the texts that no message may contain. */
 export interface Login {
   readonly authorization: string | undefined
   readonly secrets: ReadonlyArray<string>
 }
 
-/** The user that goes with a token where the address names none: hosts of git take any, and GitHub asks for this one. */
+/** The user for a token if the address has none: git hosts accept any, and GitHub asks for this one. */
 const STANDARD_USER = "x-access-token"
 
-/** Reads the token of a source anew. */
+/** Reads the token of a source. */
 export const login = Effect.fnUntraced(function* (
   { address, token }: Source,
   variable: (name: string) => string | undefined

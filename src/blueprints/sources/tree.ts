@@ -2,12 +2,12 @@ import { Effect, FileSystem, Path } from "effect"
 import type { TreeFile } from "./listing.ts"
 import { cannot } from "./reasons.ts"
 
-/** A file of a commit, with what is in it. */
+/** A file of a commit with its content. */
 export type FileContents = TreeFile & { readonly bytes: Uint8Array }
 
 const PARALLEL_FILES = 16
 
-/** Writes the files below an empty folder; they are on the disk when this returns. */
+/** Writes the files below an empty folder, durably. */
 export const writeTree = Effect.fnUntraced(
   function* (directory: string, files: ReadonlyArray<FileContents>) {
     const fs = yield* FileSystem.FileSystem
@@ -29,7 +29,7 @@ export const writeTree = Effect.fnUntraced(
   Effect.mapError(cannot("its files cannot be written"))
 )
 
-/** Whether a folder holds these files and no others, unchanged. What cannot be read is not the same. */
+/** Whether a folder has exactly these files, unchanged. A file that cannot be read counts as changed. */
 export const holdsOnly = Effect.fnUntraced(
   function* (directory: string, files: ReadonlyArray<FileContents>) {
     const fs = yield* FileSystem.FileSystem
@@ -51,7 +51,7 @@ export const holdsOnly = Effect.fnUntraced(
   Effect.orElseSucceed(() => false)
 )
 
-/** `a` and `a/b` of `a/b/c.yml`. */
+/** Returns `a` and `a/b` for `a/b/c.yml`. */
 const parentsOf = (file: string): ReadonlyArray<string> => {
   const parts = file.split("/").slice(0, -1)
   return parts.map((_, index) => parts.slice(0, index + 1).join("/"))
