@@ -19,7 +19,7 @@ import { freshSeed, seeded } from "../../support/random.ts"
 import type { Service } from "../../support/Service.ts"
 import { becomes, expectStatus, powered, running } from "../../support/servers.ts"
 import { testDatabase } from "../../support/testDatabase.ts"
-import { restartingService, range, tell } from "./killedService.ts"
+import { range, restartingService, tell } from "./killedService.ts"
 
 const list = (api: Service): Effect.Effect<ReadonlyArray<ListedServer>, never> =>
   Effect.orDie(
