@@ -1,14 +1,14 @@
-/** What a setting is, and how settings are read from the environment: nothing else looks at it. */
+/** Settings and their reading from the environment. No other module reads it. */
 import { Config, Data, Effect, Option } from "effect"
 import { StartError } from "./StartError.ts"
 import { readSecretFile } from "./secretFile.ts"
 
-/** A setting that cannot be used; its message is the one line that the start stops with. */
+/** A setting that cannot be used; its message is the line with which the start fails. */
 export class InvalidSetting extends Data.TaggedError("InvalidSetting")<{
   readonly name: string
   readonly value: string
   readonly may: string
-  /** What is wrong in it, where that can be said. */
+  /** The mistake in the value, if it can be named. */
   readonly wrong?: string | undefined
 }> {
   override get message() {
@@ -17,16 +17,16 @@ export class InvalidSetting extends Data.TaggedError("InvalidSetting")<{
   }
 }
 
-/** One setting. `read` answers undefined for text that it may not be. */
+/** One setting. `read` returns undefined for an invalid text. */
 export interface Setting<A> {
   readonly name: string
   readonly standard: string
   readonly meaning: string
   readonly may: string
   readonly read: (text: string) => A | undefined
-  /** What is wrong in text that it may not be, where that can be said. */
+  /** Returns the mistake in an invalid text, if it can be named. */
   readonly wrong?: (text: string) => string | undefined
-  /** What is shown of a wrong value; without it, all, or nothing of a secret. */
+  /** Returns the form of an invalid value for messages. Default: all of it, or nothing of a secret. */
   readonly show?: (text: string) => string
   /** Whether the value is a secret: `<name>_FILE` may name a file with it. */
   readonly secret?: true
@@ -39,26 +39,26 @@ export const setting = <A>(
   kind: Pick<Setting<A>, "may" | "read" | "show" | "wrong">
 ): Setting<A> => ({ name, standard, meaning, ...kind })
 
-/** A setting with a secret in it: no message shows it, and {@link fileForm} names a file in its place. */
+/** Declares a secret setting: no message shows it, and {@link fileForm} may name a file instead. */
 export const secret = <A>(...setting_: Parameters<typeof setting<A>>): Setting<A> => ({
   show: () => "…",
   ...setting(...setting_),
   secret: true
 })
 
-/** Name of the setting that names a file with the value of a secret one. */
+/** Returns the name of the setting for a file with a secret. */
 export const fileForm = (name: string): string => `${name}_FILE`
 
 export type SettingValue<S> = S extends Setting<infer A> ? A : never
 
-/** Text of a variable; undefined where it is unset. An empty one counts as unset, as in compose and unit files. */
+/** The text of a variable; undefined: unset. An empty variable counts as unset, as in compose and unit files. */
 const variable = (name: string) =>
   Config.option(Config.String(name)).pipe(
     Effect.catch(() => Effect.succeed(Option.none<string>())),
     Effect.map((given) => Option.getOrUndefined(given) || undefined)
   )
 
-/** Text of a setting, and the variable that it comes from. */
+/** The text of a setting and its variable. */
 const textOf = Effect.fnUntraced(function* ({ name, secret }: Setting<unknown>) {
   const given = yield* variable(name)
   const file = secret === true ? yield* variable(fileForm(name)) : undefined
@@ -84,9 +84,9 @@ const read = Effect.fnUntraced(function* <A>(one: Setting<A>) {
   return result
 })
 
-/** The values of settings, by their names here; the first that cannot be used fails. */
+/** Reads settings by their names here; fails with the first invalid one. */
 export const readAll = <S extends Record<string, Setting<unknown>>>(all: S) =>
-  // Effect.all keeps the names; that each value is of its own setting's type is lost in Object.entries.
+  // Effect.all keeps the names; Object.entries loses the type of each value.
   Effect.all(Object.fromEntries(Object.entries(all).map(([key, one]) => [key, read(one)])), {
     concurrency: 1
   }) as Effect.Effect<{ readonly [K in keyof S]: SettingValue<S[K]> }, InvalidSetting | StartError>

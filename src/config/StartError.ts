@@ -1,4 +1,4 @@
 import { Data } from "effect"
 
-/** The service cannot start; its message says why and what to do. */
+/** The service cannot start; the message has the reason and the next step. */
 export class StartError extends Data.TaggedError("StartError")<{ readonly message: string }> {}

@@ -1,9 +1,9 @@
-/** Settings of the commands that talk to a running service. An empty variable counts as unset. */
+/** Settings of the commands that call a running service. An empty variable counts as unset. */
 import { address, text } from "./kinds.ts"
 import { readAll, secret, setting } from "./Setting.ts"
 import { settings } from "./service.ts"
 
-/** All of them, in the order in which the README lists them. */
+/** All settings in their documented order. */
 export const commandSettings = {
   url: setting("MUSTER_URL", "http://127.0.0.1:5620", "Where the service is.", address),
   apiKey: secret(

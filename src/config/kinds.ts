@@ -1,4 +1,4 @@
-/** What settings may be: each kind says so, and reads it; undefined: it may not. */
+/** The kinds of settings: the accepted texts and their reading; undefined: refused. */
 import { isIP } from "node:net"
 import { Result } from "effect"
 import { IpNetwork } from "effect/net"
@@ -104,7 +104,7 @@ export const databaseUrl = {
   show: withoutSecrets
 }
 
-/** Largest uid of Linux: 4294967295 stands for none. */
+/** Largest uid of Linux: 4294967295 means none. */
 const LAST_UID = 4_294_967_294
 
 export const uids = {

@@ -1,4 +1,4 @@
-/** Every setting of `muster node`. Read once, at the start; an empty variable counts as unset. */
+/** Every setting of `muster node`, read once at the start. An empty variable counts as unset. */
 import { Effect, Redacted } from "effect"
 import { address, allocations, file, oneOf, optionalAddress, path, text, whole, yesNo } from "./kinds.ts"
 import { type InvalidSetting, readAll, type SettingValue, secret, setting } from "./Setting.ts"
@@ -11,7 +11,7 @@ const nodeId = {
     value === "" || /^(?!\.{1,2}$)[A-Za-z0-9._-]{1,64}$/.test(value) ? value : undefined
 }
 
-/** All settings of a node, in the order in which the README lists them. */
+/** All settings of a node, in their documented order. */
 export const nodeSettings = {
   controlUrl: setting("MUSTER_CONTROL_URL", "http://127.0.0.1:5620", "Where the control plane is.", address),
   controlCa: setting(

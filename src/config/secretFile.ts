@@ -1,4 +1,4 @@
-/** Files that hold a secret, as systemd's `LoadCredential`, Docker and Kubernetes hand them over. */
+/** Files with a secret, as systemd's `LoadCredential`, Docker and Kubernetes provide them. */
 import { closeSync, constants, fstatSync, openSync, readFileSync } from "node:fs"
 import { Effect } from "effect"
 import { StartError } from "./StartError.ts"
@@ -7,11 +7,11 @@ const LARGEST = 64 * 1024
 
 const codeOf = (cause: unknown): string => {
   const said = cause instanceof Error ? cause.message : String(cause)
-  // The system's own sentence repeats the path.
+  // The system's sentence repeats the path.
   return said.replace(/, \w+ '.*'$/s, "")
 }
 
-/** Bytes of the file; a text says why the file cannot be used. */
+/** Reads the bytes of the file; a text: why the file cannot be used. */
 const contents = (path: string): Buffer | string => {
   // Non-blocking: opening a pipe would wait for a writer.
   const descriptor = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK)
@@ -40,7 +40,7 @@ export const readSecretBytes = Effect.fnUntraced(function* (setting: string, pat
 })
 
 /**
- * Reads a secret from the file that a setting names; newlines at its end do not count.
+ * Reads a secret from the file of a setting, without newlines at its end.
  *
  * @error StartError as {@link readSecretBytes}, or the file is empty or holds more than one line
  */

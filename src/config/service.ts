@@ -1,4 +1,4 @@
-/** Every setting of the service: its name, default, meaning and what it may be. Read once, at the start. */
+/** Every setting of the service: name, default, meaning and accepted texts. Read once at the start. */
 import { Context, Effect, Layer, Option, Redacted } from "effect"
 import {
   allocations,
@@ -19,7 +19,7 @@ import {
 import { type InvalidSetting, readAll, type SettingValue, secret, setting } from "./Setting.ts"
 import type { StartError } from "./StartError.ts"
 
-/** All settings, in the order in which the README lists them. */
+/** All settings in their documented order. */
 export const settings = {
   host: setting("MUSTER_HOST", "127.0.0.1", "Address that the service listens on.", text),
   port: setting("MUSTER_PORT", "5620", "Port of the service; 0: any free port, printed.", whole(0, 65535)),

@@ -17,25 +17,26 @@ import { isWellFormed } from "./keyFormat.ts"
 import { generateKey, hashKey, makeRecord } from "./newKey.ts"
 import { OUTSIDE, watchKeys } from "./watchKeys.ts"
 
-/** A key from outside with fewer characters can be guessed. */
+/** An outside key with fewer characters can be guessed. */
 export const SHORTEST_SAFE_KEY = 24
 
-/** API keys: made, checked, revoked (decisions, section 5). */
+/** API keys: creation, check, revocation (decisions, section 5). */
 export class ApiKeys extends Context.Service<
   ApiKeys,
   {
     /**
-     * Who bears `key`. Unknown, revoked and expired keys read the same to the caller; the log tells them apart.
+     * Returns the holder of `key`. Unknown, revoked and expired keys look the same to the caller; the log distinguishes
+     * them.
      *
-     * @param options.limited the caller has failed too often: `key` is not compared with a key from outside that is
-     *                        shorter than {@link SHORTEST_SAFE_KEY}
+     * @param options.limited the caller has failed too often: `key` is not compared with an outside key shorter than
+     * {@link SHORTEST_SAFE_KEY}
      * @error Unavailable the database cannot be reached and nothing is cached
      */
     verify(
       key: string,
       options?: { readonly limited: boolean }
     ): Effect.Effect<Principal, Unauthorized | Unavailable>
-    /** Makes a key; the answer holds it, the store only its hash. */
+    /** Makes a key; only the result contains it, the store has its hash. */
     create(options: {
       readonly name: string
       readonly scope: KeyScope
@@ -44,7 +45,7 @@ export class ApiKeys extends Context.Service<
     readonly list: Effect.Effect<ReadonlyArray<KeyRecord>, Unavailable>
     /** @error NotFound there is no such key, or it is revoked already */
     revoke(id: string): Effect.Effect<void, NotFound | Unavailable>
-    /** Waits until the key with this id is not valid any more, to a quarter of a second. */
+    /** Waits until the key with this id is no longer valid, accurate to a quarter of a second. */
     ended(id: string): Effect.Effect<void>
   }
 >()("muster/keys/ApiKeys") {
@@ -105,7 +106,7 @@ export class ApiKeys extends Context.Service<
 
 const adminPrincipal: Principal = { key_id: OUTSIDE, name: "APP_ADMIN_API_KEY", scope: "AppAdmin" }
 
-/** Takes the same time whatever the hashes hold; both are SHA-256 in hex. */
+/** Takes the same time for all hashes; both are SHA-256 in hex. */
 const equalHashes = (one: string, other: string): boolean =>
   one.length === other.length && timingSafeEqual(Buffer.from(one), Buffer.from(other))
 
@@ -117,12 +118,12 @@ const counted = {
   limited: "limited"
 } as const satisfies Record<string, AuthFailure>
 
-/** Least time between two log lines about one key, in milliseconds. */
+/** Shortest interval of two log lines about one key, in milliseconds. */
 const LOG_EVERY_MILLIS = 60_000
 
 /**
- * One answer for every reason; the log has the reason, and the key's id where there is one: a client that goes on with a
- * key that ended is one line a minute. The table has keys that exist, and no others.
+ * Returns one response for every reason. The log has the reason and the key's id, if there is one; a client that
+ * continues to use an ended key costs one line a minute. The table has existing keys only.
  */
 const makeRefuse = () => {
   const ended = new Map<string, { loggedAt: number; refused: number }>()

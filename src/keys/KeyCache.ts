@@ -12,18 +12,18 @@ export interface CachedKey {
   readonly expiresAt: number
 }
 
-/** Every key, and which node it belongs to. */
+/** Every key and its node. */
 export interface Keys {
   readonly byHash: ReadonlyMap<string, CachedKey>
   /** Nodes by the id of their keys. */
   readonly nodes: ReadonlyMap<string, string>
-  /** Keys of each node, revoked and expired ones too. */
+  /** Keys of each node, with revoked and expired ones. */
   readonly byNode: ReadonlyMap<string, ReadonlyArray<NodeBinding>>
 }
 
 interface Snapshot extends Keys {
   readonly version: number
-  /** Changes that the journal had told of, and the stamp of `Freshness`, before it was read. */
+  /** The number of changes in the journal, and the stamp of `Freshness`, before the read. */
   readonly changes: number
   readonly stamp: number | undefined
 }
@@ -31,9 +31,9 @@ interface Snapshot extends Keys {
 const nothing: Keys = { byHash: new Map(), nodes: new Map(), byNode: new Map() }
 
 /**
- * Every key's record, in memory. The journal tells of changes, `Freshness` of the moments in which it may not; only then
- * a look asks for `KeyRepo.version` (one row), and reads all records again when it has changed. So a change of any
- * process counts at once.
+ * The records of all keys, in memory. The journal announces changes, and `Freshness` the moments in which it may lag;
+ * only then a query reads `KeyRepo.version` (one row), and all records if it has changed. A change of any process
+ * therefore applies at once.
  */
 export class KeyCache extends Context.Service<
   KeyCache,
@@ -41,9 +41,9 @@ export class KeyCache extends Context.Service<
     /** @error Unavailable the database cannot be reached */
     readonly current: Effect.Effect<Keys, Unavailable>
     /**
-     * What `pick` finds. While the database is away what was read last goes on counting.
+     * Returns the result of `pick`. While the database is unavailable, the last read records apply.
      *
-     * @error Unavailable the database cannot be reached, and there is none among what was read last
+     * @error Unavailable the database cannot be reached, and `pick` finds nothing in the last read records
      */
     find<A>(pick: (keys: Keys) => A | undefined): Effect.Effect<A | undefined, Unavailable>
   }
@@ -82,12 +82,12 @@ export class KeyCache extends Context.Service<
       const load = Effect.gen(function* () {
         const before = { changes, stamp: freshness.stamp() }
         const version = yield* repo.version
-        // The version was read before the records: at worst they are newer, and are read once more.
+        // The version was read before the records: at worst they are newer, and are read again.
         const keys = version === snapshot.version ? snapshot : yield* readAll
         snapshot = { ...keys, version, ...before }
       })
 
-      /** Those that come while it is being read wait for that. */
+      /** Callers during a read wait for it. */
       const reloaded = Effect.suspend(() => (isFresh() ? Effect.void : store.read(load))).pipe(
         oneAtATime.withPermit
       )
@@ -112,7 +112,7 @@ export class KeyCache extends Context.Service<
 
 const toCached = (record: KeyRecord): CachedKey => ({ record, expiresAt: millisOf(record.expires_at) })
 
-/** Milliseconds since the epoch of a date. One that cannot be read has passed: the safe reading. */
+/** Returns a date in milliseconds since the epoch. An invalid date counts as past: the safe reading. */
 export const millisOf = (date: string | null): number =>
   date === null
     ? Number.POSITIVE_INFINITY

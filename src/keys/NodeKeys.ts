@@ -19,8 +19,8 @@ const taken = (node_id: string) =>
   })
 
 /**
- * A node's key is bound to the first node id that registers with it; a node has one key that is valid. Another key
- * can have the node once the first is revoked or has expired, or the node was removed.
+ * The binding of keys to nodes. A key belongs to the first node that registers with it, and a node has one valid key.
+ * Another key can take over the node once the first is revoked or expired, or the node was removed.
  */
 export class NodeKeys extends Context.Service<
   NodeKeys,
@@ -33,7 +33,7 @@ export class NodeKeys extends Context.Service<
     bind(node_id: string): Effect.Effect<void, Refused>
     /** Fails unless the key of the current request belongs to the node; `"unbound"`: it belongs to none. */
     check(node_id: string): Effect.Effect<"own" | "unbound", Refused>
-    /** Of these nodes, those that had keys of which none is valid any more, in any process. */
+    /** Returns those of the nodes whose keys are all invalid now, in any process. */
     revoked(node_ids: ReadonlyArray<string>): Effect.Effect<ReadonlyArray<string>, Unavailable>
   }
 >()("muster/keys/NodeKeys") {
@@ -55,13 +55,13 @@ export class NodeKeys extends Context.Service<
         })
       })
 
-      /** In one transaction, so that of two keys that ask at once one gets the node. */
+      /** One transaction: of two keys that claim a node at the same time, one gets it. */
       const claim = Effect.fnUntraced(function* (key_id: string, node_id: string, now: number) {
         const owner = yield* repo.nodeOf(key_id)
         if (owner !== undefined) return owner
         const others = yield* repo.bindingsOf(node_id)
         if (others.some((other) => isLive(other, now))) return yield* taken(node_id)
-        // A node that is known and never had a key is part of a service.
+        // A known node that never had a key is embedded.
         if (others.length === 0 && (yield* repo.isKnown(node_id))) return yield* taken(node_id)
         return yield* repo.bind(key_id, node_id)
       })
@@ -91,7 +91,7 @@ export class NodeKeys extends Context.Service<
   ).pipe(Layer.provide(KeyCache.layer))
 }
 
-/** `NodeAuthorization`: the principal that the request was authenticated as has the scope `Node`. */
+/** `NodeAuthorization`: the principal of the request has the scope `Node`. */
 export const NodeAuthorizationLayer = Layer.succeed(
   NodeAuthorization,
   NodeAuthorization.of({ bearer: (handler) => Effect.andThen(requireScope("Node"), handler) })

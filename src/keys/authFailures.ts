@@ -6,8 +6,8 @@ const failures = Metric.counter("muster_auth_failures_total", {
 })
 
 /**
- * Why an authentication failed. `limited`: the address is over its limit, and the key was not compared with the short
- * key from outside.
+ * The reasons of a failed authentication. `limited`: the address is over its limit, and the key was not compared with a
+ * short outside key.
  */
 export type AuthFailure =
   | "no_header"

@@ -10,11 +10,11 @@ import { generateKey, makeRecord } from "./newKey.ts"
 export const ADMIN_KEY_FILE = "admin.key"
 
 /**
- * What {@link ensureFirstKey} has found or done; `message` is for the person who starts the service.
+ * The result of {@link ensureFirstKey}; `message` is for the operator.
  *
- * - `NotNeeded` there is a key for administration already, or one from outside; `path`: the file of the first start, where it is left
+ * - `NotNeeded` there is an admin key, or one from outside; `path`: the file of the first start, if it is still there
  * - `Made`      a key was made and written to `path`
- * - `Adopted`   `path` held a key that the store did not know: it is valid now
+ * - `Adopted`   `path` had a key that the store did not know: it is valid now
  */
 export type FirstKey =
   | { readonly _tag: "NotNeeded"; readonly path?: string }
@@ -27,9 +27,9 @@ export class FirstKeyError extends Data.TaggedError("FirstKeyError")<{
 }> {}
 
 /**
- * With neither a key from outside nor one for administration in the store, be it revoked: makes one AppAdmin key and writes it to
- * `<data>/admin.key` (mode 0600; decisions, section 5). The file comes first and is never overwritten: when a crash
- * leaves it without its record, or the database is new, the key that it holds is the one that becomes valid.
+ * Makes an AppAdmin key and writes it to `<data>/admin.key` (mode 0600; decisions, section 5), if there is neither an
+ * outside key nor an admin key in the store, revoked or not. The file is written first and never overwritten: if a
+ * crash leaves it without its record, or the database is new, the key in the file becomes valid.
  */
 export const ensureFirstKey = Effect.fn("ensureFirstKey")(function* (options: {
   readonly dataDir: string

@@ -1,9 +1,9 @@
 import { crc32 } from "node:zlib"
 
 /**
- * Form of an API key: `mst_`, 43 base62 characters that write 32 random bytes as one number, and 6 base62 characters
- * with the CRC-32 (as in gzip) of those 43. The checksum keeps no secret: it tells a mistyped key from a possible
- * one without a look-up, and a leaked one from other text.
+ * Form of an API key: `mst_`, 43 base62 characters for 32 random bytes as one number, and 6 base62 characters with the
+ * CRC-32 (as in gzip) of those 43. The checksum protects no secret: it detects a mistyped key without a look-up, and a
+ * leaked key in other text.
  */
 const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 const prefix = "mst_"
@@ -11,7 +11,7 @@ const BODY = 43
 const CHECKSUM = 6
 const pattern = new RegExp(`^${prefix}([0-9A-Za-z]{${BODY}})([0-9A-Za-z]{${CHECKSUM}})$`)
 
-/** Random bytes that a key is made of. */
+/** Random bytes of a key. */
 export const KEY_BYTES = 32
 
 const base62 = (value: bigint, digits: number): string => {
@@ -26,7 +26,7 @@ const base62 = (value: bigint, digits: number): string => {
 
 const checksum = (body: string): string => base62(BigInt(crc32(body)), CHECKSUM)
 
-/** The key that `random` ({@link KEY_BYTES} bytes) stands for. */
+/** Returns the key of `random` ({@link KEY_BYTES} bytes). */
 export const formatKey = (random: Uint8Array): string => {
   const body = base62(
     random.reduce((value, byte) => value * 256n + BigInt(byte), 0n),
@@ -41,7 +41,7 @@ export const isWellFormed = (key: string): boolean => {
   return match?.[1] !== undefined && checksum(match[1]) === match[2]
 }
 
-/** Id of a key, for lists and logs: `key_` and 16 base62 characters of `random` (12 bytes). */
+/** Returns the id of a key, for lists and logs: `key_` and 16 base62 characters of `random` (12 bytes). */
 export const formatKeyId = (random: Uint8Array): string =>
   `key_${base62(
     random.reduce((value, byte) => value * 256n + BigInt(byte), 0n),

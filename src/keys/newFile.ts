@@ -3,13 +3,13 @@ import { Effect, FileSystem, Path, type PlatformError } from "effect"
 const isAlreadyThere = (error: PlatformError.PlatformError): boolean => error.reason._tag === "AlreadyExists"
 
 /**
- * Writes one line to a new file that only its owner can read: durably the whole file, or nothing. False when there is
- * one already, which stays as it is.
+ * Writes one line to a new file that only its owner can read: durably the whole file, or nothing. False: the file
+ * exists, and stays as it is.
  */
 export const writeNewFile = Effect.fnUntraced(function* (path: string, line: string) {
   const fs = yield* FileSystem.FileSystem
   const { basename, dirname } = yield* Path.Path
-  // Made with mode 0600, in the same folder; renamed with a link, which fails where the name is taken.
+  // Made with mode 0600 in the same folder; its name is made by a link, which fails if the name exists.
   const draft = yield* fs.makeTempFileScoped({ directory: dirname(path), prefix: `.${basename(path)}-` })
   yield* fs.chmod(draft, 0o600)
   const file = yield* fs.open(draft, { flag: "r+" })
@@ -18,7 +18,7 @@ export const writeNewFile = Effect.fnUntraced(function* (path: string, line: str
   const made = yield* Effect.as(fs.link(draft, path), true).pipe(
     Effect.catchIf(isAlreadyThere, () => Effect.succeed(false))
   )
-  // The name is durable once its folder is.
+  // A name is durable once its folder is.
   yield* Effect.flatMap(fs.open(dirname(path), { flag: "r" }), (folder) => folder.sync)
   return made
 }, Effect.scoped)

@@ -4,10 +4,12 @@ import type { KeyScope } from "../domain/KeyScope.ts"
 import type { KeyRecord } from "../store/repos/KeyRepo.ts"
 import { formatKey, formatKeyId, KEY_BYTES } from "./keyFormat.ts"
 
-/** What is kept of a key: SHA-256 in hex. A key has 256 random bits, so no salt and no slow hash are needed. */
+/**
+ * Returns the stored form of a key: SHA-256 in hex. A key has 256 random bits, so it needs no salt and no slow hash.
+ */
 export const hashKey = (key: string): string => hash("sha256", key)
 
-/** A fresh key; only the caller ever sees it. */
+/** Makes a key; only the caller ever sees it. */
 export const generateKey: Effect.Effect<Redacted.Redacted<string>> = Effect.sync(() =>
   Redacted.make(formatKey(randomBytes(KEY_BYTES)))
 )
@@ -19,7 +21,7 @@ const dateAfter = (now: number, expires: Duration.Duration | undefined): string 
   return at > LATEST_DATE_MILLIS ? null : new Date(at).toISOString()
 }
 
-/** The record of `key`. Without `expires`, or with one that no date can hold, it never expires. */
+/** Makes the record of `key`. It never expires without `expires`, or with one that no date can hold. */
 export const makeRecord = Effect.fnUntraced(function* (
   key: Redacted.Redacted<string>,
   options: { readonly name: string; readonly scope: KeyScope; readonly expires?: Duration.Duration }

@@ -2,7 +2,7 @@ import { Effect, Latch, Schedule } from "effect"
 import { ExpiryClock } from "../store/journal/ExpiryClock.ts"
 import type { KeyCache } from "./KeyCache.ts"
 
-/** Between two looks. Keys are revoked by other processes, which say so in the database alone. */
+/** Interval of the checks. Other processes revoke keys in the database only. */
 const EVERY = "250 millis"
 
 interface Watched {
@@ -11,8 +11,8 @@ interface Watched {
 }
 
 /**
- * Waits until a key is revoked or has expired, or its record is gone. Whoever waits shares one look, and without anybody
- * who waits there is none. While the database is away keys stay what they were.
+ * Waits until a key is revoked, expired or deleted. All waiting callers share one check; without them there is none.
+ * While the database is unavailable, keys stay valid.
  */
 export const watchKeys = Effect.fnUntraced(function* (cache: KeyCache["Service"]) {
   const watched = new Map<string, Watched>()
@@ -60,5 +60,5 @@ export const watchKeys = Effect.fnUntraced(function* (cache: KeyCache["Service"]
         )
 })
 
-/** The key that comes from outside ends with the process. */
+/** The id of the outside key, which ends with the process. */
 export const OUTSIDE = "env"

@@ -9,18 +9,21 @@ import { TicketRepo } from "./repos/TicketRepo.ts"
 import { Store } from "./Store.ts"
 
 export interface RetentionOptions {
-  /** Age at which entries of the journal and answers to idempotent requests go. Default: 24 hours. */
+  /** Age at which entries of the journal and answers to idempotent requests are deleted. Default: 24 hours. */
   readonly maxAge?: Duration.Input
-  /** Entries of the journal that are kept at most. Default: 1,000,000. */
+  /** Bound of the journal's entries. Default: 1,000,000. */
   readonly maxEntries?: number
-  /** Time between two rounds; the first begins after it. Default: 1 minute. */
+  /** Interval of the rounds; the first round starts after it. Default: 1 minute. */
   readonly interval?: Duration.Input
 }
 
-/** Entries that one mutation deletes at most: other writes get their turn in between. */
+/** Entries that one mutation deletes, so that other writes run in between. */
 const CHUNK = 5_000
 
-/** Background duty: keeps the journal, the idempotency answers and the tickets within their bounds (decisions, sections 3 and 6). */
+/**
+ * Keeps the journal, the idempotency answers and the tickets within their bounds, on the leader (decisions, sections 3
+ * and 6).
+ */
 export const Retention = {
   layer: (options: RetentionOptions = {}) =>
     Layer.effectDiscard(
@@ -53,7 +56,7 @@ export const Retention = {
           Effect.catchCause((cause) => Effect.logWarning("old journal entries were not removed", cause))
         )
 
-        // Also at the start: entries that come before the first round may bear the time of a clock that has jumped.
+        // Also at the start: entries before the first round may have the time of a clock that jumped.
         const note = Effect.gen(function* () {
           if ((yield* leadership.isLeader) && (yield* clock.isNoteDue)) yield* store.write(clock.note)
         }).pipe(

@@ -11,37 +11,39 @@ import type { Transaction } from "./write/Transaction.ts"
 export { Transaction } from "./write/Transaction.ts"
 
 /**
- * All writes of the control plane. Mutations that wait when a transaction begins share its commit (group commit);
- * each has a savepoint of its own, so a mutation that fails undoes itself alone.
+ * All writes of the control plane. Mutations that wait when a transaction begins share its commit (group commit). Each
+ * has a savepoint of its own, so a failed mutation undoes only itself.
  */
 export class Store extends Context.Service<
   Store,
   {
     /**
-     * Runs `mutation` in a write transaction and succeeds once it is durable and every follower of the journal has
-     * seen its changes (read your own writes). Mutations run one after another and do nothing but SQL. A mutation
-     * whose caller is interrupted while it waits does not run; later the interruption changes nothing. A follower
-     * or a mutation that calls `write` itself is a defect: it would wait for itself.
+     * Runs `mutation` in a write transaction. Succeeds once the mutation is durable and every follower of the journal
+     * has applied its changes (read your own writes). Mutations run one after another and do nothing but SQL. If the
+     * caller is interrupted while its mutation waits, the mutation does not run; a later interruption changes nothing.
+     * A follower or a mutation that calls `write` is a defect: it would wait for itself.
      *
-     * @error Unavailable the database cannot be reached; nothing was changed, unless the hint says that this is not known
+     * @error Unavailable the database cannot be reached; nothing was changed, unless the hint says that the outcome is
+     * unknown
      */
     write<A, E>(
       mutation: Effect.Effect<A, E, Transaction>
     ): Effect.Effect<A, Exclude<E, SqlError.SqlError> | Unavailable>
     /**
-     * Writes of one kind, each as with {@link write}: those that share a transaction are one mutation, which answers the
-     * requests in their order. Where it fails for several, nothing of it is kept and each is carried out alone.
+     * Returns a write for many callers. The requests that share a transaction are one mutation, which returns the
+     * results in their order. If it fails for several requests, it is undone and each runs alone, as with {@link
+     * write}.
      */
     together<Request, A, E>(
       mutation: (requests: ReadonlyArray<Request>) => Effect.Effect<ReadonlyArray<A>, E, Transaction>
     ): (request: Request) => Effect.Effect<A, Exclude<E, SqlError.SqlError> | Unavailable>
     /** Runs a read outside a write transaction. */
     read<A, E>(query: Effect.Effect<A, E>): Effect.Effect<A, Exclude<E, SqlError.SqlError> | Unavailable>
-    /** Fails when the database does not answer: readiness asks it. */
+    /** Fails if the database does not answer; for readiness. */
     readonly ping: Effect.Effect<void, Unavailable>
   }
 >()("muster/store/Store") {
-  /** When its scope closes, what has been accepted is still written; later writes are `Unavailable`. */
+  /** When the scope closes, accepted writes are completed, and later writes are `Unavailable`. */
   static readonly layer = Layer.effect(
     Store,
     Effect.gen(function* () {

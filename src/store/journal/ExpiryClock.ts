@@ -5,21 +5,21 @@ import { databaseMillis } from "../sql/dialect.ts"
 import { IntColumn, readRows } from "../sql/rows.ts"
 import { type Look, TrustedTime } from "./trustedTime.ts"
 
-/** Between two looks, so that a jump is noticed when nothing asks for the time. */
+/** Interval of the checks that notice a jump when nothing reads the time. */
 const LOOK_EVERY = "10 seconds"
-/** Between two notes of the time in the database, in milliseconds: less than a jump, and rare for an idle service. */
+/** Milliseconds between two records of the time in the database: less than a jump, and rare for an idle service. */
 const NOTE_EVERY_MILLIS = 600_000
 
 /**
- * The time of day that expiry goes by: that of keys, tickets, idempotency keys and the journal. A clock that jumps by
- * more than an hour is believed once it has held for ten minutes, also if the jump happened while the service was off.
+ * The time of day for the expiry of keys, tickets, idempotency keys and journal entries. A clock that jumps by more
+ * than an hour is trusted once it has held for ten minutes, also if it jumped while the service was off.
  */
 export const ExpiryClock = Context.Reference<{
-  /** Milliseconds since the epoch, by the clock of this machine. */
+  /** Milliseconds since the epoch, by the clock of this host. */
   readonly millis: Effect.Effect<number>
-  /** The same by the clock of the database, which all replicas share. */
+  /** Milliseconds since the epoch, by the clock of the database, which all replicas share. */
   readonly databaseMillis: Effect.Effect<number, SqlError.SqlError>
-  /** Writes the time down for the next start, if it is due; a mutation. */
+  /** Records the time for the next start, if due; a mutation. */
   readonly note: Effect.Effect<void, SqlError.SqlError>
   /** Whether {@link note} is due. */
   readonly isNoteDue: Effect.Effect<boolean>
@@ -36,7 +36,7 @@ const readTimes = readRows(Schema.Struct({ at: Schema.NullOr(IntColumn) }))
 
 const hours = (millis: number) => `${Math.round(Math.abs(millis) / 360_000) / 10} h`
 
-/** Logs what a look has found. */
+/** Logs the result of a check. */
 const tell = (clock: string, { ahead, news }: Look): Effect.Effect<void> => {
   switch (news) {
     case "jumped":
@@ -55,10 +55,10 @@ const tell = (clock: string, { ahead, news }: Look): Effect.Effect<void> => {
 const make = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const noteOf = readTimes(sql`SELECT value AS at FROM counters WHERE name = 'clock'`)
-  // Of a database that no such service has used yet. Entries may bear the time of a clock that had jumped.
+  // For a database without a recorded time. Its entries may have the time of a clock that jumped.
   const newestOf = readTimes(sql`SELECT at FROM journal WHERE cursor = (SELECT MAX(cursor) FROM journal)`)
   const [found = (yield* newestOf)[0]] = yield* noteOf
-  /** The last time that the database knows of; without one the clock is believed. */
+  /** The last time in the database; without one, the clock is trusted. */
   const known = found?.at ?? undefined
 
   const trusted = Effect.fnUntraced(function* <E>(name: string, source: Effect.Effect<number, E>) {
@@ -103,5 +103,5 @@ const make = Effect.gen(function* () {
   }
 })
 
-/** The clock of a service. A database that can be opened and not be read is a defect. */
+/** The clock of a service. A database that opens but cannot be read is a defect. */
 export const layerExpiryClock = Layer.effect(ExpiryClock, Effect.orDie(make))

@@ -1,15 +1,15 @@
 import { Context } from "effect"
 
 /**
- * Says, without asking the database, whether another process may have changed something that this one does not know.
- * What is kept in memory beside the journal's followers (the API keys) is good as long as the stamp stays the same.
+ * Tells, without a query, whether another process may have committed a change that this one has not read. A cache
+ * beside the journal's followers (the API keys) is valid while the stamp is the same.
  */
 export class Freshness extends Context.Service<
   Freshness,
   {
     /**
-     * The same number as long as the followers of the journal have been told all that others have committed, but for
-     * what is on its way; undefined: not known, the database must be asked.
+     * The same number while the followers have received every commit of other processes, except those in transit;
+     * undefined: unknown, a query is necessary.
      */
     readonly stamp: () => number | undefined
   }

@@ -1,34 +1,34 @@
-/** A deviation of the wall clock that is believed only once it has held, in milliseconds. */
+/** A deviation of the wall clock that must hold before it is trusted, in milliseconds. */
 const JUMP_MILLIS = 3_600_000
-/** How long it has to hold, in milliseconds. */
+/** The time that it must hold, in milliseconds. */
 const HOLD_MILLIS = 600_000
 
-/** A look at the time. */
+/** A reading of the time. */
 export interface Look {
-  /** The time of day to go by, in milliseconds since the epoch. */
+  /** The trusted time of day, in milliseconds since the epoch. */
   readonly millis: number
-  /** What this look has found first. */
+  /** The change that this reading is the first to see. */
   readonly news?: "jumped" | "accepted" | "returned"
   /** How far the wall clock is ahead of `millis`, in milliseconds; negative: behind. */
   readonly ahead: number
 }
 
 /**
- * The time of day, from a wall clock that can be set and a monotonic clock that cannot. A jump of more than an hour,
- * forwards or back, counts once it has held for ten minutes; until then time goes on as before. Pure.
+ * The time of day from a wall clock, which can be set, and a monotonic clock, which cannot. A jump of more than an
+ * hour, forwards or back, counts once it has held for ten minutes; until then the earlier time continues. Pure.
  */
 export class TrustedTime {
-  /** Time of day less the monotonic clock. */
+  /** Time of day minus the monotonic clock. */
   #offset: number
-  /** A jump that has not held long enough yet. */
+  /** A jump that has not held long enough. */
   #jump: { readonly offset: number; readonly since: number } | undefined
 
-  /** @param known the last time of day that is known to have been right */
+  /** @param known the last time of day that is known to be right */
   constructor(known: number, monotonic: number) {
     this.#offset = known - monotonic
   }
 
-  /** Whether the wall clock is not believed now. */
+  /** Whether the wall clock is not trusted now. */
   get isHeld(): boolean {
     return this.#jump !== undefined
   }

@@ -5,10 +5,10 @@ import type { StoreStartError } from "../sql/StoreStartError.ts"
 import { layerSqlite } from "./layerSqlite.ts"
 import type { StoreOptions } from "./layerStore.ts"
 
-/** Everything that a store provides, whatever its database. */
+/** The services of a store, whatever its database. */
 export type StoreServices = Layer.Success<ReturnType<typeof layerSqlite>>
 
-/** The store in the database that a URL names. */
+/** The store in the database of a URL. */
 export const layerDatabase = (
   url: DatabaseUrl,
   options: StoreOptions & Omit<PostgresOptions, "url"> = {}
@@ -16,7 +16,7 @@ export const layerDatabase = (
   url._tag === "Sqlite"
     ? layerSqlite({ ...options, filename: url.filename })
     : Layer.unwrap(
-        // Loaded where it is used only: it takes its time and memory.
+        // Loaded on use only: it costs time and memory.
         Effect.map(
           Effect.promise(() => import("./layerPostgres.ts")),
           ({ layerPostgres }) => layerPostgres({ ...options, url })

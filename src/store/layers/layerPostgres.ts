@@ -9,8 +9,8 @@ import { Retention } from "../Retention.ts"
 import { expiryClock, layerRepositories, type StoreOptions } from "./layerStore.ts"
 
 /**
- * The store in a PostgreSQL database that any number of replicas share. Whichever comes first brings the schema up to
- * date. While the database is away writes and reads fail at once; it is found again without a restart.
+ * The store in a PostgreSQL database that replicas share. The first replica brings the schema up to date. While the
+ * database is unavailable, writes and reads fail at once; they work again without a restart when it is back.
  *
  * @error StoreStartError the database cannot be reached, refuses, is being copied, or has a newer schema
  */
@@ -24,7 +24,7 @@ export const layerPostgres = (options: StoreOptions & PostgresOptions) =>
     Layer.provideMerge(PostgresClient.layer(options)),
     Layer.provide(
       Layer.effectDiscard(
-        // A migration takes the time that it takes, and a replica that comes second waits for it.
+        // A migration has no deadline, and a second replica waits for it.
         Effect.provide(migrate, PostgresClient.layerPatient(options.url))
       )
     )

@@ -10,15 +10,15 @@ import { expiryClock, layerRepositories, type StoreOptions } from "./layerStore.
 
 export type { StoreOptions } from "./layerStore.ts"
 
-/** For a command beside the service each write is tried. */
+/** A command beside the service tries each write. */
 const diskOf = (options: StoreOptions & { readonly filename: string }) =>
   options.isService === true ? DatabaseDisk.layerWatched(options.filename) : DatabaseDisk.layerRemote
 
 /**
- * The store in one SQLite file. A second process (`muster keys`) may open it beside the service; two services may
- * not: they take `ServiceLock` first.
+ * The store in one SQLite file. A second process (`muster keys`) may open it beside the service. Two services may not:
+ * each takes `ServiceLock` first.
  *
- * @param options.filename path of the database, made with mode 0600 when missing
+ * @param options.filename path of the database, made with mode 0600 if missing
  * @error StoreStartError the file cannot be opened, is not a database, is locked, or has a newer schema
  */
 export const layerSqlite = (options: StoreOptions & { readonly filename: string }) =>

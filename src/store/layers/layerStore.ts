@@ -17,17 +17,17 @@ import { Store } from "../Store.ts"
 export interface StoreOptions {
   readonly retention?: RetentionOptions
   /**
-   * Whether a service runs on the store, and not a command: then a database file gets a reserve, for when its disk is
-   * full, and expiry does not follow a clock that jumps. Default: false.
+   * Whether a service uses the store, and not a command. For a service, a database file has a reserve for a full disk,
+   * and expiry does not follow a clock that jumps. Default: false.
    */
   readonly isService?: boolean
 }
 
-/** What expiry goes by. */
+/** The clock of expiry. */
 export const expiryClock = ({ isService = false }: StoreOptions) =>
   isService ? layerExpiryClock : Layer.empty
 
-/** Everything that reads and writes, over a database whose schema is up to date. */
+/** The repositories and the journal, over a database whose schema is up to date. */
 export const layerRepositories = Layer.mergeAll(
   Store.layer,
   Journal.layer,

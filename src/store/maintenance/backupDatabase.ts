@@ -5,7 +5,7 @@ import type { SqliteUrl } from "../sql/DatabaseUrl.ts"
 import { openDatabase } from "../sqlite/database.ts"
 import { mustExist } from "./openClient.ts"
 
-/** There is no backup; what there was before is untouched. */
+/** There is no backup; an existing file is untouched. */
 export class BackupFailed extends Data.TaggedError("BackupFailed")<{
   readonly message: string
   readonly cause?: unknown
@@ -26,8 +26,8 @@ const all = (sql: string) => ({
 })
 
 /**
- * Writes a copy of a SQLite database to a new file (mode 0600), as it is at one moment, while a service goes on with
- * it. The copy is checked before it gets its name.
+ * Writes a consistent copy of a SQLite database to a new file (mode 0600) while a service uses it. The copy is checked
+ * before it gets its name.
  *
  * @error BackupFailed the file exists, cannot be written, or is damaged
  */
@@ -47,7 +47,7 @@ export const backupDatabase = Effect.fn("backupDatabase")(function* (from: Sqlit
         })
     })
   yield* Effect.gen(function* () {
-    // Made here, so that nobody else can read it at any moment.
+    // Made here, so that no other user can read it at any moment.
     yield* attempt(() => {
       rmSync(partial, { force: true })
       closeSync(openSync(partial, "wx", 0o600))

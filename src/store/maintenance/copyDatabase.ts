@@ -7,24 +7,24 @@ import { lockDatabase } from "./lockDatabase.ts"
 import { clientOf, mustExist } from "./openClient.ts"
 import { countRows, type Digest, Digester, digestOf, type Row, rowsOf, tableNames } from "./tables.ts"
 
-/** The copy was not made; the target is as it was. */
+/** The copy was not made; the target is unchanged. */
 export class CopyFailed extends Data.TaggedError("CopyFailed")<{
   readonly message: string
   readonly cause?: unknown
 }> {}
 
-/** What was copied of one table; the target has the same. */
+/** The copied rows of one table; the target has the same. */
 export interface CopiedTable extends Digest {
   readonly table: string
 }
 
-/** Parameters of one INSERT, below what either database takes. */
+/** Parameters of one INSERT, below the limits of both databases. */
 const PARAMETERS = 2_000
 
-/** The only table that a new database has rows in. */
+/** The only table with rows in a new database. */
 const COUNTERS = "counters"
 
-/** Refuses a target that holds anything: a copy never mixes two installations. */
+/** Refuses a target with any content: a copy never mixes two installations. */
 const checkEmpty = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, to: DatabaseUrl) {
   for (const table of yield* tableNames(sql)) {
     const used =
@@ -79,7 +79,7 @@ const copyTables = Effect.fnUntraced(function* (source: SqlClient.SqlClient, tar
       return rows.length === 0 ? Effect.void : insert(target, table, rows)
     })
     const wanted = digester.digest
-    // Read again from where it was written.
+    // Read back from the target.
     const found = yield* digestOf(target, table)
     if (found.rows !== wanted.rows || found.hash !== wanted.hash) {
       return yield* new CopyFailed({
@@ -95,10 +95,11 @@ const open = (url: DatabaseUrl) =>
   Effect.map(Layer.build(clientOf(url)), (context) => Context.get(context, SqlClient.SqlClient))
 
 /**
- * Copies an installation into an empty database: all of it, verified, or nothing. No service runs on either meanwhile.
+ * Copies an installation into an empty database: all of it, verified, or nothing. No service runs on either database
+ * meanwhile.
  *
  * @error StoreStartError one of them cannot be opened, or a service runs on it
- * @error CopyFailed the source has another schema, the target is not empty, or the copy is not the same
+ * @error CopyFailed the source has another schema, the target is not empty, or the copy differs
  */
 export const copyDatabase = Effect.fn("copyDatabase")(
   function* (from: DatabaseUrl, to: DatabaseUrl) {
@@ -114,7 +115,7 @@ export const copyDatabase = Effect.fn("copyDatabase")(
     yield* Effect.provideService(migrate, SqlClient.SqlClient, target)
     return yield* checkEmpty(target, to).pipe(
       Effect.andThen(
-        // Every table as it is at one moment; the target's transaction is the outer one and ends last.
+        // A consistent view of all tables. The target's transaction is the outer one and ends last.
         Effect.provideService(
           source.withTransaction(copyTables(source, target)),
           SqlClient.BeginTransaction,

@@ -4,20 +4,20 @@ import { journalTable } from "../journal/journalTable.ts"
 import { currentSchema, foreignTable, schemaVersion } from "../migrations/migrate.ts"
 import { countRows, tableNames } from "./tables.ts"
 
-/** What there is in a database. */
+/** The state of a database. */
 export interface DatabaseStatus {
   /** 0: no schema yet. */
   readonly version: number
-  /** A table of something else that is in the way of a first schema. */
+  /** A foreign table that prevents a first schema. */
   readonly foreign: string | undefined
-  /** The version that this program has. */
+  /** The schema version of this program. */
   readonly known: number
   readonly counts: ReadonlyArray<{ readonly table: string; readonly rows: number }>
-  /** Cursors of the oldest and newest entry that the journal keeps; undefined without a journal. */
+  /** Cursors of the oldest and newest entry of the journal; undefined: there is no journal. */
   readonly journal: { readonly oldest: number; readonly newest: number } | undefined
 }
 
-/** Changes nothing, whatever the schema. */
+/** Reads the state; changes nothing, whatever the schema. */
 export const databaseStatus = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const version = yield* currentSchema

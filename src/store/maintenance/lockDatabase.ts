@@ -16,9 +16,9 @@ const lockPostgres = Effect.fnUntraced(function* (url: PostgresUrl) {
 })
 
 /**
- * Until the scope closes no service runs on the database.
+ * Keeps services off the database until the scope closes.
  *
- * @error StoreStartError `InUse`: one does
+ * @error StoreStartError `InUse`: a service runs on it
  */
 export const lockDatabase = (url: DatabaseUrl): Effect.Effect<void, StoreStartError, Scope.Scope> =>
   url._tag === "Postgres"

@@ -5,7 +5,7 @@ import { type DatabaseUrl, describeDatabase } from "../sql/DatabaseUrl.ts"
 import { StoreStartError } from "../sql/StoreStartError.ts"
 import { SqliteClient } from "../sqlite/SqliteClient.ts"
 
-/** A client for work on the database as a whole: no deadlines, no migration. */
+/** A client for work on a whole database: no deadlines, no migration. */
 export const clientOf = (url: DatabaseUrl): Layer.Layer<SqlClient.SqlClient, StoreStartError> =>
   Layer.fresh(
     url._tag === "Sqlite"
@@ -18,7 +18,7 @@ export const clientOf = (url: DatabaseUrl): Layer.Layer<SqlClient.SqlClient, Sto
         )
   )
 
-/** Fails where a SQLite file is missing: opening would make one. */
+/** Fails if a SQLite file is missing: opening would make one. */
 export const mustExist = (url: DatabaseUrl, hint = ""): Effect.Effect<void, StoreStartError> =>
   Effect.suspend(() =>
     url._tag === "Postgres" || existsSync(url.filename)

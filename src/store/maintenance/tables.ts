@@ -1,11 +1,11 @@
-/** What tables a database has, and their rows, without knowing what they mean. */
+/** Reads the tables of a database and their rows without their meaning. */
 import { createHash } from "node:crypto"
 import { Effect, Option, Schema, Stream } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { MIGRATIONS_TABLE } from "../migrations/migrate.ts"
 import { readRows } from "../sql/rows.ts"
 
-/** Rows that are read, and written, at a time. */
+/** Rows per read and per write. */
 const ROWS = 500
 
 const Value = Schema.Union([Schema.Null, Schema.String, Schema.Finite])
@@ -19,7 +19,7 @@ const readData = readRows(Row)
 
 type Read<A> = Effect.Effect<A, SqlError.SqlError>
 
-/** Names of the tables that hold an installation, in an order in which no row comes before one that it refers to. */
+/** Returns the names of an installation's tables; rows come after the rows that they refer to. */
 export const tableNames = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient
 ): Effect.fn.Return<ReadonlyArray<string>, SqlError.SqlError> {
@@ -58,12 +58,12 @@ export const tableNames = Effect.fnUntraced(function* (
 export const countRows = (sql: SqlClient.SqlClient, table: string): Read<number> =>
   Effect.map(readCount(sql`SELECT COUNT(*) AS count FROM ${sql(table)}`), ([row]) => row?.count ?? 0)
 
-/** Every row of a table, some at a time; within a transaction. */
+/** Streams every row of a table in pages; within a transaction. */
 export const rowsOf = (
   sql: SqlClient.SqlClient,
   table: string
 ): Stream.Stream<ReadonlyArray<Row>, SqlError.SqlError> =>
-  // A prepared FETCH keeps the columns of its cursor: each table has a cursor of its own.
+  // A prepared FETCH keeps the columns of its cursor, so each table has a cursor of its own.
   sql.onDialectOrElse({
     sqlite: () =>
       Stream.paginate(0, (after) =>
@@ -92,7 +92,7 @@ export const rowsOf = (
       )
   })
 
-/** How many rows a table has, and a hash of what they say, whatever their order and that of the columns. */
+/** The number of a table's rows, and a hash of their content that ignores the order of rows and columns. */
 export interface Digest {
   readonly rows: number
   readonly hash: string

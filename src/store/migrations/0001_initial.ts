@@ -68,7 +68,7 @@ export const initial = Effect.gen(function* () {
     blueprint_id TEXT NOT NULL,
     payload TEXT NOT NULL
   )`
-  // journal: cursor of the newest entry. keys: goes up with every change of api_keys.
+  // journal: cursor of the newest entry. keys: grows with every change of api_keys.
   yield* sql`CREATE TABLE counters (name TEXT PRIMARY KEY NOT NULL, value ${big} NOT NULL)`
   yield* sql`INSERT INTO counters (name, value) VALUES ('journal', 0), ('keys', 0)`
 })

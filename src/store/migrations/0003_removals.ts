@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { columnTypes } from "../sql/dialect.ts"
 
-/** Servers that are being removed from their nodes: what a crash in between has left to do. */
+/** Servers whose removal has begun, so that it is completed after a crash. */
 export const removals = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const { id } = columnTypes(sql)

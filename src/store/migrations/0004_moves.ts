@@ -3,8 +3,8 @@ import { SqlClient } from "effect/sql"
 import { columnTypes } from "../sql/dialect.ts"
 
 /**
- * Servers that move from node to node: `moves` says how far each is, `evacuations` which nodes are to be emptied and
- * since when, `leftovers` which copies of a server's files a node is to delete, also of servers that are gone.
+ * Migrations of servers: `moves` has the phase of each, `evacuations` the nodes that are drained with `move` and since
+ * when, `leftovers` the copies of files that a node must delete, also of deleted servers.
  */
 export const moves = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient

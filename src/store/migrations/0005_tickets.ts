@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { columnTypes } from "../sql/dialect.ts"
 
-/** Tickets that wait to open a stream: their hash, whom they were issued to, and when they expire, in milliseconds. */
+/** Unused tickets: hash, holder and expiry, in milliseconds. */
 export const tickets = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const { big, id } = columnTypes(sql)

@@ -5,7 +5,7 @@ import { holdingRow, insertReservations } from "../repos/reservationRows.ts"
 import { columnTypes } from "../sql/dialect.ts"
 import { JsonColumn, readRows } from "../sql/rows.ts"
 
-/** Rows that are read at a time. */
+/** Rows per read. */
 const PAGE = 500
 
 const readOld = readRows(
@@ -20,8 +20,8 @@ const readOld = readRows(
 )
 
 /**
- * What servers hold of nodes, one row for each server and node, and the sums of each node, kept equal to them: whether
- * a server fits is decided on them. `suspects` are servers whose nodes are to be asked whether they have them.
+ * The reservations of servers, one row per server and node, and their sums per node: placement is decided on the sums.
+ * `suspects` are servers whose nodes must be asked whether they still have them.
  */
 export const holdings = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
@@ -45,7 +45,7 @@ export const holdings = Effect.gen(function* () {
     server_id ${id} PRIMARY KEY NOT NULL REFERENCES servers (id) ON DELETE CASCADE
   )`
 
-  // A server that arrives holds something of the node that it comes from, too.
+  // A server that arrives also has a reservation on the node that it leaves.
   const page = (after: string) =>
     Effect.map(
       readOld(sql`SELECT servers.id, node_id, blueprint_id, definition, from_node, phase

@@ -3,9 +3,8 @@ import { SqlClient } from "effect/sql"
 import { columnTypes } from "../sql/dialect.ts"
 
 /**
- * Whether a node is connected, how far it is given up (`gone`), and whether it is part of a service. What replicas that
- * share the database have heard of it is in `node_heartbeats`: `beats` goes up with each time that one hands it on;
- * `heard_at` in milliseconds.
+ * Whether a node is connected, lost or given up (`gone`), and whether it is embedded. `node_heartbeats` has what the
+ * replicas have received: `beats` grows with each record of a replica; `heard_at` in milliseconds.
  */
 export const nodePresence = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient

@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 
-/** Why a node that is heard cannot be called; empty: it was not called yet, null: it can be. */
+/** Why calls to a node fail; empty: no call yet, null: calls work. */
 export const nodeUnreachable = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   yield* sql`ALTER TABLE nodes ADD COLUMN unreachable TEXT`

@@ -5,8 +5,8 @@ import { SqlClient } from "effect/sql"
 export const CLEAR_TOKENS = "clear_tokens"
 
 /**
- * Tokens of nodes are encrypted from here on. Those in clear text expire: each node registers again with its next
- * heartbeat. `secret_fingerprint` names the secret of the services, in at most one row.
+ * Tokens of nodes are encrypted from this version on. Those in clear text expire: each node registers again with its
+ * next heartbeat. `secret_fingerprint` identifies the secret of the services, in at most one row.
  */
 export const sealedTokens = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient

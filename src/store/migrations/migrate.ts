@@ -13,11 +13,11 @@ import { nodePresence } from "./0007_node_presence.ts"
 import { nodeUnreachable } from "./0008_node_unreachable.ts"
 import { sealedTokens } from "./0009_sealed_tokens.ts"
 
-/** The table that says which migrations a database has had. */
+/** The table of applied migrations. */
 export const MIGRATIONS_TABLE = "muster_migrations"
 const table = MIGRATIONS_TABLE
 
-/** Every migration, by number: what has been released never changes. */
+/** Every migration by number. A released migration never changes. */
 const migrations = {
   "0001_initial": initial,
   "0002_node_keys": nodeKeys,
@@ -30,13 +30,13 @@ const migrations = {
   "0009_sealed_tokens": sealedTokens
 }
 
-/** Number of the schema that this version writes. */
+/** The schema version of this program. */
 export const schemaVersion = Object.keys(migrations).length
 
 const readVersion = firstRow(Schema.Struct({ newest: Schema.NullOr(Schema.Int) }))
 const readFound = firstRow(Schema.Struct({ found: Schema.Int }))
 
-/** Number of the schema that the database has; 0: none yet. */
+/** The schema version of the database; 0: none. */
 export const currentSchema: Effect.Effect<number, SqlError.SqlError, SqlClient.SqlClient> = Effect.gen(
   function* () {
     const sql = yield* SqlClient.SqlClient
@@ -47,10 +47,10 @@ export const currentSchema: Effect.Effect<number, SqlError.SqlError, SqlClient.S
   }
 )
 
-/** Tables that the first migration makes. */
+/** Tables of the first migration. */
 const OWN_TABLES = ["servers", "nodes", "journal", "counters", "api_keys"]
 
-/** A table that is in the way of a first schema: the database is something else's. */
+/** A table that prevents a first schema: the database belongs to another program. */
 export const foreignTable: Effect.Effect<string | undefined, SqlError.SqlError, SqlClient.SqlClient> =
   Effect.gen(function* () {
     if ((yield* currentSchema) > 0) return undefined
@@ -84,7 +84,7 @@ const refuseNewer = Effect.flatMap(currentSchema, (newest) =>
     : Effect.succeed(newest)
 )
 
-/** Whoever comes second waits, and then finds nothing left to do. */
+/** A second process waits, and then has nothing to do. */
 const underLock = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   yield* lockMigrations(sql)

@@ -1,4 +1,4 @@
-/** Where an installation keeps its state: what `MUSTER_DATABASE_URL` and `muster db copy` name. */
+/** The database of an installation, as `MUSTER_DATABASE_URL` and `muster db copy` name it. */
 import { Redacted } from "effect"
 
 /** A PostgreSQL database. Only {@link PostgresUrl.url} holds the password. */
@@ -9,13 +9,13 @@ export interface PostgresUrl {
   readonly host: string
   readonly port: number
   readonly database: string
-  /** File with the certificates (PEM) that the server's is checked against; undefined: the system's. */
+  /** File with certificates (PEM) for the check of the server's; undefined: the system's. */
   readonly sslrootcert?: string
 }
 
 export interface SqliteUrl {
   readonly _tag: "Sqlite"
-  /** Path of the file, as it was given. */
+  /** Path of the file, as given. */
   readonly filename: string
 }
 
@@ -65,7 +65,7 @@ const parsePostgres = (text: string): PostgresUrl | undefined => {
   const path = decoded(url.pathname.slice(1))
   const database = given.get("dbname") ?? (path === "" ? user : path)
   if (host === undefined || decoded(url.password) === undefined) return undefined
-  // Without a user the client would take that of the process: say who it is.
+  // Without a user, the client would take that of the process: the URL must name one.
   if (user === undefined || user === "" || database === undefined || database === "") return undefined
   if (!(Number.isInteger(port) && port >= 1 && port <= 65_535)) return undefined
   const sslrootcert = given.get("sslrootcert")
@@ -79,7 +79,7 @@ const parsePostgres = (text: string): PostgresUrl | undefined => {
   }
 }
 
-/** Undefined for text that names no database. */
+/** Reads a URL; undefined: the text names no database. */
 export const parseDatabaseUrl = (text: string): DatabaseUrl | undefined => {
   if (text.includes("\0")) return undefined
   const sqlite = /^sqlite:(.+)$/s.exec(text)
@@ -87,11 +87,11 @@ export const parseDatabaseUrl = (text: string): DatabaseUrl | undefined => {
   return /^postgres(ql)?:\/\//.test(text) ? parsePostgres(text) : undefined
 }
 
-/** The text of a URL, fit for people and logs: whatever may hold a password is left out. */
+/** Returns a URL for people and logs, without everything that may hold a password. */
 export const withoutSecrets = (text: string): string =>
   /@|password/i.test(text) ? `${/^[a-z][a-z0-9+.-]*:/i.exec(text)?.[0] ?? ""}…` : text
 
-/** Names a database for people; never the password. */
+/** Returns the name of a database for people, without a password. */
 export const describeDatabase = (url: DatabaseUrl): string =>
   url._tag === "Sqlite"
     ? `SQLite ${url.filename}`

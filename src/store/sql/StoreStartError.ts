@@ -1,14 +1,14 @@
 import { Data } from "effect"
 
 /**
- * Why the store could not be opened; `message` is what a person reads.
+ * Why the store could not be opened; `message` is for the operator.
  *
  * - `CannotOpen`   the file or its folder is missing, or cannot be read or written
  * - `NotADatabase` the file is something else, or damaged
- * - `Locked`       another process holds the database for writing and does not let go
+ * - `Locked`       another process holds the write lock of the database
  * - `InUse`        another `muster serve` runs on the same data
  * - `NewerSchema`  the database was written by a newer version
- * - `Failed`       anything else: `cause` has it
+ * - `Failed`       any other failure: see `cause`
  */
 export class StoreStartError extends Data.TaggedError("StoreStartError")<{
   readonly reason: "CannotOpen" | "NotADatabase" | "Locked" | "InUse" | "NewerSchema" | "Failed"

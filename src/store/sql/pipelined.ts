@@ -1,11 +1,11 @@
 import { Context, Effect } from "effect"
 
-/** Whether a statement's answer is not waited for. */
+/** Whether the answer to a statement is not awaited. */
 export const Unanswered = Context.Reference<boolean>("muster/store/Unanswered", { defaultValue: () => false })
 
 /**
- * Statements of a transaction whose answers say nothing but that they have succeeded: where the database can take
- * them so, they go out with what comes next, and their failure is the commit's.
+ * Runs statements of a transaction whose answers carry no data. If the database supports it, they are sent with the
+ * next statement, and a failure surfaces at the commit.
  */
 export const pipelined = <A, E, R>(statements: Effect.Effect<A, E, R>): Effect.Effect<void, E, R> =>
   Effect.asVoid(Effect.provideService(statements, Unanswered, true))

@@ -1,11 +1,11 @@
-/** Column types that both databases share: what a row holds, and what the domain calls it. */
+/** Column types of both databases: the stored form and the domain's form. */
 import { Effect, Option, Schema, SchemaTransformation } from "effect"
 import type { SqlError } from "effect/sql"
 
-/** A 64-bit column; PostgreSQL answers it as text. */
+/** A 64-bit column; PostgreSQL returns it as text. */
 export const IntColumn = Schema.Union([Schema.Int, Schema.NumberFromString.check(Schema.isInt())])
 
-/** A boolean, kept as 0 or 1. */
+/** A boolean, stored as 0 or 1. */
 export const BooleanColumn = Schema.Literals([0, 1]).pipe(
   Schema.decodeTo(
     Schema.Boolean,
@@ -16,10 +16,10 @@ export const BooleanColumn = Schema.Literals([0, 1]).pipe(
   )
 )
 
-/** A value kept as JSON text. */
+/** A value, stored as JSON text. */
 export const JsonColumn = <S extends Schema.Constraint>(schema: S) => Schema.fromJsonString(schema)
 
-/** Runs `query` and decodes its rows; rows that do not decode are defects: nothing but this program writes them. */
+/** Runs `query` and decodes its rows. Rows that do not decode are defects: only this program writes them. */
 export const readRows = <A, I>(row: Schema.Codec<A, I>) => {
   const decode = Schema.decodeUnknownEffect(Schema.Array(row))
   return (
@@ -28,7 +28,7 @@ export const readRows = <A, I>(row: Schema.Codec<A, I>) => {
     Effect.flatMap(query, (rows) => Effect.orDie(decode(rows)))
 }
 
-/** The first row of `query`, decoded like {@link readRows}. */
+/** Returns the first row of `query`, decoded like {@link readRows}. */
 export const firstRow = <A, I>(row: Schema.Codec<A, I>) => {
   const read = readRows(row)
   return (

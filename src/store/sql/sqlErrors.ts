@@ -4,7 +4,7 @@ import { DatabaseFull, Unavailable } from "../../domain/errors.ts"
 
 export const isSqlError = SqlError.isSqlError
 
-/** The first {@link SqlError} of a cause, whether it is an error or a defect. */
+/** Returns the first {@link SqlError} of a cause, whether it is an error or a defect. */
 export const sqlErrorIn = (cause: Cause.Cause<unknown>): SqlError.SqlError | undefined =>
   cause.reasons
     .map((reason) =>
@@ -13,8 +13,8 @@ export const sqlErrorIn = (cause: Cause.Cause<unknown>): SqlError.SqlError | und
     .find(isSqlError)
 
 /**
- * Whether the database itself is the trouble (gone, locked, full, not writable), so that the same statement may
- * succeed later. Everything else is a mistake of the statement.
+ * Whether the database is the cause (unreachable, locked, full, not writable), so that the same statement may succeed
+ * later. Any other error is a mistake in the statement.
  */
 export const isDatabaseAway = (error: SqlError.SqlError): boolean => {
   switch (error.reason._tag) {
@@ -31,7 +31,7 @@ export const isDatabaseAway = (error: SqlError.SqlError): boolean => {
   }
 }
 
-/** Whether a transaction was in another's way: the same again may succeed at once. */
+/** Whether two transactions collided: the same transaction may succeed at once. */
 export const isContention = (error: SqlError.SqlError): boolean =>
   error.reason._tag === "DeadlockError" ||
   error.reason._tag === "SerializationError" ||
@@ -44,7 +44,7 @@ export const isLostConnection = (error: SqlError.SqlError): boolean =>
 export const isUniqueViolation = (error: SqlError.SqlError): boolean =>
   error.reason._tag === "UniqueViolation"
 
-/** SQLSTATE of an error that the server has answered. */
+/** Returns the SQLSTATE of an error from the server. */
 export const sqlState = (error: SqlError.SqlError): string | undefined => {
   const { cause } = error.reason
   return Predicate.hasProperty(cause, "code") &&
@@ -54,7 +54,7 @@ export const sqlState = (error: SqlError.SqlError): string | undefined => {
     : undefined
 }
 
-/** Result codes of SQLite: the disk is full, also where the shared memory of the WAL has to grow. */
+/** SQLite's result code of a full disk, also if the shared memory of the WAL cannot grow. */
 const SQLITE_FULL = 13
 const SQLITE_IOERR_SHMSIZE = 4874
 
@@ -68,18 +68,18 @@ export const isDiskFull = (error: SqlError.SqlError): boolean => {
   )
 }
 
-/** A statement came after one that failed, in a transaction that was not taken back to before it. */
+/** Whether a statement followed a failed one in a transaction that was not rolled back. */
 export const isAborted = (error: SqlError.SqlError): boolean => sqlState(error) === "25P02"
 
-/** Operation of the errors of statements that were not tried: the log has said why the database is away. */
+/** The operation of errors of statements that were not tried: the log has the reason. */
 export const NOT_TRIED = "not tried"
 
-/** Takes {@link SqlError} out of the type: `Unavailable` when the database is away, else a defect. */
+/** Removes {@link SqlError} from the type: `Unavailable` if the database is the cause, else a defect. */
 export const absorbSqlErrors = <A, E, R>(
   self: Effect.Effect<A, E, R>
 ): Effect.Effect<A, Exclude<E, SqlError.SqlError> | Unavailable, R> =>
   Effect.catch(self, (error): Effect.Effect<never, Exclude<E, SqlError.SqlError> | Unavailable> => {
-    // In the other branch of a guard TypeScript does not narrow a type parameter.
+    // TypeScript does not narrow a type parameter in the other branch of a guard.
     if (!SqlError.isSqlError(error)) return Effect.fail(error as Exclude<E, SqlError.SqlError>)
     if (!isDatabaseAway(error)) return Effect.die(error)
     return Effect.andThen(

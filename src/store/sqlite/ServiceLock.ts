@@ -6,11 +6,11 @@ import { openDatabase } from "./database.ts"
 /** The lock file of a database, beside it: `muster.lock` for `muster.db`. */
 export const lockFileOf = (database: string): string => `${database.replace(/\.db$/, "")}.lock`
 
-/** What the system says, without the path of the lock file: nobody has asked for that one. */
+/** Returns the system's reason without the path of the lock file, which the operator did not name. */
 const reasonOf = ({ cause, message }: StoreStartError): string =>
   cause instanceof Error ? cause.message.replace(/, \w+ '.*'$/s, "") : message
 
-/** The error as it concerns what the lock is for. */
+/** Returns the error in terms of the locked database or folder. */
 const concerning = (error: StoreStartError, filename: string, database: string | undefined) => {
   const { cause } = error
   switch (error.reason) {
@@ -37,7 +37,7 @@ const concerning = (error: StoreStartError, filename: string, database: string |
   }
 }
 
-/** Takes the lock until the scope closes. `database`: what it is for; absent: the folder that it is in. */
+/** Takes the lock until the scope closes. `database`: the locked database; absent: the folder of the lock file. */
 export const takeServiceLock = (
   filename: string,
   database?: string
@@ -52,13 +52,13 @@ export const takeServiceLock = (
   )
 
 /**
- * Held by the one service that may run on a data folder: an exclusive SQLite transaction on a file of its own, so
- * that the operating system releases it however the process ends. Commands that only open the store do not take it.
+ * The lock of the one service on a data folder: an exclusive SQLite transaction on a file of its own, so that the
+ * operating system releases it at every end of the process. Commands that only open the store do not take it.
  */
 export const ServiceLock = {
   /**
-   * @param options.filename path of the lock file, e.g. `<data>/muster.lock`; made when missing, never removed
-   * @param options.database the database that it is for, where it is one's
+   * @param options.filename path of the lock file, e.g. `<data>/muster.lock`; made if missing, never removed
+   * @param options.database the locked database, if any
    * @error StoreStartError `InUse`: another service holds it
    */
   layer: (options: {

@@ -7,16 +7,16 @@ import { type Database, openDatabase, type Query, sqlError } from "./database.ts
 
 const BEGIN = "BEGIN IMMEDIATE"
 
-/** How long SQLite waits for a lock while a connection is opened, and for reads later: it blocks the thread. */
+/** The time that SQLite waits for a lock while a connection opens, and for later reads: it blocks the thread. */
 const BUSY_TIMEOUT_MILLIS = 50
 
 /**
- * How long a write transaction waits while another process writes: 5 seconds, and not in SQLite, which would block
- * the thread. Once it has begun nobody is in its way.
+ * The wait of a write transaction for another process: 5 seconds, outside SQLite, which would block the thread. A
+ * transaction that has begun never waits.
  */
 const waitForWriter = Schedule.max([Schedule.spaced("20 millis"), Schedule.recurs(250)])
 
-/** How long opening waits for another process: 1 second. */
+/** The wait of an opening connection for another process: 1 second. */
 const waitForOpen = Schedule.max([Schedule.spaced("50 millis"), Schedule.recurs(10)])
 
 const common = `
@@ -28,11 +28,11 @@ const common = `
 
 /**
  * `SqlClient` over `node:sqlite`: a file in WAL mode with `synchronous = FULL`. Transactions share one write
- * connection, one at a time; statements outside of one run on a second connection that cannot write, so that
- * reads see the last commit and never wait for a transaction.
+ * connection, one at a time. Other statements run on a second, read-only connection, so that reads see the last commit
+ * and never wait for a transaction.
  */
 export const SqliteClient = {
-  /** @param options.filename path of the database; made with mode 0600 when missing */
+  /** @param options.filename path of the database; made with mode 0600 if missing */
   layer: (options: {
     readonly filename: string
   }): Layer.Layer<SqlClient.SqlClient | Freshness, StoreStartError> =>
@@ -42,10 +42,10 @@ export const SqliteClient = {
 const make = Effect.fnUntraced(function* (options: { readonly filename: string }) {
   const open = (setup: string) =>
     openDatabase({ filename: options.filename, busyTimeoutMillis: BUSY_TIMEOUT_MILLIS, setup }).pipe(
-      // Two processes that open a new file at once get in each other's way for a moment.
+      // Two processes that open a new file at the same time collide for a moment.
       Effect.retry({ while: (error) => error.reason === "Locked", schedule: waitForOpen })
     )
-  // Closed in reverse order: the writer last, so that the final checkpoint can be written.
+  // Closed in reverse order: the writer last, for the final checkpoint.
   const writing = yield* open(`${common} PRAGMA busy_timeout = 0;`)
   const writer = makeConnection(writing)
   const reader = makeConnection(yield* open(`${common} PRAGMA query_only = ON;`))
@@ -78,15 +78,14 @@ const make = Effect.fnUntraced(function* (options: { readonly filename: string }
 })
 
 /**
- * Changes whenever anybody but the writer has committed, which is to say another process: nobody else in this one
- * writes. Costs about a microsecond.
+ * Changes whenever another process has committed: in this process only the writer writes. Costs about a microsecond.
  */
 const outsideChanges = (writer: Database): number | undefined => {
   try {
     const [row] = writer.all(dataVersion)
     return Predicate.hasProperty(row, "data_version") ? Number(row.data_version) : undefined
   } catch {
-    // The file cannot be read now: the statement that is asked instead says why.
+    // The file cannot be read now: the next statement reports why.
     return undefined
   }
 }
@@ -104,7 +103,8 @@ interface SqliteConnection extends SqlConnection.Connection {
 }
 
 const makeConnection = (database: Database): SqliteConnection => {
-  // Some errors (disk full, I/O) make SQLite roll back by itself. What follows would then commit one by one.
+  // Some errors (disk full, I/O) make SQLite roll back by itself. The following statements would then commit one by
+  // one.
   let inTransaction = false
 
   const use = <A>(operation: string, run: () => A): Effect.Effect<A, SqlError.SqlError> =>
@@ -151,7 +151,7 @@ const makeConnection = (database: Database): SqliteConnection => {
   }
 
   const objects = (sql: string, params: ReadonlyArray<unknown>, prepare: "cached" | "once") =>
-    // The connection's contract has rows of `any`: what a row is, the statement's author says and decodes.
+    // The connection's contract has rows of `any`; the author of a statement decodes them.
     (control(sql) ?? rows({ sql, params, rows: "objects", prepare })) as ReturnType<
       SqlConnection.Connection["execute"]
     >
@@ -174,7 +174,7 @@ const makeConnection = (database: Database): SqliteConnection => {
     executeValuesUnprepared: (sql, params) => arrays(sql, params, "once"),
     executeRaw: (sql, params) =>
       use("execute", () => database.raw({ sql, params, rows: "objects", bigints: false, prepare: "cached" })),
-    // Rows are read at once: a statement that stays open would hold the connection.
+    // Rows are read at once: an open statement would hold the connection.
     executeStream: (sql, params, transformRows) =>
       Stream.fromIterableEffect(transform(objects(sql, params, "cached"), transformRows))
   }

@@ -1,6 +1,6 @@
 /**
- * The only module that knows `node:sqlite`: opens databases, keeps prepared statements, and says what its errors
- * mean. Everything is synchronous and runs on the calling thread.
+ * The only module that knows `node:sqlite`: opens databases, caches prepared statements, and translates errors.
+ * Everything is synchronous and runs on the calling thread.
  */
 import { chmodSync, closeSync, openSync, statSync } from "node:fs"
 import { DatabaseSync, type SQLInputValue, type StatementSync } from "node:sqlite"
@@ -8,20 +8,20 @@ import { Effect, Predicate, type Scope } from "effect"
 import { SqlError } from "effect/sql"
 import { StoreStartError } from "../sql/StoreStartError.ts"
 
-/** Statements kept prepared for each connection; the least recently used goes first. */
+/** Prepared statements per connection; the least recently used is dropped first. */
 const STATEMENT_CACHE_SIZE = 256
 
-/** What to run, and how its rows are wanted. */
+/** A statement and the form of its rows. */
 export interface Query {
   readonly sql: string
   readonly params: ReadonlyArray<unknown>
   readonly rows: "objects" | "arrays"
-  /** Read integers as `bigint`; without it one beyond 2^53 is an error, never a wrong number. */
+  /** Reads integers as `bigint`; without it, an integer beyond 2^53 is an error, never a wrong number. */
   readonly bigints: boolean
   readonly prepare: "cached" | "once"
 }
 
-/** One connection to a SQLite file. Methods throw what `node:sqlite` throws: see {@link sqlError}. */
+/** One connection to a SQLite file. Methods throw the exceptions of `node:sqlite`: see {@link sqlError}. */
 export class Database {
   readonly #database: DatabaseSync
   readonly #statements = new Map<string, StatementSync>()
@@ -44,7 +44,7 @@ export class Database {
     return statement.all(...query.params.map(toInput))
   }
 
-  /** Rows of a statement that has some, else how much it changed. */
+  /** Returns the rows of a statement, or the number of changes. */
   raw(query: Query): unknown {
     const statement = this.#statement(query)
     const params = query.params.map(toInput)
@@ -91,7 +91,7 @@ const toInput = (value: unknown): SQLInputValue => {
     case "undefined":
       return null
     default:
-      // What SQLite cannot bind (an object), it refuses itself, with an error that says so.
+      // SQLite refuses a value that it cannot bind (an object) with an error.
       return value instanceof Date ? value.toISOString() : (value as SQLInputValue)
   }
 }
@@ -101,11 +101,11 @@ const errcode = (cause: unknown): number | undefined =>
 
 const messageOf = (cause: unknown): string => (cause instanceof Error ? cause.message : String(cause))
 
-/** Extended result codes that mean a unique or primary key was violated: PRIMARYKEY, UNIQUE, ROWID. */
+/** Extended result codes of a violated unique or primary key: PRIMARYKEY, UNIQUE, ROWID. */
 const uniqueCodes: ReadonlySet<number> = new Set([1555, 2067, 2579])
 const uniquePrefix = "UNIQUE constraint failed: "
 
-/** What an exception of `node:sqlite` means. */
+/** Translates an exception of `node:sqlite`. */
 export const sqlError = (cause: unknown, operation: string): SqlError.SqlError => {
   const code = errcode(cause)
   const props = { cause, message: messageOf(cause), operation }
@@ -128,7 +128,7 @@ const reasonOf = (
     return new SqlError.UniqueViolation({ ...props, constraint })
   }
   switch (code & 0xff) {
-    case 1: // ERROR: mostly a statement that cannot be parsed
+    case 1: // ERROR: usually a statement that cannot be parsed
       return new SqlError.SqlSyntaxError(props)
     case 3: // PERM
     case 8: // READONLY
@@ -153,7 +153,7 @@ const reasonOf = (
   }
 }
 
-/** What an exception while a database is opened means. */
+/** Translates an exception during the opening of a database. */
 export const startError = (cause: unknown, filename: string): StoreStartError => {
   const code = errcode(cause)
   const primary = code === undefined ? undefined : code & 0xff
@@ -179,9 +179,8 @@ export const startError = (cause: unknown, filename: string): StoreStartError =>
 }
 
 /**
- * The file with mode 0600, before SQLite would make it with whatever the umask leaves; the files that SQLite puts
- * beside it take over its mode. An existing file is never opened here: closing it would drop the locks of other
- * connections of this process.
+ * Makes the file with mode 0600 before SQLite would make it by the umask; SQLite's files beside it take its mode. An
+ * existing file is never opened here: closing it would drop the locks of other connections of this process.
  */
 const secure = (filename: string): void => {
   const found = statSync(filename, { throwIfNoEntry: false })
@@ -189,7 +188,7 @@ const secure = (filename: string): void => {
   else if (found.isFile() && (found.mode & 0o077) !== 0) chmodSync(filename, 0o600)
 }
 
-/** Opens `filename` (made when missing, mode 0600), runs `setup` on it, and closes it with the scope. */
+/** Opens `filename` (made if missing, mode 0600), runs `setup` on it, and closes it with the scope. */
 export const openDatabase = Effect.fnUntraced(function* (options: {
   readonly filename: string
   readonly busyTimeoutMillis: number

@@ -4,10 +4,10 @@ import { CLEAR_TOKENS } from "../migrations/0009_sealed_tokens.ts"
 import { StoreStartError } from "../sql/StoreStartError.ts"
 import { type Database, openDatabase } from "./database.ts"
 
-/** How long it waits for another process that writes, in ms: it blocks the thread. */
+/** The wait for another process that writes, in ms: it blocks the thread. */
 const BUSY_TIMEOUT_MILLIS = 5000
 
-/** Writes the file anew, without its free space, and empties the log that has the pages as they were. */
+/** Rewrites the file without its free space, and empties the log with the old pages. */
 const rewrite = (database: Database): boolean => {
   database.exec("VACUUM")
   const [row] = database.all({
@@ -23,8 +23,8 @@ const rewrite = (database: Database): boolean => {
 }
 
 /**
- * Removes what is left of tokens in clear text from the free space of a file that an earlier version has written. Once
- * for each such file; where that fails, the next start tries again: those tokens have expired.
+ * Erases tokens in clear text from the free space of a file of an earlier version. Runs once per file; after a failure,
+ * the next start tries again: those tokens have expired.
  */
 export const eraseClearTokens = (filename: string) =>
   Effect.gen(function* () {
