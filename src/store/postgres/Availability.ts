@@ -4,12 +4,12 @@ import { NOT_TRIED } from "../sql/sqlErrors.ts"
 import { connectionError } from "./errors.ts"
 
 /**
- * Whether the database can be reached, as the last attempts have shown. While it cannot, nobody waits for it: what
- * needs it fails at once, until a new connection has been made.
+ * Whether the database can be reached, by the last attempts. While it cannot, statements fail at once, until a new
+ * connection is made.
  */
 export class Availability {
   #away = false
-  /** Whether it was ever there: before, the start fails and says why. */
+  /** Whether the database was ever reached: before, the start fails with the reason. */
   #met = false
   readonly #isAway = Latch.makeUnsafe(false)
   readonly #isBack = Latch.makeUnsafe(true)
@@ -18,17 +18,17 @@ export class Availability {
     return this.#away
   }
 
-  /** Waits until the database is away. */
+  /** Waits until the database is unavailable. */
   readonly away: Effect.Effect<void> = Effect.suspend(() => this.#isAway.await)
-  /** Waits until the database is there. */
+  /** Waits until the database is available. */
   readonly back: Effect.Effect<void> = Effect.suspend(() => this.#isBack.await)
 
-  /** Fails while the database is away. */
+  /** Fails while the database is unavailable. */
   readonly check: Effect.Effect<void, SqlError.SqlError> = Effect.suspend(() =>
     this.#away ? Effect.fail(connectionError("the database is away", NOT_TRIED)) : Effect.void
   )
 
-  /** It did not answer. */
+  /** Records that the database did not answer. */
   readonly lost = (why: string): Effect.Effect<void> =>
     Effect.suspend(() => {
       if (this.#away || !this.#met) return Effect.void
@@ -38,7 +38,7 @@ export class Availability {
       return Effect.logError(`the database is away: ${why}`)
     })
 
-  /** A connection was made. */
+  /** Records that a connection was made. */
   readonly found: Effect.Effect<void> = Effect.suspend(() => {
     this.#met = true
     if (!this.#away) return Effect.void

@@ -11,20 +11,20 @@ import { parseNotification } from "./backend.ts"
 import { PostgresSessions } from "./PostgresClient.ts"
 import type { Session } from "./session.ts"
 
-/** Time between two signs of life on the connection; each also looks for entries that nobody has told of. */
+/** Interval of the heartbeats on the connection; each also checks for entries whose notification was lost. */
 const HEARTBEAT = "1 second"
-/** The server ends a session that is silent for so long, and frees its locks: its process is frozen or cut off. */
+/** The server ends a session that is silent for this long, and releases its locks: its process is frozen or cut off. */
 const SILENCE_MILLIS = 8_000
-/** Before that a process that was frozen knows by itself that the duties may be another's. */
+/** Earlier than that, a process that was frozen assumes that it is no longer the leader. */
 const MINE_MILLIS = 5_000
-/** Between two looks at that. */
+/** Interval of that check. */
 const LOOK = "500 millis"
 const RECONNECT = "200 millis"
 
 const readNewest = readRows(Schema.Struct({ value: Schema.Int }))
 const readAnswer = readRows(Schema.Struct({ yes: Schema.Boolean }))
 
-/** How many processes have the lock that every service on this database shares. */
+/** The number of processes with the lock that every service on this database shares. */
 const SERVING = `(SELECT count(*) FROM pg_locks
   WHERE locktype = 'advisory' AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
     AND (classid::bigint << 32) + objid::bigint = ${advisoryLocks.service})`
@@ -32,9 +32,9 @@ const SERVING = `(SELECT count(*) FROM pg_locks
 class BeingCopied extends Schema.TaggedError<BeingCopied>()("BeingCopied", {}) {}
 
 /**
- * Follows what other replicas commit, on a connection of its own: a notification wakes it, a slow look makes up for
- * one that was lost, and whatever was missed while the connection was away is read when it is back. The same session
- * holds the locks that say who does the background duties, and that a service runs on the database.
+ * Follows the commits of other replicas on a connection of its own. A notification wakes it, a slow check replaces a
+ * lost notification, and a new connection reads the missed entries. The same session holds the lock of the leader and
+ * the lock that a service runs on the database.
  */
 export const JournalTail = {
   layer: Layer.effectContext(
@@ -45,14 +45,14 @@ export const JournalTail = {
       const clock = yield* Clock.Clock
       const now = () => Number(clock.monotonicTimeNanosUnsafe() / 1_000_000n)
       const turn = new LeaderTerm()
-      /** Whether the session has the lock of the duties; when the last statement that the server has answered was sent. */
+      /** Whether the session has the leader's lock; `alive`: when the last answered statement was sent. */
       let locked = false
       let alive = Number.NEGATIVE_INFINITY
       const isMine = () => locked && now() - alive < MINE_MILLIS
-      /** Number of the session while it follows; the sessions that there were. */
+      /** The number of the session while it follows; `sessions` counts them. */
       let following: number | undefined
       let sessions = 0
-      /** Two that come at once may both be the first. */
+      /** Two processes that start at once may both be the first. */
       let isFirst = false
 
       const life = Effect.gen(function* () {
@@ -70,7 +70,7 @@ export const JournalTail = {
           const sent = now()
           const [counter] = yield* readNewest(query("SELECT value FROM counters WHERE name = 'journal'"))
           if (counter !== undefined) yield* followers.catchUpTo(counter.value)
-          // What the one before has committed is known by now.
+          // The commits of the previous leader are known by now.
           alive = sent
           locked = free
           if (isMine()) turn.begin()
@@ -80,7 +80,7 @@ export const JournalTail = {
         if (!(yield* asks(`SELECT pg_try_advisory_lock_shared(${advisoryLocks.service}) AS yes`))) {
           return yield* new BeingCopied()
         }
-        // Servers before PostgreSQL 14 know the second only.
+        // Servers before PostgreSQL 14 know only the second form.
         yield* query(
           `SELECT set_config(name, '${SILENCE_MILLIS}', false) FROM pg_settings
            WHERE name IN ('idle_session_timeout', 'tcp_user_timeout')`
@@ -103,7 +103,7 @@ export const JournalTail = {
         )
       }).pipe(
         Effect.scoped,
-        // The locks went with the session.
+        // The locks ended with the session.
         Effect.onExit(() =>
           Effect.sync(() => {
             locked = false
@@ -123,7 +123,7 @@ export const JournalTail = {
         Effect.repeat(Schedule.spaced(RECONNECT)),
         Effect.forkScoped
       )
-      // A server that is silent, or a process that was held up: nobody else says so in time.
+      // A silent server, or a paused process: no other signal comes in time.
       yield* Effect.sync(() => {
         if (turn.isLeader && !isMine()) turn.end()
       }).pipe(Effect.repeat(Schedule.spaced(LOOK)), Effect.forkScoped)
@@ -131,7 +131,7 @@ export const JournalTail = {
       const duties = Leadership.of({
         isSingle: false,
         isFirst,
-        // One of them is this one.
+        // One of them is this process.
         othersServe: absorbSqlErrors(
           Effect.scoped(
             Effect.gen(function* () {
@@ -157,7 +157,7 @@ export const JournalTail = {
 
 const listen = Effect.fnUntraced(function* (session: Session, pinned: Session["connection"]) {
   const told = yield* session.run(pinned.listen(JOURNAL_CHANNEL))
-  // Else the end of the scope would take back the LISTEN, and wait for a server that may be silent.
+  // Otherwise the end of the scope would run UNLISTEN, and wait for a server that may be silent.
   yield* Effect.addFinalizer(() => session.abandon)
   return told
 })

@@ -15,37 +15,37 @@ import { startError } from "./startError.ts"
 
 export interface PostgresOptions {
   readonly url: PostgresUrl
-  /** Connections for statements; one more waits for news of other replicas. Default: 10. */
+  /** Connections for statements; one more follows the journal. Default: 10. */
   readonly poolSize?: number
-  /** Milliseconds without an answer after which the database counts as away. Default: 650. */
+  /** Milliseconds without an answer after which the database counts as unavailable. Default: 650. */
   readonly answerMillis?: number
 }
 
 const POOL_SIZE = 10
 const ANSWER_MILLIS = 650
-/** Time between two attempts to reach a database that is away. */
+/** Interval of the attempts to reach an unavailable database. */
 const PROBE_EVERY = "200 millis"
-/** How long a server that is starting is waited for: 10 seconds. */
+/** The wait for a server that is starting: 10 seconds. */
 const waitForStart = Schedule.max([Schedule.spaced("100 millis"), Schedule.recurs(100)])
 /**
  * A statement that waits longer for a row is repeated with its whole transaction, for a second in all. Write
- * transactions wait for each other with their first statement, so that no two ever wait for each other crosswise.
+ * transactions wait for each other with their first statement, so no two can deadlock.
  */
 const LOCK_MILLIS = 450
 
-/** What the journal's tail needs beside the client. */
+/** The parts that the journal's tail needs beside the client. */
 export class PostgresSessions extends Context.Service<
   PostgresSessions,
   Pick<SessionPool, "open"> & {
     readonly availability: Availability
-    /** Tells this process's notifications from others'. */
+    /** Distinguishes this process's notifications from others'. */
     readonly origin: string
   }
 >()("muster/store/PostgresSessions") {}
 
 /**
- * `SqlClient` over a pool of PostgreSQL connections that gives up on a database that does not answer, and finds it
- * again by itself. Statements outside of a transaction cannot change anything.
+ * `SqlClient` over a pool of PostgreSQL connections that detects a database that does not answer, and reconnects by
+ * itself. Statements outside a transaction are read-only.
  */
 export const PostgresClient = {
   /** @error StoreStartError the database cannot be reached, or refuses */
@@ -55,12 +55,12 @@ export const PostgresClient = {
     Layer.effectContext(
       make(options.url, options.poolSize ?? POOL_SIZE, {
         answerMillis: options.answerMillis ?? ANSWER_MILLIS,
-        // Before the watchdog takes it for silence.
+        // Less than the watchdog's bound.
         lockMillis: Math.min(LOCK_MILLIS, Math.round((options.answerMillis ?? ANSWER_MILLIS) * 0.7))
       })
     ).pipe(Layer.provide(Reactivity.layer)),
 
-  /** A client that waits as long as it takes: for migrations, and for copies. */
+  /** A client without deadlines, for migrations and copies. */
   layerPatient: (url: PostgresUrl): Layer.Layer<SqlClient.SqlClient, StoreStartError> =>
     Layer.effectContext(
       Effect.map(make(url, 2, defaultTimeouts), (context) => Context.pick(SqlClient.SqlClient)(context))
@@ -70,14 +70,14 @@ export const PostgresClient = {
 const make = Effect.fnUntraced(function* (url: PostgresUrl, size: number, patience: Timeouts) {
   const availability = new Availability()
   const pool = yield* makeSessionPool({ url, size, patience, availability })
-  // The first connection says whether the database is there at all, and stays for the first statement.
+  // The first connection shows whether the database is there, and stays for the first statement.
   yield* Effect.acquireUseRelease(pool.take, () => Effect.void, pool.giveBack).pipe(
-    // Both may have been started at once: a server that says that it is starting is worth waiting for.
+    // The service and the server may start at the same time.
     Effect.retry({ while: isStarting, schedule: waitForStart }),
     Effect.mapError((error) => startError(error, url))
   )
 
-  // An answer that is overdue, or a connection that cannot be made, has said that it is away.
+  // An overdue answer or a failed connection has marked the database as unavailable.
   yield* Effect.andThen(availability.away, Effect.scoped(pool.open)).pipe(
     Effect.ignore,
     Effect.repeat(Schedule.spaced(PROBE_EVERY)),
@@ -130,33 +130,33 @@ const BEGIN = "BEGIN READ WRITE"
 const COMMIT = "COMMIT"
 
 /**
- * Statements whose answer tells nothing: what comes after them fails too if they do. After a BEGIN that has failed
- * that is because statements outside of a transaction cannot change anything.
+ * Whether a statement's answer carries no data: if it fails, so do the following statements. After a failed BEGIN they
+ * fail because statements outside a transaction are read-only.
  */
 const isOpening = (sql: string): boolean => sql === BEGIN || sql.startsWith("SAVEPOINT ")
 const isRelease = (sql: string): boolean => sql.startsWith("RELEASE SAVEPOINT ")
 const endsFailure = (sql: string): boolean => sql.startsWith("ROLLBACK")
 
 /**
- * A connection as `SqlClient` wants it. What opens and releases transactions and savepoints does not wait for its answer,
- * nor does what was asked for {@link withoutAnswer}: it goes out with the next statement, which spares a mutation most of
- * its round trips.
+ * Makes the connection for `SqlClient`. Statements that open and release transactions and savepoints, and those of
+ * {@link pipelined}, do not wait for their answers: they are sent with the next statement, which saves a mutation most
+ * of its round trips.
  */
 const connectionOf = (session: Session, availability: Availability): SqlConnection.Connection => {
   const { connection } = session
-  /** Whether a statement of the transaction has failed and was not taken back yet. */
+  /** Whether a statement of the transaction has failed and was not rolled back. */
   let failed = false
-  /** Failure of a statement whose answer was not waited for. */
+  /** The failure of a pipelined statement. */
   let spoiled: SqlError.SqlError | undefined
   const run = <A>(statement: Effect.Effect<A, SqlError.SqlError>) =>
     Effect.tapError(session.run(statement), (error) => {
       failed = true
-      // The server has not closed it: the watchdog has.
+      // The watchdog closed the connection, not the server.
       return error.reason.message?.startsWith("no answer within") === true
         ? availability.lost(error.message)
         : Effect.void
     })
-  /** Answered before any later statement of this fiber is. */
+  /** The answer comes before that of any later statement of this fiber. */
   const send = (statement: Effect.Effect<unknown, SqlError.SqlError>) =>
     Effect.as(
       Effect.forkChild(Effect.uninterruptible(Effect.ignore(statement)), { startImmediately: true }),
@@ -186,7 +186,7 @@ const connectionOf = (session: Session, availability: Availability): SqlConnecti
     executeUnprepared: (sql, params, transform) => rows(sql, params, transform, false),
     executeRaw: (sql, params) =>
       Effect.flatMap(run(connection.query(sql, params)), (result) =>
-        // So a COMMIT is answered of a transaction that a failed statement has spoiled.
+        // PostgreSQL answers the COMMIT of a transaction with a failed statement this way.
         sql === COMMIT && isRolledBack(result) ? Effect.fail(spoiled ?? rolledBack) : Effect.succeed(result)
       ),
     executeValues: (sql, params) => run(connection.queryValues(sql, params)),

@@ -11,13 +11,13 @@ interface Pooled {
 }
 
 /**
- * Connections, each for one borrower at a time. Those that are lost are dropped when they come back or are met; nobody
- * waits for a connection while the database is away.
+ * A pool of connections, each for one borrower at a time. Lost connections are dropped on their return or on their next
+ * use. While the database is unavailable, no caller waits for a connection.
  */
 export interface SessionPool {
   readonly take: Effect.Effect<Pooled, SqlError.SqlError>
   readonly giveBack: (pooled: Pooled) => Effect.Effect<void>
-  /** Opens a connection and says what that tells of the database. */
+  /** Opens a connection, and records the result as the availability of the database. */
   readonly open: Effect.Effect<Session, SqlError.SqlError, Scope.Scope>
 }
 
@@ -51,7 +51,7 @@ export const makeSessionPool = Effect.fnUntraced(function* (options: {
     return { session, close: Scope.close(own, Exit.void) } satisfies Pooled
   })
 
-  /** An open connection, the one used last first; a new one when there is none. */
+  /** Returns an open connection, the one used last first, else a new one. */
   const any: Effect.Effect<Pooled, SqlError.SqlError> = Effect.suspend(() => {
     if (closed) return Effect.fail(connectionError("the store is closed", "connect"))
     const pooled = idle.pop()
@@ -63,7 +63,7 @@ export const makeSessionPool = Effect.fnUntraced(function* (options: {
     Effect.gen(function* () {
       yield* availability.check
       yield* restore(places.take(1))
-      // Those that have a place wait for an answer no longer than the watchdog does: everybody learns it then.
+      // The borrowers' answers are bounded by the watchdog, which wakes all waiting callers.
       return yield* Effect.andThen(availability.check, any).pipe(Effect.onError(() => places.release(1)))
     })
   )

@@ -1,13 +1,14 @@
 import type { Socket } from "node:net"
 
-/** Looks that have to find nothing new before a peer counts as silent. */
+/** Checks without new bytes after which a peer counts as silent. */
 const LOOKS = 8
 
 /**
- * Ends a connection whose peer owes an answer and says nothing for too long. The system would wait for minutes: for a
- * machine that has vanished, or for ever: for one that is frozen and whose kernel goes on acknowledging.
+ * Ends a connection whose peer owes an answer and is silent for too long. The system would wait for minutes (a host
+ * that vanished) or for ever (a frozen process whose kernel acknowledges).
  *
- * It counts looks, not time: when this process itself was held up, what has come meanwhile is read before the next look.
+ * It counts checks instead of time: if this process itself was paused, the bytes that arrived meanwhile are read before
+ * the next check.
  */
 export class Watchdog {
   readonly #socket: Socket
@@ -16,13 +17,13 @@ export class Watchdog {
   #read = 0
   #silent = 0
 
-  /** @param within milliseconds of silence; infinite: the peer may take its time */
+  /** @param within milliseconds of silence; infinite: no bound */
   constructor(socket: Socket, within: number) {
     this.#socket = socket
     this.#within = within
   }
 
-  /** An answer is due from now on. */
+  /** Starts the wait for an answer. */
   start(): void {
     if (!Number.isFinite(this.#within)) return
     this.stop()
@@ -31,7 +32,7 @@ export class Watchdog {
     this.#timer = setInterval(() => this.#look(), this.#within / LOOKS)
   }
 
-  /** The answer is complete. */
+  /** Ends the wait: the answer is complete. */
   stop(): void {
     clearInterval(this.#timer)
   }

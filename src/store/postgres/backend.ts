@@ -9,10 +9,10 @@ import type { Availability } from "./Availability.ts"
 const readTransaction = readRows(Schema.Struct({ transaction: Schema.String }))
 const readStatus = readRows(Schema.Struct({ status: Schema.NullOr(Schema.String) }))
 
-/** Other replicas wait until a transaction ends: it takes no further mutation after this time. */
+/** A transaction takes no further mutation after this time, because other replicas wait for its end. */
 const TRANSACTION_MILLIS = 150
 
-/** What a commit is told with: who has made it, and how far the journal goes now. */
+/** Reads the notification of a commit: its process, and the newest cursor of the journal. */
 export const parseNotification = (payload: string) => {
   const [origin = "", newest = ""] = payload.split(" ")
   return { origin, newest: Number(newest) || 0 }
@@ -26,14 +26,14 @@ export const postgresBackend = (options: {
   const { availability, origin, sql } = options
 
   const acquireWriteLock = Effect.flatMap(
-    // Unlike a row's lock it goes to who has waited longest: nobody is passed by again and again.
+    // Unlike a row's lock, an advisory lock goes to the longest waiting process: none starves.
     readTransaction(sql`SELECT pg_advisory_xact_lock(${advisoryLocks.writing})::text AS turn,
       pg_current_xact_id()::text AS transaction`),
     ([row]): Effect.Effect<CommitToken> =>
       row === undefined ? Effect.die(new Error("pg_current_xact_id() has no answer")) : Effect.succeed(row)
   )
 
-  // The notification goes out with the commit, and only with it.
+  // The notification is sent with the commit only.
   const notifyClause = sql`, pg_notify(${JOURNAL_CHANNEL}, ${`${origin} `} || value::text)::text AS told`
 
   /** Undefined while the transaction is neither committed nor rolled back. */
@@ -43,7 +43,7 @@ export const postgresBackend = (options: {
       ([row]): boolean | undefined =>
         row?.status === "in progress" ? undefined : row?.status === "committed"
     ).pipe(
-      // A number that was never given out: the server is another now, restored from before the transaction.
+      // An unknown transaction id: the server was restored from before the transaction.
       Effect.catchIf(
         (error) => sqlState(error) === "22023",
         () => Effect.succeed(false)

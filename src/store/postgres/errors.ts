@@ -1,8 +1,8 @@
-/** What PostgreSQL's error codes mean here (Appendix A of its manual). */
+/** The meaning of PostgreSQL's error codes (Appendix A of its manual). */
 import { SqlError } from "effect/sql"
 import { sqlState } from "../sql/sqlErrors.ts"
 
-/** Codes, or their first two characters, that say that the database itself is the trouble, not the statement. */
+/** Codes, or their first two characters, of failures of the database itself, not of the statement. */
 const away: ReadonlyArray<string> = [
   "08", // the connection
   "53", // no memory, disk or connections left
@@ -16,7 +16,7 @@ const away: ReadonlyArray<string> = [
 export const connectionError = (message: string, operation: string, cause?: unknown) =>
   new SqlError.SqlError({ reason: new SqlError.ConnectionError({ cause, message, operation }) })
 
-/** The same error with a message that says what went wrong, and with a reason that tells who is to blame. */
+/** Returns the error with a message that explains it, and a reason that names the culprit. */
 export const explained = (error: SqlError.SqlError): SqlError.SqlError => {
   const { cause, operation = "execute" } = error.reason
   const said = cause instanceof Error && cause.message !== "" ? cause.message : error.message
@@ -53,14 +53,13 @@ export const explained = (error: SqlError.SqlError): SqlError.SqlError => {
 }
 
 /**
- * Whether an attempt to connect says that nobody can use the database now: refused, reset, silent, starting, shutting
- * down. One that the server answers with anything else (no connections left, a wrong password) says nothing of the
- * connections that there are.
+ * Whether a failed connection means that no client can use the database now: refused, reset, silent, starting, shutting
+ * down. Any other answer (no connections left, a wrong password) says nothing about existing connections.
  */
 export const isUnreachable = (error: SqlError.SqlError): boolean => {
   const code = sqlState(error)
   return code === undefined ? error.reason._tag === "ConnectionError" : /^(57P|08|25006)/.test(code)
 }
 
-/** The server is starting, or recovering from a crash. */
+/** Whether the server is starting, or recovering from a crash. */
 export const isStarting = (error: SqlError.SqlError): boolean => sqlState(error) === "57P03"

@@ -7,20 +7,20 @@ import type { PostgresUrl } from "../sql/DatabaseUrl.ts"
 import { connectionError, explained } from "./errors.ts"
 import { Watchdog } from "./Watchdog.ts"
 
-/** How long the database may take. */
+/** Bounds of the database's answers. */
 export interface Timeouts {
-  /** Milliseconds without a sign of life on a connection that owes an answer; infinite: any. */
+  /** Milliseconds without a byte on a connection that owes an answer; infinite: no bound. */
   readonly answerMillis: number
-  /** Milliseconds that a statement may wait for a lock; 0: any. */
+  /** Milliseconds that a statement may wait for a lock; 0: no bound. */
   readonly lockMillis: number
 }
 
-/** Of a migration or a copy: it takes the time that it takes. */
+/** The bounds of a migration or a copy: none. */
 export const defaultTimeouts: Timeouts = { answerMillis: Number.POSITIVE_INFINITY, lockMillis: 0 }
 
-/** How long a connection may take to come about where there is no other limit, in milliseconds. */
+/** Milliseconds for a connection attempt if there is no other bound. */
 const CONNECT_MILLIS = 10_000
-/** A process that was frozen in a transaction holds up the others for so long. */
+/** The time that a process frozen in a transaction can delay the others. */
 const IDLE_IN_TRANSACTION_MILLIS = 2_000
 const KEEP_ALIVE_MILLIS = 10_000
 const LINGER_MILLIS = 1_000
@@ -30,11 +30,11 @@ export interface Session {
   readonly connection: PgConnection.PgConnection
   /** False once the connection is lost. */
   readonly isOpen: () => boolean
-  /** Runs a statement of this session, under the eyes of its watchdog. */
+  /** Runs a statement of this session, with its watchdog. */
   readonly run: <A, R>(
     statement: Effect.Effect<A, SqlError.SqlError, R>
   ) => Effect.Effect<A, SqlError.SqlError, R>
-  /** Ends the connection at once, without a word. */
+  /** Ends the connection at once, without a message. */
   readonly abandon: Effect.Effect<void>
 }
 
@@ -81,7 +81,7 @@ export const openSession = Effect.fnUntraced(function* (
   const connectMillis = Math.min(patience.answerMillis, CONNECT_MILLIS)
   let socket: Socket | undefined
   let watchdog: Watchdog | undefined
-  // After the connection has said good-bye. A peer that does not answer it must not keep the process alive.
+  // The connection has sent its end. A peer that does not answer it must not keep the process alive.
   yield* Effect.addFinalizer(() =>
     Effect.sync(() => {
       const left = socket
@@ -94,11 +94,11 @@ export const openSession = Effect.fnUntraced(function* (
     ...ssl,
     types,
     applicationName: "muster",
-    // Statements that need not wait for each other's answers go out together.
+    // Sends independent statements together.
     multiplex: true,
     connectTimeout: connectMillis,
     startupParameters: {
-      // What is no write transaction cannot change anything.
+      // Only write transactions can change anything.
       default_transaction_read_only: "on",
       lock_timeout: String(patience.lockMillis),
       idle_in_transaction_session_timeout: String(
@@ -107,7 +107,7 @@ export const openSession = Effect.fnUntraced(function* (
     },
     stream: () => {
       const dialled = dial()
-      // The client dials again to cancel a statement; the session is the first.
+      // The client connects again to cancel a statement; the session is the first connection.
       if (socket === undefined) {
         socket = dialled
         watchdog = new Watchdog(dialled, connectMillis)
@@ -126,7 +126,7 @@ export const openSession = Effect.fnUntraced(function* (
     open = false
   })
   const answers = new Watchdog(line, patience.answerMillis)
-  /** Statements that wait for their answers. */
+  /** The number of statements without an answer. */
   let due = 0
   const run: Session["run"] = (statement) =>
     Effect.suspend(() => {

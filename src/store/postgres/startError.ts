@@ -3,7 +3,7 @@ import { describeDatabase, type PostgresUrl } from "../sql/DatabaseUrl.ts"
 import { StoreStartError } from "../sql/StoreStartError.ts"
 import { sqlState } from "../sql/sqlErrors.ts"
 
-/** What to look at, by the code that the server has answered; without one it did not answer. */
+/** Returns the next step by the server's error code; without a code, the server did not answer. */
 const hintOf = (code: string | undefined): string => {
   if (code === undefined) return "Check that it runs and that MUSTER_DATABASE_URL names it"
   if (code.startsWith("28")) return "Check the user and the password of MUSTER_DATABASE_URL"
@@ -12,7 +12,7 @@ const hintOf = (code: string | undefined): string => {
   return "Check MUSTER_DATABASE_URL"
 }
 
-/** Why the database could not be opened. */
+/** Returns why the database could not be opened. */
 export const startError = (error: SqlError.SqlError, url: PostgresUrl): StoreStartError => {
   const code = sqlState(error)
   const why = code === undefined ? messageOf(error.reason.cause) || error.message : error.message

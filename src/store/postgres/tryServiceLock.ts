@@ -4,7 +4,7 @@ import { advisoryLocks } from "../sql/dialect.ts"
 import { defaultTimeouts, openSession } from "./session.ts"
 import { startError } from "./startError.ts"
 
-/** Takes the lock that every service shares for itself alone, until the scope closes; false: a service runs. */
+/** Takes the services' lock exclusively until the scope closes; false: a service runs. */
 export const tryServiceLock = Effect.fnUntraced(
   function* (url: PostgresUrl) {
     const { connection, run } = yield* openSession(url, defaultTimeouts)

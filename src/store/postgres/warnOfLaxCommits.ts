@@ -4,7 +4,7 @@ import { firstRow } from "../sql/rows.ts"
 
 const readCommit = firstRow(Schema.Struct({ commit: Schema.String }))
 
-/** What is acknowledged must survive a crash of the database: says so where its settings give that away. */
+/** Warns of database settings with which an acknowledged write can be lost in a crash of the database. */
 export const warnOfLaxCommits = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const found = yield* readCommit(sql`SELECT current_setting('synchronous_commit') AS commit`)

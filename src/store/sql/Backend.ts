@@ -1,39 +1,37 @@
 import { Context, Effect } from "effect"
 import type { SqlError, Statement } from "effect/sql"
 
-/** What says later whether a transaction was committed, when the answer to its COMMIT was lost. */
+/** Identifies a transaction whose COMMIT was not answered, to find out later whether it was committed. */
 export interface CommitToken {
   readonly transaction: string
 }
 
-/** What differs between the databases beyond their SQL: how they go away and come back, and what a commit needs. */
+/** The differences between the databases beyond their SQL: availability, and the needs of a commit. */
 export class Backend extends Context.Service<
   Backend,
   {
-    /** Whether the database is known to be away now: what needs it fails at once. */
+    /** Whether the database is known to be unavailable: statements fail at once. */
     readonly isAway: () => boolean
-    /** Waits until the database is away. */
+    /** Waits until the database is unavailable. */
     readonly away: Effect.Effect<void>
-    /**
-     * Waits until it is worth to repeat a read that has failed and must not be left out; false: it never is.
-     */
+    /** Waits until a failed read that must not be skipped can be repeated; false: it never can. */
     readonly readAgain: Effect.Effect<boolean>
-    /** Whether a transaction that was lost for a passing reason is worth another try. */
+    /** Whether a transaction that was lost for a transient reason can be repeated. */
     readonly retries: boolean
     /**
-     * Waits until no other process has a write transaction open, and keeps it so until this one ends; its first statement.
-     * What a mutation reads is thus what there is until its commit: nothing is decided on what another changes meanwhile.
+     * Waits until no other process has a write transaction open, and excludes others until this one ends; its first
+     * statement. What a mutation reads therefore holds until its commit.
      */
     readonly acquireWriteLock: Effect.Effect<CommitToken | undefined, SqlError.SqlError>
     /** Time after which a transaction takes no further mutation, in milliseconds: others wait for its locks. */
     readonly transactionMillis: number
-    /** End of the statement that moves the journal's counter: other replicas are told of it, once it is committed. */
+    /** The end of the statement that moves the journal's counter: it notifies other replicas at the commit. */
     readonly notifyClause: Statement.Fragment | undefined
-    /** Waits until it is known whether the transaction of a token was committed. */
+    /** Waits until the outcome of a token's transaction is known; true: it was committed. */
     wasCommitted(token: CommitToken | undefined): Effect.Effect<boolean>
   }
 >()("muster/store/Backend") {
-  /** A database in this process: never away for long, and a COMMIT that fails has not happened. */
+  /** A database in this process: always available, and a failed COMMIT did not happen. */
   static readonly local = Backend.of({
     isAway: () => false,
     away: Effect.never,
