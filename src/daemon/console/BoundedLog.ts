@@ -2,28 +2,28 @@ import { closeSync, ftruncateSync, openSync, writeSync } from "node:fs"
 import { Effect } from "effect"
 import { type IoError, ioSync, toIoError } from "../disk/fsio.ts"
 
-/** Bytes kept of the beginning and of the end. */
+/** Bytes kept of the beginning and of the end of the log. */
 const HEAD = 512 * 1024
 const TAIL = 512 * 1024
 
-/** A log file that keeps the beginning and the end of what is written to it; 1 MiB on disk, half of it in memory. */
+/** A log file that keeps the beginning and the end of its text: 1 MiB on disk, of which 512 KiB are in memory. */
 export interface BoundedLog {
-  /** Takes bytes as they come; never fails: a disk that refuses is told by `problem`. */
+  /** Appends bytes; never fails: `problem` has the error of the disk. */
   readonly write: (bytes: Uint8Array) => void
   readonly line: (text: string) => Effect.Effect<void>
-  /** What the disk said, where it refused. */
+  /** The first error of the disk; undefined: none. */
   readonly problem: () => IoError | undefined
 }
 
-/** Opens a log anew; the end of the scope adds the end of what was written. */
+/** Opens and empties a log. The end of the scope appends the tail. */
 export const openBoundedLog = Effect.fnUntraced(function* (path: string) {
   let head = 0
   let tail: Array<Uint8Array> = []
   let tailBytes = 0
-  let left = 0
+  let omittedBytes = 0
   let problem: IoError | undefined
 
-  const put = (fd: number, bytes: Uint8Array) => {
+  const writeTo = (fd: number, bytes: Uint8Array) => {
     try {
       writeSync(fd, bytes)
     } catch (cause) {
@@ -39,26 +39,26 @@ export const openBoundedLog = Effect.fnUntraced(function* (path: string) {
     }),
     (file) =>
       Effect.sync(() => {
-        if (left > 0) put(file, Buffer.from(`\n[${left} bytes left out]\n`))
-        for (const piece of tail) put(file, piece)
+        if (omittedBytes > 0) writeTo(file, Buffer.from(`\n[${omittedBytes} bytes left out]\n`))
+        for (const piece of tail) writeTo(file, piece)
         closeSync(file)
       })
   )
 
   const write = (bytes: Uint8Array) => {
     const room = Math.min(HEAD - head, bytes.length)
-    if (room > 0) put(fd, bytes.subarray(0, room))
+    if (room > 0) writeTo(fd, bytes.subarray(0, room))
     head += room
     if (room === bytes.length) return
-    // Copied: the piece may be a view of a much larger buffer.
+    // The copy releases the buffer of which the piece may be a view.
     tail.push(Uint8Array.prototype.slice.call(bytes, room))
     tailBytes += bytes.length - room
     while (tailBytes > TAIL + (tail[0]?.length ?? 0)) {
-      const gone = tail.shift()?.length ?? 0
-      tailBytes -= gone
-      left += gone
+      const dropped = tail.shift()?.length ?? 0
+      tailBytes -= dropped
+      omittedBytes += dropped
     }
-    // Many small pieces become one, so that their number stays small too.
+    // Bounds the number of pieces as well as their bytes.
     if (tail.length > 1024) tail = [Buffer.concat(tail)]
   }
 

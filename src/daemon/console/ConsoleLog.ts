@@ -14,83 +14,87 @@ import type { LinesRequest } from "../../api/Daemon.ts"
 import type { Page } from "../../domain/Pagination.ts"
 import { type IoError, io, ioSync, lstat, openFile, orMissing } from "../disk/fsio.ts"
 import {
-  CONSOLE_MOST,
+  CONSOLE_MAX,
+  type CutRecord,
   consoleFiles,
-  cutOf,
-  endRelayCut,
-  leftOut,
-  type RelayCut,
-  readRelayCut
+  encodeCut,
+  omissionLine,
+  readCutRecord,
+  resetCutRecord
 } from "./consoleFiles.ts"
 import { makeLineIndex, pageBounds } from "./LineIndex.ts"
 import { decodeLine, LINE_CAP, lineEnd, stripAnsi } from "./lines.ts"
 
-/** Bytes that a cut keeps, in `console.log.1`. */
-const KEPT = 4 * 1024 * 1024
-/** Unread bytes past which a follower skips what it can never catch up with. */
+/** Bytes that a rotation keeps in `console.log.1`. */
+const KEPT_BYTES = 4 * 1024 * 1024
+/** Unread bytes beyond which the follower skips output. */
 const BACKLOG = 2 * 1024 * 1024
 const CHUNK = 256 * 1024
-/** Lines that wait for a subscriber; a slow one loses the oldest. */
-const WAITING_LINES = 1024
+/** Lines that wait for a subscriber; a slow subscriber loses the oldest. */
+const QUEUED_LINES = 1024
 
-/** Gets lines as they come; they are only decoded while somebody wants them. */
+/** Receives new lines. Lines are decoded only while a listener or subscriber wants them. */
 export interface LineListener {
   readonly wanted: () => boolean
   readonly onLines: (lines: ReadonlyArray<string>) => Effect.Effect<void>
 }
 
 /**
- * The console of one server. What it prints is appended to `console.log` without this service, so the file is the
- * truth; here it is followed, cut and read. Nobody cuts it while this service is away: the relay of a plain process
- * then begins a new file, and what was the file is the older one (see consoleRelay.ts).
+ * The console of one server. The server appends its output to `console.log` without this service; this service follows,
+ * rotates and reads the file. While this service is down, the relay of a plain process rotates the file (see
+ * consoleRelay.ts).
  */
 export interface ConsoleLog {
-  /** Before a run: ends a line that an earlier run left open. Answers where the run's output will begin. */
+  /**
+   * Ends a line that an earlier run left open, before a run starts. Returns the offset at which the output of the run
+   * will begin.
+   */
   readonly begin: Effect.Effect<number, IoError>
   /**
-   * Reads on with `step` and `finish` from where the output of a run began, as `begin` said it. `END`: from the end.
-   * Where the file has been cut since, from the beginning of what is left of it; answers whether that was done unseen.
+   * Sets the position for `step` and `finish` to the offset that `begin` returned; {@link END}: to the end. If the file
+   * was rotated since, reading starts at the first output that is left. Returns whether the beginning of the run's
+   * output is lost.
    */
   seek(offset: number): Effect.Effect<boolean, IoError>
-  /** Hands out some of what is new; answers whether there is more. */
+  /** Delivers the next part of the new output; returns whether there is more. */
   step(listener: LineListener): Effect.Effect<boolean, IoError>
-  /** Hands out all that is left, the line without an end included. */
+  /** Delivers the rest of the output, an unterminated last line included. */
   finish(listener: LineListener): Effect.Effect<void, IoError>
-  /** Page 1 is the newest (decisions, `GET .../logs`), without ANSI sequences. */
+  /** Returns a page of lines without ANSI sequences. Page 1 has the newest lines (decisions, `GET .../logs`). */
   page(request: LinesRequest): Effect.Effect<Page<string>, IoError>
-  /** Lines from now on. */
+  /** Subscribes to new lines. */
   readonly subscribe: Effect.Effect<Stream.Stream<string>, never, Scope.Scope>
   /** Ends all subscriptions. */
   readonly end: Effect.Effect<void>
 }
 
-/** The end of a console, whatever its size; see {@link ConsoleLog}. */
+/** The end of a console, whatever its size; see {@link ConsoleLog.seek}. */
 export const END = Number.MAX_SAFE_INTEGER
 
-/** A place in one of the files. */
-interface Place {
-  /** Undefined: of the file that is there. */
+/** A position in one of the two files. */
+interface Position {
+  /** Undefined: the current file. */
   readonly inode: number | undefined
   readonly offset: number
 }
 
-/** Opens the console of the server whose folder this is. */
+/** Opens the console in the folder of a server. */
 export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
   const { current: path, cut: cutRecord, older } = consoleFiles(folder)
   const lock = yield* Semaphore.make(1)
-  const hub = yield* PubSub.sliding<string>(WAITING_LINES)
+  const hub = yield* PubSub.sliding<string>(QUEUED_LINES)
   const indexes = { older: makeLineIndex(older), current: makeLineIndex(path) }
   const ended = yield* Deferred.make<void>()
   let subscribers = 0
-  /** Where reading goes on. */
-  let at: Place = { inode: undefined, offset: 0 }
-  /** Nothing was read since the last `seek`. */
+  /** The position of the next read. */
+  let position: Position = { inode: undefined, offset: 0 }
+  /** Whether nothing was read since the last `seek`. */
   let fresh = true
   let pending: Buffer = Buffer.alloc(0)
-  /** Bytes that are missing within the older file, where a line says so. */
+  /** Bytes that are missing within the older file, and whose number a line of it states. */
   let gapInOlder = 0
 
-  const hand = Effect.fnUntraced(function* (lines: ReadonlyArray<string>, listener: LineListener) {
+  const deliver = Effect.fnUntraced(function* (lines: ReadonlyArray<string>, listener: LineListener) {
     if (lines.length === 0) return
     if (subscribers > 0) yield* PubSub.publishAll(hub, lines)
     yield* listener.onLines(lines)
@@ -100,7 +104,7 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
     const data = pending.length === 0 ? chunk : Buffer.concat([pending, chunk])
     const wanted = subscribers > 0 || listener.wanted()
     const lines: Array<string> = []
-    // Unwanted lines are not even looked for, but for where the last one begins.
+    // Unwanted lines are not decoded; only the start of the last one is found.
     let from = wanted ? 0 : Math.max(data.lastIndexOf(10) + 1, 0)
     if (!wanted && data.length - from > LINE_CAP) from = data.length
     for (let end = lineEnd(data, from); end !== undefined; end = lineEnd(data, from)) {
@@ -108,46 +112,46 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
       from = end.next
     }
     pending = Buffer.from(data.subarray(from))
-    return hand(lines, listener)
+    return deliver(lines, listener)
   }
 
   const skipTo = (offset: number) => {
-    at = { ...at, offset }
+    position = { ...position, offset }
     pending = Buffer.alloc(0)
   }
 
-  /** The file in which reading goes on. The relay may have begun a new one: first the rest of the one before. */
-  const whereNow = Effect.gen(function* () {
+  /** Returns the file to read next. After a rotation by the relay, that is the rest of the older file first. */
+  const currentFile = Effect.gen(function* () {
     const current = yield* lstat(path)
-    if (at.inode !== undefined && current?.ino !== at.inode) {
+    if (position.inode !== undefined && current?.ino !== position.inode) {
       const before = yield* lstat(older)
-      if (before?.ino === at.inode && before.size > at.offset) {
-        return { file: older, size: before.size, is_older: true }
+      if (before?.ino === position.inode && before.size > position.offset) {
+        return { file: older, size: before.size, isOlder: true }
       }
-      if (before?.ino !== at.inode) pending = Buffer.alloc(0)
-      at = { inode: current?.ino, offset: 0 }
+      if (before?.ino !== position.inode) pending = Buffer.alloc(0)
+      position = { inode: current?.ino, offset: 0 }
     }
-    at = { ...at, inode: current?.ino }
-    return { file: path, size: current?.size ?? 0, is_older: false }
+    position = { ...position, inode: current?.ino }
+    return { file: path, size: current?.size ?? 0, isOlder: false }
   })
 
   const readChunk = Effect.fnUntraced(function* (from: string, listener: LineListener) {
     const file = yield* openFile(from, "r")
     const chunk = Buffer.allocUnsafe(CHUNK)
-    const { bytesRead } = yield* io(`read ${from}`, () => file.read(chunk, 0, CHUNK, at.offset))
-    at = { ...at, offset: at.offset + bytesRead }
+    const { bytesRead } = yield* io(`read ${from}`, () => file.read(chunk, 0, CHUNK, position.offset))
+    position = { ...position, offset: position.offset + bytesRead }
     fresh = false
     if (bytesRead > 0) yield* feed(chunk.subarray(0, bytesRead), listener)
     return bytesRead === CHUNK
   }, Effect.scoped)
 
   /**
-   * Copies the end aside and empties the file; answers what has not been handed out yet. Nothing may come between
-   * the last look and the cut, so it does not wait; what a flood adds meanwhile is only followed so far. How much has
-   * gone by then, with this cut and all before it, stays in `console.cut`.
+   * Copies the end of the file to the older one and empties the file; returns the unread bytes. Runs synchronously, so
+   * that little is appended between the copy and the truncation; of the output that a busy server adds meanwhile, one
+   * chunk is kept. `console.cut` records the number of all lost bytes.
    */
-  const cut = (relayed: RelayCut | undefined) =>
-    ioSync(`cut ${path}`, () => {
+  const rotateFiles = (relayed: CutRecord | undefined) =>
+    ioSync(`rotate ${path}`, () => {
       const file = openSync(path, "r+")
       const aside = openSync(`${older}.tmp`, "w", 0o600)
       try {
@@ -156,31 +160,31 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
         let lineEnded = true
         const copy = (from: number, to: number, wholeLines: boolean) => {
           let skip = wholeLines
-          for (let place = from; place < to; ) {
-            const count = readSync(file, chunk, 0, Math.min(CHUNK, to - place), place)
+          for (let at = from; at < to; ) {
+            const count = readSync(file, chunk, 0, Math.min(CHUNK, to - at), at)
             if (count === 0) return
             const begin = skip ? chunk.subarray(0, count).indexOf(10) + 1 : 0
             copied += writeSync(aside, chunk, begin, count - begin)
             lineEnded = chunk[count - 1] === 10
-            place += count
+            at += count
             skip = false
           }
         }
         const end = fstatSync(file).size
-        copy(Math.max(0, end - KEPT), end, true)
+        copy(Math.max(0, end - KEPT_BYTES), end, true)
         const before = (statSync(older, { throwIfNoEntry: false })?.size ?? 0) + gapInOlder
-        const gone = (relayed?.left_out ?? 0) + before + end - copied
+        const gone = (relayed?.lostBytes ?? 0) + before + end - copied
         const last = fstatSync(file).size
         const more = Math.max(end, last - CHUNK)
-        const note = more > end ? `${lineEnded ? "" : "\n"}${leftOut(more - end)}\n` : ""
+        const note = more > end ? `${lineEnded ? "" : "\n"}${omissionLine(more - end)}\n` : ""
         writeSync(aside, note)
         gapInOlder = more - end - note.length
         copy(more, last, false)
-        const unread = Math.max(0, Math.min(last - at.offset, CHUNK))
+        const unread = Math.max(0, Math.min(last - position.offset, CHUNK))
         const rest = Buffer.allocUnsafe(unread)
         const got = readSync(file, rest, 0, unread, last - unread)
         renameSync(`${older}.tmp`, older)
-        writeFileSync(`${cutRecord}.new`, cutOf(gone), { mode: 0o600 })
+        writeFileSync(`${cutRecord}.new`, encodeCut(gone), { mode: 0o600 })
         renameSync(`${cutRecord}.new`, cutRecord)
         ftruncateSync(file, 0)
         return rest.subarray(0, got)
@@ -191,31 +195,31 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
     })
 
   const rotate = Effect.fnUntraced(function* (listener: LineListener) {
-    const rest = yield* cut(yield* readRelayCut(folder))
-    at = { ...at, offset: 0 }
+    const rest = yield* rotateFiles(yield* readCutRecord(folder))
+    position = { ...position, offset: 0 }
     yield* feed(rest, listener)
     yield* indexes.older.reset
     yield* indexes.current.reset
   })
 
   const step = Effect.fnUntraced(function* (listener: LineListener) {
-    const { file, is_older, size } = yield* whereNow
-    if (size < at.offset) skipTo(0) // cut by hand
-    // What a run begins with is never skipped: its online signal may be there.
-    if (!fresh && (is_older || size > CONSOLE_MOST) && size - at.offset > BACKLOG) {
-      const skipped = size - at.offset - CHUNK
+    const { file, isOlder, size } = yield* currentFile
+    if (size < position.offset) skipTo(0) // truncated by another program
+    // The beginning of a run's output is never skipped: it may have the online signal.
+    if (!fresh && (isOlder || size > CONSOLE_MAX) && size - position.offset > BACKLOG) {
+      const skipped = size - position.offset - CHUNK
       skipTo(size - CHUNK)
-      yield* hand([`[${skipped} bytes of output were skipped here]`], listener)
+      yield* deliver([`[${skipped} bytes of output were skipped here]`], listener)
     }
-    if (is_older) {
+    if (isOlder) {
       yield* readChunk(file, listener)
       return true
     }
-    if (size > CONSOLE_MOST && size - at.offset <= CHUNK) {
+    if (size > CONSOLE_MAX && size - position.offset <= CHUNK) {
       yield* rotate(listener)
       return false
     }
-    return size === at.offset ? false : yield* readChunk(file, listener)
+    return size === position.offset ? false : yield* readChunk(file, listener)
   })
 
   const finish = Effect.fnUntraced(function* (listener: LineListener) {
@@ -223,11 +227,11 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
     if (pending.length === 0) return
     const line = decodeLine(pending)
     pending = Buffer.alloc(0)
-    yield* hand([line], listener)
+    yield* deliver([line], listener)
   })
 
   const begin = Effect.gen(function* () {
-    yield* endRelayCut(folder)
+    yield* resetCutRecord(folder)
     const file = yield* openFile(path, "a+", 0o600)
     const end = yield* io(`read ${path}`, () => file.stat())
     if (end.size === 0) return 0
@@ -238,9 +242,9 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
     return end.size + 1
   }).pipe(Effect.scoped)
 
-  /** What stands before the first line that is left. */
-  const gap = Effect.map(readRelayCut(folder), (cut) =>
-    cut === undefined || cut.left_out === 0 ? [] : [leftOut(cut.left_out)]
+  /** The notice before the first line that is left. */
+  const gap = Effect.map(readCutRecord(folder), (cut) =>
+    cut === undefined || cut.lostBytes === 0 ? [] : [omissionLine(cut.lostBytes)]
   )
 
   const page = Effect.fnUntraced(function* (request: LinesRequest) {
@@ -248,21 +252,21 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
     const before = first.length + (yield* indexes.older.total)
     const total = before + (yield* indexes.current.total)
     const { from, to } = pageBounds(total, request, true)
-    const inOlder = (place: number) => Math.max(0, Math.min(place, before) - first.length)
+    const inOlder = (at: number) => Math.max(0, Math.min(at, before) - first.length)
     const old = from < before ? yield* indexes.older.read(inOlder(from), inOlder(to)) : []
     const fresh = to > before ? yield* indexes.current.read(Math.max(0, from - before), to - before) : []
     return { items: [...first.slice(from, to), ...old, ...fresh].map(stripAnsi), total }
   })
 
   const seek = Effect.fnUntraced(function* (offset: number) {
-    const known = offset === END ? undefined : yield* readRelayCut(folder)
+    const known = offset === END ? undefined : yield* readCutRecord(folder)
     const begins = known?.begins ?? "earlier"
     const stats = yield* lstat(begins === "earlier" ? path : older)
     const size = stats?.size ?? 0
     const wanted = begins === "gone" ? 0 : begins === "earlier" ? offset : begins
     fresh = true
     pending = Buffer.alloc(0)
-    at = { inode: stats?.ino, offset: offset === END ? size : wanted > size ? 0 : wanted }
+    position = { inode: stats?.ino, offset: offset === END ? size : wanted > size ? 0 : wanted }
     return begins === "gone"
   })
 

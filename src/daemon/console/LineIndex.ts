@@ -3,25 +3,25 @@ import { type IoError, io, lstat, openFile, orMissing } from "../disk/fsio.ts"
 import { decodeLine, lineEnd } from "./lines.ts"
 
 const CHUNK = 256 * 1024
-/** One offset is remembered for so many lines. */
+/** Lines between two remembered offsets. */
 const STRIDE = 256
 
 /**
- * Counts the lines of a file that grows and reads any of them, in memory that does not grow with the file. Another
- * file of the name is counted anew.
+ * Counts the lines of a growing file and reads a range of them, in bounded memory. If the name leads to another file,
+ * the count starts again.
  */
 export interface LineIndex {
-  /** Lines now, one that is not finished included. */
+  /** The number of lines, an unterminated last line included. */
   readonly total: Effect.Effect<number, IoError>
-  /** Lines `from` (0 is the first) to before `to`, as they were when `total` was last asked. */
+  /** Returns the lines from `from` (0 is the first) up to, but without, `to`, as of the last `total`. */
   read(from: number, to: number): Effect.Effect<ReadonlyArray<string>, IoError>
-  /** The file has been emptied: forget what is known of it. */
+  /** Forgets the file after it was emptied. */
   readonly reset: Effect.Effect<void>
 }
 
 /**
- * Reads a file in pieces from `offset` on and gives each finished line to `onLine`, with where it begins; stops
- * when that answers false. Answers where the first unfinished line begins and its bytes.
+ * Reads a file from `offset` and calls `onLine` with each finished line and its offset, until `onLine` returns false.
+ * Returns the offset and the bytes of the first unfinished line.
  */
 const scan = Effect.fnUntraced(function* (
   path: string,
@@ -95,8 +95,8 @@ export const makeLineIndex = (path: string): LineIndex => {
 }
 
 /**
- * The lines of a page among `total`. `newest` first: page 1 is the end; else page 1 is the beginning. Within a page
- * the newest is last. `from` equals `to` past the last page.
+ * Returns the range of a page among `total` lines. With `newestFirst`, page 1 is the end, else the beginning; within a
+ * page the newest line is last. `from` equals `to` past the last page.
  */
 export const pageBounds = (
   total: number,

@@ -1,72 +1,72 @@
-/** The files of one server's console, and how large they get. */
+/** The files of a server's console, and their size limits. */
 import { appendFileSync } from "node:fs"
 import { join } from "node:path"
 import { Effect } from "effect"
 import { ioSync, orMissing, readText, removeTree, writeAtomic } from "../disk/fsio.ts"
 
-/** Bytes of `console.log` past which this service cuts it. */
-export const CONSOLE_MOST = 8 * 1024 * 1024
+/** Bytes of `console.log` beyond which this service rotates it. */
+export const CONSOLE_MAX = 8 * 1024 * 1024
 
 /**
- * Bytes of `console.log` past which the relay of a plain process begins a new one: nobody cuts it then. With what the
- * relay writes between two looks, neither file gets larger than {@link CONSOLE_BOUND}.
+ * Bytes of `console.log` beyond which the relay of a plain process rotates it, because this service is down. With the
+ * relay's writes between two checks, no file exceeds {@link CONSOLE_BOUND}.
  */
-export const RELAY_MOST = 12 * 1024 * 1024
+export const RELAY_MAX = 12 * 1024 * 1024
 
-/** Bytes that `console.log`, and `console.log.1` beside it, have at most, whether or not this service runs. */
+/** The largest size of `console.log`, and of `console.log.1`, in bytes, whether or not this service runs. */
 export const CONSOLE_BOUND = 16 * 1024 * 1024
 
 export const consoleFiles = (folder: string) => ({
   current: join(folder, "console.log"),
-  /** What came before. */
+  /** The output before `console.log`. */
   older: join(folder, "console.log.1"),
-  /** What has been cut: written by the relay with each new file that it begins, and by this service; {@link RelayCut}. */
+  /** The {@link CutRecord}, written by the relay and by this service at each rotation. */
   cut: join(folder, "console.cut")
 })
 
-/** What is missing of a console, whoever has cut it. */
-export interface RelayCut {
+/** The record of the output that a console has lost. */
+export interface CutRecord {
   /**
-   * Where in the older file the output of the present run begins; `gone`: before it, what the run began with is not
-   * there any more; `earlier`: the older file is all of earlier runs, or this service has cut it.
+   * The offset in the older file at which the output of the current run begins. `gone`: the beginning of the run's
+   * output is lost. `earlier`: the older file has output of earlier runs only, or this service rotated the console.
    */
   readonly begins: number | "gone" | "earlier"
-  /** Bytes before the older file that have gone. */
-  readonly left_out: number
+  /** Bytes that were lost before the older file. */
+  readonly lostBytes: number
 }
 
 const recordPattern = /^(\d{1,15}|gone|earlier) (\d{1,15})\n$/
 
-/** Undefined where nothing has been cut. */
-export const readRelayCut = (folder: string) =>
+/** Returns the record; undefined: no output is lost. */
+export const readCutRecord = (folder: string) =>
   readText(consoleFiles(folder).cut).pipe(
-    Effect.map((text): RelayCut | undefined => {
-      const [, begins, left_out] = recordPattern.exec(text) ?? []
+    Effect.map((text): CutRecord | undefined => {
+      const [, begins, lostBytes] = recordPattern.exec(text) ?? []
       if (begins === undefined) return undefined
       return {
         begins: begins === "gone" || begins === "earlier" ? begins : Number(begins),
-        left_out: Number(left_out)
+        lostBytes: Number(lostBytes)
       }
     }),
     orMissing(undefined)
   )
 
-/** The record of a cut after which `console.log` is read from its beginning. */
-export const cutOf = (left_out: number): string => `earlier ${left_out}\n`
+/** Returns the record of a rotation after which `console.log` is read from its beginning. */
+export const encodeCut = (lostBytes: number): string => `earlier ${lostBytes}\n`
 
-/** For a run that is about to begin: what has been cut is not its own. */
-export const endRelayCut = Effect.fnUntraced(function* (folder: string) {
+/** Resets the record for a run that is about to begin, which has lost no output. */
+export const resetCutRecord = Effect.fnUntraced(function* (folder: string) {
   const { cut } = consoleFiles(folder)
-  const known = yield* readRelayCut(folder)
-  if (known === undefined || known.left_out === 0) return yield* removeTree(cut)
-  yield* writeAtomic(cut, cutOf(known.left_out))
+  const known = yield* readCutRecord(folder)
+  if (known === undefined || known.lostBytes === 0) return yield* removeTree(cut)
+  yield* writeAtomic(cut, encodeCut(known.lostBytes))
 })
 
-/** Puts a line of this service's own into a console. */
-export const sayInConsole = (folder: string, text: string) =>
+/** Appends a line of this service to a console. */
+export const appendConsoleLine = (folder: string, text: string) =>
   ioSync("write console.log", () =>
     appendFileSync(consoleFiles(folder).current, `[${text}]\n`, { mode: 0o600 })
   )
 
-/** The line that stands where output is missing. */
-export const leftOut = (bytes: number): string => `[${bytes} bytes of output were left out here]`
+/** The line that replaces missing output. */
+export const omissionLine = (bytes: number): string => `[${bytes} bytes of output were left out here]`

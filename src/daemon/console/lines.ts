@@ -1,21 +1,21 @@
-/** How consoles and logs are cut into lines. Pure. */
+/** The division of consoles and logs into lines. Pure. */
 
-/** A line longer than this is cut into pieces of it, in bytes. */
+/** The longest line, in bytes; a longer line is split. */
 export const LINE_CAP = 8 * 1024
 
 const NEWLINE = 10
 const RETURN = 13
 
 export interface LineEnd {
-  /** Where the text ends, without its line break. */
+  /** The end of the text, without the line break. */
   readonly textEnd: number
-  /** Where the next line begins. */
+  /** The start of the next line. */
   readonly next: number
 }
 
 /**
- * The end of the line that begins at `from`: at a line break, or at {@link LINE_CAP} (never inside a UTF-8
- * sequence); undefined while the line may still grow. The answer is the same however the bytes came in.
+ * Returns the end of the line that begins at `from`: at a line break, or at {@link LINE_CAP} outside a UTF-8 sequence;
+ * undefined while the line may still grow. The result does not depend on how the bytes were chunked.
  */
 export const lineEnd = (data: Uint8Array, from: number): LineEnd | undefined => {
   const at = data.indexOf(NEWLINE, from)
@@ -31,13 +31,13 @@ export const lineEnd = (data: Uint8Array, from: number): LineEnd | undefined => 
 
 const decoder = new TextDecoder("utf-8", { fatal: false, ignoreBOM: true })
 
-/** Text of a line; bytes that are not UTF-8 become U+FFFD. */
+/** Returns the text of a line; bytes that are not UTF-8 become U+FFFD. */
 export const decodeLine = (data: Uint8Array): string => decoder.decode(data)
 
-// CSI, OSC (ended by BEL or ST), other escapes, and what remains of C0 but the tab.
+// CSI, OSC (ended by BEL or ST), other escapes, and the other C0 characters except the tab.
 const escapes =
   // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what this removes
   /\u001b\[[0-?]*[ -/]*[@-~]|\u001b\][^\u0007\u001b]*(?:\u0007|\u001b\\)?|\u001b[ -/]*[0-~]|[\u0000-\u0008\u000b-\u001f\u007f]/g
 
-/** A line without ANSI sequences and other control characters. */
+/** Removes ANSI sequences and other control characters from a line. */
 export const stripAnsi = (line: string): string => line.replace(escapes, "")

@@ -2,13 +2,13 @@ import vm from "node:vm"
 import { errorCode } from "../disk/fsio.ts"
 import { stripAnsi } from "./lines.ts"
 
-/** Characters of a line that a signal is looked for in. */
+/** Characters of a line in which a pattern is searched. */
 const MATCHED_LENGTH = 2048
 
-/** How long a pattern may take for one batch of lines, in ms: a costly one must not stall the daemon. */
+/** The longest search in one batch of lines, in ms, so that an expensive pattern does not block the daemon. */
 const PATTERN_BUDGET = 100
 
-/** Whether any of the lines says that the software is up; `too-slow` when the pattern took longer than its budget. */
+/** Returns whether a line matches the online signal; `too-slow`: the pattern exceeded its budget. */
 export type OnlineMatcher = (lines: ReadonlyArray<string>) => boolean | "too-slow"
 
 const sandbox: { lines: ReadonlyArray<string>; pattern: RegExp } = { lines: [], pattern: /$/ }
@@ -28,7 +28,10 @@ const matchWithin =
     }
   }
 
-/** The matcher of an online signal: part of a line, or `regex:...`; an error text when the pattern cannot be read. */
+/**
+ * Returns the matcher of an online signal, which is a part of a line or `regex:...`; `invalid`: why the pattern is
+ * refused.
+ */
 export const onlineMatcher = (
   signal: string
 ): { readonly matcher: OnlineMatcher } | { readonly invalid: string } => {

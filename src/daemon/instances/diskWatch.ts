@@ -3,7 +3,7 @@ import { Effect } from "effect"
 import { elapsedMillis } from "../../domain/elapsed.ts"
 import { megabytes } from "../../domain/Limits.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
-import { sayInConsole } from "../console/consoleFiles.ts"
+import { appendConsoleLine } from "../console/consoleFiles.ts"
 import type { IoError } from "../disk/fsio.ts"
 import { diskLimit, heldBy } from "../files/diskLimits.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
@@ -37,7 +37,7 @@ export const watchDisks = ({ files, instances, seconds }: DiskWatchOptions): Eff
     if (over === undefined) return
     const what = `${heldBy(over)} written, ${megabytes(over.limit)} allowed`
     yield* Effect.logWarning(`server ${spec.id} is stopped: ${what}`)
-    yield* sayInConsole(instance.folder, `Disk limit: ${what}. The server is stopped.`)
+    yield* appendConsoleLine(instance.folder, `Disk limit: ${what}. The server is stopped.`)
     yield* Effect.catch(instance.power("stop", PATIENCE), (error) =>
       Effect.logWarning(`server ${spec.id} cannot be stopped: ${error.detail}`)
     )

@@ -2,7 +2,7 @@ import { Clock, Effect, Schedule, type Scope } from "effect"
 import type { DaemonRefused } from "../../api/Daemon.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import { END, type LineListener } from "../console/ConsoleLog.ts"
-import { sayInConsole } from "../console/consoleFiles.ts"
+import { appendConsoleLine } from "../console/consoleFiles.ts"
 import { type OnlineMatcher, onlineMatcher } from "../console/onlineSignal.ts"
 import { type ProcessExit, stopWay } from "../runtime/exitReason.ts"
 import type { ConsoleInputFailed, Run } from "../runtime/Runtime.ts"
@@ -65,7 +65,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
   })
 
   const say = (text: string) =>
-    Effect.catch(sayInConsole(folder, text), (error) => Effect.logWarning(error.message))
+    Effect.catch(appendConsoleLine(folder, text), (error) => Effect.logWarning(error.message))
 
   const ended = Effect.fnUntraced(function* (exit: ProcessExit) {
     const now = yield* Clock.currentTimeMillis

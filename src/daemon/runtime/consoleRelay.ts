@@ -2,7 +2,7 @@ import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
 import { dirname, join } from "node:path"
 import { Deferred, Effect, Schedule } from "effect"
-import { CONSOLE_BOUND, consoleFiles, RELAY_MOST } from "../console/consoleFiles.ts"
+import { CONSOLE_BOUND, consoleFiles, RELAY_MAX } from "../console/consoleFiles.ts"
 import { io, lstat, openFile, removeTree } from "../disk/fsio.ts"
 import { isFull } from "../disk/isFull.ts"
 import { readProc } from "../host/procfs.ts"
@@ -12,7 +12,7 @@ import { spawnChild } from "./spawnChild.ts"
 /** Bytes that the relay takes at once. */
 const PIECE = 4096
 /** Pieces between two looks at the size of the console: what a flood can add meanwhile. */
-const PIECES = (CONSOLE_BOUND - RELAY_MOST) / PIECE
+const PIECES = (CONSOLE_BOUND - RELAY_MAX) / PIECE
 
 /**
  * What stands between a server and its console, in POSIX sh: copies what the server prints to `console.log`, at once
@@ -56,7 +56,7 @@ while :; do
   size=$((size))
   if [ "$size" -lt "$last" ]; then from=0; fi
   last=$size
-  if [ "$size" -le ${RELAY_MOST} ]; then continue; fi
+  if [ "$size" -le ${RELAY_MAX} ]; then continue; fi
   left=0
   if [ -e console.cut ]; then
     read -r begins left < console.cut

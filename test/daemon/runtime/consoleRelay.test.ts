@@ -3,7 +3,7 @@ import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { CONSOLE_BOUND, RELAY_MOST, readRelayCut } from "../../../src/daemon/console/consoleFiles.ts"
+import { CONSOLE_BOUND, RELAY_MAX, readCutRecord } from "../../../src/daemon/console/consoleFiles.ts"
 import { parseStat } from "../../../src/daemon/host/procfs.ts"
 import { RELAY } from "../../../src/daemon/runtime/consoleRelay.ts"
 import { until } from "../../support/eventually.ts"
@@ -88,10 +88,10 @@ describe("process runtime, console without the daemon", () => {
           assert.strictEqual(child.exitCode, 0)
           assert.isAtMost(most, 2 * CONSOLE_BOUND + 4096)
           const left = Buffer.concat([readFileSync(`${log}.1`), readFileSync(log)])
-          assert.isAtLeast(left.length, RELAY_MOST)
+          assert.isAtLeast(left.length, RELAY_MAX)
           assert.isTrue(left.equals(bytes.subarray(bytes.length - left.length)))
-          const left_out = bytes.length + "before\nfirst\n".length - left.length
-          assert.deepStrictEqual(yield* readRelayCut(folder), { begins: "gone", left_out })
+          const lostBytes = bytes.length + "before\nfirst\n".length - left.length
+          assert.deepStrictEqual(yield* readCutRecord(folder), { begins: "gone", lostBytes })
         }).pipe(Effect.scoped)
     )
   }
@@ -106,7 +106,7 @@ describe("process runtime, console without the daemon", () => {
       child.stdin?.end()
       yield* until("all is copied", over, 60)
       assert.strictEqual(sizeOf(log) + sizeOf(`${log}.1`), 17 * MIB + 7)
-      assert.deepStrictEqual(yield* readRelayCut(folder), { begins: 7, left_out: 0 })
+      assert.deepStrictEqual(yield* readCutRecord(folder), { begins: 7, lostBytes: 0 })
     }).pipe(Effect.scoped)
   )
 

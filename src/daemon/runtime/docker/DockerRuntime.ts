@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto"
 import { realpath } from "node:fs/promises"
 import { Effect, Fiber, Layer, Option, Schedule } from "effect"
-import { sayInConsole } from "../../console/consoleFiles.ts"
+import { appendConsoleLine } from "../../console/consoleFiles.ts"
 import { io } from "../../disk/fsio.ts"
 import { chownVolume } from "../../files/chownVolume.ts"
 import { chownTree } from "../../files/ownership.ts"
@@ -99,7 +99,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
   const answers = engine.ping.pipe(Effect.mapError(launchFailed))
 
   /** Puts a line into a server's console; progress comes from a stream of the client's, outside of any fiber. */
-  const say = (folder: string) => (line: string) => Effect.runSync(Effect.ignore(sayInConsole(folder, line)))
+  const say = (folder: string) => (line: string) => Effect.runSync(Effect.ignore(appendConsoleLine(folder, line)))
 
   const runAt = (at: RunAt, id: string) => openContainerRun(at, id, leftovers.add, scope)
 
