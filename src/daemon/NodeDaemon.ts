@@ -133,7 +133,7 @@ export class NodeDaemon extends Context.Service<
           control_plane,
           registration,
           // In a fiber of its own: the one that registers may be a server's that is about to be removed.
-          onAnswer: ({ delete: deleted, unknown = [] }) =>
+          onRegistered: ({ delete: deleted, unknown = [] }) =>
             Effect.all(
               [
                 Effect.forEach(deleted, (id) => removeOne(id), { concurrency: 8 }),
@@ -158,7 +158,7 @@ export class NodeDaemon extends Context.Service<
 
         /** Answers whether the control plane was there. */
         const beat = Effect.gen(function* () {
-          const heard = yield* uplink.beat(yield* loadOf(data_dir))
+          const heard = yield* uplink.heartbeat(yield* loadOf(data_dir))
           // An engine came up or went away.
           if (heard && (yield* runtime.kinds).join() !== offered.join()) yield* uplink.register
           return heard

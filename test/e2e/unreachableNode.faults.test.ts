@@ -114,7 +114,7 @@ layer(Control.layer, options)("nodes that cannot be called", (it) => {
         assert.strictEqual(linesOf(api.output(), warning).length, 1, api.output())
         yield* says(
           node,
-          `the control plane cannot call this node, which gets no servers until it can: ${why}`
+          `the control plane cannot call this node and places no servers on it: ${why}`
         )
 
         const env = { MUSTER_URL: api.url, MUSTER_API_KEY: api.key }
@@ -130,7 +130,7 @@ layer(Control.layer, options)("nodes that cannot be called", (it) => {
         assert.isUndefined((yield* detailOf(api, "wrong")).unreachable)
         yield* installed(api, "kept")
         yield* says(api, "node wrong can be called, and gets servers")
-        yield* says(node, "the control plane can call this node: it gets servers")
+        yield* says(node, "the control plane can call this node and places servers on it")
         assert.strictEqual(linesOf(api.output(), "node wrong cannot be called").length, 1)
         assert.strictEqual(linesOf(node.output(), "registered with").length, 1)
       })

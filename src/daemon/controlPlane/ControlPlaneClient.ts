@@ -16,49 +16,49 @@ import { NodeToken } from "./NodeToken.ts"
 
 export interface ControlPlaneClientOptions {
   readonly node_id: string
-  /** Where the control plane is. */
+  /** Base URL of the control plane. */
   readonly url: string
   /** A key with the scope `Node`. */
   readonly key: Redacted.Redacted<string>
-  /** Says good-bye when this layer is released: the servers were stopped, and it may be for good. */
+  /** Deregisters when this layer is released: the servers were stopped, and the node may be gone permanently. */
   readonly deregister: boolean
-  /** Of each call. Default 10 s; a registration has three times that. */
-  readonly deadline?: Duration.Input
+  /** Timeout of each call. Default 10 s; a registration has three times as much. */
+  readonly timeout?: Duration.Input
 }
 
-/** How long a good-bye may take. */
-const GOODBYE = Duration.seconds(2)
+/** The timeout of a deregistration. */
+const DEREGISTRATION_TIMEOUT = Duration.seconds(2)
 
-const late: Diagnosis = { state: "away", detail: "no answer in time" }
-const brokenOff: Diagnosis = { state: "away", detail: "the files have broken off" }
-const nowhere: Diagnosis = {
+const timedOut: Diagnosis = { state: "away", detail: "no answer in time" }
+const transferInterrupted: Diagnosis = { state: "away", detail: "the file transfer was interrupted" }
+const notControlPlane: Diagnosis = {
   state: "stranger",
-  detail: "there is no control plane: check MUSTER_CONTROL_URL"
+  detail: "the address is not that of a control plane: check MUSTER_CONTROL_URL"
 }
 
 const unavailable = ({ detail }: Diagnosis, refuses?: "node" | "message") =>
   new ControlPlaneUnavailable({ detail, ...(refuses === undefined ? {} : { refuses }) })
 
-/** Whether the key is what is refused: nothing else is worth trying with it. */
-const isOfKey = ({ _tag }: Failure) => _tag === "Unauthorized" || _tag === "Forbidden"
+/** Whether the control plane refuses the key. No other call with this key can succeed. */
+const refusesKey = ({ _tag }: Failure) => _tag === "Unauthorized" || _tag === "Forbidden"
 
-/** What repeating does not help against. */
-const isOfMessage = ({ _tag }: Failure) =>
+/** Whether the control plane refuses the message. A retry does not help. */
+const refusesMessage = ({ _tag }: Failure) =>
   _tag === "InvalidRequest" || _tag === "BodyTooLarge" || _tag === "Conflict"
 
-/** What becomes of a node that ends without the control plane's knowing it. */
-const noGoodbye = (url: string, error: ControlPlaneError) =>
+/** Logs a failed deregistration and its effect on the node. */
+const logNotDeregistered = (url: string, error: ControlPlaneError) =>
   error._tag === "RegistrationRequired"
-    ? Effect.logInfo(`${url} does not know this start of the node any more: no good-bye is needed`)
+    ? Effect.logInfo(`${url} no longer has this registration of the node: no deregistration is needed`)
     : Effect.logWarning(
-        `${url} could not be told that this node ends (${error.detail}): it counts the node as lost after its MUSTER_NODE_HEARTBEAT_TIMEOUT; reports that wait are sent at the next start`
+        `deregistration from ${url} failed (${error.detail}): the node counts as lost after the MUSTER_NODE_HEARTBEAT_TIMEOUT of the service; queued reports are sent at the next start`
       )
 
 /**
- * Every answer of a control plane names its request (decisions, section 1). Something else that listens there and
- * answers 200 must not be taken for one that has heard a report.
+ * Fails for responses of other servers. Every response of a control plane names its request (decisions, section 1), so
+ * a 200 of another program does not acknowledge a report.
  */
-const onlyOfMuster = HttpClient.transformResponse(
+const requireRequestId = HttpClient.transformResponse(
   Effect.flatMap((response) =>
     response.status >= 300 || response.headers["x-request-id"] !== undefined
       ? Effect.succeed(response)
@@ -74,8 +74,8 @@ const onlyOfMuster = HttpClient.transformResponse(
 )
 
 /**
- * The control plane on another machine, by the client that its contract gives. What it answers a registration with
- * becomes the {@link NodeToken}. Nothing is repeated here: who calls does that.
+ * The control plane on another host, by the derived client of the contract. A registration sets the {@link NodeToken}.
+ * The caller retries.
  */
 export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
   Layer.effect(
@@ -85,38 +85,39 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
       const { node } = yield* HttpApiClient.make(NodeApi, {
         baseUrl: options.url,
         transformClient: (client) =>
-          onlyOfMuster(HttpClient.mapRequest(client, HttpClientRequest.bearerToken(options.key)))
+          requireRequestId(HttpClient.mapRequest(client, HttpClientRequest.bearerToken(options.key)))
       })
       const log = makeLinkLog(options.url)
-      // What the last call fails with is told in words of its own: no servers run on.
-      const lastLog = { well: Effect.void, failed: () => Effect.void }
-      const deadline = Duration.fromInputUnsafe(options.deadline ?? "10 seconds")
+      // A failed deregistration has its own log line, because no servers are left to mention.
+      const silentLog = { connected: Effect.void, failed: () => Effect.void }
+      const timeout = Duration.fromInputUnsafe(options.timeout ?? "10 seconds")
       const params = { node: options.node_id }
       const required = new RegistrationRequired({ node_id: options.node_id })
       let registered: string | undefined
 
       const call = <A>(
         effect: Effect.Effect<A, Failure>,
-        within = deadline,
-        { failed, well }: Pick<LinkLog, "failed" | "well"> = log
+        within = timeout,
+        { failed, connected }: Pick<LinkLog, "failed" | "connected"> = log
       ) =>
         undecodableFails(effect).pipe(
-          Effect.timeoutOrElse({ duration: within, orElse: () => Effect.fail("late" as const) }),
-          Effect.tap(() => well),
+          Effect.timeoutOrElse({ duration: within, orElse: () => Effect.fail("timed-out" as const) }),
+          Effect.tap(() => connected),
           Effect.catch((failure): Effect.Effect<never, ControlPlaneError> => {
-            if (failure === "late") return Effect.andThen(failed(late), Effect.fail(unavailable(late)))
+            if (failure === "timed-out")
+              return Effect.andThen(failed(timedOut), Effect.fail(unavailable(timedOut)))
             if (failure._tag === "NotFound") return Effect.fail(required)
-            // Nothing is wrong with the connection: another registration came a moment ago.
+            // The connection works: another registration was accepted shortly before.
             if (failure._tag === "TooManyRequests") {
               return Effect.fail(new ControlPlaneUnavailable({ detail: failure.detail, busy: true }))
             }
             const diagnosis = diagnose(failure, registered !== undefined)
-            if (isOfKey(failure) && diagnosis.state !== "stranger") {
-              // Whoever has the token of a key that is not valid any more shall not do anything with it.
+            if (refusesKey(failure) && diagnosis.state !== "stranger") {
+              // The holder of the token of an invalid key must not call this daemon.
               token.clear()
               return Effect.andThen(failed(diagnosis), Effect.fail(unavailable(diagnosis, "node")))
             }
-            return isOfMessage(failure)
+            return refusesMessage(failure)
               ? Effect.fail(unavailable(diagnosis, "message"))
               : Effect.andThen(failed(diagnosis), Effect.fail(unavailable(diagnosis)))
           })
@@ -144,9 +145,11 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
         yield* Effect.addFinalizer(() =>
           registered === undefined
             ? Effect.void
-            : call(node.disconnect({ params, query: { boot_id: registered } }), GOODBYE, lastLog).pipe(
-                Effect.catch((error) => noGoodbye(options.url, error))
-              )
+            : call(
+                node.disconnect({ params, query: { boot_id: registered } }),
+                DEREGISTRATION_TIMEOUT,
+                silentLog
+              ).pipe(Effect.catch((error) => logNotDeregistered(options.url, error)))
         )
       }
 
@@ -154,10 +157,10 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
         register: Effect.fn("ControlPlaneClient.register")(function* (registration) {
           const answer = yield* call(
             node.register({ params, payload: registration }),
-            Duration.times(deadline, 3)
+            Duration.times(timeout, 3)
           ).pipe(
             Effect.catchTag("RegistrationRequired", () =>
-              Effect.andThen(log.failed(nowhere), Effect.fail(unavailable(nowhere)))
+              Effect.andThen(log.failed(notControlPlane), Effect.fail(unavailable(notControlPlane)))
             ),
             Effect.tapError(({ detail, refuses }) =>
               refuses === "message" ? log.failed({ state: "refused", detail }) : Effect.void
@@ -174,7 +177,7 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
           ),
         disconnect: (_, boot_id) => call(node.disconnect({ params, query: { boot_id } })),
         report: (_, boot_id, report) => call(send(boot_id, report)),
-        // Its failures say nothing of the control plane: another node may be what is away.
+        // Its failures do not concern the link: the source node may be away.
         files: (_, server_id) =>
           node.files({ params: { ...params, server: server_id } }).pipe(
             Effect.mapError((failure) =>
@@ -183,10 +186,10 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
               )
             ),
             Effect.timeoutOrElse({
-              duration: Duration.times(deadline, 3),
-              orElse: () => Effect.fail(unavailable(late))
+              duration: Duration.times(timeout, 3),
+              orElse: () => Effect.fail(unavailable(timedOut))
             }),
-            Effect.map(Stream.mapError(() => unavailable(brokenOff)))
+            Effect.map(Stream.mapError(() => unavailable(transferInterrupted)))
           )
       })
     })

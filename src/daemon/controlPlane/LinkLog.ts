@@ -1,24 +1,24 @@
 import { Effect } from "effect"
 import type { Diagnosis } from "./diagnosis.ts"
 
-/** Says how the connection to the control plane is: one line when that changes, none for each attempt. */
+/** Logs the state of the link to the control plane: one line per change, none per attempt. */
 export interface LinkLog {
-  /** It has answered as it should. */
-  readonly well: Effect.Effect<void>
+  /** The control plane has answered as expected. */
+  readonly connected: Effect.Effect<void>
   readonly failed: (diagnosis: Diagnosis) => Effect.Effect<void>
-  /** Where and why the control plane cannot call this node; undefined: it says nothing of that. */
+  /** Logs the reason why the control plane cannot call this node; undefined: it can. */
   readonly unreachable: (why: string | undefined) => Effect.Effect<void>
 }
 
-/** `nowhere`: away, and never met. */
-const lines: Record<Diagnosis["state"] | "nowhere", (url: string, detail: string) => Effect.Effect<void>> = {
+/** `unseen`: away, and without any response since the start. */
+const lines: Record<Diagnosis["state"] | "unseen", (url: string, detail: string) => Effect.Effect<void>> = {
   away: (url, detail) =>
-    Effect.logWarning(`${url} cannot be reached (${detail}): servers run on, reports wait`),
-  nowhere: (url, detail) =>
+    Effect.logWarning(`${url} cannot be reached (${detail}): servers keep running, reports are queued`),
+  unseen: (url, detail) =>
     Effect.logWarning(
-      `${url} cannot be reached (${detail}): servers run on, reports wait. Nobody has answered there since this start: check MUSTER_CONTROL_URL`
+      `${url} cannot be reached (${detail}): servers keep running, reports are queued. There was no response since this start: check MUSTER_CONTROL_URL`
     ),
-  busy: (url, detail) => Effect.logWarning(`${url} cannot serve now: ${detail}; reports wait`),
+  busy: (url, detail) => Effect.logWarning(`${url} is not ready: ${detail}; reports are queued`),
   stranger: (url, detail) => Effect.logError(`${url}: ${detail}`),
   refused: (_, detail) => Effect.logError(`the control plane refuses this node: ${detail}`),
   key: (_, detail) =>
@@ -27,38 +27,36 @@ const lines: Record<Diagnosis["state"] | "nowhere", (url: string, detail: string
     )
 }
 
-/** @param url of the control plane */
+/** @param url base URL of the control plane */
 export const makeLinkLog = (url: string): LinkLog => {
-  /** What was said last; undefined: nothing, or that all is well. */
-  let said: string | undefined
-  let told: string | undefined
-  /** Whether anybody has answered there. */
-  let met = false
+  /** The last logged state; undefined: none, or connected. */
+  let logged: string | undefined
+  let loggedReason: string | undefined
+  /** Whether there was any response since the start. */
+  let seen = false
   return {
-    well: Effect.suspend(() => {
-      met = true
-      if (said === undefined) return Effect.void
-      said = undefined
+    connected: Effect.suspend(() => {
+      seen = true
+      if (logged === undefined) return Effect.void
+      logged = undefined
       return Effect.logInfo(`${url} can be reached again`)
     }),
     failed: ({ detail, state }) =>
       Effect.suspend(() => {
-        // Why nothing answers may differ from attempt to attempt; a person is told once.
+        // The reason of an outage may differ between attempts; it is logged once.
         const now = state === "away" || state === "busy" ? state : `${state} ${detail}`
-        if (said === now) return Effect.void
-        said = now
-        met ||= state !== "away"
-        return lines[met ? state : "nowhere"](url, detail)
+        if (logged === now) return Effect.void
+        logged = now
+        seen ||= state !== "away"
+        return lines[seen ? state : "unseen"](url, detail)
       }),
     unreachable: (why) =>
       Effect.suspend(() => {
-        if (told === why) return Effect.void
-        told = why
+        if (loggedReason === why) return Effect.void
+        loggedReason = why
         return why === undefined
-          ? Effect.logInfo("the control plane can call this node: it gets servers")
-          : Effect.logWarning(
-              `the control plane cannot call this node, which gets no servers until it can: ${why}`
-            )
+          ? Effect.logInfo("the control plane can call this node and places servers on it")
+          : Effect.logWarning(`the control plane cannot call this node and places no servers on it: ${why}`)
       })
   }
 }

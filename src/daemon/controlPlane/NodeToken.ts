@@ -3,14 +3,14 @@ import { Context, Layer } from "effect"
 
 const digest = (text: string) => createHash("sha256").update(text).digest()
 
-/** The token that the control plane calls this daemon with: that of the last registration, and no other. */
+/** The token that the control plane calls this daemon with: that of the last registration. */
 export class NodeToken extends Context.Service<
   NodeToken,
   {
     set(token: string): void
-    /** From now on no token is accepted, until the next registration. */
+    /** Refuses every token until the next registration. */
     clear(): void
-    /** Takes the same time whatever the text holds; false for every text before the first registration. */
+    /** Compares in constant time; returns false before the first registration. */
     accepts(text: string): boolean
   }
 >()("muster/daemon/NodeToken") {

@@ -3,36 +3,39 @@ import type { ControlPlaneError, ControlPlaneUnavailable } from "../../api/Contr
 import type { Report } from "../../domain/NodeMessages.ts"
 import type { ServerFile } from "../state/ServerFile.ts"
 
-/** Longest pause between two attempts, in ms. */
-const LONGEST = 10_000
-const FIRST = 100
-/** How often a report may be refused as such: a control plane that is being replaced may understand it in a while. */
-const REFUSALS = 12
+/** The longest pause between two attempts, in ms. */
+const LONGEST_PAUSE = 10_000
+const FIRST_PAUSE = 100
+/** Refusals after which a report is dropped: a control plane that is being upgraded may accept it later. */
+const MAX_REFUSALS = 12
 
-/** How a report gets to the control plane. */
+/** The link of a node to the control plane, for its servers. */
 export interface Uplink {
-  /** Waits until the node is registered; registers again where that is what the control plane wants. */
+  /** Sends a report. Waits until the node is registered, and registers again on request of the control plane. */
   report(report: Report): Effect.Effect<void, ControlPlaneError>
-  /** The files of a server that comes to this node. */
+  /** Fetches the files of a server that migrates to this node. */
   files(
     server_id: string
   ): Effect.Effect<Stream.Stream<Uint8Array, ControlPlaneUnavailable>, ControlPlaneError, Scope.Scope>
-  /** Registers again, and says what the node has. Waits until it has worked. */
+  /** Registers again with the current list of servers; retries until it succeeds. */
   readonly register: Effect.Effect<void>
-  /** Done when the control plane is heard again after it was not. */
-  readonly heardAgain: Effect.Effect<void>
+  /** Completes when the control plane responds again after an outage. */
+  readonly reconnected: Effect.Effect<void>
 }
 
-/** Refused for good: it is left out, so that what came after it is told; what the server is now is told anew. */
-const leaveOut = Effect.fnUntraced(function* (uplink: Uplink, report: Report, detail: string) {
+/**
+ * Drops a report that is refused permanently, so that later reports are delivered. The new registration sends the
+ * current state.
+ */
+const drop = Effect.fnUntraced(function* (uplink: Uplink, report: Report, detail: string) {
   yield* Effect.logError(
-    `the control plane refuses report ${report.sequence} of ${report.server_id} for good, it is left out: ${detail}: ${JSON.stringify(report)}`
+    `the control plane refuses report ${report.sequence} of ${report.server_id} permanently, it is dropped: ${detail}: ${JSON.stringify(report)}`
   )
   yield* uplink.register
 })
 
 const deliver = Effect.fnUntraced(function* (uplink: Uplink, report: Report) {
-  let pause = FIRST
+  let pause = FIRST_PAUSE
   let refusals = 0
   while (true) {
     const failure = yield* uplink.report(report).pipe(
@@ -43,25 +46,24 @@ const deliver = Effect.fnUntraced(function* (uplink: Uplink, report: Report) {
     if (failure._tag === "ControlPlaneUnavailable") {
       const { detail, refuses } = failure
       if (refuses === "message") refusals += 1
-      if (refusals > REFUSALS) return yield* leaveOut(uplink, report, detail)
+      if (refusals > MAX_REFUSALS) return yield* drop(uplink, report, detail)
       const what = `report ${report.sequence} of ${report.server_id}`
       yield* refusals === 1 && refuses === "message"
-        ? Effect.logWarning(`${what} is refused, it is tried again for a while: ${detail}`)
-        : Effect.logDebug(`${what} waits: ${detail}`)
+        ? Effect.logWarning(`${what} is refused and will be retried: ${detail}`)
+        : Effect.logDebug(`${what} is queued: ${detail}`)
     }
-    // Half fixed, half random, so that a crowd of daemons does not come back in step.
+    // The random half prevents that many daemons retry in step.
     yield* Effect.raceFirst(
       Effect.sleep(pause * (0.5 + (yield* Random.next) / 2)),
-      refusals > 0 ? Effect.never : uplink.heardAgain
+      refusals > 0 ? Effect.never : uplink.reconnected
     )
-    pause = Math.min(pause * 2, LONGEST)
+    pause = Math.min(pause * 2, LONGEST_PAUSE)
   }
 })
 
 /**
- * Sends the reports of one server for ever: at least once, in order, each until it is answered (node-protocol,
- * "Reports"). A report is on disk before it is sent and leaves the disk when it was answered. Servers do not wait for
- * each other.
+ * Sends the reports of one server: at least once, in order, each until it is acknowledged (node-protocol, "Reports"). A
+ * report is written to disk before it is sent, and removed after the acknowledgement. Each server has its own queue.
  */
 export const sendReports = (file: ServerFile, uplink: Uplink): Effect.Effect<never> =>
   Effect.gen(function* () {

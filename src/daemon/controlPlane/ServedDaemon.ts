@@ -2,13 +2,16 @@ import { Context, Deferred, Effect, Layer } from "effect"
 import type { Daemon } from "../../api/Daemon.ts"
 import type { DaemonServer } from "../../domain/NodeMessages.ts"
 
-/** What the HTTP routes of a daemon serve. The routes come first: the control plane calls as soon as it knows the node. */
+/**
+ * The daemon behind the HTTP routes. The routes start first, because the control plane calls as soon as the node is
+ * registered.
+ */
 export class ServedDaemon extends Context.Service<
   ServedDaemon,
   {
-    /** Waits for it. */
+    /** Waits until the daemon is provided. */
     readonly daemon: Effect.Effect<Daemon>
-    /** What it has. */
+    /** The servers of the node; waits until they are provided. */
     readonly servers: Effect.Effect<ReadonlyArray<DaemonServer>>
     provideDaemon(daemon: Daemon): Effect.Effect<void>
     provideServers(list: () => ReadonlyArray<DaemonServer>): Effect.Effect<void>

@@ -4,8 +4,8 @@ import { Socket } from "effect/socket"
 import { UpgradeRequired } from "../../domain/errors.ts"
 
 /**
- * Serves a console over WebSocket until the lines end or the peer leaves; each text message of the peer is a line. A
- * peer that reads too slowly misses lines, as `Daemon.console` says.
+ * Serves a console over WebSocket until the lines end or the peer disconnects; each text message of the peer is a line.
+ * A slow peer misses lines (see `Daemon.console`).
  */
 export const serveConsole = Effect.fn("serveConsole")(function* (
   request: HttpServerRequest.HttpServerRequest,

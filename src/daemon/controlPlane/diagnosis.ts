@@ -1,4 +1,4 @@
-/** What the control plane's failures mean for a daemon, and how a person is told. */
+/** The meaning of the control plane's failures for a daemon, and their texts. */
 import type { Schema } from "effect"
 import type { HttpClientError } from "effect/http"
 import { whyNoAnswer } from "../../api/transport.ts"
@@ -15,10 +15,10 @@ import type {
   Unavailable
 } from "../../domain/errors.ts"
 
-/** What a daemon says to whoever calls it without the token of the last registration. */
+/** The detail of a daemon's 401 response to a call without the token of the last registration. */
 export const NOT_THE_TOKEN = "the token is not that of the last registration"
 
-/** Whatever the derived client fails with, and an answer that is not of a control plane. */
+/** Every failure of the derived client, and a response that is not a control plane's. */
 export type Failure =
   | BodyTooLarge
   | Conflict
@@ -34,21 +34,21 @@ export type Failure =
   | Schema.SchemaError
 
 /**
- * - `away`     no answer, or one of a proxy that did not get any
- * - `busy`     it answers that it cannot now
- * - `stranger` what answers there is no control plane, or one that is not understood
- * - `refused`  it does not want this node, or what the node says
- * - `key`      it does not accept the node's key
+ * - `away`     no response, or that of a proxy without an upstream
+ * - `busy`     a response that the control plane is not ready
+ * - `stranger` another program, or an incompatible version
+ * - `refused`  the control plane refuses this node or its message
+ * - `key`      the control plane refuses the node's key
  */
 export type LinkState = "away" | "busy" | "stranger" | "refused" | "key"
 
 export interface Diagnosis {
   readonly state: LinkState
-  /** The reason alone; a log line names the address before it. */
+  /** The reason; a log line puts the address before it. */
   readonly detail: string
 }
 
-const ofTransport = (failure: HttpClientError.HttpClientError): Diagnosis => {
+const transportDiagnosis = (failure: HttpClientError.HttpClientError): Diagnosis => {
   const { code, kind, message } = whyNoAnswer(failure)
   switch (kind) {
     case "tls": {
@@ -56,49 +56,48 @@ const ofTransport = (failure: HttpClientError.HttpClientError): Diagnosis => {
       return { state: "stranger", detail: `TLS fails (${code}: ${message}): ${hint}` }
     }
     case "protocol":
-      return { state: "stranger", detail: "what answers there is not HTTP: check MUSTER_CONTROL_URL" }
+      return { state: "stranger", detail: "the response is not HTTP: check MUSTER_CONTROL_URL" }
     case "none":
       return { state: "away", detail: code === "" ? "no answer" : code }
   }
 }
 
-const notMuster = (what: string): Diagnosis => ({
+const incompatible = (what: string): Diagnosis => ({
   state: "stranger",
-  detail: `${what}, which is no answer of a control plane of this version: check MUSTER_CONTROL_URL`
+  detail: `${what}, which is not a response of a control plane of this version: check MUSTER_CONTROL_URL`
 })
 
-/** The daemon of a node, which wants a token of whoever calls it. */
-const daemon: Diagnosis = {
+/** The daemon of a node responds: it requires a token. */
+const isDaemon: Diagnosis = {
   state: "stranger",
   detail:
-    "there is the daemon of a node, no control plane: set MUSTER_CONTROL_URL to the control plane's address"
+    "the address is that of the daemon of a node, not of a control plane: set MUSTER_CONTROL_URL to the control plane's address"
 }
 
-/** An answer whose status or body is none of the contract's. */
-const ofAnswer = (status: number, location: string | undefined): Diagnosis => {
+/** Returns the diagnosis of a response whose status or body is not in the contract. */
+const responseDiagnosis = (status: number, location: string | undefined): Diagnosis => {
   if (status >= 502 && status <= 504) return { state: "away", detail: `answers ${status}` }
   if (status >= 300 && status < 400) {
-    return notMuster(`answers ${status}${location === undefined ? "" : ` to ${location.slice(0, 200)}`}`)
+    return incompatible(`answers ${status}${location === undefined ? "" : ` to ${location.slice(0, 200)}`}`)
   }
-  return notMuster(`answers ${status}`)
+  return incompatible(`answers ${status}`)
 }
 
 /**
- * What a failure says of the control plane.
- *
- * @param known whether it has accepted the node's key before; what is wrong with a key it tells nobody
+ * Returns the diagnosis of a failure.
+ * @param known whether the control plane has accepted the node's key before; it does not say what is wrong with a key
  */
 export const diagnose = (failure: Exclude<Failure, NotFound>, known = false): Diagnosis => {
   switch (failure._tag) {
     case "Unauthorized":
-      if (failure.detail === NOT_THE_TOKEN) return daemon
+      if (failure.detail === NOT_THE_TOKEN) return isDaemon
       return { state: "key", detail: known ? "revoked or expired" : "unknown, revoked or expired" }
     case "HttpClientError":
       return failure.response === undefined
-        ? ofTransport(failure)
-        : ofAnswer(failure.response.status, failure.response.headers.location)
+        ? transportDiagnosis(failure)
+        : responseDiagnosis(failure.response.status, failure.response.headers.location)
     case "SchemaError":
-      return notMuster("answers in another form")
+      return incompatible("answers in an unknown format")
     case "TimedOut":
     case "TooManyRequests":
     case "Unavailable":

@@ -4,123 +4,126 @@ import type { Heartbeat, Registration, RegistrationAnswer } from "../../domain/N
 import type { IoError } from "../disk/fsio.ts"
 import type { Uplink } from "./ReportOutbox.ts"
 
-const FIRST = 200
-const LONGEST = 10_000
-/** Least pause after a control plane has answered that registrations come too fast, in ms. */
-const TOO_FAST = 1000
-/** Reports that are on their way at the same time; connections are left for heartbeats. */
-const REPORTS = 16
+const FIRST_PAUSE = 200
+const LONGEST_PAUSE = 10_000
+/** The shortest pause after the control plane limited the rate of registrations, in ms. */
+const RATE_LIMITED_PAUSE = 1000
+/** Reports in flight; the other connections remain for heartbeats. */
+const CONCURRENT_REPORTS = 16
 
 export interface UplinkOptions {
   readonly control_plane: ControlPlane["Service"]
-  /** Made anew for each attempt: it says what the node has now. */
+  /** Evaluated for each attempt, so that it has the current servers. */
   readonly registration: Effect.Effect<Registration, IoError>
-  /** Told what becomes of servers that are not to be here. */
-  readonly onAnswer: (answer: RegistrationAnswer) => Effect.Effect<void>
+  /** Applies the answer: removes the servers that it lists. */
+  readonly onRegistered: (answer: RegistrationAnswer) => Effect.Effect<void>
 }
 
-const registeredAgain = new ControlPlaneUnavailable({ detail: "the node had to register again" })
+const reregistered = new ControlPlaneUnavailable({ detail: "the node was registered again" })
 
 /** Whether only a registration helps. */
-const asksForRegistration = (error: ControlPlaneError) =>
+const needsRegistration = (error: ControlPlaneError) =>
   error._tag === "RegistrationRequired" || error.refuses === "node"
 
-/** This node's connection to the control plane; nothing but registrations is sent before the first one worked. */
+/** Opens the link of this node to the control plane. Before the first registration, no other message is sent. */
 export const makeUplink = Effect.fnUntraced(function* (options: UplinkOptions) {
-  const { control_plane, onAnswer, registration } = options
+  const { control_plane, onRegistered, registration } = options
   const { id, boot_id } = yield* registration
   const scope = yield* Effect.scope
   const registered = yield* Latch.make(false)
   const registering = yield* Semaphore.make(1)
-  const sending = yield* Semaphore.make(REPORTS)
-  /** Registrations that have worked. */
-  let times = 0
-  /** Whether a call has failed since the last one that has not. */
-  let away = false
-  let again = Latch.makeUnsafe(false)
+  const sending = yield* Semaphore.make(CONCURRENT_REPORTS)
+  /** The number of successful registrations. */
+  let registrations = 0
+  /** Whether a call failed since the last success. */
+  let disconnected = false
+  let reconnection = Latch.makeUnsafe(false)
 
   const failed = Effect.sync(() => {
-    away = true
+    disconnected = true
   })
-  const heard = Effect.sync(() => {
-    if (!away) return
-    away = false
-    again.openUnsafe()
-    again = Latch.makeUnsafe(false)
+  const responded = Effect.sync(() => {
+    if (!disconnected) return
+    disconnected = false
+    reconnection.openUnsafe()
+    reconnection = Latch.makeUnsafe(false)
   })
 
   const attempt = Effect.gen(function* () {
     const answer = yield* control_plane.register(yield* registration)
-    times++
+    registrations++
     yield* registered.open
-    yield* heard
+    yield* responded
     return answer
   })
 
-  const untilDone = Effect.gen(function* () {
-    let pause = FIRST
+  const registerWithRetry = Effect.gen(function* () {
+    let pause = FIRST_PAUSE
     yield* registered.close
     while (true) {
       const outcome = yield* Effect.result(attempt)
       if (outcome._tag === "Success") return outcome.success
       const { failure } = outcome
-      // The connection to the control plane says itself, once, what is wrong with it.
-      yield* failure._tag === "IoError" && pause === FIRST
+      // The link logs the reason once, itself.
+      yield* failure._tag === "IoError" && pause === FIRST_PAUSE
         ? Effect.logWarning(`cannot register: ${failure.message}`)
         : Effect.logDebug(`cannot register: ${failure._tag === "IoError" ? failure.message : failure.detail}`)
-      const least = failure._tag === "ControlPlaneUnavailable" && failure.busy === true ? TOO_FAST : 0
+      const least =
+        failure._tag === "ControlPlaneUnavailable" && failure.busy === true ? RATE_LIMITED_PAUSE : 0
       yield* Effect.sleep(Math.max(least, pause * (0.5 + (yield* Random.next) / 2)))
-      pause = Math.min(pause * 2, LONGEST)
+      pause = Math.min(pause * 2, LONGEST_PAUSE)
     }
   })
 
   /**
-   * Many may ask at once; one registration after `before` serves them all. It goes on without who has asked first: that
-   * may be a server that is being removed, and everybody else waits for it.
+   * Registers unless a registration after `before` has succeeded; concurrent callers share one. It continues if its
+   * first caller is interrupted: that may be a server that is removed, while others wait.
    */
   const registerAfter = (before: number) =>
     registering
       .withPermit(
         Effect.suspend(() =>
-          times > before && registered.isOpen() ? Effect.void : Effect.flatMap(untilDone, onAnswer)
+          registrations > before && registered.isOpen()
+            ? Effect.void
+            : Effect.flatMap(registerWithRetry, onRegistered)
         )
       )
       .pipe(Effect.forkIn(scope), Effect.flatMap(Fiber.join))
-  const register = Effect.suspend(() => registerAfter(times))
+  const register = Effect.suspend(() => registerAfter(registrations))
 
-  /** A call of the node as it was registered when the call was made. */
-  const asRegistered = <A>(call: Effect.Effect<A, ControlPlaneError>) =>
+  /** Runs a call. If the control plane requires a registration, registers, unless another caller has done so since. */
+  const withReregistration = <A>(call: Effect.Effect<A, ControlPlaneError>) =>
     Effect.suspend(() => {
-      const before = times
+      const before = registrations
       return call.pipe(
-        Effect.tap(heard),
+        Effect.tap(responded),
         Effect.tapError((error) =>
           error._tag === "ControlPlaneUnavailable" && error.refuses === undefined ? failed : Effect.void
         ),
-        Effect.catchIf(asksForRegistration, () =>
-          Effect.andThen(registerAfter(before), Effect.fail(registeredAgain))
+        Effect.catchIf(needsRegistration, () =>
+          Effect.andThen(registerAfter(before), Effect.fail(reregistered))
         )
       )
     })
 
   const uplink: Uplink = {
     register,
-    heardAgain: Effect.suspend(() => again.await),
+    reconnected: Effect.suspend(() => reconnection.await),
     files: (server_id) => Effect.andThen(registered.await, control_plane.files(id, server_id)),
     report: (report) =>
       Effect.andThen(
         registered.await,
-        asRegistered(sending.withPermit(control_plane.report(id, boot_id, report)))
+        withReregistration(sending.withPermit(control_plane.report(id, boot_id, report)))
       )
   }
   return {
     ...uplink,
-    /** A sign of life; answers whether the control plane was there. */
-    beat: (load: Omit<Heartbeat, "boot_id">): Effect.Effect<boolean> =>
-      asRegistered(control_plane.heartbeat(id, { boot_id, ...load })).pipe(
+    /** Sends a heartbeat; returns whether the control plane responded. */
+    heartbeat: (load: Omit<Heartbeat, "boot_id">): Effect.Effect<boolean> =>
+      withReregistration(control_plane.heartbeat(id, { boot_id, ...load })).pipe(
         Effect.as(true),
         Effect.catch((error) =>
-          error === registeredAgain
+          error === reregistered
             ? Effect.succeed(true)
             : Effect.as(
                 Effect.logDebug(

@@ -40,7 +40,7 @@ const listening = (make: () => Server | TcpServer) =>
 
 const client = (
   url: string,
-  options: { readonly deregister: boolean; readonly deadline?: `${number} millis` }
+  options: { readonly deregister: boolean; readonly timeout?: `${number} millis` }
 ) =>
   ControlPlaneClient({ node_id: "n", url, key: Redacted.make("key"), ...options }).pipe(
     Layer.provideMerge(NodeToken.layer),
@@ -59,9 +59,9 @@ const noting =
     )
 
 /** A node's connection to an address, and the lines above debug level that it has logged. */
-const connection = Effect.fnUntraced(function* (url: string, deadline: `${number} millis` = "2000 millis") {
+const connection = Effect.fnUntraced(function* (url: string, timeout: `${number} millis` = "2000 millis") {
   const lines: Array<string> = []
-  const context = yield* Layer.build(client(url, { deregister: false, deadline }))
+  const context = yield* Layer.build(client(url, { deregister: false, timeout }))
   const logged = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
     noting(lines)(Effect.provideContext(effect, context))
   return { lines, logged }
@@ -152,7 +152,7 @@ describe("node-protocol: what answers in place of a control plane is told in one
       token.set("token")
       assert.deepStrictEqual(new Set(yield* logged(tries)), new Set(["waits"]))
       assert.deepStrictEqual(lines, [
-        `Error ${url}: there is the daemon of a node, no control plane: set MUSTER_CONTROL_URL to the control plane's address`
+        `Error ${url}: the address is that of the daemon of a node, not of a control plane: set MUSTER_CONTROL_URL to the control plane's address`
       ])
       assert.isTrue(token.accepts("token"))
     }).pipe(Effect.scoped)
@@ -166,7 +166,7 @@ describe("node-protocol: what answers in place of a control plane is told in one
       const { lines, logged } = yield* connection(`http://127.0.0.1:${port}`)
       assert.deepStrictEqual(new Set(yield* logged(tries)), new Set(["waits"]))
       assert.strictEqual(lines.length, 1, lines.join("\n"))
-      assert.match(lines[0] ?? "", /what answers there is not HTTP: check MUSTER_CONTROL_URL/)
+      assert.match(lines[0] ?? "", /the response is not HTTP: check MUSTER_CONTROL_URL/)
     }).pipe(Effect.scoped)
   )
 
@@ -196,7 +196,7 @@ describe("node-protocol: what answers in place of a control plane is told in one
       assert.strictEqual(lines.length, 1, lines.join("\n"))
       assert.match(
         lines[0] ?? "",
-        /^Warn http.* cannot be reached \(no answer in time\): servers run on, .*: check MUSTER_CONTROL_URL$/
+        /^Warn http.* cannot be reached \(no answer in time\): servers keep running, .*: check MUSTER_CONTROL_URL$/
       )
       silent = false
       yield* logged(Effect.flatMap(ControlPlane, (plane) => plane.heartbeat("n", beat)))
@@ -204,7 +204,10 @@ describe("node-protocol: what answers in place of a control plane is told in one
       assert.match(lines[1] ?? "", /^Info http.* can be reached again$/)
       silent = true
       yield* Effect.ignore(logged(Effect.flatMap(ControlPlane, (plane) => plane.heartbeat("n", beat))))
-      assert.match(lines[2] ?? "", /^Warn http.* cannot be reached \(.*\): servers run on, reports wait$/)
+      assert.match(
+        lines[2] ?? "",
+        /^Warn http.* cannot be reached \(.*\): servers keep running, reports are queued$/
+      )
       assert.strictEqual(lines.length, 3)
     }).pipe(Effect.scoped)
   )
@@ -229,11 +232,11 @@ describe("node-protocol: the control plane cannot call the daemon", () => {
         why = next
         yield* heartbeat
       }
-      const cannot = "Warn the control plane cannot call this node, which gets no servers until it can:"
+      const cannot = "Warn the control plane cannot call this node and places no servers on it:"
       assert.deepStrictEqual(lines, [
         `${cannot} one`,
         `${cannot} another`,
-        "Info the control plane can call this node: it gets servers"
+        "Info the control plane can call this node and places servers on it"
       ])
     }).pipe(Effect.scoped)
   )
@@ -297,7 +300,7 @@ describe("node-protocol: what a control plane refuses", () => {
       const one = yield* connection(`http://127.0.0.1:${busy.port}`)
       assert.deepStrictEqual(new Set(yield* one.logged(tries)), new Set(["waits"]))
       assert.strictEqual(one.lines.length, 1)
-      assert.match(one.lines[0] ?? "", /^Warn .* cannot serve now: no database \(503\); reports wait$/)
+      assert.match(one.lines[0] ?? "", /^Warn .* is not ready: no database \(503\); reports are queued$/)
       const lost = yield* listening(() => createServer(answering(404, error(404, "not registered"), muster)))
       const two = yield* connection(`http://127.0.0.1:${lost.port}`)
       assert.include(yield* two.logged(tries), "RegistrationRequired")
@@ -305,7 +308,7 @@ describe("node-protocol: what a control plane refuses", () => {
   )
 })
 
-describe("node-protocol: a good-bye", () => {
+describe("node-protocol: deregistration", () => {
   const bye = /\/disconnect\b/
   /** What is logged after a registration, when the disconnection is answered so. */
   const farewell = Effect.fnUntraced(function* (answer: RequestListener) {
@@ -326,23 +329,23 @@ describe("node-protocol: a good-bye", () => {
   })
 
   const rest =
-    "it counts the node as lost after its MUSTER_NODE_HEARTBEAT_TIMEOUT; reports that wait are sent at the next start"
+    "the node counts as lost after the MUSTER_NODE_HEARTBEAT_TIMEOUT of the service; queued reports are sent at the next start"
   it.live.each([
     ["is heard", answering(200, "", muster), []],
     [
       "is not answered as it should be: what follows of that",
       answering(503, error(503, "no database"), muster),
-      [`Warn URL could not be told that this node ends (no database (503)): ${rest}`]
+      [`Warn deregistration from URL failed (no database (503)): ${rest}`]
     ],
     [
       "breaks off: what follows of that",
       (request: { readonly socket: { destroy(): unknown } }) => void request.socket.destroy(),
-      [`Warn URL could not be told that this node ends (ECONNRESET): ${rest}`]
+      [`Warn deregistration from URL failed (ECONNRESET): ${rest}`]
     ],
     [
       "of a node that is not known any more: nothing follows",
       answering(404, error(404, "not registered"), muster),
-      ["Info URL does not know this start of the node any more: no good-bye is needed"]
+      ["Info URL no longer has this registration of the node: no deregistration is needed"]
     ]
   ] as const)("%s", ([, answer, expected]) =>
     Effect.gen(function* () {

@@ -61,7 +61,7 @@ const linked = (answer: (report: Report) => Effect.Effect<void, ControlPlaneErro
           )
       },
       registration: Effect.succeed(registration("n")),
-      onAnswer: () => Effect.void
+      onRegistered: () => Effect.void
     })
     const logger = Logger.make(({ logLevel, message }) => void lines.push(`${logLevel} ${message}`))
     const send = (file: ServerFile) =>
@@ -86,7 +86,7 @@ describe("node-protocol, register", () => {
             Effect.suspend(() => (++attempts === 1 ? Effect.fail(tooSoon) : base.register(it)))
         },
         registration: Effect.succeed(registration("n")),
-        onAnswer: () => Effect.void
+        onRegistered: () => Effect.void
       })
       const fiber = yield* Effect.forkScoped(uplink.register)
       yield* TestClock.adjust("999 millis")
@@ -128,10 +128,10 @@ describe("node-protocol, Reports: retried with backoff and jitter until answered
       }
       yield* TestClock.adjust("1 minute")
       notes.away = true
-      assert.isFalse(yield* uplink.beat(load))
+      assert.isFalse(yield* uplink.heartbeat(load))
       there = true
       notes.away = false
-      assert.isTrue(yield* uplink.beat(load))
+      assert.isTrue(yield* uplink.heartbeat(load))
       yield* TestClock.adjust("1 millis")
       assert.deepStrictEqual(heard.toSorted(), ["srv_a 1", "srv_b 1", "srv_c 1"])
     })
@@ -157,7 +157,7 @@ describe("node-protocol, Reports: retried with backoff and jitter until answered
         yield* send(file)
       }
       yield* TestClock.adjust("1 second")
-      assert.isTrue(yield* uplink.beat(load))
+      assert.isTrue(yield* uplink.heartbeat(load))
       assert.strictEqual(notes.heartbeats, 1)
       yield* gate.open
       yield* TestClock.adjust("1 second")
@@ -189,7 +189,7 @@ describe("node-protocol, Reports: retried with backoff and jitter until answered
       yield* TestClock.adjust("20 seconds")
       assert.deepStrictEqual(heard, ["srv_sound 1", "srv_sound 2"])
       assert.deepStrictEqual(lines, [
-        "Warn report 1 of srv_poisoned is refused, it is tried again for a while: not understood"
+        "Warn report 1 of srv_poisoned is refused and will be retried: not understood"
       ])
       yield* TestClock.adjust("3 minutes")
       assert.deepStrictEqual(heard.slice(2), ["srv_poisoned 2"])

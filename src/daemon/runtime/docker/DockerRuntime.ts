@@ -99,7 +99,8 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
   const answers = engine.ping.pipe(Effect.mapError(launchFailed))
 
   /** Puts a line into a server's console; progress comes from a stream of the client's, outside of any fiber. */
-  const say = (folder: string) => (line: string) => Effect.runSync(Effect.ignore(appendConsoleLine(folder, line)))
+  const say = (folder: string) => (line: string) =>
+    Effect.runSync(Effect.ignore(appendConsoleLine(folder, line)))
 
   const runAt = (at: RunAt, id: string) => openContainerRun(at, id, leftovers.add, scope)
 
