@@ -23,65 +23,65 @@ import { DEFAULT_UIDS, type IsolationOptions } from "./runtime/isolation.ts"
 import { ProcessRuntime } from "./runtime/ProcessRuntime.ts"
 import { Runtime } from "./runtime/Runtime.ts"
 
-/** Settings of one node's daemon. */
+/** The options of a node's daemon. */
 export interface NodeDaemonOptions {
   readonly node_id: string
   readonly name: string
   readonly location: string
-  /** Where the control plane reaches it; any text for an embedded one. */
+  /** The address at which the control plane calls the daemon; any text for an embedded one. */
   readonly url: string
   readonly version: string
-  /** Folder of the daemon's own: `base`, `servers`, `volumes`, and what `copy` entries name. */
+  /** The data folder of the daemon: `base`, `servers`, `volumes`, and the sources of `copy` entries. */
   readonly data_dir: string
   readonly allocations: ReadonlyArray<NodeAllocation>
-  /** What the machine offers, where that is not all it has. */
+  /** The capacity for servers. Default: that of the host. */
   readonly capacity?: Partial<Capacity>
   /** Host folders that blueprints may mount. */
   readonly allowed_mounts: ReadonlyArray<string>
-  /** How instances are made; default: the best that works. */
+  /** The strategy for instance files. Default: the best that works. */
   readonly instance_files?: StorageChoice
-  /** Whether anything may be mounted, where that works. Default true. */
+  /** Whether mounts are used where they work. Default true. */
   readonly mounts?: boolean
-  /** Seconds between two measurements of what servers have written, where they have a limit. Default 30. */
+  /** Seconds between two measurements of the disk usage of servers with a limit. Default 30. */
   readonly disk_check_seconds?: number
-  /** Environment of the service: `PATH`, `LANG`, `TZ` and what `pass_env` names are handed on. */
+  /** The environment of the service, of which servers get `PATH`, `LANG`, `TZ` and the variables of `pass_env`. */
   readonly environment: Readonly<Record<string, string | undefined>>
-  /** Names of variables, or beginnings such as `JAVA_*`, for servers and install scripts. */
+  /** Names of variables, or prefixes such as `JAVA_*`, for servers and install scripts. */
   readonly pass_env: ReadonlyArray<string>
-  /** Where cgroup v2 groups can be made; absent: found out. */
+  /** The folder in which cgroup v2 groups can be made. Default: detected. */
   readonly cgroup_root?: string
-  /** How plain processes are isolated. Default: as well as the machine allows. */
+  /** The isolation of plain processes. Default: the strongest that the host supports. */
   readonly isolation?: Partial<Omit<IsolationOptions, "data_dir">>
-  /** The engine that servers with images run in; absent: plain processes only. */
+  /** The Docker engine for servers with images. Default: plain processes only. */
   readonly docker?: Omit<DockerRuntimeOptions, "node" | "env">
-  /** Run before the first registration, so that the control plane can reach an embedded daemon from then on. */
+  /** Runs before the first registration, so that the control plane can call an embedded daemon from then on. */
   readonly attach?: (node_id: string, daemon: Daemon) => Effect.Effect<void, never, Scope.Scope>
   /** Default 10. */
   readonly heartbeat_seconds?: number
-  /** What becomes of the servers when the service ends: they run on and are adopted at the next start, or stop. */
+  /** What to do with servers on shutdown: `stop` them, or `keep` them for the next start. */
   readonly on_shutdown: "keep" | "stop"
-  /** How long servers may take to stop, with `on_shutdown: "stop"`. Default 30. */
+  /** The time for servers to stop, with `on_shutdown: "stop"`. Default 30. */
   readonly shutdown_wait_seconds?: number
 }
 
-/** Pause after a heartbeat that did not get through, in ms, more or less. */
-const MISSED = 1000
-/** How long reports of the last stops are waited for when the service ends, in ms. */
+/** The longest pause after a failed heartbeat, in ms. */
+const MISSED_PAUSE = 1000
+/** The time for the last reports at shutdown, in ms. */
 const LAST_REPORTS = 2000
 
-/** One node: its servers, and its connection to the control plane. */
+/** A node: its servers and its link to the control plane. */
 export class NodeDaemon extends Context.Service<
   NodeDaemon,
   {
     readonly node_id: string
-    /** Names this start of the daemon; reports of an earlier one are refused. */
+    /** Identifies this start of the daemon; reports of an earlier start are refused. */
     readonly boot_id: string
     readonly daemon: Daemon
-    /** Says good-bye for good: not for a restart, after which the node is there again. */
+    /** Deregisters the node. */
     readonly disconnect: Effect.Effect<void, ControlPlaneError>
   }
 >()("muster/daemon/NodeDaemon") {
-  /** With a runtime from outside. */
+  /** The daemon with a given runtime. */
   static readonly layerNoDeps = (options: NodeDaemonOptions) =>
     Layer.effect(
       NodeDaemon,
@@ -97,13 +97,13 @@ export class NodeDaemon extends Context.Service<
         const heartbeat_seconds = options.heartbeat_seconds ?? 10
 
         let offered = yield* runtime.kinds
-        /** The moves by which the servers came here that the last registration has named. */
-        let listed: ReadonlyMap<string, string | undefined> = new Map()
+        /** The migrations by which the servers of the last registration arrived. */
+        let arrivals: ReadonlyMap<string, string | undefined> = new Map()
         const registration = Effect.gen(function* () {
           const capacity = yield* capacityOf(data_dir, options.capacity ?? {})
           offered = yield* runtime.kinds
           const servers = instances.list()
-          listed = new Map(servers.map(({ id }) => [id, instances.arrivalOf(id)]))
+          arrivals = new Map(servers.map(({ id }) => [id, instances.arrivalOf(id)]))
           return {
             id: node_id,
             name: options.name,
@@ -119,10 +119,10 @@ export class NodeDaemon extends Context.Service<
             servers
           }
         })
-        const removeOne = (id: string, departure?: Departure) =>
+        const removeServer = (id: string, departure?: Departure) =>
           Effect.suspend(() => {
-            // It has come here since by another move.
-            if (instances.arrivalOf(id) !== listed.get(id)) return Effect.void
+            // The server was migrated back in the meantime.
+            if (instances.arrivalOf(id) !== arrivals.get(id)) return Effect.void
             return Effect.catch(instances.remove(id, departure), (error) =>
               Effect.logError(`server ${id} cannot be removed: ${error.detail}`)
             )
@@ -132,13 +132,13 @@ export class NodeDaemon extends Context.Service<
         const uplink = yield* makeUplink({
           control_plane,
           registration,
-          // In a fiber of its own: the one that registers may be a server's that is about to be removed.
+          // Forked: the fiber that registers may belong to a server that is removed here.
           onRegistered: ({ delete: deleted, unknown = [] }) =>
             Effect.all(
               [
-                Effect.forEach(deleted, (id) => removeOne(id), { concurrency: 8 }),
-                // They stop at the same time.
-                Effect.forEach(unknown, (server) => removeOne(server.id, departure(server)), {
+                Effect.forEach(deleted, (id) => removeServer(id), { concurrency: 8 }),
+                // Stops all of them at the same time.
+                Effect.forEach(unknown, (server) => removeServer(server.id, departure(server)), {
                   concurrency: "unbounded"
                 })
               ],
@@ -156,27 +156,29 @@ export class NodeDaemon extends Context.Service<
         if (options.attach !== undefined) yield* options.attach(node_id, daemon)
         yield* instances.connect(uplink)
 
-        /** Answers whether the control plane was there. */
-        const beat = Effect.gen(function* () {
-          const heard = yield* uplink.heartbeat(yield* loadOf(data_dir))
-          // An engine came up or went away.
-          if (heard && (yield* runtime.kinds).join() !== offered.join()) yield* uplink.register
-          return heard
+        /** Sends a heartbeat; returns whether the control plane responded. */
+        const heartbeat = Effect.gen(function* () {
+          const responded = yield* uplink.heartbeat(yield* loadOf(data_dir))
+          // An engine started or stopped.
+          if (responded && (yield* runtime.kinds).join() !== offered.join()) yield* uplink.register
+          return responded
         }).pipe(
           Effect.catchTag("IoError", (error) =>
-            Effect.as(Effect.logWarning(`heartbeat: ${error.message}`), true)
+            Effect.as(Effect.logWarning(`heartbeat failed: ${error.message}`), true)
           )
         )
         const pause = heartbeat_seconds * 1000
-        const beats = Effect.gen(function* () {
-          let heard = true
+        const heartbeats = Effect.gen(function* () {
+          let responded = true
           while (true) {
-            // One that comes back finds its nodes soon, and not all in the same moment.
-            yield* Effect.sleep(heard ? pause : Math.min(pause, MISSED * (0.5 + (yield* Random.next))))
-            heard = yield* beat
+            // After an outage, nodes reconnect soon, and not all at the same moment.
+            yield* Effect.sleep(
+              responded ? pause : Math.min(pause, MISSED_PAUSE * (0.5 + (yield* Random.next)))
+            )
+            responded = yield* heartbeat
           }
         })
-        yield* Effect.forkScoped(Effect.andThen(uplink.register, beats))
+        yield* Effect.forkScoped(Effect.andThen(uplink.register, heartbeats))
 
         if (options.on_shutdown === "stop") {
           const wait = options.shutdown_wait_seconds ?? 30
@@ -196,10 +198,10 @@ export class NodeDaemon extends Context.Service<
       })
     )
 
-  /** A node with its runtimes; needs the control plane only. */
-  static readonly layer = (given: NodeDaemonOptions) => {
-    const data_dir = resolve(given.data_dir)
-    const options = { ...given, data_dir }
+  /** The daemon with its runtimes; needs the control plane only. */
+  static readonly layer = (settings: NodeDaemonOptions) => {
+    const data_dir = resolve(settings.data_dir)
+    const options = { ...settings, data_dir }
     const { allowed_mounts, cgroup_root, docker, environment, node_id, pass_env } = options
     const processes = ProcessRuntime.layer({
       node: `${node_id}@${data_dir}`,
@@ -217,7 +219,7 @@ export class NodeDaemon extends Context.Service<
     })
     const [base_dir, servers_dir] = [join(data_dir, FOLDERS.base), join(data_dir, FOLDERS.servers)]
     const lost_dir = join(data_dir, FOLDERS.lost)
-    // In this order: folders go from there to here.
+    // The order matters: folders move from the first to the second.
     const used = Effect.forEach([servers_dir, besideServers(servers_dir), lost_dir], basesInUse).pipe(
       Effect.map((found) => new Set(found.flatMap((names) => [...names])))
     )

@@ -9,8 +9,8 @@ const choiceOf = ({ image, runtimes }: Launch): RuntimeChoice => ({
 })
 
 /**
- * Containers and plain processes on one node. A server is run in a container when its software may be and has an
- * image, and the engine answers; else as a process, when its software may be that.
+ * Runs containers and plain processes on one node. A server runs in a container if its software allows that and has an
+ * image, and the engine responds; else as a process, if its software allows that.
  */
 export const RuntimeByServer = {
   layer: (runtimes: {

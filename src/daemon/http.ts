@@ -16,13 +16,13 @@ import { NOT_THE_TOKEN } from "./controlPlane/diagnosis.ts"
 import { NodeToken } from "./controlPlane/NodeToken.ts"
 import { ServedDaemon } from "./controlPlane/ServedDaemon.ts"
 
-/** Consoles that are open at a time: each is a connection, and lines that wait for the peer. */
-const MOST_CONSOLES = 1000
+/** The limit of open consoles: each is a connection with a queue of lines. */
+const MAX_CONSOLES = 1000
 
 const pages = { standard: 100, fallback: 100, maximum: 1000 }
 
-/** A refusal as the error of its status, with what it says. */
-const answerOf = (error: DaemonError) => {
+/** Returns the HTTP error of a refusal. */
+const httpError = (error: DaemonError) => {
   if (error._tag === "NodeUnreachable") return Unavailable.nodeNotConnected(error.node_id)
   const { status, detail, hint } = error
   switch (status) {
@@ -42,16 +42,16 @@ const pageOf = (query: { readonly page?: string; readonly per_page?: string }): 
   per_page: pageSize(query.per_page, pages)
 })
 
-/** Handlers of a daemon's routes (node-protocol, "Control plane -> daemon"). */
+/** The handlers of a daemon's routes (node-protocol, "Control plane -> daemon"). */
 export const DaemonHandlers = HttpApiBuilder.group(
   DaemonApi,
   "daemon",
   Effect.fn(function* (handlers) {
     const served = yield* ServedDaemon
     let consoles = 0
-    const takeConsole = Effect.acquireRelease(
+    const reserveConsole = Effect.acquireRelease(
       Effect.suspend(() => {
-        if (consoles >= MOST_CONSOLES) {
+        if (consoles >= MAX_CONSOLES) {
           return new Conflict({
             detail: `the node has ${consoles} open consoles`,
             hint: "Close consoles of servers on this node."
@@ -65,67 +65,69 @@ export const DaemonHandlers = HttpApiBuilder.group(
           consoles -= 1
         })
     )
-    const ask = <A>(use: (daemon: Daemon) => Effect.Effect<A, DaemonError>) =>
+    const call = <A>(use: (daemon: Daemon) => Effect.Effect<A, DaemonError>) =>
       Effect.flatMap(served.daemon, use).pipe(
-        Effect.mapError(answerOf),
-        // What it begins outlives the request: its log lines are not the request's.
+        Effect.mapError(httpError),
+        // Work that outlives the request must not log with the request's annotations.
         Effect.provideService(References.CurrentLogAnnotations, {})
       )
 
     return handlers
       .handleAll({
-        system: () => ask((daemon) => daemon.system),
+        system: () => call((daemon) => daemon.system),
         list: () => served.servers,
-        create: ({ payload }) => ask((daemon) => daemon.create(payload)),
+        create: ({ payload }) => call((daemon) => daemon.create(payload)),
         get: Effect.fnUntraced(function* ({ params }) {
           const found = (yield* served.servers).find((server) => server.id === params.id)
           if (found !== undefined) return found
           return yield* new NotFound({
             detail: `server not found: ${params.id}`,
-            hint: "This node does not have it."
+            hint: "Ask the control plane which node has the server."
           })
         }),
         remove: ({ params, query }) =>
-          ask((daemon) => daemon.remove(params.id, { moved: query.moved === "true" })),
+          call((daemon) => daemon.remove(params.id, { moved: query.moved === "true" })),
         power: ({ params, payload }) =>
-          ask((daemon) => daemon.power(params.id, payload.action, payload.wait_seconds)),
-        commands: ({ params, payload }) => ask((daemon) => daemon.commands(params.id, payload.commands)),
-        reset: ({ params }) => ask((daemon) => daemon.reset(params.id)),
-        reinstall: ({ params }) => ask((daemon) => daemon.reinstall(params.id)),
-        hold: ({ params, payload }) => ask((daemon) => daemon.hold(params.id, payload.held)),
+          call((daemon) => daemon.power(params.id, payload.action, payload.wait_seconds)),
+        commands: ({ params, payload }) => call((daemon) => daemon.commands(params.id, payload.commands)),
+        reset: ({ params }) => call((daemon) => daemon.reset(params.id)),
+        reinstall: ({ params }) => call((daemon) => daemon.reinstall(params.id)),
+        hold: ({ params, payload }) => call((daemon) => daemon.hold(params.id, payload.held)),
         status: ({ params }) =>
           Effect.map(
-            ask((daemon) => daemon.status(params.id)),
+            call((daemon) => daemon.status(params.id)),
             (status) => ({ status })
           ),
         stats: ({ params, query }) =>
-          ask((daemon) => daemon.stats(params.id, { update_disk_usage: query.update_disk_usage === "true" })),
+          call((daemon) =>
+            daemon.stats(params.id, { update_disk_usage: query.update_disk_usage === "true" })
+          ),
         logs: Effect.fnUntraced(function* ({ params, query }) {
           const at = pageOf(query)
-          return paginated(yield* ask((daemon) => daemon.logs(params.id, at)), at)
+          return paginated(yield* call((daemon) => daemon.logs(params.id, at)), at)
         }),
-        install: ({ params }) => ask((daemon) => daemon.install(params.id)),
+        install: ({ params }) => call((daemon) => daemon.install(params.id)),
         installLogs: Effect.fnUntraced(function* ({ params, query }) {
           const at = pageOf(query)
-          return paginated(yield* ask((daemon) => daemon.installLogs(params.id, at)), at)
+          return paginated(yield* call((daemon) => daemon.installLogs(params.id, at)), at)
         })
       })
       .handle(
         "files",
         Effect.fnUntraced(function* ({ params }) {
           const daemon = yield* served.daemon
-          return yield* Effect.mapError(daemon.files(params.id), answerOf)
+          return yield* Effect.mapError(daemon.files(params.id), httpError)
         })
       )
       .handle(
         "console",
         Effect.fnUntraced(function* ({ params, request }) {
-          yield* takeConsole
+          yield* reserveConsole
           const daemon = yield* served.daemon
-          const lines = yield* Effect.mapError(daemon.console(params.id), answerOf)
+          const lines = yield* Effect.mapError(daemon.console(params.id), httpError)
           return yield* serveConsole(request, lines, (line) =>
             Effect.catch(daemon.commands(params.id, [line]), (error) =>
-              Effect.logDebug(`console line of ${params.id} refused: ${error._tag}`)
+              Effect.logDebug(`console line refused for ${params.id}: ${error._tag}`)
             )
           )
         }, Effect.scoped)
@@ -133,13 +135,13 @@ export const DaemonHandlers = HttpApiBuilder.group(
   })
 )
 
-/** What a call without the current token is answered. */
+/** The response to a call without the current token. */
 export const unauthorized = new Unauthorized({
   detail: NOT_THE_TOKEN,
   hint: "Only the control plane that this node is registered with may call it."
 })
 
-/** `DaemonAuthorization`: nothing without the token of the last registration. */
+/** `DaemonAuthorization`: accepts the token of the last registration only. */
 export const DaemonAuthorizationLayer = Layer.effect(
   DaemonAuthorization,
   Effect.map(NodeToken, (token) =>

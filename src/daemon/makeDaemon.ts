@@ -27,18 +27,18 @@ export interface DaemonParts {
 const notRunning = new DaemonRefused({
   status: 409,
   detail: "the server is not running",
-  hint: "Start it first."
+  hint: "Start the server first."
 })
 
-/** A start of the daemon looks for what ran before, and waits for an engine that is away. */
-const notFoundAgain = (node_id: string) =>
+/** After its start, the daemon looks for earlier processes, and waits for an engine that is down. */
+const notAdopted = (node_id: string) =>
   new DaemonRefused({
     status: 500,
-    detail: "the process of the server has not been found again yet",
-    hint: `Ask again shortly; where it takes long, see that Docker runs on node ${node_id}.`
+    detail: "the process of the server is not adopted yet",
+    hint: `Try again in a few seconds. If this persists, check that Docker runs on node ${node_id}.`
   })
 
-// biome-ignore lint/suspicious/noControlCharactersInRegex: a line that holds one would be two lines, or worse
+// biome-ignore lint/suspicious/noControlCharactersInRegex: a control character could end the line early
 const control = /[\u0000-\u001f\u007f]/
 
 const sendCommands = Effect.fnUntraced(function* (
@@ -55,7 +55,7 @@ const sendCommands = Effect.fnUntraced(function* (
   }
   const { status } = instance.file.get()
   const run = instance.run()
-  if (status === "running" && !instance.isAdopted()) return yield* notFoundAgain(node_id)
+  if (status === "running" && !instance.isAdopted()) return yield* notAdopted(node_id)
   if (run === undefined || status === "paused") return yield* notRunning
   for (const [index, line] of lines.entries()) {
     yield* Effect.mapError(run.write(line), ({ message, why }) => {
@@ -69,7 +69,7 @@ const sendCommands = Effect.fnUntraced(function* (
           return new DaemonRefused({
             status: 500,
             detail: message,
-            hint: `${written}. Start Docker on node ${node_id}, then send the others again: the server may run all the same.`
+            hint: `${written}. Start Docker on node ${node_id}, then send the remaining commands. The server may still run.`
           })
       }
     })
@@ -87,7 +87,7 @@ const installLogs = Effect.fnUntraced(function* (instance: Instance, shared: str
   return { items: lines.map(stripAnsi), total }
 })
 
-/** The calls of the control plane, answered by the servers of this node. */
+/** Makes the daemon that the control plane calls, from the servers of this node. */
 export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
   const { files, installer, instances, place, runtime, version } = parts
   const { ofDisk: diskRefused } = refusals(place)

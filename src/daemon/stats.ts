@@ -8,8 +8,8 @@ import type { Run, Usage } from "./runtime/Runtime.ts"
 
 const MIB = 1024 * 1024
 const MB = 1_000_000
-/** Shortest time over which processor use is measured, in ms: the kernel counts in steps of 10. */
-const SHORTEST = 100
+/** The shortest interval of a CPU measurement, in ms: the kernel counts in steps of 10. */
+const MIN_INTERVAL_MS = 100
 
 interface Sample {
   readonly run: Run
@@ -19,40 +19,40 @@ interface Sample {
 
 const none: Usage = { memory_bytes: 0, cpu_ms: 0, uptime_ms: 0, network: { rx_bytes: 0, tx_bytes: 0 } }
 
-/** Live figures of servers. Nothing is measured while nobody asks. */
+/** Measures servers on request. */
 export const makeStats = Effect.fnUntraced(function* (files: InstanceFiles["Service"]) {
   const samples = new WeakMap<Instance, Sample>()
-  const shares = new WeakMap<Instance, number>()
-  const disks = new WeakMap<Instance, DiskUsage>()
-  const walking = yield* Semaphore.make(2)
+  const lastPercent = new WeakMap<Instance, number>()
+  const diskUsages = new WeakMap<Instance, DiskUsage>()
+  const measuring = yield* Semaphore.make(2)
 
-  const take = Effect.fnUntraced(function* (run: Run) {
+  const sampleOf = Effect.fnUntraced(function* (run: Run) {
     const usage = (yield* run.usage) ?? none
     return { usage, sample: { run, at: yield* elapsedMillis, cpu_ms: usage.cpu_ms } }
   })
 
-  /** Percent of one thread since the last sample; the first time, over a tenth of a second. */
+  /** Returns the CPU usage in percent of one thread since the last sample; the first time, over 100 ms. */
   const measure = Effect.fnUntraced(function* (instance: Instance, run: Run) {
-    const first = yield* take(run)
+    const first = yield* sampleOf(run)
     if (first.usage.cpu_percent !== undefined) return { usage: first.usage, cpu: first.usage.cpu_percent }
     const known = samples.get(instance)
     const fresh = known?.run === run ? known : undefined
     const before = fresh ?? first.sample
-    if (fresh === undefined) yield* Effect.sleep(SHORTEST)
-    const { usage, sample } = fresh === undefined ? yield* take(run) : first
+    if (fresh === undefined) yield* Effect.sleep(MIN_INTERVAL_MS)
+    const { usage, sample } = fresh === undefined ? yield* sampleOf(run) : first
     const elapsed = sample.at - before.at
-    if (elapsed < SHORTEST) return { usage, cpu: shares.get(instance) ?? 0 }
+    if (elapsed < MIN_INTERVAL_MS) return { usage, cpu: lastPercent.get(instance) ?? 0 }
     const cpu = Math.max(0, Math.round(((sample.cpu_ms - before.cpu_ms) / elapsed) * 1000) / 10)
     samples.set(instance, sample)
-    shares.set(instance, cpu)
+    lastPercent.set(instance, cpu)
     return { usage, cpu }
   })
 
-  const diskOf = Effect.fnUntraced(function* (instance: Instance, anew: boolean) {
-    const known = disks.get(instance)
-    if (known !== undefined && !anew) return known
-    const usage = yield* walking.withPermit(files.usage(instance.folder, instance.file.get().spec))
-    disks.set(instance, usage)
+  const diskOf = Effect.fnUntraced(function* (instance: Instance, refresh: boolean) {
+    const known = diskUsages.get(instance)
+    if (known !== undefined && !refresh) return known
+    const usage = yield* measuring.withPermit(files.usage(instance.folder, instance.file.get().spec))
+    diskUsages.set(instance, usage)
     return usage
   })
 

@@ -7,7 +7,7 @@ import type { ControlPlaneError, ControlPlaneUnavailable } from "../../api/Contr
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import { type IoError, io, removeTree } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
-import { failureOf, type InstancePaths, tool } from "../transfer/archive.ts"
+import { type InstancePaths, runTool, toolError } from "../transfer/archive.ts"
 import { ArchiveRefused, type UnpackOptions, unpackFiles } from "../transfer/unpack.ts"
 import { treeSize } from "./copyTree.ts"
 import { diskLimit } from "./diskLimits.ts"
@@ -43,8 +43,8 @@ interface Replacement extends InstancePaths {
 /** Copies all of a folder into one on another file system, which is empty. */
 const copyFolder = (from: string, to: string) =>
   Effect.gen(function* () {
-    const cp = yield* tool("cp", ["--archive", "--no-target-directory", "--", from, to], "ignore")
-    if ((yield* cp.ended) !== 0) return yield* failureOf("the files cannot be written", cp)
+    const cp = yield* runTool("cp", ["--archive", "--no-target-directory", "--", from, to], "ignore")
+    if ((yield* cp.ended) !== 0) return yield* toolError("the files cannot be written", cp)
   }).pipe(Effect.scoped)
 
 const entriesOf = (folder: string) =>
@@ -120,7 +120,7 @@ export const receiveFiles = Effect.fnUntraced(function* <E>(
     yield* removeTree(aside)
     yield* io(`set the time of ${files}`, () => fs.utimes(files, atimeMs / 1000, mtimeMs / 1000))
   }).pipe(Effect.onError(() => Effect.ignore(removeTree(aside))))
-  const sync = yield* tool("sync", ["--file-system", files], "ignore").pipe(
+  const sync = yield* runTool("sync", ["--file-system", files], "ignore").pipe(
     Effect.flatMap((it) => it.ended),
     Effect.scoped
   )

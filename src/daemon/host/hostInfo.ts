@@ -7,7 +7,7 @@ import type { Heartbeat } from "../../domain/NodeMessages.ts"
 import type { HostInfo } from "../../domain/SystemInfo.ts"
 import { type IoError, io } from "../disk/fsio.ts"
 
-/** Go's names of architectures, where they differ from Node's. */
+/** The names of architectures in Go, if they differ from Node's. */
 const goNames: Readonly<Record<string, string>> = {
   x64: "amd64",
   ia32: "386",
@@ -20,11 +20,11 @@ const prettyName = (): string | undefined => {
     const line = /^PRETTY_NAME=(.*)$/m.exec(readFileSync("/etc/os-release", "utf8"))?.[1]
     return line?.trim().replace(/^(["'])(.*)\1$/, "$2")
   } catch {
-    return undefined // not a Linux distribution that says its name
+    return undefined // not Linux, or without a name
   }
 }
 
-/** Host information of this machine (contract 2.2, `system`); `node`: what a node adds to it. */
+/** Returns the host information (contract 2.2, `system`). `node`: the fields that only nodes have. */
 export const hostInfo = (node: Pick<HostInfo, "instance_files" | "isolation"> = {}): HostInfo => ({
   architecture: goNames[process.arch] ?? process.arch,
   cpu_threads: os.availableParallelism(),
@@ -35,7 +35,10 @@ export const hostInfo = (node: Pick<HostInfo, "instance_files" | "isolation"> = 
   ...node
 })
 
-/** What the machine offers to servers; `overrides` win. Fails when the disk of the data folder cannot be looked at. */
+/**
+ * Returns the capacity of the host for servers; `overrides` win.
+ * @error IoError the disk of the data folder cannot be read
+ */
 export const capacityOf = (
   data_dir: string,
   overrides: Partial<Capacity>
@@ -49,7 +52,7 @@ export const capacityOf = (
     })
   )
 
-/** What heartbeats say of the machine now. */
+/** Returns the current load of the host, for heartbeats. */
 export const loadOf = (data_dir: string): Effect.Effect<Omit<Heartbeat, "boot_id">, IoError> =>
   Effect.map(
     io(`look at the disk of ${data_dir}`, () => fs.statfs(data_dir)),

@@ -1,10 +1,10 @@
 /**
- * What the kernel says about processes (Linux /proc). Reads are synchronous: they are answered from memory by the
- * kernel, and one pass over a few hundred processes takes a few milliseconds.
+ * Processes as the kernel reports them (Linux /proc). Reads are synchronous: the kernel serves them from memory, and a
+ * pass over a few hundred processes takes a few milliseconds.
  */
 import { readdirSync, readFileSync, readlinkSync } from "node:fs"
 
-/** One process. */
+/** A process. */
 export interface Proc {
   readonly pid: number
   readonly ppid: number
@@ -12,20 +12,20 @@ export interface Proc {
   readonly session: number
   /** `R`, `S`, `D`, `T`, `Z`... */
   readonly state: string
-  /** User and system time, its own and that of its children that have ended, in clock ticks. */
+  /** User and system time in clock ticks, including that of its ended children. */
   readonly ticks: number
-  /** Clock ticks between the machine's boot and its start; with the pid it names a process for good. */
+  /** Clock ticks between the boot and its start; unique in combination with the pid. */
   readonly start: string
   readonly rss_bytes: number
 }
 
-/** What a process was started as: the marker in its environment. */
+/** The marker in the environment of a process: what it was started for. */
 export interface Marker {
   readonly node: string
   readonly server: string
 }
 
-/** Clock ticks in a second: fixed at 100 for user space on Linux. */
+/** Clock ticks per second: fixed at 100 for user space on Linux. */
 export const TICKS_PER_SECOND = 100
 const PAGE = 4096
 
@@ -33,11 +33,11 @@ const readOrUndefined = (path: string): string | undefined => {
   try {
     return readFileSync(path, "latin1")
   } catch {
-    return undefined // the process has gone, or is not ours to look at
+    return undefined // the process has ended, or access is denied
   }
 }
 
-/** Reads the text of /proc/<pid>/stat; the command name may contain blanks and brackets. */
+/** Parses /proc/<pid>/stat; the command name may contain blanks and brackets. */
 export const parseStat = (text: string): Proc | undefined => {
   const open = text.indexOf("(")
   const close = text.lastIndexOf(")")
@@ -56,14 +56,14 @@ export const parseStat = (text: string): Proc | undefined => {
   }
 }
 
-/** A process that exists and is not a zombie. */
+/** Returns a process; undefined: it has ended or is a zombie. */
 export const readProc = (pid: number): Proc | undefined => {
   const text = readOrUndefined(`/proc/${pid}/stat`)
   const proc = text === undefined ? undefined : parseStat(text)
   return proc === undefined || proc.state === "Z" || proc.state === "X" ? undefined : proc
 }
 
-/** Every process but zombies. */
+/** Returns all processes except zombies. */
 export const readProcs = (): ReadonlyArray<Proc> => {
   const procs: Array<Proc> = []
   for (const name of readdirSync("/proc")) {
@@ -75,7 +75,7 @@ export const readProcs = (): ReadonlyArray<Proc> => {
   return procs
 }
 
-/** Identity of this run of the machine: pids and start times of another one say nothing. */
+/** Returns the id of the current boot. Pids and start times of another boot are invalid. */
 export const bootId = (): string => readOrUndefined("/proc/sys/kernel/random/boot_id")?.trim() ?? ""
 
 const variable = (environment: string, name: string): string | undefined => {
@@ -85,7 +85,7 @@ const variable = (environment: string, name: string): string | undefined => {
   return environment.slice(start + name.length + 1, end < 0 ? undefined : end)
 }
 
-/** The marker of a process; undefined when it has none or may not be looked at. */
+/** Returns the marker of a process; undefined: it has none, or access is denied. */
 export const readMarker = (pid: number): Marker | undefined => {
   const environment = readOrUndefined(`/proc/${pid}/environ`)
   if (environment === undefined) return undefined
@@ -96,13 +96,13 @@ export const readMarker = (pid: number): Marker | undefined => {
     : { node: Buffer.from(node, "latin1").toString("utf8"), server }
 }
 
-/** The effective uid of a process; undefined when it has gone. The owner of `/proc/<pid>` may be another. */
+/** Returns the effective uid of a process; undefined: it has ended. The owner of `/proc/<pid>` may differ. */
 export const readUid = (pid: number): number | undefined => {
   const uid = /^Uid:\t\d+\t(\d+)/m.exec(readOrUndefined(`/proc/${pid}/status`) ?? "")?.[1]
   return uid === undefined ? undefined : Number(uid)
 }
 
-/** Milliseconds since the machine's boot. */
+/** Milliseconds since the boot. */
 export const bootUptimeMillis = (): number =>
   Math.round(Number((readOrUndefined("/proc/uptime") ?? "0").split(" ")[0]) * 1000)
 
@@ -110,11 +110,14 @@ const networkOf = (pid: number | "self"): string | undefined => {
   try {
     return readlinkSync(`/proc/${pid}/ns/net`)
   } catch {
-    return undefined // gone, or not ours to look at
+    return undefined // ended, or access is denied
   }
 }
 
-/** Bytes received and sent by the network namespace of a process; undefined when it shares this process's own. */
+/**
+ * Returns the bytes that the network namespace of a process received and sent; undefined: the process shares the
+ * namespace of this one.
+ */
 export const readNetwork = (
   pid: number
 ): { readonly rx_bytes: number; readonly tx_bytes: number } | undefined => {

@@ -11,8 +11,7 @@ import { io, makeFolder } from "../disk/fsio.ts"
 import { isFull } from "../disk/isFull.ts"
 import { InstallFailed, installFailed } from "../files/InstallFailed.ts"
 import { chownTree } from "../files/ownership.ts"
-import { seenFrom } from "../launch/containerView.ts"
-import { launchPlan } from "../launch/launchPlan.ts"
+import { launchPlan, specFor } from "../launch/launchPlan.ts"
 import { stopWay } from "../runtime/exitReason.ts"
 import type { Runtime, RunUser } from "../runtime/Runtime.ts"
 import { withPatches } from "./withPatches.ts"
@@ -184,7 +183,7 @@ export const prepareBase = Effect.fnUntraced(function* (given: Omit<Preparation,
     given.runtime.userFor(definition, { software: definition.software }),
     (error) => installFailed(error)
   )
-  const at: Preparation = { ...given, user, spec: seenFrom(kind, given.spec) }
+  const at: Preparation = { ...given, user, spec: specFor(kind, given.spec) }
   if (install === null || install.skip_scripts) return undefined
   const code = yield* runScript(at, "install script", install, install.script, install.timeout)
   if (install.warmup) {

@@ -5,8 +5,7 @@ import type { ConsoleLog } from "../console/ConsoleLog.ts"
 import { onlineMatcher } from "../console/onlineSignal.ts"
 import { heldBy } from "../files/diskLimits.ts"
 import { type FileSources, type InstanceFiles, instanceFolder } from "../files/InstanceFiles.ts"
-import { seenFrom } from "../launch/containerView.ts"
-import { type LaunchPlan, launchPlan } from "../launch/launchPlan.ts"
+import { type LaunchPlan, launchPlan, specFor } from "../launch/launchPlan.ts"
 import type { Runtime, RunUser, SharedFolder } from "../runtime/Runtime.ts"
 import type { ServerFile } from "../state/ServerFile.ts"
 import { refusals } from "./refusals.ts"
@@ -54,7 +53,7 @@ export const makeLauncher = ({ console, file, files, folder, runtime, sources }:
   const prepare = Effect.gen(function* () {
     const { spec } = file.get()
     const kind = yield* Effect.mapError(runtime.kindFor(definition), ofNode)
-    const plan = yield* Effect.mapError(Effect.fromResult(launchPlan(seenFrom(kind, spec))), ofSoftware)
+    const plan = yield* Effect.mapError(Effect.fromResult(launchPlan(specFor(kind, spec))), ofSoftware)
     const user = yield* Effect.mapError(serverUser(file, runtime), ofNode)
     yield* roomLeft
     const signal = online_signal === undefined ? undefined : onlineMatcher(online_signal)

@@ -1,9 +1,10 @@
 import { Result } from "effect"
 import { splitWords } from "../../domain/commandLine.ts"
+import type { RuntimeKind } from "../../domain/Node.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import { contextOf, expand, type PlaceholderContext } from "../configPatch/placeholders.ts"
 
-/** What to run for a server, its placeholders filled in. */
+/** The command line and environment of a server, with placeholders expanded. */
 export interface LaunchPlan {
   readonly argv: readonly [string, ...ReadonlyArray<string>]
   readonly env: Readonly<Record<string, string>>
@@ -11,8 +12,8 @@ export interface LaunchPlan {
 }
 
 /**
- * Words and environment of a server's process, or why there are none. Placeholders are filled in after the words
- * were split, so that a value is never more than part of a word. A leading `exec` is a habit of shells and dropped.
+ * Returns the words and the environment of a server's process, or why there are none. Words are split before
+ * placeholders are expanded, so that a value never adds a word. A leading `exec`, common in shell commands, is dropped.
  */
 export const launchPlan = (spec: ServerSpec): Result.Result<LaunchPlan, string> => {
   const context = contextOf(spec)
@@ -31,3 +32,18 @@ export const launchPlan = (spec: ServerSpec): Result.Result<LaunchPlan, string> 
   if (file.startsWith("-")) return Result.fail(`invocation: ${file} is not a program`)
   return Result.succeed({ argv: [file, ...args], env: context.success.env, context: context.success })
 }
+
+/**
+ * Returns the specification as the server's process sees it. A container has an address of its own, to which the engine
+ * forwards the allocated port, so the server listens on all addresses.
+ */
+export const specFor = (kind: RuntimeKind, spec: ServerSpec): ServerSpec =>
+  kind === "process"
+    ? spec
+    : {
+        ...spec,
+        allocations: {
+          ...spec.allocations,
+          default: { ...spec.allocations.default, ip: "0.0.0.0" }
+        }
+      }

@@ -7,32 +7,32 @@ import type { Crash } from "../../domain/ServerEvent.ts"
 import { isUp, ServerStatus } from "../../domain/ServerStatus.ts"
 import { type IoError, readText, writeAtomic } from "../disk/fsio.ts"
 
-/** What was asked of a process that has to end; it decides what its end means. */
+/** The request that ends a process; it decides the effect of the end. */
 export const Intent = Schema.Struct({
   type: Schema.Literals(["stop", "kill", "restart", "reset"]),
-  /** When the stop becomes a kill, ms since the epoch. */
+  /** The time at which the stop becomes a kill, ms since the epoch. */
   deadline: Schema.Finite
 })
 export type Intent = typeof Intent.Type
 
-/** One run of the process. */
+/** A run of the process. */
 export const RunState = Schema.Struct({
   token: Schema.String,
   started_at: Schema.Finite,
-  /** Where its output begins in `console.log`. */
+  /** The offset in `console.log` at which its output begins. */
   log_offset: Schema.Int,
-  /** The start took too long: its end is the crash `start timed out`. */
+  /** Whether the start timed out: the end is then the crash `start timed out`. */
   timed_out: Schema.Boolean
 })
 export type RunState = typeof RunState.Type
 
-/** Work on the files that has to be done, or done again after a crash. */
+/** Work on the files that is pending, also after a crash of the daemon. */
 export const FileWork = Schema.Literals(["none", "install", "reinstall", "reset"])
 export type FileWork = typeof FileWork.Type
 
 /**
- * All that the daemon knows of one server, in one file that is replaced as a whole: a change of state and the
- * report that tells of it are there together or not at all.
+ * The durable record of a server. The file is replaced as a whole, so that a change of state and its report are written
+ * together or not at all.
  */
 export const ServerState = Schema.Struct({
   format: Schema.Literal(1),
@@ -42,17 +42,17 @@ export const ServerState = Schema.Struct({
   work: FileWork,
   intent: Schema.NullOr(Intent),
   run: Schema.NullOr(RunState),
-  /** It has to be started again: a restart, or the restart after a crash. */
+  /** Whether the server is to be started again, by a restart or after a crash. */
   start_again: Schema.Boolean,
-  /** Times of the starts after crashes, ms since the epoch, of the last hour. */
+  /** Times of the starts after crashes within the last hour, ms since the epoch. */
   restarts: Schema.Array(Schema.Finite),
-  /** It is about to be moved to another node: it is not started, and its files stay as they are. */
+  /** Whether the server is held for a migration: it is not started, and its files do not change. */
   held: Schema.optionalKey(Schema.Boolean),
-  /** The uid, and gid, of its processes and files; absent where it runs as the user of the daemon, or in containers. */
+  /** The uid and gid of its processes and files; absent: it runs as the user of the daemon, or in containers. */
   uid: Schema.optionalKey(Schema.Int),
-  /** Number of the last report that was made. */
+  /** The number of the last report. */
   sequence: Schema.Int,
-  /** Reports that have yet to be answered, oldest first. */
+  /** Reports that are not acknowledged, oldest first. */
   reports: Schema.Array(Report)
 })
 export type ServerState = typeof ServerState.Type
@@ -61,7 +61,7 @@ const ServerStateJson = Schema.fromJsonString(ServerState)
 const decode = Schema.decodeUnknownEffect(ServerStateJson)
 const encode = Schema.encodeUnknownEffect(ServerStateJson)
 
-/** State of a server that has just been asked for. */
+/** Returns the state of a server that was just created. */
 export const newServerState = (spec: ServerSpec, uid?: number): ServerState => ({
   format: 1,
   spec,
@@ -77,13 +77,13 @@ export const newServerState = (spec: ServerSpec, uid?: number): ServerState => (
   reports: []
 })
 
-/** What to tell the control plane, before it has its number. */
+/** A report before it has a number. */
 export type Notice =
   | { readonly type: "status"; readonly status: ServerStatus; readonly transient: boolean }
   | { readonly type: "install-status"; readonly install: InstallState }
   | { readonly type: "crash"; readonly crash: Crash }
 
-/** The state with a report added; a status or install report also changes the state itself. */
+/** Returns the state with a report added; a status or install report also changes the state. */
 export const withNotice = (state: ServerState, notice: Notice): ServerState => {
   const sequence = state.sequence + 1
   const report: Report = { ...notice, server_id: state.spec.id, sequence }
@@ -92,7 +92,7 @@ export const withNotice = (state: ServerState, notice: Notice): ServerState => {
   return notice.type === "install-status" ? { ...next, install: notice.install } : next
 }
 
-/** What registrations and `create` say of it. */
+/** Returns the server as registrations and `create` list it. */
 export const daemonServer = (state: ServerState): DaemonServer => ({
   id: state.spec.id,
   status: state.status,
@@ -101,7 +101,7 @@ export const daemonServer = (state: ServerState): DaemonServer => ({
   ...(state.held === true ? { held: true } : {})
 })
 
-/** What `hold` says of it: whether it would be up if it were left alone. */
+/** Returns the server as `hold` lists it, with whether it would be up without the hold. */
 export const heldServer = (state: ServerState): HeldServer => {
   const { intent, start_again, status } = state
   const stays = isUp(status) && status !== "stopping" && intent === null
@@ -110,11 +110,14 @@ export const heldServer = (state: ServerState): HeldServer => {
 
 /** `server.json` of one server. */
 export interface ServerFile {
-  /** The state as it is on disk. */
+  /** Returns the state. */
   readonly get: () => ServerState
-  /** Changes the state and writes it before anyone sees it. A disk that refuses is logged: the truth goes on in memory. */
+  /**
+   * Changes the state and writes it before any reader sees it. If the disk fails, the error is logged and the state is
+   * kept in memory.
+   */
   update(change: (state: ServerState) => ServerState): Effect.Effect<ServerState>
-  /** Opens with every new report. */
+  /** Opens with each new report. */
   readonly news: Latch.Latch
 }
 
@@ -122,7 +125,7 @@ const fileName = "server.json"
 
 const write = (folder: string, state: ServerState): Effect.Effect<void, IoError> =>
   encode(state).pipe(
-    Effect.orDie, // the state is of the schema's own type
+    Effect.orDie, // the state has the type of the schema
     Effect.flatMap((text) => writeAtomic(join(folder, fileName), text))
   )
 
@@ -134,7 +137,7 @@ const make = Effect.fnUntraced(function* (folder: string, initial: ServerState) 
     const changed = change(current)
     if (changed === current) return current
     yield* Effect.catch(write(folder, changed), (error) =>
-      Effect.logError(`state of ${changed.spec.id} cannot be kept: ${error.message}`)
+      Effect.logError(`state of ${changed.spec.id} cannot be written: ${error.message}`)
     )
     const more = changed.sequence > current.sequence
     current = changed
@@ -149,18 +152,24 @@ const make = Effect.fnUntraced(function* (folder: string, initial: ServerState) 
   return file
 })
 
-/** Writes the first state of a new server. Fails when the disk refuses: nothing was promised yet. */
+/**
+ * Writes the first state of a new server.
+ * @error IoError the disk refused; the server does not exist
+ */
 export const createServerFile = Effect.fnUntraced(function* (folder: string, spec: ServerSpec, uid?: number) {
   const state = newServerState(spec, uid)
   yield* write(folder, state)
   return yield* make(folder, state)
 })
 
-/** Reads the state of a server back. Fails when the file is missing or not what this daemon writes. */
+/**
+ * Reads the state of a server.
+ * @error IoError | SchemaError the file is missing or invalid
+ */
 export const openServerFile = Effect.fnUntraced(function* (folder: string) {
   const state = yield* decode(yield* readText(join(folder, fileName)))
   return yield* make(folder, state)
 })
 
-/** Name of a new run. */
+/** Returns the token of a new run. */
 export const newToken = (): string => randomUUID()

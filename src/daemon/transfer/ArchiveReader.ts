@@ -1,23 +1,23 @@
 /**
- * The only reader of an archive of an instance: the format of GNU tar, as `packFiles` and older daemons make it. The
- * sender is not trusted. The reader takes folders, files and symbolic links, each in a folder that the archive has just
- * named, and refuses everything else. Pure: the caller writes what the reader answers, and nothing else.
+ * The reader of an instance's archive, in the GNU tar format of `packFiles` and older daemons. The sender is not
+ * trusted. The reader accepts folders, files and symbolic links, each in a folder that the archive has listed before,
+ * and refuses everything else. Pure: the caller writes exactly the steps that the reader returns.
  */
 
 const BLOCK = 512
-/** `ustar` in the way of GNU tar: no part of the name is anywhere but in the name, or in a long name before it. */
+/** The magic of GNU tar: the whole name is in the name field, or in a long name before the header. */
 const MAGIC = Buffer.from("ustar  \0", "latin1")
-/** Bytes of a path, and of a link's target: the limit of Linux. */
-const LONGEST_PATH = 4096
-const LONGEST_NAME = 255
-/** A path with its NUL, in whole blocks. */
-const LONGEST_LONG = LONGEST_PATH + BLOCK
-/** Pieces of one file with holes. */
-const MOST_PIECES = 100_000
+/** The longest path or link target, in bytes: the limit of Linux. */
+const MAX_PATH = 4096
+const MAX_NAME = 255
+/** A path and its NUL, rounded up to blocks. */
+const MAX_LONG_NAME = MAX_PATH + BLOCK
+/** The limit of pieces of a sparse file. */
+const MAX_PIECES = 100_000
 /** Blocks of zeros after the end: `tar` fills its last record. */
-const MOST_FILLING = 2048
+const MAX_FILLER = 2048
 
-/** Attributes of an entry that are kept; `mtime` in seconds. Set-id and sticky bits are not. */
+/** The attributes of an entry that are kept; `mtime` in seconds. Set-id and sticky bits are dropped. */
 export interface Attributes {
   readonly mode: number
   readonly mtime: number
@@ -49,7 +49,7 @@ const text = (block: Buffer, from: number, length: number): string => {
   return field.toString("latin1", 0, end === -1 ? length : end)
 }
 
-/** A number of a header: octal digits, or binary after 0x80, or negative and binary after 0xff; else undefined. */
+/** Returns a number of a header: octal digits, binary after 0x80, or negative binary after 0xff; else undefined. */
 const numberAt = (block: Buffer, from: number, length: number): number | undefined => {
   const first = block[from] ?? 0
   if (first < 0x80) {
@@ -58,7 +58,7 @@ const numberAt = (block: Buffer, from: number, length: number): number | undefin
   }
   if (first !== 0x80 && first !== 0xff) return undefined
   const bytes = block.subarray(from + 1, from + length)
-  // The complement of a negative number is small, so that no digit is lost.
+  // The complement of a negative number is small, so no digit is lost.
   let value = 0
   for (const byte of bytes) value = value * 256 + (first === 0xff ? 0xff - byte : byte)
   return Number.isSafeInteger(value) ? (first === 0xff ? -1 - value : value) : undefined
@@ -79,42 +79,45 @@ const isZero = (block: Buffer): boolean => block.every((byte) => byte === 0)
 
 const padded = (size: number): number => Math.ceil(size / BLOCK) * BLOCK
 
-/** A path of an archive in messages: quoted, and cut off after 100 bytes. */
+/** Returns a path of an archive for messages: quoted, and cut after 100 bytes. */
 export const shownPath = (name: string): string =>
   JSON.stringify(Buffer.from(name.slice(0, 100), "latin1").toString("utf8"))
 
-/** A long name that is being read. */
+/** A long name of which blocks are missing. */
 interface LongName {
   readonly type: "L" | "K"
   readonly size: number
   readonly bytes: Array<Buffer>
-  /** Bytes to come, padding included. */
+  /** Missing bytes, padding included. */
   left: number
 }
 
-/** Contents between holes. */
+/** A piece of contents between holes. */
 interface Piece {
   readonly at: number
   readonly length: number
 }
 
-/** The file that is being read. */
+/** The current file. */
 interface OpenFile extends Attributes {
   readonly path: string
   readonly size: number
   /** Bytes of its contents in the archive. */
   readonly stored: number
   readonly pieces: Array<Piece>
-  /** More of the map of pieces follows, before the contents. */
+  /** Whether more of the map of pieces precedes the contents. */
   mapping: boolean
-  /** Bytes to come, padding included. */
+  /** Missing bytes, padding included. */
   left: number
-  /** The present piece, and how much of it was read. */
+  /** The index of the current piece, and how many of its bytes were read. */
   piece: number
   read: number
 }
 
-/** Follows an archive as it passes. Keeps a block, two long names, the names of open folders and one map of pieces. */
+/**
+ * Reads an archive as a stream. Its memory holds a block, two long names, the names of open folders and one map of
+ * pieces.
+ */
 export class ArchiveReader {
   #block = Buffer.alloc(0)
   #file: OpenFile | undefined
@@ -122,10 +125,10 @@ export class ArchiveReader {
   #longName: string | undefined
   #longTarget: string | undefined
   #zeros = 0
-  /** The folders around the next entry, outermost first. */
+  /** The open folders, outermost first. */
   readonly #open: Array<Attributes & { readonly path: string }> = []
 
-  /** Whether the mark of the end has passed. */
+  /** Whether the end mark was read. */
   get ended(): boolean {
     return this.#zeros >= 2
   }
@@ -154,14 +157,13 @@ export class ArchiveReader {
   *#next(block: Buffer): Generator<Step> {
     if (this.#long !== undefined) return yield* this.#longBlock(this.#long, block)
     if (this.#file !== undefined) return yield* this.#map(this.#file, block, 0, 21)
-    if (!isZero(block))
-      return yield* this.#zeros > 0 ? refused("something follows its end") : this.#header(block)
+    if (!isZero(block)) return yield* this.#zeros > 0 ? refused("data after the end") : this.#header(block)
     this.#zeros += 1
     if (this.#zeros === 2) yield* this.#leave(0)
-    if (this.#zeros > MOST_FILLING) yield* refused("too much follows its end")
+    if (this.#zeros > MAX_FILLER) yield* refused("too much filler after the end")
   }
 
-  /** Leaves open folders until only so many are. */
+  /** Leaves the folders below `depth`. */
   *#leave(depth: number): Generator<Step> {
     for (const folder of this.#open.splice(depth).toReversed()) yield { _tag: "leave", ...folder }
   }
@@ -173,23 +175,23 @@ export class ArchiveReader {
     this.#long = undefined
     const bytes = Buffer.concat(long.bytes).subarray(0, long.size)
     const end = bytes.indexOf(0)
-    if (end !== -1 && end !== bytes.length - 1) return yield* refused("a name with a NUL character")
+    if (end !== -1 && end !== bytes.length - 1) return yield* refused("a name contains a NUL character")
     const name = bytes.toString("latin1", 0, end === -1 ? bytes.length : end)
     if (long.type === "L") this.#longName = name
     else this.#longTarget = name
   }
 
   *#header(block: Buffer): Generator<Step> {
-    if (!block.subarray(257, 265).equals(MAGIC)) return yield* refused("it is no archive of GNU tar")
+    if (!block.subarray(257, 265).equals(MAGIC)) return yield* refused("not a GNU tar archive")
     const [mode, size, mtime] = [numberAt(block, 100, 8), sizeAt(block, 124), numberAt(block, 136, 12)]
     if (numberAt(block, 148, 8) !== sumOf(block) || mode === undefined || mtime === undefined) {
       return yield* refused("a header is damaged")
     }
-    if (size === undefined) return yield* refused("a size that is none")
+    if (size === undefined) return yield* refused("an invalid size")
     const attributes = { mode: mode & 0o777, mtime }
     const type = String.fromCharCode(block[156] ?? 0)
     if (type === "L" || type === "K") {
-      if (size === 0 || size > LONGEST_LONG) return yield* refused("a name that is too long")
+      if (size === 0 || size > MAX_LONG_NAME) return yield* refused("a name is too long")
       this.#long = { type, size, bytes: [], left: padded(size) }
       return
     }
@@ -198,14 +200,14 @@ export class ArchiveReader {
     this.#longName = undefined
     this.#longTarget = undefined
     if (type !== "0" && type !== "S" && type !== "5" && type !== "2") {
-      return yield* refused(`${shownPath(full)} is neither file nor folder nor link`)
+      return yield* refused(`${shownPath(full)} is not a file, folder or link`)
     }
-    if ((type === "5" || type === "2") && size > 0) return yield* refused("a folder or link with contents")
+    if ((type === "5" || type === "2") && size > 0) return yield* refused("a folder or link has contents")
     if (full === "./" && type === "5" && this.#open.length === 0) {
       this.#open.push({ path: "", ...attributes })
       return yield { _tag: "folder", name: "", path: "" }
     }
-    const named = this.#place(type === "5" && full.endsWith("/") ? full.slice(0, -1) : full)
+    const named = this.#locate(type === "5" && full.endsWith("/") ? full.slice(0, -1) : full)
     if (typeof named === "string") return yield* refused(`${shownPath(full)} ${named}`)
     const { depth, name, path } = named
     yield* this.#leave(depth)
@@ -214,15 +216,15 @@ export class ArchiveReader {
       return yield { _tag: "folder", name, path }
     }
     if (type === "2") {
-      if (target === "" || target.length >= LONGEST_PATH) {
-        return yield* refused(`${shownPath(full)} is a link to a path that is none`)
+      if (target === "" || target.length >= MAX_PATH) {
+        return yield* refused(`${shownPath(full)} is a link with an invalid target`)
       }
       return yield { _tag: "link", name, path, target, mtime }
     }
     yield { _tag: "file", name, path }
     const sparse = type === "S"
     const whole = sparse ? sizeAt(block, 483) : size
-    if (whole === undefined) return yield* refused("a size that is none")
+    if (whole === undefined) return yield* refused("an invalid size")
     const file: OpenFile = {
       path,
       ...attributes,
@@ -239,42 +241,42 @@ export class ArchiveReader {
     else yield* this.#contents(file, Buffer.alloc(0))
   }
 
-  /** Where an entry is: in one of the folders that are open; or why it is nowhere. */
-  #place(full: string): (Named & { readonly depth: number }) | string {
+  /** Returns the open folder and the name of an entry, or why it is refused. */
+  #locate(full: string): (Named & { readonly depth: number }) | string {
     const path = full.slice(2)
     const parts = path.split("/")
     if (
       !full.startsWith("./") ||
-      full.length > LONGEST_PATH ||
-      parts.some((part) => part === "" || part === "." || part === ".." || part.length > LONGEST_NAME)
+      full.length > MAX_PATH ||
+      parts.some((part) => part === "" || part === "." || part === ".." || part.length > MAX_NAME)
     ) {
-      return "is no path of an instance"
+      return "is not a path of an instance"
     }
     const parent = parts.slice(0, -1).join("/")
     const index = this.#open.findLastIndex((folder) => folder.path === parent)
-    if (index === -1) return "is in no folder that stands before it"
+    if (index === -1) return "is in a folder that the archive has not listed"
     return { name: parts.at(-1) ?? "", path, depth: index + 1 }
   }
 
-  /** Takes `count` places of the map of a file with holes; the byte after them and a size says whether more follow. */
+  /** Reads `count` entries of the map of a sparse file; the byte after them and a size states whether more follow. */
   *#map(file: OpenFile, block: Buffer, from: number, count: number): Generator<Step> {
-    const bad = () => refused(`the map of the holes of ${shownPath(file.path)} is damaged`)
-    let place = from
-    for (; place < from + count * 24 && block[place + 12] !== 0; place += 24) {
-      const [at, length] = [sizeAt(block, place), sizeAt(block, place + 12)]
+    const bad = () => refused(`the sparse map of ${shownPath(file.path)} is damaged`)
+    let offset = from
+    for (; offset < from + count * 24 && block[offset + 12] !== 0; offset += 24) {
+      const [at, length] = [sizeAt(block, offset), sizeAt(block, offset + 12)]
       const last = file.pieces.at(-1)
       if (at === undefined || length === undefined || at < (last === undefined ? 0 : last.at + last.length)) {
         return yield* bad()
       }
       file.pieces.push({ at, length })
     }
-    const taken = (place - from) / 24
-    // The byte after the map of a block that follows the header, and after the map of the header.
+    const taken = (offset - from) / 24
+    // The offset is 504 in a block of the map after the header, and 482 in the header.
     file.mapping = block[from === 0 ? 504 : 482] !== 0
-    // Only a map without room goes on, and only where it has to.
+    // A map may continue only if its block is full, and an additional block must not be empty.
     if ((file.mapping && taken < count) || (from === 0 && taken === 0)) return yield* bad()
-    if (file.pieces.length > MOST_PIECES) {
-      return yield* refused(`${shownPath(file.path)} has more than ${MOST_PIECES} pieces between holes`)
+    if (file.pieces.length > MAX_PIECES) {
+      return yield* refused(`${shownPath(file.path)} has more than ${MAX_PIECES} pieces between holes`)
     }
     if (file.mapping) return
     const last = file.pieces.at(-1) ?? { at: 0, length: 0 }
@@ -283,7 +285,7 @@ export class ArchiveReader {
     yield* this.#contents(file, Buffer.alloc(0))
   }
 
-  /** Takes bytes of a file's contents and padding, no more than are left. */
+  /** Consumes bytes of the contents and padding of a file, at most `file.left`. */
   *#contents(file: OpenFile, bytes: Buffer): Generator<Step> {
     file.left -= bytes.length
     let rest = bytes

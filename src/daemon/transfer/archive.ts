@@ -1,6 +1,6 @@
 /**
- * The files of an instance on their way to another node: a stream of the format of GNU tar, made by the system's `tar`,
- * so that permissions, times, links and holes in files survive. `unpack.ts` is the way back.
+ * The export of an instance's files: a stream in GNU tar format, written by the system's `tar`, which preserves
+ * permissions, times, links and holes. `unpack.ts` reads it.
  */
 import { type ChildProcess, spawn } from "node:child_process"
 import type { Dirent } from "node:fs"
@@ -10,22 +10,22 @@ import * as NodeStream from "@effect/platform-node/NodeStream"
 import { Deferred, Effect, Fiber, Option, type Scope, Stream } from "effect"
 import { IoError, io, toIoError } from "../disk/fsio.ts"
 
-/** Nothing of the service's own environment: `TAR_OPTIONS` would change what is done. */
+/** Excludes the environment of the service: `TAR_OPTIONS` would change the format. */
 const environment = { PATH: "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", LC_ALL: "C" }
 /** Bytes of standard error that are kept. */
-const MOST_SAID = 4096
+const MAX_STDERR = 4096
 
 interface Tool {
   readonly process: ChildProcess
-  /** Its exit code, once all that it has said was read; null: a signal ended it. */
+  /** The exit code, after standard error was read; null: a signal ended the process. */
   readonly ended: Effect.Effect<number | null, IoError>
-  readonly gone: Effect.Effect<void>
-  /** What it has said last. */
-  readonly said: () => string
+  readonly exited: Effect.Effect<void>
+  /** The end of standard error. */
+  readonly stderr: () => string
 }
 
 /** Runs a program of the system until the scope closes. */
-export const tool = (
+export const runTool = (
   name: string,
   args: ReadonlyArray<string>,
   stdin: "pipe" | "ignore"
@@ -34,51 +34,51 @@ export const tool = (
     Effect.sync(() => {
       const child = spawn(name, args, { env: environment, stdio: [stdin, "pipe", "pipe"] })
       const closed = Deferred.makeUnsafe<number | null, IoError>()
-      const gone = Deferred.makeUnsafe<void>()
-      let said = ""
-      // What it does not take, its exit code explains.
+      const exited = Deferred.makeUnsafe<void>()
+      let stderr = ""
+      // The exit code explains why input was refused.
       child.stdin?.on("error", () => {})
       child.stderr?.setEncoding("utf8").on("data", (piece: string) => {
-        said = (said + piece).slice(-MOST_SAID)
+        stderr = (stderr + piece).slice(-MAX_STDERR)
       })
       child.once("error", (cause) => {
         Deferred.doneUnsafe(closed, Effect.fail(toIoError(`cannot run ${name}`, cause)))
-        Deferred.doneUnsafe(gone, Effect.void)
+        Deferred.doneUnsafe(exited, Effect.void)
       })
-      child.once("exit", () => Deferred.doneUnsafe(gone, Effect.void))
+      child.once("exit", () => Deferred.doneUnsafe(exited, Effect.void))
       child.once("close", (code) => Deferred.doneUnsafe(closed, Effect.succeed(code)))
       const ended = Deferred.await(closed)
-      return { process: child, ended, gone: Deferred.await(gone), said: () => said }
+      return { process: child, ended, exited: Deferred.await(exited), stderr: () => stderr }
     }),
     (it) => {
       it.process.kill("SIGKILL")
-      return it.gone
+      return it.exited
     }
   )
 
-/** What a program died of, in its own words. */
-export const failureOf = (what: string, { said }: Tool): IoError => {
-  const text = said()
+/** Returns the error of a program, with the reason from its standard error. */
+export const toolError = (what: string, { stderr }: Tool): IoError => {
+  const text = stderr()
   if (text.includes("No space left on device")) return new IoError({ code: "ENOSPC", message: "disk full" })
   const line = text.split("\n").find((one) => one.includes(": ") && !one.includes("Exiting"))
   return new IoError({
     code: "TAR",
-    message: `${what}: ${line?.replace(/^\w+: /, "").slice(0, 300) ?? "no reason was given"}`
+    message: `${what}: ${line?.replace(/^\w+: /, "").slice(0, 300) ?? "no reason given"}`
   })
 }
 
 const slash = Buffer.from("/")
 const join = (folder: Buffer, name: Buffer) => Buffer.concat([folder, slash, name])
 
-/** Which folders of an instance are whose, by paths such as `plugins/shared`. */
+/** The folders of an instance by owner, as paths such as `plugins/shared`. */
 export interface InstancePaths {
-  /** Of volumes and mounts that others have too: nothing of them moves. */
+  /** Volumes and mounts shared with other servers, which are not exported. */
   readonly shared: ReadonlyArray<string>
-  /** The instance's own, also where they are mounts. */
+  /** Folders of the instance itself, even if they are mounts. */
   readonly own: ReadonlyArray<string>
 }
 
-/** Paths as `tar` is told them, one character a byte. */
+/** Paths as `tar` gets them, one character per byte. */
 interface PathSets {
   readonly shared: ReadonlySet<string>
   readonly own: ReadonlyArray<string>
@@ -91,7 +91,7 @@ const isIn = (folders: ReadonlyArray<string>, path: Buffer): boolean => {
   return folders.some((folder) => text === folder || text.startsWith(`${folder}/`))
 }
 
-/** Names of one folder with a NUL after each, and the folders in it. */
+/** Returns the names in a folder, each with a NUL after it, and its subfolders. */
 const folderNames = Effect.fnUntraced(function* (
   root: string,
   folder: Buffer,
@@ -107,17 +107,17 @@ const folderNames = Effect.fnUntraced(function* (
   for (const entry of entries) {
     const path = join(folder, entry.name)
     if (shared.has(path.toString("latin1"))) continue
-    // Pipes and sockets hold nothing: who needs them makes them anew.
+    // Pipes and sockets have no contents; their users recreate them.
     if (entry.isFile() || entry.isSymbolicLink()) names.push(path, Buffer.from([0]))
     if (!entry.isDirectory()) continue
     const stats = yield* io(`look at ${path}`, () => fs.lstat(join(Buffer.from(root), path)))
-    // What somebody has mounted there is not the instance's.
+    // Other mounts are not part of the instance.
     if (stats.dev === device || isIn(own, path)) folders.push(path)
   }
   return { names: Buffer.concat(names), folders }
 })
 
-/** Every name of the instance: a folder, what is in it, then its folders, one after the other. */
+/** Streams every name of the instance: a folder, its entries, then its subfolders in order. */
 const namesOf = (root: string, device: number, paths: PathSets) =>
   Stream.paginate([Buffer.from(".")], (pending: ReadonlyArray<Buffer>) => {
     const folder = pending.at(-1)
@@ -128,7 +128,7 @@ const namesOf = (root: string, device: number, paths: PathSets) =>
     })
   })
 
-/** Writes a chunk and waits until the program has taken it. False: it does not read any more. */
+/** Writes a chunk and waits until the program has consumed it; returns false if the program stopped reading. */
 const write = (child: ChildProcess, chunk: Uint8Array): Effect.Effect<boolean> =>
   Effect.callback<boolean>((resume) => {
     const { stdin } = child
@@ -137,8 +137,8 @@ const write = (child: ChildProcess, chunk: Uint8Array): Effect.Effect<boolean> =
   })
 
 /**
- * The files below `root`, without those that are shared, and without what else is mounted there. Fails where it cannot
- * be whole, then after everything that `tar` has said.
+ * Streams the files below `root` without shared folders and other mounts. If the archive cannot be complete, the stream
+ * fails after all output of `tar`.
  */
 export const packFiles = (
   root: string,
@@ -146,7 +146,7 @@ export const packFiles = (
 ): Effect.Effect<Stream.Stream<Uint8Array, IoError>, IoError, Scope.Scope> =>
   Effect.gen(function* () {
     const { dev } = yield* io("the files of the instance", () => fs.lstat(root))
-    const tar = yield* tool(
+    const tar = yield* runTool(
       "tar",
       [
         "--create",
@@ -164,25 +164,25 @@ export const packFiles = (
       "pipe"
     )
     const paths = { shared: new Set(shared.map(asNamed)), own: own.map(asNamed) }
-    const named = yield* Stream.runForEach(namesOf(root, dev, paths), (names) =>
+    const nameWriter = yield* Stream.runForEach(namesOf(root, dev, paths), (names) =>
       write(tar.process, names)
     ).pipe(
       Effect.andThen(Effect.sync(() => tar.process.stdin?.end())),
-      // It would wait for more names.
+      // Without this, tar would wait for more names.
       Effect.onError(() => Effect.sync(() => tar.process.kill("SIGKILL"))),
       Effect.forkScoped
     )
     const { stdout } = tar.process
     if (stdout === null) return yield* new IoError({ code: "TAR", message: "tar has no output" })
-    // A pipe of a child that ends before anybody reads is emptied; what has passed it waits.
-    const waiting = pipeline(stdout, new PassThrough(), () => {})
+    // Node discards the output of an ended child that has no reader; the PassThrough keeps it.
+    const buffered = pipeline(stdout, new PassThrough(), () => {})
     const bytes = NodeStream.fromReadable<Uint8Array, IoError>({
-      evaluate: () => waiting,
+      evaluate: () => buffered,
       onError: (cause) => toIoError("read from tar", cause)
     })
     const whole = Effect.gen(function* () {
-      yield* Fiber.join(named)
-      if ((yield* tar.ended) !== 0) return yield* failureOf("the files cannot be read", tar)
+      yield* Fiber.join(nameWriter)
+      if ((yield* tar.ended) !== 0) return yield* toolError("the files cannot be read", tar)
     })
     return Stream.concat(bytes, Stream.drain(Stream.fromEffect(whole)))
   })
