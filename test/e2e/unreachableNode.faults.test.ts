@@ -112,10 +112,7 @@ layer(Control.layer, options)("nodes that cannot be called", (it) => {
         refuses(yield* post({ node_id: "wrong" }), "node is not connected: wrong", why)
         const warning = `node wrong cannot be called, and gets no servers until it can: ${why}`
         assert.strictEqual(linesOf(api.output(), warning).length, 1, api.output())
-        yield* says(
-          node,
-          `the control plane cannot call this node and places no servers on it: ${why}`
-        )
+        yield* says(node, `the control plane cannot call this node and places no servers on it: ${why}`)
 
         const env = { MUSTER_URL: api.url, MUSTER_API_KEY: api.key }
         const listed = yield* muster(["nodes", "list"], env)

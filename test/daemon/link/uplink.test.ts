@@ -194,7 +194,7 @@ describe("node-protocol, Reports: retried with backoff and jitter until answered
       yield* TestClock.adjust("3 minutes")
       assert.deepStrictEqual(heard.slice(2), ["srv_poisoned 2"])
       assert.strictEqual(lines.length, 2)
-      assert.match(lines[1] ?? "", /^Error .*report 1 of srv_poisoned for good.*"status":"starting"/)
+      assert.match(lines[1] ?? "", /^Error .*report 1 of srv_poisoned permanently.*"status":"starting"/)
       // What the server is now is told anew.
       assert.strictEqual(notes.registrations.length, 2)
     })
