@@ -205,7 +205,7 @@ describe.runIf(withEngine)(`Docker, with the real commands${engineNote}`, () => 
           }
           const api = yield* startService({ dataDir, env: settings })
           yield* Effect.addFinalizer(() => endLeftovers(dataDir))
-          assert.include(api.output(), `servers can run in containers: ${socket} answers`)
+          assert.include(api.output(), `servers can run in containers: ${socket} responds`)
           const [node] = (yield* expectStatus(api, 200, "GET", "/api/nodes")).json
           yield* cleanNode(node.id)
           const ids = [

@@ -18,48 +18,49 @@ import {
   portOptions
 } from "./containerOptions.ts"
 import { readContainerRecord, writeContainerRecord } from "./containerRecord.ts"
+import { makeContainerRemoval } from "./containerRemoval.ts"
 import { openContainerRun, type RunAt, settle } from "./containerRun.ts"
-import { exitOf, listOwn, removeOwn, stateOf } from "./containers.ts"
-import { Engine, type EngineError } from "./Engine.ts"
+import { createContainer, exitOf, listOwn, removeOwn, startContainer, stateOf } from "./containers.ts"
+import { Engine, type EngineError, makeOfferedRuntimes } from "./Engine.ts"
 import { ensureImage, needsPull, type PullPolicy, type PullRules } from "./images.ts"
 import { launchFailed } from "./launchFailed.ts"
-import { makeLeftovers } from "./leftovers.ts"
-import { createContainer, startContainer } from "./makeContainer.ts"
 import { makeNodeNetworks, type Purpose } from "./networks.ts"
-import { makeOffer } from "./offer.ts"
 import { makeOutgoing, outgoingAddress } from "./outgoing.ts"
 import { openPendingRun } from "./pendingRun.ts"
 import { checkPorts } from "./publishedPorts.ts"
-import { whyUnsafe } from "./whyUnsafe.ts"
+import { unsafeReason } from "./unsafeReason.ts"
 
 export interface DockerRuntimeOptions {
   /** Identity of the node: the label `muster.node` of its containers. */
   readonly node: string
-  /** Path of the engine's socket. Default `/var/run/docker.sock`. */
+  /** The path of the engine's socket. Default `/var/run/docker.sock`. */
   readonly socket?: string
-  /** Whether the node does without an engine: that there is none is no warning then. Default false. */
+  /** Whether the engine is optional: its absence at the start is then no warning. Default false. */
   readonly optional?: boolean
   /** Default `if-not-present`. */
   readonly pull?: PullPolicy
-  /** Config file of Docker's command line, whose users of registries images are pulled as. Default: none. */
+  /** The config file of Docker's command line with the credentials of registries. Default: none. */
   readonly config?: string
-  /** Who runs in containers and owns instance folders. Default 988:988; the service's own user where it is not root. */
+  /**
+   * The user that runs in containers and owns instance folders. Default 988:988; the service's own user if it is not
+   * root.
+   */
   readonly user?: { readonly uid: number; readonly gid: number }
-  /** Processes and threads of one container. Default 4096. */
+  /** The limit of processes and threads in a container. Default 4096. */
   readonly pids_limit?: number
-  /** Size of `/tmp` in MiB. Default 128. */
+  /** The size of `/tmp`, in MiB. Default 128. */
   readonly tmp_mib?: number
-  /** Network of the engine. Default: two of the node's own, one for servers and one for install jobs. */
+  /** The network of containers. Default: two networks of the node, one for servers and one for install jobs. */
   readonly network?: string
-  /** Variables that every container gets, such as a proxy. */
+  /** Variables of every container, such as a proxy. */
   readonly env?: Readonly<Record<string, string>>
 }
 
-/** How long the call that starts a server waits for its container, in ms; then it goes on behind it. */
-const DIRECT = 5000
-/** How long the removal of networks may hold the end of the service up, in ms. */
-const LAST_TIDY = 3000
-/** Pause before a run is looked for again while the engine is away, in ms. */
+/** The longest time for which `start` needsImage for its container, in ms; then the start continues in the background. */
+const DIRECT_START = 5000
+/** The longest time for the removal of networks at shutdown, in ms. */
+const SHUTDOWN_TIDY = 3000
+/** The pause between attempts to adopt a run while the engine is down, in ms. */
 const ADOPTION_PAUSE = 1000
 
 const defaultUser = () => {
@@ -67,8 +68,8 @@ const defaultUser = () => {
   return uid === 0 ? { uid: 988, gid: 988 } : { uid, gid: process.getgid?.() ?? uid }
 }
 
-/** Of a run that never began, or of which nothing is left. */
-const nothingLeft: ProcessExit = { code: KILLED, out_of_memory: false }
+/** The exit of a run that never started, or that left nothing. */
+const killedExit: ProcessExit = { code: KILLED, out_of_memory: false }
 
 const noImage = Effect.fail(
   new LaunchFailed({ message: "the software has no image for this version", code: "REFUSED" })
@@ -77,7 +78,7 @@ const noImage = Effect.fail(
 const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
   const engine = yield* Engine
   const scope = yield* Effect.scope
-  const here = Effect.provideService(Engine, engine)
+  const withEngine = Effect.provideService(Engine, engine)
   const optional = options.optional ?? false
   const pull: PullRules = { policy: options.pull ?? "if-not-present", config: options.config }
   const rules: ContainerRules = {
@@ -92,22 +93,22 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
   const networks = yield* makeNodeNetworks(node)
   const networkOf = (purpose: Purpose) =>
     options.network === undefined ? networks.of(purpose) : Effect.succeed(options.network)
-  const leftovers = yield* makeLeftovers({ node, optional, tidy: outgoing.tidy })
-  const { sweep } = leftovers
-  const told = new Set<string>()
+  const removal = yield* makeContainerRemoval({ node, optional, tidy: outgoing.tidy })
+  const { sweep } = removal
+  const loggedLimits = new Set<string>()
 
-  const answers = engine.ping.pipe(Effect.mapError(launchFailed))
+  const engineIsUp = engine.ping.pipe(Effect.mapError(launchFailed))
 
-  /** Puts a line into a server's console; progress comes from a stream of the client's, outside of any fiber. */
-  const say = (folder: string) => (line: string) =>
+  /** Appends a line to a server's console. Progress comes from a stream of the client, outside any fiber. */
+  const writeLine = (folder: string) => (line: string) =>
     Effect.runSync(Effect.ignore(appendConsoleLine(folder, line)))
 
-  const runAt = (at: RunAt, id: string) => openContainerRun(at, id, leftovers.add, scope)
+  const runAt = (at: RunAt, id: string) => openContainerRun(at, id, removal.add, scope)
 
   const begin = Effect.fnUntraced(function* (launch: Launch) {
     const { allocations, folder, image, server_id: name, token } = launch
     yield* removeOwn(node, name)
-    yield* ensureImage(image, pull, { onLine: say(folder), must_be_fresh: false })
+    yield* ensureImage(image, pull, { onLine: writeLine(folder), must_be_fresh: false })
     const mounted = (launch.shared ?? []).flatMap(({ target }) => (target === undefined ? [] : [target]))
     yield* chownTree(launch.cwd, user, new Set(mounted))
     for (const shared of launch.shared ?? []) {
@@ -115,8 +116,8 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
     }
     yield* writeContainerRecord(folder, { token })
     yield* beginContainerConsole(folder)
-    const from = outgoingAddress(allocations)
-    const id = yield* outgoing.on(from, networkOf("servers"), (network) =>
+    const outgoingIp = outgoingAddress(allocations)
+    const id = yield* outgoing.on(outgoingIp, networkOf("servers"), (network) =>
       Effect.gen(function* () {
         const plan = {
           ...launch,
@@ -125,9 +126,9 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
           home: launch.cwd,
           keep_output: true,
           network,
-          outgoing: from
+          outgoing: outgoingIp
         }
-        const made = yield* createContainer(plan, rules, told)
+        const made = yield* createContainer(plan, rules, loggedLimits)
         yield* writeContainerRecord(folder, { token, container: made })
         yield* startContainer(made)
         yield* checkPorts(made, portOptions(allocations).PortBindings, network)
@@ -139,33 +140,34 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
 
   const start = Effect.fnUntraced(function* (launch: Launch) {
     const { folder, server_id: name } = launch
-    yield* answers
+    yield* engineIsUp
     const socket = yield* io("look at the engine's socket", () => realpath(engine.socket))
-    const unsafe = whyUnsafe(launch, [engine.socket, socket])
+    const unsafe = unsafeReason(launch, [engine.socket, socket])
     if (unsafe !== undefined) return yield* new LaunchFailed({ message: unsafe, code: "REFUSED" })
-    const waits = yield* needsPull(launch.image, pull.policy)
-    const making = yield* begin(launch).pipe(Effect.mapError(launchFailed), here, Effect.forkIn(scope))
-    if (!waits) {
-      const made = yield* Effect.timeoutOption(Fiber.join(making), DIRECT)
+    const needsImage = yield* needsPull(launch.image, pull.policy)
+    const making = yield* begin(launch).pipe(Effect.mapError(launchFailed), withEngine, Effect.forkIn(scope))
+    if (!needsImage) {
+      const made = yield* Effect.timeoutOption(Fiber.join(making), DIRECT_START)
       if (Option.isSome(made)) return made.value
     }
     const onFailed = ({ message, next }: LaunchFailed) => {
       const why = `${message} (node ${node})${next === undefined ? "" : `: ${next}, then start it again`}`
       return Effect.logWarning(`server ${name} cannot be started: ${why}`).pipe(
-        Effect.andThen(Effect.sync(() => say(folder)(`cannot be started: ${why}`)))
+        Effect.andThen(Effect.sync(() => writeLine(folder)(`cannot be started: ${why}`)))
       )
     }
-    return yield* openPendingRun({ making, onFailed, abandon: here(sweep(name)) }, scope)
+    return yield* openPendingRun({ making, onFailed, abandon: withEngine(sweep(name)) }, scope)
   })
 
-  /** Waits for the engine: without it nothing is known, and what runs goes on. */
+  /** Finds the container of a run; needsImage while the engine is down, because the server may still run. */
   const find = Effect.fnUntraced(function* (at: RunAt) {
-    let told = false
+    let warned = false
     while (true) {
       const found = yield* Effect.result(listOwn(node, at.server_id))
       if (found._tag === "Success") return found.success.find((container) => container.run === at.token)
-      if (!told) yield* Effect.logWarning(`server ${at.server_id} is not known of: ${found.failure.message}`)
-      told = true
+      if (!warned)
+        yield* Effect.logWarning(`server ${at.server_id} cannot be adopted yet: ${found.failure.message}`)
+      warned = true
       yield* Effect.sleep(ADOPTION_PAUSE)
     }
   })
@@ -178,7 +180,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
     if (known.exit !== undefined) return yield* ended(known.exit)
     const container = yield* find(at)
     const state = container === undefined ? undefined : yield* stateOf(container.id)
-    if (container === undefined || state === undefined) return yield* ended(nothingLeft)
+    if (container === undefined || state === undefined) return yield* ended(killedExit)
     if (state.Status === "created") return yield* neverBegan
     if (state.Running) return { _tag: "Running", run: yield* runAt(at, container.id) }
     const exit = yield* exitOf(container.id, state, false)
@@ -188,7 +190,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
 
   const job = Effect.fnUntraced(function* (job: Job) {
     const { argv, choice, cwd, env, limits, name, onOutput, scratch } = job
-    yield* answers
+    yield* engineIsUp
     for (const folder of [cwd, scratch]) if (folder !== undefined) yield* chownTree(folder, user)
     const inside = (word: string) => insidePath(word, cwd, scratch)
     const plan: ContainerPlan = {
@@ -203,7 +205,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
       network: yield* networkOf("jobs"),
       keep_output: false
     }
-    const id = yield* Effect.acquireRelease(createContainer(plan, rules, told), () => sweep(name))
+    const id = yield* Effect.acquireRelease(createContainer(plan, rules, loggedLimits), () => sweep(name))
     const attached = yield* attachJob(id, onOutput)
     yield* startContainer(id)
     return yield* runningJob(id, attached)
@@ -218,12 +220,12 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
     )
   )
 
-  const kinds = makeOffer(engine, optional)
+  const kinds = makeOfferedRuntimes(engine, optional)
 
   yield* Effect.addFinalizer(() =>
     outgoing.tidy.pipe(
       Effect.andThen(networks.removeUnused),
-      Effect.timeoutOption(LAST_TIDY),
+      Effect.timeoutOption(SHUTDOWN_TIDY),
       Effect.catch((error) => Effect.logDebug(error.message))
     )
   )
@@ -231,35 +233,35 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
   return Runtime.of({
     kind: "docker",
     kinds,
-    kindFor: ({ image }) => (image === "" ? noImage : Effect.as(answers, "docker")),
+    kindFor: ({ image }) => (image === "" ? noImage : Effect.as(engineIsUp, "docker")),
     userFor: () => Effect.succeed(user),
     holdUser: () => Effect.void,
     releaseUser: () => Effect.void,
     isolation: Effect.map(kinds, (offered) => (offered.length === 0 ? {} : { docker: "container" as const })),
     prepare: ({ image }, onOutput) => {
       const onLine = (line: string) => onOutput(Buffer.from(`${line}\n`))
-      return ensureImage(image, pull, { onLine, must_be_fresh: true }).pipe(here)
+      return ensureImage(image, pull, { onLine, must_be_fresh: true }).pipe(withEngine)
     },
     have: ({ image }) => {
       const policy = pull.policy === "always" ? "if-not-present" : pull.policy
       return ensureImage(image, { ...pull, policy }, { onLine: () => undefined, must_be_fresh: true }).pipe(
-        here
+        withEngine
       )
     },
-    start: (launch) => start(launch).pipe(Effect.mapError(launchFailed), here),
+    start: (launch) => start(launch).pipe(Effect.mapError(launchFailed), withEngine),
     adopt: (at) =>
       adopt(at).pipe(
-        Effect.retry(Schedule.spaced(ADOPTION_PAUSE)), // the engine went away in between
+        Effect.retry(Schedule.spaced(ADOPTION_PAUSE)), // the engine went down in between
         Effect.orDie, // retried until it succeeds
-        here
+        withEngine
       ),
-    sweep: (name) => here(sweep(name)),
-    alive: here(alive),
-    job: (what) => job(what).pipe(Effect.mapError(launchFailed), here)
+    sweep: (name) => withEngine(sweep(name)),
+    alive: withEngine(alive),
+    job: (what) => job(what).pipe(Effect.mapError(launchFailed), withEngine)
   })
 })
 
-/** Servers as containers of a Docker engine; they outlive this service and are adopted again. */
+/** Servers as containers of a Docker engine; they outlive this service and are adopted. */
 export const DockerRuntime = {
   layer: (options: DockerRuntimeOptions): Layer.Layer<Runtime> =>
     Layer.effect(Runtime, make(options)).pipe(

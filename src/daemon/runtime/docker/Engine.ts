@@ -1,8 +1,9 @@
 import { Agent, get, request } from "node:http"
 import type Docker from "dockerode"
 import { Context, Data, Effect, Layer } from "effect"
+import type { RuntimeKind } from "../../../domain/Node.ts"
 
-/** A call that the Docker engine refused or did not answer; `status` is absent where nothing answered. */
+/** A failed call to the Docker engine; without `status`, there was no response. */
 export class EngineError extends Data.TaggedError("EngineError")<{
   readonly status: number | undefined
   readonly message: string
@@ -23,53 +24,56 @@ const unreachable: Readonly<Record<string, string>> = {
 
 const toEngineError = (socket: string, what: string, cause: unknown): EngineError => {
   const status = fieldOf(cause, "statusCode")
-  const said = textOf(fieldOf(fieldOf(cause, "json"), "message")) ?? textOf(fieldOf(cause, "message"))
+  const text = textOf(fieldOf(fieldOf(cause, "json"), "message")) ?? textOf(fieldOf(cause, "message"))
   if (typeof status === "number") {
-    // The client puts its own words before those of the engine where it has not read them as JSON.
-    const words = said?.replace(/^\(HTTP code \d+\) [^-]*- /, "").trim()
-    return new EngineError({ status, message: `${what}: ${words ?? status}` })
+    // The client adds a prefix if the response was not parsed as JSON.
+    const reason = text?.replace(/^\(HTTP code \d+\) [^-]*- /, "").trim()
+    return new EngineError({ status, message: `${what}: ${reason ?? status}` })
   }
-  const reason = unreachable[textOf(fieldOf(cause, "code")) ?? ""] ?? said ?? String(cause)
+  const reason = unreachable[textOf(fieldOf(cause, "code")) ?? ""] ?? text ?? String(cause)
   return new EngineError({
     status: undefined,
     message: `the Docker engine does not answer at ${socket}: ${reason}`
   })
 }
 
-/** Longest time for calls that the engine answers at once, in ms; a machine that starts many containers is slow. */
-const PATIENCE = 60_000
-const PING = 3000
+/** The timeout of calls, in ms; a host that starts many containers is slow. */
+const CALL_TIMEOUT = 60_000
+const PING_TIMEOUT = 3000
 
-/** Whether an engine speaks version 1.41 of the interface (Docker 20.10), as far as it says what it speaks. */
+/** Whether an engine supports version 1.41 of the API (Docker 20.10); an unknown version counts as supported. */
 const isRecent = (version: string | ReadonlyArray<string> | undefined): boolean => {
   const [, major, minor] = /^(\d+)\.(\d+)$/.exec(String(version)) ?? []
   return major === undefined || Number(major) * 1000 + Number(minor) >= 1041
 }
 
-/** The connection to a Docker engine. Nothing is kept open between calls. */
+/** The connection to a Docker engine. No connection stays open between calls. */
 export class Engine extends Context.Service<
   Engine,
   {
     /** Path of its socket. */
     readonly socket: string
-    /** A call with a deadline. `what` names it in people's words. */
+    /** Makes a call with a timeout. `what` names it in messages. */
     call<A>(
       what: string,
       run: (docker: Docker, abortSignal: AbortSignal) => Promise<A>
     ): Effect.Effect<A, EngineError>
-    /** A call that may wait for as long as it takes. */
+    /** Makes a call without a timeout. */
     wait<A>(
       what: string,
       run: (docker: Docker, abortSignal: AbortSignal) => Promise<A>
     ): Effect.Effect<A, EngineError>
     /**
-     * Returns when a container has ended, or when nothing more is known of it: the engine went away, or has never
-     * known it. The client would wait for ever for the rest of an answer that broke off.
+     * Waits until a container has ended or is unknown, or the engine went down. The client would wait forever for the
+     * rest of an interrupted response.
      */
     ended(container: string): Effect.Effect<void, EngineError>
-    /** Fails, and says why, when the engine does not answer now. Cheap where there is none. */
+    /**
+     * Checks that the engine responds and is recent enough.
+     * @error EngineError why not
+     */
     readonly ping: Effect.Effect<void, EngineError>
-    /** Whether it has answered since this service started. */
+    /** Whether the engine has responded since this service started. */
     readonly hasAnswered: () => boolean
   }
 >()("muster/daemon/runtime/docker/Engine") {
@@ -77,13 +81,14 @@ export class Engine extends Context.Service<
   static readonly layer = (options: { readonly socket: string }) =>
     Layer.sync(Engine, () => {
       const { socket } = options
-      // Without kept connections an engine that was restarted is never met through a dead one.
+      // Without keep-alive, no call uses a dead connection after a restart of the engine.
       const connection = { socketPath: socket, agent: new Agent({ keepAlive: false }) }
       let answered = false
       let loaded: Docker | undefined
 
       const within = (ms: number) => {
-        const orElse = () => Effect.fail(toEngineError(socket, "call", { message: `nothing in ${ms} ms` }))
+        const orElse = () =>
+          Effect.fail(toEngineError(socket, "call", { message: `no response in ${ms} ms` }))
         return <A>(effect: Effect.Effect<A, EngineError>) =>
           Effect.timeoutOrElse(effect, { duration: ms, orElse })
       }
@@ -117,9 +122,9 @@ export class Engine extends Context.Service<
         })
         sent.on("error", (cause) => resume(Effect.fail(toEngineError(socket, "ping", cause))))
         return Effect.sync(() => sent.destroy())
-      }).pipe(within(PING))
+      }).pipe(within(PING_TIMEOUT))
 
-      /** Loaded with the first call to an engine that is there: nodes without one do without it. */
+      /** Loaded with the first call to a running engine; nodes without an engine never load it. */
       const client = Effect.suspend(() =>
         loaded !== undefined
           ? Effect.succeed(loaded)
@@ -145,21 +150,44 @@ export class Engine extends Context.Service<
         socket,
         wait,
         ended,
-        call: (what, run) => within(PATIENCE)(wait(what, run)),
+        call: (what, run) => within(CALL_TIMEOUT)(wait(what, run)),
         ping,
         hasAnswered: () => answered
       })
     })
 }
 
-/** Turns "there is no such container" into a value. */
-export const orGone =
+/** Replaces "no such container" by a value. */
+export const orNotFound =
   <B>(fallback: B) =>
   <A>(self: Effect.Effect<A, EngineError>): Effect.Effect<A | B, EngineError> =>
     Effect.catch(self, (error) => (error.status === 404 ? Effect.succeed(fallback) : Effect.fail(error)))
 
-/** Ignores that it is so already (304), just happening (409), or that there is no such container (404). */
+/** Ignores that the state is already reached (304), a conflict (409) and a missing container (404). */
 export const orDone = (self: Effect.Effect<unknown, EngineError>): Effect.Effect<void, EngineError> =>
   Effect.catch(Effect.asVoid(self), (error) =>
     error.status !== undefined && [304, 404, 409].includes(error.status) ? Effect.void : Effect.fail(error)
   )
+
+/**
+ * Returns the runtimes that the engine offers now; logs the first result and every change. `optional`: the absence of
+ * an engine at the start is no warning.
+ */
+export const makeOfferedRuntimes = (
+  engine: Engine["Service"],
+  optional: boolean
+): Effect.Effect<ReadonlyArray<RuntimeKind>> => {
+  let before: boolean | undefined
+  return Effect.gen(function* () {
+    const found = yield* Effect.result(engine.ping)
+    const isUp = found._tag === "Success"
+    if (isUp !== before) {
+      const message = isUp
+        ? `servers can run in containers: ${engine.socket} responds`
+        : `servers cannot run in containers: ${found.failure.message}`
+      yield* isUp || (optional && before === undefined) ? Effect.logInfo(message) : Effect.logWarning(message)
+      before = isUp
+    }
+    return isUp ? ["docker"] : []
+  })
+}

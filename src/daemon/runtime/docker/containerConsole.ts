@@ -12,25 +12,25 @@ import { join } from "node:path"
 import { Effect, Schema } from "effect"
 import { type IoError, ioSync, toIoError } from "../../disk/fsio.ts"
 import { Engine } from "./Engine.ts"
-import { frameReader, type LogPlace, logCursor, logEntry } from "./logFrames.ts"
+import { frameReader, type LogPosition, logCursor, logEntry } from "./logFrames.ts"
 
-const LogPlaceJson = Schema.fromJsonString(
+const LogPositionJson = Schema.fromJsonString(
   Schema.Struct({ since: Schema.Int, count: Schema.Int, size: Schema.Int })
 )
-const decodePlace = Schema.decodeUnknownEffect(LogPlaceJson)
+const decodePosition = Schema.decodeUnknownEffect(LogPositionJson)
 
 const consolePath = (folder: string) => join(folder, "console.log")
-const placePath = (folder: string) => join(folder, "console.at")
+const positionPath = (folder: string) => join(folder, "console.at")
 
 const sizeOf = (path: string): number => {
   try {
     return statSync(path).size
   } catch {
-    return 0 // not there yet
+    return 0 // missing
   }
 }
 
-/** Appends to a console; answers its size. */
+/** Appends to a console; returns its size. */
 const append = (path: string, pieces: ReadonlyArray<Buffer>): number => {
   const fd = openSync(path, "a", 0o600)
   try {
@@ -41,39 +41,44 @@ const append = (path: string, pieces: ReadonlyArray<Buffer>): number => {
   }
 }
 
-/** Where the output of a new run begins. */
+/** Records the position at which the output of a new run begins. */
 export const beginContainerConsole = (folder: string): Effect.Effect<void, IoError> =>
   ioSync("write console.at", () =>
     writeFileSync(
-      placePath(folder),
-      JSON.stringify({ since: 0, count: 0, size: sizeOf(consolePath(folder)) } satisfies LogPlace)
+      positionPath(folder),
+      JSON.stringify({ since: 0, count: 0, size: sizeOf(consolePath(folder)) } satisfies LogPosition)
     )
   )
 
 /**
- * Copies what the engine keeps of a container's output to `console.log`. Where it stands is on disk before the next
- * piece comes, so that no line is lost or repeated when this process is killed in between.
+ * Copies the output of a container from the engine's log to `console.log`. The position is written to disk after each
+ * piece, so that no line is lost or repeated if this process is killed.
  */
 export const openContainerConsole = Effect.fnUntraced(function* (id: string, folder: string) {
   const engine = yield* Engine
   const path = consolePath(folder)
-  let place = yield* ioSync("read console.at", () => readFileSync(placePath(folder), "utf8")).pipe(
-    Effect.flatMap(decodePlace),
+  let position = yield* ioSync("read console.at", () => readFileSync(positionPath(folder), "utf8")).pipe(
+    Effect.flatMap(decodePosition),
     Effect.catch((error) =>
-      Effect.as(Effect.logWarning(`the console begins anew: ${error.message.split("\n")[0]}`), {
-        since: 0,
-        count: 0,
-        size: sizeOf(path)
-      })
+      Effect.as(
+        Effect.logWarning(
+          `the position in the log of the engine is lost, the log is read from its start: ${error.message.split("\n")[0]}`
+        ),
+        {
+          since: 0,
+          count: 0,
+          size: sizeOf(path)
+        }
+      )
     )
   )
-  // What was appended after the place was last noted. A console that is smaller has been cut since.
-  let written = Math.max(0, sizeOf(path) - place.size)
+  // Bytes that were appended after the last recorded position. A smaller console was rotated since.
+  let written = Math.max(0, sizeOf(path) - position.size)
 
-  /** Takes in pieces of the engine's stream. */
-  const taker = () => {
+  /** Returns the consumer of a log stream. */
+  const makeConsumer = () => {
     const frames = frameReader()
-    const cursor = logCursor(place)
+    const cursor = logCursor(position)
     return (chunk: Buffer): void => {
       const pieces: Array<Buffer> = []
       for (const frame of frames(chunk)) {
@@ -84,35 +89,35 @@ export const openContainerConsole = Effect.fnUntraced(function* (id: string, fol
         if (known < payload.length) pieces.push(payload.subarray(known))
       }
       const size = pieces.length === 0 ? sizeOf(path) : append(path, pieces)
-      place = cursor.place(Math.max(0, size - written))
-      writeFileSync(`${placePath(folder)}.tmp`, JSON.stringify(place))
-      renameSync(`${placePath(folder)}.tmp`, placePath(folder))
+      position = cursor.position(Math.max(0, size - written))
+      writeFileSync(`${positionPath(folder)}.tmp`, JSON.stringify(position))
+      renameSync(`${positionPath(folder)}.tmp`, positionPath(folder))
     }
   }
 
   const settings = { stdout: true, stderr: true, timestamps: true } as const
 
-  /** Reads on until the container ends or the engine goes away. */
+  /** Copies output until the container ends or the engine goes down. */
   const follow = engine
     .wait("read the console", (docker, abortSignal) =>
-      docker.getContainer(id).logs({ ...settings, follow: true, since: place.since, abortSignal })
+      docker.getContainer(id).logs({ ...settings, follow: true, since: position.since, abortSignal })
     )
     .pipe(
       Effect.flatMap((stream) =>
         Effect.callback<void, IoError>((resume) => {
-          const take = taker()
+          const consume = makeConsumer()
           const close = () => {
             if ("destroy" in stream && typeof stream.destroy === "function") stream.destroy()
           }
           stream.on("data", (chunk: Buffer) => {
             try {
-              take(chunk)
+              consume(chunk)
             } catch (cause) {
               close()
               resume(Effect.fail(toIoError("write console.log", cause)))
             }
           })
-          stream.on("error", () => resume(Effect.void)) // the engine went away
+          stream.on("error", () => resume(Effect.void)) // the engine went down
           stream.on("close", () => resume(Effect.void))
           stream.on("end", () => resume(Effect.void))
           return Effect.sync(close)
@@ -120,12 +125,12 @@ export const openContainerConsole = Effect.fnUntraced(function* (id: string, fol
       )
     )
 
-  /** Reads what is there now. */
+  /** Copies the output that exists now. */
   const catchUp = engine
     .call("read the console", (docker, abortSignal) =>
-      docker.getContainer(id).logs({ ...settings, follow: false, since: place.since, abortSignal })
+      docker.getContainer(id).logs({ ...settings, follow: false, since: position.since, abortSignal })
     )
-    .pipe(Effect.flatMap((bytes) => ioSync("write console.log", () => taker()(bytes))))
+    .pipe(Effect.flatMap((bytes) => ioSync("write console.log", () => makeConsumer()(bytes))))
 
   return { follow, catchUp }
 })

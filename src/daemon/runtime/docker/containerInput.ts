@@ -2,12 +2,12 @@ import { Effect, Semaphore } from "effect"
 import { ConsoleInputFailed } from "../Runtime.ts"
 import { Engine } from "./Engine.ts"
 
-/** Bytes that may wait for a server that does not read. */
-const MOST_WAITING = 64 * 1024
+/** Bytes that are queued for a server that does not read. */
+const MAX_QUEUED = 64 * 1024
 
 const closed = new ConsoleInputFailed({ why: "closed", message: "the console is closed" })
 
-/** What a line for a container that does not run meets. */
+/** The failure of a line for a container that does not run. */
 export const consoleClosed = Effect.fail(closed)
 
 const full = new ConsoleInputFailed({
@@ -16,14 +16,15 @@ const full = new ConsoleInputFailed({
 })
 
 /**
- * Writes lines to the standard input of a container, never waiting for the server. The connection is made with the
- * first line, and again when it is lost; its end does not end the server's input. Closed with the scope.
+ * Writes lines to the standard input of a container without waiting for the server. The first line opens the
+ * connection, and a line after a loss reopens it; the end of a connection does not end the server's input. Closed with
+ * the scope.
  */
 export const makeContainerInput = Effect.fnUntraced(function* (id: string) {
   const engine = yield* Engine
   const lock = yield* Semaphore.make(1)
   let socket: NodeJS.ReadWriteStream | undefined
-  let over = false
+  let isReleased = false
 
   const destroy = (stream: NodeJS.ReadWriteStream) => {
     if ("destroy" in stream && typeof stream.destroy === "function") stream.destroy()
@@ -45,7 +46,7 @@ export const makeContainerInput = Effect.fnUntraced(function* (id: string) {
         }
         stream.on("error", lost)
         stream.on("close", lost)
-        stream.resume() // nothing comes; its end has to be seen
+        stream.resume() // no data arrives; flowing mode is needed to see the end
         socket = stream
         return stream
       })
@@ -53,7 +54,7 @@ export const makeContainerInput = Effect.fnUntraced(function* (id: string) {
 
   yield* Effect.addFinalizer(() =>
     Effect.sync(() => {
-      over = true
+      isReleased = true
       if (socket !== undefined) destroy(socket)
     })
   )
@@ -61,9 +62,9 @@ export const makeContainerInput = Effect.fnUntraced(function* (id: string) {
   return (line: string): Effect.Effect<void, ConsoleInputFailed> =>
     lock.withPermit(
       Effect.gen(function* () {
-        if (over) return yield* closed
+        if (isReleased) return yield* closed
         const stream = socket ?? (yield* connect)
-        if ("writableLength" in stream && Number(stream.writableLength) > MOST_WAITING) return yield* full
+        if ("writableLength" in stream && Number(stream.writableLength) > MAX_QUEUED) return yield* full
         stream.write(`${line}\n`)
       })
     )

@@ -5,10 +5,10 @@ import { waitForExit } from "./containers.ts"
 import { Engine, orDone } from "./Engine.ts"
 import { frameReader } from "./logFrames.ts"
 
-/** How long output is waited for after the end, in ms. */
+/** The time for remaining output after the end, in ms. */
 const OUTPUT_GRACE = 2000
 
-/** Connects to a container that has yet to be started, so that nothing it prints is missed. */
+/** Attaches to a container before its start, so that no output is missed. */
 export const attachJob = Effect.fnUntraced(function* (id: string, onOutput: (bytes: Uint8Array) => void) {
   const engine = yield* Engine
   const stream = yield* Effect.acquireRelease(
@@ -27,7 +27,7 @@ export const attachJob = Effect.fnUntraced(function* (id: string, onOutput: (byt
   stream.on("data", (chunk: Buffer) => {
     for (const payload of frames(chunk)) onOutput(payload)
   })
-  // Its end is told by its exit; a connection that breaks says nothing more.
+  // The exit of the container says how it ended.
   for (const end of ["end", "close", "error"]) {
     stream.on(end, () => Deferred.doneUnsafe(closed, Effect.void))
   }
@@ -36,7 +36,7 @@ export const attachJob = Effect.fnUntraced(function* (id: string, onOutput: (byt
 
 type Attached = Effect.Success<ReturnType<typeof attachJob>>
 
-/** A job whose container has been started. */
+/** Returns the job of a started container. */
 export const runningJob = Effect.fnUntraced(function* (id: string, attached: Attached) {
   const engine = yield* Engine
   const ended = yield* Deferred.make<ProcessExit>()

@@ -1,56 +1,59 @@
-/** What a container is made of: limits, ports, and all that shuts it in. Pure. */
+/** The options of a container: limits, ports and confinement. Pure. */
 import type { ContainerCreateOptions, HostConfig } from "dockerode"
 import type { Allocations } from "../../../domain/Allocation.ts"
 import type { Limits } from "../../../domain/Limits.ts"
 import type { SharedFolder } from "../Runtime.ts"
 
-/** Where a container sees its instance folder, or an install script the base folder. */
+/** The path of the instance folder in a container; for an install script, of the base folder. */
 export const CONTAINER_HOME = "/home/container"
-/** Where an install script sees its scratch files. */
+/** The path of an install script's scratch files. */
 export const SCRATCH = "/mnt/install"
 
 const MIB = 1024 * 1024
-/** Quota period in microseconds: 1 % of one thread is 1000 of it. */
+/** The quota period in microseconds: 1 % of a thread is 1000. */
 const PERIOD = 100_000
 
-/** Labels that say what belongs to whom. */
+/** The labels that assign containers and networks to nodes and servers. */
 export const LABEL = {
   node: "muster.node",
   server: "muster.server",
   run: "muster.run",
-  /** Address that its traffic leaves from. */
+  /** The address from which its traffic leaves. */
   outgoing: "muster.outgoing",
-  /** What a network of the node is for. */
+  /** The purpose of a network. */
   network: "muster.network"
 } as const
 
-/** Name of a container. Labels can come from an image, too, a name cannot: both together make it this node's own. */
+/**
+ * Returns the name of a container. An image can set labels, but not a name: both together identify the node's own
+ * containers.
+ */
 export const containerName = (name: string, run: string): string =>
   `muster-${name.replace(/[^A-Za-z0-9_.-]/g, "-")}-${run.slice(0, 8)}`
 
-/** What holds for every container of a node. */
+/** The options common to all containers of a node. */
 export interface ContainerRules {
   readonly node: string
-  /** Who runs in containers, numeric. */
+  /** The user in containers, numeric. */
   readonly user: { readonly uid: number; readonly gid: number }
-  /** Processes and threads of one container; keeps a fork bomb from taking the machine along. */
+  /** The limit of processes and threads in a container; protects the host from fork bombs. */
   readonly pids_limit: number
-  /** Size of `/tmp`, in MiB of the container's memory. */
+  /** The size of `/tmp`, in MiB of the container's memory. */
   readonly tmp_mib: number
-  /** Variables that every container gets. */
+  /** Variables of every container. */
   readonly env: Readonly<Record<string, string>>
 }
 
-/** Limits in the engine's terms; what is not set is not limited. */
+/** Returns limits as options of the engine; an absent limit is unlimited. */
 export const limitOptions = (limits: Limits): HostConfig => {
   const memory = Math.round((limits.memory_limit ?? 0) * MIB)
   const options: HostConfig = {}
   if (memory > 0) {
     options.Memory = memory
-    // The engine counts memory and swap together; -1 is as much as there is. Without a setting there is no swap.
+    // The engine counts memory and swap together; -1 is unlimited. Without a setting there is no swap.
     const swap = limits.swap ?? 0
     options.MemorySwap = swap < 0 ? -1 : memory + swap * MIB
-    // Without a limit the machine itself would run out.
+    // Without a memory limit, the host itself would run out of memory.
     if (limits.oom_disabled === true) options.OomKillDisable = true
   }
   if (limits.cpu_limit !== undefined && limits.cpu_limit > 0) {
@@ -62,10 +65,10 @@ export const limitOptions = (limits: Limits): HostConfig => {
   return options
 }
 
-/** Limits of an install job, unless its own say more: what large installers need, and less than a machine has. */
+/** The default limits of an install job: enough for large installers, and less than a host has. */
 const JOB_LIMITS = { memory_limit: 4096, cpu_limit: 400 } as const satisfies Limits
 
-/** Limits of a job: a limit that is absent, or 0, is the standard one. */
+/** Returns the limits of a job; an absent limit, or 0, is the default. */
 export const jobLimits = (limits: Limits = {}): Limits => ({
   ...limits,
   memory_limit: limits.memory_limit || JOB_LIMITS.memory_limit,
@@ -82,14 +85,14 @@ const limitNames = {
   PidsLimit: "the number of processes"
 } as const
 
-/** Limits that were asked for and that the engine left out, because the machine cannot enforce them. */
+/** Returns the limits that the engine dropped because the host cannot enforce them. */
 export const droppedLimits = (asked: HostConfig, made: HostConfig): ReadonlyArray<string> =>
   Object.entries(limitNames).flatMap(([key, name]) => {
     const wanted: unknown = Reflect.get(asked, key)
     return wanted === undefined || Reflect.get(made, key) === wanted ? [] : [name]
   })
 
-/** Every port of a server, TCP and UDP, on the address that it was allocated at. */
+/** Returns the bindings of a server's ports, TCP and UDP, on their allocated addresses. */
 export const portOptions = (allocations: Allocations | undefined) => {
   const bindings: Record<string, Array<{ HostIp: string; HostPort: string }>> = {}
   for (const [ip, ports] of Object.entries(allocations?.mappings ?? {})) {
@@ -105,7 +108,7 @@ export const portOptions = (allocations: Allocations | undefined) => {
 }
 
 export interface ContainerPlan {
-  /** Server, or job. */
+  /** The server or job. */
   readonly name: string
   readonly run: string
   readonly image: string
@@ -113,19 +116,19 @@ export interface ContainerPlan {
   readonly env: Readonly<Record<string, string>>
   readonly limits: Limits
   readonly allocations?: Allocations | undefined
-  /** Folder of the host at {@link CONTAINER_HOME}, writable. */
+  /** The host folder at {@link CONTAINER_HOME}, writable. */
   readonly home: string
   readonly scratch?: string | undefined
   readonly shared?: ReadonlyArray<SharedFolder> | undefined
-  /** A server's output is kept by the engine, so that nothing is lost while this service is away. */
+  /** Whether the engine keeps the output, so that nothing is lost while this service is down. */
   readonly keep_output: boolean
-  /** Network of the engine that the container is on. */
+  /** The network of the container. */
   readonly network: string
-  /** Address that its traffic leaves from, on a network that sees to that. */
+  /** The address from which its traffic leaves; its network enforces it. */
   readonly outgoing?: string | undefined
 }
 
-/** How much of a server's output the engine keeps until this service has fetched it. */
+/** The output of a server that the engine keeps until this service has copied it. */
 const logging = { Type: "json-file", Config: { "max-size": "8m", "max-file": "2" } }
 
 const mount = (source: string, target: string, read_only: boolean) =>
@@ -135,7 +138,7 @@ export const containerOptions = (plan: ContainerPlan, rules: ContainerRules): Co
   const { ExposedPorts, PortBindings } = portOptions(plan.allocations)
   const env = { ...rules.env, HOME: CONTAINER_HOME, TMPDIR: "/tmp", ...plan.env }
   const scratch = plan.scratch === undefined ? [] : [mount(plan.scratch, SCRATCH, false)]
-  // Links in the instance folder name these by the host's paths; what is mounted there comes with that folder.
+  // Links in the instance folder lead to host paths; mounts in it come with that folder.
   const linked = (plan.shared ?? []).filter(({ target }) => target === undefined)
   const shared = linked.map((folder) => mount(folder.path, folder.path, folder.read_only))
   const outgoing = plan.outgoing === undefined ? {} : { [LABEL.outgoing]: plan.outgoing }
@@ -144,7 +147,7 @@ export const containerOptions = (plan: ContainerPlan, rules: ContainerRules): Co
   return {
     name: containerName(plan.name, plan.run),
     Image: plan.image,
-    // Both: an entrypoint of the image does not come before the invocation.
+    // Both are set, so that the image's entrypoint is not put before the invocation.
     Entrypoint: [entrypoint],
     Cmd: command,
     Env: Object.entries(env).map(([key, value]) => `${key}=${value}`),
@@ -164,13 +167,13 @@ export const containerOptions = (plan: ContainerPlan, rules: ContainerRules): Co
       PidsLimit: rules.pids_limit,
       PortBindings,
       Mounts: [mount(plan.home, CONTAINER_HOME, false), ...scratch, ...shared],
-      // Programs that unpack libraries there have to be able to load them.
+      // Some programs unpack libraries there and load them, hence exec.
       Tmpfs: { "/tmp": `rw,exec,nosuid,nodev,size=${rules.tmp_mib}m,mode=1777,uid=${uid},gid=${gid}` },
       ReadonlyRootfs: true,
       CapDrop: ["ALL"],
       SecurityOpt: ["no-new-privileges:true"],
       Privileged: false,
-      // A first process that hands signals on and buries the dead.
+      // An init process forwards signals and reaps children.
       Init: true,
       NetworkMode: plan.network,
       RestartPolicy: { Name: "no" },
@@ -179,7 +182,7 @@ export const containerOptions = (plan: ContainerPlan, rules: ContainerRules): Co
   }
 }
 
-/** A word or variable of a job, its paths as the container sees them. */
+/** Returns a word or variable of a job with the paths in the container. */
 export const insidePath = (word: string, cwd: string, scratch: string | undefined): string => {
   for (const [outside, inside] of [[cwd, CONTAINER_HOME] as const, [scratch, SCRATCH] as const]) {
     if (outside === undefined) continue

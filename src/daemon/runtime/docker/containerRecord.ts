@@ -3,8 +3,9 @@ import { Effect, Schema } from "effect"
 import { type IoError, orMissing, readText, writeAtomic } from "../../disk/fsio.ts"
 
 /**
- * The run that a server's container belongs to. It is there before the container, names it before it is started, and
- * has the exit before it goes: so that each end is known, and that a run never began.
+ * The run of a server's container. The record is written before the container is created, has its id before the
+ * container is started, and has the exit before the container is removed. So every end is known, and also that a run
+ * never started.
  */
 export const ContainerRecord = Schema.Struct({
   token: Schema.String,
@@ -20,7 +21,7 @@ const pathIn = (folder: string) => join(folder, "container.json")
 export const writeContainerRecord = (folder: string, record: ContainerRecord): Effect.Effect<void, IoError> =>
   writeAtomic(pathIn(folder), JSON.stringify(record))
 
-/** The record of this run; undefined when the folder has none, or another's. */
+/** Returns the record of a run; undefined: none, or of another run. */
 export const readContainerRecord = (folder: string, token: string) =>
   readText(pathIn(folder)).pipe(
     Effect.flatMap(decode),

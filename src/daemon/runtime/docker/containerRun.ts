@@ -9,28 +9,26 @@ import { makeContainerStats } from "./containerStats.ts"
 import { removeContainer, stateOf, waitForExit } from "./containers.ts"
 import { Engine, type EngineError, orDone } from "./Engine.ts"
 
-/** How long a killed container may take to end before that is told, in ms. */
-const KILL_PATIENCE = 15_000
-/** Pause before what the engine was away for is done again, in ms. */
-const PAUSE = 500
+/** The longest time for a killed container to end before a warning, in ms. */
+const KILL_WARNING = 15_000
+/** The pause before a retry while the engine is down, in ms. */
+const RETRY_PAUSE = 500
 const retries = Schedule.max([Schedule.spaced(500), Schedule.recurs(10)])
 
-/** What is known of a run's folder. */
+/** The folder of a run. */
 export type RunAt = Pick<Launch, "server_id" | "token" | "folder">
 
-/**
- * Notes how a container ended, with all it has printed in the console; it can be removed afterwards.
- */
+/** Copies the rest of a container's output and records its exit; the container can be removed afterwards. */
 export const settle = Effect.fnUntraced(function* (at: RunAt, id: string, exit: ProcessExit) {
   const console = yield* openContainerConsole(id, at.folder)
-  yield* lastWords(at, console)
+  yield* copyRest(at, console)
   yield* record(at, id, exit)
 })
 
-const lastWords = (at: RunAt, console: ContainerConsole) =>
+const copyRest = (at: RunAt, console: ContainerConsole) =>
   Effect.catch(console.catchUp, (error) => {
     const message = `console of ${at.server_id}: ${error.message}`
-    // The engine refuses where the container is being removed: nobody wants its last words.
+    // The engine refuses while the container is removed; the output is not needed then.
     return "status" in error && error.status !== undefined
       ? Effect.logDebug(message)
       : Effect.logWarning(message)
@@ -42,8 +40,8 @@ const record = (at: RunAt, container: string, exit: ProcessExit) =>
   )
 
 /**
- * Watches a container that was started, in the scope; it runs on when that closes. `onStuck`: called with a server
- * whose container could not be removed.
+ * Watches a started container in the scope; the container outlives the scope. `onStuck`: called with a server whose
+ * container could not be removed.
  */
 export const openContainerRun = Effect.fnUntraced(function* (
   at: RunAt,
@@ -52,10 +50,10 @@ export const openContainerRun = Effect.fnUntraced(function* (
   parent: Scope.Scope
 ) {
   const engine = yield* Engine
-  const here = Effect.provideService(Engine, engine)
+  const withEngine = Effect.provideService(Engine, engine)
   const scope = yield* Scope.fork(parent)
   const ended = yield* Deferred.make<ProcessExit>()
-  let asked = false
+  let killRequested = false
   const console = yield* openContainerConsole(id, at.folder)
   const write = yield* Scope.provide(makeContainerInput(id), scope)
   const figures = yield* makeContainerStats(id, scope)
@@ -63,53 +61,55 @@ export const openContainerRun = Effect.fnUntraced(function* (
 
   const follow = console.follow.pipe(
     Effect.catch((error) => Effect.logDebug(`console of ${at.server_id}: ${error.message}`)),
-    Effect.andThen(Effect.sleep(PAUSE)),
+    Effect.andThen(Effect.sleep(RETRY_PAUSE)),
     Effect.forever
   )
   const watch = Effect.gen(function* () {
     const exit = yield* Effect.raceFirst(
-      waitForExit(id, () => asked),
+      waitForExit(id, () => killRequested),
       Effect.as(follow, { code: 0, out_of_memory: false })
     )
-    yield* lastWords(at, console)
+    yield* copyRest(at, console)
     yield* record(at, id, exit)
     yield* Deferred.succeed(ended, exit)
   })
   yield* Effect.forkIn(watch, scope)
 
   const warn = (error: EngineError) => Effect.logWarning(`server ${at.server_id}: ${error.message}`)
-  const isAway = (error: EngineError) => error.status === undefined
+  const isDown = (error: EngineError) => error.status === undefined
   const once = (what: string, run: (container: Container) => Promise<unknown>) =>
     engine.call(what, (docker) => run(docker.getContainer(id))).pipe(orDone)
-  const tell = (what: string, run: (container: Container) => Promise<unknown>) =>
-    once(what, run).pipe(Effect.retry({ schedule: retries, while: isAway }), Effect.catch(warn))
-  /** The same, where the engine is away as soon as it is back: nobody waits for that. */
-  const tellSoon = (what: string, run: (container: Container) => Promise<unknown>) => {
-    const untilTold = once(what, run).pipe(
-      Effect.retry({ schedule: Schedule.spaced(PAUSE), while: isAway }),
+  const send = (what: string, run: (container: Container) => Promise<unknown>) =>
+    once(what, run).pipe(Effect.retry({ schedule: retries, while: isDown }), Effect.catch(warn))
+  /** Sends once, and retries in the background while the engine is down. */
+  const sendEventually = (what: string, run: (container: Container) => Promise<unknown>) => {
+    const retrying = once(what, run).pipe(
+      Effect.retry({ schedule: Schedule.spaced(RETRY_PAUSE), while: isDown }),
       Effect.catch(warn),
       Effect.forkIn(scope)
     )
     return Effect.catch(once(what, run), (error) =>
-      Effect.andThen(warn(error), isAway(error) ? untilTold : Effect.void)
+      Effect.andThen(warn(error), isDown(error) ? retrying : Effect.void)
     ).pipe(Effect.asVoid)
   }
 
   const unpaused = engine
     .call("unpause", (docker) => docker.getContainer(id).unpause())
     .pipe(
-      Effect.ignore // it is not paused, as a rule
+      Effect.ignore // usually it is not paused
     )
 
   const kill = Effect.gen(function* () {
     if (!(yield* Deferred.isDone(ended))) {
-      asked = true
+      killRequested = true
       yield* unpaused
-      yield* tell("kill", (container) => container.kill({ signal: "SIGKILL" }))
+      yield* send("kill", (container) => container.kill({ signal: "SIGKILL" }))
     }
-    const over = yield* Effect.timeoutOption(Deferred.await(ended), KILL_PATIENCE)
+    const over = yield* Effect.timeoutOption(Deferred.await(ended), KILL_WARNING)
     if (over._tag === "None") {
-      yield* Effect.logWarning(`the container of ${at.server_id} does not end; it is killed again and again`)
+      yield* Effect.logWarning(
+        `the container of ${at.server_id} did not end after a kill; it will be retried`
+      )
       return onStuck(at.server_id)
     }
     yield* Effect.catch(removeContainer(id), (error) =>
@@ -119,13 +119,13 @@ export const openContainerRun = Effect.fnUntraced(function* (
       )
     )
     yield* Scope.close(scope, Exit.void)
-  }).pipe(here)
+  }).pipe(withEngine)
 
   const run: Run = {
     ended: Deferred.await(ended),
     write: (line) => Effect.flatMap(Deferred.isDone(ended), (over) => (over ? consoleClosed : write(line))),
-    signal: (signal) => tellSoon(`send ${signal}`, (container) => container.kill({ signal })),
-    pause: tell("pause", (container) => container.pause()),
+    signal: (signal) => sendEventually(`send ${signal}`, (container) => container.kill({ signal })),
+    pause: send("pause", (container) => container.pause()),
     resume: unpaused,
     kill,
     usage: Effect.gen(function* () {

@@ -3,7 +3,7 @@ import { Engine } from "./Engine.ts"
 
 const Counter = Schema.optionalKey(Schema.Finite)
 const Stats = Schema.Struct({
-  /** When they were taken, RFC 3339. */
+  /** The time of the sample, RFC 3339. */
   read: Schema.String,
   memory_stats: Schema.Struct({
     usage: Counter,
@@ -16,25 +16,25 @@ const Stats = Schema.Struct({
 })
 const decode = Schema.decodeUnknownOption(Schema.fromJsonString(Stats))
 
-/** Figures of a container at one moment. */
-export interface Figures {
-  /** When they were taken, ms since the epoch. */
+/** A sample of a container's usage. */
+export interface Sample {
+  /** The time of the sample, ms since the epoch. */
   readonly at: number
   readonly memory_bytes: number
   readonly cpu_ms: number
-  /** Percent of one thread since the figures before; undefined for the first. */
+  /** Percent of one thread since the previous sample; undefined for the first. */
   readonly cpu_percent: number | undefined
   readonly network: { readonly rx_bytes: number; readonly tx_bytes: number }
 }
 
-/** Reads one line of the engine's stream; undefined for what is none, such as the empty figures of a stop. */
-export const figuresOf = (line: string, before: Figures | undefined): Figures | undefined => {
+/** Parses a line of the engine's stream; undefined: no sample, such as the empty one of a stop. */
+export const parseSample = (line: string, before: Sample | undefined): Sample | undefined => {
   const read = Option.getOrUndefined(decode(line))
   const at = Date.parse(read?.read ?? "")
   if (read === undefined || !(at > 0)) return undefined
   const { cpu_stats, memory_stats, networks } = read
   const { inactive_file, total_inactive_file } = memory_stats.stats ?? {}
-  // The page cache is given back when it is needed; cgroup v1 and v2 have different names for it.
+  // The page cache is reclaimable; cgroup v1 and v2 name it differently.
   const cache = total_inactive_file ?? inactive_file ?? 0
   const interfaces = Object.values(networks ?? {})
   const cpu_ms = cpu_stats.cpu_usage.total_usage / 1e6
@@ -54,24 +54,24 @@ export const figuresOf = (line: string, before: Figures | undefined): Figures | 
   }
 }
 
-/** How long the first figures are waited for, in ms: the engine takes them once a second. */
-const PATIENCE = 3000
-/** How long figures are taken that nobody asks for, in ms. */
-const IDLE = 300_000
+/** The longest wait for the first sample, in ms: the engine samples once per second. */
+const FIRST_SAMPLE_TIMEOUT = 3000
+/** The time after which samples without a reader stop, in ms. */
+const IDLE_TIMEOUT = 300_000
 
 /**
- * The engine's stream of a container's figures, opened when they are first asked for and kept: an answer comes from
- * memory. Ends with the scope.
+ * Reads the engine's stream of samples. It opens with the first request and stays open, so that later requests are
+ * served from memory. Ends with the scope.
  */
 export const makeContainerStats = Effect.fnUntraced(function* (id: string, scope: Scope.Scope) {
   const engine = yield* Engine
   let open: { readonly ready: Deferred.Deferred<void> } | undefined
-  let latest: Figures | undefined
+  let latest: Sample | undefined
   let asked = 0
 
   const read = (ready: Deferred.Deferred<void>) =>
     engine
-      .wait("read the figures of the container", (docker) => docker.getContainer(id).stats({ stream: true }))
+      .wait("read the stats of the container", (docker) => docker.getContainer(id).stats({ stream: true }))
       .pipe(
         Effect.flatMap((stream) =>
           Effect.callback<void>((resume) => {
@@ -80,9 +80,9 @@ export const makeContainerStats = Effect.fnUntraced(function* (id: string, scope
             stream.on("data", (chunk: Buffer) => {
               const lines = (pending + chunk.toString("utf8")).split("\n")
               pending = lines.pop() ?? ""
-              for (const line of lines) latest = figuresOf(line, latest) ?? latest
+              for (const line of lines) latest = parseSample(line, latest) ?? latest
               if (latest?.cpu_percent !== undefined) Deferred.doneUnsafe(ready, Effect.void)
-              if (latest !== undefined && latest.at - asked > IDLE) over()
+              if (latest !== undefined && latest.at - asked > IDLE_TIMEOUT) over()
             })
             for (const end of ["end", "close", "error"]) stream.on(end, over)
           }).pipe(
@@ -97,20 +97,20 @@ export const makeContainerStats = Effect.fnUntraced(function* (id: string, scope
         Effect.ensuring(
           Effect.sync(() => {
             open = undefined
-            latest = undefined // what comes after a gap says nothing of the time before
+            latest = undefined // a sample after a gap does not cover the time before
             Deferred.doneUnsafe(ready, Effect.void)
           })
         )
       )
 
-  /** The newest figures; undefined when none can be had. */
+  /** The latest sample; undefined: none is available. */
   return Effect.gen(function* () {
     asked = yield* Clock.currentTimeMillis
     if (open === undefined) {
       open = { ready: Deferred.makeUnsafe<void>() }
       yield* Effect.forkIn(read(open.ready), scope)
     }
-    yield* Effect.timeoutOption(Deferred.await(open.ready), PATIENCE)
+    yield* Effect.timeoutOption(Deferred.await(open.ready), FIRST_SAMPLE_TIMEOUT)
     return latest
   })
 })

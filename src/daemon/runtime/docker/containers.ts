@@ -1,20 +1,27 @@
-/** The containers of this node. Every call finds them by their labels: what does not carry them is never touched. */
+/** The containers of this node. Every call selects them by their labels and never touches others. */
 import { Clock, Effect, Option, Schedule, Schema } from "effect"
 import type { ProcessExit } from "../exitReason.ts"
 import { KILLED } from "../processRun.ts"
-import { containerName, LABEL } from "./containerOptions.ts"
-import { Engine, EngineError, orDone, orGone } from "./Engine.ts"
+import {
+  type ContainerPlan,
+  type ContainerRules,
+  containerName,
+  containerOptions,
+  droppedLimits,
+  LABEL
+} from "./containerOptions.ts"
+import { Engine, EngineError, orDone, orNotFound } from "./Engine.ts"
 
 export interface OwnContainer {
   readonly id: string
-  /** Server, or job. */
+  /** The server or job. */
   readonly name: string
   readonly run: string
-  /** Address that its traffic leaves from; absent where any will do. */
+  /** The address from which its traffic leaves; absent: any. */
   readonly outgoing?: string | undefined
 }
 
-/** Containers of a node, or of one of its servers, whatever their state. */
+/** Returns the containers of a node, or of one of its servers, in any state. */
 export const listOwn = Effect.fnUntraced(function* (node: string, name?: string) {
   const engine = yield* Engine
   const label = [`${LABEL.node}=${node}`, ...(name === undefined ? [] : [`${LABEL.server}=${name}`])]
@@ -23,14 +30,44 @@ export const listOwn = Effect.fnUntraced(function* (node: string, name?: string)
   )
   return found.flatMap(({ Id: id, Labels: labels, Names: names }): ReadonlyArray<OwnContainer> => {
     const { [LABEL.outgoing]: outgoing, [LABEL.run]: run = "", [LABEL.server]: own } = labels
-    // Said again here: the filter of an engine that does not know it would let everything through.
+    // Checked again: an engine that does not support the filter returns all containers.
     if (labels[LABEL.node] !== node || own === undefined) return []
     if (!names.includes(`/${containerName(own, run)}`)) return []
     return name === undefined || own === name ? [{ id, name: own, run, outgoing }] : []
   })
 })
 
-/** Kills and removes a container; one that has gone is no error. */
+/** Creates a container. `logged`: limits that the host cannot enforce and that were logged. */
+export const createContainer = Effect.fnUntraced(function* (
+  plan: ContainerPlan,
+  rules: ContainerRules,
+  logged: Set<string>
+) {
+  const engine = yield* Engine
+  const { name, ...body } = containerOptions(plan, rules)
+  // Split, because the client would else repeat the body, with its environment, in the URL.
+  const options = { _query: { name }, _body: body }
+  const { id } = yield* engine.call("create the container", (docker, abortSignal) =>
+    docker.createContainer({ ...options, abortSignal })
+  )
+  const made = yield* engine.call("inspect the container", (docker, abortSignal) =>
+    docker.getContainer(id).inspect({ abortSignal })
+  )
+  const dropped = droppedLimits(body.HostConfig ?? {}, made.HostConfig).filter((limit) => !logged.has(limit))
+  for (const limit of dropped) logged.add(limit)
+  if (dropped.length > 0)
+    yield* Effect.logWarning(`the engine does not enforce on this host: ${dropped.join(", ")}`)
+  return id
+})
+
+export const startContainer = Effect.fnUntraced(function* (id: string) {
+  const engine = yield* Engine
+  yield* engine.call("start the container", (docker, abortSignal) =>
+    docker.getContainer(id).start({ abortSignal })
+  )
+})
+
+/** Kills and removes a container; a missing one is no error. */
 export const removeContainer = Effect.fnUntraced(function* (id: string) {
   const engine = yield* Engine
   yield* engine
@@ -40,7 +77,7 @@ export const removeContainer = Effect.fnUntraced(function* (id: string) {
     .pipe(orDone)
 })
 
-/** Kills and removes everything of a server or job. */
+/** Kills and removes all containers of a server or job. */
 export const removeOwn = Effect.fnUntraced(function* (node: string, name: string) {
   const found = yield* listOwn(node, name)
   yield* Effect.forEach(found, (container) => removeContainer(container.id), {
@@ -62,27 +99,31 @@ const decodeInspected = Schema.decodeUnknownEffect(Inspected)
 
 export type ContainerState = (typeof Inspected.Type)["State"]
 
-/** State of a container; undefined when there is none. */
+/** Returns the state of a container; undefined: it does not exist. */
 export const stateOf = Effect.fnUntraced(function* (id: string) {
   const engine = yield* Engine
   const found = yield* engine
     .call("inspect the container", (docker, abortSignal) => docker.getContainer(id).inspect({ abortSignal }))
-    .pipe(orGone(undefined))
+    .pipe(orNotFound(undefined))
   if (found === undefined) return undefined
   const { State } = yield* Effect.mapError(
     decodeInspected(found),
-    () => new EngineError({ status: 500, message: "the Docker engine says nothing usable of the container" })
+    () =>
+      new EngineError({
+        status: 500,
+        message: "the Docker engine returned an invalid state of the container"
+      })
   )
   return State
 })
 
-/** How long the engine may take to say that a container ran out of memory, in ms: it can come after the end. */
-const OOM_PATIENCE = 700
+/** The time for an out-of-memory event, in ms: it can come after the end. */
+const OOM_EVENT_DELAY = 700
 
-/** Whether the engine has told of a want of memory in the container. */
-const toldOutOfMemory = Effect.fnUntraced(function* (id: string) {
+/** Whether the engine has an out-of-memory event of the container. */
+const hasOomEvent = Effect.fnUntraced(function* (id: string) {
   const engine = yield* Engine
-  const until = (yield* Clock.currentTimeMillis) + OOM_PATIENCE
+  const until = (yield* Clock.currentTimeMillis) + OOM_EVENT_DELAY
   const stream = yield* engine.call("read the engine's events", (docker, abortSignal) =>
     docker.getEvents({
       since: 1,
@@ -98,29 +139,29 @@ const toldOutOfMemory = Effect.fnUntraced(function* (id: string) {
       if ("destroy" in stream && typeof stream.destroy === "function") stream.destroy()
     })
   })
-  return Option.getOrElse(yield* Effect.timeoutOption(seen, 2 * OOM_PATIENCE), () => false)
+  return Option.getOrElse(yield* Effect.timeoutOption(seen, 2 * OOM_EVENT_DELAY), () => false)
 })
 
-/** How a container that does not run any more ended. `asked`: it was killed from here. */
-export const exitOf = Effect.fnUntraced(function* (id: string, state: ContainerState, asked: boolean) {
+/** Returns the exit of an ended container. `wasKilled`: this service killed it. */
+export const exitOf = Effect.fnUntraced(function* (id: string, state: ContainerState, wasKilled: boolean) {
   const { ExitCode: code, OOMKilled } = state
-  // It may have lost another process to it long before: only the end by SIGKILL counts.
-  if (code !== KILLED || asked) return { code, out_of_memory: false }
-  const out_of_memory = OOMKilled || (yield* Effect.orElseSucceed(toldOutOfMemory(id), () => false))
+  // Another process in the container may have run out of memory earlier: only an end by SIGKILL counts.
+  if (code !== KILLED || wasKilled) return { code, out_of_memory: false }
+  const out_of_memory = OOMKilled || (yield* Effect.orElseSucceed(hasOomEvent(id), () => false))
   return { code, out_of_memory }
 })
 
 const killed: ProcessExit = { code: KILLED, out_of_memory: false }
 
-/** Waits for the end of a container that was started, also while the engine is away. `asked`: see {@link exitOf}. */
-export const waitForExit = Effect.fnUntraced(function* (id: string, asked: () => boolean) {
+/** Waits for the end of a started container, also while the engine is down. `wasKilled`: see {@link exitOf}. */
+export const waitForExit = Effect.fnUntraced(function* (id: string, wasKilled: () => boolean) {
   const engine = yield* Engine
-  const look = Effect.andThen(engine.ended(id), stateOf(id)).pipe(
+  const inspect = Effect.andThen(engine.ended(id), stateOf(id)).pipe(
     Effect.catch((error) => Effect.as(Effect.logDebug(error.message), "unknown" as const))
   )
-  const state = yield* Effect.repeat(look, {
+  const state = yield* Effect.repeat(inspect, {
     while: (found) => found === "unknown" || found?.Running === true,
     schedule: Schedule.spaced(500)
   })
-  return state === undefined || state === "unknown" ? killed : yield* exitOf(id, state, asked())
+  return state === undefined || state === "unknown" ? killed : yield* exitOf(id, state, wasKilled())
 })

@@ -1,17 +1,17 @@
 import { Effect, Redacted, Schema } from "effect"
 import { LaunchFailed } from "../Runtime.ts"
-import { Engine, type EngineError, orGone } from "./Engine.ts"
+import { Engine, type EngineError, orNotFound } from "./Engine.ts"
 import { launchFailed } from "./launchFailed.ts"
 import { type RegistryAuth, registryAuth } from "./registryAuth.ts"
 
-/** When an image is fetched from its registry. */
+/** When an image is pulled. */
 export type PullPolicy = "always" | "if-not-present" | "never"
 
-/** A reference as registries have them; it also becomes part of a path of the engine's interface. */
+/** The syntax of image references; a reference also becomes part of a path of the engine's API. */
 const referencePattern =
   /^[A-Za-z0-9][A-Za-z0-9._-]*(?::[0-9]{1,5}(?=\/))?(?:\/[A-Za-z0-9][A-Za-z0-9._-]*)*(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(?:@sha256:[0-9a-f]{64})?$/
 
-/** Whether this is the reference of an image. */
+/** Whether the text is an image reference. */
 export const isImageReference = (text: string): boolean =>
   text.length <= 512 && !text.includes("..") && referencePattern.test(text)
 
@@ -24,9 +24,9 @@ const Progress = Schema.fromJsonString(
 )
 const decodeProgress = Schema.decodeUnknownOption(Progress)
 
-/** Reads the engine's progress messages; a status is told once for each layer. */
+/** Reads the engine's progress messages; reports each status once per layer. */
 export const progressReader = (onLine: (line: string) => void) => {
-  const told = new Map<string, string>()
+  const reported = new Map<string, string>()
   let pending = ""
   let problem: string | undefined
   const message = (text: string) => {
@@ -34,8 +34,8 @@ export const progressReader = (onLine: (line: string) => void) => {
     if (read._tag === "None") return
     const { error, id, status } = read.value
     if (error !== undefined) problem = error
-    if (status === undefined || told.get(id ?? "") === status) return
-    told.set(id ?? "", status)
+    if (status === undefined || reported.get(id ?? "") === status) return
+    reported.set(id ?? "", status)
     onLine(id === undefined ? status : `${id}: ${status}`)
   }
   return {
@@ -44,7 +44,7 @@ export const progressReader = (onLine: (line: string) => void) => {
       pending = lines.pop() ?? ""
       for (const line of lines) message(line)
     },
-    /** Why it failed; undefined when it did not. */
+    /** Returns why the pull failed; undefined: it succeeded. */
     end: (): string | undefined => {
       if (pending !== "") message(pending)
       return problem
@@ -56,10 +56,10 @@ const isPresent = Effect.fnUntraced(function* (image: string) {
   const engine = yield* Engine
   return yield* engine
     .call(`look for the image ${image}`, (docker) => docker.getImage(image).inspect())
-    .pipe(Effect.as(true), orGone(false))
+    .pipe(Effect.as(true), orNotFound(false))
 })
 
-/** A reference in the two parts that the engine takes; a digest stands for a tag. */
+/** Splits a reference into the two parts of the engine's API; a digest takes the place of the tag. */
 const parts = (image: string) => {
   const [name = image, digest] = image.split("@")
   const colon = name.lastIndexOf(":")
@@ -75,7 +75,7 @@ const pull = Effect.fnUntraced(function* (
   const engine = yield* Engine
   const stream = yield* engine.wait(`pull ${image}`, (docker, abortSignal) => {
     const options = { ...parts(image), abortSignal }
-    // It goes into a header, never into the address.
+    // The client sends the credentials in a header, not in the URL.
     return auth === undefined
       ? docker.createImage(options)
       : docker.createImage(Redacted.value(auth), options)
@@ -85,7 +85,7 @@ const pull = Effect.fnUntraced(function* (
     stream.on("data", (chunk: Buffer) => progress.take(chunk.toString("utf8")))
     stream.on("end", () => resume(Effect.sync(progress.end)))
     stream.on("error", (cause: Error) => resume(Effect.succeed(cause.message)))
-    stream.on("close", () => resume(Effect.succeed(progress.end() ?? "the engine went away")))
+    stream.on("close", () => resume(Effect.succeed(progress.end() ?? "the engine went down")))
     return Effect.sync(() => {
       if ("destroy" in stream && typeof stream.destroy === "function") stream.destroy()
     })
@@ -95,24 +95,25 @@ const pull = Effect.fnUntraced(function* (
 const failed = (image: string, reason: string) =>
   new LaunchFailed({
     message: `image ${image} cannot be pulled: ${reason}`,
-    next: "check its name and the registry, and that the daemon may pull from there (docker login)"
+    next: "check the name of the image, the registry, and the credentials of the daemon (docker login)"
   })
 
-/** What an image is pulled by. */
+/** The options of a pull. */
 export interface PullRules {
   readonly policy: PullPolicy
-  /** Path of the config file of Docker's command line, with the users of registries; absent: none. */
+  /** The config file of Docker's command line with the credentials of registries; absent: none. */
   readonly config?: string | undefined
 }
 
 /**
- * Whether a start has to wait for a registry. Fails where the image can never be there.
+ * Whether a start has to wait for a registry.
+ * @error LaunchFailed the image cannot be present
  */
 export const needsPull = Effect.fn("docker.needsPull")(
   function* (image: string, policy: PullPolicy) {
     if (!isImageReference(image)) {
       return yield* new LaunchFailed({
-        message: `not the reference of an image: ${image.slice(0, 100)}`,
+        message: `not an image reference: ${image.slice(0, 100)}`,
         code: "REFUSED"
       })
     }
@@ -120,7 +121,7 @@ export const needsPull = Effect.fn("docker.needsPull")(
     if (policy === "never" && !present) {
       return yield* new LaunchFailed({
         message: `image ${image} is not on this node, and its pull policy is never`,
-        next: "load it there, or set MUSTER_DOCKER_PULL"
+        next: "load the image there, or set MUSTER_DOCKER_PULL"
       })
     }
     return !present || policy === "always"
@@ -129,8 +130,8 @@ export const needsPull = Effect.fn("docker.needsPull")(
 )
 
 /**
- * Sees to it that the image is there. `must_be_fresh`: with `always`, a registry that does not answer is a failure;
- * else an image of an earlier pull is good enough.
+ * Pulls the image if needed. `must_be_fresh`: with `always`, a failed pull is an error; else the image of an earlier
+ * pull is used.
  */
 export const ensureImage = Effect.fn("docker.ensureImage")(
   function* (
@@ -147,7 +148,7 @@ export const ensureImage = Effect.fn("docker.ensureImage")(
     )
     if (problem === undefined) return
     if (options.must_be_fresh || !(yield* isPresent(image))) return yield* failed(image, problem)
-    options.onLine(`${problem}; the image that is here is used`)
+    options.onLine(`${problem}; the local image is used`)
   },
   Effect.catchTag("EngineError", (error) => Effect.fail(launchFailed(error)))
 )

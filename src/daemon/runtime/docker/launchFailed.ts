@@ -1,12 +1,12 @@
-/** What a failure of the engine, or of a file on the way to it, is to those who start a server. Pure. */
+/** The conversion of an error of the engine, or of a file, to a failed launch. Pure. */
 import { LaunchFailed } from "../Runtime.ts"
 
-/** What the engine says, and what people do about it. */
+/** Hints by message of the engine. */
 const remedies: ReadonlyArray<readonly [RegExp, string]> = [
-  [/port is already allocated|address already in use/i, "end what has the port"],
+  [/port is already allocated|address already in use/i, "stop the program that uses the port"],
   [/no space left on device/i, "free space on the engine's disk"],
-  [/permission denied/i, "let the user that the daemon runs as use the engine"],
-  [/does not answer/, "start Docker, or let the software run as a process, too (`runtimes`)"],
+  [/permission denied/i, "give the user of the daemon access to the engine"],
+  [/does not answer/, "start Docker, or allow the software to run as a process (`runtimes`)"],
   [/is too old/, "install Docker Engine 20.10 or newer"]
 ]
 

@@ -1,21 +1,21 @@
-/** The networks that a node makes at its engine. */
+/** The networks of a node at its engine. */
 import { createHash } from "node:crypto"
 import { Effect, Semaphore } from "effect"
 import { LABEL } from "./containerOptions.ts"
 import { listOwn } from "./containers.ts"
 import { Engine, orDone } from "./Engine.ts"
 
-/** Whether the containers of a bridge reach each other, beyond the ports that are published. */
+/** Whether the containers of a bridge reach each other, beyond published ports. */
 const ICC = "com.docker.network.bridge.enable_icc"
 
-/** What a network of a node is for: its servers, or its install jobs. */
+/** The purpose of a network: the node's servers or its install jobs. */
 export type Purpose = "servers" | "jobs"
 
-/** Name of a network of a node at its engine, which other nodes may share. */
+/** Returns the name of a node's network; other nodes may share the engine. */
 export const networkName = (node: string, suffix: string): string =>
   `muster-${createHash("sha256").update(node).digest("hex").slice(0, 12)}-${suffix}`
 
-/** Makes a bridge whose containers do not reach each other, unless there is this one already. */
+/** Makes a bridge whose containers do not reach each other, unless it exists. */
 export const ensureBridge = Effect.fnUntraced(function* (
   name: string,
   labels: Readonly<Record<string, string>>,
@@ -29,9 +29,9 @@ export const ensureBridge = Effect.fnUntraced(function* (
       abortSignal
     })
   )
-  const isIt = ({ Name, Options }: (typeof found)[number]) =>
+  const matches = ({ Name, Options }: (typeof found)[number]) =>
     Name === name && Object.entries(options).every(([key, value]) => Options?.[key] === value)
-  if (found.some(isIt)) return
+  if (found.some(matches)) return
   yield* engine.call(`make the network ${name}`, (docker, abortSignal) =>
     docker.createNetwork({
       Name: name,
@@ -45,12 +45,12 @@ export const ensureBridge = Effect.fnUntraced(function* (
 })
 
 /**
- * A network for the servers of a node and one for its install jobs: neither reach each other, nor the default bridge
- * of the engine.
+ * Makes a network for the servers of a node and one for its install jobs. The two are isolated from each other and from
+ * the engine's default bridge.
  */
 export const makeNodeNetworks = Effect.fnUntraced(function* (node: string) {
   const engine = yield* Engine
-  const oneAtATime = yield* Semaphore.make(1)
+  const lock = yield* Semaphore.make(1)
   const labelsOf = (purpose: Purpose) => ({ [LABEL.node]: node, [LABEL.network]: purpose })
 
   const remove = Effect.gen(function* () {
@@ -64,10 +64,10 @@ export const makeNodeNetworks = Effect.fnUntraced(function* (node: string) {
     }
   })
   return {
-    /** The name of the network, which is made if there is none. */
+    /** Returns the name of the network; makes it if it is missing. */
     of: (purpose: Purpose) => {
       const name = networkName(node, purpose)
-      return Effect.as(oneAtATime.withPermit(ensureBridge(name, labelsOf(purpose))), name)
+      return Effect.as(lock.withPermit(ensureBridge(name, labelsOf(purpose))), name)
     },
     /** Removes both networks if the node has no container. */
     removeUnused: Effect.suspend(() => (engine.hasAnswered() ? remove : Effect.void)).pipe(

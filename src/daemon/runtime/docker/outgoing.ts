@@ -7,27 +7,27 @@ import { listOwn } from "./containers.ts"
 import { Engine, orDone } from "./Engine.ts"
 import { ensureBridge, networkName } from "./networks.ts"
 
-/** Where the engine is told which address the traffic of a bridge leaves from. */
+/** The engine's option for the source address of a bridge. */
 const SOURCE = "com.docker.network.host_ipv4"
 
-/** The address that the traffic of a server has to leave from; undefined where any will do. */
+/** Returns the address from which the traffic of a server must leave; undefined: any. */
 export const outgoingAddress = (allocations: Allocations | undefined) =>
   allocations?.force_outgoing_ip === true ? allocations.default.ip : undefined
 
 const nameOf = (node: string, address: string) => networkName(node, `from-${address}`)
 
 const refuse = (address: string, reason: string) =>
-  new LaunchFailed({ message: `traffic cannot be made to leave from ${address}: ${reason}` })
+  new LaunchFailed({ message: `traffic cannot leave from ${address}: ${reason}` })
 
 /**
- * Networks that make traffic leave from the address that a server is allocated at: a bridge for each address, made
- * when it is needed and removed when it is not.
+ * Makes networks whose traffic leaves from the allocated address of a server: a bridge per address, made on demand and
+ * removed when unused.
  */
 export const makeOutgoing = Effect.fnUntraced(function* (node: string) {
   const engine = yield* Engine
   const lock = yield* Semaphore.make(1)
-  /** Whether there may be any; what an earlier process left is not known. */
-  let any = true
+  /** Whether such networks may exist; an earlier process may have left some. */
+  let mayExist = true
 
   const listed = Effect.fnUntraced(function* (label: ReadonlyArray<string>) {
     const found = yield* engine.call("list networks", (docker, abortSignal) =>
@@ -37,8 +37,8 @@ export const makeOutgoing = Effect.fnUntraced(function* (node: string) {
   })
 
   const ensure = Effect.fnUntraced(function* (address: string) {
-    if (!isIPv4(address)) return yield* refuse(address, "that is done for IPv4 only")
-    if (address.startsWith("127.")) return yield* refuse(address, "it is an address of the machine's own")
+    if (!isIPv4(address)) return yield* refuse(address, "only IPv4 addresses are supported")
+    if (address.startsWith("127.")) return yield* refuse(address, "it is a loopback address")
     const labels = { [LABEL.node]: node, [LABEL.outgoing]: address }
     const name = nameOf(node, address)
     yield* ensureBridge(name, labels, { [SOURCE]: address })
@@ -46,7 +46,7 @@ export const makeOutgoing = Effect.fnUntraced(function* (node: string) {
   })
 
   const tidy = Effect.gen(function* () {
-    if (!any) return
+    if (!mayExist) return
     const networks = yield* listed([`${LABEL.node}=${node}`])
     const used = new Set((yield* listOwn(node)).map((container) => container.outgoing))
     for (const { Id, Labels } of networks) {
@@ -55,11 +55,11 @@ export const makeOutgoing = Effect.fnUntraced(function* (node: string) {
         .call("remove a network", (docker, abortSignal) => docker.getNetwork(Id).remove({ abortSignal }))
         .pipe(orDone)
     }
-    any = networks.some(({ Labels }) => used.has(Labels?.[LABEL.outgoing]))
+    mayExist = networks.some(({ Labels }) => used.has(Labels?.[LABEL.outgoing]))
   }).pipe(Effect.provideService(Engine, engine))
 
   return {
-    /** Makes and starts a container on the network of its address, else on the standard one. */
+    /** Makes and starts a container on the network of its address, or on the standard one. */
     on: <A, E, R, E2, R2>(
       address: string | undefined,
       standard: Effect.Effect<string, E2, R2>,
@@ -69,11 +69,11 @@ export const makeOutgoing = Effect.fnUntraced(function* (node: string) {
         ? Effect.flatMap(standard, make)
         : lock.withPermit(
             Effect.suspend(() => {
-              any = true
+              mayExist = true
               return Effect.flatMap(ensure(address), make)
             })
           ),
-    /** Removes the networks that no container is on. */
+    /** Removes the networks without a container. */
     tidy: lock.withPermit(tidy)
   }
 })

@@ -5,18 +5,18 @@ import type { LaunchFailed, Run } from "../Runtime.ts"
 import { consoleClosed } from "./containerInput.ts"
 
 export interface PendingOptions {
-  /** Makes the container and starts it. */
+  /** Creates and starts the container. */
   readonly making: Fiber.Fiber<Run, LaunchFailed>
-  /** Tells why there will be no container, before `ended` does. */
+  /** Reports why there is no container, before `ended` completes. */
   readonly onFailed: (error: LaunchFailed) => Effect.Effect<void>
-  /** Removes what there may be of a container that was given up. */
+  /** Removes a container that was created before the start was aborted. */
   readonly abandon: Effect.Effect<void>
 }
 
-const nothingLeft: ProcessExit = { code: KILLED, out_of_memory: false }
+const killedExit: ProcessExit = { code: KILLED, out_of_memory: false }
 const neverBegan: ProcessExit = { code: 127, out_of_memory: false, never_began: true }
 
-/** A run whose container is still being made: its image is pulled first, which can take minutes. */
+/** Returns a run whose container is not created yet: its image may be pulled first, which can take minutes. */
 export const openPendingRun = Effect.fnUntraced(function* (options: PendingOptions, scope: Scope.Scope) {
   const { abandon, making, onFailed } = options
   const began = yield* Deferred.make<number>()
@@ -32,7 +32,7 @@ export const openPendingRun = Effect.fnUntraced(function* (options: PendingOptio
     }
     const failure = made.cause.reasons.find((reason) => reason._tag === "Fail")
     if (failure !== undefined) yield* onFailed(failure.error)
-    // Given up: `kill` tells, once nothing is left. A defect is in the log, and there is no container either.
+    // Aborted: `kill` completes `ended` after the removal. A defect is logged, and there is no container.
     else if (made.cause.reasons.every((reason) => reason._tag === "Interrupt")) return
     else yield* Effect.logError("a container cannot be started", made.cause)
     yield* Deferred.succeed(ended, neverBegan)
@@ -44,9 +44,9 @@ export const openPendingRun = Effect.fnUntraced(function* (options: PendingOptio
     const made = yield* Fiber.await(making)
     if (Exit.isSuccess(made)) return yield* made.value.kill
     yield* abandon
-    yield* Deferred.succeed(ended, nothingLeft)
+    yield* Deferred.succeed(ended, killedExit)
   })
-  /** What is asked of a run that is being made is asked of none. */
+  /** Calls the run; no effect while it is not created. */
   const ofRun = (use: (made: Run) => Effect.Effect<void>) =>
     Effect.suspend(() => (run === undefined ? Effect.void : use(run)))
 

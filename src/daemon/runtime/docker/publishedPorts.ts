@@ -1,4 +1,4 @@
-/** Whether a container that runs can be reached: an engine without a network of its own starts it all the same. */
+/** The check that a running container is reachable: an engine without a network starts it all the same. */
 import type { HostConfig } from "dockerode"
 import { Effect, Schedule, Schema } from "effect"
 import { LaunchFailed } from "../Runtime.ts"
@@ -16,7 +16,7 @@ const decodeInspected = Schema.decodeUnknownOption(Inspected)
 
 type Bindings = NonNullable<HostConfig["PortBindings"]>
 
-/** The ports that were asked for, and that nothing leads to: `25565/tcp`. */
+/** Returns the requested ports that are not published, as `25565/tcp`. */
 export const unpublished = (
   asked: Readonly<Record<string, ReadonlyArray<{ readonly HostPort: string }>>>,
   made: Readonly<Record<string, ReadonlyArray<{ readonly HostPort: string }> | null>>
@@ -27,15 +27,15 @@ export const unpublished = (
       : [port]
   )
 
-/** Looked at again before it is believed: a container that has just ended has no ports any more. */
-const again = Schedule.max([Schedule.spaced(100), Schedule.recurs(2)])
+/** Checked repeatedly: a container that has just ended has no ports. */
+const retries = Schedule.max([Schedule.spaced(100), Schedule.recurs(2)])
 
-/** Fails where a container runs and its ports are not published. */
+/** Fails if a container runs and its ports are not published. */
 export const checkPorts = Effect.fnUntraced(function* (id: string, asked: Bindings, network: string) {
-  // There a container has the machine's ports themselves.
+  // With the host network, a container uses the ports of the host.
   if (network === "host" || Object.keys(asked).length === 0) return
   const engine = yield* Engine
-  const look = engine
+  const missingPorts = engine
     .call("inspect the container", (docker, abortSignal) => docker.getContainer(id).inspect({ abortSignal }))
     .pipe(
       Effect.map((found) => {
@@ -44,11 +44,14 @@ export const checkPorts = Effect.fnUntraced(function* (id: string, asked: Bindin
         return unpublished(asked, read.value.NetworkSettings.Ports ?? {})
       })
     )
-  const missing = yield* Effect.repeat(look, { while: (ports) => ports.length > 0, schedule: again })
+  const missing = yield* Effect.repeat(missingPorts, {
+    while: (ports) => ports.length > 0,
+    schedule: retries
+  })
   const [port] = missing
   if (port === undefined) return
   return yield* new LaunchFailed({
-    message: `the engine has not published port ${port}: nobody could reach the server`,
-    next: `let the engine have the network ${network} (it may run with --bridge=none)`
+    message: `the engine has not published port ${port}: the server is not reachable`,
+    next: `enable the network ${network} of the engine (it may run with --bridge=none)`
   })
 })

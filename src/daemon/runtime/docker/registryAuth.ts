@@ -1,4 +1,4 @@
-/** Who the daemon is to image registries, as `docker login` has noted it. Secrets stay {@link Redacted}. */
+/** The credentials for image registries, as stored by `docker login`. Secrets stay {@link Redacted}. */
 import { execFile } from "node:child_process"
 import { Effect, Redacted, Schema } from "effect"
 import { type IoError, meaningOf, orMissing, readText } from "../../disk/fsio.ts"
@@ -25,7 +25,7 @@ const decodeHelped = Schema.decodeUnknownEffect(
   Schema.fromJsonString(Schema.Struct({ Username: Schema.String, Secret: Schema.String }))
 )
 
-/** What the engine is told of a registry's user (Engine API, "Authentication"). */
+/** The credentials of a registry in the engine's format (Engine API, "Authentication"). */
 export type RegistryAuth = Redacted.Redacted<
   { readonly serveraddress: string } & (
     | { readonly username: string; readonly password: string }
@@ -36,7 +36,7 @@ export type RegistryAuth = Redacted.Redacted<
 
 const HUB = "docker.io"
 
-/** Host of the registry that a reference names; without one it is Docker Hub. */
+/** Returns the host of the registry in a reference; Docker Hub if there is none. */
 export const registryOf = (image: string): string => {
   const slash = image.indexOf("/")
   const first = slash < 0 ? "" : image.slice(0, slash)
@@ -44,7 +44,7 @@ export const registryOf = (image: string): string => {
   return isHost && first !== "index.docker.io" ? first : HUB
 }
 
-/** Keys of a registry in the file: Docker Hub has an old one of its own. */
+/** Returns the keys of a registry in the file: Docker Hub has legacy ones. */
 const keysOf = (registry: string): ReadonlyArray<string> =>
   registry === HUB
     ? ["https://index.docker.io/v1/", "index.docker.io", "docker.io", "registry-1.docker.io"]
@@ -58,11 +58,11 @@ const isKeyOf = (registry: string) => {
 const entryOf = <A>(all: Readonly<Record<string, A>> | undefined, registry: string) =>
   Object.entries(all ?? {}).find(([key]) => isKeyOf(registry)(key))
 
-/** Without its path: what a pull fails with is read beyond this machine, too. */
+/** Without the path: pull errors are visible outside this host. */
 const problem = (message: string) =>
   new LaunchFailed({
     message: `config file of Docker: ${message}`,
-    next: "look at it (MUSTER_DOCKER_CONFIG)"
+    next: "check it (MUSTER_DOCKER_CONFIG)"
   })
 
 const authOf = (serveraddress: string, entry: typeof Entry.Type) => {
@@ -82,30 +82,36 @@ const authOf = (serveraddress: string, entry: typeof Entry.Type) => {
       )
 }
 
-/** How long a credential helper may take, in ms. */
-const HELPER = 30_000
-/** What helpers say of a registry that they know nothing of; it is what Docker looks for, too. */
+/** The timeout of a credential helper, in ms. */
+const HELPER_TIMEOUT = 30_000
+/** The output of helpers for an unknown registry; Docker tests for the same text. */
 const notFound = /credentials not found/
 
-/** Asks `docker-credential-<name>`; undefined where it knows nothing. What it prints is never part of a message. */
-const ask = Effect.fnUntraced(function* (name: string, serveraddress: string) {
-  if (!/^[A-Za-z0-9_-]{1,64}$/.test(name)) return yield* problem("the name of its credential helper is none")
+/** Runs `docker-credential-<name>`; undefined: it has no entry. Its output never becomes part of a message. */
+const runHelper = Effect.fnUntraced(function* (name: string, serveraddress: string) {
+  if (!/^[A-Za-z0-9_-]{1,64}$/.test(name))
+    return yield* problem("the name of its credential helper is invalid")
   const program = `docker-credential-${name}`
   const failed = (reason: string) => problem(`${program} ${reason}`)
   const text = yield* Effect.callback<string | undefined, LaunchFailed>((resume) => {
-    const child = execFile(program, ["get"], { timeout: HELPER, maxBuffer: 65_536 }, (error, stdout) => {
-      if (error === null) return resume(Effect.succeed(stdout))
-      if (notFound.test(stdout)) return resume(Effect.succeed(undefined))
-      const missing = error.code === "ENOENT"
-      resume(Effect.fail(failed(missing ? "is not in the PATH of the daemon" : "has failed: run it by hand")))
-    })
-    child.stdin?.on("error", () => {}) // it does not read: its exit says enough
+    const child = execFile(
+      program,
+      ["get"],
+      { timeout: HELPER_TIMEOUT, maxBuffer: 65_536 },
+      (error, stdout) => {
+        if (error === null) return resume(Effect.succeed(stdout))
+        if (notFound.test(stdout)) return resume(Effect.succeed(undefined))
+        const missing = error.code === "ENOENT"
+        resume(Effect.fail(failed(missing ? "is not in the PATH of the daemon" : "failed: run it manually")))
+      }
+    )
+    child.stdin?.on("error", () => {}) // the exit explains why input was refused
     child.stdin?.end(serveraddress)
     return Effect.sync(() => child.kill())
   })
   if (text === undefined) return undefined
   const { Secret, Username } = yield* Effect.mapError(decodeHelped(text), () =>
-    failed("has answered something that is not of its protocol")
+    failed("returned an invalid response")
   )
   return Redacted.make(
     Username === "<token>"
@@ -115,8 +121,8 @@ const ask = Effect.fnUntraced(function* (name: string, serveraddress: string) {
 })
 
 /**
- * What the registry of an image is told, from the config file of Docker's command line; undefined for nothing. Read
- * anew each time: who logs in need not restart the daemon. A file that is not there is none.
+ * Returns the credentials for an image's registry from the config file of Docker's command line; undefined: none, or no
+ * file. Read on each call, so that `docker login` needs no restart of the daemon.
  */
 export const registryAuth = Effect.fnUntraced(
   function* (
@@ -125,7 +131,7 @@ export const registryAuth = Effect.fnUntraced(
   ): Effect.fn.Return<RegistryAuth | undefined, LaunchFailed | IoError> {
     const text = yield* readText(path).pipe(orMissing(undefined))
     if (text === undefined) return undefined
-    // The decoder's own words would quote the file.
+    // The decoder's message would quote the file.
     const config = yield* Effect.mapError(decodeConfig(text), () =>
       problem("this is not a configuration of Docker's command line")
     )
@@ -133,7 +139,7 @@ export const registryAuth = Effect.fnUntraced(
     const [known, entry] = entryOf(config.auths, registry) ?? []
     const address = known ?? keysOf(registry)[0] ?? registry
     const helper = entryOf(config.credHelpers, registry)?.[1] ?? config.credsStore
-    if (helper !== undefined && helper !== "") return yield* ask(helper, address)
+    if (helper !== undefined && helper !== "") return yield* runHelper(helper, address)
     const empty = entry === undefined || Object.keys(entry).length === 0
     return empty || known === undefined ? undefined : yield* authOf(known, entry)
   },

@@ -415,7 +415,7 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
         yield* missing.runtime.prepare({ ...absent, image: TEST_IMAGE }, onOutput)
         for (const image of ["../../containers/x", "a b", "-v", "a//b", "a/../b", "a?x=1", "a%2fb"]) {
           const strange = yield* Effect.flip(missing.runtime.prepare({ ...absent, image }, onOutput))
-          assert.include(strange.message, "not the reference of an image")
+          assert.include(strange.message, "not an image reference")
         }
         const none = yield* Effect.flip(missing.runtime.kindFor({ image: "", runtimes: ["docker"] }))
         assert.include(none.message, "no image")
@@ -463,7 +463,7 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
         const launch = yield* always.launchOf("cat /made", { image })
         const run = yield* always.runtime.start(launch)
         assert.strictEqual((yield* run.ended).code, 0)
-        assert.match(consoleOf(launch), /the image that is here is used\]\nsecond$/)
+        assert.match(consoleOf(launch), /the local image is used\]\nsecond$/)
         yield* run.kill
       }).pipe(Effect.scoped)
     )

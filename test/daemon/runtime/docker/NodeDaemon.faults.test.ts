@@ -135,7 +135,7 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
         yield* until("failed", () => lastInstall(second)?.phase === "failed")
         assert.match(
           lastInstall(second)?.failure_reason ?? "",
-          /^image muster-test\/absent:1 is not on this node, and its pull policy is never \(node test-.*\): load it there, /
+          /^image muster-test\/absent:1 is not on this node, and its pull policy is never \(node test-.*\): load the image there, /
         )
       }).pipe(Effect.scoped)
     )

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { figuresOf } from "../../../../src/daemon/runtime/docker/containerStats.ts"
+import { parseSample } from "../../../../src/daemon/runtime/docker/containerStats.ts"
 
 const line = (at: string, cpu_ms: number, more: object = {}) =>
   JSON.stringify({
@@ -13,21 +13,21 @@ const line = (at: string, cpu_ms: number, more: object = {}) =>
 
 describe("Docker runtime: figures of a container", () => {
   it("percent of one thread is the processor time between two figures, by the engine's own clock", () => {
-    const first = figuresOf(line("2026-01-02T03:04:05.000000001Z", 100), undefined)
+    const first = parseSample(line("2026-01-02T03:04:05.000000001Z", 100), undefined)
     assert.isUndefined(first?.cpu_percent)
-    const second = figuresOf(line("2026-01-02T03:04:06.000000001Z", 1600), first)
+    const second = parseSample(line("2026-01-02T03:04:06.000000001Z", 1600), first)
     assert.strictEqual(second?.cpu_percent, 150)
     // Told twice: nothing new.
-    assert.strictEqual(figuresOf(line("2026-01-02T03:04:06.000000001Z", 1600), second)?.cpu_percent, 150)
+    assert.strictEqual(parseSample(line("2026-01-02T03:04:06.000000001Z", 1600), second)?.cpu_percent, 150)
   })
 
   it("memory is without the page cache, under both names that it has; networks are added up", () => {
-    const found = figuresOf(line("2026-01-02T03:04:05Z", 1), undefined)
+    const found = parseSample(line("2026-01-02T03:04:05Z", 1), undefined)
     assert.strictEqual(found?.memory_bytes, 4000)
     assert.deepStrictEqual(found?.network, { rx_bytes: 11, tx_bytes: 22 })
     const old = { memory_stats: { usage: 5000, stats: { total_inactive_file: 2000, inactive_file: 1 } } }
-    assert.strictEqual(figuresOf(line("2026-01-02T03:04:05Z", 1, old), undefined)?.memory_bytes, 3000)
-    const none = figuresOf(line("2026-01-02T03:04:05Z", 1, { networks: undefined }), undefined)
+    assert.strictEqual(parseSample(line("2026-01-02T03:04:05Z", 1, old), undefined)?.memory_bytes, 3000)
+    const none = parseSample(line("2026-01-02T03:04:05Z", 1, { networks: undefined }), undefined)
     assert.deepStrictEqual(none?.network, { rx_bytes: 0, tx_bytes: 0 })
   })
 
@@ -37,12 +37,12 @@ describe("Docker runtime: figures of a container", () => {
       memory_stats: {},
       cpu_stats: { cpu_usage: { total_usage: 0 } }
     }
-    assert.isUndefined(figuresOf(JSON.stringify(stopped), undefined))
-    fc.assert(fc.property(fc.string(), (text) => figuresOf(text, undefined) === undefined))
+    assert.isUndefined(parseSample(JSON.stringify(stopped), undefined))
+    fc.assert(fc.property(fc.string(), (text) => parseSample(text, undefined) === undefined))
     fc.assert(
       fc.property(fc.nat({ max: 200 }), (length) => {
         const text = line("2026-01-02T03:04:05Z", 1)
-        assert.isUndefined(figuresOf(text.slice(0, Math.min(length, text.length - 1)), undefined))
+        assert.isUndefined(parseSample(text.slice(0, Math.min(length, text.length - 1)), undefined))
       })
     )
   })

@@ -60,7 +60,7 @@ describe.runIf(possible)(`an engine without a network${engineNote}`, () => {
         assert.match(refused.detail, /^the engine has not published port 25565\/(tcp|udp): /)
         assert.match(
           refused.hint,
-          /^On node .*: let the engine have the network bridge \(.*--bridge=none\), /
+          /^On node .*: enable the network bridge of the engine \(.*--bridge=none\), /
         )
         yield* until("offline", () => lastStatus(id) === "offline")
         assert.deepInclude(crashes(id)[0], { exit_code: 127 })

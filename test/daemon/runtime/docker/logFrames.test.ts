@@ -63,7 +63,7 @@ describe("Docker runtime: the engine's log", () => {
             taken++
             text += payload.toString()
           }
-          if (taken > 0) place = cursor.place(0)
+          if (taken > 0) place = cursor.position(0)
         }
         assert.strictEqual(text, log.map((_, index) => `${index};`).join(""))
       })

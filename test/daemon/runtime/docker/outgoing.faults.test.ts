@@ -118,7 +118,7 @@ describe.runIf(withEngine)(`Docker runtime: force_outgoing_ip${engineNote}`, () 
         ] as const) {
           const launch = yield* launchOf("true", { allocations: allocated(ip) })
           const refused = yield* Effect.flip(runtime.start(launch))
-          assert.include(refused.message, `traffic cannot be made to leave from ${ip}: `)
+          assert.include(refused.message, `traffic cannot leave from ${ip}: `)
           assert.include(refused.message, why)
         }
         assert.strictEqual((yield* runtime.alive).size, 0)

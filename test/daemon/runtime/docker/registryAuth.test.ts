@@ -107,7 +107,7 @@ describe("Docker runtime: users of image registries", () => {
       const absent = yield* Effect.flip(told("ghcr.io/a", { credsStore: "absent" }))
       assert.match(absent.message, /docker-credential-absent is not in the PATH of the daemon$/)
       const strange = yield* Effect.flip(told("ghcr.io/a", { credsStore: "../x" }))
-      assert.include(strange.message, "the name of its credential helper is none")
+      assert.include(strange.message, "the name of its credential helper is invalid")
     }).pipe(Effect.scoped)
   )
 })

@@ -1,18 +1,18 @@
-/** What no blueprint may ask of the engine (decided before it is asked). Pure. */
+/** The requests that no blueprint may make of the engine. Pure. */
 import type { Launch } from "../Runtime.ts"
 import { CONTAINER_HOME } from "./containerOptions.ts"
 
-/** Folders of the machine that would hide a container's own. */
-const taken = ["/", "/dev", "/etc", "/home", "/proc", "/sys", "/tmp"]
+/** Host folders that would hide folders of the container. */
+const reserved = ["/", "/dev", "/etc", "/home", "/proc", "/sys", "/tmp"]
 
 const isBelow = (path: string, folder: string) =>
   path === folder || path.startsWith(folder.endsWith("/") ? folder : `${folder}/`)
 
 /**
- * Why a server must not be started in a container; undefined when it may. `sockets`: paths of the engine's socket,
- * whose holder is master of the machine.
+ * Returns why a server must not be started in a container; undefined: it may. `sockets`: paths of the engine's socket,
+ * which gives full control of the host.
  */
-export const whyUnsafe = (
+export const unsafeReason = (
   launch: Pick<Launch, "env" | "shared">,
   sockets: ReadonlyArray<string>
 ): string | undefined => {
@@ -23,8 +23,8 @@ export const whyUnsafe = (
   for (const { path, target } of launch.shared ?? []) {
     if (sockets.some((socket) => isBelow(socket, path)))
       return `${path} is not mounted: the socket of the Docker engine is in it`
-    if (target === undefined && (taken.includes(path) || isBelow(path, CONTAINER_HOME)))
-      return `${path} is not mounted: containers have one of their own`
+    if (target === undefined && (reserved.includes(path) || isBelow(path, CONTAINER_HOME)))
+      return `${path} is not mounted: containers have their own`
   }
   return undefined
 }
