@@ -18,7 +18,7 @@ export const warnOfUnknownSettings = Effect.suspend(() =>
     (name) => {
       const meant = nearest(name, known)
       return Effect.logWarning(
-        `${name} is not a setting${meant === undefined ? "; the README lists them" : `; did you mean ${meant}?`}`
+        `${name} is not a setting${meant === undefined ? "; docs/settings.md lists them" : `; did you mean ${meant}?`}`
       )
     },
     { discard: true }

@@ -2,7 +2,8 @@ import { Effect } from "effect"
 import { Command } from "effect/cli"
 import { LoggingLayer } from "../app/logging.ts"
 import { runNode } from "../app/node.ts"
-import { loadNodeSettings } from "../config/node.ts"
+import { withSettings } from "../config/help.ts"
+import { loadNodeSettings, nodeSettings } from "../config/node.ts"
 import { StartError } from "../config/StartError.ts"
 
 const cannotListen = ({ cause }: { readonly cause: unknown }) =>
@@ -24,7 +25,8 @@ export const node = Command.make(
     )
   })
 ).pipe(
+  Command.withShortDescription("Run the daemon of a node"),
   Command.withDescription(
-    'Run the daemon of a node. Its settings are environment variables: MUSTER_CONTROL_URL, MUSTER_NODE_KEY, MUSTER_NODE_URL and those that the README lists under "Settings"; "Nodes" there has an example'
+    withSettings("Run the daemon of a node; docs/nodes.md has an example.", nodeSettings)
   )
 )

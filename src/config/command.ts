@@ -5,11 +5,16 @@ import { settings } from "./service.ts"
 
 /** All settings in their documented order. */
 export const commandSettings = {
-  url: setting("MUSTER_URL", "http://127.0.0.1:5620", "Where the service is.", address),
+  url: setting(
+    "MUSTER_URL",
+    "http://127.0.0.1:5620",
+    "Address of the service that the command calls.",
+    address
+  ),
   apiKey: secret(
     "MUSTER_API_KEY",
     "",
-    "A key of scope AppAdmin; unset: that of `admin.key` in the data folder.",
+    "Key with scope `AppAdmin`. Unset: the key in `admin.key` of the data folder. Set it on other machines.",
     text
   ),
   dataDir: settings.dataDir

@@ -13,64 +13,84 @@ const nodeId = {
 
 /** All settings of a node, in their documented order. */
 export const nodeSettings = {
-  controlUrl: setting("MUSTER_CONTROL_URL", "http://127.0.0.1:5620", "Where the control plane is.", address),
+  controlUrl: setting(
+    "MUSTER_CONTROL_URL",
+    "http://127.0.0.1:5620",
+    "Address of the control plane.",
+    address
+  ),
   controlCa: setting(
     "MUSTER_CONTROL_CA",
     "",
-    "Certificates (PEM) that the control plane's is checked against, in place of the system's.",
+    "Authorities (PEM) that the daemon accepts for the certificate of the control plane. Unset: those of the system. Set it for a private authority.",
     file
   ),
   key: secret(
     "MUSTER_NODE_KEY",
     "",
-    "API key of this node: `muster keys create --name <name> --scope Node` makes one. Required.",
+    "Key of this node, with scope `Node`. Required; `muster keys create --name <name> --scope Node` makes one.",
     text
   ),
   id: setting(
     "MUSTER_NODE_ID",
     "",
-    "Id of the node; unset: made at the first start and kept in the data folder.",
+    "Id of the node. Unset: the first start makes one and stores it in the data folder.",
     nodeId
   ),
-  name: setting("MUSTER_NODE_NAME", "", "Display name; unset: the host's name.", text),
-  location: setting("MUSTER_NODE_LOCATION", "local", "Location label.", text),
-  host: setting("MUSTER_NODE_HOST", "127.0.0.1", "Address that the daemon listens on.", text),
+  name: setting("MUSTER_NODE_NAME", "", "Display name of the node. Unset: the name of the host.", text),
+  location: setting(
+    "MUSTER_NODE_LOCATION",
+    "local",
+    "Location of the node, which `placement.locations` of a blueprint selects.",
+    text
+  ),
+  host: setting(
+    "MUSTER_NODE_HOST",
+    "127.0.0.1",
+    "Address that the daemon listens on. Set it to an address of the host, or to `0.0.0.0`, if the control plane is on another machine.",
+    text
+  ),
   port: setting(
     "MUSTER_NODE_PORT",
     "5585",
-    "Port of the daemon; 0: any free port, printed.",
+    "Port that the daemon listens on. Change it if the port is taken; 0 takes a free port, which the log names.",
     whole(0, 65535)
   ),
   url: setting(
     "MUSTER_NODE_URL",
     "",
-    "Where the control plane reaches the daemon; unset: the address that it listens on.",
+    "Address at which the control plane calls the daemon. Unset: the address that the daemon listens on. Required if `MUSTER_NODE_HOST` is `0.0.0.0` or `::`.",
     optionalAddress
   ),
-  tlsCert: setting("MUSTER_NODE_TLS_CERT", "", "Certificate (PEM) of the daemon; with it, HTTPS only.", file),
-  tlsKey: setting("MUSTER_NODE_TLS_KEY", "", "Private key (PEM) of the certificate.", file),
+  tlsCert: setting(
+    "MUSTER_NODE_TLS_CERT",
+    "",
+    "Certificate (PEM) of the daemon. With it, the daemon speaks HTTPS only. Set it if the control plane is on another machine.",
+    file
+  ),
+  tlsKey: setting("MUSTER_NODE_TLS_KEY", "", "Private key (PEM) of `MUSTER_NODE_TLS_CERT`.", file),
   clientCa: setting(
     "MUSTER_NODE_CLIENT_CA",
     "",
-    "Authorities (PEM) of client certificates; with it, the daemon refuses connections without a certificate of one of them. Needs MUSTER_NODE_TLS_CERT.",
+    "Authorities (PEM) of client certificates. With it, the daemon refuses callers without a certificate of one of them. Needs `MUSTER_NODE_TLS_CERT`. Set it for mutual TLS, after `MUSTER_NODE_CLIENT_CERT` of the service.",
     file
   ),
   requireTls: setting(
     "MUSTER_REQUIRE_TLS",
     "false",
-    "Whether plain HTTP beyond loopback is refused: to listen and to call the control plane.",
+    "Whether the daemon refuses plain HTTP beyond loopback: to listen and to call the control plane. Set `true` once all certificates are in place.",
     yesNo
   ),
   allocations: setting(
     "MUSTER_NODE_ALLOCATIONS",
     "127.0.0.1:25565-25664",
-    "Addresses and ports for servers.",
+    "Addresses and ports for servers on this node. Set it to an address that players reach.",
     allocations
   ),
   runtime: setting(
     "MUSTER_NODE_RUNTIME",
     "process",
-    "What servers run in: plain processes; or containers where the software may and has an image and the engine answers, else processes. With auto, that there is no engine is no warning.",
+    "Runtimes of the node. `process`: plain processes only. `docker`: containers for software that has an image, processes for the rest. `auto`: as `docker`, without a warning if no engine answers.",
     oneOf("auto", "process", "docker")
   ),
   dockerSocket: settings.dockerSocket,
@@ -80,19 +100,19 @@ export const nodeSettings = {
   onShutdown: setting(
     "MUSTER_NODE_ON_SHUTDOWN",
     "stop",
-    "What becomes of the servers when the daemon ends: stopped gracefully, and the node says good-bye; or kept running and picked up by the next start.",
+    "What to do with servers on shutdown: `stop` them and deregister, or `keep` them for the next start. Set `keep` to restart or upgrade the daemon without an interruption for players.",
     oneOf("stop", "keep")
   ),
   heartbeat: setting(
     "MUSTER_NODE_HEARTBEAT",
     "10",
-    "Seconds between two signs of life; less than the control plane's MUSTER_NODE_HEARTBEAT_TIMEOUT.",
+    "Seconds between two heartbeats. Must be less than `MUSTER_NODE_HEARTBEAT_TIMEOUT` of the control plane.",
     whole(1, 600)
   ),
   dataDir: setting(
     "MUSTER_DATA_DIR",
     "./data",
-    "Folder of the node: its id, and the servers' files in `node`.",
+    "Folder of the node: its id, and the files of servers in `node`. Set it to a folder of its own, such as `/var/lib/muster`.",
     path
   ),
   allowedMounts: settings.allowedMounts,

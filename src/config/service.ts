@@ -21,24 +21,34 @@ import type { StartError } from "./StartError.ts"
 
 /** All settings in their documented order. */
 export const settings = {
-  host: setting("MUSTER_HOST", "127.0.0.1", "Address that the service listens on.", text),
-  port: setting("MUSTER_PORT", "5620", "Port of the service; 0: any free port, printed.", whole(0, 65535)),
+  host: setting(
+    "MUSTER_HOST",
+    "127.0.0.1",
+    "Address that the service listens on. Set it to `0.0.0.0` or an address of the host to admit other machines, together with `MUSTER_TLS_CERT`.",
+    text
+  ),
+  port: setting(
+    "MUSTER_PORT",
+    "5620",
+    "Port that the service listens on. Change it if the port is taken; 0 takes a free port, which the log names.",
+    whole(0, 65535)
+  ),
   adminKey: secret(
     "APP_ADMIN_API_KEY",
     "",
-    "An admin key set from outside; any non-empty value works.",
+    "Admin key from outside. Set it, with at least 24 characters, if another program has to know the key before the first start; otherwise use `muster keys create`.",
     text
   ),
   dataDir: setting(
     "MUSTER_DATA_DIR",
     "./data",
-    "Folder of the database, the key file and the embedded node.",
+    "Folder of the database, the first admin key, the secret key and the files of the embedded node. Set it to a folder of its own, such as `/var/lib/muster`.",
     path
   ),
   secretFile: setting(
     "MUSTER_SECRET_FILE",
     "",
-    "File of at least 32 random bytes that the tokens of nodes are encrypted with, the same for all replicas; unset: `secret.key` in the data folder, made at the first start.",
+    "File of at least 32 random bytes that encrypts the tokens of nodes. Unset: `secret.key` in the data folder, made at the first start. Replicas need copies of one file.",
     file
   ),
   blueprintsDir: setting("MUSTER_BLUEPRINTS_DIR", "./blueprints", "Folder of blueprints and mixins.", path),
@@ -46,238 +56,273 @@ export const settings = {
   blueprintSources: setting(
     "MUSTER_BLUEPRINT_SOURCES",
     "",
-    "YAML file that lists git repositories to sync into these two folders.",
+    "YAML file that lists git repositories. The service syncs them into the folders of blueprints and software. Unset: no syncs.",
     file
   ),
   sourcesCacheMib: setting(
     "MUSTER_SOURCES_CACHE_MIB",
     "1024",
-    "Size that the cache of one git repository may have, in MiB; a sync that exceeds it fails, and its cache is removed.",
+    "Largest cache of one git repository, in MiB. A sync that exceeds it fails, and the service removes that cache. Raise it for a large repository.",
     whole(1, 1_048_576)
   ),
   databaseUrl: secret(
     "MUSTER_DATABASE_URL",
     "",
-    "The database; unset: SQLite in the data folder.",
+    "Database of the service. Unset: SQLite in the data folder. Set a PostgreSQL URL to run replicas.",
     databaseUrl
   ),
   databasePool: setting(
     "MUSTER_DATABASE_POOL",
     "10",
-    "Connections to PostgreSQL; one more waits for news of other replicas.",
+    "Largest number of connections to PostgreSQL. Each replica opens one more for notifications. Lower it if the database admits few connections.",
     whole(1, 1000)
   ),
   databaseTimeout: setting(
     "MUSTER_DATABASE_TIMEOUT",
     "650",
-    "Milliseconds without an answer after which PostgreSQL counts as away, and requests that need it fail.",
+    "Milliseconds without an answer after which PostgreSQL counts as away and requests fail with 503. Raise it for a distant or slow database.",
     whole(100, 60_000)
   ),
   embeddedNode: setting(
     "MUSTER_EMBEDDED_NODE",
     "auto",
-    "Whether this process is a node, too. With auto: unless the database is PostgreSQL, which any number of services share; with a node in it a service has to be the only one.",
+    "Whether the service runs an embedded node. `auto`: yes on SQLite, no on PostgreSQL. Set `false` for a control plane only; a service with an embedded node must be the only one on its database.",
     yesNoAuto
   ),
   embeddedAllocations: setting(
     "MUSTER_EMBEDDED_ALLOCATIONS",
     "127.0.0.1:25565-25664",
-    "Addresses and ports of the embedded node.",
+    "Addresses and ports for servers on the embedded node. Set it to an address of the host to admit players from the network.",
     allocations
   ),
   embeddedOnShutdown: setting(
     "MUSTER_EMBEDDED_ON_SHUTDOWN",
     "stop",
-    "What becomes of the embedded node's servers when the service ends: stopped gracefully, or kept running and picked up by the next start.",
+    "What the embedded node does with its servers on shutdown: `stop` them, or `keep` them for the next start. Set `keep` to restart or upgrade the service without an interruption for players.",
     oneOf("stop", "keep")
   ),
   embeddedRuntime: setting(
     "MUSTER_EMBEDDED_RUNTIME",
     "auto",
-    "What servers of the embedded node run in: plain processes; or containers where the software may and has an image and the engine answers, else processes. With auto, that there is no engine is no warning.",
+    "Runtimes of the embedded node. `process`: plain processes only. `docker`: containers for software that has an image, processes for the rest. `auto`: as `docker`, without a warning if no engine answers.",
     oneOf("auto", "process", "docker")
   ),
-  dockerSocket: setting("MUSTER_DOCKER_SOCKET", "/var/run/docker.sock", "Socket of the Docker Engine.", path),
+  dockerSocket: setting(
+    "MUSTER_DOCKER_SOCKET",
+    "/var/run/docker.sock",
+    "Unix socket of the Docker Engine. Set it for an engine whose socket is elsewhere.",
+    path
+  ),
   dockerPull: setting(
     "MUSTER_DOCKER_PULL",
     "if-not-present",
-    "When images are pulled.",
+    "When the node pulls images: `always`, `if-not-present` or `never`. Set `always` for tags that move, `never` for a node without a registry.",
     oneOf("always", "if-not-present", "never")
   ),
   dockerConfig: setting(
     "MUSTER_DOCKER_CONFIG",
     "",
-    "Configuration of Docker's command line with the users of image registries, as `docker login` makes it; unset: ~/.docker/config.json.",
+    "File with the logins of image registries, as `docker login` writes it. Unset: `~/.docker/config.json`.",
     file
   ),
   forceOutgoingIp: setting(
     "MUSTER_FORCE_OUTGOING_IP",
     "false",
-    "Whether what servers in containers send leaves from the address that they are allocated at (IPv4).",
+    "Whether the traffic that a container sends leaves from the address of its allocation (IPv4). Set `true` if the host has several addresses and peers check the sender.",
     yesNo
   ),
   nodeName: setting("MUSTER_NODE_NAME", "local", "Display name of the embedded node.", text),
-  nodeLocation: setting("MUSTER_NODE_LOCATION", "local", "Location label of the embedded node.", text),
+  nodeLocation: setting(
+    "MUSTER_NODE_LOCATION",
+    "local",
+    "Location of the embedded node, which `placement.locations` of a blueprint selects.",
+    text
+  ),
   nodeUrl: setting(
     "MUSTER_NODE_URL",
     "",
-    "Address shown for the embedded node; unset: that of the service.",
+    "Address that the API shows for the embedded node. Unset: the address of the service.",
     text
   ),
-  allowedMounts: setting("MUSTER_ALLOWED_MOUNTS", "", "Host folders that blueprints may mount from.", list),
+  allowedMounts: setting(
+    "MUSTER_ALLOWED_MOUNTS",
+    "",
+    "Host folders from which blueprints may mount. Unset: none. Set it if a blueprint has `mounts`.",
+    list
+  ),
   instanceFiles: setting(
     "MUSTER_INSTANCE_FILES",
     "auto",
-    "How instances are made of a base folder: overlay mounts, copies that share blocks, plain copies. One that does not work gives way to the next; auto: the first that works.",
+    "How the node makes the files of an instance from a base: overlay mounts, copies that share blocks (`reflink`), or plain copies. If one does not work, the node uses the next. `auto`: the first that works.",
     oneOf("auto", "overlay", "reflink", "copy")
   ),
   diskCheck: setting(
     "MUSTER_DISK_CHECK",
     "30",
-    "Seconds between two measurements of what servers with a disk limit have written; none where the file system has project quota.",
+    "Seconds between two measurements of the disk that servers with a limit use. Without effect where the file system has project quota. Raise it if measurements load the disk.",
     whole(1, 86400)
   ),
   passEnv: setting(
     "MUSTER_PASS_ENV",
     "HTTP_PROXY,HTTPS_PROXY,NO_PROXY,http_proxy,https_proxy,no_proxy,NODE_EXTRA_CA_CERTS,SSL_CERT_FILE,SSL_CERT_DIR,npm_config_registry,NPM_CONFIG_REGISTRY",
-    "Environment variables handed to install scripts and servers (NAME or PREFIX*); no other is.",
+    "Environment variables of the daemon that install scripts and servers get, as `NAME` or `PREFIX*`. They get no other. Extend it for proxies, mirrors and licences.",
     list
   ),
   processIsolation: setting(
     "MUSTER_PROCESS_ISOLATION",
     "auto",
-    "How plain processes are kept from the daemon and from each other. With auto: as well as the machine allows, and a warning where it does not. With required: without isolation the node offers no plain processes. With none: they run as the user of the daemon.",
+    "How plain processes are isolated. `auto`: as far as the host allows, with a warning if it does not. `required`: without isolation the node offers no plain processes. `none`: they run as the user of the daemon. Set `required` if servers are not trusted.",
     oneOf("auto", "required", "none")
   ),
   processUids: setting(
     "MUSTER_PROCESS_UIDS",
     "70000-79999",
-    "Uids, which are gids too, that a daemon that runs as root gives to servers and software, one each. No other user of the machine may have them.",
+    "Range of uids, and gids, that a daemon of root gives to servers and software, one each. Change it if another user of the host has a uid in this range.",
     uids
   ),
   placement: setting(
     "MUSTER_PLACEMENT",
     "spread",
-    "Strategy of the load balancer.",
+    "Strategy of the load balancer. `spread`: the node with the lowest share of reserved memory. `binpack`: the node with the highest share that still fits. `round-robin`: the nodes in turn, by name.",
     oneOf("spread", "binpack", "round-robin")
   ),
   overcommitMemory: setting(
     "MUSTER_OVERCOMMIT_MEMORY",
     "1",
-    "Memory that may be placed on a node, as a multiple of what it has.",
+    "Memory that the load balancer may reserve on a node, as a multiple of its memory. Raise it if servers use less than their limit.",
     number(0.1, 1000)
   ),
   overcommitDisk: setting(
     "MUSTER_OVERCOMMIT_DISK",
     "1",
-    "Disk that may be placed on a node, as a multiple of what it has.",
+    "Disk that the load balancer may reserve on a node, as a multiple of its disk. Raise it if servers use less than their limit.",
     number(0.1, 1000)
   ),
   nodeLostAfter: setting(
     "MUSTER_NODE_LOST_AFTER",
     "600",
-    "Seconds without a sign of life after which a node's ephemeral servers are given up.",
+    "Seconds without a heartbeat after which the control plane deletes the servers of a node that are not saved. Raise it if nodes are off for longer.",
     whole(1, 31_536_000)
   ),
   nodeHeartbeatTimeout: setting(
     "MUSTER_NODE_HEARTBEAT_TIMEOUT",
     "30",
-    "Seconds without a sign of life after which a node is not connected; daemons send one every 10.",
+    "Seconds without a heartbeat after which a node is `away`. Keep it well above the heartbeat interval of the nodes (`MUSTER_NODE_HEARTBEAT`, 10). Raise it for unreliable networks.",
     whole(1, 3600)
   ),
   nodeTokenHours: setting(
     "MUSTER_NODE_TOKEN_HOURS",
     "24",
-    "Hours after which a node gets a new token; calls to the node go on meanwhile.",
+    "Hours after which a node gets a new token. Calls to the node continue meanwhile.",
     number(0.0001, 8760)
   ),
   nodeCa: setting(
     "MUSTER_NODE_CA",
     "",
-    "Certificates (PEM) that those of daemons are checked against, in place of the system's.",
+    "Authorities (PEM) that the service accepts for the certificates of daemons. Unset: those of the system. Set it for a private authority.",
     file
   ),
   nodeNetworks: setting(
     "MUSTER_NODE_NETWORKS",
     "",
-    "Networks that nodes on other machines may be in, such as 10.0.0.0/8: the service registers and calls no node elsewhere. Unset: anywhere but at link-local addresses and metadata services of clouds, which answer with the machine's credentials.",
+    "Networks in which nodes on other machines may be, such as `10.0.0.0/8`. The service registers and calls no node elsewhere. Unset: all except link-local addresses and the metadata services of clouds, which return credentials of the host. Set it to the networks of your nodes.",
     networks
   ),
   nodeClientCert: setting(
     "MUSTER_NODE_CLIENT_CERT",
     "",
-    "Certificate (PEM) that the service presents to daemons, for those with MUSTER_NODE_CLIENT_CA.",
+    "Certificate (PEM) that the service presents to daemons. Set it, on all replicas, if the nodes have `MUSTER_NODE_CLIENT_CA`.",
     file
   ),
-  nodeClientKey: setting("MUSTER_NODE_CLIENT_KEY", "", "Private key (PEM) of that certificate.", file),
-  tlsCert: setting("MUSTER_TLS_CERT", "", "Certificate (PEM) of the service; with it, HTTPS only.", file),
-  tlsKey: setting("MUSTER_TLS_KEY", "", "Private key (PEM) of the certificate.", file),
+  nodeClientKey: setting(
+    "MUSTER_NODE_CLIENT_KEY",
+    "",
+    "Private key (PEM) of `MUSTER_NODE_CLIENT_CERT`.",
+    file
+  ),
+  tlsCert: setting(
+    "MUSTER_TLS_CERT",
+    "",
+    "Certificate (PEM) of the service. With it, the service speaks HTTPS only. Set it if the service listens beyond loopback without a TLS proxy.",
+    file
+  ),
+  tlsKey: setting("MUSTER_TLS_KEY", "", "Private key (PEM) of `MUSTER_TLS_CERT`.", file),
   requireTls: setting(
     "MUSTER_REQUIRE_TLS",
     "false",
-    "Whether plain HTTP beyond loopback is refused: to listen, to register nodes and to call nodes.",
+    "Whether the service refuses plain HTTP beyond loopback: to listen, to register nodes and to call nodes. Set `true` once all certificates are in place.",
     yesNo
   ),
   eventsKeepHours: setting(
     "MUSTER_EVENTS_KEEP_HOURS",
     "24",
-    "Hours that events can be replayed.",
+    "Hours for which events can be replayed. Raise it if clients are offline for longer.",
     number(0.01, 8760)
   ),
   eventsKeepCount: setting(
     "MUSTER_EVENTS_KEEP_COUNT",
     "1000000",
-    "Number of events that can be replayed.",
+    "Number of events that can be replayed. Lower it to bound the size of the database.",
     whole(1, 1_000_000_000)
   ),
   bodyLimit: setting(
     "MUSTER_BODY_LIMIT",
     "1048576",
-    "Largest request body, in bytes.",
+    "Largest request body, in bytes. A larger one is 413.",
     whole(1024, 1_073_741_824)
   ),
   rateLimit: setting(
     "MUSTER_RATE_LIMIT",
     "0",
-    "Requests a minute and key, counted by each replica; 0: no limit.",
+    "Requests per minute and key, counted by each replica. 0: no limit. Set it if a client can overload the service.",
     whole(0, 1_000_000_000)
   ),
   streamsPerKey: setting(
     "MUSTER_STREAMS_PER_KEY",
     "100",
-    "Event streams and consoles that one key may have open, at each replica. Raise it for a panel that gives each of its users a stream.",
+    "Event streams and consoles that one key may have open, at each replica. Raise it for a panel that opens a stream for each of its users.",
     whole(1, 1_000_000)
   ),
   streams: setting(
     "MUSTER_STREAMS",
     "10000",
-    "Event streams and consoles that may be open, at each replica; at most half of the files that the process may open.",
+    "Event streams and consoles that may be open, at each replica; at most half of the files that the process may open. Raise it together with `ulimit -n`.",
     whole(1, 1_000_000)
   ),
-  corsOrigins: setting("MUSTER_CORS_ORIGINS", "", "Origins of browser pages that may call the API.", origins),
+  corsOrigins: setting(
+    "MUSTER_CORS_ORIGINS",
+    "",
+    "Origins of browser pages that may call the API. Unset: none. Set it for a panel in the browser.",
+    origins
+  ),
   trustedProxies: setting(
     "MUSTER_TRUSTED_PROXIES",
     "",
-    "Networks of proxies whose X-Forwarded-For is believed, such as 10.0.0.0/8.",
+    "Networks of proxies whose `X-Forwarded-For` the service trusts, such as `10.0.0.0/8`. Unset: none. Set it behind a proxy; otherwise all clients have the address of the proxy.",
     networks
   ),
   publicPages: setting(
     "MUSTER_PUBLIC_PAGES",
     "all",
-    "What the page `/nodes`, which needs no key, shows of a node: all; or with banner name, location and state, but no id and no address. Set banner where strangers reach the service.",
+    "What the page `/nodes`, which needs no key, shows of a node. `all`: every field. `banner`: name, location and state, but no id and no address. Set `banner` if strangers reach the service.",
     oneOf("banner", "all")
   ),
   shutdownGrace: setting(
     "MUSTER_SHUTDOWN_GRACE",
     "0",
-    "Seconds between the word that the service ends (`readyz` answers 503) and its end: behind a load balancer, twice the time that it takes to notice.",
+    "Seconds between the first 503 of `readyz` and the end of the service. Set it, behind a load balancer, to twice the time that the balancer takes to notice.",
     number(0, 3600)
   ),
-  logFormat: setting("MUSTER_LOG_FORMAT", "pretty", "Form of log lines.", oneOf("pretty", "json")),
+  logFormat: setting(
+    "MUSTER_LOG_FORMAT",
+    "pretty",
+    "Format of log lines. Set `json` for a log collector.",
+    oneOf("pretty", "json")
+  ),
   logLevel: setting(
     "MUSTER_LOG_LEVEL",
     "info",
-    "Least level that is logged.",
+    "Lowest level that is logged.",
     oneOf("debug", "info", "warn", "error")
   )
 } as const

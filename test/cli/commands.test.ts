@@ -3,6 +3,7 @@ import { createServer } from "node:http"
 import { join } from "node:path"
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
+import { nodeSettings } from "../../src/config/node.ts"
 import { muster } from "../support/command.ts"
 import { definitions, softwareFile } from "../support/definitions.ts"
 import { alone, freePort, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
@@ -98,10 +99,14 @@ describe("muster keys: a folder where there is no service", () => {
 })
 
 describe("muster node", () => {
-  it.live("its help says where its settings are", () =>
+  it.live("its help lists its settings with their defaults; the help of muster names it in one line", () =>
     Effect.gen(function* () {
       const { stdout } = yield* muster(["node", "--help"])
-      assert.match(stdout, /MUSTER_CONTROL_URL, MUSTER_NODE_KEY, MUSTER_NODE_URL[\s\S]*README[\s\S]*Settings/)
+      for (const { name, standard } of Object.values(nodeSettings)) {
+        assert.include(stdout, standard === "" ? `  ${name}\n` : `  ${name}=${standard}\n`)
+      }
+      const all = yield* muster(["--help"])
+      assert.match(all.stdout, /^ {2}node +Run the daemon of a node$/m)
     })
   )
 })

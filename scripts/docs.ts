@@ -1,0 +1,84 @@
+/** Writes the pages of `docs/` that are generated: `npm run docs`. */
+import { writeFileSync } from "node:fs"
+import { resolve } from "node:path"
+import { commandSettings } from "../src/config/command.ts"
+import { nodeSettings } from "../src/config/node.ts"
+import { fileForm, type Setting } from "../src/config/Setting.ts"
+import { settings } from "../src/config/service.ts"
+
+type Listed = Pick<Setting<unknown>, "name" | "standard" | "meaning" | "may" | "secret">
+
+/** The headings of the service's settings, each with its first setting. */
+const serviceParts = {
+  "Address and keys": settings.host,
+  "Data and definitions": settings.dataDir,
+  Database: settings.databaseUrl,
+  "Embedded node": settings.embeddedNode,
+  "Files and processes of servers": settings.allowedMounts,
+  Placement: settings.placement,
+  "Nodes on other machines": settings.nodeLostAfter,
+  TLS: settings.tlsCert,
+  "Events and requests": settings.eventsKeepHours,
+  "Shutdown and logs": settings.shutdownGrace
+}
+
+const nodeParts = {
+  "Control plane and identity": nodeSettings.controlUrl,
+  "Address and TLS": nodeSettings.host,
+  "Servers of the node": nodeSettings.allocations,
+  "Files and processes of servers": nodeSettings.dataDir,
+  Logs: nodeSettings.logFormat
+}
+
+const code = (text: string) => (text === "" ? "" : `\`${text.replaceAll(",", ", ")}\``)
+
+const row = ({ may, meaning, name, secret, standard }: Listed) => {
+  const names = secret === true ? `\`${name}\`, \`${fileForm(name)}\`` : `\`${name}\``
+  return `| ${names} | ${code(standard)} | ${meaning} | ${may.replaceAll("|", "\\|")} |`
+}
+
+const table = (all: ReadonlyArray<Listed>) =>
+  ["| Setting | Default | Sets | Values |", "|---|---|---|---|", ...all.map(row)].join("\n")
+
+const parted = (all: Readonly<Record<string, Listed>>, parts: Readonly<Record<string, Listed>>) => {
+  const list = Object.values(all)
+  const starts = Object.values(parts).map((first) => list.indexOf(first))
+  return Object.keys(parts)
+    .map((heading, i) => `### ${heading}\n\n${table(list.slice(starts[i], starts[i + 1]))}`)
+    .join("\n\n")
+}
+
+/** The text of `docs/settings.md`. */
+export const settingsPage = `# Settings
+
+\`npm run docs\` writes this page from \`src/config\`; do not edit it.
+
+Settings are environment variables. An empty variable counts as unset. If a setting is invalid, the command prints one
+line that names it, and ends with status 1. An unknown variable that begins with \`MUSTER_\` is a warning of \`muster serve\`.
+
+## Give a secret in a file
+
+\`\`\`text
+MUSTER_NODE_KEY_FILE=/run/secrets/node-key
+\`\`\`
+
+Every secret has a second form with \`_FILE\` at the end of its name. It names a regular file of at most 64 KiB with the
+value on one line. Setting both forms is an error.
+
+Prefer files. A process removes the variables from its environment when it starts, and its children never get them. But
+Linux shows the first environment of a process in \`/proc/<pid>/environ\` to its user and to root until the process ends.
+
+## The service: \`muster serve\`
+
+${parted(settings, serviceParts)}
+
+## A node: \`muster node\`
+
+${parted(nodeSettings, nodeParts)}
+
+## Commands that call a service: \`muster nodes\`
+
+${table(Object.values(commandSettings))}
+`
+
+if (import.meta.main) writeFileSync(resolve(import.meta.dirname, "../docs/settings.md"), settingsPage)
