@@ -4,8 +4,8 @@ import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer, Schema } from "effect"
 import { startChild } from "../support/child.ts"
 import { writeFiles } from "../support/definitions.ts"
+import { printed } from "../support/docs.ts"
 import { freeAllocations } from "../support/ports.ts"
-import { readmeBlocks } from "../support/readme.ts"
 import { adminKey, requestTo } from "../support/Service.ts"
 import { becomes } from "../support/servers.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
@@ -78,7 +78,7 @@ const consumer = Effect.fnUntraced(function* (built: string, source: string) {
   return folder
 })
 
-const snippet = readmeBlocks("ts", { from: "From TypeScript", to: "### Keys" }).join("")
+const snippet = printed("docs/api.md", "client")
 const typeScript = join(modules, ".bin/tsc")
 
 layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm run build", (it) => {
@@ -117,7 +117,7 @@ layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm r
   })
 
   describe("the client", () => {
-    it.effect("has types: the README's example passes, a field that is not there does not", () =>
+    it.effect("has types: the example of docs/api.md passes, a field that is not there does not", () =>
       Effect.gen(function* () {
         const { folder } = yield* Built
         assert.include(snippet, "server.id")
@@ -130,7 +130,7 @@ layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm r
       }).pipe(Effect.scoped)
     )
 
-    it.effect("the README's example creates a server of the built service", () =>
+    it.effect("the example of docs/api.md creates a server of the built service", () =>
       Effect.gen(function* () {
         const { folder, main } = yield* Built
         const service = yield* startChild([process.execPath, main, "serve"], {
@@ -145,8 +145,8 @@ layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm r
         const [, url = ""] = yield* service.says(/listens on (http:\S+)/, "30 seconds")
         const source = snippet.replace("http://127.0.0.1:5620", url).replace("<key>", adminKey)
         const project = yield* consumer(folder, source)
-        const printed = yield* run([process.execPath, "example.ts"], { cwd: project })
-        const id = /srv_\w+/.exec(printed)?.[0] ?? printed
+        const output = yield* run([process.execPath, "example.ts"], { cwd: project })
+        const id = /srv_\w+/.exec(output)?.[0] ?? output
         yield* becomes({ request: requestTo(url, adminKey) }, id, "running")
         yield* service.signal("SIGTERM")
         assert.strictEqual(yield* service.exited("30 seconds"), 0, service.output())

@@ -4,6 +4,7 @@ import { Effect } from "effect"
 import { assertError } from "../http/support/http.ts"
 import { muster } from "../support/command.ts"
 import { blueprintFile, definitions, obedient, softwareFile } from "../support/definitions.ts"
+import { printed } from "../support/docs.ts"
 import { subscribe, told } from "../support/events.ts"
 import { eventually } from "../support/eventually.ts"
 import { freeAllocations } from "../support/ports.ts"
@@ -84,7 +85,7 @@ describe("node protocol, When something breaks: database away", () => {
   )
 })
 
-describe("README, Operations: the database", () => {
+describe("docs/database.md", () => {
   it.live(
     "an installation moves to PostgreSQL and back, and a backup is one that a service starts from",
     () =>
@@ -112,10 +113,12 @@ describe("README, Operations: the database", () => {
           })
         )
         const postgres = { MUSTER_DATA_DIR: dataDir, MUSTER_DATABASE_URL: yield* newPostgresDatabase() }
-        const copied = yield* muster(
-          ["db", "copy", "--from", sqlite.MUSTER_DATABASE_URL, "--to", postgres.MUSTER_DATABASE_URL],
-          sqlite
-        )
+        const copy = printed("docs/database.md", "copy")
+          .trim()
+          .replace("npm run -s muster -- ", "")
+          .replace("sqlite:data/muster.db", sqlite.MUSTER_DATABASE_URL)
+          .replace("postgres://muster:secret@db.example.com/muster", postgres.MUSTER_DATABASE_URL)
+        const copied = yield* muster(copy.split(" "), sqlite)
         assert.deepStrictEqual([copied.code, copied.stderr], [0, ""])
         assert.notInclude(copied.stdout, "pass")
         const before = yield* muster(["db", "status"], sqlite)

@@ -6,6 +6,7 @@ import { startChild } from "../support/child.ts"
 import { muster } from "../support/command.ts"
 import { readDatabase } from "../support/database.ts"
 import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
+import { printed } from "../support/docs.ts"
 import { eventually } from "../support/eventually.ts"
 import { alone, connectedNode, freePort, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
 import { freeAllocations } from "../support/ports.ts"
@@ -13,7 +14,6 @@ import { startPostgres } from "../support/postgres.ts"
 import { newPostgresDatabase } from "../support/postgresDatabase.ts"
 import { postgresTools, postgresToolsNote, withPostgresTools } from "../support/postgresTools.ts"
 import { endLeftovers, serverProcesses } from "../support/processes.ts"
-import { readmeBlocks, readmeCommand } from "../support/readme.ts"
 import { adminKey, type Service, startService } from "../support/Service.ts"
 import {
   becomes,
@@ -42,7 +42,7 @@ const games = {
   }
 }
 
-/** A database file, its backup, and how the one takes the place of the other, as the README says. */
+/** A database file, its backup, and how the one takes the place of the other, as docs/database.md says. */
 const databaseIn = (dataDir: string) => {
   const backup = join(dataDir, "backup.db")
   return {
@@ -75,7 +75,7 @@ const isKept = (node: { readonly dataDir: string }, id: string) =>
     (there) => there
   )
 
-describe("README, The database: what a restore costs", () => {
+describe("docs/database.md, What a restore costs", () => {
   it.live(
     "servers made since the backup are stopped and kept, and come back as printed; others go on",
     () =>
@@ -125,11 +125,7 @@ describe("README, The database: what a restore costs", () => {
         // The ports of both are free: with that of the one that was there before it, there are three.
         yield* installed(api, "kept")
 
-        const [block = "", ...others] = readmeBlocks("sh", {
-          from: "<!-- lost:begin -->",
-          to: "<!-- lost:end -->"
-        })
-        assert.deepStrictEqual(others, [])
+        const block = printed("docs/database.md", "lost")
         writeFileSync(join(dataDir, "admin.key"), adminKey)
         const shell = yield* startChild(["sh", "-s"], { cwd: dirname(dataDir) })
         yield* shell.write(block.replace("http://127.0.0.1:5620", api.url))
@@ -215,7 +211,7 @@ describe("README, The database: what a restore costs", () => {
   )
 })
 
-describe("README, The database: backup of PostgreSQL", () => {
+describe("docs/database.md, Back up PostgreSQL", () => {
   it.live.runIf(withPostgresTools)(
     `as printed: nodes that run on all the time keep what the restored database does not know${postgresToolsNote}`,
     () =>
@@ -231,8 +227,8 @@ describe("README, The database: backup of PostgreSQL", () => {
           MUSTER_PORT: String(yield* freePort),
           MUSTER_DATABASE_URL: database
         }
-        const printed = Effect.fnUntraced(function* (beginning: string) {
-          const shell = yield* startChild(["sh", "-ec", readmeCommand(beginning)], {
+        const run = Effect.fnUntraced(function* (command: string) {
+          const shell = yield* startChild(["sh", "-ec", command], {
             cwd: folder,
             env: { MUSTER_DATABASE_URL: database, PATH: `${postgresTools}:${process.env.PATH}` }
           })
@@ -256,13 +252,13 @@ describe("README, The database: backup of PostgreSQL", () => {
             yield* nodeIs(api, "stays", true)
             const before = yield* running(api, "kept")
             // While it runs.
-            yield* printed("pg_dump ")
+            yield* run(printed("docs/database.md", "dump"))
             const since = yield* running(api, "kept")
             yield* wrote(api, since, "a castle")
             return { before, since }
           })
         )
-        yield* printed("pg_restore ")
+        yield* run(printed("docs/database.md", "restore"))
         yield* served((api) =>
           Effect.gen(function* () {
             yield* isKept(node, since)

@@ -10,8 +10,8 @@ import { checkout, npmStart } from "../support/checkout.ts"
 import { startChild } from "../support/child.ts"
 import { muster } from "../support/command.ts"
 import { blueprintFile } from "../support/definitions.ts"
+import { printed } from "../support/docs.ts"
 import { eventually } from "../support/eventually.ts"
-import { readmeBlocks } from "../support/readme.ts"
 import { startService } from "../support/Service.ts"
 import { expectStatus } from "../support/servers.ts"
 import { idsOf, world } from "../support/sources.ts"
@@ -136,16 +136,13 @@ describe("sources: POST /api/blueprints/reload", () => {
   )
 })
 
-describe("README, Definitions from git", () => {
-  const section = { from: "## Definitions from git", to: "\n## " }
-
+describe("docs/git-sources.md", () => {
   it.live(
     "works as printed",
     () =>
       Effect.gen(function* () {
         const folder = yield* checkout
-        const [script = "", ...more] = readmeBlocks("sh", section)
-        assert.deepStrictEqual(more, [])
+        const script = printed("docs/git-sources.md", "castle")
         const before = script.slice(0, script.indexOf("MUSTER_BLUEPRINT_SOURCES"))
         const shell = yield* startChild(["bash", "-ec", before], { cwd: folder })
         assert.strictEqual(yield* shell.exited(), 0, shell.output())
@@ -162,8 +159,7 @@ describe("README, Definitions from git", () => {
   )
 
   it("prints every key of a source", () => {
-    const [example = "", ...more] = readmeBlocks("yaml", section)
-    assert.deepStrictEqual(more, [])
+    const example = printed("docs/git-sources.md", "fields")
     const { problems, sources } = parseSources("sources.yml", new TextEncoder().encode(example))
     assert.deepStrictEqual(problems, [])
     assert.deepStrictEqual(sources[0], {

@@ -5,33 +5,21 @@ import { Context, Effect, Layer, Schema } from "effect"
 import { ServerEvent } from "../../src/domain/ServerEvent.ts"
 import { checkout, npmStart, processesBelow, type Started } from "../support/checkout.ts"
 import { startChild } from "../support/child.ts"
-import { cells } from "../support/command.ts"
 import { writeFiles } from "../support/definitions.ts"
+import { printed, textOf } from "../support/docs.ts"
 import { eventually } from "../support/eventually.ts"
-import { readmeBlocks } from "../support/readme.ts"
-import {
-  becomes,
-  commands,
-  create,
-  expectStatus,
-  logsHave,
-  powered,
-  running,
-  statusOf
-} from "../support/servers.ts"
+import { freePorts } from "../support/ports.ts"
+import { requestTo } from "../support/Service.ts"
+import { becomes, create, expectStatus, running, statusOf } from "../support/servers.ts"
 
-/** `npm start` in a fresh checkout, which the tests below share as the parts of the README do. */
+/** `npm start` in a fresh checkout, which the tests below share. */
 class Tour extends Context.Service<Tour, Started>()("test/Tour") {
   static readonly layer = Layer.effect(Tour, Effect.flatMap(checkout, npmStart))
 }
 
-const tour = readmeBlocks("sh", { from: "<!-- tour:begin -->", to: "<!-- tour:end -->" })
-const keyCommands = readmeBlocks("sh", { from: "### Keys", to: "\n## " })
-const minimalPair = readmeBlocks("yaml", { from: "A minimal pair", to: "\n## " })
-
 const decodeEvent = Schema.decodeUnknownSync(Schema.fromJsonString(ServerEvent))
 
-/** Events that the background `curl` of the tour has printed, each server's by itself, in order of creation. */
+/** Events that the background `curl` of the tour has printed, by server, in order of creation. */
 const eventsIn = (output: string) => {
   const servers = new Map<string, Array<ServerEvent>>()
   for (const [, text = ""] of output.matchAll(/data: (\{"Topic".*\})$/gm)) {
@@ -44,131 +32,108 @@ const eventsIn = (output: string) => {
 
 const brief = (event: ServerEvent) => (event.Topic === "status" ? event.Data.payload : event.Topic)
 
+const started = ["installing", "offline", "starting", "running"]
+
 layer(Tour.layer, { excludeTestServices: true, timeout: "60 seconds" })("README", (it) => {
-  describe("Five-minute tour", () => {
-    it.effect("begins with a key that the first start has made and named", () =>
+  describe("Start", () => {
+    it.effect("prints the two commands, which are scripts; the first start names the key that it made", () =>
       Effect.gen(function* () {
+        assert.strictEqual(printed("README.md", "start"), "npm ci && npm start\n")
+        assert.strictEqual(printed("README.md", "test"), "npm ci && npm test\n")
+        assert.hasAnyKeys(JSON.parse(textOf("package.json")).scripts, ["start", "test"])
         const { npm, folder } = yield* Tour
-        assert.include(npm.output(), `it is in ${join(folder, "data/admin.key")}`)
+        assert.include(npm.output(), join(folder, "data/admin.key"))
       })
     )
+  })
 
-    // A block is pasted once the stream of the block before it is open, as a person would see it to be.
+  describe("Tour", () => {
     for (const shell of ["bash", "sh"]) {
       it.effect(
-        `works as printed, in one ${shell}`,
+        `works as printed, in ${shell}`,
         () =>
           Effect.gen(function* () {
             const service = yield* Tour
-            const [first = "", ...others] = tour.map(service.asPrinted)
-            assert.strictEqual(others.length, 2)
+            assert.lengthOf(printed("README.md", "tour").trimEnd().split("\n"), 15)
             const child = yield* startChild([shell, "-s"], { cwd: service.folder })
-            yield* child.write(first)
-            yield* child.says(/^: connected$/m)
-            for (const block of others) yield* child.write(block)
-            yield* child.endInput
-            assert.strictEqual(yield* child.exited("60 seconds"), 0, child.output())
-
+            yield* child.write(service.asPrinted(printed("README.md", "tour")))
+            // The stream may open after the creation.
+            yield* child.says(/"crash"[\s\S]*"starting"[\s\S]*"running"/, "60 seconds")
             const output = child.output()
-            assert.match(output, /^\[\{"id":"node-\w+","name":"local",/m)
-            assert.match(output, /^\{"meta":\{"pagination":.*"data":\[\{"metadata":\{"id":"demo",/m)
             assert.match(output, /"data":\[.*"demo: ready on .*"\[Server\] hello"\]\}/)
-            const [passing, kept, ...more] = eventsIn(output)
+            const [[id, events] = ["", []], ...more] = eventsIn(output)
             assert.deepStrictEqual(more, [])
-            assert.include(output, `created ${passing?.[0]}\n`)
-            assert.deepStrictEqual(passing?.[1].map(brief), [
-              "installing",
-              "offline",
-              "starting",
-              "running",
-              "crash",
-              "offline",
-              "deleted"
-            ])
-            const crash = passing?.[1].find((event) => event.Topic === "crash")
+            const expected = [...started, "crash", "offline", "starting", "running"]
+            assert.deepStrictEqual(events.map(brief), expected.slice(-events.length))
+            const crash = events.find((event) => event.Topic === "crash")
             assert.strictEqual(crash?.Data.payload.exit_code, 3)
-            assert.strictEqual(crash?.Data.payload.reason, "exit code 3")
-            assert.deepStrictEqual(kept?.[1].map(brief), [
-              "installing",
-              "offline",
-              "starting",
-              "running",
-              "stopping",
-              "offline",
-              "deleted"
-            ])
-            assert.deepStrictEqual((yield* service.request("GET", "/api/servers")).json, [])
+            assert.strictEqual(yield* statusOf(service, id), "running")
+            yield* expectStatus(service, 200, "DELETE", `/api/servers/${id}`)
+            yield* becomes(service, id, "gone")
           }).pipe(Effect.scoped),
         90_000
       )
     }
   })
-
-  describe("Keys", () => {
-    it.effect(
-      "the printed commands make, list and revoke a key beside the running service",
-      () =>
-        Effect.gen(function* () {
-          const service = yield* Tour
-          const [createKey = "", listKeys = "", revokeKey = "", ...more] = keyCommands
-            .join("")
-            .trim()
-            .split("\n")
-          assert.deepStrictEqual(more, [])
-          const run = Effect.fnUntraced(function* (command: string) {
-            const child = yield* startChild(["bash", "-c", command], { cwd: service.folder })
-            assert.strictEqual(yield* child.exited(), 0, child.output())
-            return child.stdout()
-          }, Effect.scoped)
-
-          const printed = yield* run(createKey)
-          assert.match(printed, /^mst_[A-Za-z0-9]{49}\n$/)
-          const key = printed.trim()
-          yield* expectStatus(service, 200, "GET", "/api/nodes", { key })
-          const [id = "", scope, state] = cells(yield* run(listKeys)).find((row) => row[3] === "ci") ?? []
-          assert.strictEqual(scope, "AppAdmin")
-          assert.match(`${id} ${state}`, /^key_\w+ valid until 20/)
-          yield* run(revokeKey.replace("<id>", id))
-          yield* expectStatus(service, 401, "GET", "/api/nodes", { key })
-        }),
-      60_000
-    )
-  })
-
-  describe("Blueprints and software", () => {
-    it.effect(
-      "the printed minimal pair loads and runs",
-      () =>
-        Effect.gen(function* () {
-          const service = yield* Tour
-          const [software = "", blueprint = "", ...more] = minimalPair
-          assert.deepStrictEqual(more, [])
-          yield* writeFiles(service.folder, {
-            "software/echo.yml": software,
-            "blueprints/echo.yml": blueprint
-          })
-          yield* expectStatus(service, 200, "POST", "/api/software/reload")
-          yield* expectStatus(service, 200, "POST", "/api/blueprints/reload")
-          const id = yield* running(service, "echo")
-          assert.strictEqual((yield* commands(service, id, "anyone there?")).status, 204)
-          yield* logsHave(service, id, "anyone there?")
-          yield* powered(service, id, "stop")
-          yield* becomes(service, id, "offline")
-          yield* expectStatus(service, 200, "DELETE", `/api/servers/${id}`)
-          yield* becomes(service, id, "gone")
-        }),
-      60_000
-    )
-  })
 })
 
-describe("README, Operations: Stopping", () => {
+describe("README, Let a friend on the network join", () => {
+  it.live(
+    "servers get the address of the machine, as printed; servers that exist keep theirs",
+    () =>
+      Effect.gen(function* () {
+        const folder = yield* checkout
+        // In place of the download: the demo server under the name of the game.
+        yield* writeFiles(folder, {
+          "software/flying-squid.yml": textOf("software/demo.yml").replace("id: demo", "id: flying-squid")
+        })
+        const before = yield* Effect.scoped(
+          Effect.gen(function* () {
+            const service = yield* npmStart(folder)
+            const id = yield* running(service, "demo-saved")
+            yield* service.npm.signalAll("SIGINT")
+            assert.strictEqual(yield* service.npm.exited("30 seconds"), 0)
+            return id
+          })
+        )
+        const [port, first] = [yield* freePorts(1), yield* freePorts(4)]
+        const command = printed("README.md", "friend")
+          .replace("192.168.1.20", "127.0.0.2")
+          .replace("25565-25664", `${first}-${first + 3}`)
+        const npm = yield* startChild(["bash", "-c", command], {
+          cwd: folder,
+          env: { MUSTER_PORT: String(port) }
+        })
+        const [, url = ""] = yield* npm.says(/listens on (http:\S+)[\s\S]*\/docs/, "30 seconds")
+        const service = {
+          request: requestTo(url, readFileSync(join(folder, "data/admin.key"), "utf8").trim())
+        }
+        const curl = yield* startChild(
+          ["bash", "-c", printed("README.md", "minecraft").replaceAll("5620", String(port))],
+          { cwd: folder }
+        )
+        assert.strictEqual(yield* curl.exited("30 seconds"), 0)
+        const { allocations, id } = JSON.parse(curl.stdout())
+        assert.strictEqual(allocations.default.ip, "127.0.0.2")
+        yield* becomes(service, id, "running")
+        const answer = yield* requestTo(`http://127.0.0.2:${allocations.default.port}`, "")("GET", "/")
+        assert.include(answer.text, `Hello from ${id}`)
+        const kept = yield* expectStatus(service, 200, "GET", `/api/servers/${before}`)
+        assert.strictEqual(kept.json.allocations.default.ip, "127.0.0.1")
+        yield* npm.signalAll("SIGINT")
+        yield* npm.exited("30 seconds")
+      }).pipe(Effect.scoped),
+    90_000
+  )
+})
+
+describe("docs/operations.md, Stop the service", () => {
   it.live.each([
     ["SIGTERM to npm", "signal", "SIGTERM"],
     ["SIGINT to npm", "signal", "SIGINT"],
     ["Ctrl-C, which every process of the terminal gets", "signalAll", "SIGINT"]
   ] as const)(
-    "%s ends the service and its servers, properly",
+    "%s ends the service and its servers",
     ([, to, signal]) =>
       Effect.gen(function* () {
         const service = yield* npmStart(yield* checkout)

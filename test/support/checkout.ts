@@ -4,7 +4,7 @@ import { cpSync, readdirSync, readFileSync, readlinkSync, symlinkSync } from "no
 import { join, resolve } from "node:path"
 import { Effect, type Scope } from "effect"
 import { type Child, startChild } from "./child.ts"
-import { freeAllocations, freePorts, isFree } from "./ports.ts"
+import { freeAllocations, freePorts } from "./ports.ts"
 import { endLeftovers } from "./processes.ts"
 import { requestTo, type Service, type ServiceFailed } from "./Service.ts"
 import { temporaryFolder } from "./temporaryFolder.ts"
@@ -21,33 +21,32 @@ export const checkout = Effect.gen(function* () {
   return folder
 })
 
-/** The port that the README names. */
-const README_PORT = 5620
+/** The port that the documents name. */
+const PRINTED_PORT = 5620
 
 export interface Started extends Pick<Service, "url" | "key" | "request"> {
   readonly folder: string
   readonly npm: Child
-  /** Text of the README as it is to be run here: another port where its own is taken on this machine. */
+  /** A printed command with the port of this service in place of the printed one. */
   readonly asPrinted: (text: string) => string
 }
 
 /**
- * `npm start` in a checkout, as the README says; returns once the service listens. The service has the README's port
- * and its first key, which it has made itself. Only the ports of its servers are chosen, so that two tests can run
- * side by side.
+ * `npm start` in a checkout, as the README says; returns once the service listens, with its first key. Only the ports
+ * are chosen, so that tests can run side by side.
  */
 export const npmStart = (
   folder: string,
   env: Readonly<Record<string, string>> = {}
 ): Effect.Effect<Started, ServiceFailed, Scope.Scope> =>
   Effect.gen(function* () {
-    const port = (yield* isFree(README_PORT)) ? README_PORT : yield* freePorts(1)
+    const port = yield* freePorts(1)
     const npm = yield* startChild(["npm", "start"], {
       cwd: folder,
       env: {
         ...env,
         ...(yield* freeAllocations(8)),
-        ...(port === README_PORT ? {} : { MUSTER_PORT: String(port) })
+        MUSTER_PORT: String(port)
       }
     })
     yield* Effect.addFinalizer(() => endLeftovers(join(folder, "data")))
@@ -59,7 +58,7 @@ export const npmStart = (
       url,
       key,
       request: requestTo(url, key),
-      asPrinted: (text) => text.replaceAll(String(README_PORT), String(port))
+      asPrinted: (text) => text.replaceAll(String(PRINTED_PORT), String(port))
     }
   })
 

@@ -8,7 +8,7 @@ export interface Block {
 }
 
 export const blocksOf = (text: string): ReadonlyArray<Block> =>
-  [...text.matchAll(/^```(\w+)(?: (\w+))?\n((?:(?!```)[^\n]*\n)*)```$/gm)].map(
+  [...text.matchAll(/^```(\w+)(?: ([\w-]+))?\n((?:(?!```)[^\n]*\n)*)```$/gm)].map(
     ([, language = "", title = "", code = ""]) => ({ language, title, code })
   )
 

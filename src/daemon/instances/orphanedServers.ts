@@ -96,7 +96,7 @@ const finish = Effect.fnUntraced(function* (dir: string, name: string, reason: s
     )
   }
   yield* Effect.logWarning(
-    `${reason}: it has ended here, and its files are kept in ${folder}/files. To have it back, copy them to a new server (README, "What a restore costs"); else remove ${folder}`
+    `${reason}: it has ended here, and its files are kept in ${folder}/files. To have it back, copy them to a new server (docs/database.md, "Recover an orphan"); else remove ${folder}`
   )
   yield* rename(join(folder, UNFINISHED), `${folder}.json`).pipe(orMissing(undefined))
   yield* syncFolder(dir)

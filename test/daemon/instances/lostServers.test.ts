@@ -113,7 +113,7 @@ for (const [way, { mounts, storage }] of Object.entries<{ mounts?: boolean; stor
         assert.deepStrictEqual(namesIn(join(data_dir, "servers")), [])
         assert.deepStrictEqual(mountsBelow(data_dir), [])
         assert.deepStrictEqual(log(), [
-          `Warn the control plane's database does not know ${id}: it has ended here, and its files are kept in ${kept}. To have it back, copy them to a new server (README, "What a restore costs"); else remove ${join(lost, id)}`
+          `Warn the control plane's database does not know ${id}: it has ended here, and its files are kept in ${kept}. To have it back, copy them to a new server (docs/database.md, "Recover an orphan"); else remove ${join(lost, id)}`
         ])
         // Nobody is told: nobody knows it.
         assert.strictEqual(notes.reports.length, reports)

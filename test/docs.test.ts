@@ -1,0 +1,99 @@
+import { existsSync, globSync, readdirSync } from "node:fs"
+import { dirname, join } from "node:path"
+import { HttpApi } from "effect/http-api"
+import { describe, expect, it } from "vitest"
+import { settingsPage } from "../scripts/docs.ts"
+import { ApplicationApi } from "../src/api/ApplicationApi.ts"
+import { documents, root, textOf } from "./support/docs.ts"
+import { blocksOf, codeOf, tableOf } from "./support/markdown.ts"
+
+/** Lines of a document outside its code blocks. */
+const prose = (path: string) =>
+  textOf(path)
+    .replaceAll(/^```[\s\S]*?^```$/gm, "")
+    .split("\n")
+
+/** The anchor that a heading has on a page, as hosts of repositories make it. */
+const anchorOf = (heading: string) =>
+  heading
+    .replaceAll(/\[([^\]]*)\]\([^)]*\)/g, "$1")
+    .toLowerCase()
+    .replaceAll(/[^\w\- ]/g, "")
+    .replaceAll(" ", "-")
+
+const anchorsOf = (path: string) =>
+  prose(path).flatMap((line) => {
+    const heading = /^#+ (.*)$/.exec(line)?.[1]
+    return heading === undefined ? [] : [anchorOf(heading)]
+  })
+
+const linksOf = (path: string) =>
+  [
+    ...prose(path)
+      .join("\n")
+      .matchAll(/\]\(([^)\s]+)\)/g)
+  ].flatMap(([, target = ""]) => (/^https?:/.test(target) ? [] : [target]))
+
+/** Paragraphs and items of lists with more lines than `most`; tables and headings are none. */
+const longParagraphs = (path: string, most: number) => {
+  const paragraphs: Array<Array<string>> = [[]]
+  for (const line of prose(path)) {
+    if (/^(\s*(- |\d+\. )|\||#|\s*$)/.test(line)) paragraphs.push([])
+    if (!/^(\||#|\s*$)/.test(line)) paragraphs.at(-1)?.push(line)
+  }
+  return paragraphs.filter((lines) => lines.length > most).map(([first]) => first)
+}
+
+const tests = globSync("test/**/*.test.ts", { cwd: root }).map((path) => textOf(path))
+
+describe("documents", () => {
+  it("the README has at most 150 lines", () => {
+    expect(textOf("README.md").trimEnd().split("\n").length).toBeLessThanOrEqual(150)
+  })
+
+  it("docs/settings.md is what `npm run docs` writes", () => {
+    expect(textOf("docs/settings.md")).toBe(settingsPage)
+  })
+
+  it.each(documents)("every command of %s is printed in a block that a test runs", (path) => {
+    const untested = blocksOf(textOf(path))
+      .filter(({ language }) => language === "sh")
+      .filter(({ title }) => !tests.some((text) => text.includes(`printed("${path}", "${title}")`)))
+    expect(untested).toEqual([])
+  })
+
+  it.each(documents)("every link of %s leads to a file and a heading", (path) => {
+    const dead = linksOf(path).filter((target) => {
+      const [file = "", anchor = ""] = target.split("#")
+      const to = file === "" ? path : join(dirname(path), file)
+      return !existsSync(join(root, to)) || (anchor !== "" && !anchorsOf(to).includes(anchor))
+    })
+    expect(dead).toEqual([])
+  })
+
+  it.each(documents)("no paragraph of %s has more than five lines", (path) => {
+    expect(longParagraphs(path, 5)).toEqual([])
+  })
+
+  it("docs/api.md lists every route", () => {
+    const routes: Array<string> = []
+    HttpApi.reflect(ApplicationApi, {
+      onGroup: () => {},
+      onEndpoint: ({ endpoint }) => routes.push(`${endpoint.method} ${endpoint.path}`)
+    })
+    const listed = tableOf(textOf("docs/api.md"), "routes").map(([route]) => codeOf(route) ?? "")
+    expect(listed.toSorted()).toEqual(routes.toSorted())
+  })
+
+  it("docs/development.md lists every folder of src and every command", () => {
+    const text = textOf("docs/development.md")
+    const listed = tableOf(text, "folders").map(([folder]) => codeOf(folder) ?? "")
+    const folders = readdirSync(join(root, "src"), { withFileTypes: true })
+      .filter((entry) => entry.isDirectory())
+      .map(({ name }) => `src/${name}`)
+    expect(listed.toSorted()).toEqual([...folders, "test"].toSorted())
+    const { scripts } = JSON.parse(textOf("package.json"))
+    const named = [...text.matchAll(/`npm (?:run )?([a-z:]+)[^`]*`/g)].map(([, name]) => name)
+    expect(named.filter((name) => !Object.hasOwn(scripts, name ?? ""))).toEqual([])
+  })
+})

@@ -1,0 +1,245 @@
+import { existsSync, readFileSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it, layer } from "@effect/vitest"
+import { Context, Effect, Layer } from "effect"
+import { checkout, npmStart, type Started } from "../support/checkout.ts"
+import { startChild } from "../support/child.ts"
+import { cells } from "../support/command.ts"
+import { writeFiles } from "../support/definitions.ts"
+import { printed } from "../support/docs.ts"
+import { eventually } from "../support/eventually.ts"
+import { freePort } from "../support/nodes.ts"
+import { freePorts } from "../support/ports.ts"
+import { endLeftovers } from "../support/processes.ts"
+import { ended, startService } from "../support/Service.ts"
+import { becomes, commands, expectStatus, logsHave, powered, running } from "../support/servers.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
+
+/** `npm start` in a fresh checkout, beside which the commands below run. */
+class Installed extends Context.Service<Installed, Started>()("test/Installed") {
+  static readonly layer = Layer.effect(Installed, Effect.flatMap(checkout, npmStart))
+}
+
+/** Runs a printed block to its end in the folder of the service; returns its standard output. */
+const run = Effect.fnUntraced(function* (
+  block: string,
+  { folder, ...options }: { readonly folder: string; readonly env?: Record<string, string> }
+) {
+  const child = yield* startChild(["bash", "-ec", block], { cwd: folder, ...options })
+  assert.strictEqual(yield* child.exited("30 seconds"), 0, child.output())
+  return child.stdout()
+}, Effect.scoped)
+
+layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("docs", (it) => {
+  describe("api.md", () => {
+    it.effect("Call a route: a list, and an error with its five fields", () =>
+      Effect.gen(function* () {
+        const service = yield* Installed
+        const output = yield* run(service.asPrinted(printed("docs/api.md", "call")), service)
+        const [nodes = "", error = ""] = output.split("\n")
+        assert.strictEqual(JSON.parse(nodes)[0].name, "local")
+        assert.hasAllKeys(JSON.parse(error), ["code", "status", "detail", "hint", "request_id"])
+      })
+    )
+
+    it.effect(
+      "Follow a server from creation to deletion: works as printed",
+      () =>
+        Effect.gen(function* () {
+          const service = yield* Installed
+          const child = yield* startChild(["sh", "-s"], { cwd: service.folder })
+          yield* child.write(service.asPrinted(printed("docs/api.md", "tour-watch")))
+          yield* child.says(/^: connected$/m)
+          yield* child.write(service.asPrinted(printed("docs/api.md", "tour-run")))
+          yield* child.write(service.asPrinted(printed("docs/api.md", "tour-end")))
+          yield* child.endInput
+          assert.strictEqual(yield* child.exited("60 seconds"), 0, child.output())
+          const output = child.output()
+          const passing = /^created (srv_\w+)$/m.exec(output)?.[1]
+          const events = [...output.matchAll(/"server_id":"(srv_\w+)","payload":("\w+"|\{|null)/g)]
+          const of = (isOf: (id?: string) => boolean) =>
+            events.filter(([, id]) => isOf(id)).map(([, , payload]) => payload)
+          const steps = ['"installing"', '"offline"', '"starting"', '"running"']
+          assert.deepStrictEqual(
+            of((id) => id === passing),
+            [...steps, "{", '"offline"', "null"]
+          )
+          assert.deepStrictEqual(
+            of((id) => id !== passing),
+            [...steps, '"stopping"', '"offline"', "null"]
+          )
+          assert.match(output, /"exit_code":3/)
+          assert.match(output, /"data":\[.*"demo: ready on .*"\[Server\] hello"\]\}/)
+          assert.deepStrictEqual((yield* service.request("GET", "/api/servers")).json, [])
+        }).pipe(Effect.scoped),
+      90_000
+    )
+
+    it.effect("Receive events: those of the past, with an id", () =>
+      Effect.gen(function* () {
+        const service = yield* Installed
+        yield* expectStatus(
+          service,
+          200,
+          "DELETE",
+          `/api/servers/${yield* running(service, "demo-saved")}?force=true`
+        )
+        const command = service.asPrinted(printed("docs/api.md", "events"))
+        const child = yield* startChild(["bash", "-c", command], { cwd: service.folder })
+        assert.strictEqual(yield* child.exited("30 seconds"), 28) // the time of --max-time is over
+        assert.match(child.stdout(), /^id: \d+$/m)
+        assert.notInclude(child.stdout(), '"Topic":"deleted"')
+      }).pipe(Effect.scoped)
+    )
+  })
+
+  describe("keys.md", () => {
+    it.effect("Create, list and revoke a key, beside the running service", () =>
+      Effect.gen(function* () {
+        const service = yield* Installed
+        const [create = "", list = "", revoke = "", ...more] = printed("docs/keys.md", "keys")
+          .trim()
+          .split("\n")
+        assert.deepStrictEqual(more, [])
+        const made = yield* run(create, service)
+        assert.match(made, /^mst_[A-Za-z0-9]{49}\n$/)
+        const key = made.trim()
+        yield* expectStatus(service, 200, "GET", "/api/nodes", { key })
+        const [id = "", scope, state] = cells(yield* run(list, service)).find((row) => row[3] === "ci") ?? []
+        assert.strictEqual(scope, "AppAdmin")
+        assert.match(`${id} ${state}`, /^key_\w+ valid until 20/)
+        yield* run(revoke.replace("<id>", id), service)
+        yield* expectStatus(service, 401, "GET", "/api/nodes", { key })
+      })
+    )
+
+    it.effect("Get the first key", () =>
+      Effect.gen(function* () {
+        const service = yield* Installed
+        assert.strictEqual((yield* run(printed("docs/keys.md", "first"), service)).trim(), service.key)
+      })
+    )
+  })
+
+  describe("git-sources.md", () => {
+    it.effect("Check the sources", () =>
+      Effect.gen(function* () {
+        const service = yield* Installed
+        const command = service.asPrinted(printed("docs/git-sources.md", "sources"))
+        assert.deepStrictEqual(JSON.parse(yield* run(command, service)), [])
+      })
+    )
+  })
+
+  describe("database.md", () => {
+    it.effect("Show the state of the database, and back it up, while the service runs", () =>
+      Effect.gen(function* () {
+        const service = yield* Installed
+        const status = yield* run(printed("docs/database.md", "status"), service)
+        assert.match(status, /^Database: SQLite .*muster\.db\nSchema: \d+ .*up to date\nJournal: /)
+        yield* run(printed("docs/database.md", "backup"), service)
+        assert.isTrue(existsSync(join(service.folder, "backup.db")))
+      })
+    )
+
+    it.effect("Share the secret between replicas: the file is long enough", () =>
+      Effect.gen(function* () {
+        const file = join(yield* temporaryFolder, "secret")
+        yield* run(printed("docs/database.md", "secret").replace("/etc/muster/secret", file), {
+          folder: "/"
+        })
+        assert.lengthOf(Buffer.from(readFileSync(file, "utf8"), "base64"), 32)
+      }).pipe(Effect.scoped)
+    )
+  })
+
+  describe("operations.md", () => {
+    it.effect("Add a blueprint: both files load and run", () =>
+      Effect.gen(function* () {
+        const service = yield* Installed
+        yield* writeFiles(service.folder, {
+          "software/echo.yml": printed("docs/operations.md", "software"),
+          "blueprints/echo.yml": printed("docs/operations.md", "blueprint")
+        })
+        yield* run(service.asPrinted(printed("docs/operations.md", "reload")), service)
+        const id = yield* running(service, "echo")
+        assert.strictEqual((yield* commands(service, id, "anyone there?")).status, 204)
+        yield* logsHave(service, id, "anyone there?")
+        yield* powered(service, id, "stop")
+        yield* becomes(service, id, "offline")
+        yield* expectStatus(service, 200, "DELETE", `/api/servers/${id}`)
+        yield* becomes(service, id, "gone")
+      })
+    )
+
+    it.effect("Drain a node: the service of the admin key is found, and the node takes servers again", () =>
+      Effect.gen(function* () {
+        const service = yield* Installed
+        const output = yield* run(printed("docs/operations.md", "drain"), {
+          ...service,
+          env: { MUSTER_URL: service.url }
+        })
+        assert.match(output, /^ID +NAME +LOCATION +STATE +SERVERS\n\S+ +local +local +connected +0\n/)
+        const [node] = (yield* expectStatus(service, 200, "GET", "/api/nodes")).json
+        assert.isFalse(node.drained)
+      })
+    )
+  })
+})
+
+describe("docs/nodes.md and docs/docker.md", () => {
+  it.live(
+    "a control plane, a key and a node as printed: the node is connected, until its key is revoked",
+    () =>
+      Effect.gen(function* () {
+        const folder = yield* checkout
+        const [port, daemonPort, first] = [yield* freePort, yield* freePort, yield* freePorts(4)]
+        const url = `http://127.0.0.1:${port}`
+        const started = (block: string, env: Record<string, string>) =>
+          startChild(["bash", "-c", block], { cwd: folder, env })
+        const control = yield* started(printed("docs/nodes.md", "control"), { MUSTER_PORT: String(port) })
+        yield* control.says(/listens on http:[\s\S]*\/docs/, "30 seconds")
+        const here = { folder, env: { MUSTER_URL: url } }
+        assert.include(yield* run(printed("docs/nodes.md", "list"), here), "No nodes")
+        const key = (yield* run(printed("docs/nodes.md", "key"), here)).trim()
+
+        const dataDir = join(yield* temporaryFolder, "node")
+        yield* Effect.addFinalizer(() => endLeftovers(dataDir))
+        const command = printed("docs/nodes.md", "node")
+          .replace("https://muster.example.com", url)
+          .replace("mst_...", key)
+          .replaceAll("10.0.0.7", "127.0.0.1")
+          .replace("5585", String(daemonPort))
+          .replace("25565-25664", `${first}-${first + 3}`)
+        // Docker's setting goes beside those of a node.
+        const docker = printed("docs/docker.md", "node").replace("npm run -s muster -- node\n", "")
+        const env = { MUSTER_DATA_DIR: dataDir, MUSTER_NODE_PORT: String(daemonPort) }
+        const node = yield* started(`${docker.trim()} ${command}`, env)
+        yield* node.says(/node \S+, listens on/, "30 seconds")
+
+        const list = printed("docs/nodes.md", "list")
+        const is = (state: RegExp) => eventually(run(list, here), (output) => state.test(output))
+        yield* is(/ connected[ ,]/)
+        const [detail] = JSON.parse(yield* run(printed("docs/nodes.md", "unreachable"), here))
+        assert.isTrue(detail.connected)
+        const id = cells(yield* run("npm run -s muster -- keys list", here)).find((row) => row[3] === "alpha")
+        yield* run(printed("docs/nodes.md", "replace").replace("<id>", id?.[0] ?? ""), here)
+        yield* is(/ key revoked/)
+      }).pipe(Effect.scoped),
+    120_000
+  )
+})
+
+describe("docs/operations.md, signals", () => {
+  it.live("as printed, one reloads and the other ends the service", () =>
+    Effect.gen(function* () {
+      const service = yield* startService()
+      const env = { PID: String(service.process.pid) }
+      yield* run(printed("docs/operations.md", "hangup"), { folder: "/", env })
+      yield* eventually(Effect.sync(service.output), (output) => /SIGHUP/.test(output))
+      yield* run(printed("docs/operations.md", "stop"), { folder: "/", env })
+      yield* ended(service.process)
+      assert.strictEqual(service.process.exitCode, 0)
+    }).pipe(Effect.scoped)
+  )
+})

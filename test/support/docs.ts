@@ -1,0 +1,28 @@
+/** What the documents print, for tests that do it. */
+import { readdirSync, readFileSync } from "node:fs"
+import { join, resolve } from "node:path"
+import { assert } from "vitest"
+import { type Block, blocksOf } from "./markdown.ts"
+
+export const root = resolve(import.meta.dirname, "../..")
+
+/** Text of a document, by its path in the repository. */
+export const textOf = (path: string): string => readFileSync(join(root, path), "utf8")
+
+/** Documents of operators and developers, by path: the README, those beside it, and `docs`. */
+export const documents: ReadonlyArray<string> = [
+  "README.md",
+  "CONTRIBUTING.md",
+  "CHANGELOG.md",
+  "SECURITY.md",
+  "blueprints/README.md",
+  "software/README.md",
+  ...readdirSync(join(root, "docs")).map((name) => `docs/${name}`)
+]
+
+/** The code block of a document with this name after its language; fails the test unless there is exactly one. */
+export const printed = (path: string, name: string): string => {
+  const found = blocksOf(textOf(path)).filter(({ title }: Block) => title === name)
+  assert.lengthOf(found, 1, `${path} has blocks named ${name}`)
+  return found[0]?.code ?? ""
+}
