@@ -1,10 +1,10 @@
 import type { Topic } from "../domain/ServerEvent.ts"
 
-/** What a subscriber wants to see; an absent field filters nothing (decisions, section 6). */
+/** The events that a subscriber receives; an absent field filters nothing (decisions, section 6). */
 export interface EventFilter {
   readonly topics?: ReadonlySet<Topic>
-  readonly server_ids?: ReadonlySet<string>
-  readonly blueprint_ids?: ReadonlySet<string>
+  readonly serverIds?: ReadonlySet<string>
+  readonly blueprintIds?: ReadonlySet<string>
 }
 
 /** One public event, encoded once for all subscribers. */
@@ -27,5 +27,5 @@ export interface EncodedEvent {
 /** Whether `filter` lets an event through. */
 export const passes = (filter: EventFilter, event: EncodedEvent): boolean =>
   (filter.topics === undefined || filter.topics.has(event.topic)) &&
-  (filter.server_ids === undefined || filter.server_ids.has(event.server_id)) &&
-  (filter.blueprint_ids === undefined || filter.blueprint_ids.has(event.blueprint_id))
+  (filter.serverIds === undefined || filter.serverIds.has(event.server_id)) &&
+  (filter.blueprintIds === undefined || filter.blueprintIds.has(event.blueprint_id))

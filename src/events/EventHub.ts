@@ -1,23 +1,16 @@
-import { Array as Arr, Context, Effect, Layer, PubSub, type Pull, type Scope, Stream } from "effect"
+import { Array as Arr, Context, Effect, Layer, PubSub, type Scope, type Stream } from "effect"
 import { CursorExpired, type Unavailable } from "../domain/errors.ts"
 import type { JournalEntry } from "../domain/Journal.ts"
 import { Journal } from "../store/journal/Journal.ts"
 import { type EncodedEvent, type EventFilter, passes } from "./EncodedEvent.ts"
 import { encode } from "./encode.ts"
-import { Outbox } from "./Outbox.ts"
+import { Outbox, type SubscriberTooSlow } from "./Outbox.ts"
 import { replayThenLive } from "./replay.ts"
 
 export interface Subscription {
-  readonly events: Stream.Stream<EncodedEvent, Unavailable>
-  /** `events` one chunk at a time: all that waits, as soon as anything does; empty after `wake`. */
-  readonly pull: Pull.Pull<ReadonlyArray<EncodedEvent>, Unavailable>
-  /** Makes a pull answer without an event. */
-  readonly wake: Effect.Effect<void>
-  /** Ends the stream after what waits. */
-  readonly end: Effect.Effect<void>
-  /** Whether the stream ended because the subscriber did not keep up. */
-  readonly overflow: Effect.Effect<boolean>
-  /** Waits until the subscriber is cut off; forever if it never is. */
+  /** The events, to be run once; each chunk holds all events that wait. */
+  readonly events: Stream.Stream<EncodedEvent, SubscriberTooSlow | Unavailable>
+  /** Waits until the subscriber is cut off, also while it is busy with a chunk. */
   readonly cutOff: Effect.Effect<void>
 }
 
@@ -25,42 +18,43 @@ interface Subscriber {
   readonly filter: EventFilter
   readonly outbox: Outbox<EncodedEvent>
   readonly withCursor: boolean
-  /** False while the subscriber still reads the past from the journal. */
+  /** False while the subscriber reads the journal. */
   live: boolean
 }
 
-/** Entries published before other fibres get a turn, so that a large commit cuts nobody off who keeps up. */
+/** Entries published before other fibres run, so that a large commit cuts off no subscriber that keeps up. */
 const SLICE = 256
 
 /**
- * Hands every public event to every subscriber, in one total order (decisions, section 6). A subscriber that does
- * not keep up (more than the bound unsent) is cut off; it never slows a publisher or another subscriber.
+ * Publishes every public event to every subscriber, in one total order (decisions, section 6). A subscriber with more
+ * unsent bytes than the bound is cut off; it never slows a publisher or another subscriber.
  */
 export class EventHub extends Context.Service<
   EventHub,
   {
     /**
-     * Subscribed before it returns: nothing committed afterwards is missed. With `cursor` the stream first replays
-     * what came after it; 0 asks for all that is kept. Chunks hold all that is waiting. The stream ends when the
-     * subscriber is cut off (`overflow` is then true) or the scope closes.
+     * Subscribes before the effect returns: the stream misses no later event. With `cursor` the stream first replays
+     * the events after it; 0 requests all retained events. The stream fails with `SubscriberTooSlow` if the subscriber
+     * is cut off. It ends when the scope closes, and after the events that wait once `until` completes.
      *
-     * @error CursorExpired `cursor` is older than what is kept, or was never given by this journal
+     * @error CursorExpired `cursor` is no longer retained, or the journal never issued it
      */
     subscribe(options: {
       readonly filter: EventFilter
       readonly cursor?: number
+      readonly until?: Effect.Effect<void>
     }): Effect.Effect<Subscription, CursorExpired | Unavailable, Scope.Scope>
     readonly subscribers: Effect.Effect<number>
   }
 >()("muster/events/EventHub") {
   /**
-   * @param options.buffer_bytes most unsent bytes of a subscriber (1 MiB)
-   * @param options.replay_page  entries that a resuming subscriber reads from the journal at a time (512)
+   * @param options.bufferBytes maximum of unsent bytes of a subscriber (1 MiB)
+   * @param options.replayPage  entries that a resuming subscriber reads from the journal at a time (512)
    */
   static layer(
-    options: { readonly buffer_bytes?: number; readonly replay_page?: number } = {}
+    options: { readonly bufferBytes?: number; readonly replayPage?: number } = {}
   ): Layer.Layer<EventHub, never, Journal> {
-    return Layer.effect(EventHub, make(options.buffer_bytes ?? 1024 * 1024, options.replay_page ?? 512))
+    return Layer.effect(EventHub, make(options.bufferBytes ?? 1024 * 1024, options.replayPage ?? 512))
   }
 }
 
@@ -69,7 +63,7 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
   const subscribers = new Set<Subscriber>()
   const published = yield* PubSub.unbounded<ReadonlyArray<EncodedEvent>>()
   yield* Effect.addFinalizer(() => PubSub.shutdown(published))
-  /** Everything up to this cursor was published. */
+  /** Cursor of the last published entry. */
   let newest = 0
 
   const publish = (entries: ReadonlyArray<JournalEntry>) => {
@@ -84,8 +78,8 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
   }
 
   /**
-   * Moves what is published into a subscriber's outbox. It never waits for the peer, so that the PubSub keeps nothing
-   * for a slow one; between two batches the peer's own fibre gets its turn.
+   * Moves published events into a subscriber's outbox. It never waits for the peer, so that the PubSub retains nothing
+   * for a slow one. Between two batches the subscriber's own fibre runs.
    */
   const drain = (subscriber: Subscriber, subscription: PubSub.Subscription<ReadonlyArray<EncodedEvent>>) =>
     Effect.flatMap(PubSub.takeAll(subscription), (batches) => {
@@ -107,21 +101,23 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
         Effect.sync(() => publish(slice)),
         Effect.yieldNow
       )
-    // A writer that is interrupted half-way must not keep the rest from the subscribers.
+    // The subscribers also get the rest of a commit whose writer is interrupted.
     return Effect.uninterruptible(Effect.forEach(slices, each, { discard: true }))
   })
 
-  /** The cursor that a replay begins behind. */
+  /** Returns the cursor after which a replay begins. */
   const replayStart = Effect.fnUntraced(function* (cursor: number) {
     const { oldest, newest } = yield* journal.bounds
     if (cursor === 0) return Math.max(0, oldest - 1)
     if (cursor < oldest - 1) {
       return yield* new CursorExpired({
-        detail: `cursor ${cursor} is no longer kept; the oldest is ${oldest - 1}`
+        detail: `cursor ${cursor} is no longer retained; the oldest is ${oldest - 1}`
       })
     }
     if (cursor > newest) {
-      return yield* new CursorExpired({ detail: `cursor ${cursor} was never given; the newest is ${newest}` })
+      return yield* new CursorExpired({
+        detail: `cursor ${cursor} was never issued; the newest is ${newest}`
+      })
     }
     return cursor
   })
@@ -129,8 +125,9 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
   const subscribe = Effect.fn("EventHub.subscribe")(function* (wanted: {
     readonly filter: EventFilter
     readonly cursor?: number
+    readonly until?: Effect.Effect<void>
   }) {
-    const { cursor, filter } = wanted
+    const { cursor, filter, until } = wanted
     const from = cursor === undefined ? undefined : yield* replayStart(cursor)
     const outbox = new Outbox<EncodedEvent>(bufferBytes)
     const subscription = yield* PubSub.subscribe(published)
@@ -152,9 +149,12 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
         })
     )
     yield* Effect.forkScoped(drain(subscriber, subscription))
-    const pull: Subscription["pull"] =
+    if (until !== undefined) {
+      yield* until.pipe(Effect.andThen(Effect.sync(() => outbox.endUnsafe())), Effect.forkScoped)
+    }
+    const events =
       from === undefined
-        ? outbox.pull
+        ? outbox.stream
         : replayThenLive({
             journal,
             from,
@@ -170,18 +170,7 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
             },
             gapAllowed: cursor === 0
           })
-    const nonEmpty: Pull.Pull<Arr.NonEmptyReadonlyArray<EncodedEvent>, Unavailable> = Effect.flatMap(
-      pull,
-      (events) => (Arr.isReadonlyArrayNonEmpty(events) ? Effect.succeed(events) : nonEmpty)
-    )
-    return {
-      pull,
-      events: Stream.fromPull(Effect.succeed(nonEmpty)),
-      wake: Effect.sync(() => outbox.wakeUnsafe()),
-      end: Effect.sync(() => outbox.endUnsafe()),
-      overflow: Effect.sync(() => outbox.overflowed),
-      cutOff: outbox.awaitCutOff
-    } satisfies Subscription
+    return { events, cutOff: outbox.cutOff } satisfies Subscription
   })
 
   return EventHub.of({ subscribe, subscribers: Effect.sync(() => subscribers.size) })

@@ -1,8 +1,11 @@
-import { Cause, Effect, Latch, type Pull } from "effect"
+import { Array as Arr, Cause, Data, Effect, Latch, type Pull, Stream } from "effect"
+
+/** The failure of a stream whose subscriber has more unsent bytes than its bound. */
+export class SubscriberTooSlow extends Data.TaggedError("SubscriberTooSlow") {}
 
 /**
- * What waits to be sent to one peer, counted in bytes. Publishers never wait: an outbox over its bound is cut off,
- * and what it held is dropped at once. What the last pull handed out counts as unsent until the next pull.
+ * The unsent items of one peer, bounded in bytes. Publishers never wait. An outbox over its bound is cut off: it drops
+ * its items at once, and its stream fails. A pulled batch counts as unsent until the next pull.
  */
 export class Outbox<A> {
   private readonly bound: number
@@ -13,14 +16,14 @@ export class Outbox<A> {
   private readonly changed = Latch.makeUnsafe(false)
   private readonly cut = Latch.makeUnsafe(false)
 
-  /** @param bound most bytes that may be unsent */
+  /** @param bound maximum of unsent bytes */
   constructor(bound: number) {
     this.bound = bound
   }
 
-  /** Adds items of `bytes` in all; without effect once the outbox has ended. */
+  /** Adds items of `bytes` in total; without effect once the outbox has ended. */
   offerAllUnsafe(items: ReadonlyArray<A>, bytes: number): void {
-    if (this.state !== "open") return
+    if (this.state !== "open" || items.length === 0) return
     if (this.inFlight + this.waiting + bytes > this.bound) {
       this.cutOffUnsafe()
       return
@@ -30,7 +33,7 @@ export class Outbox<A> {
     this.changed.openUnsafe()
   }
 
-  /** Drops what waits and ends the outbox. */
+  /** Drops the items and fails the stream. */
   cutOffUnsafe(): void {
     if (this.state !== "open") return
     this.state = "cut off"
@@ -40,14 +43,9 @@ export class Outbox<A> {
     this.changed.openUnsafe()
   }
 
-  /** Ends the outbox once what waits is pulled. */
+  /** Ends the stream after the items that wait. */
   endUnsafe(): void {
     if (this.state === "open") this.state = "ending"
-    this.changed.openUnsafe()
-  }
-
-  /** Makes the present or the next pull answer, with nothing if nothing waits. */
-  wakeUnsafe(): void {
     this.changed.openUnsafe()
   }
 
@@ -55,27 +53,25 @@ export class Outbox<A> {
     return this.state === "open"
   }
 
-  get overflowed(): boolean {
-    return this.state === "cut off"
-  }
-
   /** Waits until the outbox is cut off. */
-  get awaitCutOff(): Effect.Effect<void> {
+  get cutOff(): Effect.Effect<void> {
     return this.cut.await
   }
 
-  /**
-   * All that waits, as soon as anything does; empty after a wake. Done after the end and once cut off. Interrupting it
-   * loses nothing.
-   */
-  readonly pull: Pull.Pull<ReadonlyArray<A>> = Effect.suspend(() => {
+  /** Waits for items and takes all of them. An interrupted pull loses nothing. */
+  private readonly pull: Pull.Pull<Arr.NonEmptyReadonlyArray<A>, SubscriberTooSlow> = Effect.suspend(() => {
     this.inFlight = 0
     return Effect.andThen(this.changed.await, this.take)
   })
 
-  private readonly take: Pull.Pull<ReadonlyArray<A>> = Effect.suspend(() => {
-    if (this.state !== "open" && this.items.length === 0) return Cause.done()
+  /** The items; each chunk holds all items that wait. */
+  readonly stream: Stream.Stream<A, SubscriberTooSlow> = Stream.fromPull(Effect.succeed(this.pull))
+
+  private readonly take = Effect.suspend((): Pull.Pull<Arr.NonEmptyReadonlyArray<A>, SubscriberTooSlow> => {
     const batch = this.items
+    if (!Arr.isArrayNonEmpty(batch)) {
+      return this.state === "cut off" ? new SubscriberTooSlow() : Cause.done()
+    }
     this.items = []
     this.inFlight = this.waiting
     this.waiting = 0

@@ -4,7 +4,7 @@ import { InvalidRequest } from "../domain/errors.ts"
 import { Topic } from "../domain/ServerEvent.ts"
 import type { EventFilter } from "./EncodedEvent.ts"
 
-/** What a stream was asked for: `cursor` is there only when the caller resumes. */
+/** The query of an event stream; `cursor` is defined only when the caller resumes. */
 export interface EventQuery {
   readonly filter: EventFilter
   readonly cursor?: number
@@ -37,17 +37,17 @@ export const parseEventQuery = Effect.fnUntraced(function* (
     if (topic === "") continue
     if (!isTopic(topic)) {
       return yield* new InvalidRequest({
-        detail: `topics: unknown topic ${JSON.stringify(topic)}; there are ${Topic.literals.join(", ")}`
+        detail: `query field topics: expected ${Topic.literals.join(", ")}, got ${JSON.stringify(topic.slice(0, 100))}`
       })
     }
     topics.add(topic)
   }
-  const server_ids = new Set(given("server_id"))
-  const blueprint_ids = new Set(given("blueprint_id"))
+  const serverIds = new Set(given("server_id"))
+  const blueprintIds = new Set(given("blueprint_id"))
   const filter: EventFilter = {
     ...(topics.size > 0 && { topics }),
-    ...(server_ids.size > 0 && { server_ids }),
-    ...(blueprint_ids.size > 0 && { blueprint_ids })
+    ...(serverIds.size > 0 && { serverIds }),
+    ...(blueprintIds.size > 0 && { blueprintIds })
   }
   const [first, second] = given("cursor")
   if (lastEventId !== undefined && lastEventId !== "") {

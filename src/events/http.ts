@@ -14,8 +14,8 @@ import { Tickets } from "./Tickets.ts"
 import { serveEventSocket } from "./websocket.ts"
 
 /**
- * Subscribes as a request asks and answers over SSE; `server_id` narrows it to one server (decisions, section 3,
- * `GET .../events`).
+ * Subscribes with the query of a request and responds over SSE; `serverId` restricts the stream to one server
+ * (decisions, section 3, `GET .../events`).
  */
 export const makeServeEvents = Effect.gen(function* () {
   const hub = yield* EventHub
@@ -23,16 +23,14 @@ export const makeServeEvents = Effect.gen(function* () {
   const keyEnds = yield* KeyEnds
   const streams = yield* OpenStreams
   return Effect.fn("serveEvents")(
-    function* (request: HttpServerRequest.HttpServerRequest, server_id?: string) {
+    function* (request: HttpServerRequest.HttpServerRequest, serverId?: string) {
       yield* streams.take
       const query = yield* eventQueryOf(request)
       const filter =
-        server_id === undefined ? query.filter : { ...query.filter, server_ids: new Set([server_id]) }
-      const subscription = yield* hub.subscribe({ ...query, filter })
-      return yield* sseResponse(subscription, {
-        withIds: query.cursor !== undefined,
-        shutdown: Effect.raceFirst(begun, keyEnds(yield* CurrentPrincipal))
-      })
+        serverId === undefined ? query.filter : { ...query.filter, serverIds: new Set([serverId]) }
+      const shutdown = Effect.raceFirst(begun, keyEnds(yield* CurrentPrincipal))
+      const subscription = yield* hub.subscribe({ ...query, filter, until: shutdown })
+      return yield* sseResponse(subscription, { withIds: query.cursor !== undefined, shutdown })
     },
     Effect.catchTag("LimitReached", limitResponse)
   )

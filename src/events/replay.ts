@@ -1,62 +1,61 @@
-import { Cause, Effect, type Pull, Stream } from "effect"
+import { Effect, Option, Stream } from "effect"
 import type { Unavailable } from "../domain/errors.ts"
 import type { JournalEntry } from "../domain/Journal.ts"
 import type { Journal } from "../store/journal/Journal.ts"
 import type { EncodedEvent } from "./EncodedEvent.ts"
-import type { Outbox } from "./Outbox.ts"
+import type { Outbox, SubscriberTooSlow } from "./Outbox.ts"
 
 /**
- * Reads the journal page by page, each when it is pulled, until nothing is left, and goes on with `outbox`: no gap,
- * no duplicate. Nothing is buffered and no read stays open while the peer takes its time. The outbox fills from
- * `goLive` on, which is called when less than a page is left; what is then read from both is told apart by its cursor.
+ * Replays the journal, then continues with `outbox`: no gap, no duplicate. Each pull reads one page, so that a slow
+ * subscriber buffers nothing and keeps no read open. When less than a page is left, `goLive` lets the outbox fill.
+ * Events that are then in both the journal and the outbox are recognised by their cursor.
+ *
+ * @error SubscriberTooSlow entries were pruned before the subscriber read them
  */
 export const replayThenLive = (options: {
   readonly journal: Journal["Service"]
-  /** Cursor that the replay begins behind. */
+  /** Cursor after which the replay begins. */
   readonly from: number
   /** Entries of one read. */
   readonly page: number
   readonly outbox: Outbox<EncodedEvent>
-  /** The event that the subscriber gets for an entry, if any. */
+  /** Returns the event of an entry, if the subscriber receives it. */
   readonly select: (entry: JournalEntry) => EncodedEvent | undefined
-  /** Lets `outbox` fill from now on; answers the cursor up to which events were handed out before. */
+  /** Lets `outbox` fill; returns the cursor of the last event published before. */
   readonly goLive: () => number
   /** Whether the first entry may be newer than the one after `from`. */
   readonly gapAllowed: boolean
-}): Pull.Pull<ReadonlyArray<EncodedEvent>, Unavailable> => {
+}): Stream.Stream<EncodedEvent, SubscriberTooSlow | Unavailable> => {
   const { goLive, journal, outbox, page, select } = options
-  let position = options.from
-  let gapAllowed = options.gapAllowed
-  /** Cursor up to which the journal must be read; undefined while the outbox does not fill yet. */
-  let target: number | undefined
+  return Stream.suspend(() => {
+    let position = options.from
+    let gapAllowed = options.gapAllowed
+    /** Cursor up to which the journal is read; undefined while the outbox does not fill yet. */
+    let target: number | undefined
 
-  const read = Effect.gen(function* () {
-    if (!outbox.isOpen) return yield* Cause.done()
-    const entries = yield* Stream.runCollect(Stream.take(journal.after(position), page))
-    const first = entries.at(0)
-    const missing =
-      first === undefined ? target !== undefined && target > position : first.cursor !== position + 1
-    if (missing && !gapAllowed) {
-      // Pruned before a slow subscriber came so far. It resumes with its last cursor and is told: 410.
-      yield* Effect.logWarning(`event replay stopped: entries after ${position} are no longer kept`)
-      outbox.cutOffUnsafe()
-      return yield* Cause.done()
-    }
-    gapAllowed = false
-    position = entries.at(-1)?.cursor ?? position
-    if (target === undefined && entries.length < page) target = goLive()
-    return entries.flatMap((entry) => select(entry) ?? [])
+    const readPage = Effect.gen(function* () {
+      if (!outbox.isOpen) return [[], Option.none()] as const
+      const entries = yield* Stream.runCollect(Stream.take(journal.after(position), page))
+      const first = entries.at(0)
+      const missing =
+        first === undefined ? target !== undefined && target > position : first.cursor !== position + 1
+      if (missing && !gapAllowed) {
+        // The client resumes with its last cursor, which is then 410.
+        yield* Effect.logWarning(`event replay stopped: entries after ${position} are no longer retained`)
+        outbox.cutOffUnsafe()
+        return [[], Option.none()] as const
+      }
+      gapAllowed = false
+      position = entries.at(-1)?.cursor ?? position
+      if (target === undefined && entries.length < page) target = goLive()
+      const next = target !== undefined && position >= target ? Option.none() : Option.some(undefined)
+      return [entries.flatMap((entry) => select(entry) ?? []), next] as const
+    })
+
+    const replay = Stream.paginate(undefined, () => readPage)
+    return Stream.concat(
+      replay,
+      Stream.dropWhile(outbox.stream, (event) => event.cursor <= position)
+    )
   })
-
-  const live = Effect.map(outbox.pull, (events) =>
-    // Sorted by cursor: looking at the first tells whether any was replayed.
-    (events[0]?.cursor ?? Number.POSITIVE_INFINITY) <= position
-      ? events.filter((event) => event.cursor > position)
-      : events
-  )
-
-  return Effect.suspend(
-    (): Pull.Pull<ReadonlyArray<EncodedEvent>, Unavailable> =>
-      target !== undefined && position >= target ? live : read
-  )
 }

@@ -1,16 +1,17 @@
+import type { Writable } from "node:stream"
 import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
-import { Cause, type Duration, Effect, type Pull, type Scope, Stream } from "effect"
+import { Array as Arr, type Duration, Effect, type Scope, Stream } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { Subscription } from "./EventHub.ts"
 
 export interface SseOptions {
   /** Whether each event has an `id:` line; the caller resumes. */
   readonly withIds: boolean
-  /** Between two comments that keep the connection alive (15 s). */
+  /** Time between two comments that keep the connection alive (15 s). */
   readonly heartbeat?: Duration.Input
-  /** How long a peer that was cut off may take to read what is on its way (5 s). */
+  /** Time in which a peer reads the rest of a stream that ends (5 s). */
   readonly grace?: Duration.Input
-  /** Ends the stream once it completes: the server stops. */
+  /** Completes when the service stops or the key ends; the subscription ends by it, too. */
   readonly shutdown?: Effect.Effect<void>
 }
 
@@ -26,58 +27,46 @@ const ping = encoder.encode(": ping\n\n")
 
 /**
  * Streams a subscription as Server-Sent Events (contract, 6.4; decisions, section 6). Headers and a first comment
- * leave at once; then all events that wait leave as one write. The stream ends between two events. The subscriber's
- * scope is that of the request, so a client that leaves unsubscribes at once.
+ * leave at once; then each chunk of events is one write. The stream ends between two events. The subscriber's scope is
+ * that of the request, so that a client that disconnects unsubscribes at once.
  */
 export const sseResponse = Effect.fn("sseResponse")(function* (
-  subscription: Subscription,
+  { cutOff, events }: Subscription,
   options: SseOptions
 ): Effect.fn.Return<
   HttpServerResponse.HttpServerResponse,
   never,
   HttpServerRequest.HttpServerRequest | Scope.Scope
 > {
-  const request = yield* HttpServerRequest.HttpServerRequest
-  let pingIsDue = false
-
-  yield* Effect.sleep(options.heartbeat ?? "15 seconds").pipe(
-    Effect.andThen(
-      Effect.sync(() => {
-        pingIsDue = true
-      })
-    ),
-    Effect.andThen(subscription.wake),
-    Effect.forever,
-    Effect.forkScoped
+  const response: Writable = NodeHttpServerRequest.toServerResponse(
+    yield* HttpServerRequest.HttpServerRequest
   )
 
-  // A peer that reads nothing would hold the response, and what was written to it, for ever.
-  yield* Effect.raceFirst(
-    subscription.cutOff,
-    Effect.andThen(options.shutdown ?? Effect.never, subscription.end)
-  ).pipe(
+  // Written beside the stream, as a WebSocket's pings are: between two writes is between two events.
+  yield* Effect.sync(() => {
+    if (!response.writableEnded && !response.writableNeedDrain) response.write(ping)
+  }).pipe(Effect.delay(options.heartbeat ?? "15 seconds"), Effect.forever, Effect.forkScoped)
+
+  // A peer that reads nothing would hold the response and its unsent bytes forever.
+  yield* Effect.raceFirst(cutOff, options.shutdown ?? Effect.never).pipe(
     Effect.andThen(Effect.sleep(options.grace ?? "5 seconds")),
-    Effect.andThen(Effect.sync(() => NodeHttpServerRequest.toServerResponse(request).destroy())),
+    Effect.andThen(Effect.sync(() => response.destroy())),
     Effect.forkScoped
   )
 
-  const events = Effect.map(subscription.pull, (batch): ReadonlyArray<Uint8Array> => {
-    const parts = batch.map((event) => (options.withIds ? event.sseWithId : event.sse))
-    if (!pingIsDue) return parts
-    pingIsDue = false
-    return [...parts, ping]
+  const chunks = events.pipe(
+    Stream.mapArray((batch) =>
+      Arr.of<Uint8Array>(Buffer.concat(batch.map((event) => (options.withIds ? event.sseWithId : event.sse))))
+    ),
+    // The stream ends here; a client that resumes misses no event.
+    Stream.catchTags({
+      SubscriberTooSlow: () => Stream.empty,
+      Unavailable: (error) =>
+        Stream.fromEffectDrain(Effect.logWarning(`event replay stopped: ${error.detail}`))
+    })
+  )
+  return HttpServerResponse.stream(Stream.concat(Stream.succeed<Uint8Array>(connected), chunks), {
+    contentType: "text/event-stream",
+    headers
   })
-  const chunks: Pull.Pull<readonly [Uint8Array]> = events.pipe(
-    Effect.repeat({ until: (parts) => parts.length > 0 }),
-    Effect.map((parts) => [Buffer.concat(parts)] as const),
-    // Ends here; a client that resumes loses nothing.
-    Effect.catchTag("Unavailable", (error) =>
-      Effect.andThen(Effect.logWarning(`event replay stopped: ${error.detail}`), Cause.done())
-    )
-  )
-
-  return HttpServerResponse.stream(
-    Stream.concat(Stream.succeed<Uint8Array>(connected), Stream.fromPull(Effect.succeed(chunks))),
-    { contentType: "text/event-stream", headers }
-  )
 })

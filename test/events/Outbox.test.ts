@@ -1,10 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Cause, Effect, Fiber } from "effect"
+import { Effect, Exit, Fiber, Stream } from "effect"
 import fc from "fast-check"
 import { Outbox } from "../../src/events/Outbox.ts"
 
 const outcome = <A>(outbox: Outbox<A>) =>
-  outbox.pull.pipe(Effect.catch((end) => Effect.succeed(Cause.isDone(end) ? "done" : "failed")))
+  Effect.map(Effect.exit(Stream.runCollect(outbox.stream)), (exit) =>
+    Exit.isSuccess(exit) ? exit.value : "too slow"
+  )
 
 describe("decisions, section 6: a bound in bytes for each subscriber", () => {
   it.effect("hands out all that waits at once, and waits when nothing does", () =>
@@ -12,27 +14,30 @@ describe("decisions, section 6: a bound in bytes for each subscriber", () => {
       const outbox = new Outbox<number>(100)
       outbox.offerAllUnsafe([1, 2], 20)
       outbox.offerAllUnsafe([3], 10)
-      assert.deepStrictEqual(yield* outbox.pull, [1, 2, 3])
-      const waiting = yield* Effect.forkChild(outbox.pull, { startImmediately: true })
+      const pull = yield* Stream.toPull(outbox.stream)
+      assert.deepStrictEqual(yield* pull, [1, 2, 3])
+      const waiting = yield* Effect.forkChild(pull, { startImmediately: true })
+      outbox.offerAllUnsafe([], 0)
       assert.isUndefined(waiting.pollUnsafe())
       outbox.offerAllUnsafe([4], 10)
       assert.deepStrictEqual(yield* Fiber.join(waiting), [4])
-    })
+    }).pipe(Effect.scoped)
   )
 
   it.effect("what was handed out counts until the next pull", () =>
     Effect.gen(function* () {
       const outbox = new Outbox<number>(100)
+      const pull = yield* Stream.toPull(outbox.stream)
       outbox.offerAllUnsafe([1], 60)
-      yield* outbox.pull
+      yield* pull
       outbox.offerAllUnsafe([2], 40)
       assert.isTrue(outbox.isOpen)
-      yield* outbox.pull
+      yield* pull
       outbox.offerAllUnsafe([3], 60)
       assert.isTrue(outbox.isOpen)
       outbox.offerAllUnsafe([4], 1)
-      assert.isTrue(outbox.overflowed)
-    })
+      assert.strictEqual(yield* outcome(outbox), "too slow")
+    }).pipe(Effect.scoped)
   )
 
   it.effect("over the bound everything is dropped and nothing more is taken", () =>
@@ -40,10 +45,10 @@ describe("decisions, section 6: a bound in bytes for each subscriber", () => {
       const outbox = new Outbox<number>(100)
       outbox.offerAllUnsafe([1], 100)
       outbox.offerAllUnsafe([2], 1)
-      yield* outbox.awaitCutOff
+      yield* outbox.cutOff
       outbox.offerAllUnsafe([3], 1)
-      assert.strictEqual(yield* outcome(outbox), "done")
-      assert.strictEqual(yield* outcome(outbox), "done")
+      assert.strictEqual(yield* outcome(outbox), "too slow")
+      assert.strictEqual(yield* outcome(outbox), "too slow")
     })
   )
 
@@ -53,20 +58,8 @@ describe("decisions, section 6: a bound in bytes for each subscriber", () => {
       outbox.offerAllUnsafe([1], 1)
       outbox.endUnsafe()
       outbox.offerAllUnsafe([2], 1)
-      assert.deepStrictEqual(yield* outbox.pull, [1])
-      assert.strictEqual(yield* outcome(outbox), "done")
-      assert.isFalse(outbox.overflowed)
-    })
-  )
-
-  it.effect("a wake answers with nothing, once", () =>
-    Effect.gen(function* () {
-      const outbox = new Outbox<number>(100)
-      outbox.wakeUnsafe()
-      assert.deepStrictEqual(yield* outbox.pull, [])
-      const waiting = yield* Effect.forkChild(outbox.pull, { startImmediately: true })
-      assert.isUndefined(waiting.pollUnsafe())
-      yield* Fiber.interrupt(waiting)
+      assert.deepStrictEqual(yield* outcome(outbox), [1])
+      assert.deepStrictEqual(yield* outcome(outbox), [])
     })
   )
 
@@ -78,7 +71,8 @@ describe("decisions, section 6: a bound in bytes for each subscriber", () => {
             Effect.gen(function* () {
               const outbox = new Outbox<number>(1_000_000)
               const got: Array<number> = []
-              const take = Effect.tap(outbox.pull, (batch) => Effect.sync(() => got.push(...batch)))
+              const pull = yield* Stream.toPull(outbox.stream)
+              const take = Effect.tap(pull, (batch) => Effect.sync(() => got.push(...batch)))
               for (const [i, interrupted] of interruptions.entries()) {
                 const fiber = yield* Effect.forkChild(take)
                 if (interrupted) yield* Effect.yieldNow
@@ -88,7 +82,7 @@ describe("decisions, section 6: a bound in bytes for each subscriber", () => {
               outbox.endUnsafe()
               yield* Effect.ignore(Effect.forever(take))
               assert.deepStrictEqual(got, [...interruptions.keys()])
-            })
+            }).pipe(Effect.scoped)
           )
         ),
         { numRuns: 50 }

@@ -112,3 +112,14 @@ export const connectionsAre = (expected: number) =>
   eventually(
     Effect.flatMap(TestServer, (server) => Effect.map(server.connections, (count) => count === expected))
   )
+
+/** Subscribes in process and reads nothing; returns whether the subscriber is cut off. */
+export const idleSubscriber = Effect.gen(function* () {
+  const { cutOff } = yield* (yield* EventHub).subscribe({ filter: {} })
+  let isCutOff = false
+  const mark = Effect.sync(() => {
+    isCutOff = true
+  })
+  yield* Effect.forkScoped(Effect.andThen(cutOff, mark))
+  return () => isCutOff
+})

@@ -59,6 +59,6 @@ describe("decisions, section 3: console", () => {
       )
       yield* eventually(() => client.closed() !== undefined)
       assert.strictEqual(client.closed(), 1013)
-    }).pipe(Effect.scoped, Effect.provide(streamServer({ buffer_bytes: 10_000, grace: "30 seconds" })))
+    }).pipe(Effect.scoped, Effect.provide(streamServer({ bufferBytes: 10_000, grace: "30 seconds" })))
   )
 })

@@ -29,7 +29,7 @@ describe("decisions, section 6: filters", () => {
   it.effect("server_id and blueprint_id may be repeated", () =>
     Effect.gen(function* () {
       const { filter } = yield* parse("server_id=a&server_id=b&server_id=a&blueprint_id=c,d")
-      assert.deepStrictEqual(filter, { server_ids: new Set(["a", "b"]), blueprint_ids: new Set(["c,d"]) })
+      assert.deepStrictEqual(filter, { serverIds: new Set(["a", "b"]), blueprintIds: new Set(["c,d"]) })
     })
   )
 
@@ -39,7 +39,7 @@ describe("decisions, section 6: filters", () => {
       assert.strictEqual(error._tag, "InvalidRequest")
       assert.strictEqual(
         error.detail,
-        'topics: unknown topic "server:created"; there are status, crash, deleted'
+        'query field topics: expected status, crash, deleted, got "server:created"'
       )
     })
   )

@@ -5,7 +5,7 @@ import { EventHub } from "../../src/events/EventHub.ts"
 import { Store } from "../../src/store/Store.ts"
 import { append, freshStore } from "../store/support/database.ts"
 
-const overStore = EventHub.layer({ replay_page: 20 }).pipe(
+const overStore = EventHub.layer({ replayPage: 20 }).pipe(
   Layer.provideMerge(freshStore()),
   Layer.provide(NodeServices.layer)
 )

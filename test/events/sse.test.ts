@@ -5,7 +5,7 @@ import fc from "fast-check"
 import { EventHub } from "../../src/events/EventHub.ts"
 import { StreamShutdown } from "../../src/events/StreamShutdown.ts"
 import { eventually } from "../support/eventually.ts"
-import { connectionsAre, deaf, sse, subscribersAre, ws } from "./clients.ts"
+import { connectionsAre, deaf, idleSubscriber, sse, subscribersAre, ws } from "./clients.ts"
 import { internal, MemoryJournal, status, statuses } from "./MemoryJournal.ts"
 import { streamServer } from "./streamServer.ts"
 
@@ -223,16 +223,15 @@ describe("decisions, section 6: order and slow readers over SSE", () => {
 
   it.live("a client that reads late gets whole events and then the end", () =>
     Effect.gen(function* () {
-      const hub = yield* EventHub
       const journal = yield* MemoryJournal
       const client = yield* sse("/events")
       client.response.pause()
       const id = "x".repeat(10_000)
-      const cut = yield* hub.subscribe({ filter: {} })
+      const isCutOff = yield* idleSubscriber
       yield* eventually(
         Effect.gen(function* () {
           yield* journal.append(Array.from({ length: 20 }, () => status(id)))
-          return yield* cut.overflow
+          return isCutOff()
         })
       )
       // The one in process is cut off at its bound; the one behind the connection once its buffers are full, too.

@@ -26,14 +26,14 @@ export class TestServer extends Context.Service<
 >()("test/TestServer") {}
 
 export interface ServerOptions {
-  readonly buffer_bytes?: number
+  readonly bufferBytes?: number
   readonly grace?: Duration.Input
   /** Timeouts of Node's server. */
   readonly node?: NodeOptions
 }
 
 export const streamServer = (options: ServerOptions = {}) => {
-  const { buffer_bytes = 1024 * 1024, grace = "50 millis" } = options
+  const { bufferBytes = 1024 * 1024, grace = "50 millis" } = options
   return Layer.unwrap(
     Effect.gen(function* () {
       const lines = yield* Queue.unbounded<string, Cause.Done>()
@@ -53,7 +53,11 @@ export const streamServer = (options: ServerOptions = {}) => {
             Effect.gen(function* () {
               const request = yield* HttpServerRequest.HttpServerRequest
               const query = yield* eventQueryOf(request)
-              return yield* serve(request, yield* hub.subscribe(query), query.cursor !== undefined)
+              return yield* serve(
+                request,
+                yield* hub.subscribe({ ...query, until: begun }),
+                query.cursor !== undefined
+              )
             })
           yield* router.add(
             "GET",
@@ -81,7 +85,7 @@ export const streamServer = (options: ServerOptions = {}) => {
                 request,
                 Stream.fromQueue(lines),
                 (line) => Effect.sync(() => commands.push(line)),
-                { shutdown: begun, buffer_bytes, grace }
+                { shutdown: begun, bufferBytes, grace }
               )
             )
           )
@@ -113,7 +117,7 @@ export const streamServer = (options: ServerOptions = {}) => {
         Layer.provideMerge(testServer),
         Layer.provide(server),
         Layer.provideMerge(StreamShutdown.layer),
-        Layer.provideMerge(EventHub.layer({ buffer_bytes })),
+        Layer.provideMerge(EventHub.layer({ bufferBytes })),
         Layer.provideMerge(MemoryJournal.layer)
       )
     })

@@ -4,7 +4,7 @@ import { TestClock } from "effect/testing"
 import { EventHub } from "../../src/events/EventHub.ts"
 import { StreamShutdown } from "../../src/events/StreamShutdown.ts"
 import { eventually } from "../support/eventually.ts"
-import { connectionsAre, deaf, handshake, subscribersAre, ws } from "./clients.ts"
+import { connectionsAre, deaf, handshake, idleSubscriber, subscribersAre, ws } from "./clients.ts"
 import { internal, MemoryJournal, status, statuses } from "./MemoryJournal.ts"
 import { streamServer } from "./streamServer.ts"
 
@@ -186,18 +186,17 @@ describe("decisions, section 6: a WebSocket client that does not keep up", () =>
 
   it.live("is closed with 1013 after whole messages", () =>
     Effect.gen(function* () {
-      const hub = yield* EventHub
       const journal = yield* MemoryJournal
       const slow = yield* ws("/events/ws")
       const quick = yield* ws("/events/ws")
       slow.socket.pause()
-      const witness = yield* hub.subscribe({ filter: {} })
+      const isCutOff = yield* idleSubscriber
       let count = 0
       yield* eventually(
         Effect.gen(function* () {
           yield* journal.append(batch)
           count += batch.length
-          return yield* witness.overflow
+          return isCutOff()
         })
       )
       for (let i = 0; i < 100; i++) yield* journal.append(batch)

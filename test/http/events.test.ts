@@ -1,13 +1,22 @@
 import { request } from "node:http"
 import { assert, describe, layer } from "@effect/vitest"
-import { Effect, Fiber, type Scope } from "effect"
-import WebSocket from "ws"
+import { Effect, Fiber } from "effect"
 import { subscribe, told } from "../support/events.ts"
 import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
 import { requestTo, type Service } from "../support/Service.ts"
 import { becomes, create, expectStatus, powered, running } from "../support/servers.ts"
-import { assertError, bearer, exchange, keysOf, options, raw, rawRequest, service } from "./support/http.ts"
+import {
+  assertError,
+  bearer,
+  exchange,
+  keysOf,
+  options,
+  raw,
+  rawRequest,
+  service,
+  socket
+} from "./support/http.ts"
 
 /** The head of a stream and its body so far. */
 const open = (api: Service, path: string, headers: Record<string, string> = bearer(api)) =>
@@ -31,23 +40,6 @@ const open = (api: Service, path: string, headers: Record<string, string> = bear
       })
     })
   })
-
-/** A WebSocket with the messages that have come; fails with the status of a refusal. */
-const socket = (api: Service, path: string, headers: Record<string, string> = bearer(api)) =>
-  Effect.gen(function* () {
-    const ws = yield* Effect.acquireRelease(
-      Effect.sync(() => new WebSocket(`${api.url.replace("http", "ws")}${path}`, { headers })),
-      (it) => Effect.sync(() => it.terminate())
-    )
-    const messages: Array<string> = []
-    ws.on("error", () => {})
-    ws.on("message", (data) => messages.push(data.toString()))
-    yield* Effect.callback<void, number | undefined>((resume) => {
-      ws.once("open", () => resume(Effect.void))
-      ws.once("unexpected-response", (_, response) => resume(Effect.fail(response.statusCode)))
-    })
-    return { ws, messages: () => messages }
-  }) satisfies Effect.Effect<unknown, number | undefined, Scope.Scope>
 
 const seen = (text: () => string, part: string) => eventually(Effect.sync(text), (all) => all.includes(part))
 

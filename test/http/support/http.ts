@@ -1,7 +1,8 @@
 /** What the tests of the HTTP contract share: the error body, definitions, and connections below HTTP. */
 import { connect } from "node:net"
 import { assert } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, type Scope } from "effect"
+import WebSocket from "ws"
 import { type ErrorStatus, reasonPhrases } from "../../../src/domain/ApiError.ts"
 import { blueprintFile, obedient, softwareFile } from "../../support/definitions.ts"
 import { Muster } from "../../support/Muster.ts"
@@ -137,3 +138,20 @@ export const removed = Effect.fnUntraced(function* (id: string) {
   assert.strictEqual(answer.text, "")
   assert.strictEqual(yield* statusOf(api, id), "gone")
 })
+
+/** A WebSocket and the messages that it received; fails with the status of a refusal. */
+export const socket = (api: Service, path: string, headers: Record<string, string> = bearer(api)) =>
+  Effect.gen(function* () {
+    const ws = yield* Effect.acquireRelease(
+      Effect.sync(() => new WebSocket(`${api.url.replace("http", "ws")}${path}`, { headers })),
+      (it) => Effect.sync(() => it.terminate())
+    )
+    const messages: Array<string> = []
+    ws.on("error", () => {})
+    ws.on("message", (data) => messages.push(data.toString()))
+    yield* Effect.callback<void, number | undefined>((resume) => {
+      ws.once("open", () => resume(Effect.void))
+      ws.once("unexpected-response", (_, response) => resume(Effect.fail(response.statusCode)))
+    })
+    return { ws, messages: () => messages }
+  }) satisfies Effect.Effect<unknown, number | undefined, Scope.Scope>

@@ -1,0 +1,150 @@
+import { assert, layer } from "@effect/vitest"
+import { Effect, Predicate, Schema } from "effect"
+import { HttpApi, HttpApiSchema } from "effect/http-api"
+import { ApplicationApi } from "../../src/api/ApplicationApi.ts"
+import { ServerEvent } from "../../src/domain/ServerEvent.ts"
+import { subscribe } from "../support/events.ts"
+import { eventually } from "../support/eventually.ts"
+import { Muster } from "../support/Muster.ts"
+import { becomes, commands, create, expectStatus, powered, running } from "../support/servers.ts"
+import { games, options, socket } from "./support/http.ts"
+
+interface Declared {
+  readonly method: string
+  readonly path: string
+  readonly status: number
+  readonly schemas: ReadonlyArray<Schema.Top>
+}
+
+/** Every endpoint with a response body, by `group.endpoint`. */
+const declared = new Map<string, Declared>()
+/** Paths of the streams of events. */
+const streams: Array<string> = []
+HttpApi.reflect(ApplicationApi, {
+  onGroup: () => {},
+  onEndpoint: ({ endpoint, group, successes }) => {
+    const isStream = [...endpoint.success].some((schema) => Predicate.hasProperty(schema, "sseMode"))
+    if (isStream) streams.push(endpoint.path)
+    for (const [status, schemas] of successes) {
+      if (!schemas.every((schema) => HttpApiSchema.isNoContent(schema.ast))) {
+        const { method, path } = endpoint
+        declared.set(`${group.identifier}.${endpoint.identifier}`, { method, path, status, schemas })
+      }
+    }
+  }
+})
+
+const strict = { onExcessProperty: "error" } as const
+
+/** Fails unless one of the declared schemas decodes the value, with no field beside the declared ones. */
+const decodes = (schemas: ReadonlyArray<Schema.Top>, value: unknown, name: string) => {
+  const union = Schema.make<Schema.Codec<unknown>>(Schema.Union(schemas).ast)
+  assert.strictEqual(Schema.decodeUnknownResult(union, strict)(value)._tag, "Success", name)
+}
+
+/** The requests to each endpoint; `:server` and `:node` stand for those of the test. */
+const requests: Record<string, ReadonlyArray<{ readonly query?: string; readonly body?: unknown }>> = {
+  "nodes.list": [{}, { query: "?ids_only=true" }],
+  "nodes.get": [{}],
+  "nodes.system": [{}],
+  "nodes.drained": [{ body: { drained: true } }, { body: { drained: false } }],
+  "system.info": [{}],
+  "servers.list": [{}, { query: "?ids_only=true" }, { query: "?include=status,limits,software" }],
+  "servers.create": [
+    { body: { blueprint_id: "kept" } },
+    { body: { blueprint_id: "kept", overrides: { limits: { memory_limit: 80 }, env: { A: "b" } } } }
+  ],
+  "servers.get": [{}, { query: "?include=status,limits,software" }],
+  "servers.status": [{}],
+  "servers.stats": [{}, { query: "?update_disk_usage=true" }],
+  "servers.logs": [{}, { query: "?size=1" }],
+  "servers.install": [{}],
+  "servers.installLogs": [{}],
+  "blueprints.list": [{}, { query: "?limit=1&page=2" }],
+  "blueprints.get": [{}],
+  "blueprints.mixins": [{}],
+  "blueprints.mixin": [{}],
+  "blueprints.softwareList": [{}],
+  "blueprints.software": [{}],
+  "blueprints.warnings": [{}],
+  "blueprints.sources": [{}],
+  "events.ticket": [{}],
+  "beside.banner": [{}],
+  "beside.nodesPage": [{}],
+  "beside.healthz": [{}],
+  "beside.readyz": [{}],
+  "metrics.page": [{}]
+}
+
+const definitions = {
+  ...games,
+  blueprints: {
+    ...games.blueprints,
+    "mixin.yml": JSON.stringify({
+      mixin: { id: "common", description: "For all" },
+      annotations: { tags: ["x"] }
+    })
+  }
+}
+
+layer(Muster.layer(definitions), options)("contract: responses match the declared schema", (it) => {
+  it.effect("the test knows every endpoint with a body", () =>
+    Effect.sync(() => {
+      assert.deepStrictEqual(streams, ["/api/servers/:server/events", "/api/events"])
+      assert.deepStrictEqual([...declared.keys()].toSorted(), [...Object.keys(requests)].toSorted())
+    })
+  )
+
+  it.effect("every response decodes with it, and has no other field", () =>
+    Effect.gen(function* () {
+      const api = yield* Muster
+      const server = yield* running(api, "kept")
+      const [node] = (yield* expectStatus(api, 200, "GET", "/api/nodes?ids_only=true")).json
+      const ids: Record<string, string> = {
+        server,
+        node,
+        blueprint: "kept",
+        mixin: "common",
+        software: "game"
+      }
+      for (const [name, { method, path, schemas, status }] of declared) {
+        for (const { body, query = "" } of requests[name] ?? []) {
+          const target = path.replaceAll(/:(\w+)/g, (_, id) => ids[id] ?? id) + query
+          const answer = yield* expectStatus(api, status, method, target, body === undefined ? {} : { body })
+          const isJson = answer.headers.get("content-type") === "application/json"
+          decodes(schemas, isJson ? answer.json : answer.text, `${name}: ${answer.text.slice(0, 500)}`)
+        }
+      }
+    })
+  )
+
+  it.effect("every event decodes with it, over SSE and WebSocket, with and without a cursor", () =>
+    Effect.gen(function* () {
+      const api = yield* Muster
+      const id = yield* create(api, "kept")
+      const paths = streams.map((path) => path.replace(":server", id))
+      const targets = paths.flatMap((path) => [path, `${path}?cursor=0`])
+      const sse = yield* Effect.forEach(targets, (target) => subscribe(api, target))
+      const sockets = yield* Effect.forEach(["/api/events/ws", "/api/events/ws?cursor=0"], (target) =>
+        socket(api, target)
+      )
+      yield* becomes(api, id, "offline")
+      yield* powered(api, id, "start")
+      yield* becomes(api, id, "running")
+      yield* commands(api, id, "exit 3")
+      yield* becomes(api, id, "offline")
+      yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
+      const received = [
+        ...sse.map((stream) => () => stream.text().split("\n")),
+        ...sockets.map(({ messages }) => messages)
+      ]
+      for (const messages of received) {
+        const all = yield* eventually(Effect.sync(messages), (lines) =>
+          lines.some((line) => line.includes('"deleted"') && line.includes(id))
+        )
+        assert.isTrue(all.some((line) => line.includes('"crash"')))
+        for (const line of all) decodes([ServerEvent], JSON.parse(line), line)
+      }
+    })
+  )
+})
