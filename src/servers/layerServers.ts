@@ -29,7 +29,7 @@ export interface ServersOptions {
  */
 export const layerServers = (options: ServersOptions = {}) => {
   const retry = { retryFrom: options.retryFrom ?? "200 millis", retryCap: options.retryCap ?? "30 seconds" }
-  const moving = { movesPerNode: options.movesPerNode ?? 2, pause: options.movePause ?? "2 seconds" }
+  const moving = { migrationsPerNode: options.movesPerNode ?? 2, pause: options.movePause ?? "2 seconds" }
   return Layer.mergeAll(ControlPlaneLive, NodeDrainer(moving)).pipe(
     Layer.provideMerge(NodeReconciler.layer),
     Layer.provideMerge(ServerManager.layer),

@@ -75,7 +75,7 @@ export const makeManagement = Effect.gen(function* () {
   })
 
   const refuseMoving = Effect.fnUntraced(function* (id: string) {
-    if (isUnderway(yield* index.moveOf(id))) return yield* Effect.fail(isMoving(id))
+    if (isUnderway(yield* index.migrationOf(id))) return yield* Effect.fail(isMoving(id))
   })
 
   /** A server that moves can be stopped: then it stays so where it ends up. */
@@ -96,7 +96,7 @@ export const makeManagement = Effect.gen(function* () {
     wait_seconds: number
   ) {
     const record = yield* recordOf(id)
-    if (isUnderway(yield* index.moveOf(id))) return yield* powerMoving(id, action, wait_seconds)
+    if (isUnderway(yield* index.migrationOf(id))) return yield* powerMoving(id, action, wait_seconds)
     const decision = decidePower(record, action)
     if (decision !== "call") return yield* refuse(record, decision)
     const called = call(record, (daemon) => daemon.power(id, action, wait_seconds))

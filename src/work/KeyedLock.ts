@@ -1,18 +1,22 @@
 import { Effect, Semaphore } from "effect"
 
-/** Runs effects of one key one after another, first come, first served; keys do not wait for each other. */
+/** Bounds how many effects of one key run at a time, in the order of their calls; keys do not wait for each other. */
 export interface KeyedLock {
   withLock(key: string): <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
 }
 
-/** A mutex that keeps nothing of keys that nobody holds or waits for. */
-export const makeKeyedLock = (): KeyedLock => {
+/**
+ * Makes a lock that keeps no state of a key that is neither held nor waited for.
+ *
+ * @param permits effects of one key that run at a time; one makes it a mutex
+ */
+export const makeKeyedLock = (permits = 1): KeyedLock => {
   const slots = new Map<string, { readonly semaphore: Semaphore.Semaphore; users: number }>()
   return {
     withLock: (key) => (effect) =>
       Effect.acquireUseRelease(
         Effect.sync(() => {
-          const slot = slots.get(key) ?? { semaphore: Semaphore.makeUnsafe(1), users: 0 }
+          const slot = slots.get(key) ?? { semaphore: Semaphore.makeUnsafe(permits), users: 0 }
           slots.set(key, slot)
           slot.users += 1
           return slot

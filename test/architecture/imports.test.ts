@@ -8,12 +8,12 @@ const src = resolve(import.meta.dirname, "../../src")
 const arrows: Record<string, ReadonlyArray<string>> = {
   domain: [],
   api: ["domain"],
-  store: ["domain"],
+  store: ["domain", "work"],
   config: ["domain", "store"],
   keys: ["domain", "api", "store"],
   events: ["domain", "api", "store"],
   blueprints: ["domain", "api", "store"],
-  nodes: ["domain", "api", "store"],
+  nodes: ["domain", "api", "store", "work"],
   work: ["domain"],
   servers: ["domain", "api", "store", "work", "keys", "nodes", "blueprints", "events"],
   http: ["domain", "api", "events", "keys"],
@@ -32,7 +32,7 @@ const arrows: Record<string, ReadonlyArray<string>> = {
     "pages",
     "daemon"
   ],
-  daemon: ["domain", "api"],
+  daemon: ["domain", "api", "work"],
   client: ["domain", "api"]
 }
 

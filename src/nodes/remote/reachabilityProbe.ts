@@ -1,26 +1,22 @@
-import { Effect, FiberMap, Random, Schedule, type Scope } from "effect"
+import { Effect, Latch, type Scope } from "effect"
 import { RegistrationRequired } from "../../api/ControlPlane.ts"
 import type { DaemonError } from "../../api/Daemon.ts"
 import { elapsedMillis } from "../../domain/elapsed.ts"
+import { backoff, jittered } from "../../work/backoff.ts"
+import { makeWorkQueue } from "../../work/WorkQueue.ts"
 import { DaemonClient } from "../DaemonClient.ts"
 import { Fleet } from "../fleet/Fleet.ts"
 import type { FleetNode } from "../fleet/FleetNode.ts"
 import { NodeRegistry } from "../NodeRegistry.ts"
 import { TOKEN_REFUSED } from "./remoteCall.ts"
 
-/** Between two calls of a node that cannot be called, in ms: twice as long each time, up to the longest. */
-const PAUSE = 1000
-const LONGEST_PAUSE = 10_000
-/** A daemon may listen a moment after it has registered: for so long no failure counts, in ms. */
+/** Failures within this time of a registration do not count, in ms: a daemon may listen a moment after it registers. */
 const GRACE = 1000
-/**
- * A node whose heartbeats come is called after so long, give or take a fifth, in ms, where nobody else has called it:
- * a firewall may have closed what was open.
- */
+/** A node that has not been called for this long is called, in ms: a firewall may have closed its port. */
 const QUIET = 30_000
 /**
- * A node that refuses its token for so long is made to register again, in ms. After some times twice as long each time,
- * up to the longest: it may be slow to read the answer to its registration, or another answers in its place.
+ * A node that refuses its token for this long must register again, in ms: the answer to its last registration may have
+ * been lost. After some such registrations the time doubles up to the longest: another daemon may have its address.
  */
 const TOKEN_PATIENCE = 1500
 const TIMES_AT_ONCE = 3
@@ -29,20 +25,20 @@ const LONGEST_PATIENCE = 300_000
 const patienceAfter = (refusals: number) =>
   Math.min(TOKEN_PATIENCE * 2 ** Math.max(0, refusals + 1 - TIMES_AT_ONCE), LONGEST_PATIENCE)
 
-/** Whether nodes on other machines can be called, found out by calling them. */
+/** Finds out, by calls, whether nodes on other machines are reachable. */
 export interface ReachabilityProbe {
   /**
-   * Calls a node until that has worked, and says what it has come to: with `anew`, because it has registered; else unless
-   * that is being done.
+   * Calls a node until a call succeeds, and records the result. With `anew`, because the node has registered, the calls
+   * begin again; otherwise calls that are under way continue.
    */
   begin(node_id: string, options?: { readonly anew: boolean }): void
-  /** A call to a node has worked: for a while it need not be called to find that out. */
+  /** Notes a call to a node that has succeeded. */
   answered(node_id: string): Effect.Effect<void>
   /**
-   * A heartbeat of a node came here: it is called, unless a call has worked lately. Answers why it cannot be called, as
-   * far as that is known.
+   * Notes a heartbeat of a node, and calls the node unless a call has succeeded lately. Returns the reason that the node
+   * is unreachable, if there is one.
    *
-   * @error RegistrationRequired it does not know the token of its last registration
+   * @error RegistrationRequired the node does not know the token of its last registration
    */
   heard(node_id: string): Effect.Effect<string | undefined, RegistrationRequired>
 }
@@ -50,10 +46,38 @@ export interface ReachabilityProbe {
 const reasonOf = (error: DaemonError): string | undefined =>
   error._tag === "NodeUnreachable" ? error.reason : `${error.detail}. ${error.hint}`
 
+/** The calls to one registration of a node, until one succeeds. */
+class Probe {
+  /** Opened when another probe takes its place. */
+  readonly replaced = Latch.makeUnsafe(false)
+  /** Whether the record in memory may be older than the one in the database. */
+  isBehind = true
+  /** The registration and the time of the first call. */
+  first: { readonly token: string | undefined; readonly at: number } | undefined
+  isReported = false
+  isStale = false
+  /** Without this the node was reachable: if the first call succeeds, nothing is read or written. */
+  readonly readsFirst: boolean
+
+  constructor(readsFirst: boolean) {
+    this.readsFirst = readsFirst
+  }
+}
+
+/** The state of one node. */
+interface Reach {
+  probe?: Probe
+  /** Number of consecutive registrations whose token the node has refused. */
+  refusals: number
+  /** The token that the node must replace by a registration, and whether a heartbeat was answered with the reason. */
+  stale?: { readonly token: string | undefined; isTold: boolean }
+  /** When the node is called next unless a call succeeds before, by {@link elapsedMillis}. */
+  due?: number
+}
+
 /**
- * A node that registers says where it is; whether that is so shows only when it is called there. Until then no servers
- * are placed on it. Whoever learns that a call does not get through, calls it back as well: a node whose heartbeats
- * arrive and that has become unreachable gets no servers either.
+ * Calls each node at the address of its registration before servers are placed on it, and again when a call to it fails:
+ * a node whose heartbeats arrive may be unreachable.
  */
 export const makeReachabilityProbe: Effect.Effect<
   ReachabilityProbe,
@@ -63,41 +87,32 @@ export const makeReachabilityProbe: Effect.Effect<
   const daemons = yield* DaemonClient
   const fleet = yield* Fleet
   const registry = yield* NodeRegistry
-  const fibers = yield* FiberMap.make<string, void>()
-  // Captured here: the context of a request, or of another call, is none of the calls'.
-  const run = yield* FiberMap.runtime(fibers)<never>()
-
-  /** By node: how many registrations' tokens it has refused on end. */
-  const refusals = new Map<string, number>()
-  /** By node: the token that it is to replace by registering again, and whether it was told why before. */
-  const stale = new Map<string, { readonly token: string; told: boolean }>()
-  /** By node: when it is to be called next where nobody else has called it, by the clock of {@link elapsedMillis}. */
-  const due = new Map<string, number>()
-
+  const nodes = new Map<string, Reach>()
+  const reachOf = (node_id: string): Reach => {
+    const reach = nodes.get(node_id) ?? { refusals: 0 }
+    nodes.set(node_id, reach)
+    return reach
+  }
   yield* Effect.acquireRelease(
     Effect.sync(() =>
       fleet.watch(({ id, record }) => {
-        if (record !== undefined) return
-        for (const known of [refusals, stale, due]) known.delete(id)
+        if (record === undefined) nodes.delete(id)
       })
     ),
     (stop) => Effect.sync(stop)
   )
 
-  const system = (node_id: string) => Effect.flatMap(daemons.of(node_id), (daemon) => daemon.system)
-
   const answered = Effect.fnUntraced(function* (node_id: string) {
-    const jitter = yield* Random.nextBetween(0.8, 1.2)
-    due.set(node_id, (yield* elapsedMillis) + QUIET * jitter)
+    reachOf(node_id).due = (yield* elapsedMillis) + (yield* jittered(QUIET))
   })
 
-  /** Who else is said to be where this node is said to be. */
+  /** Names the other nodes at the address of a node. */
   const sameAddress = ({ id, record }: FleetNode): string => {
     const others = [...fleet.nodes].filter((node) => node.id !== id && node.listed?.url === record?.url)
     return others.length === 0 ? "" : `; it is now that of node ${others.map((node) => node.id).join(", ")}`
   }
 
-  /** Says what calling has come to, once for each time that it is something else. */
+  /** Records the result of the calls, with one log line for each change of it. */
   const settle = Effect.fnUntraced(function* (node: FleetNode, token: string, now: string | null) {
     const before = node.record?.unreachable
     if (before === now || !(yield* registry.setUnreachable(node.id, token, now))) return
@@ -108,85 +123,98 @@ export const makeReachabilityProbe: Effect.Effect<
     }
   })
 
-  /** @param wasFine nothing is known to be wrong with it: where the first call works, nothing is read or written */
-  const call = Effect.fnUntraced(function* (node_id: string, wasFine: boolean) {
-    // Another replica may have taken its registration.
-    let isBehind = true
+  const call = Effect.fnUntraced(function* (node_id: string, probe: Probe) {
+    // Another replica may have taken the node's registration.
     const catchUp = Effect.suspend(() => {
-      if (!isBehind) return Effect.void
-      isBehind = false
-      return registry.refresh(node_id)
+      if (!probe.isBehind) return Effect.void
+      return Effect.map(registry.refresh(node_id), () => {
+        probe.isBehind = false
+      })
     })
-    if (!wasFine) yield* catchUp
-    const token = fleet.get(node_id)?.record?.token
-    const since = yield* elapsedMillis
-    let said = false
-    let isStale = false
-    for (let pause = PAUSE; ; pause = Math.min(pause * 2, LONGEST_PAUSE)) {
-      const node = fleet.get(node_id)
-      const record = node?.record
-      // Who takes the next registration calls it then; what another replica has found out counts as well.
-      if (node === undefined || record === undefined || record.token !== token || !node.connected) return
-      if (said && record.unreachable === null) return
-      const answer = yield* Effect.result(system(node_id))
-      if (answer._tag === "Success") {
-        refusals.delete(node_id)
-        stale.delete(node_id)
-        yield* answered(node_id)
-        return yield* settle(node, token, null)
-      }
-      yield* catchUp
-      const why = reasonOf(answer.failure)
-      const elapsed = (yield* elapsedMillis) - since
-      const refused = refusals.get(node_id) ?? 0
-      const isRefused = why === TOKEN_REFUSED
-      if (why !== undefined && elapsed >= (isRefused ? TOKEN_PATIENCE : GRACE)) {
-        yield* settle(node, token, `${record.url}: ${why}${isRefused ? sameAddress(node) : ""}`)
-        said = true
-      }
-      // The answer to its last registration did not reach it, or that of an earlier one did after it.
-      if (isRefused && !isStale && elapsed >= patienceAfter(refused)) {
-        isStale = true
-        refusals.set(node_id, refused + 1)
-        stale.set(node_id, { token, told: false })
-      }
-      yield* Effect.sleep(pause * (yield* Random.nextBetween(0.8, 1.2)))
+    if (probe.readsFirst) yield* catchUp
+    const first = probe.first ?? { token: fleet.get(node_id)?.record?.token, at: yield* elapsedMillis }
+    probe.first = first
+    const node = fleet.get(node_id)
+    const record = node?.record
+    // The replica that takes the next registration probes that one; a result of another replica counts as well.
+    if (node === undefined || record === undefined || record.token !== first.token || !node.connected)
+      return "done"
+    if (probe.isReported && record.unreachable === null) return "done"
+    const { token } = record
+    const answer = yield* Effect.result(Effect.flatMap(daemons.of(node_id), (daemon) => daemon.system))
+    const reach = reachOf(node_id)
+    if (answer._tag === "Success") {
+      reach.refusals = 0
+      delete reach.stale
+      yield* answered(node_id)
+      yield* settle(node, token, null)
+      return "done"
     }
+    yield* catchUp
+    const reason = reasonOf(answer.failure)
+    const elapsed = (yield* elapsedMillis) - first.at
+    const isRefused = reason === TOKEN_REFUSED
+    if (reason !== undefined && elapsed >= (isRefused ? TOKEN_PATIENCE : GRACE)) {
+      yield* settle(node, token, `${record.url}: ${reason}${isRefused ? sameAddress(node) : ""}`)
+      probe.isReported = true
+    }
+    // The answer to the last registration was lost, or the one to an earlier registration arrived after it.
+    if (isRefused && !probe.isStale && elapsed >= patienceAfter(reach.refusals)) {
+      probe.isStale = true
+      reach.refusals += 1
+      reach.stale = { token, isTold: false }
+    }
+    return "again"
   })
 
-  const patiently = (node_id: string, wasFine: boolean) =>
-    call(node_id, wasFine).pipe(
-      Effect.tapError((error) => Effect.logDebug(`node ${node_id} is called later: ${error.detail}`)),
-      Effect.retry({ schedule: Schedule.spaced(PAUSE) }),
-      Effect.catchDefect((defect) => Effect.logError(`node ${node_id} was not called back`, defect))
-    )
+  const queue = yield* makeWorkQueue({
+    name: "probe of a node",
+    step: (node_id: string) => {
+      const probe = nodes.get(node_id)?.probe
+      if (probe === undefined) return Effect.succeed("done" as const)
+      return Effect.raceFirst(call(node_id, probe), Effect.as(probe.replaced.await, "done" as const))
+    },
+    backoff: backoff({ first: "1 second", longest: "10 seconds" })
+  })
 
-  const begin: ReachabilityProbe["begin"] = (node_id, options) =>
-    void run(node_id, patiently(node_id, false), { onlyIfMissing: options?.anew !== true })
+  const begin = (node_id: string, probe: Probe) => {
+    const reach = reachOf(node_id)
+    reach.probe?.replaced.openUnsafe()
+    reach.probe = probe
+    queue.add(node_id)
+  }
 
-  /** Whether the node is to register again. The first time it is told only why it cannot be called. */
-  const isToRegister = ({ id, record }: FleetNode): boolean => {
-    const known = stale.get(id)
-    if (known === undefined) return false
-    if (known.token !== record?.token) stale.delete(id)
-    const { told } = known
-    known.told = true
-    return told && stale.has(id)
+  /** Whether the node must register again. The first heartbeat is answered with the reason alone. */
+  const mustRegister = ({ id, record }: FleetNode): boolean => {
+    const reach = reachOf(id)
+    const { stale } = reach
+    if (stale === undefined) return false
+    const wasTold = stale.isTold
+    stale.isTold = true
+    if (stale.token === record?.token) return wasTold
+    delete reach.stale
+    return false
   }
 
   const heard = Effect.fnUntraced(function* (node_id: string) {
     const node = fleet.get(node_id)
     if (node?.unreachable !== undefined) {
-      begin(node_id)
-      if (isToRegister(node)) return yield* new RegistrationRequired({ node_id })
+      if (!queue.has(node_id)) begin(node_id, new Probe(true))
+      if (mustRegister(node)) return yield* new RegistrationRequired({ node_id })
       return node.uncalled ? undefined : node.unreachable
     }
-    const at = due.get(node_id)
-    // Whoever has taken its registration has called it then.
-    if (at === undefined) yield* answered(node_id)
-    else if (at <= (yield* elapsedMillis)) run(node_id, patiently(node_id, true), { onlyIfMissing: true })
+    const { due } = reachOf(node_id)
+    // The replica that took the registration has called the node then.
+    if (due === undefined) yield* answered(node_id)
+    else if (due <= (yield* elapsedMillis) && !queue.has(node_id)) begin(node_id, new Probe(false))
     return undefined
   })
 
-  return { begin, answered, heard }
+  return {
+    begin: (node_id, options) => {
+      if (options?.anew === true || !queue.has(node_id)) begin(node_id, new Probe(true))
+    },
+    answered,
+    heard
+  }
 })

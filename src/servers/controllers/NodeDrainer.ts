@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto"
-import { Clock, type Duration, Effect, FiberMap, Latch, Layer, Option, Stream } from "effect"
+import { Clock, type Duration, Effect, Layer, Option, Schedule, Semaphore, Stream } from "effect"
+import type { Unavailable } from "../../domain/errors.ts"
 import { isUnderway, type Migration } from "../../domain/Migration.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { NodeMigrations } from "../../nodes/NodeMigrations.ts"
@@ -11,6 +12,7 @@ import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store, Transaction } from "../../store/Store.ts"
 import { databaseRetrySchedule } from "../../store/sql/databaseRetrySchedule.ts"
+import { makeWorkQueue, type StepOutcome } from "../../work/WorkQueue.ts"
 import { ServerIndex } from "../index/ServerIndex.ts"
 import { makeMigrationRecords } from "../records/migrationRecords.ts"
 import { ServerLifecycle } from "../records/ServerLifecycle.ts"
@@ -22,238 +24,248 @@ import { progressOf } from "./migrationProgress.ts"
 import { makeMigrationSteps } from "./migrationSteps.ts"
 
 export interface NodeDrainerOptions {
-  /** Servers of one node that move at the same time. */
-  readonly movesPerNode: number
-  /** Between two looks at what has not happened yet. */
+  /** Servers that leave one node at a time. */
+  readonly migrationsPerNode: number
+  /** Between two attempts at a step whose condition does not hold yet. */
   readonly pause: Duration.Input
 }
 
-/** Between two looks where there is nothing to do. */
-const IDLE = "15 seconds"
-
-/** Whether a server counts: saved, and there when its node was to be emptied. Who names such a node later means it. */
-const isToLeave = (record: ServerRecord, asked_at: string) =>
+/** Whether a drain includes a server: saved, and on the node when the drain began. A later one was placed by name. */
+const isDrained = (record: ServerRecord, asked_at: string) =>
   record.definition.save && record.created_at <= asked_at
 
+/** The step of a server that migrates belongs to this controller; in the other phases its nodes act. */
+const hasStep = (migration: Migration | null): boolean =>
+  migration?.phase === "leaving" || migration?.phase === "returning"
+
+/** The drains of nodes in the database, as memory follows them. */
+const makeDrains = Effect.gen(function* () {
+  const migrations = yield* MigrationRepo
+  const store = yield* Store
+  /** By node: when its drain began. */
+  let began: ReadonlyMap<string, string> = new Map()
+  let isStale = true
+  const reading = yield* Semaphore.make(1)
+  const markStale = () => {
+    isStale = true
+  }
+  const refresh = Effect.suspend(() => {
+    if (!isStale) return Effect.succeed(began)
+    isStale = false
+    return store.read(migrations.evacuations).pipe(
+      Effect.map((rows) => {
+        began = new Map(rows.map((row) => [row.node_id, row.asked_at]))
+        return began
+      }),
+      Effect.onError(() => Effect.sync(markStale))
+    )
+  }).pipe(reading.withPermit)
+  return {
+    /** The node's drain may have begun or ended. */
+    markStale,
+    /** Reads the drains, if they may have changed. */
+    all: refresh,
+    /** When the drain of a node began, as far as it is known. */
+    beganAt: (node_id: string) => Effect.map(Effect.ignore(refresh), () => began.get(node_id))
+  } as const
+})
+
 /**
- * Background duty: empties drained nodes: moves their saved servers, a few at a time, to the nodes that the load balancer chooses. All
- * that it knows is in the store, so that whoever does the duties goes on from where it stood; its steps can be repeated.
- * Any replica is told to begin and to stop, and says how far it is.
+ * Migrates the saved servers of drained nodes, on the leader: a few of each node at a time, to nodes that the load
+ * balancer chooses. Its state is in the database, so that the next leader continues; its steps can be repeated. Any
+ * replica begins and ends a drain and shows its progress.
  */
 export const NodeDrainer = (options: NodeDrainerOptions) =>
   Layer.effect(
     NodeMigrations,
     Effect.gen(function* () {
       const destinations = yield* makeDestinations
-      const leadership = yield* Leadership
+      const drains = yield* makeDrains
       const index = yield* ServerIndex
       const journal = yield* Journal
+      const leadership = yield* Leadership
       const lifecycle = yield* ServerLifecycle
       const locks = yield* ServerLocks
-      const moves = yield* MigrationRepo
+      const migrationRepo = yield* MigrationRepo
       const records = yield* makeMigrationRecords
       const registry = yield* NodeRegistry
       const servers = yield* ServerRepo
-      const store = yield* Store
       const steps = yield* makeMigrationSteps
+      const store = yield* Store
       const { unavailableReason } = yield* makeNodeAvailability
+      const pause = Schedule.spaced(options.pause)
 
-      /** When each node was to be emptied. */
-      let asked: ReadonlyMap<string, string> = new Map()
-      const news = yield* Latch.make(true)
-      const latches = new Map<string, Latch.Latch>()
+      const nodeOf = (id: string) => Effect.map(Effect.option(registry.get(id)), Option.getOrUndefined)
 
-      /** Whether a replica was asked something since the last look. */
-      let isStale = false
-      const refresh = Effect.map(store.read(moves.evacuations), (rows) => {
-        isStale = false
-        asked = new Map(rows.map((row) => [row.node_id, row.asked_at]))
-      })
-
-      const canBeCalled = (node_id: string) =>
-        Effect.map(
-          Effect.option(registry.get(node_id)),
-          (node) => Option.getOrUndefined(node)?.connected === true
-        )
-
-      const leave = Effect.fnUntraced(function* (record: ServerRecord, move: Migration) {
+      const leave = Effect.fnUntraced(function* (record: ServerRecord, migration: Migration) {
         const placement = yield* destinations.find(record)
-        if (placement === undefined) return yield* steps.cancel(move)
-        // The node may have been lost or drained since; the server still runs, so there is time to look again.
-        if (!(yield* canBeCalled(placement.node_id))) {
+        if (placement === undefined) return yield* steps.cancel(migration)
+        // The node may have been lost or drained since; the server still runs, so there is time to choose again.
+        if ((yield* nodeOf(placement.node_id))?.connected !== true) {
           yield* destinations.release(record.id)
           return "again" as const
         }
-        const result = yield* steps.leave(move, placement)
-        if (result === "port-taken") yield* destinations.yieldPorts(record.id)
+        const result = yield* steps.leave(migration, placement)
+        if (result === "port-taken") yield* destinations.releaseAndAvoidPorts(record.id)
         if (result === "refused") yield* destinations.release(record.id)
         if (result === "port-taken" || result === "refused") yield* journal.catchUp
-        // Whatever is held now is what the records say.
+        // From here on the reservation is that of the record.
         if (result === "done" || result === "lost") destinations.reached(record.id)
         return result
       })
 
-      /** One look at a server that moves; true: look again. */
-      const step = Effect.fnUntraced(function* (id: string) {
+      const migrateStep = Effect.fnUntraced(function* (id: string) {
         const record = Option.getOrUndefined(yield* index.find(id))
-        const move = yield* index.moveOf(id)
-        if (record === undefined || !isUnderway(move) || move.phase === "arriving") {
+        const migration = yield* index.migrationOf(id)
+        if (record === undefined || !isUnderway(migration) || migration.phase === "arriving") {
           destinations.reached(id)
-          return false
+          return "done"
         }
-        if (move.phase === "returning") yield* destinations.release(id)
-        const result = yield* move.phase === "leaving" ? leave(record, move) : steps.comeBack(move)
-        return result !== "done" && result !== "lost"
+        if (migration.phase === "returning") yield* destinations.release(id)
+        const result = yield* migration.phase === "leaving"
+          ? leave(record, migration)
+          : steps.comeBack(migration)
+        return result === "done" || result === "lost" ? "done" : "again"
+      })
+      const migrating = yield* makeWorkQueue({
+        name: "migration",
+        step: migrateStep,
+        backoff: pause,
+        leadership,
+        permit: locks.withLock,
+        resume: Effect.map(index.migrations, (all) => all.filter(hasStep).map(({ server_id }) => server_id))
       })
 
-      const drive = Effect.fnUntraced(function* (id: string) {
-        const latch = Latch.makeUnsafe(false)
-        latches.set(id, latch)
-        while (true) {
-          latch.closeUnsafe()
-          const again = yield* step(id).pipe(
-            locks.withLock(id),
-            Effect.catch((error) =>
-              Effect.as(Effect.logDebug(`the move of ${id} waits: ${error._tag}`), true)
-            ),
-            Effect.catchDefect((defect) =>
-              Effect.as(Effect.logError(`the move of ${id} has failed, it is tried again`, defect), true)
-            )
-          )
-          if (!again) return news.openUnsafe()
-          yield* Effect.raceFirst(Effect.sleep(options.pause), latch.await)
-        }
-      })
-
-      /** Begins with as many servers of a node as may move at a time. */
+      /** Begins as many migrations from a node as may run at a time. */
       const begin = Effect.fnUntraced(function* (node_id: string, asked_at: string) {
-        const all = yield* index.moves
-        const known = new Set(all.map((move) => move.server_id))
-        let busy = all.filter((move) => isUnderway(move) && move.from_node === node_id).length
+        const all = yield* index.migrations
+        const known = new Set(all.map((migration) => migration.server_id))
+        let running = all.filter((one) => isUnderway(one) && one.from_node === node_id).length
         for (const record of yield* index.onNode(node_id)) {
-          if (busy >= options.movesPerNode) return
-          if (known.has(record.id) || !isToLeave(record, asked_at)) continue
+          if (running >= options.migrationsPerNode) return
+          if (known.has(record.id) || !isDrained(record, asked_at)) continue
           if (migrationBlocker(record) !== undefined || migrationDelay(record) !== undefined) continue
           if ((yield* destinations.find(record)) === undefined) continue
-          if (yield* locks.withLock(record.id)(steps.begin(record, randomUUID()))) busy += 1
+          if (yield* locks.withLock(record.id)(steps.begin(record, randomUUID()))) running += 1
           else yield* destinations.release(record.id)
         }
       })
-
-      const look = Effect.fnUntraced(function* (fibers: FiberMap.FiberMap<string>) {
-        yield* refresh
-        for (const [node_id, asked_at] of asked) {
-          const node = Option.getOrUndefined(yield* Effect.option(registry.get(node_id)))
-          if (node?.drained === true && node.connected) yield* begin(node_id, asked_at)
-        }
-        for (const move of yield* index.moves) {
-          if (move.phase !== "leaving" && move.phase !== "returning") continue
-          yield* FiberMap.run(fibers, move.server_id, drive(move.server_id), { onlyIfMissing: true })
-        }
+      const drainStep = Effect.fnUntraced(function* (node_id: string) {
+        const asked_at = (yield* drains.all).get(node_id)
+        if (asked_at === undefined) return "done"
+        const node = yield* nodeOf(node_id)
+        if (node?.drained === true && node.connected) yield* begin(node_id, asked_at)
+        // Servers of the node may become free to migrate without a journal entry, such as when another node connects.
+        return "again"
+      })
+      const draining = yield* makeWorkQueue({
+        name: "drain",
+        step: drainStep,
+        backoff: pause,
+        leadership,
+        resume: Effect.map(drains.all, (all) => [...all.keys()])
       })
 
       yield* journal.follow((entries) =>
         Effect.sync(() => {
           for (const { change } of entries) {
-            if (change.topic === "server:move" || change.topic === "node:evacuation") news.openUnsafe()
-            if (change.topic === "node:evacuation") isStale = true
-            latches.get(change.server_id)?.openUnsafe()
+            if (change.topic === "node:evacuation") {
+              drains.markStale()
+              draining.add(change.payload)
+            } else if (change.topic === "server:move") {
+              for (const node_id of draining.keys()) draining.add(node_id)
+              if (hasStep(change.payload)) migrating.add(change.server_id)
+            }
+            if (migrating.has(change.server_id)) migrating.add(change.server_id)
           }
         })
       )
-      const hold = Effect.gen(function* () {
-        const fibers = yield* FiberMap.make<string>()
-        yield* Effect.addFinalizer(() => destinations.releaseAll)
-        const round = Effect.gen(function* () {
-          yield* news.close
-          yield* look(fibers).pipe(
-            Effect.catch((error) => Effect.logDebug(`moves wait: ${error.detail}`)),
-            Effect.catchDefect((defect) => Effect.logError("moves cannot be looked after", defect))
-          )
-          const busy = asked.size > 0 || (yield* index.moves).some((move) => isUnderway(move))
-          yield* Effect.raceFirst(Effect.sleep(busy ? options.pause : IDLE), news.await)
-        })
-        return yield* Effect.forever(round)
-      })
+      yield* leadership.whileLeader(
+        Effect.andThen(
+          Effect.addFinalizer(() => destinations.releaseAll),
+          Effect.never
+        )
+      )
 
-      /** What was on its way to a node that is lost goes back to where its files are: that node can run it. */
-      const turnBack = Effect.fnUntraced(function* (node_id: string) {
+      /** Servers that were migrating to a lost node return to the node that has their files, and can run there. */
+      const returnStep = Effect.fnUntraced(function* (
+        node_id: string
+      ): Effect.fn.Return<StepOutcome, Unavailable> {
+        if (registry.isConnected(node_id)) return "done"
         for (const record of yield* index.onNode(node_id)) {
           if ((yield* index.originOf(node_id, record.id)) === undefined || isFinished(record.install))
             continue
           yield* lifecycle
             .refuseInstall(record.id, `node ${registry.nameOf(node_id)} is lost`)
-            .pipe(Effect.retry(databaseRetrySchedule), locks.withLock(record.id))
+            .pipe(locks.withLock(record.id))
         }
+        return "done"
+      })
+      const returning = yield* makeWorkQueue({
+        name: "return from a lost node",
+        step: returnStep,
+        backoff: databaseRetrySchedule,
+        leadership
       })
       yield* registry.changes.pipe(
-        Stream.filter((change) => change.kind === "lost" || change.kind === "given-up"),
-        Stream.runForEach(({ node_id }) =>
-          Effect.flatMap(leadership.isLeader, (mine) =>
-            mine && !registry.isConnected(node_id) ? turnBack(node_id) : Effect.void
-          )
+        Stream.runForEach(({ kind, node_id }) =>
+          Effect.sync(() => kind !== "connected" && returning.add(node_id))
         ),
         Effect.forkScoped({ startImmediately: true })
       )
 
-      const evacuate = Effect.fn("NodeDrainer.evacuate")(function* (node_id: string) {
-        const asked_at = new Date(yield* Clock.currentTimeMillis).toISOString()
-        yield* forgetFailures(node_id, moves.evacuate({ node_id, asked_at }))
-      })
-      const stay = Effect.fn("NodeDrainer.stay")((node_id: string) =>
-        forgetFailures(node_id, moves.stay(node_id))
-      )
-
-      /** Changes what is to happen to a node, and lets go of what has failed before. */
-      const forgetFailures = Effect.fnUntraced(function* (
+      /** Begins or ends the drain of a node, and forgets its failed migrations: they are tried again. */
+      const change = Effect.fnUntraced(function* (
         node_id: string,
-        order: ReturnType<typeof moves.stay>
+        drain: ReturnType<typeof migrationRepo.stay>
       ) {
-        const failed = (yield* index.moves).filter(
-          (move) => move.phase === "failed" && move.from_node === node_id
+        const failed = (yield* index.migrations).filter(
+          (migration) => migration.phase === "failed" && migration.from_node === node_id
         )
         yield* store.write(
           Effect.gen(function* () {
-            yield* order
+            yield* drain
             const transaction = yield* Transaction
             yield* transaction.append({ topic: "node:evacuation", server_id: "", payload: node_id }, "")
             for (const { server_id } of failed) {
               const record = Option.getOrUndefined(yield* servers.lock(server_id))
-              const move = Option.getOrUndefined(yield* moves.find(server_id))
-              if (record !== undefined && move?.phase === "failed") yield* records.forget(record)
+              const migration = Option.getOrUndefined(yield* migrationRepo.find(server_id))
+              if (record !== undefined && migration?.phase === "failed") yield* records.forget(record)
             }
           })
         )
       })
-      yield* refresh
-      yield* leadership.whileLeader(hold)
 
       return NodeMigrations.of({
-        evacuate,
-        stay,
+        evacuate: Effect.fn("NodeDrainer.evacuate")(function* (node_id: string) {
+          const asked_at = new Date(yield* Clock.currentTimeMillis).toISOString()
+          yield* change(node_id, migrationRepo.evacuate({ node_id, asked_at }))
+        }),
+        stay: Effect.fn("NodeDrainer.stay")((node_id: string) =>
+          change(node_id, migrationRepo.stay(node_id))
+        ),
         progress: Effect.fnUntraced(function* (node_id: string) {
-          if (isStale) yield* Effect.ignore(refresh)
-          const asked_at = asked.get(node_id)
+          const asked_at = yield* drains.beganAt(node_id)
           if (asked_at === undefined) return undefined
-          const all = yield* index.moves
-          const coming = yield* Effect.forEach(
-            all.filter((move) => move.phase === "arriving" && move.from_node === node_id),
-            (move) => Effect.map(index.find(move.server_id), Option.toArray)
+          const all = yield* index.migrations
+          const arriving = yield* Effect.forEach(
+            all.filter((migration) => migration.phase === "arriving" && migration.from_node === node_id),
+            (migration) => Effect.map(index.find(migration.server_id), Option.toArray)
           )
-          const elsewhere = coming.flat()
+          const elsewhere = arriving.flat()
           const away = new Map<string, string>()
           for (const id of new Set([node_id, ...elsewhere.map((record) => record.node_id)])) {
-            const why = yield* unavailableReason(id)
-            if (why !== undefined) away.set(id, why)
+            const reason = yield* unavailableReason(id)
+            if (reason !== undefined) away.set(id, reason)
           }
           return progressOf({
             node_id,
             here: yield* index.onNode(node_id),
             elsewhere,
             away,
-            moves: new Map(all.map((move) => [move.server_id, move])),
-            leaves: (record) => isToLeave(record, asked_at),
-            homeless: destinations.homeless
+            migrations: new Map(all.map((migration) => [migration.server_id, migration])),
+            isDrained: (record) => isDrained(record, asked_at),
+            unplaced: destinations.unplaced
           })
         })
       })

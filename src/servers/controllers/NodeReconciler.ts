@@ -1,4 +1,4 @@
-import { Context, Effect, FiberMap, Layer, Option, Stream } from "effect"
+import { Context, Effect, Layer, Option, Stream } from "effect"
 import type { InvalidRequest, Unavailable } from "../../domain/errors.ts"
 import type { DaemonServer, Registration, RegistrationAnswer } from "../../domain/NodeMessages.ts"
 import { type NodeChange, NodeRegistry } from "../../nodes/NodeRegistry.ts"
@@ -9,6 +9,7 @@ import { NodeRepo } from "../../store/repos/NodeRepo.ts"
 import { Store } from "../../store/Store.ts"
 import { databaseRetrySchedule } from "../../store/sql/databaseRetrySchedule.ts"
 import { makeKeyedLock } from "../../work/KeyedLock.ts"
+import { makeWorkQueue } from "../../work/WorkQueue.ts"
 import { ServerIndex } from "../index/ServerIndex.ts"
 import { ServerLifecycle } from "../records/ServerLifecycle.ts"
 import { changesNothing, isFinished, onSnapshot } from "../records/transitions.ts"
@@ -16,33 +17,30 @@ import { makeMigrationSteps } from "./migrationSteps.ts"
 import { recentRemovals, sortOrphans, warnOfUnknown } from "./orphans.ts"
 import { Provisioner } from "./Provisioner.ts"
 
-/** Views of one registration that are taken over at a time; they share the commits of the store. */
+/** Servers of one snapshot that are reconciled at a time; they share the commits of the store. */
 const CONCURRENCY = 64
 
-/**
- * While a replica takes over what a node says at its registration, the one that does the duties need not ask the node
- * for the same.
- */
+/** Delay after which the leader calls a node that has connected: another replica may still reconcile its snapshot. */
 const REGISTRATION = "1 second"
 
-/** Servers of one node that it is made to register for; beyond that its next registration says it. */
+/** Unknown servers of one node that make it register; its next registration names the others. */
 const MENTIONED = 10_000
 
 /**
- * Keeps records and nodes in step when nodes come and go (node-protocol, "When something breaks"): one that
- * registers, at any replica, says what it has; the servers of one that is silent are `unknown`; those of one that is
- * lost, and that are not saved, are given up: background duties.
+ * Reconciles records and nodes (node-protocol, "When something breaks"). Any replica reconciles the snapshot of a
+ * registration. The leader sets the servers of a lost node to `unknown`, and deletes those that are not saved once the
+ * node is given up.
  */
 export class NodeReconciler extends Context.Service<
   NodeReconciler,
   {
     /**
-     * Registers a node and takes over what it says of its servers. The answer names those that are not to be there: the
-     * rows say so, and a node has nothing of a server before its record is there. `delete`: those that were deleted, and
-     * whose deletion it has not confirmed. `unknown`: the others: the records may be older than they are.
+     * Registers a node and reconciles the records with its snapshot. The answer names the servers that the node is not to
+     * have, by the rows: `delete` for a deletion that the node has not confirmed, `unknown` for the others, whose
+     * records a restored database may lack.
      */
     register(registration: Registration): Effect.Effect<RegistrationAnswer, InvalidRequest | Unavailable>
-    /** Whether a boot of a node mentions this server, which is not known, for the first time. */
+    /** Whether a boot of a node mentions this unknown server for the first time. */
     isNews(node_id: string, boot_id: string, server_id: string): boolean
   }
 >()("muster/servers/NodeReconciler") {
@@ -51,18 +49,18 @@ export class NodeReconciler extends Context.Service<
     Effect.gen(function* () {
       const leadership = yield* Leadership
       const index = yield* ServerIndex
-      const moves = yield* MigrationRepo
+      const migrations = yield* MigrationRepo
       const store = yield* Store
       const lifecycle = yield* ServerLifecycle
       const provisioner = yield* Provisioner
       const nodeRepo = yield* NodeRepo
       const registry = yield* NodeRegistry
-      /** A registration and the news of the same node's coming and going are dealt with one after another. */
+      /** Serialises a registration with the work on the state of the same node. */
       const nodes = makeKeyedLock()
       const removals = yield* recentRemovals
-      const { letGo } = yield* makeMigrationSteps
+      const { release } = yield* makeMigrationSteps
 
-      /** By node: servers that are not known, and that its present boot has mentioned. */
+      /** By node: unknown servers that its present boot has mentioned. */
       const mentioned = new Map<string, { readonly boot_id: string; readonly servers: Set<string> }>()
       const isNews = (node_id: string, boot_id: string, server_id: string) => {
         const before = mentioned.get(node_id)
@@ -76,8 +74,8 @@ export class NodeReconciler extends Context.Service<
       const register = Effect.fn("NodeReconciler.register")(function* (registration: Registration) {
         const node_id = registration.id
         const listed = registration.servers.map((server) => server.id)
-        // The reports of a new boot are let in once it is registered: one that is applied after this is newer than
-        // the list. Those of the same boot may have been all the time: then the list proves nothing.
+        // Reports of a new boot are accepted only after its registration, so that each is newer than the snapshot.
+        // Those of the present boot may have been accepted meanwhile: then the snapshot proves nothing.
         const sameBoot = yield* registry.checkBoot(node_id, registration.boot_id).pipe(
           Effect.as(true),
           Effect.catchTag("RegistrationRequired", () => Effect.succeed(false))
@@ -85,83 +83,77 @@ export class NodeReconciler extends Context.Service<
         const sequences = yield* lifecycle.sequences(node_id, listed)
         const { token } = yield* registry.register(registration)
         const suspects: Array<string> = []
-        const takeOver = Effect.fnUntraced(function* (view: DaemonServer) {
+        const reconcile = Effect.fnUntraced(function* (view: DaemonServer) {
           const sequence = sequences.get(view.id)
           const record = Option.getOrUndefined(yield* index.find(view.id))
-          if (view.held === true) yield* letGo(node_id, view.id)
+          if (view.held === true) yield* release(node_id, view.id)
           if (sequence === undefined || (record !== undefined && changesNothing(onSnapshot(record, view))))
             return
           if (sameBoot) suspects.push(view.id)
           else yield* lifecycle.observe(node_id, view, sequence)
         })
-        yield* Effect.forEach(registration.servers, takeOver, { concurrency: CONCURRENCY, discard: true })
+        yield* Effect.forEach(registration.servers, reconcile, { concurrency: CONCURRENCY, discard: true })
         const has = new Set(listed)
         for (const record of yield* index.onNode(node_id)) {
           if (!has.has(record.id) && isFinished(record.install)) suspects.push(record.id)
         }
         yield* lifecycle.markForVerification(suspects)
         yield* provisioner.wakeNode(node_id)
-        const standings = yield* store.read(moves.standings(node_id, listed))
+        const standings = yield* store.read(migrations.standings(node_id, listed))
         const orphans = sortOrphans({ node_id, listed, standings, removals })
         yield* warnOfUnknown(node_id, orphans.unknown)
         for (const { id } of orphans.unknown) isNews(node_id, registration.boot_id, id)
         return { token, ...orphans }
       }, mayUseReserve)
 
+      const connected = (node_id: string) => {
+        const wake = nodes.withLock(node_id)(provisioner.wakeNode(node_id))
+        return leadership.isSingle ? wake : Effect.delay(wake, REGISTRATION)
+      }
+
       const lost = Effect.fnUntraced(function* (node_id: string) {
-        if (registry.isConnected(node_id)) return
         const records = yield* index.onNode(node_id)
         const ids = records.filter((record) => record.status !== "unknown").map((record) => record.id)
         if (ids.length === 0) return
-        yield* Effect.logWarning(`node ${node_id} is not heard any more: ${ids.length} servers are unknown`)
-        yield* lifecycle.silent(node_id, ids)
+        yield* Effect.logWarning(`node lost: ${ids.length} servers are unknown`)
+        yield* lifecycle.nodeLost(node_id, ids)
       })
 
       const givenUp = Effect.fnUntraced(function* (node_id: string) {
-        if (registry.isConnected(node_id)) return
         const records = yield* index.onNode(node_id)
         const ids = records.filter((record) => !record.definition.save).map((record) => record.id)
         if (ids.length === 0) return
-        yield* Effect.logWarning(
-          `node ${node_id} is lost: ${ids.length} servers that are not saved are given up`
-        )
-        yield* lifecycle.giveUp(node_id, ids)
+        yield* Effect.logWarning(`node given up: ${ids.length} servers that are not saved are deleted`)
+        yield* lifecycle.nodeGivenUp(node_id, ids)
       })
 
-      const registrations = yield* FiberMap.make<string>()
-      const connected = (node_id: string) =>
-        leadership.isSingle
-          ? provisioner.wakeNode(node_id)
-          : Effect.asVoid(
-              FiberMap.run(registrations, node_id, Effect.delay(provisioner.wakeNode(node_id), REGISTRATION))
-            )
-      const deal = (node_id: string, kind: NodeChange["kind"]) => {
-        const work = kind === "connected" ? connected : kind === "lost" ? lost : givenUp
-        return work(node_id).pipe(
-          Effect.tapError((error) => Effect.logWarning(`node ${node_id}, ${kind}: ${error.detail}`)),
-          Effect.retry(databaseRetrySchedule),
-          nodes.withLock(node_id),
-          Effect.catchCause((cause) => Effect.logError(`node ${node_id}, ${kind}: given up`, cause))
-        )
-      }
-      yield* registry.changes.pipe(
-        Stream.runForEach(({ node_id, kind }) =>
-          Effect.flatMap(leadership.isLeader, (mine) => (mine ? deal(node_id, kind) : Effect.void))
-        ),
-        Effect.forkScoped({ startImmediately: true })
-      )
-      // What whoever did it before may not have come to.
-      yield* leadership.whileLeader(
-        Effect.gen(function* () {
-          if (leadership.isSingle) return
-          for (const { gone, id } of yield* Effect.orDie(
-            Effect.retry(store.read(nodeRepo.all), databaseRetrySchedule)
-          )) {
-            if (gone === null) continue
-            yield* deal(id, "lost")
-            if (gone === "given-up") yield* deal(id, "given-up")
+      const queue = yield* makeWorkQueue({
+        name: "reconciliation",
+        step: Effect.fnUntraced(function* ({ kind, node_id }: NodeChange) {
+          if (kind === "connected") yield* connected(node_id)
+          else if (!registry.isConnected(node_id)) {
+            yield* nodes
+              .withLock(node_id)(kind === "lost" ? lost(node_id) : givenUp(node_id))
+              .pipe(Effect.annotateLogs({ node_id }))
           }
-        })
+          return "done" as const
+        }),
+        backoff: databaseRetrySchedule,
+        leadership,
+        // The changes that the last leader may not have completed.
+        resume: leadership.isSingle
+          ? Effect.succeed([])
+          : Effect.map(store.read(nodeRepo.all), (records) =>
+              records.flatMap(({ gone, id: node_id }): ReadonlyArray<NodeChange> => {
+                if (gone === null) return []
+                const lost: NodeChange = { node_id, kind: "lost" }
+                return gone === "lost" ? [lost] : [lost, { node_id, kind: "given-up" }]
+              })
+            )
+      })
+      yield* registry.changes.pipe(
+        Stream.runForEach((change) => Effect.sync(() => queue.add(change))),
+        Effect.forkScoped({ startImmediately: true })
       )
 
       return NodeReconciler.of({

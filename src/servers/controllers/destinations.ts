@@ -6,19 +6,19 @@ import { placementOf } from "../records/placementOf.ts"
 import { ServerGarbageCollector } from "./ServerGarbageCollector.ts"
 
 /**
- * Where servers that leave their nodes go, and what is held for them there until their records are there: lost with
- * this process, so that after a restart another place is looked for.
+ * The nodes that migrating servers go to, with the reservations there until their records are there. Both end with the
+ * leader: the next one chooses again.
  */
 export const makeDestinations = Effect.gen(function* () {
   const balancer = yield* LoadBalancer
-  const leftovers = yield* ServerGarbageCollector
+  const collector = yield* ServerGarbageCollector
   const placements = new Map<string, Placement>()
-  /** Why no node could be found for a server, as far as it is known. */
-  const homeless = new Map<string, string>()
+  /** By server: the reason that no node was found. */
+  const unplaced = new Map<string, string>()
 
   return {
-    homeless,
-    /** Finds a node for a server, and holds there what it needs; undefined: there is none. */
+    unplaced,
+    /** Chooses a node for a server and reserves there; undefined: no node fits. */
     find: Effect.fnUntraced(function* (record: ServerRecord) {
       const known = placements.get(record.id)
       if (known !== undefined) return known
@@ -26,33 +26,33 @@ export const makeDestinations = Effect.gen(function* () {
         balancer.place({
           ...placementOf(record),
           server_id: secondReservation(record.id),
-          except: [record.node_id, ...leftovers.of(record.id)]
+          except: [record.node_id, ...collector.pendingOn(record.id)]
         })
       )
       if (found._tag === "Failure") {
-        homeless.set(record.id, `${found.failure.detail}: ${found.failure.hint}`)
+        unplaced.set(record.id, `${found.failure.detail}: ${found.failure.hint}`)
         return undefined
       }
-      homeless.delete(record.id)
+      unplaced.delete(record.id)
       placements.set(record.id, found.success)
       return found.success
     }),
-    /** Gives back what is held for a server. */
+    /** Releases the reservation of a server. */
     release: Effect.fnUntraced(function* (id: string) {
       if (placements.delete(id)) yield* balancer.release(secondReservation(id))
     }),
-    /** {@link release}, because others have a port of it. */
-    yieldPorts: Effect.fnUntraced(function* (id: string) {
+    /** Releases the reservation of a server because one of its ports is taken. */
+    releaseAndAvoidPorts: Effect.fnUntraced(function* (id: string) {
       if (placements.delete(id)) yield* balancer.releaseAndAvoidPorts(secondReservation(id))
     }),
-    /** Gives back everything: another replica looks for places from now on. */
+    /** Releases all reservations: another replica leads. */
     releaseAll: Effect.suspend(() => {
       const ids = [...placements.keys()]
       placements.clear()
-      homeless.clear()
+      unplaced.clear()
       return Effect.forEach(ids, (id) => balancer.release(secondReservation(id)), { discard: true })
     }),
-    /** What is held for it is from now on what its record says. */
+    /** The record of the server has the reservation from now on, or has none. */
     reached: (id: string): void => void placements.delete(id)
   } as const
 })

@@ -1,4 +1,4 @@
-/** What is left to do until a node is empty, as its detail shows it: pure rules. */
+/** The progress of a drain, as the detail of its node shows it: pure rules. */
 import {
   isUnderway,
   type MigratingServer,
@@ -8,55 +8,55 @@ import {
 import type { ServerRecord } from "../../domain/Server.ts"
 import { migrationBlocker, migrationDelay } from "./canMigrate.ts"
 
-/** Servers of one answer. */
+/** Servers that one response lists. */
 const MOST = 1000
 
 export interface Remains {
   readonly node_id: string
   /** Servers whose record is on the node. */
   readonly here: ReadonlyArray<ServerRecord>
-  /** Servers that come from it and have not arrived. */
+  /** Servers that migrate away from it and have not arrived. */
   readonly elsewhere: ReadonlyArray<ServerRecord>
-  readonly moves: ReadonlyMap<string, Migration>
-  /** Whether a server is one of those that are to leave. */
-  readonly leaves: (record: ServerRecord) => boolean
-  /** Why no node was found, by server. */
-  readonly homeless: ReadonlyMap<string, string>
-  /** Why nodes cannot be called, by id; none of them is in the way where they can. */
+  readonly migrations: ReadonlyMap<string, Migration>
+  /** Whether the drain includes a server. */
+  readonly isDrained: (record: ServerRecord) => boolean
+  /** By server: the reason that no node was found. */
+  readonly unplaced: ReadonlyMap<string, string>
+  /** By node: the reason that it cannot be called. */
   readonly away: ReadonlyMap<string, string>
 }
 
 const states = { leaving: "stopping", arriving: "transferring", returning: "returning" } as const
 
-const moverOf = (record: ServerRecord, { away, homeless, moves, node_id }: Remains): MigratingServer => {
+const viewOf = (record: ServerRecord, { away, migrations, node_id, unplaced }: Remains): MigratingServer => {
   const server_id = record.id
-  const move = moves.get(server_id)
-  if (isUnderway(move) && move.phase !== "failed") {
-    const reason = away.get(node_id) ?? away.get(record.node_id) ?? move.reason ?? undefined
+  const migration = migrations.get(server_id)
+  if (isUnderway(migration) && migration.phase !== "failed") {
+    const reason = away.get(node_id) ?? away.get(record.node_id) ?? migration.reason ?? undefined
     return {
       server_id,
-      state: states[move.phase],
+      state: states[migration.phase],
       ...(record.node_id === node_id ? {} : { to: record.node_id }),
       ...(reason === undefined ? {} : { reason })
     }
   }
-  const stays = migrationBlocker(record) ?? move?.reason ?? away.get(node_id)
+  const stays = migrationBlocker(record) ?? migration?.reason ?? away.get(node_id)
   if (stays !== undefined) return { server_id, state: "blocked", reason: stays }
   const waits = migrationDelay(record)
   if (waits !== undefined) return { server_id, state: "waiting", reason: waits }
-  const nowhere = homeless.get(server_id)
+  const nowhere = unplaced.get(server_id)
   return nowhere === undefined
     ? { server_id, state: "waiting" }
     : { server_id, state: "blocked", reason: nowhere }
 }
 
-/** Servers that were placed on the node after it was to be emptied are none of it. */
+/** Returns the progress; servers that were placed on the node after the drain began are not part of it. */
 export const progressOf = (remains: Remains): MigrationProgress => {
-  const { elsewhere, here, leaves } = remains
-  const left = [...here.filter(leaves), ...elsewhere].toSorted((a, b) => (a.id < b.id ? -1 : 1))
+  const { elsewhere, here, isDrained } = remains
+  const left = [...here.filter(isDrained), ...elsewhere].toSorted((a, b) => (a.id < b.id ? -1 : 1))
   return {
     left: left.length,
     running_out: here.filter((record) => !record.definition.save).length,
-    servers: left.slice(0, MOST).map((record) => moverOf(record, remains))
+    servers: left.slice(0, MOST).map((record) => viewOf(record, remains))
   }
 }

@@ -91,6 +91,8 @@ export const makeMigrationSteps = Effect.gen(function* () {
         if (now === undefined || now.node_id !== record.node_id || migrationBlocker(now) !== undefined)
           return false
         if (Option.isSome(yield* moves.find(record.id))) return false
+        // The node may have lost it: it is verified first.
+        if ((yield* servers.suspected).includes(record.id)) return false
         yield* records.begin(now, arrival)
         return true
       })
@@ -146,7 +148,7 @@ export const makeMigrationSteps = Effect.gen(function* () {
    * A node keeps a server still that is on it and does not move, by records that are older than that: it is let go like
    * one whose move was called off, and started where the records have it up.
    */
-  const letGo = (node_id: string, server_id: string): Effect.Effect<void, Unavailable> =>
+  const release = (node_id: string, server_id: string): Effect.Effect<void, Unavailable> =>
     store.write(
       Effect.gen(function* () {
         const record = Option.getOrUndefined(yield* servers.lock(server_id))
@@ -164,5 +166,5 @@ export const makeMigrationSteps = Effect.gen(function* () {
       })
     )
 
-  return { begin, cancel, comeBack, leave, letGo } as const
+  return { begin, cancel, comeBack, leave, release } as const
 })

@@ -36,8 +36,8 @@ export class ServerIndex extends Context.Service<
     readonly records: Effect.Effect<ReadonlyArray<ServerRecord>>
     onNode(node_id: string): Effect.Effect<ReadonlyArray<ServerRecord>>
     /** The move of a server, also one that has failed. */
-    moveOf(id: string): Effect.Effect<Migration | undefined>
-    readonly moves: Effect.Effect<ReadonlyArray<Migration>>
+    migrationOf(id: string): Effect.Effect<Migration | undefined>
+    readonly migrations: Effect.Effect<ReadonlyArray<Migration>>
     /** The node that a server comes from which is arriving at `node_id`. */
     originOf(node_id: string, id: string): Effect.Effect<string | undefined>
     readonly counts: Effect.Effect<ReadonlyMap<ServerStatus, number>>
@@ -55,12 +55,12 @@ export class ServerIndex extends Context.Service<
       const journal = yield* Journal
       const registry = yield* NodeRegistry
       const servers = yield* ServerRepo
-      const moveRepo = yield* MigrationRepo
+      const migrationRepo = yield* MigrationRepo
       const store = yield* Store
       const read = <A>(query: Effect.Effect<A, SqlError.SqlError>) => store.read(query)
       const table = new ServerTable((node_id) => registry.nameOf(node_id))
       const creating = new Map<string, ServerRecord>()
-      const moves = new Map<string, Migration>()
+      const migrations = new Map<string, Migration>()
       /** Entries that came before the first load; undefined once it is done. */
       let early: Array<JournalEntry> | undefined = []
 
@@ -101,12 +101,12 @@ export class ServerIndex extends Context.Service<
               break
             }
             case "server:move":
-              if (change.payload === null) moves.delete(id)
-              else moves.set(id, change.payload)
+              if (change.payload === null) migrations.delete(id)
+              else migrations.set(id, change.payload)
               break
             case "deleted":
               table.remove(id)
-              moves.delete(id)
+              migrations.delete(id)
               break
           }
         }
@@ -118,7 +118,7 @@ export class ServerIndex extends Context.Service<
         return Effect.void
       })
       for (const record of yield* read(servers.all)) table.add(record)
-      for (const move of yield* read(moveRepo.all)) moves.set(move.server_id, move)
+      for (const migration of yield* read(migrationRepo.all)) migrations.set(migration.server_id, migration)
       while (early !== undefined) {
         const batch: Array<JournalEntry> = early
         if (batch.length === 0) {
@@ -151,13 +151,13 @@ export class ServerIndex extends Context.Service<
         }),
         records: Effect.sync(() => table.records),
         onNode: (node_id) => Effect.sync(() => table.onNode(node_id)),
-        moveOf: (id) => Effect.sync(() => moves.get(id)),
-        moves: Effect.sync(() => [...moves.values()]),
+        migrationOf: (id) => Effect.sync(() => migrations.get(id)),
+        migrations: Effect.sync(() => [...migrations.values()]),
         originOf: (node_id, id) =>
           Effect.sync(() => {
-            const move = moves.get(id)
-            const arriving = move?.phase === "arriving" && table.get(id)?.node_id === node_id
-            return arriving ? move.from_node : undefined
+            const migration = migrations.get(id)
+            const arriving = migration?.phase === "arriving" && table.get(id)?.node_id === node_id
+            return arriving ? migration.from_node : undefined
           }),
         counts: Effect.sync(() => table.counts),
         creating: (record, write) =>

@@ -19,7 +19,7 @@ export const followReservations = Effect.gen(function* () {
 
   /** What a server holds: of its node, and while it arrives of the one that has its files. */
   const holdingsOf = Effect.fnUntraced(function* (record: ServerRecord) {
-    const move = yield* index.moveOf(record.id)
+    const move = yield* index.migrationOf(record.id)
     if (move?.phase !== "arriving" || move.origin === null) return [record]
     const { allocations } = move.origin
     return [record, { ...record, id: secondReservation(record.id), node_id: move.from_node, allocations }]

@@ -56,10 +56,10 @@ export class ServerLifecycle extends Context.Service<
     observe(node_id: string, view: DaemonServer, sequence: number): Effect.Effect<boolean, Unavailable>
     /** The node has no such server. */
     missing(node_id: string, id: string): Effect.Effect<void, Unavailable>
-    /** The node is silent: its servers are `unknown`, unless it is connected again. */
-    silent(node_id: string, ids: ReadonlyArray<string>): Effect.Effect<void, Unavailable>
-    /** The node is lost: its servers that are not saved go, unless it is connected again. */
-    giveUp(node_id: string, ids: ReadonlyArray<string>): Effect.Effect<void, Unavailable>
+    /** Sets the servers of a lost node to `unknown`, unless the node is connected again. */
+    nodeLost(node_id: string, ids: ReadonlyArray<string>): Effect.Effect<void, Unavailable>
+    /** Deletes the servers of a node that is given up, except saved ones, unless the node is connected again. */
+    nodeGivenUp(node_id: string, ids: ReadonlyArray<string>): Effect.Effect<void, Unavailable>
     /** There is reason to think that their nodes have lost them: the nodes are to be asked. */
     markForVerification(ids: ReadonlyArray<string>): Effect.Effect<void, Unavailable>
     /** The node was asked. */
@@ -238,8 +238,8 @@ export class ServerLifecycle extends Context.Service<
         report,
         observe,
         missing,
-        silent: (node_id, ids) => changeAway(node_id, ids, onNodeLost),
-        giveUp: (node_id, ids) =>
+        nodeLost: (node_id, ids) => changeAway(node_id, ids, onNodeLost),
+        nodeGivenUp: (node_id, ids) =>
           changeAway(node_id, ids, (record) => (record.definition.save ? {} : { destroys: true })),
         markForVerification: (ids) =>
           inBatches(ids, (batch) => Effect.forEach(batch, (id) => suspect(id), { discard: true })),

@@ -26,7 +26,11 @@ const makeWorld = Effect.fnUntraced(function* (lines: ReadonlyArray<string>) {
   })
   yield* daemons.elsewhere(() => ({ ...fake.daemon, system }))
   const probe = yield* makeReachabilityProbe
-  const begin = (anew = false) => Effect.sync(() => probe.begin(NODE, { anew }))
+  const begin = (anew = false) =>
+    Effect.andThen(
+      Effect.sync(() => probe.begin(NODE, { anew })),
+      TestClock.adjust(0)
+    )
   return {
     daemon,
     registry,

@@ -1,0 +1,142 @@
+import { Cause, Effect, FiberSet, Latch, MutableHashMap, Option, Schedule, type Scope } from "effect"
+
+/** Whether the work on a key is complete, or its step runs again after the back-off. */
+export type StepOutcome = "done" | "again"
+
+export interface WorkQueueOptions<K, E, R> {
+  /** Subject of the log lines, such as "installation". */
+  readonly name: string
+  /**
+   * One attempt at the work of a key. A failure counts as "again". It must bear repetition: an interrupted leader may
+   * have carried it out.
+   *
+   * @param attempt 1, and one more after each repetition; 1 again after a wake-up
+   */
+  readonly step: (key: K, attempt: number) => Effect.Effect<StepOutcome, E, R>
+  /** The delays between attempts; a wake-up begins them again. A schedule that ends is a defect. */
+  readonly backoff: Schedule.Schedule<unknown>
+  /** Bounds the steps that run at a time, such as a {@link KeyedLock} by node. Default: no bound. */
+  readonly permit?: (key: K) => <A, E1, R1>(effect: Effect.Effect<A, E1, R1>) => Effect.Effect<A, E1, R1>
+  /** The work that is pending when the queue becomes active; repeated by `backoff` until it succeeds. */
+  readonly resume?: Effect.Effect<Iterable<K>, E, R>
+  /** Keeps the queue active while this process is the leader. Default: active until the scope closes. */
+  readonly leadership?: {
+    whileLeader<E1, R1>(
+      work: Effect.Effect<void, E1, R1>
+    ): Effect.Effect<void, never, Exclude<R1, Scope.Scope> | Scope.Scope>
+  }
+}
+
+/** A queue of keys, each of which is worked on until its step is done; keys do not wait for each other. */
+export interface WorkQueue<K> {
+  /**
+   * Starts the work on a key. A key that waits is woken; a key whose step runs is worked on once more. False: the queue
+   * is inactive and ignores the key; `resume` finds the work later.
+   */
+  add(key: K): boolean
+  /** Whether the key is being worked on. */
+  has(key: K): boolean
+  /** Keys that are being worked on. */
+  keys(): Iterable<K>
+  /** Number of keys that are being worked on. */
+  size(): number
+}
+
+const reasonOf = (cause: Cause.Cause<unknown>): string => {
+  const error = Cause.squash(cause)
+  if (typeof error !== "object" || error === null) return String(error)
+  if ("detail" in error && typeof error.detail === "string") return error.detail
+  return error instanceof Error && error.message !== "" ? error.message : String(error)
+}
+
+/** Makes a {@link WorkQueue}. Keys are compared by value. */
+export const makeWorkQueue = Effect.fnUntraced(function* <K, E, R>({
+  backoff,
+  leadership,
+  name,
+  permit,
+  resume = Effect.succeed([]),
+  step
+}: WorkQueueOptions<K, E, R>): Effect.fn.Return<WorkQueue<K>, never, R | Scope.Scope> {
+  /** By key: opened to wake it. */
+  const entries = MutableHashMap.empty<K, Latch.Latch>()
+  /** Undefined while the queue is inactive. */
+  let fork: ((work: Effect.Effect<void, never, R>) => void) | undefined
+  const beginBackoff = Effect.map(Schedule.toStepWithSleep(backoff), (next) =>
+    Effect.catchCause(next(undefined), () => Effect.die(new Error(`the back-off of ${name} has ended`)))
+  )
+
+  const work = Effect.fnUntraced(function* (key: K, woken: Latch.Latch) {
+    let attempt = 1
+    let pause = yield* beginBackoff
+    let logged: string | undefined
+    /** Logs each cause once, until another one takes its place. */
+    const failed = (cause: Cause.Cause<E>): Effect.Effect<StepOutcome> => {
+      const reason = reasonOf(cause)
+      if (reason === logged) return Effect.succeed("again")
+      logged = reason
+      const log = Cause.hasDies(cause)
+        ? Effect.logError(`${name} failed, retrying`, cause)
+        : Effect.logDebug(`${name} is retried: ${reason}`)
+      return Effect.as(Effect.annotateLogs(log, "key", key), "again")
+    }
+    const begun = Effect.suspend(() => {
+      woken.closeUnsafe()
+      return step(key, attempt)
+    })
+    while (true) {
+      const outcome = yield* Effect.catchCause(permit === undefined ? begun : permit(key)(begun), failed)
+      if (outcome === "done" && !woken.isOpen()) {
+        // Must stay synchronous with the check above: a later add() starts the work again.
+        MutableHashMap.remove(entries, key)
+        return
+      }
+      const isWoken =
+        outcome === "done" || (yield* Effect.raceFirst(Effect.as(pause, false), Effect.as(woken.await, true)))
+      attempt = isWoken ? 1 : attempt + 1
+      if (isWoken) pause = yield* beginBackoff
+    }
+  })
+
+  const add = (key: K) => {
+    const known = Option.getOrUndefined(MutableHashMap.get(entries, key))
+    if (known !== undefined) {
+      known.openUnsafe()
+      return true
+    }
+    if (fork === undefined) return false
+    const woken = Latch.makeUnsafe(false)
+    MutableHashMap.set(entries, key, woken)
+    // The caller, such as a follower of the journal, ends its own work first.
+    fork(Effect.andThen(Effect.yieldNow, work(key, woken)))
+    return true
+  }
+
+  const active = Effect.gen(function* () {
+    const fibers = yield* FiberSet.make<void>()
+    // Captured here: the context of a caller of add(), such as a transaction, does not apply to the step.
+    const run = yield* FiberSet.runtime(fibers)<R>()
+    yield* Effect.acquireRelease(
+      Effect.sync(() => {
+        fork = run
+      }),
+      () =>
+        Effect.sync(() => {
+          fork = undefined
+          MutableHashMap.clear(entries)
+        })
+    )
+    for (const key of yield* Effect.orDie(Effect.retry(resume, backoff))) add(key)
+    return yield* Effect.never
+  })
+  yield* leadership === undefined
+    ? Effect.forkScoped(Effect.scoped(active), { startImmediately: true })
+    : leadership.whileLeader(active)
+
+  return {
+    add,
+    has: (key) => MutableHashMap.has(entries, key),
+    keys: () => MutableHashMap.keys(entries),
+    size: () => MutableHashMap.size(entries)
+  }
+})
