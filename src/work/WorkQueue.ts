@@ -1,4 +1,5 @@
-import { Cause, Effect, FiberSet, Latch, MutableHashMap, Option, Schedule, type Scope } from "effect"
+import { Cause, Effect, FiberSet, Latch, MutableHashMap, Option, type Schedule, type Scope } from "effect"
+import { makePause } from "./backoff.ts"
 
 /** Whether the work on a key is complete, or its step runs again after the back-off. */
 export type StepOutcome = "done" | "again"
@@ -62,9 +63,7 @@ export const makeWorkQueue = Effect.fnUntraced(function* <K, E, R>({
   const entries = MutableHashMap.empty<K, Latch.Latch>()
   /** Undefined while the queue is inactive. */
   let fork: ((work: Effect.Effect<void, never, R>) => void) | undefined
-  const beginBackoff = Effect.map(Schedule.toStepWithSleep(backoff), (next) =>
-    Effect.catchCause(next(undefined), () => Effect.die(new Error(`the back-off of ${name} has ended`)))
-  )
+  const beginBackoff = makePause(backoff)
 
   const work = Effect.fnUntraced(function* (key: K, woken: Latch.Latch) {
     let attempt = 1

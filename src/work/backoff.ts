@@ -1,4 +1,4 @@
-import { type Duration, Effect, Random, Schedule } from "effect"
+import { Duration, Effect, Random, Schedule } from "effect"
 
 export interface BackoffOptions {
   /** The first delay; each further one is twice as long, up to `longest`. */
@@ -6,10 +6,17 @@ export interface BackoffOptions {
   readonly longest: Duration.Input
 }
 
-/** A duration in milliseconds, give or take a fifth: clients that failed together do not return together. */
-export const jittered = (millis: number): Effect.Effect<number> =>
-  Effect.map(Random.nextBetween(0.8, 1.2), (factor) => millis * factor)
-
-/** The retry schedule of everything that is repeated until it succeeds: doubling, bounded, jittered by a fifth. */
+/**
+ * The retry schedule of everything that is repeated until it succeeds: delays double up to the longest. Half of each
+ * delay is random, so that clients that failed together do not retry together.
+ */
 export const backoff = ({ first, longest }: BackoffOptions): Schedule.Schedule<Duration.Duration> =>
-  Schedule.jittered(Schedule.min([Schedule.exponential(first), Schedule.spaced(longest)]))
+  Schedule.min([Schedule.exponential(first), Schedule.spaced(longest)]).pipe(
+    Schedule.modifyDelay(({ duration }) =>
+      Effect.map(Random.nextBetween(0.5, 1), (factor) => Duration.times(duration, factor))
+    )
+  )
+
+/** Makes an effect that sleeps for the next delay of a schedule each time it runs. A schedule that ends is a defect. */
+export const makePause = (schedule: Schedule.Schedule<unknown>): Effect.Effect<Effect.Effect<void>> =>
+  Effect.map(Schedule.toStepWithSleep(schedule), (step) => Effect.asVoid(Effect.orDie(step(undefined))))

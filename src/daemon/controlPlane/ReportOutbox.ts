@@ -1,11 +1,10 @@
-import { Effect, Random, type Scope, type Stream } from "effect"
+import { Effect, type Scope, type Stream } from "effect"
 import type { ControlPlaneError, ControlPlaneUnavailable } from "../../api/ControlPlane.ts"
 import type { Report } from "../../domain/NodeMessages.ts"
+import { backoff, makePause } from "../../work/backoff.ts"
 import type { ServerFile } from "../state/ServerFile.ts"
 
-/** The longest pause between two attempts, in ms. */
-const LONGEST_PAUSE = 10_000
-const FIRST_PAUSE = 100
+const RETRY = backoff({ first: "100 millis", longest: "10 seconds" })
 /** Refusals after which a report is dropped: a control plane that is being upgraded may accept it later. */
 const MAX_REFUSALS = 12
 
@@ -35,7 +34,7 @@ const drop = Effect.fnUntraced(function* (uplink: Uplink, report: Report, detail
 })
 
 const deliver = Effect.fnUntraced(function* (uplink: Uplink, report: Report) {
-  let pause = FIRST_PAUSE
+  const pause = yield* makePause(RETRY)
   let refusals = 0
   while (true) {
     const failure = yield* uplink.report(report).pipe(
@@ -52,12 +51,7 @@ const deliver = Effect.fnUntraced(function* (uplink: Uplink, report: Report) {
         ? Effect.logWarning(`${what} is refused and will be retried: ${detail}`)
         : Effect.logDebug(`${what} is queued: ${detail}`)
     }
-    // The random half prevents that many daemons retry in step.
-    yield* Effect.raceFirst(
-      Effect.sleep(pause * (0.5 + (yield* Random.next) / 2)),
-      refusals > 0 ? Effect.never : uplink.reconnected
-    )
-    pause = Math.min(pause * 2, LONGEST_PAUSE)
+    yield* Effect.raceFirst(pause, refusals > 0 ? Effect.never : uplink.reconnected)
   }
 })
 

@@ -1,13 +1,23 @@
-import { Effect, Fiber, Latch, Random, Semaphore } from "effect"
+import { Duration, Effect, Fiber, Latch, Schedule, Semaphore } from "effect"
 import { type ControlPlane, type ControlPlaneError, ControlPlaneUnavailable } from "../../api/ControlPlane.ts"
 import type { Heartbeat, Registration, RegistrationAnswer } from "../../domain/NodeMessages.ts"
+import { backoff } from "../../work/backoff.ts"
 import type { IoError } from "../disk/fsio.ts"
 import type { Uplink } from "./ReportOutbox.ts"
 
-const FIRST_PAUSE = 200
-const LONGEST_PAUSE = 10_000
-/** The shortest pause after the control plane limited the rate of registrations, in ms. */
-const RATE_LIMITED_PAUSE = 1000
+/** The shortest pause after the control plane limited the rate of registrations. */
+const RATE_LIMITED_PAUSE = Duration.seconds(1)
+/** The retry schedule of registrations. */
+const RETRY = backoff({ first: "200 millis", longest: "10 seconds" }).pipe(
+  Schedule.setInputType<ControlPlaneUnavailable | IoError>(),
+  Schedule.modifyDelay(({ duration, input }) =>
+    Effect.succeed(
+      input._tag === "ControlPlaneUnavailable" && input.busy === true
+        ? Duration.max(duration, RATE_LIMITED_PAUSE)
+        : duration
+    )
+  )
+)
 /** Reports in flight; the other connections remain for heartbeats. */
 const CONCURRENT_REPORTS = 16
 
@@ -58,21 +68,16 @@ export const makeUplink = Effect.fnUntraced(function* (options: UplinkOptions) {
   })
 
   const registerWithRetry = Effect.gen(function* () {
-    let pause = FIRST_PAUSE
     yield* registered.close
-    while (true) {
-      const outcome = yield* Effect.result(attempt)
-      if (outcome._tag === "Success") return outcome.success
-      const { failure } = outcome
-      // The link logs the reason once, itself.
-      yield* failure._tag === "IoError" && pause === FIRST_PAUSE
-        ? Effect.logWarning(`cannot register: ${failure.message}`)
-        : Effect.logDebug(`cannot register: ${failure._tag === "IoError" ? failure.message : failure.detail}`)
-      const least =
-        failure._tag === "ControlPlaneUnavailable" && failure.busy === true ? RATE_LIMITED_PAUSE : 0
-      yield* Effect.sleep(Math.max(least, pause * (0.5 + (yield* Random.next) / 2)))
-      pause = Math.min(pause * 2, LONGEST_PAUSE)
+    let isFirst = true
+    // The link logs the reasons of the control plane once, itself.
+    const logFailure = (failure: ControlPlaneUnavailable | IoError) => {
+      const reason = failure._tag === "IoError" ? failure.message : failure.detail
+      const log = failure._tag === "IoError" && isFirst ? Effect.logWarning : Effect.logDebug
+      isFirst = false
+      return log(`cannot register: ${reason}`)
     }
+    return yield* attempt.pipe(Effect.tapError(logFailure), Effect.retry(RETRY), Effect.orDie)
   })
 
   /**

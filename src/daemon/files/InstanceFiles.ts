@@ -4,8 +4,8 @@ import { Context, Effect, Layer } from "effect"
 import type { RuntimeKind } from "../../domain/Node.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import type { InstanceStorage } from "../../domain/SystemInfo.ts"
+import { makeKeyedLock } from "../../work/KeyedLock.ts"
 import { type IoError, io, listFolder, makeFolder, makePassage, removeTree } from "../disk/fsio.ts"
-import { makePerFolderLock } from "../disk/perFolderLock.ts"
 import type { RunUser, SharedFolder } from "../runtime/Runtime.ts"
 import { carryOver } from "./carryOver.ts"
 import { copyTree } from "./copyTree.ts"
@@ -158,7 +158,14 @@ export class InstanceFiles extends Context.Service<
           yield* limits.confirm(folder, spec)
           return yield* presenter.present(folder, yield* planOf(spec), kind, sharedOwner(folder, user))
         })
-        const { alone, forget } = makePerFolderLock()
+        const locks = makeKeyedLock()
+        /** Serialises the calls for each folder. */
+        const serial =
+          <R extends ReadonlyArray<unknown>, A, E>(
+            use: (folder: string, ...rest: R) => Effect.Effect<A, E>
+          ) =>
+          (folder: string, ...rest: R): Effect.Effect<A, E> =>
+            locks.withLock(folder)(use(folder, ...rest))
 
         const close = Effect.fn("InstanceFiles.close")((folder: string) => unmountBelow(folder))
 
@@ -373,11 +380,11 @@ export class InstanceFiles extends Context.Service<
 
         return InstanceFiles.of({
           strategy: storage.strategy,
-          make: alone(make),
-          renew: alone(renew),
-          open: alone(open),
-          reclaim: alone(reclaim),
-          close: alone(close),
+          make: serial(make),
+          renew: serial(renew),
+          open: serial(open),
+          reclaim: serial(reclaim),
+          close: serial(close),
           usage,
           overLimit,
           know: (folder, spec) => {
@@ -385,7 +392,6 @@ export class InstanceFiles extends Context.Service<
           },
           forget: (folder) => {
             known.delete(folder)
-            forget(folder)
             return limits.release(folder)
           }
         })

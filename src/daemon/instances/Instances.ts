@@ -1,10 +1,11 @@
 import { randomUUID } from "node:crypto"
 import { join } from "node:path"
-import { Clock, Context, Deferred, Effect, Exit, Fiber, Layer, Scope, Semaphore } from "effect"
+import { Clock, Context, Deferred, Effect, Exit, Fiber, Layer, Scope } from "effect"
 import { DaemonRefused } from "../../api/Daemon.ts"
 import { serverIdPattern } from "../../domain/Id.ts"
 import type { DaemonServer, ServerSpec } from "../../domain/NodeMessages.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
+import { makeKeyedLock } from "../../work/KeyedLock.ts"
 import { openConsoleLog } from "../console/ConsoleLog.ts"
 import { sendReports, type Uplink } from "../controlPlane/ReportOutbox.ts"
 import { lstat, makeFolder, orMissing, removeTree, rename } from "../disk/fsio.ts"
@@ -45,8 +46,6 @@ interface Entry {
 const ADOPTION_PATIENCE = 5000
 /** How long a server that is not known any more may take to stop, in seconds. */
 const PATIENCE = 30
-/** Creations that can go on at the same time, more or less. */
-const LOCKS = 32
 
 const notFound = (id: string) =>
   new DaemonRefused({ status: 404, detail: `server not found: ${id}`, hint: "This node does not have it." })
@@ -96,7 +95,8 @@ export class Instances extends Context.Service<
         const files = yield* InstanceFiles
         const parent = yield* Effect.scope
         const uplink = yield* Deferred.make<Uplink>()
-        const locks = yield* Effect.forEach(Array.from({ length: LOCKS }), () => Semaphore.make(1))
+        /** Serialises the calls for each server, so that a repeated create makes one server. */
+        const locks = makeKeyedLock()
         const entries = new Map<string, Entry>()
         const gone = new Removed()
         const lost = makeOrphanedServers({ lost_dir: options.lost_dir, near_dir: besideServers(servers_dir) })
@@ -143,13 +143,6 @@ export class Instances extends Context.Service<
           return file.get()
         })
 
-        /** The same id always takes the same lock, so that a create that was sent twice makes one server. */
-        const lockOf = (id: string) => {
-          const lock = locks[id.charCodeAt(id.length - 1) % LOCKS]
-          return <A, E>(effect: Effect.Effect<A, E>) =>
-            lock === undefined ? effect : lock.withPermit(effect)
-        }
-
         const createOnce = Effect.fn("Instances.create")(function* (spec: ServerSpec) {
           if (!serverIdPattern.test(spec.id)) {
             return yield* new DaemonRefused({
@@ -173,7 +166,7 @@ export class Instances extends Context.Service<
               error._tag === "IoError" ? diskRefused(error) : ofNode(error)
             )
           })
-          const state = yield* lockOf(spec.id)(existingOrNew).pipe(Effect.uninterruptible)
+          const state = yield* locks.withLock(spec.id)(existingOrNew).pipe(Effect.uninterruptible)
           return daemonServer(state)
         })
 
@@ -231,7 +224,7 @@ export class Instances extends Context.Service<
             if (found === undefined) gone.add(id, now())
             return found
           })
-          const entry = entries.get(id) ?? (yield* lockOf(id)(find))
+          const entry = entries.get(id) ?? (yield* locks.withLock(id)(find))
           if (entry === undefined) return
           if (entry.removed !== undefined) return yield* Deferred.await(entry.removed)
           const removed = yield* Deferred.make<void, DaemonRefused>()

@@ -1,6 +1,7 @@
 import { join } from "node:path"
 import { Effect, Schedule } from "effect"
 import { elapsedMillis } from "../../domain/elapsed.ts"
+import { backoff, makePause } from "../../work/backoff.ts"
 import { bootUptimeMillis, type Proc, readNetwork, TICKS_PER_SECOND } from "../host/procfs.ts"
 import type { Cgroups } from "./cgroup.ts"
 import { makeConsoleInput } from "./consoleInput.ts"
@@ -29,7 +30,7 @@ export const killAll = Effect.fnUntraced(function* (
   leader: Leader | undefined
 ) {
   const deadline = (yield* elapsedMillis) + KILL_PATIENCE
-  let wait = 5
+  const pause = yield* makePause(backoff({ first: 5, longest: 100 }))
   while (true) {
     if (parts.cgroups !== undefined) yield* parts.cgroups.kill(server)
     const left = parts.table.members(server, leader, 0)
@@ -39,8 +40,7 @@ export const killAll = Effect.fnUntraced(function* (
       yield* Effect.logWarning(`processes of ${server} do not end: ${left.map((proc) => proc.pid).join(" ")}`)
       break
     }
-    yield* Effect.sleep(wait)
-    wait = Math.min(wait * 2, 100)
+    yield* pause
   }
   if (parts.cgroups !== undefined) yield* parts.cgroups.remove(server)
 })

@@ -1,8 +1,8 @@
-import { Effect, Latch, type Scope } from "effect"
+import { Effect, Latch, Random, type Scope } from "effect"
 import { RegistrationRequired } from "../../api/ControlPlane.ts"
 import type { DaemonError } from "../../api/Daemon.ts"
 import { elapsedMillis } from "../../domain/elapsed.ts"
-import { backoff, jittered } from "../../work/backoff.ts"
+import { backoff } from "../../work/backoff.ts"
 import { makeWorkQueue } from "../../work/WorkQueue.ts"
 import { DaemonClient } from "../DaemonClient.ts"
 import { Fleet } from "../fleet/Fleet.ts"
@@ -12,7 +12,7 @@ import { TOKEN_REFUSED } from "./remoteCall.ts"
 
 /** Failures within this time of a registration do not count, in ms: a daemon may listen a moment after it registers. */
 const GRACE = 1000
-/** A node that has not been called for this long is called, in ms: a firewall may have closed its port. */
+/** A node that no call has reached for this long, give or take a fifth, is called, in ms: a firewall may block it. */
 const QUIET = 30_000
 /**
  * A node that refuses its token for this long must register again, in ms: the answer to its last registration may have
@@ -103,7 +103,7 @@ export const makeReachabilityProbe: Effect.Effect<
   )
 
   const answered = Effect.fnUntraced(function* (node_id: string) {
-    reachOf(node_id).due = (yield* elapsedMillis) + (yield* jittered(QUIET))
+    reachOf(node_id).due = (yield* elapsedMillis) + QUIET * (yield* Random.nextBetween(0.8, 1.2))
   })
 
   /** Names the other nodes at the address of a node. */

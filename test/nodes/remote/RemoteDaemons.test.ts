@@ -64,6 +64,7 @@ describe("node-protocol, Control plane -> daemon: a node that is idle", () => {
         }
         return why
       })
+      yield* TestClock.adjust(0)
       const looks = () => wire.calls.filter((path) => path === "/api/system").length
       assert.strictEqual(looks(), 1)
       const status = Effect.flatMap(daemons.of(NODE), (it) => it.status("srv_1"))
