@@ -16,11 +16,11 @@ import { type Find, PatchProblem } from "./PatchProblem.ts"
 import { patchAside } from "./patchAside.ts"
 import { expandJson, type PlaceholderContext } from "./placeholders.ts"
 
-/** A file that could not be patched, as the blueprint names it, and why; nothing was written. */
+/** A file that cannot be patched, by its name in the blueprint, and why; no file was written. */
 export class ConfigPatchFailed extends Data.TaggedError("ConfigPatchFailed")<{
   readonly file: string
   readonly reason: string
-  /** The system's, where the file system has refused; e.g. `ENOSPC`. */
+  /** The code of the file system's refusal; e.g. `ENOSPC`. */
   readonly code?: string
 }> {
   override get message() {
@@ -44,16 +44,17 @@ const reasonOf = (error: PathRefused | FileTooLarge | FileFailed | PatchProblem)
   }
 }
 
-/** A file as it was and as it is to be. */
+/** A file before and after its patches. */
 interface Patched {
   readonly file: string
   readonly encoding: Encoding
   readonly before: string | undefined
   readonly after: string | undefined
+  readonly warnings: ReadonlyArray<string>
 }
 
 const expandFind = (patch: ConfigPatch, context: PlaceholderContext): Result.Result<Find, PatchProblem> => {
-  // before anything walks the values: they may be nested without end
+  // before any walk over the values: their nesting has no bound yet
   const checked = checkFind(patch.find)
   if (Result.isFailure(checked)) return Result.fail(checked.failure)
   const typed = patch.parser === "yaml" || patch.parser === "json"
@@ -88,21 +89,25 @@ const patchOne = Effect.fnUntraced(function* (
     earlier === undefined
       ? yield* readText(root, file, patch.parser)
       : { text: earlier.after, encoding: earlier.encoding }
-  const after = yield* patchAside({ parser: patch.parser, text: now.text, find })
+  const { text: after, unmatched } = yield* patchAside({ parser: patch.parser, text: now.text, find })
   const before = earlier === undefined ? now.text : earlier.before
-  return { file, encoding: now.encoding, before, after }
+  const warnings = unmatched.map(
+    ({ key, reason }) => `config patch of ${file}: ${shown(key)} matches nothing: ${reason}`
+  )
+  return { file, encoding: now.encoding, before, after, warnings }
 })
 
 /**
- * Patches files below `root`, an instance folder that nothing runs in. Placeholders in values are expanded. Every
- * file is read and patched before the first is written, so that a broken one leaves all as they are; only files
- * whose text changes are written, each in one step. Two names of one file are patched one after the other.
+ * Patches files below `root`, an instance folder that no process runs in. Placeholders in values are expanded. Every
+ * file is read and patched before the first is written, so that a broken file leaves all of them unchanged; only files
+ * whose text changes are written, each in one step. Two names of one file are patched one after the other. Returns a
+ * warning for each patch that matches nothing.
  */
 export const applyConfigs = Effect.fn("ConfigPatcher.applyConfigs")(function* (
   root: string,
   patches: ConfigPatches,
   context: PlaceholderContext
-): Effect.fn.Return<void, ConfigPatchFailed> {
+): Effect.fn.Return<ReadonlyArray<string>, ConfigPatchFailed> {
   const named =
     (file: string) =>
     <A>(effect: Effect.Effect<A, PathRefused | FileTooLarge | FileFailed | PatchProblem>) =>
@@ -112,10 +117,13 @@ export const applyConfigs = Effect.fn("ConfigPatcher.applyConfigs")(function* (
       })
 
   const results = new Map<string, Patched>()
+  const warnings: Array<string> = []
   for (const [file, patch] of Object.entries(patches)) {
     const parts = yield* Effect.fromResult(partsOf(file)).pipe(named(file))
     const place = parts.join("/")
-    results.set(place, yield* patchOne(root, file, patch, context, results.get(place)).pipe(named(file)))
+    const patched = yield* patchOne(root, file, patch, context, results.get(place)).pipe(named(file))
+    results.set(place, patched)
+    warnings.push(...patched.warnings)
   }
   const writes: Array<{ readonly place: string; readonly file: string; readonly bytes: Buffer }> = []
   for (const [place, { file, encoding, before, after }] of results) {
@@ -129,4 +137,5 @@ export const applyConfigs = Effect.fn("ConfigPatcher.applyConfigs")(function* (
   for (const { place, file, bytes } of writes) {
     yield* writeFileInside(root, place, bytes).pipe(named(file))
   }
+  return warnings
 })

@@ -5,10 +5,10 @@ import { type Find, PatchProblem } from "./PatchProblem.ts"
 const MAX_DEPTH = 64
 const MAX_KEY_LENGTH = 1024
 
-export const isList = (value: Schema.Json): value is ReadonlyArray<Schema.Json> => Array.isArray(value)
+export const isJsonList = (value: Schema.Json): value is ReadonlyArray<Schema.Json> => Array.isArray(value)
 
-export const isMap = (value: Schema.Json): value is { readonly [key: string]: Schema.Json } =>
-  typeof value === "object" && value !== null && !isList(value)
+export const isJsonMap = (value: Schema.Json): value is { readonly [key: string]: Schema.Json } =>
+  typeof value === "object" && value !== null && !isJsonList(value)
 
 export const problem = (reason: string) => Result.fail(new PatchProblem({ reason }))
 
@@ -18,8 +18,8 @@ export const checkFind = (find: Find): Result.Result<void, PatchProblem> => {
   for (let next = open.pop(); next !== undefined; next = open.pop()) {
     const [value, depth] = next
     if (depth > MAX_DEPTH) return problem(`the values are nested deeper than ${MAX_DEPTH} levels`)
-    if (isList(value)) for (const item of value) open.push([item, depth + 1])
-    else if (isMap(value)) {
+    if (isJsonList(value)) for (const item of value) open.push([item, depth + 1])
+    else if (isJsonMap(value)) {
       for (const [key, child] of Object.entries(value)) {
         if (key === "") return problem("a key is empty")
         if (key.length > MAX_KEY_LENGTH || key.split(".").length > MAX_DEPTH) {
@@ -35,16 +35,10 @@ export const checkFind = (find: Find): Result.Result<void, PatchProblem> => {
 /** Whether a part of a key is a place in a list. */
 export const isIndex = (part: string): boolean => /^(?:0|[1-9]\d{0,8})$/.test(part)
 
-/** Whether what these keys lead into is a list where nothing is there yet: all are numbers, and the first is 0. */
-export const startsList = (keys: ReadonlyArray<string>): boolean => {
-  const heads = keys.map((key) => key.split(".", 1).join(""))
-  return heads[0] === "0" && heads.every(isIndex)
-}
-
 /** Whether some key has a `*` among its segments. */
 export const hasWildcard = (find: Find): boolean =>
   Object.entries(find).some(
-    ([key, value]) => key.split(".").includes("*") || (isMap(value) && hasWildcard(value))
+    ([key, value]) => key.split(".").includes("*") || (isJsonMap(value) && hasWildcard(value))
   )
 
 /** A key as messages show it: quoted, at most 80 characters. */
@@ -64,12 +58,12 @@ export interface Leaf {
 export const leavesOf = (find: Find): Result.Result<ReadonlyArray<Leaf>, PatchProblem> => {
   const leaves: Array<Leaf> = []
   const walk = (value: Schema.Json, path: readonly [string, ...Array<string>]): PatchProblem | undefined => {
-    if (isList(value)) {
+    if (isJsonList(value)) {
       return new PatchProblem({
         reason: `the key ${shown(path.join("."))} has a list, which this format cannot hold`
       })
     }
-    if (!isMap(value)) {
+    if (!isJsonMap(value)) {
       leaves.push({ path, value: value === null ? "" : String(value) })
       return undefined
     }

@@ -1,7 +1,7 @@
 /** INI files: sections, `key = value` or `key: value`, comments with `;` and `#`, values in quotes. */
 import { Result } from "effect"
 import { type Leaf, leavesOf, problem, shown } from "./find.ts"
-import type { Patcher } from "./PatchProblem.ts"
+import type { Patcher, Unmatched } from "./PatchProblem.ts"
 import { insertLines, joinLines, type Line, lineEndOf, splitLines } from "./text.ts"
 
 /** A key in the file. The line is `head`, the value, `tail`; `quote` is what the value stands between. */
@@ -69,9 +69,14 @@ interface Target {
   readonly key: string
 }
 
-/** All ways to read a key as section and key: for a dotted one the whole key first, then the longest section. */
+/**
+ * All ways to read a key as section and key: for a dotted one the whole key first, then the longest section. A section
+ * in brackets is exact.
+ */
 const readings = (path: Leaf["path"]): ReadonlyArray<Target> => {
   const last = path.at(-1) ?? ""
+  const named = path.length === 1 ? /^\[([^\]]+)\]\.(.+)$/s.exec(last) : null
+  if (named !== null) return [{ section: named[1] ?? "", key: named[2] ?? "" }]
   if (path.length > 1) return [{ section: path.slice(0, -1).join("."), key: last }]
   const parts = last.split(".")
   const cuts = parts.slice(1).map((_, n) => parts.length - 1 - n)
@@ -166,8 +171,8 @@ const add = (
 }
 
 /**
- * A key is `section.key`, nested or dotted, or a bare key before the first section. A key or section of the file
- * whose name has dots itself wins over splitting; what is new is split at the first dot. Names are exact. A value
+ * A key is `section.key` or `[section].key`, nested or dotted, or a bare key before the first section. A key or section
+ * of the file whose name has dots itself wins over splitting; what is new is split at the first dot. Names are exact. A value
  * that brings its own quotes is written with them. Where a key occurs more than once, all its occurrences are set.
  */
 export const patchIni: Patcher = (text, find) => {
@@ -178,8 +183,13 @@ export const patchIni: Patcher = (text, find) => {
   const index = indexOf(sections)
   const added = new Map<string, Map<string, string>>()
   const changed = new Map<Entry, string>()
+  const unmatched: Array<Unmatched> = []
   for (const { path, value } of leaves.success) {
-    for (const { section, key } of targetsOf(path, index)) {
+    const targets = targetsOf(path, index)
+    if (targets.length === 0) {
+      unmatched.push({ key: path.join("."), reason: "`*` stands for no section or key of the file" })
+    }
+    for (const { section, key } of targets) {
       const entries = (index.get(section) ?? []).flatMap(({ keys }) => keys.get(key) ?? [])
       for (const entry of entries) changed.set(entry, value)
       if (entries.length > 0) continue
@@ -196,5 +206,5 @@ export const patchIni: Patcher = (text, find) => {
     lines[entry.line] = { text: entry.head + written + entry.tail, end: lines[entry.line]?.end ?? "" }
   }
   add(lines, sections, index, added, lineEndOf(text ?? ""))
-  return Result.succeed(joinLines(lines))
+  return Result.succeed({ text: joinLines(lines), unmatched })
 }

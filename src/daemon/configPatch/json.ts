@@ -1,37 +1,166 @@
+/** JSON files, with comments and trailing commas if the file has them. */
 import { Result } from "effect"
-import { problem, startsList } from "./find.ts"
-import { jsonTree, printJson, readJson } from "./jsonTree.ts"
+import { type Node, type ParseError, parseTree, printParseErrorCode } from "jsonc-parser"
+import { applyFind, type Container, change, type Data, type Format, isContainer, isMap } from "./data.ts"
+import { problem } from "./find.ts"
 import type { Patcher } from "./PatchProblem.ts"
-import { lineEndOf } from "./text.ts"
-import { applyFind } from "./tree.ts"
+import { applyEdits, type Edit, lineEndOf } from "./text.ts"
 
-/** The reason in one line: the parser quotes the text around the place where it stopped. */
-const reasonOf = (cause: unknown): string =>
-  cause instanceof Error ? cause.message.replace(/\s+/g, " ").slice(0, 200) : String(cause)
+const MAX_DEPTH = 256
+
+const dataOf = (root: Node): Data | undefined => {
+  let tooDeep = false
+  const read = (node: Node, depth: number): Data => {
+    tooDeep ||= depth > MAX_DEPTH
+    if (tooDeep) return null
+    if (node.type === "array") return (node.children ?? []).map((item) => read(item, depth + 1))
+    if (node.type !== "object") return node.value
+    const map = new Map<string, Data>()
+    for (const { children: [key, value] = [] } of node.children ?? []) {
+      if (value !== undefined) map.set(key?.value, read(value, depth + 1))
+    }
+    return map
+  }
+  const data = read(root, 0)
+  return tooDeep ? undefined : data
+}
+
+/** A value, and the offset where it begins, with its key. */
+interface Part {
+  readonly node: Node
+  readonly start: number
+}
+
+/** The values in an object or array; of equal keys the last one counts, as everywhere in JSON. */
+const partsOf = ({ node }: Part): Iterable<readonly [string | number, Part]> =>
+  new Map(
+    (node.children ?? []).map((child, index) => {
+      const [key, value] = child.type === "property" ? (child.children ?? []) : []
+      return [key?.value ?? index, { node: value ?? child, start: child.offset }]
+    })
+  )
+
+/** The layout of a new part; without `line` all of it is on one line. */
+interface Layout {
+  /** The line end and the indentation of the part. */
+  readonly line?: string | undefined
+  /** One indentation. */
+  readonly unit: string
+  /** The space after a colon, and after a comma on one line. */
+  readonly space: string
+}
+
+const inside = (layout: Layout): Layout =>
+  layout.line === undefined ? layout : { ...layout, line: layout.line + layout.unit }
+
+/** Items of a list or map, without its brackets; the first one without what divides it from others. */
+const itemsText = (items: Iterable<readonly [string | number, Data]>, layout: Layout): string =>
+  [...items]
+    .map(([key, value]) => {
+      const text = jsonText(value, layout)
+      return typeof key === "string" ? `${JSON.stringify(key)}:${layout.space}${text}` : text
+    })
+    .join(`,${layout.line ?? layout.space}`)
+
+/** The JSON of `data`; a `bigint` keeps its digits. */
+export const jsonText = (data: Data, layout: Layout): string => {
+  if (!isContainer(data)) return typeof data === "bigint" ? String(data) : JSON.stringify(data)
+  const [open, close] = isMap(data) ? ["{", "}"] : ["[", "]"]
+  const within = inside(layout)
+  const items = itemsText(data.entries(), within)
+  return items === "" ? open + close : open + (within.line ?? "") + items + (layout.line ?? "") + close
+}
+
+/** The text behind an item to the end of its line: a comma perhaps, and a comment. */
+const restOfLine = /[ \t]*(,)?[ \t]*(?:\/\/[^\r\n]*|\/\*[^\r\n]*?\*\/[ \t]*)?(?=[\r\n])/y
+
+/** The edits that change `from`, the document at `root`, to `to`. */
+const editsOf = (text: string, root: Node, from: Container, to: Container): ReadonlyArray<Edit> => {
+  const edits: Array<Edit> = []
+  const end = lineEndOf(text)
+  const pretty = /[\r\n]/.test(text.trim()) || root.children?.length === 0
+  const oneLine: Layout = {
+    unit: /[\r\n]([ \t]+)[^\s/*]/.exec(text)?.[1] ?? "  ",
+    space: pretty || text.includes('": ') ? " " : ""
+  }
+
+  /** The layout of an item that begins at `offset`: of its line, if it is the first on it. */
+  const layoutAt = (offset: number): Layout => {
+    const start = Math.max(text.lastIndexOf("\n", offset - 1), text.lastIndexOf("\r", offset - 1)) + 1
+    const before = text.slice(start, offset)
+    return pretty && before.trim() === "" ? { ...oneLine, line: end + before } : oneLine
+  }
+
+  const add: Format<Part>["add"] = ({ node, start }, members) => {
+    const last = node.children?.at(-1)
+    const close = node.offset + node.length - 1
+    if (last === undefined) {
+      // behind a comment, if there is one; that needs its line
+      const at = text.slice(0, close).trimEnd().length
+      const layout = at > node.offset + 1 && pretty ? { line: end, ...layoutAt(start) } : layoutAt(start)
+      const within = inside(layout)
+      edits.push({
+        start: at,
+        end: close,
+        text: (within.line ?? "") + itemsText(members, within) + (layout.line ?? "")
+      })
+      return
+    }
+    const layout = layoutAt(last.offset)
+    const added = (layout.line ?? layout.space) + itemsText(members, layout)
+    const after = last.offset + last.length
+    restOfLine.lastIndex = after
+    const rest = layout.line === undefined ? null : restOfLine.exec(text)
+    const at = after + (rest?.[0].length ?? 0)
+    if (rest?.[1] === undefined) edits.push({ start: after, end: after, text: "," })
+    edits.push({ start: at, end: at, text: rest?.[1] === undefined ? added : `${added},` })
+  }
+
+  const format: Format<Part> = {
+    parts: partsOf,
+    look: (_, old, wanted) => (old === wanted ? "keep" : "compare"),
+    replace: ({ node, start }, value) =>
+      edits.push({
+        start: node.offset,
+        end: node.offset + node.length,
+        text: jsonText(value, layoutAt(start))
+      }),
+    add
+  }
+  change(format, { node: root, start: root.offset }, from, to)
+  return edits
+}
+
+const invalid = (text: string, { error, offset }: ParseError) => {
+  const lines = text.slice(0, offset).split(/\r\n|\n|\r/)
+  const what = printParseErrorCode(error)
+    .replace(/\B[A-Z]/g, " $&")
+    .toLowerCase()
+  return problem(
+    `it is not valid JSON: ${what} at line ${lines.length}, column ${(lines.at(-1) ?? "").length + 1}`
+  )
+}
 
 /**
- * JSON, keeping order, indentation and number formats; new parts are laid out like their neighbours. Keys: see
+ * JSON with its order, comments, layout and number formats; new parts are laid out like their neighbours. Keys: see
  * `applyFind`. An empty file counts as a missing one.
  */
 export const patchJson: Patcher = (text, find) => {
-  const blank = text === undefined || text.trim() === ""
-  const source = blank ? (startsList(Object.keys(find)) ? "[]\n" : "{}\n") : text
-  const parsed = Result.try({ try: (): unknown => JSON.parse(source), catch: reasonOf })
-  if (Result.isFailure(parsed)) return problem(`it is not valid JSON: ${parsed.failure}`)
-  if (typeof parsed.success !== "object" || parsed.success === null) {
-    return problem("its top level is neither an object nor an array")
+  if (text === undefined || text.trim() === "") {
+    return Result.map(applyFind(undefined, find), ({ data, unmatched }) => ({
+      text: `${jsonText(data, { line: "\n", unit: "  ", space: " " })}\n`,
+      unmatched
+    }))
   }
-  const root = readJson(source)
-  if (Result.isFailure(root)) return Result.fail(root.failure)
-  const lead = source.slice(0, source.search(/\S/))
-  const trail = source.slice(source.trimEnd().length)
-  const body = source.trim()
-  const pretty = body.length === 2 || /[\r\n]/.test(body)
-  const tree = jsonTree({
-    line: pretty ? lineEndOf(source) : "",
-    unit: /[\r\n]([ \t]+)\S/.exec(body)?.[1] ?? "  ",
-    space: pretty ? " " : ""
-  })
-  const failed = applyFind(tree, root.success, find)
-  return failed === undefined ? Result.succeed(lead + printJson(root.success) + trail) : Result.fail(failed)
+  const errors: Array<ParseError> = []
+  const root = parseTree(text, errors, { allowTrailingComma: true })
+  if (errors[0] !== undefined) return invalid(text, errors[0])
+  const data = root === undefined ? null : dataOf(root)
+  if (data === undefined) return problem(`it is nested deeper than ${MAX_DEPTH} levels`)
+  if (root === undefined || !isContainer(data))
+    return problem("its top level is neither an object nor an array")
+  return Result.map(applyFind(data, find), ({ data: wanted, unmatched }) => ({
+    text: applyEdits(text, editsOf(text, root, data, wanted)),
+    unmatched
+  }))
 }

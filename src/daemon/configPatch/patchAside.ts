@@ -2,7 +2,7 @@
 import { Worker } from "node:worker_threads"
 import { Effect } from "effect"
 import type { ConfigParser } from "../../domain/ConfigPatch.ts"
-import { type Find, PatchProblem } from "./PatchProblem.ts"
+import { type Find, type PatchedText, PatchProblem } from "./PatchProblem.ts"
 import { patchText } from "./patchText.ts"
 
 export interface PatchJob {
@@ -11,7 +11,7 @@ export interface PatchJob {
   readonly find: Find
 }
 
-export type PatchOutcome = { readonly text: string | undefined } | { readonly problem: string }
+export type PatchOutcome = PatchedText | { readonly problem: string }
 
 /** Longer texts take a thread of their own, in characters: a megabyte of YAML takes a second and more. */
 const INLINE_LENGTH = 64 * 1024
@@ -23,8 +23,8 @@ const workerFile = new URL(
   import.meta.url
 )
 
-const inThread = (job: PatchJob): Effect.Effect<string | undefined, PatchProblem> =>
-  Effect.callback<string | undefined, PatchProblem>((resume) => {
+const inThread = (job: PatchJob): Effect.Effect<PatchedText, PatchProblem> =>
+  Effect.callback<PatchedText, PatchProblem>((resume) => {
     const fail = (reason: string) => resume(new PatchProblem({ reason }))
     const worker = new Worker(workerFile, {
       workerData: job,
@@ -32,7 +32,7 @@ const inThread = (job: PatchJob): Effect.Effect<string | undefined, PatchProblem
       resourceLimits: { maxOldGenerationSizeMb: MAX_MEMORY_MB }
     })
     worker.once("message", (outcome: PatchOutcome) =>
-      "problem" in outcome ? fail(outcome.problem) : resume(Effect.succeed(outcome.text))
+      "problem" in outcome ? fail(outcome.problem) : resume(Effect.succeed(outcome))
     )
     worker.once("error", (error: Error & { readonly code?: string }) =>
       fail(
@@ -51,7 +51,7 @@ const inThread = (job: PatchJob): Effect.Effect<string | undefined, PatchProblem
   )
 
 /** `patchText`, in a thread with a deadline where the text is long. */
-export const patchAside = (job: PatchJob): Effect.Effect<string | undefined, PatchProblem> =>
+export const patchAside = (job: PatchJob): Effect.Effect<PatchedText, PatchProblem> =>
   (job.text?.length ?? 0) <= INLINE_LENGTH
     ? Effect.suspend(() => Effect.fromResult(patchText(job.parser, job.text, job.find)))
     : inThread(job)

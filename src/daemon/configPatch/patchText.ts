@@ -1,11 +1,11 @@
-/** One way into all parsers, with what they have in common. */
+/** The entry to all parsers, with the rules that they share. */
 import { Result } from "effect"
 import type { ConfigParser } from "../../domain/ConfigPatch.ts"
 import { patchFile } from "./file.ts"
 import { checkFind, hasWildcard } from "./find.ts"
 import { patchIni } from "./ini.ts"
 import { patchJson } from "./json.ts"
-import { type Find, type Patcher, PatchProblem } from "./PatchProblem.ts"
+import { type Find, type PatchedText, type Patcher, PatchProblem } from "./PatchProblem.ts"
 import { patchProperties } from "./properties.ts"
 import { patchXml } from "./xml.ts"
 import { patchYaml } from "./yaml.ts"
@@ -22,7 +22,7 @@ const patchers: Readonly<Record<ConfigParser, Patcher>> = {
 const BOM = "\ufeff"
 const MAX_PASSES = 8
 
-/** Parsers and printers call themselves for every level of nesting: too many levels overflow the stack. */
+/** Parsers and printers recurse for every level of nesting: too many levels overflow the stack. */
 const guarded = (patcher: Patcher, text: string | undefined, find: Find) =>
   Result.flatMap(
     Result.try({
@@ -30,7 +30,9 @@ const guarded = (patcher: Patcher, text: string | undefined, find: Find) =>
       catch: (cause) =>
         new PatchProblem({
           reason:
-            cause instanceof RangeError ? "it is nested too deep" : `it cannot be read: ${String(cause)}`
+            cause instanceof RangeError
+              ? "it is nested too deep or has too long a line"
+              : `it cannot be read: ${String(cause)}`
         })
     }),
     (patched) => patched
@@ -38,23 +40,24 @@ const guarded = (patcher: Patcher, text: string | undefined, find: Find) =>
 
 /**
  * Sets the values of `find` in `text` (blueprints.md, "Config parsers"); `undefined` is a missing file. Patching the
- * result once more changes nothing: `*` is repeated until it has met everything that other keys have added. A byte
+ * result once more changes nothing: `*` is applied again until it has reached all that other keys have added. A byte
  * order mark stays.
  */
 export const patchText = (
   parser: ConfigParser,
   text: string | undefined,
   find: Find
-): Result.Result<string | undefined, PatchProblem> => {
+): Result.Result<PatchedText, PatchProblem> => {
   const checked = checkFind(find)
   if (Result.isFailure(checked)) return Result.fail(checked.failure)
-  const marked = text?.startsWith(BOM) ?? false
-  let current = marked ? text?.slice(BOM.length) : text
+  const mark = text?.startsWith(BOM) === true ? BOM : ""
+  let current: PatchedText = { text: text?.slice(mark.length), unmatched: [] }
   for (let pass = 0; pass < (hasWildcard(find) ? MAX_PASSES : 1); pass++) {
-    const patched = guarded(patchers[parser], current, find)
+    const patched = guarded(patchers[parser], current.text, find)
     if (Result.isFailure(patched)) return patched
-    if (patched.success === current) break
+    const done = patched.success.text === current.text
     current = patched.success
+    if (done) break
   }
-  return Result.succeed(marked && current !== undefined ? BOM + current : current)
+  return Result.succeed(current.text === undefined ? current : { ...current, text: mark + current.text })
 }

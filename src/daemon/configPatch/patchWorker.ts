@@ -7,7 +7,7 @@ import { patchText } from "./patchText.ts"
 // workerData is untyped; `patchAside` alone starts this file, with a PatchJob
 const job: PatchJob = workerData
 const outcome: PatchOutcome = Result.match(patchText(job.parser, job.text, job.find), {
-  onSuccess: (text) => ({ text }),
+  onSuccess: (patched): PatchOutcome => patched,
   onFailure: ({ reason }) => ({ problem: reason })
 })
 parentPort?.postMessage(outcome)

@@ -1,34 +1,33 @@
-/** Java properties files: what `java.util.Properties` reads, comments and layout kept. */
+/** Java properties files, read as `java.util.Properties` reads them; comments and layout stay. */
 import { Result } from "effect"
 import { leavesOf } from "./find.ts"
-import type { Patcher } from "./PatchProblem.ts"
-import { insertLines, joinLines, type Line, lineEndOf, splitLines } from "./text.ts"
+import type { Patcher, Unmatched } from "./PatchProblem.ts"
+import { applyEdits, type Edit, lineEndOf } from "./text.ts"
 
-/** A key and its value as they stand in lines `first` to `last`; `head` is all that comes before the value. */
+/** A key of the file, and where the text of its value is. */
 interface Property {
   readonly key: string
   readonly value: string
-  readonly head: string
-  /** Key and value are apart by white space only. */
-  readonly bare: boolean
-  readonly first: number
-  readonly last: number
+  readonly start: number
+  readonly end: number
+  /** The separator: white space, a sign, or nothing. */
+  readonly separator: string
 }
 
-const SPACE = " \t\f"
-
-/** An odd number of backslashes at its end: the line goes on in the next one. */
-const endsOpen = (text: string): boolean => {
-  let slashes = 0
-  for (let at = text.length - 1; at >= 0 && text[at] === "\\"; at--) slashes++
-  return slashes % 2 === 1
-}
-
-const skipSpace = (text: string, from: number): number => {
-  let at = from
-  while (at < text.length && SPACE.includes(text.charAt(at))) at++
-  return at
-}
+/** A line without a property. */
+const blank = /[ \t\f]*(?:[#!][^\r\n]*)?(?:\r\n|\n|\r|$)/y
+/** A property; a backslash at the end of a line continues it on the next. */
+const property = new RegExp(
+  [
+    /[ \t\f]*/,
+    /(?:\\(?:\r\n|[\s\S])[ \t\f]*|[^\\=: \t\f\r\n]+)*/,
+    /(?:[ \t\f]+|\\(?:\r\n|[\r\n]))*[=:]?(?:[ \t\f]+|\\(?:\r\n|[\r\n]))*/,
+    /(?:\\(?:\r\n|[\s\S])|[^\\\r\n]+)*\\?/
+  ]
+    .map(({ source }) => `(${source})`)
+    .join(""),
+  "y"
+)
 
 const escapes: ReadonlyMap<string, string> = new Map([
   ["t", "\t"],
@@ -38,8 +37,10 @@ const escapes: ReadonlyMap<string, string> = new Map([
 ])
 
 const unescape = (text: string): string =>
-  text.replace(/\\(?:u([0-9a-fA-F]{4})|([\s\S]))/g, (_, code: string | undefined, char: string) =>
-    code === undefined ? (escapes.get(char) ?? char) : String.fromCharCode(Number.parseInt(code, 16))
+  text.replace(
+    /\\(?:(?:\r\n|[\r\n])[ \t\f]*|u([0-9a-fA-F]{4})|([\s\S])|$)/g,
+    (_, code: string | undefined, char = "") =>
+      code === undefined ? (escapes.get(char) ?? char) : String.fromCharCode(Number.parseInt(code, 16))
   )
 
 /** As Java writes it: all but printable ASCII as `\uXXXX`, which loaders that expect Latin-1 read as well. */
@@ -58,62 +59,21 @@ const escapeKey = (key: string): string => escape(key).replace(/[ =:#!]/g, "\\$&
 const escapeValue = (value: string, bare: boolean): string =>
   escape(value).replace(bare ? /^[ =:]/ : /^ /, "\\$&")
 
-const readProperty = (lines: ReadonlyArray<Line>, first: number): Property => {
-  const pieces: Array<string> = []
-  const cuts: Array<{ readonly at: number; readonly text: string }> = []
-  let length = 0
-  let last = first
-  let piece = lines[first]?.text ?? ""
-  for (;;) {
-    const open = endsOpen(piece)
-    pieces.push(open ? piece.slice(0, -1) : piece)
-    length += open ? piece.length - 1 : piece.length
-    const next = lines[last + 1]
-    if (!open || next === undefined) break
-    const indent = skipSpace(next.text, 0)
-    cuts.push({ at: length, text: `\\${lines[last]?.end ?? ""}${next.text.slice(0, indent)}` })
-    piece = next.text.slice(indent)
-    last++
+const propertiesOf = (text: string): ReadonlyArray<Property> => {
+  const found: Array<Property> = []
+  for (let at = 0; at < text.length; ) {
+    blank.lastIndex = at
+    if (blank.test(text)) {
+      at = blank.lastIndex
+      continue
+    }
+    property.lastIndex = at
+    const [, indent = "", key = "", separator = "", value = ""] = property.exec(text) ?? []
+    const start = at + indent.length + key.length + separator.length
+    at = start + value.length
+    found.push({ key: unescape(key), value: unescape(value), start, end: at, separator })
   }
-  const text = pieces.join("")
-  const start = skipSpace(text, 0)
-  let keyEnd = start
-  while (keyEnd < text.length && !`=:${SPACE}`.includes(text.charAt(keyEnd))) {
-    keyEnd += text[keyEnd] === "\\" ? 2 : 1
-  }
-  keyEnd = Math.min(keyEnd, text.length)
-  const sign = skipSpace(text, keyEnd)
-  const signed = text[sign] === "=" || text[sign] === ":"
-  const valueStart = signed ? skipSpace(text, sign + 1) : sign
-  let head = ""
-  let from = 0
-  for (const cut of cuts) {
-    if (cut.at >= valueStart) break
-    head += text.slice(from, cut.at) + cut.text
-    from = cut.at
-  }
-  head += text.slice(from, valueStart)
-  return {
-    key: unescape(text.slice(start, keyEnd)),
-    value: unescape(text.slice(valueStart)),
-    head: keyEnd === valueStart ? `${head}=` : head,
-    bare: !signed && keyEnd !== valueStart,
-    first,
-    last
-  }
-}
-
-const readProperties = (lines: ReadonlyArray<Line>): Array<Property> => {
-  const properties: Array<Property> = []
-  for (let at = 0; at < lines.length; at++) {
-    const text = lines[at]?.text ?? ""
-    const start = skipSpace(text, 0)
-    if (start === text.length || text[start] === "#" || text[start] === "!") continue
-    const property = readProperty(lines, at)
-    properties.push(property)
-    at = property.last
-  }
-  return properties
+  return found
 }
 
 /** Whether a key fits a pattern: `*` alone fits every key, among dots it fits one segment. */
@@ -124,50 +84,46 @@ const fits = (pattern: string, key: string): boolean => {
   return wanted.length === segments.length && wanted.every((part, n) => part === "*" || part === segments[n])
 }
 
-/** What is to become of the file: values of keys that it has, and keys to add at its end. */
-const plan = (properties: ReadonlyArray<Property>, leaves: ReadonlyArray<{ key: string; value: string }>) => {
-  const known = new Set(properties.map((property) => property.key))
-  const values = new Map<string, string>()
-  const added = new Map<string, string>()
-  for (const { key, value } of leaves) {
-    if (known.has(key)) values.set(key, value)
-    else if (key.split(".").includes("*")) {
-      for (const name of known) if (fits(key, name)) values.set(name, value)
-      for (const name of added.keys()) if (fits(key, name)) added.set(name, value)
-    } else added.set(key, value)
-  }
-  return { values, added }
+/** The lines of new keys, to stand at the end of the text. */
+const ending = (text: string, added: ReadonlyMap<string, string>): string => {
+  const line = lineEndOf(text)
+  const ended = text === "" || /[\r\n]$/.test(text)
+  // a last line that continues on no other would swallow the next one
+  const open = /(?<!\\)(?:\\\\)*\\(?:\r\n|[\r\n])?$/.test(text)
+  const fresh = [...added].map(([key, value]) => `${escapeKey(key)}=${escapeValue(value, false)}`)
+  return (ended ? "" : line) + (open ? line : "") + fresh.join(line) + (ended ? line : "")
 }
 
 /**
- * Keys are flat: nested keys are joined with dots. Where a key occurs more than once, all its occurrences are set.
- * Keys that are missing are added at the end.
+ * Keys are flat: nested keys are joined with dots. If a key occurs more than once, all its occurrences are set.
+ * Missing keys are added at the end.
  */
-export const patchProperties: Patcher = (text, find) => {
+export const patchProperties: Patcher = (given, find) => {
   const leaves = leavesOf(find)
   if (Result.isFailure(leaves)) return Result.fail(leaves.failure)
-  const lines = splitLines(text ?? "")
-  const properties = readProperties(lines)
-  const { values, added } = plan(
-    properties,
-    leaves.success.map(({ path, value }) => ({ key: path.join("."), value }))
-  )
-  const patched: Array<Line> = []
-  let copied = 0
-  for (const { key, value, head, bare, first, last } of properties) {
+  const text = given ?? ""
+  const properties = propertiesOf(text)
+  const known = new Set(properties.map(({ key }) => key))
+  const values = new Map<string, string>()
+  const added = new Map<string, string>()
+  const unmatched: Array<Unmatched> = []
+  for (const { path, value } of leaves.success) {
+    const key = path.join(".")
+    if (known.has(key)) values.set(key, value)
+    else if (key.split(".").includes("*")) {
+      const present = [...known].filter((name) => fits(key, name))
+      const fresh = [...added.keys()].filter((name) => fits(key, name))
+      for (const name of present) values.set(name, value)
+      for (const name of fresh) added.set(name, value)
+      if (present.length + fresh.length === 0) unmatched.push({ key, reason: "no key of the file fits" })
+    } else added.set(key, value)
+  }
+  const edits = properties.flatMap(({ key, value, start, end, separator }): ReadonlyArray<Edit> => {
     const wanted = values.get(key)
-    if (wanted === undefined || wanted === value) continue
-    for (; copied < first; copied++) patched.push(lines[copied] ?? { text: "", end: "" })
-    patched.push({ text: head + escapeValue(wanted, bare), end: lines[last]?.end ?? "" })
-    copied = last + 1
-  }
-  for (; copied < lines.length; copied++) patched.push(lines[copied] ?? { text: "", end: "" })
-  const fresh = [...added].map(([key, value]) => `${escapeKey(key)}=${escapeValue(value, false)}`)
-  if (fresh.length > 0) {
-    // a last line that goes on nowhere would swallow the next one
-    const final = properties.at(-1)
-    const open = final?.last === lines.length - 1 && endsOpen(patched.at(-1)?.text ?? "")
-    insertLines(patched, patched.length, open ? ["", ...fresh] : fresh, lineEndOf(text ?? ""))
-  }
-  return Result.succeed(joinLines(patched))
+    if (wanted === undefined || wanted === value) return []
+    const sign = separator === "" ? "=" : ""
+    return [{ start, end, text: sign + escapeValue(wanted, sign === "" && !/[=:]/.test(separator)) }]
+  })
+  if (added.size > 0) edits.push({ start: text.length, end: text.length, text: ending(text, added) })
+  return Result.succeed({ text: applyEdits(text, edits), unmatched })
 }

@@ -1,4 +1,4 @@
-/** Lines and line ends of text files. */
+/** Lines, line ends and edits of text files. */
 
 /** One line and what ends it: `\n`, `\r\n`, `\r`, or nothing at the end of the file. */
 export interface Line {
@@ -45,4 +45,23 @@ export const insertLines = (
     fresh[fresh.length - 1] = { text: added.at(-1) ?? "", end: "" }
   }
   lines.splice(index, 0, ...fresh)
+}
+
+/** Puts `text` in place of what stands from `start` to `end`. */
+export interface Edit {
+  readonly start: number
+  readonly end: number
+  readonly text: string
+}
+
+/** The edited text; edits at one place keep their order. `undefined` if two edits overlap. */
+export const applyEdits = (text: string, edits: ReadonlyArray<Edit>): string | undefined => {
+  const parts: Array<string> = []
+  let at = 0
+  for (const edit of edits.toSorted((a, b) => a.start - b.start)) {
+    if (edit.start < at) return undefined
+    parts.push(text.slice(at, edit.start), edit.text)
+    at = edit.end
+  }
+  return parts.join("") + text.slice(at)
 }

@@ -1,9 +1,10 @@
 /** XML files. */
 import { DOMParser, type Document, type Element, XMLSerializer } from "@xmldom/xmldom"
 import { Result, type Schema } from "effect"
-import { cut, isList, isMap, problem, shown } from "./find.ts"
-import { type Find, type Patcher, PatchProblem } from "./PatchProblem.ts"
+import { cut, isJsonList, isJsonMap, problem, shown } from "./find.ts"
+import { type Find, type Patcher, PatchProblem, type Unmatched } from "./PatchProblem.ts"
 import { lineEndOf } from "./text.ts"
+import { chosenBy, divide, type Step, stepOf } from "./xmlPath.ts"
 import {
   addElement,
   elementsOf,
@@ -49,12 +50,21 @@ const read = (text: string): Result.Result<Document, PatchProblem> => {
   return problem(`it is not valid XML: ${(first ?? "").replace(/\s+/g, " ").slice(0, 200)}`)
 }
 
-/** Sets values in a document; `changed` says whether anything was not yet as it should be. */
+/** A value of Pterodactyl's eggs that sets an attribute. */
+const attributeValue = /^\[([\w:.-]+)='(.*)'\]$/s
+
+/** Sets values in a document; `changed` says whether any value was another before. */
 const patcher = (doc: Document, pretty: boolean) => {
   let changed = false
+  let reached = 0
+  const unmatched: Array<Unmatched> = []
 
   const write = (element: Element, key: string, value: Schema.Json): Outcome => {
-    if (isList(value) || isMap(value)) return refuse(`the key ${shown(key)} cannot hold a list or a map`)
+    reached++
+    const inline = key.startsWith("@") || typeof value !== "string" ? null : attributeValue.exec(value)
+    if (inline !== null) return write(element, `@${inline[1]}`, inline[2] ?? "")
+    if (isJsonList(value) || isJsonMap(value))
+      return refuse(`the key ${shown(key)} cannot hold a list or a map`)
     const text = value === null ? "" : String(value)
     if (!isXmlText(text)) return refuse(`the value of ${shown(key)} has characters that XML cannot hold`)
     if (!key.startsWith("@")) {
@@ -82,10 +92,11 @@ const patcher = (doc: Document, pretty: boolean) => {
   }
 
   const assign = (element: Element, value: Schema.Json): Outcome =>
-    isMap(value) ? merge(element, value) : write(element, element.nodeName, value)
+    isJsonMap(value) ? merge(element, value) : write(element, element.nodeName, value)
 
   /** As many elements of that name as the list has items. */
   const assignList = (parent: Element, name: string, items: ReadonlyArray<Schema.Json>): Outcome => {
+    reached++
     const present = elementsOf(parent).filter((element) => element.nodeName === name)
     for (const surplus of present.slice(items.length)) {
       removeElement(parent, surplus)
@@ -101,9 +112,20 @@ const patcher = (doc: Document, pretty: boolean) => {
     return undefined
   }
 
-  const each = (elements: ReadonlyArray<Element>, rest: string | undefined, value: Schema.Json): Outcome => {
+  const each = (
+    elements: ReadonlyArray<Element>,
+    rest: string | undefined,
+    value: Schema.Json,
+    conditioned = false
+  ): Outcome => {
     for (const element of elements) {
-      const failed = rest === undefined ? assign(element, value) : apply(element, rest, value)
+      const attribute =
+        conditioned &&
+        rest !== undefined &&
+        element.hasAttribute(rest) &&
+        !elementsOf(element).some((child) => child.nodeName === rest)
+      const failed =
+        rest === undefined ? assign(element, value) : apply(element, attribute ? `@${rest}` : rest, value)
       if (failed !== undefined) return failed
     }
     return undefined
@@ -112,7 +134,7 @@ const patcher = (doc: Document, pretty: boolean) => {
   /** The elements `name` of `parent`, all of them or the one that `rest` begins to count. */
   const visit = (parent: Element, name: string, rest: string | undefined, value: Schema.Json): Outcome => {
     const present = elementsOf(parent).filter((element) => element.nodeName === name)
-    if (rest === undefined && isList(value)) return assignList(parent, name, value)
+    if (rest === undefined && isJsonList(value)) return assignList(parent, name, value)
     const counted = rest === undefined ? null : /^(0|[1-9]\d{0,8})(?:\.|$)/.exec(rest)
     const index = Number(counted?.[1] ?? 0)
     if (index > present.length) return refuse(`there are only ${present.length} elements <${name}>`)
@@ -124,39 +146,72 @@ const patcher = (doc: Document, pretty: boolean) => {
     return Result.isFailure(added) ? added.failure : each([added.success], behind, value)
   }
 
+  /** The elements that meet the conditions of `step`; one that meets them is made if its attributes say how. */
+  const select = (parent: Element, step: Step, rest: string | undefined, value: Schema.Json): Outcome => {
+    const chosen = chosenBy(step, elementsOf(parent))
+    if (chosen.length > 0) return each(chosen, rest, value, true)
+    if (step.name === "*" || rest?.split(".").includes("*")) return undefined
+    const attributes = step.conditions.flatMap((rule) =>
+      "value" in rule && rule.value !== undefined ? [[rule.attribute, rule.value] as const] : []
+    )
+    if (attributes.length < step.conditions.length) return undefined
+    const added = add(parent, step.name)
+    if (Result.isFailure(added)) return added.failure
+    for (const [name, text] of attributes) {
+      const failed = write(added.success, `@${name}`, text)
+      if (failed !== undefined) return failed
+    }
+    return each([added.success], rest, value, true)
+  }
+
   const apply = (parent: Element, key: string, value: Schema.Json): Outcome => {
     if (key.startsWith("@")) return write(parent, key, value)
     const names = new Set(elementsOf(parent).map((element) => element.nodeName))
     if (names.has(key)) return visit(parent, key, undefined, value)
+    const [head, rest] = divide(key)
+    const step = stepOf(head)
+    if (Result.isFailure(step)) return step.failure
+    if (step.success.conditions.length > 0) return select(parent, step.success, rest, value)
     for (let dot = key.lastIndexOf("."); dot > 0; dot = key.lastIndexOf(".", dot - 1)) {
-      const [start, rest] = cut(key, dot)
-      if (names.has(start)) return visit(parent, start, rest, value)
+      const [start, behind] = cut(key, dot)
+      if (names.has(start)) return visit(parent, start, behind, value)
     }
-    const [head, rest] = cut(key, key.indexOf("."))
     return head === "*" ? each(elementsOf(parent), rest, value) : visit(parent, head, rest, value)
   }
 
+  /** Notes the key if its change reaches nothing. */
+  const noting = (key: string, change: () => Outcome): Outcome => {
+    const before = reached + unmatched.length
+    const failed = change()
+    if (reached + unmatched.length === before) unmatched.push({ key, reason: "no element fits" })
+    return failed
+  }
+
   const merge = (element: Element, values: Find): Outcome => {
+    if (Object.keys(values).length === 0) reached++
     for (const [key, value] of Object.entries(values)) {
-      const failed = apply(element, key, value)
+      const failed = noting(key, () => apply(element, key, value))
       if (failed !== undefined) return failed
     }
     return undefined
   }
 
-  /** The first part of a key names the root element, which is there only once. */
+  /** The first part of a key names the root element, of which there is one. */
   const applyRoot = (root: Element, key: string, value: Schema.Json): Outcome => {
     if (key === root.nodeName) return assign(root, value)
-    const [head, rest] = key.startsWith(`${root.nodeName}.`)
-      ? cut(key, root.nodeName.length)
-      : cut(key, key.indexOf("."))
-    if (head !== "*" && head !== root.nodeName) {
+    const [head, rest] = key.startsWith(`${root.nodeName}.`) ? cut(key, root.nodeName.length) : divide(key)
+    const step = stepOf(head)
+    if (Result.isFailure(step)) return step.failure
+    if (step.success.name !== "*" && step.success.name !== root.nodeName) {
       return refuse(`the key ${shown(key)} does not begin with the root element, <${root.nodeName}>`)
     }
-    return each([root], rest, value)
+    return each(chosenBy(step.success, [root]), rest, value, step.success.conditions.length > 0)
   }
 
-  return { applyRoot, changed: () => changed }
+  const patch = (root: Element, key: string, value: Schema.Json) =>
+    noting(key, () => applyRoot(root, key, value))
+
+  return { patch, changed: () => changed, unmatched }
 }
 
 const declaredEncoding = (text: string): string =>
@@ -176,7 +231,7 @@ const print = (source: string, doc: Document): Result.Result<string, PatchProble
 
 const fresh = (find: Find): Result.Result<string, PatchProblem> => {
   const key = Object.keys(find)[0] ?? ""
-  const name = cut(key, key.indexOf("."))[0]
+  const name = divide(key)[0].replace(/\[.*$/s, "")
   return isXmlName(name)
     ? Result.succeed(`<?xml version="1.0" encoding="UTF-8"?>\n<${name}/>\n`)
     : problem(`${shown(name)} is no name of a root element`)
@@ -184,25 +239,27 @@ const fresh = (find: Find): Result.Result<string, PatchProblem> => {
 
 /**
  * XML. A key begins with the root element: `server.network.port` is the text of `<port>`, `server.@id` an attribute,
- * `server.world.1.name` counts the elements `<world>` from 0; without a number all of them are meant. A list makes as
- * many elements of that name; their contents are merged. Comments, declaration and white space stay. A document type
- * is refused. An empty file counts as a missing one.
+ * `server.world.1.name` counts the elements `<world>` from 0; without a number all of them are meant. As in eggs of
+ * Pterodactyl, `server.property[@name='x']` are the elements with this attribute, and a value `[attr='text']` sets an
+ * attribute. A list makes as many elements of that name; their contents are merged. Comments, declaration and white
+ * space stay. A document type is refused. An empty file counts as a missing one.
  */
 export const patchXml: Patcher = (text, find) => {
-  if (Object.keys(find).length === 0) return Result.succeed(text)
+  if (Object.keys(find).length === 0) return Result.succeed({ text, unmatched: [] })
   const source = text === undefined || text.trim() === "" ? fresh(find) : Result.succeed(text)
   if (Result.isFailure(source)) return Result.fail(source.failure)
   const doc = read(source.success)
   if (Result.isFailure(doc)) return Result.fail(doc.failure)
   const root = doc.success.documentElement
   if (root === null) return problem("it has no root element")
-  const { applyRoot, changed } = patcher(
+  const { patch, changed, unmatched } = patcher(
     doc.success,
     source.success !== text || /[\r\n]/.test(source.success.trim())
   )
   for (const [key, value] of Object.entries(find)) {
-    const failed = applyRoot(root, key, value)
+    const failed = patch(root, key, value)
     if (failed !== undefined) return Result.fail(failed)
   }
-  return changed() ? print(source.success, doc.success) : Result.succeed(source.success)
+  const patched = changed() ? print(source.success, doc.success) : Result.succeed(source.success)
+  return Result.map(patched, (made) => ({ text: made, unmatched }))
 }

@@ -1,81 +1,217 @@
 /** YAML files. */
-import { isDeepStrictEqual } from "node:util"
 import { Result } from "effect"
-import { type Document, isScalar, type Node, parseDocument } from "yaml"
-import { problem, startsList } from "./find.ts"
-import type { Find, Patcher, PatchProblem } from "./PatchProblem.ts"
-import { lineEndOf } from "./text.ts"
-import { applyFind } from "./tree.ts"
-import { comparable, isContainer } from "./yamlNodes.ts"
-import { endsOf, splice } from "./yamlSplice.ts"
-import { blockLines, isBlock } from "./yamlText.ts"
-import { yamlTree } from "./yamlTree.ts"
+import {
+  type Alias,
+  type Document,
+  isAlias,
+  isMap,
+  isNode,
+  isPair,
+  isScalar,
+  isSeq,
+  type Node,
+  type Pair,
+  parseDocument,
+  visit
+} from "yaml"
+import { applyFind, type Container, change, type Data, type Format, isContainer, same } from "./data.ts"
+import { problem } from "./find.ts"
+import type { Patcher } from "./PatchProblem.ts"
+import { applyEdits, lineEndOf } from "./text.ts"
+import { blockLines, type Change, editsOf, isYamlContainer, type YamlContainer } from "./yamlEdits.ts"
 
-/** Duplicate keys pass: looking for them takes quadratic time, and the games read the last one. */
-const read = (text: string): Document =>
+/** Values that aliases may stand for: a few aliases of large parts must not become gigabytes. */
+const MAX_ALIASED = 100_000
+
+/** Duplicate keys pass: finding them takes quadratic time, and the games read the last one. */
+const parse = (text: string): Document =>
   parseDocument(text, { uniqueKeys: false, intAsBigInt: true, logLevel: "error" })
 
-/** Whether the values are the same; false also where that cannot be told, for instance for too many aliases. */
-const sameValues = (a: Document, b: Document): boolean => {
-  const values = (doc: Document): unknown => comparable(doc.toJS({ mapAsMap: true }))
-  return Result.getOrElse(
-    Result.try(() => isDeepStrictEqual(values(a), values(b))),
-    () => false
-  )
+/** The values of a document. */
+interface Values {
+  readonly data: Data
+  /** The value of each node with an anchor. */
+  readonly anchored: ReadonlyMap<Node, Data>
+  readonly targets: ReadonlyMap<Alias, Node>
+  /** Why an alias cannot be replaced by a copy. */
+  readonly uncopied: string | undefined
 }
 
-const isSound = (text: string, wanted: Document): boolean => {
-  const made = read(text)
-  return made.errors.length === 0 && sameValues(made, wanted)
+const nameOf = (key: unknown): string | undefined => {
+  if (!isScalar(key)) return undefined
+  // the text of keys that YAML reads as numbers or booleans
+  return typeof key.value === "string" ? key.value : (key.source ?? String(key.value))
 }
 
-const endWith = (text: string, end: string): string =>
-  text === "" || /[\r\n]$/.test(text) ? text : text + end
+const valuesOf = (doc: Document): Result.Result<Values, string> => {
+  const anchors = new Map<string, Node>()
+  const anchored = new Map<Node, Data>()
+  const sizes = new Map<Node, number>()
+  const targets = new Map<Alias, Node>()
+  let failed: string | undefined
+  let uncopied: string | undefined
+  let read = 0
+  let aliased = 0
 
-/**
- * The text with the changes: edited in place, or, where the layout does not allow it, printed anew with its comments
- * and order. Either is read again, and only a text with just the values that it is to have is taken.
- */
-const print = (text: string, doc: Document, edited: string | undefined): string | undefined => {
-  if (edited !== undefined && isSound(edited, doc)) return edited
-  const end = lineEndOf(text)
-  const printed = Result.getOrUndefined(
+  const valueOf = (node: unknown): Data => {
+    if (!isNode(node) || failed !== undefined) return null
+    if (isAlias(node)) {
+      const target = anchors.get(node.source)
+      const value = target === undefined ? undefined : anchored.get(target)
+      if (target === undefined || value === undefined) {
+        failed = `*${node.source} stands for nothing before it`
+        return null
+      }
+      targets.set(node, target)
+      aliased += sizes.get(target) ?? 0
+      if (aliased > MAX_ALIASED) failed = "it has too many aliases of large parts"
+      return value
+    }
+    const before = read + aliased
+    read++
+    if (node.anchor !== undefined) anchors.set(node.anchor, node)
+    const value = contentOf(node)
+    if (node.anchor === undefined) return value
+    anchored.set(node, value)
+    sizes.set(node, read + aliased - before)
+    return value
+  }
+
+  const contentOf = (node: Node): Data => {
+    if (isSeq(node)) return node.items.map(valueOf)
+    if (!isMap(node)) return isScalar(node) ? scalarOf(node.value) : null
+    const map = new Map<string, Data>()
+    for (const { key, value } of node.items) {
+      const name = nameOf(isAlias(key) ? anchors.get(key.source) : key)
+      if (name === undefined) uncopied = "it has lists or maps as keys"
+      else valueOf(isAlias(key) ? null : key)
+      const data = valueOf(value)
+      if (name !== undefined) map.set(name, data)
+    }
+    return map
+  }
+
+  const data = valueOf(doc.contents)
+  return failed === undefined ? Result.succeed({ data, anchored, targets, uncopied }) : Result.fail(failed)
+}
+
+const scalarOf = (value: unknown): Data =>
+  typeof value === "string" ||
+  typeof value === "number" ||
+  typeof value === "bigint" ||
+  typeof value === "boolean"
+    ? value
+    : value === null || value === undefined
+      ? null
+      : String(value)
+
+/** A value: what `container` has in `slot`. */
+interface Part {
+  readonly node: unknown
+  readonly container: YamlContainer
+  readonly slot: Pair | number
+}
+
+const partsOf = ({ node }: Part): Iterable<readonly [string | number, Part]> => {
+  if (isSeq(node)) return node.items.map((item, slot) => [slot, { node: item, container: node, slot }])
+  if (!isMap(node)) return []
+  const named = node.items.flatMap((slot): ReadonlyArray<readonly [string, Part]> => {
+    const name = nameOf(slot.key)
+    return name === undefined ? [] : [[name, { node: slot.value, container: node, slot }]]
+  })
+  // of equal keys the last one counts
+  return new Map(named)
+}
+
+/** The changes that make `root` hold `wanted`, inner ones first. An alias of what changes becomes a copy. */
+const changesOf = (root: YamlContainer, { anchored, data, targets }: Values, wanted: Container) => {
+  const changes: Array<Change> = []
+  const now = new Map(anchored)
+  const format: Format<Part> = {
+    parts: partsOf,
+    look: ({ node }, from, to) => {
+      if (isAlias(node)) {
+        const target = targets.get(node)
+        return target !== undefined && same(now.get(target), to) ? "keep" : "replace"
+      }
+      if (from === to && targets.size === 0) return "keep"
+      if (isNode(node) && node.anchor !== undefined) now.set(node, to)
+      return "compare"
+    },
+    replace: ({ node, container, slot }, value) => {
+      if (isNode(node)) visit(node, { Node: (_, inner) => void now.delete(inner) })
+      changes.push({ container, slot, old: node, value })
+    },
+    add: ({ node }, added) => {
+      if (isYamlContainer(node)) changes.push({ container: node, added })
+    }
+  }
+  change(format, { node: root, container: root, slot: 0 }, data, wanted)
+  return changes
+}
+
+/** Prints the whole document with the changes: its comments and order stay, its layout does not. */
+const printed = (doc: Document, changes: ReadonlyArray<Change>, end: string): string | undefined => {
+  const nodeOf = (value: Data) => doc.createNode(value, { aliasDuplicateObjects: false })
+  for (const change of changes) {
+    const { container } = change
+    if ("added" in change) {
+      for (const [key, value] of change.added) {
+        if (isMap(container)) container.items.push(doc.createPair(key, value))
+        else container.items.push(nodeOf(value))
+      }
+    } else if (isPair(change.slot)) change.slot.value = nodeOf(change.value)
+    else container.items[change.slot] = nodeOf(change.value)
+  }
+  return Result.getOrUndefined(
     Result.try(() => doc.toString({ lineWidth: 0, blockQuote: "literal" }).replaceAll("\n", end))
   )
-  return printed !== undefined && isSound(printed, doc) ? printed : undefined
 }
 
-const patch = (text: string, find: Find): Result.Result<string, PatchProblem> => {
-  const doc = read(text)
+/**
+ * YAML with its comments, order and layout; keys: see `applyFind`. Only what is named changes: if a value stands for
+ * others through an alias, these get copies of the former value. An empty file counts as a missing one. A layout that
+ * cannot be edited in place is printed anew.
+ */
+export const patchYaml: Patcher = (given, find) => {
+  const text = given ?? ""
+  const doc = parse(text)
   const error = doc.errors[0]
   if (error !== undefined) {
     return error.code === "MULTIPLE_DOCS"
       ? problem("it holds more than one document")
       : problem(`it is not valid YAML: ${error.message.split("\n")[0]}`)
   }
-  const empty = doc.contents === null || (isScalar(doc.contents) && doc.contents.value === null)
-  if (!empty && !isContainer(doc.contents)) return problem("its top level is neither a map nor a list")
-  const ends = empty || doc.contents === null ? new Map<Node, number>() : endsOf(doc.contents)
-  if (empty) doc.contents = doc.createNode(startsList(Object.keys(find)) ? [] : {})
+  const values = valuesOf(doc)
+  if (Result.isFailure(values)) return problem(values.failure)
+  const { data, uncopied } = values.success
   const root = doc.contents
-  if (root === null) return problem("it cannot be read")
-  const { tree, changes, problem: refused } = yamlTree(doc)
-  const failed = applyFind(tree, root, find)
-  if (failed !== undefined) return Result.fail(failed)
-  const reason = refused()
-  if (reason !== undefined) return problem(reason)
-  if (empty ? !isBlock(root) : changes.length === 0) return Result.succeed(text)
+  if (data !== null && !isYamlContainer(root)) return problem("its top level is neither a map nor a list")
+  const applied = applyFind(isContainer(data) ? data : undefined, find)
+  if (Result.isFailure(applied)) return Result.fail(applied.failure)
+  const { data: wanted, unmatched } = applied.success
   const end = lineEndOf(text)
-  const edited =
-    empty && isBlock(root)
-      ? endWith(text, end) + blockLines(root, "  ").join(end) + end
-      : splice(text, ends, changes)
-  const printed = print(text, doc, edited)
-  return printed === undefined ? problem("the result would not be valid YAML") : Result.succeed(printed)
-}
+  const sound = (made: string | undefined): string | undefined => {
+    const again = made === undefined ? undefined : parse(made)
+    if (again === undefined || again.errors.length > 0) return undefined
+    const read = valuesOf(again)
+    return Result.isSuccess(read) && same(read.success.data, wanted) ? made : undefined
+  }
+  const finish = (made: string | undefined) =>
+    made === undefined
+      ? problem("the result would not be valid YAML")
+      : Result.succeed({ text: made, unmatched })
 
-/**
- * YAML with all comments, order and layout; keys: see `applyFind`. Only what is named changes: where a value stands
- * for others through an alias, those get copies of what it was. An empty file counts as a missing one.
- */
-export const patchYaml: Patcher = (text, find) => patch(text ?? "", find)
+  if (!isYamlContainer(root)) {
+    if ([...wanted.keys()].length === 0) return Result.succeed({ text, unmatched })
+    const above = text === "" || /[\r\n]$/.test(text) ? text : text + end
+    return finish(sound(above + blockLines(wanted, 2).join(end) + end))
+  }
+  const changes = changesOf(root, values.success, wanted)
+  if (changes.length === 0) return Result.succeed({ text, unmatched })
+  if (uncopied !== undefined && changes.some((change) => "old" in change && isAlias(change.old)))
+    return problem(uncopied)
+  const edits = editsOf(text, changes)
+  const edited = edits === undefined ? undefined : applyEdits(text, edits)
+  return finish(sound(edited) ?? sound(printed(doc, changes, end)))
+}

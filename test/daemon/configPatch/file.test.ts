@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import fc from "fast-check"
 import { patchText } from "../../../src/daemon/configPatch/patchText.ts"
-import { patched, refusal } from "./support.ts"
+import { patched, refusal, unmatched } from "./support.ts"
 
 describe("Config parsers: file", () => {
   it("a line that starts with the key is replaced by the value", () => {
@@ -24,7 +24,17 @@ describe("Config parsers: file", () => {
   })
 
   it("a missing file stays missing", () => {
-    assert.deepStrictEqual(patchText("file", undefined, { a: "b" }), Result.succeed(undefined))
+    const unmatched = [{ key: "a", reason: "the file does not exist" }]
+    assert.deepStrictEqual(
+      patchText("file", undefined, { a: "b" }),
+      Result.succeed({ text: undefined, unmatched })
+    )
+  })
+
+  it("a key that matches nothing is told with the reason", () => {
+    assert.deepStrictEqual(unmatched("file", "a 1\nb 2\n", { "a ": "a 2", "c ": "c 1", x: "b 2" }), [
+      { key: "c ", reason: "no line starts with it" }
+    ])
   })
 
   it("refuses maps, lists, line breaks and empty keys", () => {

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import fc from "fast-check"
-import { linesLost, patched, plainKey, refusal, value } from "./support.ts"
+import { linesLost, patched, plainKey, refusal, unmatched, value } from "./support.ts"
 
 /** Section, key and value of every line, read the plain way: no dots, no doubles. */
 const load = (text: string): Map<string, string> => {
@@ -52,6 +52,21 @@ describe("Config parsers: ini", () => {
 
   it("nested keys name a section exactly", () => {
     assert.strictEqual(patched("ini", undefined, { "x.y": { "z.k": 1 } }), "[x.y]\nz.k=1\n")
+  })
+
+  it("a section in brackets is exact, as in files for Pterodactyl", () => {
+    const file = "[/Script/Game.Settings]\nMax=1\n"
+    assert.strictEqual(
+      patched("ini", file, { "[/Script/Game.Settings].Max": 2, "[/Script/Game.Other].New.Key": 3 }),
+      "[/Script/Game.Settings]\nMax=2\n\n[/Script/Game.Other]\nNew.Key=3\n"
+    )
+  })
+
+  it("a key that matches nothing is told with the reason", () => {
+    assert.deepStrictEqual(unmatched("ini", "k=0\n", { "*.x": 1, "none.*": 2, k: 3 }), [
+      { key: "*.x", reason: "`*` stands for no section or key of the file" },
+      { key: "none.*", reason: "`*` stands for no section or key of the file" }
+    ])
   })
 
   it("`*` is every section and every key", () => {

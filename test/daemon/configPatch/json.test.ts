@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import type { Schema } from "effect"
 import fc from "fast-check"
 import type { Find } from "../../../src/daemon/configPatch/PatchProblem.ts"
-import { linesLost, patched, plainKey, refusal, same, scalar } from "./support.ts"
+import { linesLost, patched, plainKey, refusal, same, scalar, unmatched } from "./support.ts"
 
 describe("Config parsers: json", () => {
   it("replaces values and keeps order, indentation and number formats", () => {
@@ -91,6 +91,74 @@ describe("Config parsers: json", () => {
     assert.deepStrictEqual(json('{ "list": {} }', { "list.0": "a" }), { list: { 0: "a" } }, "as it is there")
   })
 
+  it("comments and trailing commas stay where they are", () => {
+    const file = '// head\n{\n  "a": 1, // one\n  /* b */ "b": [1, 2,],\n  "c": {} // last\n}\n'
+    assert.strictEqual(
+      patched("json", file, { a: 2, "b.2": 3, "c.d": 4, e: 5 }),
+      '// head\n{\n  "a": 2, // one\n  /* b */ "b": [1, 2, 3,],\n  "c": {\n    "d": 4\n  }, // last\n  "e": 5\n}\n'
+    )
+    assert.strictEqual(
+      patched("json", '{\n  "a": 1, // one\n}\n', { b: 2 }),
+      '{\n  "a": 1, // one\n  "b": 2,\n}\n'
+    )
+    assert.strictEqual(
+      patched("json", "{\n  // nothing yet\n}\n", { a: { b: [] } }),
+      '{\n  // nothing yet\n  "a": {\n    "b": []\n  }\n}\n'
+    )
+    assert.strictEqual(
+      patched("json", '{"a": 1, "b": { // none\n}}', { "b.c": 2 }),
+      '{"a": 1, "b": { // none\n  "c": 2\n}}'
+    )
+  })
+
+  it("an index in brackets counts in a list, as in files for SLS and Pterodactyl", () => {
+    const file = '{"listeners": [{"host": "a"}, {"host": "b"}], "m": {"k[0]": 1}, "deep": [[1, 2]]}'
+    assert.deepStrictEqual(
+      JSON.parse(
+        patched("json", file, {
+          "listeners[0].host": "0.0.0.0",
+          "listeners[1]": { port: 1 },
+          "listeners[2].host": "c",
+          "deep[0][1]": 3,
+          "m.k[0]": 2
+        })
+      ),
+      {
+        listeners: [{ host: "0.0.0.0" }, { host: "b", port: 1 }, { host: "c" }],
+        m: { "k[0]": 2 },
+        deep: [[1, 3]]
+      }
+    )
+    const made = { listeners: [{ host: "x", port: 2 }, 5] }
+    const find = { "listeners[0].host": "x", "listeners[0].port": 2, "listeners[1]": 5 }
+    for (const text of [undefined, "{}", '{"listeners": null}']) {
+      assert.deepStrictEqual(JSON.parse(patched("json", text, find)), made)
+    }
+    assert.deepStrictEqual(JSON.parse(patched("json", undefined, { "[0].a": 1 })), [{ a: 1 }])
+    assert.deepStrictEqual(JSON.parse(patched("json", '[{"a": 1}]', { "[0].a": 2 })), [{ a: 2 }])
+    assert.match(refusal("json", "{}", { "l[1]": 1 }), /"1" is no index of a list of 0/)
+    assert.match(refusal("json", '{"l": {"x": 1}}', { "l[0]": 1 }), /a map in place of a list/)
+    assert.match(refusal("json", '{"l": []}', { "l[0].": 1 }), /no index|empty part/)
+  })
+
+  it("a key that matches nothing is told with the reason", () => {
+    const file = '{"worlds": {}, "list": [1], "ok": {"a": {"x": 1}}}'
+    assert.deepStrictEqual(
+      unmatched("json", file, {
+        "worlds.*.seed": 1,
+        "list.*.x": 2,
+        "none.*.x": 3,
+        "ok.*.x": 4,
+        new: { "*": 5, b: {} }
+      }),
+      [
+        { key: "worlds.*.seed", reason: "`*` is in an empty list or map" },
+        { key: "list.*.x", reason: "no element of `*` is a list or map" },
+        { key: "none.*.x", reason: 'there is no list or map at "none"' }
+      ]
+    )
+  })
+
   it("keys of JavaScript's own are keys like any other", () => {
     const result = patched(
       "json",
@@ -103,9 +171,10 @@ describe("Config parsers: json", () => {
   })
 
   it("refuses broken files with the reason", () => {
-    assert.match(refusal("json", '{"a": }', { a: 1 }), /not valid JSON: Unexpected token/)
+    assert.match(refusal("json", '{"a": }', { a: 1 }), /not valid JSON: value expected at line 1, column 7$/)
     assert.match(refusal("json", '"text"', { a: 1 }), /neither an object nor an array/)
-    assert.match(refusal("json", '{"a": 1} // no', { a: 1 }), /not valid JSON/)
+    assert.match(refusal("json", '{\n"a": 1,\n"b": x}', { a: 1 }), /invalid symbol at line 3, column 6$/)
+    assert.match(refusal("json", '{"a": 1} {}', { a: 1 }), /not valid JSON/)
     assert.match(refusal("json", "[".repeat(100_000) + "]".repeat(100_000), { "0": 1 }), /nested/)
     assert.match(refusal("json", "{}", { "a..b": 1 }), /empty part/)
   })

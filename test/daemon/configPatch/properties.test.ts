@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import fc from "fast-check"
-import { linesLost, patched, plainKey, refusal, value } from "./support.ts"
+import { linesLost, patched, plainKey, refusal, unmatched, value } from "./support.ts"
 
 /** Reads as `java.util.Properties.load` says it does. */
 const load = (text: string): Map<string, string> => {
@@ -67,6 +67,17 @@ describe("Config parsers: properties", () => {
   it("`*` is every key, among dots one segment", () => {
     assert.strictEqual(patched("properties", "a.x=1\nb.x=2\nc=3\n", { "*.x": 9 }), "a.x=9\nb.x=9\nc=3\n")
     assert.strictEqual(patched("properties", "a.x=1\nc=3\n", { "*": 9 }), "a.x=9\nc=9\n")
+  })
+
+  it("a key that matches nothing is told with the reason", () => {
+    const find = { "*.x": 1, "*": 2, "listeners[0].host": 3 }
+    assert.deepStrictEqual(unmatched("properties", "a=1\n", find), [
+      { key: "*.x", reason: "no key of the file fits" }
+    ])
+  })
+
+  it("an indented key and one without a name keep their place", () => {
+    assert.strictEqual(patched("properties", "  =x\n \ta=1\n", { a: 2 }), "  =x\n \ta=2\n")
   })
 
   it("refuses lists and empty keys", () => {

@@ -10,8 +10,9 @@ import type { ConfigParser } from "../../../src/domain/ConfigPatch.ts"
 export const patched = (parser: ConfigParser, text: string | undefined, find: Find): string => {
   const once = patchText(parser, text, find)
   if (Result.isFailure(once)) return assert.fail(once.failure.reason)
-  assert.deepStrictEqual(patchText(parser, once.success, find), once, "patching twice is patching once")
-  return once.success ?? assert.fail("the file is missing")
+  const twice = patchText(parser, once.success.text, find)
+  assert.deepStrictEqual(twice, once, "patching twice is patching once")
+  return once.success.text ?? assert.fail("the file is missing")
 }
 
 /** Deep equality that also holds up when a key is `toString` or `__proto__`. */
@@ -23,7 +24,13 @@ export const same = (actual: unknown, expected: unknown): void => {
 /** Why the patch is refused. */
 export const refusal = (parser: ConfigParser, text: string | undefined, find: Find): string => {
   const result = patchText(parser, text, find)
-  return Result.isFailure(result) ? result.failure.reason : assert.fail(`not refused: ${result.success}`)
+  return Result.isFailure(result) ? result.failure.reason : assert.fail(`not refused: ${result.success.text}`)
+}
+
+/** The keys that match nothing, with the reasons. */
+export const unmatched = (parser: ConfigParser, text: string | undefined, find: Find) => {
+  const result = patchText(parser, text, find)
+  return Result.isFailure(result) ? assert.fail(result.failure.reason) : result.success.unmatched
 }
 
 /** How many lines of `before` are not in `after`, in the same order. */

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { DOMParser } from "@xmldom/xmldom"
 import fc from "fast-check"
-import { patched, refusal, value } from "./support.ts"
+import { patched, refusal, unmatched, value } from "./support.ts"
 
 const file = `<?xml version="1.0" encoding="UTF-8"?>
 <!-- head -->
@@ -34,6 +34,60 @@ describe("Config parsers: xml", () => {
   it("a name without a number is every element of that name, `*` every element", () => {
     assert.strictEqual(patched("xml", "<a><b/><b>1</b><c/></a>", { "a.b": 2 }), "<a><b>2</b><b>2</b><c/></a>")
     assert.strictEqual(patched("xml", "<a><b/><c/></a>", { "a.*.@x": 1 }), '<a><b x="1"/><c x="1"/></a>')
+  })
+
+  it("conditions in brackets choose elements, as in files for Pterodactyl", () => {
+    const days = `<ServerSettings>
+  <property name="ServerPort" value="26900"/>
+  <property name="Server.Name" value="x"/>
+  <group name="a"><port>1</port></group>
+  <group><name>b</name><port>1</port></group>
+</ServerSettings>
+`
+    assert.strictEqual(
+      patched("xml", days, {
+        "ServerSettings.property[@name='ServerPort']": "[value='26950']",
+        "ServerSettings.property[name='Server.Name'].value": "My server",
+        "ServerSettings.group[name='a'].port": 2,
+        "ServerSettings.group[name='b'].port": 3,
+        "ServerSettings.group[@id='c'].port": 4,
+        "ServerSettings.property[@name='Region'].@value": "Europe"
+      }),
+      days
+        .replace("26900", "26950")
+        .replace('"x"', '"My server"')
+        .replace("<port>1", "<port>2")
+        .replace("<port>1", "<port>3")
+        .replace(
+          "</group>\n</",
+          '</group>\n  <group id="c">\n    <port>4</port>\n  </group>\n  <property name="Region" value="Europe"/>\n</'
+        )
+    )
+    assert.strictEqual(
+      patched("xml", "<a><b>1</b><b>2</b></a>", { "a.b[2]": 3, "a.*[1].@x": 4 }),
+      '<a><b x="4">1</b><b>3</b></a>'
+    )
+    assert.match(refusal("xml", "<a/>", { "a.b[0]": 1 }), /no condition/)
+    assert.match(refusal("xml", "<a/>", { "a.b[x]": 1 }), /no condition/)
+  })
+
+  it("a value `[attr='text']` sets an attribute", () => {
+    assert.strictEqual(
+      patched("xml", "<a><b>t</b></a>", { "a.b": "[v='it''s']" }),
+      `<a><b v="it''s">t</b></a>`
+    )
+    assert.strictEqual(patched("xml", "<a/>", { "a.@b": "[v='x']" }), `<a b="[v='x']"/>`)
+  })
+
+  it("a key that matches nothing is told with the reason", () => {
+    const find = { "a.b[@x='1'].*.c": 1, "a.b[3]": 2, "a.*[@y='2']": 3, "a.b[@z]": 4, "a.c": 5 }
+    assert.deepStrictEqual(
+      unmatched("xml", "<a><b/></a>", find),
+      ["a.b[@x='1'].*.c", "a.b[3]", "a.*[@y='2']", "a.b[@z]"].map((key) => ({
+        key,
+        reason: "no element fits"
+      }))
+    )
   })
 
   it("a list makes as many elements", () => {

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import type { Schema } from "effect"
 import fc from "fast-check"
 import { parse, parseDocument, stringify } from "yaml"
-import { linesLost, patched, plainKey, refusal, same, scalar } from "./support.ts"
+import { linesLost, patched, plainKey, refusal, same, scalar, unmatched } from "./support.ts"
 
 const file = `# head
 motd: Hi   # greeting
@@ -97,6 +97,25 @@ describe("Config parsers: yaml", () => {
     assert.strictEqual(patched("yaml", "{}", { "*.x": 1, "b.y": 2 }), '{"b": {"y": 2, "x": 1}}')
   })
 
+  it("an index in brackets counts in a list, as in files for SLS and Pterodactyl", () => {
+    const bungee = "listeners:\n- query_port: 1 # q\n  host: 0.0.0.0:1\nip_forward: false\n"
+    assert.strictEqual(
+      patched("yaml", bungee, { "listeners[0].host": "0.0.0.0:25565", "listeners[0].query_port": 25565 }),
+      bungee.replace("0.0.0.0:1", "0.0.0.0:25565").replace("query_port: 1", "query_port: 25565")
+    )
+    assert.strictEqual(
+      patched("yaml", undefined, { "listeners[0].host": "a", "listeners[0].port": 1 }),
+      "listeners:\n  - host: a\n    port: 1\n"
+    )
+    assert.match(refusal("yaml", bungee, { "listeners[3].host": 1 }), /"3" is no index of a list of 1/)
+  })
+
+  it("a key that matches nothing is told with the reason", () => {
+    assert.deepStrictEqual(unmatched("yaml", "worlds:\na: 1\n", { "worlds.*.seed": 1, a: 1 }), [
+      { key: "worlds.*.seed", reason: 'there is no list or map at "worlds"' }
+    ])
+  })
+
   it("keys that YAML reads as numbers or booleans are found by their text", () => {
     assert.strictEqual(
       patched("yaml", "1.10: a\ntrue: b\n", { "1.10": "x", true: "y" }),
@@ -165,8 +184,9 @@ describe("Config parsers: yaml", () => {
     assert.match(refusal("yaml", "just text", { a: 1 }), /neither a map nor a list/)
     assert.match(refusal("yaml", "a: 1\n---\nb: 2\n", { a: 1 }), /more than one document/)
     assert.match(refusal("yaml", "[".repeat(20_000), { a: 1 }), /not valid YAML|nested too deep/)
+    assert.match(refusal("yaml", "a: *b\n", { c: 1 }), /\*b stands for nothing before it|not valid YAML/)
     const bomb = Array.from({ length: 30 }, (_, n) => `a${n + 1}: &a${n + 1} [${`*a${n},`.repeat(9)}]`)
-    assert.match(refusal("yaml", `a0: &a0 [x]\n${bomb.join("\n")}\n`, { "a0.0": "y" }), /./)
+    assert.match(refusal("yaml", `a0: &a0 [x]\n${bomb.join("\n")}\n`, { "a0.0": "y" }), /too many aliases/)
   })
 
   const node = fc.letrec<{ node: Schema.Json; map: { readonly [key: string]: Schema.Json } }>((tie) => ({

@@ -1,0 +1,233 @@
+/** Documents of maps and lists, without their format, and how `find` is applied to them. */
+import { Result, type Schema } from "effect"
+import { isIndex, isJsonList, isJsonMap, shown } from "./find.ts"
+import { type Find, PatchProblem, type Unmatched } from "./PatchProblem.ts"
+
+export type DataMap = Map<string, Data>
+export type DataList = Array<Data>
+export type Container = DataMap | DataList
+/** A `bigint` is an integer of a file, with all its digits. */
+export type Data = string | number | bigint | boolean | null | Container
+
+export const isMap = (data: Data): data is DataMap => data instanceof Map
+export const isList = (data: Data): data is DataList => Array.isArray(data)
+export const isContainer = (data: Data | undefined): data is Container =>
+  typeof data === "object" && data !== null
+
+const dataOf = (value: Schema.Json): Data => {
+  if (isJsonList(value)) return value.map(dataOf)
+  return isJsonMap(value) ? new Map(Object.entries(value).map(([key, child]) => [key, dataOf(child)])) : value
+}
+
+/** Whether both are the same value; integers compare as JSON numbers, and the order of keys does not count. */
+export const same = (a: Data | undefined, b: Data | undefined): boolean => {
+  if (a === b) return true
+  if (!isContainer(a) || !isContainer(b)) {
+    const [one, other] = [a, b].map((data) => (typeof data === "bigint" ? Number(data) : data))
+    return Object.is(one, other) || one === other
+  }
+  if (isMap(a)) return isMap(b) && a.size === b.size && [...a].every(([key, data]) => same(data, b.get(key)))
+  return isList(b) && a.length === b.length && a.every((data, index) => same(data, b[index]))
+}
+
+/** Where a key can be divided: a dot, or an index in brackets. */
+const divider = /\.|\[(?=(?:0|[1-9]\d{0,8})\](?:[.[]|$))/g
+const bracketed = /^\[(\d+)\](?:\.(?=.)|(?=\[)|$)/
+
+/** The places before which `key` can be divided, longest part first. */
+const dividers = (key: string): ReadonlyArray<number> =>
+  [...key.matchAll(divider)].map(({ index }) => index).toReversed()
+
+const divide = (key: string, at: number | undefined): readonly [string, string | undefined] =>
+  at === undefined ? [key, undefined] : [key.slice(0, at), key.slice(key[at] === "." ? at + 1 : at)]
+
+const get = (node: Container, key: string | number): Data | undefined =>
+  isMap(node) ? node.get(String(key)) : node[Number(key)]
+
+const set = (node: Container, key: string | number, data: Data): void => {
+  if (isMap(node)) node.set(String(key), data)
+  else node[Number(key)] = data
+}
+
+/** A format in which a document changes; `P` is a part of its text. */
+export interface Format<P> {
+  /** The parts of a map or list. */
+  readonly parts: (part: P) => Iterable<readonly [string | number, P]>
+  /** Whether a part stays, changes as a whole, or by what is in it. */
+  readonly look: (part: P, from: Data | undefined, to: Data) => "keep" | "replace" | "compare"
+  readonly replace: (part: P, value: Data) => void
+  /** Adds members at the end of a map or list. */
+  readonly add: (part: P, members: ReadonlyArray<readonly [string | number, Data]>) => void
+}
+
+/** Makes the changes of `format` that lead from one value of a part to another, inner ones first. */
+export const change = <P>(format: Format<P>, part: P, from: Data | undefined, to: Data): void => {
+  const how = format.look(part, from, to)
+  if (how === "keep" || (how === "compare" && !isContainer(from) && same(from, to))) return
+  if (how === "compare" && isContainer(from) && isContainer(to) && isMap(from) === isMap(to)) {
+    const lost = [...from.keys()].some((key) => get(to, key) === undefined)
+    if (!lost) {
+      for (const [key, inner] of format.parts(part))
+        change(format, inner, get(from, key), get(to, key) ?? null)
+      const added = [...to.entries()].filter(([key]) => get(from, key) === undefined)
+      if (added.length > 0) format.add(part, added)
+      return
+    }
+  }
+  format.replace(part, to)
+}
+
+/** A document after `find` was applied; parts that did not change are the same objects as before. */
+export interface Applied {
+  readonly data: Container
+  readonly unmatched: ReadonlyArray<Unmatched>
+}
+
+/**
+ * Applies `find` to `root`; `undefined` is an empty document. A key is taken whole if the map has it, else from the
+ * longest start that leads to a map or list; then it is split at its first dot or index in brackets. `*` is every
+ * element. A number counts in a list from 0; the number after the last appends. Maps are merged, all other values
+ * replaced. A missing part becomes a list if its index is in brackets, or if all keys in it are numbers and the first
+ * is 0; else a map.
+ */
+export const applyFind = (root: Container | undefined, find: Find): Result.Result<Applied, PatchProblem> => {
+  /** Copies made here, which may change. */
+  const own = new Set<Data>()
+  /** Maps made here that may still become lists, and how each is replaced; parents come first. */
+  const fresh = new Map<DataMap, (list: DataList) => void>()
+  const unmatched: Array<Unmatched> = []
+  const trail: Array<string> = []
+  let values = 0
+  let missed = ""
+
+  const problem = (reason: string) => new PatchProblem({ reason })
+
+  const make = (asList: boolean, replace: (made: DataMap, list: DataList) => void): Container => {
+    if (asList) {
+      const list: DataList = []
+      own.add(list)
+      return list
+    }
+    const map: DataMap = new Map()
+    own.add(map)
+    fresh.set(map, (list) => replace(map, list))
+    return map
+  }
+
+  /** The container at `key`, free to change; made if it is missing. */
+  const enter = (node: Container, key: string | number, rest: string | undefined): Container => {
+    const child = get(node, key)
+    if (isContainer(child) && own.has(child)) return child
+    const entered = isContainer(child)
+      ? isMap(child)
+        ? new Map(child)
+        : [...child]
+      : make(rest?.startsWith("[") === true, (made, list) => {
+          if (get(node, key) === made) set(node, key, list)
+        })
+    own.add(entered)
+    set(node, key, entered)
+    return entered
+  }
+
+  const visit = (
+    node: Container,
+    key: string | number,
+    rest: string | undefined,
+    value: Schema.Json
+  ): PatchProblem | undefined => {
+    if (rest !== undefined) return apply(enter(node, key, rest), rest, value)
+    if (isJsonMap(value)) return merge(enter(node, key, undefined), value)
+    values++
+    const data = dataOf(value)
+    if (!same(get(node, key), data)) set(node, key, data)
+    return undefined
+  }
+
+  const visitAll = (
+    node: Container,
+    rest: string | undefined,
+    value: Schema.Json
+  ): PatchProblem | undefined => {
+    const keys = [...node.keys()]
+    missed = keys.length === 0 ? "`*` is in an empty list or map" : "no element of `*` is a list or map"
+    for (const key of keys) {
+      // a scalar has no place for the rest of the key
+      if ((rest !== undefined || isJsonMap(value)) && !isContainer(get(node, key))) continue
+      const failed = visit(node, key, rest, value)
+      if (failed !== undefined) return failed
+    }
+    return undefined
+  }
+
+  const applyToList = (list: DataList, key: string, value: Schema.Json): PatchProblem | undefined => {
+    const index = bracketed.exec(key)
+    const [head, rest] =
+      index === null
+        ? divide(key, dividers(key).at(-1))
+        : [index[1] ?? "", key.slice(index[0].length) || undefined]
+    if (head === "*") return visitAll(list, rest, value)
+    const at = isIndex(head) ? Number(head) : -1
+    const size = list.length
+    return at >= 0 && at <= size
+      ? visit(list, at, rest, value)
+      : problem(`${shown(head)} is no index of a list of ${size}; use 0 to ${size} or *`)
+  }
+
+  const apply = (node: Container, key: string, value: Schema.Json): PatchProblem | undefined => {
+    if (isList(node)) return applyToList(node, key, value)
+    if (key !== "*" && node.has(key)) return visit(node, key, undefined, value)
+    const places = dividers(key)
+    const known = places.find((at) => at > 0 && isContainer(node.get(key.slice(0, at))))
+    const [head, rest] = divide(key, known ?? places.at(-1))
+    const index = bracketed.exec(key)
+    if (index !== null) {
+      if (fresh.has(node)) return visit(node, index[1] ?? "", key.slice(index[0].length) || undefined, value)
+      return problem(`${shown(index[0])} is an index, but there is a map in place of a list`)
+    }
+    if (head === "*") return visitAll(node, rest, value)
+    if (known === undefined && rest?.split(".").includes("*")) {
+      missed = `there is no list or map at ${shown(head)}`
+      return undefined
+    }
+    if (head === "" || rest === "") return problem(`the key ${shown(key)} has an empty part`)
+    return visit(node, head, rest, value)
+  }
+
+  const merge = (node: Container, entries: Find): PatchProblem | undefined => {
+    if (Object.keys(entries).length === 0) values++
+    for (const [key, value] of Object.entries(entries)) {
+      const before = values + unmatched.length
+      trail.push(key)
+      const failed = apply(node, key, value)
+      if (failed !== undefined) return failed
+      if (values + unmatched.length === before) unmatched.push({ key: trail.join("."), reason: missed })
+      trail.pop()
+    }
+    return undefined
+  }
+
+  let data: Container =
+    root === undefined
+      ? make(Object.keys(find)[0]?.startsWith("[") === true, (_, list) => {
+          data = list
+        })
+      : isMap(root)
+        ? new Map(root)
+        : [...root]
+  own.add(data)
+  const failed = merge(data, find)
+  if (failed !== undefined) return Result.fail(failed)
+  for (const [map, replace] of [...fresh].toReversed()) {
+    const keys = [...map.keys()]
+    if (keys[0] !== "0" || !keys.every(isIndex)) continue
+    const gap = keys.findIndex((key, index) => key !== String(index))
+    if (gap >= 0) {
+      return Result.fail(
+        problem(`${shown(keys[gap] ?? "")} is no index of a list of ${gap}; use 0 to ${gap} or *`)
+      )
+    }
+    replace([...map.values()])
+  }
+  return Result.succeed({ data, unmatched })
+}
