@@ -39,7 +39,7 @@ export const RuntimeByServer = {
           kindFor,
           userFor: (choice, whom) =>
             Effect.flatMap(runtimeFor(choice), (runtime) => runtime.userFor(choice, whom)),
-          holdUser: plain.holdUser,
+          reserveUser: plain.reserveUser,
           releaseUser: plain.releaseUser,
           isolation: Effect.map(Effect.all([plain.isolation, docker.isolation]), ([one, other]) => ({
             ...one,
@@ -47,7 +47,8 @@ export const RuntimeByServer = {
           })),
           prepare: (choice, onOutput) =>
             Effect.flatMap(runtimeFor(choice), (runtime) => runtime.prepare(choice, onOutput)),
-          have: (choice) => Effect.flatMap(runtimeFor(choice), (runtime) => runtime.have(choice)),
+          ensureImage: (choice) =>
+            Effect.flatMap(runtimeFor(choice), (runtime) => runtime.ensureImage(choice)),
           start: (launch) => Effect.flatMap(runtimeFor(choiceOf(launch)), (runtime) => runtime.start(launch)),
           adopt: (at) =>
             Effect.flatMap(readContainerRecord(at.folder, at.token), (record) =>

@@ -12,7 +12,7 @@ import { isFull } from "../disk/isFull.ts"
 import { InstallFailed, installFailed } from "../files/InstallFailed.ts"
 import { chownTree } from "../files/ownership.ts"
 import { launchPlan, specFor } from "../launch/launchPlan.ts"
-import { stopWay } from "../runtime/exitReason.ts"
+import { stopMethod } from "../runtime/exitReason.ts"
 import type { Runtime, RunUser } from "../runtime/Runtime.ts"
 import { withPatches } from "./withPatches.ts"
 
@@ -151,7 +151,7 @@ const warmUp = Effect.fnUntraced(function* (at: Preparation, install: InstallScr
     )
     if (Option.isNone(seen)) return yield* failed(`warm-up timed out after ${install.warmup_timeout} s`)
   }
-  const way = stopWay(stop_command)
+  const way = stopMethod(stop_command)
   yield* "line" in way ? job.write(way.line) : job.signal(way.signal)
   yield* Effect.timeoutOption(job.ended, STOP_PATIENCE * 1000)
 }, Effect.scoped)

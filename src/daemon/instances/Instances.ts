@@ -258,7 +258,7 @@ export class Instances extends Context.Service<
         const found = yield* readServers(servers_dir, files)
         for (const { file, id } of found) {
           const { uid } = file.get()
-          if (uid !== undefined) yield* runtime.holdUser(id, uid)
+          if (uid !== undefined) yield* runtime.reserveUser(id, uid)
         }
         yield* Effect.orDie(holdKept(servers_dir, runtime, isAside))
         for (const dir of [options.lost_dir, besideServers(servers_dir)]) {

@@ -55,7 +55,7 @@ const carryOut = Effect.fnUntraced(function* (
   // A base may have been there for long, and the image have gone since. Without its engine nobody knows.
   const there = yield* Effect.option(runtime.kindFor(spec.definition))
   if (there._tag === "Some") {
-    yield* Effect.mapError(runtime.have(spec.definition), (error) => installFailed(error))
+    yield* Effect.mapError(runtime.ensureImage(spec.definition), (error) => installFailed(error))
   }
   const keeps = work === "reinstall" && spec.definition.save
   // Without its engine nobody knows: the start gives the files away then.

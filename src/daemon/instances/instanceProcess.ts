@@ -4,7 +4,7 @@ import { isUp } from "../../domain/ServerStatus.ts"
 import { END, type LineListener } from "../console/ConsoleLog.ts"
 import { appendConsoleLine } from "../console/consoleFiles.ts"
 import { type OnlineMatcher, onlineMatcher } from "../console/onlineSignal.ts"
-import { type ProcessExit, stopWay } from "../runtime/exitReason.ts"
+import { type ProcessExit, stopMethod } from "../runtime/exitReason.ts"
 import type { ConsoleInputFailed, Run } from "../runtime/Runtime.ts"
 import { type Intent, newToken, type RunState, type ServerState, withNotice } from "../state/ServerFile.ts"
 import { type LiveRun, openLiveRun, type RunEvent, watchOnlineSignal } from "./LiveRun.ts"
@@ -141,7 +141,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
 
   const askToStop = Effect.fnUntraced(function* ({ meanwhile, run }: LiveRun) {
     if (run.beginning?.isOver() === false) return yield* run.kill // there is nobody to ask
-    const way = stopWay(stop_command)
+    const way = stopMethod(stop_command)
     if ("signal" in way) return yield* run.signal(way.signal)
     // A server that cannot be told is killed when its time is over.
     const cannot = ({ message, why }: ConsoleInputFailed) =>
@@ -270,7 +270,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     if (state.status === "starting" && online_signal === undefined) yield* status("running")
     yield* state.status === "paused" ? run.pause : run.resume
     // It may not have been told yet; a line that comes twice does no harm, a signal might.
-    if (state.status === "stopping" && "line" in stopWay(stop_command) && live !== undefined) {
+    if (state.status === "stopping" && "line" in stopMethod(stop_command) && live !== undefined) {
       yield* askToStop(live)
     }
   })

@@ -33,6 +33,6 @@ export const holdKept = Effect.fnUntraced(function* (
 ) {
   for (const name of (yield* listFolder(dir)).filter(isOne)) {
     const uid = yield* uidOfFolder(join(dir, name))
-    if (uid !== undefined && uid !== 0) yield* runtime.holdUser(join(dir, name), uid)
+    if (uid !== undefined && uid !== 0) yield* runtime.reserveUser(join(dir, name), uid)
   }
 })

@@ -7,28 +7,28 @@ import { isFull } from "../disk/isFull.ts"
 import { bootId, readProc } from "../host/procfs.ts"
 import { openCgroups } from "./cgroup.ts"
 import { type ChildEnvOptions, inheritedEnv } from "./childEnv.ts"
-import { drained, makeFifo, startRelay } from "./consoleRelay.ts"
-import { makeOwnFolder, untilBegun } from "./isolatedStart.ts"
+import { makeFifo, relayEnded, startRelay } from "./consoleRelay.ts"
+import { awaitBegin, makeTemporaryFolder } from "./isolatedStart.ts"
 import { type Isolation, type IsolationOptions, openIsolation } from "./isolation.ts"
 import { makeJobUsers, startJob } from "./jobs.ts"
-import { exitOf, KILLED, killAll, makeRun, type Parts } from "./processRun.ts"
+import { exitOf, type HostParts, KILLED, killAll, makeRun } from "./processRun.ts"
 import { makeProcessTable } from "./processTable.ts"
 import { type Adopted, type Launch, LaunchFailed, Runtime } from "./Runtime.ts"
 import { SHIM } from "./shim.ts"
 import { spawnChild, TOOL_ENV } from "./spawnChild.ts"
 
 export interface ProcessRuntimeOptions extends ChildEnvOptions {
-  /** Identity of the node and its data folder; marks every process that it starts. */
+  /** Identity of the node and its data folder; marks every process of the node. */
   readonly node: string
-  /** Where cgroup v2 groups can be made; absent: found out. */
+  /** The folder in which cgroup v2 groups can be made. Default: detected. */
   readonly cgroup_root?: string
-  /** Whether servers of the node may be containers, so that there may never be a plain process. Default false. */
+  /** Whether the node also runs containers, so that it may never run a plain process. Default false. */
   readonly beside_containers?: boolean
   readonly isolation: IsolationOptions
 }
 
-/** Liveness of an adopted process, in ms. */
-const WATCH = 500
+/** The interval of the liveness check of an adopted process, in ms. */
+const LIVENESS_INTERVAL = 500
 
 const ProcessName = { pid: Schema.Int, start: Schema.String }
 const RunRecord = Schema.fromJsonString(
@@ -36,9 +36,9 @@ const RunRecord = Schema.fromJsonString(
     token: Schema.String,
     ...ProcessName,
     boot: Schema.String,
-    /** Absent in a run of an earlier version: that prints to the file itself. */
+    /** Absent in a run of an earlier version, which writes to the file directly. */
     relay: Schema.optionalKey(Schema.Struct(ProcessName)),
-    /** Processes above the program. Absent in a run of an earlier version: the shim. */
+    /** Processes above the program. Absent in a run of an earlier version: one, the shim. */
     helpers: Schema.optionalKey(Schema.Int)
   })
 )
@@ -48,7 +48,7 @@ const runPath = (folder: string) => join(folder, "run.json")
 const exitPath = (folder: string) => join(folder, "exit")
 const inputPath = (folder: string) => join(folder, "console.in")
 
-/** The code that the shim wrote; killed when it could not. */
+/** Returns the exit code that the shim recorded; {@link KILLED} if there is none. */
 const recordedExit = (folder: string): Effect.Effect<number> =>
   readText(exitPath(folder)).pipe(
     Effect.map((text) => Number(/^(\d{1,3})\n$/.exec(text)?.[1] ?? KILLED)),
@@ -56,22 +56,23 @@ const recordedExit = (folder: string): Effect.Effect<number> =>
   )
 
 const start = Effect.fnUntraced(
-  function* (parts: Parts, isolation: Isolation, options: ProcessRuntimeOptions, launch: Launch) {
+  function* (parts: HostParts, isolation: Isolation, options: ProcessRuntimeOptions, launch: Launch) {
     if (isolation.refused !== undefined) return yield* isolation.refused
     const { folder, server_id, token } = launch
     const own = launch.user?.own === true ? launch.user : undefined
-    const user = isolation.users === undefined ? undefined : (own ?? (yield* isolation.users.take(server_id)))
+    const user =
+      isolation.users === undefined ? undefined : (own ?? (yield* isolation.users.assign(server_id)))
     for (const path of [runPath(folder), exitPath(folder), inputPath(folder)]) yield* removeTree(path)
-    const temporary = yield* makeOwnFolder(folder, user)
+    const temporary = yield* makeTemporaryFolder(folder, user)
     const group =
       parts.cgroups === undefined
         ? ""
         : join(yield* parts.cgroups.prepare(server_id, launch.limits), "cgroup.procs")
     yield* makeFifo(inputPath(folder))
-    // Opened for both directions: the server never sees the end of its input, whoever opens and closes it.
+    // Opened for reading and writing, so that the server never sees the end of its input.
     const input = yield* openFile(inputPath(folder), constants.O_RDWR)
-    // Programs open their own descriptors anew, as /dev/stdin is.
-    if (user !== undefined) yield* io("give the console", () => input.chown(user.uid, user.gid))
+    // Programs may reopen their descriptors, for example /dev/stdin.
+    if (user !== undefined) yield* io("set the owner of the console", () => input.chown(user.uid, user.gid))
     const inherited = inheritedEnv(options)
     const { output, relay } = yield* startRelay({
       folder,
@@ -95,11 +96,11 @@ const start = Effect.fnUntraced(
     const shim = ["-c", SHIM, "muster-shim", ...words, String(helpers)]
     const child = yield* spawnChild(["/bin/sh", ...shim, ...begun.argv], {
       cwd: folder,
-      // Marked, and nothing else: it stays for as long as the server.
+      // Only the marker: this environment stays visible for the lifetime of the server.
       env: { ...TOOL_ENV, MUSTER_NODE: options.node, MUSTER_SERVER: server_id },
       stdio: [input.fd, output, output, begun.script]
     })
-    // Until the shim has written its record, so that whatever comes next finds the run under way.
+    // Waits until the shim has written its record, so that later calls find the run.
     const record = yield* Effect.raceFirst(
       Effect.repeat(readRecord(folder), {
         until: (found) => found !== undefined,
@@ -107,10 +108,10 @@ const start = Effect.fnUntraced(
       }),
       Effect.as(Deferred.await(child.exited), undefined)
     )
-    // What ends at once has its record all the same, unless it could not be written.
+    // A process that ends at once also has a record, unless the write failed.
     const recorded = record ?? (yield* readRecord(folder))
-    if (recorded === undefined) return yield* notRecorded(folder)
-    yield* untilBegun(begun, child)
+    if (recorded === undefined) return yield* recordMissing(folder)
+    yield* awaitBegin(begun, child)
     const leader = { pid: child.pid, start: recorded.start }
     return yield* makeRun(parts, launch, { leader, relay, helpers, code: Deferred.await(child.exited) })
   },
@@ -118,15 +119,15 @@ const start = Effect.fnUntraced(
   Effect.catchTag("IoError", ({ code, message }: IoError) => Effect.fail(new LaunchFailed({ code, message })))
 )
 
-/** The shim has ended before the server was there: its console says why, where it could. */
-const notRecorded = Effect.fnUntraced(function* (folder: string) {
+/** The error of a shim that ended before the server started; the console may have the reason. */
+const recordMissing = Effect.fnUntraced(function* (folder: string) {
   const message = "the run cannot be recorded in the folder of the server"
   return yield* (yield* isFull(folder))
     ? new LaunchFailed({ message: `${message}: disk full`, code: "ENOSPC" })
-    : new LaunchFailed({ message, next: "read its console" })
+    : new LaunchFailed({ message, next: "read the console" })
 })
 
-/** The run record; undefined while it is missing or not complete. */
+/** Returns the run record; undefined: missing or incomplete. */
 const readRecord = (folder: string) =>
   readText(runPath(folder)).pipe(
     Effect.flatMap(decodeRunRecord),
@@ -134,12 +135,12 @@ const readRecord = (folder: string) =>
   )
 
 const adopt = Effect.fnUntraced(function* (
-  parts: Parts,
+  parts: HostParts,
   at: Pick<Launch, "server_id" | "token" | "folder">
 ): Effect.fn.Return<Adopted> {
   const { folder, server_id, token } = at
-  // Where no record is there, this claims the run: a shim that comes late ends at once.
-  const claimed = yield* io("give up the run", () =>
+  // If there is no record, this claims the run: a shim that starts later ends at once.
+  const claimed = yield* io("claim the run", () =>
     fs.writeFile(runPath(folder), "given up\n", { flag: "wx" })
   ).pipe(
     Effect.as(true),
@@ -147,14 +148,14 @@ const adopt = Effect.fnUntraced(function* (
       Effect.as(error.code === "EEXIST" ? Effect.void : Effect.logWarning(error.message), false)
     )
   )
-  // Read again for a moment: the shim may be just writing it.
+  // Retried: the shim may be writing the record.
   const found = claimed
     ? undefined
     : yield* Effect.repeat(readRecord(folder), {
         until: (read) => read !== undefined,
         schedule: Schedule.max([Schedule.spaced(50), Schedule.recurs(10)])
       })
-  // A record of another run: this one never began, and the exit that is there is not its own.
+  // The record is of another run: this run never started, and the recorded exit is not its own.
   if (found?.token !== token) {
     yield* killAll(parts, server_id, undefined)
     return { _tag: "NeverBegan" }
@@ -163,15 +164,15 @@ const adopt = Effect.fnUntraced(function* (
   const ended = Effect.gen(function* () {
     const exit = yield* exitOf(parts, server_id, yield* recordedExit(folder))
     yield* killAll(parts, server_id, undefined)
-    if (record.boot === bootId()) yield* drained(record.relay)
+    if (record.boot === bootId()) yield* relayEnded(record.relay)
     return { _tag: "Ended", exit } as const
   })
   if (record.boot !== bootId()) return yield* ended
   const leader = { pid: record.pid, start: record.start }
-  const lives = () => readProc(leader.pid)?.start === leader.start
-  if (!lives()) return yield* ended
-  const code = Effect.sync(lives).pipe(
-    Effect.repeat({ schedule: Schedule.spaced(WATCH), while: (alive) => alive }),
+  const isAlive = () => readProc(leader.pid)?.start === leader.start
+  if (!isAlive()) return yield* ended
+  const code = Effect.sync(isAlive).pipe(
+    Effect.repeat({ schedule: Schedule.spaced(LIVENESS_INTERVAL), while: (alive) => alive }),
     Effect.andThen(recordedExit(folder))
   )
   const { helpers = 1, relay } = record
@@ -181,13 +182,13 @@ const adopt = Effect.fnUntraced(function* (
 const containersOnly = Effect.fail(
   new LaunchFailed({
     message: "the software runs in containers only, and this node runs plain processes",
-    next: "let it use Docker (MUSTER_NODE_RUNTIME, MUSTER_EMBEDDED_RUNTIME)"
+    next: "enable Docker (MUSTER_NODE_RUNTIME, MUSTER_EMBEDDED_RUNTIME)"
   })
 )
 
 const isLimited = ({ limits }: Launch) => (limits.memory_limit ?? 0) > 0 || (limits.cpu_limit ?? 0) > 0
 
-/** Servers as plain processes of this machine (Linux); they outlive this service and are adopted again. */
+/** Servers as plain processes of this host (Linux); they outlive this service and are adopted. */
 export const ProcessRuntime = {
   layer: (options: ProcessRuntimeOptions): Layer.Layer<Runtime> =>
     Layer.effect(
@@ -196,12 +197,10 @@ export const ProcessRuntime = {
         const found = yield* openCgroups(options.cgroup_root)
         const unlimited = yield* Effect.cached(
           "reason" in found
-            ? Effect.logWarning(
-                `servers that are plain processes can take all memory and CPU, whatever their limits: ${found.reason}`
-              )
+            ? Effect.logWarning(`memory and CPU limits of plain processes are not enforced: ${found.reason}`)
             : Effect.void
         )
-        // Limits of containers are the engine's doing.
+        // The engine enforces the limits of containers.
         if (options.beside_containers !== true) yield* unlimited
         const inherited = inheritedEnv(options)
         const isolation = yield* Effect.orDie(
@@ -210,7 +209,7 @@ export const ProcessRuntime = {
         const { refused, users } = isolation
         const jobUsers = makeJobUsers()
         const uidOf = (name: string) => jobUsers.uidOf(name) ?? users?.uidOf(name)
-        const parts: Parts = {
+        const parts: HostParts = {
           table: makeProcessTable(options.node, users && { uidOf, nameOf: users.nameOf }),
           cgroups: "cgroups" in found ? found.cgroups : undefined
         }
@@ -227,13 +226,13 @@ export const ProcessRuntime = {
                 : Effect.fail(refused),
           userFor: (_, whom) => {
             if (users === undefined) return Effect.succeed(undefined)
-            return "server" in whom ? users.take(whom.server, whom.uid) : users.ofSoftware(whom.software)
+            return "server" in whom ? users.assign(whom.server, whom.uid) : users.softwareUser(whom.software)
           },
-          holdUser: (name, uid) => users?.hold(name, uid) ?? Effect.void,
+          reserveUser: (name, uid) => users?.reserve(name, uid) ?? Effect.void,
           releaseUser: (id) => users?.release(id) ?? Effect.void,
           isolation: Effect.succeed(refused === undefined ? { process: isolation.level } : {}),
           prepare: () => Effect.void,
-          have: () => Effect.void,
+          ensureImage: () => Effect.void,
           start: (launch) =>
             Effect.andThen(
               isLimited(launch) ? unlimited : Effect.void,

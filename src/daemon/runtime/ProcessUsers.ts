@@ -1,11 +1,11 @@
-/** Users of plain processes: one uid, which is the gid too, for each server and for each software (life.md). */
+/** The users of plain processes: a uid and equal gid per server and per software (life.md). */
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect, Option, Schema, Semaphore } from "effect"
 import { type IoError, io, lstat, makeFolder, orMissing, readText, writeAtomic } from "../disk/fsio.ts"
 import { LaunchFailed, type RunUser } from "./Runtime.ts"
 
-/** The first and the last uid that a node may give. */
+/** The range of uids that a node may assign. */
 export interface UidRange {
   readonly first: number
   readonly last: number
@@ -14,33 +14,33 @@ export interface UidRange {
 export interface ProcessUsersOptions {
   /** Identity of the node and its data folder. */
   readonly node: string
-  /** Folder of the node: `users.json` in it keeps the uids of software, and the uid at which the next search begins. */
+  /** The folder of the node. Its `users.json` has the uids of software and the start of the next search. */
   readonly data_dir: string
   readonly range: UidRange
-  /** Folder in which every daemon of this machine claims the uids that it gives. Default {@link CLAIMS}. */
+  /** The folder in which all daemons of this host claim their uids. Default {@link CLAIMS}. */
   readonly claims_dir?: string
 }
 
 /** The uids of this node's servers and software. */
 export interface ProcessUsers {
   /**
-   * The user of a server or software, by name. A name without a uid gets the first free one after the uid given last, so
-   * that a released uid rests for as long as the range allows: files in `/tmp` and System V objects of a removed server
-   * may outlive the server. `kept`: the uid that the server had before, as long as no other has it now.
+   * Returns the user of a server or software. A name without a uid gets the first free one after the last assigned uid.
+   * So a released uid stays unused for as long as possible: files in `/tmp` and System V objects may outlive a server.
+   * `kept`: the previous uid of the server, which is used unless it is taken.
    */
-  take(name: string, kept?: number): Effect.Effect<RunUser, LaunchFailed>
-  /** The user of a software: it stays for good. */
-  ofSoftware(software: string): Effect.Effect<RunUser, LaunchFailed>
-  /** Keeps a uid from being given to another. */
-  hold(name: string, uid: number): Effect.Effect<void>
-  /** The server has gone with all its files. */
+  assign(name: string, kept?: number): Effect.Effect<RunUser, LaunchFailed>
+  /** Returns the user of a software, which is permanent. */
+  softwareUser(software: string): Effect.Effect<RunUser, LaunchFailed>
+  /** Reserves a uid. */
+  reserve(name: string, uid: number): Effect.Effect<void>
+  /** Releases the uid of a server that was removed with all its files. */
   release(name: string): Effect.Effect<void>
   readonly uidOf: (name: string) => number | undefined
-  /** Name of the server or software that has a uid now, or had it when this node last ran. */
+  /** Returns the server or software that has a uid now, or had it in the last run of this node. */
   readonly nameOf: (uid: number) => string | undefined
 }
 
-/** Two daemons of one machine never give the same uid. Empty after a restart of the machine, when nothing runs. */
+/** Prevents that two daemons of a host assign the same uid. Empty after a boot, when no server runs. */
 export const CLAIMS = "/run/muster/uids"
 
 const Claim = Schema.fromJsonString(
@@ -53,7 +53,7 @@ const UsersFile = Schema.fromJsonString(
   Schema.Struct({
     format: Schema.Literal(1),
     software: Schema.Record(Schema.String, Schema.Int),
-    /** The search for a free uid begins here. Absent in files of older versions. */
+    /** The start of the search for a free uid. Absent in files of previous versions. */
     next: Schema.optionalKey(Schema.Int)
   })
 )
@@ -63,7 +63,10 @@ const decodeUsersFile = Schema.decodeUnknownEffect(UsersFile)
 const softwareName = (software: string) => `software:${software}`
 const userOf = (uid: number): RunUser => ({ uid, gid: uid, own: true })
 
-/** Opens the users of a node. Fails when `users.json` cannot be read: its uids would be given twice. */
+/**
+ * Opens the users of a node.
+ * @error IoError | SchemaError `users.json` cannot be read, and its uids could be assigned twice
+ */
 export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUsersOptions) {
   const { data_dir, node, range } = options
   const shared_dir = options.claims_dir ?? CLAIMS
@@ -71,16 +74,16 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
     Effect.as(shared_dir),
     Effect.catch(({ message }) => {
       const own = join(data_dir, "uids")
-      const warning = `uids are not claimed on this machine, so give each daemon a MUSTER_PROCESS_UIDS of its own: ${message}`
+      const warning = `uids cannot be claimed on this host: ${message}; set a different MUSTER_PROCESS_UIDS for each daemon`
       return Effect.andThen(Effect.logWarning(warning), Effect.as(makeFolder(own), own))
     })
   )
   const path = join(data_dir, "users.json")
-  const turn = yield* Semaphore.make(1)
-  const turnOfSoftware = yield* Semaphore.make(1)
+  const lock = yield* Semaphore.make(1)
+  const softwareLock = yield* Semaphore.make(1)
   const byName = new Map<string, number>()
   const byUid = new Map<number, string>()
-  const earlier = new Map<number, string>()
+  const previous = new Map<number, string>()
   let file: UsersFile = { format: 1, software: {} }
 
   const claimPath = (uid: number) => join(claims_dir, String(uid))
@@ -89,8 +92,8 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
       Option.getOrUndefined(decodeClaim(text))
     )
 
-  /** Whether a claim counts: another node's does for as long as its data folder is there. */
-  const counts = (claim: Claim | undefined): Effect.Effect<boolean, IoError> =>
+  /** Whether a claim is valid: another node's is while its data folder exists. */
+  const isValid = (claim: Claim | undefined): Effect.Effect<boolean, IoError> =>
     claim === undefined || claim.node === node
       ? Effect.succeed(false)
       : Effect.map(lstat(claim.data_dir), (found) => found !== undefined)
@@ -106,36 +109,36 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
     )
   }
 
-  /** Claims a uid on this machine; false where another node has it. */
+  /** Claims a uid on this host; false if another node has it. */
   const claim = Effect.fnUntraced(function* (uid: number, name: string) {
     if (yield* writeClaim(uid, name)) return true
-    if (yield* counts(yield* readClaim(uid))) return false
-    yield* io(`give up uid ${uid}`, () => fs.unlink(claimPath(uid))).pipe(orMissing(undefined))
+    if (yield* isValid(yield* readClaim(uid))) return false
+    yield* io(`release uid ${uid}`, () => fs.unlink(claimPath(uid))).pipe(orMissing(undefined))
     return yield* writeClaim(uid, name)
   })
 
-  /** The uid that a name had when this node last ran, where no other name has it now. */
-  const earlierOf = (name: string) => {
-    for (const [uid, had] of earlier) if (had === name && !byUid.has(uid)) return uid
+  /** Returns the uid that a name had in the last run of this node, unless another name has it now. */
+  const previousUid = (name: string) => {
+    for (const [uid, previousName] of previous) if (previousName === name && !byUid.has(uid)) return uid
     return undefined
   }
 
-  const note = (name: string, uid: number) => {
+  const record = (name: string, uid: number) => {
     byName.set(name, uid)
     byUid.set(uid, name)
   }
 
   const failed = (error: IoError) =>
-    new LaunchFailed({ message: `uids cannot be given: ${error.message}`, code: error.code })
+    new LaunchFailed({ message: `uids cannot be assigned: ${error.message}`, code: error.code })
 
-  /** Runs within `turn`. */
+  /** Requires `lock`. */
   const save = Effect.fnUntraced(function* (changed: UsersFile) {
     yield* writeAtomic(path, `${JSON.stringify(changed)}\n`)
     file = changed
   })
 
-  /** The uids of the range in the order in which they are tried. */
-  const inTurn = function* () {
+  /** The uids of the range, in search order. */
+  const searchOrder = function* () {
     const { first, last } = range
     const { next = first } = file
     const start = next >= first && next <= last ? next : first
@@ -143,21 +146,21 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
     for (let uid = first; uid < start; uid++) yield uid
   }
 
-  const takeOne = Effect.fnUntraced(function* (name: string, kept: number | undefined) {
-    const had = byName.get(name)
-    if (had !== undefined) return userOf(had)
+  const assignUid = Effect.fnUntraced(function* (name: string, kept: number | undefined) {
+    const previousName = byName.get(name)
+    if (previousName !== undefined) return userOf(previousName)
     if (kept !== undefined && !byUid.has(kept)) {
       if (yield* claim(kept, name)) {
-        note(name, kept)
+        record(name, kept)
         return userOf(kept)
       }
       yield* Effect.logWarning(
-        `uid ${kept} of ${name} is in use by another node of this machine: ${name} gets another; give each node a MUSTER_PROCESS_UIDS of its own`
+        `uid ${kept} of ${name} is in use by another node of this host, another uid is assigned; set a different MUSTER_PROCESS_UIDS for each node`
       )
     }
-    for (const uid of inTurn()) {
+    for (const uid of searchOrder()) {
       if (byUid.has(uid) || !(yield* claim(uid, name))) continue
-      note(name, uid)
+      record(name, uid)
       yield* save({ ...file, next: uid + 1 })
       return userOf(uid)
     }
@@ -167,15 +170,15 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
     })
   })
 
-  const take = (name: string, kept?: number) =>
-    takeOne(name, kept).pipe(Effect.catchTag("IoError", failed), turn.withPermit, Effect.uninterruptible)
+  const assign = (name: string, kept?: number) =>
+    assignUid(name, kept).pipe(Effect.catchTag("IoError", failed), lock.withPermit, Effect.uninterruptible)
 
-  const ofSoftware = Effect.fnUntraced(function* (id: string) {
-    const user = yield* take(softwareName(id), file.software[id])
+  const softwareUser = Effect.fnUntraced(function* (id: string) {
+    const user = yield* assign(softwareName(id), file.software[id])
     if (file.software[id] === user.uid) return user
     yield* Effect.suspend(() => save({ ...file, software: { ...file.software, [id]: user.uid } })).pipe(
       Effect.mapError(failed),
-      turn.withPermit,
+      lock.withPermit,
       Effect.uninterruptible
     )
     return user
@@ -183,23 +186,23 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
 
   for (const name of yield* io(`read ${claims_dir}`, () => fs.readdir(claims_dir))) {
     const found = /^\d+$/.test(name) ? yield* readClaim(Number(name)) : undefined
-    if (found?.node === node) earlier.set(Number(name), found.name)
+    if (found?.node === node) previous.set(Number(name), found.name)
   }
   const kept = yield* readText(path).pipe(orMissing(undefined))
   if (kept !== undefined) file = yield* decodeUsersFile(kept)
   for (const [id, uid] of Object.entries(file.software)) {
-    yield* Effect.catch(take(softwareName(id), uid), (error) => Effect.logWarning(error.message))
+    yield* Effect.catch(assign(softwareName(id), uid), (error) => Effect.logWarning(error.message))
   }
 
   const users: ProcessUsers = {
-    take,
-    ofSoftware: (id) => turnOfSoftware.withPermit(ofSoftware(id)),
-    hold: (name, uid) =>
+    assign,
+    softwareUser: (id) => softwareLock.withPermit(softwareUser(id)),
+    reserve: (name, uid) =>
       Effect.gen(function* () {
-        if (!byUid.has(uid) && !byName.has(name) && (yield* claim(uid, name))) note(name, uid)
+        if (!byUid.has(uid) && !byName.has(name) && (yield* claim(uid, name))) record(name, uid)
       }).pipe(
         Effect.catch((error) => Effect.logWarning(failed(error).message)),
-        turn.withPermit,
+        lock.withPermit,
         Effect.uninterruptible
       ),
     release: (name) =>
@@ -208,14 +211,14 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
         if (uid === undefined) return
         byName.delete(name)
         byUid.delete(uid)
-        earlier.delete(uid)
-        yield* io(`give up uid ${uid}`, () => fs.unlink(claimPath(uid))).pipe(
+        previous.delete(uid)
+        yield* io(`release uid ${uid}`, () => fs.unlink(claimPath(uid))).pipe(
           orMissing(undefined),
           Effect.catch((error) => Effect.logWarning(error.message))
         )
-      }).pipe(turn.withPermit, Effect.uninterruptible),
-    uidOf: (name) => byName.get(name) ?? earlierOf(name),
-    nameOf: (uid) => byUid.get(uid) ?? earlier.get(uid)
+      }).pipe(lock.withPermit, Effect.uninterruptible),
+    uidOf: (name) => byName.get(name) ?? previousUid(name),
+    nameOf: (uid) => byUid.get(uid) ?? previous.get(uid)
   }
   return users
 })

@@ -6,8 +6,8 @@ import type { Isolation } from "../../domain/SystemInfo.ts"
 import type { ProcessExit, StopSignal } from "./exitReason.ts"
 
 /**
- * A process could not be started; `message` is short and exact. `code`: the system's, where it was a file operation,
- * or `REFUSED` where the server is made by what cannot be run; `next`: what to do about it, as a clause.
+ * A process that could not be started. `code`: that of the system for a file operation, or `REFUSED` if the definition
+ * of the server is wrong; `next`: the next step, as a clause.
  */
 export class LaunchFailed extends Data.TaggedError("LaunchFailed")<{
   readonly message: string
@@ -16,124 +16,126 @@ export class LaunchFailed extends Data.TaggedError("LaunchFailed")<{
 }> {}
 
 /**
- * The console's input could not be written: there is no process any more (`closed`), the server does not read it
- * (`full`), or who has it does not answer now, though the server may run (`away`).
+ * A failed write to the console's input: the process has ended (`closed`), the server does not read (`full`), or the
+ * engine is down, though the server may run (`away`).
  */
 export class ConsoleInputFailed extends Data.TaggedError("ConsoleInputFailed")<{
   readonly why: "closed" | "full" | "away"
   readonly message: string
 }> {}
 
-/** What decides which runtime runs a server. */
+/** The fields that decide which runtime runs a server. */
 export interface RuntimeChoice {
-  /** Reference of the image; empty for software without images. */
+  /** The image reference; empty for software without images. */
   readonly image: string
-  /** Where its software can run; the first that this node offers is taken. */
+  /** The runtimes of the software; the node uses the first that it offers. */
   readonly runtimes: ReadonlyArray<RuntimeKind>
 }
 
-/** Who runs something, numeric. */
+/** A numeric user. */
 export interface RunUser {
   readonly uid: number
   readonly gid: number
-  /** The server or software has the uid for itself: the uid is kept with the server. */
+  /** Whether the uid belongs to one server or software, and is kept with it. */
   readonly own?: true
 }
 
-/** A server with the uid that it had before, or a software: its install script, its warm-up and its base folders. */
+/** A server with its previous uid, or a software: its install script, warm-up and base folders. */
 export type RunFor =
   | { readonly server: string; readonly uid?: number | undefined }
   | { readonly software: string }
 
-/** A folder of the host that is seen in the instance folder, too. */
+/** A host folder that is visible in the instance folder. */
 export interface SharedFolder {
   readonly path: string
   readonly read_only: boolean
-  /** Volumes are the node's own and belong to those who run servers; other folders are left as they are. */
+  /**
+   * Whether the folder is a volume of the node, which gets the user of its servers; the owner of other folders is kept.
+   */
   readonly volume: boolean
   /**
-   * Where it is mounted in the instance folder, so that a container has it with that. Absent: a link there leads to
-   * it, and containers have to see it at the same path.
+   * The mount point in the instance folder, which a container gets with that folder. Absent: a link leads to the
+   * folder, and a container mounts it at the same path.
    */
   readonly target?: string
 }
 
-/** One run of one server. */
+/** A run of a server. */
 export interface Launch {
   readonly server_id: string
-  /** Name of this run: a new one each time. */
+  /** The unique name of this run. */
   readonly token: string
-  /** Folder of the server: `console.log`, `console.in`, `run.json`, `exit` live here. */
+  /** The folder of the server, with `console.log`, `console.in`, `run.json` and `exit`. */
   readonly folder: string
   /** The instance folder: the working directory. */
   readonly cwd: string
   readonly argv: readonly [string, ...ReadonlyArray<string>]
-  /** The environment of the server's own; the runtime adds what every process needs. */
+  /** The variables of the server; the runtime adds those of every process. */
   readonly env: Readonly<Record<string, string>>
   readonly limits: Limits
   /** Empty for software without images. */
   readonly image: string
-  /** Absent: whatever the image says. */
+  /** Default: `docker` if there is an image, else `process`. */
   readonly runtimes?: ReadonlyArray<RuntimeKind>
-  /** Ports that containers publish. */
+  /** The ports that containers publish. */
   readonly allocations?: Allocations
   readonly shared?: ReadonlyArray<SharedFolder>
   /** See {@link Runtime}`.userFor`. */
   readonly user?: RunUser | undefined
 }
 
-/** What a server uses now. */
+/** The current usage of a server. */
 export interface Usage {
   readonly memory_bytes: number
   /** Processor time since the start, in ms of one thread. */
   readonly cpu_ms: number
-  /** Percent of one thread, of late, where the runtime measures it; else whoever asks has to. */
+  /** Recent percent of one thread, if the runtime measures it. */
   readonly cpu_percent?: number | undefined
   readonly uptime_ms: number
   readonly network: { readonly rx_bytes: number; readonly tx_bytes: number }
 }
 
-/** A run that was started or adopted. It goes on when this process ends. */
+/** A run that was started or adopted. It outlives this process. */
 export interface Run {
   /**
-   * Of a run that `start` answered before there was a process, because something has to be fetched first: when the
-   * process began, ms since the epoch. Waits for ever when it never does; `ended` then says so.
+   * For a run that `start` returned before its process exists, because an image is pulled first: the start of the
+   * process, ms since the epoch. `at` never completes if there is no start; `ended` then reports the exit.
    */
   readonly beginning?: { readonly at: Effect.Effect<number>; readonly isOver: () => boolean }
-  /** Waits for the end of the main process; its children may still be there. */
+  /** Waits for the end of the main process; its children may still run. */
   readonly ended: Effect.Effect<ProcessExit>
-  /** Writes one line to the console's input without ever waiting for the server. */
+  /** Writes a line to the console's input; never waits for the server. */
   write(line: string): Effect.Effect<void, ConsoleInputFailed>
   signal(signal: StopSignal): Effect.Effect<void>
   readonly pause: Effect.Effect<void>
   readonly resume: Effect.Effect<void>
-  /** Kills the main process and everything it left behind; returns when nothing of it is left. Idempotent. */
+  /** Kills the main process and all its descendants, and waits until none is left. Idempotent. */
   readonly kill: Effect.Effect<void>
-  /** Undefined when it has ended. */
+  /** Undefined: the run has ended. */
   readonly usage: Effect.Effect<Usage | undefined>
 }
 
-/** What became of a run that an earlier process of this daemon started. */
+/** The state of a run that an earlier process of this daemon started. */
 export type Adopted =
   | { readonly _tag: "Running"; readonly run: Run }
   | { readonly _tag: "Ended"; readonly exit: ProcessExit }
-  /** The daemon ended before there was a process, and now there will never be one. */
+  /** The daemon ended before the process started, and the process can no longer start. */
   | { readonly _tag: "NeverBegan" }
 
-/** Something that is run to its end under this process's eyes: an install script, a warm-up. */
+/** A program that ends with this process: an install script or a warm-up. */
 export interface Job {
-  /** Marks its processes, so that none survives. */
+  /** The marker of its processes, by which they are killed. */
   readonly name: string
-  /** A folder that the job cannot write to, for the files of this service. */
+  /** A folder that the job cannot write to, for files of this service. */
   readonly folder: string
   readonly cwd: string
   readonly argv: readonly [string, ...ReadonlyArray<string>]
   readonly env: Readonly<Record<string, string>>
-  /** Called with what it prints; must not throw. */
+  /** Called with the output; must not throw. */
   readonly onOutput: (bytes: Uint8Array) => void
-  /** Where it runs; absent: as a plain process. */
+  /** The runtime of the job. Default: a plain process. */
   readonly choice?: RuntimeChoice
-  /** Folder of further files that `argv` and `env` name by their paths. */
+  /** A folder with further files that `argv` and `env` name by path. */
   readonly scratch?: string
   readonly limits?: Limits
   /** See {@link Runtime}`.userFor`. */
@@ -147,39 +149,39 @@ export interface RunningJob {
 }
 
 /**
- * How servers become processes: plain ones, or containers. The console of a run is appended to
- * `<folder>/console.log` whatever the runtime is.
+ * Runs servers as plain processes or containers. Either way, the console of a run is appended to
+ * `<folder>/console.log`.
  */
 export class Runtime extends Context.Service<
   Runtime,
   {
     readonly kind: RuntimeKind
-    /** What this node can run now. */
+    /** The runtimes that this node offers now. */
     readonly kinds: Effect.Effect<ReadonlyArray<RuntimeKind>>
-    /** Which runtime a server would be started by now. */
+    /** Returns the runtime that would start a server now. */
     kindFor(choice: RuntimeChoice): Effect.Effect<RuntimeKind, LaunchFailed>
     /**
-     * The user that a server, or the scripts of a software, would run as now, and that owns its files. Undefined: the
-     * user of this service. A server that has no uid of its own yet is given one.
+     * Returns the user of a server, or of the scripts of a software, which also owns its files; undefined: the user of
+     * this service. A server without a uid is assigned one.
      */
     userFor(choice: RuntimeChoice, whom: RunFor): Effect.Effect<RunUser | undefined, LaunchFailed>
-    /** Keeps the uid of a server, or of files that are kept aside, from being given to another. */
-    holdUser(name: string, uid: number): Effect.Effect<void>
-    /** The server has gone with all its files: its uid may be given again. */
+    /** Reserves the uid of a server, or of files that are kept. */
+    reserveUser(name: string, uid: number): Effect.Effect<void>
+    /** Releases the uid of a server that was removed with all its files. */
     releaseUser(server_id: string): Effect.Effect<void>
-    /** How far this node keeps what it runs from itself and from each other, by runtime. */
+    /** The isolation of servers from this node and from each other, by runtime. */
     readonly isolation: Effect.Effect<Isolation>
-    /** Fetches what a server needs beyond its files: the image. */
+    /** Pulls the image of a server. */
     prepare(choice: RuntimeChoice, onOutput: (bytes: Uint8Array) => void): Effect.Effect<void, LaunchFailed>
-    /** The same where it is not there at all; soon otherwise, and without a word. */
-    have(choice: RuntimeChoice): Effect.Effect<void, LaunchFailed>
-    /** Answers soon; a run that waits for something has a `beginning`. */
+    /** Pulls the image only if it is missing, without output. */
+    ensureImage(choice: RuntimeChoice): Effect.Effect<void, LaunchFailed>
+    /** Starts a run; returns soon. A run that waits for its image has a `beginning`. */
     start(launch: Launch): Effect.Effect<Run, LaunchFailed>
-    /** Picks up a run by its token, after a restart of this process. */
+    /** Adopts a run by its token, after a restart of this process. */
     adopt(launch: Pick<Launch, "server_id" | "token" | "folder">): Effect.Effect<Adopted>
-    /** Kills everything that is left of a server; also without any record of a run. */
+    /** Kills all processes of a server, even without a record of a run. */
     sweep(server_id: string): Effect.Effect<void>
-    /** Names of servers and jobs of this node that have live processes. */
+    /** The names of servers and jobs of this node with live processes. */
     readonly alive: Effect.Effect<ReadonlySet<string>>
     /** Starts a job; the end of the scope kills it with all its descendants. */
     job(job: Job): Effect.Effect<RunningJob, LaunchFailed, Scope.Scope>

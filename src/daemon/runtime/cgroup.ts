@@ -1,4 +1,4 @@
-/** Limits by cgroup v2. Everything is a file write below one root, so a plain folder can stand in for the kernel. */
+/** Limits by cgroup v2. Every action is a file write below one root, so tests can use a plain folder. */
 
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
@@ -7,19 +7,19 @@ import type { Limits } from "../../domain/Limits.ts"
 import { type IoError, io, makeFolder, orMissing, readText } from "../disk/fsio.ts"
 
 const MIB = 1024 * 1024
-/** Quota period of `cpu.max` in microseconds: 1 % of one thread is 1000 of it. */
+/** The quota period of `cpu.max` in microseconds: 1 % of a thread is 1000. */
 const PERIOD = 100_000
-/** Processes and threads of one server; keeps a fork bomb from taking the machine along. */
-const MOST_TASKS = 16_384
+/** The limit of processes and threads of a server; protects the host from fork bombs. */
+const MAX_TASKS = 16_384
 const CONTROLLERS = ["cpu", "memory", "cpuset", "io", "pids"] as const
 const NEEDED = ["cpu", "memory"] as const
 const STANDARD_ROOTS = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
 
-/** Files to write for a server's limits, in order. */
+/** Returns the files that set a server's limits, in order. */
 export const limitFiles = (limits: Limits): ReadonlyArray<readonly [file: string, text: string]> => {
   const files: Array<readonly [string, string]> = []
   const memory = limits.memory_limit === undefined ? 0 : Math.round(limits.memory_limit * MIB)
-  // Version 2 cannot switch the OOM killer off: past `memory.high` processes are slowed down and not killed.
+  // Version 2 cannot disable the OOM killer: beyond `memory.high`, processes are throttled, not killed.
   if (memory > 0) files.push([limits.oom_disabled === true ? "memory.high" : "memory.max", String(memory)])
   if (limits.swap !== undefined) {
     files.push(["memory.swap.max", limits.swap < 0 ? "max" : String(limits.swap * MIB)])
@@ -29,23 +29,23 @@ export const limitFiles = (limits: Limits): ReadonlyArray<readonly [file: string
   }
   if (limits.threads !== undefined && limits.threads !== "") files.push(["cpuset.cpus", limits.threads])
   if (limits.io_weight !== undefined) files.push(["io.weight", `default ${limits.io_weight}`])
-  files.push(["pids.max", String(MOST_TASKS)])
+  files.push(["pids.max", String(MAX_TASKS)])
   return files
 }
 
-/** Groups of servers; made by {@link openCgroups}. */
+/** The cgroups of servers; see {@link openCgroups}. */
 export interface Cgroups {
-  /** Makes the group of a server with its limits; answers its folder. */
+  /** Makes the group of a server with its limits; returns its folder. */
   prepare(id: string, limits: Limits): Effect.Effect<string, IoError>
-  /** `cgroup.procs` of what is no server's and must not end with this service either; undefined where it cannot be. */
+  /** The `cgroup.procs` of relays, which outlive servers and this service; undefined: it cannot be made. */
   readonly relays: Effect.Effect<string | undefined>
-  /** Folder of the group of a server, whether or not it is there. */
+  /** Returns the folder of a server's group, which may not exist. */
   folderOf(id: string): string
-  /** How often the kernel killed something in it for want of memory. */
+  /** Returns how many processes the OOM killer has killed in the group. */
   outOfMemoryKills(id: string): Effect.Effect<number>
-  /** Bytes in use; undefined when there is no group. */
+  /** Returns the bytes in use; undefined: there is no group. */
   memory(id: string): Effect.Effect<number | undefined>
-  /** Ends every process in it at once, also such as hide from everything else. */
+  /** Kills every process in the group, also those without a marker. */
   kill(id: string): Effect.Effect<void>
   freeze(id: string, frozen: boolean): Effect.Effect<boolean>
   remove(id: string): Effect.Effect<void>
@@ -53,7 +53,7 @@ export interface Cgroups {
 
 const write = (path: string, text: string) => io(`write ${path}`, () => fs.writeFile(path, text))
 
-/** Succeeds with false when the file cannot be written: controllers beyond the needed ones are a bonus. */
+/** Writes a file; false on failure, because optional controllers may be missing. */
 const attempt = (path: string, text: string) =>
   write(path, text).pipe(
     Effect.as(true),
@@ -75,8 +75,7 @@ const enable = Effect.fnUntraced(function* (folder: string) {
 })
 
 /**
- * Finds where groups can be made. `root`: as set; else the usual mount points. The reason, fit for a log line,
- * when limits cannot be enforced.
+ * Detects where groups can be made: at `root`, else at the usual mount points. `reason`: why limits cannot be enforced.
  */
 export const openCgroups = Effect.fnUntraced(function* (root: string | undefined) {
   for (const candidate of root === undefined ? STANDARD_ROOTS : [root]) {
@@ -89,7 +88,7 @@ export const openCgroups = Effect.fnUntraced(function* (root: string | undefined
     )
     if (ready) return { cgroups: makeCgroups(parent) }
     return {
-      reason: `the daemon may not write ${candidate}: run it as root, or in containers`
+      reason: `the daemon has no write access to ${candidate}: run it as root, or run servers in containers`
     }
   }
   return {
@@ -99,7 +98,7 @@ export const openCgroups = Effect.fnUntraced(function* (root: string | undefined
 
 const makeCgroups = (parent: string): Cgroups => {
   const folderOf = (id: string) => join(parent, id)
-  const figure = (id: string, file: string) =>
+  const readValue = (id: string, file: string) =>
     readText(join(folderOf(id), file)).pipe(
       orMissing(undefined),
       Effect.orElseSucceed(() => undefined)
@@ -113,7 +112,7 @@ const makeCgroups = (parent: string): Cgroups => {
     ),
     prepare: Effect.fnUntraced(function* (id, limits) {
       const folder = folderOf(id)
-      // A group that is left from an earlier run still counts that run's OOM kills.
+      // A group of an earlier run would still count the OOM kills of that run.
       yield* Effect.ignore(io(`remove ${folder}`, () => fs.rmdir(folder)))
       yield* makeFolder(folder)
       for (const [file, text] of limitFiles(limits)) {
@@ -123,11 +122,11 @@ const makeCgroups = (parent: string): Cgroups => {
       return folder
     }),
     outOfMemoryKills: (id) =>
-      Effect.map(figure(id, "memory.events"), (text) =>
+      Effect.map(readValue(id, "memory.events"), (text) =>
         Number(/^oom_kill (\d+)$/m.exec(text ?? "")?.[1] ?? 0)
       ),
     memory: (id) =>
-      Effect.map(figure(id, "memory.current"), (text) => (text === undefined ? undefined : Number(text))),
+      Effect.map(readValue(id, "memory.current"), (text) => (text === undefined ? undefined : Number(text))),
     kill: (id) => Effect.asVoid(attempt(join(folderOf(id), "cgroup.kill"), "1")),
     freeze: (id, frozen) => attempt(join(folderOf(id), "cgroup.freeze"), frozen ? "1" : "0"),
     remove: (id) =>

@@ -3,8 +3,8 @@ import { Effect, Schedule, Semaphore } from "effect"
 import { errorCode } from "../disk/fsio.ts"
 import { ConsoleInputFailed } from "./Runtime.ts"
 
-/** How long a full pipe is waited for: 8 times 50 ms. */
-const patience = Schedule.max([Schedule.spaced(50), Schedule.recurs(8)])
+/** The wait for a full pipe: 8 times 50 ms. */
+const fullPipeRetry = Schedule.max([Schedule.spaced(50), Schedule.recurs(8)])
 
 const failed = (cause: unknown) => {
   const full = errorCode(cause) === "EAGAIN"
@@ -12,23 +12,23 @@ const failed = (cause: unknown) => {
   return new ConsoleInputFailed({ why: full ? "full" : "closed", message })
 }
 
-/** Writes lines to a pipe that a server reads, one at a time, and never blocks on it. */
+/** Writes lines to the pipe that a server reads, one at a time, without blocking. */
 export const makeConsoleInput = Effect.fnUntraced(function* (path: string) {
   const lock = yield* Semaphore.make(1)
-  // A line of which only a part went in: the next one must not become its end.
-  let torn = false
+  // Whether a line was written in part; the next line must not continue it.
+  let isPartial = false
 
   const write = (line: string) => {
-    const data = Buffer.from(`${torn ? "\n" : ""}${line}\n`)
+    const data = Buffer.from(`${isPartial ? "\n" : ""}${line}\n`)
     let sent = 0
     const push = (fd: number) =>
       Effect.try({
         try: () => {
           while (sent < data.length) sent += writeSync(fd, data, sent)
-          torn = false
+          isPartial = false
         },
         catch: (cause) => {
-          torn ||= sent > 0
+          isPartial ||= sent > 0
           return failed(cause)
         }
       })
@@ -39,7 +39,7 @@ export const makeConsoleInput = Effect.fnUntraced(function* (path: string) {
     return Effect.scoped(
       Effect.acquireRelease(open, (fd) => Effect.sync(() => closeSync(fd))).pipe(
         Effect.flatMap((fd) =>
-          Effect.retry(push(fd), { schedule: patience, while: (error) => error.why === "full" })
+          Effect.retry(push(fd), { schedule: fullPipeRetry, while: (error) => error.why === "full" })
         )
       )
     )

@@ -9,22 +9,23 @@ import { readProc } from "../host/procfs.ts"
 import { LaunchFailed, type RunUser } from "./Runtime.ts"
 import { spawnChild } from "./spawnChild.ts"
 
-/** Bytes that the relay takes at once. */
-const PIECE = 4096
-/** Pieces between two looks at the size of the console: what a flood can add meanwhile. */
-const PIECES = (CONSOLE_BOUND - RELAY_MAX) / PIECE
+/** Bytes per read of the relay. */
+const BLOCK = 4096
+/** Reads between two checks of the console's size: the most that can be added meanwhile. */
+const BLOCKS = (CONSOLE_BOUND - RELAY_MAX) / BLOCK
 
 /**
- * What stands between a server and its console, in POSIX sh: copies what the server prints to `console.log`, at once
- * and byte for byte, and begins a new file when nobody cuts that one. It is woken by output only.
+ * The relay between a server and its console, in POSIX sh. It appends the output of the server to `console.log` at
+ * once, and rotates the file if this service does not. It wakes up on output only.
  *
- * - It outlives this service, and every signal but SIGKILL: it ends when nobody can print any more.
- * - It is no process of the server: not in its group, not marked, and not killed with it, so that last words arrive.
- * - A server never waits for a disk: what cannot be written is thrown away for a second, and then tried again.
- * - `dd` writes what it has read before it reads on, and says how often it has: `0+0` is the end.
+ * - The relay outlives this service and every signal but SIGKILL. It ends when all writers have closed the pipe.
+ * - The relay is not a process of the server: it has its own group and no marker, and is not killed with the server, so
+ * that the last output arrives.
+ * - A server never waits for a disk: output that cannot be written is discarded for a second, then writing is retried.
+ * - `dd` writes each block before it reads the next, and reports their number: `0+0` is the end.
  *
- * Arguments: `cgroup.procs` to join or nothing, where the output of this run begins in `console.log`. The working
- * directory is the server's folder.
+ * Arguments: the `cgroup.procs` to join or an empty word, and the offset in `console.log` at which the output of this
+ * run begins. The working directory is the folder of the server.
  */
 export const RELAY = `
 trap '' HUP INT QUIT TERM USR1 USR2 PIPE
@@ -38,7 +39,7 @@ while :; do
   if [ -n "$missed" ]; then
     if printf '\\n[some output is missing here: %s]\\n' "$missed" >> console.log; then missed=; fi
   fi
-  if said=$(LC_ALL=C dd bs=${PIECE} count=${PIECES} 2>&1 >> console.log); then
+  if said=$(LC_ALL=C dd bs=${BLOCK} count=${BLOCKS} 2>&1 >> console.log); then
     case $said in 0+0*) exit 0;; esac
   else
     case $said in
@@ -46,7 +47,7 @@ while :; do
       *[Qq]uota*) missed='the disk quota was exceeded';;
       *) missed='the console could not be written';;
     esac
-    dd bs=${PIECE} <&3 > /dev/null &
+    dd bs=${BLOCK} <&3 > /dev/null &
     sleep 1
     kill -KILL $!
     if wait $!; then exit 0; fi
@@ -71,24 +72,24 @@ while :; do
 done
 `
 
-/** A relay; pid and start time name it for good. */
+/** A relay, identified by pid and start time. */
 export interface Relay {
   readonly pid: number
   readonly start: string
 }
 
-/** How long a relay may take to end after its server, in ms: something that got away may still be able to print. */
-const PATIENCE = 2000
+/** The time for a relay to end after its server, in ms: a process that escaped may still hold the pipe. */
+const RELAY_TIMEOUT = 2000
 
 /**
- * Starts the relay of a run that is about to begin; answers what the server has to print to, open for the scope.
- * `group`: the `cgroup.procs` that it joins.
+ * Starts the relay of a run; returns the descriptor for the server's output, open for the scope. `group`: the
+ * `cgroup.procs` that the relay joins.
  */
 export const startRelay = Effect.fnUntraced(function* (options: {
   readonly folder: string
   readonly group: string | undefined
   readonly env: Readonly<Record<string, string>>
-  /** The user of the server, which may open its output anew. */
+  /** The user of the server, which may reopen its output. */
   readonly user?: RunUser | undefined
 }) {
   const { env, folder, group, user } = options
@@ -96,11 +97,11 @@ export const startRelay = Effect.fnUntraced(function* (options: {
   const pipe = join(folder, "console.out")
   yield* removeTree(pipe)
   yield* makeFifo(pipe)
-  // In both directions first: neither of the others waits for its peer then.
+  // Opened for reading and writing first, so that the next two opens do not block.
   yield* openFile(pipe, constants.O_RDWR)
   const from = yield* openFile(pipe, constants.O_RDONLY)
   const to = yield* openFile(pipe, constants.O_WRONLY)
-  if (user !== undefined) yield* io("give the console", () => to.chown(user.uid, user.gid))
+  if (user !== undefined) yield* io("set the owner of the console", () => to.chown(user.uid, user.gid))
   yield* io(`remove ${pipe}`, () => fs.unlink(pipe))
   const child = yield* spawnChild(["/bin/sh", "-c", RELAY, "muster-console", group ?? "", String(begin)], {
     cwd: folder,
@@ -111,7 +112,7 @@ export const startRelay = Effect.fnUntraced(function* (options: {
   return { output: to.fd, relay }
 })
 
-/** Node has no call for it; coreutils' and busybox' `mkfifo` do the same. */
+/** Makes a named pipe with the program `mkfifo`; Node has no call for it. */
 export const makeFifo = Effect.fnUntraced(function* (path: string) {
   const child = yield* spawnChild(["mkfifo", "-m", "600", path], { stdio: "ignore" })
   const code = yield* Deferred.await(child.exited)
@@ -121,12 +122,12 @@ export const makeFifo = Effect.fnUntraced(function* (path: string) {
     : new LaunchFailed({ message: `create ${path}: mkfifo exited with ${code}` })
 })
 
-/** Waits until all that a server has printed is in its console. */
-export const drained = (relay: Relay | undefined): Effect.Effect<void> =>
+/** Waits until all output of a server is in its console. */
+export const relayEnded = (relay: Relay | undefined): Effect.Effect<void> =>
   relay === undefined
     ? Effect.void
     : Effect.sync(() => readProc(relay.pid)?.start === relay.start).pipe(
         Effect.repeat({ while: (lives) => lives, schedule: Schedule.spaced(5) }),
-        Effect.timeoutOption(PATIENCE),
+        Effect.timeoutOption(RELAY_TIMEOUT),
         Effect.asVoid
       )

@@ -1,10 +1,13 @@
 import type { Crash } from "../../domain/ServerEvent.ts"
 
-/** How a process ended. `code` as a shell says it: 128 + n stands for signal n. */
+/** The exit of a process. `code` as in a shell: 128 + n is signal n. */
 export interface ProcessExit {
   readonly code: number
   readonly out_of_memory: boolean
-  /** There was no process: what it needs could not be had, an image for one. Its console says why; it is no crash. */
+  /**
+   * Whether there was no process, for example because its image cannot be pulled. The console has the reason; it is no
+   * crash.
+   */
   readonly never_began?: true
 }
 
@@ -27,7 +30,7 @@ const signalNames: Readonly<Record<number, string>> = {
   31: "bad system call"
 }
 
-/** Signals that `stop-command: "^..."` may name; `^C` is the interrupt of a terminal. */
+/** The signals of `stop-command: "^..."`; `^C` is the interrupt of a terminal. */
 const stopSignals = {
   C: "SIGINT",
   SIGINT: "SIGINT",
@@ -41,8 +44,8 @@ const stopSignals = {
 
 export type StopSignal = (typeof stopSignals)[keyof typeof stopSignals]
 
-/** How software is asked to stop: a line for its console, or a signal. An empty or unknown `^...` is SIGTERM. */
-export const stopWay = (command: string): { readonly signal: StopSignal } | { readonly line: string } => {
+/** Returns how to stop a software: a line for its console, or a signal. An empty or unknown `^...` is SIGTERM. */
+export const stopMethod = (command: string): { readonly signal: StopSignal } | { readonly line: string } => {
   if (command === "") return { signal: "SIGTERM" }
   if (!command.startsWith("^")) return { line: command }
   const name = command.slice(1).toUpperCase()
@@ -51,7 +54,7 @@ export const stopWay = (command: string): { readonly signal: StopSignal } | { re
   return { signal: known?.[1] ?? "SIGTERM" }
 }
 
-/** Payload of the crash event for an end that nobody asked for (decisions, "States"). */
+/** Returns the crash event of an unexpected end (decisions, "States"). */
 export const crashOf = (exit: ProcessExit, timed_out: boolean, at: Date): Crash => {
   const timestamp = at.toISOString()
   if (timed_out) return { reason: "start timed out", exit_code: exit.code, timestamp }

@@ -1,4 +1,4 @@
-/** Starts one plain process in the way that a level of isolation asks for (isolation.ts). */
+/** The start of a plain process at a level of isolation (isolation.ts). */
 import { randomUUID } from "node:crypto"
 import { readFileSync } from "node:fs"
 import * as fs from "node:fs/promises"
@@ -12,28 +12,28 @@ import { LaunchFailed, type RunUser } from "./Runtime.ts"
 import type { Programs } from "./reachable.ts"
 import type { Child } from "./spawnChild.ts"
 
-/** Something to start. */
+/** A program to start. */
 export interface Start {
-  /** Folder of the daemon's own; for a moment a file lies in it. */
+  /** A folder of the daemon, which holds the script for a moment. */
   readonly folder: string
-  /** What the process sees as `/tmp`, where it sees a file system of its own. */
+  /** The `/tmp` of the process, if it has a mount namespace. */
   readonly temporary: string
   readonly cwd: string
-  /** Further folders that it sees, though they lie where it would see nothing. */
+  /** Further folders that stay visible below a cover. */
   readonly shown: ReadonlyArray<{ readonly path: string; readonly read_only: boolean }>
   readonly argv: readonly [string, ...ReadonlyArray<string>]
-  /** Its environment; nothing else of it is seen anywhere. */
+  /** The environment of the program; no other process shows it. */
   readonly env: Readonly<Record<string, string>>
   readonly user: RunUser | undefined
 }
 
-/** A process that can be spawned: `script` as its descriptor 3, with `TOOL_ENV` and nothing of the server's. */
+/** The command of an isolated process: `script` becomes its descriptor 3, and its environment is `TOOL_ENV`. */
 export interface Started {
   readonly argv: readonly [string, ...ReadonlyArray<string>]
   readonly script: number
   /** Whether the isolation is complete and the program is about to run. */
   readonly hasBegun: () => boolean
-  /** Empties the script, which processes that stay have open. */
+  /** Empties the script, which the remaining processes have open. */
   readonly clear: Effect.Effect<void>
 }
 
@@ -52,7 +52,7 @@ const NAMESPACES = [
   "--mount-proc"
 ]
 const RUN_SCRIPT = ["/bin/sh", "/proc/self/fd/3"] as const
-/** Flags of a mount that a mount of the same file system keeps. */
+/** Mount flags that a second mount of a file system must keep. */
 const KEPT_FLAGS = ["noexec", "ro"]
 const argvOf = (level: ProcessIsolation): readonly [string, ...ReadonlyArray<string>] => {
   switch (level) {
@@ -75,12 +75,12 @@ const confinement = (level: ProcessIsolation, user: RunUser | undefined): Readon
 export const hasNamespaces = (level: ProcessIsolation) =>
   level === "user+namespaces" || level === "namespaces"
 
-/** The script's descriptor is read once the view is complete, so that its position says so, whatever the disk does. */
+/** Returns how far the script was read. It is read once the view is complete, whatever the state of the disk. */
 const positionOf = (fd: number): number => {
   try {
     return Number(/^pos:\s*(\d+)$/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, "latin1"))?.[1] ?? 0)
   } catch {
-    return 0 // the descriptor is closed: nobody asks any more
+    return 0 // the descriptor is closed: no caller is left
   }
 }
 
@@ -93,7 +93,7 @@ const writeScript = Effect.fnUntraced(function* (folder: string, text: string) {
   )
   return yield* Effect.all([openFile(path, "r"), openFile(path, "r+")]).pipe(Effect.ensuring(unlink))
 })
-/** What of the machine servers see otherwise; the same for all. */
+/** The parts of the host that servers see differently. */
 export interface Machine {
   readonly covers: ReadonlyArray<Cover>
   readonly programs: ReadonlyArray<Programs>
@@ -103,7 +103,7 @@ export interface Machine {
 
 const flagsOf = (path: string, table: ReadonlyArray<MountEntry>) =>
   (mountOf(path, table)?.flags ?? []).filter((flag) => KEPT_FLAGS.includes(flag))
-/** Makes what one level needs to start processes. */
+/** Returns the start function of a level. */
 export const makeBegin = (level: ProcessIsolation, machine: Machine | undefined): Begin =>
   Effect.fnUntraced(function* ({ argv, cwd, env, folder, shown, temporary, user }: Start) {
     const texts = [cwd, ...argv, ...Object.entries(env).flat()]
@@ -134,7 +134,7 @@ const viewOf = Effect.fnUntraced(function* (
   { cwd, shown, temporary }: Pick<Start, "cwd" | "shown" | "temporary">
 ) {
   const { covers, programs, stage } = machine
-  // What servers share with others may lie anywhere.
+  // Shared folders may be on any file system.
   const table = shown.length === 0 ? machine.table : yield* mountTable
   const isCovered = (path: string) => covers.some(({ at }) => isIn(path, at))
   const all: Array<Shown> = programs.map((one) => ({
@@ -144,40 +144,40 @@ const viewOf = Effect.fnUntraced(function* (
   }))
   for (const { path, read_only } of [{ path: cwd, read_only: false }, ...shown]) {
     const real = yield* io(`look at ${path}`, () => fs.realpath(path))
-    const near = join(
+    const linked = join(
       yield* io(`look at ${path}`, () => fs.realpath(dirname(path))),
       path.slice(path.lastIndexOf("/") + 1)
     )
-    for (const to of new Set([real, near])) {
+    for (const to of new Set([real, linked])) {
       if (isCovered(to)) all.push({ from: real, to, read_only, flags: flagsOf(real, table) })
     }
   }
   return { covers, shown: all, stage, temporary: yield* io(temporary, () => fs.realpath(temporary)) }
 })
-/** Makes the temporary folder of a process anew: only its user can look into it. */
-export const makeOwnFolder = Effect.fnUntraced(function* (folder: string, user: RunUser | undefined) {
+/** Recreates the temporary folder of a process; only its user can enter it. */
+export const makeTemporaryFolder = Effect.fnUntraced(function* (folder: string, user: RunUser | undefined) {
   const path = join(folder, "tmp")
   yield* removeTree(path)
   yield* io(`create folder ${path}`, () => fs.mkdir(path, { mode: 0o700 }))
-  if (user !== undefined) yield* io(`give ${path}`, () => fs.chown(path, user.uid, user.gid))
+  if (user !== undefined) yield* io(`set the owner of ${path}`, () => fs.chown(path, user.uid, user.gid))
   return path
 })
-/** Pause between two looks whether a process has begun, in ms. */
-const LOOK = 2
+/** The interval between two checks whether a process has begun, in ms. */
+const POLL_INTERVAL = 2
 
-/** Waits until the isolation of a process is complete, so that no signal meets what makes it. */
-export const untilBegun = Effect.fnUntraced(function* (started: Started, child: Child) {
+/** Waits until the isolation of a process is complete, so that no signal hits the programs that set it up. */
+export const awaitBegin = Effect.fnUntraced(function* (started: Started, child: Child) {
   yield* Effect.raceFirst(
     Effect.repeat(Effect.sync(started.hasBegun), {
       until: (begun) => begun,
-      schedule: Schedule.spaced(LOOK)
+      schedule: Schedule.spaced(POLL_INTERVAL)
     }),
     Deferred.await(child.exited)
   )
   if (!started.hasBegun()) {
     return yield* new LaunchFailed({
       message: "the process cannot be isolated",
-      next: "read its console, correct the cause"
+      next: "read the console, correct the cause"
     })
   }
   yield* started.clear

@@ -1,33 +1,33 @@
 /**
- * The script that a plain process begins as, in POSIX sh. It lies in a file that has no name any more, at descriptor 3,
- * so that no environment and no command line of a process that stays holds a variable of a server. Pure.
+ * The script with which a plain process starts, in POSIX sh. It is in an unlinked file at descriptor 3, so that no
+ * environment or command line of a remaining process shows variables of a server. Pure.
  */
 import { relative } from "node:path"
 import { isIn } from "../disk/mountTable.ts"
 
-/** A place of the machine that a server sees something else at. */
+/** A path of the host that is covered for servers. */
 export interface Cover {
-  /** Links resolved. */
+  /** The path, with links resolved. */
   readonly at: string
-  /** An empty folder, the temporary folder of the run, a folder in memory, or a file without content. */
+  /** The cover: an empty folder, the temporary folder of the run, a folder in memory, or an empty file. */
   readonly with: "nothing" | "temporary" | "memory" | "no content"
 }
 
-/** A folder that is seen at its place, or another, though something covers that. */
+/** A folder that is visible at its path or another one in spite of a cover. */
 export interface Shown {
-  /** Links resolved. */
+  /** The folder, with links resolved. */
   readonly from: string
   readonly to: string
   readonly read_only: boolean
-  /** Mount flags that have to stay, such as `noexec`. */
+  /** Mount flags that must be kept, such as `noexec`. */
   readonly flags: ReadonlyArray<string>
 }
 
-/** The view that a server has of the file system of the machine. */
+/** A server's view of the file system. */
 export interface View {
   readonly covers: ReadonlyArray<Cover>
   readonly shown: ReadonlyArray<Shown>
-  /** Folder with the folders `0`, `1`, ... at which covers are put together. */
+  /** The folder with the subfolders `0`, `1`, ... in which covers are assembled. */
   readonly stage: string
   readonly temporary: string
 }
@@ -35,23 +35,23 @@ export interface View {
 export interface Script {
   /** Absent: the view of the daemon. */
   readonly view?: View
-  /** The program that takes rights away, with its options; empty: no right is taken away. */
+  /** The program that drops privileges, with its options; empty: none are dropped. */
   readonly confine: ReadonlyArray<string>
   readonly cwd: string
   readonly argv: readonly [string, ...ReadonlyArray<string>]
   readonly env: Readonly<Record<string, string>>
 }
 
-/** Bytes of a folder in memory that servers can write to. */
+/** The size of a writable folder in memory. */
 const MEMORY = "size=64m,nr_inodes=4096"
-/** Enough for the names of what is shown in it. */
+/** The size of a cover that only has mount points. */
 const NAMES = "size=256k,nr_inodes=512"
 
 const quoted = (word: string) => `'${word.replaceAll("'", "'\\''")}'`
 const line = (words: ReadonlyArray<string>) => words.map(quoted).join(" ")
 const mount = (...words: ReadonlyArray<string>) => line(["mount", "-n", "-i", "-c", ...words])
 
-/** Covers that no other one covers. */
+/** Returns the covers that are not below another cover. */
 export const outermost = (covers: ReadonlyArray<Cover>): ReadonlyArray<Cover> =>
   covers.filter(
     (cover, index) =>
@@ -79,7 +79,9 @@ const show = ({ flags, from, read_only }: Shown, place: string): string => {
   return mount("--rbind", "-o", [...all].join(","), from, place)
 }
 
-/** The commands that make the view, in the namespaces of the server. Everything is put together before it is moved. */
+/**
+ * Returns the commands that build the view in the namespaces of the server. Covers are assembled before they are moved.
+ */
 export const viewCommands = ({ covers, shown, stage, temporary }: View): ReadonlyArray<string> => {
   const build: Array<string> = []
   const put: Array<string> = []
@@ -97,15 +99,15 @@ export const viewCommands = ({ covers, shown, stage, temporary }: View): Readonl
     build.push(...inside.map((one) => show(one, placeOf(one))))
     move.push({ from: place, to: cover.at })
   }
-  // What covers the stage comes last.
+  // The cover over the stage is moved last.
   const last = move.toSorted((a, b) => Number(isIn(stage, a.to)) - Number(isIn(stage, b.to)))
   return [...build, ...put, ...last.map(({ from, to }) => mount("--move", from, to))]
 }
 
 /**
- * The text of the script. It reads a line of itself, as {@link hasBegun} sees, once the program is about to run. With a
- * view, the shell that runs the script stays as process 1 of its namespace: signals that have no handler do not reach
- * process 1, so the program must be another.
+ * Returns the text of the script. The script reads a line of itself when the program is about to run, which `hasBegun`
+ * detects. With a view, the shell stays as process 1 of its namespace: process 1 does not get signals without a
+ * handler, so the program must be another process.
  */
 export const scriptText = ({ argv, confine, cwd, env, view }: Script): string => {
   const [file] = argv
@@ -115,7 +117,7 @@ export const scriptText = ({ argv, confine, cwd, env, view }: Script): string =>
   const words = line([...confine, "env", "-i", "--", ...variables, ...program])
   const before = [...(view === undefined ? [] : viewCommands(view)), line(["cd", "--", cwd])]
   return [
-    // Read as a whole before any of it is run: the file is emptied as soon as the program is about to run.
+    // The braces make the shell read the whole script first: it is emptied when the program is about to run.
     "{",
     `${before.join(" &&\n")} || { echo "[Muster cannot isolate the process, see above]" >&2; exit 125; }`,
     "read -r begun <&3",

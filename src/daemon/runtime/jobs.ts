@@ -1,18 +1,18 @@
 import { Deferred, Effect } from "effect"
 import { readProc } from "../host/procfs.ts"
-import { makeOwnFolder, untilBegun } from "./isolatedStart.ts"
+import { awaitBegin, makeTemporaryFolder } from "./isolatedStart.ts"
 import type { Isolation } from "./isolation.ts"
 import { ownProcesses, signalOwn } from "./ownProcesses.ts"
 import type { ProcessTable } from "./processTable.ts"
 import { type Job, LaunchFailed, type RunningJob } from "./Runtime.ts"
 import { spawnChild, TOOL_ENV } from "./spawnChild.ts"
 
-/** How long output is waited for after the end, in case something keeps the pipe open, in ms. */
+/** The time for remaining output after the end, in ms; another process may hold the pipe open. */
 const OUTPUT_GRACE = 300
 
-/** The uids of jobs that run: several jobs of one software have the same one. */
+/** The uids of running jobs; jobs of one software share a uid. */
 export interface JobUsers {
-  /** The uid of a job that is the only one with that uid, so that all processes with it are its own. */
+  /** Returns the uid of a job that no other job shares, so that all processes with the uid belong to it. */
   readonly uidOf: (name: string) => number | undefined
   readonly add: (name: string, uid: number) => void
   readonly remove: (name: string) => void
@@ -32,30 +32,30 @@ export const makeJobUsers = (): JobUsers => {
 }
 
 export interface JobOptions {
-  /** What every process gets. */
+  /** The variables of every process. */
   readonly inherited: Readonly<Record<string, string>>
   /** Identity of the node, for the marker. */
   readonly node: string
-  /** Kills everything that carries the marker, or has a uid of the job's own. */
+  /** Kills all processes with the marker or with a uid of the job. */
   readonly sweep: (name: string) => Effect.Effect<void>
   readonly isolation: Isolation
   readonly table: ProcessTable
   readonly users: JobUsers
 }
 
-/** Starts a job with pipes to this process; the end of the scope kills it and all that came of it. */
+/** Starts a job with pipes to this process; the end of the scope kills it and its descendants. */
 export const startJob = Effect.fnUntraced(
   function* (job: Job, { inherited, isolation, node, sweep, table, users }: JobOptions) {
     if (isolation.refused !== undefined) return yield* isolation.refused
     const user = isolation.users === undefined ? undefined : job.user
     if (isolation.users !== undefined && user?.own !== true) {
       return yield* new LaunchFailed({
-        message: "the node now runs plain processes, where it was about to run containers",
+        message: "the runtime of the node changed from containers to plain processes",
         next: "reinstall the server"
       })
     }
     const { argv, cwd, folder, name, scratch } = job
-    const temporary = yield* makeOwnFolder(folder, user)
+    const temporary = yield* makeTemporaryFolder(folder, user)
     const marker = { MUSTER_NODE: node, MUSTER_SERVER: name }
     const env = {
       ...inherited,
@@ -79,7 +79,7 @@ export const startJob = Effect.fnUntraced(
           stdio: ["pipe", "pipe", "pipe", begun.script]
         })
         for (const pipe of [spawned.process.stdout, spawned.process.stderr]) pipe?.on("data", job.onOutput)
-        yield* untilBegun(begun, spawned)
+        yield* awaitBegin(begun, spawned)
         return spawned
       }).pipe(
         Effect.scoped,
@@ -91,7 +91,7 @@ export const startJob = Effect.fnUntraced(
     const { stdin, stdout, stderr } = child.process
     const closed = Deferred.makeUnsafe<void>()
     child.process.once("close", () => Deferred.doneUnsafe(closed, Effect.void))
-    // Its end is told by its exit; a pipe that breaks says nothing more.
+    // The exit says how the job ended; the error of a pipe adds nothing.
     for (const stream of [stdin, stdout, stderr]) stream?.on("error", () => undefined)
     const ended = Effect.gen(function* () {
       const code = yield* Deferred.await(child.exited)

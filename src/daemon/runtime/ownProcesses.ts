@@ -1,11 +1,10 @@
-/** The processes of a server or job, apart from those that stay above its program. */
+/** The processes of a server or job, without the helpers above its program. */
 import type { Proc } from "../host/procfs.ts"
 import type { Leader } from "./processTable.ts"
 
 /**
- * The processes without those that stay above the program, and the program.
- *
- * @param helpers how many stay above it, the leader first
+ * Returns the processes without the helpers, and the program.
+ * @param helpers number of helpers, the leader included
  */
 export const ownProcesses = (
   procs: ReadonlyArray<Proc>,
@@ -22,7 +21,7 @@ export const ownProcesses = (
   return { own: procs.filter((proc) => !above.has(proc.pid)), main }
 }
 
-/** Sends a signal to the group of the program, or else to all that there is; answers whether there was anything. */
+/** Signals the process group of the program, or all processes if the group is empty; returns whether there were any. */
 export const signalOwn = (own: ReadonlyArray<Proc>, leader: Leader, signal: NodeJS.Signals): boolean => {
   const group = own.filter((proc) => proc.pgrp === leader.pid)
   const targets = group.length > 0 ? group : own
@@ -30,11 +29,11 @@ export const signalOwn = (own: ReadonlyArray<Proc>, leader: Leader, signal: Node
   return targets.length > 0
 }
 
-/** Sends a signal to a process; one that has gone is no error. */
+/** Signals a process; a missing process is no error. */
 export const signalProcess = (pid: number, signal: NodeJS.Signals): void => {
   try {
     process.kill(pid, signal)
   } catch {
-    // ESRCH: it has ended in the meantime; EPERM: it is not ours any more
+    // ESRCH: it has ended; EPERM: the pid has another owner
   }
 }

@@ -5,31 +5,31 @@ import { backoff, makePause } from "../../work/backoff.ts"
 import { bootUptimeMillis, type Proc, readNetwork, TICKS_PER_SECOND } from "../host/procfs.ts"
 import type { Cgroups } from "./cgroup.ts"
 import { makeConsoleInput } from "./consoleInput.ts"
-import { drained, type Relay } from "./consoleRelay.ts"
+import { type Relay, relayEnded } from "./consoleRelay.ts"
 import type { ProcessExit } from "./exitReason.ts"
 import { ownProcesses, signalOwn, signalProcess } from "./ownProcesses.ts"
 import type { Leader, ProcessTable } from "./processTable.ts"
 import type { Launch, Run } from "./Runtime.ts"
 
-/** Exit code where it was killed from outside, and nobody was left to say so. */
+/** The exit code after a kill from outside that was not recorded. */
 export const KILLED = 137
-/** How long killed processes are waited for before they are given up with a warning, in ms. */
-const KILL_PATIENCE = 10_000
+/** The time for killed processes to end before a warning, in ms. */
+const KILL_TIMEOUT = 10_000
 
-/** What a runtime has of the machine. */
-export interface Parts {
+/** The host facilities of the runtime. */
+export interface HostParts {
   readonly table: ProcessTable
-  /** Absent where limits cannot be enforced. */
+  /** Absent: limits cannot be enforced. */
   readonly cgroups: Cgroups | undefined
 }
 
-/** Kills all that belongs to a server until nothing is left. */
+/** Kills all processes of a server until none is left. */
 export const killAll = Effect.fnUntraced(function* (
-  parts: Parts,
+  parts: HostParts,
   server: string,
   leader: Leader | undefined
 ) {
-  const deadline = (yield* elapsedMillis) + KILL_PATIENCE
+  const deadline = (yield* elapsedMillis) + KILL_TIMEOUT
   const pause = yield* makePause(backoff({ first: 5, longest: 100 }))
   while (true) {
     if (parts.cgroups !== undefined) yield* parts.cgroups.kill(server)
@@ -37,7 +37,9 @@ export const killAll = Effect.fnUntraced(function* (
     if (left.length === 0) break
     for (const proc of left) signalProcess(proc.pid, "SIGKILL")
     if ((yield* elapsedMillis) > deadline) {
-      yield* Effect.logWarning(`processes of ${server} do not end: ${left.map((proc) => proc.pid).join(" ")}`)
+      yield* Effect.logWarning(
+        `processes of ${server} did not end: ${left.map((proc) => proc.pid).join(" ")}`
+      )
       break
     }
     yield* pause
@@ -45,24 +47,24 @@ export const killAll = Effect.fnUntraced(function* (
   if (parts.cgroups !== undefined) yield* parts.cgroups.remove(server)
 })
 
-/** How it ended: a kill may have been for want of memory. */
-export const exitOf = (parts: Parts, server: string, code: number): Effect.Effect<ProcessExit> =>
+/** Returns the exit, with whether the OOM killer caused it. */
+export const exitOf = (parts: HostParts, server: string, code: number): Effect.Effect<ProcessExit> =>
   parts.cgroups === undefined || code !== KILLED
     ? Effect.succeed({ code, out_of_memory: false })
     : Effect.map(parts.cgroups.outOfMemoryKills(server), (kills) => ({ code, out_of_memory: kills > 0 }))
 
-/** A process that lives. */
+/** A live process. */
 export interface LiveProcess {
   readonly leader: Leader
   readonly relay: Relay | undefined
-  /** How many processes stay above the program of the server, the leader among them. */
+  /** The number of helpers above the program of the server, the leader included. */
   readonly helpers: number
-  /** Waits for its exit code. */
+  /** Waits for the exit code. */
   readonly code: Effect.Effect<number>
 }
 
 export const makeRun = Effect.fnUntraced(function* (
-  parts: Parts,
+  parts: HostParts,
   at: Pick<Launch, "server_id" | "folder">,
   { code, helpers, leader, relay }: LiveProcess
 ) {
@@ -70,35 +72,35 @@ export const makeRun = Effect.fnUntraced(function* (
   const { server_id, folder } = at
   const input = yield* makeConsoleInput(join(folder, "console.in"))
   const ended = Effect.flatMap(code, (value) => exitOf(parts, server_id, value))
-  const ownOf = (max_age_ms: number) =>
+  const processesOf = (max_age_ms: number) =>
     ownProcesses(table.members(server_id, leader, max_age_ms), leader, helpers)
-  // Not what stays above the program: `unshare` that goes on while its child is stopped stops itself again.
-  const toAll = (signal: NodeJS.Signals) =>
+  // Excludes helpers: `unshare` stops itself again if it continues while its child is stopped.
+  const signalEach = (signal: NodeJS.Signals) =>
     Effect.sync(() => {
-      for (const proc of ownOf(0).own) signalProcess(proc.pid, signal)
+      for (const proc of processesOf(0).own) signalProcess(proc.pid, signal)
     })
-  const frozen = (wanted: boolean) =>
+  const setFrozen = (wanted: boolean) =>
     cgroups === undefined ? Effect.succeed(false) : cgroups.freeze(server_id, wanted)
   const run: Run = {
     ended,
     write: input,
-    // A run that has only just begun has nobody yet to take the signal.
+    // Retried: a run that has just begun may not have a process for the signal.
     signal: (signal) =>
-      Effect.sync(() => signalOwn(ownOf(0).own, leader, signal)).pipe(
+      Effect.sync(() => signalOwn(processesOf(0).own, leader, signal)).pipe(
         Effect.repeat({
           until: (sent) => sent,
           schedule: Schedule.max([Schedule.spaced(10), Schedule.recurs(50)])
         }),
         Effect.asVoid
       ),
-    // Twice: what was forked while the first signals went out.
-    pause: Effect.flatMap(frozen(true), (done) =>
-      done ? Effect.void : Effect.repeat(toAll("SIGSTOP"), { times: 1 })
+    // Sent twice, for processes that were forked during the first pass.
+    pause: Effect.flatMap(setFrozen(true), (done) =>
+      done ? Effect.void : Effect.repeat(signalEach("SIGSTOP"), { times: 1 })
     ),
-    resume: Effect.flatMap(frozen(false), () => toAll("SIGCONT")),
-    kill: Effect.andThen(killAll(parts, server_id, leader), drained(relay)),
+    resume: Effect.flatMap(setFrozen(false), () => signalEach("SIGCONT")),
+    kill: Effect.andThen(killAll(parts, server_id, leader), relayEnded(relay)),
     usage: Effect.gen(function* () {
-      const { main, own } = ownOf(50)
+      const { main, own } = processesOf(50)
       if (own.length === 0) return undefined
       const grouped = cgroups === undefined ? undefined : yield* cgroups.memory(server_id)
       const sum = (figure: (proc: Proc) => number) => own.reduce((total, proc) => total + figure(proc), 0)

@@ -1,53 +1,55 @@
 import { type Marker, type Proc, readMarker, readProcs, readUid } from "../host/procfs.ts"
 
-/** The process that leads a run; pid and start time name it for good. */
+/** The leader of a run, identified by pid and start time. */
 export interface Leader {
   readonly pid: number
   readonly start: string
 }
 
-/** Which processes belong to which server of one node. */
+/** Assigns the processes of the host to the servers of one node. */
 export interface ProcessTable {
   /**
-   * Live processes of a server: those of its uid, those that carry its marker, those of its leader's group and session,
-   * and all descendants. `max_age_ms`: how old the look at the kernel may be.
+   * Returns the live processes of a server: by uid, by marker, by the group and session of its leader, and all
+   * descendants. `max_age_ms`: the largest age of the kernel's process list.
    */
   members(server: string, leader: Leader | undefined, max_age_ms: number): ReadonlyArray<Proc>
-  /** Names in the markers of all live processes of this node, and the names that their uids were given to. */
+  /** Returns the names of all live processes of this node, by marker or uid. */
   names(): ReadonlySet<string>
 }
 
-/** Whose uid is whose. */
+/** The assignment of uids to names. */
 export interface UidNames {
   readonly uidOf: (name: string) => number | undefined
   readonly nameOf: (uid: number) => string | undefined
 }
 
-/** What of a process stays the same once it is what it was started as. */
+/** The constant properties of a settled process. */
 interface Identity {
   readonly marker: Marker | undefined
   readonly uid: number | undefined
 }
 
-/** A process younger than this may not have become what it was started as. */
+/** A younger process may not have reached its final program and uid. */
 const SETTLED_MS = 5000
 
 /**
- * @param node identity of the node and its data folder: what `MUSTER_NODE` says in the environment of its processes
- * @param users absent where all processes have the uid of the daemon
+ * Makes the process table of a node.
+ *
+ * @param node identity of the node and its data folder: the value of `MUSTER_NODE` in the environment of its processes
+ * @param users absent: all processes have the uid of the daemon
  */
 export const makeProcessTable = (node: string, users?: UidNames): ProcessTable => {
   let procs: ReadonlyArray<Proc> = []
-  let takenAt = Number.NEGATIVE_INFINITY
-  // Read once for each process; programs that clear their environment later keep their marker.
+  let readAt = Number.NEGATIVE_INFINITY
+  // Read once per process; a program that clears its environment later keeps its marker.
   let identities = new Map<string, Identity>()
   let firstSeen = new Map<string, number>()
 
-  const look = (max_age_ms: number): void => {
+  const refresh = (max_age_ms: number): void => {
     const now = performance.now()
-    if (now - takenAt <= max_age_ms) return
+    if (now - readAt <= max_age_ms) return
     procs = readProcs()
-    takenAt = now
+    readAt = now
     const next = new Map<string, Identity>()
     const nextSeen = new Map<string, number>()
     for (const { pid, start } of procs) {
@@ -64,7 +66,7 @@ export const makeProcessTable = (node: string, users?: UidNames): ProcessTable =
 
   const uidOfProc = (pid: number) => (users === undefined ? undefined : readUid(pid))
   const identityOf = (proc: Proc) => identities.get(`${proc.pid}:${proc.start}`)
-  /** The name that the uid of a process was given to. */
+  /** Returns the name to which the uid of a process is assigned. */
   const ownerOf = (proc: Proc) => {
     const uid = identityOf(proc)?.uid
     return uid === undefined ? undefined : users?.nameOf(uid)
@@ -72,7 +74,7 @@ export const makeProcessTable = (node: string, users?: UidNames): ProcessTable =
   const markerOf = (proc: Proc) => {
     const marker = identityOf(proc)?.marker
     if (marker?.node !== node) return undefined
-    // A process with the uid of a server is that one's, whatever it says of itself.
+    // The uid of a server overrides the marker of the process.
     const owner = ownerOf(proc)
     const own = owner === undefined || owner === marker.server
     const isJob = owner?.startsWith("software:") === true && marker.server.startsWith("install:")
@@ -80,8 +82,8 @@ export const makeProcessTable = (node: string, users?: UidNames): ProcessTable =
   }
 
   const members = (server: string, leader: Leader | undefined, max_age_ms: number): ReadonlyArray<Proc> => {
-    look(max_age_ms)
-    // A group whose number now belongs to another process is not ours.
+    refresh(max_age_ms)
+    // Excludes a group whose number was reused by another process.
     const reused = procs.some((proc) => proc.pid === leader?.pid && proc.start !== leader.start)
     const group = leader === undefined || reused ? undefined : leader.pid
     const uid = users?.uidOf(server)
@@ -100,7 +102,7 @@ export const makeProcessTable = (node: string, users?: UidNames): ProcessTable =
   }
 
   const names = (): ReadonlySet<string> => {
-    look(0)
+    refresh(0)
     const found = procs.flatMap((proc) => [markerOf(proc), ownerOf(proc)])
     return new Set(found.filter((name) => name !== undefined))
   }

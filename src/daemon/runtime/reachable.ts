@@ -1,6 +1,6 @@
 /**
- * Folders that servers need though another user cannot enter a folder above them, such as the programs of a checkout in
- * `/root`. In the namespace of a server an empty folder takes the place of the closed one, with what is needed in it.
+ * Folders that servers need below a folder that their user cannot enter, such as the programs of a checkout in `/root`.
+ * In the namespace of a server, an empty folder covers the closed one, with the needed folders in it.
  */
 import * as fs from "node:fs/promises"
 import { basename, dirname, join } from "node:path"
@@ -8,17 +8,17 @@ import { Effect } from "effect"
 import { io } from "../disk/fsio.ts"
 import { isIn } from "../disk/mountTable.ts"
 
-/** Permission to enter a folder, for others than its owner and group. */
+/** The execute permission for other users. */
 const OTHERS_ENTER = 0o001
 
-/** A path with its links resolved; undefined where there is nothing. */
+/** Resolves the links of a path; undefined: it does not exist. */
 export const realPath = (path: string) =>
   Effect.orElseSucceed(
     io(`look at ${path}`, () => fs.realpath(path)),
     () => undefined
   )
 
-/** The first folder on the way to a path, links resolved, that other users cannot enter. */
+/** Returns the first folder on a resolved path that other users cannot enter. */
 export const closedAbove = Effect.fnUntraced(function* (path: string) {
   const parts = path.split("/").filter((part) => part !== "")
   for (let depth = 1; depth <= parts.length; depth++) {
@@ -30,7 +30,7 @@ export const closedAbove = Effect.fnUntraced(function* (path: string) {
   return undefined
 })
 
-/** Real folders of the programs on a search path: the folders in it, and those that links in them lead to. */
+/** Returns the real folders of the programs on a search path, including the targets of links. */
 const programFolders = Effect.fnUntraced(function* (search: string) {
   const places = new Map<string, string>()
   for (const folder of new Set(search.split(":").filter((part) => part.startsWith("/")))) {
@@ -56,7 +56,7 @@ const hasLibraries = (prefix: string) =>
     { onSuccess: (stats) => stats.isDirectory(), onFailure: () => false }
   )
 
-/** The folder that programs need: with `bin` goes what lies beside it, unless that is somebody's home. */
+/** Returns the folder that programs need: the parent of `bin` if it has libraries, unless it is a home. */
 const installed = Effect.fnUntraced(function* (folder: string, above: string, hidden: ReadonlyArray<string>) {
   const prefix = dirname(folder)
   const name = basename(folder)
@@ -66,15 +66,15 @@ const installed = Effect.fnUntraced(function* (folder: string, above: string, hi
   return isPrefix && (yield* hasLibraries(prefix)) ? prefix : folder
 })
 
-/** A folder of programs, and where it has to be seen. */
+/** A folder of programs, and the path at which it must be visible. */
 export interface Programs {
   readonly from: string
   readonly to: string
 }
 
 /**
- * Finds the closed folders above the programs of a search path, and the programs that those, or `covered` folders, would
- * hide. `hidden`: folders that no program may bring along. `closes`: whether servers have a uid of their own.
+ * Finds the closed folders above the programs of a search path, and the programs that those folders or the `covered`
+ * ones would hide. `hidden`: folders that must stay invisible. `closes`: whether servers have their own uid.
  */
 export const reachPrograms = Effect.fnUntraced(function* (options: {
   readonly search: string
@@ -98,7 +98,7 @@ export const reachPrograms = Effect.fnUntraced(function* (options: {
     if (hidden.some((secret) => isIn(secret, real))) {
       if (above !== undefined) {
         yield* Effect.logWarning(
-          `servers cannot use the programs in ${place}: the data folder lies in it; take ${place} off PATH, or move the data folder`
+          `servers cannot use the programs in ${place}: the data folder is inside it; remove ${place} from PATH, or move the data folder`
         )
       }
       continue
@@ -110,7 +110,7 @@ export const reachPrograms = Effect.fnUntraced(function* (options: {
     if (near !== undefined && aboveLink !== undefined) show(real, join(near, basename(place)))
   }
   const list = [...programs.values()]
-  // What another one brings along is there.
+  // Excludes folders that another one contains.
   const needed = list.filter(
     (one) =>
       !list.some(

@@ -1,18 +1,17 @@
 /**
- * The parent of every server process, in POSIX sh. It outlives this service, so that the exit code is recorded also
- * while nobody watches:
+ * The parent of every server process, in POSIX sh. It outlives this service, so that the exit code is always recorded:
  *
- * - it claims the run by creating the run record (`set -C`: a record that is there already ends it), so that a run
- *   that was given up before it began can never begin afterwards;
- * - it joins the cgroup, where one is given, before the server exists;
- * - signals to the group reach it too: it outlives them (`trap :`) and the server's own dispositions stay default;
- * - `exec` in a subshell runs programs only, never a builtin of the shell, and passes the words on as they are;
- * - what the shell itself says (`Killed`) does not belong in the console: its stderr goes nowhere;
- * - no variable of the server is in its environment: the words that it runs read them from descriptor 3
- *   (isolationScript.ts), which is empty once the server runs.
+ * - it claims the run by creating the run record (`set -C` fails if there is one), so that an abandoned run can never
+ * begin later;
+ * - it joins the cgroup, if one is given, before the server exists;
+ * - signals to the group reach it too: it ignores them (`trap :`), and the server keeps the default dispositions;
+ * - `exec` in a subshell runs programs only, never shell builtins, and does not change the words;
+ * - messages of the shell (`Killed`) do not belong in the console: its stderr is discarded;
+ * - its environment has no variable of the server: the program reads them from descriptor 3 (isolationScript.ts), which
+ * is empty once the server runs.
  *
- * Arguments: run record, exit file, `cgroup.procs` or nothing, token, pid and start time of the relay of the console,
- * how many processes there are from the shim to the server's own, then the words that run the script.
+ * Arguments: run record, exit file, `cgroup.procs` or an empty word, token, pid and start time of the console's relay,
+ * the number of processes from the shim to the server, then the command that runs the script.
  */
 export const SHIM = `
 trap : HUP INT QUIT TERM USR1 USR2 PIPE

@@ -4,11 +4,11 @@ import { Deferred, Effect, Semaphore } from "effect"
 import { toIoError } from "../disk/fsio.ts"
 import { LaunchFailed } from "./Runtime.ts"
 
-/** A child process that has come into being. */
+/** A started child process. */
 export interface Child {
   readonly process: ChildProcess
   readonly pid: number
-  /** Exit code as a shell says it: 128 + n for signal n. */
+  /** The exit code as in a shell: 128 + n for signal n. */
   readonly exited: Deferred.Deferred<number>
 }
 
@@ -16,23 +16,23 @@ const codeOf = (code: number | null, signal: NodeJS.Signals | null): number =>
   code ?? 128 + (signal === null ? 0 : os.constants.signals[signal])
 
 /**
- * The environment of a tool of the system: nothing of the service's own. The search path has all folders in which
- * distributions have such tools; that of the daemon may lack the administrator's.
+ * The environment of system tools, without variables of the service. The search path has all folders in which
+ * distributions install such tools.
  */
 export const TOOL_ENV: Readonly<Record<string, string>> = {
   PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/wrappers/bin:/run/current-system/sw/bin",
   LC_ALL: "C"
 }
 
-/** A process that forks does nothing else meanwhile: between two programs whatever waits for the event loop has its turn. */
-const oneATurn = Semaphore.makeUnsafe(1)
+/** Starts one program per turn of the event loop: a fork blocks the process. */
+const spawnLock = Semaphore.makeUnsafe(1)
 const nextTurn = Effect.callback<void>((resume) => {
   setImmediate(() => resume(Effect.void))
 })
 
 /**
- * Starts a program as leader of a session and group of its own; returns when it runs. Listeners are attached
- * before anything can happen, so that no exit is missed. Without `env`, the program has {@link TOOL_ENV}.
+ * Starts a program as the leader of its own session and group; returns when it runs. Listeners are attached before the
+ * first event, so that no exit is missed. Without `env`, the program has {@link TOOL_ENV}.
  */
 export const spawnChild = (
   argv: readonly [string, ...ReadonlyArray<string>],
@@ -52,6 +52,6 @@ export const spawnChild = (
         resume(Effect.succeed({ process: child, pid: child.pid ?? 0, exited }))
       })
     } catch (cause) {
-      failed(cause) // arguments that no program can take, e.g. with NUL
+      failed(cause) // invalid arguments, e.g. with NUL
     }
-  }).pipe((spawned) => Effect.andThen(nextTurn, spawned), oneATurn.withPermit, Effect.uninterruptible)
+  }).pipe((spawned) => Effect.andThen(nextTurn, spawned), spawnLock.withPermit, Effect.uninterruptible)

@@ -4,7 +4,7 @@ import { parse as parseYaml } from "yaml"
 import { blueprintSet } from "../../../src/blueprints/definitions.ts"
 import { shapes } from "../../../src/blueprints/parse/fields.ts"
 import type { Folder } from "../../../src/blueprints/parse/parse.ts"
-import { stopWay } from "../../../src/daemon/runtime/exitReason.ts"
+import { stopMethod } from "../../../src/daemon/runtime/exitReason.ts"
 import { Volume } from "../../../src/domain/Blueprint.ts"
 import { ConfigParser } from "../../../src/domain/ConfigPatch.ts"
 import { CleanExit, InstallScript } from "../../../src/domain/Software.ts"
@@ -205,7 +205,7 @@ describe("the references of definition files: fields", () => {
         load(places.software, { ...places.software.least, "stop-command": signal }).reasons,
         []
       )
-      assert.property(stopWay(signal ?? ""), "signal")
+      assert.property(stopMethod(signal ?? ""), "signal")
     }
   })
 })

@@ -86,7 +86,7 @@ describe("decisions 3, installation: failure_reason", () => {
       yield* until("failed", () => lastInstall(id)?.phase === "failed")
       assert.strictEqual(
         lastInstall(id)?.failure_reason,
-        "the software runs in containers only, and this node runs plain processes (node test-node): let it use Docker (MUSTER_NODE_RUNTIME, MUSTER_EMBEDDED_RUNTIME), then reinstall"
+        "the software runs in containers only, and this node runs plain processes (node test-node): enable Docker (MUSTER_NODE_RUNTIME, MUSTER_EMBEDDED_RUNTIME), then reinstall"
       )
       assert.isFalse(existsSync(join(data_dir, "base/echo")), "nothing of it runs on the machine itself")
     }).pipe(Effect.scoped)

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { powerDecision } from "../../../src/daemon/instances/powerDecision.ts"
 import { processEnded, whyGivenUp } from "../../../src/daemon/instances/processEnded.ts"
-import { stopWay } from "../../../src/daemon/runtime/exitReason.ts"
+import { stopMethod } from "../../../src/daemon/runtime/exitReason.ts"
 import { newServerState, type ServerState } from "../../../src/daemon/state/ServerFile.ts"
 import { PowerAction } from "../../../src/domain/NodeMessages.ts"
 import type { ServerStatus } from "../../../src/domain/ServerStatus.ts"
@@ -113,10 +113,10 @@ describe("decisions 3, power", () => {
   })
 
   it("a stop command is a line or a signal", () => {
-    assert.deepStrictEqual(stopWay("stop"), { line: "stop" })
-    assert.deepStrictEqual(stopWay("^C"), { signal: "SIGINT" })
-    assert.deepStrictEqual(stopWay("^sigterm"), { signal: "SIGTERM" })
-    assert.deepStrictEqual(stopWay("^quit"), { signal: "SIGQUIT" })
-    assert.deepStrictEqual(stopWay(""), { signal: "SIGTERM" })
+    assert.deepStrictEqual(stopMethod("stop"), { line: "stop" })
+    assert.deepStrictEqual(stopMethod("^C"), { signal: "SIGINT" })
+    assert.deepStrictEqual(stopMethod("^sigterm"), { signal: "SIGTERM" })
+    assert.deepStrictEqual(stopMethod("^quit"), { signal: "SIGQUIT" })
+    assert.deepStrictEqual(stopMethod(""), { signal: "SIGTERM" })
   })
 })

@@ -19,9 +19,9 @@ describe("processes have uids of their own", () => {
   it.live("a server gets a free uid, and keeps it until it is released", () =>
     Effect.gen(function* () {
       const users = yield* open(yield* temporaryFolder, "a")
-      assert.strictEqual(yield* uidOf(users.take("one")), 70000)
-      assert.strictEqual(yield* uidOf(users.take("two")), 70001)
-      assert.strictEqual(yield* uidOf(users.take("one")), 70000)
+      assert.strictEqual(yield* uidOf(users.assign("one")), 70000)
+      assert.strictEqual(yield* uidOf(users.assign("two")), 70001)
+      assert.strictEqual(yield* uidOf(users.assign("one")), 70000)
       assert.strictEqual(users.nameOf(70001), "two")
       yield* users.release("one")
       assert.strictEqual(users.uidOf("one"), undefined)
@@ -35,7 +35,7 @@ describe("processes have uids of their own", () => {
       const given: Array<number> = []
       for (let n = 0; n < 7; n += 1) {
         // A hostile server leaves files in /tmp; the next server must not own them.
-        given.push(yield* uidOf(users.take(`server ${n}`)))
+        given.push(yield* uidOf(users.assign(`server ${n}`)))
         yield* users.release(`server ${n}`)
         if (n === 1) users = yield* open(root, "a")
         if (n === 3) {
@@ -50,11 +50,11 @@ describe("processes have uids of their own", () => {
   it.live("a range of which one uid is free gives that one, wherever it is", () =>
     Effect.gen(function* () {
       const users = yield* open(yield* temporaryFolder, "a")
-      for (const name of ["one", "two", "three"]) yield* users.take(name)
+      for (const name of ["one", "two", "three"]) yield* users.assign(name)
       for (const name of ["two", "one", "three", "two"]) {
         const uid = users.uidOf(name)
         yield* users.release(name)
-        assert.strictEqual(yield* uidOf(users.take(name)), uid)
+        assert.strictEqual(yield* uidOf(users.assign(name)), uid)
       }
     }).pipe(Effect.scoped)
   )
@@ -69,9 +69,9 @@ describe("processes have uids of their own", () => {
           const file = { format: 1, software: { demo: 70001 }, ...next }
           writeFileSync(join(root, "a", "users.json"), JSON.stringify(file))
           const users = yield* open(root, "a")
-          assert.strictEqual(yield* uidOf(users.take("server")), 70000)
-          assert.strictEqual(yield* uidOf(users.ofSoftware("demo")), 70001)
-          assert.strictEqual(yield* uidOf(users.take("other")), 70002)
+          assert.strictEqual(yield* uidOf(users.assign("server")), 70000)
+          assert.strictEqual(yield* uidOf(users.softwareUser("demo")), 70001)
+          assert.strictEqual(yield* uidOf(users.assign("other")), 70002)
         }
       }).pipe(Effect.scoped)
   )
@@ -79,8 +79,8 @@ describe("processes have uids of their own", () => {
   it.live("a used-up range is refused with its name and its bounds", () =>
     Effect.gen(function* () {
       const users = yield* open(yield* temporaryFolder, "a")
-      for (const name of ["one", "two", "three"]) yield* users.take(name)
-      const failure = yield* Effect.flip(users.take("four"))
+      for (const name of ["one", "two", "three"]) yield* users.assign(name)
+      const failure = yield* Effect.flip(users.assign("four"))
       assert.strictEqual(failure.message, "every uid of MUSTER_PROCESS_UIDS (70000-70002) is in use")
       assert.include(failure.next, "larger range")
     }).pipe(Effect.scoped)
@@ -90,13 +90,13 @@ describe("processes have uids of their own", () => {
     Effect.gen(function* () {
       const root = yield* temporaryFolder
       const before = yield* open(root, "a")
-      yield* before.take("kept")
-      yield* before.take("server")
+      yield* before.assign("kept")
+      yield* before.assign("server")
       const users = yield* open(root, "a")
       assert.strictEqual(users.nameOf(70001), "server")
-      yield* users.hold("lost/kept", 70000)
-      assert.strictEqual(yield* uidOf(users.take("server", 70001)), 70001)
-      assert.strictEqual(yield* uidOf(users.take("other")), 70002)
+      yield* users.reserve("lost/kept", 70000)
+      assert.strictEqual(yield* uidOf(users.assign("server", 70001)), 70001)
+      assert.strictEqual(yield* uidOf(users.assign("other")), 70002)
     }).pipe(Effect.scoped)
   )
 
@@ -104,12 +104,12 @@ describe("processes have uids of their own", () => {
     Effect.gen(function* () {
       const root = yield* temporaryFolder
       const before = yield* open(root, "a")
-      yield* before.take("server")
-      assert.strictEqual(yield* uidOf(before.ofSoftware("demo")), 70001)
+      yield* before.assign("server")
+      assert.strictEqual(yield* uidOf(before.softwareUser("demo")), 70001)
       const claims_dir = join(root, "claims-after-boot")
       const users = yield* openProcessUsers({ node: "a", data_dir: join(root, "a"), range, claims_dir })
-      assert.strictEqual(yield* uidOf(users.take("first")), 70002)
-      assert.strictEqual(yield* uidOf(users.ofSoftware("demo")), 70001)
+      assert.strictEqual(yield* uidOf(users.assign("first")), 70002)
+      assert.strictEqual(yield* uidOf(users.softwareUser("demo")), 70001)
     }).pipe(Effect.scoped)
   )
 
@@ -118,10 +118,10 @@ describe("processes have uids of their own", () => {
       const root = yield* temporaryFolder
       const one = yield* open(root, "a")
       const other = yield* open(root, "b")
-      assert.strictEqual(yield* uidOf(one.take("server")), 70000)
-      assert.strictEqual(yield* uidOf(other.take("server")), 70001)
+      assert.strictEqual(yield* uidOf(one.assign("server")), 70000)
+      assert.strictEqual(yield* uidOf(other.assign("server")), 70001)
       // A uid that a server had before is another node's now.
-      assert.strictEqual(yield* uidOf(other.take("restored", 70000)), 70002)
+      assert.strictEqual(yield* uidOf(other.assign("restored", 70000)), 70002)
       const data_dir = join(root, "c")
       mkdirSync(data_dir)
       const gone = yield* openProcessUsers({
@@ -130,7 +130,7 @@ describe("processes have uids of their own", () => {
         range: { first: 71000, last: 71000 },
         claims_dir: join(root, "claims")
       })
-      yield* gone.take("server")
+      yield* gone.assign("server")
       rmSync(data_dir, { recursive: true })
       const after = yield* openProcessUsers({
         node: "d",
@@ -138,7 +138,7 @@ describe("processes have uids of their own", () => {
         range: { first: 71000, last: 71000 },
         claims_dir: join(root, "claims")
       })
-      assert.strictEqual(yield* uidOf(after.take("server")), 71000)
+      assert.strictEqual(yield* uidOf(after.assign("server")), 71000)
     }).pipe(Effect.scoped)
   )
 })

@@ -73,7 +73,7 @@ describe("decisions 3, limits", () => {
   it.live("that nothing holds processes to them is said where it matters, once, with what it means", () =>
     Effect.gen(function* () {
       const cgroup_root = yield* temporaryFolder
-      const told = `Warn servers that are plain processes can take all memory and CPU, whatever their limits: no cgroup v2 with the controllers cpu and memory at ${cgroup_root}`
+      const told = `Warn memory and CPU limits of plain processes are not enforced: no cgroup v2 with the controllers cpu and memory at ${cgroup_root}`
       const plain = { ...recorder(), log: [] as string[] }
       yield* openDaemon(yield* temporaryFolder, plain, { cgroup_root })
       assert.deepStrictEqual(plain.log, [told])

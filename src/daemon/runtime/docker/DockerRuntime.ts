@@ -235,14 +235,14 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
     kinds,
     kindFor: ({ image }) => (image === "" ? noImage : Effect.as(engineIsUp, "docker")),
     userFor: () => Effect.succeed(user),
-    holdUser: () => Effect.void,
+    reserveUser: () => Effect.void,
     releaseUser: () => Effect.void,
     isolation: Effect.map(kinds, (offered) => (offered.length === 0 ? {} : { docker: "container" as const })),
     prepare: ({ image }, onOutput) => {
       const onLine = (line: string) => onOutput(Buffer.from(`${line}\n`))
       return ensureImage(image, pull, { onLine, must_be_fresh: true }).pipe(withEngine)
     },
-    have: ({ image }) => {
+    ensureImage: ({ image }) => {
       const policy = pull.policy === "always" ? "if-not-present" : pull.policy
       return ensureImage(image, { ...pull, policy }, { onLine: () => undefined, must_be_fresh: true }).pipe(
         withEngine
