@@ -11,8 +11,8 @@ import {
   UpgradeRequired
 } from "../../src/client/index.ts"
 import { options, service } from "../http/support/http.ts"
-import { muster } from "../support/command.ts"
 import { eventually } from "../support/eventually.ts"
+import { makeKey } from "../support/keys.ts"
 import { Muster } from "../support/Muster.ts"
 
 const clientWith = (key?: string) =>
@@ -103,10 +103,8 @@ layer(service(), options)("the typed client", (it) => {
       assert.instanceOf(yield* Effect.flip(client.events.websocket({ query: {} })), UpgradeRequired)
       const stranger = yield* clientWith("wrong")
       assert.instanceOf(yield* Effect.flip(stranger.nodes.list({ query: {} })), Unauthorized)
-      const { stdout } = yield* muster(["keys", "create", "--name", "m", "--scope", "Metrics"], {
-        MUSTER_DATA_DIR: api.dataDir
-      })
-      const metrics = yield* clientWith(stdout.trim())
+      const { key } = yield* makeKey(api.dataDir, "m", "Metrics")
+      const metrics = yield* clientWith(key)
       assert.instanceOf(yield* Effect.flip(metrics.nodes.list({ query: {} })), Forbidden)
       assert.match(yield* metrics.metrics.page(), /^# HELP/)
     })

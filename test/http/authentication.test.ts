@@ -5,6 +5,7 @@ import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { muster } from "../support/command.ts"
 import { eventually } from "../support/eventually.ts"
+import { makeKey } from "../support/keys.ts"
 import { Muster } from "../support/Muster.ts"
 import { requestTo, type Service, startService } from "../support/Service.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
@@ -148,8 +149,8 @@ layer(service(behindProxy), options)("authentication", (it) => {
     it.effect("a key of the scope Metrics reads the metrics and nothing else, one of Node neither", () =>
       Effect.gen(function* () {
         const api = yield* Muster
-        const metrics = requestTo(api.url, (yield* createKey(api, "--name", "m", "--scope", "Metrics")).key)
-        const node = requestTo(api.url, (yield* createKey(api, "--name", "n", "--scope", "Node")).key)
+        const metrics = requestTo(api.url, (yield* makeKey(api.dataDir, "m", "Metrics")).key)
+        const node = requestTo(api.url, (yield* makeKey(api.dataDir, "n", "Node")).key)
         for (const path of ["/api/nodes", "/api/nope", "/api/events", "/api/events/ws"]) {
           for (const asked of [metrics, node]) {
             const answer = yield* asked("GET", path)
@@ -220,7 +221,7 @@ describe("decisions 1: the limit of a key", () => {
       assert.isTrue(Number.isInteger(wait) && wait >= 1 && wait <= 60, String(wait))
       assert.isAtMost(Number(answer.headers.get("x-ratelimit-reset")), Math.ceil(Date.now() / 1000) + wait)
       assert.strictEqual((yield* api.request("GET", "/healthz")).headers.get("x-ratelimit-limit"), null)
-      const { key } = yield* createKey(api, "--name", "other")
+      const { key } = yield* makeKey(api.dataDir, "other")
       const other = yield* requestTo(api.url, key)("GET", "/api/nodes")
       assert.strictEqual(other.headers.get("x-ratelimit-remaining"), "5")
     })

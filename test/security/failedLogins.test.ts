@@ -7,6 +7,7 @@ import { FailedLogins } from "../../src/http/FailedLogins.ts"
 import { assertError, noNode, options, service } from "../http/support/http.ts"
 import { muster } from "../support/command.ts"
 import { eventually } from "../support/eventually.ts"
+import { makeKey } from "../support/keys.ts"
 import { Muster } from "../support/Muster.ts"
 import { connectedNode } from "../support/nodes.ts"
 import { requestTo, type Service, startService } from "../support/Service.ts"
@@ -25,10 +26,7 @@ const exhaust = Effect.fnUntraced(function* (api: Service, address: string) {
   for (let i = 0; i < 20; i++) assertError(yield* guess(api, address, `guess-${i}`), 401)
 })
 
-const storedKey = Effect.fnUntraced(function* (api: Service) {
-  const made = yield* muster(["keys", "create", "--name", "stored"], { MUSTER_DATA_DIR: api.dataDir })
-  return made.stdout.trim()
-})
+const storedKey = (api: Service) => Effect.map(makeKey(api.dataDir, "stored"), ({ key }) => key)
 
 /** The failures that the log's warnings count for an address. */
 const warned = (output: string, address: string) =>

@@ -6,10 +6,10 @@ import WebSocket from "ws"
 import { streamLimits } from "../../src/app/streamLimits.ts"
 import { ServiceConfig } from "../../src/config/service.ts"
 import { assertError, bearer, noNode, options, rawRequest, service } from "../http/support/http.ts"
-import { muster } from "../support/command.ts"
 import { eventually } from "../support/eventually.ts"
+import { makeKey } from "../support/keys.ts"
 import { Muster } from "../support/Muster.ts"
-import { requestTo, type Service } from "../support/Service.ts"
+import { requestTo, type Service, type ServiceFailed } from "../support/Service.ts"
 import { running } from "../support/servers.ts"
 
 const PER_KEY = 20
@@ -52,9 +52,12 @@ const overWebSocket = (api: Caller, path: string, headers: Record<string, string
     ({ close }) => Effect.sync(close)
   )
 
-const storedKey = Effect.fnUntraced(function* (api: Service, name: string): Effect.fn.Return<Caller> {
-  const made = yield* muster(["keys", "create", "--name", name], { MUSTER_DATA_DIR: api.dataDir })
-  return { url: api.url, key: made.stdout.trim() }
+const storedKey = Effect.fnUntraced(function* (
+  api: Service,
+  name: string
+): Effect.fn.Return<Caller, ServiceFailed> {
+  const { key } = yield* makeKey(api.dataDir, name)
+  return { url: api.url, key }
 })
 
 /** Streams that the service counts. */

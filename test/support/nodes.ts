@@ -4,10 +4,18 @@ import { type ChildProcess, spawn } from "node:child_process"
 import { createServer } from "node:net"
 import { join, resolve } from "node:path"
 import { Effect, type Scope } from "effect"
-import { muster } from "./command.ts"
 import { eventually } from "./eventually.ts"
+import { makeKey } from "./keys.ts"
 import { endLeftovers } from "./processes.ts"
-import { ended, insideOf, limitedTo, listeningAt, type Service, ServiceFailed, stopped } from "./Service.ts"
+import {
+  ended,
+  insideOf,
+  limitedTo,
+  listeningAt,
+  type Service,
+  type ServiceFailed,
+  stopped
+} from "./Service.ts"
 import { expectStatus } from "./servers.ts"
 import { temporaryFolder } from "./temporaryFolder.ts"
 
@@ -28,13 +36,7 @@ export const freePort = Effect.callback<number>((resume) => {
 
 /** A key with the scope `Node`, made beside the service. */
 export const nodeKey = (service: Pick<Service, "dataDir">, name = "node") =>
-  Effect.flatMap(
-    muster(["keys", "create", "--name", name, "--scope", "Node"], { MUSTER_DATA_DIR: service.dataDir }),
-    ({ code, stderr, stdout }) =>
-      code === 0
-        ? Effect.succeed({ key: stdout.trim(), id: /key_\w+/.exec(stderr)?.[0] ?? "" })
-        : Effect.fail(new ServiceFailed({ message: stderr }))
-  )
+  makeKey(service.dataDir, name, "Node")
 
 export interface NodeProcess {
   readonly id: string

@@ -4,7 +4,9 @@ import { randomBytes } from "node:crypto"
 import { writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { Effect } from "effect"
+import type { KeyScope } from "../../src/domain/KeyScope.ts"
 import { muster } from "./command.ts"
+import { makeKeyAt } from "./keys.ts"
 import { alone, nodeIs } from "./nodes.ts"
 import { newPostgresDatabase } from "./postgresDatabase.ts"
 import { type Service, ServiceFailed, startService } from "./Service.ts"
@@ -46,11 +48,7 @@ export const replicaSet = Effect.fnUntraced(function* (
     /** Runs `muster <args>` on the database; fails where it does. */
     command,
     /** A key, made beside the services. */
-    key: (name: string, scope = "AppAdmin") =>
-      Effect.map(command("keys", "create", "--name", name, "--scope", scope), ({ stderr, stdout }) => ({
-        key: stdout.trim(),
-        id: /key_\w+/.exec(stderr)?.[0] ?? ""
-      }))
+    key: (name: string, scope: KeyScope = "AppAdmin") => makeKeyAt(url, name, scope)
   }
 })
 
