@@ -156,7 +156,7 @@ export const optionsFor = (data_dir: string, more: Partial<NodeDaemonOptions> = 
   allowed_mounts: [],
   environment: { PATH: process.env.PATH },
   pass_env: [],
-  heartbeat_seconds: 1,
+  heartbeat_seconds: 0.1,
   on_shutdown: "keep",
   // Servers of these tests write beside their folders, and say their pids; test/security tries what isolation is for.
   isolation: { mode: "none" },

@@ -99,6 +99,8 @@ interface LyingNode {
     change: Readonly<Record<string, unknown>>,
     once?: boolean
   ) => ReturnType<Service["request"]>
+  /** A registration by a key of its own: a key registers once a second, and what is sent is looked at before the key. */
+  readonly registerAnew: (change: Readonly<Record<string, unknown>>) => ReturnType<Service["request"]>
   readonly post: (path: string, body: unknown) => ReturnType<Service["request"]>
   /** A server that the node says is running. */
   readonly server: string
@@ -116,6 +118,13 @@ class Liar extends Context.Service<Liar, LyingNode>()("test/security/Liar") {
         api.request("POST", `/api/nodes/liar${path}`, { key, body, once })
       const register: LyingNode["register"] = (change, once) =>
         post("/register", registration(daemon.url, change), once)
+      const registerAnew: LyingNode["registerAnew"] = (change) =>
+        Effect.flatMap(nodeKey(api, "other"), (other) =>
+          api.request("POST", "/api/nodes/liar/register", {
+            key: other.key,
+            body: registration(daemon.url, change)
+          })
+        )
       const registered = yield* register({})
       assert.strictEqual(registered.status, 200, registered.text)
       const server = yield* create(api, "kept")
@@ -125,7 +134,7 @@ class Liar extends Context.Service<Liar, LyingNode>()("test/security/Liar") {
       yield* post(`${event}/status`, { boot_id, sequence: 2, status: "starting" })
       yield* post(`${event}/status`, { boot_id, sequence: 3, status: "running" })
       yield* becomes(api, server, "running")
-      return { api, daemon, register, post, server }
+      return { api, daemon, register, registerAnew, post, server }
     })
   )
 }
@@ -231,7 +240,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
   describe("a registration", () => {
     it.effect("with text, addresses or numbers that no node has is 422", () =>
       Effect.gen(function* () {
-        const { daemon, register } = yield* Liar
+        const { daemon, registerAnew } = yield* Liar
         const ports = Array.from({ length: 500 }, (_, index) => 20_000 + 2 * index).join(",")
         const allocation = { address: "127.0.0.1", alias: "", force_outgoing_ip: false, ports }
         const tries: ReadonlyArray<readonly [Readonly<Record<string, unknown>>, RegExp]> = [
@@ -240,20 +249,20 @@ layer(Liar.layer, options)("a lying node", (it) => {
           [{ allocations: [allocation] }, /^allocations\[0\]\.ports: expected at most 1024 characters/],
           [{ runtimes: Array(100).fill("process") }, /runtimes/]
         ]
-        for (const [change, detail] of tries) assertError(yield* register(change), 422, detail)
+        for (const [change, detail] of tries) assertError(yield* registerAnew(change), 422, detail)
       })
     )
 
     it.effect("of a node that is the cloud's metadata service is 422, however it is written", () =>
       Effect.gen(function* () {
-        const { api, register } = yield* Liar
+        const { api, registerAnew } = yield* Liar
         for (const url of [
           "http://169.254.169.254/",
           "http://[::ffff:a9fe:a9fe]:80",
           "http://[fd00:ec2::254]"
         ]) {
           const body = assertError(
-            yield* register({ url }),
+            yield* registerAnew({ url }),
             422,
             /^body field url: nodes may not be at .*(link-local|metadata service)/
           )

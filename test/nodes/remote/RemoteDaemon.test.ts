@@ -327,7 +327,7 @@ describe("node-protocol: Control plane -> daemon", () => {
       const stranger = yield* serve(new FakeDaemon(NODE).daemon)
       const closed = yield* freePort
       const tls = /^TLS fails \(.*\)\. Check the scheme of MUSTER_NODE_URL .*MUSTER_NODE_CA/
-      for (const [url, reason] of [
+      const reasons = [
         [`http://127.0.0.1:${closed}`, /^ECONNREFUSED\. Check MUSTER_NODE_URL of the node and the firewall$/],
         [plain.url.replace("http", "https"), tls],
         [`https://127.0.0.1:${secure}`, tls],
@@ -338,7 +338,8 @@ describe("node-protocol: Control plane -> daemon", () => {
           stranger.url,
           /^another daemon answers there: it refuses the token of the node's last registration\. Set MUSTER_NODE_URL/
         ]
-      ] as const) {
+      ] as const
+      const look = Effect.fnUntraced(function* ([url, reason]: (typeof reasons)[number]) {
         const told: Array<string> = []
         const onUnreachable = Effect.sync(() => void told.push(url))
         const daemon = yield* remote(
@@ -351,7 +352,8 @@ describe("node-protocol: Control plane -> daemon", () => {
         assert.strictEqual(error._tag, "NodeUnreachable", url)
         if (error._tag === "NodeUnreachable") assert.match(error.reason ?? "", reason)
         assert.deepStrictEqual(told, [url])
-      }
+      })
+      yield* Effect.forEach(reasons, look, { concurrency: "unbounded", discard: true })
     }).pipe(Effect.scoped)
   )
 
