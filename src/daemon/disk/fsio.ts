@@ -6,8 +6,8 @@ import { Data, Effect } from "effect"
 import { below, MOUNT_TABLE, parseMountTable } from "./mountTable.ts"
 
 /**
- * A file operation that failed; `message` is short and fit for people, `code` is the system's, e.g. `ENOSPC`. `next`:
- * what to do about it, where that is not the same for all of the code (see remedy.ts).
+ * A failed file operation. `code`: that of the system, e.g. `ENOSPC`; `next`: the next step, if the code does not
+ * determine it (see remedy.ts).
  */
 export class IoError extends Data.TaggedError("IoError")<{
   readonly code: string
@@ -25,7 +25,7 @@ const meanings: Readonly<Record<string, string>> = {
   EROFS: "the file system is read-only"
 }
 
-/** What a code of the system's means; undefined for those that people do not meet. */
+/** Returns the meaning of a system code; undefined: none for users. */
 export const meaningOf = (code: string): string | undefined => meanings[code]
 
 const textOf = (cause: unknown, key: string): string | undefined => {
@@ -34,17 +34,17 @@ const textOf = (cause: unknown, key: string): string | undefined => {
   return typeof value === "string" ? value : undefined
 }
 
-/** Numbers of errors that Node has no name for. */
-const unnamed: ReadonlyMap<unknown, string> = new Map([[-122, "EDQUOT"]])
+/** Error numbers that Node does not name. */
+const errnoCodes: ReadonlyMap<unknown, string> = new Map([[-122, "EDQUOT"]])
 
-/** The system's code of a foreign error, e.g. `ENOENT`; `UNKNOWN` where it has none. */
+/** Returns the system code of an error, e.g. `ENOENT`; `UNKNOWN` without one. */
 export const errorCode = (cause: unknown): string => {
   const code = textOf(cause, "code") ?? "UNKNOWN"
   if (code !== "UNKNOWN" || typeof cause !== "object" || cause === null) return code
-  return unnamed.get(Reflect.get(cause, "errno")) ?? code
+  return errnoCodes.get(Reflect.get(cause, "errno")) ?? code
 }
 
-/** A foreign error as an {@link IoError}: `<what>: <meaning>`. */
+/** Converts an error to an {@link IoError} with the message `<what>: <meaning>`. */
 export const toIoError = (what: string, cause: unknown): IoError => {
   const code = errorCode(cause)
   return new IoError({
@@ -53,15 +53,15 @@ export const toIoError = (what: string, cause: unknown): IoError => {
   })
 }
 
-/** Wraps a promise of node:fs; `what` names the operation in people's words. */
+/** Wraps a promise of node:fs; `what` names the operation in messages. */
 export const io = <A>(what: string, run: () => Promise<A>): Effect.Effect<A, IoError> =>
   Effect.tryPromise({ try: run, catch: (cause) => toIoError(what, cause) })
 
-/** Wraps a synchronous call that can throw, for what must not be interleaved. */
+/** Wraps a synchronous call that may throw, for operations that must not interleave. */
 export const ioSync = <A>(what: string, run: () => A): Effect.Effect<A, IoError> =>
   Effect.try({ try: run, catch: (cause) => toIoError(what, cause) })
 
-/** Turns the failure "there is no such file" into a value. */
+/** Replaces "no such file" by a value. */
 export const orMissing =
   <B>(fallback: B) =>
   <A>(self: Effect.Effect<A, IoError>): Effect.Effect<A | B, IoError> =>
@@ -75,49 +75,49 @@ export const makeFolder = (path: string): Effect.Effect<void, IoError> =>
 const OTHERS = 0o007
 const PASSAGE = 0o711
 
-/** Makes a folder that only its owner and its group can enter. */
+/** Makes a folder that only its owner and group can enter. */
 export const makeClosedFolder = (path: string): Effect.Effect<void, IoError> =>
   Effect.andThen(makeFolder(path), closeFolder(path))
 
-/** Lets nobody but its owner and its group into a folder. */
+/** Removes the permissions of other users on a folder. */
 export const closeFolder = Effect.fnUntraced(function* (path: string) {
   const { mode } = yield* io(`look at ${path}`, () => fs.stat(path))
   if ((mode & OTHERS) !== 0) yield* io(`close ${path}`, () => fs.chmod(path, mode & ~OTHERS & 0o7777))
 })
 
-/** Makes a folder that other users can pass through, to what is theirs in it, but not look into. */
+/** Makes a folder that other users can pass through, but not list. */
 export const makePassage = Effect.fnUntraced(function* (path: string) {
   yield* makeFolder(path)
   const { mode } = yield* io(`look at ${path}`, () => fs.stat(path))
   if ((mode & 0o7777) !== PASSAGE) yield* io(`close ${path}`, () => fs.chmod(path, PASSAGE))
 })
 
-/** All that is mounted, in order of mounting. */
+/** All mounts, in order of mounting. */
 export const mountTable = io("read the mount table", () => fs.readFile(MOUNT_TABLE, "latin1")).pipe(
   Effect.map(parseMountTable)
 )
 
-/** The mounts at a folder and below it, in order of mounting; none where there is no such folder. */
+/** Returns the mounts at and below a folder, in order of mounting; empty: there is no such folder. */
 export const mountsAt = Effect.fnUntraced(function* (path: string) {
   const real = yield* io(`look at ${path}`, () => fs.realpath(path)).pipe(orMissing(undefined))
   return real === undefined ? [] : below(real, yield* mountTable)
 })
 
-/** Bytes of a path that leave room for names below it; the system takes 4,096. */
-const LONG = 1024
+/** The longest path at which names below still fit, in bytes; the system limit is 4,096. */
+const LONG_PATH = 1024
 const OWN = 0o700
 
 /**
- * Makes a tree removable that a hostile server has made: opens folders that are closed to their owner, and moves folders
- * up that lie deeper than any path reaches. Names are bytes: not all are UTF-8.
+ * Makes a hostile tree removable: opens closed folders, and moves up folders that are too deep for a path. Names are
+ * bytes, not always UTF-8.
  */
-const loosen = Effect.fnUntraced(function* (top: string) {
+const makeRemovable = Effect.fnUntraced(function* (top: string) {
   const left = [Buffer.from(top)]
   for (let folder = left.pop(); folder !== undefined; folder = left.pop()) {
     const at = folder
     const { mode } = yield* io(`look at ${top}`, () => fs.lstat(at))
     if ((mode & OWN) !== OWN) yield* io(`open a folder in ${top}`, () => fs.chmod(at, OWN))
-    if (at.length > top.length + LONG) {
+    if (at.length > top.length + LONG_PATH) {
       const near = Buffer.from(join(top, randomUUID()))
       yield* io(`move a folder up in ${top}`, () => fs.rename(at, near))
       left.push(near)
@@ -136,8 +136,8 @@ const removeAll = (path: string): Effect.Effect<void, IoError> =>
   io(`remove ${path}`, () => fs.rm(path, { recursive: true, force: true, maxRetries: 3 }))
 
 /**
- * Removes a file or a whole tree; what is not there is no error. Links are removed, never followed; a tree with
- * something mounted in it is left whole and `EBUSY`: what is mounted is somebody else's.
+ * Removes a file or tree; a missing one is no error. Links are removed, never followed. A tree with a mount in it is
+ * kept, with the error `EBUSY`.
  */
 export const removeTree = Effect.fnUntraced(function* (path: string) {
   const stats = yield* lstat(path)
@@ -145,13 +145,13 @@ export const removeTree = Effect.fnUntraced(function* (path: string) {
   if (stats.isDirectory()) {
     const [mounted] = yield* mountsAt(path)
     if (mounted !== undefined) {
-      return yield* new IoError({ code: "EBUSY", message: `remove ${path}: ${mounted.path} is a mount` })
+      return yield* new IoError({ code: "EBUSY", message: `remove ${path}: ${mounted.path} is mounted` })
     }
   }
   yield* Effect.catchIf(
     removeAll(path),
     ({ code }) => stats.isDirectory() && ["ENAMETOOLONG", "EACCES"].includes(code),
-    () => Effect.andThen(loosen(path), removeAll(path))
+    () => Effect.andThen(makeRemovable(path), removeAll(path))
   )
 })
 
@@ -161,15 +161,15 @@ export const rename = (from: string, to: string): Effect.Effect<void, IoError> =
 export const readText = (path: string): Effect.Effect<string, IoError> =>
   io(`read ${path}`, () => fs.readFile(path, "utf8"))
 
-/** Names in a folder; empty when there is no such folder. */
+/** Returns the names in a folder; empty: there is no such folder. */
 export const listFolder = (path: string): Effect.Effect<ReadonlyArray<string>, IoError> =>
   io(`read folder ${path}`, () => fs.readdir(path)).pipe(orMissing<ReadonlyArray<string>>([]))
 
-/** Without following links; undefined when there is nothing. */
+/** Returns the stats without following links; undefined: there is no such file. */
 export const lstat = (path: string): Effect.Effect<Stats | undefined, IoError> =>
   io(`look at ${path}`, () => fs.lstat(path)).pipe(orMissing(undefined))
 
-/** An open file of node:fs, closed with the scope. */
+/** Opens a file of node:fs, closed with the scope. */
 export const openFile = (path: string | Buffer, flags: string | number, mode?: number) =>
   Effect.acquireRelease(
     io(`open ${path}`, () => fs.open(path, flags, mode)),
@@ -177,8 +177,8 @@ export const openFile = (path: string | Buffer, flags: string | number, mode?: n
   )
 
 /**
- * Replaces a file so that a reader, also after a crash, sees the old text or the new one and nothing between. What
- * fails leaves nothing beside it.
+ * Replaces a file atomically: a reader, also after a crash, sees the old or the new text. A failure leaves no temporary
+ * file.
  */
 export const writeAtomic = Effect.fnUntraced(function* (path: string, text: string) {
   const aside = `${path}.tmp`
@@ -193,8 +193,15 @@ export const writeAtomic = Effect.fnUntraced(function* (path: string, text: stri
   )
 })
 
-/** All that was done in a folder before is on disk afterwards. */
+/** Flushes the changes of a folder to disk. */
 export const syncFolder = Effect.fnUntraced(function* (path: string) {
   const folder = yield* openFile(path, "r")
   yield* io(`sync ${path}`, () => folder.sync())
 }, Effect.scoped)
+
+/** Whether the disk of a folder is full, for errors that do not say so. */
+export const isDiskFull = (folder: string): Effect.Effect<boolean> =>
+  io("read the free space", () => fs.statfs(folder)).pipe(
+    Effect.map((disk) => disk.bavail * disk.bsize < 1024 * 1024),
+    Effect.orElseSucceed(() => false)
+  )

@@ -1,30 +1,30 @@
-/** What is mounted where, as the kernel says it (`/proc/self/mountinfo`, proc(5)). */
+/** The mount table of the kernel (`/proc/self/mountinfo`, proc(5)). */
 
 export const MOUNT_TABLE = "/proc/self/mountinfo"
 
-/** One mount that this process sees. */
+/** A mount that this process sees. */
 export interface MountEntry {
-  /** Where it is mounted, links resolved. */
+  /** The mount point, with links resolved. */
   readonly path: string
   /** `overlay`, `ext4`, ... */
   readonly type: string
-  /** What was named as the device; any text for file systems without one. */
+  /** The device; any text for file systems without one. */
   readonly source: string
   readonly read_only: boolean
   /** Flags of the mount, such as `noexec`. */
   readonly flags: ReadonlyArray<string>
-  /** Options of the file system itself, such as `prjquota`. */
+  /** Options of the file system, such as `prjquota`. */
   readonly options: ReadonlyArray<string>
 }
 
-/** The kernel writes blanks and backslashes of paths as three octal digits. */
+/** The kernel escapes blanks and backslashes as three octal digits. */
 const unescaped = (text: string): string =>
   Buffer.from(
     text.replace(/\\([0-7]{3})/g, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 8))),
     "latin1"
   ).toString("utf8")
 
-/** Reads the table, in order of mounting. `text` has one character a byte (latin1), so that no name is damaged. */
+/** Parses the table, in order of mounting. `text` has one character per byte (latin1), so that no name is damaged. */
 export const parseMountTable = (text: string): ReadonlyArray<MountEntry> =>
   text.split("\n").flatMap((line) => {
     const [before, after] = line.split(" - ")
@@ -45,20 +45,20 @@ export const parseMountTable = (text: string): ReadonlyArray<MountEntry> =>
     ]
   })
 
-/** Whether a path is a folder or lies in it; both with their links resolved. */
+/** Whether a path is a folder or below it; links of both are resolved. */
 export const isIn = (path: string, folder: string): boolean =>
   folder === "/" || path === folder || path.startsWith(`${folder}/`)
 
-/** The mounts at a path and below it, in order of mounting. `path`: links resolved. */
+/** Returns the mounts at and below a path, in order of mounting. `path`: links resolved. */
 export const below = (path: string, table: ReadonlyArray<MountEntry>): ReadonlyArray<MountEntry> =>
   table.filter((entry) => isIn(entry.path, path))
 
-/** The mount that a path lies in. `path`: links resolved. */
+/** Returns the mount of a path. `path`: links resolved. */
 export const mountOf = (path: string, table: ReadonlyArray<MountEntry>): MountEntry | undefined =>
   table
     .filter((entry) => isIn(path, entry.path))
     .reduce<MountEntry | undefined>(
-      // Of two at the same place the later one counts.
+      // Of two mounts at the same path, the later one is visible.
       (best, entry) => (best === undefined || entry.path.length >= best.path.length ? entry : best),
       undefined
     )

@@ -19,7 +19,7 @@ import { Runtime } from "../runtime/Runtime.ts"
 import { type Base, type BasesOptions, openBases } from "./bases.ts"
 import { prepareBase } from "./prepareBase.ts"
 
-/** A finished installation; `exit_code` where a script was run. */
+/** A finished installation; `exit_code`: that of its script, if there was one. */
 export interface Installed extends Base {
   readonly exit_code?: number
 }
@@ -30,33 +30,33 @@ interface Running {
   waiters: number
 }
 
-/** Prefix of folders that are being made or are on their way out; removed at start. */
+/** The prefix of folders that are being made or removed; they are deleted at the start. */
 const ASIDE = ".aside-"
 const LOGS = ".logs"
 const versionPattern = /^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$/
 
 /**
- * Base folders: one for each software and version, made by its install script once on this node and shared by all
- * its instances (blueprints.md, "Software").
+ * Installs base folders: one per software and version, made once on this node by the install script and shared by all
+ * instances (blueprints.md, "Software").
  */
 export class Installer extends Context.Service<
   Installer,
   {
     /**
-     * The base folder of a server's software, installed first where it is missing, and kept for the scope; all who ask
-     * at the same time wait for one installation. `anew` runs it again. It is given up when nobody waits any more.
+     * Returns the base folder of a server's software, pinned for the scope. If it is missing, or with `anew`, it is
+     * installed first; concurrent callers share one installation, which is interrupted when no caller is left.
      */
     install(
       spec: ServerSpec,
       options: { readonly anew: boolean }
     ): Effect.Effect<Installed, InstallFailed, Scope.Scope>
-    /** Soon removes base folders that no instance uses any more. */
+    /** Schedules the removal of base folders without an instance. */
     readonly collect: Effect.Effect<void>
-    /** Log of the last or present installation of a server's software; it may not exist. */
+    /** Returns the log of the last or current installation of a server's software; it may not exist. */
     logPath(spec: ServerSpec): string
   }
 >()("muster/daemon/Installer") {
-  /** @param options.base_dir folder of the base folders, for this service alone; `used`: see {@link BasesOptions} */
+  /** @param options.base_dir the folder of base folders, for this service alone; `used`: see {@link BasesOptions} */
   static readonly layer = (options: BasesOptions) =>
     Layer.effect(
       Installer,
@@ -67,15 +67,15 @@ export class Installer extends Context.Service<
         const running = new Map<string, Running>()
         yield* clean(base_dir)
         const bases = yield* Effect.orDie(openBases(options))
-        let waiting = false
+        let isScheduled = false
         const collect = Effect.suspend(() => {
-          if (waiting) return Effect.void
-          waiting = true
-          return Effect.asVoid(Effect.forkIn(collectOnce, scope))
+          if (isScheduled) return Effect.void
+          isScheduled = true
+          return Effect.asVoid(Effect.forkIn(runCollection, scope))
         })
-        const collectOnce = Effect.andThen(
+        const runCollection = Effect.andThen(
           Effect.sync(() => {
-            waiting = false
+            isScheduled = false
           }),
           bases.collect
         )
@@ -118,7 +118,7 @@ export class Installer extends Context.Service<
           return entry
         })
 
-        const await_ = (key: string, spec: ServerSpec) =>
+        const join_ = (key: string, spec: ServerSpec) =>
           Effect.uninterruptibleMask((restore) =>
             Effect.gen(function* () {
               const entry = running.get(key) ?? (yield* begin(key, spec))
@@ -145,16 +145,16 @@ export class Installer extends Context.Service<
               version.includes("..")
             ) {
               return yield* new InstallFailed({
-                reason: `not a software and version: ${software} ${version}`,
+                reason: `invalid software or version: ${software} ${version}`,
                 for_good: true
               })
             }
             const key = `${software}/${version}`
             while (true) {
               const there = running.has(key) || anew ? undefined : yield* bases.current(software, version)
-              const installed: Installed = there ?? (yield* await_(key, spec))
+              const installed: Installed = there ?? (yield* join_(key, spec))
               yield* bases.pin(installed)
-              // Another may have taken its place, and it may have been removed, before it was kept.
+              // The folder may have been replaced and removed before it was pinned.
               if ((yield* lstat(installed.folder))?.isDirectory()) return installed
             }
           },
@@ -166,7 +166,7 @@ export class Installer extends Context.Service<
     )
 }
 
-/** Removes what an installation that was cut off has left. */
+/** Removes the folders of interrupted installations. */
 const clean = Effect.fnUntraced(function* (base_dir: string) {
   yield* Effect.orDie(makePassage(base_dir))
   for (const name of yield* Effect.orDie(listFolder(base_dir))) {

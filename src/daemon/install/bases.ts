@@ -15,25 +15,25 @@ import {
 } from "../disk/fsio.ts"
 import { generationsDir } from "../files/treeRecord.ts"
 
-/** A base folder as it was made once: instances may have it as a layer, so nothing in it is ever changed. */
+/** A base folder. Instances may use it as a layer, so it never changes. */
 export interface Base {
   readonly folder: string
-  /** Its name among all that were made on this node. */
+  /** Its unique name on this node. */
   readonly generation: string
 }
 
-/** Prefix of links that are about to take their place. */
+/** The prefix of links that are about to be renamed. */
 const LINK = ".link-"
 
 export interface BasesOptions {
   readonly base_dir: string
-  /** Names of the generations that instances have as a layer. */
+  /** The generations that instances use as a layer. */
   readonly used: Effect.Effect<ReadonlySet<string>, IoError>
 }
 
 /**
- * The base folders of a node. `<software>/<version>` is a link to the generation that new instances start from; a new
- * one takes its place in one step, and an old one stays as long as somebody uses it.
+ * Opens the base folders of a node. `<software>/<version>` is a link to the generation for new instances. A new
+ * generation replaces it atomically; an old one stays while it is used.
  */
 export const openBases = Effect.fnUntraced(function* ({ base_dir, used }: BasesOptions) {
   const generations = generationsDir(base_dir)
@@ -42,35 +42,36 @@ export const openBases = Effect.fnUntraced(function* ({ base_dir, used }: BasesO
     if (name.startsWith(LINK)) yield* removeTree(join(generations, name))
   }
   const pins = new Map<string, number>()
-  const collecting = yield* Semaphore.make(1)
-  const looking = yield* Semaphore.make(1)
+  const collectLock = yield* Semaphore.make(1)
+  const currentLock = yield* Semaphore.make(1)
   const linkOf = (software: string, version: string) => join(base_dir, software, version)
   const baseOf = (generation: string): Base => ({ folder: join(generations, generation), generation })
-  const newName = (software: string, version: string) => `${software}-${version}-${randomUUID().slice(0, 8)}`
+  const newGeneration = (software: string, version: string) =>
+    `${software}-${version}-${randomUUID().slice(0, 8)}`
 
-  /** Makes the link mean the generation, in one step. */
-  const point = Effect.fnUntraced(function* (link: string, generation: string) {
+  /** Sets the link to the generation, atomically. */
+  const setLink = Effect.fnUntraced(function* (link: string, generation: string) {
     const aside = join(generations, `${LINK}${randomUUID()}`)
     yield* io(`create link ${link}`, () => fs.symlink(join("..", basename(generations), generation), aside))
     yield* rename(aside, link)
   })
 
-  /** The generation that is current; undefined where there is none. A folder of an earlier version becomes one. */
+  /** Returns the current generation; undefined: none. A folder of an earlier version is converted. */
   const current = Effect.fnUntraced(function* (software: string, version: string) {
     const link = linkOf(software, version)
     const stats = yield* lstat(link)
     if (stats?.isDirectory()) {
-      const generation = newName(software, version)
+      const generation = newGeneration(software, version)
       yield* rename(link, join(generations, generation))
-      yield* point(link, generation)
+      yield* setLink(link, generation)
       return baseOf(generation)
     }
     if (stats === undefined) return undefined
     const base = baseOf(basename(yield* io(link, () => fs.readlink(link))))
     return (yield* lstat(base.folder))?.isDirectory() ? base : undefined
-  }, looking.withPermit)
+  }, currentLock.withPermit)
 
-  /** Keeps a generation for the scope. */
+  /** Pins a generation for the scope. */
   const pin = (base: Base) =>
     Effect.acquireRelease(
       Effect.sync(() => {
@@ -85,16 +86,16 @@ export const openBases = Effect.fnUntraced(function* ({ base_dir, used }: BasesO
         })
     )
 
-  /** A folder that has been made becomes the current generation, kept for the scope. */
+  /** Makes a folder the current generation, and pins it for the scope. */
   const publish = Effect.fnUntraced(function* (software: string, version: string, made: string) {
-    const base = yield* pin(baseOf(newName(software, version)))
+    const base = yield* pin(baseOf(newGeneration(software, version)))
     yield* rename(made, base.folder)
     yield* makeFolder(dirname(linkOf(software, version)))
-    yield* point(linkOf(software, version), base.generation)
+    yield* setLink(linkOf(software, version), base.generation)
     return base
   })
 
-  const currentOnes = Effect.gen(function* () {
+  const currentGenerations = Effect.gen(function* () {
     const found = new Set<string>()
     for (const software of yield* listFolder(base_dir)) {
       if (software.startsWith(".")) continue
@@ -102,7 +103,7 @@ export const openBases = Effect.fnUntraced(function* ({ base_dir, used }: BasesO
         const to = yield* io(version, () => fs.readlink(linkOf(software, version))).pipe(
           Effect.catchIf(
             (error) => error.code === "EINVAL",
-            () => Effect.succeed("") // of an earlier version of this service
+            () => Effect.succeed("") // a folder of an earlier version of this service
           ),
           orMissing("")
         )
@@ -112,18 +113,21 @@ export const openBases = Effect.fnUntraced(function* ({ base_dir, used }: BasesO
     return found
   })
 
-  /** Removes generations that nobody uses. What is pinned or made meanwhile stays: it is looked at before and after. */
+  /**
+   * Removes unused generations. Generations that are pinned or published meanwhile stay: they are read before and after
+   * the used ones.
+   */
   const collect = Effect.gen(function* () {
     const candidates = yield* listFolder(generations)
     const pinned = new Set(pins.keys())
-    const kept = [yield* currentOnes, yield* used, yield* currentOnes, pinned]
+    const kept = [yield* currentGenerations, yield* used, yield* currentGenerations, pinned]
     for (const name of candidates) {
       if (name.startsWith(LINK) || pins.has(name) || kept.some((names) => names.has(name))) continue
       yield* removeTree(join(generations, name))
     }
   }).pipe(
-    collecting.withPermit,
-    Effect.catch((error: IoError) => Effect.logWarning(`old base folders stay: ${error.message}`))
+    collectLock.withPermit,
+    Effect.catch((error: IoError) => Effect.logWarning(`old base folders are not removed: ${error.message}`))
   )
 
   return { collect, current, pin, publish }

@@ -4,57 +4,58 @@ import { Deferred, Effect, Option } from "effect"
 import { splitWords } from "../../domain/commandLine.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import type { InstallScript } from "../../domain/Software.ts"
+import { applyConfigs } from "../configPatch/ConfigPatcher.ts"
+import { contextOf } from "../configPatch/placeholders.ts"
 import type { BoundedLog } from "../console/BoundedLog.ts"
 import { decodeLine, LINE_CAP, lineEnd } from "../console/lines.ts"
 import { onlineMatcher } from "../console/onlineSignal.ts"
-import { io, makeFolder } from "../disk/fsio.ts"
-import { isFull } from "../disk/isFull.ts"
+import { io, isDiskFull, makeFolder } from "../disk/fsio.ts"
+import { readFileInside, removeFileInside, writeFileInside } from "../disk/safePath.ts"
 import { InstallFailed, installFailed } from "../files/InstallFailed.ts"
 import { chownTree } from "../files/ownership.ts"
 import { launchPlan, specFor } from "../launch/launchPlan.ts"
 import { stopMethod } from "../runtime/exitReason.ts"
 import type { Runtime, RunUser } from "../runtime/Runtime.ts"
-import { withPatches } from "./withPatches.ts"
 
-/** How long a warm-up may take to stop after it was asked, in seconds. */
-const STOP_PATIENCE = 30
+/** The time for a warm-up to stop, in seconds. */
+const STOP_TIMEOUT = 30
 
 const HOME = "home"
 const SCRIPT = "script"
 
 interface Preparation {
   readonly spec: ServerSpec
-  /** What becomes the base folder. */
+  /** The future base folder. */
   readonly folder: string
-  /** For scratch files; removed afterwards. */
+  /** The folder for scratch files, which is removed afterwards. */
   readonly aside: string
   readonly log: BoundedLog
   readonly runtime: Runtime["Service"]
-  /** The user that the scripts of the software run as. */
+  /** The user of the software's scripts. */
   readonly user: RunUser | undefined
 }
 
 const failed = (reason: string, exit_code?: number) =>
   new InstallFailed(exit_code === undefined ? { reason } : { reason, exit_code })
 
-/** Of software that cannot be installed as it is. */
-const wrong = (reason: string) => new InstallFailed({ reason, for_good: true })
+/** The error of a software that cannot be installed. */
+const invalidSoftware = (reason: string) => new InstallFailed({ reason, for_good: true })
 
-/** Each preparation has its own, so that the end of one never kills another's processes. */
+/** Returns a name unique to the preparation, so that its end does not kill processes of another. */
 const jobName = (aside: string) => `install:${basename(aside)}`
 
 /**
- * Gives what is made for a job to the user of the software; an engine gives its containers theirs itself. The folder
- * around it stays the daemon's: what the daemon runs lies there.
+ * Sets the owner of a job's folders to the user of the software; an engine sets that of its containers itself. The
+ * parent folder stays the daemon's: it has files that the daemon runs.
  */
-const giveOwn = ({ aside, folder, user }: Preparation) =>
+const chownFolders = ({ aside, folder, user }: Preparation) =>
   user?.own === true
     ? Effect.forEach([folder, join(aside, HOME), join(aside, SCRIPT)], (path) => chownTree(path, user), {
         discard: true
       }).pipe(Effect.mapError((error) => installFailed(error)))
     : Effect.void
 
-/** Runs a script to its end in the folder. `what`: `install script`. Answers its exit code. */
+/** Runs a script in the folder and returns its exit code. `what`: its name in messages, e.g. `install script`. */
 const runScript = Effect.fnUntraced(function* (
   at: Preparation,
   what: string,
@@ -65,13 +66,13 @@ const runScript = Effect.fnUntraced(function* (
   const { spec, folder, aside, log, runtime } = at
   const { software, version } = spec.definition
   const entrypoint = splitWords(install.entrypoint)
-  if ("invalid" in entrypoint) return yield* wrong(`entrypoint: ${entrypoint.invalid}`)
+  if ("invalid" in entrypoint) return yield* invalidSoftware(`entrypoint: ${entrypoint.invalid}`)
   const [program = "sh", ...args] = entrypoint.words
   const path = join(aside, SCRIPT)
   yield* io("write the install script", () => fs.writeFile(path, script, { mode: 0o700 }))
   const home = join(aside, HOME)
   yield* makeFolder(home)
-  yield* giveOwn(at)
+  yield* chownFolders(at)
   const job = yield* runtime
     .job({
       name: jobName(aside),
@@ -90,12 +91,12 @@ const runScript = Effect.fnUntraced(function* (
   const { code } = exit.value
   if (code === 0) return code
   const reason = `${what} exited with ${code}`
-  if (!(yield* isFull(folder))) return yield* failed(reason, code)
+  if (!(yield* isDiskFull(folder))) return yield* failed(reason, code)
   return yield* installFailed({ message: "disk full", code: "ENOSPC" }, { what: reason, exit_code: code })
 }, Effect.scoped)
 
-/** Finds lines in pieces of output; keeps no more than one unfinished line. */
-const lineFinder = (onLines: (lines: ReadonlyArray<string>) => void) => {
+/** Splits output into lines; keeps at most one unfinished line. */
+const makeLineSplitter = (onLines: (lines: ReadonlyArray<string>) => void) => {
   let pending: Buffer = Buffer.alloc(0)
   return (bytes: Uint8Array) => {
     const data = Buffer.concat([pending, bytes])
@@ -110,21 +111,21 @@ const lineFinder = (onLines: (lines: ReadonlyArray<string>) => void) => {
   }
 }
 
-/** Starts the software once, waits for its online signal and stops it. */
+/** Starts the software, waits for its online signal and stops it. */
 const warmUp = Effect.fnUntraced(function* (at: Preparation, install: InstallScript) {
   const { spec, folder, log, runtime } = at
   const { online_signal, stop_command } = spec.definition.process
   const plan = yield* Effect.mapError(Effect.fromResult(launchPlan(spec)), (reason) =>
-    wrong(`warm-up: ${reason}`)
+    invalidSoftware(`warm-up: ${reason}`)
   )
   const online = Deferred.makeUnsafe<void>()
   const signal = online_signal === undefined ? undefined : onlineMatcher(online_signal)
   if (signal !== undefined && "invalid" in signal)
-    return yield* wrong(`warm-up: online-signal: ${signal.invalid}`)
-  const find = lineFinder((lines) => {
+    return yield* invalidSoftware(`warm-up: online-signal: ${signal.invalid}`)
+  const find = makeLineSplitter((lines) => {
     if (signal?.matcher(lines) === true) Deferred.doneUnsafe(online, Effect.void)
   })
-  yield* giveOwn(at)
+  yield* chownFolders(at)
   const job = yield* runtime
     .job({
       name: jobName(at.aside),
@@ -153,11 +154,55 @@ const warmUp = Effect.fnUntraced(function* (at: Preparation, install: InstallScr
   }
   const way = stopMethod(stop_command)
   yield* "line" in way ? job.write(way.line) : job.signal(way.signal)
-  yield* Effect.timeoutOption(job.ended, STOP_PATIENCE * 1000)
+  yield* Effect.timeoutOption(job.ended, STOP_TIMEOUT * 1000)
 }, Effect.scoped)
 
-/** Warm-up with its retries and its policy, the config patches applied only while it lasts. */
-const warmUpAsConfigured = Effect.fnUntraced(function* (at: Preparation, install: InstallScript) {
+const warmUpFailed = (reason: string) => failed(`warm-up: ${reason}`)
+
+const MAX_PATCHED_BYTES = 10 * 1024 * 1024
+
+/** Returns the effect that restores a file. */
+const restorerOf = Effect.fnUntraced(function* (folder: string, file: string) {
+  const before = yield* readFileInside(folder, file, MAX_PATCHED_BYTES)
+  const restore: Effect.Effect<void, { readonly _tag: string }> = Option.isNone(before)
+    ? // Removes nothing through a link that the software made in place of a folder.
+      removeFileInside(folder, file)
+    : writeFileInside(folder, file, before.value)
+  return restore
+})
+
+/**
+ * Applies the config patches of a server to a folder during `use`, then restores the files: servers with other patches
+ * share the base folder.
+ */
+export const withPatches = Effect.fnUntraced(function* (
+  folder: string,
+  spec: ServerSpec,
+  use: Effect.Effect<void, InstallFailed>
+): Effect.fn.Return<void, InstallFailed> {
+  const context = yield* Effect.mapError(Effect.fromResult(contextOf(spec)), (error) =>
+    warmUpFailed(error.message)
+  )
+  const { configs } = spec.definition
+  const restores = yield* Effect.forEach(Object.keys(configs), (file) =>
+    Effect.mapError(restorerOf(folder, file), (error) =>
+      warmUpFailed(`${file} cannot be read: ${error._tag}`)
+    )
+  )
+  const restore = Effect.forEach(restores, (effect) =>
+    Effect.catch(effect, (error) =>
+      Effect.logWarning(`a patched file of the base was not restored: ${error._tag}`)
+    )
+  )
+  yield* applyConfigs(folder, configs, context).pipe(
+    Effect.mapError((error) => warmUpFailed(error.message)),
+    Effect.andThen(use),
+    Effect.ensuring(restore)
+  )
+})
+
+/** Runs the warm-up with its retries and policy; config patches are applied only during the warm-up. */
+const runWarmUp = Effect.fnUntraced(function* (at: Preparation, install: InstallScript) {
   const attempt = withPatches(at.folder, at.spec, warmUp(at, install)).pipe(
     Effect.tapError((error) =>
       at.log.line(`[${error._tag === "InstallFailed" ? error.reason : error.message}]`)
@@ -169,8 +214,8 @@ const warmUpAsConfigured = Effect.fnUntraced(function* (at: Preparation, install
 })
 
 /**
- * Fills a new base folder: install script, warm-up, post-warm-up script. Answers the script's exit code; undefined
- * when the software has no script or it is switched off.
+ * Fills a new base folder: install script, warm-up, post-warm-up script. Returns the exit code of the script;
+ * undefined: there is none, or it is disabled.
  */
 export const prepareBase = Effect.fnUntraced(function* (given: Omit<Preparation, "user">) {
   const { definition } = given.spec
@@ -187,7 +232,7 @@ export const prepareBase = Effect.fnUntraced(function* (given: Omit<Preparation,
   if (install === null || install.skip_scripts) return undefined
   const code = yield* runScript(at, "install script", install, install.script, install.timeout)
   if (install.warmup) {
-    yield* warmUpAsConfigured(at, install)
+    yield* runWarmUp(at, install)
     if (install.post_warmup_script !== "") {
       yield* runScript(
         at,

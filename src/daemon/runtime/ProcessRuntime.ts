@@ -2,8 +2,7 @@ import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Deferred, Effect, Layer, Schedule, Schema } from "effect"
-import { type IoError, io, openFile, readText, removeTree } from "../disk/fsio.ts"
-import { isFull } from "../disk/isFull.ts"
+import { type IoError, io, isDiskFull, openFile, readText, removeTree } from "../disk/fsio.ts"
 import { bootId, readProc } from "../host/procfs.ts"
 import { openCgroups } from "./cgroup.ts"
 import { type ChildEnvOptions, inheritedEnv } from "./childEnv.ts"
@@ -122,7 +121,7 @@ const start = Effect.fnUntraced(
 /** The error of a shim that ended before the server started; the console may have the reason. */
 const recordMissing = Effect.fnUntraced(function* (folder: string) {
   const message = "the run cannot be recorded in the folder of the server"
-  return yield* (yield* isFull(folder))
+  return yield* (yield* isDiskFull(folder))
     ? new LaunchFailed({ message: `${message}: disk full`, code: "ENOSPC" })
     : new LaunchFailed({ message, next: "read the console" })
 })

@@ -3,8 +3,7 @@ import * as fs from "node:fs/promises"
 import { dirname, join } from "node:path"
 import { Deferred, Effect, Schedule } from "effect"
 import { CONSOLE_BOUND, consoleFiles, RELAY_MAX } from "../console/consoleFiles.ts"
-import { io, lstat, openFile, removeTree } from "../disk/fsio.ts"
-import { isFull } from "../disk/isFull.ts"
+import { io, isDiskFull, lstat, openFile, removeTree } from "../disk/fsio.ts"
 import { readProc } from "../host/procfs.ts"
 import { LaunchFailed, type RunUser } from "./Runtime.ts"
 import { spawnChild } from "./spawnChild.ts"
@@ -117,7 +116,7 @@ export const makeFifo = Effect.fnUntraced(function* (path: string) {
   const child = yield* spawnChild(["mkfifo", "-m", "600", path], { stdio: "ignore" })
   const code = yield* Deferred.await(child.exited)
   if (code === 0) return
-  return yield* (yield* isFull(dirname(path)))
+  return yield* (yield* isDiskFull(dirname(path)))
     ? new LaunchFailed({ message: `create ${path}: disk full`, code: "ENOSPC" })
     : new LaunchFailed({ message: `create ${path}: mkfifo exited with ${code}` })
 })

@@ -17,7 +17,7 @@ const left = (data_dir: string, id: string) => ({
 })
 
 /** What is said of a disk that is full, after what has met that. */
-const full = "disk full (node test-node): free space on the disk of its data folder, then reinstall"
+const full = "disk full (node test-node): free space on the disk of the data folder, then reinstall"
 
 describe("node-protocol, disk full on a node", () => {
   it.live("an install script that fills it is a clear failure, and nothing half-made is left", () =>
@@ -81,7 +81,7 @@ describe("decisions 3, start on a disk that is full", () => {
         [
           500,
           "cannot patch server.properties: disk full",
-          "On node test-node: free space on the disk of its data folder, then start it again."
+          "On node test-node: free space on the disk of the data folder, then start it again."
         ]
       )
       assert.strictEqual(lastStatus(id), "offline")

@@ -17,11 +17,11 @@ describe("decisions 3, installation: failure_reason", () => {
       failureText(installFailed(error), { ...place, arriving })
     assert.strictEqual(
       text({ code: "EACCES", message: "copy files/a: permission denied" }),
-      "copy files/a: permission denied (node n1): give the user that the daemon runs as access to it, then reinstall"
+      "copy files/a: permission denied (node n1): give the user of the daemon access to it, then reinstall"
     )
     assert.strictEqual(
       text({ code: "ENOSPC", message: "copy volumes/w/r.0: disk full" }, true),
-      "copy volumes/w/r.0: disk full (node n1): free space on the disk of its data folder, then move it again"
+      "copy volumes/w/r.0: disk full (node n1): free space on the disk of the data folder, then move it again"
     )
     assert.strictEqual(
       text({ code: "REFUSED", message: "target ../x: it contains `..`" }),
