@@ -34,8 +34,8 @@ export class Reloads extends Context.Service<
 
       const tell = (folder: Folder) =>
         Effect.gen(function* () {
-          const payload = { folder, origin: news.origin }
-          yield* (yield* Transaction).append({ topic: "definitions:reloaded", server_id: "", payload }, "")
+          const { append } = yield* Transaction
+          yield* append({ topic: "definitions:reloaded", folder, origin: news.origin })
         }).pipe(
           store.write,
           Effect.mapError(

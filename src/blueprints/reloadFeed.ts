@@ -22,11 +22,11 @@ export class ReloadFeed extends Context.Service<
       const journal = yield* Journal
       const origin = yield* Effect.sync(() => randomUUID())
       const told = yield* Queue.unbounded<Folder>()
-      yield* journal.follow((entries) =>
+      yield* journal.follow("controllers", (entries) =>
         Effect.sync(() => {
           for (const { change } of entries) {
-            if (change.topic !== "definitions:reloaded" || change.payload.origin === origin) continue
-            Queue.offerUnsafe(told, change.payload.folder)
+            if (change.topic !== "definitions:reloaded" || change.origin === origin) continue
+            Queue.offerUnsafe(told, change.folder)
           }
         })
       )

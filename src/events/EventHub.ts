@@ -93,7 +93,7 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
       return Effect.yieldNow
     }).pipe(Effect.forever)
 
-  yield* journal.follow((entries) => {
+  yield* journal.follow("publish", (entries) => {
     if (entries.length <= SLICE) return Effect.sync(() => publish(entries))
     const slices = Arr.chunksOf(entries, SLICE)
     const each = (slice: ReadonlyArray<JournalEntry>) =>

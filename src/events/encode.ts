@@ -1,4 +1,4 @@
-import type { JournalEntry } from "../domain/Journal.ts"
+import type { JournalEntry, PublicChange } from "../domain/Journal.ts"
 import { cleanText } from "../domain/NodeText.ts"
 import type { Topic } from "../domain/ServerEvent.ts"
 import type { EncodedEvent } from "./EncodedEvent.ts"
@@ -29,9 +29,8 @@ class Encoded implements EncodedEvent {
   private readonly withCursor: () => string
   private readonly bytesWithCursor: () => Uint8Array
 
-  constructor(entry: JournalEntry, topic: Topic, payload: unknown) {
+  constructor(entry: JournalEntry, { server_id, topic }: PublicChange, payload: unknown) {
     const { cursor, blueprint_id } = entry
-    const { server_id } = entry.change
     const message = { Topic: topic, Data: { server_id, payload } }
     this.cursor = cursor
     this.topic = topic
@@ -71,17 +70,17 @@ export const encode = (entry: JournalEntry): EncodedEvent | undefined => {
   const { change } = entry
   switch (change.topic) {
     case "status":
-      return new Encoded(entry, change.topic, change.payload)
+      return new Encoded(entry, change, change.payload)
     case "crash": {
       const { reason, exit_code, timestamp } = change.payload
-      return new Encoded(entry, change.topic, {
+      return new Encoded(entry, change, {
         reason: cleanText(reason),
         exit_code,
         timestamp: cleanText(timestamp)
       })
     }
     case "deleted":
-      return new Encoded(entry, change.topic, null)
+      return new Encoded(entry, change, null)
     default:
       return undefined
   }

@@ -60,7 +60,7 @@ export class KeyCache extends Context.Service<
       let changes = 0
       let snapshot: Snapshot = { ...nothing, version: -1, changes: -1, stamp: undefined }
 
-      yield* journal.follow((entries) =>
+      yield* journal.follow("read-model", (entries) =>
         Effect.sync(() => {
           if (entries.some(({ change }) => change.topic === "key:changed")) changes += 1
         })

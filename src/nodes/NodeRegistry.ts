@@ -153,7 +153,7 @@ export class NodeRegistry extends Context.Service<
               silence?.record(id)
             }
           },
-          onNews: ({ kind, node_id }) => {
+          onChange: ({ kind, node_id }) => {
             // Unbounded: nothing is dropped and nobody waits.
             if (kind === "connected" || kind === "lost" || kind === "given-up") {
               PubSub.publishUnsafe(hub, { node_id, kind })

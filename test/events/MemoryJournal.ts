@@ -33,7 +33,7 @@ export class MemoryJournal extends Context.Service<
       const after = (cursor: number) => Stream.suspend(() => pages(cursor, newest))
 
       const journal = Journal.of({
-        follow: (follower) =>
+        follow: (_stage, follower) =>
           Effect.acquireRelease(
             Effect.sync(() => followers.add(follower)),
             () => Effect.sync(() => followers.delete(follower))

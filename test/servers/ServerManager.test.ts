@@ -113,7 +113,9 @@ describe("node-protocol, Placement and ports: reserved with the record", () => {
       yield* nodes.publish("n1", "connected")
       const committed = yield* Deferred.make<void>()
       const goOn = Latch.makeUnsafe(false)
-      yield* journal.follow(() => Effect.andThen(Deferred.succeed(committed, undefined), goOn.await))
+      yield* journal.follow("publish", () =>
+        Effect.andThen(Deferred.succeed(committed, undefined), goOn.await)
+      )
       const creation = yield* Effect.forkChild(servers.create(request()))
       yield* Deferred.await(committed)
       const interruption = yield* Effect.forkChild(Fiber.interrupt(creation))

@@ -219,7 +219,7 @@ describe("design, The journal: no event without its change, no change without it
         assert.strictEqual(row?.last_sequence ?? sequence, sequence)
         const own = (yield* Stream.runCollect(plane.journal.after(0)))
           .map((entry) => entry.change)
-          .filter((change) => change.server_id === id && isPublic(change))
+          .filter((change) => isPublic(change) && change.server_id === id)
         const statuses = own.flatMap((change) => (change.topic === "status" ? [change.payload] : []))
         assert.isTrue(statuses.every((status, at) => status !== statuses[at - 1]))
         assert.strictEqual(own.filter((change) => change.topic === "crash").length, crashes)

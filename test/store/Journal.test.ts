@@ -3,7 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Layer, Scope, Stream } from "effect"
 import { SqlClient } from "effect/sql"
 import * as fc from "fast-check"
-import { isPublic, type JournalEntry } from "../../src/domain/Journal.ts"
+import { isPublic, type JournalEntry, serverOf } from "../../src/domain/Journal.ts"
 import { Journal } from "../../src/store/journal/Journal.ts"
 import { JournalFollowers } from "../../src/store/journal/JournalFollowers.ts"
 import { Store, Transaction } from "../../src/store/Store.ts"
@@ -17,7 +17,7 @@ const bounds = Effect.flatMap(Journal, (journal) => journal.bounds)
 const follow = Effect.gen(function* () {
   const journal = yield* Journal
   const seen: Array<JournalEntry> = []
-  yield* journal.follow((entries) => Effect.sync(() => seen.push(...entries)))
+  yield* journal.follow("publish", (entries) => Effect.sync(() => seen.push(...entries)))
   return seen
 })
 
@@ -76,7 +76,7 @@ describe.each(databases)("decisions, section 6: one total order (%s)", (kind) =>
             Array.from({ length: appends }, () => name)
           )
           assert.deepStrictEqual(
-            kept.map((entry) => entry.change.server_id),
+            kept.map((entry) => serverOf(entry.change)),
             expected
           )
           assert.deepStrictEqual(yield* bounds, { oldest: 1, newest: kept.length })
@@ -185,7 +185,7 @@ describe.each(databases)("decisions, section 6: one total order (%s)", (kind) =>
         here
       )
       assert.deepStrictEqual(
-        seen.map((entry) => [entry.cursor, entry.change.server_id]),
+        seen.map((entry) => [entry.cursor, serverOf(entry.change)]),
         [
           [1, "here"],
           [2, "elsewhere"],

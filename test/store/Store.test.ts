@@ -41,16 +41,38 @@ describe.each(databases)("design: writes are grouped (%s)", (kind) => {
         const store = yield* Store
         const journal = yield* Journal
         const seen: Array<string> = []
-        yield* journal.follow((entries) =>
+        yield* journal.follow("publish", (entries) =>
           Effect.sync(() => entries.map((e) => seen.push(`first ${e.cursor}`)))
         )
-        yield* journal.follow((entries) =>
+        yield* journal.follow("publish", (entries) =>
           Effect.sync(() => entries.map((e) => seen.push(`second ${e.cursor}`)))
         )
         const answer = yield* store.write(Effect.as(append("a", "b"), "answer"))
         assert.strictEqual(answer, "answer")
         assert.deepStrictEqual(seen, ["first 1", "first 2", "second 1", "second 2"])
         assert.deepStrictEqual(yield* servers, ["a", "b"])
+      })
+    )
+  )
+
+  it.effect("followers are called by stage, whichever was registered first", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const journal = yield* Journal
+        const seen: Array<string> = []
+        const stages = ["publish", "controllers", "read-model", "publish", "read-model"] as const
+        for (const [index, stage] of stages.entries()) {
+          yield* journal.follow(stage, () => Effect.sync(() => seen.push(`${stage} ${index}`)))
+        }
+        yield* store.write(append("a"))
+        assert.deepStrictEqual(seen, [
+          "read-model 2",
+          "read-model 4",
+          "controllers 1",
+          "publish 0",
+          "publish 3"
+        ])
       })
     )
   )
@@ -213,7 +235,7 @@ describe.each(databases)("design: writes are grouped (%s)", (kind) => {
         const inner = yield* Effect.exit(store.write(store.write(append("inner"))))
         assert.isTrue(Exit.hasDies(inner))
         const follower = yield* Deferred.make<Exit.Exit<unknown, unknown>>()
-        yield* journal.follow(() =>
+        yield* journal.follow("publish", () =>
           Effect.flatMap(Effect.exit(store.write(append("again"))), (exit) =>
             Effect.asVoid(Deferred.succeed(follower, exit))
           )
@@ -231,8 +253,10 @@ describe.each(databases)("design: writes are grouped (%s)", (kind) => {
         const store = yield* Store
         const journal = yield* Journal
         const seen: Array<number> = []
-        yield* journal.follow(() => Effect.die("a broken follower"))
-        yield* journal.follow((entries) => Effect.sync(() => entries.map((entry) => seen.push(entry.cursor))))
+        yield* journal.follow("publish", () => Effect.die("a broken follower"))
+        yield* journal.follow("publish", (entries) =>
+          Effect.sync(() => entries.map((entry) => seen.push(entry.cursor)))
+        )
         yield* store.write(append("a"))
         yield* store.write(append("b"))
         assert.deepStrictEqual(seen, [1, 2])

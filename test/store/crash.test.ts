@@ -1,6 +1,7 @@
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
+import { serverOf } from "../../src/domain/Journal.ts"
 import { Journal } from "../../src/store/journal/Journal.ts"
 import { layerSqlite } from "../../src/store/layers/layerSqlite.ts"
 import { ServerRepo } from "../../src/store/repos/ServerRepo.ts"
@@ -37,7 +38,7 @@ describe("node protocol: control plane killed at any moment", () => {
             entries.map((entry) => entry.cursor),
             entries.map((_, index) => index + 1)
           )
-          const told = entries.map((entry) => entry.change.server_id)
+          const told = entries.map((entry) => serverOf(entry.change))
           assert.deepStrictEqual(new Set(told.slice(-ids.size)), ids)
           const holders = yield* query("SELECT server_id FROM ports")
           assert.deepStrictEqual(new Set(holders.map((row) => row.server_id)), ids)

@@ -25,7 +25,7 @@ describe.each(databases)("design: rolling restart to a newer version (%s)", (kin
       const journal = yield* Journal
       const store = yield* Store
       const seen: Array<JournalEntry> = []
-      yield* journal.follow((entries) => Effect.sync(() => seen.push(...entries)))
+      yield* journal.follow("publish", (entries) => Effect.sync(() => seen.push(...entries)))
       yield* store.write(append("one"))
       yield* newer("server:repainted")
       yield* store.write(append("two"))

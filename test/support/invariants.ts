@@ -1,6 +1,6 @@
 /** What has to be true of a service that is quiet, whatever has happened to it. Each function names what is not. */
 
-import type { JournalEntry } from "../../src/domain/Journal.ts"
+import { type JournalEntry, serverOf } from "../../src/domain/Journal.ts"
 import { committedMemoryBytes } from "../../src/domain/Limits.ts"
 import type { ServerRecord } from "../../src/domain/Server.ts"
 import { fits, isUp, type ServerStatus } from "../../src/domain/ServerStatus.ts"
@@ -33,16 +33,18 @@ export const journalProblems = (
   const created = new Set<string>()
   const deleted = new Set<string>()
   for (const [index, { change, cursor }] of journal.entries()) {
-    const { server_id, topic } = change
+    const { topic } = change
+    if (cursor !== index + 1) problems.push(`entry ${cursor} (${topic}) is number ${index + 1}`)
+    const server_id = serverOf(change)
+    if (server_id === undefined) continue
     // A node may have something of a server that has gone.
     if (topic === "server:left") continue
     const at = `entry ${cursor} (${topic} of ${server_id})`
-    if (cursor !== index + 1) problems.push(`${at} is number ${index + 1}`)
     if (deleted.has(server_id)) problems.push(`${at} comes after its deletion`)
     if (topic === "server:created") {
       if (created.has(server_id)) problems.push(`${at}: created twice`)
       created.add(server_id)
-    } else if (server_id !== "" && !created.has(server_id)) problems.push(`${at} comes before its creation`)
+    } else if (!created.has(server_id)) problems.push(`${at} comes before its creation`)
     if (topic === "deleted") deleted.add(server_id)
     if (topic !== "status") continue
     const before = last.get(server_id)

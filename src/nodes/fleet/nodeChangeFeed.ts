@@ -1,52 +1,39 @@
 import { Effect, Schedule, type Scope, Semaphore } from "effect"
 import type { Unavailable } from "../../domain/errors.ts"
-import type { Change } from "../../domain/Journal.ts"
+import type { NodeRecordChange, NodeRecordChangeKind } from "../../domain/Journal.ts"
 import { Journal } from "../../store/journal/Journal.ts"
 import { type NodeRecord, NodeRepo } from "../../store/repos/NodeRepo.ts"
 import { Store } from "../../store/Store.ts"
 import { Transaction } from "../../store/write/Transaction.ts"
 import { Fleet } from "./Fleet.ts"
 
-type NodeNews = Extract<Change, { readonly topic: "node:changed" }>["payload"]
+type RecordChange = Extract<NodeRecordChange, { readonly topic: "node:changed" }>
 
-/** The change of a node that an entry tells of: its id, and what others are to be told of it. */
-const newsOf = (change: Change): ReadonlyArray<{ readonly node_id: string; readonly news?: NodeNews }> => {
-  switch (change.topic) {
-    case "node:changed":
-      return [{ node_id: change.payload.node_id, news: change.payload }]
-    case "node:reach":
-      return [{ node_id: change.payload }]
-    default:
-      return []
-  }
-}
-
-/** Between two attempts to read what has changed. */
+/** Between two attempts to read the records. */
 const AGAIN = "100 millis"
 
-/** Adds to the journal that the record of a node has changed, in the transaction that changes it. */
-export const appendNodeChanged = (node_id: string, kind: NodeNews["kind"]) =>
-  Effect.flatMap(Transaction, (transaction) =>
-    transaction.append({ topic: "node:changed", server_id: "", payload: { node_id, kind } }, "")
-  )
+/** Adds a change of a node to the journal, in the transaction that makes it. */
+const append = (change: NodeRecordChange) =>
+  Effect.flatMap(Transaction, (transaction) => transaction.append(change))
 
-/** {@link appendNodeChanged} that it is another than before whether a node can be called. */
-export const appendReachabilityChanged = (node_id: string) =>
-  Effect.flatMap(Transaction, (transaction) =>
-    transaction.append({ topic: "node:reach", server_id: "", payload: node_id }, "")
-  )
+/** Adds to the journal that the record of a node has changed. */
+export const appendNodeChanged = (node_id: string, kind: NodeRecordChangeKind) =>
+  append({ topic: "node:changed", node_id, kind })
+
+/** Adds to the journal that a node became reachable or unreachable. */
+export const appendReachabilityChanged = (node_id: string) => append({ topic: "node:reach", node_id })
 
 /**
- * Keeps the nodes in memory as their records are, whichever replica changes them: what the journal tells is read again,
- * and only then passed on.
+ * Keeps the nodes in memory equal to their records, on every replica: reads the records that the journal names, and then
+ * announces the changes.
  *
- * @param options.onRecord a node as it is now, before it is put into memory; undefined: it is gone
- * @param options.onNews   each entry of the journal once, when memory has followed it
- * @returns reads nodes again that memory may be behind with
+ * @param options.onRecord called with a record before memory takes it; undefined: it is deleted
+ * @param options.onChange called with each change once memory has followed it
+ * @returns reads the records of nodes again
  */
 export const followNodeChanges = Effect.fnUntraced(function* (options: {
   readonly onRecord: (node_id: string, record: NodeRecord | undefined) => void
-  readonly onNews: (news: NodeNews) => void
+  readonly onChange: (change: RecordChange) => void
 }): Effect.fn.Return<
   (node_ids: ReadonlyArray<string>) => Effect.Effect<void, Unavailable>,
   Unavailable,
@@ -56,7 +43,7 @@ export const followNodeChanges = Effect.fnUntraced(function* (options: {
   const journal = yield* Journal
   const repo = yield* NodeRepo
   const store = yield* Store
-  // What was read first is not put in its place last.
+  // An older read must not replace a newer one.
   const oneAtATime = yield* Semaphore.make(1)
 
   const put = (id: string, record: NodeRecord | undefined) => {
@@ -72,17 +59,21 @@ export const followNodeChanges = Effect.fnUntraced(function* (options: {
       })
     )
 
-  yield* journal.follow((entries) => {
-    const told = entries.flatMap(({ change }) => newsOf(change))
-    if (told.length === 0) return Effect.void
-    const ids = [...new Set(told.map(({ node_id }) => node_id))]
-    const news = told.flatMap(({ news }) => (news === undefined ? [] : [news]))
-    return refresh(ids).pipe(
+  yield* journal.follow("read-model", (entries) => {
+    const changes = entries.flatMap(({ change }) =>
+      change.topic === "node:changed" || change.topic === "node:reach" ? [change] : []
+    )
+    if (changes.length === 0) return Effect.void
+    return refresh([...new Set(changes.map(({ node_id }) => node_id))]).pipe(
       Effect.tapError((error) => Effect.logDebug(`nodes cannot be read yet: ${error.detail}`)),
-      // Nothing of what comes after it can be told before.
+      // Later entries must not be announced before these.
       Effect.retry(Schedule.spaced(AGAIN)),
       Effect.orDie,
-      Effect.andThen(Effect.sync(() => news.forEach(options.onNews)))
+      Effect.andThen(
+        Effect.sync(() => {
+          for (const change of changes) if (change.topic === "node:changed") options.onChange(change)
+        })
+      )
     )
   })
   yield* oneAtATime.withPermit(

@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto"
 import { Clock, type Duration, Effect, Layer, Option, Schedule, Semaphore, Stream } from "effect"
 import type { Unavailable } from "../../domain/errors.ts"
+import { serverOf } from "../../domain/Journal.ts"
 import { isUnderway, type Migration } from "../../domain/Migration.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { NodeMigrations } from "../../nodes/NodeMigrations.ts"
@@ -166,17 +167,18 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
         resume: Effect.map(drains.all, (all) => [...all.keys()])
       })
 
-      yield* journal.follow((entries) =>
+      yield* journal.follow("controllers", (entries) =>
         Effect.sync(() => {
           for (const { change } of entries) {
             if (change.topic === "node:evacuation") {
               drains.markStale()
-              draining.add(change.payload)
+              draining.add(change.node_id)
             } else if (change.topic === "server:move") {
               for (const node_id of draining.keys()) draining.add(node_id)
               if (hasStep(change.payload)) migrating.add(change.server_id)
             }
-            if (migrating.has(change.server_id)) migrating.add(change.server_id)
+            const id = serverOf(change)
+            if (id !== undefined && migrating.has(id)) migrating.add(id)
           }
         })
       )
@@ -226,7 +228,7 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
           Effect.gen(function* () {
             yield* drain
             const transaction = yield* Transaction
-            yield* transaction.append({ topic: "node:evacuation", server_id: "", payload: node_id }, "")
+            yield* transaction.append({ topic: "node:evacuation", node_id })
             for (const { server_id } of failed) {
               const record = Option.getOrUndefined(yield* servers.lock(server_id))
               const migration = Option.getOrUndefined(yield* migrationRepo.find(server_id))

@@ -78,7 +78,7 @@ export class Provisioner extends Context.Service<
           })
         })
 
-        yield* journal.follow((entries) =>
+        yield* journal.follow("controllers", (entries) =>
           Effect.sync(() => {
             for (const { change } of entries) {
               if (change.topic === "server:suspect") {

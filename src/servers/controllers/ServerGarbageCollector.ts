@@ -75,7 +75,7 @@ export class ServerGarbageCollector extends Context.Service<
           resume: store.read(migrations.leftovers)
         })
 
-        yield* journal.follow((entries) =>
+        yield* journal.follow("controllers", (entries) =>
           Effect.sync(() => {
             for (const { change } of entries) {
               if (change.topic === "server:left") {

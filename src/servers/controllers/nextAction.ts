@@ -1,5 +1,5 @@
 /** What a server needs of its node, by its record: pure rules. */
-import type { Change } from "../../domain/Journal.ts"
+import type { Change, ServerChange } from "../../domain/Journal.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { isFinished } from "../records/transitions.ts"
 
@@ -16,7 +16,7 @@ export const nextAction = (record: ServerRecord, suspected: boolean): Action => 
 }
 
 /** Whether a change can have given its server a {@link Action}. */
-export const needsAction = (change: Change): boolean =>
+export const needsAction = (change: Change): change is ServerChange =>
   change.topic === "server:created" ||
   (change.topic === "server:start-pending" && change.payload) ||
   (change.topic === "server:install" &&

@@ -34,7 +34,7 @@ export const recentRemovals: Effect.Effect<RecentRemovals, never, Journal | Scop
         keys.delete(oldest)
       }
     }
-    yield* journal.follow((entries) =>
+    yield* journal.follow("read-model", (entries) =>
       Effect.sync(() => {
         for (const { change } of entries) {
           if (change.topic === "deleted") remember(change.server_id)

@@ -1,7 +1,7 @@
 import { Context, Effect, Layer, Option, Stream } from "effect"
 import type { SqlError } from "effect/sql"
 import type { Unavailable } from "../../domain/errors.ts"
-import type { JournalEntry } from "../../domain/Journal.ts"
+import { type JournalEntry, serverOf } from "../../domain/Journal.ts"
 import type { Migration } from "../../domain/Migration.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import type { ServerStatus } from "../../domain/ServerStatus.ts"
@@ -79,7 +79,8 @@ export class ServerIndex extends Context.Service<
             : yield* Effect.orDie(Effect.retry(read(servers.find(foreign)), databaseRetrySchedule))
         for (const row of rows) created.set(row.id, row)
         for (const { change } of entries) {
-          const id = change.server_id
+          const id = serverOf(change)
+          if (id === undefined) continue
           switch (change.topic) {
             case "server:created": {
               const record = created.get(id)
@@ -112,7 +113,7 @@ export class ServerIndex extends Context.Service<
         }
       })
 
-      yield* journal.follow((entries) => {
+      yield* journal.follow("read-model", (entries) => {
         if (early === undefined) return apply(entries)
         early.push(...entries)
         return Effect.void

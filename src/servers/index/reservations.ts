@@ -1,4 +1,5 @@
 import { Effect, Option } from "effect"
+import { serverOf } from "../../domain/Journal.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { LoadBalancer } from "../../nodes/LoadBalancer.ts"
 import { Journal } from "../../store/journal/Journal.ts"
@@ -34,11 +35,12 @@ export const followReservations = Effect.gen(function* () {
     if (holdings.length === 1) yield* balancer.release(secondReservation(id))
   })
 
-  yield* journal.follow((entries) =>
+  yield* journal.follow("read-model", (entries) =>
     Effect.forEach(
       entries,
       ({ change }) => {
-        const id = change.server_id
+        const id = serverOf(change)
+        if (id === undefined) return Effect.void
         if (change.topic === "deleted") {
           return Effect.andThen(balancer.release(id), balancer.release(secondReservation(id)))
         }

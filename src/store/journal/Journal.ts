@@ -3,7 +3,7 @@ import { SqlClient } from "effect/sql"
 import type { Unavailable } from "../../domain/errors.ts"
 import type { JournalBounds, JournalEntry } from "../../domain/Journal.ts"
 import { absorbSqlErrors } from "../sql/sqlErrors.ts"
-import { JournalFollowers } from "./JournalFollowers.ts"
+import { type FollowerStage, JournalFollowers } from "./JournalFollowers.ts"
 import { journalTable } from "./journalTable.ts"
 
 /** Entries that one read takes. */
@@ -17,10 +17,11 @@ export class Journal extends Context.Service<
   Journal,
   {
     /**
-     * Calls `follower` with every committed batch, in order, from now on until the scope closes. Followers are
-     * called in the order in which they were registered, before the write that caused the batch returns.
+     * Calls `follower` with every committed batch, in order, from now on until the scope closes, before the write that
+     * caused the batch returns. Followers are called by stage, those of one stage in the order of registration.
      */
     follow(
+      stage: FollowerStage,
       follower: (entries: ReadonlyArray<JournalEntry>) => Effect.Effect<void>
     ): Effect.Effect<void, never, Scope.Scope>
     /** Entries after `cursor`, oldest first, as far as they are committed now; read in pages. */

@@ -4,8 +4,15 @@ import type { JournalEntry } from "../../domain/Journal.ts"
 import { StoreStartError } from "../sql/StoreStartError.ts"
 import { journalTable } from "./journalTable.ts"
 
-/** What is called with every committed batch. */
+/** A function that is called with every committed batch. */
 export type Follower = (entries: ReadonlyArray<JournalEntry>) => Effect.Effect<void>
+
+/**
+ * The order in which followers are called with a batch, whichever was registered first: the read models in memory, then
+ * the controllers that act on them, then the events for clients.
+ */
+const stages = ["read-model", "controllers", "publish"] as const
+export type FollowerStage = (typeof stages)[number]
 
 const PAGE = 1_000
 
@@ -17,7 +24,8 @@ const PAGE = 1_000
 export class JournalFollowers extends Context.Service<
   JournalFollowers,
   {
-    register(follower: Follower): Effect.Effect<void, never, Scope.Scope>
+    /** Calls a follower until the scope closes: in the order of the stages, within a stage in the order of registration. */
+    register(stage: FollowerStage, follower: Follower): Effect.Effect<void, never, Scope.Scope>
     /**
      * Entries that this process has just committed, without gaps among them. What others have committed before is
      * read and handed on first; when it cannot be read, nothing is.
@@ -37,14 +45,16 @@ export class JournalFollowers extends Context.Service<
       const table = journalTable(yield* SqlClient.SqlClient)
       const oneAtATime = yield* Semaphore.make(1)
       const scope = yield* Effect.scope
-      let followers: ReadonlyArray<{ readonly call: Follower }> = []
+      let followers: ReadonlyArray<{ readonly stage: FollowerStage; readonly call: Follower }> = []
       let delivered = (yield* Effect.mapError(table.bounds, cannotRead)).newest
 
-      const register = Effect.fnUntraced(function* (follower: Follower) {
+      const register = Effect.fnUntraced(function* (stage: FollowerStage, follower: Follower) {
         yield* Effect.acquireRelease(
           Effect.sync(() => {
-            const registration = { call: follower }
-            followers = [...followers, registration]
+            const registration = { stage, call: follower }
+            followers = [...followers, registration].toSorted(
+              (one, other) => stages.indexOf(one.stage) - stages.indexOf(other.stage)
+            )
             return registration
           }),
           (registration) =>

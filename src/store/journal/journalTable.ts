@@ -1,10 +1,10 @@
 /** The statements on the tables `journal` and its counter; nothing here knows of followers or commits. */
 import { Array as Arr, Clock, Effect, Schema } from "effect"
 import type { SqlClient, SqlError, Statement } from "effect/sql"
-import type { JournalBounds } from "../../domain/Journal.ts"
-import { Change, isPublic, isTopic, type JournalEntry } from "../../domain/Journal.ts"
+import type { Change, JournalBounds, JournalEntry } from "../../domain/Journal.ts"
 import { pipelined } from "../sql/pipelined.ts"
 import { IntColumn, JsonColumn, readRows } from "../sql/rows.ts"
+import { changeRow, decodeChange } from "./changeRow.ts"
 
 const EntryRow = Schema.Struct({
   cursor: IntColumn,
@@ -18,14 +18,6 @@ const readEntries = readRows(EntryRow)
 const readBounds = readRows(Schema.Struct({ newest: IntColumn, oldest: Schema.NullOr(IntColumn) }))
 const readCursors = readRows(Schema.Struct({ cursor: IntColumn }))
 const readValues = readRows(Schema.Struct({ value: IntColumn }))
-const decodeKnown = Schema.decodeUnknownEffect(Change)
-
-const decodeChange = (change: { readonly topic: string; readonly server_id: string }) =>
-  // Internal topics may come with newer versions; the public ones are what they are.
-  !isPublic(change) && !isTopic(change.topic)
-    ? Effect.succeed<Change>({ topic: "unknown:change", server_id: change.server_id, payload: null })
-    : decodeKnown(change)
-
 /** Rows of one INSERT: six parameters each, well below what either database takes. */
 const INSERT_ROWS = 500
 
@@ -66,12 +58,10 @@ export const journalTable = (sql: SqlClient.SqlClient) => {
   ): Effect.fn.Return<void, SqlError.SqlError> {
     const last = entries.at(-1)
     if (last === undefined) return
-    const rows = entries.map(({ change, ...entry }) => ({
-      ...entry,
-      topic: change.topic,
-      server_id: change.server_id,
-      payload: JSON.stringify(change.payload)
-    }))
+    const rows = entries.map(({ change, ...entry }) => {
+      const { payload, server_id, topic } = changeRow(change)
+      return { ...entry, topic, server_id, payload: JSON.stringify(payload) }
+    })
     yield* pipelined(
       sql`UPDATE counters SET value = ${last.cursor} WHERE name = 'journal' RETURNING value ${telling}`
     )
@@ -90,13 +80,8 @@ export const journalTable = (sql: SqlClient.SqlClient) => {
       sql`SELECT cursor, at, topic, server_id, blueprint_id, payload FROM journal
           WHERE cursor > ${after} AND cursor <= ${upTo} ORDER BY cursor LIMIT ${limit}`
     )
-    return yield* Effect.forEach(rows, ({ cursor, at, blueprint_id, ...change }) =>
-      Effect.map(Effect.orDie(decodeChange(change)), (decoded) => ({
-        cursor,
-        at,
-        blueprint_id,
-        change: decoded
-      }))
+    return yield* Effect.forEach(rows, ({ cursor, at, blueprint_id, ...row }) =>
+      Effect.map(decodeChange(row), (change) => ({ cursor, at, blueprint_id, change }))
     )
   })
 

@@ -1,10 +1,9 @@
 import { Cause, type Context, Deferred, Effect, Exit } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { Unavailable } from "../../domain/errors.ts"
-import { Change } from "../../domain/Journal.ts"
+import { encodeChange } from "../journal/changeRow.ts"
 import type { PendingChange } from "../journal/journalTable.ts"
 import { leaveFailedMutation } from "../sql/dialect.ts"
-import { writeRow } from "../sql/rows.ts"
 import { isDatabaseAway, isSqlError, sqlErrorIn } from "../sql/sqlErrors.ts"
 import { Transaction } from "./Transaction.ts"
 
@@ -48,8 +47,6 @@ interface Entry<Request, A, E> {
   outcome: Exit.Exit<A, Answered<E>>
 }
 
-const encodeChange = writeRow(Change)
-
 /**
  * Writes that `mutation` carries out, as many as share a transaction at once. Where it fails for several, nothing of it
  * is kept and each is carried out alone: who is to blame fails alone.
@@ -64,7 +61,7 @@ export const makeKind = <Request, A, E>(sql: SqlClient.SqlClient, mutation: Muta
     const carryOut = (some: ReadonlyArray<Entry<Request, A, E>>): Effect.Effect<void, SqlError.SqlError> => {
       const appended: Array<PendingChange> = []
       const transaction = Transaction.of({
-        append: (change, blueprint_id) =>
+        append: (change, blueprint_id = "") =>
           Effect.map(encodeChange(change), () => {
             appended.push({ change, blueprint_id })
           })

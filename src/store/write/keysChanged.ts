@@ -7,5 +7,5 @@ export const keysChanged = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient
 ): Effect.fn.Return<void, SqlError.SqlError, Transaction> {
   yield* sql`UPDATE counters SET value = value + 1 WHERE name = 'keys'`
-  yield* (yield* Transaction).append({ topic: "key:changed", server_id: "", payload: null }, "")
+  yield* (yield* Transaction).append({ topic: "key:changed" })
 })

@@ -158,13 +158,9 @@ describe("node-protocol, When something breaks: control plane killed at any mome
         assert.strictEqual(detail.committed.memory_bytes, committedMemory(listed))
 
         // What subscribers are told is the journal, also over all the restarts.
-        const open = journal.filter(({ change }) => isPublic(change))
-        const expected: ReadonlyArray<ReadonlyArray<unknown>> = open.map(({ change, cursor }) => [
-          cursor,
-          change.topic,
-          change.server_id,
-          change.payload
-        ])
+        const expected: ReadonlyArray<ReadonlyArray<unknown>> = journal.flatMap(({ change, cursor }) =>
+          isPublic(change) ? [[cursor, change.topic, change.server_id, change.payload]] : []
+        )
         const brief = (events: ReadonlyArray<ServerEvent>): ReadonlyArray<ReadonlyArray<unknown>> =>
           events.map((event) => [event.Cursor, event.Topic, event.Data.server_id, event.Data.payload])
         assert.deepStrictEqual(brief(yield* replay(api, newest)), expected)

@@ -7,7 +7,7 @@ import type { Service } from "../../support/Service.ts"
 /** What the journal says of nodes: `n1 lost`. */
 export const nodeNews = (journal: ReadonlyArray<JournalEntry>) =>
   journal.flatMap(({ change }) =>
-    change.topic === "node:changed" ? [`${change.payload.node_id} ${change.payload.kind}`] : []
+    change.topic === "node:changed" ? [`${change.node_id} ${change.kind}`] : []
   )
 
 /** Waits until the control plane has heard of the node so many times more, whatever its clock says. */

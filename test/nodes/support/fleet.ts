@@ -64,7 +64,7 @@ const storeOver = Layer.effectContext(
       )
     const store = Store.of({ write, together, read: guarded, ping: guarded(Effect.void) })
     const journal = Journal.of({
-      follow: (follower) => Effect.sync(() => void followers.add(follower)),
+      follow: (_stage, follower) => Effect.sync(() => void followers.add(follower)),
       after: () => Stream.empty,
       catchUp: Effect.void,
       bounds: Effect.sync(() => ({ oldest: cursor + 1, newest: cursor }))

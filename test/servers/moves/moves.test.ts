@@ -130,7 +130,7 @@ describe("drain with move", () => {
       Effect.gen(function* () {
         const { daemon, database, evacuate, events, id, journal, moves, servers } = yield* makeRunning()
         daemon.instances.delete(id)
-        yield* journal.follow((entries) =>
+        yield* journal.follow("publish", (entries) =>
           Effect.sync(() => {
             database.away ||= entries.some(
               ({ change }) => change.topic === "server:move" && change.payload === null

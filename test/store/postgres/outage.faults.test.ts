@@ -1,6 +1,7 @@
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Fiber, type Scope, Stream } from "effect"
+import { serverOf } from "../../../src/domain/Journal.ts"
 import { until } from "../../support/eventually.ts"
 import { tcpProxy } from "../../support/faults/index.ts"
 import { type PostgresServer, startPostgres } from "../../support/postgres.ts"
@@ -21,7 +22,7 @@ type Replica = Effect.Success<ReturnType<typeof startReplica>>
 
 const ids = (replica: Replica) =>
   Effect.map(Stream.runCollect(replica.journal.after(0)), (entries) =>
-    entries.map((entry) => entry.change.server_id)
+    entries.map((entry) => serverOf(entry.change))
   )
 
 const writes = (replica: Replica, id: string) =>
@@ -75,12 +76,12 @@ describe("node protocol: database away", () => {
         const kept = yield* ids(replica)
         assert.deepStrictEqual(kept.slice(0, 1), ["before"])
         assert.deepStrictEqual(
-          kept.filter((id) => id.startsWith("lost")),
+          kept.filter((id) => id?.startsWith("lost") === true),
           []
         )
         yield* replica.store.ping
         assert.deepStrictEqual(
-          replica.seen.map((entry) => entry.change.server_id),
+          replica.seen.map((entry) => serverOf(entry.change)),
           Array.from(kept)
         )
       })
@@ -110,8 +111,8 @@ describe("node protocol: database away", () => {
             )
           }
           assert.deepStrictEqual(one.seen, other.seen)
-          const told = one.seen.map((entry) => entry.change.server_id)
-          assert.strictEqual(told.filter((id) => id.startsWith("before")).length, 2)
+          const told = one.seen.map((entry) => serverOf(entry.change))
+          assert.strictEqual(told.filter((id) => id?.startsWith("before") === true).length, 2)
           assert.isTrue(
             yield* Effect.raceFirst(
               Effect.as(
@@ -177,7 +178,7 @@ describe("design: the answer to a COMMIT is lost", () => {
         assert.isTrue(proxy.hasCut())
         assert.deepStrictEqual(yield* ids(replica), ["before", "kept"])
         assert.deepStrictEqual(
-          replica.seen.map((entry) => entry.change.server_id),
+          replica.seen.map((entry) => serverOf(entry.change)),
           ["before", "kept"]
         )
       })
@@ -219,7 +220,7 @@ describe("design: the answer to a COMMIT is lost", () => {
           const kept = yield* ids(replica)
           assert.notInclude(kept, "other")
           assert.deepStrictEqual(
-            replica.seen.map((entry) => entry.change.server_id),
+            replica.seen.map((entry) => serverOf(entry.change)),
             Array.from(kept)
           )
         })

@@ -3,6 +3,7 @@ import { PgConnection } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Fiber, Latch, Logger, Redacted, Ref, Scope, Stream } from "effect"
 import * as fc from "fast-check"
+import { serverOf } from "../../../src/domain/Journal.ts"
 import { advisoryLocks } from "../../../src/store/sql/dialect.ts"
 import { until } from "../../support/eventually.ts"
 import { newPostgresDatabase, statementsOn } from "../../support/postgresDatabase.ts"
@@ -56,7 +57,7 @@ describe("design: replicas are equal", () => {
             if (replica === undefined) return Effect.void
             return Effect.map(replica.store.write(append(`s${i}`, `s${i}`)), () =>
               // Read your own writes: the follower here has seen it before the write returns.
-              assert.strictEqual(replica.seen.filter((entry) => entry.change.server_id === `s${i}`).length, 2)
+              assert.strictEqual(replica.seen.filter((entry) => serverOf(entry.change) === `s${i}`).length, 2)
             )
           },
           { concurrency: 24, discard: true }
@@ -73,10 +74,10 @@ describe("design: replicas are equal", () => {
         const [one, other] = [yield* startReplica(url), yield* startReplica(url)]
         const reached = yield* Latch.make(false)
         const goOn = yield* Latch.make(false)
-        yield* other.journal.follow(() => Effect.andThen(reached.open, goOn.await))
-        const late: Array<string> = []
-        yield* other.journal.follow((entries) =>
-          Effect.sync(() => late.push(...entries.map(({ change }) => change.server_id)))
+        yield* other.journal.follow("publish", () => Effect.andThen(reached.open, goOn.await))
+        const late: Array<string | undefined> = []
+        yield* other.journal.follow("publish", (entries) =>
+          Effect.sync(() => late.push(...entries.map(({ change }) => serverOf(change))))
         )
         yield* one.store.write(append("s1", "s2"))
         const asking = yield* Effect.forkChild(other.journal.catchUp)
@@ -97,7 +98,7 @@ describe("design: replicas are equal", () => {
         for (const i of [1, 2, 3, 4]) yield* (i % 2 === 0 ? one : other).store.write(append(`s${i}`))
         const cursor = one.seen[1]?.cursor ?? 0
         assert.deepStrictEqual(
-          (yield* Stream.runCollect(other.journal.after(cursor))).map((entry) => entry.change.server_id),
+          (yield* Stream.runCollect(other.journal.after(cursor))).map((entry) => serverOf(entry.change)),
           ["s3", "s4"]
         )
         assert.deepStrictEqual(yield* one.journal.bounds, yield* other.journal.bounds)
@@ -145,7 +146,7 @@ describe("design: replicas are equal", () => {
               )
             }
             const kept = yield* assertOneOrder(replicas)
-            const told = kept.map((entry) => entry.change.server_id)
+            const told = kept.map((entry) => serverOf(entry.change))
             const once = new Set(told.filter((id) => id !== "after"))
             assert.strictEqual(once.size, told.filter((id) => id !== "after").length)
             assert.deepStrictEqual(
@@ -242,7 +243,7 @@ describe("design: replicas are equal", () => {
           )
         )
         assert.deepStrictEqual(
-          (yield* wholeJournal(replica)).map((entry) => entry.change.server_id),
+          (yield* wholeJournal(replica)).map((entry) => serverOf(entry.change)),
           ["b"]
         )
       }).pipe(Effect.provide(Logger.layer([logger])))
@@ -274,7 +275,7 @@ describe("design: replicas are equal", () => {
         )
         yield* until(
           "it is seen",
-          Effect.sync(() => replica.seen.some((entry) => entry.change.server_id === "silent"))
+          Effect.sync(() => replica.seen.some((entry) => serverOf(entry.change) === "silent"))
         )
       })
     )

@@ -14,7 +14,7 @@ export const startReplica = Effect.fnUntraced(function* (
   const context = yield* Layer.build(Layer.fresh(storeAt(url, options)))
   const journal = Context.get(context, Journal)
   const seen: Array<JournalEntry> = []
-  yield* journal.follow((entries) => Effect.sync(() => seen.push(...entries)))
+  yield* journal.follow("publish", (entries) => Effect.sync(() => seen.push(...entries)))
   return {
     store: Context.get(context, Store),
     servers: Context.get(context, ServerRepo),

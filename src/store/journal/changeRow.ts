@@ -1,0 +1,96 @@
+/** The columns of a {@link Change} in the table `journal`: each topic keeps the form that the first version wrote. */
+import { Effect, Schema } from "effect"
+import { Allocations } from "../../domain/Allocation.ts"
+import { InstallState } from "../../domain/InstallState.ts"
+import type { Change } from "../../domain/Journal.ts"
+import { Migration } from "../../domain/Migration.ts"
+import { Crash } from "../../domain/ServerEvent.ts"
+import { ServerStatus } from "../../domain/ServerStatus.ts"
+
+const row = <const T extends Change["topic"], A, I>(topic: T, payload: Schema.Codec<A, I>) =>
+  Schema.Struct({ topic: Schema.Literal(topic), server_id: Schema.String, payload })
+
+const ChangeRow = Schema.Union([
+  row("status", ServerStatus),
+  row("crash", Crash),
+  row("deleted", Schema.Null),
+  row("server:created", Schema.Null),
+  row("server:install", InstallState),
+  row("server:start-pending", Schema.Boolean),
+  row("server:placed", Schema.Struct({ node_id: Schema.String, allocations: Allocations })),
+  row("server:move", Schema.NullOr(Migration)),
+  row("server:left", Schema.String),
+  row("server:suspect", Schema.Null),
+  row(
+    "node:changed",
+    Schema.Struct({
+      node_id: Schema.String,
+      kind: Schema.Literals([
+        "connected",
+        "disconnected",
+        "expelled",
+        "lost",
+        "given-up",
+        "drained",
+        "removed"
+      ])
+    })
+  ),
+  row("node:reach", Schema.String),
+  row("node:evacuation", Schema.String),
+  row("key:changed", Schema.Null),
+  row(
+    "definitions:reloaded",
+    Schema.Struct({ folder: Schema.Literals(["blueprints", "software"]), origin: Schema.String })
+  ),
+  row("unknown:change", Schema.Null)
+])
+export type ChangeRow = typeof ChangeRow.Type
+
+const topics: ReadonlySet<string> = new Set(ChangeRow.members.map(({ fields }) => fields.topic.literal))
+const decodeKnown = Schema.decodeUnknownEffect(ChangeRow)
+const encode = Schema.encodeEffect(ChangeRow)
+
+/** Returns the columns of a change, with the payload before its encoding as JSON. */
+export const changeRow = (change: Change): ChangeRow => {
+  switch (change.topic) {
+    case "node:changed":
+      return { topic: change.topic, server_id: "", payload: { node_id: change.node_id, kind: change.kind } }
+    case "node:reach":
+    case "node:evacuation":
+      return { topic: change.topic, server_id: "", payload: change.node_id }
+    case "definitions:reloaded":
+      return { topic: change.topic, server_id: "", payload: { folder: change.folder, origin: change.origin } }
+    case "key:changed":
+    case "unknown:change":
+      return { topic: change.topic, server_id: "", payload: null }
+    default:
+      return change
+  }
+}
+
+const changeOf = (row: ChangeRow): Change => {
+  switch (row.topic) {
+    case "node:changed":
+      return { topic: row.topic, ...row.payload }
+    case "node:reach":
+    case "node:evacuation":
+      return { topic: row.topic, node_id: row.payload }
+    case "definitions:reloaded":
+      return { topic: row.topic, ...row.payload }
+    case "key:changed":
+    case "unknown:change":
+      return { topic: row.topic }
+    default:
+      return row
+  }
+}
+
+/** Encodes a change; one that does not fit its topic is a defect. */
+export const encodeChange = (change: Change) => Effect.orDie(encode(changeRow(change)))
+
+/** Decodes a row. An internal topic of a newer version becomes `unknown:change`; the public topics never change. */
+export const decodeChange = (stored: { readonly topic: string }): Effect.Effect<Change> =>
+  stored.topic.includes(":") && !topics.has(stored.topic)
+    ? Effect.succeed({ topic: "unknown:change" })
+    : Effect.map(Effect.orDie(decodeKnown(stored)), changeOf)

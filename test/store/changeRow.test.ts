@@ -1,0 +1,45 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import type { Change } from "../../src/domain/Journal.ts"
+import { changeRow, decodeChange, encodeChange } from "../../src/store/journal/changeRow.ts"
+
+/** Each change with the columns that the first version wrote: topic, server_id, payload. */
+const rows: ReadonlyArray<readonly [Change, readonly [string, string, string]]> = [
+  [{ topic: "status", server_id: "s", payload: "running" }, ["status", "s", '"running"']],
+  [{ topic: "deleted", server_id: "s", payload: null }, ["deleted", "s", "null"]],
+  [
+    { topic: "server:install", server_id: "s", payload: { phase: "ready" } },
+    ["server:install", "s", '{"phase":"ready"}']
+  ],
+  [{ topic: "server:start-pending", server_id: "s", payload: true }, ["server:start-pending", "s", "true"]],
+  [{ topic: "server:left", server_id: "s", payload: "n" }, ["server:left", "s", '"n"']],
+  [{ topic: "server:move", server_id: "s", payload: null }, ["server:move", "s", "null"]],
+  [
+    { topic: "node:changed", node_id: "n", kind: "lost" },
+    ["node:changed", "", '{"node_id":"n","kind":"lost"}']
+  ],
+  [{ topic: "node:reach", node_id: "n" }, ["node:reach", "", '"n"']],
+  [{ topic: "node:evacuation", node_id: "n" }, ["node:evacuation", "", '"n"']],
+  [{ topic: "key:changed" }, ["key:changed", "", "null"]],
+  [
+    { topic: "definitions:reloaded", folder: "software", origin: "o" },
+    ["definitions:reloaded", "", '{"folder":"software","origin":"o"}']
+  ]
+]
+
+describe("design: the journal", () => {
+  it.effect.each(rows)(
+    "a change of each subject keeps its row: %j",
+    ([change, [topic, server_id, payload]]) =>
+      Effect.gen(function* () {
+        const row = changeRow(change)
+        assert.deepStrictEqual(
+          [row.topic, row.server_id, JSON.stringify(row.payload)],
+          [topic, server_id, payload]
+        )
+        assert.deepStrictEqual(yield* encodeChange(change), row)
+        const stored = { topic, server_id, payload: JSON.parse(payload) }
+        assert.deepStrictEqual(yield* decodeChange(stored), change)
+      })
+  )
+})
