@@ -2,8 +2,8 @@ import { Data } from "effect"
 import { fromDataFolder, isForGood, remedyOf } from "../disk/remedy.ts"
 
 /**
- * An installation that did not succeed. `remedy`: what to do before it is tried again, as a clause; `for_good`: what
- * the server is made by is wrong, and stays so.
+ * A failed installation. `remedy`: the next step, as a clause; `for_good`: the definition of the server is wrong, so a
+ * retry cannot help.
  */
 export class InstallFailed extends Data.TaggedError("InstallFailed")<{
   readonly reason: string
@@ -12,7 +12,7 @@ export class InstallFailed extends Data.TaggedError("InstallFailed")<{
   readonly for_good?: true
 }> {}
 
-/** An installation that failed with something else. `what`: what was being done. */
+/** Converts an error to a failed installation. `what`: the failed operation. */
 export const installFailed = (
   error: { readonly message: string; readonly code?: string; readonly next?: string },
   more: { readonly what?: string; readonly exit_code?: number } = {}
@@ -24,17 +24,16 @@ export const installFailed = (
   return new InstallFailed({ reason, ...rest, ...(isForGood(error) ? { for_good: true } : known) })
 }
 
-/** Where an installation failed. */
+/** The place of a failed installation. */
 export interface InstallPlace {
   readonly node_id: string
   readonly data_dir: string
-  /** Whether it was that of a server that comes from another node. */
+  /** Whether the server migrates from another node. */
   readonly arriving: boolean
 }
 
 /**
- * What people read of it, wherever they read it: what, why, on which node, what to do. Only what is to be done names
- * places of the machine.
+ * Returns the text of a failure for users: operation, reason, node and next step. Only the next step names host paths.
  */
 export const failureText = (error: InstallFailed, { arriving, data_dir, node_id }: InstallPlace): string => {
   const remedy = error.remedy ?? "read the install log, correct the cause"

@@ -23,21 +23,21 @@ import {
   withBase
 } from "./overlayTree.ts"
 import {
+  chownAll,
+  chownParts,
   foreignParts,
-  giveParts,
-  giveWhole,
   keptOwner,
   layersOf,
-  markStrays,
+  markForeignFiles,
   ownerFor,
   ownerOf
 } from "./owners.ts"
 import { addCopies, addVolumes, buildPlain } from "./plainTree.ts"
-import { instanceFolder, makePresenter, wayFor } from "./presentFiles.ts"
+import { instanceFolder, makePresenter, sharingFor } from "./presentFiles.ts"
 import { openShared, type SharedOwner, share } from "./sharedFiles.ts"
 import type { FileSources, Source } from "./sources.ts"
 import { probeStorage, type StorageChoice } from "./storageProbe.ts"
-import { building, cleanFiles, discardFiles, settleFiles, swapIn } from "./swapIn.ts"
+import { building, cleanFiles, discardFiles, recoverFiles, swapIn } from "./swapIn.ts"
 import { generationsDir, readTreeRecord, TREE, type TreeRecord, writeTreeRecord } from "./treeRecord.ts"
 
 export type { DiskUsage } from "./diskUsage.ts"
@@ -175,7 +175,7 @@ export class InstanceFiles extends Context.Service<
           kind: RuntimeKind,
           user?: RunUser | "kept"
         ) {
-          yield* settleFiles(folder)
+          yield* recoverFiles(folder)
           return yield* present(folder, spec, kind, user === "kept" ? yield* keptUser(folder) : user)
         }, Effect.uninterruptible)
 
@@ -242,7 +242,7 @@ export class InstanceFiles extends Context.Service<
           // What is made where layers are shown as the owner's is the owner's already.
           const copied = record.nested.some(({ lower }) => lower.some((layer) => layer.of === "own"))
           const given = mapped && owner?.uid !== 0 && !copied && single.length + plan.copies.length === 0
-          if (owner !== undefined && !given) yield* giveWhole(yield* layersOf(tree), owner)
+          if (owner !== undefined && !given) yield* chownAll(yield* layersOf(tree), owner)
         }, Effect.scoped)
 
         const buildOverlay = Effect.fnUntraced(function* (
@@ -287,13 +287,13 @@ export class InstanceFiles extends Context.Service<
           const plan = yield* planOf(spec)
           const to = sharedOwner(folder, user)
           const overlay = storage.strategy === "overlay" && (yield* isLayer(base.folder, to.owner))
-          yield* settleFiles(folder)
+          yield* recoverFiles(folder)
           yield* cleanFiles(folder)
           yield* Effect.gen(function* () {
             yield* makeFolder(folder)
             if (overlay) yield* buildOverlay(folder, base, spec, plan, user)
             else {
-              const way = storage.binds ? "place" : wayFor(likelyKind(spec))
+              const way = storage.binds ? "place" : sharingFor(likelyKind(spec))
               const { files } = building(folder)
               yield* makeFolder(files)
               yield* limits.begin(folder, spec, files)
@@ -321,7 +321,7 @@ export class InstanceFiles extends Context.Service<
           spec: ServerSpec,
           user?: RunUser
         ) {
-          yield* settleFiles(folder)
+          yield* recoverFiles(folder)
           const tree = join(folder, TREE)
           const files = instanceFolder(folder)
           const record = yield* readTreeRecord(tree)
@@ -332,7 +332,7 @@ export class InstanceFiles extends Context.Service<
           const owner = ownerFor(user)
           // Nothing of the base is ever written into what is shared.
           yield* close(folder)
-          if (owner !== undefined) yield* giveParts(yield* foreignParts(folder, files, owner), owner)
+          if (owner !== undefined) yield* chownParts(yield* foreignParts(folder, files, owner), owner)
           if (record === undefined) {
             yield* Effect.onError(copyTree(base.folder, files, { owner }), () => back)
           } else {
@@ -353,7 +353,7 @@ export class InstanceFiles extends Context.Service<
           if (owner === undefined) return
           // In a plain folder, what is mounted there would be looked at, too.
           if ((yield* readTreeRecord(join(folder, TREE))) === undefined) yield* close(folder)
-          yield* markStrays(folder, instanceFolder(folder), owner)
+          yield* markForeignFiles(folder, instanceFolder(folder), owner)
         })
 
         const usage = Effect.fn("InstanceFiles.usage")(function* (folder: string, spec: ServerSpec) {

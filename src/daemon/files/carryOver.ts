@@ -1,6 +1,6 @@
 /**
- * A new base under what a server has written. Files are only ever moved, from the old upper layer to the new one, so
- * that it takes no room, and can be taken back: until the new record is there, nothing has happened.
+ * The replacement of the base below the files of a server. Files are moved from the old upper layer to the new one, so
+ * that the replacement needs no space and can be undone until the new record exists.
  */
 import type { Stats } from "node:fs"
 import { join } from "node:path"
@@ -19,11 +19,11 @@ import type { RunUser } from "../runtime/Runtime.ts"
 import { makeFolderLike } from "./overlayTree.ts"
 import { readTreeRecord, TREE, TREE_NEXT, type TreeRecord, writeTreeRecord } from "./treeRecord.ts"
 
-/** How overlayfs notes that a file of a lower layer was removed. */
+/** Whether an entry is the mark of overlayfs for a removed file of a lower layer. */
 const isWhiteout = (stats: Stats) => stats.isCharacterDevice() && stats.rdev === 0
 
 interface Bases {
-  /** Undefined where that base has no such folder. */
+  /** Undefined: that base has no such folder. */
   readonly old: string | undefined
   readonly next: string | undefined
 }
@@ -35,8 +35,8 @@ const folderIn = Effect.fnUntraced(function* (base: string | undefined, name: st
 })
 
 /**
- * Moves what only the server has. Files that the new base has stay behind: the base's count. Folders are made anew,
- * since an old one may hide what the base has in it.
+ * Moves the files that only the server has. Files of the new base take precedence. Folders are recreated, because an
+ * old one may hide files of the base.
  */
 const carry = (from: string, to: string, bases: Bases): Effect.Effect<void, IoError> =>
   Effect.gen(function* () {
@@ -60,26 +60,26 @@ const carry = (from: string, to: string, bases: Bases): Effect.Effect<void, IoEr
     }
   })
 
-/** Moves everything back to where it came from. */
-const takeBack = (from: string, to: string): Effect.Effect<void, IoError> =>
+/** Moves everything back. */
+const undoCarry = (from: string, to: string): Effect.Effect<void, IoError> =>
   Effect.gen(function* () {
     for (const name of yield* listFolder(from)) {
       const [source, target] = [join(from, name), join(to, name)]
       const there = yield* lstat(target)
-      if (there?.isDirectory()) yield* takeBack(source, target)
+      if (there?.isDirectory()) yield* undoCarry(source, target)
       else if (there === undefined) yield* rename(source, target)
     }
   })
 
 const OLD = "tree.old"
-/** Layers that go over as they are: nested overlays, and the volumes copied for them. */
+/** Whether a layer is moved unchanged: nested overlays, and copies of their volumes. */
 const movesWhole = (name: string) => /^(over|lower)\.\d+$/.test(name)
 
 /**
- * Ends what was cut off: a `tree.next` with its record takes its place, one without is taken back. Nothing may be
- * mounted.
+ * Finishes an interrupted replacement: a `tree.next` with a record is completed, one without is undone. Requires that
+ * nothing is mounted.
  */
-export const settleTree = Effect.fnUntraced(function* (folder: string) {
+export const recoverTree = Effect.fnUntraced(function* (folder: string) {
   const [tree, next, old] = [join(folder, TREE), join(folder, TREE_NEXT), join(folder, OLD)]
   if ((yield* lstat(next)) !== undefined) {
     if ((yield* readTreeRecord(next)) !== undefined) {
@@ -90,7 +90,7 @@ export const settleTree = Effect.fnUntraced(function* (folder: string) {
         for (const name of yield* listFolder(next)) {
           if (movesWhole(name)) yield* rename(join(next, name), join(tree, name))
         }
-        yield* takeBack(join(next, "upper"), join(tree, "upper"))
+        yield* undoCarry(join(next, "upper"), join(tree, "upper"))
       }
       yield* removeTree(next)
     }
@@ -103,14 +103,14 @@ export interface CarryOptions {
   readonly record: TreeRecord
   /** Called with the new folder while it is empty. */
   readonly prepare: (tree: string) => Effect.Effect<void, IoError>
-  /** Folders of the bases; the old one may have gone. */
+  /** The folders of the bases; the old one may be missing. */
   readonly oldBase: string
   readonly newBase: string
-  /** The user that the files of the instance belong to; absent: that of the base. */
+  /** The owner of the instance's files; absent: that of the base. */
   readonly owner: RunUser | undefined
 }
 
-/** Puts another base under the files of an overlay instance. Nothing may be mounted. */
+/** Replaces the base of an overlay instance. Requires that nothing is mounted. */
 export const carryOver = Effect.fnUntraced(function* (options: CarryOptions) {
   const { folder, newBase, oldBase, owner, prepare, record } = options
   const [tree, next] = [join(folder, TREE), join(folder, TREE_NEXT)]
@@ -120,7 +120,7 @@ export const carryOver = Effect.fnUntraced(function* (options: CarryOptions) {
     yield* makeFolderLike(join(next, "upper"), newBase, owner)
     yield* makeFolder(join(next, "work"))
     const old = (yield* lstat(oldBase))?.isDirectory() ? oldBase : undefined
-    // Without the old base every folder may hide something: all are looked into.
+    // Without the old base, any folder may hide files, so all are examined.
     yield* carry(join(tree, "upper"), join(next, "upper"), {
       old: old ?? join(tree, "upper"),
       next: newBase
@@ -132,9 +132,9 @@ export const carryOver = Effect.fnUntraced(function* (options: CarryOptions) {
     yield* writeTreeRecord(next, record)
   }).pipe(
     Effect.onError(() =>
-      Effect.catch(settleTree(folder), (error) => Effect.logWarning(`${folder}: ${error.message}`))
+      Effect.catch(recoverTree(folder), (error) => Effect.logWarning(`${folder}: ${error.message}`))
     ),
     Effect.uninterruptible
   )
-  yield* settleTree(folder)
+  yield* recoverTree(folder)
 })

@@ -5,25 +5,25 @@ import { Effect } from "effect"
 import { type IoError, io, lstat, mountsAt, openFile } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 
-/** Opens what has the name to name it only (open(2), O_PATH): a link itself, a pipe without waiting. */
+/** Opens a name without its contents (open(2), O_PATH): a link itself, a pipe without waiting. */
 const NAME = 0o10000000 | constants.O_NOFOLLOW
-/** Entries of one folder that are given at the same time. */
-const WIDTH = 8
+/** Entries of a folder that are changed at the same time. */
+const CONCURRENCY = 8
 
-/** A file with other names; those that were met in the volume, and how many there are in all. */
+/** A file with several names: those found in the volume, and their total number. */
 interface Names {
   met: number
   readonly first: string
 }
 
 /**
- * Gives a volume that servers write, or the files of a server, to the user, if the top does not belong to the user yet: a
- * file, or a folder with all that is in it but devices. The top comes last, so that what was cut off is done again. Servers may write in it meanwhile: what
- * is given is what was looked at, no link is followed, and nothing of what is mounted in it is given. A file that has
- * names outside of it is left to its owner, with a warning.
+ * Sets the owner of a volume, or of a server's files, unless its top has that owner already: a file, or a folder with
+ * its contents except devices. The top is changed last, so that an interrupted run is repeated. Servers may write
+ * meanwhile: the checked entries are changed, no link is followed, and mounts below are skipped. A file with names
+ * outside the volume keeps its owner, with a warning.
  */
 export const chownVolume = Effect.fn("chownVolume")(function* (path: string, user: RunUser) {
-  // Only root can give away, and only to somebody else has it to.
+  // Only root can change owners, and only other users need it.
   if (process.geteuid?.() !== 0 || user.uid === 0) return
   const top = yield* lstat(path)
   if (top === undefined || top.uid === user.uid || !(top.isDirectory() || top.isFile())) return
@@ -35,8 +35,8 @@ export const chownVolume = Effect.fn("chownVolume")(function* (path: string, use
   const chown = (shown: string, handle: fs.FileHandle) =>
     io(`give ${shown} to user ${user.uid}`, () => fs.chown(`/proc/self/fd/${handle.fd}`, user.uid, user.gid))
 
-  /** Whether all names of a file were met in the volume. */
-  const isOnlyHere = (shown: string, { dev, ino, nlink }: Stats) => {
+  /** Whether all names of a file were found in the volume. */
+  const hasAllNames = (shown: string, { dev, ino, nlink }: Stats) => {
     if (nlink === 1) return true
     const key = `${dev}:${ino}`
     const names = linked.get(key) ?? { met: 0, first: shown }
@@ -56,16 +56,19 @@ export const chownVolume = Effect.fn("chownVolume")(function* (path: string, use
         const entries = yield* io(`read ${shown}`, () => fs.readdir(inside, { withFileTypes: true }))
         const folders = entries.filter((entry) => entry.isDirectory())
         const others = entries.filter((entry) => !entry.isDirectory())
-        const giveEntry = ({ name }: Dirent) => give(join(shown, name), `${inside}/${name}`)
-        yield* Effect.forEach(others, giveEntry, { concurrency: WIDTH, discard: true })
-        // Each is open while it is gone through: at the same time only those at the top, so that open files stay few.
-        yield* Effect.forEach(folders, giveEntry, { concurrency: shown === path ? WIDTH : 1, discard: true })
+        const chownEntry = ({ name }: Dirent) => give(join(shown, name), `${inside}/${name}`)
+        yield* Effect.forEach(others, chownEntry, { concurrency: CONCURRENCY, discard: true })
+        // Folders stay open while they are processed; only the top level runs in parallel, which bounds open files.
+        yield* Effect.forEach(folders, chownEntry, {
+          concurrency: shown === path ? CONCURRENCY : 1,
+          discard: true
+        })
         if (!isMine(stats)) yield* chown(shown, handle)
       } else if (stats.isCharacterDevice() || stats.isBlockDevice()) return
-      else if (!isMine(stats) && isOnlyHere(shown, stats)) yield* chown(shown, handle)
+      else if (!isMine(stats) && hasAllNames(shown, stats)) yield* chown(shown, handle)
     }).pipe(
       Effect.scoped,
-      // It has gone meanwhile.
+      // The entry was removed meanwhile.
       Effect.catchIf(
         (error) => error.code === "ENOENT",
         () => Effect.void

@@ -5,14 +5,14 @@ import { Effect } from "effect"
 import { IoError, io, listFolder, lstat, openFile, orMissing, removeTree } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 
-/** Files of one folder that are copied at the same time. */
-const WIDTH = 8
+/** Files of a folder that are copied at the same time. */
+const CONCURRENCY = 8
 
-/** What is opened is never a link, nor waited for where it is a pipe; so what is looked at is what is read. */
+/** Never opens a link and never waits for a pipe, so that the checked object is the one that is read. */
 const NOFOLLOW = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY
 const FOLDER = NOFOLLOW | constants.O_DIRECTORY
 
-/** Where a target is a link or of another kind it gives way; nothing is ever written through a link. */
+/** Removes a target that is a link or of another type; nothing is written through a link. */
 const clear = Effect.fnUntraced(function* (target: string, folder: boolean) {
   const there = yield* lstat(target)
   if (there === undefined || (folder && there.isDirectory())) return there
@@ -21,16 +21,16 @@ const clear = Effect.fnUntraced(function* (target: string, folder: boolean) {
 })
 
 const neither = (source: string) =>
-  new IoError({ code: "EINVAL", message: `neither file nor folder nor link: ${source}` })
+  new IoError({ code: "EINVAL", message: `not a file, folder or link: ${source}` })
 
 export interface CopyOptions {
-  /** Files of the same size and time of change are left as they are, and what the source has not is removed. */
+  /** Skips files with the same size and modification time, and removes files that the source lacks. */
   readonly mirror?: boolean
-  /** The owner of what is made; absent: the user of this service. */
+  /** The owner of the copies; absent: the user of this service. */
   readonly owner?: RunUser | undefined
 }
 
-/** Bits with which a program runs as its owner or its group: no copy has them. */
+/** The set-id bits, which no copy keeps. */
 const SET_ID = 0o6000
 
 const give = (target: string, { owner }: CopyOptions) =>
@@ -52,7 +52,7 @@ const copyFile = Effect.fnUntraced(function* (
     if (there?.isFile() && there.size === stats.size && Math.abs(there.mtimeMs - stats.mtimeMs) < 2) return
   }
   yield* clear(target, false)
-  // Shares the blocks where the file system can, copies inside the kernel where it cannot.
+  // Shares blocks if the file system can; else the kernel copies.
   yield* io(`copy ${source}`, () =>
     fs.copyFile(`/proc/self/fd/${file.fd}`, target, constants.COPYFILE_FICLONE)
   )
@@ -63,7 +63,7 @@ const copyFile = Effect.fnUntraced(function* (
   if (mirror === true) yield* io(`set times of ${target}`, () => fs.utimes(target, stats.atime, stats.mtime))
 }, Effect.scoped)
 
-/** `source` is what messages say, `path` where it is. */
+/** `source` is the name in messages, `path` the path to read. */
 const copyEntry = (
   source: string,
   path: string,
@@ -98,22 +98,22 @@ const copyEntry = (
       entries.filter((entry) => entry.isDirectory()),
       entries.filter((entry) => !entry.isDirectory())
     ]
-    yield* Effect.forEach(others, copy, { concurrency: WIDTH, discard: true })
-    // Each is open while it is copied: at the same time only those at the top, so that open files stay few.
-    yield* Effect.forEach(folders, copy, { concurrency: top ? WIDTH : 1, discard: true })
+    yield* Effect.forEach(others, copy, { concurrency: CONCURRENCY, discard: true })
+    // Folders stay open while they are copied; only the top level runs in parallel, which bounds open files.
+    yield* Effect.forEach(folders, copy, { concurrency: top ? CONCURRENCY : 1, discard: true })
     yield* give(target, options)
     yield* io(`set permissions of ${target}`, () => fs.chmod(target, stats.mode & ~SET_ID & 0o7777))
   }).pipe(Effect.scoped)
 
 /**
- * Copies a file or folder with its permissions but for set-id bits; links are copied as links. What is at the target already is kept
- * where the source has nothing of the name and replaced where it has. Pipes, sockets and devices are refused. The
- * source may be changed meanwhile: a link that takes a folder's place is never followed.
+ * Copies a file or folder with its permissions, without set-id bits; links are copied as links. Existing files of the
+ * target are kept unless the source has the same name. Pipes, sockets and devices are refused. If the source changes
+ * meanwhile, no link is followed in place of a folder.
  */
 export const copyTree = (source: string, target: string, options: CopyOptions = {}) =>
   copyEntry(source, source, target, options, true)
 
-/** The same for a source that is open (see `openSource`); `shown` is what messages call it. */
+/** Copies an open source (see `openSource`); `shown` is its name in messages. */
 export const copyOpened = (
   shown: string,
   source: { readonly handle: fs.FileHandle; readonly folder: boolean },
@@ -128,18 +128,18 @@ export const copyOpened = (
 
 const gone = (error: IoError) => ["ENOENT", "ENOTDIR", "ELOOP"].includes(error.code)
 
-/** Folders in each other that are measured: each is open while what is in it is measured. */
-const DEEPEST = 128
+/** The deepest folder that is measured: each level stays open. */
+const MAX_DEPTH = 128
 
-/** What a tree takes on the disk. `unmeasured`: why it may be more; undefined: all of it was measured. */
+/** The size of a tree on disk. `unmeasured`: why it may be larger; undefined: everything was measured. */
 export interface TreeSize {
   readonly bytes: number
   readonly unmeasured: string | undefined
 }
 
 /**
- * Measures a tree, links and other names of the same file counted once; what vanishes meanwhile counts 0. Names are
- * bytes: not all are UTF-8. `skip`: paths in it that are not looked at.
+ * Measures a tree. Links and further names of a file count once; entries that are removed meanwhile count 0. Names are
+ * bytes, not always UTF-8. `skip`: paths that are not measured.
  */
 export const treeSize = Effect.fnUntraced(function* (root: string, skip: ReadonlySet<string> = new Set()) {
   const seen = new Set<string>()
@@ -147,8 +147,8 @@ export const treeSize = Effect.fnUntraced(function* (root: string, skip: Readonl
   let unmeasured: string | undefined
   const walk = (shown: string, path: string | Buffer, depth: number): Effect.Effect<void, IoError> =>
     Effect.gen(function* () {
-      if (depth > DEEPEST) {
-        unmeasured = `its folders are nested more than ${DEEPEST} deep`
+      if (depth > MAX_DEPTH) {
+        unmeasured = `its folders are nested more than ${MAX_DEPTH} deep`
         return
       }
       const folder = yield* openFile(path, FOLDER)
@@ -167,7 +167,7 @@ export const treeSize = Effect.fnUntraced(function* (root: string, skip: Readonl
         }
         bytes += stats.blocks * 512
       })
-      const folders = yield* Effect.forEach(names, look, { concurrency: WIDTH })
+      const folders = yield* Effect.forEach(names, look, { concurrency: CONCURRENCY })
       for (const name of folders) {
         if (name === undefined) continue
         const next = join(shown, name.toString())

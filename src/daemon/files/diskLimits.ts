@@ -7,33 +7,33 @@ import { newProject, probeQuota } from "./projectQuota.ts"
 
 const MB = 1_000_000
 
-/** What a server may write, in bytes; 0: no limit. */
+/** Returns the disk limit of a server in bytes; 0: no limit. */
 export const diskLimit = ({ definition }: ServerSpec): number =>
   Math.round((definition.limits.disk_space ?? 0) * MB)
 
-/** A server that holds more than it may, in bytes, or what cannot be measured. */
+/** A server beyond its disk limit, in bytes, or with unmeasured files. */
 export interface OverLimit {
   readonly written: number
   readonly limit: number
-  /** Why it may be more than `written`. */
+  /** Why the usage may exceed `written`. */
   readonly unmeasured: string | undefined
 }
 
-/** What a server holds, as messages say it. */
-export const heldBy = ({ unmeasured, written }: OverLimit): string =>
+/** Returns the usage of a server for messages. */
+export const usageText = ({ unmeasured, written }: OverLimit): string =>
   unmeasured === undefined ? megabytes(written) : `an unknown size (${unmeasured})`
 
 const projectPath = (folder: string) => join(folder, "project")
 
-/** The project that a server's folder has been given; undefined where it has none. */
+/** Returns the quota project of a server's folder; undefined: none. */
 const readProject = Effect.fnUntraced(function* (folder: string) {
   const text = yield* readText(projectPath(folder)).pipe(orMissing(""))
   return /^\d{1,10}\n$/.test(text) ? Number(text) : undefined
 })
 
 /**
- * Disk limits that the file system itself enforces, where it can: each server has a project of its own, kept in its
- * folder. Elsewhere nothing is done here, and what is written has to be measured.
+ * Opens disk limits that the file system enforces, if it can: each server has a project, recorded in its folder.
+ * Otherwise these functions do nothing, and usage has to be measured.
  */
 export const openDiskLimits = Effect.fnUntraced(function* (servers_dir: string) {
   const quota = yield* probeQuota(servers_dir)
@@ -60,7 +60,7 @@ export const openDiskLimits = Effect.fnUntraced(function* (servers_dir: string) 
   }
 
   return {
-    /** Puts a folder that is empty, and all that will be in it, under the limit of its server. */
+    /** Puts an empty folder, with its future contents, under the limit of its server. */
     begin: Effect.fnUntraced(function* (folder: string, spec: ServerSpec, dir: string) {
       if (quota === undefined || diskLimit(spec) === 0) return
       const project = projects.get(folder) ?? newProject(new Set(projects.values()))
@@ -71,7 +71,7 @@ export const openDiskLimits = Effect.fnUntraced(function* (servers_dir: string) 
         Effect.catch(measured(folder))
       )
     }),
-    /** Sees to it that the limit of a server from before this start holds. */
+    /** Restores the limit of a server from before this start. */
     confirm: Effect.fnUntraced(function* (folder: string, spec: ServerSpec) {
       const project = projects.get(folder)
       if (project === undefined || enforced.has(folder)) return
@@ -83,7 +83,7 @@ export const openDiskLimits = Effect.fnUntraced(function* (servers_dir: string) 
       enforced.delete(folder)
       if (project !== undefined && quota !== undefined) yield* Effect.ignore(quota.limit(project, 0))
     }),
-    /** Whether nothing has to be measured. `layered`: the server's files are an overlay. */
+    /** Whether the file system enforces the limit. `layered`: the files are an overlay. */
     isEnforced: (folder: string, layered: boolean) =>
       enforced.has(folder) && (layered || quota?.stops_root === true)
   }

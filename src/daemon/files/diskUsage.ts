@@ -6,13 +6,15 @@ import type { FilePlan } from "./filePlan.ts"
 import { instanceFolder } from "./presentFiles.ts"
 import { readTreeRecord, TREE } from "./treeRecord.ts"
 
-/** What is on disk for one server alone, in bytes. */
+/** The disk usage of one server, in bytes. */
 export interface DiskUsage {
-  /** All of it: with what was copied for it. */
+  /** All files of the server alone, copies included. */
   readonly disk_bytes: number
-  /** What lies over the base and the volumes; of a copy, all of it: whose a block is cannot be told. */
+  /**
+   * The files above the base and volumes; for a copied instance, all files, because shared blocks cannot be attributed.
+   */
   readonly overlay_bytes: number
-  /** What of its files counts against its disk limit. */
+  /** The files that count against the disk limit. */
   readonly own: TreeSize
 }
 
@@ -21,10 +23,10 @@ export const sumOf = (sizes: ReadonlyArray<TreeSize>): TreeSize => ({
   unmeasured: sizes.find(({ unmeasured }) => unmeasured !== undefined)?.unmeasured
 })
 
-/** Measures the temporary folder of a server: it lies on the disk of the node. */
+/** Measures the temporary folder of a server, which is on the disk of the node. */
 export const temporarySize = (folder: string) => treeSize(join(folder, "tmp"))
 
-/** Measures the files of a server; what is shared with others does not count. */
+/** Measures the files of a server, without shared ones. */
 export const diskUsage = Effect.fnUntraced(function* (folder: string, plan: FilePlan) {
   const tree = join(folder, TREE)
   const record = yield* readTreeRecord(tree)

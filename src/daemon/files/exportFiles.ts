@@ -13,7 +13,7 @@ const unreadable = (error: IoError) =>
     hint: "Look at the files of the server on its node."
   })
 
-/** The files of a server that is held and offline, as `Daemon.files` gives them. */
+/** Returns the files of a server that is held and offline, for `Daemon.files`. */
 export const exportFiles = Effect.fnUntraced(function* (
   files: InstanceFiles["Service"],
   folder: string,
@@ -27,7 +27,7 @@ export const exportFiles = Effect.fnUntraced(function* (
     })
   }
   const paths = yield* Effect.mapError(Effect.fromResult(instancePaths(spec)), unreadable)
-  // What is not mounted must not be taken for a server without files.
+  // Mounts the files first: an unmounted server would look like one without files.
   yield* Effect.mapError(files.open(folder, spec, likelyKind(spec), "kept"), unreadable)
   const archive = yield* Effect.mapError(packFiles(instanceFolder(folder), paths), unreadable)
   return Stream.mapError(archive, unreadable)

@@ -1,4 +1,4 @@
-/** The plan of an instance's files, where it can be carried out (domain/filePlan.ts). */
+/** The plan of an instance's files, checked for this node (domain/filePlan.ts). */
 import { Result } from "effect"
 import { type FileDefinition, type FilePlan, planFiles } from "../../domain/filePlan.ts"
 import { IoError } from "../disk/fsio.ts"
@@ -7,7 +7,7 @@ export { type FilePlan, isAbove, type Shared, type Target } from "../../domain/f
 
 export const refuse = (message: string) => new IoError({ code: "REFUSED", message })
 
-/** Reads the targets of a definition; what would be written into what others use is refused. */
+/** Reads the targets of a definition; refuses writes to shared files. */
 export const filePlan = (definition: FileDefinition): Result.Result<FilePlan, IoError> => {
   const { conflicts, plan } = planFiles(definition)
   const conflict = conflicts.find(({ impossible }) => impossible)

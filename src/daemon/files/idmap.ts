@@ -1,7 +1,7 @@
 /**
- * Mounts that show the files of one owner as those of another (idmapped mounts, mount_setattr(2)): Linux 5.12 for
- * files and folders, 5.19 for layers of an overlay, and a file system that takes part. By perl, which Debian always
- * has: `mount` of util-linux knows them only since 2.39, and Node calls no system calls.
+ * Mounts that show the files of one owner as those of another (idmapped mounts, mount_setattr(2)). They need Linux 5.12
+ * for files and folders, 5.19 for layers of an overlay, and support by the file system. The program is in perl, which
+ * Debian always has: `mount` of util-linux supports them since 2.39 only, and Node makes no system calls.
  */
 import { arch } from "node:process"
 import { IoError } from "../disk/fsio.ts"
@@ -13,15 +13,15 @@ export interface Shown {
   readonly as: RunUser
 }
 
-/** Undefined where the files have the owner already. */
+/** Undefined: the files have the owner already. */
 export const shownAs = (owner: RunUser, as: RunUser): Shown | undefined =>
   owner.uid === as.uid && owner.gid === as.gid ? undefined : { owner, as }
 
-/** Options of a mount (mount_setattr(2)). */
+/** Attributes of a mount (mount_setattr(2)). */
 export const READ_ONLY = 1
 export const NOSUID_NODEV = 2 + 4
 
-/** The number of the system call umount2, which differs between processors; those after 423 are the same on all. */
+/** The number of the system call umount2 by processor; numbers above 423 are the same on all. */
 const umount2: Partial<Record<NodeJS.Architecture, number>> = {
   x64: 166,
   arm64: 39,
@@ -30,15 +30,15 @@ const umount2: Partial<Record<NodeJS.Architecture, number>> = {
 }
 
 /**
- * Makes the mounts of one tree, one after the other. Argument: the number of umount2. Each line read is a
- * mount, its words in hexadecimal: options, target, name of an overlay or nothing, upper and work folder of an overlay,
- * then of each source its number, the map of its uids and that of its gids, both empty where it is taken as it is. What
- * is opened is named by its number. A line is written when it is mounted; the first that fails ends the program.
+ * Makes the mounts of a tree in order. Argument: the number of umount2. Each input line is a mount, with its words in
+ * hexadecimal: attributes, target, name of an overlay or empty, upper and work folder of an overlay, then per source
+ * its number, the map of its uids and that of its gids, both empty without a map. Open files are referred to by number.
+ * The program writes a line after each mount, and ends at the first failure.
  *
- * - A map is that of a user namespace. A child that begins in it (clone3(2)) holds it until the end.
- * - Mapped copies of lower layers belong to no folder where the kernel takes them so (6.15); before, they are mounted
- *   at the target until the overlay has them. A child holds them past the end of this program, since the kernel takes
- *   a while to take them down.
+ * - A map is that of a user namespace, which a child that starts in it (clone3(2)) keeps alive.
+ * - Mapped copies of lower layers are detached where the kernel supports that (6.15); on older kernels they are mounted
+ * at the target until the overlay uses them. A child keeps them open past the end of this program, because the kernel
+ * is slow to remove them.
  */
 const PROGRAM = `
 use strict;
@@ -125,7 +125,7 @@ while (my $line = <STDIN>) {
 exit 0 if fork();
 `
 
-/** Root stays root, so that the daemon can make files there and give them away. */
+/** Root is mapped to itself, so that the daemon can make files there and change their owner. */
 const mapOf = (from: number, to: number): string =>
   from === 0 || to === 0 ? `${from} ${to} 1` : `${from} ${to} 1\n0 0 1`
 
@@ -134,18 +134,18 @@ const mapsOf = (shown: Shown | undefined): ReadonlyArray<string> =>
     ? ["", ""]
     : [mapOf(shown.owner.uid, shown.as.uid), mapOf(shown.owner.gid, shown.as.gid)]
 
-/** What is mounted: names of what is open are its numbers in the program (see `mountProgram`). */
+/** A mount; open files are given by their number in the program (see `mountProgram`). */
 export interface ProgramStep {
   readonly target: string
   /** {@link READ_ONLY}, {@link NOSUID_NODEV} */
   readonly attributes: number
   /** Undefined: the source itself is mounted. */
   readonly overlay?: { readonly name: string; readonly upper: number; readonly work: number }
-  /** `shown` undefined: as it is. */
+  /** `shown` undefined: no map. */
   readonly sources: ReadonlyArray<{ readonly source: number; readonly shown: Shown | undefined }>
 }
 
-/** The command that makes mounts, which it reads as lines; it answers each that is made with an empty line. */
+/** Returns the command that makes mounts. It reads them as lines and acknowledges each with an empty line. */
 export const mountProgram = (): IoError | readonly [string, ...ReadonlyArray<string>] => {
   const number = umount2[arch]
   if (number === undefined) {
@@ -154,7 +154,7 @@ export const mountProgram = (): IoError | readonly [string, ...ReadonlyArray<str
   return ["perl", "-e", PROGRAM, "--", String(number)]
 }
 
-/** What the program reads of a mount. */
+/** Returns the program's input line of a mount. */
 export const programLine = ({ attributes, overlay, sources, target }: ProgramStep): string => {
   const words = [
     ...[attributes, target, overlay?.name ?? "", overlay?.upper ?? "", overlay?.work ?? ""],

@@ -1,4 +1,4 @@
-/** A server that comes from another node: its files take the place of those of an instance that was made anew. */
+/** The import of a server's files from another node into a newly made instance. */
 import { randomUUID } from "node:crypto"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
@@ -14,20 +14,20 @@ import { diskLimit } from "./diskLimits.ts"
 import { filePlan } from "./filePlan.ts"
 import { InstallFailed, installFailed } from "./InstallFailed.ts"
 
-/** The files of a server that comes from another node; fails at once while they cannot be had. */
+/** Returns the files of a server that migrates to this node; fails at once while they are unavailable. */
 export type Arrivals = (
   server_id: string
 ) => Effect.Effect<Stream.Stream<Uint8Array, ControlPlaneUnavailable>, ControlPlaneError, Scope.Scope>
 
-/** How often a transfer that has begun may break off before the server is given back. */
-const BREAKS = 10
-/** Between two attempts, in ms. */
-const FIRST = 200
+/** Interruptions of a started transfer after which the migration fails. */
+const MAX_INTERRUPTIONS = 10
+/** The pause between two attempts, in ms. */
+const FIRST_PAUSE = 200
 const LONGEST = 5000
-/** Without a byte for so long a transfer counts as broken off. */
-const IDLE = "60 seconds"
+/** The time without a byte after which a transfer counts as interrupted. */
+const IDLE_TIMEOUT = "60 seconds"
 
-/** What of an instance's folder is its own and what is not. */
+/** Returns the paths of an instance that are its own, and those that are shared. */
 export const instancePaths = (spec: ServerSpec): Result.Result<InstancePaths, IoError> =>
   Result.map(filePlan(spec.definition), ({ cow, shared }) => ({
     shared: shared.map(({ parts }) => parts.join("/")),
@@ -35,12 +35,12 @@ export const instancePaths = (spec: ServerSpec): Result.Result<InstancePaths, Io
   }))
 
 interface Replacement extends InstancePaths {
-  /** The folder that the files are in first; inside of the instance, so that both are on one file system. */
+  /** The folder for incoming files, inside the instance, so that both are on one file system. */
   readonly aside: string
   readonly device: number
 }
 
-/** Copies all of a folder into one on another file system, which is empty. */
+/** Copies the contents of a folder into an empty one on another file system. */
 const copyFolder = (from: string, to: string) =>
   Effect.gen(function* () {
     const cp = yield* runTool("cp", ["--archive", "--no-target-directory", "--", from, to], "ignore")
@@ -52,15 +52,15 @@ const entriesOf = (folder: string) =>
 
 const pathIn = (folder: string, name: Buffer) => Buffer.concat([Buffer.from(`${folder}/`), name])
 
-/** Makes `to`, which is `path` in the instance, what `from` is, but for what is shared. */
-const takePlace = (from: string, to: string, path: string, at: Replacement): Effect.Effect<void, IoError> =>
+/** Replaces `to`, which is `path` in the instance, by `from`, except for shared parts. */
+const mergeInto = (from: string, to: string, path: string, at: Replacement): Effect.Effect<void, IoError> =>
   Effect.gen(function* () {
     const within = (name: Buffer) => (path === "" ? name.toString() : `${path}/${name}`)
     const leads = (name: Buffer) =>
       [...at.shared, ...at.own].some((one) => one.startsWith(`${within(name)}/`))
-    // Before anything is taken out of it.
+    // Read before any entry is moved.
     const { gid, mode, mtimeMs, uid } = yield* io(from, () => fs.lstat(from))
-    /** Stays, and is filled: something is mounted on it or in it. */
+    /** Entries that stay and are filled, because of a mount on or in them. */
     const stays = new Set<string>()
     for (const { name } of yield* entriesOf(to)) {
       if (at.shared.includes(within(name)) || within(name) === at.aside) continue
@@ -74,10 +74,10 @@ const takePlace = (from: string, to: string, path: string, at: Replacement): Eff
       if (stays.has(within(name))) {
         stays.delete(within(name))
         if (entry.isDirectory())
-          yield* takeFolder(join(from, String(name)), join(to, String(name)), within(name), at)
+          yield* mergeFolder(join(from, String(name)), join(to, String(name)), within(name), at)
       } else yield* io(`rename ${name}`, () => fs.rename(pathIn(from, name), pathIn(to, name)))
     }
-    // What of them the server does not have any more goes as far as it is its own.
+    // Removes their contents that the server no longer has, as far as they are its own.
     for (const left of stays)
       yield* emptyFolder(join(to, left.slice(path === "" ? 0 : path.length + 1)), left, at)
     if (process.geteuid?.() === 0) yield* io(`set the owner of ${to}`, () => fs.chown(to, uid, gid))
@@ -93,15 +93,15 @@ const emptyFolder = Effect.fnUntraced(function* (folder: string, path: string, a
   }
 })
 
-/** A folder that stays; one on another file system is filled by copying. */
-const takeFolder = Effect.fnUntraced(function* (from: string, to: string, path: string, at: Replacement) {
+/** Fills a folder that stays; one on another file system is filled by copying. */
+const mergeFolder = Effect.fnUntraced(function* (from: string, to: string, path: string, at: Replacement) {
   const { dev } = yield* io(`look at ${to}`, () => fs.lstat(to))
-  if (dev === at.device) return yield* takePlace(from, to, path, at)
+  if (dev === at.device) return yield* mergeInto(from, to, path, at)
   yield* emptyFolder(to, path, at)
   yield* copyFolder(from, to)
 })
 
-/** Puts the files of an archive in the place of those of an instance that has just been made; then they are on the disk. */
+/** Replaces the files of a newly made instance by those of an archive, and flushes them to disk. */
 export const receiveFiles = Effect.fnUntraced(function* <E>(
   files: string,
   paths: InstancePaths,
@@ -110,12 +110,12 @@ export const receiveFiles = Effect.fnUntraced(function* <E>(
 ): Effect.fn.Return<void, E | ArchiveRefused | IoError> {
   const name = `.muster-arriving-${randomUUID()}`
   const aside = join(files, name)
-  // Closed to others until all of it is there: a process of the server cannot touch what is being unpacked.
+  // Closed to other users until it is complete, so that processes of the server cannot change it.
   yield* io(`create folder ${aside}`, () => fs.mkdir(aside, { mode: 0o700 }))
   yield* Effect.gen(function* () {
     yield* unpackFiles(archive, aside, options)
     const { dev } = yield* io(`look at ${files}`, () => fs.lstat(files))
-    yield* takePlace(aside, files, "", { ...paths, aside: name, device: dev })
+    yield* mergeInto(aside, files, "", { ...paths, aside: name, device: dev })
     const { atimeMs, mtimeMs } = yield* io(`look at ${files}`, () => fs.lstat(files))
     yield* removeTree(aside)
     yield* io(`set the time of ${files}`, () => fs.utimes(files, atimeMs / 1000, mtimeMs / 1000))
@@ -124,12 +124,12 @@ export const receiveFiles = Effect.fnUntraced(function* <E>(
     Effect.flatMap((it) => it.ended),
     Effect.scoped
   )
-  if (sync !== 0) return yield* new ArchiveRefused({ message: "the files cannot be kept" })
+  if (sync !== 0) return yield* new ArchiveRefused({ message: "the files cannot be flushed to disk" })
 })
 
 type Attempt = { readonly _tag: "done" | "away" | "broken"; readonly why: string }
 
-/** One attempt; what cannot be helped by another one fails. */
+/** Makes one attempt; fails if a retry cannot help. */
 const attempt = Effect.fnUntraced(function* (
   files: string,
   spec: ServerSpec,
@@ -143,8 +143,8 @@ const attempt = Effect.fnUntraced(function* (
     return { _tag: "away", why: failure._tag === "ControlPlaneUnavailable" ? failure.detail : failure._tag }
   }
   const archive = Stream.timeoutOrElse(opened.success, {
-    duration: IDLE,
-    orElse: () => Stream.fail(new ArchiveRefused({ message: "nothing came for a while" }))
+    duration: IDLE_TIMEOUT,
+    orElse: () => Stream.fail(new ArchiveRefused({ message: "no data for 60 s" }))
   })
   return yield* receiveFiles(files, paths, archive, options).pipe(
     Effect.as<Attempt>({ _tag: "done", why: "" }),
@@ -157,10 +157,10 @@ const attempt = Effect.fnUntraced(function* (
 }, Effect.scoped)
 
 /**
- * Bytes that a server may bring: its `disk_space`, and what the blueprint has put into its new folder, since a node
- * with overlays does not count that.
+ * Returns the size limit of a server's files: its `disk_space`, plus the files that the blueprint put into the new
+ * folder, which a node with overlays does not count.
  */
-const mostBytes = Effect.fnUntraced(function* (files: string, spec: ServerSpec, { shared }: InstancePaths) {
+const sizeLimit = Effect.fnUntraced(function* (files: string, spec: ServerSpec, { shared }: InstancePaths) {
   const limit = diskLimit(spec)
   if (limit === 0) return undefined
   const { bytes } = yield* treeSize(files, new Set(shared.map((path) => join(files, path))))
@@ -168,8 +168,8 @@ const mostBytes = Effect.fnUntraced(function* (files: string, spec: ServerSpec, 
 })
 
 /**
- * Fetches the files of a server that comes from another node; waits for as long as they cannot be had. `user` becomes
- * their owner.
+ * Fetches the files of a server that migrates to this node; retries while they are unavailable. `user` becomes their
+ * owner.
  */
 export const fetchFiles = Effect.fnUntraced(function* (
   files: string,
@@ -180,19 +180,19 @@ export const fetchFiles = Effect.fnUntraced(function* (
   const paths = yield* Effect.mapError(Effect.fromResult(instancePaths(spec)), (error) =>
     installFailed(error)
   )
-  const limit = yield* Effect.mapError(mostBytes(files, spec, paths), (error) => installFailed(error))
-  let breaks = 0
-  let pause = FIRST
+  const limit = yield* Effect.mapError(sizeLimit(files, spec, paths), (error) => installFailed(error))
+  let interruptions = 0
+  let pause = FIRST_PAUSE
   while (true) {
     const outcome = yield* attempt(files, spec, paths, arrivals, { user, limit })
     if (outcome._tag === "done") return
-    if (outcome._tag === "broken") breaks += 1
-    if (breaks >= BREAKS)
+    if (outcome._tag === "broken") interruptions += 1
+    if (interruptions >= MAX_INTERRUPTIONS)
       return yield* new InstallFailed({
-        reason: `its files do not arrive: ${outcome.why}`,
-        remedy: "see that the control plane and both nodes reach each other"
+        reason: `its files cannot be fetched: ${outcome.why}`,
+        remedy: "check that the control plane and both nodes reach each other"
       })
-    const line = `the files of ${spec.id} are fetched again: ${outcome.why}`
+    const line = `the files of ${spec.id} are not fetched yet, retrying: ${outcome.why}`
     yield* outcome._tag === "broken" ? Effect.logWarning(line) : Effect.logDebug(line)
     yield* Effect.sleep(pause * (0.5 + (yield* Random.next) / 2))
     pause = Math.min(pause * 2, LONGEST)

@@ -1,5 +1,5 @@
 /**
- * Mounts of instances, made by `mount` and `umount` of util-linux (Debian essential), or by perl where owners can be
+ * The mounts of instances, made by `mount` and `umount` of util-linux (Debian essential), or by perl if owners can be
  * mapped (idmap.ts). Needs CAP_SYS_ADMIN.
  */
 import { constants } from "node:fs"
@@ -9,12 +9,14 @@ import { IoError, io, mountsAt, openFile } from "../disk/fsio.ts"
 import { spawnChild } from "../runtime/spawnChild.ts"
 import { mountProgram, NOSUID_NODEV, type ProgramStep, programLine, READ_ONLY, type Shown } from "./idmap.ts"
 
-/** Opens a file or folder to name it only (open(2), O_PATH): a pipe does not block, a device does not notice. */
+/**
+ * Opens a file or folder without its contents (open(2), O_PATH): a pipe does not block, a device has no side effects.
+ */
 const O_PATH = 0o10000000
-/** Servers bring no devices and no programs that change the user. */
-const PLAIN = "nodev,nosuid"
-/** How often mounts that keep coming back are taken away. */
-const ROUNDS = 16
+/** Disables devices and set-id programs of servers. */
+const SAFE_OPTIONS = "nodev,nosuid"
+/** The limit of attempts to unmount a folder. */
+const MAX_ROUNDS = 16
 
 const reasons: ReadonlyArray<readonly [RegExp, string]> = [
   [/no space left/i, "ENOSPC"],
@@ -28,32 +30,32 @@ const messages: Readonly<Record<string, string>> = {
   EPERM: "this process may not mount (CAP_SYS_ADMIN)"
 }
 
-/** A tool of the system that runs; `heard` is told what it prints. */
+/** Starts a system tool; `onOutput` receives its standard output. */
 const start = Effect.fnUntraced(function* (
   what: string,
   argv: readonly [string, ...ReadonlyArray<string>],
   fds: ReadonlyArray<FileHandle>,
   input: "ignore" | "pipe",
-  heard: (text: string) => void
+  onOutput: (text: string) => void
 ) {
   const child = yield* spawnChild(argv, {
     stdio: [input, "pipe", "pipe", ...fds.map((handle) => handle.fd)]
   }).pipe(Effect.mapError((error) => new IoError({ code: "ENOSYS", message: `${what}: ${error.message}` })))
   child.process.ref()
   const closed = Deferred.makeUnsafe<void>()
-  let said = ""
+  let stderr = ""
   child.process.stderr?.on("data", (bytes: Buffer) => {
-    if (said.length < 4096) said += bytes.toString()
+    if (stderr.length < 4096) stderr += bytes.toString()
   })
-  child.process.stdout?.on("data", (bytes: Buffer) => heard(bytes.toString()))
+  child.process.stdout?.on("data", (bytes: Buffer) => onOutput(bytes.toString()))
   child.process.once("close", () => Deferred.doneUnsafe(closed, Effect.void))
-  /** Its end, and what went wrong; undefined where nothing has. `what`: was done. */
+  /** Waits for the end; returns the error, or undefined. `what`: the operation. */
   const end = Effect.fnUntraced(function* (what: string) {
     const code = yield* Deferred.await(child.exited)
     yield* Deferred.await(closed)
     if (code === 0) return undefined
-    const [reason = `${argv[0]} exited with ${code}`] = said.trim().split("\n")
-    const known = reasons.find(([pattern]) => pattern.test(said))?.[1] ?? "EMOUNT"
+    const [reason = `${argv[0]} exited with ${code}`] = stderr.trim().split("\n")
+    const known = reasons.find(([pattern]) => pattern.test(stderr))?.[1] ?? "EMOUNT"
     return new IoError({
       code: known,
       message: messages[known] ?? `${what}: ${reason.replace(/^[a-z]+: /, "")}`
@@ -62,58 +64,57 @@ const start = Effect.fnUntraced(function* (
   return { process: child.process, end }
 })
 
-/**
- * Runs a tool of the system to its end; returns what the tool prints. `fds`: what `/proc/self/fd/3` and on stand for in
- * the arguments.
- */
+/** Runs a system tool and returns its output. `fds`: the files at `/proc/self/fd/3` and so on in the arguments. */
 export const output = Effect.fnUntraced(function* (
   what: string,
   argv: readonly [string, ...ReadonlyArray<string>],
   fds: ReadonlyArray<FileHandle> = []
 ) {
-  let printed = ""
+  let stdout = ""
   const tool = yield* start(what, argv, fds, "ignore", (text) => {
-    if (printed.length < 4096) printed += text
+    if (stdout.length < 4096) stdout += text
   })
   const failed = yield* tool.end(what)
-  return failed === undefined ? printed : yield* failed
+  return failed === undefined ? stdout : yield* failed
 }, Effect.uninterruptible)
 
-/** The same, for what the tool does. */
+/** Runs a system tool without output. */
 export const run = (...given: Parameters<typeof output>): Effect.Effect<void, IoError> =>
   Effect.asVoid(output(...given))
 
-/** Opens a path to name it for a mount; the scope closes it. What it is, is settled with that. */
+/** Opens the source or layer of a mount for the scope, so that its name cannot change its meaning. */
 export const openToMount = (path: string) => openFile(path, O_PATH | constants.O_NOFOLLOW)
 
 const at = (index: number) => `/proc/self/fd/${index + 3}`
 
-/** A lower layer, open; `shown`: its files have another owner in the overlay. */
+/** An open lower layer; `shown`: its owner in the overlay. */
 export interface LowerLayer {
   readonly handle: FileHandle
   readonly shown?: Shown | undefined
 }
 
-/** Layers of an overlay: `lower` from the uppermost down, none of them ever written; `upper` and `work` empty or its own. */
+/**
+ * The layers of an overlay: `lower` from the top down, never written; `upper` and `work` empty or the overlay's own.
+ */
 export interface OverlayLayers {
   readonly lower: ReadonlyArray<LowerLayer>
   readonly upper: FileHandle
   readonly work: FileHandle
 }
 
-/** Makes mounts of what is open, so that no name of it has to be escaped or can come to mean something else. */
+/** Mounts open files, so that no name needs escaping or can change its meaning. */
 export interface Mounter {
   /**
-   * Mounts an overlay at `target`; `name` is what the mount table shows as its source. Without the features that tie an
-   * upper layer to its lower ones: those may be replaced by others while nothing is mounted (overlayfs, "Changes to
+   * Mounts an overlay at `target`; `name` is its source in the mount table. Features that bind an upper layer to its
+   * lower layers are off, because lower layers may be replaced while nothing is mounted (overlayfs, "Changes to
    * underlying filesystems").
    */
   readonly overlay: (target: string, layers: OverlayLayers, name: string) => Effect.Effect<void, IoError>
   /**
-   * Mounts a file or folder a second time at `target`, without what is mounted in it. `read_only`: for all that look
-   * there; `shown`: its files have another owner there.
+   * Bind-mounts a file or folder at `target`, without mounts in it. `read_only`: for all users; `shown`: the owner
+   * there.
    */
-  readonly again: (
+  readonly bind: (
     target: string,
     source: FileHandle,
     read_only: boolean,
@@ -128,9 +129,9 @@ export const handlesOf = ({ lower, upper, work }: OverlayLayers): ReadonlyArray<
 ]
 
 const overlayAt = (target: string) => `mount overlay at ${target}`
-const againAt = (target: string) => `mount at ${target}`
+const bindAt = (target: string) => `mount at ${target}`
 
-/** By `mount`, each a process of its own. It maps no owners: nothing may be `shown`. */
+/** Mounts with one `mount` process each. It does not map owners: `shown` must be undefined. */
 const byMount: Mounter = {
   overlay: (target, layers, name) => {
     const count = layers.lower.length
@@ -139,31 +140,31 @@ const byMount: Mounter = {
       `upperdir=${at(count)}`,
       `workdir=${at(count + 1)}`,
       "index=off,metacopy=off,redirect_dir=nofollow,xino=off",
-      PLAIN
+      SAFE_OPTIONS
     ]
     const argv = ["mount", "-i", "-c", "-t", "overlay", "-o", options.join(","), name, target] as const
     return run(overlayAt(target), argv, handlesOf(layers))
   },
-  again: (target, source, read_only) => {
-    const options = read_only ? `${PLAIN},ro` : PLAIN
+  bind: (target, source, read_only) => {
+    const options = read_only ? `${SAFE_OPTIONS},ro` : SAFE_OPTIONS
     const argv = ["mount", "-i", "-c", "--bind", "--make-private", "-o", options, at(0), target] as const
-    return run(againAt(target), argv, [source])
+    return run(bindAt(target), argv, [source])
   }
 }
 
-/** One process for all that is mounted (idmap.ts), until the scope ends. It has the files `open`, and no others. */
+/** Mounts with one process for all mounts (idmap.ts), until the scope ends. The process has the `open` files only. */
 const byProgram = Effect.fnUntraced(function* (open: ReadonlyArray<FileHandle>, count: number) {
   const program = mountProgram()
   if (program instanceof IoError) return yield* program
   let ended = false
-  let asked = Deferred.makeUnsafe<void>()
-  const answer = () => Deferred.doneUnsafe(asked, Effect.void)
-  let made = false
-  let left = count
+  let acknowledged = Deferred.makeUnsafe<void>()
+  const acknowledge = () => Deferred.doneUnsafe(acknowledged, Effect.void)
+  let isMounted = false
+  let remaining = count
   const tool = yield* Effect.acquireRelease(
     start("mount", program, open, "pipe", () => {
-      made = true
-      answer()
+      isMounted = true
+      acknowledge()
     }),
     ({ end, process }) => {
       process.stdin?.end()
@@ -172,22 +173,22 @@ const byProgram = Effect.fnUntraced(function* (open: ReadonlyArray<FileHandle>, 
   )
   tool.process.once("close", () => {
     ended = true
-    answer()
+    acknowledge()
   })
-  // What cannot be written was not read to its end: how the program ended says why.
+  // A failed write means that the program ended; its end has the reason.
   tool.process.stdin?.on("error", () => {})
   const make = (what: string, step: ProgramStep) =>
     Effect.gen(function* () {
-      made = false
-      asked = Deferred.makeUnsafe<void>()
+      isMounted = false
+      acknowledged = Deferred.makeUnsafe<void>()
       if (!ended) {
-        left -= 1
+        remaining -= 1
         tool.process.stdin?.write(programLine(step))
-        // It ends by itself after the last, while that is answered.
-        if (left === 0) tool.process.stdin?.end()
-        yield* Deferred.await(asked)
+        // Ends the program after its last mount, in parallel with the acknowledgement.
+        if (remaining === 0) tool.process.stdin?.end()
+        yield* Deferred.await(acknowledged)
       }
-      if (made) return
+      if (isMounted) return
       const failed = yield* tool.end(what)
       return yield* failed ?? new IoError({ code: "EMOUNT", message: `${what}: the program ended early` })
     }).pipe(Effect.uninterruptible)
@@ -200,8 +201,8 @@ const byProgram = Effect.fnUntraced(function* (open: ReadonlyArray<FileHandle>, 
         overlay: { name, upper: numberOf(upper), work: numberOf(work) },
         sources: lower.map(({ handle, shown }) => ({ source: numberOf(handle), shown }))
       }),
-    again: (target, source, read_only, shown) =>
-      make(againAt(target), {
+    bind: (target, source, read_only, shown) =>
+      make(bindAt(target), {
         target,
         attributes: read_only ? NOSUID_NODEV + READ_ONLY : NOSUID_NODEV,
         sources: [{ source: numberOf(source), shown }]
@@ -211,7 +212,8 @@ const byProgram = Effect.fnUntraced(function* (open: ReadonlyArray<FileHandle>, 
 })
 
 /**
- * For so many mounts of what is `open`, or fewer, until the scope ends. `mapped`: owners can be mapped on this node.
+ * Opens a mounter for up to `count` mounts of the `open` files, until the scope ends. `mapped`: this node can map
+ * owners.
  */
 export const openMounter = (mapped: boolean, open: ReadonlyArray<FileHandle>, count: number) =>
   mapped && count > 0 ? byProgram(open, count) : Effect.succeed(byMount)
@@ -219,9 +221,9 @@ export const openMounter = (mapped: boolean, open: ReadonlyArray<FileHandle>, co
 const unmount = (what: string, paths: ReadonlyArray<string>, how: ReadonlyArray<string>) =>
   run(what, ["umount", "-i", "-c", ...how, ...paths])
 
-/** Takes away all that is mounted at a folder and below it, the last first; what is in use vanishes from here all the same. */
+/** Unmounts everything at and below a folder, the last mount first; busy mounts are detached. */
 export const unmountBelow = Effect.fnUntraced(function* (path: string) {
-  for (let round = 0; round < ROUNDS; round++) {
+  for (let round = 0; round < MAX_ROUNDS; round++) {
     const paths = (yield* mountsAt(path)).map((entry) => entry.path).reverse()
     if (paths.length === 0) return
     yield* unmount(`unmount ${path}`, paths, []).pipe(
@@ -229,9 +231,9 @@ export const unmountBelow = Effect.fnUntraced(function* (path: string) {
         (error) => error.code === "EBUSY" || round > 0,
         () => unmount(`unmount ${path}`, paths, ["-l"])
       ),
-      // Some of them may have gone: the next round says which have not.
+      // Some mounts may be gone; the next round finds the rest.
       Effect.catchIf(
-        (error) => round < ROUNDS - 1 && error.code !== "ENOSYS" && error.code !== "EPERM",
+        (error) => round < MAX_ROUNDS - 1 && error.code !== "ENOSYS" && error.code !== "EPERM",
         (error) => Effect.logDebug(error.message)
       )
     )
@@ -239,15 +241,12 @@ export const unmountBelow = Effect.fnUntraced(function* (path: string) {
   if ((yield* mountsAt(path)).length > 0) {
     return yield* new IoError({
       code: "EBUSY",
-      message: `unmount ${path}: something is mounted there again and again`
+      message: `unmount ${path}: new mounts keep appearing`
     })
   }
 })
 
-/**
- * Whether a path shows an open file: the same file, with the owner that the mount gives it. `shown` undefined: its
- * own.
- */
+/** Whether a path shows an open file, with the owner of the mount. `shown` undefined: its own owner. */
 export const isShownAt = Effect.fnUntraced(function* (
   one: FileHandle,
   path: string,

@@ -1,4 +1,4 @@
-/** Instances whose files are overlay mounts: what the server writes goes to layers of its own (see treeRecord.ts). */
+/** Instances whose files are overlay mounts: the server writes to its own layers (see treeRecord.ts). */
 import { randomUUID } from "node:crypto"
 import * as fs from "node:fs/promises"
 import { join, relative, sep } from "node:path"
@@ -9,28 +9,28 @@ import { copyOpened } from "./copyTree.ts"
 import { type FilePlan, isAbove } from "./filePlan.ts"
 import { type Mounter, type OverlayLayers, openToMount } from "./mounts.ts"
 import { isUniform, makeLike, ownerOf, shownTo } from "./owners.ts"
-import { type FileSources, kindAt, openSource, placeFor, type Source, templateSource } from "./sources.ts"
+import { type FileSources, kindAt, makeTarget, openSource, type Source, templateSource } from "./sources.ts"
 import type { Nested, TreeLayer, TreeRecord } from "./treeRecord.ts"
 
-/** Where the layers of instances lie, beside their own. */
+/** The folders of shared layers. */
 export interface LayerFolders {
   readonly generations: string
   readonly sources: FileSources
 }
 
-/** A base folder to make an instance from. */
+/** The base folder of an instance. */
 export interface BaseFolder {
   readonly folder: string
   readonly generation: string
 }
 
-/** What the mount table shows as the source of a mount: the record, and the user that its files belong to there. */
+/** Returns the source of a mount in the mount table: the record, and the owner of the files. */
 export const mountName = (record: Pick<TreeRecord, "id">, owner: RunUser | undefined): string =>
   owner === undefined ? `muster-${record.id}` : `muster-${record.id}-${owner.uid}`
 
 export const overOf = (tree: string, index: number) => join(tree, `over.${index}`)
 
-/** A new folder with the permissions of another, and with its owner where no other one is given. */
+/** Makes a folder with the permissions of another, and with its owner unless one is given. */
 export const makeFolderLike = Effect.fnUntraced(function* (path: string, like: string, owner?: RunUser) {
   const stats = yield* io(`look at ${like}`, () => fs.stat(like))
   const { gid, uid } = owner ?? stats
@@ -62,26 +62,26 @@ const openLayer = Effect.fnUntraced(function* (
   const { path, root } = folderOf(layer, tree, record, at)
   const name = layer.parts.join("/")
   const what = layer.of === "volumes" ? `volumes/${name}` : "base folder"
-  const gone = new IoError({
+  const missing = new IoError({
     code: "REFUSED",
-    message: layer.of === "volumes" ? `${what} has gone` : "the base folder of the server has gone",
-    next: layer.of === "volumes" ? "put it back" : "reinstall it"
+    message: layer.of === "volumes" ? `${what} is missing` : "the base folder of the server is missing",
+    next: layer.of === "volumes" ? "restore it" : "reinstall it"
   })
   const top = yield* io(what, () => fs.realpath(root)).pipe(orMissing(undefined))
   const real = yield* io(what, () => fs.realpath(path)).pipe(orMissing(undefined))
-  if (top === undefined || real === undefined) return yield* gone
+  if (top === undefined || real === undefined) return yield* missing
   const source: Source = { real, roots: [top], what }
   const { folder, handle } = yield* openSource(source)
-  return folder ? handle : yield* gone
+  return folder ? handle : yield* missing
 })
 
-/** Sees to it that there is a folder to mount at, never through a link; what is not one gives way. */
+/** Makes a folder to mount at, never through a link; an entry of another type is removed. */
 export const mountPoint = Effect.fnUntraced(function* (
   root: string,
   target: { readonly parts: ReadonlyArray<string>; readonly target: string },
   folder = true
 ) {
-  const place = yield* placeFor(root, target)
+  const place = yield* makeTarget(root, target)
   const stats = yield* lstat(place)
   if (stats !== undefined && (folder ? stats.isDirectory() : stats.isFile())) return place
   if (stats !== undefined) yield* removeTree(place)
@@ -94,20 +94,20 @@ export const mountPoint = Effect.fnUntraced(function* (
 
 export interface MountTreeOptions {
   readonly at: LayerFolders
-  /** The user that the files of the instance belong to; absent: each to its own. */
+  /** The owner of the instance's files; absent: each keeps its own. */
   readonly owner: RunUser | undefined
   /** Whether layers of another owner can be shown as the server's. */
   readonly mapped: boolean
 }
 
-/** An overlay of a tree, its layers open. */
+/** An overlay of a tree, with open layers. */
 export interface OpenOverlay {
-  /** Where in the instance; none: it is the instance itself. */
+  /** The path in the instance; empty: the instance itself. */
   readonly target: ReadonlyArray<string>
   readonly layers: OverlayLayers
 }
 
-/** Opens the layers of `tree`, for the scope. */
+/** Opens the layers of `tree` for the scope. */
 export const openTree = Effect.fnUntraced(function* (
   tree: string,
   record: TreeRecord,
@@ -161,19 +161,19 @@ export interface BuildOptions extends MountTreeOptions {
   readonly tree: string
   readonly plan: FilePlan
   readonly generation: string
-  /** Whether a volume is copied first, so that nobody changes it while it is a layer. */
+  /** Whether a volume is copied, because it could change while it is a layer. */
   readonly copyFirst: (source: Source) => boolean
 }
 
 /**
- * Makes the layers of an instance in `tree`, a folder that is there and empty, and its record. Answers also what is
- * not a layer: volumes that are single files.
+ * Makes the layers of an instance in `tree`, an empty folder, and their record. Also returns the volumes that cannot be
+ * layers, because they are single files.
  */
 export const buildTree = Effect.fnUntraced(function* (options: BuildOptions) {
   const { at, copyFirst, generation, mapped, owner, plan, tree } = options
   const base = join(at.generations, generation)
   yield* makeUpper(tree, base, owner)
-  /** A layer is shown with one owner: files of several would be partly the server's, partly nobody's. */
+  /** A layer is shown with one owner; with several, a part would have the wrong one. */
   const isLayer = Effect.fnUntraced(function* (source: Source) {
     if (copyFirst(source)) return false
     if (owner === undefined) return true
@@ -213,7 +213,7 @@ export const buildTree = Effect.fnUntraced(function* (options: BuildOptions) {
       if (kind === "folder") lower.push({ of: layer.of, parts: [...layer.parts, ...rest] })
       hidden = kind === "other"
     })
-    // The later of two volumes lies over the earlier, as if they were copied one after the other.
+    // The later of two volumes is above the earlier, as if they were copied in order.
     for (const { layer, parts, path } of folders.toReversed()) {
       if (isAbove(parts, target)) yield* look(path, layer, target.slice(parts.length))
     }
@@ -229,7 +229,7 @@ export const buildTree = Effect.fnUntraced(function* (options: BuildOptions) {
   return { record, files: volumes.filter((volume) => !volume.folder) }
 })
 
-/** The record with another base under everything; what it has at a volume's target is a layer there, too. */
+/** Returns the record with another base; folders of the base at a volume's target become layers there. */
 export const withBase = Effect.fnUntraced(function* (record: TreeRecord, base: BaseFolder) {
   const nested: Array<Nested> = []
   for (const one of record.nested) {

@@ -1,6 +1,6 @@
 /**
- * What a server has written, as one plain folder: the upper layers of an overlay instance, each where it belongs. The
- * base and the volumes below are not in it; an instance that was made by copies has them among its files anyway.
+ * The files that a server has written, as one folder: the upper layers of an overlay instance, merged. The base and
+ * volumes below are excluded; an instance made by copies includes them.
  */
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
@@ -8,16 +8,16 @@ import { Effect } from "effect"
 import { type IoError, io, listFolder, lstat, rename } from "../disk/fsio.ts"
 import { makeFolderLike, overOf } from "./overlayTree.ts"
 import { instanceFolder } from "./presentFiles.ts"
-import { settleFiles } from "./swapIn.ts"
+import { recoverFiles } from "./swapIn.ts"
 import { readTreeRecord, TREE } from "./treeRecord.ts"
 
-/** Whether a server's folder has files of an instance, though they may not be mounted. */
+/** Whether a server's folder has files of an instance, mounted or not. */
 export const hasFiles = Effect.fnUntraced(function* (folder: string) {
   if ((yield* readTreeRecord(join(folder, TREE))) !== undefined) return true
   return (yield* listFolder(instanceFolder(folder))).length > 0
 })
 
-/** Where a nested layer belongs in the one around it; undefined where something else is in the way. */
+/** Returns the place of a nested layer in the surrounding one; undefined: another entry is in the way. */
 const placeOf = Effect.fnUntraced(function* (upper: string, target: ReadonlyArray<string>) {
   let place = upper
   for (const [index, part] of target.entries()) {
@@ -30,7 +30,7 @@ const placeOf = Effect.fnUntraced(function* (upper: string, target: ReadonlyArra
   return (yield* listFolder(place)).length === 0 ? place : undefined
 })
 
-/** How overlayfs notes that a file of a lower layer was removed: nothing that another folder could take over. */
+/** Removes the marks of overlayfs for removed files of lower layers, which mean nothing in another folder. */
 const removeWhiteouts = (folder: Buffer): Effect.Effect<void, IoError> =>
   Effect.gen(function* () {
     const entries = yield* io(`read folder ${folder}`, () =>
@@ -46,12 +46,12 @@ const removeWhiteouts = (folder: Buffer): Effect.Effect<void, IoError> =>
   })
 
 /**
- * Puts all that a server has written into its folder's `files`. Nothing may be mounted there, and no process of it may
- * run. Cut off, it can be done again. Answers the targets of volumes whose layers stay where they are, since something
- * is in the way.
+ * Moves all files that a server has written into `files` of its folder. Requires that nothing is mounted and no process
+ * runs. An interrupted run can be repeated. Returns the targets of volumes whose layers stay in place, because another
+ * entry is in the way.
  */
-export const gatherOwn = Effect.fnUntraced(function* (folder: string) {
-  yield* settleFiles(folder)
+export const mergeOwnFiles = Effect.fnUntraced(function* (folder: string) {
+  yield* recoverFiles(folder)
   const tree = join(folder, TREE)
   const upper = join(tree, "upper")
   const record = yield* readTreeRecord(tree)

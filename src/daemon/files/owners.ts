@@ -1,4 +1,4 @@
-/** Owners of the files of instances, and of what instances are made from. */
+/** The owners of the files of instances and of their sources. */
 import * as fs from "node:fs/promises"
 import { dirname, join } from "node:path"
 import { Effect } from "effect"
@@ -9,19 +9,19 @@ import { shownAs } from "./idmap.ts"
 import { output, run } from "./mounts.ts"
 import { TREE } from "./treeRecord.ts"
 
-/** Only root can give files away. */
-export const givesFiles = (): boolean => process.geteuid?.() === 0
+/** Whether this process can change owners, which only root can. */
+export const canChown = (): boolean => process.geteuid?.() === 0
 
 const ROOT: RunUser = { uid: 0, gid: 0 }
 
 /**
- * The user that the files of a server belong to: the one that the server runs as, else the user of this service.
- * Undefined where this service cannot give files away.
+ * Returns the owner of a server's files: the user that the server runs as, else that of this service. Undefined: this
+ * service cannot change owners.
  */
 export const ownerFor = (user: RunUser | undefined): RunUser | undefined =>
-  givesFiles() ? (user ?? ROOT) : undefined
+  canChown() ? (user ?? ROOT) : undefined
 
-/** Root needs no file to be its own. */
+/** Root can use files of any owner. */
 const needs = (owner: RunUser): boolean => owner.uid !== 0
 
 export const ownerOf = (path: string): Effect.Effect<RunUser, IoError> =>
@@ -30,25 +30,25 @@ export const ownerOf = (path: string): Effect.Effect<RunUser, IoError> =>
     ({ gid, uid }) => ({ uid, gid })
   )
 
-/** How the files of an open layer or volume have to be shown for an owner. */
+/** Returns how an open layer or volume must be shown to an owner. */
 export const shownTo = Effect.fnUntraced(function* (owner: RunUser | undefined, handle: fs.FileHandle) {
   if (owner === undefined || !needs(owner)) return undefined
   const { gid, uid } = yield* io("look at a layer", () => handle.stat())
   return shownAs({ uid, gid }, owner)
 })
 
-/** Makes a file or folder for the owner of the folder around it. */
+/** Makes a file or folder with the owner of its parent. */
 export const makeLike = Effect.fnUntraced(function* (path: string, make: Effect.Effect<void, IoError>) {
   yield* make
-  if (!givesFiles()) return
+  if (!canChown()) return
   const { gid, uid } = yield* ownerOf(dirname(path))
   yield* io(`give ${path}`, () => fs.lchown(path, uid, gid))
 })
 
 /**
- * Whether all entries of a folder belong to one owner. By find (findutils, Debian essential).
+ * Whether all entries of a folder have one owner, by find (findutils, Debian essential).
  *
- * @param which tests of find that an entry has to pass to count
+ * @param which tests of find that select the entries
  */
 export const isUniform = (
   folder: string,
@@ -63,10 +63,10 @@ export const isUniform = (
 }
 
 /**
- * Gives folders that nobody else can reach yet, with all that is in them. By chown (coreutils), which takes a tenth of
- * the time that calls from here take.
+ * Sets the owner of folders that no other process can reach yet, with their contents. Runs chown (coreutils), which
+ * takes a tenth of the time of calls from Node.
  */
-export const giveWhole = (folders: ReadonlyArray<string>, { gid, uid }: RunUser) =>
+export const chownAll = (folders: ReadonlyArray<string>, { gid, uid }: RunUser) =>
   run(`give ${folders[0]}`, [
     "chown",
     "--recursive",
@@ -77,14 +77,14 @@ export const giveWhole = (folders: ReadonlyArray<string>, { gid, uid }: RunUser)
     ...folders
   ])
 
-/** Gives all that is in a base folder to the owner of the folder: instances are shown its files as their own. */
-export const settleBase = Effect.fn("settleBase")(function* (folder: string) {
-  if (!givesFiles()) return
+/** Sets the owner of a base folder's contents to that of the folder, so that mounts can show them as the server's. */
+export const chownBase = Effect.fn("chownBase")(function* (folder: string) {
+  if (!canChown()) return
   const owner = yield* ownerOf(folder)
-  if (!(yield* isUniform(folder, owner))) yield* giveWhole([folder], owner)
+  if (!(yield* isUniform(folder, owner))) yield* chownAll([folder], owner)
 })
 
-/** Folders of an overlay instance that hold files of its own, the first above all others. */
+/** Returns the folders of an overlay instance with its own files, the top one first. */
 export const layersOf = Effect.fnUntraced(function* (tree: string) {
   const names = yield* listFolder(tree)
   const parts = names.flatMap((name) =>
@@ -93,7 +93,7 @@ export const layersOf = Effect.fnUntraced(function* (tree: string) {
   return ["upper", ...parts].map((name) => join(tree, name))
 })
 
-/** The folders with files of a server's own, and their owners. */
+/** Returns the folders with a server's own files, and their owners. */
 const ownParts = Effect.fnUntraced(function* (folder: string, files: string) {
   const tree = join(folder, TREE)
   const paths = (yield* lstat(tree)) === undefined ? [files] : yield* layersOf(tree)
@@ -101,28 +101,28 @@ const ownParts = Effect.fnUntraced(function* (folder: string, files: string) {
   return found.flatMap(({ path, stats }) => (stats === undefined ? [] : [{ path, stats }]))
 })
 
-/** The user that the files of a server belong to now; undefined where there are none. */
+/** Returns the current owner of a server's files; undefined: there are none. */
 export const keptOwner = Effect.fnUntraced(function* (folder: string, files: string) {
   const [part] = yield* ownParts(folder, files)
-  if (part === undefined || !givesFiles()) return undefined
+  if (part === undefined || !canChown()) return undefined
   const owner: RunUser = { uid: part.stats.uid, gid: part.stats.gid }
   return owner
 })
 
-/** Folders with files of a server's own that belong to another user than the given one. */
+/** Returns the folders of a server's own files with another owner. */
 export const foreignParts = Effect.fnUntraced(function* (folder: string, files: string, owner: RunUser) {
   const parts = yield* ownParts(folder, files)
   return parts.flatMap(({ path, stats }) => (stats.uid === owner.uid ? [] : [path]))
 })
 
-/** Deleted files of an overlay are devices of root. */
+/** Excludes the marks of removed files in an overlay, which are devices of root. */
 const NO_DEVICES = ["!", "-type", "c"]
 
 /**
- * Marks the folders with files of a server's own in which an entry belongs to another user, such as a world that an
- * operator has copied there as root, so that they are given again.
+ * Marks the folders of a server's own files with an entry of another owner, for example a world that an operator copied
+ * there as root, so that their owner is set again.
  */
-export const markStrays = Effect.fnUntraced(function* (folder: string, files: string, owner: RunUser) {
+export const markForeignFiles = Effect.fnUntraced(function* (folder: string, files: string, owner: RunUser) {
   if (!needs(owner)) return
   for (const { path, stats } of yield* ownParts(folder, files)) {
     if (stats.uid !== owner.uid || (yield* isUniform(path, owner, NO_DEVICES))) continue
@@ -131,16 +131,16 @@ export const markStrays = Effect.fnUntraced(function* (folder: string, files: st
 })
 
 /**
- * Gives the files of a server to their owner; what is below them stays with its own. Nothing of the server may be
- * mounted, and no process of it may run. The top of each folder comes last, so that what was cut off is done again.
+ * Sets the owner of a server's files, without the layers below them. Requires that nothing is mounted and no process
+ * runs. The top of each folder is changed last, so that an interrupted run is repeated.
  */
-export const giveParts = (parts: ReadonlyArray<string>, owner: RunUser) =>
+export const chownParts = (parts: ReadonlyArray<string>, owner: RunUser) =>
   Effect.forEach(
     parts,
     (part) =>
       needs(owner)
         ? chownVolume(part, owner)
-        : // Root takes the top only, as a mark: what root writes there is given away with all the rest.
+        : // The owner root at the top is the mark; later files of root in it get the owner with all others.
           io(`give ${part}`, () => fs.lchown(part, owner.uid, owner.gid)),
     { discard: true }
   )

@@ -4,13 +4,13 @@ import { Effect } from "effect"
 import { type IoError, io, lstat } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 
-/** Folders that are looked through at the same time. */
-const AT_ONCE = 16
+/** Folders that are searched at the same time. */
+const CONCURRENCY = 16
 
 /**
- * Gives a folder and all that is in it to the user, links themselves included; only what is not theirs already is
- * changed. Nobody else may write in it meanwhile: a path that is swapped for a link would be followed. `others`: paths
- * in it at which something is mounted that others use, too; they are left alone.
+ * Sets the owner of a folder with its contents, links themselves included; entries with that owner are skipped. No
+ * other process may write in it meanwhile, because a path that is replaced by a link would be followed. `others`: paths
+ * of shared mounts in it, which are skipped.
  */
 export const chownTree = (
   path: string,
@@ -27,7 +27,7 @@ export const chownTree = (
     if (!stats.isDirectory()) return
     const entries = yield* io(`read ${path}`, () => fs.readdir(path))
     yield* Effect.forEach(entries, (name) => chownTree(join(path, name), user, others), {
-      concurrency: AT_ONCE,
+      concurrency: CONCURRENCY,
       discard: true
     })
   })

@@ -1,20 +1,27 @@
-/** Instances whose files are a plain folder: a copy of the base, with blocks shared where the file system can. */
+/** Instances whose files are a plain folder: a copy of the base, with shared blocks if the file system can. */
 import { Effect } from "effect"
 import { type IoError, makeFolder } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { copyOpened, copyTree } from "./copyTree.ts"
 import type { FilePlan } from "./filePlan.ts"
-import { giveWhole, makeLike } from "./owners.ts"
-import { copySource, type FileSources, openSource, placeFor, type Source, templateSource } from "./sources.ts"
+import { chownAll, makeLike } from "./owners.ts"
+import {
+  copySource,
+  type FileSources,
+  makeTarget,
+  openSource,
+  type Source,
+  templateSource
+} from "./sources.ts"
 
 const copyInto = Effect.fnUntraced(function* (source: Source, place: string) {
   yield* copyOpened(source.what, yield* openSource(source), place)
 }, Effect.scoped)
 
-/** Copies what the blueprint names into an instance folder. */
+/** Copies the `copy` entries of the blueprint into an instance folder. */
 export const addCopies = Effect.fnUntraced(function* (files: string, plan: FilePlan, sources: FileSources) {
   for (const entry of plan.copies) {
-    yield* copyInto(yield* copySource(entry.copy, sources), yield* placeFor(files, entry))
+    yield* copyInto(yield* copySource(entry.copy, sources), yield* makeTarget(files, entry))
   }
 })
 
@@ -26,12 +33,12 @@ export const addVolumes = Effect.fnUntraced(function* (
 ) {
   for (const entry of volumes) {
     const source = yield* templateSource(entry.volume, sources)
-    const place = yield* placeFor(files, entry)
+    const place = yield* makeTarget(files, entry)
     yield* source === undefined ? makeLike(place, makeFolder(place)) : copyInto(source, place)
   }
 })
 
-/** Makes an instance in `files`, which is not there yet. */
+/** Makes an instance in `files`, which does not exist yet. */
 export const buildPlain = Effect.fnUntraced(function* (options: {
   readonly files: string
   readonly base: string
@@ -45,5 +52,5 @@ export const buildPlain = Effect.fnUntraced(function* (options: {
   yield* addVolumes(files, plan.cow, sources)
   yield* share(files)
   yield* addCopies(files, plan, sources)
-  if (owner !== undefined) yield* giveWhole([files], owner)
+  if (owner !== undefined) yield* chownAll([files], owner)
 })

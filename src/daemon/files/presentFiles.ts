@@ -1,4 +1,4 @@
-/** Sees to it that the files of an instance are all there at its folder, mounted where they have to be. */
+/** The preparation of an instance's folder before use, with all its mounts. */
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect, Semaphore } from "effect"
@@ -8,7 +8,7 @@ import type { RunUser } from "../runtime/Runtime.ts"
 import type { FilePlan } from "./filePlan.ts"
 import { handlesOf, openMounter, unmountBelow } from "./mounts.ts"
 import { type LayerFolders, mountName, mountTree, openTree } from "./overlayTree.ts"
-import { foreignParts, giveParts, settleBase } from "./owners.ts"
+import { chownBase, chownParts, foreignParts } from "./owners.ts"
 import { chownTree } from "./ownership.ts"
 import { openShared, type SharedOwner, share, sharedMounts } from "./sharedFiles.ts"
 import { readTreeRecord, TREE, type TreeRecord } from "./treeRecord.ts"
@@ -16,13 +16,13 @@ import { readTreeRecord, TREE, type TreeRecord } from "./treeRecord.ts"
 /** The folder of a server that its process sees. */
 export const instanceFolder = (folder: string): string => join(folder, "files")
 
-/** Where nothing can be mounted: containers see links, and that `ro` is read-only is the engine's doing. */
-export const wayFor = (kind: RuntimeKind): "copy" | "link" => (kind === "docker" ? "link" : "copy")
+/** Returns the method for nodes without mounts: containers get links, and the engine enforces `ro`. */
+export const sharingFor = (kind: RuntimeKind): "copy" | "link" => (kind === "docker" ? "link" : "copy")
 
 /** Trees that are mounted at the same time. */
-const AT_ONCE = 4
+const CONCURRENCY = 4
 
-/** What is shared, where all that has to be mounted is mounted already; undefined where something is missing. */
+/** Returns the shared folders if everything is mounted; undefined: a mount is missing. */
 const found = Effect.fnUntraced(function* (
   files: string,
   record: TreeRecord | undefined,
@@ -45,22 +45,22 @@ const found = Effect.fnUntraced(function* (
 
 export interface PresentOptions {
   readonly at: LayerFolders
-  /** Whether files and folders can be mounted a second time. */
+  /** Whether bind mounts work. */
   readonly binds: boolean
   /** Whether layers of another owner can be shown as the server's. */
   readonly mapped: boolean
 }
 
 export const makePresenter = ({ at, binds, mapped }: PresentOptions) => {
-  const turn = Semaphore.makeUnsafe(AT_ONCE)
-  /** Of its own: a server whose files are in order does not wait for those of others. */
-  const giving = Semaphore.makeUnsafe(AT_ONCE)
+  const turn = Semaphore.makeUnsafe(CONCURRENCY)
+  /** A separate limit: a server whose files are ready does not wait for changes of owners. */
+  const chownPermits = Semaphore.makeUnsafe(CONCURRENCY)
   const settled = new Set<string>()
 
-  /** Sees to it that all files of a base belong to one owner; those of an earlier version may not. */
+  /** Sets one owner for all files of a base; a base of an earlier version may have several. */
   const settle = Effect.fnUntraced(function* (generation: string, owner: RunUser | undefined) {
     if (owner === undefined || settled.has(generation)) return
-    yield* settleBase(join(at.generations, generation))
+    yield* chownBase(join(at.generations, generation))
     settled.add(generation)
   })
 
@@ -77,12 +77,12 @@ export const makePresenter = ({ at, binds, mapped }: PresentOptions) => {
     const foreign = owner === undefined ? [] : yield* foreignParts(folder, files, owner)
     if (owner !== undefined && foreign.length > 0) {
       yield* unmountBelow(folder)
-      yield* giving.withPermit(giveParts(foreign, owner))
+      yield* chownPermits.withPermit(chownParts(foreign, owner))
     }
     if (alone) yield* makePassage(folder)
     if (record === undefined && !binds) {
       if (alone) yield* closeFolder(files)
-      return yield* share(files, yield* openShared(plan, at.sources, to), wayFor(kind), to)
+      return yield* share(files, yield* openShared(plan, at.sources, to), sharingFor(kind), to)
     }
     const there = yield* found(files, record, plan, at, to)
     if (there !== undefined) return there
@@ -99,11 +99,11 @@ export const makePresenter = ({ at, binds, mapped }: PresentOptions) => {
       const mounter = yield* openMounter(mapped || to.mapped, handles, count)
       if (record !== undefined) {
         yield* mountTree(files, overlays, mountName(record, owner), mounter)
-        // What cannot be shown as the server's is copied for it.
+        // Without mapping, the base is copied for the server.
         if (!mapped && owner !== undefined && owner.uid !== 0) yield* chownTree(files, owner)
       }
       if (alone) yield* closeFolder(files)
-      return yield* share(files, shared, binds ? mounter : wayFor(kind), to)
+      return yield* share(files, shared, binds ? mounter : sharingFor(kind), to)
     }).pipe(
       Effect.scoped,
       turn.withPermit,

@@ -1,6 +1,6 @@
 /**
- * Limits on what a folder may hold, kept by the file system itself: project quotas of ext4 and xfs, where it is
- * mounted with `prjquota`. By `chattr` (e2fsprogs) and `setquota` (quota).
+ * Disk limits of folders that the file system enforces: project quotas of ext4 and xfs with the mount option
+ * `prjquota`. By `chattr` (e2fsprogs) and `setquota` (quota).
  */
 import { randomInt, randomUUID } from "node:crypto"
 import * as fs from "node:fs/promises"
@@ -11,7 +11,7 @@ import { mountOf } from "../disk/mountTable.ts"
 import { spawnChild } from "../runtime/spawnChild.ts"
 import { run } from "./mounts.ts"
 
-/** Projects below are left to people. */
+/** Lower project numbers are for administrators. */
 const FIRST = 1 << 20
 const LAST = 0x7fff_ffff
 const TRIAL_BYTES = 1024 * 1024
@@ -20,17 +20,17 @@ const PROBE = ".probe-quota-"
 
 export interface ProjectQuota {
   /**
-   * Whether it stops everybody. That of ext4 does not stop root; in an overlay it does, since that writes without the
-   * right to go beyond quotas, and in containers nobody is root.
+   * Whether the quota also applies to root. That of ext4 does not, except in an overlay, which writes without the right
+   * to exceed quotas; in containers no process is root.
    */
   readonly stops_root: boolean
-  /** An empty folder, and all that will be made in it, belongs to the project from now on. */
+  /** Assigns an empty folder and its future contents to the project. */
   begin(folder: string, project: number): Effect.Effect<void, IoError>
-  /** What a project may hold, in bytes; 0: no limit. */
+  /** Sets the limit of a project in bytes; 0: no limit. */
   limit(project: number, bytes: number): Effect.Effect<void, IoError>
 }
 
-/** A project that is none of those taken. */
+/** Returns a project number that is not taken. */
 export const newProject = (taken: ReadonlySet<number>): number => {
   let project = randomInt(FIRST, LAST)
   while (taken.has(project)) project = project === LAST ? FIRST : project + 1
@@ -45,11 +45,11 @@ const quotaAt = (mountpoint: string): Omit<ProjectQuota, "stops_root"> => ({
   }
 })
 
-/** Writes three times what is allowed, as another user where one is given; answers whether that was stopped half-way. */
+/** Writes three times the limit, as another user if one is given; returns whether the write was stopped. */
 const isStopped = Effect.fnUntraced(function* (folder: string, name: string, uid: number | undefined) {
   const child = yield* spawnChild(
     ["dd", "if=/dev/zero", `of=${name}`, `bs=${TRIAL_BYTES}`, "count=3", "conv=fsync"],
-    // The folder is entered before the user changes: those above it may be closed to others.
+    // The working directory is set before the user, because parent folders may be closed to other users.
     { cwd: folder, stdio: "ignore", ...(uid === undefined ? {} : { uid, gid: uid }) }
   ).pipe(Effect.mapError((error) => new IoError({ code: "ENOSYS", message: error.message })))
   child.process.ref()
@@ -58,8 +58,8 @@ const isStopped = Effect.fnUntraced(function* (folder: string, name: string, uid
   return code !== 0 && size > 0 && size < 3 * TRIAL_BYTES
 })
 
-/** Answers whether it stops root, too. */
-const tryOut = Effect.fnUntraced(function* (quota: Omit<ProjectQuota, "stops_root">, folder: string) {
+/** Returns whether the quota also applies to root. */
+const testQuota = Effect.fnUntraced(function* (quota: Omit<ProjectQuota, "stops_root">, folder: string) {
   const project = newProject(new Set())
   yield* quota.begin(folder, project)
   yield* Effect.acquireRelease(quota.limit(project, TRIAL_BYTES), () =>
@@ -69,10 +69,10 @@ const tryOut = Effect.fnUntraced(function* (quota: Omit<ProjectQuota, "stops_roo
   yield* removeTree(join(folder, "own"))
   yield* io("open the folder", () => fs.chmod(folder, 0o777))
   if (process.geteuid?.() === 0 && (yield* isStopped(folder, "other", NOBODY))) return false
-  return yield* new IoError({ code: "BROKEN", message: "more can be written than it allows" })
+  return yield* new IoError({ code: "BROKEN", message: "the quota is not enforced" })
 }, Effect.scoped)
 
-/** Project quotas of the file system that a folder is on; undefined where there are none that work. */
+/** Returns the project quotas of a folder's file system; undefined: none, or they do not work. */
 export const probeQuota = Effect.fnUntraced(function* (dir: string) {
   const real = yield* io(dir, () => fs.realpath(dir))
   const mount = mountOf(real, yield* mountTable)
@@ -81,7 +81,7 @@ export const probeQuota = Effect.fnUntraced(function* (dir: string) {
   const quota = quotaAt(mount.path)
   return yield* Effect.gen(function* () {
     yield* makeFolder(folder)
-    const found: ProjectQuota = { ...quota, stops_root: yield* tryOut(quota, folder) }
+    const found: ProjectQuota = { ...quota, stops_root: yield* testQuota(quota, folder) }
     return found
   }).pipe(
     Effect.catch((error) =>

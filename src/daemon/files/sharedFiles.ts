@@ -13,39 +13,39 @@ import type { FilePlan, Shared } from "./filePlan.ts"
 import { isShownAt, type Mounter } from "./mounts.ts"
 import { mountPoint } from "./overlayTree.ts"
 import { shownTo } from "./owners.ts"
-import { type FileSources, openSource, placeFor, type Source, sharedSource } from "./sources.ts"
+import { type FileSources, makeTarget, openSource, type Source, sharedSource } from "./sources.ts"
 
 /**
- * How they get there. By a mounter: mounted, read-only where it says so, for all that look there. Where that is not
- * allowed: links; and for `ro` a copy, so that the source cannot be changed whatever happens (`copy`), or a link where
- * the runtime itself sees to that (`link`). `place`: only what they are mounted at.
+ * The method of sharing. A mounter: bind mounts, read-only if required, for all users. Without mounts: links, and for
+ * `ro` a copy that protects the source (`copy`), or a link if the runtime enforces `ro` (`link`). `place`: only the
+ * mount points.
  */
-export type SharedWay = Mounter | "copy" | "link" | "place"
+export type SharingMethod = Mounter | "copy" | "link" | "place"
 
 const isLinkTo = Effect.fnUntraced(function* (place: string, real: string) {
   const stats = yield* lstat(place)
   return stats?.isSymbolicLink() === true && (yield* io(place, () => fs.readlink(place))) === real
 })
 
-/** The owner of what servers share. */
+/** The owner of shared files. */
 export interface SharedOwner {
-  /** The user that the files of the server belong to; absent: each to its own. */
+  /** The owner of the server's files; absent: each file keeps its own. */
   readonly owner: RunUser | undefined
-  /** Whether the server has its uid for itself. */
+  /** Whether the server has its own uid. */
   readonly alone: boolean
-  /** The user that volumes belong to which servers write. */
+  /** The owner of volumes that servers write. */
   readonly volumes: RunUser
-  /** Whether a mount can show them as the server's own. */
+  /** Whether a mount can show them as the server's. */
   readonly mapped: boolean
-  /** Ids of other servers of this node that write a volume. */
+  /** Returns the ids of other servers of this node that write a volume. */
   readonly writers: (real: string) => Effect.Effect<ReadonlyArray<string>, IoError>
 }
 
 /**
- * Gives a volume that a server writes to the one user that all volumes belong to, so that each server is shown its files
- * as its own. Where that is not possible, to the one server that writes it.
+ * Sets the owner of a volume that a server writes to the common user of all volumes, so that each server sees its files
+ * as its own. If mounts cannot show that, the owner is the one server that writes it.
  */
-const giveShared = Effect.fnUntraced(function* (source: Source, to: SharedOwner) {
+const chownShared = Effect.fnUntraced(function* (source: Source, to: SharedOwner) {
   const { alone, mapped, owner, volumes, writers } = to
   if (owner === undefined || owner.uid === 0) return
   if (!alone || mapped) return yield* chownVolume(source.real, volumes)
@@ -53,7 +53,7 @@ const giveShared = Effect.fnUntraced(function* (source: Source, to: SharedOwner)
   if (other !== undefined) {
     return yield* new IoError({
       code: "REFUSED",
-      message: `state.volumes: ${source.what} is written by ${other}, too, and servers of this node have users of their own`,
+      message: `state.volumes: ${source.what} is also written by ${other}, and each server of this node has its own user`,
       next: "let the daemon mount with mapped owners (CAP_SYS_ADMIN, Linux 5.12, perl), or give each server a volume of its own"
     })
   }
@@ -61,21 +61,21 @@ const giveShared = Effect.fnUntraced(function* (source: Source, to: SharedOwner)
   yield* closeFolder(source.real)
 })
 
-/** How an open source has to be shown. Containers have one user for all; a folder of root is never written as root. */
+/** Returns how an open source is shown. All containers have one user; a folder of root is never written as root. */
 const shownOf = Effect.fnUntraced(function* (shared: Shared, handle: FileHandle, to: SharedOwner) {
   if (!to.alone || !to.mapped) return undefined
   const shown = yield* shownTo(to.owner, handle)
   return shown?.owner.uid === 0 && !shared.read_only ? undefined : shown
 })
 
-/** What is shared, its source open. */
+/** A shared source that is open. */
 export interface OpenShared {
   readonly shared: Shared
   readonly source: Source
   readonly opened: Effect.Success<ReturnType<typeof openSource>>
 }
 
-/** Opens what is shared, for the scope. `to`: volumes that the server writes are given to whom they have to belong. */
+/** Opens shared sources for the scope. `to`: sets the owner of volumes that the server writes. */
 export const openShared = Effect.fnUntraced(function* (
   plan: FilePlan,
   sources: FileSources,
@@ -84,35 +84,35 @@ export const openShared = Effect.fnUntraced(function* (
   const opened: Array<OpenShared> = []
   for (const shared of plan.shared) {
     const source = yield* sharedSource(shared, sources)
-    if (to !== undefined && "volume" in shared.of && !shared.read_only) yield* giveShared(source, to)
+    if (to !== undefined && "volume" in shared.of && !shared.read_only) yield* chownShared(source, to)
     opened.push({ shared, source, opened: yield* openSource(source) })
   }
   return opened
 })
 
-/** Puts what is shared into the folder `root`; answers it as the runtime has to know it. */
+/** Puts shared sources into the folder `root`; returns them for the runtime. */
 export const share = Effect.fnUntraced(function* (
   root: string,
   all: ReadonlyArray<OpenShared>,
-  given: SharedWay,
+  given: SharingMethod,
   to: SharedOwner
 ) {
   const folders: Array<SharedFolder> = []
   for (const { opened, shared, source } of all) {
     const known = { path: source.real, read_only: shared.read_only, volume: "volume" in shared.of }
     const mounted = typeof given === "object"
-    // A mount that shows files as they are would show some that the server cannot read.
+    // A mount without a map would show files that the server cannot read.
     const way = mounted && shared.read_only && to.alone && !to.mapped ? "copy" : given
     if (way === "place" || typeof way === "object") {
       const place = yield* mountPoint(root, shared, opened.folder)
       if (way !== "place") {
         const shown = yield* shownOf(shared, opened.handle, to)
-        yield* way.again(place, opened.handle, shared.read_only, shown)
+        yield* way.bind(place, opened.handle, shared.read_only, shown)
       }
       folders.push({ ...known, target: place })
       continue
     }
-    const place = yield* placeFor(root, shared)
+    const place = yield* makeTarget(root, shared)
     if (way === "copy" && shared.read_only) {
       yield* copyOpened(source.what, opened, place, { mirror: true, owner: to.owner })
       continue
@@ -126,8 +126,7 @@ export const share = Effect.fnUntraced(function* (
 })
 
 /**
- * What is shared, as the runtime has to know it; undefined unless it is all mounted where it belongs. `real` is the
- * folder as the mount table names it.
+ * Returns the shared sources for the runtime; undefined: not all are mounted. `real`: the folder as in the mount table.
  */
 export const sharedMounts = Effect.fnUntraced(function* (
   root: string,

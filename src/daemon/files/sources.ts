@@ -1,4 +1,4 @@
-/** Where instances take their files from, and how these are found without leaving their folders. */
+/** The sources of an instance's files, resolved without leaving their folders. */
 import * as fs from "node:fs/promises"
 import { basename, dirname, isAbsolute, join, relative, sep } from "node:path"
 import { Effect, Result } from "effect"
@@ -12,34 +12,34 @@ import { openToMount } from "./mounts.ts"
 import { makeLike } from "./owners.ts"
 
 export interface FileSources {
-  /** The node whose they are, for those who read of them. */
+  /** The node, for messages. */
   readonly node_id: string
-  /** Data folder: `copy` entries are relative to it. */
+  /** The data folder: `copy` entries are relative to it. */
   readonly data_dir: string
   readonly volumes_dir: string
   /** Host folders that `mounts` may use. */
   readonly allowed_mounts: ReadonlyArray<string>
-  /** Servers that come from other nodes. */
+  /** Returns the files of servers that migrate to this node. */
   readonly arrivals?: Arrivals
 }
 
-/** A file or folder to take, and the folders that it has to lie in; links resolved. */
+/** A source file or folder, and the folders that it must be in; links resolved. */
 export interface Source {
   readonly real: string
   readonly roots: ReadonlyArray<string>
-  /** As people find it: its path in the data folder, or on the machine where it is not there. */
+  /** Its name in messages: the path in the data folder, or else on the host. */
   readonly what: string
 }
 
 const isBelow = (path: string, root: string) =>
   path === root || path.startsWith(root === sep ? sep : root + sep)
 
-/** Refused for what there is on the node, not for what the blueprint says. */
-const lacking = (message: string, next: string) => new IoError({ code: "REFUSED", message, next })
+/** A refusal because of the state of the node, not of the blueprint. */
+const missingSource = (message: string, next: string) => new IoError({ code: "REFUSED", message, next })
 
 /**
- * The source below `root`, also when links are followed; `real` is undefined where there is nothing. `key`: of the
- * blueprint; `what`: the source as people find it.
+ * Returns the source below `root`, with links followed; `real` is undefined if it is missing. `key`: that of the
+ * blueprint; `what`: the name in messages.
  */
 const sourceBelow = Effect.fnUntraced(function* (root: string, source: string, key: string, what: string) {
   const parts = yield* Effect.fromResult(
@@ -50,7 +50,10 @@ const sourceBelow = Effect.fnUntraced(function* (root: string, source: string, k
   )
   const top = yield* io(`${key}: ${what}`, () => fs.realpath(root))
   if (real !== undefined && !real.startsWith(top + sep)) {
-    return yield* lacking(`${key}: ${what} leaves its folder through a link`, "put what it leads to there")
+    return yield* missingSource(
+      `${key}: ${what} leaves its folder through a link`,
+      "put what it leads to there"
+    )
   }
   return { parts, real, top }
 })
@@ -62,22 +65,26 @@ const volumeBelow = Effect.fnUntraced(function* ({ source }: Volume, { volumes_d
   return { found, made: join(top, ...parts), top, what }
 })
 
-/** Source of a volume that is a template; undefined where there is none: what is made of it begins empty. */
+/** Returns the source of a template volume; undefined: none, and the instance starts empty. */
 export const templateSource = (volume: Volume, sources: FileSources) =>
   Effect.map(volumeBelow(volume, sources), ({ found }) => found)
 
-/** Source of a volume that is shared. A missing one is made, empty, but for `ro`: nothing could ever fill it. */
+/**
+ * Returns the source of a shared volume. A missing one is made, empty, unless it is `ro`, because it could never be
+ * filled.
+ */
 export const volumeSource = Effect.fnUntraced(function* (volume: Volume, sources: FileSources) {
   const { found, made, top, what } = yield* volumeBelow(volume, sources)
   if (found !== undefined) return found
-  if (volume.mode === "ro") return yield* lacking(`state.volumes: there is no ${what}`, `put it at ${made}`)
+  if (volume.mode === "ro")
+    return yield* missingSource(`state.volumes: there is no ${what}`, `put it at ${made}`)
   yield* io(`create folder ${what}`, () => fs.mkdir(made, { recursive: true }))
   const real = yield* io(`state.volumes: ${what}`, () => fs.realpath(made))
   const source: Source = { real, roots: [top], what }
   return source
 })
 
-/** Volumes of which there is no source, although a server is to be made of them: it begins with an empty folder. */
+/** Returns the template volumes without a source, with which a server starts with an empty folder. */
 export const missingVolumes = (volumes: ReadonlyArray<Volume>, sources: FileSources) =>
   Effect.filter(volumes, (volume) =>
     volume.mode === "ro"
@@ -85,32 +92,34 @@ export const missingVolumes = (volumes: ReadonlyArray<Volume>, sources: FileSour
       : Effect.map(volumeBelow(volume, sources), ({ found }) => found === undefined)
   )
 
-/** Where an absolute path leads, its links resolved as far as there is something. */
-const leadsTo = (path: string): Effect.Effect<{ readonly real: string; readonly there: boolean }, IoError> =>
+/** Resolves the links of an absolute path as far as it exists. */
+const resolveLinks = (
+  path: string
+): Effect.Effect<{ readonly real: string; readonly there: boolean }, IoError> =>
   Effect.gen(function* () {
     const real = yield* io(`look at ${path}`, () => fs.realpath(path)).pipe(orMissing(undefined))
     if (real !== undefined) return { real, there: true }
-    const above = yield* leadsTo(dirname(path))
+    const above = yield* resolveLinks(dirname(path))
     return { real: join(above.real, basename(path)), there: false }
   })
 
-/** Source of a mount: below the allowed ones, links resolved on both sides. */
+/** Returns the source of a mount: in an allowed folder, links of both resolved. */
 export const mountSource = Effect.fnUntraced(function* (mount: Mount, { allowed_mounts }: FileSources) {
   const what = mount.source
   if (!isAbsolute(what)) return yield* refuse(`state.mounts: ${what}: it is not absolute`)
   if (what.includes("\0")) return yield* refuse(`state.mounts: ${what}: it contains a NUL character`)
-  const { real, there } = yield* leadsTo(what)
+  const { real, there } = yield* resolveLinks(what)
   const roots = yield* Effect.forEach(allowed_mounts, (path) =>
-    Effect.map(leadsTo(path), (root) => root.real)
+    Effect.map(resolveLinks(path), (root) => root.real)
   )
-  // First: what is where nothing is allowed is nobody's concern.
+  // Checked first: a refusal must not reveal whether other paths exist.
   if (!roots.some((root) => isBelow(real, root))) {
-    return yield* lacking(
+    return yield* missingSource(
       `state.mounts: ${what} is not below the allowed mounts of the node`,
       "allow it there with MUSTER_ALLOWED_MOUNTS"
     )
   }
-  if (!there) return yield* lacking(`state.mounts: there is no ${what}`, "put it there")
+  if (!there) return yield* missingSource(`state.mounts: there is no ${what}`, "put it there")
   const source: Source = { real, roots, what }
   return source
 })
@@ -118,14 +127,14 @@ export const mountSource = Effect.fnUntraced(function* (mount: Mount, { allowed_
 export const sharedSource = ({ of }: Shared, sources: FileSources) =>
   "volume" in of ? volumeSource(of.volume, sources) : mountSource(of.mount, sources)
 
-/** Source of a copy. Top-level files of the data folder are the service's own (keys, database) and never copied. */
+/** Returns the source of a copy. Top-level files of the data folder (keys, database) are never copied. */
 export const copySource = Effect.fnUntraced(function* (copy: Copy, { data_dir }: FileSources) {
   const what = copy.source
   const { parts, real, top } = yield* sourceBelow(data_dir, what, "state.copy", what)
   if (real === undefined) {
-    return yield* lacking(`state.copy: there is no ${what}`, `put it at ${join(top, ...parts)}`)
+    return yield* missingSource(`state.copy: there is no ${what}`, `put it at ${join(top, ...parts)}`)
   }
-  // By where it leads: a link in the data folder gets no further than its name.
+  // Checks the resolved path: a link in the data folder must not lead elsewhere.
   const [folder = ""] = relative(top, real).split(sep)
   const closed: ReadonlyArray<string> = [FOLDERS.servers, FOLDERS.base, FOLDERS.lost]
   if (closed.includes(folder) || folder.startsWith(".")) {
@@ -140,23 +149,23 @@ export const copySource = Effect.fnUntraced(function* (copy: Copy, { data_dir }:
 })
 
 /**
- * Opens a source to name it for a mount, for the scope. Looked at once more when it is open: a link may have taken
- * the place of a folder on the way to it.
+ * Opens the source of a mount for the scope. Checked again when it is open, because a link may have replaced a parent
+ * folder.
  */
 export const openSource = Effect.fnUntraced(function* ({ real, roots, what }: Source) {
   const handle = yield* openToMount(real)
   const stats = yield* io(what, () => handle.stat())
   if (!stats.isDirectory() && !stats.isFile())
-    return yield* lacking(`${what}: neither a file nor a folder`, "replace it")
+    return yield* missingSource(`${what}: neither a file nor a folder`, "replace it")
   const path = yield* io(what, () => fs.readlink(`/proc/self/fd/${handle.fd}`))
   if (!roots.some((root) => isBelow(path, root))) {
-    return yield* lacking(`${what} leaves its folder through a link`, "put what it leads to there")
+    return yield* missingSource(`${what} leaves its folder through a link`, "put what it leads to there")
   }
   return { handle, folder: stats.isDirectory() }
 })
 
-/** Makes the folders of a target, never through a link; answers its path. */
-export const placeFor = Effect.fnUntraced(function* (root: string, { parts, target }: Target) {
+/** Makes the parent folders of a target, never through a link; returns its path. */
+export const makeTarget = Effect.fnUntraced(function* (root: string, { parts, target }: Target) {
   let path = root
   for (const part of parts.slice(0, -1)) {
     path = join(path, part)
@@ -169,7 +178,7 @@ export const placeFor = Effect.fnUntraced(function* (root: string, { parts, targ
   return join(root, ...parts)
 })
 
-/** What is at a path of a layer, its links not followed: `other` hides what lower layers have there. */
+/** Returns the type of a path in a layer, without following links: `other` hides lower layers. */
 export const kindAt = Effect.fnUntraced(function* (root: string, parts: ReadonlyArray<string>) {
   let path = root
   for (const part of ["", ...parts]) {

@@ -8,7 +8,7 @@ import type { InstanceStorage } from "../../domain/SystemInfo.ts"
 import { IoError, io, listFolder, makeFolder, mountsAt, removeTree } from "../disk/fsio.ts"
 import type { Shown } from "./idmap.ts"
 import { handlesOf, openMounter, openToMount, unmountBelow } from "./mounts.ts"
-import { givesFiles, ownerOf } from "./owners.ts"
+import { canChown, ownerOf } from "./owners.ts"
 import { chownTree } from "./ownership.ts"
 
 /** How instances are to be made; `auto` is the best that works. */
@@ -76,7 +76,7 @@ const tryBind = Effect.fnUntraced(function* (folder: string) {
   yield* makeFolder(target)
   const handle = yield* openToMount(source)
   const mounter = yield* openMounter(false, [handle], 1)
-  yield* mounter.again(target, handle, true, undefined)
+  yield* mounter.bind(target, handle, true, undefined)
   const written = yield* Effect.result(io("write", () => fs.writeFile(join(target, "file"), "")))
   if (written._tag === "Success") return yield* broken("a read-only mount can be written to")
   yield* unmountBelow(target)
@@ -89,7 +89,7 @@ const tryMappedBind = Effect.fnUntraced(function* (folder: string) {
   yield* chownTree(source, ONE)
   const handle = yield* openToMount(source)
   const mounter = yield* openMounter(true, [handle], 1)
-  yield* mounter.again(target, handle, false, { owner: ONE, as: OTHER })
+  yield* mounter.bind(target, handle, false, { owner: ONE, as: OTHER })
   yield* isOther(target)
   yield* io("write", () => fs.writeFile(join(target, "file"), ""))
   yield* io("give", () => fs.chown(join(target, "file"), OTHER.uid, OTHER.gid))
@@ -143,7 +143,7 @@ export const probeStorage = Effect.fnUntraced(function* (dir: string, options: P
   const { choice = "auto", shared = false } = options
   const hidden = shared && !(yield* seenByOthers)
   const mounts = (options.mounts ?? true) && !hidden
-  const mapped = mounts && givesFiles() && (options.mapped ?? true)
+  const mapped = mounts && canChown() && (options.mapped ?? true)
   yield* makeFolder(dir)
   yield* clean(dir)
   const folder = join(dir, `${PROBE}${randomUUID()}`)

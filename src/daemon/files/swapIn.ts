@@ -1,8 +1,8 @@
-/** How the new files of a server come into the place of the old: made aside, then renamed. */
+/** The replacement of a server's files: new files are made in a separate folder, then renamed. */
 import { join } from "node:path"
 import { Effect } from "effect"
 import { listFolder, makeFolder, orMissing, removeTree, rename } from "../disk/fsio.ts"
-import { settleTree } from "./carryOver.ts"
+import { recoverTree } from "./carryOver.ts"
 import { unmountBelow } from "./mounts.ts"
 import { instanceFolder } from "./presentFiles.ts"
 import { TREE, TREE_NEXT } from "./treeRecord.ts"
@@ -12,13 +12,13 @@ const NEW_FILES = "files.building"
 const OLD_TREE = "tree.old"
 const OLD_FILES = "files.old"
 
-/** Where new files are made: the layers, and the folder itself or what the layers are mounted at meanwhile. */
+/** Returns the folders for new files: the layers, and the instance folder or its mount point. */
 export const building = (folder: string) => ({
   tree: join(folder, NEW_TREE),
   files: join(folder, NEW_FILES)
 })
 
-/** Removes what was cut off; nothing of it counts. */
+/** Removes the files of an interrupted replacement. */
 export const cleanFiles = Effect.fnUntraced(function* (folder: string) {
   for (const name of [NEW_TREE, NEW_FILES, OLD_TREE, OLD_FILES]) {
     yield* unmountBelow(join(folder, name))
@@ -26,15 +26,15 @@ export const cleanFiles = Effect.fnUntraced(function* (folder: string) {
   }
 })
 
-/** A change of the layers that was cut off is ended, or taken back. */
-export const settleFiles = Effect.fnUntraced(function* (folder: string) {
+/** Completes or undoes an interrupted change of the layers. */
+export const recoverFiles = Effect.fnUntraced(function* (folder: string) {
   const names = yield* listFolder(folder)
   if (!names.includes(TREE_NEXT) && !names.includes(OLD_TREE)) return
   yield* unmountBelow(folder)
-  yield* settleTree(folder)
+  yield* recoverTree(folder)
 })
 
-/** Puts what was made, complete, in the place of what there is; `layers`: it is a tree, else a plain folder. */
+/** Replaces the files by the new ones; `layers`: they are a tree, else a plain folder. */
 export const swapIn = Effect.fnUntraced(function* (folder: string, layers: boolean) {
   const files = instanceFolder(folder)
   yield* unmountBelow(folder)
@@ -46,7 +46,7 @@ export const swapIn = Effect.fnUntraced(function* (folder: string, layers: boole
   } else yield* rename(join(folder, NEW_FILES), files)
 })
 
-/** Removes the files of a server altogether. */
+/** Removes all files of a server. */
 export const discardFiles = Effect.fnUntraced(function* (folder: string) {
   yield* unmountBelow(folder)
   yield* removeTree(join(folder, TREE))

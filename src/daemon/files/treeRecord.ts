@@ -1,12 +1,12 @@
 /**
- * What an overlay instance is made of, on disk beside its layers in `<server>/tree`:
+ * The record of an overlay instance, beside its layers in `<server>/tree`:
  *
  *     tree.json             this record
  *     upper, work           over the base
  *     over.<n>/upper, work  over the n-th nested overlay, that of a volume's target
- *     lower.<n>             a copy of the n-th volume, where the volume itself may change meanwhile
+ *     lower.<n>             a copy of the n-th volume, if the volume may change meanwhile
  *
- * An instance without it is a plain folder.
+ * An instance without this record is a plain folder.
  */
 import { join } from "node:path"
 import { Effect, Schema } from "effect"
@@ -20,24 +20,24 @@ export const TreeLayer = Schema.Struct({
 export type TreeLayer = typeof TreeLayer.Type
 
 export const Nested = Schema.Struct({
-  /** Where in the instance; its parts. */
+  /** The path in the instance, as parts. */
   target: Schema.Array(Schema.String),
-  /** The uppermost first. */
+  /** The top one first. */
   lower: Schema.NonEmptyArray(TreeLayer),
-  /** Whether a volume hides what the base has there, whatever that is. */
+  /** Whether a volume hides the entry of the base there, whatever its type. */
   covered: Schema.Boolean
 })
 export type Nested = typeof Nested.Type
 
 export const TreeRecord = Schema.Struct({
   format: Schema.Literal(1),
-  /** Names this composition in the mount table: another one is mounted anew. */
+  /** The name of this composition in the mount table; a change requires a new mount. */
   id: Schema.String,
-  /** Generation of the base folder. */
+  /** The generation of the base folder. */
   base: Schema.String,
-  /** Those above others first. */
+  /** Parents before children. */
   nested: Schema.Array(Nested),
-  /** Project of the file system's quota; absent: none. */
+  /** The quota project; absent: none. */
   project: Schema.optionalKey(Schema.Int)
 })
 export type TreeRecord = typeof TreeRecord.Type
@@ -46,12 +46,12 @@ const TreeRecordJson = Schema.fromJsonString(TreeRecord)
 const decode = Schema.decodeUnknownEffect(TreeRecordJson)
 const encode = Schema.encodeUnknownEffect(TreeRecordJson)
 
-/** Folder of the generations of base folders. */
+/** Returns the folder of the generations of base folders. */
 export const generationsDir = (base_dir: string): string => join(base_dir, ".generations")
 
 const recordPath = (tree: string) => join(tree, "tree.json")
 
-/** The record of a `tree` folder; undefined where there is none. */
+/** Returns the record of a `tree` folder; undefined: none. */
 export const readTreeRecord = Effect.fnUntraced(function* (tree: string) {
   const text = yield* readText(recordPath(tree)).pipe(orMissing(undefined))
   if (text === undefined) return undefined
@@ -64,21 +64,21 @@ export const readTreeRecord = Effect.fnUntraced(function* (tree: string) {
 
 export const writeTreeRecord = (tree: string, record: TreeRecord): Effect.Effect<void, IoError> =>
   encode(record).pipe(
-    Effect.orDie, // the record is of the schema's own type
+    Effect.orDie, // the record has the type of the schema
     Effect.flatMap((text) => writeAtomic(recordPath(tree), text))
   )
 
-/** Folders of a server's folder that have a record: the one in use, and one that is to take its place. */
+/** Folders of a server with a record: the current one, and its replacement. */
 export const TREE = "tree"
 export const TREE_NEXT = "tree.next"
 
-/** Generations of base folders that the servers below a folder have as a layer. */
+/** Returns the generations that the servers below a folder use as a layer. */
 export const basesInUse = Effect.fnUntraced(function* (servers_dir: string) {
   const names = yield* listFolder(servers_dir)
   const found = yield* Effect.forEach(
     names.flatMap((name) => [join(servers_dir, name, TREE), join(servers_dir, name, TREE_NEXT)]),
     (tree) =>
-      // Beside servers there may be files.
+      // There may be files beside the folders of servers.
       Effect.catchIf(
         readTreeRecord(tree),
         (error) => error.code === "ENOTDIR",

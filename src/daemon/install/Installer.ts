@@ -14,7 +14,7 @@ import {
   removeTree
 } from "../disk/fsio.ts"
 import { InstallFailed, installFailed } from "../files/InstallFailed.ts"
-import { settleBase } from "../files/owners.ts"
+import { chownBase } from "../files/owners.ts"
 import { Runtime } from "../runtime/Runtime.ts"
 import { type Base, type BasesOptions, openBases } from "./bases.ts"
 import { prepareBase } from "./prepareBase.ts"
@@ -93,7 +93,7 @@ export class Installer extends Context.Service<
             const made = join(aside, "base")
             yield* makeClosedFolder(made)
             const exit_code = yield* prepareBase({ spec, folder: made, aside, log, runtime })
-            yield* settleBase(made)
+            yield* chownBase(made)
             const base = yield* bases.publish(software, version, made)
             return { ...base, ...(exit_code === undefined ? {} : { exit_code }) }
           },

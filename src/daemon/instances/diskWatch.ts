@@ -5,7 +5,7 @@ import { megabytes } from "../../domain/Limits.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import { appendConsoleLine } from "../console/consoleFiles.ts"
 import type { IoError } from "../disk/fsio.ts"
-import { diskLimit, heldBy } from "../files/diskLimits.ts"
+import { diskLimit, usageText } from "../files/diskLimits.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "./Instance.ts"
 
@@ -35,7 +35,7 @@ export const watchDisks = ({ files, instances, seconds }: DiskWatchOptions): Eff
     const ended = yield* elapsedMillis
     due.set(instance, ended + (ended - began) * SHARE)
     if (over === undefined) return
-    const what = `${heldBy(over)} written, ${megabytes(over.limit)} allowed`
+    const what = `${usageText(over)} written, ${megabytes(over.limit)} allowed`
     yield* Effect.logWarning(`server ${spec.id} is stopped: ${what}`)
     yield* appendConsoleLine(instance.folder, `Disk limit: ${what}. The server is stopped.`)
     yield* Effect.catch(instance.power("stop", PATIENCE), (error) =>

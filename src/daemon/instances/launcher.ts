@@ -3,7 +3,7 @@ import { megabytes } from "../../domain/Limits.ts"
 import { applyConfigs } from "../configPatch/ConfigPatcher.ts"
 import type { ConsoleLog } from "../console/ConsoleLog.ts"
 import { onlineMatcher } from "../console/onlineSignal.ts"
-import { heldBy } from "../files/diskLimits.ts"
+import { usageText } from "../files/diskLimits.ts"
 import { type FileSources, type InstanceFiles, instanceFolder } from "../files/InstanceFiles.ts"
 import { type LaunchPlan, launchPlan, specFor } from "../launch/launchPlan.ts"
 import type { Runtime, RunUser, SharedFolder } from "../runtime/Runtime.ts"
@@ -44,7 +44,7 @@ export const makeLauncher = ({ console, file, files, folder, runtime, sources }:
     if (over === undefined) return
     return yield* refused(
       409,
-      `the server holds ${heldBy(over)} of its own, its disk limit is ${megabytes(over.limit)}`,
+      `the server holds ${usageText(over)} of its own, its disk limit is ${megabytes(over.limit)}`,
       "Remove files of it on its node, or reset it; a higher limits.disk_space holds for new servers."
     )
   })

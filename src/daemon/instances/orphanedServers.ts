@@ -20,7 +20,7 @@ import {
   syncFolder,
   writeAtomic
 } from "../disk/fsio.ts"
-import { gatherOwn } from "../files/ownFiles.ts"
+import { mergeOwnFiles } from "../files/ownFiles.ts"
 import { generationsDir, readTreeRecord, TREE } from "../files/treeRecord.ts"
 import { FOLDERS } from "../host/dataFolder.ts"
 import type { ServerState } from "../state/ServerFile.ts"
@@ -87,7 +87,7 @@ const because = ({ node_id, server_id, why }: Pick<Note, "node_id" | "server_id"
 /** Makes a folder in `dir` readable, says so, and puts its note beside it; cut off, it can be done again. */
 const finish = Effect.fnUntraced(function* (dir: string, name: string, reason: string) {
   const folder = join(dir, name)
-  const left = yield* Effect.catch(gatherOwn(folder), (error) =>
+  const left = yield* Effect.catch(mergeOwnFiles(folder), (error) =>
     Effect.as(Effect.logError(`the files in ${folder} are left as they are: ${error.message}`), [])
   )
   if (left.length > 0) {

@@ -109,7 +109,7 @@ describe.runIf(asRoot)("files of a server: its mounts (needs root)", () => {
       const places = ["3", "a b\nc", "$x'\"`id`", "-o ro", "ü\\054,"].map((name) => join(folder, name))
       for (const [index, place] of places.entries()) {
         mkdirSync(place)
-        if (index > 0) yield* mounter.again(place, again, true, undefined)
+        if (index > 0) yield* mounter.bind(place, again, true, undefined)
         else yield* mounter.overlay(place, layers, "1,ro")
         assert.strictEqual(readFileSync(join(place, "below"), "utf8"), "below")
       }
@@ -118,9 +118,9 @@ describe.runIf(asRoot)("files of a server: its mounts (needs root)", () => {
         mounts.map(({ read_only, source }) => [read_only, source === "1,ro"]),
         places.map((_, index) => [index > 0, index === 0])
       )
-      const none = yield* Effect.flip(mounter.again(join(folder, "none"), again, false, undefined))
+      const none = yield* Effect.flip(mounter.bind(join(folder, "none"), again, false, undefined))
       assert.strictEqual(none.message, `mount at ${join(folder, "none")}: No such file or directory`)
-      const late = yield* Effect.flip(mounter.again(places[0] ?? "", again, false, undefined))
+      const late = yield* Effect.flip(mounter.bind(places[0] ?? "", again, false, undefined))
       assert.include(late.message, "No such file or directory")
       assert.lengthOf(yield* mountsAt(folder), places.length)
     })
