@@ -39,7 +39,8 @@ describe("decisions 4: which new files of sources a start takes", () => {
           ...models.flatMap((one, index) => {
             const at = `s${index}`
             if (!mounts.some((mount) => mount.at === at)) return []
-            const missingSource = one.needs !== undefined && !mounts.some((mount) => mount.at === `s${one.needs}`)
+            const missingSource =
+              one.needs !== undefined && !mounts.some((mount) => mount.at === `s${one.needs}`)
             return [
               ...Array.from({ length: one.own }, (_, n) => problem(`${at}/a.yml`, `bad ${n}`)),
               ...(one.breaksOthers ? [problem("own.yml", `broken by ${at}`)] : []),
