@@ -10,7 +10,7 @@ import type { Installer } from "./install/Installer.ts"
 import { installLogPath } from "./instances/fileWork.ts"
 import type { Instance } from "./instances/Instance.ts"
 import type { Instances } from "./instances/Instances.ts"
-import { type Place, refusals } from "./instances/refusals.ts"
+import { type NodePlace, refusals } from "./instances/refusals.ts"
 import type { Runtime } from "./runtime/Runtime.ts"
 import { heldServer } from "./state/ServerFile.ts"
 import { makeStats } from "./stats.ts"
@@ -20,7 +20,7 @@ export interface DaemonParts {
   readonly instances: Instances["Service"]
   readonly installer: Installer["Service"]
   readonly files: InstanceFiles["Service"]
-  readonly place: Place
+  readonly place: NodePlace
   readonly runtime: Runtime["Service"]
 }
 
@@ -44,7 +44,7 @@ const control = /[\u0000-\u001f\u007f]/
 const sendCommands = Effect.fnUntraced(function* (
   instance: Instance,
   lines: ReadonlyArray<string>,
-  { node_id }: Place
+  { node_id }: NodePlace
 ) {
   if (lines.some((line) => control.test(line))) {
     return yield* new DaemonRefused({

@@ -119,7 +119,7 @@ describe("docs/database.md, What a restore costs", () => {
         assert.deepStrictEqual([...new Set(serverProcesses(dataDir).map(({ server }) => server))], [before])
         yield* says(
           api,
-          new RegExp(`WARN.*database does not know ${since}: .*kept in ${join(lost, since)}/files`)
+          new RegExp(`WARN.*database has no record of ${since}: .*kept in ${join(lost, since)}/files`)
         )
         yield* says(api, new RegExp(`WARN.*database does not have these servers on node .*${since}`))
         // The ports of both are free: with that of the one that was there before it, there are three.
@@ -196,10 +196,10 @@ describe("docs/database.md, What a restore costs", () => {
         yield* says(
           to,
           new RegExp(
-            `WARN.*by the control plane's database ${id} is on node from, not here: .*${join(lost, id)}`
+            `WARN.*according to the control plane's database, ${id} is on node from: .*${join(lost, id)}`
           )
         )
-        yield* says(to, new RegExp(`WARN.*database does not know ${since}: .*${join(lost, since)}`))
+        yield* says(to, new RegExp(`WARN.*database has no record of ${since}: .*${join(lost, since)}`))
         // It has a record: it is made again, empty.
         yield* becomes(again, id, "offline")
         assert.isFalse(existsSync(join(nodeOf(from), "servers", id, "files/world")))
@@ -313,7 +313,7 @@ describe("node-protocol, When something breaks: what was deleted while its node 
             (names) => names.length === 0
           )
           assert.deepStrictEqual(namesIn(join(dataDir, "node/lost")), [])
-          assert.notMatch(back.output(), /database does not know/)
+          assert.notMatch(back.output(), /database has no record of/)
           yield* back.kill("SIGKILL")
           yield* nodeIs(api, "away", false)
         }

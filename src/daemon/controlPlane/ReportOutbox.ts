@@ -61,8 +61,8 @@ const deliver = Effect.fnUntraced(function* (uplink: Uplink, report: Report) {
  */
 export const sendReports = (file: ServerFile, uplink: Uplink): Effect.Effect<never> =>
   Effect.gen(function* () {
-    yield* file.news.await
-    yield* file.news.close
+    yield* file.pendingReports.await
+    yield* file.pendingReports.close
     for (let next = file.get().reports[0]; next !== undefined; next = file.get().reports[0]) {
       yield* deliver(uplink, next)
       const { sequence } = next

@@ -15,7 +15,7 @@ import { serverUser } from "./serverUser.ts"
 
 type Reply = Deferred.Deferred<void, DaemonRefused>
 
-/** What the fiber of a server works through, one after the other. */
+/** The messages of a server's fiber, which handles one at a time. */
 type Message =
   | RunEvent
   | {
@@ -28,23 +28,23 @@ type Message =
   | { readonly _tag: "Hold"; readonly held: boolean; readonly reply: Reply }
   | { readonly _tag: "WorkDone"; readonly exit: WorkExit }
 
-/** One server of this node: a fiber that serialises everything that happens to it. */
+/** A server of this node: a fiber that serialises all its operations. */
 export interface Instance {
   readonly file: ServerFile
   readonly folder: string
   readonly console: ConsoleLog
-  /** Waits until what an earlier process of this service left has been looked at. */
+  /** Waits until the process of an earlier service is adopted or its end is known. */
   readonly adopted: Effect.Effect<void>
-  /** Whether it has been. */
+  /** Whether the adoption is complete. */
   readonly isAdopted: () => boolean
-  /** The run of the process; undefined while there is none. */
+  /** Returns the run of the process; undefined: none. */
   readonly run: () => Run | undefined
   power(action: PowerAction, wait_seconds: number): Effect.Effect<void, DaemonRefused>
   readonly reset: Effect.Effect<void, DaemonRefused>
   readonly reinstall: Effect.Effect<void, DaemonRefused>
   /** See `Daemon.hold`. */
   hold(held: boolean): Effect.Effect<void, DaemonRefused>
-  /** Ends the process and all work on the files; nothing is done afterwards. The folder is left. */
+  /** Kills the process, interrupts work on the files and refuses later calls. The folder stays. */
   readonly shutDown: Effect.Effect<void, DaemonRefused>
 }
 
@@ -58,23 +58,23 @@ export interface InstanceOptions {
   readonly sources: FileSources
 }
 
-/** How long a server may take to stop for a reset, in seconds. */
-const RESET_PATIENCE = 30
+/** The time for a server to stop for a reset, in seconds. */
+const RESET_TIMEOUT = 30
 
 const conflict = (detail: string, hint: string) => new DaemonRefused({ status: 409, detail, hint })
-const broken = new DaemonRefused({
+const internalError = new DaemonRefused({
   status: 500,
   detail: "internal error of the node",
-  hint: "The node's log says more."
+  hint: "Read the log of the node."
 })
-const gone = (id: string) =>
+const removed = (id: string) =>
   new DaemonRefused({
     status: 404,
     detail: `server not found: ${id}`,
-    hint: "It has been removed from its node."
+    hint: "Check whether the server still exists."
   })
 
-/** Opens a server in the scope: adopts its process, goes on with its unfinished work, then serves its messages. */
+/** Opens a server in the scope: adopts its process, continues unfinished work, then handles messages. */
 export const openInstance = Effect.fnUntraced(function* (options: InstanceOptions, scope: Scope.Scope) {
   const { console, file, files, folder, installer, runtime, sources } = options
   const { id } = file.get().spec
@@ -94,8 +94,8 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
     onDone: (exit) => offer({ _tag: "WorkDone", exit })
   })
 
-  /** What a restart, a reset, or a service that was cut off has left to do. */
-  const goOn: Effect.Effect<void> = Effect.suspend(() => {
+  /** Continues a restart, a reset or interrupted work. */
+  const resume: Effect.Effect<void> = Effect.suspend(() => {
     const state = file.get()
     if (isUp(state.status)) return Effect.void
     if (state.work !== "none") return work.begin
@@ -123,10 +123,10 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
   const hold = Effect.fnUntraced(function* (held: boolean) {
     const { status, work: busy } = file.get()
     if (held && (status === "installing" || busy !== "none")) {
-      return yield* conflict("the node is at the files of the server", "Wait until it is done.")
+      return yield* conflict("the node is working on the files of the server", "Wait until it is done.")
     }
     yield* file.update((state) => (held === (state.held ?? false) ? state : { ...state, held }))
-    if (!held) yield* goOn
+    if (!held) yield* resume
   })
 
   const refuseHeld = Effect.suspend(() =>
@@ -138,7 +138,7 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
   const reset = Effect.gen(function* () {
     yield* refuseHeld
     const state = file.get()
-    if (isUp(state.status)) return yield* proc.end("reset", RESET_PATIENCE)
+    if (isUp(state.status)) return yield* proc.end("reset", RESET_TIMEOUT)
     if (state.status === "installing" || state.install.phase !== "ready") {
       return yield* conflict("the server is not installed", "Reset it once its install phase is ready.")
     }
@@ -150,7 +150,7 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
     const { status, work: busy } = file.get()
     if (status === "installing")
       return yield* conflict("the server is being installed", "Wait until it is done.")
-    if (status !== "offline") return yield* conflict(`the server is ${status}`, "Stop it first.")
+    if (status !== "offline") return yield* conflict(`the server is ${status}`, "Stop the server first.")
     if (busy !== "none")
       return yield* conflict("the files of the server are being reset", "Wait until it is done.")
     yield* work.reinstall
@@ -158,7 +158,7 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
 
   const shutDown = Effect.gen(function* () {
     open = false
-    yield* work.giveUp
+    yield* work.interrupt
     yield* proc.destroy
     yield* console.end
   })
@@ -166,24 +166,24 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
   const handle = (message: Message): Effect.Effect<void> => {
     switch (message._tag) {
       case "Power":
-        return answered(message.reply, power(message.action, message.wait_seconds, message.reply))
+        return replyWith(message.reply, power(message.action, message.wait_seconds, message.reply))
       case "Reset":
-        return answered(message.reply, reset)
+        return replyWith(message.reply, reset)
       case "Reinstall":
-        return answered(message.reply, reinstall)
+        return replyWith(message.reply, reinstall)
       case "Hold":
-        return answered(message.reply, hold(message.held))
+        return replyWith(message.reply, hold(message.held))
       case "ShutDown":
-        return answered(message.reply, shutDown)
+        return replyWith(message.reply, shutDown)
       case "WorkDone":
         return work.done(message.exit)
       default:
-        return Effect.flatMap(proc.event(message), (over) => (over ? goOn : Effect.void))
+        return Effect.flatMap(proc.event(message), (isEnded) => (isEnded ? resume : Effect.void))
     }
   }
 
-  /** For whoever looks: a machine that was restarted has nothing mounted any more. */
-  const showFiles = Effect.suspend(() => {
+  /** Mounts the files of an offline server, which a reboot of the host has unmounted. */
+  const mountFiles = Effect.suspend(() => {
     const { install, spec, status, work: busy } = file.get()
     if (isUp(status) || busy !== "none" || install.phase !== "ready") return Effect.void
     return Effect.gen(function* () {
@@ -195,29 +195,29 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
   const guarded = (what: string, effect: Effect.Effect<void>) =>
     Effect.catchCause(effect, (cause) => Effect.logError(`server ${id}: ${what} failed`, cause))
 
-  /** Nobody waits for ever for a server that is no longer served. */
-  const refuseRest = Effect.gen(function* () {
+  /** Refuses the remaining messages, so that no caller waits for a closed server. */
+  const refuseQueued = Effect.gen(function* () {
     open = false
     for (const message of yield* Queue.clear(inbox)) {
-      if ("reply" in message) yield* Deferred.fail(message.reply, gone(id))
+      if ("reply" in message) yield* Deferred.fail(message.reply, removed(id))
     }
   })
 
   const serve = Effect.gen(function* () {
     yield* guarded("adoption", proc.adopt)
     yield* Deferred.succeed(adopted, undefined)
-    yield* guarded("going on", goOn)
-    yield* guarded("showing the files", showFiles)
+    yield* guarded("resuming work", resume)
+    yield* guarded("mounting the files", mountFiles)
     while (open) {
       const message = yield* Effect.interruptible(Queue.take(inbox))
       yield* guarded(message._tag, handle(message))
     }
-  }).pipe(Effect.ensuring(refuseRest))
-  // A message is handled to its end, also when the service stops.
+  }).pipe(Effect.ensuring(refuseQueued))
+  // Uninterruptible: a message is completed, also when the service stops.
   yield* Effect.forkIn(serve, scope, { uninterruptible: true })
 
-  const ask = Effect.fnUntraced(function* (make: (reply: Reply) => Message) {
-    if (!open) return yield* gone(id)
+  const request = Effect.fnUntraced(function* (make: (reply: Reply) => Message) {
+    if (!open) return yield* removed(id)
     const reply = yield* Deferred.make<void, DaemonRefused>()
     yield* offer(make(reply))
     return yield* Deferred.await(reply)
@@ -229,22 +229,22 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
     adopted: Deferred.await(adopted),
     isAdopted: () => Deferred.isDoneUnsafe(adopted),
     run: proc.run,
-    power: (action, wait_seconds) => ask((reply) => ({ _tag: "Power", action, wait_seconds, reply })),
-    reset: ask((reply) => ({ _tag: "Reset", reply })),
-    reinstall: ask((reply) => ({ _tag: "Reinstall", reply })),
-    hold: (held) => ask((reply) => ({ _tag: "Hold", held, reply })),
-    shutDown: ask((reply) => ({ _tag: "ShutDown", reply }))
+    power: (action, wait_seconds) => request((reply) => ({ _tag: "Power", action, wait_seconds, reply })),
+    reset: request((reply) => ({ _tag: "Reset", reply })),
+    reinstall: request((reply) => ({ _tag: "Reinstall", reply })),
+    hold: (held) => request((reply) => ({ _tag: "Hold", held, reply })),
+    shutDown: request((reply) => ({ _tag: "ShutDown", reply }))
   }
   return instance
 })
 
-/** Completes the reply with the outcome; a defect is told too, so that nobody waits for ever. */
-const answered = (reply: Reply, effect: Effect.Effect<void, DaemonRefused>): Effect.Effect<void> =>
+/** Completes the reply with the outcome; a defect becomes a refusal, so that no caller waits forever. */
+const replyWith = (reply: Reply, effect: Effect.Effect<void, DaemonRefused>): Effect.Effect<void> =>
   effect.pipe(
     Effect.onExit((exit) =>
       Exit.isSuccess(exit) || exit.cause.reasons.every((reason) => reason._tag === "Fail")
         ? Deferred.done(reply, exit)
-        : Deferred.fail(reply, broken)
+        : Deferred.fail(reply, internalError)
     ),
     Effect.catchTag("DaemonRefused", () => Effect.void)
   )

@@ -17,18 +17,18 @@ import { createServerFile, daemonServer, type ServerFile } from "../state/Server
 import { watchDisks } from "./diskWatch.ts"
 import { type Instance, openInstance } from "./Instance.ts"
 import { besideServers, type Departure, isKept, makeOrphanedServers } from "./orphanedServers.ts"
-import { Removed } from "./Removed.ts"
+import { RecentRemovals } from "./RecentRemovals.ts"
 import { refusals } from "./refusals.ts"
 import { isAside, REMOVED, readServers, removeFor } from "./serverFolders.ts"
-import { holdKept } from "./serverUser.ts"
+import { reserveKeptUids } from "./serverUser.ts"
 
 export interface InstancesOptions {
-  /** Folder of the servers' folders, for this service alone. */
+  /** The folder of server folders, for this service alone. */
   readonly servers_dir: string
-  /** Folder of servers that are lost: kept for people. */
+  /** The folder of orphaned servers, which are kept for operators. */
   readonly lost_dir: string
   readonly sources: FileSources
-  /** Seconds between two measurements of what servers have written. Default 30. */
+  /** Seconds between two measurements of disk usage. Default 30. */
   readonly disk_check_seconds?: number
 }
 
@@ -36,24 +36,28 @@ interface Entry {
   readonly instance: Instance
   readonly scope: Scope.Closeable
   readonly reporter: Fiber.Fiber<never>
-  /** It is not served any more: its folder could not be removed with it. */
+  /** Whether the server was shut down, but its folder could not be removed. */
   ended: boolean
-  /** Set while it is being removed; done when its folder has gone. */
+  /** Set during a removal; completes when the folder is gone. */
   removed: Deferred.Deferred<void, DaemonRefused> | undefined
 }
 
-/** How long the start waits for processes that are hard to end, in ms. */
-const ADOPTION_PATIENCE = 5000
-/** How long a server that is not known any more may take to stop, in seconds. */
-const PATIENCE = 30
+/** The longest wait for the adoption of processes at the start, in ms. */
+const ADOPTION_TIMEOUT = 5000
+/** The time for an orphaned server to stop, in seconds. */
+const STOP_TIMEOUT = 30
 
 const notFound = (id: string) =>
-  new DaemonRefused({ status: 404, detail: `server not found: ${id}`, hint: "This node does not have it." })
-const removedLately = (id: string) =>
+  new DaemonRefused({
+    status: 404,
+    detail: `server not found: ${id}`,
+    hint: "Ask the control plane which node has the server."
+  })
+const recentlyRemoved = (id: string) =>
   new DaemonRefused({
     status: 409,
     detail: `server was removed: ${id}`,
-    hint: "Whoever has asked for it did not know that yet; look whether it is still there."
+    hint: "Check whether the server still exists."
   })
 
 /** The servers of this node. */
@@ -62,27 +66,27 @@ export class Instances extends Context.Service<
   {
     readonly list: () => ReadonlyArray<DaemonServer>
     get(id: string): Effect.Effect<Instance, DaemonRefused>
-    /** The move by which a server came here, if it came by one. */
+    /** Returns the migration by which a server arrived; undefined: none. */
     readonly arrivalOf: (id: string) => string | undefined
     /**
-     * A server that exists answers its state; a new one is on disk when this returns. One that was removed lately, and
-     * that whoever asks for it does not know to be removed, is refused with 409.
+     * Returns the state of an existing server, or creates the server on disk. A creation that was sent before a recent
+     * removal of the server is refused with 409.
      */
     create(spec: ServerSpec): Effect.Effect<DaemonServer, DaemonRefused>
     /**
-     * Removes a server and its files; `departure`: it was not deleted, so it is asked to stop first, and its files are kept
-     * where it is saved.
+     * Removes a server and its files. `departure`: the server was not deleted, so it is stopped first, and the files of
+     * a saved server are kept.
      */
     remove(id: string, departure?: Departure): Effect.Effect<void, DaemonRefused>
-    /** From now on reports are sent. */
+    /** Starts to send reports. */
     connect(uplink: Uplink): Effect.Effect<void>
-    /** Stops every server, at most so many seconds each. */
+    /** Stops all servers, with at most `wait_seconds` for each. */
     stopAll(wait_seconds: number): Effect.Effect<void>
   }
 >()("muster/daemon/Instances") {
   /**
-   * Opens what is on disk: processes that still run are adopted, work that was cut off goes on, processes of servers
-   * that are not there any more are killed.
+   * Opens the servers on disk: adopts running processes, continues interrupted work, and kills processes of unknown
+   * servers.
    */
   static readonly layer = (options: InstancesOptions) =>
     Layer.effect(
@@ -98,8 +102,11 @@ export class Instances extends Context.Service<
         /** Serialises the calls for each server, so that a repeated create makes one server. */
         const locks = makeKeyedLock()
         const entries = new Map<string, Entry>()
-        const gone = new Removed()
-        const lost = makeOrphanedServers({ lost_dir: options.lost_dir, near_dir: besideServers(servers_dir) })
+        const removals = new RecentRemovals()
+        const orphans = makeOrphanedServers({
+          lost_dir: options.lost_dir,
+          near_dir: besideServers(servers_dir)
+        })
         const clock = yield* Clock.Clock
         const now = () => Number(clock.monotonicTimeNanosUnsafe() / 1_000_000n)
         const sources: FileSources = {
@@ -122,8 +129,11 @@ export class Instances extends Context.Service<
           entries.set(file.get().spec.id, { instance, scope, reporter, ended: false, removed: undefined })
         })
 
-        /** The uid of a new server that would be a plain process now; one whose engine is away may get its own later. */
-        const firstUid = Effect.fnUntraced(function* ({ definition, id }: ServerSpec) {
+        /**
+         * Returns the uid of a new server that would be a plain process now. If the engine is down, the server may get
+         * a uid later.
+         */
+        const initialUid = Effect.fnUntraced(function* ({ definition, id }: ServerSpec) {
           const kind = yield* Effect.option(runtime.kindFor(definition))
           if (kind._tag === "None" || kind.value !== "process") return undefined
           return (yield* runtime.userFor(definition, { server: id }))?.uid
@@ -131,7 +141,7 @@ export class Instances extends Context.Service<
 
         const create = Effect.fnUntraced(function* (spec: ServerSpec) {
           const folder = join(servers_dir, spec.id)
-          const uid = yield* firstUid(spec)
+          const uid = yield* initialUid(spec)
           const file = yield* makeFolder(folder).pipe(
             Effect.andThen(createServerFile(folder, spec, uid)),
             Effect.onError(() =>
@@ -139,7 +149,7 @@ export class Instances extends Context.Service<
             )
           )
           yield* open(folder, file)
-          gone.forget(spec.id)
+          removals.forget(spec.id)
           return file.get()
         })
 
@@ -148,20 +158,24 @@ export class Instances extends Context.Service<
             return yield* new DaemonRefused({
               status: 422,
               detail: `not a server id: ${spec.id}`,
-              hint: "Ids are `srv_` and a ULID."
+              hint: "Use `srv_` and a ULID."
             })
           }
           const removed = entries.get(spec.id)?.removed
           if (removed !== undefined) yield* Deferred.await(removed)
-          // A copy that an earlier move has left here is not the server that is to come.
-          const there = entries.get(spec.id)?.instance.file.get()
-          if (there !== undefined && spec.arrival !== undefined && there.spec.arrival !== spec.arrival) {
+          // The copy of an earlier migration is replaced by the one that arrives.
+          const existing = entries.get(spec.id)?.instance.file.get()
+          if (
+            existing !== undefined &&
+            spec.arrival !== undefined &&
+            existing.spec.arrival !== spec.arrival
+          ) {
             yield* remove(spec.id, { why: "moved" })
           }
           const existingOrNew = Effect.suspend(() => {
-            const there = entries.get(spec.id)
-            if (there !== undefined) return Effect.succeed(there.instance.file.get())
-            if (gone.covers(spec, now())) return Effect.fail(removedLately(spec.id))
+            const existing = entries.get(spec.id)
+            if (existing !== undefined) return Effect.succeed(existing.instance.file.get())
+            if (removals.covers(spec, now())) return Effect.fail(recentlyRemoved(spec.id))
             return Effect.mapError(create(spec), (error) =>
               error._tag === "IoError" ? diskRefused(error) : ofNode(error)
             )
@@ -180,17 +194,17 @@ export class Instances extends Context.Service<
           )
         })
 
-        /** Takes the folder of a server from its place: for good, or to where it is kept. */
-        const takeAway = Effect.fnUntraced(function* (id: string, entry: Entry, departure?: Departure) {
+        /** Moves the folder of a server away: to be deleted, or to the orphaned servers. */
+        const moveAway = Effect.fnUntraced(function* (id: string, entry: Entry, departure?: Departure) {
           const { file, folder } = entry.instance
           if (departure !== undefined && isKept(file.get(), departure)) {
-            // What cannot be read is kept, too.
+            // Files that cannot be read are kept as well.
             const found = yield* Effect.orElseSucceed(hasFiles(folder), () => true)
-            if (found) return yield* lost.keep(folder, file.get(), departure)
+            if (found) return yield* orphans.keep(folder, file.get(), departure)
           }
           const aside = join(servers_dir, `${REMOVED}${id}-${randomUUID()}`)
           yield* rename(folder, aside).pipe(orMissing(undefined))
-          // It is gone for good; what cannot be deleted now is deleted at the next start.
+          // The removal is final; files that cannot be deleted now are deleted at the next start.
           return Effect.andThen(
             removeFor(files, aside),
             Effect.orElseSucceed(lstat(aside), () => "unknown")
@@ -199,29 +213,29 @@ export class Instances extends Context.Service<
 
         const removeEntry = Effect.fnUntraced(function* (id: string, entry: Entry, departure?: Departure) {
           if (departure !== undefined && !entry.ended) {
-            // Nobody is to hear of it any more.
+            // The control plane must not receive further reports.
             yield* Fiber.interrupt(entry.reporter)
-            yield* Effect.interruptible(stop(entry.instance, PATIENCE))
+            yield* Effect.interruptible(stop(entry.instance, STOP_TIMEOUT))
           }
           if (!entry.ended) yield* entry.instance.shutDown
           entry.ended = true
           yield* Scope.close(entry.scope, Exit.void)
           yield* Effect.mapError(files.close(entry.instance.folder), diskRefused)
-          const discard = yield* Effect.mapError(takeAway(id, entry, departure), diskRefused)
+          const discard = yield* Effect.mapError(moveAway(id, entry, departure), diskRefused)
           const { sequence, spec } = entry.instance.file.get()
           entries.delete(id)
-          gone.add(id, now(), { sequence, arrival: spec.arrival })
+          removals.add(id, now(), { sequence, arrival: spec.arrival })
           yield* files.forget(entry.instance.folder)
-          // Files that are left, or kept, hold the uid of the server.
+          // Remaining or kept files hold the uid of the server.
           if (discard !== undefined && (yield* discard) === undefined) yield* runtime.releaseUser(id)
           yield* installer.collect
         })
 
         const remove = Effect.fn("Instances.remove")(function* (id: string, departure?: Departure) {
-          // One that is just being made is waited for.
+          // Under the lock: waits for a creation in progress.
           const find = Effect.sync(() => {
             const found = entries.get(id)
-            if (found === undefined) gone.add(id, now())
+            if (found === undefined) removals.add(id, now())
             return found
           })
           const entry = entries.get(id) ?? (yield* locks.withLock(id)(find))
@@ -236,7 +250,7 @@ export class Instances extends Context.Service<
             }),
             Effect.uninterruptible
           )
-          // A stop may take longer than whoever has asked for it waits: it goes on without them.
+          // Forked: a stop may take longer than the caller waits, and continues without the caller.
           yield* departure === undefined ? work : Effect.flatMap(Effect.forkIn(work, parent), Fiber.join)
         })
 
@@ -245,7 +259,7 @@ export class Instances extends Context.Service<
           return entry === undefined || entry.removed !== undefined ? yield* notFound(id) : entry.instance
         })
 
-        // What is mounted looks like files of the folder: none of it is left there when the service ends.
+        // Mounts look like files of the folder, so all mounts of offline servers are removed when the service ends.
         yield* Effect.addFinalizer(() =>
           Effect.forEach(
             [...entries.values()].filter(({ instance }) => !isUp(instance.file.get().status)),
@@ -254,27 +268,27 @@ export class Instances extends Context.Service<
           )
         )
         yield* Effect.orDie(makeFolder(servers_dir))
-        yield* lost.goOn
+        yield* orphans.finishAll
         const found = yield* readServers(servers_dir, files)
         for (const { file, id } of found) {
           const { uid } = file.get()
           if (uid !== undefined) yield* runtime.reserveUser(id, uid)
         }
-        yield* Effect.orDie(holdKept(servers_dir, runtime, isAside))
+        yield* Effect.orDie(reserveKeptUids(servers_dir, runtime, isAside))
         for (const dir of [options.lost_dir, besideServers(servers_dir)]) {
-          yield* Effect.orDie(holdKept(dir, runtime))
+          yield* Effect.orDie(reserveKeptUids(dir, runtime))
         }
         const known = new Set(found.map((server) => server.id))
         for (const name of yield* runtime.alive) {
           if (known.has(name)) continue
-          yield* Effect.logInfo(`ending what is left of ${name}`)
+          yield* Effect.logInfo(`killing the remaining processes of ${name}`)
           yield* runtime.sweep(name)
         }
         for (const server of found) yield* open(server.folder, server.file)
         yield* Effect.forEach(entries.values(), (entry) => entry.instance.adopted, {
           concurrency: "unbounded",
           discard: true
-        }).pipe(Effect.timeoutOption(ADOPTION_PATIENCE))
+        }).pipe(Effect.timeoutOption(ADOPTION_TIMEOUT))
         yield* installer.collect
         yield* watchDisks({
           files,

@@ -5,17 +5,17 @@ import type { OnlineMatcher } from "../console/onlineSignal.ts"
 import type { ProcessExit } from "../runtime/exitReason.ts"
 import type { Run } from "../runtime/Runtime.ts"
 
-/** Console files are looked at this often even when no event says so, in ms. */
-const FALLBACK = 1000
-/** Pause after each piece that was read, in ms: a flood must not starve the others. */
-const BREATH = 20
-/** Longest sleep that timers take, in ms. */
-const LONGEST = 2_000_000_000
+/** The interval between two reads of the console without a change event, in ms. */
+const POLL_INTERVAL = 1000
+/** The pause after each chunk, in ms, so that a busy server does not starve others. */
+const CHUNK_PAUSE = 20
+/** The longest delay of a timer, in ms. */
+const MAX_DELAY = 2_000_000_000
 
-/** What happens to a run by itself. */
+/** An event of a run. */
 export type RunEvent =
   | { readonly _tag: "Online"; readonly token: string }
-  /** Of a run that was not there at once. `at`: ms since the epoch. */
+  /** The process of a run with a `beginning` has started. `at`: ms since the epoch. */
   | { readonly _tag: "Began"; readonly token: string; readonly at: number }
   | { readonly _tag: "Ended"; readonly token: string; readonly exit: ProcessExit }
   | { readonly _tag: "StartLate"; readonly token: string }
@@ -25,11 +25,11 @@ export type RunEvent =
 export interface LiveRun {
   readonly token: string
   readonly run: Run
-  /** Tells once so many milliseconds have passed. */
+  /** Emits the event after the delay. */
   after(millis: number, event: RunEvent): Effect.Effect<void>
-  /** Does something beside all else, for as long as the run is watched. */
-  meanwhile(effect: Effect.Effect<void>): Effect.Effect<void>
-  /** Stops watching, hands out what is left of the console; answers whether the online signal was in it. */
+  /** Runs an effect in the background while the run is watched. */
+  inBackground(effect: Effect.Effect<void>): Effect.Effect<void>
+  /** Stops watching and delivers the rest of the console; returns whether the online signal was seen. */
   readonly close: Effect.Effect<boolean>
 }
 
@@ -39,14 +39,14 @@ export interface LiveRunOptions {
   readonly run: Run
   readonly folder: string
   readonly console: ConsoleLog
-  /** Where reading begins. */
+  /** The offset in the console at which reading starts. */
   readonly offset: number
-  /** Absent: no online signal is waited for. */
+  /** Undefined: the online signal is not awaited. */
   readonly matcher: OnlineMatcher | undefined
   readonly offer: (event: RunEvent) => Effect.Effect<void>
 }
 
-/** Opens a latch at every change of a file in the folder. One inotify instance serves all servers. */
+/** Opens a latch at every change of the console in the folder. One inotify instance serves all servers. */
 const watchFolder = (folder: string, changed: Latch.Latch) =>
   Effect.acquireRelease(
     Effect.try({
@@ -54,22 +54,22 @@ const watchFolder = (folder: string, changed: Latch.Latch) =>
         const watcher = watch(folder, { persistent: false }, (_, name) => {
           if (name === null || name === "console.log") changed.openUnsafe()
         })
-        watcher.on("error", () => watcher.close()) // the folder has gone; the fallback goes on
+        watcher.on("error", () => watcher.close()) // the folder was removed; the interval remains
         return watcher
       },
       catch: (cause) => String(cause)
     }).pipe(
-      // Too many watches, for one: the console is then looked at once a second.
+      // For example too many watches: the console is then read once per second.
       Effect.catch((reason) => Effect.as(Effect.logDebug(`cannot watch ${folder}: ${reason}`), undefined))
     ),
     (watcher) => Effect.sync(() => watcher?.close())
   )
 
 /**
- * Whether the online signal is in what a run that is over has printed. Where what it began with is gone, unseen, it
- * counts as seen: a server that has printed so much is not one that does not come up.
+ * Whether the output of an ended run has the online signal. If the beginning of the output is lost, the server counts
+ * as online, because it has printed much.
  */
-export const watchOnlineSignal = Effect.fnUntraced(function* (
+export const findOnlineSignal = Effect.fnUntraced(function* (
   console: ConsoleLog,
   offset: number,
   matcher: OnlineMatcher | undefined
@@ -81,9 +81,9 @@ export const watchOnlineSignal = Effect.fnUntraced(function* (
       seen ||= matcher(lines) === true
     })
   yield* console.seek(offset).pipe(
-    Effect.tap((gone) =>
+    Effect.tap((lost) =>
       Effect.sync(() => {
-        seen = gone
+        seen = lost
       })
     ),
     Effect.andThen(console.finish({ wanted: () => !seen, onLines })),
@@ -92,7 +92,7 @@ export const watchOnlineSignal = Effect.fnUntraced(function* (
   return seen
 })
 
-/** Watches a run in the scope that `parent` owns. */
+/** Watches a run in a child scope of `parent`. */
 export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions, parent: Scope.Scope) {
   const { console, folder, offer, run, server_id, token } = options
   const scope = yield* Scope.fork(parent)
@@ -105,12 +105,12 @@ export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions,
     return offer({ _tag: "Online", token })
   })
   const onLines = Effect.fnUntraced(function* (lines: ReadonlyArray<string>) {
-    if (run.beginning?.isOver() === false) return // the progress of a download
+    if (run.beginning?.isOver() === false) return // the progress of a pull
     const matched = matcher?.(lines)
     if (matched === "too-slow") {
       matcher = undefined
       yield* Effect.logError(
-        `online-signal of ${server_id} takes too long to match; it is not looked for any more`
+        `the online-signal of ${server_id} exceeded its time limit and is no longer matched`
       )
     } else if (matched === true) yield* online
   })
@@ -118,22 +118,24 @@ export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions,
 
   const changed = yield* Latch.make(true)
   const follow = Effect.gen(function* () {
-    yield* Effect.timeoutOption(changed.await, FALLBACK)
+    yield* Effect.timeoutOption(changed.await, POLL_INTERVAL)
     yield* changed.close
     yield* console.step(listener).pipe(
-      Effect.tap(() => Effect.sleep(BREATH)),
+      Effect.tap(() => Effect.sleep(CHUNK_PAUSE)),
       Effect.repeat({ while: (more) => more })
     )
   }).pipe(
-    Effect.catch((error) => Effect.andThen(Effect.logWarning(error.message), Effect.sleep(FALLBACK))),
+    Effect.catch((error) => Effect.andThen(Effect.logWarning(error.message), Effect.sleep(POLL_INTERVAL))),
     Effect.forever
   )
 
-  const gone = yield* console
+  const lost = yield* console
     .seek(options.offset)
     .pipe(Effect.catch((error) => Effect.as(Effect.logWarning(error.message), false)))
-  if (gone && matcher !== undefined) {
-    yield* Effect.logWarning(`server ${server_id} has printed much while nobody looked: it counts as online`)
+  if (lost && matcher !== undefined) {
+    yield* Effect.logWarning(
+      `output of server ${server_id} was lost during its start: the server counts as online`
+    )
     yield* online
   }
   yield* Scope.provide(watchFolder(folder, changed), scope)
@@ -153,12 +155,12 @@ export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions,
     token,
     run,
     after: (millis, event) =>
-      Effect.sleep(Math.min(millis, LONGEST)).pipe(
+      Effect.sleep(Math.min(millis, MAX_DELAY)).pipe(
         Effect.andThen(offer(event)),
         Effect.forkIn(scope),
         Effect.asVoid
       ),
-    meanwhile: (effect) => Effect.asVoid(Effect.forkIn(effect, scope)),
+    inBackground: (effect) => Effect.asVoid(Effect.forkIn(effect, scope)),
     close: Scope.close(scope, Exit.void).pipe(
       Effect.andThen(console.finish(listener)),
       Effect.catch((error) => Effect.logWarning(error.message)),

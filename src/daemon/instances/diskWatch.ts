@@ -1,4 +1,4 @@
-/** Disk limits where the file system does not enforce them: what servers have written is measured now and then. */
+/** Disk limits that the file system does not enforce: usage is measured periodically. */
 import { Effect } from "effect"
 import { elapsedMillis } from "../../domain/elapsed.ts"
 import { megabytes } from "../../domain/Limits.ts"
@@ -9,36 +9,36 @@ import { diskLimit, usageText } from "../files/diskLimits.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "./Instance.ts"
 
-/** How long a server that has written too much may take to stop, in seconds. */
-const PATIENCE = 30
-/** Of its time, no more than one in so many parts goes into measuring one server. */
-const SHARE = 50
+/** The time for a server to stop after it exceeded its limit, in seconds. */
+const STOP_TIMEOUT = 30
+/** Measuring one server takes at most this fraction (1/n) of the time. */
+const TIME_SHARE = 50
 
 export interface DiskWatchOptions {
   readonly files: InstanceFiles["Service"]
   readonly instances: () => Iterable<Instance>
-  /** Between two looks. */
+  /** Seconds between two rounds. */
   readonly seconds: number
 }
 
-/** Stops servers that have written more than they may; for ever. */
+/** Stops servers that exceed their disk limit; never ends. */
 export const watchDisks = ({ files, instances, seconds }: DiskWatchOptions): Effect.Effect<never> => {
-  /** When a server is looked at again: one with many files less often. */
+  /** The next measurement of a server, later if it has many files. */
   const due = new WeakMap<Instance, number>()
 
-  const look = Effect.fnUntraced(function* (instance: Instance): Effect.fn.Return<void, IoError> {
+  const check = Effect.fnUntraced(function* (instance: Instance): Effect.fn.Return<void, IoError> {
     const { spec, status } = instance.file.get()
     if (!isUp(status) || status === "stopping" || diskLimit(spec) === 0) return
-    const began = yield* elapsedMillis
-    if (began < (due.get(instance) ?? 0)) return
+    const startedAt = yield* elapsedMillis
+    if (startedAt < (due.get(instance) ?? 0)) return
     const over = yield* files.overLimit(instance.folder, spec, { temporary: true })
-    const ended = yield* elapsedMillis
-    due.set(instance, ended + (ended - began) * SHARE)
+    const endedAt = yield* elapsedMillis
+    due.set(instance, endedAt + (endedAt - startedAt) * TIME_SHARE)
     if (over === undefined) return
     const what = `${usageText(over)} written, ${megabytes(over.limit)} allowed`
     yield* Effect.logWarning(`server ${spec.id} is stopped: ${what}`)
     yield* appendConsoleLine(instance.folder, `Disk limit: ${what}. The server is stopped.`)
-    yield* Effect.catch(instance.power("stop", PATIENCE), (error) =>
+    yield* Effect.catch(instance.power("stop", STOP_TIMEOUT), (error) =>
       Effect.logWarning(`server ${spec.id} cannot be stopped: ${error.detail}`)
     )
   })
@@ -46,7 +46,7 @@ export const watchDisks = ({ files, instances, seconds }: DiskWatchOptions): Eff
   return Effect.suspend(() =>
     Effect.forEach(
       [...instances()],
-      (instance) => Effect.catch(look(instance), (error) => Effect.logWarning(error.message)),
+      (instance) => Effect.catch(check(instance), (error) => Effect.logWarning(error.message)),
       { discard: true }
     )
   ).pipe(Effect.delay(seconds * 1000), Effect.forever)

@@ -17,33 +17,33 @@ export interface FileWorkParts {
   readonly files: InstanceFiles["Service"]
   readonly runtime: Runtime["Service"]
   readonly sources: FileSources
-  /** The user that the server would run as now, and that is to own its files. */
+  /** The user that the server would run as now, who becomes the owner of its files. */
   readonly user: Effect.Effect<RunUser | undefined, LaunchFailed>
 }
 
-/** Adds to the install log of a server what is not in that of its software. */
-const say = (folder: string, text: string) =>
+/** Appends to the install log of a server. */
+const appendInstallLog = (folder: string, text: string) =>
   io("write the install log", () => appendFile(installLogPath(folder), text, { mode: 0o600 })).pipe(
     Effect.catch((error) => Effect.logWarning(error.message))
   )
 
-/** Volumes without a source are no failure, and no secret either: the world may just not have been put there yet. */
-const tellOfMissing = Effect.fnUntraced(function* (folder: string, state: ServerState, sources: FileSources) {
+/** Warns of volumes without a source, which start empty; the operator may add the source later. */
+const warnOfMissing = Effect.fnUntraced(function* (folder: string, state: ServerState, sources: FileSources) {
   const { definition, id } = state.spec
   for (const { source, target } of yield* missingVolumes(definition.volumes, sources)) {
     const line = `state.volumes: source ${source} is not on node ${sources.node_id}: ${target} starts empty`
     yield* Effect.logWarning(`${id}: ${line}`)
-    yield* say(folder, `[WARN ${line}]\n`)
+    yield* appendInstallLog(folder, `[WARN ${line}]\n`)
   }
 })
 
-const carryOut = Effect.fnUntraced(function* (
+const runFileWork = Effect.fnUntraced(function* (
   folder: string,
   state: ServerState,
   { files, installer, runtime, sources, user: ownUser }: FileWorkParts
 ): Effect.fn.Return<Installed, InstallFailed, Scope.Scope> {
   const { spec, work } = state
-  const copyLog = io("keep the install log", () =>
+  const copyLog = io("copy the install log", () =>
     copyFile(installer.logPath(spec), installLogPath(folder))
   ).pipe(
     orMissing(undefined),
@@ -52,40 +52,41 @@ const carryOut = Effect.fnUntraced(function* (
   const installed = yield* installer
     .install(spec, { anew: work === "reinstall" })
     .pipe(Effect.ensuring(copyLog))
-  // A base may have been there for long, and the image have gone since. Without its engine nobody knows.
-  const there = yield* Effect.option(runtime.kindFor(spec.definition))
-  if (there._tag === "Some") {
+  // The image of an old base may have been removed. Unknown while the engine is down.
+  const kind = yield* Effect.option(runtime.kindFor(spec.definition))
+  if (kind._tag === "Some") {
     yield* Effect.mapError(runtime.ensureImage(spec.definition), (error) => installFailed(error))
   }
-  const keeps = work === "reinstall" && spec.definition.save
-  // Without its engine nobody knows: the start gives the files away then.
+  const keepsFiles = work === "reinstall" && spec.definition.save
+  // Unknown while the engine is down: the next start sets the owner.
   const user =
-    there._tag === "Some" ? yield* Effect.mapError(ownUser, (error) => installFailed(error)) : undefined
-  if (!keeps) yield* Effect.mapError(tellOfMissing(folder, state, sources), (error) => installFailed(error))
+    kind._tag === "Some" ? yield* Effect.mapError(ownUser, (error) => installFailed(error)) : undefined
+  if (!keepsFiles)
+    yield* Effect.mapError(warnOfMissing(folder, state, sources), (error) => installFailed(error))
   yield* (
-    keeps ? files.renew(folder, installed, spec, user) : files.make(folder, installed, spec, user)
+    keepsFiles ? files.renew(folder, installed, spec, user) : files.make(folder, installed, spec, user)
   ).pipe(Effect.mapError((error) => installFailed(error)))
   if (work === "install" && spec.arrival !== undefined && sources.arrivals !== undefined) {
     yield* fetchFiles(instanceFolder(folder), spec, sources.arrivals, user)
   }
-  // Another base than before, perhaps: nobody may need that any more.
+  // The earlier base may be unused now.
   if (work !== "install") yield* installer.collect
   return installed
 }, Effect.scoped)
 
 /**
- * Does the work on the files that the state asks for: base, then the instance folder. A reinstall of a saved server
- * keeps its user's files and puts the base's over them; everything else makes the folder anew. A failure is the last
- * line of the server's install log, and its reason says it all.
+ * Does the pending work on the files: the base, then the instance folder. A reinstallation of a saved server keeps its
+ * own files and replaces those of the base; any other work recreates the folder. A failure is the last line of the
+ * server's install log.
  */
 export const doFileWork = (folder: string, state: ServerState, parts: FileWorkParts) =>
-  carryOut(folder, state, parts).pipe(
+  runFileWork(folder, state, parts).pipe(
     Effect.catchTag("InstallFailed", (error) => {
       const arriving = state.work === "install" && state.spec.arrival !== undefined
       const reason = failureText(error, { ...parts.sources, arriving })
       const { exit_code } = error
       return Effect.andThen(
-        say(folder, `\n[${reason}]\n`),
+        appendInstallLog(folder, `\n[${reason}]\n`),
         new InstallFailed({ reason, ...(exit_code === undefined ? {} : { exit_code }) })
       )
     })

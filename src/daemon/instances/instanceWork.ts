@@ -3,7 +3,7 @@ import type { InstallFailed } from "../files/InstallFailed.ts"
 import type { FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Installed, Installer } from "../install/Installer.ts"
 import type { Runtime } from "../runtime/Runtime.ts"
-import { type FileWork, type ServerFile, type ServerState, withNotice } from "../state/ServerFile.ts"
+import { type FileWork, type ServerFile, type ServerState, withReport } from "../state/ServerFile.ts"
 import { doFileWork } from "./fileWork.ts"
 import { serverUser } from "./serverUser.ts"
 
@@ -15,7 +15,7 @@ export interface WorkOptions {
   readonly runtime: Runtime["Service"]
   readonly sources: FileSources
   readonly scope: Scope.Scope
-  /** Called from the work's own fiber when it is over. */
+  /** Called by the fiber of the work when it ends. */
   readonly onDone: (exit: WorkExit) => Effect.Effect<void>
 }
 
@@ -23,13 +23,13 @@ export type WorkExit = Exit.Exit<Installed, InstallFailed>
 
 const rfc3339 = Effect.map(Clock.currentTimeMillis, (now) => new Date(now).toISOString())
 
-/** The state after the work, with what there is to report about it. */
+/** Returns the state after the work, with its reports. */
 const workEnded = (state: ServerState, exit: WorkExit, finished_at: string): ServerState => {
   const done: ServerState = { ...state, work: "none" }
   if (Exit.isSuccess(exit) && state.work === "reset") return done
   const failure = failureOf(exit)
   const { exit_code } = Exit.isSuccess(exit) ? exit.value : (failure ?? {})
-  const told = withNotice(done, {
+  const reported = withReport(done, {
     type: "install-status",
     install: {
       phase: Exit.isSuccess(exit) ? "ready" : "failed",
@@ -39,27 +39,27 @@ const workEnded = (state: ServerState, exit: WorkExit, finished_at: string): Ser
       ...(Exit.isSuccess(exit) ? {} : { failure_reason: failure?.reason ?? "internal error of the node" })
     }
   })
-  // Transient: it has not run, so an ephemeral server is not to be destroyed for this.
-  return told.status === "offline"
-    ? told
-    : withNotice(told, { type: "status", status: "offline", transient: true })
+  // Transient: the server did not run, so an ephemeral server is not deleted.
+  return reported.status === "offline"
+    ? reported
+    : withReport(reported, { type: "status", status: "offline", transient: true })
 }
 
 const failureOf = (exit: WorkExit): InstallFailed | undefined =>
   Exit.isFailure(exit) ? exit.cause.reasons.find((reason) => reason._tag === "Fail")?.error : undefined
 
-/** Installation, reinstallation and reset of one server, in a fiber of its own; at most one at a time. */
+/** Runs the installation, reinstallation and reset of a server in a fiber, one at a time. */
 export const makeInstanceWork = (options: WorkOptions) => {
   const { file, files, folder, installer, onDone, runtime, scope, sources } = options
   let fiber: Fiber.Fiber<void> | undefined
 
-  /** Does what the state says is to be done. */
+  /** Starts the work that the state has pending. */
   const begin = Effect.gen(function* () {
     const started_at = yield* rfc3339
     const state = yield* file.update((before) =>
       before.work === "reset" || before.install.phase === "installing"
         ? before
-        : withNotice(before, { type: "install-status", install: { phase: "installing", started_at } })
+        : withReport(before, { type: "install-status", install: { phase: "installing", started_at } })
     )
     const user = serverUser(file, runtime)
     fiber = yield* doFileWork(folder, state, { files, installer, runtime, sources, user }).pipe(
@@ -70,7 +70,7 @@ export const makeInstanceWork = (options: WorkOptions) => {
   })
 
   const reset = Effect.gen(function* () {
-    if (fiber !== undefined) return // it is being done
+    if (fiber !== undefined) return // it is in progress
     yield* file.update((state): ServerState => ({ ...state, work: "reset" }))
     yield* begin
   })
@@ -79,7 +79,7 @@ export const makeInstanceWork = (options: WorkOptions) => {
     const started_at = yield* rfc3339
     const work: FileWork = "reinstall"
     yield* file.update((state) =>
-      withNotice(withNotice({ ...state, work }, { type: "status", status: "installing", transient: false }), {
+      withReport(withReport({ ...state, work }, { type: "status", status: "installing", transient: false }), {
         type: "install-status",
         install: { phase: "installing", started_at }
       })
@@ -95,13 +95,13 @@ export const makeInstanceWork = (options: WorkOptions) => {
       const what = work === "reset" ? "reset" : "installed"
       yield* Effect.logWarning(`server ${spec.id} cannot be ${what}: ${failure.reason}`)
     } else if (Exit.isFailure(exit)) {
-      yield* Effect.logError(`work on the files of ${spec.id} broke off`, exit.cause)
+      yield* Effect.logError(`work on the files of ${spec.id} failed`, exit.cause)
     }
     const finished_at = yield* rfc3339
     yield* file.update((state) => workEnded(state, exit, finished_at))
   })
 
-  const giveUp = Effect.suspend(() => (fiber === undefined ? Effect.void : Fiber.interrupt(fiber)))
+  const interrupt = Effect.suspend(() => (fiber === undefined ? Effect.void : Fiber.interrupt(fiber)))
 
-  return { begin, reset, reinstall, done, giveUp }
+  return { begin, reset, reinstall, done, interrupt }
 }

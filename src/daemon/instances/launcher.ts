@@ -20,23 +20,23 @@ export interface LauncherOptions {
   readonly sources: FileSources
 }
 
-/** All that a process needs but its being started. */
+/** The inputs of a launch. */
 export interface Prepared {
   readonly plan: LaunchPlan
   readonly shared: ReadonlyArray<SharedFolder>
-  /** The user that it runs as. */
+  /** The user of the process. */
   readonly user: RunUser | undefined
-  /** Where its output will begin in the console. */
+  /** The offset in the console at which the output will begin. */
   readonly log_offset: number
 }
 
-/** How the process of one server comes to be; nothing of its state is changed here. */
+/** Launches the process of a server, without changes of its state. */
 export const makeLauncher = ({ console, file, files, folder, runtime, sources }: LauncherOptions) => {
   const { id, definition } = file.get().spec
   const { online_signal } = definition.process
   const { ofConfig, ofNode, ofSoftware, refused } = refusals(sources)
 
-  const roomLeft = Effect.gen(function* () {
+  const checkDiskLimit = Effect.gen(function* () {
     const over = yield* Effect.mapError(
       files.overLimit(folder, file.get().spec, { temporary: false }),
       ofNode
@@ -44,18 +44,18 @@ export const makeLauncher = ({ console, file, files, folder, runtime, sources }:
     if (over === undefined) return
     return yield* refused(
       409,
-      `the server holds ${usageText(over)} of its own, its disk limit is ${megabytes(over.limit)}`,
-      "Remove files of it on its node, or reset it; a higher limits.disk_space holds for new servers."
+      `the server uses ${usageText(over)}, its disk limit is ${megabytes(over.limit)}`,
+      "Remove files of the server on its node, or reset the server. A higher limits.disk_space applies to new servers only."
     )
   })
 
-  /** What has to be right before anything changes: the command line, the signal, the files. */
+  /** Checks and prepares a launch before the state changes: command line, online signal, files. */
   const prepare = Effect.gen(function* () {
     const { spec } = file.get()
     const kind = yield* Effect.mapError(runtime.kindFor(definition), ofNode)
     const plan = yield* Effect.mapError(Effect.fromResult(launchPlan(specFor(kind, spec))), ofSoftware)
     const user = yield* Effect.mapError(serverUser(file, runtime), ofNode)
-    yield* roomLeft
+    yield* checkDiskLimit
     const signal = online_signal === undefined ? undefined : onlineMatcher(online_signal)
     if (signal !== undefined && "invalid" in signal) {
       return yield* ofSoftware(`online-signal: ${signal.invalid}`)
@@ -70,7 +70,7 @@ export const makeLauncher = ({ console, file, files, folder, runtime, sources }:
     return { plan, shared, user, log_offset } satisfies Prepared
   })
 
-  /** Starts it; `token` names the run. */
+  /** Launches the process; `token` names the run. */
   const launch = ({ plan, shared, user }: Prepared, token: string) => {
     const { image, limits, runtimes } = definition
     const { allocations } = file.get().spec

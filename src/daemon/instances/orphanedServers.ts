@@ -1,9 +1,9 @@
 /**
- * Servers that this node had and that the control plane does not know, or knows on another node: their folders are kept
- * aside, for people to look at, and nothing of them is ever removed here.
+ * Orphaned servers: instances of this node that the control plane has no record of, or has on another node. Their folders
+ * are kept for operators, and never removed here.
  *
- *     lost/<server id>[-n]        its folder as it was; `files` is what it has written
- *     lost/<server id>[-n].json   what it was, and why it is here
+ *     lost/<server id>[-n]        the folder of the server; `files` has the files that it wrote
+ *     lost/<server id>[-n].json   the note: the server, and the reason
  */
 import { dirname, join } from "node:path"
 import { Clock, Effect, Schema } from "effect"
@@ -26,9 +26,9 @@ import { FOLDERS } from "../host/dataFolder.ts"
 import type { ServerState } from "../state/ServerFile.ts"
 
 /**
- * - `unknown`   the control plane's database has no record of it
- * - `elsewhere` by the database it is on `node_id`
- * - `moved`     it is on another node, and was in use here nevertheless
+ * - `unknown`   the database of the control plane has no record of the server
+ * - `elsewhere` according to the database, the server is on `node_id`
+ * - `moved`     the server is on another node, but was in use here
  */
 export type Departure =
   | { readonly why: "unknown" | "moved" }
@@ -38,11 +38,11 @@ const Note = Schema.Struct({
   format: Schema.Literal(1),
   server_id: Schema.String,
   why: Schema.Literals(["unknown", "elsewhere", "moved"]),
-  /** Where it is by the database. */
+  /** The node according to the database. */
   node_id: Schema.optionalKey(Schema.String),
   /** RFC 3339 UTC. */
   at: Schema.String,
-  /** Base folder that lay below the files, in the node's folder; absent: they have it in them. */
+  /** The base folder below the files, in the folder of the node; absent: the files include the base. */
   base: Schema.optionalKey(Schema.String),
   allocations: Allocations,
   definition: ServerDefinition
@@ -53,64 +53,66 @@ const NoteJson = Schema.fromJsonString(Note)
 const decode = Schema.decodeUnknownEffect(NoteJson)
 const encode = Schema.encodeUnknownEffect(Note)
 
-/** The note while it is not sure yet that all is in its place. */
+/** The name of the note until all files are in place. */
 const UNFINISHED = "lost.json"
 
 export interface OrphanedServersOptions {
-  /** Where they are kept. */
+  /** The folder of orphaned servers. */
   readonly lost_dir: string
-  /** Where they are kept that are on another file system than that; see {@link besideServers}. */
+  /** The folder of those on another file system; see {@link besideServers}. */
   readonly near_dir: string
 }
 
-/** A folder for lost servers that is on the file system of the servers. */
+/** Returns the folder of orphaned servers on the file system of the servers. */
 export const besideServers = (servers_dir: string): string => join(servers_dir, ".lost")
 
-/** Whether the files of a server are worth keeping: it is saved, and was installed once. */
+/** Whether the files of a server are kept: it is saved, and was installed once. */
 export const isKept = ({ held, install, spec, work }: ServerState, { why }: Departure): boolean => {
   if (!spec.definition.save || work === "install") return false
-  // What was given away is complete where it has gone; what is not complete here was never used.
+  // After a migration, the files are complete on the other node; an incomplete copy was never used here.
   return why !== "moved" || (held !== true && install.phase === "ready")
 }
 
-const because = ({ node_id, server_id, why }: Pick<Note, "node_id" | "server_id" | "why">): string => {
+const reasonOf = ({ node_id, server_id, why }: Pick<Note, "node_id" | "server_id" | "why">): string => {
   switch (why) {
     case "unknown":
-      return `the control plane's database does not know ${server_id}`
+      return `the control plane's database has no record of ${server_id}`
     case "elsewhere":
-      return `by the control plane's database ${server_id} is on node ${node_id}, not here`
+      return `according to the control plane's database, ${server_id} is on node ${node_id}`
     case "moved":
       return `${server_id} is on another node, but was in use here`
   }
 }
 
-/** Makes a folder in `dir` readable, says so, and puts its note beside it; cut off, it can be done again. */
+/**
+ * Merges the files of a folder in `dir`, logs it, and writes its note next to it. An interrupted run can be repeated.
+ */
 const finish = Effect.fnUntraced(function* (dir: string, name: string, reason: string) {
   const folder = join(dir, name)
-  const left = yield* Effect.catch(mergeOwnFiles(folder), (error) =>
-    Effect.as(Effect.logError(`the files in ${folder} are left as they are: ${error.message}`), [])
+  const unmerged = yield* Effect.catch(mergeOwnFiles(folder), (error) =>
+    Effect.as(Effect.logError(`the files in ${folder} are not merged: ${error.message}`), [])
   )
-  if (left.length > 0) {
+  if (unmerged.length > 0) {
     yield* Effect.logWarning(
-      `what was written to ${left.join(", ")} is not in ${folder}/files, but in ${folder}/${TREE}/over.*/upper`
+      `files of ${unmerged.join(", ")} are in ${folder}/${TREE}/over.*/upper, not in ${folder}/files`
     )
   }
   yield* Effect.logWarning(
-    `${reason}: it has ended here, and its files are kept in ${folder}/files. To have it back, copy them to a new server (docs/database.md, "Recover an orphan"); else remove ${folder}`
+    `${reason}: the server is stopped, and its files are kept in ${folder}/files. To recover it, copy them to a new server (docs/database.md, "Recover an orphan"); else remove ${folder}`
   )
   yield* rename(join(folder, UNFINISHED), `${folder}.json`).pipe(orMissing(undefined))
   yield* syncFolder(dir)
 })
 
-/** Does what was cut off, if anything was. */
-const finishLater = Effect.fnUntraced(function* (dir: string, name: string) {
+/** Finishes an interrupted run, if there is one. */
+const finishInterrupted = Effect.fnUntraced(function* (dir: string, name: string) {
   const folder = join(dir, name)
   if ((yield* lstat(folder))?.isDirectory() !== true) return
   const text = yield* readText(join(folder, UNFINISHED)).pipe(orMissing(undefined))
   if (text === undefined) return
   const reason = yield* Effect.match(decode(text), {
-    onSuccess: because,
-    onFailure: () => `${name} was not known to the control plane`
+    onSuccess: reasonOf,
+    onFailure: () => `the control plane has no record of ${name}`
   })
   yield* finish(dir, name, reason)
 })
@@ -123,7 +125,7 @@ const freeName = Effect.fnUntraced(function* (dir: string, id: string) {
   }
 })
 
-/** Puts a folder aside with one rename; answers what it is called there. */
+/** Moves a folder by one rename; returns its new place. */
 const moveTo = Effect.fnUntraced(function* (dir: string, folder: string, id: string) {
   yield* makeClosedFolder(dir)
   const name = yield* freeName(dir, id)
@@ -142,26 +144,23 @@ const writeNote = Effect.fnUntraced(function* (folder: string, state: ServerStat
     allocations: state.spec.allocations,
     definition: state.spec.definition
   }
-  // The note is of the schema's own type.
+  // The note has the type of the schema.
   const text = JSON.stringify(yield* Effect.orDie(encode(note)), null, 2)
   yield* writeAtomic(join(folder, UNFINISHED), `${text}\n`)
   yield* syncFolder(folder)
 })
 
 export const makeOrphanedServers = ({ lost_dir, near_dir }: OrphanedServersOptions) => ({
-  /**
-   * Keeps the folder of a server: it is not at its place any more when this returns. Nothing of the server may run or be
-   * mounted.
-   */
+  /** Moves the folder of a server to the orphaned servers. Requires that nothing is mounted and no process runs. */
   keep: Effect.fnUntraced(function* (
     folder: string,
     state: ServerState,
     departure: Departure
   ): Effect.fn.Return<void, IoError> {
     const { id } = state.spec
-    // A full disk is no reason to lose it: what it was is in its own state, too.
+    // A full disk must not lose the server; its state has the same information.
     yield* Effect.catch(writeNote(folder, state, departure), (error) =>
-      Effect.logWarning(`what ${id} was cannot be noted: ${error.message}`)
+      Effect.logWarning(`the note of ${id} cannot be written: ${error.message}`)
     )
     const { dir, name } = yield* moveTo(lost_dir, folder, id).pipe(
       Effect.catchIf(
@@ -171,17 +170,17 @@ export const makeOrphanedServers = ({ lost_dir, near_dir }: OrphanedServersOptio
     )
     yield* syncFolder(dirname(folder)).pipe(
       Effect.andThen(syncFolder(dir)),
-      Effect.andThen(finish(dir, name, because({ server_id: id, ...departure }))),
+      Effect.andThen(finish(dir, name, reasonOf({ server_id: id, ...departure }))),
       Effect.catch((error) => Effect.logError(`${join(dir, name)}, files of ${id}: ${error.message}`))
     )
   }),
-  /** Goes on with what was cut off. */
-  goOn: Effect.forEach(
+  /** Finishes interrupted runs. */
+  finishAll: Effect.forEach(
     [lost_dir, near_dir],
     (dir) =>
       Effect.flatMap(listFolder(dir), (names) =>
-        Effect.forEach(names, (name) => finishLater(dir, name), { discard: true })
+        Effect.forEach(names, (name) => finishInterrupted(dir, name), { discard: true })
       ),
     { discard: true }
-  ).pipe(Effect.catch((error) => Effect.logError(`lost servers cannot be looked at: ${error.message}`)))
+  ).pipe(Effect.catch((error) => Effect.logError(`orphaned servers cannot be read: ${error.message}`)))
 })

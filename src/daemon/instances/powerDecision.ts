@@ -1,4 +1,4 @@
-/** What a power action means in each state (decisions, "States" and the power route). Pure. */
+/** The effect of a power action in each state (decisions, "States" and the power route). Pure. */
 import type { PowerAction } from "../../domain/NodeMessages.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import type { ServerState } from "../state/ServerFile.ts"
@@ -10,8 +10,8 @@ export type PowerDecision =
 
 const refuse = (detail: string, hint: string): PowerDecision => ({ do: "refuse", detail, hint })
 
-/** Why a server that is not up cannot be started; undefined when it can. */
-const whyNotReady = (state: ServerState): PowerDecision | undefined => {
+/** Returns why an offline server cannot be started; undefined: it can. */
+const notReadyRefusal = (state: ServerState): PowerDecision | undefined => {
   if (state.status === "installing") {
     return refuse("the server is being installed", "Start it once its install phase is ready.")
   }
@@ -29,7 +29,7 @@ const start = (state: ServerState): PowerDecision => {
   switch (state.status) {
     case "starting":
     case "running":
-      // A kill that was accepted is not over yet.
+      // An accepted kill is not complete.
       return state.intent === null
         ? { do: "nothing" }
         : refuse("the server is being killed", "Start it when it is offline, or use restart.")
@@ -38,15 +38,15 @@ const start = (state: ServerState): PowerDecision => {
     case "paused":
       return refuse("the server is paused", "Unpause it.")
     default:
-      return whyNotReady(state) ?? { do: "start" }
+      return notReadyRefusal(state) ?? { do: "start" }
   }
 }
 
-const moving = refuse("the server is being moved", "Wait until it is on its new node.")
+const heldRefusal = refuse("the server is being moved", "Wait until it is on its new node.")
 
 export const powerDecision = (state: ServerState, action: PowerAction): PowerDecision => {
   const up = isUp(state.status)
-  if (state.held === true && (action === "restart" || (action === "start" && !up))) return moving
+  if (state.held === true && (action === "restart" || (action === "start" && !up))) return heldRefusal
   switch (action) {
     case "start":
       return start(state)
@@ -55,7 +55,7 @@ export const powerDecision = (state: ServerState, action: PowerAction): PowerDec
     case "kill":
       return up ? { do: "kill" } : { do: "nothing" }
     case "restart":
-      return up ? { do: "end", as: "restart" } : (whyNotReady(state) ?? { do: "start" })
+      return up ? { do: "end", as: "restart" } : (notReadyRefusal(state) ?? { do: "start" })
     case "pause":
       if (state.status === "running") return { do: "pause" }
       return state.status === "paused"

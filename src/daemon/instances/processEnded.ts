@@ -1,15 +1,15 @@
-/** What the end of a process means (decisions, "States"). Pure. */
+/** The effect of the end of a process (decisions, "States"). Pure. */
 
 import { crashOf, type ProcessExit } from "../runtime/exitReason.ts"
-import { type ServerState, withNotice } from "../state/ServerFile.ts"
+import { type ServerState, withReport } from "../state/ServerFile.ts"
 
 const HOUR = 3_600_000
 
 const offline = (state: ServerState, next: Partial<ServerState>, transient: boolean): ServerState =>
-  withNotice({ ...state, intent: null, run: null, ...next }, { type: "status", status: "offline", transient })
+  withReport({ ...state, intent: null, run: null, ...next }, { type: "status", status: "offline", transient })
 
-/** Ended because that was asked: stop, kill, or the first half of a restart or reset. */
-const asAsked = (state: ServerState): ServerState => {
+/** Returns the state after a requested end: stop, kill, or the first half of a restart or reset. */
+const endedAsRequested = (state: ServerState): ServerState => {
   switch (state.intent?.type) {
     case "restart":
       return offline(state, { start_again: true }, true)
@@ -20,18 +20,18 @@ const asAsked = (state: ServerState): ServerState => {
   }
 }
 
-/** Restarts after crashes within the hour. One that is yet to come was before the clock was set back. */
+/** Returns the restarts after crashes within the hour. A time in the future is from before the clock was set back. */
 const recent = ({ restarts }: ServerState, now: number) =>
   restarts.filter((at) => at > now - HOUR && at <= now)
 
 const crashed = (state: ServerState, exit: ProcessExit, now: number): ServerState => {
   const { restart, save } = state.spec.definition
   const crash = crashOf(exit, state.run?.timed_out === true, new Date(now))
-  const told = withNotice(state, { type: "crash", crash })
-  const lately = recent(state, now)
-  return restart.on_crash && save && lately.length < restart.max_per_hour
-    ? offline(told, { start_again: true, restarts: [...lately, now] }, true)
-    : offline(told, {}, false)
+  const reported = withReport(state, { type: "crash", crash })
+  const restartsWithinHour = recent(state, now)
+  return restart.on_crash && save && restartsWithinHour.length < restart.max_per_hour
+    ? offline(reported, { start_again: true, restarts: [...restartsWithinHour, now] }, true)
+    : offline(reported, {}, false)
 }
 
 /** Whether an end is a crash. */
@@ -41,18 +41,22 @@ const isCrash = (state: ServerState, exit: ProcessExit): boolean => {
   return !(clean && state.spec.definition.process.clean_exit === "stop")
 }
 
-/** The state after the end of the process, with what there is to report about it. `now`: ms since the epoch. */
+/** Returns the state after the end of the process, with its reports. `now`: ms since the epoch. */
 export const processEnded = (state: ServerState, exit: ProcessExit, now: number): ServerState => {
   if (isCrash(state, exit)) return crashed(state, exit, now)
-  if (state.intent !== null || state.status === "stopping") return asAsked(state)
+  if (state.intent !== null || state.status === "stopping") return endedAsRequested(state)
   return offline(state, exit.never_began === true ? { start_again: false } : {}, false)
 }
 
 /**
- * Why a server that is started again after crashes is not after this end, as a clause; undefined where that is not so.
- * `state`: before the end.
+ * Returns why a server is no longer restarted after a crash, as a clause; undefined: it is, or never was. `state`:
+ * before the end.
  */
-export const whyGivenUp = (state: ServerState, exit: ProcessExit, now: number): string | undefined => {
+export const restartLimitReason = (
+  state: ServerState,
+  exit: ProcessExit,
+  now: number
+): string | undefined => {
   const { restart, save } = state.spec.definition
   if (!restart.on_crash || !save || !isCrash(state, exit)) return undefined
   const times = recent(state, now).length

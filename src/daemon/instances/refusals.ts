@@ -1,47 +1,47 @@
-/** Why a node cannot do what was asked of a server, as those read it who asked for it. Pure. */
+/** The refusals of a node, for callers. Pure. */
 import { DaemonRefused } from "../../api/Daemon.ts"
 import type { ConfigPatchFailed } from "../configPatch/ConfigPatcher.ts"
 import type { IoError } from "../disk/fsio.ts"
 import { fromDataFolder, isForGood, remedyOf } from "../disk/remedy.ts"
 import type { LaunchFailed } from "../runtime/Runtime.ts"
 
-/** Whose servers they are. */
-export interface Place {
+/** The node, for messages. */
+export interface NodePlace {
   readonly node_id: string
   readonly data_dir: string
 }
 
 const sentence = (clause: string) => `${clause.charAt(0).toUpperCase()}${clause.slice(1)}.`
 
-export const refusals = ({ data_dir, node_id }: Place) => {
+export const refusals = ({ data_dir, node_id }: NodePlace) => {
   const refused = (status: 409 | 422 | 500, detail: string, hint: string) =>
     new DaemonRefused({ status, detail: fromDataFolder(detail, data_dir), hint })
 
-  /** What is wrong with the node, not with what was asked for. */
+  /** Returns the refusal because of the node's state. */
   const ofNode = (
     error: { readonly message: string; readonly code?: string; readonly next?: string },
     again = "start it again"
   ) => {
-    const remedy = remedyOf(error) ?? "look at its log, correct the cause"
+    const remedy = remedyOf(error) ?? "read the log of the node, correct the cause"
     return refused(500, error.message, sentence(`on node ${node_id}: ${remedy}, then ${again}`))
   }
 
-  /** What a server is made by stays as it is for as long as the server does. */
+  /** Returns the refusal because of the definition, which never changes for a server. */
   const ofSoftware = (reason: string) =>
     refused(422, reason, "Correct the software or blueprint, then create the server again.")
 
   return {
     refused,
     ofSoftware,
-    /** Of what is no start. */
-    ofDisk: (error: IoError) => ofNode(error, "ask again"),
+    /** For operations other than a start. */
+    ofDisk: (error: IoError) => ofNode(error, "try again"),
     ofNode: (error: IoError | LaunchFailed) => (isForGood(error) ? ofSoftware(error.message) : ofNode(error)),
     ofConfig: (error: ConfigPatchFailed) =>
       error.code === undefined
         ? refused(
             422,
             error.message,
-            `Correct the file on node ${node_id}, or reset the server; a patch that is wrong is corrected in the blueprint, and holds for new servers.`
+            `Correct the file on node ${node_id}, or reset the server. Correct a wrong patch in the blueprint; that applies to new servers only.`
           )
         : ofNode(error)
   }

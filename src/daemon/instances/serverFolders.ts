@@ -1,4 +1,4 @@
-/** The folders of servers as a start finds them. */
+/** The folders of servers at a start. */
 import { join } from "node:path"
 import { Clock, Effect } from "effect"
 import { serverIdPattern } from "../../domain/Id.ts"
@@ -6,15 +6,15 @@ import { listFolder, lstat, removeTree, rename } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import { openServerFile } from "../state/ServerFile.ts"
 
-/** Beginning of the names of folders that are about to be removed. */
+/** The prefix of folders that are about to be deleted. */
 export const REMOVED = ".removed-"
 const CORRUPT = ".corrupt-"
-/** Whether a folder beside those of servers has the files of one that is no server any more. */
+/** Whether a folder next to the servers has files of a former server. */
 export const isAside = (name: string): boolean => name.startsWith(REMOVED) || name.startsWith(CORRUPT)
 
 type Files = InstanceFiles["Service"]
 
-/** Removes a server's folder, and what is mounted in it before; says why where it cannot. */
+/** Unmounts and removes a server's folder; logs a failure. */
 export const removeFor = (files: Files, folder: string) =>
   files.close(folder).pipe(
     Effect.andThen(removeTree(folder)),
@@ -22,11 +22,11 @@ export const removeFor = (files: Files, folder: string) =>
     Effect.catch((error) => Effect.logWarning(error.message))
   )
 
-/** Reads a server's folder. Undefined: nothing usable; what cannot be read is put aside, never deleted. */
+/** Reads a server's folder; undefined: it has no usable state. An unreadable folder is renamed, never deleted. */
 const readServer = Effect.fnUntraced(function* (servers_dir: string, id: string, files: Files) {
   const folder = join(servers_dir, id)
   if ((yield* lstat(join(folder, "server.json"))) === undefined) {
-    yield* removeFor(files, folder) // cut off before anything was promised
+    yield* removeFor(files, folder) // interrupted before the creation was acknowledged
     return undefined
   }
   const opened = yield* Effect.result(openServerFile(folder))
@@ -40,7 +40,7 @@ const readServer = Effect.fnUntraced(function* (servers_dir: string, id: string,
   return undefined
 })
 
-/** The servers of this node; what was cut off while it was removed or made is removed. */
+/** Reads the servers of this node, and deletes the folders of interrupted creations and removals. */
 export const readServers = Effect.fnUntraced(function* (servers_dir: string, files: Files) {
   const names = yield* Effect.orDie(listFolder(servers_dir))
   for (const name of names) {
@@ -49,7 +49,7 @@ export const readServers = Effect.fnUntraced(function* (servers_dir: string, fil
   }
   const read = (id: string) =>
     Effect.catchTag(readServer(servers_dir, id, files), "IoError", (error) =>
-      Effect.as(Effect.logError(`server ${id} is left out: ${error.message}`), undefined)
+      Effect.as(Effect.logError(`server ${id} is skipped: ${error.message}`), undefined)
     )
   const servers = yield* Effect.forEach(
     names.filter((name) => serverIdPattern.test(name)),

@@ -1,4 +1,4 @@
-/** The uids of servers: each is kept with its server, and given to another only when nothing of the server is left. */
+/** The uids of servers: each is kept with its server, and reused only when no file of the server is left. */
 import { join } from "node:path"
 import { Effect, Option, Schema } from "effect"
 import { listFolder, lstat, readText } from "../disk/fsio.ts"
@@ -6,7 +6,7 @@ import { instanceFolder } from "../files/InstanceFiles.ts"
 import type { Runtime } from "../runtime/Runtime.ts"
 import type { ServerFile } from "../state/ServerFile.ts"
 
-/** The user that a server would run as now; a uid of its own is in its state when this returns. */
+/** Returns the user that a server would run as now, and records its uid in the state. */
 export const serverUser = Effect.fnUntraced(function* (file: ServerFile, runtime: Runtime["Service"]) {
   const { spec, uid } = file.get()
   const user = yield* runtime.userFor(spec.definition, { server: spec.id, uid })
@@ -17,7 +17,7 @@ export const serverUser = Effect.fnUntraced(function* (file: ServerFile, runtime
 const KeptState = Schema.fromJsonString(Schema.Struct({ uid: Schema.optionalKey(Schema.Int) }))
 const decodeKept = Schema.decodeUnknownOption(KeptState)
 
-/** The uids that files in a folder of a server belong to: that of its state, and that of its files where it has none. */
+/** Returns the uid of the files in a server's folder: that of its state, else that of its files. */
 const uidOfFolder = Effect.fnUntraced(function* (folder: string) {
   const text = yield* Effect.orElseSucceed(readText(join(folder, "server.json")), () => "")
   const kept = Option.getOrUndefined(decodeKept(text))?.uid
@@ -25,8 +25,8 @@ const uidOfFolder = Effect.fnUntraced(function* (folder: string) {
   return (yield* Effect.orElseSucceed(lstat(instanceFolder(folder)), () => undefined))?.uid
 })
 
-/** Keeps the uids of folders that are no servers any more: lost servers, and those that are about to be removed. */
-export const holdKept = Effect.fnUntraced(function* (
+/** Reserves the uids of folders of former servers: orphaned ones, and those to be deleted. */
+export const reserveKeptUids = Effect.fnUntraced(function* (
   dir: string,
   runtime: Runtime["Service"],
   isOne: (name: string) => boolean = () => true

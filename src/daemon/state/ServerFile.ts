@@ -78,18 +78,18 @@ export const newServerState = (spec: ServerSpec, uid?: number): ServerState => (
 })
 
 /** A report before it has a number. */
-export type Notice =
+export type ReportBody =
   | { readonly type: "status"; readonly status: ServerStatus; readonly transient: boolean }
   | { readonly type: "install-status"; readonly install: InstallState }
   | { readonly type: "crash"; readonly crash: Crash }
 
 /** Returns the state with a report added; a status or install report also changes the state. */
-export const withNotice = (state: ServerState, notice: Notice): ServerState => {
+export const withReport = (state: ServerState, body: ReportBody): ServerState => {
   const sequence = state.sequence + 1
-  const report: Report = { ...notice, server_id: state.spec.id, sequence }
+  const report: Report = { ...body, server_id: state.spec.id, sequence }
   const next = { ...state, sequence, reports: [...state.reports, report] }
-  if (notice.type === "status") return { ...next, status: notice.status }
-  return notice.type === "install-status" ? { ...next, install: notice.install } : next
+  if (body.type === "status") return { ...next, status: body.status }
+  return body.type === "install-status" ? { ...next, install: body.install } : next
 }
 
 /** Returns the server as registrations and `create` list it. */
@@ -118,7 +118,7 @@ export interface ServerFile {
    */
   update(change: (state: ServerState) => ServerState): Effect.Effect<ServerState>
   /** Opens with each new report. */
-  readonly news: Latch.Latch
+  readonly pendingReports: Latch.Latch
 }
 
 const fileName = "server.json"
@@ -131,7 +131,7 @@ const write = (folder: string, state: ServerState): Effect.Effect<void, IoError>
 
 const make = Effect.fnUntraced(function* (folder: string, initial: ServerState) {
   const lock = yield* Semaphore.make(1)
-  const news = yield* Latch.make(initial.reports.length > 0)
+  const pendingReports = yield* Latch.make(initial.reports.length > 0)
   let current = initial
   const replace = Effect.fnUntraced(function* (change: (state: ServerState) => ServerState) {
     const changed = change(current)
@@ -141,12 +141,12 @@ const make = Effect.fnUntraced(function* (folder: string, initial: ServerState) 
     )
     const more = changed.sequence > current.sequence
     current = changed
-    if (more) news.openUnsafe()
+    if (more) pendingReports.openUnsafe()
     return changed
   })
   const file: ServerFile = {
     get: () => current,
-    news,
+    pendingReports,
     update: (change) => Effect.uninterruptible(lock.withPermit(replace(change)))
   }
   return file

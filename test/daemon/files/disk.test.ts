@@ -127,7 +127,7 @@ describe("decisions 3, limits: disk_space", () => {
           const error = yield* Effect.flip(daemon.power(id, "start", 30))
           assert.deepInclude(error, {
             status: 409,
-            detail: "the server holds 3.0 MB of its own, its disk limit is 2.0 MB"
+            detail: "the server uses 3.0 MB, its disk limit is 2.0 MB"
           })
           rmSync(join(data_dir, "servers", id, "files", "blob"))
           yield* daemon.power(id, "start", 30)

@@ -113,7 +113,7 @@ for (const [way, { mounts, storage }] of Object.entries<{ mounts?: boolean; stor
         assert.deepStrictEqual(namesIn(join(data_dir, "servers")), [])
         assert.deepStrictEqual(mountsBelow(data_dir), [])
         assert.deepStrictEqual(log(), [
-          `Warn the control plane's database does not know ${id}: it has ended here, and its files are kept in ${kept}. To have it back, copy them to a new server (docs/database.md, "Recover an orphan"); else remove ${join(lost, id)}`
+          `Warn the control plane's database has no record of ${id}: the server is stopped, and its files are kept in ${kept}. To recover it, copy them to a new server (docs/database.md, "Recover an orphan"); else remove ${join(lost, id)}`
         ])
         // Nobody is told: nobody knows it.
         assert.strictEqual(notes.reports.length, reports)
@@ -159,7 +159,7 @@ describe("node-protocol, register: servers that are not known", () => {
       assert.deepInclude(JSON.parse(text(lost, `${id}.json`)), { why: "elsewhere", node_id: "node-a" })
       assert.match(
         log().join(),
-        new RegExp(`by the control plane's database ${id} is on node node-a, not here: `)
+        new RegExp(`according to the control plane's database, ${id} is on node node-a: `)
       )
     }).pipe(Effect.scoped)
   )

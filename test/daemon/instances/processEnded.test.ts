@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { powerDecision } from "../../../src/daemon/instances/powerDecision.ts"
-import { processEnded, whyGivenUp } from "../../../src/daemon/instances/processEnded.ts"
+import { processEnded, restartLimitReason } from "../../../src/daemon/instances/processEnded.ts"
 import { stopMethod } from "../../../src/daemon/runtime/exitReason.ts"
 import { newServerState, type ServerState } from "../../../src/daemon/state/ServerFile.ts"
 import { PowerAction } from "../../../src/domain/NodeMessages.ts"
@@ -53,7 +53,7 @@ describe("decisions 3, end of a process", () => {
     const up = { status: "running", run, restarts: [5] } as const
     const exit = { code: 0, out_of_memory: false }
     const why = (more: Partial<ServerState> = {}, given: Parameters<typeof specOf>[0] = { definition }) =>
-      whyGivenUp(state({ spec: specOf(given), ...up, ...more }), exit, 10)
+      restartLimitReason(state({ spec: specOf(given), ...up, ...more }), exit, 10)
     assert.strictEqual(
       why(),
       "it crashed (exit code 0) after 1 restart within the hour, and restart.max_per_hour is 1"

@@ -9,7 +9,7 @@ import {
 } from "../../../src/api/ControlPlane.ts"
 import { sendReports } from "../../../src/daemon/controlPlane/ReportOutbox.ts"
 import { makeUplink } from "../../../src/daemon/controlPlane/uplink.ts"
-import { newServerState, type ServerFile, withNotice } from "../../../src/daemon/state/ServerFile.ts"
+import { newServerState, type ServerFile, withReport } from "../../../src/daemon/state/ServerFile.ts"
 import type { Report } from "../../../src/domain/NodeMessages.ts"
 import type { ServerStatus } from "../../../src/domain/ServerStatus.ts"
 import { registration } from "../../nodes/support/fleet.ts"
@@ -28,7 +28,7 @@ const serverFile = (id: string): ServerFile & { readonly say: (status: ServerSta
         return state
       }),
     say: (status) => {
-      state = withNotice(state, { type: "status", status, transient: false })
+      state = withReport(state, { type: "status", status, transient: false })
       news.openUnsafe()
     }
   }

@@ -282,7 +282,7 @@ export class FakeDaemon {
     hold: (id, held) =>
       this.#on("hold", id, (instance) => {
         if (held && instance.status === "installing")
-          return refuse(409, "the node is at the files of the server")
+          return refuse(409, "the node is working on the files of the server")
         const view = this.view(id)
         if (view === undefined) return refuse(500, "the server is gone")
         if (held) this.held.add(id)

@@ -56,7 +56,7 @@ export interface DockerRuntimeOptions {
   readonly env?: Readonly<Record<string, string>>
 }
 
-/** The longest time for which `start` needsImage for its container, in ms; then the start continues in the background. */
+/** The longest time for which `start` waits for its container, in ms; then the start continues in the background. */
 const DIRECT_START = 5000
 /** The longest time for the removal of networks at shutdown, in ms. */
 const SHUTDOWN_TIDY = 3000
@@ -159,7 +159,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
     return yield* openPendingRun({ making, onFailed, abandon: withEngine(sweep(name)) }, scope)
   })
 
-  /** Finds the container of a run; needsImage while the engine is down, because the server may still run. */
+  /** Finds the container of a run; waits while the engine is down, because the server may still run. */
   const find = Effect.fnUntraced(function* (at: RunAt) {
     let warned = false
     while (true) {

@@ -1,11 +1,11 @@
 import { assert, describe, it } from "vitest"
-import { Removed } from "../../../src/daemon/instances/Removed.ts"
+import { RecentRemovals } from "../../../src/daemon/instances/RecentRemovals.ts"
 
 const id = "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 describe("node-protocol: a creation that its removal has overtaken makes nothing", () => {
   it("one that knows no more of the server than it had said before it was removed", () => {
-    const removed = new Removed()
+    const removed = new RecentRemovals()
     removed.add(id, 0, { sequence: 7 })
     assert.isTrue(removed.covers({ id, last_sequence: 7 }, 1))
     assert.isTrue(removed.covers({ id }, 1))
@@ -14,14 +14,14 @@ describe("node-protocol: a creation that its removal has overtaken makes nothing
   })
 
   it("the first creation, whose server was removed before it came", () => {
-    const removed = new Removed()
+    const removed = new RecentRemovals()
     removed.add(id, 0)
     assert.isTrue(removed.covers({ id, last_sequence: 0 }, 1))
     assert.isTrue(removed.covers({ id, last_sequence: 1_000 }, 1))
   })
 
   it("a server that comes by another move is another copy, one of the same move is not", () => {
-    const removed = new Removed()
+    const removed = new RecentRemovals()
     removed.add(id, 0, { sequence: 7, arrival: "a" })
     removed.add(id, 1)
     assert.isTrue(removed.covers({ id, last_sequence: 9, arrival: "a" }, 2))
@@ -29,7 +29,7 @@ describe("node-protocol: a creation that its removal has overtaken makes nothing
   })
 
   it("is forgotten once the server is there again, after a minute, and beyond 10,000", () => {
-    const removed = new Removed()
+    const removed = new RecentRemovals()
     removed.add(id, 0)
     assert.isTrue(removed.covers({ id }, 59_999))
     assert.isFalse(removed.covers({ id }, 60_000))

@@ -1,42 +1,42 @@
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 
-/** How long a removal is remembered, in ms: far longer than a call that was sent before it can be under way. */
+/** The time for which a removal is remembered, in ms: far longer than a call can be in flight. */
 const MEMORY_MILLIS = 60_000
-/** Removals that are remembered at most; the oldest go first. */
-const MOST = 10_000
+/** The limit of remembered removals; the oldest are dropped. */
+const MAX_REMOVALS = 10_000
 
 interface Removal {
   readonly at: number
-  /** Sequence of the last report of what was removed; infinite where there was nothing. */
+  /** The sequence of the server's last report; infinite if there was no server. */
   readonly sequence: number
   readonly arrival: string | undefined
 }
 
 /**
- * The servers that were removed lately, so that a creation which was sent before the removal, and is overtaken by it,
- * makes nothing. Whoever asks for the server later knows more of it, or names another move, and gets it. Forgotten with
- * the process: what is left on the node after that the next registration tells.
+ * The recent removals, so that a creation that was sent before the removal, and is delivered after it, has no effect. A
+ * later creation has a higher sequence or another migration, and is accepted. Not persistent: the next registration
+ * reports servers that are left on the node.
  */
-export class Removed {
+export class RecentRemovals {
   readonly #removals = new Map<string, Removal>()
 
   /**
-   * A server was removed, or asked to be removed where there was none.
+   * Records a removal, also of a missing server.
    *
-   * @param now milliseconds of a clock that only goes on
+   * @param now milliseconds of a monotonic clock
    */
   add(
     id: string,
     now: number,
     was?: { readonly sequence: number; readonly arrival?: string | undefined }
   ): void {
-    // A removal that is repeated is of what was there the first time.
+    // A repeated removal refers to the server of the first one.
     const { arrival, sequence } = was ??
       this.#removals.get(id) ?? { sequence: Number.POSITIVE_INFINITY, arrival: undefined }
     this.#removals.delete(id)
     this.#removals.set(id, { at: now, sequence, arrival })
     for (const [oldest, { at }] of this.#removals) {
-      if (this.#removals.size <= MOST && now - at < MEMORY_MILLIS) break
+      if (this.#removals.size <= MAX_REMOVALS && now - at < MEMORY_MILLIS) break
       this.#removals.delete(oldest)
     }
   }
@@ -49,7 +49,7 @@ export class Removed {
     return (spec.last_sequence ?? 0) <= removal.sequence
   }
 
-  /** The server is there again. */
+  /** Forgets a removal, because the server was created again. */
   forget(id: string): void {
     this.#removals.delete(id)
   }
