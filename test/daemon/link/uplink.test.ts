@@ -17,10 +17,10 @@ import { controlPlane, recorder, specOf } from "../support.ts"
 
 /** A server whose state is in memory alone. */
 const serverFile = (id: string): ServerFile & { readonly say: (status: ServerStatus) => void } => {
-  const news = Latch.makeUnsafe(false)
+  const pendingReports = Latch.makeUnsafe(false)
   let state = newServerState({ ...specOf(), id })
   return {
-    news,
+    pendingReports,
     get: () => state,
     update: (change) =>
       Effect.sync(() => {
@@ -29,7 +29,7 @@ const serverFile = (id: string): ServerFile & { readonly say: (status: ServerSta
       }),
     say: (status) => {
       state = withReport(state, { type: "status", status, transient: false })
-      news.openUnsafe()
+      pendingReports.openUnsafe()
     }
   }
 }

@@ -1,7 +1,7 @@
 import { Effect, Latch, type Scope, Stream } from "effect"
 import type { ControlPlane } from "../../../src/api/ControlPlane.ts"
 import { type Daemon, type DaemonError, DaemonRefused, NodeUnreachable } from "../../../src/api/Daemon.ts"
-import { Removed } from "../../../src/daemon/instances/Removed.ts"
+import { RecentRemovals } from "../../../src/daemon/instances/RecentRemovals.ts"
 import type { InstallState } from "../../../src/domain/InstallState.ts"
 import type {
   DaemonServer,
@@ -53,7 +53,7 @@ export class FakeDaemon {
   readonly held = new Set<string>()
   /** Servers whose files are fetched. */
   readonly arriving = new Set<string>()
-  readonly #removed = new Removed()
+  readonly #removed = new RecentRemovals()
   readonly #arrivals = Latch.makeUnsafe(false)
   /** What servers have written. */
   readonly files = new Map<string, string>()
