@@ -81,14 +81,14 @@ export const makeClosedFolder = (path: string): Effect.Effect<void, IoError> =>
 
 /** Removes the permissions of other users on a folder. */
 export const closeFolder = Effect.fnUntraced(function* (path: string) {
-  const { mode } = yield* io(`look at ${path}`, () => fs.stat(path))
+  const { mode } = yield* io(`stat ${path}`, () => fs.stat(path))
   if ((mode & OTHERS) !== 0) yield* io(`close ${path}`, () => fs.chmod(path, mode & ~OTHERS & 0o7777))
 })
 
 /** Makes a folder that other users can pass through, but not list. */
 export const makePassage = Effect.fnUntraced(function* (path: string) {
   yield* makeFolder(path)
-  const { mode } = yield* io(`look at ${path}`, () => fs.stat(path))
+  const { mode } = yield* io(`stat ${path}`, () => fs.stat(path))
   if ((mode & 0o7777) !== PASSAGE) yield* io(`close ${path}`, () => fs.chmod(path, PASSAGE))
 })
 
@@ -99,7 +99,7 @@ export const mountTable = io("read the mount table", () => fs.readFile(MOUNT_TAB
 
 /** Returns the mounts at and below a folder, in order of mounting; empty: there is no such folder. */
 export const mountsAt = Effect.fnUntraced(function* (path: string) {
-  const real = yield* io(`look at ${path}`, () => fs.realpath(path)).pipe(orMissing(undefined))
+  const real = yield* io(`stat ${path}`, () => fs.realpath(path)).pipe(orMissing(undefined))
   return real === undefined ? [] : below(real, yield* mountTable)
 })
 
@@ -115,7 +115,7 @@ const makeRemovable = Effect.fnUntraced(function* (top: string) {
   const left = [Buffer.from(top)]
   for (let folder = left.pop(); folder !== undefined; folder = left.pop()) {
     const at = folder
-    const { mode } = yield* io(`look at ${top}`, () => fs.lstat(at))
+    const { mode } = yield* io(`stat ${top}`, () => fs.lstat(at))
     if ((mode & OWN) !== OWN) yield* io(`open a folder in ${top}`, () => fs.chmod(at, OWN))
     if (at.length > top.length + LONG_PATH) {
       const near = Buffer.from(join(top, randomUUID()))
@@ -167,7 +167,7 @@ export const listFolder = (path: string): Effect.Effect<ReadonlyArray<string>, I
 
 /** Returns the stats without following links; undefined: there is no such file. */
 export const lstat = (path: string): Effect.Effect<Stats | undefined, IoError> =>
-  io(`look at ${path}`, () => fs.lstat(path)).pipe(orMissing(undefined))
+  io(`stat ${path}`, () => fs.lstat(path)).pipe(orMissing(undefined))
 
 /** Opens a file of node:fs, closed with the scope. */
 export const openFile = (path: string | Buffer, flags: string | number, mode?: number) =>

@@ -50,41 +50,45 @@ export interface InstanceFilesOptions {
   readonly sources: FileSources
   /** Default `auto`. */
   readonly storage?: StorageChoice
-  /** Whether mounts may be used where they work. Default true. */
+  /** Whether mounts are used where they work. Default true. */
   readonly mounts?: boolean
-  /** Whether mounts may show files as those of another owner where that works. Default true. */
+  /** Whether mounts map the owner of files where that works. Default true. */
   readonly mapped?: boolean
-  /** Whether servers may run in containers, whose engine has to see the mounts. Default false. */
+  /** Whether servers may run in containers, whose engine must see the mounts. Default false. */
   readonly containers?: boolean
-  /** The user that volumes belong to which servers write, and that runs in containers. Default 988:988. */
+  /** The user of containers, who owns the volumes that servers write. Default 988:988. */
   readonly volumes_user?: RunUser
 }
 
 const VOLUMES_USER: RunUser = { uid: 988, gid: 988 }
 
-/** What a server will run in, as far as its files say; the start knows. */
+/** Returns the runtime of a server as its definition suggests; the start decides. */
 export const likelyKind = ({ definition }: ServerSpec): RuntimeKind =>
   definition.image !== "" && definition.runtimes.includes("docker") ? "docker" : "process"
 /**
- * The files of instances (blueprints.md, "Software"): made from a base folder, volumes and copies, on copies of write
- * where the node can, and seen at `instanceFolder`. What is mounted outlives this service, but not the machine.
- * Callers see to it that a server's files have one user at a time, and that no process of it runs where they change.
+ * The files of instances (blueprints.md, "Software"). An instance is made from a base folder, volumes and copies, by
+ * copy-on-write if the node can, and is visible at `instanceFolder`. Mounts outlive this service, but not a reboot.
+ * Requires that the files of a server have one user at a time, and that no process of the server runs where they
+ * change.
  */
 export class InstanceFiles extends Context.Service<
   InstanceFiles,
   {
-    /** How new instances are made on this node. */
+    /** The strategy for new instances. */
     readonly strategy: InstanceStorage
     /**
-     * Makes the files of a server anew; the old ones are there until the new are complete. `user`: the server runs as
-     * this user, and all files belong to the user; absent: to the user of this service.
+     * Recreates the files of a server; the old files stay until the new ones are complete. `user`: the user of the
+     * server, who becomes the owner of all files; absent: the user of this service.
      */
     make(folder: string, base: BaseFolder, spec: ServerSpec, user?: RunUser): Effect.Effect<void, IoError>
-    /** Puts a new base under the files of a server: files of the base count, what only the server has stays. */
+    /**
+     * Replaces the base below the files of a server: files of the base take precedence, and files that only the server
+     * has stay.
+     */
     renew(folder: string, base: BaseFolder, spec: ServerSpec, user?: RunUser): Effect.Effect<void, IoError>
     /**
-     * Sees to it that the files are all there to be used, and belong to the user (see `make`, `kept`: the user that they
-     * belong to now); answers what in them is shared with others.
+     * Mounts the files and sets their owner (see `make`; `kept`: their current owner). Returns the shared folders among
+     * them.
      */
     open(
       folder: string,
@@ -93,23 +97,26 @@ export class InstanceFiles extends Context.Service<
       user?: RunUser | "kept"
     ): Effect.Effect<ReadonlyArray<SharedFolder>, IoError>
     /**
-     * Marks files of the server that belong to another user than the one that it is about to run as: the next `open`
-     * gives them to it. No process of the server may run.
+     * Marks files with an owner other than the user of the next run; the next `open` sets their owner. Requires that no
+     * process of the server runs.
      */
     reclaim(folder: string, user?: RunUser): Effect.Effect<void, IoError>
-    /** Takes away what is mounted: the folder can be removed then. */
+    /** Unmounts everything in the folder, which can then be removed. */
     close(folder: string): Effect.Effect<void, IoError>
     usage(folder: string, spec: ServerSpec): Effect.Effect<DiskUsage, IoError>
-    /** What a server has written, where that is more than it may, or cannot be measured, and nothing else has stopped it. */
+    /**
+     * Returns the usage of a server beyond its disk limit, or that cannot be measured; undefined: within the limit, or
+     * the file system enforces it.
+     */
     overLimit(
       folder: string,
       spec: ServerSpec,
-      /** Whether its temporary folder counts, which the next start empties. */
+      /** Whether the temporary folder counts, which the next start empties. */
       options: { readonly temporary: boolean }
     ): Effect.Effect<OverLimit | undefined, IoError>
-    /** Tells of a server of this node: a volume that it writes is no layer of another's. */
-    know(folder: string, spec: ServerSpec): void
-    /** A server has gone for good. */
+    /** Registers a server of this node: volumes that it writes do not become layers of others. */
+    register(folder: string, spec: ServerSpec): void
+    /** Forgets a removed server. */
     forget(folder: string): Effect.Effect<void>
   }
 >()("muster/daemon/InstanceFiles") {
@@ -127,24 +134,24 @@ export class InstanceFiles extends Context.Service<
             shared: options.containers ?? false
           })
         )
-        yield* Effect.logDebug(`instances are made by ${storage.strategy}`)
+        yield* Effect.logDebug(`instance files use ${storage.strategy}`)
         const at: LayerFolders = { generations: generationsDir(base_dir), sources }
         const planOf = (spec: ServerSpec) => Effect.fromResult(filePlan(spec.definition))
         const limits = yield* Effect.orDie(openDiskLimits(servers_dir))
         const mapped = storage.mapped.layers
         const presenter = makePresenter({ at, binds: storage.binds, mapped })
         const known = new Map<string, ServerSpec>()
-        /** Ids of the other servers that write a volume. */
+        /** Returns the ids of the other servers that write a volume. */
         const writersOf = Effect.fnUntraced(function* (folder: string, real: string) {
           const others = [...known].filter(([other]) => other !== folder)
           const found = yield* Effect.filter(others, ([, { definition }]) =>
-            Effect.map(written(definition.volumes), (paths) => paths.includes(real))
+            Effect.map(writtenVolumes(definition.volumes), (paths) => paths.includes(real))
           )
           return found.map(([, { id }]) => id)
         })
         const sharedOwner = (folder: string, user: RunUser | undefined): SharedOwner => ({
           owner: ownerFor(user),
-          alone: user?.own === true,
+          hasOwnUid: user?.own === true,
           volumes: volumes_user,
           mapped: storage.mapped.binds,
           writers: (real) => writersOf(folder, real)
@@ -186,8 +193,8 @@ export class InstanceFiles extends Context.Service<
           return user
         })
 
-        /** Where the volumes are that servers write; those that are not made yet, or are refused, are left out. */
-        const written = Effect.fnUntraced(function* (volumes: ServerSpec["definition"]["volumes"]) {
+        /** Returns the paths of volumes that servers write, except missing and refused ones. */
+        const writtenVolumes = Effect.fnUntraced(function* (volumes: ServerSpec["definition"]["volumes"]) {
           const names = new Set(volumes.flatMap(({ mode, source }) => (mode === "rw" ? [source] : [])))
           const found = yield* Effect.forEach(names, (source) =>
             io(source, () => fs.realpath(join(sources.volumes_dir, source))).pipe(
@@ -197,9 +204,9 @@ export class InstanceFiles extends Context.Service<
           return found.filter((path) => path !== undefined)
         })
 
-        /** A volume that a server of this node writes must not change under one that has it as a layer. */
+        /** Whether to copy a volume: one that a server of this node writes must not change while it is a layer. */
         const copyFirst = Effect.gen(function* () {
-          const found = yield* written([...known.values()].flatMap((spec) => spec.definition.volumes))
+          const found = yield* writtenVolumes([...known.values()].flatMap((spec) => spec.definition.volumes))
           const parts = found.map((path) => path.split(sep))
           return ({ real }: Source) => {
             const own = real.split(sep)
@@ -217,7 +224,7 @@ export class InstanceFiles extends Context.Service<
           return yield* share(root, yield* openShared(plan, sources, given), way, to)
         }, Effect.scoped)
 
-        /** Puts into the layers of an instance what is not a layer itself, and makes what mounts come to lie at. */
+        /** Adds the files of an instance that are not layers, and the mount points. */
         const fill = Effect.fnUntraced(function* (
           tree: string,
           files: string,
@@ -230,7 +237,7 @@ export class InstanceFiles extends Context.Service<
           const overlays = yield* openTree(tree, record, { at, owner, mapped })
           const shared = yield* openShared(plan, sources, storage.binds ? undefined : to)
           const handles = overlays.flatMap(({ layers }) => handlesOf(layers))
-          // Its end comes first: what is mounted is taken away after it.
+          // Scoped: the mounter must have ended before its mounts are removed.
           yield* Effect.flatMap(openMounter(mapped || to.mapped, handles, overlays.length), (mounter) =>
             mountTree(files, overlays, mountName(record, owner), mounter)
           ).pipe(Effect.scoped)
@@ -239,7 +246,7 @@ export class InstanceFiles extends Context.Service<
           yield* addCopies(files, plan, sources)
           yield* unmountBelow(files)
           yield* removeTree(files)
-          // What is made where layers are shown as the owner's is the owner's already.
+          // Files made through mapped layers have the right owner.
           const copied = record.nested.some(({ lower }) => lower.some((layer) => layer.of === "own"))
           const given = mapped && owner?.uid !== 0 && !copied && single.length + plan.copies.length === 0
           if (owner !== undefined && !given) yield* chownAll(yield* layersOf(tree), owner)
@@ -272,7 +279,9 @@ export class InstanceFiles extends Context.Service<
           yield* writeTreeRecord(tree, record)
         })
 
-        /** Whether a base can lie below files of an owner: it is shown as the owner's, or is the owner's. */
+        /**
+         * Whether a base can be a layer below files of an owner: a mount maps its owner, or the owners are the same.
+         */
         const isLayer = Effect.fnUntraced(function* (base: string, owner: RunUser | undefined) {
           if (mapped || owner === undefined || owner.uid === 0) return true
           return (yield* ownerOf(base)).uid === owner.uid
@@ -326,15 +335,15 @@ export class InstanceFiles extends Context.Service<
           const files = instanceFolder(folder)
           const record = yield* readTreeRecord(tree)
           const empty = record === undefined && (yield* listFolder(files)).length === 0
-          if (empty) return yield* make(folder, base, spec, user) // an installation that failed has left nothing
+          if (empty) return yield* make(folder, base, spec, user) // a failed installation left no files
           yield* cleanFiles(folder)
-          const back = Effect.ignore(present(folder, spec, likelyKind(spec), user))
+          const restore = Effect.ignore(present(folder, spec, likelyKind(spec), user))
           const owner = ownerFor(user)
-          // Nothing of the base is ever written into what is shared.
+          // Unmounted first: no file of the base is written into shared folders.
           yield* close(folder)
           if (owner !== undefined) yield* chownParts(yield* foreignParts(folder, files, owner), owner)
           if (record === undefined) {
-            yield* Effect.onError(copyTree(base.folder, files, { owner }), () => back)
+            yield* Effect.onError(copyTree(base.folder, files, { owner }), () => restore)
           } else {
             yield* carryOver({
               folder,
@@ -343,7 +352,7 @@ export class InstanceFiles extends Context.Service<
               oldBase: join(at.generations, record.base),
               newBase: base.folder,
               owner
-            }).pipe(Effect.onError(() => back))
+            }).pipe(Effect.onError(() => restore))
           }
           yield* present(folder, spec, likelyKind(spec), user)
         })
@@ -351,7 +360,7 @@ export class InstanceFiles extends Context.Service<
         const reclaim = Effect.fn("InstanceFiles.reclaim")(function* (folder: string, user?: RunUser) {
           const owner = ownerFor(user)
           if (owner === undefined) return
-          // In a plain folder, what is mounted there would be looked at, too.
+          // In a plain folder, mounted files would be examined as well.
           if ((yield* readTreeRecord(join(folder, TREE))) === undefined) yield* close(folder)
           yield* markForeignFiles(folder, instanceFolder(folder), owner)
         })
@@ -387,7 +396,7 @@ export class InstanceFiles extends Context.Service<
           close: serial(close),
           usage,
           overLimit,
-          know: (folder, spec) => {
+          register: (folder, spec) => {
             known.set(folder, spec)
           },
           forget: (folder) => {

@@ -49,7 +49,7 @@ export const chownVolume = Effect.fn("chownVolume")(function* (path: string, use
   const give = (shown: string, real: string): Effect.Effect<void, IoError> =>
     Effect.gen(function* () {
       const handle = yield* openFile(real, NAME)
-      const stats = yield* io(`look at ${shown}`, () => handle.stat())
+      const stats = yield* io(`stat ${shown}`, () => handle.stat())
       if (stats.dev !== top.dev || mounted.has(shown)) return
       if (stats.isDirectory()) {
         const inside = `/proc/self/fd/${handle.fd}`

@@ -45,7 +45,7 @@ const copyFile = Effect.fnUntraced(function* (
 ) {
   const { mirror } = options
   const file = yield* openFile(path, flags)
-  const stats = yield* io(`look at ${source}`, () => file.stat())
+  const stats = yield* io(`stat ${source}`, () => file.stat())
   if (!stats.isFile()) return yield* neither(source)
   if (mirror === true) {
     const there = yield* lstat(target)
@@ -72,7 +72,7 @@ const copyEntry = (
   top: boolean
 ): Effect.Effect<void, IoError> =>
   Effect.gen(function* () {
-    const stats = yield* io(`look at ${source}`, () => fs.lstat(path))
+    const stats = yield* io(`stat ${source}`, () => fs.lstat(path))
     if (stats.isSymbolicLink()) {
       const to = yield* io(`read link ${source}`, () => fs.readlink(path))
       yield* clear(target, false)
@@ -154,10 +154,10 @@ export const treeSize = Effect.fnUntraced(function* (root: string, skip: Readonl
       const folder = yield* openFile(path, FOLDER)
       const inside = Buffer.from(`/proc/self/fd/${folder.fd}/`)
       const names = yield* io(`read folder ${shown}`, () => fs.readdir(inside, { encoding: "buffer" }))
-      bytes += (yield* io(`look at ${shown}`, () => folder.stat())).blocks * 512
+      bytes += (yield* io(`stat ${shown}`, () => folder.stat())).blocks * 512
       const look = Effect.fnUntraced(function* (name: Buffer) {
         const at = Buffer.concat([inside, name])
-        const stats = yield* io(`look at ${shown}`, () => fs.lstat(at)).pipe(orMissing(undefined))
+        const stats = yield* io(`stat ${shown}`, () => fs.lstat(at)).pipe(orMissing(undefined))
         if (stats === undefined) return
         if (stats.isDirectory()) return name
         if (stats.nlink > 1) {

@@ -64,7 +64,7 @@ const mergeInto = (from: string, to: string, path: string, at: Replacement): Eff
     const stays = new Set<string>()
     for (const { name } of yield* entriesOf(to)) {
       if (at.shared.includes(within(name)) || within(name) === at.aside) continue
-      const stats = yield* io(`look at ${name}`, () => fs.lstat(pathIn(to, name)))
+      const stats = yield* io(`stat ${name}`, () => fs.lstat(pathIn(to, name)))
       if (stats.isDirectory() && (leads(name) || stats.dev !== at.device)) stays.add(within(name))
       else yield* io(`remove ${name}`, () => fs.rm(pathIn(to, name), { recursive: true, force: true }))
     }
@@ -95,7 +95,7 @@ const emptyFolder = Effect.fnUntraced(function* (folder: string, path: string, a
 
 /** Fills a folder that stays; one on another file system is filled by copying. */
 const mergeFolder = Effect.fnUntraced(function* (from: string, to: string, path: string, at: Replacement) {
-  const { dev } = yield* io(`look at ${to}`, () => fs.lstat(to))
+  const { dev } = yield* io(`stat ${to}`, () => fs.lstat(to))
   if (dev === at.device) return yield* mergeInto(from, to, path, at)
   yield* emptyFolder(to, path, at)
   yield* copyFolder(from, to)
@@ -114,9 +114,9 @@ export const receiveFiles = Effect.fnUntraced(function* <E>(
   yield* io(`create folder ${aside}`, () => fs.mkdir(aside, { mode: 0o700 }))
   yield* Effect.gen(function* () {
     yield* unpackFiles(archive, aside, options)
-    const { dev } = yield* io(`look at ${files}`, () => fs.lstat(files))
+    const { dev } = yield* io(`stat ${files}`, () => fs.lstat(files))
     yield* mergeInto(aside, files, "", { ...paths, aside: name, device: dev })
-    const { atimeMs, mtimeMs } = yield* io(`look at ${files}`, () => fs.lstat(files))
+    const { atimeMs, mtimeMs } = yield* io(`stat ${files}`, () => fs.lstat(files))
     yield* removeTree(aside)
     yield* io(`set the time of ${files}`, () => fs.utimes(files, atimeMs / 1000, mtimeMs / 1000))
   }).pipe(Effect.onError(() => Effect.ignore(removeTree(aside))))

@@ -254,8 +254,8 @@ export const isShownAt = Effect.fnUntraced(function* (
 ) {
   const other = yield* openToMount(path)
   const [a, b] = [
-    yield* io(`look at ${path}`, () => one.stat({ bigint: true })),
-    yield* io(`look at ${path}`, () => other.stat({ bigint: true }))
+    yield* io(`stat ${path}`, () => one.stat({ bigint: true })),
+    yield* io(`stat ${path}`, () => other.stat({ bigint: true }))
   ]
   if (a.dev !== b.dev || a.ino !== b.ino) return false
   const [uid, gid] = shown === undefined ? [a.uid, a.gid] : [BigInt(shown.as.uid), BigInt(shown.as.gid)]

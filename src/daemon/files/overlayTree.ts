@@ -32,7 +32,7 @@ export const overOf = (tree: string, index: number) => join(tree, `over.${index}
 
 /** Makes a folder with the permissions of another, and with its owner unless one is given. */
 export const makeFolderLike = Effect.fnUntraced(function* (path: string, like: string, owner?: RunUser) {
-  const stats = yield* io(`look at ${like}`, () => fs.stat(like))
+  const stats = yield* io(`stat ${like}`, () => fs.stat(like))
   const { gid, uid } = owner ?? stats
   yield* makeFolder(path)
   if (process.geteuid?.() === 0) yield* io(`give ${path}`, () => fs.chown(path, uid, gid))

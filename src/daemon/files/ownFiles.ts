@@ -40,7 +40,7 @@ const removeWhiteouts = (folder: Buffer): Effect.Effect<void, IoError> =>
       const path = Buffer.concat([folder, Buffer.from("/"), entry.name])
       if (entry.isDirectory()) yield* removeWhiteouts(path)
       if (!entry.isCharacterDevice()) continue
-      const { rdev } = yield* io(`look at ${path}`, () => fs.lstat(path))
+      const { rdev } = yield* io(`stat ${path}`, () => fs.lstat(path))
       if (rdev === 0) yield* io(`remove ${path}`, () => fs.unlink(path))
     }
   })

@@ -26,14 +26,14 @@ const needs = (owner: RunUser): boolean => owner.uid !== 0
 
 export const ownerOf = (path: string): Effect.Effect<RunUser, IoError> =>
   Effect.map(
-    io(`look at ${path}`, () => fs.stat(path)),
+    io(`stat ${path}`, () => fs.stat(path)),
     ({ gid, uid }) => ({ uid, gid })
   )
 
 /** Returns how an open layer or volume must be shown to an owner. */
 export const shownTo = Effect.fnUntraced(function* (owner: RunUser | undefined, handle: fs.FileHandle) {
   if (owner === undefined || !needs(owner)) return undefined
-  const { gid, uid } = yield* io("look at a layer", () => handle.stat())
+  const { gid, uid } = yield* io("read a layer", () => handle.stat())
   return shownAs({ uid, gid }, owner)
 })
 

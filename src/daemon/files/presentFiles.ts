@@ -70,7 +70,7 @@ export const makePresenter = ({ at, binds, mapped }: PresentOptions) => {
     kind: RuntimeKind,
     to: SharedOwner
   ) {
-    const { alone, owner } = to
+    const { hasOwnUid, owner } = to
     const files = instanceFolder(folder)
     const tree = join(folder, TREE)
     const record = yield* readTreeRecord(tree)
@@ -79,9 +79,9 @@ export const makePresenter = ({ at, binds, mapped }: PresentOptions) => {
       yield* unmountBelow(folder)
       yield* chownPermits.withPermit(chownParts(foreign, owner))
     }
-    if (alone) yield* makePassage(folder)
+    if (hasOwnUid) yield* makePassage(folder)
     if (record === undefined && !binds) {
-      if (alone) yield* closeFolder(files)
+      if (hasOwnUid) yield* closeFolder(files)
       return yield* share(files, yield* openShared(plan, at.sources, to), sharingFor(kind), to)
     }
     const there = yield* found(files, record, plan, at, to)
@@ -102,7 +102,7 @@ export const makePresenter = ({ at, binds, mapped }: PresentOptions) => {
         // Without mapping, the base is copied for the server.
         if (!mapped && owner !== undefined && owner.uid !== 0) yield* chownTree(files, owner)
       }
-      if (alone) yield* closeFolder(files)
+      if (hasOwnUid) yield* closeFolder(files)
       return yield* share(files, shared, binds ? mounter : sharingFor(kind), to)
     }).pipe(
       Effect.scoped,

@@ -32,7 +32,7 @@ export interface SharedOwner {
   /** The owner of the server's files; absent: each file keeps its own. */
   readonly owner: RunUser | undefined
   /** Whether the server has its own uid. */
-  readonly alone: boolean
+  readonly hasOwnUid: boolean
   /** The owner of volumes that servers write. */
   readonly volumes: RunUser
   /** Whether a mount can show them as the server's. */
@@ -46,9 +46,9 @@ export interface SharedOwner {
  * as its own. If mounts cannot show that, the owner is the one server that writes it.
  */
 const chownShared = Effect.fnUntraced(function* (source: Source, to: SharedOwner) {
-  const { alone, mapped, owner, volumes, writers } = to
+  const { hasOwnUid, mapped, owner, volumes, writers } = to
   if (owner === undefined || owner.uid === 0) return
-  if (!alone || mapped) return yield* chownVolume(source.real, volumes)
+  if (!hasOwnUid || mapped) return yield* chownVolume(source.real, volumes)
   const [other] = yield* writers(source.real)
   if (other !== undefined) {
     return yield* new IoError({
@@ -63,7 +63,7 @@ const chownShared = Effect.fnUntraced(function* (source: Source, to: SharedOwner
 
 /** Returns how an open source is shown. All containers have one user; a folder of root is never written as root. */
 const shownOf = Effect.fnUntraced(function* (shared: Shared, handle: FileHandle, to: SharedOwner) {
-  if (!to.alone || !to.mapped) return undefined
+  if (!to.hasOwnUid || !to.mapped) return undefined
   const shown = yield* shownTo(to.owner, handle)
   return shown?.owner.uid === 0 && !shared.read_only ? undefined : shown
 })
@@ -102,18 +102,18 @@ export const share = Effect.fnUntraced(function* (
     const known = { path: source.real, read_only: shared.read_only, volume: "volume" in shared.of }
     const mounted = typeof given === "object"
     // A mount without a map would show files that the server cannot read.
-    const way = mounted && shared.read_only && to.alone && !to.mapped ? "copy" : given
-    if (way === "place" || typeof way === "object") {
+    const method = mounted && shared.read_only && to.hasOwnUid && !to.mapped ? "copy" : given
+    if (method === "place" || typeof method === "object") {
       const place = yield* mountPoint(root, shared, opened.folder)
-      if (way !== "place") {
+      if (method !== "place") {
         const shown = yield* shownOf(shared, opened.handle, to)
-        yield* way.bind(place, opened.handle, shared.read_only, shown)
+        yield* method.bind(place, opened.handle, shared.read_only, shown)
       }
       folders.push({ ...known, target: place })
       continue
     }
     const place = yield* makeTarget(root, shared)
-    if (way === "copy" && shared.read_only) {
+    if (method === "copy" && shared.read_only) {
       yield* copyOpened(source.what, opened, place, { mirror: true, owner: to.owner })
       continue
     }

@@ -97,7 +97,7 @@ const resolveLinks = (
   path: string
 ): Effect.Effect<{ readonly real: string; readonly there: boolean }, IoError> =>
   Effect.gen(function* () {
-    const real = yield* io(`look at ${path}`, () => fs.realpath(path)).pipe(orMissing(undefined))
+    const real = yield* io(`stat ${path}`, () => fs.realpath(path)).pipe(orMissing(undefined))
     if (real !== undefined) return { real, there: true }
     const above = yield* resolveLinks(dirname(path))
     return { real: join(above.real, basename(path)), there: false }

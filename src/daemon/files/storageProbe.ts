@@ -1,4 +1,4 @@
-/** What the file system of a folder offers, and what this process may do there: found out by doing it once. */
+/** Detects the features of a folder's file system, and the permissions of this process, by use of each feature. */
 import { randomUUID } from "node:crypto"
 import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
@@ -11,20 +11,20 @@ import { handlesOf, openMounter, openToMount, unmountBelow } from "./mounts.ts"
 import { canChown, ownerOf } from "./owners.ts"
 import { chownTree } from "./ownership.ts"
 
-/** How instances are to be made; `auto` is the best that works. */
+/** The strategy for instances; `auto`: the best that works. */
 export type StorageChoice = "auto" | InstanceStorage
 
 export interface Storage {
-  /** How new instances are made. */
+  /** The strategy for new instances. */
   readonly strategy: InstanceStorage
-  /** Whether files and folders can be mounted a second time. */
+  /** Whether bind mounts work. */
   readonly binds: boolean
   readonly reflink: boolean
-  /** Whether mounts can show the files of one owner as those of another: layers of overlays, and what is mounted again. */
+  /** Whether mounts can map the owner of files: layers of overlays, and bind mounts. */
   readonly mapped: { readonly layers: boolean; readonly binds: boolean }
 }
 
-/** Users of a probe; nothing of theirs is left. */
+/** The users of a probe, whose files are removed. */
 const [ONE, OTHER] = [
   { uid: 64_001, gid: 64_002 },
   { uid: 64_003, gid: 64_004 }
@@ -32,11 +32,11 @@ const [ONE, OTHER] = [
 
 const PROBE = ".probe-"
 /** The best first. */
-const WAYS = ["overlay", "reflink", "copy"] as const
+const STRATEGIES = ["overlay", "reflink", "copy"] as const
 
 const broken = (message: string) => new IoError({ code: "BROKEN", message })
 
-/** Answers undefined, or why not. */
+/** Returns undefined, or why the attempt failed. */
 const attempt = (effect: Effect.Effect<void, IoError>) =>
   effect.pipe(
     Effect.as(undefined),
@@ -104,7 +104,7 @@ const tryReflink = Effect.fnUntraced(function* (folder: string) {
   yield* io("share blocks", () => fs.copyFile(source, target, constants.COPYFILE_FICLONE_FORCE))
 })
 
-/** Removes what a probe that was cut off has left. */
+/** Removes the files of an interrupted probe. */
 const clean = Effect.fnUntraced(function* (dir: string) {
   for (const name of yield* listFolder(dir)) {
     if (!name.startsWith(PROBE)) continue
@@ -114,13 +114,13 @@ const clean = Effect.fnUntraced(function* (dir: string) {
 })
 
 /**
- * Whether others on this machine, such as an engine of containers, see what is mounted here. Where that cannot be
- * looked at it is taken for granted: so it is, but for services that were given mounts of their own.
+ * Whether other processes of the host, such as a container engine, see the mounts of this process. True if that cannot
+ * be read: only services with a mount namespace of their own hide them.
  */
-const seenByOthers = Effect.gen(function* () {
+const mountsAreShared = Effect.gen(function* () {
   const [own, first] = yield* Effect.forEach(["self", "1"], (pid) =>
     Effect.orElseSucceed(
-      io("look at the mount namespace", () => fs.readlink(`/proc/${pid}/ns/mnt`)),
+      io("read the mount namespace", () => fs.readlink(`/proc/${pid}/ns/mnt`)),
       () => undefined
     )
   )
@@ -128,50 +128,52 @@ const seenByOthers = Effect.gen(function* () {
 })
 
 export interface ProbeOptions {
-  /** What to use where it works; else the next that does. Default `auto`. */
+  /** The strategy to use if it works; else the next one. Default `auto`. */
   readonly choice?: StorageChoice
-  /** Whether mounts are to be tried at all. Default true. */
+  /** Whether to try mounts. Default true. */
   readonly mounts?: boolean
-  /** Whether mounts that map owners are to be tried. Default true. */
+  /** Whether to try mounts that map owners. Default true. */
   readonly mapped?: boolean
-  /** Whether others have to see them, too: containers are made of them by an engine. Default false. */
+  /** Whether other processes must see the mounts, because an engine makes containers of them. Default false. */
   readonly shared?: boolean
 }
 
 /** Tries mounts and shared blocks in `dir`. */
 export const probeStorage = Effect.fnUntraced(function* (dir: string, options: ProbeOptions = {}) {
   const { choice = "auto", shared = false } = options
-  const hidden = shared && !(yield* seenByOthers)
+  const hidden = shared && !(yield* mountsAreShared)
   const mounts = (options.mounts ?? true) && !hidden
   const mapped = mounts && canChown() && (options.mapped ?? true)
   yield* makeFolder(dir)
   yield* clean(dir)
   const folder = join(dir, `${PROBE}${randomUUID()}`)
-  const no = Effect.succeed(
+  const disabled = Effect.succeed(
     hidden
-      ? "this service has a mount namespace of its own, and an engine would not see them"
-      : "mounts are not to be used"
+      ? "this service has its own mount namespace, whose mounts an engine does not see"
+      : "mounts are disabled"
   )
   const reasons = yield* Effect.gen(function* () {
     yield* makeFolder(folder)
     const tries = {
-      overlay: mounts ? attempt(tryOverlay(folder)) : no,
-      binds: mounts ? attempt(tryBind(folder)) : no,
+      overlay: mounts ? attempt(tryOverlay(folder)) : disabled,
+      binds: mounts ? attempt(tryBind(folder)) : disabled,
       reflink: attempt(tryReflink(folder)),
-      layers: mapped ? attempt(tryOverlay(join(folder, "mapped"), { owner: ONE, as: OTHER })) : no,
-      mapped: mapped ? attempt(tryMappedBind(folder)) : no
+      layers: mapped ? attempt(tryOverlay(join(folder, "mapped"), { owner: ONE, as: OTHER })) : disabled,
+      mapped: mapped ? attempt(tryMappedBind(folder)) : disabled
     }
     return yield* Effect.all(tries, { concurrency: 5 })
   }).pipe(Effect.ensuring(Effect.catch(clean(dir), (error) => Effect.logWarning(error.message))))
-  const works = {
+  const isWorking = {
     overlay: reasons.overlay === undefined,
     reflink: reasons.reflink === undefined,
     copy: true
   }
-  const best = choice === "auto" ? 0 : WAYS.indexOf(choice)
-  const strategy = WAYS.slice(best).find((way) => works[way]) ?? "copy"
+  const best = choice === "auto" ? 0 : STRATEGIES.indexOf(choice)
+  const strategy = STRATEGIES.slice(best).find((way) => isWorking[way]) ?? "copy"
   if (choice !== "auto" && strategy !== choice && choice !== "copy") {
-    yield* Effect.logWarning(`instances are made by ${strategy}, not by ${choice}: ${reasons[choice]}`)
+    yield* Effect.logWarning(
+      `instance files use ${strategy}, because ${choice} does not work: ${reasons[choice]}`
+    )
   }
   if (reasons.binds !== undefined) {
     yield* Effect.logInfo(`volumes are shared by links, and \`ro\` ones copied: ${reasons.binds}`)
@@ -183,7 +185,7 @@ export const probeStorage = Effect.fnUntraced(function* (dir: string, options: P
   const storage: Storage = {
     strategy,
     binds: reasons.binds === undefined,
-    reflink: works.reflink,
+    reflink: isWorking.reflink,
     mapped: { layers: reasons.layers === undefined, binds: reasons.mapped === undefined }
   }
   return storage

@@ -44,7 +44,7 @@ export const capacityOf = (
   overrides: Partial<Capacity>
 ): Effect.Effect<Capacity, IoError> =>
   Effect.map(
-    io(`look at the disk of ${data_dir}`, () => fs.statfs(data_dir)),
+    io(`read the free space of ${data_dir}`, () => fs.statfs(data_dir)),
     (disk) => ({
       memory_bytes: overrides.memory_bytes ?? os.totalmem(),
       cpu_threads: overrides.cpu_threads ?? os.availableParallelism(),
@@ -55,7 +55,7 @@ export const capacityOf = (
 /** Returns the current load of the host, for heartbeats. */
 export const loadOf = (data_dir: string): Effect.Effect<Omit<Heartbeat, "boot_id">, IoError> =>
   Effect.map(
-    io(`look at the disk of ${data_dir}`, () => fs.statfs(data_dir)),
+    io(`read the free space of ${data_dir}`, () => fs.statfs(data_dir)),
     (disk) => ({
       load: os.loadavg()[0] ?? 0,
       memory_used_bytes: os.totalmem() - os.freemem(),

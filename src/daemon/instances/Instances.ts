@@ -121,7 +121,7 @@ export class Instances extends Context.Service<
             { file, files, folder, console, runtime, installer, sources },
             scope
           )
-          files.know(folder, file.get().spec)
+          files.register(folder, file.get().spec)
           const reporter = yield* Deferred.await(uplink).pipe(
             Effect.flatMap((link) => sendReports(file, link)),
             Effect.forkIn(scope)

@@ -143,9 +143,9 @@ const viewOf = Effect.fnUntraced(function* (
     flags: flagsOf(one.from, table)
   }))
   for (const { path, read_only } of [{ path: cwd, read_only: false }, ...shown]) {
-    const real = yield* io(`look at ${path}`, () => fs.realpath(path))
+    const real = yield* io(`stat ${path}`, () => fs.realpath(path))
     const linked = join(
-      yield* io(`look at ${path}`, () => fs.realpath(dirname(path))),
+      yield* io(`stat ${path}`, () => fs.realpath(dirname(path))),
       path.slice(path.lastIndexOf("/") + 1)
     )
     for (const to of new Set([real, linked])) {

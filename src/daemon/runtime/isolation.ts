@@ -1,6 +1,6 @@
 /**
- * How plain processes are kept from the daemon and from each other: by a uid of their own (`setpriv`), and by namespaces
- * in which they see neither the daemon's data nor other processes (`unshare`, `mount`; all of util-linux, 2.38 or later).
+ * The isolation of plain processes from the daemon and from each other: by their own uid (`setpriv`), and by namespaces
+ * that hide the daemon's data and other processes (`unshare`, `mount`; all of util-linux, 2.38 or later).
  */
 import * as fs from "node:fs/promises"
 import { dirname, join } from "node:path"
@@ -18,13 +18,13 @@ import { spawnChild } from "./spawnChild.ts"
 export interface IsolationOptions {
   /** - `required`: without isolation the runtime is not offered; `none`: servers run as the user of the daemon. */
   readonly mode: "auto" | "required" | "none"
-  /** Uids for servers and software, where the daemon is root. */
+  /** The uids for servers and software, if the daemon is root. */
   readonly uids: UidRange
-  /** Folder of the node. */
+  /** The folder of the node. */
   readonly data_dir: string
-  /** Files and folders that no server may see; the folder of the node lies in one of them, or is one. */
+  /** Files and folders that are hidden from servers; the folder of the node is one of them, or below one. */
   readonly hidden: ReadonlyArray<string>
-  /** Ways that are tried, the best first. Default: all. Tests try fewer. */
+  /** The levels to try, the best first. Default: all. Tests try fewer. */
   readonly levels?: ReadonlyArray<ProcessIsolation>
   /** See {@link openProcessUsers}. */
   readonly claims_dir?: string
@@ -33,18 +33,18 @@ export interface Isolation {
   readonly level: ProcessIsolation
   /** Why plain processes are not offered; undefined: they are. */
   readonly refused: LaunchFailed | undefined
-  /** Absent where everything runs as the user of the daemon. */
+  /** Absent: everything runs as the user of the daemon. */
   readonly users: ProcessUsers | undefined
-  /** How many processes stay above the program, from the one that runs `Started.argv`. */
+  /** The number of processes above the program, from the one that runs `Started.argv`. */
   readonly above: number
-  /** Where a process finds its temporary folder. */
+  /** Returns the path of the temporary folder as the process sees it. */
   temporaryOf(folder: string): string
   readonly begin: Begin
 }
-/** What a probe may take, in ms. */
-const PROBE_PATIENCE = 10_000
+/** The timeout of a probe, in ms. */
+const PROBE_TIMEOUT = 10_000
 
-/** Uids of servers where none are set. */
+/** The default uids of servers. */
 export const DEFAULT_UIDS: UidRange = { first: 70_000, last: 79_999 }
 
 const isRoot = () => process.geteuid?.() === 0
@@ -52,21 +52,21 @@ const existing = Effect.fnUntraced(function* (paths: ReadonlyArray<string>) {
   const found = yield* Effect.forEach(paths, realPath)
   return [...new Set(found.filter((path) => path !== undefined))]
 })
-/** Looks at the machine: what is covered, and which programs that would hide. */
-const lookAround = Effect.fnUntraced(function* (
+/** Inspects the host: the paths to cover, and the programs that the covers would hide. */
+const inspectHost = Effect.fnUntraced(function* (
   { data_dir, hidden }: IsolationOptions,
   search: string,
   closes: boolean
 ) {
   const temporary = yield* existing(["/tmp", "/var/tmp"])
-  // Anybody can write there: to leave files behind, or to read what another server has left.
+  // Any user can write there: to leave files, or to read those of another server.
   const memory = yield* existing(["/dev/shm", "/dev/mqueue", "/run/lock"])
-  // The sockets of the user's session manager would run anything outside the namespaces.
+  // Through the sockets of the user's session manager, a server could run programs outside the namespaces.
   const session = closes ? [] : [`/run/user/${process.geteuid?.()}`]
   const secret = yield* existing([data_dir, ...hidden, ...session])
   const secrets = yield* Effect.forEach(secret, (path) =>
     Effect.map(
-      io(`look at ${path}`, () => fs.stat(path)),
+      io(`stat ${path}`, () => fs.stat(path)),
       (stats): Cover => ({
         at: path,
         with: stats.isDirectory() ? "nothing" : "no content"
@@ -92,7 +92,7 @@ const lookAround = Effect.fnUntraced(function* (
   const machine: Machine = { covers, programs: reached.programs, table: yield* mountTable, stage }
   return machine
 })
-/** Runs a process in the very way that servers are run, and looks whether it was kept from what is hidden. */
+/** Runs a process exactly as servers are run, and checks that hidden files are hidden; returns why not. */
 const probe = Effect.fnUntraced(
   function* (begin: Begin, options: IsolationOptions, user: RunUser | undefined) {
     const folder = join(options.data_dir, ".isolation")
@@ -102,7 +102,7 @@ const probe = Effect.fnUntraced(
     )
     for (const path of [cwd, temporary]) {
       yield* makeFolder(path)
-      if (user !== undefined) yield* io(`give ${path}`, () => fs.chown(path, user.uid, user.gid))
+      if (user !== undefined) yield* io(`set the owner of ${path}`, () => fs.chown(path, user.uid, user.gid))
     }
     yield* io(`write ${secret}`, () => fs.writeFile(secret, "", { mode: 0o600 }))
     yield* io(`open ${folder}`, () => fs.chmod(folder, 0o711))
@@ -115,7 +115,7 @@ const probe = Effect.fnUntraced(
       argv: [
         "/bin/sh",
         "-c",
-        `{ ${test}; } 2>/dev/null || { echo "the data folder is in sight" >&2; exit 1; }`
+        `{ ${test}; } 2>/dev/null || { echo "the data folder is visible" >&2; exit 1; }`
       ],
       env: { PATH: "/usr/bin:/bin", SECRET: secret },
       user
@@ -124,30 +124,30 @@ const probe = Effect.fnUntraced(
       spawnChild(argv, { stdio: ["ignore", "ignore", "pipe", script] }),
       ({ process }) => Effect.sync(() => process.kill("SIGKILL"))
     )
-    let said = ""
+    let stderr = ""
     const closed = Deferred.makeUnsafe<void>()
     child.process.stderr?.on("data", (bytes: Buffer) => {
-      if (said.length < 4096) said += bytes.toString()
+      if (stderr.length < 4096) stderr += bytes.toString()
     })
     child.process.once("close", () => Deferred.doneUnsafe(closed, Effect.void))
     const code = yield* Deferred.await(child.exited).pipe(
       Effect.tap(Deferred.await(closed)),
-      Effect.timeoutOption(PROBE_PATIENCE)
+      Effect.timeoutOption(PROBE_TIMEOUT)
     )
-    if (code._tag === "None") return "it does not end"
+    if (code._tag === "None") return "the probe timed out"
     if (code.value === 0 && (yield* lstat(join(cwd, "written"))) !== undefined) return undefined
-    return said.trim().split("\n")[0] ?? `it exited with ${code.value}`
+    return stderr.trim().split("\n")[0] ?? `the probe exited with ${code.value}`
   },
   Effect.scoped,
   Effect.catch((error: IoError | LaunchFailed) => Effect.succeed(error.message))
 )
-/** Lets servers pass through the folders of the service to their own; their files stay closed. */
+/** Lets servers pass through the folders of the service to their own folders; its files stay closed. */
 const openFolders = Effect.fnUntraced(function* ({ data_dir, hidden }: IsolationOptions) {
   const real = yield* io(data_dir, () => fs.realpath(data_dir))
   const own = (yield* existing([data_dir, ...hidden])).filter((path) => isIn(real, path))
   for (const top of own) {
     for (let folder = real; isIn(folder, top); folder = dirname(folder)) {
-      const { mode } = yield* io(`look at ${folder}`, () => fs.stat(folder))
+      const { mode } = yield* io(`stat ${folder}`, () => fs.stat(folder))
       yield* io(`open ${folder}`, () => fs.chmod(folder, mode | 0o001))
     }
   }
@@ -156,24 +156,24 @@ const openFolders = Effect.fnUntraced(function* ({ data_dir, hidden }: Isolation
     return yield* new IoError({ code: "EACCES", message: `other users cannot enter ${gate}` })
   }
 })
-/** What says that a way was not tried, because nothing could be written. `unshare` has other words where it is refused. */
+/** The reason of a level that was not tried because the disk is full; `unshare` reports refusals with other texts. */
 const fullDisk = /: disk full/
 
 const WARNING = "servers run as this user and can read its keys and each other's files"
 
-/** The ways that may work, the best first. */
-const candidates = ({ levels, mode }: IsolationOptions): ReadonlyArray<ProcessIsolation> => {
+/** Returns the levels that may work, the best first. */
+const levelsToTry = ({ levels, mode }: IsolationOptions): ReadonlyArray<ProcessIsolation> => {
   const all: ReadonlyArray<ProcessIsolation> =
     mode === "none" ? [] : isRoot() ? ["user+namespaces", "user", "namespaces"] : ["namespaces"]
   return all.filter((level) => levels?.includes(level) ?? true)
 }
 
-const ofUser = (level: ProcessIsolation) => level === "user+namespaces" || level === "user"
+const hasUser = (level: ProcessIsolation) => level === "user+namespaces" || level === "user"
 
-/** How processes are begun, or why a way does not work. */
+/** The start function of a level, or why the level does not work. */
 type Attempt = { readonly begin: Begin } | { readonly reason: string }
 
-/** Tries one way by really running something. */
+/** Tries a level by a probe. */
 const attempt = Effect.fnUntraced(
   function* (
     level: ProcessIsolation,
@@ -182,17 +182,17 @@ const attempt = Effect.fnUntraced(
   ): Effect.fn.Return<Attempt, IoError> {
     if (level === "user") yield* openFolders(options)
     const machine = hasNamespaces(level)
-      ? yield* lookAround(options, search, level === "user+namespaces")
+      ? yield* inspectHost(options, search, level === "user+namespaces")
       : undefined
     const begin = makeBegin(level, machine)
     const { last } = options.uids
-    const reason = yield* probe(begin, options, ofUser(level) ? { uid: last, gid: last } : undefined)
+    const reason = yield* probe(begin, options, hasUser(level) ? { uid: last, gid: last } : undefined)
     return reason === undefined ? { begin } : { reason }
   },
   Effect.catchTag("IoError", ({ message }) => Effect.succeed<Attempt>({ reason: message }))
 )
 
-/** Why plain processes are not offered where no way works; undefined: they are, without isolation. */
+/** Returns why plain processes are not offered if no level works; undefined: they are, without isolation. */
 const refusalFor = (mode: IsolationOptions["mode"], why: string): LaunchFailed | undefined => {
   if (fullDisk.test(why)) {
     return new LaunchFailed({
@@ -203,14 +203,13 @@ const refusalFor = (mode: IsolationOptions["mode"], why: string): LaunchFailed |
   if (mode !== "required") return undefined
   return new LaunchFailed({
     message: `plain processes cannot be isolated, and MUSTER_PROCESS_ISOLATION is required: ${why}`,
-    next: "run the daemon as root, allow user namespaces, or let servers run in containers"
+    next: "run the daemon as root, allow user namespaces, or run servers in containers"
   })
 }
 
 /**
- * Finds the best way that works, and says so in the log.
- *
- * @param node identity of the node and its data folder; `search`: where servers look for programs
+ * Opens the best level that works, and logs it.
+ * @param node identity of the node and its data folder; `search`: the search path of servers
  */
 export const openIsolation = Effect.fnUntraced(function* (
   options: IsolationOptions,
@@ -218,18 +217,18 @@ export const openIsolation = Effect.fnUntraced(function* (
   search: string
 ): Effect.fn.Return<Isolation, IoError | Schema.SchemaError> {
   const reasons: Array<string> = []
-  for (const level of candidates(options)) {
+  for (const level of levelsToTry(options)) {
     const tried = yield* attempt(level, options, search)
     if ("reason" in tried) {
       reasons.push(`${level}: ${tried.reason}`)
-      // A server that fills the disk must not bring the node to a lesser level.
+      // A server that fills the disk must not lower the level of the node.
       if (fullDisk.test(tried.reason)) break
       continue
     }
     const lesser = reasons.length === 0 ? "" : ` (${reasons.join("; ")})`
     yield* Effect.logInfo(`plain processes are isolated by ${level}${lesser}`)
     const { claims_dir, data_dir, uids: range } = options
-    const users = ofUser(level)
+    const users = hasUser(level)
       ? yield* openProcessUsers({
           node,
           data_dir,

@@ -14,7 +14,7 @@ const OTHERS_ENTER = 0o001
 /** Resolves the links of a path; undefined: it does not exist. */
 export const realPath = (path: string) =>
   Effect.orElseSucceed(
-    io(`look at ${path}`, () => fs.realpath(path)),
+    io(`stat ${path}`, () => fs.realpath(path)),
     () => undefined
   )
 
@@ -23,7 +23,7 @@ export const closedAbove = Effect.fnUntraced(function* (path: string) {
   const parts = path.split("/").filter((part) => part !== "")
   for (let depth = 1; depth <= parts.length; depth++) {
     const folder = `/${parts.slice(0, depth).join("/")}`
-    const stats = yield* io(`look at ${folder}`, () => fs.stat(folder))
+    const stats = yield* io(`stat ${folder}`, () => fs.stat(folder))
     if (!stats.isDirectory()) return undefined
     if ((stats.mode & OTHERS_ENTER) === 0) return folder
   }
@@ -52,7 +52,7 @@ const programFolders = Effect.fnUntraced(function* (search: string) {
 
 const hasLibraries = (prefix: string) =>
   Effect.match(
-    io(`look at ${prefix}/lib`, () => fs.stat(join(prefix, "lib"))),
+    io(`stat ${prefix}/lib`, () => fs.stat(join(prefix, "lib"))),
     { onSuccess: (stats) => stats.isDirectory(), onFailure: () => false }
   )
 

@@ -110,7 +110,7 @@ const folderNames = Effect.fnUntraced(function* (
     // Pipes and sockets have no contents; their users recreate them.
     if (entry.isFile() || entry.isSymbolicLink()) names.push(path, Buffer.from([0]))
     if (!entry.isDirectory()) continue
-    const stats = yield* io(`look at ${path}`, () => fs.lstat(join(Buffer.from(root), path)))
+    const stats = yield* io(`stat ${path}`, () => fs.lstat(join(Buffer.from(root), path)))
     // Other mounts are not part of the instance.
     if (stats.dev === device || isIn(own, path)) folders.push(path)
   }

@@ -1,4 +1,4 @@
-/** Writes the entries of an archive below a folder, exactly as the reader gives them, and never through a link. */
+/** Writes the entries of an archive below a folder, exactly as the reader returns them, and never through a link. */
 import type { BigIntStats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { Data, Effect, Stream } from "effect"
@@ -8,46 +8,46 @@ import { CREATE, FOLDER } from "../disk/safePath.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { ArchiveReader, type Attributes, type Step, shownPath } from "./ArchiveReader.ts"
 
-/** The archive holds what it may not, or is not whole. */
+/** The archive has a refused entry, or is incomplete. */
 export class ArchiveRefused extends Data.TaggedError("ArchiveRefused")<{ readonly message: string }> {}
 
 export interface UnpackOptions {
-  /** The owner of everything that is unpacked, if the daemon is root. Default: the daemon's own user. */
+  /** The owner of all entries, if the daemon is root. Default: the user of the daemon. */
   readonly user?: RunUser | undefined
-  /** Bytes that the entries may have: contents, and 512 bytes for each header. Default: no limit. */
+  /** The limit of bytes: contents, and 512 bytes per header. Default: no limit. */
   readonly limit?: number | undefined
-  /** Bytes of the disk that stay free. Default: 16 MiB, or an eighth of a small disk, as the daemon's reserve. */
+  /** Bytes of the disk that stay free. Default: 16 MiB, or an eighth of a small disk, as the reserve of the daemon. */
   readonly free?: number | undefined
 }
 
-/** Bytes that a header counts as. */
+/** The bytes that count for a header. */
 const HEADER = 512
-/** Bytes of an archive that describe an entry, at most: two long names, headers, padding. */
+/** The most bytes that describe an entry: two long names, headers, padding. */
 const DESCRIPTION = 12 * 1024
-/** Bytes of an archive besides: what follows the end, and the longest map of a file with holes. */
+/** The most other bytes: filler after the end, and the longest sparse map. */
 const MARGIN = 4 * 1024 * 1024
 
-/** Bytes of an archive between two looks at the disk. */
-const LOOK_EVERY = 4 * 1024 * 1024
+/** Bytes of an archive between two checks of the disk. */
+const CHECK_INTERVAL = 4 * 1024 * 1024
 const RESERVE = 16 * 1024 * 1024
 
 const refused = (why: string) => new ArchiveRefused({ message: `the files are refused: ${why}` })
 
-/** The path of a name in an open folder; names are one character per byte. */
+/** Returns the path of a name in an open folder; names have one character per byte. */
 const within = (folder: fs.FileHandle, name: string) =>
   Buffer.concat([Buffer.from(`/proc/self/fd/${folder.fd}/`), Buffer.from(name, "latin1")])
 
 const close = (handle: fs.FileHandle) => io("close a file of the archive", () => handle.close())
 
-/** Writes one archive below `root`. At most two files are open, however deep the folders are. */
+/** Returns the function that writes an archive below `root`. At most two files are open at any depth. */
 const openWriter = Effect.fnUntraced(function* (root: string, user: RunUser | undefined) {
   const owner = process.geteuid?.() === 0 ? user : undefined
   let file: fs.FileHandle | undefined
-  /** Where the contents of the file end that were written so far. */
+  /** The end of the contents that were written. */
   let written = 0
   let folder: fs.FileHandle | undefined
-  /** The folders that the current one is in, outermost first. */
-  const around: Array<Pick<BigIntStats, "dev" | "ino">> = []
+  /** The parents of the current folder, outermost first. */
+  const parents: Array<Pick<BigIntStats, "dev" | "ino">> = []
   let shown = root
 
   yield* Effect.addFinalizer(() =>
@@ -56,7 +56,7 @@ const openWriter = Effect.fnUntraced(function* (root: string, user: RunUser | un
     )
   )
 
-  /** `data` and `end` without a file cannot come from the reader; the same holds for entries without a folder. */
+  /** The reader never returns `data` and `end` without a file, nor an entry without a folder. */
   const current = (handle: fs.FileHandle | undefined) =>
     handle === undefined ? Effect.fail(refused("an entry is in no folder")) : Effect.succeed(handle)
 
@@ -68,10 +68,10 @@ const openWriter = Effect.fnUntraced(function* (root: string, user: RunUser | un
     yield* io(`set the time of ${shown}`, () => handle.utimes(mtime, mtime))
   })
 
-  /** Creates an entry; a name that exists already is refused. */
+  /** Creates an entry; an existing name is refused. */
   const create = <A>(run: () => Promise<A>) =>
     Effect.catchTag(io(`create ${shown}`, run), "IoError", (error) =>
-      Effect.fail(error.code === "EEXIST" ? refused(`${shown} is there twice`) : error)
+      Effect.fail(error.code === "EEXIST" ? refused(`${shown} appears twice`) : error)
     )
 
   const enter = Effect.fnUntraced(function* (name: string) {
@@ -82,21 +82,21 @@ const openWriter = Effect.fnUntraced(function* (root: string, user: RunUser | un
     }
     const path = within(outer, name)
     yield* create(() => fs.mkdir(path, { mode: 0o700 }))
-    around.push(yield* io(`look at ${shown}`, () => outer.stat({ bigint: true })))
+    parents.push(yield* io(`stat ${shown}`, () => outer.stat({ bigint: true })))
     folder = yield* io(`open ${shown}`, () => fs.open(path, FOLDER))
     yield* close(outer)
   }, Effect.uninterruptible)
 
   const leave = Effect.fnUntraced(function* (attributes: Attributes) {
     const inner = yield* current(folder)
-    const place = around.pop()
-    if (place === undefined) return yield* complete(inner, attributes)
-    // First: without the right to search the folder, the way back is closed.
+    const expected = parents.pop()
+    if (expected === undefined) return yield* complete(inner, attributes)
+    // Opened first: without the search permission on the folder, its parent cannot be opened.
     const outer = yield* io(`leave ${shown}`, () => fs.open(within(inner, ".."), FOLDER))
     folder = outer
     yield* Effect.ensuring(complete(inner, attributes), Effect.ignore(close(inner)))
     const { dev, ino } = yield* io(`leave ${shown}`, () => outer.stat({ bigint: true }))
-    if (dev !== place.dev || ino !== place.ino) return yield* refused(`${shown} was moved meanwhile`)
+    if (dev !== expected.dev || ino !== expected.ino) return yield* refused(`${shown} was moved meanwhile`)
   }, Effect.uninterruptible)
 
   const write = Effect.fnUntraced(function* (handle: fs.FileHandle, bytes: Buffer, at: number) {
@@ -139,7 +139,7 @@ const openWriter = Effect.fnUntraced(function* (root: string, user: RunUser | un
         return yield* write(yield* current(file), step.bytes, step.at)
       case "end": {
         const handle = yield* current(file)
-        // It ends with a hole.
+        // The file ends with a hole.
         if (written < step.size) yield* io(`write ${shown}`, () => handle.truncate(step.size))
         yield* complete(handle, step)
         file = undefined
@@ -151,22 +151,20 @@ const openWriter = Effect.fnUntraced(function* (root: string, user: RunUser | un
   })
 })
 
-/** Fails while the disk of a folder has less room than has to stay free. */
-const checkRoom = Effect.fnUntraced(function* (folder: string, free: number | undefined) {
-  const disk = yield* io(`look at the disk of ${folder}`, () => fs.statfs(folder))
-  // Without the blocks that a file system keeps for root: servers cannot write there.
-  const room = disk.bavail * disk.bsize
-  const kept = free ?? Math.min(RESERVE, (disk.blocks * disk.bsize) / 8)
-  if (room >= kept) return
+/** Fails if the disk of a folder has less free space than must stay free. */
+const checkFreeSpace = Effect.fnUntraced(function* (folder: string, free: number | undefined) {
+  const disk = yield* io(`read the free space of ${folder}`, () => fs.statfs(folder))
+  // Without the blocks that a file system reserves for root: servers cannot use them.
+  const freeBytes = disk.bavail * disk.bsize
+  const reserved = free ?? Math.min(RESERVE, (disk.blocks * disk.bsize) / 8)
+  if (freeBytes >= reserved) return
   return yield* new IoError({
     code: "ENOSPC",
-    message: `the files do not fit on the disk of the node: ${megabytes(room)} are free, of which ${megabytes(kept)} are kept`
+    message: `the files do not fit on the disk of the node: ${megabytes(freeBytes)} are free, of which ${megabytes(reserved)} are kept`
   })
 })
 
-/**
- * Unpacks an archive into an empty folder, as far as the disk has room. When this returns, the archive was whole.
- */
+/** Unpacks an archive into an empty folder, within the free space. Fails unless the archive is complete. */
 export const unpackFiles = <E>(
   archive: Stream.Stream<Uint8Array, E>,
   folder: string,
@@ -178,14 +176,14 @@ export const unpackFiles = <E>(
     let bytes = 0
     let raw = 0
     let entries = 0
-    let looked = Number.NEGATIVE_INFINITY
+    let checkedAt = Number.NEGATIVE_INFINITY
     yield* Stream.runForEach(
       archive,
       Effect.fnUntraced(function* (chunk) {
         raw += chunk.length
-        if (raw - looked >= LOOK_EVERY) {
-          looked = raw
-          yield* checkRoom(folder, free)
+        if (raw - checkedAt >= CHECK_INTERVAL) {
+          checkedAt = raw
+          yield* checkFreeSpace(folder, free)
         }
         for (const step of reader.read(chunk)) {
           if ("name" in step) entries += 1
@@ -198,11 +196,11 @@ export const unpackFiles = <E>(
           }
           yield* apply(step)
         }
-        // Else names and maps without an entry could come for ever.
+        // Otherwise names and maps without an entry could go on forever.
         if (raw > 2 * bytes + entries * DESCRIPTION + MARGIN) {
           return yield* refused("most of it is in no file")
         }
       })
     )
-    if (!reader.ended) return yield* new ArchiveRefused({ message: "the files have broken off" })
+    if (!reader.ended) return yield* new ArchiveRefused({ message: "the transfer was interrupted" })
   }).pipe(Effect.scoped)

@@ -557,7 +557,7 @@ describe("blueprints, instances: overlay", () => {
       const { server, service, volumes } = yield* scene()
       write(volumes, { "w/sub/level": "L" })
       const writer = server({ volumes: [{ name: "w", source: "w", target: "world", mode: "rw" }] })
-      service.know(writer.folder, writer.spec)
+      service.register(writer.folder, writer.spec)
       yield* writer.make
       const reader = server({ volumes: [{ name: "w", source: "w/sub", target: "world", mode: "cow" }] })
       yield* reader.make

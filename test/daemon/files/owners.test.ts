@@ -294,10 +294,10 @@ describe.runIf(asRoot)(`isolation, volumes of several servers${needed}`, () => {
         server({ volumes: [volume] }, undefined, ONE),
         server({ volumes: [volume] }, undefined, TWO)
       ]
-      service.know(one.folder, one.spec)
+      service.register(one.folder, one.spec)
       yield* one.make
       assert.deepStrictEqual(foreign(join(sources, "s"), ONE.uid), [])
-      service.know(two.folder, two.spec)
+      service.register(two.folder, two.spec)
       const error = yield* Effect.flip(two.make)
       assert.strictEqual(error.code, "REFUSED")
       assert.include(error.message, one.spec.id)

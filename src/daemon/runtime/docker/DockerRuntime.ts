@@ -141,7 +141,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
   const start = Effect.fnUntraced(function* (launch: Launch) {
     const { folder, server_id: name } = launch
     yield* engineIsUp
-    const socket = yield* io("look at the engine's socket", () => realpath(engine.socket))
+    const socket = yield* io("read the engine's socket", () => realpath(engine.socket))
     const unsafe = unsafeReason(launch, [engine.socket, socket])
     if (unsafe !== undefined) return yield* new LaunchFailed({ message: unsafe, code: "REFUSED" })
     const needsImage = yield* needsPull(launch.image, pull.policy)
