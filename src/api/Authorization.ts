@@ -1,17 +1,22 @@
 import { HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
 import { Forbidden, TooManyRequests, Unauthorized } from "../domain/errors.ts"
+import type { Scopes } from "./routePolicy.ts"
 
-/** A key with the scope `AppAdmin` (contract, section 5). */
+/** Requires a key of the scope `AppAdmin` (contract, section 5). */
 export class Authorization extends HttpApiMiddleware.Service<Authorization>()("muster/api/Authorization", {
   security: { bearer: HttpApiSecurity.bearer },
   error: [Unauthorized, Forbidden, TooManyRequests]
-}) {}
+}) {
+  static readonly scopes: Scopes = ["AppAdmin"]
+}
 
-/** A key with the scope `Metrics` or `AppAdmin` (decisions, section 7). */
+/** Requires a key of the scope `Metrics` or `AppAdmin` (decisions, section 7). */
 export class MetricsAuthorization extends HttpApiMiddleware.Service<MetricsAuthorization>()(
   "muster/api/MetricsAuthorization",
   {
     security: { bearer: HttpApiSecurity.bearer },
     error: [Unauthorized, Forbidden, TooManyRequests]
   }
-) {}
+) {
+  static readonly scopes: Scopes = ["Metrics", "AppAdmin"]
+}

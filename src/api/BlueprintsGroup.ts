@@ -9,6 +9,7 @@ import { Authorization } from "./Authorization.ts"
 import { blueprintExample } from "./examples.ts"
 import { Writes } from "./Failures.ts"
 import { text } from "./query.ts"
+import { HasQueryFallbacks } from "./routePolicy.ts"
 
 /** Blueprints, mixins, software and their reload (contract 4.6-4.8; decisions, section 4). */
 export class BlueprintsGroup extends HttpApiGroup.make("blueprints")
@@ -17,12 +18,15 @@ export class BlueprintsGroup extends HttpApiGroup.make("blueprints")
       query: {
         page: text("Page, from 1 on; anything below or no number is 1."),
         limit: text(
-          "Blueprints of a page, at most 1,000; default 50, and 20 for what is below 1 or no number."
+          "Blueprints of a page, at most 1,000; default 50, and 20 for a value below 1 or not a number."
         ),
+        per_page: text("The same as `limit`, which takes precedence."),
         meta: text("Reserved; changes nothing.")
       },
       success: Paginated(BlueprintView.annotate({ examples: [blueprintExample] }))
-    }).annotateMerge(OpenApi.annotations({ summary: "List blueprints, paginated" })),
+    })
+      .annotateMerge(OpenApi.annotations({ summary: "List blueprints, paginated" }))
+      .annotate(HasQueryFallbacks, true),
     HttpApiEndpoint.post("reload", "/blueprints/reload", {
       success: HttpApiSchema.Empty(200),
       error: SourceFailed

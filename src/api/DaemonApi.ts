@@ -15,6 +15,7 @@ import { ServerStats } from "../domain/Server.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
 import { SystemInfo } from "../domain/SystemInfo.ts"
 import { AnyFailure, SchemaErrors } from "./Failures.ts"
+import { IsRoutine, IsStream } from "./routePolicy.ts"
 
 /** The token from the answer to the daemon's last registration. */
 export class DaemonAuthorization extends HttpApiMiddleware.Service<DaemonAuthorization>()(
@@ -125,9 +126,12 @@ export class DaemonGroup extends HttpApiGroup.make("daemon")
       params,
       success: HttpApiSchema.Empty(101),
       error: [...refusals, UpgradeRequired]
-    }).annotateMerge(summary("Console lines out, commands in, over WebSocket"))
+    })
+      .annotateMerge(summary("Console lines out, commands in, over WebSocket"))
+      .annotate(IsStream, true)
   )
   .middleware(DaemonAuthorization)
+  .annotate(IsRoutine, true)
   .annotateMerge(OpenApi.annotations({ title: "Daemon" })) {}
 
 /** The whole HTTP interface of a daemon. */

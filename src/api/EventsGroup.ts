@@ -5,6 +5,7 @@ import { ServerEvent } from "../domain/ServerEvent.ts"
 import { Authorization } from "./Authorization.ts"
 import { Writes } from "./Failures.ts"
 import { many, text } from "./query.ts"
+import { IsStream } from "./routePolicy.ts"
 
 /** Query of the event streams (decisions, section 6); `topics` comma-separated, `server_id` repeatable. */
 export const EventQuery = {
@@ -29,12 +30,16 @@ export class EventsGroup extends HttpApiGroup.make("events")
       query: EventQuery,
       success: HttpApiSchema.StreamSse({ data: ServerEvent }),
       error: CursorExpired
-    }).annotateMerge(OpenApi.annotations({ summary: "Events of all servers, over SSE" })),
+    })
+      .annotateMerge(OpenApi.annotations({ summary: "Events of all servers, over SSE" }))
+      .annotate(IsStream, true),
     HttpApiEndpoint.get("websocket", "/events/ws", {
       query: EventQuery,
       success: HttpApiSchema.Empty(101),
       error: [CursorExpired, UpgradeRequired]
-    }).annotateMerge(OpenApi.annotations({ summary: "Events of all servers, over WebSocket" })),
+    })
+      .annotateMerge(OpenApi.annotations({ summary: "Events of all servers, over WebSocket" }))
+      .annotate(IsStream, true),
     HttpApiEndpoint.post("ticket", "/events/tickets", {
       success: Ticket.pipe(HttpApiSchema.status(201))
     })

@@ -23,6 +23,7 @@ import { Crash } from "../domain/ServerEvent.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
 import { InstallScript } from "../domain/Software.ts"
 import { AnyFailure, SchemaErrors } from "./Failures.ts"
+import { IsRoutine, LargeBody, RouteRateLimit, type Scopes } from "./routePolicy.ts"
 
 /** A key with the scope `Node` (decisions, section 5). */
 export class NodeAuthorization extends HttpApiMiddleware.Service<NodeAuthorization>()(
@@ -31,7 +32,9 @@ export class NodeAuthorization extends HttpApiMiddleware.Service<NodeAuthorizati
     security: { bearer: HttpApiSecurity.bearer },
     error: [Unauthorized, Forbidden, TooManyRequests]
   }
-) {}
+) {
+  static readonly scopes: Scopes = ["Node"]
+}
 
 const text = Schema.optionalKey(Schema.String)
 const node = { node: Schema.String }
@@ -63,20 +66,29 @@ export class NodeGroup extends HttpApiGroup.make("node")
       payload: Registration,
       success: RegistrationAnswer,
       error: Conflict
-    }).annotateMerge(summary("A daemon makes itself known, and says what it has")),
+    })
+      .annotateMerge(summary("Register a node, with a snapshot of its instances"))
+      .annotate(IsRoutine, false)
+      // 10,000 servers are 2-3 MB.
+      .annotate(LargeBody, 8 * 1024 * 1024)
+      .annotate(RouteRateLimit, {
+        limit: 1,
+        window: "1 second",
+        detail: "a node registers at most once a second"
+      }),
     HttpApiEndpoint.post("heartbeat", "/nodes/:node/internal/heartbeat", {
       params: node,
       payload: Heartbeat,
       // The empty schema is the last: it accepts every body.
       success: [HeartbeatAnswer, HttpApiSchema.Empty(200)],
       error: NotFound
-    }).annotateMerge(summary("A sign of life; 404: register again")),
+    }).annotateMerge(summary("Send a heartbeat; 404: register again")),
     HttpApiEndpoint.post("disconnect", "/nodes/:node/internal/disconnect", {
       params: node,
       query: { boot_id: text },
       success: HttpApiSchema.Empty(200),
       error: NotFound
-    }).annotateMerge(summary("Good-bye; with boot_id only that of this start of the daemon")),
+    }).annotateMerge(summary("Deregister a node; with boot_id only if that start of the daemon is current")),
     HttpApiEndpoint.get("servers", "/nodes/:node/internal/servers", {
       params: node,
       query: { page: text, per_page: text },
@@ -97,33 +109,34 @@ export class NodeGroup extends HttpApiGroup.make("node")
       params: server,
       success: HttpApiSchema.StreamUint8Array({ contentType: "application/x-tar" }),
       error: NotFound
-    }).annotateMerge(summary("The files of a server that comes from another node, as an archive of GNU tar")),
+    }).annotateMerge(summary("The files of a server that migrates to this node, as a GNU tar archive")),
     HttpApiEndpoint.post("status", `${event}/status`, {
       params: server,
       payload: ReportBodies.status,
       success: HttpApiSchema.Empty(200),
       error: NotFound
-    }).annotateMerge(summary("A server's status has changed")),
+    }).annotateMerge(summary("Report the status of a server")),
     HttpApiEndpoint.post("installStatus", `${event}/install-status`, {
       params: server,
       payload: ReportBodies.installStatus,
       success: HttpApiSchema.Empty(200),
       error: NotFound
-    }).annotateMerge(summary("A server's installation goes on, or has ended")),
+    }).annotateMerge(summary("Report the installation of a server")),
     HttpApiEndpoint.post("crash", `${event}/crash`, {
       params: server,
       payload: ReportBodies.crash,
       success: HttpApiSchema.Empty(200),
       error: NotFound
-    }).annotateMerge(summary("A server has crashed")),
+    }).annotateMerge(summary("Report a crash of a server")),
     HttpApiEndpoint.post("deleted", `${event}/deleted`, {
       params: server,
       payload: ReportBodies.deleted,
       success: HttpApiSchema.Empty(200),
       error: NotFound
-    }).annotateMerge(summary("The node does not have a server any more"))
+    }).annotateMerge(summary("Report that a server is no longer on the node"))
   )
   .middleware(NodeAuthorization)
+  .annotate(IsRoutine, true)
   .annotateMerge(OpenApi.annotations({ title: "Node" })) {}
 
 /** The control plane's interface for daemons: routes for keys of scope `Node`. */

@@ -20,6 +20,7 @@ import { EventQuery } from "./EventsGroup.ts"
 import { serverExample } from "./examples.ts"
 import { Writes } from "./Failures.ts"
 import { flag, linePage, text, wholeNumber } from "./query.ts"
+import { IsStream } from "./routePolicy.ts"
 
 const params = { server: Schema.String }
 const include = text("Further fields, comma-separated: `status`, `limits`, `software`.")
@@ -169,13 +170,17 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       query: EventQuery,
       success: HttpApiSchema.StreamSse({ data: ServerEvent }),
       error: [NotFound, CursorExpired]
-    }).annotateMerge(summary("This server's events, over SSE")),
+    })
+      .annotateMerge(summary("This server's events, over SSE"))
+      .annotate(IsStream, true),
     HttpApiEndpoint.get("console", "/servers/:server/console", {
       params,
       query: { ticket: text("A ticket in place of the `Authorization` header; opens one console.") },
       success: HttpApiSchema.Empty(101),
       error: [...nodeErrors, UpgradeRequired]
-    }).annotateMerge(summary("Console lines out, commands in, over WebSocket"))
+    })
+      .annotateMerge(summary("Console lines out, commands in, over WebSocket"))
+      .annotate(IsStream, true)
   )
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Servers" })) {}

@@ -80,13 +80,13 @@ export const runService = Effect.fnUntraced(function* (settings: ServiceSettings
     port: settings.port,
     ...(tls === undefined ? {} : { tls }),
     system: { version, system: hostInfo() },
-    body_limit: settings.bodyLimit,
-    rate_limit: settings.rateLimit,
-    cors_origins: settings.corsOrigins,
-    trusted_proxies: settings.trustedProxies,
+    bodyLimit: settings.bodyLimit,
+    rateLimit: settings.rateLimit,
+    corsOrigins: settings.corsOrigins,
+    trustedProxies: settings.trustedProxies,
     publicPages: settings.publicPages,
     streams: yield* Effect.provide(streamLimits(settings), NodeServices.layer),
-    shutdown_grace: Duration.seconds(settings.shutdownGrace)
+    shutdownGrace: Duration.seconds(settings.shutdownGrace)
   })
   // The key exists before the service responds.
   const answering = Layer.unwrap(

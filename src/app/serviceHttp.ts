@@ -1,11 +1,12 @@
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Duration, Effect, Layer } from "effect"
 import { HttpRouter } from "effect/http"
-import { HttpApiBuilder, HttpApiMiddleware, OpenApi } from "effect/http-api"
+import { HttpApiBuilder, OpenApi } from "effect/http-api"
 import type { IpNetwork } from "effect/net"
 import { RateLimiter } from "effect/persistence"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
-import { AnyFailure, SchemaErrors, Writes } from "../api/Failures.ts"
+import { Authorization } from "../api/Authorization.ts"
+import { Writes } from "../api/Failures.ts"
 import { NodeApi } from "../api/NodeApi.ts"
 import { KeyEnds } from "../api/Principal.ts"
 import { BlueprintsHandlers } from "../blueprints/http.ts"
@@ -16,27 +17,42 @@ import { EventsHandlers } from "../events/http.ts"
 import { OpenStreams, type StreamLimits } from "../events/OpenStreams.ts"
 import { StreamShutdown } from "../events/StreamShutdown.ts"
 import { webSocketOptions } from "../events/webSocketUpgrade.ts"
-import { routerConfig } from "../http/allowedMethods.ts"
 import { Authentication } from "../http/authenticate.ts"
 import { HttpConnections } from "../http/connectionLimit.ts"
-import { invalidRequest } from "../http/errorResponse.ts"
 import { FailedLogins } from "../http/FailedLogins.ts"
+import { AnyFailureLayer, SchemaErrorsLayer } from "../http/failures.ts"
 import { GracefulStop } from "../http/GracefulStop.ts"
 import { limiterStore } from "../http/limiterStore.ts"
 import { makeNodeServer, type TlsOptions } from "../http/nodeServer.ts"
 import { Pipeline } from "../http/Pipeline.ts"
+import { declaredRoutes, makeRouteTable, routerConfig } from "../http/RouteTable.ts"
 import { ApiKeys } from "../keys/ApiKeys.ts"
 import { AuthorizationLayer } from "../keys/authorization.ts"
 import { NodeAuthorizationLayer } from "../keys/NodeKeys.ts"
 import { NodesHandlers } from "../nodes/http.ts"
+import { makeLogRefusedRegistrations } from "../nodes/refusedRegistrations.ts"
 import { CachedPages } from "../pages/CachedPages.ts"
 import { DocsRoutes, makeCompressed, SCRIPT } from "../pages/docs.ts"
 import { MetricsHandlers, PublicPagesHandlers, SystemHandlers } from "../pages/publicPages.ts"
 import { RevokedNodes } from "../servers/controllers/revokedNodes.ts"
 import { ServersHandlers } from "../servers/http.ts"
 import { NodeHandlers } from "../servers/nodeHttp.ts"
+import { ServiceCredentials } from "./credentials.ts"
 
 const REQUEST_TIMEOUT = Duration.seconds(30)
+
+/** The name of the route at which nodes register. */
+const REGISTER = "node.register"
+
+const serviceRoutes = makeRouteTable({
+  routes: [
+    ...declaredRoutes(ApplicationApi, { strictQuery: true }),
+    // A newer daemon may send parameters that this version does not know.
+    ...declaredRoutes(NodeApi, { strictQuery: false })
+  ],
+  pages: ["/openapi.json", "/docs", SCRIPT],
+  unknown: Authorization.scopes
+})
 
 /** Settings of the HTTP server. */
 export interface HttpOptions {
@@ -47,28 +63,17 @@ export interface HttpOptions {
   readonly tls?: Reloadable<TlsOptions>
   readonly system: SystemInfo
   /** Bytes. */
-  readonly body_limit: number
+  readonly bodyLimit: number
   /** Requests a minute and key; 0: no limit. */
-  readonly rate_limit: number
-  readonly cors_origins: ReadonlyArray<string>
-  readonly trusted_proxies: ReadonlyArray<IpNetwork.IpNetwork>
+  readonly rateLimit: number
+  readonly corsOrigins: ReadonlyArray<string>
+  readonly trustedProxies: ReadonlyArray<IpNetwork.IpNetwork>
   readonly streams: StreamLimits
   /** The nodes on pages without a key; `banner`: neither ids nor addresses. */
   readonly publicPages: "banner" | "all"
   /** The time between `readyz` turning 503 and the end of the server; default: none. */
-  readonly shutdown_grace?: Duration.Duration
+  readonly shutdownGrace?: Duration.Duration
 }
-
-/** Returns 422 for input that does not decode, in every API. */
-export const SchemaErrorsLayer = HttpApiMiddleware.layerSchemaErrorTransform(SchemaErrors, (error) => {
-  const invalid = invalidRequest(error)
-  return invalid === undefined ? Effect.die(error) : Effect.fail(invalid)
-})
-
-export const AnyFailureLayer = Layer.succeed(
-  AnyFailure,
-  AnyFailure.of((handler) => handler)
-)
 
 const WritesLayer = Layer.succeed(
   Writes,
@@ -95,6 +100,7 @@ const OpenApiRoute = (api: ReturnType<typeof versioned>) =>
 /** All routes with their pipeline; the caller provides the services. */
 export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
   const api = versioned(options.system.version)
+  const logRefusedRegistrations = makeLogRefusedRegistrations()
   return Layer.mergeAll(
     HttpApiBuilder.layer(ApplicationApi).pipe(
       Layer.provide([
@@ -117,14 +123,18 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
       Layer.provide(CachedPages)
     ),
     Pipeline({
-      cors_origins: options.cors_origins,
-      trusted_proxies: options.trusted_proxies,
-      body_limit: options.body_limit,
+      routes: serviceRoutes,
+      corsOrigins: options.corsOrigins,
+      trustedProxies: options.trustedProxies,
+      bodyLimit: options.bodyLimit,
       timeout: REQUEST_TIMEOUT,
-      pages: ["/openapi.json", "/docs", SCRIPT]
+      onResponse: ({ isKnown, params, route }, response) =>
+        isKnown && route.name === REGISTER
+          ? logRefusedRegistrations(params.node ?? "", response)
+          : Effect.void
     }).pipe(
-      Layer.provide(Authentication.layer({ rate_limit: options.rate_limit })),
-      Layer.provide([RateLimiter.layer, FailedLogins.layer()]),
+      Layer.provide(Authentication.layer({ rateLimit: options.rateLimit })),
+      Layer.provide([RateLimiter.layer, FailedLogins.layer(), ServiceCredentials]),
       Layer.provide(limiterStore)
     )
   )
@@ -145,7 +155,15 @@ const keyEnds = Layer.effect(
 export const ServiceHttp = (options: HttpOptions) =>
   Layer.suspend(() => {
     const server = makeNodeServer(options.tls)
-    return GracefulStop.onRelease(server, { grace: options.shutdown_grace ?? Duration.zero }).pipe(
+    const stop = Layer.unwrap(
+      Effect.map(StreamShutdown, ({ begin }) =>
+        GracefulStop.onRelease(server, {
+          grace: options.shutdownGrace ?? Duration.zero,
+          endStreams: begin
+        })
+      )
+    )
+    return stop.pipe(
       Layer.provideMerge(HttpRouter.serve(routes(options), { disableLogger: true, disableListenLog: true })),
       Layer.provide(OpenStreams.layer(options.streams)),
       Layer.provide([StreamShutdown.layer, GracefulStop.layer, keyEnds]),
@@ -158,6 +176,6 @@ export const ServiceHttp = (options: HttpOptions) =>
           websocket: webSocketOptions
         })
       ),
-      Layer.provide(HttpConnections.layer(server, { proxies: options.trusted_proxies }))
+      Layer.provide(HttpConnections.layer(server, { proxies: options.trustedProxies }))
     )
   })

@@ -1,9 +1,9 @@
 import { Effect } from "effect"
-import { nearest } from "../blueprints/parse/nearest.ts"
 import { commandSettings } from "../config/command.ts"
 import { nodeSettings } from "../config/node.ts"
 import { fileForm } from "../config/Setting.ts"
 import { settings } from "../config/service.ts"
+import { nearest } from "../domain/nearest.ts"
 
 const known = [
   ...Object.values(settings),

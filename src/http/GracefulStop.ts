@@ -1,25 +1,24 @@
 import type { Server } from "node:http"
 import { Context, Duration, Effect, Layer } from "effect"
-import { StreamShutdown } from "../events/StreamShutdown.ts"
 import { connectionsOf } from "./connections.ts"
 
-/** How long requests and streams that are under way may take to end: longer than any request may. */
+/** Time in which requests and streams in progress end; longer than the timeout of a request. */
 const LONGEST = Duration.seconds(32)
-/** A request may be on its way on a connection that looks idle. */
-const ON_ITS_WAY = Duration.millis(50)
-/** How long a connection without any request may take to begin one. */
+/** Time in which a request arrives on a connection that seems idle. */
+const IN_TRANSIT = Duration.millis(50)
+/** Time in which a new connection begins its first request. */
 const UNUSED = Duration.millis(500)
 
 /**
- * How the HTTP server ends: first it says so at `readyz` and goes on, so that load balancers turn elsewhere; then
- * nobody can connect any more, streams end politely, and requests that are under way are answered.
+ * Shuts the HTTP server down in steps. First `readyz` fails while the server continues, so that load balancers choose
+ * another replica. Then the server accepts no connection, streams end, and requests in progress complete.
  */
 export class GracefulStop extends Context.Service<
   GracefulStop,
   {
-    /** Whether the service is about to end. */
+    /** Whether the service is shutting down. */
     readonly isStopping: () => boolean
-    /** From now on the service is about to end. */
+    /** Marks the service as shutting down. */
     readonly announce: Effect.Effect<void>
   }
 >()("muster/http/GracefulStop") {
@@ -34,26 +33,26 @@ export class GracefulStop extends Context.Service<
   })
 
   /**
-   * Ends the server when this layer is released: build it after the routes, so that they are there until the end.
+   * Shuts the server down when this layer is released. Build it after the routes, so that they are released later.
    *
-   * @param server        before it listens
-   * @param options.grace how long it goes on after it has said that it ends
+   * @param server             before it listens
+   * @param options.grace      time between the failing `readyz` and the end
+   * @param options.endStreams ends open streams, for which the server would wait
    */
   static readonly onRelease = (
     server: Server,
-    options: { readonly grace: Duration.Duration }
-  ): Layer.Layer<never, never, GracefulStop | StreamShutdown> => {
+    options: { readonly grace: Duration.Duration; readonly endStreams: Effect.Effect<void> }
+  ): Layer.Layer<never, never, GracefulStop> => {
     const connections = connectionsOf(server)
     return Layer.effectDiscard(
       Effect.gen(function* () {
         const { announce } = yield* GracefulStop
-        const streams = yield* StreamShutdown
-        const { grace } = options
+        const { endStreams, grace } = options
         const seconds = Duration.toSeconds(grace)
 
         const rest = Effect.gen(function* () {
           if ((yield* connections.open) === 0) return
-          yield* Effect.sleep(ON_ITS_WAY)
+          yield* Effect.sleep(IN_TRANSIT)
           yield* connections.endIdle
           yield* Effect.raceFirst(connections.closed, Effect.sleep(UNUSED))
           yield* connections.endUnused
@@ -70,12 +69,12 @@ export class GracefulStop extends Context.Service<
             yield* connections.closeIdle
             yield* Effect.sleep(grace)
             yield* connections.stopListening
-            yield* streams.begin
+            yield* endStreams
             yield* Effect.timeoutOrElse(Effect.interruptible(rest), {
               duration: LONGEST,
               orElse: () =>
                 Effect.flatMap(connections.open, (open) =>
-                  Effect.logWarning(`${open} connections did not end in time: they are cut`)
+                  Effect.logWarning(`${open} connections cut off: they did not end in time`)
                 )
             })
             yield* connections.destroyAll

@@ -3,58 +3,67 @@ import type { HttpServerRequest } from "effect/http"
 import { RateLimiter } from "effect/persistence"
 import type { Principal } from "../api/Principal.ts"
 import { rateHeaders, refusalHeaders } from "../api/rateLimit.ts"
-import { Forbidden, TooManyRequests, Unauthorized, type Unavailable } from "../domain/errors.ts"
-import type { KeyScope } from "../domain/KeyScope.ts"
-import { Tickets } from "../events/Tickets.ts"
-import { ApiKeys } from "../keys/ApiKeys.ts"
-import { type AuthFailure, countAuthFailure } from "../keys/authFailures.ts"
+import type { KeyRateLimit } from "../api/routePolicy.ts"
+import { Forbidden, TooManyRequests, type Unauthorized, type Unavailable } from "../domain/errors.ts"
 import { FAILURES_PER_MINUTE, FailedLogins } from "./FailedLogins.ts"
-import { isRegistration, isStreamPath, requestPath, requestQuery } from "./requestPath.ts"
+import type { Route } from "./RouteTable.ts"
+import { requestQuery } from "./requestPath.ts"
 
-/** Paths that need a key: `/api` with all below it, known or not, and `/metrics`. */
-const protectedPath = /^\/(?:api(?:\/|$)|metrics\/?$)/
-const metricsPath = /^\/metrics/
-/** The routes of daemons. */
-const nodePath = /^\/api\/nodes\/[^/]+\/(?:register|internal)(?:\/|$)/
-
-const scopesOf = (path: string): ReadonlyArray<KeyScope> =>
-  metricsPath.test(path) ? ["Metrics", "AppAdmin"] : nodePath.test(path) ? ["Node"] : ["AppAdmin"]
-
-const bearer = /^(\S+) +(\S+) *$/
-
-/** A failure of authentication and how long to wait after too many of them. */
+/** A refused request: its error and the headers of the response. */
 export interface Refusal {
   readonly error: Unauthorized | Forbidden | TooManyRequests | Unavailable
   readonly headers: Record<string, string>
 }
 
-/** What a general limit leaves to the key; sent as `X-RateLimit-*`. */
-export type RateHeaders = Record<string, string>
+/** An authenticated caller; `headers` are those of the general limit (`X-RateLimit-*`). */
+export interface Admission {
+  readonly principal?: Principal
+  readonly headers: Record<string, string>
+}
+
+/** The credentials of a request; the application verifies them. */
+export class Credentials extends Context.Service<
+  Credentials,
+  {
+    /**
+     * Returns the caller of a request.
+     *
+     * @param given.authorization the header of that name
+     * @param given.ticket        a ticket, on a route that accepts one
+     * @param given.limited       whether the client address has too many failed authentications
+     */
+    verify(given: {
+      readonly authorization: string | undefined
+      readonly ticket: string | undefined
+      readonly limited: Effect.Effect<boolean>
+    }): Effect.Effect<Principal, Unauthorized | Unavailable>
+  }
+>()("muster/http/Credentials") {}
 
 /**
- * Finds out who calls, before anything else is looked at (decisions, section 1, "Order of checks" and
- * "Failed logins").
+ * Authenticates a request and checks its scope before anything else is read (decisions, section 1, "Order of checks"
+ * and "Failed logins").
  */
 export class Authentication extends Context.Service<
   Authentication,
   {
-    /** Undefined where the path needs no key. */
-    principal(
-      request: HttpServerRequest.HttpServerRequest
-    ): Effect.Effect<{ readonly principal: Principal; readonly headers: RateHeaders } | undefined, Refusal>
+    /** Returns undefined where the route needs no key. */
+    admit(
+      request: HttpServerRequest.HttpServerRequest,
+      route: Route
+    ): Effect.Effect<Admission | undefined, Refusal>
   }
 >()("muster/http/Authentication") {
-  /** @param options.rate_limit requests a minute and key; 0: no limit */
-  static readonly layer = (options: { readonly rate_limit: number }) =>
+  /** @param options.rateLimit requests per minute and key; 0: no limit */
+  static readonly layer = (options: { readonly rateLimit: number }) =>
     Layer.effect(
       Authentication,
       Effect.gen(function* () {
-        const keys = yield* ApiKeys
-        const tickets = yield* Tickets
+        const credentials = yield* Credentials
         const limiter = yield* RateLimiter.RateLimiter
         const failedLogins = yield* FailedLogins
 
-        /** Counts a failure of this client; the answer is 429 over the limit. */
+        /** Counts a failure of the client address; over the limit, the response is 429. */
         const refuse = Effect.fnUntraced(function* (
           request: HttpServerRequest.HttpServerRequest,
           error: Unauthorized
@@ -68,74 +77,42 @@ export class Authentication extends Context.Service<
             headers: yield* refusalHeaders(FAILURES_PER_MINUTE, wait)
           })
         })
-        const refuseFor = (
-          request: HttpServerRequest.HttpServerRequest,
-          reason: AuthFailure,
-          detail: string
-        ) => Effect.andThen(countAuthFailure(reason), refuse(request, new Unauthorized({ detail })))
 
-        const byTicket = Effect.fnUntraced(function* (
-          request: HttpServerRequest.HttpServerRequest,
-          ticket: string
-        ) {
-          const limited = yield* failedLogins.isOver(request)
-          return yield* tickets.redeem(ticket, { limited }).pipe(
-            Effect.catchTags({
-              Unauthorized: (error) => Effect.andThen(countAuthFailure("ticket"), refuse(request, error)),
-              Unavailable: (error) => Effect.fail<Refusal>({ error, headers: {} })
+        const authenticate = (request: HttpServerRequest.HttpServerRequest, route: Route) =>
+          credentials
+            .verify({
+              authorization: request.headers.authorization,
+              ticket: route.isStream
+                ? (new URLSearchParams(requestQuery(request.url)).get("ticket") ?? undefined)
+                : undefined,
+              limited: failedLogins.isOver(request)
             })
-          )
-        })
-
-        const authenticate = Effect.fnUntraced(function* (
-          request: HttpServerRequest.HttpServerRequest,
-          path: string
-        ) {
-          const header = request.headers.authorization
-          if (header === undefined) {
-            const ticket = isStreamPath(path)
-              ? new URLSearchParams(requestQuery(request.url)).get("ticket")
-              : null
-            if (ticket !== null) return yield* byTicket(request, ticket)
-            return yield* refuseFor(request, "no_header", "the Authorization header is missing")
-          }
-          const match = bearer.exec(header)
-          if (match?.[1]?.toLowerCase() !== "bearer" || match[2] === undefined) {
-            return yield* refuseFor(
-              request,
-              "malformed_header",
-              "the Authorization header is not of the form `Bearer <key>`"
+            .pipe(
+              Effect.catchTags({
+                Unauthorized: (error) => refuse(request, error),
+                Unavailable: (error) => Effect.fail<Refusal>({ error, headers: {} })
+              })
             )
-          }
-          const limited = yield* failedLogins.isOver(request)
-          return yield* keys.verify(match[2], { limited }).pipe(
-            Effect.catchTags({
-              Unauthorized: (error) => refuse(request, error),
-              Unavailable: (error) => Effect.fail<Refusal>({ error, headers: {} })
-            })
-          )
-        })
 
-        /** What limits this request; undefined: nothing does. */
-        const limitOf = ({ key_id, scope }: Principal, path: string) => {
-          if (scope !== "Node") {
-            const detail = "the request limit of this API key is used up"
-            const limit = options.rate_limit
-            return limit === 0
-              ? undefined
-              : ({ key: `key:${key_id}`, limit, window: "1 minute", detail } as const)
-          }
-          // Reports of daemons are work that is done, not requests for it. A registration is read in full and written.
-          if (!isRegistration(path)) return undefined
-          const detail = "a node registers at most once a second"
-          return { key: `register:${key_id}`, limit: 1, window: "1 second", detail } as const
-        }
+        const general: KeyRateLimit | undefined =
+          options.rateLimit === 0
+            ? undefined
+            : {
+                limit: options.rateLimit,
+                window: "1 minute",
+                detail: "the request limit of this API key is used up"
+              }
 
-        const limited = Effect.fnUntraced(function* (principal: Principal, path: string) {
-          const bound = limitOf(principal, path)
+        /** The limit of a request. Daemons report finished work, so that the general limit excludes them. */
+        const limitOf = ({ scope }: Principal, { rateLimit }: Route) =>
+          rateLimit ?? (scope === "Node" ? undefined : general)
+
+        const limited = Effect.fnUntraced(function* (principal: Principal, route: Route) {
+          const bound = limitOf(principal, route)
           if (bound === undefined) return {}
-          const { detail, ...consumed } = bound
-          const result = yield* limiter.consume({ ...consumed, onExceeded: "fail" }).pipe(
+          const { detail, limit, window } = bound
+          const key = `${route.rateLimit === undefined ? "key" : route.name}:${principal.key_id}`
+          const result = yield* limiter.consume({ key, limit, window, onExceeded: "fail" }).pipe(
             Effect.map((consumed) => ({
               remaining: consumed.remaining,
               reset: consumed.resetAfter,
@@ -147,7 +124,6 @@ export class Authentication extends Context.Service<
                 : Effect.die(failure)
             )
           )
-          const { limit } = bound
           const resetAfter = Duration.toMillis(result.reset)
           if (!result.over) return yield* rateHeaders({ limit, remaining: result.remaining, resetAfter })
           return yield* Effect.fail<Refusal>({
@@ -157,18 +133,17 @@ export class Authentication extends Context.Service<
         })
 
         return Authentication.of({
-          principal: Effect.fnUntraced(function* (request) {
-            const path = requestPath(request.url)
-            if (!protectedPath.test(path)) return undefined
-            const principal = yield* authenticate(request, path)
-            const scopes = scopesOf(path)
+          admit: Effect.fnUntraced(function* (request, route) {
+            const { scopes } = route
+            if (scopes === undefined) return undefined
+            const principal = yield* authenticate(request, route)
             if (!scopes.includes(principal.scope)) {
               return yield* Effect.fail<Refusal>({
                 error: new Forbidden({ detail: `the API key lacks the scope ${scopes[0]}` }),
                 headers: {}
               })
             }
-            return { principal, headers: yield* limited(principal, path) }
+            return { principal, headers: yield* limited(principal, route) }
           })
         })
       })

@@ -2,22 +2,22 @@ import { Effect, Metric } from "effect"
 import type { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import { pathOf } from "./errorResponse.ts"
-import { isApi, requestPath } from "./requestPath.ts"
+import type { Route } from "./RouteTable.ts"
 import { isOfStranger } from "./strangers.ts"
 
 const requests = Metric.counter("muster_http_requests_total", {
-  description: "Requests answered, by method and status.",
+  description: "Requests by method and status.",
   incremental: true
 })
 const duration = Metric.histogram("muster_http_request_duration_seconds", {
-  description: "Time to the head of the answer.",
+  description: "Time to the head of the response.",
   boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30]
 })
 
 const counters = new Map<string, typeof requests>()
 const known = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
 
-/** The counter of one method and status, made once. Unknown methods share one, so that labels stay few. */
+/** The counter of a method and status. Unknown methods share one, so that the labels are bounded. */
 const counterOf = (method: string, status: number) => {
   const label = known.has(method) ? method : "other"
   const key = `${label} ${status}`
@@ -28,26 +28,23 @@ const counterOf = (method: string, status: number) => {
   return made
 }
 
-/** Heartbeats and reports of daemons come all the time. */
-const routine = /^\/api\/nodes\/[^/]+\/internal\//
-
-/** Without a valid key, or above its limit; 400: without `Host`, which is refused before the key is looked at. */
+/** Responses before the request is read: no valid key, over its limit, or (400) no `Host`. */
 const unread: ReadonlySet<number> = new Set([400, 401, 429])
 
-/** Whether strangers can have this answer as often as they like. Failed authentications are counted and logged elsewhere. */
-const isForStrangers = (url: string, status: number): boolean =>
-  unread.has(status) || !isApi(requestPath(url))
+/** Whether a caller without a key can cause the response. Failed authentications are counted and logged elsewhere. */
+const isPublic = ({ scopes }: Route, status: number): boolean => unread.has(status) || scopes === undefined
 
-/** A WebSocket was answered with 101 by its upgrade; what its handler returns at its end is no answer. */
+/** 101 for a WebSocket: the upgrade has sent it, and the response of the handler is not sent. */
 const statusOf = (
   request: HttpServerRequest.HttpServerRequest,
   response: HttpServerResponse.HttpServerResponse
 ) => (request.headers.upgrade !== undefined && response.status === 204 ? 101 : response.status)
 
-/** Counts an answered request and logs it: reads, what daemons send and what strangers get at debug level, changes at info. */
+/** Counts and logs a request: changes at info level; reads, calls of daemons and public responses at debug level. */
 export const recordRequest = Effect.fnUntraced(function* (
   request: HttpServerRequest.HttpServerRequest,
   response: HttpServerResponse.HttpServerResponse,
+  route: Route,
   started: number
 ) {
   const took = (yield* elapsedMillis) - started
@@ -56,14 +53,14 @@ export const recordRequest = Effect.fnUntraced(function* (
   yield* Metric.update(duration, took / 1000)
   const { method } = request
   const path = pathOf(request.url)
-  // Refused writes of a full disk are counted and logged once per second by the store.
+  // The store counts refused writes of a full disk and logs them once per second.
   const quiet =
     request.method === "GET" ||
     request.method === "HEAD" ||
     status === 507 ||
-    routine.test(request.url) ||
-    isForStrangers(request.url, status) ||
-    // 503 while the database cannot be reached: no key can be looked up.
+    route.isRoutine ||
+    isPublic(route, status) ||
+    // 503 while the database is unavailable: no key can be verified.
     isOfStranger(request)
   const line = `${method} ${path} ${status} ${took} ms`
   yield* (quiet ? Effect.logDebug(line) : Effect.logInfo(line)).pipe(

@@ -4,8 +4,8 @@ import { isApi, requestPath } from "./requestPath.ts"
 const everywhere = { "x-content-type-options": "nosniff", "referrer-policy": "no-referrer" }
 
 /**
- * The headers of every response: the request id, and what browsers are to refrain from. Under `/api` nothing is stored,
- * unless the route says otherwise.
+ * Adds the headers of every response: the request id and restrictions for browsers. Responses under `/api` are not
+ * stored unless the route permits it.
  */
 export const withStandardHeaders = (
   response: HttpServerResponse.HttpServerResponse,

@@ -5,8 +5,8 @@ import { Forbidden, Unauthorized } from "../domain/errors.ts"
 import type { KeyScope } from "../domain/KeyScope.ts"
 
 /**
- * Fails unless the request was authenticated with a key of one of these scopes. Every protected route asks this
- * itself, so that a path which the authentication did not recognise is refused, not served.
+ * Fails unless the request was authenticated with a key of one of these scopes. The middleware of every protected route
+ * checks this, so that a route that the route table missed refuses the request.
  */
 export const requireScope = Effect.fnUntraced(function* (...scopes: ReadonlyArray<KeyScope>) {
   const principal = yield* CurrentPrincipal
@@ -19,16 +19,16 @@ export const requireScope = Effect.fnUntraced(function* (...scopes: ReadonlyArra
   return principal
 })
 
-/** `Authorization` and `MetricsAuthorization`: scopes of the principal that the request was authenticated as. */
+/** `Authorization` and `MetricsAuthorization`: check the scope of the authenticated principal. */
 export const AuthorizationLayer = Layer.mergeAll(
   Layer.succeed(
     Authorization,
-    Authorization.of({ bearer: (handler) => Effect.andThen(requireScope("AppAdmin"), handler) })
+    Authorization.of({ bearer: (handler) => Effect.andThen(requireScope(...Authorization.scopes), handler) })
   ),
   Layer.succeed(
     MetricsAuthorization,
     MetricsAuthorization.of({
-      bearer: (handler) => Effect.andThen(requireScope("Metrics", "AppAdmin"), handler)
+      bearer: (handler) => Effect.andThen(requireScope(...MetricsAuthorization.scopes), handler)
     })
   )
 )

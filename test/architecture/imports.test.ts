@@ -16,7 +16,7 @@ const arrows: Record<string, ReadonlyArray<string>> = {
   nodes: ["domain", "api", "store", "work"],
   work: ["domain"],
   servers: ["domain", "api", "store", "work", "keys", "nodes", "blueprints", "events"],
-  http: ["domain", "api", "events", "keys"],
+  http: ["domain", "api"],
   pages: ["domain", "api", "store", "nodes", "servers", "events", "http"],
   app: [
     "domain",

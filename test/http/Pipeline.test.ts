@@ -9,6 +9,7 @@ import { Unavailable } from "../../src/domain/errors.ts"
 import { Authentication } from "../../src/http/authenticate.ts"
 import { makeNodeServer } from "../../src/http/nodeServer.ts"
 import { Pipeline } from "../../src/http/Pipeline.ts"
+import { makeRouteTable } from "../../src/http/RouteTable.ts"
 import { eventually } from "../support/eventually.ts"
 import { requestTo } from "../support/Service.ts"
 import { assertError } from "./support/http.ts"
@@ -17,7 +18,7 @@ const LARGE = 32 * 1024 * 1024
 
 const principal: Principal = { key_id: "key_1", name: "known", scope: "AppAdmin" }
 
-const open: Context.Service.Shape<typeof Authentication> = { principal: () => Effect.succeed(undefined) }
+const open: Context.Service.Shape<typeof Authentication> = { admit: () => Effect.succeed(undefined) }
 
 const routes = Layer.mergeAll(
   HttpRouter.add("GET", "/large", Effect.succeed(HttpServerResponse.uint8Array(new Uint8Array(LARGE)))),
@@ -39,9 +40,8 @@ const serve = (
   onConnection: (socket: Socket) => void = () => {}
 ) => {
   const pipeline = Pipeline({
-    cors_origins: [],
-    trusted_proxies: [],
-    body_limit: 1024,
+    routes: makeRouteTable({ routes: [], unknown: ["AppAdmin"] }),
+    bodyLimit: 1024,
     timeout: Duration.millis(50),
     reading: Duration.millis(300)
   }).pipe(Layer.provide(Layer.succeed(Authentication, Authentication.of(authentication))))
@@ -102,7 +102,7 @@ describe("decisions 1: timeouts and defects", () => {
 
 describe("connections: slow readers", () => {
   const withKey: Context.Service.Shape<typeof Authentication> = {
-    principal: ({ headers }) =>
+    admit: ({ headers }) =>
       Effect.succeed(headers.authorization === undefined ? undefined : { principal, headers: {} })
   }
   /** Requests something large, and reads little of the answer. */
@@ -164,7 +164,7 @@ describe("failed logins: strangers do not write the log", () => {
   it.live("while the database is away, changes without a valid key are no lines", () => {
     const lines: Array<string> = []
     const away: Context.Service.Shape<typeof Authentication> = {
-      principal: ({ headers }) =>
+      admit: ({ headers }) =>
         headers.authorization === "Bearer known"
           ? Effect.succeed({ principal, headers: {} })
           : Effect.fail({ error: Unavailable.store(), headers: {} })

@@ -86,7 +86,9 @@ describe("contract 2.4, 2.5, 4.6 and decisions 4: blueprints", () => {
         ["limit=1000", 1000, 1, 61],
         ["limit=1001", 1000, 1, 61],
         ["limit=999999999", 1000, 1, 61],
-        ["limit=0&page=4", 20, 4, 1]
+        ["limit=0&page=4", 20, 4, 1],
+        ["per_page=10&page=7", 10, 7, 1],
+        ["limit=10&per_page=20", 10, 1, 10]
       ] as const) {
         const { meta, data } = yield* list(api, `?${query}`)
         assert.deepStrictEqual(

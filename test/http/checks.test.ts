@@ -209,6 +209,34 @@ layer(service({ ...noNode, MUSTER_BODY_LIMIT: String(limit) }), options)("checks
       })
     )
 
+    it.effect(
+      "an unknown query parameter is refused and the nearest known one named, after 404 and 405",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          for (const [method, path, detail] of [
+            ["GET", "/api/nodes?id_only=true", "query field id_only: unknown field; did you mean ids_only?"],
+            ["GET", "/api/blueprints?limt=2", "query field limt: unknown field; did you mean limit?"],
+            ["HEAD", "/api/servers?zzz", undefined],
+            ["GET", "/api/events?curser=0", "query field curser: unknown field; did you mean cursor?"],
+            ["POST", "/api/servers?x=1", "query field x: unknown field"],
+            ["GET", "/api/servers/nope?x=1", "query field x: unknown field"]
+          ] as const) {
+            const answer = yield* api.request(method, path)
+            if (detail === undefined) assert.strictEqual(answer.status, 422)
+            else assertError(answer, 422, detail)
+          }
+          const { hint } = assertError(yield* api.request("GET", "/api/system?x=1"), 422)
+          assert.strictEqual(hint, "Remove the query: this route has no query parameters.")
+          assertError(yield* api.request("GET", "/api/nope?x=1"), 404)
+          assertError(yield* api.request("PUT", "/api/nodes?x=1"), 405)
+          assertError(yield* api.request("GET", "/api/nodes?x=1", { key: null }), 401)
+          for (const path of ["/api/blueprints?meta=1", "/?x=1", "/nodes?x=1", "/healthz?x=1"]) {
+            assert.strictEqual((yield* api.request("GET", path)).status, 200, path)
+          }
+        })
+    )
+
     it.effect("queries and headers, too", () =>
       Effect.gen(function* () {
         const api = yield* Muster

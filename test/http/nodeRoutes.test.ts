@@ -213,7 +213,7 @@ layer(Control.layer, options)("node routes", (it) => {
           api
             .output()
             .split("\n")
-            .filter((line) => line.includes("WARN") && line.includes(`registration of node ${of} is refused`))
+            .filter((line) => line.includes("WARN") && line.includes(`registration of node ${of} refused`))
         for (let times = 0; times < 2; times++) {
           assert.strictEqual((yield* refusedBy("refused", { url: "" })).status, 422)
           assert.strictEqual((yield* refusedBy("refused", { runtimes: ["magic"] })).status, 422)

@@ -7,6 +7,7 @@ import { HttpRouter, HttpServer, HttpServerRequest, HttpServerResponse } from "e
 import { Authentication } from "../../src/http/authenticate.ts"
 import { makeNodeServer } from "../../src/http/nodeServer.ts"
 import { Pipeline } from "../../src/http/Pipeline.ts"
+import { makeRouteTable } from "../../src/http/RouteTable.ts"
 import {
   assertError,
   bearer,
@@ -89,13 +90,12 @@ describe("decisions 1: timeouts", () => {
     )
   )
   const pipeline = Pipeline({
-    cors_origins: [],
-    trusted_proxies: [],
-    body_limit: 1024,
+    routes: makeRouteTable({ routes: [] }),
+    bodyLimit: 1024,
     timeout: Duration.millis(100)
   }).pipe(
     Layer.provide(
-      Layer.succeed(Authentication, Authentication.of({ principal: () => Effect.succeed(undefined) }))
+      Layer.succeed(Authentication, Authentication.of({ admit: () => Effect.succeed(undefined) }))
     )
   )
   const slow = HttpRouter.serve(Layer.mergeAll(reading, pipeline), {

@@ -227,7 +227,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
         yield* api.request("GET", `/api/servers/${encodeURIComponent(nasty)}`)
         yield* api.request("GET", `/${encodeURIComponent(nasty)}`, { key: nasty.replace(/[^a-z]/g, "") })
         yield* eventually(Effect.sync(api.output), (output) =>
-          output.includes("registration of node liar is refused")
+          output.includes("registration of node liar refused")
         )
         for (const line of api.output().split("\n")) {
           assert.notMatch(line, hostile)
@@ -269,7 +269,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
           assert.include(body.hint, "MUSTER_NODE_NETWORKS")
         }
         yield* eventually(Effect.sync(api.output), (output) =>
-          /WARN .*registration of node liar is refused: .*169\.254\.169\.254/.test(output)
+          /WARN .*registration of node liar refused: .*169\.254\.169\.254/.test(output)
         )
       })
     )

@@ -1,0 +1,60 @@
+import { assert, describe, it } from "vitest"
+import { ApplicationApi } from "../../src/api/ApplicationApi.ts"
+import { Authorization } from "../../src/api/Authorization.ts"
+import { NodeApi } from "../../src/api/NodeApi.ts"
+import { declaredRoutes, makeRouteTable } from "../../src/http/RouteTable.ts"
+
+const routes = [
+  ...declaredRoutes(ApplicationApi, { strictQuery: true }),
+  ...declaredRoutes(NodeApi, { strictQuery: false })
+]
+const { match } = makeRouteTable({ routes, pages: ["/docs"], unknown: Authorization.scopes })
+
+const scopesOf = (method: string, url: string) => match(method, url).route.scopes?.join()
+
+describe("decisions 1 and 5: the declared middleware decides the scope", () => {
+  it("every declared route under /api needs a key; outside, only /metrics", () => {
+    for (const { path, scopes } of routes) {
+      assert.strictEqual(scopes !== undefined, path.startsWith("/api/") || path === "/metrics", path)
+    }
+  })
+
+  it.each([
+    ["GET", "/api/nodes", "AppAdmin"],
+    ["GET", "//api//nodes/?ids_only=true", "AppAdmin"],
+    ["POST", "/api/nodes/n/register", "Node"],
+    ["GET", "/metrics", "Metrics,AppAdmin"],
+    ["GET", "/", undefined],
+    ["GET", "/docs", undefined]
+  ])("%s %s: a route has the scopes of its middleware", (method, url, scopes) => {
+    assert.strictEqual(scopesOf(method, url), scopes)
+    assert.isTrue(match(method, url).isKnown)
+  })
+
+  it.each([
+    ["PUT", "/api/nodes", "AppAdmin"],
+    ["GET", "/api/nodes/n/internal/heartbeat", "Node"],
+    ["GET", "/api/nodes/n/register", "Node"],
+    ["DELETE", "/metrics", "Metrics,AppAdmin"],
+    ["OPTIONS", "/api/servers", "AppAdmin"],
+    ["POST", "/nodes", undefined]
+  ])("%s %s: a wrong method needs the scopes of the path", (method, url, scopes) => {
+    assert.strictEqual(scopesOf(method, url), scopes)
+    assert.isFalse(match(method, url).isKnown)
+  })
+
+  it.each([
+    ["/api", "AppAdmin"],
+    ["/api/nope", "AppAdmin"],
+    ["/%61pi/nope", "AppAdmin"],
+    ["/api;a", "AppAdmin"],
+    [`/api/nodes/${"n".repeat(600)}`, "AppAdmin"],
+    ["/api/nodes/n/internal/nowhere", "Node"],
+    ["/api/nodes/n/nowhere", "AppAdmin"],
+    ["/apix", undefined],
+    ["/nope", undefined]
+  ])("%s: an unknown path needs the scopes of its folder", (url, scopes) => {
+    assert.strictEqual(scopesOf("GET", url), scopes)
+    assert.isFalse(match("GET", url).isKnown)
+  })
+})
