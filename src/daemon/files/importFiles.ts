@@ -6,8 +6,9 @@ import { Effect, Random, Result, type Scope, Stream } from "effect"
 import type { ControlPlaneError, ControlPlaneUnavailable } from "../../api/ControlPlane.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import { type IoError, io, removeTree } from "../disk/fsio.ts"
+import { runTool } from "../process/runTool.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
-import { type InstancePaths, runTool, toolError } from "../transfer/archive.ts"
+import { type InstancePaths, toolError } from "../transfer/archive.ts"
 import { ArchiveRefused, type UnpackOptions, unpackFiles } from "../transfer/unpack.ts"
 import { treeSize } from "./copyTree.ts"
 import { diskLimit } from "./diskLimits.ts"
@@ -43,8 +44,8 @@ interface Replacement extends InstancePaths {
 /** Copies the contents of a folder into an empty one on another file system. */
 const copyFolder = (from: string, to: string) =>
   Effect.gen(function* () {
-    const cp = yield* runTool("cp", ["--archive", "--no-target-directory", "--", from, to], "ignore")
-    if ((yield* cp.ended) !== 0) return yield* toolError("the files cannot be written", cp)
+    const cp = yield* runTool(["cp", "--archive", "--no-target-directory", "--", from, to])
+    if (cp.code !== 0) return yield* toolError("the files cannot be written", cp.stderr)
   }).pipe(Effect.scoped)
 
 const entriesOf = (folder: string) =>
@@ -120,11 +121,8 @@ export const receiveFiles = Effect.fnUntraced(function* <E>(
     yield* removeTree(aside)
     yield* io(`set the time of ${files}`, () => fs.utimes(files, atimeMs / 1000, mtimeMs / 1000))
   }).pipe(Effect.onError(() => Effect.ignore(removeTree(aside))))
-  const sync = yield* runTool("sync", ["--file-system", files], "ignore").pipe(
-    Effect.flatMap((it) => it.ended),
-    Effect.scoped
-  )
-  if (sync !== 0) return yield* new ArchiveRefused({ message: "the files cannot be flushed to disk" })
+  const { code } = yield* runTool(["sync", "--file-system", files])
+  if (code !== 0) return yield* new ArchiveRefused({ message: "the files cannot be flushed to disk" })
 })
 
 type Attempt = { readonly _tag: "done" | "away" | "broken"; readonly why: string }

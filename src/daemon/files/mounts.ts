@@ -2,11 +2,12 @@
  * The mounts of instances, made by `mount` and `umount` of util-linux (Debian essential), or by perl if owners can be
  * mapped (idmap.ts). Needs CAP_SYS_ADMIN.
  */
+import type { SpawnOptions } from "node:child_process"
 import { constants } from "node:fs"
 import type { FileHandle } from "node:fs/promises"
 import { Deferred, Effect } from "effect"
 import { IoError, io, mountsAt, openFile } from "../disk/fsio.ts"
-import { spawnChild } from "../runtime/spawnChild.ts"
+import { startTool } from "../process/runTool.ts"
 import { mountProgram, NOSUID_NODEV, type ProgramStep, programLine, READ_ONLY, type Shown } from "./idmap.ts"
 
 /**
@@ -38,21 +39,15 @@ const start = Effect.fnUntraced(function* (
   input: "ignore" | "pipe",
   onOutput: (text: string) => void
 ) {
-  const child = yield* spawnChild(argv, {
-    stdio: [input, "pipe", "pipe", ...fds.map((handle) => handle.fd)]
-  }).pipe(Effect.mapError((error) => new IoError({ code: "ENOSYS", message: `${what}: ${error.message}` })))
-  child.process.ref()
-  const closed = Deferred.makeUnsafe<void>()
-  let stderr = ""
-  child.process.stderr?.on("data", (bytes: Buffer) => {
-    if (stderr.length < 4096) stderr += bytes.toString()
-  })
-  child.process.stdout?.on("data", (bytes: Buffer) => onOutput(bytes.toString()))
-  child.process.once("close", () => Deferred.doneUnsafe(closed, Effect.void))
+  const options: SpawnOptions = { stdio: [input, "pipe", "pipe", ...fds.map((handle) => handle.fd)] }
+  const tool = yield* Effect.mapError(
+    startTool(argv, options, onOutput),
+    (error) => new IoError({ code: "ENOSYS", message: `${what}: ${error.message}` })
+  )
   /** Waits for the end; returns the error, or undefined. `what`: the operation. */
   const end = Effect.fnUntraced(function* (what: string) {
-    const code = yield* Deferred.await(child.exited)
-    yield* Deferred.await(closed)
+    const code = yield* tool.ended
+    const stderr = tool.stderr()
     if (code === 0) return undefined
     const [reason = `${argv[0]} exited with ${code}`] = stderr.trim().split("\n")
     const known = reasons.find(([pattern]) => pattern.test(stderr))?.[1] ?? "EMOUNT"
@@ -61,7 +56,7 @@ const start = Effect.fnUntraced(function* (
       message: messages[known] ?? `${what}: ${reason.replace(/^[a-z]+: /, "")}`
     })
   })
-  return { process: child.process, end }
+  return { process: tool.process, end }
 })
 
 /** Runs a system tool and returns its output. `fds`: the files at `/proc/self/fd/3` and so on in the arguments. */
@@ -175,8 +170,6 @@ const byProgram = Effect.fnUntraced(function* (open: ReadonlyArray<FileHandle>, 
     ended = true
     acknowledge()
   })
-  // A failed write means that the program ended; its end has the reason.
-  tool.process.stdin?.on("error", () => {})
   const make = (what: string, step: ProgramStep) =>
     Effect.gen(function* () {
       isMounted = false

@@ -5,10 +5,10 @@
 import { randomInt, randomUUID } from "node:crypto"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
-import { Deferred, Effect } from "effect"
+import { Effect } from "effect"
 import { IoError, io, lstat, makeFolder, mountTable, removeTree } from "../disk/fsio.ts"
 import { mountOf } from "../disk/mountTable.ts"
-import { spawnChild } from "../runtime/spawnChild.ts"
+import { runTool } from "../process/runTool.ts"
 import { run } from "./mounts.ts"
 
 /** Lower project numbers are for administrators. */
@@ -47,13 +47,11 @@ const quotaAt = (mountpoint: string): Omit<ProjectQuota, "stops_root"> => ({
 
 /** Writes three times the limit, as another user if one is given; returns whether the write was stopped. */
 const isStopped = Effect.fnUntraced(function* (folder: string, name: string, uid: number | undefined) {
-  const child = yield* spawnChild(
+  const { code } = yield* runTool(
     ["dd", "if=/dev/zero", `of=${name}`, `bs=${TRIAL_BYTES}`, "count=3", "conv=fsync"],
     // The working directory is set before the user, because parent folders may be closed to other users.
     { cwd: folder, stdio: "ignore", ...(uid === undefined ? {} : { uid, gid: uid }) }
   ).pipe(Effect.mapError((error) => new IoError({ code: "ENOSYS", message: error.message })))
-  child.process.ref()
-  const code = yield* Deferred.await(child.exited)
   const size = (yield* lstat(join(folder, name)))?.size ?? 0
   return code !== 0 && size > 0 && size < 3 * TRIAL_BYTES
 })

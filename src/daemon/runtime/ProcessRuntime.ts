@@ -4,6 +4,7 @@ import { join } from "node:path"
 import { Deferred, Effect, Layer, Schedule, Schema } from "effect"
 import { type IoError, io, isDiskFull, openFile, readText, removeTree } from "../disk/fsio.ts"
 import { bootId, readProc } from "../host/procfs.ts"
+import { spawnChild, TOOL_ENV } from "../process/spawnChild.ts"
 import { openCgroups } from "./cgroup.ts"
 import { type ChildEnvOptions, inheritedEnv } from "./childEnv.ts"
 import { makeFifo, relayEnded, startRelay } from "./consoleRelay.ts"
@@ -14,7 +15,6 @@ import { exitOf, type HostParts, KILLED, killAll, makeRun } from "./processRun.t
 import { makeProcessTable } from "./processTable.ts"
 import { type Adopted, type Launch, LaunchFailed, Runtime } from "./Runtime.ts"
 import { SHIM } from "./shim.ts"
-import { spawnChild, TOOL_ENV } from "./spawnChild.ts"
 
 export interface ProcessRuntimeOptions extends ChildEnvOptions {
   /** Identity of the node and its data folder; marks every process of the node. */

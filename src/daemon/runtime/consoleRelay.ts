@@ -1,12 +1,13 @@
 import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
 import { dirname, join } from "node:path"
-import { Deferred, Effect, Schedule } from "effect"
+import { Effect, Schedule } from "effect"
 import { CONSOLE_BOUND, consoleFiles, RELAY_MAX } from "../console/consoleFiles.ts"
 import { io, isDiskFull, lstat, openFile, removeTree } from "../disk/fsio.ts"
 import { readProc } from "../host/procfs.ts"
+import { runTool } from "../process/runTool.ts"
+import { spawnChild } from "../process/spawnChild.ts"
 import { LaunchFailed, type RunUser } from "./Runtime.ts"
-import { spawnChild } from "./spawnChild.ts"
 
 /** Bytes per read of the relay. */
 const BLOCK = 4096
@@ -113,8 +114,7 @@ export const startRelay = Effect.fnUntraced(function* (options: {
 
 /** Makes a named pipe with the program `mkfifo`; Node has no call for it. */
 export const makeFifo = Effect.fnUntraced(function* (path: string) {
-  const child = yield* spawnChild(["mkfifo", "-m", "600", path], { stdio: "ignore" })
-  const code = yield* Deferred.await(child.exited)
+  const { code } = yield* runTool(["mkfifo", "-m", "600", path])
   if (code === 0) return
   return yield* (yield* isDiskFull(dirname(path)))
     ? new LaunchFailed({ message: `create ${path}: disk full`, code: "ENOSPC" })

@@ -7,10 +7,10 @@ import { Deferred, Effect, Schedule, type Scope } from "effect"
 import type { ProcessIsolation } from "../../domain/SystemInfo.ts"
 import { type IoError, io, mountTable, openFile, removeTree } from "../disk/fsio.ts"
 import { isIn, type MountEntry, mountOf } from "../disk/mountTable.ts"
+import type { Child } from "../process/spawnChild.ts"
 import { type Cover, type Shown, scriptText } from "./isolationScript.ts"
 import { LaunchFailed, type RunUser } from "./Runtime.ts"
 import type { Programs } from "./reachable.ts"
-import type { Child } from "./spawnChild.ts"
 
 /** A program to start. */
 export interface Start {

@@ -4,16 +4,16 @@
  */
 import * as fs from "node:fs/promises"
 import { dirname, join } from "node:path"
-import { Deferred, Effect, type Schema } from "effect"
+import { Effect, Option, type Schema } from "effect"
 import type { ProcessIsolation } from "../../domain/SystemInfo.ts"
 import { IoError, io, lstat, makeFolder, mountTable, removeTree } from "../disk/fsio.ts"
 import { isIn } from "../disk/mountTable.ts"
+import { runTool } from "../process/runTool.ts"
 import { type Begin, hasNamespaces, type Machine, makeBegin } from "./isolatedStart.ts"
 import type { Cover } from "./isolationScript.ts"
 import { openProcessUsers, type ProcessUsers, type UidRange } from "./ProcessUsers.ts"
 import { LaunchFailed, type RunUser } from "./Runtime.ts"
 import { closedAbove, reachPrograms, realPath } from "./reachable.ts"
-import { spawnChild } from "./spawnChild.ts"
 
 export interface IsolationOptions {
   /** - `required`: without isolation the runtime is not offered; `none`: servers run as the user of the daemon. */
@@ -120,23 +120,13 @@ const probe = Effect.fnUntraced(
       env: { PATH: "/usr/bin:/bin", SECRET: secret },
       user
     })
-    const child = yield* Effect.acquireRelease(
-      spawnChild(argv, { stdio: ["ignore", "ignore", "pipe", script] }),
-      ({ process }) => Effect.sync(() => process.kill("SIGKILL"))
-    )
-    let stderr = ""
-    const closed = Deferred.makeUnsafe<void>()
-    child.process.stderr?.on("data", (bytes: Buffer) => {
-      if (stderr.length < 4096) stderr += bytes.toString()
-    })
-    child.process.once("close", () => Deferred.doneUnsafe(closed, Effect.void))
-    const code = yield* Deferred.await(child.exited).pipe(
-      Effect.tap(Deferred.await(closed)),
+    const result = yield* runTool(argv, { stdio: ["ignore", "ignore", "pipe", script] }).pipe(
       Effect.timeoutOption(PROBE_TIMEOUT)
     )
-    if (code._tag === "None") return "the probe timed out"
-    if (code.value === 0 && (yield* lstat(join(cwd, "written"))) !== undefined) return undefined
-    return stderr.trim().split("\n")[0] ?? `the probe exited with ${code.value}`
+    if (Option.isNone(result)) return "the probe timed out"
+    const { code, stderr } = result.value
+    if (code === 0 && (yield* lstat(join(cwd, "written"))) !== undefined) return undefined
+    return stderr.trim().split("\n")[0] ?? `the probe exited with ${code}`
   },
   Effect.scoped,
   Effect.catch((error: IoError | LaunchFailed) => Effect.succeed(error.message))

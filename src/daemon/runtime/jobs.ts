@@ -1,11 +1,11 @@
 import { Deferred, Effect } from "effect"
 import { readProc } from "../host/procfs.ts"
+import { spawnChild, TOOL_ENV } from "../process/spawnChild.ts"
 import { awaitBegin, makeTemporaryFolder } from "./isolatedStart.ts"
 import type { Isolation } from "./isolation.ts"
 import { ownProcesses, signalOwn } from "./ownProcesses.ts"
 import type { ProcessTable } from "./processTable.ts"
 import { type Job, LaunchFailed, type RunningJob } from "./Runtime.ts"
-import { spawnChild, TOOL_ENV } from "./spawnChild.ts"
 
 /** The time for remaining output after the end, in ms; another process may hold the pipe open. */
 const OUTPUT_GRACE = 300
@@ -89,13 +89,11 @@ export const startJob = Effect.fnUntraced(
     )
     const leader = { pid: child.pid, start: readProc(child.pid)?.start ?? "0" }
     const { stdin, stdout, stderr } = child.process
-    const closed = Deferred.makeUnsafe<void>()
-    child.process.once("close", () => Deferred.doneUnsafe(closed, Effect.void))
     // The exit says how the job ended; the error of a pipe adds nothing.
     for (const stream of [stdin, stdout, stderr]) stream?.on("error", () => undefined)
     const ended = Effect.gen(function* () {
       const code = yield* Deferred.await(child.exited)
-      yield* Deferred.await(closed).pipe(Effect.timeoutOption(OUTPUT_GRACE))
+      yield* Deferred.await(child.closed).pipe(Effect.timeoutOption(OUTPUT_GRACE))
       return { code, out_of_memory: false }
     })
     const running: RunningJob = {

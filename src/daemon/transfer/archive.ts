@@ -2,65 +2,19 @@
  * The export of an instance's files: a stream in GNU tar format, written by the system's `tar`, which preserves
  * permissions, times, links and holes. `unpack.ts` reads it.
  */
-import { type ChildProcess, spawn } from "node:child_process"
+import type { ChildProcess } from "node:child_process"
 import type { Dirent } from "node:fs"
 import * as fs from "node:fs/promises"
 import { PassThrough, pipeline } from "node:stream"
 import * as NodeStream from "@effect/platform-node/NodeStream"
-import { Deferred, Effect, Fiber, Option, type Scope, Stream } from "effect"
+import { Effect, Fiber, Option, type Scope, Stream } from "effect"
 import { IoError, io, toIoError } from "../disk/fsio.ts"
-
-/** Excludes the environment of the service: `TAR_OPTIONS` would change the format. */
-const environment = { PATH: "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", LC_ALL: "C" }
-/** Bytes of standard error that are kept. */
-const MAX_STDERR = 4096
-
-interface Tool {
-  readonly process: ChildProcess
-  /** The exit code, after standard error was read; null: a signal ended the process. */
-  readonly ended: Effect.Effect<number | null, IoError>
-  readonly exited: Effect.Effect<void>
-  /** The end of standard error. */
-  readonly stderr: () => string
-}
-
-/** Runs a program of the system until the scope closes. */
-export const runTool = (
-  name: string,
-  args: ReadonlyArray<string>,
-  stdin: "pipe" | "ignore"
-): Effect.Effect<Tool, never, Scope.Scope> =>
-  Effect.acquireRelease(
-    Effect.sync(() => {
-      const child = spawn(name, args, { env: environment, stdio: [stdin, "pipe", "pipe"] })
-      const closed = Deferred.makeUnsafe<number | null, IoError>()
-      const exited = Deferred.makeUnsafe<void>()
-      let stderr = ""
-      // The exit code explains why input was refused.
-      child.stdin?.on("error", () => {})
-      child.stderr?.setEncoding("utf8").on("data", (piece: string) => {
-        stderr = (stderr + piece).slice(-MAX_STDERR)
-      })
-      child.once("error", (cause) => {
-        Deferred.doneUnsafe(closed, Effect.fail(toIoError(`cannot run ${name}`, cause)))
-        Deferred.doneUnsafe(exited, Effect.void)
-      })
-      child.once("exit", () => Deferred.doneUnsafe(exited, Effect.void))
-      child.once("close", (code) => Deferred.doneUnsafe(closed, Effect.succeed(code)))
-      const ended = Deferred.await(closed)
-      return { process: child, ended, exited: Deferred.await(exited), stderr: () => stderr }
-    }),
-    (it) => {
-      it.process.kill("SIGKILL")
-      return it.exited
-    }
-  )
+import { scopedTool } from "../process/runTool.ts"
 
 /** Returns the error of a program, with the reason from its standard error. */
-export const toolError = (what: string, { stderr }: Tool): IoError => {
-  const text = stderr()
-  if (text.includes("No space left on device")) return new IoError({ code: "ENOSPC", message: "disk full" })
-  const line = text.split("\n").find((one) => one.includes(": ") && !one.includes("Exiting"))
+export const toolError = (what: string, stderr: string): IoError => {
+  if (stderr.includes("No space left on device")) return new IoError({ code: "ENOSPC", message: "disk full" })
+  const line = stderr.split("\n").find((one) => one.includes(": ") && !one.includes("Exiting"))
   return new IoError({
     code: "TAR",
     message: `${what}: ${line?.replace(/^\w+: /, "").slice(0, 300) ?? "no reason given"}`
@@ -146,9 +100,9 @@ export const packFiles = (
 ): Effect.Effect<Stream.Stream<Uint8Array, IoError>, IoError, Scope.Scope> =>
   Effect.gen(function* () {
     const { dev } = yield* io("the files of the instance", () => fs.lstat(root))
-    const tar = yield* runTool(
-      "tar",
+    const tar = yield* scopedTool(
       [
+        "tar",
         "--create",
         "--file=-",
         "--format=gnu",
@@ -161,7 +115,7 @@ export const packFiles = (
         "--null",
         "--files-from=-"
       ],
-      "pipe"
+      { stdio: ["pipe", "pipe", "pipe"] }
     )
     const paths = { shared: new Set(shared.map(asNamed)), own: own.map(asNamed) }
     const nameWriter = yield* Stream.runForEach(namesOf(root, dev, paths), (names) =>
@@ -182,7 +136,7 @@ export const packFiles = (
     })
     const whole = Effect.gen(function* () {
       yield* Fiber.join(nameWriter)
-      if ((yield* tar.ended) !== 0) return yield* toolError("the files cannot be read", tar)
+      if ((yield* tar.ended) !== 0) return yield* toolError("the files cannot be read", tar.stderr())
     })
     return Stream.concat(bytes, Stream.drain(Stream.fromEffect(whole)))
   })

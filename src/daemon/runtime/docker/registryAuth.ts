@@ -1,7 +1,7 @@
 /** The credentials for image registries, as stored by `docker login`. Secrets stay {@link Redacted}. */
-import { execFile } from "node:child_process"
-import { Effect, Redacted, Schema } from "effect"
+import { Effect, Option, Redacted, Schema } from "effect"
 import { type IoError, meaningOf, orMissing, readText } from "../../disk/fsio.ts"
+import { runTool } from "../../process/runTool.ts"
 import { LaunchFailed } from "../Runtime.ts"
 
 const Text = Schema.optionalKey(Schema.String)
@@ -93,24 +93,18 @@ const runHelper = Effect.fnUntraced(function* (name: string, serveraddress: stri
     return yield* problem("the name of its credential helper is invalid")
   const program = `docker-credential-${name}`
   const failed = (reason: string) => problem(`${program} ${reason}`)
-  const text = yield* Effect.callback<string | undefined, LaunchFailed>((resume) => {
-    const child = execFile(
-      program,
-      ["get"],
-      { timeout: HELPER_TIMEOUT, maxBuffer: 65_536 },
-      (error, stdout) => {
-        if (error === null) return resume(Effect.succeed(stdout))
-        if (notFound.test(stdout)) return resume(Effect.succeed(undefined))
-        const missing = error.code === "ENOENT"
-        resume(Effect.fail(failed(missing ? "is not in the PATH of the daemon" : "failed: run it manually")))
-      }
-    )
-    child.stdin?.on("error", () => {}) // the exit explains why input was refused
-    child.stdin?.end(serveraddress)
-    return Effect.sync(() => child.kill())
-  })
-  if (text === undefined) return undefined
-  const { Secret, Username } = yield* Effect.mapError(decodeHelped(text), () =>
+  // Helpers need the HOME and PATH of the daemon, so they inherit its environment.
+  const result = yield* runTool([program, "get"], { input: serveraddress, env: undefined }).pipe(
+    Effect.catch(({ code }) =>
+      Effect.fail(failed(code === "ENOENT" ? "is not in the PATH of the daemon" : "failed: run it manually"))
+    ),
+    Effect.timeoutOption(HELPER_TIMEOUT)
+  )
+  if (Option.isNone(result)) return yield* failed("timed out: run it manually")
+  const { code, stdout } = result.value
+  if (code !== 0 && notFound.test(stdout)) return undefined
+  if (code !== 0) return yield* failed("failed: run it manually")
+  const { Secret, Username } = yield* Effect.mapError(decodeHelped(stdout), () =>
     failed("returned an invalid response")
   )
   return Redacted.make(

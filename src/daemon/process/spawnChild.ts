@@ -1,8 +1,7 @@
 import { type ChildProcess, type SpawnOptions, spawn } from "node:child_process"
 import os from "node:os"
 import { Deferred, Effect, Semaphore } from "effect"
-import { toIoError } from "../disk/fsio.ts"
-import { LaunchFailed } from "./Runtime.ts"
+import { type IoError, toIoError } from "../disk/fsio.ts"
 
 /** A started child process. */
 export interface Child {
@@ -10,6 +9,8 @@ export interface Child {
   readonly pid: number
   /** The exit code as in a shell: 128 + n for signal n. */
   readonly exited: Deferred.Deferred<number>
+  /** Done when the process has exited and its pipes are closed. */
+  readonly closed: Deferred.Deferred<void>
 }
 
 const codeOf = (code: number | null, signal: NodeJS.Signals | null): number =>
@@ -32,24 +33,25 @@ const nextTurn = Effect.callback<void>((resume) => {
 
 /**
  * Starts a program as the leader of its own session and group; returns when it runs. Listeners are attached before the
- * first event, so that no exit is missed. Without `env`, the program has {@link TOOL_ENV}.
+ * first event, so that no exit is missed. Without `env`, the program has {@link TOOL_ENV}; `undefined` inherits the environment.
  */
 export const spawnChild = (
   argv: readonly [string, ...ReadonlyArray<string>],
   options: SpawnOptions
-): Effect.Effect<Child, LaunchFailed> =>
-  Effect.callback<Child, LaunchFailed>((resume) => {
+): Effect.Effect<Child, IoError> =>
+  Effect.callback<Child, IoError>((resume) => {
     const [file, ...args] = argv
-    const failed = (cause: unknown) =>
-      resume(Effect.fail(new LaunchFailed({ message: toIoError(`cannot run ${file}`, cause).message })))
+    const failed = (cause: unknown) => resume(Effect.fail(toIoError(`cannot run ${file}`, cause)))
     try {
       const child = spawn(file, args, { env: TOOL_ENV, ...options, detached: true })
       const exited = Deferred.makeUnsafe<number>()
+      const closed = Deferred.makeUnsafe<void>()
       child.once("error", failed)
       child.once("exit", (code, signal) => Deferred.doneUnsafe(exited, Effect.succeed(codeOf(code, signal))))
+      child.once("close", () => Deferred.doneUnsafe(closed, Effect.void))
       child.once("spawn", () => {
         child.unref()
-        resume(Effect.succeed({ process: child, pid: child.pid ?? 0, exited }))
+        resume(Effect.succeed({ process: child, pid: child.pid ?? 0, exited, closed }))
       })
     } catch (cause) {
       failed(cause) // invalid arguments, e.g. with NUL
