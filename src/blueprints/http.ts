@@ -19,7 +19,11 @@ export const BlueprintsHandlers = HttpApiBuilder.group(
     return handlers.handleAll({
       list: Effect.fnUntraced(function* ({ query }) {
         const page = pageNumber(query.page)
-        const per_page = pageSize(query.limit ?? query.per_page, { standard: 50, fallback: 20, maximum: 1000 })
+        const per_page = pageSize(query.limit ?? query.per_page, {
+          standard: 50,
+          fallback: 20,
+          maximum: 1000
+        })
         const all = yield* blueprints.list
         const items = all.slice((page - 1) * per_page, page * per_page)
         return paginated({ items, total: all.length }, { page, per_page })

@@ -1,8 +1,8 @@
 import { Result, Schema } from "effect"
+import { nearest } from "../../domain/nearest.ts"
 import type { Shape } from "./fields.ts"
 import type { Written } from "./files.ts"
 import type { Located } from "./located.ts"
-import { nearest } from "../../domain/nearest.ts"
 import { type Origin, printable } from "./problem.ts"
 
 /** What is found out while a file is read: a file with a problem is not used, whatever the decoders return. */
