@@ -1,7 +1,7 @@
 /** Makes the definition of a server from a blueprint, its software and overrides. No I/O. */
 import { Result, Schema } from "effect"
 import type { Blueprint } from "../domain/Blueprint.ts"
-import type { ConfigPatch, ConfigPatches } from "../domain/ConfigPatch.ts"
+import { type ConfigPatch, type ConfigPatches, parserOf } from "../domain/ConfigPatch.ts"
 import { isOfDaemon, tooMuch, VariableName, VariableValue, whyNotSet } from "../domain/environment.ts"
 import { InvalidRequest } from "../domain/errors.ts"
 import { patchConflicts, planFiles } from "../domain/filePlan.ts"
@@ -146,7 +146,7 @@ const patchesOf = (
     const file = instancePath(name)
     if (Result.isFailure(file)) return Result.fail(`overrides.configs: ${file.failure}`)
     const earlier = own(patches, file.success) ?? own(given, file.success)
-    const parser = override.parser ?? earlier?.parser
+    const parser = override.parser === undefined ? earlier?.parser : parserOf(override.parser)
     if (parser === undefined) {
       const where = printable(file.success, 80)
       return Result.fail(

@@ -4,6 +4,12 @@ import { Schema } from "effect"
 export const ConfigParser = Schema.Literals(["properties", "yaml", "json", "ini", "xml", "file"])
 export type ConfigParser = typeof ConfigParser.Type
 
+/** Names of parsers; `yml` is the name of `yaml` in files for SLS and Pterodactyl. */
+export const ParserName = Schema.Literals([...ConfigParser.literals, "yml"])
+
+/** Returns the parser of this name. */
+export const parserOf = (name: typeof ParserName.Type): ConfigParser => (name === "yml" ? "yaml" : name)
+
 /** The values to set in one file: keys nested or dotted, `*` for every element. Values keep their YAML type. */
 export const ConfigPatch = Schema.Struct({
   parser: ConfigParser,

@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { ConfigParser } from "./ConfigPatch.ts"
+import { ParserName } from "./ConfigPatch.ts"
 import { DefinitionId } from "./Id.ts"
 import { limitFields } from "./Limits.ts"
 import { optionalInput } from "./optionalInput.ts"
@@ -39,7 +39,7 @@ const isShallow = (value: unknown): boolean => {
 
 /** The override of a config file; without `parser`, the parser of the blueprint or software stays. */
 export const ConfigOverride = Schema.Struct({
-  parser: optionalInput(ConfigParser),
+  parser: optionalInput(ParserName),
   find: Schema.Record(Schema.String, Schema.Json).check(
     Schema.makeFilter(isShallow, { expected: `values nested at most ${DEEPEST_VALUE} deep` })
   )

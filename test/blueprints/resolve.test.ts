@@ -75,13 +75,15 @@ describe("decisions 3: overrides over the blueprint over the software", () => {
       configs: {
         a: { find: { x: "override", z: 1 } },
         "./b": { parser: "json", find: {} },
-        c: { parser: "ini", find: { q: null } }
+        c: { parser: "ini", find: { q: null } },
+        d: { parser: "yml", find: { r: true } }
       }
     })
     assert.deepStrictEqual(configs, {
       a: { parser: "properties", find: { x: "override", y: "blueprint", z: 1 } },
       b: { parser: "json", find: { k: [1] } },
-      c: { parser: "ini", find: { q: null } }
+      c: { parser: "ini", find: { q: null } },
+      d: { parser: "yaml", find: { r: true } }
     })
   })
 

@@ -1,6 +1,6 @@
 /** `server:` of blueprints and mixins, and what software shares with it (blueprints.md). */
 import { Result, Schema } from "effect"
-import { ConfigParser, type ConfigPatch, type ConfigPatches } from "../../domain/ConfigPatch.ts"
+import { ConfigParser, type ConfigPatch, type ConfigPatches, parserOf } from "../../domain/ConfigPatch.ts"
 import { DefinitionId } from "../../domain/Id.ts"
 import { type Limits, limitFields } from "../../domain/Limits.ts"
 import { ImageText, VersionText } from "../../domain/Overrides.ts"
@@ -48,12 +48,17 @@ export const limits: Decoder<Limits> = (node, reading) => {
   })
 }
 
+const parser: Decoder<ConfigParser> = (node, reading) =>
+  node.kind === "scalar" && node.source === "yml"
+    ? parserOf(node.source)
+    : word(ConfigParser.literals)(node, reading)
+
 const configPatch: Decoder<ConfigPatch> = (node, reading) => {
   const fields = fieldsOf(node, reading, shapes.config)
   if (fields === undefined) return undefined
-  const parser = fields.required("parser", word(ConfigParser.literals))
+  const named = fields.required("parser", parser)
   const find = fields.optional("find", record(json)) ?? {}
-  return parser === undefined ? undefined : { parser, find }
+  return named === undefined ? undefined : { parser: named, find }
 }
 
 /** Patches by file; the file names are brought into their shortest form. */

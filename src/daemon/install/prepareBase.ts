@@ -173,12 +173,13 @@ const restorerOf = Effect.fnUntraced(function* (folder: string, file: string) {
 
 /**
  * Applies the config patches of a server to a folder during `use`, then restores the files: servers with other patches
- * share the base folder.
+ * share the base folder. `warn` gets each patch that matches nothing.
  */
 export const withPatches = Effect.fnUntraced(function* (
   folder: string,
   spec: ServerSpec,
-  use: Effect.Effect<void, InstallFailed>
+  use: Effect.Effect<void, InstallFailed>,
+  warn: (text: string) => Effect.Effect<void>
 ): Effect.fn.Return<void, InstallFailed> {
   const context = yield* Effect.mapError(Effect.fromResult(contextOf(spec)), (error) =>
     warmUpFailed(error.message)
@@ -196,6 +197,7 @@ export const withPatches = Effect.fnUntraced(function* (
   )
   yield* applyConfigs(folder, configs, context).pipe(
     Effect.mapError((error) => warmUpFailed(error.message)),
+    Effect.flatMap((warnings) => Effect.forEach(warnings, warn, { discard: true })),
     Effect.andThen(use),
     Effect.ensuring(restore)
   )
@@ -203,7 +205,8 @@ export const withPatches = Effect.fnUntraced(function* (
 
 /** Runs the warm-up with its retries and policy; config patches are applied only during the warm-up. */
 const runWarmUp = Effect.fnUntraced(function* (at: Preparation, install: InstallScript) {
-  const attempt = withPatches(at.folder, at.spec, warmUp(at, install)).pipe(
+  const warn = (text: string) => at.log.line(`[WARN ${text}]`)
+  const attempt = withPatches(at.folder, at.spec, warmUp(at, install), warn).pipe(
     Effect.tapError((error) =>
       at.log.line(`[${error._tag === "InstallFailed" ? error.reason : error.message}]`)
     )

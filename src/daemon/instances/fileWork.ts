@@ -1,5 +1,4 @@
-import { appendFile, copyFile } from "node:fs/promises"
-import { join } from "node:path"
+import { copyFile } from "node:fs/promises"
 import { Effect, type Scope } from "effect"
 import { io, orMissing } from "../disk/fsio.ts"
 import { failureText, InstallFailed, installFailed } from "../files/InstallFailed.ts"
@@ -9,8 +8,7 @@ import { missingVolumes } from "../files/sources.ts"
 import type { Installed, Installer } from "../install/Installer.ts"
 import type { LaunchFailed, Runtime, RunUser } from "../runtime/Runtime.ts"
 import type { ServerState } from "../state/ServerFile.ts"
-
-export const installLogPath = (folder: string): string => join(folder, "install.log")
+import { appendInstallLog, installLogPath, warnInInstallLog } from "./installLog.ts"
 
 export interface FileWorkParts {
   readonly installer: Installer["Service"]
@@ -21,20 +19,15 @@ export interface FileWorkParts {
   readonly user: Effect.Effect<RunUser | undefined, LaunchFailed>
 }
 
-/** Appends to the install log of a server. */
-const appendInstallLog = (folder: string, text: string) =>
-  io("write the install log", () => appendFile(installLogPath(folder), text, { mode: 0o600 })).pipe(
-    Effect.catch((error) => Effect.logWarning(error.message))
-  )
-
 /** Warns of volumes without a source, which start empty; the operator may add the source later. */
 const warnOfMissing = Effect.fnUntraced(function* (folder: string, state: ServerState, sources: FileSources) {
   const { definition, id } = state.spec
-  for (const { source, target } of yield* missingVolumes(definition.volumes, sources)) {
-    const line = `state.volumes: source ${source} is not on node ${sources.node_id}: ${target} starts empty`
-    yield* Effect.logWarning(`${id}: ${line}`)
-    yield* appendInstallLog(folder, `[WARN ${line}]\n`)
-  }
+  const missing = yield* missingVolumes(definition.volumes, sources)
+  const warnings = missing.map(
+    ({ source, target }) =>
+      `state.volumes: source ${source} is not on node ${sources.node_id}: ${target} starts empty`
+  )
+  yield* warnInInstallLog(folder, id, warnings)
 })
 
 const runFileWork = Effect.fnUntraced(function* (

@@ -8,6 +8,7 @@ import { type FileSources, type InstanceFiles, instanceFolder } from "../files/I
 import { type LaunchPlan, launchPlan, specFor } from "../launch/launchPlan.ts"
 import type { Runtime, RunUser, SharedFolder } from "../runtime/Runtime.ts"
 import type { ServerFile } from "../state/ServerFile.ts"
+import { warnInInstallLog } from "./installLog.ts"
 import { refusals } from "./refusals.ts"
 import { serverUser } from "./serverUser.ts"
 
@@ -65,7 +66,11 @@ export const makeLauncher = ({ console, file, files, folder, runtime, sources }:
       ofNode
     )
     const { configs } = definition
-    yield* Effect.mapError(applyConfigs(instanceFolder(folder), configs, plan.context), ofConfig)
+    const warnings = yield* Effect.mapError(
+      applyConfigs(instanceFolder(folder), configs, plan.context),
+      ofConfig
+    )
+    yield* warnInInstallLog(folder, id, warnings)
     const log_offset = yield* Effect.mapError(console.begin, ofNode)
     return { plan, shared, user, log_offset } satisfies Prepared
   })

@@ -3,6 +3,8 @@ import { join } from "node:path"
 import { NodeFileSystem } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, FileSystem } from "effect"
+import { configsOf } from "../../../src/blueprints/parse/files.ts"
+import { parseFile } from "../../../src/blueprints/parse/parse.ts"
 import { applyConfigs } from "../../../src/daemon/configPatch/ConfigPatcher.ts"
 import type { PlaceholderContext } from "../../../src/daemon/configPatch/placeholders.ts"
 import type { ConfigPatches } from "../../../src/domain/ConfigPatch.ts"
@@ -54,6 +56,50 @@ describe("Config patches", () => {
       )
       assert.strictEqual(text("start.sh"), "PORT=25565\nrest\n")
       assert.isFalse(fs.existsSync(join(root, "missing.sh")))
+    })
+  )
+
+  it.effect("values of a blueprint keep their type; a quoted one stays text", () =>
+    Effect.gen(function* () {
+      const root = yield* folder
+      const text = `mixin: { id: types }
+server:
+  configs:
+    a.json: { parser: json, find: &find { flag: true, count: 1500, ratio: 0.5, none: null, no: "true", text: "1500" } }
+    a.yml: { parser: yml, find: *find }
+`
+      const { definition } = parseFile("blueprints", "types.yml", new TextEncoder().encode(text))
+      if (definition?.kind !== "mixin") return assert.fail("not a mixin")
+      const configs = configsOf(definition.server)
+      yield* applyConfigs(root, configs, context)
+      const wanted = { flag: true, count: 1500, ratio: 0.5, none: null, no: "true", text: "1500" }
+      const written = (file: string) => fs.readFileSync(join(root, file), "utf8")
+      assert.deepStrictEqual(JSON.parse(written("a.json")), wanted)
+      assert.strictEqual(
+        written("a.yml"),
+        'flag: true\ncount: 1500\nratio: 0.5\nnone: null\n"no": "true"\ntext: "1500"\n'
+      )
+      assert.deepStrictEqual(yield* applyConfigs(root, configs, context), [])
+    })
+  )
+
+  it.effect("a patch that matches nothing is a warning with file, patch and reason", () =>
+    Effect.gen(function* () {
+      const root = yield* folder
+      fs.writeFileSync(join(root, "a.yml"), "worlds: {}\n")
+      const warnings = yield* applyConfigs(
+        root,
+        {
+          "a.yml": { parser: "yaml", find: { "worlds.*.seed": 1, b: 2 } },
+          "start.sh": { parser: "file", find: { "PORT=": "PORT=1" } }
+        },
+        context
+      )
+      assert.deepStrictEqual(warnings, [
+        'config patch of a.yml: "worlds.*.seed" matches nothing: `*` is in an empty list or map',
+        'config patch of start.sh: "PORT=" matches nothing: the file does not exist'
+      ])
+      assert.strictEqual(fs.readFileSync(join(root, "a.yml"), "utf8"), "worlds: {}\nb: 2\n")
     })
   )
 

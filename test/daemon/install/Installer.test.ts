@@ -124,7 +124,9 @@ describe("blueprints, software: install script", () => {
       const { data_dir, daemon, installed, lastInstall } = yield* harness()
       const id = yield* installed({
         process: { invocation: "sh run.sh" },
-        definition: { configs: { "a.properties": { parser: "properties", find: { motd: "mine" } } } },
+        definition: {
+          configs: { "a.properties": { parser: "properties", find: { motd: "mine", "*.x": "none" } } }
+        },
         install: {
           script:
             "printf 'cat a.properties; mkdir world; echo made > cache; echo ready; read l; echo bye $l' > run.sh",
@@ -134,8 +136,27 @@ describe("blueprints, software: install script", () => {
       })
       assert.strictEqual(lastInstall(id)?.phase, "ready")
       const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
-      assert.deepStrictEqual(items, ["motd=mine", "ready", "bye stop"])
+      const warning = '[WARN config patch of a.properties: "*.x" matches nothing: no key of the file fits]'
+      assert.deepStrictEqual(items, [warning, "motd=mine", "ready", "bye stop"])
       assert.deepStrictEqual(readdirSync(baseOf(data_dir)).sort(), ["cache", "run.sh"])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a config patch that matches nothing at a start is one warning in the install log", () =>
+    Effect.gen(function* () {
+      const { daemon, lastStatus, running } = yield* harness()
+      const id = yield* running({
+        definition: { configs: { "a.sh": { parser: "file", find: { "PORT=": "PORT=1" } } } }
+      })
+      for (const action of ["stop", "start"] as const) {
+        yield* daemon.power(id, action, 30)
+        const status = action === "stop" ? "offline" : "running"
+        yield* until(status, () => lastStatus(id) === status)
+      }
+      const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
+      assert.deepStrictEqual(items, [
+        '[WARN config patch of a.sh: "PORT=" matches nothing: the file does not exist]'
+      ])
     }).pipe(Effect.scoped)
   )
 
