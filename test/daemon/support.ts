@@ -1,4 +1,5 @@
-import { existsSync, readFileSync } from "node:fs"
+import { existsSync, readdirSync, readFileSync, statSync } from "node:fs"
+import { join } from "node:path"
 import { Effect, Exit, Function, Layer, Logger, References, Scope } from "effect"
 import { ControlPlane, ControlPlaneUnavailable, RegistrationRequired } from "../../src/api/ControlPlane.ts"
 import { readProc } from "../../src/daemon/host/procfs.ts"
@@ -263,3 +264,11 @@ export const alive = (pid: number): boolean => readProc(pid) !== undefined
 /** The number in a file; 0 while it is not there or empty. */
 export const pidIn = (path: string): number =>
   existsSync(path) ? Number(readFileSync(path, "utf8").trim()) : 0
+
+export const sizeOf = (path: string): number => statSync(path, { throwIfNoEntry: false })?.size ?? 0
+
+/** What a server's console takes on the disk. */
+export const consoleBytes = (folder: string) =>
+  readdirSync(folder)
+    .filter((name) => name.startsWith("console."))
+    .reduce((sum, name) => sum + sizeOf(join(folder, name)), 0)

@@ -1,17 +1,104 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect, Exit, Scope } from "effect"
+import { muster } from "../support/command.ts"
 import { readDatabase } from "../support/database.ts"
 import { definitions } from "../support/definitions.ts"
 import { eventually } from "../support/eventually.ts"
 import { journalProblems } from "../support/invariants.ts"
-import { drain, files, filesOn, moveOf, says, serverOf } from "../support/moves.ts"
-import { alone, freePort, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
+import { Control, drain, files, filesOn, moveOf, node, options, says, serverOf } from "../support/moves.ts"
+import { alone, connectedNode, freePort, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
 import { makeRestartingService } from "../support/Phoenix.ts"
 import { endLeftovers, serverProcesses } from "../support/processes.ts"
-import { becomes, commands, logsHave, running } from "../support/servers.ts"
+import { startService } from "../support/Service.ts"
+import { becomes, commands, expectStatus, installed, logsHave, running } from "../support/servers.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
+
+describe("drain with move, of the node in the service", () => {
+  it.live(
+    "its servers go to a node on another machine, and back",
+    () =>
+      Effect.gen(function* () {
+        const { env } = yield* definitions(files)
+        const api = yield* startService({
+          env: {
+            ...env,
+            MUSTER_OVERCOMMIT_MEMORY: "1000",
+            MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:30100-30109",
+            MUSTER_NODE_NAME: "local"
+          }
+        })
+        yield* Effect.addFinalizer(() => endLeftovers(api.dataDir))
+        const id = yield* running(api, "kept")
+        yield* commands(api, id, "a castle")
+        yield* logsHave(api, id, "wrote a castle")
+        yield* connectedNode(api, "remote", { env: { MUSTER_NODE_ALLOCATIONS: "127.0.0.1:30110-30119" } })
+        const run = (...args: ReadonlyArray<string>) =>
+          muster(["nodes", ...args], { MUSTER_URL: api.url, MUSTER_API_KEY: api.key })
+        for (const [from, first] of [
+          ["local", 30_110],
+          ["remote", 30_100]
+        ] as const) {
+          const ended = yield* run("drain", from, "--move", "--wait")
+          assert.strictEqual(ended.code, 0, ended.stderr)
+          yield* becomes(api, id, "running")
+          const { port } = (yield* serverOf(api, id)).allocations.default
+          assert.isTrue(port >= first && port < first + 10)
+          assert.strictEqual(yield* says("127.0.0.1", port), "a castle")
+          assert.strictEqual((yield* run("undrain", from)).code, 0)
+        }
+      }).pipe(Effect.scoped),
+    120_000
+  )
+})
+layer(Control.layer, options)("drain with move: servers that stay", (it) => {
+  it.effect(
+    "says why a server stays, lets the others go, and leaves those that are not saved to run out",
+    () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const from = yield* node(api, "mixed", 29_200)
+        const shared = yield* installed(api, "shared")
+        const passing = yield* running(api, "passing")
+        const first = yield* installed(api, "kept")
+        yield* node(api, "other", 29_300, { MUSTER_NODE_ALLOCATIONS: "127.0.0.1:29300" })
+        const second = yield* installed(api, "kept", { node_id: "mixed" })
+        const third = yield* installed(api, "kept", { node_id: "mixed" })
+        const ended = yield* muster(["nodes", "drain", "mixed", "--move", "--wait"], {
+          MUSTER_URL: api.url,
+          MUSTER_API_KEY: api.key
+        })
+        assert.strictEqual(ended.code, 1, ended.stderr)
+        assert.match(
+          ended.stdout,
+          /^Node mixed is drained; 4 servers to move. Not saved, left to run out: 1 server.\n/
+        )
+        const stays = [first, second, third].filter((id) => ended.stderr.includes(id))
+        assert.strictEqual(stays.length, 2, ended.stderr)
+        assert.include(ended.stderr, `${shared}: it has volumes that are written by others too (rw): common`)
+        assert.match(ended.stderr, /no nodes available: 2 nodes: 1 drained, 1 without a free port/)
+        assert.match(ended.stderr, /3 servers cannot leave mixed.\n$/)
+        const [gone] = [first, second, third].filter((id) => !ended.stderr.includes(id))
+        assert.strictEqual((yield* serverOf(api, gone ?? "")).node_id, "other")
+        assert.strictEqual((yield* serverOf(api, passing)).node_id, "mixed")
+        assert.isTrue(existsSync(filesOn(from, shared, "keeper.js")))
+        // What is named onto such a node stays there.
+        const named = yield* installed(api, "kept", { node_id: "mixed" })
+        assert.strictEqual((yield* moveOf(api, "mixed")).left, 3)
+        assert.strictEqual((yield* serverOf(api, named)).node_id, "mixed")
+        // Room, and the others go too.
+        yield* expectStatus(api, 200, "DELETE", `/api/servers/${gone}`)
+        yield* eventually(moveOf(api, "mixed"), (move) => move.left === 2)
+        const back = yield* muster(["nodes", "undrain", "mixed"], {
+          MUSTER_URL: api.url,
+          MUSTER_API_KEY: api.key
+        })
+        assert.strictEqual(back.stdout, "Node mixed gets servers again.\n", back.stderr)
+        assert.isUndefined(yield* moveOf(api, "mixed"))
+      })
+  )
+})
 
 /** A node that is killed and comes back on the same data folder. */
 const immortal = Effect.fnUntraced(function* (id: string, control: string, key: string, port: number) {

@@ -3,12 +3,12 @@ import { Context, Effect, Layer } from "effect"
 import { HttpApi } from "effect/http-api"
 import WebSocket from "ws"
 import { DaemonApi } from "../../src/api/DaemonApi.ts"
-import { muster } from "../support/command.ts"
 import { nodeTokens, readDatabase } from "../support/database.ts"
 import { blueprintFile, definitions, obedient, softwareFile } from "../support/definitions.ts"
 import { subscribe, told } from "../support/events.ts"
 import { eventually } from "../support/eventually.ts"
 import { journalProblems, processProblems } from "../support/invariants.ts"
+import { revokeKey } from "../support/keys.ts"
 import { alone, connectedNode, forgetNode, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
 import { mainProcess, serverProcesses } from "../support/processes.ts"
 import { requestTo, type Service, startService } from "../support/Service.ts"
@@ -287,8 +287,7 @@ layer(Control.layer, options)("node", (it) => {
         const daemon = yield* connectedNode(api, "revoked", { key, env: quick })
         const servers = () => api.request("GET", "/api/nodes/revoked/internal/servers", { key })
         assert.strictEqual((yield* servers()).status, 200)
-        const revoked = yield* muster(["keys", "revoke", key_id], { MUSTER_DATA_DIR: api.dataDir })
-        assert.strictEqual(revoked.code, 0, revoked.stderr)
+        yield* revokeKey(api.dataDir, key_id)
         assert.strictEqual((yield* servers()).status, 401)
         yield* nodeIs(api, "revoked", false)
         yield* eventually(Effect.sync(daemon.output), (text) =>

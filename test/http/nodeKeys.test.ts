@@ -1,17 +1,13 @@
-import { randomBytes } from "node:crypto"
 import { assert, describe, layer } from "@effect/vitest"
-import { Array as Arr, Context, Effect, Layer } from "effect"
-import { serverId } from "../../src/domain/Id.ts"
-import { seedServers } from "../bench/seed.ts"
-import { muster } from "../support/command.ts"
+import { Context, Effect, Layer } from "effect"
 import { nodeTokens } from "../support/database.ts"
 import { definitions } from "../support/definitions.ts"
 import { eventually } from "../support/eventually.ts"
+import { revokeKey } from "../support/keys.ts"
 import { alone, nodeIs, nodeKey } from "../support/nodes.ts"
 import { requestTo, type Service, startService } from "../support/Service.ts"
 import { makeSimulatedNode } from "../support/SimulatedNode.ts"
 import { becomes, create, expectStatus } from "../support/servers.ts"
-import { temporaryFolder } from "../support/temporaryFolder.ts"
 import { assertError, games, options } from "./support/http.ts"
 
 /** With the timeouts that are standard: nothing here waits for one. */
@@ -48,11 +44,6 @@ const registrationOf = (node: Effect.Success<ReturnType<typeof simulated>>, id: 
   boot_id: "another"
 })
 
-const revoke = Effect.fnUntraced(function* (api: Service, key_id: string) {
-  const ended = yield* muster(["keys", "revoke", key_id], { MUSTER_DATA_DIR: api.dataDir })
-  assert.strictEqual(ended.code, 0, ended.stderr)
-})
-
 layer(Control.layer, options)("node keys", (it) => {
   describe("node-protocol, Daemon -> control plane: a node key cannot act for another node", () => {
     it.effect("nor take one over that another key has", () =>
@@ -76,7 +67,7 @@ layer(Control.layer, options)("node keys", (it) => {
           assertError(answer, 403, "the API key belongs to no node")
         }
         assert.strictEqual((yield* api.request("GET", "/api/nodes/owner")).json.connected, true)
-        yield* revoke(api, key_id)
+        yield* revokeKey(api.dataDir, key_id)
         assert.strictEqual((yield* steal()).status, 200)
         assertError(yield* owner.post("/internal/heartbeat", beat), 401)
       })
@@ -111,7 +102,7 @@ layer(Control.layer, options)("node keys", (it) => {
         const token = (yield* nodeTokens(api.dataDir)).get("revoked") ?? ""
         assert.strictEqual((yield* requestTo(node.url(), token)("GET", "/api/servers")).status, 200)
 
-        yield* revoke(api, key_id)
+        yield* revokeKey(api.dataDir, key_id)
         // Well before a heartbeat, and long before the node would be silent for too long.
         yield* eventually(
           api.request("GET", "/api/nodes/revoked"),
@@ -225,38 +216,4 @@ layer(Control.layer, options)("node keys", (it) => {
         })
     )
   })
-})
-
-layer(Layer.empty, options)("node-protocol: register, with thousands of servers", (it) => {
-  it.effect("20,000 servers, known and unknown, are one registration; other routes keep their limit", () =>
-    Effect.gen(function* () {
-      const dataDir = `${yield* temporaryFolder}/data`
-      const known = yield* seedServers(dataDir, 10_000, { known: false })
-      const { env } = yield* definitions(games)
-      const api = yield* startService({ dataDir, env: { ...alone, ...env } })
-      const { key } = yield* nodeKey(api, "node-1")
-      const unknown = Arr.makeBy(10_000, (n) => serverId(1_700_000_000_000 + n, randomBytes(16)))
-      const has = (id: string) => ({
-        id,
-        status: "offline" as const,
-        install: { phase: "ready" as const },
-        unsent_reports: 0
-      })
-      const node = yield* makeSimulatedNode({
-        id: "node-1",
-        key,
-        control: [api.url],
-        ports: "1-65535",
-        registration: { servers: [...known, ...unknown].map(has) }
-      })
-      yield* nodeIs(api, "node-1", true)
-      const listed = yield* expectStatus(api, 200, "GET", "/api/servers?include=status")
-      assert.strictEqual(listed.json.length, 10_000)
-      assert.isTrue(listed.json.every(({ status }: { readonly status: string }) => status === "offline"))
-      assert.deepStrictEqual(node.toldToDelete(), [])
-      assert.deepStrictEqual(new Set(node.unknown()), new Set(unknown))
-      const large = { boot_id: "x".repeat(1_100_000) }
-      assertError(yield* node.post("/internal/heartbeat", large), 413)
-    }).pipe(Effect.scoped)
-  )
 })

@@ -7,21 +7,34 @@ import { storeAt } from "../store/support/database.ts"
 import { ServiceFailed } from "./Service.ts"
 import { databaseUrlOf } from "./testDatabase.ts"
 
-/** Makes a key in the database that a URL names. */
-export const makeKeyAt = (url: string, name: string, scope: KeyScope = "AppAdmin") =>
-  Effect.gen(function* () {
-    const keys = yield* ApiKeys
-    const { key, record } = yield* keys.create({ name, scope })
-    return { key: Redacted.value(key), id: record.id }
-  }).pipe(
+const withKeys = <A, E extends { readonly message: string }>(
+  url: string,
+  use: (keys: ApiKeys["Service"]) => Effect.Effect<A, E>
+) =>
+  Effect.flatMap(ApiKeys, use).pipe(
     Effect.provide(Layer.fresh(ApiKeys.layer().pipe(Layer.provide(storeAt(url))))),
     Effect.provideService(References.MinimumLogLevel, "None"),
-    Effect.mapError((error) => new ServiceFailed({ message: `no key ${name}: ${error}` }))
+    Effect.mapError(({ message }) => new ServiceFailed({ message }))
+  )
+
+/** The URL of the database of a data folder. */
+const urlOf = (dataDir: string) =>
+  databaseUrlOf(dataDir).pipe(
+    Effect.mapError(({ message }) => new ServiceFailed({ message })),
+    Effect.map((url) => url ?? `sqlite:${join(dataDir, "muster.db")}`)
+  )
+
+/** Makes a key in the database that a URL names. */
+export const makeKeyAt = (url: string, name: string, scope: KeyScope = "AppAdmin") =>
+  Effect.map(
+    withKeys(url, (keys) => keys.create({ name, scope })),
+    ({ key, record }) => ({ key: Redacted.value(key), id: record.id })
   )
 
 /** Makes a key in the database of a data folder. */
 export const makeKey = (dataDir: string, name: string, scope: KeyScope = "AppAdmin") =>
-  databaseUrlOf(dataDir).pipe(
-    Effect.mapError(({ message }) => new ServiceFailed({ message })),
-    Effect.flatMap((url) => makeKeyAt(url ?? `sqlite:${join(dataDir, "muster.db")}`, name, scope))
-  )
+  Effect.flatMap(urlOf(dataDir), (url) => makeKeyAt(url, name, scope))
+
+/** Revokes a key in the database of a data folder. */
+export const revokeKey = (dataDir: string, id: string) =>
+  Effect.flatMap(urlOf(dataDir), (url) => withKeys(url, (keys) => keys.revoke(id)))

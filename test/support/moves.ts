@@ -1,10 +1,10 @@
 /** Servers that are moved from node to node. */
 import { connect } from "node:net"
 import { join } from "node:path"
-import { Effect } from "effect"
-import { blueprintFile, softwareFile } from "./definitions.ts"
-import { connectedNode, forgetNode } from "./nodes.ts"
-import type { Service } from "./Service.ts"
+import { Context, Effect, Layer } from "effect"
+import { blueprintFile, definitions, softwareFile } from "./definitions.ts"
+import { alone, connectedNode, forgetNode } from "./nodes.ts"
+import { type Service, startService } from "./Service.ts"
 import { expectStatus } from "./servers.ts"
 
 /** Listens on its port, and writes what it is told to a file that it shows when it starts. */
@@ -74,3 +74,16 @@ export const says = (ip: string, port: number): Effect.Effect<string> =>
     socket.on("error", () => {})
     socket.on("close", () => resume(Effect.succeed(said.trim())))
   })
+
+/** A control plane without a node of its own, that thinks a node lost after 2 s. */
+export class Control extends Context.Service<Control, Service>()("test/Control") {
+  static readonly layer = Layer.effect(
+    Control,
+    Effect.gen(function* () {
+      const { env } = yield* definitions(files)
+      return yield* startService({ env: { ...alone, ...env, MUSTER_NODE_HEARTBEAT_TIMEOUT: "2" } })
+    })
+  )
+}
+
+export const options = { excludeTestServices: true, timeout: "60 seconds" } as const

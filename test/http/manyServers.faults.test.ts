@@ -1,0 +1,46 @@
+import { randomBytes } from "node:crypto"
+import { assert, layer } from "@effect/vitest"
+import { Array as Arr, Effect, Layer } from "effect"
+import { serverId } from "../../src/domain/Id.ts"
+import { seedServers } from "../bench/seed.ts"
+import { definitions } from "../support/definitions.ts"
+import { alone, nodeIs, nodeKey } from "../support/nodes.ts"
+import { startService } from "../support/Service.ts"
+import { makeSimulatedNode } from "../support/SimulatedNode.ts"
+import { expectStatus } from "../support/servers.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
+import { assertError, games, options } from "./support/http.ts"
+
+layer(Layer.empty, options)("node-protocol: register, with thousands of servers", (it) => {
+  it.effect("20,000 servers, known and unknown, are one registration; other routes keep their limit", () =>
+    Effect.gen(function* () {
+      const dataDir = `${yield* temporaryFolder}/data`
+      const known = yield* seedServers(dataDir, 10_000, { known: false })
+      const { env } = yield* definitions(games)
+      const api = yield* startService({ dataDir, env: { ...alone, ...env } })
+      const { key } = yield* nodeKey(api, "node-1")
+      const unknown = Arr.makeBy(10_000, (n) => serverId(1_700_000_000_000 + n, randomBytes(16)))
+      const has = (id: string) => ({
+        id,
+        status: "offline" as const,
+        install: { phase: "ready" as const },
+        unsent_reports: 0
+      })
+      const node = yield* makeSimulatedNode({
+        id: "node-1",
+        key,
+        control: [api.url],
+        ports: "1-65535",
+        registration: { servers: [...known, ...unknown].map(has) }
+      })
+      yield* nodeIs(api, "node-1", true)
+      const listed = yield* expectStatus(api, 200, "GET", "/api/servers?include=status")
+      assert.strictEqual(listed.json.length, 10_000)
+      assert.isTrue(listed.json.every(({ status }: { readonly status: string }) => status === "offline"))
+      assert.deepStrictEqual(node.toldToDelete(), [])
+      assert.deepStrictEqual(new Set(node.unknown()), new Set(unknown))
+      const large = { boot_id: "x".repeat(1_100_000) }
+      assertError(yield* node.post("/internal/heartbeat", large), 413)
+    }).pipe(Effect.scoped)
+  )
+})
