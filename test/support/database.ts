@@ -1,4 +1,5 @@
 /** What the database of a service says, read beside it. */
+
 import { readFileSync } from "node:fs"
 import { join } from "node:path"
 import { Effect, Layer } from "effect"
@@ -9,6 +10,7 @@ import { journalTable } from "../../src/store/journal/journalTable.ts"
 import { clientOf } from "../../src/store/maintenance/openClient.ts"
 import { ServerRepo } from "../../src/store/repos/ServerRepo.ts"
 import { databaseUrl } from "../store/support/database.ts"
+import { eventually } from "./eventually.ts"
 import { databaseUrlOf } from "./testDatabase.ts"
 
 interface HeldPort {
@@ -33,6 +35,7 @@ export const readDatabase = (dataDir: string) => Effect.provide(everything, data
 /** The same of a database that is named by its URL. */
 export const readDatabaseAt = (url: string) => Effect.provide(everything, clientOf(databaseUrl(url)))
 
+/** Reads all at one point of the journal: repeats if an entry has been appended meanwhile. */
 const everything = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const servers = yield* ServerRepo
@@ -42,14 +45,19 @@ const everything = Effect.gen(function* () {
   for (let after = oldest - 1; after < newest; after = journal.at(-1)?.cursor ?? newest) {
     journal.push(...(yield* table.page(after, newest, 1000)))
   }
-  return {
+  const read = {
     records: yield* servers.all,
     ports: yield* sql<HeldPort>`SELECT node_id, address, port, server_id FROM ports`,
     integrity: yield* integrity(sql),
     journal,
     newest
   }
-}).pipe(Effect.provide(ServerRepo.layer))
+  return (yield* table.bounds).newest === newest ? read : undefined
+}).pipe(
+  (once) => eventually(once, (read) => read !== undefined),
+  Effect.flatMap(Effect.fromNullishOr),
+  Effect.provide(ServerRepo.layer)
+)
 
 /** The seal of a service whose secret is in its data folder. */
 const sealOf = (dataDir: string) =>

@@ -1,9 +1,9 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import WebSocket from "ws"
-import { muster } from "../../support/command.ts"
 import { subscribe, told } from "../../support/events.ts"
 import { eventually } from "../../support/eventually.ts"
+import { makeKey, revokeKey } from "../../support/keys.ts"
 import { Muster } from "../../support/Muster.ts"
 import { type Service, ServiceFailed } from "../../support/Service.ts"
 import {
@@ -118,20 +118,18 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
         Effect.gen(function* () {
           const api = yield* Muster
           const id = yield* running(api, "kept")
-          const env = { MUSTER_DATA_DIR: api.dataDir }
-          const made = yield* muster(["keys", "create", "--name", "panel"], env)
-          const holder = { url: api.url, key: made.stdout.trim() }
+          const made = yield* makeKey(api.dataDir, "panel")
+          const holder = { url: api.url, key: made.key }
           const console = yield* openSocket(holder, `/api/servers/${id}/console`)
           const socket = yield* openSocket(holder, "/api/events/ws")
           const stream = yield* subscribe(holder)
           const other = yield* subscribe(api)
-          const key_id = /key_\w+/.exec(made.stderr)?.[0] ?? ""
-          assert.strictEqual((yield* muster(["keys", "revoke", key_id], env)).code, 0)
+          yield* revokeKey(api.dataDir, made.id)
           const all = yield* eventually(
             Effect.sync(() => [console.closed(), socket.closed(), stream.ended()] as const),
             (ends) => ends.every((end) => end !== undefined && end !== false)
           )
-          const notValid = [1008, "the API key is not valid any more"] as const
+          const notValid = [1008, "the API key is no longer valid"] as const
           assert.deepStrictEqual(all, [notValid, notValid, true])
           assert.isFalse(other.ended())
           console.socket.send("after the end")

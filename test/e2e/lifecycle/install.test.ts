@@ -1,4 +1,4 @@
-import { existsSync, readFileSync, writeFileSync } from "node:fs"
+import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { told } from "../../support/events.ts"
@@ -24,7 +24,10 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
         const refused = yield* power(api, id, "start")
         assert.strictEqual(refused.status, 409)
         assert.include(refused.json.detail, "install script exited with 3")
-        writeFileSync(licence, "")
+        yield* Effect.acquireRelease(
+          Effect.sync(() => writeFileSync(licence, "")),
+          () => Effect.sync(() => rmSync(licence))
+        )
         yield* expectStatus(api, 202, "POST", `/api/servers/${id}/reinstall`)
         yield* eventually(
           api.request("GET", `/api/servers/${id}/install`),

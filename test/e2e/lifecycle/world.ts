@@ -1,18 +1,16 @@
-import { chmodSync, mkdtempSync, rmSync } from "node:fs"
 import { homedir } from "node:os"
 import { join } from "node:path"
 import { Effect, type Scope } from "effect"
-import { afterAll } from "vitest"
 import { blueprintFile, obedient, softwareFile } from "../../support/definitions.ts"
 import { type EventStream, replay, subscribe } from "../../support/events.ts"
 import type { Service, ServiceFailed } from "../../support/Service.ts"
 import { expectStatus } from "../../support/servers.ts"
 
 /** Not in /tmp: install scripts have one of their own. Those of a root daemon run as other users. */
-const outside = mkdtempSync(join(process.geteuid?.() === 0 ? "/var/lib" : homedir(), "muster-test-"))
-chmodSync(outside, 0o755)
-afterAll(() => rmSync(outside, { recursive: true, force: true }))
-export const licence = join(outside, "licence")
+export const licence = join(
+  process.geteuid?.() === 0 ? "/var/lib" : homedir(),
+  `muster-test-licence-${process.pid}`
+)
 
 export const definitions = {
   software: {
