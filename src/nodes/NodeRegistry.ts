@@ -80,8 +80,10 @@ export class NodeRegistry extends Context.Service<
      * with the secret of this service: the sign of life counts, and the node gets another token.
      */
     heartbeat(id: string, heartbeat: Heartbeat): Effect.Effect<void, RegistrationRequired | Unavailable>
-    /** Fails unless `boot_id` is that of the node's last registration. */
-    checkBoot(id: string, boot_id: string): Effect.Effect<void, RegistrationRequired | Unavailable>
+    /**
+     * Returns the boot of the node's last registration. Fails unless it is `boot_id`, if that is given.
+     */
+    checkBoot(id: string, boot_id?: string): Effect.Effect<string, RegistrationRequired | Unavailable>
     /**
      * The registration whose record has `token` counts no more, unless there was another since: not connected at
      * once, whatever the node was called with is forgotten, and `lost` when it has not registered again within the
@@ -207,9 +209,16 @@ export class NodeRegistry extends Context.Service<
         })
 
         const isBoot = (id: string, boot_id: string) => fleet.get(id)?.record?.boot_id === boot_id
-        const checkBoot = Effect.fnUntraced(function* (id: string, boot_id: string) {
-          yield* refreshUnless(id, () => isBoot(id, boot_id) && freshness.stamp() !== undefined)
-          if (!isBoot(id, boot_id)) return yield* new RegistrationRequired({ node_id: id })
+        const checkBoot = Effect.fnUntraced(function* (id: string, boot_id?: string) {
+          yield* refreshUnless(
+            id,
+            () => boot_id !== undefined && isBoot(id, boot_id) && freshness.stamp() !== undefined
+          )
+          const last = fleet.get(id)?.record?.boot_id
+          if (last === undefined || last !== (boot_id ?? last)) {
+            return yield* new RegistrationRequired({ node_id: id })
+          }
+          return last
         })
 
         /** A record says when the node registered last; in this process the token is of no use. */

@@ -7,7 +7,7 @@ import {
   NotFound,
   type Unavailable
 } from "../domain/errors.ts"
-import type { InstallReport, PowerAction, Report } from "../domain/NodeMessages.ts"
+import type { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import type { Page } from "../domain/Pagination.ts"
 import type { ServerStats } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
@@ -17,7 +17,6 @@ import { followReservations } from "./index/reservations.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 import type { Include } from "./index/summary.ts"
 import { makeManagement } from "./management.ts"
-import { ServerLifecycle } from "./records/ServerLifecycle.ts"
 import { makeRemove } from "./removal.ts"
 
 /** Errors of routes that ask the server's node. */
@@ -60,11 +59,6 @@ export class ServerManager extends Context.Service<
     install(id: string): Effect.Effect<InstallReport, NodeCallError>
     installLogs(id: string, request: LinesRequest): Effect.Effect<Page<string>, NodeCallError>
     console(id: string): Effect.Effect<Stream.Stream<string>, NodeCallError, Scope.Scope>
-    /**
-     * Applies what a node says of one of its servers. Repetitions and servers that are gone are no error. False: nobody
-     * knows why the node has such a server.
-     */
-    apply(node_id: string, report: Report): Effect.Effect<boolean, Unavailable>
     /** Number of servers by status, for metrics. */
     readonly counts: Effect.Effect<ReadonlyMap<ServerStatus, number>>
   }
@@ -73,7 +67,6 @@ export class ServerManager extends Context.Service<
     ServerManager,
     Effect.gen(function* () {
       const index = yield* ServerIndex
-      const lifecycle = yield* ServerLifecycle
       yield* followReservations
       const create = yield* makeCreate
       const remove = yield* makeRemove
@@ -91,7 +84,6 @@ export class ServerManager extends Context.Service<
         }),
         create,
         remove,
-        apply: lifecycle.report,
         ...management
       })
     })

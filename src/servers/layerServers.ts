@@ -1,11 +1,11 @@
 import type { Duration } from "effect"
 import { Layer } from "effect"
-import { ControlPlaneLive } from "./ControlPlaneLive.ts"
 import { NodeDrainer } from "./controllers/NodeDrainer.ts"
 import { NodeReconciler } from "./controllers/NodeReconciler.ts"
 import { Provisioner } from "./controllers/Provisioner.ts"
 import { ServerGarbageCollector } from "./controllers/ServerGarbageCollector.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
+import { ControlPlaneLive, NodeGateway } from "./NodeGateway.ts"
 import { ServerLifecycle } from "./records/ServerLifecycle.ts"
 import { ServerLocks } from "./records/ServerLocks.ts"
 import { ServerManager } from "./ServerManager.ts"
@@ -31,6 +31,7 @@ export const layerServers = (options: ServersOptions = {}) => {
   const retry = { retryFrom: options.retryFrom ?? "200 millis", retryCap: options.retryCap ?? "30 seconds" }
   const moving = { migrationsPerNode: options.movesPerNode ?? 2, pause: options.movePause ?? "2 seconds" }
   return Layer.mergeAll(ControlPlaneLive, NodeDrainer(moving)).pipe(
+    Layer.provideMerge(NodeGateway.layer),
     Layer.provideMerge(NodeReconciler.layer),
     Layer.provideMerge(ServerManager.layer),
     Layer.provideMerge(Provisioner.layer({ callsPerNode: options.callsPerNode ?? 64, ...retry })),

@@ -1,6 +1,6 @@
-import { Effect, Option } from "effect"
+import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { ControlPlane, type ControlPlaneError } from "../api/ControlPlane.ts"
+import type { ControlPlaneError } from "../api/ControlPlane.ts"
 import { NodeApi } from "../api/NodeApi.ts"
 import { Forbidden, InvalidRequest, NotFound, Unavailable } from "../domain/errors.ts"
 import type { Registration, Report, ServerSpec } from "../domain/NodeMessages.ts"
@@ -10,10 +10,7 @@ import { NodeKeys } from "../keys/NodeKeys.ts"
 import { Fleet } from "../nodes/fleet/Fleet.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { RemoteDaemons } from "../nodes/remote/RemoteDaemons.ts"
-import { Journal } from "../store/journal/Journal.ts"
-import { NodeReconciler } from "./controllers/NodeReconciler.ts"
-import { ServerIndex } from "./index/ServerIndex.ts"
-import { ServerLifecycle } from "./records/ServerLifecycle.ts"
+import { NodeGateway } from "./NodeGateway.ts"
 
 const pages = { standard: 100, fallback: 100, maximum: 1000 }
 
@@ -31,14 +28,14 @@ const specOf = ({ id, definition, allocations }: ServerRecord): ServerSpec => ({
   allocations
 })
 
-/** Paths are put behind it: it must end before a query. */
+/** Whether a text is an HTTP address; the paths of calls are appended to it, so that it has no query. */
 const isAddress = (text: string): boolean => {
   if (!URL.canParse(text) || /[?#]/.test(text)) return false
   const { protocol, username, password } = new URL(text)
   return (protocol === "http:" || protocol === "https:") && username === "" && password === ""
 }
 
-/** What of a registration does not go with the route that it came by. */
+/** Checks a registration against the route that it came by. */
 const checkRegistration = Effect.fnUntraced(function* (node_id: string, registration: Registration) {
   if (registration.id !== node_id) {
     return yield* new InvalidRequest({
@@ -53,22 +50,18 @@ const checkRegistration = Effect.fnUntraced(function* (node_id: string, registra
   }
 })
 
-/** Handlers of the routes of daemons (node-protocol, "Daemon -> control plane"). */
+/** Handlers of the routes of daemons (node-protocol, "Daemon -> control plane"): they check the sender's key. */
 export const NodeHandlers = HttpApiBuilder.group(
   NodeApi,
   "node",
   Effect.fn(function* (handlers) {
     const fleet = yield* Fleet
-    const index = yield* ServerIndex
+    const gateway = yield* NodeGateway
     const keys = yield* NodeKeys
-    const lifecycle = yield* ServerLifecycle
-    const plane = yield* ControlPlane
-    const reconciler = yield* NodeReconciler
     const registry = yield* NodeRegistry
     const remotes = yield* RemoteDaemons
-    const journal = yield* Journal
 
-    /** The caller's key is this node's. Where nobody is the node, it may become it by registering. */
+    /** Checks that the caller's key is that of the node. A node id without a record may be claimed by registering. */
     const checkKey = Effect.fnUntraced(function* (node_id: string) {
       if ((yield* keys.check(node_id)) === "own") return
       if (fleet.get(node_id)?.record === undefined) yield* registry.refresh(node_id)
@@ -78,73 +71,47 @@ export const NodeHandlers = HttpApiBuilder.group(
         hint: "Register with it first."
       })
     })
-    /** The record of a server of this node: those of others do not exist for it. */
-    const own = Effect.fnUntraced(function* (node_id: string, id: string) {
-      yield* checkKey(node_id)
-      const find = Effect.map(index.find(id), (found) =>
-        Option.filter(found, (record) => record.node_id === node_id)
-      )
-      const known = yield* find
-      if (Option.isSome(known)) return known.value
-      // Another replica may have placed it a moment ago.
-      yield* journal.catchUp
-      const later = yield* find
-      return Option.isSome(later) ? later.value : yield* NotFound.server(id)
-    })
-    /** The boot that a message is of: the one that it names, else that of the last registration. */
-    const bootOf = Effect.fnUntraced(function* (node_id: string, boot_id: string | undefined) {
-      if (boot_id !== undefined) {
-        yield* Effect.catchTag(registry.checkBoot(node_id, boot_id), "RegistrationRequired", () =>
-          Effect.fail(unregistered(node_id))
-        )
-        return boot_id
-      }
-      yield* registry.refresh(node_id)
-      return fleet.get(node_id)?.record?.boot_id ?? (yield* unregistered(node_id))
-    })
-    const report = Effect.fnUntraced(function* (node_id: string, boot_id: string, told: Report) {
-      yield* checkKey(node_id)
-      yield* Effect.mapError(plane.report(node_id, boot_id, told), answerOf)
-    })
+    /** Runs a call of the node whose key the caller has. */
+    const from = <A>(node_id: string, call: Effect.Effect<A, ControlPlaneError>) =>
+      Effect.andThen(checkKey(node_id), Effect.mapError(call, answerOf))
+    const own = (params: { readonly node: string; readonly server: string }) =>
+      Effect.andThen(checkKey(params.node), gateway.server(params.node, params.server))
+    const report = (node_id: string, boot_id: string, report: Report) =>
+      from(node_id, gateway.report(node_id, boot_id, report))
 
     return handlers.handleAll({
       register: Effect.fnUntraced(function* ({ params, payload }) {
-        // Before anything of it counts.
+        // All checks come before the first effect.
         yield* checkRegistration(params.node, payload)
         yield* registry.check(payload)
         yield* remotes.check(params.node, payload.url)
         yield* keys.bind(params.node)
-        const answer = yield* reconciler.register(payload)
+        const answer = yield* Effect.mapError(
+          gateway.register(payload),
+          ({ detail }) => new Unavailable({ detail })
+        )
         yield* remotes.registered(params.node)
         return answer
       }),
-      heartbeat: Effect.fnUntraced(function* ({ params, payload }) {
-        yield* checkKey(params.node)
-        yield* Effect.mapError(plane.heartbeat(params.node, payload), answerOf)
-        const unreachable = yield* Effect.mapError(remotes.heard(params.node), answerOf)
+      heartbeat: Effect.fnUntraced(function* ({ params: { node }, payload }) {
+        yield* from(node, gateway.heartbeat(node, payload))
+        const unreachable = yield* Effect.mapError(remotes.heard(node), answerOf)
         return unreachable === undefined ? undefined : { unreachable }
       }),
-      disconnect: Effect.fnUntraced(function* ({ params, query }) {
-        yield* checkKey(params.node)
-        const boot_id = yield* bootOf(params.node, query.boot_id)
-        yield* Effect.mapError(plane.disconnect(params.node, boot_id), answerOf)
-      }),
-      servers: Effect.fnUntraced(function* ({ params, query }) {
-        yield* checkKey(params.node)
+      disconnect: ({ params: { node }, query }) => from(node, gateway.disconnect(node, query.boot_id)),
+      servers: Effect.fnUntraced(function* ({ params: { node }, query }) {
+        const records = yield* from(node, gateway.servers(node))
         const at = { page: pageNumber(query.page), per_page: pageSize(query.per_page, pages) }
-        const records = (yield* index.onNode(params.node)).toSorted((a, b) => (a.id < b.id ? -1 : 1))
-        const from = (at.page - 1) * at.per_page
-        const items = records.slice(from, from + at.per_page).map(specOf)
+        const first = (at.page - 1) * at.per_page
+        const items = records.slice(first, first + at.per_page).map(specOf)
         return paginated({ items, total: records.length }, at)
       }),
-      server: ({ params }) => Effect.map(own(params.node, params.server), specOf),
+      server: ({ params }) => Effect.map(own(params), specOf),
       install: ({ params }) =>
-        Effect.map(own(params.node, params.server), ({ definition }) => ({
-          install_script: definition.install_script
-        })),
+        Effect.map(own(params), ({ definition }) => ({ install_script: definition.install_script })),
       files: Effect.fnUntraced(function* ({ params }) {
-        yield* own(params.node, params.server)
-        return yield* Effect.mapError(plane.files(params.node, params.server), answerOf)
+        yield* own(params)
+        return yield* Effect.mapError(gateway.files(params.node, params.server), answerOf)
       }),
       status: ({ params, payload: { boot_id, sequence, status, transient } }) =>
         report(params.node, boot_id, {
@@ -158,13 +125,8 @@ export const NodeHandlers = HttpApiBuilder.group(
         report(params.node, boot_id, { type: "install-status", server_id: params.server, sequence, install }),
       crash: ({ params, payload: { boot_id, sequence, crash } }) =>
         report(params.node, boot_id, { type: "crash", server_id: params.server, sequence, crash }),
-      deleted: Effect.fnUntraced(function* ({ params, payload }) {
-        yield* checkKey(params.node)
-        yield* bootOf(params.node, payload.boot_id)
-        const record = Option.getOrUndefined(yield* index.lookUp(params.server, params.node))
-        // The node is asked whether it is so; that can be repeated, and tells an old report from a new one.
-        if (record?.node_id === params.node) yield* lifecycle.markForVerification([params.server])
-      })
+      deleted: ({ params: { node, server }, payload: { boot_id } }) =>
+        from(node, gateway.deleted(node, boot_id, server))
     })
   })
 )

@@ -196,7 +196,7 @@ layer(Control.layer, options)("nodes that cannot be called", (it) => {
         )
         assert.deepStrictEqual([...seen], [why])
         assert.strictEqual(linesOf(second.output(), "the control plane cannot call this node").length, 1)
-        assert.include(second.output(), `gets no servers until it can: ${why}`)
+        assert.include(second.output(), `places no servers on it: ${why}`)
         assert.strictEqual(linesOf(api.output(), "node second cannot be called").length, 1)
         refuses(
           yield* api.request("POST", "/api/servers", { body: { blueprint_id: "kept", node_id: "second" } }),

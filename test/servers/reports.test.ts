@@ -26,7 +26,7 @@ const makeInstalled = Effect.fnUntraced(function* (blueprint_id: string) {
       message === "crash"
         ? { server_id: id, sequence, type: "crash", crash }
         : { server_id: id, sequence, type: "status", transient: false, ...message }
-    return plane.servers.apply("n1", body)
+    return plane.lifecycle.report("n1", body)
   }
   return { ...world, ...plane, id, report, repeat: () => sequence }
 })
@@ -34,19 +34,19 @@ const makeInstalled = Effect.fnUntraced(function* (blueprint_id: string) {
 describe("decisions, States: reports", () => {
   it.live("a repetition changes nothing", () =>
     Effect.gen(function* () {
-      const { id, servers, report, repeat, changes } = yield* makeInstalled("survival")
+      const { id, lifecycle, report, repeat, changes } = yield* makeInstalled("survival")
       yield* report({ status: "starting" })
       yield* report({ status: "running" })
       const before = yield* changes
       for (const sequence of [repeat(), repeat() - 1, 1]) {
-        yield* servers.apply("n1", {
+        yield* lifecycle.report("n1", {
           server_id: id,
           sequence,
           type: "status",
           status: "paused",
           transient: false
         })
-        yield* servers.apply("n1", { server_id: id, sequence, type: "crash", crash })
+        yield* lifecycle.report("n1", { server_id: id, sequence, type: "crash", crash })
       }
       assert.deepStrictEqual(yield* changes, before)
     }).pipe(runWorld)
@@ -54,10 +54,10 @@ describe("decisions, States: reports", () => {
 
   it.live("a report about a server of another node, or of none, changes nothing: nobody has deleted it", () =>
     Effect.gen(function* () {
-      const { changes, daemon, id, servers } = yield* makeInstalled("survival")
+      const { changes, daemon, id, lifecycle } = yield* makeInstalled("survival")
       const before = yield* changes
-      assert.isFalse(yield* servers.apply("n2", { server_id: id, ...runs }))
-      assert.isFalse(yield* servers.apply("n1", { server_id: stray, ...runs }))
+      assert.isFalse(yield* lifecycle.report("n2", { server_id: id, ...runs }))
+      assert.isFalse(yield* lifecycle.report("n1", { server_id: stray, ...runs }))
       assert.deepStrictEqual(yield* changes, before)
       assert.notInclude(daemon.calls, `remove ${stray}`)
     }).pipe(runWorld)
@@ -65,10 +65,10 @@ describe("decisions, States: reports", () => {
 
   it.live("a node that reports on what was deleted is told again to remove it", () =>
     Effect.gen(function* () {
-      const { daemon, id, servers } = yield* makeInstalled("survival")
+      const { daemon, id, lifecycle, servers } = yield* makeInstalled("survival")
       daemon.fault("remove", "request-lost", "request-lost", "request-lost")
       yield* servers.remove(id, { force: true })
-      assert.isTrue(yield* servers.apply("n1", { server_id: id, ...runs }))
+      assert.isTrue(yield* lifecycle.report("n1", { server_id: id, ...runs }))
       yield* until(
         "it is gone",
         Effect.sync(() => !daemon.instances.has(id))
@@ -204,13 +204,13 @@ describe("design, The journal: no event without its change, no change without it
           sequence += 1
           if (told === "crash") {
             if (model !== "gone") crashes += 1
-            yield* plane.servers.apply("n1", { server_id: id, sequence, type: "crash", crash })
+            yield* plane.lifecycle.report("n1", { server_id: id, sequence, type: "crash", crash })
           } else {
             const ends = told.status === "offline" && !told.transient
             if (model !== "gone" && told.status !== "unknown") {
               model = ends && blueprint_id === "lobby" ? "gone" : told.status
             }
-            yield* plane.servers.apply("n1", { server_id: id, sequence, type: "status", ...told })
+            yield* plane.lifecycle.report("n1", { server_id: id, sequence, type: "status", ...told })
           }
         }
         const rows = yield* plane.records

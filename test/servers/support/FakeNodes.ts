@@ -63,9 +63,9 @@ export class FakeNodes {
         ports_free: 0,
         servers: 0
       }))
-    const checkBoot = (id: string, boot_id: string) =>
+    const checkBoot = (id: string, boot_id = this.nodes.get(id)?.boot_id ?? "") =>
       this.nodes.get(id)?.boot_id === boot_id
-        ? Effect.void
+        ? Effect.succeed(boot_id)
         : Effect.fail(new RegistrationRequired({ node_id: id }))
     return NodeRegistry.of({
       list: Effect.succeed([]),
@@ -87,9 +87,9 @@ export class FakeNodes {
           })
           return Effect.as(this.publish(registration.id, "connected"), { token: "token" })
         }),
-      heartbeat: (id, heartbeat) => checkBoot(id, heartbeat.boot_id),
+      heartbeat: (id, heartbeat) => Effect.asVoid(checkBoot(id, heartbeat.boot_id)),
       checkBoot,
-      disconnect: checkBoot,
+      disconnect: (id, boot_id) => Effect.asVoid(checkBoot(id, boot_id)),
       revoke: () => Effect.void,
       refresh: () => Effect.void,
       setDrained: detail,

@@ -11,6 +11,7 @@ import { NodeMigrations } from "../../../src/nodes/NodeMigrations.ts"
 import type { CreateRequest } from "../../../src/servers/CreateRequest.ts"
 import { Provisioner } from "../../../src/servers/controllers/Provisioner.ts"
 import { layerServers } from "../../../src/servers/layerServers.ts"
+import { ServerLifecycle } from "../../../src/servers/records/ServerLifecycle.ts"
 import { ServerManager } from "../../../src/servers/ServerManager.ts"
 import { Journal } from "../../../src/store/journal/Journal.ts"
 import { MigrationRepo } from "../../../src/store/repos/MigrationRepo.ts"
@@ -120,6 +121,7 @@ export const makeWorld = Effect.fnUntraced(function* (
     const repo = Context.get(context, ServerRepo)
     const journal = Context.get(context, Journal)
     const provisioner = Context.get(context, Provisioner)
+    const lifecycle = Context.get(context, ServerLifecycle)
     const daemons = Context.get(context, DaemonClient)
 
     /** Makes the node's daemon reachable; it does not register. */
@@ -164,6 +166,7 @@ export const makeWorld = Effect.fnUntraced(function* (
     )
     return {
       servers,
+      lifecycle,
       plane,
       store,
       repo,

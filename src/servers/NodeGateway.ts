@@ -1,0 +1,160 @@
+import { Clock, Context, Effect, Layer, Option, Stream } from "effect"
+import {
+  ControlPlane,
+  type ControlPlaneError,
+  ControlPlaneUnavailable,
+  RegistrationRequired
+} from "../api/ControlPlane.ts"
+import type { DaemonError } from "../api/Daemon.ts"
+import { type InvalidRequest, NotFound, type Unavailable } from "../domain/errors.ts"
+import type { Report } from "../domain/NodeMessages.ts"
+import { cleanText, timeOfEvent } from "../domain/NodeText.ts"
+import type { ServerRecord } from "../domain/Server.ts"
+import { DaemonClient } from "../nodes/DaemonClient.ts"
+import { NodeRegistry } from "../nodes/NodeRegistry.ts"
+import { Journal } from "../store/journal/Journal.ts"
+import { NodeReconciler } from "./controllers/NodeReconciler.ts"
+import { ServerIndex } from "./index/ServerIndex.ts"
+import { ServerLifecycle } from "./records/ServerLifecycle.ts"
+
+/** The daemon keeps a message that cannot be stored now, and repeats it. */
+const refuse = (error: InvalidRequest | Unavailable) =>
+  Effect.fail(new ControlPlaneUnavailable({ detail: error.detail }))
+
+const isMissing = (error: DaemonError): boolean => error._tag === "DaemonRefused" && error.status === 404
+
+/** The reason that the source node of a migration does not send the files. */
+const notSent = (error: DaemonError) =>
+  new ControlPlaneUnavailable({
+    detail: error._tag === "NodeUnreachable" ? `node is not connected: ${error.node_id}` : error.detail
+  })
+
+/** Cleans the texts of a report: those of a daemon in this process do not pass the schemas of the wire. */
+const received = (report: Report, receipt: number): Report => {
+  switch (report.type) {
+    case "status":
+      return report
+    case "install-status": {
+      const { failure_reason } = report.install
+      return failure_reason === undefined
+        ? report
+        : { ...report, install: { ...report.install, failure_reason: cleanText(failure_reason) } }
+    }
+    case "crash": {
+      const { reason, timestamp } = report.crash
+      const crash = {
+        ...report.crash,
+        reason: cleanText(reason),
+        timestamp: timeOfEvent(timestamp, receipt)
+      }
+      return { ...report, crash }
+    }
+  }
+}
+
+/** The entry point of the messages of nodes, over HTTP or from the embedded daemon. Callers have checked the sender. */
+export class NodeGateway extends Context.Service<
+  NodeGateway,
+  ControlPlane["Service"] & {
+    /** Deregisters a node. @param boot_id of the daemon; default: that of the last registration */
+    disconnect(node_id: string, boot_id?: string): Effect.Effect<void, ControlPlaneError>
+    /** Marks a server for verification that a node reports as gone, if its record is on that node. */
+    deleted(node_id: string, boot_id: string, server_id: string): Effect.Effect<void, ControlPlaneError>
+    /** Records of the servers on a node, by id. */
+    servers(node_id: string): Effect.Effect<ReadonlyArray<ServerRecord>>
+    /** The record of a server on a node. @error NotFound also if it is on another node */
+    server(node_id: string, server_id: string): Effect.Effect<ServerRecord, NotFound | Unavailable>
+  }
+>()("muster/servers/NodeGateway") {
+  static readonly layer = Layer.effect(
+    NodeGateway,
+    Effect.gen(function* () {
+      const daemons = yield* DaemonClient
+      const index = yield* ServerIndex
+      const journal = yield* Journal
+      const lifecycle = yield* ServerLifecycle
+      const reconciler = yield* NodeReconciler
+      const registry = yield* NodeRegistry
+
+      /** The source node of a migration has lost the files: the server returns to it, is verified and found missing. */
+      const returnServer = (server_id: string, from: string) =>
+        Effect.catch(
+          lifecycle.refuseInstall(
+            server_id,
+            `node ${registry.nameOf(from)} does not have its files any more`
+          ),
+          (error) => Effect.logDebug(`${server_id} returns later: ${error.detail}`)
+        )
+
+      return NodeGateway.of({
+        register: Effect.fn("NodeGateway.register")((registration) =>
+          reconciler.register(registration).pipe(
+            Effect.tapErrorTag("InvalidRequest", (error) =>
+              Effect.logError(`node ${registration.id} cannot be registered: ${error.detail}`)
+            ),
+            Effect.catch(refuse)
+          )
+        ),
+        heartbeat: (node_id, heartbeat) =>
+          Effect.catchTag(registry.heartbeat(node_id, heartbeat), "Unavailable", refuse),
+        disconnect: (node_id, boot_id) =>
+          registry.checkBoot(node_id, boot_id).pipe(
+            Effect.flatMap((boot) => registry.disconnect(node_id, boot)),
+            Effect.catchTag("Unavailable", refuse)
+          ),
+        report: Effect.fn("NodeGateway.report")(function* (node_id, boot_id, report) {
+          const { server_id } = report
+          const now = yield* Clock.currentTimeMillis
+          const known = yield* registry
+            .checkBoot(node_id, boot_id)
+            .pipe(
+              Effect.andThen(lifecycle.report(node_id, received(report, now))),
+              Effect.catchTag("Unavailable", refuse)
+            )
+          // The answer to its registration says what the node must do with the server.
+          if (!known && reconciler.isNews(node_id, boot_id, server_id)) {
+            yield* Effect.logInfo(`node ${node_id} has the unknown server ${server_id}: it must register`)
+            return yield* new RegistrationRequired({ node_id })
+          }
+        }),
+        deleted: Effect.fn("NodeGateway.deleted")(function* (node_id, boot_id, server_id) {
+          yield* Effect.gen(function* () {
+            yield* registry.checkBoot(node_id, boot_id)
+            const record = Option.getOrUndefined(yield* index.lookUp(server_id, node_id))
+            // A call to the node confirms it: the call can be repeated, and tells an old message from a new one.
+            if (record?.node_id === node_id) yield* lifecycle.markForVerification([server_id])
+          }).pipe(Effect.catchTag("Unavailable", refuse))
+        }),
+        servers: (node_id) =>
+          Effect.map(index.onNode(node_id), (records) =>
+            records.toSorted((one, other) => (one.id < other.id ? -1 : 1))
+          ),
+        server: Effect.fnUntraced(function* (node_id, server_id) {
+          // Another replica may have placed it a moment ago.
+          const record = Option.getOrUndefined(yield* index.lookUp(server_id, node_id))
+          return record?.node_id === node_id ? record : yield* NotFound.server(server_id)
+        }),
+        files: Effect.fn("NodeGateway.files")(function* (node_id, server_id) {
+          const known = yield* index.originOf(node_id, server_id)
+          // The replica that placed the server may be ahead of this one.
+          if (known === undefined) yield* Effect.catch(journal.catchUp, refuse)
+          const from = known ?? (yield* index.originOf(node_id, server_id))
+          if (from === undefined) {
+            return yield* new ControlPlaneUnavailable({
+              detail: `server does not migrate to node ${node_id}: ${server_id}`
+            })
+          }
+          return yield* daemons.of(from).pipe(
+            Effect.flatMap((daemon) => daemon.files(server_id)),
+            Effect.tapError((error) => (isMissing(error) ? returnServer(server_id, from) : Effect.void)),
+            Effect.map(Stream.mapError(notSent)),
+            Effect.mapError(notSent)
+          )
+        })
+      })
+    })
+  )
+}
+
+/** The control plane as the embedded daemon calls it. */
+export const ControlPlaneLive = Layer.effect(ControlPlane, NodeGateway)
