@@ -17,7 +17,7 @@ import { PlacementIndex } from "./fleet/PlacementIndex.ts"
 import { type Candidate, misfit, type Need, runs, type Strategy, shortage, summarize } from "./fleet/place.ts"
 import { nodeNotFound } from "./nodeNotFound.ts"
 
-/** What a server needs of its node. */
+/** The requirements of a server on its node. */
 export interface PlacementRequest {
   readonly server_id: string
   readonly blueprint_id: string
@@ -27,11 +27,17 @@ export interface PlacementRequest {
   readonly ports: number
   readonly runtimes: ReadonlyArray<RuntimeKind>
   readonly placement: PlacementRule
-  /** Ids of nodes that it must not go to. */
+  /** Ids of nodes that are excluded. */
   readonly except?: ReadonlyArray<string>
 }
 
-/** Where a server goes; its capacity and ports are held from the moment this is returned. */
+/** Returns the placement request of an existing server. */
+export const placementOf = ({ blueprint_id, definition, id }: ServerRecord): PlacementRequest => {
+  const { limits, placement, ports, runtimes } = definition
+  return { server_id: id, blueprint_id, limits, placement, ports, runtimes }
+}
+
+/** The node of a server; its capacity and ports are reserved from the moment this is returned. */
 export interface Placement {
   readonly node_id: string
   readonly allocations: Allocations

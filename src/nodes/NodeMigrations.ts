@@ -2,18 +2,18 @@ import { Context, type Effect } from "effect"
 import type { Unavailable } from "../domain/errors.ts"
 import type { MigrationProgress } from "../domain/Migration.ts"
 
-/** Drained nodes whose saved servers move to other nodes; whoever knows the servers does it. */
+/** The migration of the saved servers of drained nodes to other nodes; implemented beside the servers. */
 export class NodeMigrations extends Context.Service<
   NodeMigrations,
   {
     /**
-     * The saved servers that are on the node now are to move; durable. A second time those that came since count too,
-     * and what has failed is tried again.
+     * Begins to migrate the saved servers that are on the node now; durable. A second call includes the servers that
+     * came since, and retries the failed ones.
      */
-    evacuate(node_id: string): Effect.Effect<void, Unavailable>
-    /** No further server leaves the node; what has begun goes on. */
-    stay(node_id: string): Effect.Effect<void, Unavailable>
-    /** Undefined: its servers are not to move. */
+    begin(node_id: string): Effect.Effect<void, Unavailable>
+    /** Ends it: no further migration from the node begins; those that have begun continue. */
+    end(node_id: string): Effect.Effect<void, Unavailable>
+    /** The progress; undefined: the servers of the node are not migrated. */
     progress(node_id: string): Effect.Effect<MigrationProgress | undefined>
   }
->()("muster/nodes/NodeMoves") {}
+>()("muster/nodes/NodeMigrations") {}

@@ -13,11 +13,13 @@ export const NodesHandlers = HttpApiBuilder.group(
   "nodes",
   Effect.fn(function* (handlers) {
     const nodes = yield* NodeRegistry
-    const moves = yield* NodeMigrations
+    const migrations = yield* NodeMigrations
     const keyState = yield* makeKeyState
 
-    const withMove = (detail: NodeDetail) =>
-      Effect.map(moves.progress(detail.id), (move) => (move === undefined ? detail : { ...detail, move }))
+    const withProgress = (detail: NodeDetail) =>
+      Effect.map(migrations.progress(detail.id), (move) =>
+        move === undefined ? detail : { ...detail, move }
+      )
 
     /** Only of a node that is away, since nothing else of a node need be read. */
     const withKey = Effect.fnUntraced(function* (detail: NodeDetail) {
@@ -29,7 +31,7 @@ export const NodesHandlers = HttpApiBuilder.group(
     return handlers.handleAll({
       list: ({ query }) =>
         Effect.map(nodes.list, (list) => (query.ids_only === "true" ? list.map((node) => node.id) : list)),
-      get: ({ params }) => nodes.get(params.node).pipe(Effect.flatMap(withKey), Effect.flatMap(withMove)),
+      get: ({ params }) => nodes.get(params.node).pipe(Effect.flatMap(withKey), Effect.flatMap(withProgress)),
       system: ({ params }) => nodes.system(params.node),
       drained: Effect.fnUntraced(function* ({ params, payload }) {
         const { drained, move } = payload
@@ -40,12 +42,12 @@ export const NodesHandlers = HttpApiBuilder.group(
           })
         }
         yield* nodes.get(params.node)
-        if (!drained || move === false) yield* moves.stay(params.node)
+        if (!drained || move === false) yield* migrations.end(params.node)
         const detail = yield* nodes.setDrained(params.node, drained)
-        if (move === true) yield* moves.evacuate(params.node)
-        return yield* withMove(yield* withKey(detail))
+        if (move === true) yield* migrations.begin(params.node)
+        return yield* withProgress(yield* withKey(detail))
       }),
-      remove: ({ params }) => Effect.andThen(nodes.remove(params.node), moves.stay(params.node))
+      remove: ({ params }) => Effect.andThen(nodes.remove(params.node), migrations.end(params.node))
     })
   })
 )

@@ -1,14 +1,32 @@
-/** Why a node that is known cannot be called, for whoever asks for something that needs it. */
+/** The reasons that a known node is unavailable. */
 import { Effect, Option } from "effect"
 import { Unavailable } from "../domain/errors.ts"
 import { type NodeDetail, notCallable } from "../domain/Node.ts"
 import { ExpiryClock } from "../store/journal/ExpiryClock.ts"
-import { NodeKeyRepo } from "../store/repos/NodeKeyRepo.ts"
+import { type NodeBinding, NodeKeyRepo } from "../store/repos/NodeKeyRepo.ts"
 import { Store } from "../store/Store.ts"
 import { NodeRegistry } from "./NodeRegistry.ts"
-import { invalidKeyReason } from "./whyNoKey.ts"
 
-/** Why no key of a node is valid; undefined also where that cannot be read. */
+/**
+ * Returns the reason that no key of a node is valid, by the key that was valid last; undefined: a key is valid, or the
+ * node has none.
+ *
+ * @param now milliseconds since the epoch
+ */
+export const invalidKeyReason = (bindings: ReadonlyArray<NodeBinding>, now: number): NodeDetail["key"] => {
+  const ends = bindings.map(({ expires_at, revoked_at }) =>
+    revoked_at === null
+      ? {
+          at: expires_at === null ? Number.POSITIVE_INFINITY : Date.parse(expires_at),
+          why: "expired" as const
+        }
+      : { at: Date.parse(revoked_at), why: "revoked" as const }
+  )
+  const last = ends.toSorted((one, other) => other.at - one.at)[0]
+  return last === undefined || last.at > now ? undefined : last.why
+}
+
+/** Reads {@link invalidKeyReason} of a node; undefined also if the keys cannot be read. */
 export const makeKeyState = Effect.gen(function* () {
   const keys = yield* NodeKeyRepo
   const store = yield* Store

@@ -17,19 +17,22 @@ export interface ServersOptions {
   readonly retryFrom?: Duration.Input
   /** Default: 30 s. */
   readonly retryCap?: Duration.Input
-  /** Servers that leave a node that is emptied, at a time. Default: 2. */
-  readonly movesPerNode?: number
-  /** Between two looks at a move that waits for something. Default: 2 s. */
-  readonly movePause?: Duration.Input
+  /** Servers that leave one drained node at a time. Default: 2. */
+  readonly migrationsPerNode?: number
+  /** Between two attempts at a step of a migration whose condition does not hold yet. Default: 2 s. */
+  readonly migrationPause?: Duration.Input
 }
 
 /**
- * The servers: `ServerManager`, `ControlPlane` for the daemons of this process and for the node routes, and the work
- * behind them. Build it before anything takes requests; it holds what existing servers hold first.
+ * The servers: `ServerManager`, `NodeGateway` with the `ControlPlane` of the embedded daemon, and the controllers. Build
+ * it before requests are accepted: it first restores the reservations of existing servers.
  */
 export const layerServers = (options: ServersOptions = {}) => {
   const retry = { retryFrom: options.retryFrom ?? "200 millis", retryCap: options.retryCap ?? "30 seconds" }
-  const moving = { migrationsPerNode: options.movesPerNode ?? 2, pause: options.movePause ?? "2 seconds" }
+  const moving = {
+    migrationsPerNode: options.migrationsPerNode ?? 2,
+    pause: options.migrationPause ?? "2 seconds"
+  }
   return Layer.mergeAll(ControlPlaneLive, NodeDrainer(moving)).pipe(
     Layer.provideMerge(NodeGateway.layer),
     Layer.provideMerge(NodeReconciler.layer),

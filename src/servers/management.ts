@@ -78,7 +78,7 @@ export const makeManagement = Effect.gen(function* () {
     if (isUnderway(yield* index.migrationOf(id))) return yield* Effect.fail(isMoving(id))
   })
 
-  /** A server that moves can be stopped: then it stays so where it ends up. */
+  /** A migrating server can be stopped: it then stays stopped after the migration. */
   const powerMoving = Effect.fnUntraced(function* (id: string, action: PowerAction, wait_seconds: number) {
     if (action !== "stop" && action !== "kill") return yield* Effect.fail(isMoving(id))
     const stop = Effect.gen(function* () {

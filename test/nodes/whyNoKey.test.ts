@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest"
-import { invalidKeyReason } from "../../src/nodes/whyNoKey.ts"
+import { invalidKeyReason } from "../../src/nodes/nodeAvailability.ts"
 
 const at = (hour: number) => `2026-01-01T${String(hour).padStart(2, "0")}:00:00.000Z`
 const now = Date.parse(at(12))

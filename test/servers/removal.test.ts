@@ -70,7 +70,7 @@ describe("decisions: DELETE /api/servers/:server", () => {
       yield* nodes.publish("n1", "lost")
       yield* servers.remove(id, { force: true })
       nodes.nodes.delete("n1")
-      const left = store.read(moveRepo.leftovers)
+      const left = store.read(moveRepo.deletions)
       assert.deepStrictEqual(yield* left, [{ server_id: id, node_id: "n1" }])
       daemon.boot += 1
       const answer = yield* plane.register(daemon.registration)

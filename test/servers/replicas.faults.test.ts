@@ -328,7 +328,7 @@ describe("design: any replica takes any request", () => {
           yield* until(
             "the node has deleted it, and nothing is left to do",
             Effect.map(
-              other.store.read(other.moves.leftovers),
+              other.store.read(other.moves.deletions),
               (left) => left.length === 0 && !daemon.instances.has(id)
             )
           )

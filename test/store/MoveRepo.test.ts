@@ -28,9 +28,9 @@ describe.each(databases)("node-protocol, register: what the records say of a nod
             origin: null
           })
           for (const id of ["srv_0", "srv_3", "srv_gone"]) {
-            yield* moves.leave({ server_id: id, node_id: "here" })
+            yield* moves.addDeletion({ server_id: id, node_id: "here" })
           }
-          yield* moves.leave({ server_id: "srv_else", node_id: "there" })
+          yield* moves.addDeletion({ server_id: "srv_else", node_id: "there" })
         })
       )
       const others = Array.from({ length: 2_000 }, (_, n) => `srv_other_${n}`)
@@ -47,7 +47,7 @@ describe.each(databases)("node-protocol, register: what the records say of a nod
         ]
       )
       assert.deepStrictEqual(yield* store.read(moves.standings("here", [])), new Map())
-      const left = yield* store.read(moves.leftoversOn("here"))
+      const left = yield* store.read(moves.deletionsOn("here"))
       assert.deepStrictEqual(left.map(({ server_id }) => server_id).toSorted(), [
         "srv_0",
         "srv_3",

@@ -7,7 +7,7 @@ import { Journal } from "../../src/store/journal/Journal.ts"
 import { layerSqlite } from "../../src/store/layers/layerSqlite.ts"
 import { Store } from "../../src/store/Store.ts"
 import { openDatabase } from "../../src/store/sqlite/database.ts"
-import { storeCommits } from "../../src/store/write/metrics.ts"
+import { storeCommits } from "../../src/store/write/groupCommit.ts"
 import {
   append,
   type DatabaseKind,

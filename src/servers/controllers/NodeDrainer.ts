@@ -53,7 +53,7 @@ const makeDrains = Effect.gen(function* () {
   const refresh = Effect.suspend(() => {
     if (!isStale) return Effect.succeed(began)
     isStale = false
-    return store.read(migrations.evacuations).pipe(
+    return store.read(migrations.drains).pipe(
       Effect.map((rows) => {
         began = new Map(rows.map((row) => [row.node_id, row.asked_at]))
         return began
@@ -219,7 +219,7 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
       /** Begins or ends the drain of a node, and forgets its failed migrations: they are tried again. */
       const change = Effect.fnUntraced(function* (
         node_id: string,
-        drain: ReturnType<typeof migrationRepo.stay>
+        drain: ReturnType<typeof migrationRepo.endDrain>
       ) {
         const failed = (yield* index.migrations).filter(
           (migration) => migration.phase === "failed" && migration.from_node === node_id
@@ -239,12 +239,12 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
       })
 
       return NodeMigrations.of({
-        evacuate: Effect.fn("NodeDrainer.evacuate")(function* (node_id: string) {
+        begin: Effect.fn("NodeDrainer.begin")(function* (node_id: string) {
           const asked_at = new Date(yield* Clock.currentTimeMillis).toISOString()
-          yield* change(node_id, migrationRepo.evacuate({ node_id, asked_at }))
+          yield* change(node_id, migrationRepo.beginDrain({ node_id, asked_at }))
         }),
-        stay: Effect.fn("NodeDrainer.stay")((node_id: string) =>
-          change(node_id, migrationRepo.stay(node_id))
+        end: Effect.fn("NodeDrainer.end")((node_id: string) =>
+          change(node_id, migrationRepo.endDrain(node_id))
         ),
         progress: Effect.fnUntraced(function* (node_id: string) {
           const asked_at = yield* drains.beganAt(node_id)

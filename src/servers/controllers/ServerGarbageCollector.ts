@@ -55,7 +55,7 @@ export class ServerGarbageCollector extends Context.Service<
             const daemon = yield* daemons.of(node_id)
             yield* daemon.remove(server_id, { moved: typeof standing?.node_id === "string" })
           }
-          yield* store.write(migrations.cleared(deletion))
+          yield* store.write(migrations.removeDeletion(deletion))
           return "done"
         })
         const queue = yield* makeWorkQueue({
@@ -72,7 +72,7 @@ export class ServerGarbageCollector extends Context.Service<
             ({ node_id, server_id }) =>
             (effect) =>
               nodes.withLock(node_id)(locks.withLock(server_id)(effect)),
-          resume: store.read(migrations.leftovers)
+          resume: store.read(migrations.deletions)
         })
 
         yield* journal.follow("controllers", (entries) =>
@@ -87,7 +87,7 @@ export class ServerGarbageCollector extends Context.Service<
         yield* registry.changes.pipe(
           Stream.filter(({ kind }) => kind === "connected"),
           Stream.runForEach(({ node_id }) =>
-            store.read(migrations.leftoversOn(node_id)).pipe(
+            store.read(migrations.deletionsOn(node_id)).pipe(
               Effect.map((deletions) => deletions.forEach(queue.add)),
               Effect.catch((error) =>
                 Effect.logDebug(`the deletions of node ${node_id} wait: ${error.detail}`)

@@ -1,9 +1,9 @@
-/** Whether a server can be moved to another node, by its record alone: pure rules. */
+/** Whether a server can be migrated, by its record alone: pure rules. */
 import type { ServerRecord } from "../../domain/Server.ts"
 
 const names = (list: ReadonlyArray<string>) => [...new Set(list)].join(", ")
 
-/** Why a saved server stays where it is until somebody changes something; undefined: it can be moved. */
+/** Returns the reason that a saved server cannot be migrated until an operator changes something. */
 export const migrationBlocker = ({ definition, install }: ServerRecord): string | undefined => {
   const volumes = definition.volumes.filter((volume) => volume.mode === "rw").map((volume) => volume.name)
   if (volumes.length > 0) return `it has volumes that are written by others too (rw): ${names(volumes)}`
@@ -13,7 +13,7 @@ export const migrationBlocker = ({ definition, install }: ServerRecord): string 
   return undefined
 }
 
-/** Why it cannot be moved just now. */
+/** Returns the reason that a server cannot be migrated at the moment. */
 export const migrationDelay = ({ install, status }: ServerRecord): string | undefined => {
   if (status === "unknown") return "its node is not connected"
   if (status === "installing" || install.phase !== "ready") return "it is being installed"

@@ -1,8 +1,7 @@
 import { Effect } from "effect"
 import type { ServerRecord } from "../../domain/Server.ts"
-import { LoadBalancer, type Placement } from "../../nodes/LoadBalancer.ts"
+import { LoadBalancer, type Placement, placementOf } from "../../nodes/LoadBalancer.ts"
 import { secondReservation } from "../index/reservations.ts"
-import { placementOf } from "../records/placementOf.ts"
 import { ServerGarbageCollector } from "./ServerGarbageCollector.ts"
 
 /**

@@ -13,8 +13,8 @@ import type { Placement } from "../../nodes/LoadBalancer.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store, type Transaction } from "../../store/Store.ts"
-import { makeMarkForVerification } from "../records/markForVerification.ts"
 import { makeMigrationRecords } from "../records/migrationRecords.ts"
+import { makeMarkForVerification } from "../records/recordChanges.ts"
 import { ServerLifecycle } from "../records/ServerLifecycle.ts"
 import { migrationBlocker } from "./canMigrate.ts"
 
@@ -35,29 +35,30 @@ type StepError = Unavailable | DaemonError
 export const makeMigrationSteps = Effect.gen(function* () {
   const daemons = yield* DaemonClient
   const lifecycle = yield* ServerLifecycle
-  const moves = yield* MigrationRepo
+  const migrations = yield* MigrationRepo
   const records = yield* makeMigrationRecords
   const servers = yield* ServerRepo
   const store = yield* Store
-  const suspect = yield* makeMarkForVerification
+  const markForVerification = yield* makeMarkForVerification
 
-  const call = <A>(move: Migration, use: (daemon: Daemon) => Effect.Effect<A, DaemonError>) =>
-    Effect.flatMap(daemons.of(move.from_node), use)
+  const call = <A>(migration: Migration, use: (daemon: Daemon) => Effect.Effect<A, DaemonError>) =>
+    Effect.flatMap(daemons.of(migration.from_node), use)
 
-  /** Changes a server and its move as they are in the store now; `done` where the move is another one by now. */
+  /** Changes a server and its migration as they are in the store now; `done` where the migration is another one by now. */
   const change = (
     { arrival, phase, server_id }: Migration,
     decide: (
       record: ServerRecord,
-      move: Migration
+      migration: Migration
     ) => Effect.Effect<StepResult, SqlError.SqlError, Transaction>
   ): Effect.Effect<StepResult, Unavailable> =>
     store.write(
       Effect.gen(function* () {
         const record = Option.getOrUndefined(yield* servers.lock(server_id))
-        const move = Option.getOrUndefined(yield* moves.find(server_id))
-        if (record === undefined || move?.phase !== phase || move.arrival !== arrival) return "done" as const
-        return yield* decide(record, move)
+        const migration = Option.getOrUndefined(yield* migrations.find(server_id))
+        if (record === undefined || migration?.phase !== phase || migration.arrival !== arrival)
+          return "done" as const
+        return yield* decide(record, migration)
       })
     )
 
@@ -65,9 +66,11 @@ export const makeMigrationSteps = Effect.gen(function* () {
    * Tells the old node to keep the server still, or not any more; answers what it is there, and the sequence that
    * the record has if it says all of that. Undefined: the node does not have it.
    */
-  const hold = Effect.fnUntraced(function* (move: Migration, held: boolean) {
-    const sequence = (yield* lifecycle.sequences(move.from_node, [move.server_id])).get(move.server_id)
-    const view = yield* call(move, (daemon) => daemon.hold(move.server_id, held)).pipe(
+  const hold = Effect.fnUntraced(function* (migration: Migration, held: boolean) {
+    const sequence = (yield* lifecycle.sequences(migration.from_node, [migration.server_id])).get(
+      migration.server_id
+    )
+    const view = yield* call(migration, (daemon) => daemon.hold(migration.server_id, held)).pipe(
       Effect.map((it): HeldServer | undefined => it),
       Effect.catchIf(
         (error) => error._tag === "DaemonRefused" && error.status === 404,
@@ -78,9 +81,9 @@ export const makeMigrationSteps = Effect.gen(function* () {
   })
 
   /** What a node has lost is not moved: it is asked for it and installs it again. */
-  const lost = (move: Migration) =>
-    change(move, (record) =>
-      Effect.as(Effect.andThen(records.forget(record), suspect(record.id)), "lost" as const)
+  const lost = (migration: Migration) =>
+    change(migration, (record) =>
+      Effect.as(Effect.andThen(records.forget(record), markForVerification(record.id)), "lost" as const)
     )
 
   /** A saved server is to leave its node; false: it cannot just now. */
@@ -90,7 +93,7 @@ export const makeMigrationSteps = Effect.gen(function* () {
         const now = Option.getOrUndefined(yield* servers.lock(record.id))
         if (now === undefined || now.node_id !== record.node_id || migrationBlocker(now) !== undefined)
           return false
-        if (Option.isSome(yield* moves.find(record.id))) return false
+        if (Option.isSome(yield* migrations.find(record.id))) return false
         // The node may have lost it: it is verified first.
         if ((yield* servers.suspected).includes(record.id)) return false
         yield* records.begin(now, arrival)
@@ -100,22 +103,22 @@ export const makeMigrationSteps = Effect.gen(function* () {
 
   /** Stops it, then puts it on its new node. */
   const leave = Effect.fnUntraced(function* (
-    move: Migration,
+    migration: Migration,
     placement: Placement
   ): Effect.fn.Return<StepResult, StepError> {
-    const { sequence, view } = yield* hold(move, true)
-    if (view === undefined) return yield* lost(move)
-    if (move.was_up === null) {
-      yield* change(move, (record, now) =>
+    const { sequence, view } = yield* hold(migration, true)
+    if (view === undefined) return yield* lost(migration)
+    if (migration.was_up === null) {
+      yield* change(migration, (record, now) =>
         Effect.as(records.save(record, { ...now, was_up: now.was_up ?? view.up }), "again" as const)
       )
     }
     if (isUp(view.status) && view.status !== "stopping") {
-      yield* call(move, (daemon) => daemon.power(move.server_id, "stop", STOP_PATIENCE))
+      yield* call(migration, (daemon) => daemon.power(migration.server_id, "stop", STOP_PATIENCE))
       return "again"
     }
     if (view.status !== "offline" || view.unsent_reports > 0) return "again"
-    return yield* change(move, (record, now) => {
+    return yield* change(migration, (record, now) => {
       const same = record.last_sequence === sequence && record.status === "offline"
       if (!same || record.node_id !== now.from_node || now.was_up === null) {
         return Effect.succeed<StepResult>("again")
@@ -127,17 +130,19 @@ export const makeMigrationSteps = Effect.gen(function* () {
   })
 
   /** It stays after all: nothing has been sent anywhere. */
-  const cancel = (move: Migration) =>
-    change(move, (record, now) =>
+  const cancel = (migration: Migration) =>
+    change(migration, (record, now) =>
       Effect.as(records.save(record, { ...now, phase: "returning" }), "again" as const)
     )
 
   /** Lets the old node use it again, and has it started where it was up. */
-  const comeBack = Effect.fnUntraced(function* (move: Migration): Effect.fn.Return<StepResult, StepError> {
-    const { sequence, view } = yield* hold(move, false)
-    if (view === undefined) return yield* lost(move)
+  const comeBack = Effect.fnUntraced(function* (
+    migration: Migration
+  ): Effect.fn.Return<StepResult, StepError> {
+    const { sequence, view } = yield* hold(migration, false)
+    if (view === undefined) return yield* lost(migration)
     if (view.unsent_reports > 0 || view.status === "stopping") return "again"
-    return yield* change(move, (record, now) =>
+    return yield* change(migration, (record, now) =>
       record.last_sequence === sequence && record.status === view.status
         ? Effect.as(records.end(record, now), "done" as const)
         : Effect.succeed("again" as const)
@@ -145,14 +150,17 @@ export const makeMigrationSteps = Effect.gen(function* () {
   })
 
   /**
-   * A node keeps a server still that is on it and does not move, by records that are older than that: it is let go like
-   * one whose move was called off, and started where the records have it up.
+   * A node keeps a server still that is on it and does not migration, by records that are older than that: it is let go like
+   * one whose migration was called off, and started where the records have it up.
    */
   const release = (node_id: string, server_id: string): Effect.Effect<void, Unavailable> =>
     store.write(
       Effect.gen(function* () {
         const record = Option.getOrUndefined(yield* servers.lock(server_id))
-        if (record?.node_id !== node_id || isUnderway(Option.getOrUndefined(yield* moves.find(server_id))))
+        if (
+          record?.node_id !== node_id ||
+          isUnderway(Option.getOrUndefined(yield* migrations.find(server_id)))
+        )
           return
         yield* records.save(record, {
           server_id,

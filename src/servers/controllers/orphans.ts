@@ -1,25 +1,25 @@
-/** Servers that a node has and is not to have: what was deleted, and what nobody knows. */
+/** Orphans on a node: instances of deleted servers, and instances without a record. */
 import { Effect, type Scope } from "effect"
 import type { UnknownServer } from "../../domain/NodeMessages.ts"
 import { Journal } from "../../store/journal/Journal.ts"
 import type { Standing } from "../../store/repos/MigrationRepo.ts"
 
-/** Removals that are remembered at most; the oldest go first. */
+/** Removals that memory keeps; the oldest are dropped first. */
 const MOST = 10_000
 /** Servers that one log line names. */
 const NAMED = 5
 
-/** The removals that nodes have confirmed lately. */
+/** The latest removals that nodes have confirmed. */
 export interface RecentRemovals {
   /** Whether the server was deleted. */
   isDeleted(server_id: string): boolean
-  /** Whether a node was told to remove what it had of a server. */
+  /** Whether a node had to delete its files of a server. */
   hasLeft(server_id: string, node_id: string): boolean
 }
 
 /**
- * Remembers removals as they happen: a node may have said what it has just before it has removed one of them. What is
- * not confirmed is in the store.
+ * Keeps confirmed removals in memory: the snapshot of a node may be older than its last removal. Unconfirmed ones are in
+ * the store.
  */
 export const recentRemovals: Effect.Effect<RecentRemovals, never, Journal | Scope.Scope> = Effect.gen(
   function* () {
@@ -50,8 +50,8 @@ export const recentRemovals: Effect.Effect<RecentRemovals, never, Journal | Scop
 )
 
 /**
- * What the answer to a registration says of them. Copies that were left behind by a move are not in it: `Leftovers` sees
- * to those.
+ * Sorts the orphans of a node for the answer to its registration. Files of a finished migration are not in it: the
+ * {@link ServerGarbageCollector} deletes them.
  */
 export const sortOrphans = (options: {
   readonly node_id: string
@@ -74,7 +74,7 @@ export const sortOrphans = (options: {
   return { delete: deleted, unknown }
 }
 
-/** One line for all that a node has and nobody knows. */
+/** Logs the unknown servers of a node in one line. */
 export const warnOfUnknown = (
   node_id: string,
   unknown: ReadonlyArray<UnknownServer>

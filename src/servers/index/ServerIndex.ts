@@ -35,7 +35,7 @@ export class ServerIndex extends Context.Service<
     lookUp(id: string, node_id?: string): Effect.Effect<Option.Option<ServerRecord>, Unavailable>
     readonly records: Effect.Effect<ReadonlyArray<ServerRecord>>
     onNode(node_id: string): Effect.Effect<ReadonlyArray<ServerRecord>>
-    /** The move of a server, also one that has failed. */
+    /** The migration of a server, also a failed one. */
     migrationOf(id: string): Effect.Effect<Migration | undefined>
     readonly migrations: Effect.Effect<ReadonlyArray<Migration>>
     /** The node that a server comes from which is arriving at `node_id`. */

@@ -9,10 +9,9 @@ import { CapacityRepo } from "../../store/repos/CapacityRepo.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store, type Transaction } from "../../store/Store.ts"
-import { makeMarkForVerification } from "./markForVerification.ts"
 import { makeMigrationRecords } from "./migrationRecords.ts"
 import { isMoving, notOffline } from "./power.ts"
-import { logChange, makeRecordChanges } from "./recordChanges.ts"
+import { logChange, makeMarkForVerification, makeRecordChanges } from "./recordChanges.ts"
 import {
   changesNothing,
   isFinished,
@@ -95,9 +94,9 @@ export class ServerLifecycle extends Context.Service<
       const store = yield* Store
       const servers = yield* ServerRepo
       const rooms = yield* CapacityRepo
-      const moveRepo = yield* MigrationRepo
-      const moveRecords = yield* makeMigrationRecords
-      const suspect = yield* makeMarkForVerification
+      const migrationRepo = yield* MigrationRepo
+      const migrationRecords = yield* makeMigrationRecords
+      const mark = yield* makeMarkForVerification
       const { carryOut, change, changeAll, decide, onRecord } = yield* makeRecordChanges
 
       const write = <A>(mutation: Effect.Effect<A, SqlError.SqlError, Transaction>) => store.write(mutation)
@@ -126,10 +125,10 @@ export class ServerLifecycle extends Context.Service<
         const apply = Effect.fnUntraced(function* (record: ServerRecord | undefined) {
           if (record?.node_id !== node_id) {
             // The node that it comes from says nothing that matters any more; it keeps the files until they are there.
-            const move = Option.getOrUndefined(yield* moveRepo.find(id))
-            if (move?.from_node === node_id) return { known: true }
-            if (!(yield* moveRepo.leftoversOf(id)).includes(node_id)) return { known: false }
-            yield* moveRecords.leave(record ?? { id, blueprint_id: "" }, node_id)
+            const migration = Option.getOrUndefined(yield* migrationRepo.find(id))
+            if (migration?.from_node === node_id) return { known: true }
+            if (!(yield* migrationRepo.deletionsOf(id)).includes(node_id)) return { known: false }
+            yield* migrationRecords.deleteOn(record ?? { id, blueprint_id: "" }, node_id)
             return { known: true }
           }
           if (message.sequence <= record.last_sequence) return { known: true }
@@ -203,7 +202,7 @@ export class ServerLifecycle extends Context.Service<
             const record = Option.getOrUndefined(yield* servers.lock(id))
             if (record === undefined) return yield* Effect.fail(NotFound.server(id))
             if (record.status !== "offline") return yield* Effect.fail(notOffline(record))
-            if (isUnderway(Option.getOrUndefined(yield* moveRepo.find(id))))
+            if (isUnderway(Option.getOrUndefined(yield* migrationRepo.find(id))))
               return yield* Effect.fail(isMoving(id))
             yield* carryOut(record, { install: pendingInstall, status: "installing" })
             return record
@@ -242,7 +241,7 @@ export class ServerLifecycle extends Context.Service<
         nodeGivenUp: (node_id, ids) =>
           changeAway(node_id, ids, (record) => (record.definition.save ? {} : { destroys: true })),
         markForVerification: (ids) =>
-          inBatches(ids, (batch) => Effect.forEach(batch, (id) => suspect(id), { discard: true })),
+          inBatches(ids, (batch) => Effect.forEach(batch, (id) => mark(id), { discard: true })),
         verified: (id) => Effect.asVoid(write(servers.setSuspected(id, false))),
         refuseInstall,
         forgetStart: (id) =>
@@ -252,9 +251,9 @@ export class ServerLifecycle extends Context.Service<
                 const changed = yield* change(id, (record) =>
                   record.start_pending ? { clearsStart: true } : {}
                 )
-                const move = Option.getOrUndefined(yield* moveRepo.find(id))
-                if (changed !== undefined && isUnderway(move) && move.was_up !== false) {
-                  yield* moveRecords.save(changed.record, { ...move, was_up: false })
+                const migration = Option.getOrUndefined(yield* migrationRepo.find(id))
+                if (changed !== undefined && isUnderway(migration) && migration.was_up !== false) {
+                  yield* migrationRecords.save(changed.record, { ...migration, was_up: false })
                 }
               })
             )

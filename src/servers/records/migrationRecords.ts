@@ -1,20 +1,19 @@
-/** What moves do to records, each within one write together with the journal entries that tell of it. */
+/** What migrations do to records, each within one write together with the journal entries that tell of it. */
 import { Effect, Option } from "effect"
 import type { SqlError } from "effect/sql"
 import { pendingInstall } from "../../domain/InstallState.ts"
 import type { Change } from "../../domain/Journal.ts"
 import type { Migration } from "../../domain/Migration.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
-import { LoadBalancer, type Placement } from "../../nodes/LoadBalancer.ts"
+import { LoadBalancer, type Placement, placementOf } from "../../nodes/LoadBalancer.ts"
 import { CapacityRepo } from "../../store/repos/CapacityRepo.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Transaction } from "../../store/Store.ts"
-import { placementOf } from "./placementOf.ts"
 import type { Transition } from "./transitions.ts"
 
 export const makeMigrationRecords = Effect.gen(function* () {
-  const moves = yield* MigrationRepo
+  const migrations = yield* MigrationRepo
   const servers = yield* ServerRepo
   const rooms = yield* CapacityRepo
   const balancer = yield* LoadBalancer
@@ -24,13 +23,13 @@ export const makeMigrationRecords = Effect.gen(function* () {
     yield* transaction.append(change, record.blueprint_id)
   })
 
-  const save = Effect.fnUntraced(function* (record: ServerRecord, move: Migration) {
-    yield* moves.save(move)
-    yield* append(record, { topic: "server:move", server_id: record.id, payload: move })
+  const save = Effect.fnUntraced(function* (record: ServerRecord, migration: Migration) {
+    yield* migrations.save(migration)
+    yield* append(record, { topic: "server:move", server_id: record.id, payload: migration })
   })
 
   const forget = Effect.fnUntraced(function* (record: ServerRecord) {
-    yield* moves.remove(record.id)
+    yield* migrations.remove(record.id)
     yield* append(record, { topic: "server:move", server_id: record.id, payload: null })
   })
 
@@ -39,12 +38,12 @@ export const makeMigrationRecords = Effect.gen(function* () {
     return append(record, { topic: "server:placed", server_id, payload: { node_id, allocations } })
   }
 
-  /** A node has something of a server that it is to delete. */
-  const leave = Effect.fnUntraced(function* (
+  /** Makes a node delete its files of a server. */
+  const deleteOn = Effect.fnUntraced(function* (
     record: Pick<ServerRecord, "id" | "blueprint_id">,
     node_id: string
   ): Effect.fn.Return<void, SqlError.SqlError, Transaction> {
-    yield* moves.leave({ server_id: record.id, node_id })
+    yield* migrations.addDeletion({ server_id: record.id, node_id })
     yield* append(record, { topic: "server:left", server_id: record.id, payload: node_id })
   })
 
@@ -54,7 +53,7 @@ export const makeMigrationRecords = Effect.gen(function* () {
     yield* append(record, { topic: "server:start-pending", server_id: record.id, payload: pending })
   })
 
-  /** A server is to leave its node. */
+  /** Begins the migration of a server away from its node. */
   const begin = Effect.fnUntraced(function* (record: ServerRecord, arrival: string) {
     const { id: server_id, node_id: from_node, start_pending } = record
     const was_up = start_pending ? true : null
@@ -70,52 +69,58 @@ export const makeMigrationRecords = Effect.gen(function* () {
     })
   })
 
-  /** Puts an offline server on its new node, which is to make it and to fetch its files. */
+  /** Places an offline server on its new node, which then installs it and fetches its files. */
   const switchNode = Effect.fnUntraced(function* (
     record: ServerRecord,
-    move: Migration,
+    migration: Migration,
     placement: Placement
   ) {
     const { allocations, id: server_id, install, last_sequence } = record
     const to = { ...record, ...placement }
     const room = yield* rooms.of(placement.node_id, record.blueprint_id)
     if (balancer.whyNot(placementOf(record), room) !== undefined) return "refused" as const
-    if ((yield* moves.leftoversOf(server_id)).includes(placement.node_id)) return "refused" as const
-    if ((yield* moves.place(to)) === "port-taken") return "port-taken" as const
+    if ((yield* migrations.deletionsOf(server_id)).includes(placement.node_id)) return "refused" as const
+    if ((yield* migrations.place(to)) === "port-taken") return "port-taken" as const
     yield* placed(to)
-    yield* save(record, { ...move, phase: "arriving", origin: { allocations, install, last_sequence } })
+    yield* save(record, { ...migration, phase: "arriving", origin: { allocations, install, last_sequence } })
     yield* servers.set(server_id, { install: pendingInstall, status: "installing" })
     yield* append(record, { topic: "server:install", server_id, payload: pendingInstall })
     yield* append(record, { topic: "status", server_id, payload: "installing" })
-    yield* setStartPending(record, move.was_up === true)
+    yield* setStartPending(record, migration.was_up === true)
     return "switched" as const
   })
 
-  /** Its node may use it again: starts it where it was up, and forgets the move or keeps why it has failed. */
-  const end = Effect.fnUntraced(function* (record: ServerRecord, move: Migration) {
-    if (move.reason === null) yield* forget(record)
-    else yield* save(record, { ...move, phase: "failed", was_up: null })
-    yield* setStartPending(record, move.was_up === true && record.status === "offline")
+  /** Its node may use it again: starts it where it was up, and forgets the migration or keeps why it has failed. */
+  const end = Effect.fnUntraced(function* (record: ServerRecord, migration: Migration) {
+    if (migration.reason === null) yield* forget(record)
+    else yield* save(record, { ...migration, phase: "failed", was_up: null })
+    yield* setStartPending(record, migration.was_up === true && record.status === "offline")
   })
 
   /** The new node has all of it: the old one's copy and ports go. */
-  const arrive = Effect.fnUntraced(function* (record: ServerRecord, move: Migration) {
-    yield* moves.free(record.id, move.from_node)
+  const arrive = Effect.fnUntraced(function* (record: ServerRecord, migration: Migration) {
+    yield* migrations.free(record.id, migration.from_node)
     yield* forget(record)
-    yield* leave(record, move.from_node)
+    yield* deleteOn(record, migration.from_node)
   })
 
   /** Puts a server that has not arrived back on the node that has its files; answers what else changes. */
-  const bringBack = Effect.fnUntraced(function* (record: ServerRecord, move: Migration, reason: string) {
-    const { origin } = move
+  const bringBack = Effect.fnUntraced(function* (record: ServerRecord, migration: Migration, reason: string) {
+    const { origin } = migration
     if (origin === null) return {}
     const { allocations, install, last_sequence } = origin
-    const back = { ...record, node_id: move.from_node, allocations, last_sequence }
-    yield* moves.free(record.id, record.node_id)
-    yield* moves.putBack(back)
+    const back = { ...record, node_id: migration.from_node, allocations, last_sequence }
+    yield* migrations.free(record.id, record.node_id)
+    yield* migrations.putBack(back)
     yield* placed(back)
-    yield* save(record, { ...move, phase: "returning", was_up: record.start_pending, reason, origin: null })
-    yield* leave(record, record.node_id)
+    yield* save(record, {
+      ...migration,
+      phase: "returning",
+      was_up: record.start_pending,
+      reason,
+      origin: null
+    })
+    yield* deleteOn(record, record.node_id)
     const outcome: Transition = {
       install,
       ...(record.status === "offline" ? {} : { status: "offline" }),
@@ -125,28 +130,28 @@ export const makeMigrationRecords = Effect.gen(function* () {
   })
 
   /**
-   * What the end of an installation, or the end of the server, means for its move; answers what is to be carried out
+   * What the end of an installation, or the end of the server, means for its migration; answers what is to be carried out
    * in place of what was decided.
    */
   const settle = Effect.fnUntraced(function* (record: ServerRecord, decided: Transition) {
     const phase = decided.install?.phase
     if (decided.destroys !== true && phase !== "ready" && phase !== "failed") return decided
-    const move = Option.getOrUndefined(yield* moves.find(record.id))
-    if (move?.phase !== "arriving") return decided
+    const migration = Option.getOrUndefined(yield* migrations.find(record.id))
+    if (migration?.phase !== "arriving") return decided
     if (decided.destroys === true) {
-      yield* leave(record, move.from_node)
+      yield* deleteOn(record, migration.from_node)
       return decided
     }
     if (phase === "ready") {
-      yield* arrive(record, move)
+      yield* arrive(record, migration)
       return decided
     }
     return yield* bringBack(
       record,
-      move,
+      migration,
       decided.install?.failure_reason ?? "it could not be installed there"
     )
   })
 
-  return { begin, end, forget, leave, save, setStartPending, settle, switchNode } as const
+  return { begin, end, forget, deleteOn, save, setStartPending, settle, switchNode } as const
 })

@@ -8,6 +8,15 @@ import { Store, Transaction } from "../../store/Store.ts"
 import { makeMigrationRecords } from "./migrationRecords.ts"
 import type { Transition } from "./transitions.ts"
 
+/** Marks a server for verification by the leader, because its node may have lost it; part of a write. */
+export const makeMarkForVerification = Effect.map(ServerRepo, (servers) =>
+  Effect.fnUntraced(function* (server_id: string) {
+    if (!(yield* servers.setSuspected(server_id, true))) return
+    const transaction = yield* Transaction
+    yield* transaction.append({ topic: "server:suspect", server_id, payload: null })
+  })
+)
+
 /** A record as it was, and what has become of it. */
 export interface Changed {
   readonly record: ServerRecord
@@ -18,7 +27,7 @@ export interface Changed {
 export const makeRecordChanges = Effect.gen(function* () {
   const servers = yield* ServerRepo
   const store = yield* Store
-  const moveRecords = yield* makeMigrationRecords
+  const migrationRecords = yield* makeMigrationRecords
 
   /** Writes what has been decided; the order of the entries is the order in which it happened. */
   const carryOut = Effect.fnUntraced(function* (
@@ -26,7 +35,7 @@ export const makeRecordChanges = Effect.gen(function* () {
     decided: Transition,
     { removedFrom, sequence }: { readonly removedFrom?: string; readonly sequence?: number } = {}
   ) {
-    const outcome = yield* moveRecords.settle(record, decided)
+    const outcome = yield* migrationRecords.settle(record, decided)
     const transaction = yield* Transaction
     const append = (change: Change) => transaction.append(change, record.blueprint_id)
     const server_id = record.id
@@ -50,7 +59,7 @@ export const makeRecordChanges = Effect.gen(function* () {
       yield* append({ topic: "server:start-pending", server_id, payload: false })
     }
     if (outcome.destroys === true) {
-      if (record.node_id !== removedFrom) yield* moveRecords.leave(record, record.node_id)
+      if (record.node_id !== removedFrom) yield* migrationRecords.deleteOn(record, record.node_id)
       yield* servers.remove(server_id)
       yield* append({ topic: "deleted", server_id, payload: null })
     }

@@ -12,24 +12,24 @@ import { encodeServer, portsOf } from "./serverRows.ts"
 type Write<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
 type Read<A> = Effect.Effect<A, SqlError.SqlError>
 
-/** That a node is to be emptied of the saved servers that were on it then; `asked_at` is RFC 3339 UTC. */
-export const Evacuation = Schema.Struct({ node_id: Schema.String, asked_at: Schema.String })
-export type Evacuation = typeof Evacuation.Type
+/** The drain of a node with its migrations; `asked_at` is RFC 3339 UTC: later servers stay. */
+export const Drain = Schema.Struct({ node_id: Schema.String, asked_at: Schema.String })
+export type Drain = typeof Drain.Type
 
 /** What a node has of a server and is to delete: all of one that is gone, or its files of one that is elsewhere. */
 export const PendingDeletion = Schema.Struct({ server_id: Schema.String, node_id: Schema.String })
 export type PendingDeletion = typeof PendingDeletion.Type
 
-const MoveRow = Schema.Struct({
+const MigrationRow = Schema.Struct({
   ...Migration.fields,
   was_up: Schema.NullOr(BooleanColumn),
   origin: Schema.NullOr(JsonColumn(Origin))
 })
-const encode = writeRow(MoveRow)
-const readMoves = readRows(MoveRow)
-const readMove = firstRow(MoveRow)
-const readEvacuations = readRows(Evacuation)
-const readLeftovers = readRows(PendingDeletion)
+const encode = writeRow(MigrationRow)
+const readMigrations = readRows(MigrationRow)
+const readMigration = firstRow(MigrationRow)
+const readDrains = readRows(Drain)
+const readDeletions = readRows(PendingDeletion)
 const readStandings = readRows(
   Schema.Struct({
     id: Schema.String,
@@ -52,37 +52,37 @@ export interface Standing {
 /** Ids of one SELECT: well below the number of parameters that either database takes. */
 const IDS = 500
 
-/** What is kept of servers that move from node to node. */
+/** Migrations of servers, drains of nodes, and the deletions that nodes have to do. */
 export class MigrationRepo extends Context.Service<
   MigrationRepo,
   {
     /** Inserts or replaces. */
-    save(move: Migration): Write<void>
+    save(migration: Migration): Write<void>
     remove(server_id: string): Write<void>
     find(server_id: string): Read<Option.Option<Migration>>
     /** By server. */
     readonly all: Read<ReadonlyArray<Migration>>
     /**
-     * Puts a server on another node: its record is on `to.node_id` with `to.allocations`. What it held stays held too; a
-     * port that is held already changes nothing.
+     * Places a server on another node: its record is on `to.node_id` with `to.allocations`. Its reservations on the first
+     * node remain; a port that it has reserved already changes nothing.
      */
     place(to: ServerRecord): Write<InsertOutcome>
-    /** Puts a server back to where it still holds what it needs. */
+    /** Places a server on a node on which its reservations remain. */
     putBack(to: ServerRecord): Write<void>
-    /** Frees what a server holds of a node that its record is not on. */
+    /** Releases the reservations of a server on a node that its record is not on. */
     free(server_id: string, node_id: string): Write<void>
-    /** The node is to be emptied; a second time counts anew. */
-    evacuate(evacuation: Evacuation): Write<void>
-    stay(node_id: string): Write<void>
-    readonly evacuations: Read<ReadonlyArray<Evacuation>>
-    leave(leftover: PendingDeletion): Write<void>
-    cleared(leftover: PendingDeletion): Write<void>
-    readonly leftovers: Read<ReadonlyArray<PendingDeletion>>
-    /** The nodes that still have something of a server to delete. */
-    leftoversOf(server_id: string): Read<ReadonlyArray<string>>
-    /** What one node has to delete. */
-    leftoversOn(node_id: string): Read<ReadonlyArray<PendingDeletion>>
-    /** By id; nothing is known of a server that is missing. */
+    /** Begins the drain of a node, or begins it again. */
+    beginDrain(drain: Drain): Write<void>
+    endDrain(node_id: string): Write<void>
+    readonly drains: Read<ReadonlyArray<Drain>>
+    addDeletion(deletion: PendingDeletion): Write<void>
+    removeDeletion(deletion: PendingDeletion): Write<void>
+    readonly deletions: Read<ReadonlyArray<PendingDeletion>>
+    /** Nodes that have a deletion of a server to do. */
+    deletionsOf(server_id: string): Read<ReadonlyArray<string>>
+    /** Deletions that a node has to do. */
+    deletionsOn(node_id: string): Read<ReadonlyArray<PendingDeletion>>
+    /** Standings by server id; a server without records is missing. */
     standings(node_id: string, ids: ReadonlyArray<string>): Read<ReadonlyMap<string, Standing>>
   }
 >()("muster/store/MigrationRepo") {
@@ -92,8 +92,8 @@ export class MigrationRepo extends Context.Service<
       const sql = yield* SqlClient.SqlClient
       const select = sql`SELECT server_id, from_node, phase, arrival, was_up, reason, origin FROM moves`
 
-      const save = Effect.fn("MigrationRepo.save")(function* (move: Migration) {
-        yield* sql`INSERT INTO moves ${sql.insert(yield* encode(move))}
+      const save = Effect.fn("MigrationRepo.save")(function* (migration: Migration) {
+        yield* sql`INSERT INTO moves ${sql.insert(yield* encode(migration))}
           ON CONFLICT (server_id) DO UPDATE SET from_node = excluded.from_node, phase = excluded.phase,
             arrival = excluded.arrival, was_up = excluded.was_up, reason = excluded.reason,
             origin = excluded.origin`
@@ -152,8 +152,8 @@ export class MigrationRepo extends Context.Service<
       return MigrationRepo.of({
         save,
         remove: (server_id) => Effect.asVoid(sql`DELETE FROM moves WHERE server_id = ${server_id}`),
-        find: (server_id) => readMove(sql`${select} WHERE server_id = ${server_id}`),
-        all: readMoves(sql`${select} ORDER BY server_id`),
+        find: (server_id) => readMigration(sql`${select} WHERE server_id = ${server_id}`),
+        all: readMigrations(sql`${select} ORDER BY server_id`),
         place,
         putBack,
         free: (server_id, node_id) =>
@@ -161,23 +161,23 @@ export class MigrationRepo extends Context.Service<
             sql`DELETE FROM ports WHERE server_id = ${server_id} AND node_id = ${node_id}`,
             deleteReservations(sql, server_id, node_id)
           ),
-        evacuate: (evacuation) =>
-          Effect.asVoid(sql`INSERT INTO evacuations ${sql.insert(evacuation)}
+        beginDrain: (drain) =>
+          Effect.asVoid(sql`INSERT INTO evacuations ${sql.insert(drain)}
             ON CONFLICT (node_id) DO UPDATE SET asked_at = excluded.asked_at`),
-        stay: (node_id) => Effect.asVoid(sql`DELETE FROM evacuations WHERE node_id = ${node_id}`),
-        evacuations: readEvacuations(sql`SELECT node_id, asked_at FROM evacuations ORDER BY node_id`),
-        leave: (leftover) =>
-          Effect.asVoid(sql`INSERT INTO leftovers ${sql.insert(leftover)} ON CONFLICT DO NOTHING`),
-        cleared: ({ node_id, server_id }) =>
+        endDrain: (node_id) => Effect.asVoid(sql`DELETE FROM evacuations WHERE node_id = ${node_id}`),
+        drains: readDrains(sql`SELECT node_id, asked_at FROM evacuations ORDER BY node_id`),
+        addDeletion: (deletion) =>
+          Effect.asVoid(sql`INSERT INTO leftovers ${sql.insert(deletion)} ON CONFLICT DO NOTHING`),
+        removeDeletion: ({ node_id, server_id }) =>
           Effect.asVoid(sql`DELETE FROM leftovers WHERE server_id = ${server_id} AND node_id = ${node_id}`),
-        leftovers: readLeftovers(sql`SELECT server_id, node_id FROM leftovers ORDER BY server_id, node_id`),
-        leftoversOf: (server_id) =>
+        deletions: readDeletions(sql`SELECT server_id, node_id FROM leftovers ORDER BY server_id, node_id`),
+        deletionsOf: (server_id) =>
           Effect.map(
-            readLeftovers(sql`SELECT server_id, node_id FROM leftovers WHERE server_id = ${server_id}`),
+            readDeletions(sql`SELECT server_id, node_id FROM leftovers WHERE server_id = ${server_id}`),
             (rows) => rows.map((row) => row.node_id)
           ),
-        leftoversOn: (node_id) =>
-          readLeftovers(sql`SELECT server_id, node_id FROM leftovers WHERE node_id = ${node_id}`),
+        deletionsOn: (node_id) =>
+          readDeletions(sql`SELECT server_id, node_id FROM leftovers WHERE node_id = ${node_id}`),
         standings
       })
     })

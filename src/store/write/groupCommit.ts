@@ -6,9 +6,20 @@ import { type DatabaseDisk, MayUseReserve } from "../disk/DatabaseDisk.ts"
 import type { Backend } from "../sql/Backend.ts"
 import { isContention, isDiskFull, isLostConnection, sqlErrorIn } from "../sql/sqlErrors.ts"
 import { type Answered, type Job, type Mutation, makeKind } from "./job.ts"
-import { storeCommits, storeMutations } from "./metrics.ts"
 import { Transaction } from "./Transaction.ts"
 import { type Entries, makeWriteTransaction, type TransactionResult } from "./writeTransaction.ts"
+
+/** Write transactions committed; with {@link storeMutations} it says how many writes share one. */
+export const storeCommits = Metric.counter("muster_store_commits", {
+  description: "Write transactions committed",
+  incremental: true
+})
+
+/** Mutations that have been part of a committed transaction. */
+export const storeMutations = Metric.counter("muster_store_mutations", {
+  description: "Mutations that were part of a committed write transaction",
+  incremental: true
+})
 
 /** Mutations that share one commit at most: bounds how long a transaction holds the database. */
 const MAX_BATCH = 500

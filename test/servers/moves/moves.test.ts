@@ -49,7 +49,7 @@ describe("drain with move", () => {
       assert.strictEqual(other.files.get(id), "a castle")
       yield* until(
         "the old node has no copy",
-        Effect.map(store.read(moveRepo.leftovers), (left) => left.length === 0)
+        Effect.map(store.read(moveRepo.deletions), (left) => left.length === 0)
       )
       assert.strictEqual(daemon.instances.size, 0)
       assert.deepStrictEqual([...nodes.held.keys()], [id])
@@ -105,7 +105,7 @@ describe("drain with move", () => {
       assert.match(reasons.get(tied.id) ?? "", /rw.*common/)
       assert.match(reasons.get(mounted.id) ?? "", /rw.*\/srv\/maps/)
       assert.match(reasons.get(homeless.id) ?? "", /no nodes available/)
-      yield* moves.stay("n1")
+      yield* moves.end("n1")
       assert.isUndefined(yield* moves.progress("n1"))
       yield* stop
     }).pipe(runWorld)
@@ -142,7 +142,7 @@ describe("drain with move", () => {
           "the move has ended, and the database is away",
           Effect.sync(() => database.away)
         )
-        yield* moves.stay("n1").pipe(Effect.flip)
+        yield* moves.end("n1").pipe(Effect.flip)
         database.away = false
         yield* until(
           "it is made again",
@@ -308,7 +308,7 @@ describe("drain with move", () => {
         "two are on their way",
         Effect.sync(() => other.instances.size === 2)
       )
-      yield* moves.stay("n1")
+      yield* moves.end("n1")
       nodes.drained.delete("n1")
       for (const id of other.instances.keys()) other.finishInstall(id, "ready")
       yield* until(
@@ -369,7 +369,7 @@ describe("during a move", () => {
       yield* until(
         "both nodes have nothing of it",
         Effect.map(
-          store.read(moveRepo.leftovers),
+          store.read(moveRepo.deletions),
           (left) => left.length === 0 && daemon.instances.size === 0 && other.instances.size === 0
         )
       )
@@ -429,7 +429,7 @@ describe("drain with move: the control plane is killed at any moment", () => {
           yield* until(
             "one copy",
             Effect.map(
-              second.store.read(second.moveRepo.leftovers),
+              second.store.read(second.moveRepo.deletions),
               (rows) => rows.length === 0 && !daemon.instances.has(id)
             )
           )

@@ -209,7 +209,7 @@ describe("node-protocol: registration", () => {
     Effect.gen(function* () {
       const { daemon, moveRepo, plane, saved, store } = yield* makeRunning()
       const has = { id: saved, status: "offline", install: { phase: "ready" }, unsent_reports: 0 } as const
-      yield* store.write(moveRepo.leave({ server_id: saved, node_id: "n2" }))
+      yield* store.write(moveRepo.addDeletion({ server_id: saved, node_id: "n2" }))
       const answer = yield* plane.register({ ...daemon.registration, id: "n2", servers: [has] })
       assert.deepStrictEqual([answer.delete, answer.unknown], [[], []])
     }).pipe(runWorld)

@@ -103,7 +103,7 @@ export const makeWorld = Effect.fnUntraced(function* (
   ).pipe(Layer.provideMerge(storeAt(url)))
 
   const layer = (own: FakeNodes) =>
-    layerServers({ retryFrom: "1 millis", retryCap: "5 millis", movePause: "5 millis" }).pipe(
+    layerServers({ retryFrom: "1 millis", retryCap: "5 millis", migrationPause: "5 millis" }).pipe(
       Layer.provideMerge(
         Layer.mergeAll(StoreTest, own.registry, own.balancer, DaemonClient.layer, blueprintsOf(blueprints))
       )
@@ -137,7 +137,7 @@ export const makeWorld = Effect.fnUntraced(function* (
     /** Drains a node and has its servers moved. */
     const evacuate = (node_id: string) => {
       nodes.drained.add(node_id)
-      return moves.evacuate(node_id)
+      return moves.begin(node_id)
     }
 
     const records = store.read(repo.all)
