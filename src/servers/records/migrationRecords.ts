@@ -1,4 +1,4 @@
-/** What migrations do to records, each within one write together with the journal entries that tell of it. */
+/** The changes of migrations to records, each part of one write with its journal entries. */
 import { Effect, Option } from "effect"
 import type { SqlError } from "effect/sql"
 import { pendingInstall } from "../../domain/InstallState.ts"
