@@ -1,11 +1,20 @@
 #!/usr/bin/env node
-/** The entry point. The compile cache beside the packages halves the start of a command. */
+/**
+ * The entry point. The compile cache beside the packages halves the start of a command. An older Node.js has to link this
+ * module: it imports nothing that Node.js 18 lacks.
+ */
 import { closeSync, readdirSync, readFileSync } from "node:fs"
-import { enableCompileCache } from "node:module"
-import { join } from "node:path"
+import module from "node:module"
+import { fileURLToPath } from "node:url"
 
-enableCompileCache(join(import.meta.dirname, "../node_modules/.cache/muster"))
+/** The oldest Node.js that runs Muster: major and minor version, as `engines` of package.json has them. */
+const OLDEST = [22, 19] as const
 const CLOSE_ON_EXEC = 0o2000000
+
+const isSupported = (): boolean => {
+  const [major = 0, minor = 0] = process.versions.node.split(".").map(Number)
+  return major > OLDEST[0] || (major === OLDEST[0] && minor >= OLDEST[1])
+}
 
 const isInheritable = (fd: number): boolean => {
   try {
@@ -16,9 +25,16 @@ const isInheritable = (fd: number): boolean => {
   }
 }
 
-// The parent may have left files open, and servers must not inherit them. Node marks its own files.
-if (process.platform === "linux") {
-  for (const fd of readdirSync("/proc/self/fd").map(Number)) if (fd > 2 && isInheritable(fd)) closeSync(fd)
+if (isSupported()) {
+  module.enableCompileCache(fileURLToPath(new URL("../node_modules/.cache/muster", import.meta.url)))
+  // The parent may have left files open, and servers must not inherit them. Node marks its own files.
+  if (process.platform === "linux") {
+    for (const fd of readdirSync("/proc/self/fd").map(Number)) if (fd > 2 && isInheritable(fd)) closeSync(fd)
+  }
+  void import("./cli/run.ts")
+} else {
+  console.error(
+    `Muster needs Node.js ${OLDEST.join(".")} or later, and this is ${process.versions.node}: install a newer Node.js.`
+  )
+  process.exitCode = 1
 }
-
-void import("./cli/run.ts")

@@ -85,15 +85,17 @@ describe("documents", () => {
     expect(listed.toSorted()).toEqual(routes.toSorted())
   })
 
-  it("docs/development.md lists every folder of src and every command", () => {
+  it("docs/development.md lists every folder of src, commands that exist, and every dependency", () => {
     const text = textOf("docs/development.md")
     const listed = tableOf(text, "folders").map(([folder]) => codeOf(folder) ?? "")
     const folders = readdirSync(join(root, "src"), { withFileTypes: true })
       .filter((entry) => entry.isDirectory())
       .map(({ name }) => `src/${name}`)
     expect(listed.toSorted()).toEqual([...folders, "test"].toSorted())
-    const { scripts } = JSON.parse(textOf("package.json"))
-    const named = [...text.matchAll(/`npm (?:run )?([a-z:]+)[^`]*`/g)].map(([, name]) => name)
-    expect(named.filter((name) => !Object.hasOwn(scripts, name ?? ""))).toEqual([])
+    const { dependencies, devDependencies, scripts } = JSON.parse(textOf("package.json"))
+    const named = [...text.matchAll(/`npm (?:run ([a-z:]+)|test)[^`]*`/g)].map(([, name = "test"]) => name)
+    expect(named.filter((name) => !Object.hasOwn(scripts, name))).toEqual([])
+    const packages = Object.keys({ ...dependencies, ...devDependencies })
+    expect(packages.filter((name) => !text.includes(`\`${name}\``))).toEqual([])
   })
 })

@@ -1,5 +1,7 @@
+import { resolve } from "node:path"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Duration, Effect, Layer, Option, Redacted } from "effect"
+import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { Reloads } from "../blueprints/Reloads.ts"
 import type { ServiceSettings } from "../config/service.ts"
 import { hostInfo } from "../daemon/host/hostInfo.ts"
@@ -21,6 +23,15 @@ import { liveCa, liveTls } from "./tls.ts"
 import { warnOfUnknownSettings } from "./unknownSettings.ts"
 import { version } from "./version.ts"
 
+/** Says what to do if there is no blueprint to create a server from. */
+const explainEmpty = Effect.fnUntraced(function* ({ blueprintsDir }: ServiceSettings) {
+  const { list } = yield* BlueprintStore
+  if ((yield* list).length > 0) return
+  yield* Effect.logWarning(
+    `no blueprints in ${resolve(blueprintsDir)}: write some, or run \`muster init\` for examples; then run \`kill -HUP ${process.pid}\``
+  )
+})
+
 /** Logs the address, the admin key's file and a first command, once the service answers. */
 const announce = Effect.fnUntraced(function* (
   settings: ServiceSettings,
@@ -33,6 +44,7 @@ const announce = Effect.fnUntraced(function* (
   const key = first.path === undefined ? "<your key>" : `$(cat ${first.path})`
   yield* Effect.logInfo(`Try: curl -H "Authorization: Bearer ${key}" ${url}/api/nodes`)
   yield* Effect.logInfo(`All routes: ${url}/docs`)
+  yield* explainEmpty(settings)
 })
 
 const warnings = Effect.fnUntraced(function* (settings: ServiceSettings) {

@@ -9,6 +9,7 @@ import { explainFailure } from "./explainFailure.ts"
 import { UsageErrors } from "./usageErrors.ts"
 
 const commands = {
+  init: Effect.promise(() => import("./init.ts").then(({ init }) => init)),
   serve: Effect.promise(() => import("./serve.ts").then(({ serve }) => serve)),
   node: Effect.promise(() => import("./node.ts").then(({ node }) => node)),
   nodes: Effect.promise(() => import("./nodes.ts").then(({ nodes }) => nodes)),

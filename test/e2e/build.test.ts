@@ -5,6 +5,7 @@ import { Context, Effect, Layer, Schema } from "effect"
 import { startChild } from "../support/child.ts"
 import { writeFiles } from "../support/definitions.ts"
 import { printed } from "../support/docs.ts"
+import { eventually } from "../support/eventually.ts"
 import { freeAllocations } from "../support/ports.ts"
 import { adminKey, requestTo } from "../support/Service.ts"
 import { becomes } from "../support/servers.ts"
@@ -13,34 +14,39 @@ import { temporaryFolder } from "../support/temporaryFolder.ts"
 const root = resolve(import.meta.dirname, "../..")
 const modules = join(root, "node_modules")
 
-/** The package as it is published: what `npm run build` makes, and the files beside it. */
+const decodePackage = Schema.decodeUnknownSync(
+  Schema.fromJsonString(
+    Schema.Struct({
+      engines: Schema.Struct({ node: Schema.String }),
+      files: Schema.Array(Schema.String),
+      bin: Schema.Struct({ muster: Schema.String }),
+      exports: Schema.Record(Schema.String, Schema.Struct({ types: Schema.String, default: Schema.String }))
+    })
+  )
+)
+
+/** The package as it is published: what `npm pack` makes of a checkout. */
 class Built extends Context.Service<Built, { readonly folder: string; readonly main: string }>()(
   "test/Built"
 ) {
   static readonly layer = Layer.effect(
     Built,
     Effect.gen(function* () {
-      const folder = yield* temporaryFolder
-      const dist = join(folder, "dist")
-      const build = yield* startChild(["npm", "run", "build", "--", "--outDir", dist], { cwd: root })
-      assert.strictEqual(yield* build.exited("120 seconds"), 0, build.output())
-      for (const name of ["package.json", "blueprints", "software"]) {
-        cpSync(join(root, name), join(folder, name), { recursive: true })
+      const checkout = yield* temporaryFolder
+      const { files } = decodePackage(readFileSync(join(root, "package.json"), "utf8"))
+      const others = ["package.json", "tsconfig.json", "tsconfig.build.json", "src", "README.md", "LICENSE"]
+      for (const name of [...files.filter((name) => name !== "dist"), ...others]) {
+        cpSync(join(root, name), join(checkout, name), { recursive: true })
       }
+      symlinkSync(modules, join(checkout, "node_modules"))
+      const pack = yield* startChild(["sh", "-c", "npm pack && tar -xzf muster-*.tgz"], { cwd: checkout })
+      assert.strictEqual(yield* pack.exited("120 seconds"), 0, pack.output())
+      const folder = join(checkout, "package")
       symlinkSync(modules, join(folder, "node_modules"))
-      return { folder, main: join(dist, "main.js") }
+      return { folder, main: join(folder, "dist/main.js") }
     })
   )
 }
-
-const decodePackage = Schema.decodeUnknownSync(
-  Schema.fromJsonString(
-    Schema.Struct({
-      bin: Schema.Struct({ muster: Schema.String }),
-      exports: Schema.Record(Schema.String, Schema.Struct({ types: Schema.String, default: Schema.String }))
-    })
-  )
-)
 
 /** Runs a program to its end; answers what it printed on standard output. */
 const run = Effect.fnUntraced(function* (
@@ -81,7 +87,7 @@ const consumer = Effect.fnUntraced(function* (built: string, source: string) {
 const snippet = printed("docs/api.md", "client")
 const typeScript = join(modules, ".bin/tsc")
 
-layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm run build", (it) => {
+layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm pack", (it) => {
   describe("what the package names is there", () => {
     it.effect("the command, the client and its declarations", () =>
       Effect.gen(function* () {
@@ -105,6 +111,58 @@ layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm r
         assert.match(help, /muster <subcommand>/)
         for (const name of ["serve", "keys"]) assert.match(help, new RegExp(`^  ${name} +\\S`, "m"))
       })
+    )
+
+    it.effect("says in one sentence that an older Node.js does not do", () =>
+      Effect.gen(function* () {
+        const { folder, main } = yield* Built
+        const { engines } = decodePackage(readFileSync(join(folder, "package.json"), "utf8"))
+        const old = `data:text/javascript,Object.defineProperty(process.versions,"node",{value:"20.20.2"})`
+        const child = yield* startChild([process.execPath, "--import", old, main, "serve"], { cwd: folder })
+        assert.strictEqual(yield* child.exited("30 seconds"), 1)
+        const oldest = engines.node.replace(">=", "")
+        assert.strictEqual(
+          child.output(),
+          `Muster needs Node.js ${oldest} or later, and this is 20.20.2: install a newer Node.js.\n`
+        )
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("init writes the examples of the package, and leaves files that exist", () =>
+      Effect.gen(function* () {
+        const { main } = yield* Built
+        const cwd = yield* temporaryFolder
+        yield* writeFiles(cwd, { "blueprints/demo.yml": "# mine\n" })
+        const written = yield* run([process.execPath, main, "init"], { cwd })
+        assert.include(written, "software/demo.yml\n")
+        assert.include(written, "blueprints/mixins/defaults.yml\n")
+        assert.notInclude(written, "blueprints/demo.yml")
+        assert.strictEqual(readFileSync(join(cwd, "blueprints/demo.yml"), "utf8"), "# mine\n")
+        assert.match(yield* run([process.execPath, main, "init"], { cwd }), /^All examples exist already/)
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("serve says in an empty folder what to do; after that, SIGHUP loads the examples", () =>
+      Effect.gen(function* () {
+        const { main } = yield* Built
+        const cwd = yield* temporaryFolder
+        const service = yield* startChild([process.execPath, main, "serve"], {
+          cwd,
+          env: { MUSTER_PORT: "0", APP_ADMIN_API_KEY: adminKey, ...(yield* freeAllocations(1)) }
+        })
+        const [, url = "", hangup = ""] = yield* service.says(
+          /listens on (http:\S+)[\s\S]*no blueprints in .*`muster init`.*`(kill -HUP \d+)`/,
+          "30 seconds"
+        )
+        yield* run([process.execPath, main, "init"], { cwd })
+        yield* run(["sh", "-c", hangup], { cwd })
+        yield* eventually(
+          requestTo(url, adminKey)("GET", "/api/blueprints/demo"),
+          ({ status }) => status === 200
+        )
+        yield* service.signal("SIGTERM")
+        assert.strictEqual(yield* service.exited("30 seconds"), 0)
+      }).pipe(Effect.scoped)
     )
 
     it.effect("makes a key", () =>

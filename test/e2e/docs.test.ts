@@ -6,12 +6,12 @@ import { checkout, npmStart, type Started } from "../support/checkout.ts"
 import { startChild } from "../support/child.ts"
 import { cells } from "../support/command.ts"
 import { writeFiles } from "../support/definitions.ts"
-import { printed } from "../support/docs.ts"
+import { printed, root } from "../support/docs.ts"
 import { eventually } from "../support/eventually.ts"
 import { freePort } from "../support/nodes.ts"
-import { freePorts } from "../support/ports.ts"
+import { freeAllocations, freePorts } from "../support/ports.ts"
 import { endLeftovers } from "../support/processes.ts"
-import { ended, startService } from "../support/Service.ts"
+import { ended, requestTo, startService } from "../support/Service.ts"
 import { becomes, commands, expectStatus, logsHave, powered, running } from "../support/servers.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 
@@ -227,6 +227,25 @@ describe("docs/nodes.md and docs/docker.md", () => {
         yield* is(/ key revoked/)
       }).pipe(Effect.scoped),
     120_000
+  )
+})
+
+describe("docs/operations.md, Start in a folder of your own", () => {
+  it.live("as printed: the service has the examples", () =>
+    Effect.gen(function* () {
+      const home = yield* temporaryFolder
+      const command = printed("docs/operations.md", "init").replaceAll("/opt/muster", root)
+      const child = yield* startChild(["bash", "-ec", command], {
+        cwd: "/",
+        env: { HOME: home, MUSTER_PORT: "0", ...(yield* freeAllocations(1)) }
+      })
+      const [, url = ""] = yield* child.says(/listens on (http:\S+)[\s\S]*\/docs/, "30 seconds")
+      const key = readFileSync(join(home, "servers/data/admin.key"), "utf8").trim()
+      yield* expectStatus({ request: requestTo(url, key) }, 200, "GET", "/api/blueprints/demo-saved")
+      assert.notInclude(child.output(), "no blueprints")
+      yield* child.signalAll("SIGINT")
+      yield* child.exited("30 seconds")
+    }).pipe(Effect.scoped)
   )
 })
 
