@@ -85,6 +85,12 @@ describe("documents", () => {
     expect(listed.toSorted()).toEqual(routes.toSorted())
   })
 
+  it("docs/architecture.md names files that exist", () => {
+    const named = [...textOf("docs/architecture.md").matchAll(/src\/[\w/]+\.ts/g)].map(([path]) => path)
+    expect(named.length).toBeGreaterThan(30)
+    expect(named.filter((path) => !existsSync(join(root, path)))).toEqual([])
+  })
+
   it("docs/development.md lists every folder of src, commands that exist, and every dependency", () => {
     const text = textOf("docs/development.md")
     const listed = tableOf(text, "folders").map(([folder]) => codeOf(folder) ?? "")

@@ -100,7 +100,7 @@ export const nodeSettings = {
   onShutdown: setting(
     "MUSTER_NODE_ON_SHUTDOWN",
     "stop",
-    "What to do with servers on shutdown: `stop` them and deregister, or `keep` them for the next start. Set `keep` to restart or upgrade the daemon without an interruption for players.",
+    "Action of the daemon on shutdown: `stop` its servers and deregister, or `keep` them for the next start. Set `keep` to restart or upgrade the daemon without an interruption for players.",
     oneOf("stop", "keep")
   ),
   heartbeat: setting(

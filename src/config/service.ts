@@ -98,7 +98,7 @@ export const settings = {
   embeddedOnShutdown: setting(
     "MUSTER_EMBEDDED_ON_SHUTDOWN",
     "stop",
-    "What the embedded node does with its servers on shutdown: `stop` them, or `keep` them for the next start. Set `keep` to restart or upgrade the service without an interruption for players.",
+    "Action of the embedded node on shutdown: `stop` its servers, or `keep` them for the next start. Set `keep` to restart or upgrade the service without an interruption for players.",
     oneOf("stop", "keep")
   ),
   embeddedRuntime: setting(
@@ -304,7 +304,7 @@ export const settings = {
   publicPages: setting(
     "MUSTER_PUBLIC_PAGES",
     "all",
-    "What the page `/nodes`, which needs no key, shows of a node. `all`: every field. `banner`: name, location and state, but no id and no address. Set `banner` if strangers reach the service.",
+    "Fields of a node on the page `/nodes`, which needs no key. `all`: every field. `banner`: name, location and state, but no id and no address. Set `banner` if strangers reach the service.",
     oneOf("banner", "all")
   ),
   shutdownGrace: setting(

@@ -75,7 +75,7 @@ const isKept = (node: { readonly dataDir: string }, id: string) =>
     (there) => there
   )
 
-describe("docs/database.md, What a restore costs", () => {
+describe("docs/database.md, Know the effects of a restore", () => {
   it.live(
     "servers made since the backup are stopped and kept, and come back as printed; others go on",
     () =>
