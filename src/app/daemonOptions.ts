@@ -82,17 +82,17 @@ export const daemonOptions = Effect.fnUntraced(function* (
     readonly closed?: ReadonlyArray<string>
   }
 ) {
-  const allowed_mounts = settings.allowedMounts.map((folder) => resolve(folder))
-  yield* Effect.forEach(allowed_mounts, warnOfMissing, { discard: true })
+  const allowedMounts = settings.allowedMounts.map((folder) => resolve(folder))
+  yield* Effect.forEach(allowedMounts, warnOfMissing, { discard: true })
   return {
     version,
-    data_dir: nodeFolder(own.dataDir),
+    dataDir: nodeFolder(own.dataDir),
     allocations: nodeAllocations(own.allocations, settings),
-    allowed_mounts,
+    allowedMounts,
     instance_files: settings.instanceFiles,
-    disk_check_seconds: settings.diskCheck,
+    diskCheckSeconds: settings.diskCheck,
     environment: process.env,
-    pass_env: settings.passEnv,
+    passEnv: settings.passEnv,
     isolation: {
       mode: settings.processIsolation,
       uids: settings.processUids,

@@ -77,7 +77,7 @@ export const EmbeddedNode = (settings: ServiceSettings, dataDir: string) =>
         location: settings.nodeLocation,
         url: addressOf(settings),
         heartbeat_seconds: Math.min(HEARTBEAT, settings.nodeHeartbeatTimeout / 3),
-        on_shutdown: settings.embeddedOnShutdown,
+        onShutdown: settings.embeddedOnShutdown,
         attach: client.attach
       })
       // With one service on the database, the next start makes every node register.

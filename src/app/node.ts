@@ -84,7 +84,7 @@ export const runNode = Effect.fnUntraced(function* (settings: NodeSettings) {
         location: settings.location,
         url,
         heartbeat_seconds: settings.heartbeat,
-        on_shutdown: settings.onShutdown,
+        onShutdown: settings.onShutdown,
         attach: (_, made) => served.provideDaemon(made)
       })
     })

@@ -32,26 +32,26 @@ export interface NodeDaemonOptions {
   readonly url: string
   readonly version: string
   /** The data folder of the daemon: `base`, `servers`, `volumes`, and the sources of `copy` entries. */
-  readonly data_dir: string
+  readonly dataDir: string
   readonly allocations: ReadonlyArray<NodeAllocation>
   /** The capacity for servers. Default: that of the host. */
   readonly capacity?: Partial<Capacity>
   /** Host folders that blueprints may mount. */
-  readonly allowed_mounts: ReadonlyArray<string>
+  readonly allowedMounts: ReadonlyArray<string>
   /** The strategy for instance files. Default: the best that works. */
   readonly instance_files?: StorageChoice
   /** Whether mounts are used where they work. Default true. */
   readonly mounts?: boolean
   /** Seconds between two measurements of the disk usage of servers with a limit. Default 30. */
-  readonly disk_check_seconds?: number
-  /** The environment of the service, of which servers get `PATH`, `LANG`, `TZ` and the variables of `pass_env`. */
+  readonly diskCheckSeconds?: number
+  /** The environment of the service, of which servers get `PATH`, `LANG`, `TZ` and the variables of `passEnv`. */
   readonly environment: Readonly<Record<string, string | undefined>>
   /** Names of variables, or prefixes such as `JAVA_*`, for servers and install scripts. */
-  readonly pass_env: ReadonlyArray<string>
+  readonly passEnv: ReadonlyArray<string>
   /** The folder in which cgroup v2 groups can be made. Default: detected. */
-  readonly cgroup_root?: string
+  readonly cgroupRoot?: string
   /** The isolation of plain processes. Default: the strongest that the host supports. */
-  readonly isolation?: Partial<Omit<IsolationOptions, "data_dir">>
+  readonly isolation?: Partial<Omit<IsolationOptions, "dataDir">>
   /** The Docker engine for servers with images. Default: plain processes only. */
   readonly docker?: Omit<DockerRuntimeOptions, "node" | "env">
   /** Runs before the first registration, so that the control plane can call an embedded daemon from then on. */
@@ -59,9 +59,9 @@ export interface NodeDaemonOptions {
   /** Default 10. */
   readonly heartbeat_seconds?: number
   /** What to do with servers on shutdown: `stop` them, or `keep` them for the next start. */
-  readonly on_shutdown: "keep" | "stop"
-  /** The time for servers to stop, with `on_shutdown: "stop"`. Default 30. */
-  readonly shutdown_wait_seconds?: number
+  readonly onShutdown: "keep" | "stop"
+  /** The time for servers to stop, with `onShutdown: "stop"`. Default 30. */
+  readonly shutdownWaitSeconds?: number
 }
 
 /** The longest pause after a failed heartbeat, in ms. */
@@ -86,8 +86,8 @@ export class NodeDaemon extends Context.Service<
     Layer.effect(
       NodeDaemon,
       Effect.gen(function* () {
-        const { data_dir, node_id } = options
-        const control_plane = yield* ControlPlane
+        const { dataDir, node_id } = options
+        const controlPlane = yield* ControlPlane
         const instances = yield* Instances
         const installer = yield* Installer
         const files = yield* InstanceFiles
@@ -100,7 +100,7 @@ export class NodeDaemon extends Context.Service<
         /** The migrations by which the servers of the last registration arrived. */
         let arrivals: ReadonlyMap<string, string | undefined> = new Map()
         const registration = Effect.gen(function* () {
-          const capacity = yield* capacityOf(data_dir, options.capacity ?? {})
+          const capacity = yield* capacityOf(dataDir, options.capacity ?? {})
           offered = yield* runtime.kinds
           const servers = instances.list()
           arrivals = new Map(servers.map(({ id }) => [id, instances.arrivalOf(id)]))
@@ -130,7 +130,7 @@ export class NodeDaemon extends Context.Service<
         const departure = ({ node_id }: UnknownServer): Departure =>
           node_id === undefined ? { why: "unknown" } : { why: "elsewhere", node_id }
         const uplink = yield* makeUplink({
-          control_plane,
+          controlPlane,
           registration,
           // Forked: the fiber that registers may belong to a server that is removed here.
           onRegistered: ({ delete: deleted, unknown = [] }) =>
@@ -158,7 +158,7 @@ export class NodeDaemon extends Context.Service<
 
         /** Sends a heartbeat; returns whether the control plane responded. */
         const heartbeat = Effect.gen(function* () {
-          const responded = yield* uplink.heartbeat(yield* loadOf(data_dir))
+          const responded = yield* uplink.heartbeat(yield* loadOf(dataDir))
           // An engine started or stopped.
           if (responded && (yield* runtime.kinds).join() !== offered.join()) yield* uplink.register
           return responded
@@ -180,8 +180,8 @@ export class NodeDaemon extends Context.Service<
         })
         yield* Effect.forkScoped(Effect.andThen(uplink.register, heartbeats))
 
-        if (options.on_shutdown === "stop") {
-          const wait = options.shutdown_wait_seconds ?? 30
+        if (options.onShutdown === "stop") {
+          const wait = options.shutdownWaitSeconds ?? 30
           const unsent = Effect.sync(() => instances.list().some((server) => server.unsent_reports > 0))
           const sent = unsent.pipe(Effect.delay(20), Effect.repeat({ while: (waiting) => waiting }))
           yield* Effect.addFinalizer(() =>
@@ -193,58 +193,58 @@ export class NodeDaemon extends Context.Service<
           node_id,
           boot_id,
           daemon,
-          disconnect: control_plane.disconnect(node_id, boot_id)
+          disconnect: controlPlane.disconnect(node_id, boot_id)
         })
       })
     )
 
   /** The daemon with its runtimes; needs the control plane only. */
   static readonly layer = (settings: NodeDaemonOptions) => {
-    const data_dir = resolve(settings.data_dir)
-    const options = { ...settings, data_dir }
-    const { allowed_mounts, cgroup_root, docker, environment, node_id, pass_env } = options
+    const dataDir = resolve(settings.dataDir)
+    const options = { ...settings, dataDir }
+    const { allowedMounts, cgroupRoot, docker, environment, node_id, passEnv } = options
     const processes = ProcessRuntime.layer({
-      node: `${node_id}@${data_dir}`,
+      node: `${node_id}@${dataDir}`,
       environment,
-      pass_env,
-      beside_containers: docker !== undefined,
+      passEnv,
+      besideContainers: docker !== undefined,
       isolation: {
         mode: "auto",
         uids: DEFAULT_UIDS,
         hidden: [],
         ...options.isolation,
-        data_dir
+        dataDir
       },
-      ...(cgroup_root === undefined ? {} : { cgroup_root })
+      ...(cgroupRoot === undefined ? {} : { cgroupRoot })
     })
-    const [base_dir, servers_dir] = [join(data_dir, FOLDERS.base), join(data_dir, FOLDERS.servers)]
-    const lost_dir = join(data_dir, FOLDERS.lost)
+    const [baseDir, serversDir] = [join(dataDir, FOLDERS.base), join(dataDir, FOLDERS.servers)]
+    const lostDir = join(dataDir, FOLDERS.lost)
     // The order matters: folders move from the first to the second.
-    const used = Effect.forEach([servers_dir, besideServers(servers_dir), lost_dir], basesInUse).pipe(
+    const used = Effect.forEach([serversDir, besideServers(serversDir), lostDir], basesInUse).pipe(
       Effect.map((found) => new Set(found.flatMap((names) => [...names])))
     )
-    const sources = { node_id, data_dir, volumes_dir: join(data_dir, FOLDERS.volumes), allowed_mounts }
+    const sources = { node_id, dataDir, volumesDir: join(dataDir, FOLDERS.volumes), allowedMounts }
     const storage = options.instance_files ?? "auto"
     return NodeDaemon.layerNoDeps(options).pipe(
       Layer.provideMerge(
         Instances.layer({
-          servers_dir,
-          lost_dir,
+          serversDir,
+          lostDir,
           sources,
-          disk_check_seconds: options.disk_check_seconds ?? 30
+          diskCheckSeconds: options.diskCheckSeconds ?? 30
         })
       ),
       Layer.provideMerge(
         Layer.mergeAll(
-          Installer.layer({ base_dir, used }),
+          Installer.layer({ baseDir, used }),
           InstanceFiles.layer({
-            base_dir,
-            servers_dir,
+            baseDir,
+            serversDir,
             sources,
             storage,
             mounts: options.mounts ?? true,
             containers: docker !== undefined,
-            ...(docker?.user === undefined ? {} : { volumes_user: docker.user })
+            ...(docker?.user === undefined ? {} : { volumesUser: docker.user })
           })
         )
       ),
@@ -256,11 +256,11 @@ export class NodeDaemon extends Context.Service<
               docker: DockerRuntime.layer({
                 ...docker,
                 node: node_id,
-                env: containerEnv({ environment, pass_env })
+                env: containerEnv({ environment, passEnv })
               })
             })
       ),
-      Layer.provideMerge(Layer.effectDiscard(claimDataFolder(data_dir)))
+      Layer.provideMerge(Layer.effectDiscard(claimDataFolder(dataDir)))
     )
   }
 }

@@ -37,14 +37,14 @@ interface Made {
 }
 
 export const overlay = Effect.gen(function* () {
-  const data_dir = yield* temporaryFolder
-  const [base_dir, servers_dir] = [join(data_dir, "base"), join(data_dir, "servers")]
+  const dataDir = yield* temporaryFolder
+  const [baseDir, serversDir] = [join(dataDir, "base"), join(dataDir, "servers")]
   yield* Effect.sync(() => {
-    for (const [name, mib] of Object.entries(bases)) makeBase(join(generationsDir(base_dir), name), mib)
+    for (const [name, mib] of Object.entries(bases)) makeBase(join(generationsDir(baseDir), name), mib)
   })
-  const sources = { node_id: "bench", data_dir, volumes_dir: join(data_dir, "volumes"), allowed_mounts: [] }
+  const sources = { node_id: "bench", dataDir, volumesDir: join(dataDir, "volumes"), allowedMounts: [] }
   const open = Effect.fnUntraced(function* (storage: InstanceStorage) {
-    const layer = InstanceFiles.layer({ base_dir, servers_dir, sources, storage })
+    const layer = InstanceFiles.layer({ baseDir, serversDir, sources, storage })
     const files = Context.get(yield* Layer.build(Layer.fresh(layer)), InstanceFiles)
     if (files.strategy === storage) return files
     return yield* new BenchFailed({
@@ -58,8 +58,8 @@ export const overlay = Effect.gen(function* () {
     files: InstanceFiles["Service"],
     generation: keyof typeof bases
   ): Effect.fn.Return<Made, { readonly message: string }> {
-    const folder = join(servers_dir, newId())
-    const base = { folder: join(generationsDir(base_dir), generation), generation }
+    const folder = join(serversDir, newId())
+    const base = { folder: join(generationsDir(baseDir), generation), generation }
     const began = performance.now()
     yield* files.make(folder, base, specOf())
     const millis = performance.now() - began

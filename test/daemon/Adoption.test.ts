@@ -33,24 +33,24 @@ const waitsForGo = (then: string) => `sh -c 'echo ready; while [ ! -e go ]; do s
 describe("node-protocol, daemon killed", () => {
   it.live("kill -9: what still runs is adopted, what ended is told, nothing is lost or left over", () =>
     Effect.gen(function* () {
-      const data_dir = yield* temporaryFolder
-      const first = yield* daemonProcess(data_dir)
-      const serverDir = (id: string) => join(data_dir, "servers", id)
+      const dataDir = yield* temporaryFolder
+      const first = yield* daemonProcess(dataDir)
+      const serverDir = (id: string) => join(dataDir, "servers", id)
       const pidOf = (id: string): number =>
         JSON.parse(readFileSync(join(serverDir(id), "run.json"), "utf8")).pid
       const go = (id: string) => writeFileSync(join(serverDir(id), "files", "go"), "")
       const up = Effect.fnUntraced(function* (options: SpecOptions, status = "running") {
         const id = newId()
         yield* first.ask(`create ${JSON.stringify({ ...options, id })}`)
-        yield* until("installed", () => stateOf(data_dir, id).status === "offline")
+        yield* until("installed", () => stateOf(dataDir, id).status === "offline")
         yield* first.ask(`power ${id} start 30`)
         const settled = () =>
-          stateOf(data_dir, id).status === status && stateOf(data_dir, id).reports.length === 0
+          stateOf(dataDir, id).status === status && stateOf(dataDir, id).reports.length === 0
         yield* until(status, settled)
         return id
       })
 
-      const second = yield* Effect.flip(openDaemon(data_dir, recorder()))
+      const second = yield* Effect.flip(openDaemon(dataDir, recorder()))
       assert.include(String(second), "is in use by process")
 
       const lives = yield* up({})
@@ -70,11 +70,11 @@ describe("node-protocol, daemon killed", () => {
       const broken = yield* up({})
       const cutOff = newId()
       const install = {
-        script: `echo $$ > ${data_dir}/pid; [ -e ${data_dir}/go ] || exec sleep 300; echo done > result`
+        script: `echo $$ > ${dataDir}/pid; [ -e ${dataDir}/go ] || exec sleep 300; echo done > result`
       }
       yield* first.ask(`create ${JSON.stringify({ id: cutOff, install, definition: { software: "slow" } })}`)
-      yield* until("script runs", () => pidIn(join(data_dir, "pid")) > 0)
-      const scriptPid = pidIn(join(data_dir, "pid"))
+      yield* until("script runs", () => pidIn(join(dataDir, "pid")) > 0)
+      const scriptPid = pidIn(join(dataDir, "pid"))
       yield* first.ask(`power ${stopping} stop 1`)
       yield* first.kill
 
@@ -83,7 +83,7 @@ describe("node-protocol, daemon killed", () => {
       yield* until("online", () =>
         readFileSync(join(serverDir(online), "console.log"), "utf8").includes("ready")
       )
-      writeFileSync(join(data_dir, "go"), "")
+      writeFileSync(join(dataDir, "go"), "")
       const brokenPid = pidOf(broken)
       writeFileSync(join(serverDir(broken), "server.json"), "{ broken")
       const record = JSON.parse(readFileSync(join(serverDir(reused), "run.json"), "utf8"))
@@ -95,7 +95,7 @@ describe("node-protocol, daemon killed", () => {
       )
 
       const notes = recorder()
-      const { daemon } = yield* openDaemon(data_dir, notes)
+      const { daemon } = yield* openDaemon(dataDir, notes)
       const all = [lives, crashed, later, online, stopping, reused, broken, cutOff]
       yield* Effect.addFinalizer(() => Effect.forEach(all, (id) => Effect.ignore(daemon.remove(id))))
       const told = (id: string) => toldOf(notes, id)
@@ -128,14 +128,14 @@ describe("node-protocol, daemon killed", () => {
       assert.isFalse(alive(brokenPid), "processes of servers that are not there any more are killed")
       assert.isUndefined(notes.registrations[0]?.servers.find((server) => server.id === broken))
       assert.isTrue(
-        readdirSync(join(data_dir, "servers")).some((name) => name.startsWith(`.corrupt-${broken}`))
+        readdirSync(join(dataDir, "servers")).some((name) => name.startsWith(`.corrupt-${broken}`))
       )
       yield* ends(cutOff)
       assert.include(told(cutOff), "ready", "an installation that was cut off is done again")
       assert.isFalse(alive(scriptPid))
       assert.strictEqual(readFileSync(join(serverDir(cutOff), "files", "result"), "utf8"), "done\n")
       assert.deepStrictEqual(
-        readdirSync(join(data_dir, "base")).filter((name) => name.startsWith(".aside")),
+        readdirSync(join(dataDir, "base")).filter((name) => name.startsWith(".aside")),
         []
       )
     }).pipe(Effect.scoped)
@@ -143,16 +143,16 @@ describe("node-protocol, daemon killed", () => {
 
   it.live("reports that were not sent are sent by the next daemon, numbers growing", () =>
     Effect.gen(function* () {
-      const data_dir = yield* temporaryFolder
-      const first = yield* daemonProcess(data_dir, "away")
+      const dataDir = yield* temporaryFolder
+      const first = yield* daemonProcess(dataDir, "away")
       const id = newId()
       yield* first.ask(`create ${JSON.stringify({ id })}`)
-      yield* until("installed", () => stateOf(data_dir, id).status === "offline")
+      yield* until("installed", () => stateOf(dataDir, id).status === "offline")
       yield* first.ask(`power ${id} start 30`)
-      yield* until("running", () => stateOf(data_dir, id).status === "running")
+      yield* until("running", () => stateOf(dataDir, id).status === "running")
       yield* first.kill
       const notes = recorder()
-      const { daemon } = yield* openDaemon(data_dir, notes)
+      const { daemon } = yield* openDaemon(dataDir, notes)
       yield* until("told", () => toldOf(notes, id).at(-1) === "running")
       assert.deepStrictEqual(toldOf(notes, id), ["installing", "ready", "offline", "starting", "running"])
       assert.strictEqual(notes.registrations[0]?.servers[0]?.unsent_reports, 5)
@@ -170,37 +170,37 @@ describe("node-protocol, daemon killed", () => {
 describe("node-protocol, register", () => {
   it.live("servers whose record is gone are torn down", () =>
     Effect.gen(function* () {
-      const data_dir = yield* temporaryFolder
+      const dataDir = yield* temporaryFolder
       const notes = recorder()
-      const { daemon } = yield* openDaemon(data_dir, notes)
+      const { daemon } = yield* openDaemon(dataDir, notes)
       const spec = specOf()
       yield* daemon.create(spec)
       yield* until("installed", () => notes.reports.length === 3)
       yield* daemon.power(spec.id, "start", 30)
       yield* until("running", () => notes.reports.length === 5)
-      const { pid } = JSON.parse(readFileSync(join(data_dir, "servers", spec.id, "run.json"), "utf8"))
+      const { pid } = JSON.parse(readFileSync(join(dataDir, "servers", spec.id, "run.json"), "utf8"))
       notes.remove = [spec.id]
       notes.forgotten = true
       yield* until("registered again", () => notes.registrations.length === 2)
-      yield* until("gone", () => readdirSync(join(data_dir, "servers")).length === 0)
+      yield* until("gone", () => readdirSync(join(dataDir, "servers")).length === 0)
       assert.isFalse(alive(pid))
     }).pipe(Effect.scoped)
   )
 
   it.live("while the control plane is away everything goes on; all is told in order when it is back", () =>
     Effect.gen(function* () {
-      const data_dir = yield* temporaryFolder
+      const dataDir = yield* temporaryFolder
       const notes = recorder()
-      const { daemon } = yield* openDaemon(data_dir, notes)
+      const { daemon } = yield* openDaemon(dataDir, notes)
       const spec = specOf()
       yield* until("registered", () => notes.registrations.length === 1)
       notes.away = true
       yield* daemon.create(spec)
-      yield* until("installed", () => stateOf(data_dir, spec.id).status === "offline")
+      yield* until("installed", () => stateOf(dataDir, spec.id).status === "offline")
       yield* daemon.power(spec.id, "start", 30)
-      yield* until("running", () => stateOf(data_dir, spec.id).status === "running")
+      yield* until("running", () => stateOf(dataDir, spec.id).status === "running")
       yield* daemon.power(spec.id, "stop", 30)
-      yield* until("offline", () => stateOf(data_dir, spec.id).status === "offline")
+      yield* until("offline", () => stateOf(dataDir, spec.id).status === "offline")
       assert.deepStrictEqual(notes.reports, [])
       notes.away = false
       notes.forgotten = true
@@ -210,7 +210,7 @@ describe("node-protocol, register", () => {
         [1, 2, 3, 4, 5, 6, 7]
       )
       assert.isAtLeast(notes.registrations.length, 2)
-      yield* until("kept nowhere", () => stateOf(data_dir, spec.id).reports.length === 0)
+      yield* until("kept nowhere", () => stateOf(dataDir, spec.id).reports.length === 0)
       yield* daemon.remove(spec.id)
     }).pipe(Effect.scoped)
   )
@@ -219,18 +219,18 @@ describe("node-protocol, register", () => {
 describe("end of the service", () => {
   it.live("by default servers run on and are adopted", () =>
     Effect.gen(function* () {
-      const data_dir = yield* temporaryFolder
+      const dataDir = yield* temporaryFolder
       const notes = recorder()
-      const first = yield* openDaemon(data_dir, notes)
+      const first = yield* openDaemon(dataDir, notes)
       const spec = specOf()
       yield* first.daemon.create(spec)
       yield* until("installed", () => notes.reports.length === 3)
       yield* first.daemon.power(spec.id, "start", 30)
       yield* until("running", () => notes.reports.length === 5)
       yield* first.close
-      const { pid } = JSON.parse(readFileSync(join(data_dir, "servers", spec.id, "run.json"), "utf8"))
+      const { pid } = JSON.parse(readFileSync(join(dataDir, "servers", spec.id, "run.json"), "utf8"))
       assert.isTrue(alive(pid))
-      const { daemon } = yield* openDaemon(data_dir, notes)
+      const { daemon } = yield* openDaemon(dataDir, notes)
       assert.strictEqual(yield* daemon.status(spec.id), "running")
       yield* daemon.power(spec.id, "stop", 10)
       yield* until("ended", () => !alive(pid))
@@ -238,11 +238,11 @@ describe("end of the service", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("with on_shutdown: stop they are stopped first, and that is told", () =>
+  it.live("with onShutdown: stop they are stopped first, and that is told", () =>
     Effect.gen(function* () {
-      const data_dir = yield* temporaryFolder
+      const dataDir = yield* temporaryFolder
       const notes = recorder()
-      const first = yield* openDaemon(data_dir, notes, { on_shutdown: "stop", shutdown_wait_seconds: 10 })
+      const first = yield* openDaemon(dataDir, notes, { onShutdown: "stop", shutdownWaitSeconds: 10 })
       const spec = specOf()
       yield* first.daemon.create(spec)
       yield* until("installed", () => notes.reports.length === 3)

@@ -11,8 +11,8 @@ import { type Harness, harness, openDaemon, specOf } from "./support.ts"
 const refusal = (error: DaemonError) =>
   error._tag === "DaemonRefused" ? `${error.status} ${error.detail}` : error._tag
 
-const filesOf = ({ data_dir }: Harness, id: string, path: string) =>
-  join(data_dir, "servers", id, "files", path)
+const filesOf = ({ dataDir }: Harness, id: string, path: string) =>
+  join(dataDir, "servers", id, "files", path)
 
 const away = (detail: string) => new ControlPlaneUnavailable({ detail })
 
@@ -52,7 +52,7 @@ describe("move: a server that is held", () => {
         yield* first.daemon.power(id, "stop", 30)
         yield* until("offline", () => first.lastStatus(id) === "offline")
         yield* first.close
-        const { daemon } = yield* openDaemon(first.data_dir, first.notes)
+        const { daemon } = yield* openDaemon(first.dataDir, first.notes)
         for (const refused of [daemon.power(id, "start", 30), daemon.reset(id), daemon.reinstall(id)]) {
           assert.strictEqual(refusal(yield* Effect.flip(refused)), "409 the server is being moved")
         }
@@ -121,7 +121,7 @@ describe("move: a server that comes from another node", () => {
       assert.strictEqual(to.lastInstall(id)?.phase, "installing")
       yield* to.close
       to.notes.files = passedOn(from.daemon)
-      const { daemon } = yield* openDaemon(to.data_dir, to.notes)
+      const { daemon } = yield* openDaemon(to.dataDir, to.notes)
       yield* until("ready", () => to.lastInstall(id)?.phase === "ready")
       assert.strictEqual(readFileSync(filesOf(to, id, "world/level.dat"), "utf8"), "a castle")
       yield* daemon.remove(id)

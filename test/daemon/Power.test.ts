@@ -60,9 +60,9 @@ describe("decisions 3, states", () => {
 
   it.live("pause stops every process, unpause goes on, stop works from pause", () =>
     Effect.gen(function* () {
-      const { daemon, data_dir, lastStatus, running, statuses } = yield* harness()
+      const { daemon, dataDir, lastStatus, running, statuses } = yield* harness()
       const id = yield* running()
-      const { pid } = JSON.parse(readFileSync(join(data_dir, "servers", id, "run.json"), "utf8"))
+      const { pid } = JSON.parse(readFileSync(join(dataDir, "servers", id, "run.json"), "utf8"))
       // Those of the server: the shim above it waits.
       const state = () => readProcs().find(({ ppid }) => ppid === pid)?.state
       yield* daemon.power(id, "pause", 30)
@@ -139,8 +139,8 @@ describe("decisions 3, states", () => {
 
   it.live("a stop that is ignored becomes a kill, and nothing of the server is left", () =>
     Effect.gen(function* () {
-      const { daemon, data_dir, crashes, lastStatus, running } = yield* harness()
-      const pids = join(data_dir, "pids")
+      const { daemon, dataDir, crashes, lastStatus, running } = yield* harness()
+      const pids = join(dataDir, "pids")
       const id = yield* running({
         process: {
           invocation: `sh -c 'trap "" TERM; setsid sleep 300 & echo $! > ${pids}; echo ready; while :; do sleep 1; done'`,
@@ -156,8 +156,8 @@ describe("decisions 3, states", () => {
 
   it.live("children that left the group are gone before offline is reported", () =>
     Effect.gen(function* () {
-      const { daemon, data_dir, lastStatus, running } = yield* harness()
-      const pids = join(data_dir, "pids")
+      const { daemon, dataDir, lastStatus, running } = yield* harness()
+      const pids = join(dataDir, "pids")
       const id = yield* running({ process: { invocation: withStray(pids) } })
       const strays = () => [pids, `${pids}.2`].map(pidIn)
       yield* until("strays run", () => strays().every((pid) => pid > 0 && alive(pid)))
@@ -181,13 +181,13 @@ describe("decisions 3, states", () => {
 
   it.live("a config that cannot be patched refuses the start and names file and reason", () =>
     Effect.gen(function* () {
-      const { daemon, data_dir, installed, statuses } = yield* harness()
+      const { daemon, dataDir, installed, statuses } = yield* harness()
       const id = yield* installed({
         definition: {
           configs: { "a.json": { parser: "json", find: { "server.port": "{{server.build.default.port}}" } } }
         }
       })
-      const file = join(data_dir, "servers", id, "files", "a.json")
+      const file = join(dataDir, "servers", id, "files", "a.json")
       writeFileSync(file, "{ not json")
       const error = yield* Effect.flip(daemon.power(id, "start", 30))
       assert.strictEqual(error._tag === "DaemonRefused" && error.status, 422)
@@ -221,7 +221,7 @@ describe("decisions 3, states", () => {
           JAVA_HOME: "/j",
           OTHER: "o"
         },
-        pass_env: ["JAVA_*", "MUSTER_DATABASE_URL", "APP_ADMIN_API_KEY"]
+        passEnv: ["JAVA_*", "MUSTER_DATABASE_URL", "APP_ADMIN_API_KEY"]
       })
       const id = yield* running({ process: { invocation: "sh -c 'echo ready; env'", clean_exit: "stop" } })
       yield* until("ended", () => lastStatus(id) === "offline")

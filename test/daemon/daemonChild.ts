@@ -9,16 +9,16 @@ import { until } from "../support/eventually.ts"
 const script = join(import.meta.dirname, "daemonProcess.ts")
 
 /** A daemon process of its own, killed with the scope if it still lives. */
-export const daemonProcess = (data_dir: string, ...args: ReadonlyArray<string>) =>
-  daemonProcessAs([], data_dir, ...args)
+export const daemonProcess = (dataDir: string, ...args: ReadonlyArray<string>) =>
+  daemonProcessAs([], dataDir, ...args)
 
 /** The same, run by another program, such as one that takes another user. */
 export const daemonProcessAs = Effect.fnUntraced(function* (
   by: ReadonlyArray<string>,
-  data_dir: string,
+  dataDir: string,
   ...args: ReadonlyArray<string>
 ) {
-  const [program = "", ...words] = [...by, process.execPath, script, data_dir, ...args]
+  const [program = "", ...words] = [...by, process.execPath, script, dataDir, ...args]
   const child: ChildProcess = yield* Effect.acquireRelease(
     Effect.sync(() => spawn(program, words, { stdio: ["pipe", "pipe", "inherit"] })),
     (process) => Effect.sync(() => process.kill("SIGKILL"))
@@ -45,7 +45,7 @@ export const daemonProcessAs = Effect.fnUntraced(function* (
 })
 
 /** `server.json` of a server, as it is. */
-export const stateOf = (data_dir: string, id: string) => {
-  const path = join(data_dir, "servers", id, "server.json")
+export const stateOf = (dataDir: string, id: string) => {
+  const path = join(dataDir, "servers", id, "server.json")
   return existsSync(path) ? JSON.parse(readFileSync(path, "utf8")) : {}
 }

@@ -5,10 +5,10 @@ import { Effect, Layer, References } from "effect"
 import { NodeDaemon } from "../../src/daemon/NodeDaemon.ts"
 import { controlPlane, optionsFor, recorder, specOf } from "./support.ts"
 
-const [, , data_dir = "", away = "", docker_socket = "", node_id = "test-node", isolation = ""] = process.argv
+const [, , dataDir = "", away = "", docker_socket = "", node_id = "test-node", isolation = ""] = process.argv
 const more = {
   node_id,
-  allowed_mounts: [`${data_dir}/host`],
+  allowedMounts: [`${dataDir}/host`],
   ...(isolation === "" ? {} : { isolation: JSON.parse(isolation) }),
   ...(docker_socket === "" ? {} : { docker: { socket: docker_socket, pull: "never" as const } })
 }
@@ -52,10 +52,10 @@ const main = Effect.gen(function* () {
     Effect.runForkWith(context)(obey(node, line))
   })
   process.stdout.write(`up ${process.pid} ${(yield* node.daemon.system).system.isolation?.process}\n`)
-  appendFileSync(`${data_dir}/boots`, `${node.boot_id}\n`)
+  appendFileSync(`${dataDir}/boots`, `${node.boot_id}\n`)
   return yield* Effect.never
 }).pipe(
-  Effect.provide(NodeDaemon.layer(optionsFor(data_dir, more)).pipe(Layer.provide(controlPlane(notes)))),
+  Effect.provide(NodeDaemon.layer(optionsFor(dataDir, more)).pipe(Layer.provide(controlPlane(notes)))),
   Effect.provideService(References.MinimumLogLevel, "None")
 )
 

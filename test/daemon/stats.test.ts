@@ -9,12 +9,12 @@ import { harness } from "./support.ts"
 describe("decisions 3, stats", () => {
   it.live("come from the kernel: memory of all processes, processor share, disk", () =>
     Effect.gen(function* () {
-      const { daemon, data_dir, running } = yield* harness()
+      const { daemon, dataDir, running } = yield* harness()
       const id = yield* running({
         process: { invocation: `sh -c 'echo ready; node -e "for(;;);" & wait'` },
         definition: { limits: { memory_limit: 512, cpu_limit: 200, disk_space: 10 } }
       })
-      writeFileSync(join(data_dir, "servers", id, "files", "blob"), Buffer.alloc(100_000))
+      writeFileSync(join(dataDir, "servers", id, "files", "blob"), Buffer.alloc(100_000))
       const busy = daemon.stats(id, { update_disk_usage: false })
       const stats = yield* Effect.repeat(busy, {
         until: (now) => now.cpu_absolute > 10 && now.memory_bytes > 20_000_000,

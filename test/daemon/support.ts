@@ -146,19 +146,19 @@ export const controlPlane = (notes: Recorder) => {
   })
 }
 
-export const optionsFor = (data_dir: string, more: Partial<NodeDaemonOptions> = {}): NodeDaemonOptions => ({
+export const optionsFor = (dataDir: string, more: Partial<NodeDaemonOptions> = {}): NodeDaemonOptions => ({
   node_id: "test-node",
   name: "test",
   location: "here",
   url: "",
   version: "0.0.0",
-  data_dir,
+  dataDir,
   allocations: [],
-  allowed_mounts: [],
+  allowedMounts: [],
   environment: { PATH: process.env.PATH },
-  pass_env: [],
+  passEnv: [],
   heartbeat_seconds: 0.1,
-  on_shutdown: "keep",
+  onShutdown: "keep",
   // Servers of these tests write beside their folders, and say their pids; test/security tries what isolation is for.
   isolation: { mode: "none" },
   ...more
@@ -179,12 +179,12 @@ export const loggedTo = (log: Array<string>) => {
 
 /** A daemon that is open until its scope ends or `close` is called. Its servers are removed with the scope. */
 export const openDaemon = Effect.fnUntraced(function* (
-  data_dir: string,
+  dataDir: string,
   notes: Recorder,
   more: Partial<NodeDaemonOptions> = {}
 ) {
   const scope = yield* Scope.fork(yield* Effect.scope)
-  const layer = NodeDaemon.layer(optionsFor(data_dir, more)).pipe(Layer.provide(controlPlane(notes)))
+  const layer = NodeDaemon.layer(optionsFor(dataDir, more)).pipe(Layer.provide(controlPlane(notes)))
   const { log } = notes
   const level = process.env.SHOW_LOG === undefined ? "None" : "All"
   const context = yield* Layer.buildWithScope(Layer.fresh(layer), scope).pipe(
@@ -200,9 +200,9 @@ export const harness = Effect.fnUntraced(function* (
   more: Partial<NodeDaemonOptions> = {},
   given: string | undefined = undefined
 ) {
-  const data_dir = given ?? (yield* temporaryFolder)
+  const dataDir = given ?? (yield* temporaryFolder)
   const notes = recorder()
-  const { daemon, node, close } = yield* openDaemon(data_dir, notes, more)
+  const { daemon, node, close } = yield* openDaemon(dataDir, notes, more)
   const ids = new Set<string>()
   yield* Effect.addFinalizer(() =>
     Effect.forEach([...ids], (id) => Effect.ignore(daemon.remove(id)), { concurrency: 8 })
@@ -240,7 +240,7 @@ export const harness = Effect.fnUntraced(function* (
     return id
   })
   return {
-    data_dir,
+    dataDir,
     notes,
     daemon,
     node,

@@ -107,7 +107,7 @@ describe("SECURITY, files of a hostile server", () => {
   ] as const) {
     it.live(`stop a server at its disk limit that ${what}`, () =>
       Effect.gen(function* () {
-        const { create, daemon, lastStatus } = yield* harness({ disk_check_seconds: 0.1 })
+        const { create, daemon, lastStatus } = yield* harness({ diskCheckSeconds: 0.1 })
         const id = yield* create({
           definition: { limits: { disk_space: 2 } },
           process: {

@@ -90,7 +90,7 @@ const opened = Effect.fnUntraced(function* (scene: Scene) {
     mode: "auto",
     uids,
     hidden: [folder],
-    claims_dir: join(folder, "claims"),
+    claimsDir: join(folder, "claims"),
     ...(scene.levels === undefined ? {} : { levels: scene.levels })
   }
   const start = () => daemonProcessAs(scene.by, data, "", "", "test-node", JSON.stringify(isolation))
@@ -301,7 +301,7 @@ describe("SECURITY, process runtime: a checkout in a folder that other users can
       writeFileSync(join(lib, "word"), "hello from the checkout\n")
       writeFileSync(join(bin, "hello"), `#!/bin/sh\ncat ${lib}/word\n`, { mode: 0o755 })
       writeFileSync(join(closed, "muster", ".env"), "SECRET=1")
-      const isolation = { mode: "required", uids, hidden: [data], claims_dir: join(closed, "claims") }
+      const isolation = { mode: "required", uids, hidden: [data], claimsDir: join(closed, "claims") }
       const daemon = yield* daemonProcessAs(
         ["env", `PATH=${bin}:${process.env.PATH}`],
         data,

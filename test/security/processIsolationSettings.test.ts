@@ -57,16 +57,16 @@ describe("SECURITY, MUSTER_PROCESS_ISOLATION", () => {
     "required offers no plain processes where they cannot be isolated; a server of before does not start",
     () =>
       Effect.gen(function* () {
-        const data_dir = yield* temporaryFolder
+        const dataDir = yield* temporaryFolder
         const before = recorder()
-        const first = yield* openDaemon(data_dir, before)
+        const first = yield* openDaemon(dataDir, before)
         const id = newId()
         yield* first.daemon.create(specOf({ id }))
-        yield* until("installed", () => stateOf(data_dir, id).status === "offline")
+        yield* until("installed", () => stateOf(dataDir, id).status === "offline")
         yield* first.close
         const log: Array<string> = []
         const notes = { ...recorder(), log }
-        const { daemon } = yield* openDaemon(data_dir, notes, { isolation: { mode: "required", levels: [] } })
+        const { daemon } = yield* openDaemon(dataDir, notes, { isolation: { mode: "required", levels: [] } })
         yield* until("registered", () => notes.registrations.length > 0)
         assert.deepStrictEqual(notes.registrations[0]?.runtimes, [])
         assert.deepStrictEqual((yield* daemon.system).system.isolation, {})
@@ -104,9 +104,9 @@ describe.runIf(process.getuid?.() === 0)("SECURITY, process runtime: a full disk
       const options = {
         mode: "auto",
         uids: { first: 76_900, last: 76_910 },
-        data_dir: disk,
+        dataDir: disk,
         hidden: [],
-        claims_dir: join(disk, "claims")
+        claimsDir: join(disk, "claims")
       } as const
       spawnSync("dd", ["if=/dev/zero", `of=${join(disk, "fill")}`, "bs=4k"])
       const full = yield* openIsolation(options, "test-node", "/usr/bin:/bin")

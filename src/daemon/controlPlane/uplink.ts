@@ -22,7 +22,7 @@ const RETRY = backoff({ first: "200 millis", longest: "10 seconds" }).pipe(
 const CONCURRENT_REPORTS = 16
 
 export interface UplinkOptions {
-  readonly control_plane: ControlPlane["Service"]
+  readonly controlPlane: ControlPlane["Service"]
   /** Evaluated for each attempt, so that it has the current servers. */
   readonly registration: Effect.Effect<Registration, IoError>
   /** Applies the answer: removes the servers that it lists. */
@@ -37,7 +37,7 @@ const needsRegistration = (error: ControlPlaneError) =>
 
 /** Opens the link of this node to the control plane. Before the first registration, no other message is sent. */
 export const makeUplink = Effect.fnUntraced(function* (options: UplinkOptions) {
-  const { control_plane, onRegistered, registration } = options
+  const { controlPlane, onRegistered, registration } = options
   const { id, boot_id } = yield* registration
   const scope = yield* Effect.scope
   const registered = yield* Latch.make(false)
@@ -60,7 +60,7 @@ export const makeUplink = Effect.fnUntraced(function* (options: UplinkOptions) {
   })
 
   const attempt = Effect.gen(function* () {
-    const answer = yield* control_plane.register(yield* registration)
+    const answer = yield* controlPlane.register(yield* registration)
     registrations++
     yield* registered.open
     yield* responded
@@ -114,18 +114,18 @@ export const makeUplink = Effect.fnUntraced(function* (options: UplinkOptions) {
   const uplink: Uplink = {
     register,
     reconnected: Effect.suspend(() => reconnection.await),
-    files: (server_id) => Effect.andThen(registered.await, control_plane.files(id, server_id)),
+    files: (server_id) => Effect.andThen(registered.await, controlPlane.files(id, server_id)),
     report: (report) =>
       Effect.andThen(
         registered.await,
-        withReregistration(sending.withPermit(control_plane.report(id, boot_id, report)))
+        withReregistration(sending.withPermit(controlPlane.report(id, boot_id, report)))
       )
   }
   return {
     ...uplink,
     /** Sends a heartbeat; returns whether the control plane responded. */
     heartbeat: (load: Omit<Heartbeat, "boot_id">): Effect.Effect<boolean> =>
-      withReregistration(control_plane.heartbeat(id, { boot_id, ...load })).pipe(
+      withReregistration(controlPlane.heartbeat(id, { boot_id, ...load })).pipe(
         Effect.as(true),
         Effect.catch((error) =>
           error === reregistered

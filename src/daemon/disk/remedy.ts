@@ -20,5 +20,5 @@ export const isForGood = (error: { readonly code?: string; readonly next?: strin
   error.code === "REFUSED" && error.next === undefined
 
 /** Replaces host paths of the data folder in a message by relative ones. */
-export const fromDataFolder = (message: string, data_dir: string): string =>
-  message.replaceAll(`${data_dir}/`, "").replaceAll(data_dir, "the data folder")
+export const fromDataFolder = (message: string, dataDir: string): string =>
+  message.replaceAll(`${dataDir}/`, "").replaceAll(dataDir, "the data folder")

@@ -27,7 +27,7 @@ export const installFailed = (
 /** The place of a failed installation. */
 export interface InstallPlace {
   readonly node_id: string
-  readonly data_dir: string
+  readonly dataDir: string
   /** Whether the server migrates from another node. */
   readonly arriving: boolean
 }
@@ -35,11 +35,11 @@ export interface InstallPlace {
 /**
  * Returns the text of a failure for users: operation, reason, node and next step. Only the next step names host paths.
  */
-export const failureText = (error: InstallFailed, { arriving, data_dir, node_id }: InstallPlace): string => {
+export const failureText = (error: InstallFailed, { arriving, dataDir, node_id }: InstallPlace): string => {
   const remedy = error.remedy ?? "read the install log, correct the cause"
   const todo =
     error.for_good === true
       ? "correct the blueprint or software, then create it again"
       : `${remedy}, then ${arriving ? "move it again" : "reinstall"}`
-  return `${fromDataFolder(error.reason, data_dir)} (node ${node_id}): ${todo}`
+  return `${fromDataFolder(error.reason, dataDir)} (node ${node_id}): ${todo}`
 }

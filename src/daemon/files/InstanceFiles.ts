@@ -45,8 +45,8 @@ export { instanceFolder } from "./presentFiles.ts"
 export type { FileSources } from "./sources.ts"
 
 export interface InstanceFilesOptions {
-  readonly base_dir: string
-  readonly servers_dir: string
+  readonly baseDir: string
+  readonly serversDir: string
   readonly sources: FileSources
   /** Default `auto`. */
   readonly storage?: StorageChoice
@@ -57,7 +57,7 @@ export interface InstanceFilesOptions {
   /** Whether servers may run in containers, whose engine must see the mounts. Default false. */
   readonly containers?: boolean
   /** The user of containers, who owns the volumes that servers write. Default 988:988. */
-  readonly volumes_user?: RunUser
+  readonly volumesUser?: RunUser
 }
 
 const VOLUMES_USER: RunUser = { uid: 988, gid: 988 }
@@ -124,10 +124,10 @@ export class InstanceFiles extends Context.Service<
     Layer.effect(
       InstanceFiles,
       Effect.gen(function* () {
-        const { base_dir, servers_dir, sources, volumes_user = VOLUMES_USER } = options
-        for (const folder of [sources.volumes_dir, servers_dir]) yield* Effect.orDie(makePassage(folder))
+        const { baseDir, serversDir, sources, volumesUser = VOLUMES_USER } = options
+        for (const folder of [sources.volumesDir, serversDir]) yield* Effect.orDie(makePassage(folder))
         const storage = yield* Effect.orDie(
-          probeStorage(servers_dir, {
+          probeStorage(serversDir, {
             choice: options.storage ?? "auto",
             mounts: options.mounts ?? true,
             mapped: options.mapped ?? true,
@@ -135,9 +135,9 @@ export class InstanceFiles extends Context.Service<
           })
         )
         yield* Effect.logDebug(`instance files use ${storage.strategy}`)
-        const at: LayerFolders = { generations: generationsDir(base_dir), sources }
+        const at: LayerFolders = { generations: generationsDir(baseDir), sources }
         const planOf = (spec: ServerSpec) => Effect.fromResult(filePlan(spec.definition))
-        const limits = yield* Effect.orDie(openDiskLimits(servers_dir))
+        const limits = yield* Effect.orDie(openDiskLimits(serversDir))
         const mapped = storage.mapped.layers
         const presenter = makePresenter({ at, binds: storage.binds, mapped })
         const known = new Map<string, ServerSpec>()
@@ -152,7 +152,7 @@ export class InstanceFiles extends Context.Service<
         const sharedOwner = (folder: string, user: RunUser | undefined): SharedOwner => ({
           owner: ownerFor(user),
           hasOwnUid: user?.own === true,
-          volumes: volumes_user,
+          volumes: volumesUser,
           mapped: storage.mapped.binds,
           writers: (real) => writersOf(folder, real)
         })
@@ -189,7 +189,7 @@ export class InstanceFiles extends Context.Service<
         const keptUser = Effect.fnUntraced(function* (folder: string) {
           const owner = yield* keptOwner(folder, instanceFolder(folder))
           if (owner === undefined || owner.uid === 0) return undefined
-          const user: RunUser = owner.uid === volumes_user.uid ? owner : { ...owner, own: true }
+          const user: RunUser = owner.uid === volumesUser.uid ? owner : { ...owner, own: true }
           return user
         })
 
@@ -197,7 +197,7 @@ export class InstanceFiles extends Context.Service<
         const writtenVolumes = Effect.fnUntraced(function* (volumes: ServerSpec["definition"]["volumes"]) {
           const names = new Set(volumes.flatMap(({ mode, source }) => (mode === "rw" ? [source] : [])))
           const found = yield* Effect.forEach(names, (source) =>
-            io(source, () => fs.realpath(join(sources.volumes_dir, source))).pipe(
+            io(source, () => fs.realpath(join(sources.volumesDir, source))).pipe(
               Effect.orElseSucceed(() => undefined)
             )
           )

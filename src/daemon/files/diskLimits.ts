@@ -35,14 +35,14 @@ const readProject = Effect.fnUntraced(function* (folder: string) {
  * Opens disk limits that the file system enforces, if it can: each server has a project, recorded in its folder.
  * Otherwise these functions do nothing, and usage has to be measured.
  */
-export const openDiskLimits = Effect.fnUntraced(function* (servers_dir: string) {
-  const quota = yield* probeQuota(servers_dir)
+export const openDiskLimits = Effect.fnUntraced(function* (serversDir: string) {
+  const quota = yield* probeQuota(serversDir)
   const projects = new Map<string, number>()
   const enforced = new Set<string>()
   if (quota !== undefined) {
     yield* Effect.logInfo("disk limits are enforced by project quota")
-    for (const name of yield* listFolder(servers_dir)) {
-      const folder = join(servers_dir, name)
+    for (const name of yield* listFolder(serversDir)) {
+      const folder = join(serversDir, name)
       const project = yield* Effect.orElseSucceed(readProject(folder), () => undefined)
       if (project !== undefined) projects.set(folder, project)
     }
@@ -85,6 +85,6 @@ export const openDiskLimits = Effect.fnUntraced(function* (servers_dir: string) 
     }),
     /** Whether the file system enforces the limit. `layered`: the files are an overlay. */
     isEnforced: (folder: string, layered: boolean) =>
-      enforced.has(folder) && (layered || quota?.stops_root === true)
+      enforced.has(folder) && (layered || quota?.stopsRoot === true)
   }
 })

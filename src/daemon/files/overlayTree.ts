@@ -47,7 +47,7 @@ const makeUpper = Effect.fnUntraced(function* (folder: string, like: string, own
 const folderOf = (layer: TreeLayer, tree: string, record: Pick<TreeRecord, "base">, at: LayerFolders) => {
   const root = {
     base: join(at.generations, record.base),
-    volumes: at.sources.volumes_dir,
+    volumes: at.sources.volumesDir,
     own: tree
   }[layer.of]
   return { root, path: join(root, ...layer.parts) }

@@ -23,7 +23,7 @@ export interface ProjectQuota {
    * Whether the quota also applies to root. That of ext4 does not, except in an overlay, which writes without the right
    * to exceed quotas; in containers no process is root.
    */
-  readonly stops_root: boolean
+  readonly stopsRoot: boolean
   /** Assigns an empty folder and its future contents to the project. */
   begin(folder: string, project: number): Effect.Effect<void, IoError>
   /** Sets the limit of a project in bytes; 0: no limit. */
@@ -37,7 +37,7 @@ export const newProject = (taken: ReadonlySet<number>): number => {
   return project
 }
 
-const quotaAt = (mountpoint: string): Omit<ProjectQuota, "stops_root"> => ({
+const quotaAt = (mountpoint: string): Omit<ProjectQuota, "stopsRoot"> => ({
   begin: (folder, project) => run("set the project", ["chattr", "-p", String(project), "+P", "--", folder]),
   limit: (project, bytes) => {
     const blocks = String(Math.ceil(bytes / 1024))
@@ -57,7 +57,7 @@ const isStopped = Effect.fnUntraced(function* (folder: string, name: string, uid
 })
 
 /** Returns whether the quota also applies to root. */
-const testQuota = Effect.fnUntraced(function* (quota: Omit<ProjectQuota, "stops_root">, folder: string) {
+const testQuota = Effect.fnUntraced(function* (quota: Omit<ProjectQuota, "stopsRoot">, folder: string) {
   const project = newProject(new Set())
   yield* quota.begin(folder, project)
   yield* Effect.acquireRelease(quota.limit(project, TRIAL_BYTES), () =>
@@ -79,7 +79,7 @@ export const probeQuota = Effect.fnUntraced(function* (dir: string) {
   const quota = quotaAt(mount.path)
   return yield* Effect.gen(function* () {
     yield* makeFolder(folder)
-    const found: ProjectQuota = { ...quota, stops_root: yield* testQuota(quota, folder) }
+    const found: ProjectQuota = { ...quota, stopsRoot: yield* testQuota(quota, folder) }
     return found
   }).pipe(
     Effect.catch((error) =>

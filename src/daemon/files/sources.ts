@@ -15,10 +15,10 @@ export interface FileSources {
   /** The node, for messages. */
   readonly node_id: string
   /** The data folder: `copy` entries are relative to it. */
-  readonly data_dir: string
-  readonly volumes_dir: string
+  readonly dataDir: string
+  readonly volumesDir: string
   /** Host folders that `mounts` may use. */
-  readonly allowed_mounts: ReadonlyArray<string>
+  readonly allowedMounts: ReadonlyArray<string>
   /** Returns the files of servers that migrate to this node. */
   readonly arrivals?: Arrivals
 }
@@ -58,9 +58,9 @@ const sourceBelow = Effect.fnUntraced(function* (root: string, source: string, k
   return { parts, real, top }
 })
 
-const volumeBelow = Effect.fnUntraced(function* ({ source }: Volume, { volumes_dir }: FileSources) {
+const volumeBelow = Effect.fnUntraced(function* ({ source }: Volume, { volumesDir }: FileSources) {
   const what = `${FOLDERS.volumes}/${source}`
-  const { parts, real, top } = yield* sourceBelow(volumes_dir, source, "state.volumes", what)
+  const { parts, real, top } = yield* sourceBelow(volumesDir, source, "state.volumes", what)
   const found: Source | undefined = real === undefined ? undefined : { real, roots: [top], what }
   return { found, made: join(top, ...parts), top, what }
 })
@@ -104,12 +104,12 @@ const resolveLinks = (
   })
 
 /** Returns the source of a mount: in an allowed folder, links of both resolved. */
-export const mountSource = Effect.fnUntraced(function* (mount: Mount, { allowed_mounts }: FileSources) {
+export const mountSource = Effect.fnUntraced(function* (mount: Mount, { allowedMounts }: FileSources) {
   const what = mount.source
   if (!isAbsolute(what)) return yield* refuse(`state.mounts: ${what}: it is not absolute`)
   if (what.includes("\0")) return yield* refuse(`state.mounts: ${what}: it contains a NUL character`)
   const { real, there } = yield* resolveLinks(what)
-  const roots = yield* Effect.forEach(allowed_mounts, (path) =>
+  const roots = yield* Effect.forEach(allowedMounts, (path) =>
     Effect.map(resolveLinks(path), (root) => root.real)
   )
   // Checked first: a refusal must not reveal whether other paths exist.
@@ -128,9 +128,9 @@ export const sharedSource = ({ of }: Shared, sources: FileSources) =>
   "volume" in of ? volumeSource(of.volume, sources) : mountSource(of.mount, sources)
 
 /** Returns the source of a copy. Top-level files of the data folder (keys, database) are never copied. */
-export const copySource = Effect.fnUntraced(function* (copy: Copy, { data_dir }: FileSources) {
+export const copySource = Effect.fnUntraced(function* (copy: Copy, { dataDir }: FileSources) {
   const what = copy.source
-  const { parts, real, top } = yield* sourceBelow(data_dir, what, "state.copy", what)
+  const { parts, real, top } = yield* sourceBelow(dataDir, what, "state.copy", what)
   if (real === undefined) {
     return yield* missingSource(`state.copy: there is no ${what}`, `put it at ${join(top, ...parts)}`)
   }

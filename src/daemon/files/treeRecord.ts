@@ -47,7 +47,7 @@ const decode = Schema.decodeUnknownEffect(TreeRecordJson)
 const encode = Schema.encodeUnknownEffect(TreeRecordJson)
 
 /** Returns the folder of the generations of base folders. */
-export const generationsDir = (base_dir: string): string => join(base_dir, ".generations")
+export const generationsDir = (baseDir: string): string => join(baseDir, ".generations")
 
 const recordPath = (tree: string) => join(tree, "tree.json")
 
@@ -73,10 +73,10 @@ export const TREE = "tree"
 export const TREE_NEXT = "tree.next"
 
 /** Returns the generations that the servers below a folder use as a layer. */
-export const basesInUse = Effect.fnUntraced(function* (servers_dir: string) {
-  const names = yield* listFolder(servers_dir)
+export const basesInUse = Effect.fnUntraced(function* (serversDir: string) {
+  const names = yield* listFolder(serversDir)
   const found = yield* Effect.forEach(
-    names.flatMap((name) => [join(servers_dir, name, TREE), join(servers_dir, name, TREE_NEXT)]),
+    names.flatMap((name) => [join(serversDir, name, TREE), join(serversDir, name, TREE_NEXT)]),
     (tree) =>
       // There may be files beside the folders of servers.
       Effect.catchIf(

@@ -38,8 +38,8 @@ const fileSystemOf = Effect.fnUntraced(function* (folder: string) {
 })
 
 /** Returns the error with its remedy. */
-const unusable = Effect.fnUntraced(function* (data_dir: string, error: IoError) {
-  const mountPoint = yield* Effect.orElseSucceed(fileSystemOf(data_dir), () => data_dir)
+const unusable = Effect.fnUntraced(function* (dataDir: string, error: IoError) {
+  const mountPoint = yield* Effect.orElseSucceed(fileSystemOf(dataDir), () => dataDir)
   const next = error.code === "ENOSPC" ? `free space on the file system at ${mountPoint}` : remedyOf(error)
   const message = next === undefined ? error.message : `${error.message}; ${next}, then start again`
   return yield* new DataFolderUnusable({ message })
@@ -49,21 +49,21 @@ const unusable = Effect.fnUntraced(function* (data_dir: string, error: IoError) 
  * Claims the data folder of a daemon for the scope, because two daemons in one folder would both manage its servers.
  * The lock of an ended process is taken over.
  */
-export const claimDataFolder = (data_dir: string) =>
+export const claimDataFolder = (dataDir: string) =>
   Effect.acquireRelease(
     Effect.gen(function* () {
-      const path = join(data_dir, "daemon.lock")
-      yield* makeClosedFolder(data_dir)
+      const path = join(dataDir, "daemon.lock")
+      yield* makeClosedFolder(dataDir)
       const lock = yield* readText(path).pipe(orMissing(""))
       if (isHeld(lock)) {
         return yield* new DataFolderUnusable({
-          message: `${data_dir} is in use by process ${lock.split(" ")[0]}; stop it or choose another data folder`
+          message: `${dataDir} is in use by process ${lock.split(" ")[0]}; stop it or choose another data folder`
         })
       }
       // This process holds the lock; its first claim releases it.
       if (lock === ownLock()) return undefined
       yield* writeAtomic(path, ownLock())
       return path
-    }).pipe(Effect.catchTag("IoError", (error: IoError) => unusable(data_dir, error))),
+    }).pipe(Effect.catchTag("IoError", (error: IoError) => unusable(dataDir, error))),
     (path) => (path === undefined ? Effect.void : Effect.ignore(removeTree(path)))
   )

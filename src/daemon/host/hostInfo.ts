@@ -39,12 +39,9 @@ export const hostInfo = (node: Pick<HostInfo, "instance_files" | "isolation"> = 
  * Returns the capacity of the host for servers; `overrides` win.
  * @error IoError the disk of the data folder cannot be read
  */
-export const capacityOf = (
-  data_dir: string,
-  overrides: Partial<Capacity>
-): Effect.Effect<Capacity, IoError> =>
+export const capacityOf = (dataDir: string, overrides: Partial<Capacity>): Effect.Effect<Capacity, IoError> =>
   Effect.map(
-    io(`read the free space of ${data_dir}`, () => fs.statfs(data_dir)),
+    io(`read the free space of ${dataDir}`, () => fs.statfs(dataDir)),
     (disk) => ({
       memory_bytes: overrides.memory_bytes ?? os.totalmem(),
       cpu_threads: overrides.cpu_threads ?? os.availableParallelism(),
@@ -53,9 +50,9 @@ export const capacityOf = (
   )
 
 /** Returns the current load of the host, for heartbeats. */
-export const loadOf = (data_dir: string): Effect.Effect<Omit<Heartbeat, "boot_id">, IoError> =>
+export const loadOf = (dataDir: string): Effect.Effect<Omit<Heartbeat, "boot_id">, IoError> =>
   Effect.map(
-    io(`read the free space of ${data_dir}`, () => fs.statfs(data_dir)),
+    io(`read the free space of ${dataDir}`, () => fs.statfs(dataDir)),
     (disk) => ({
       load: os.loadavg()[0] ?? 0,
       memory_used_bytes: os.totalmem() - os.freemem(),

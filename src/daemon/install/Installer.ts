@@ -56,16 +56,16 @@ export class Installer extends Context.Service<
     logPath(spec: ServerSpec): string
   }
 >()("muster/daemon/Installer") {
-  /** @param options.base_dir the folder of base folders, for this service alone; `used`: see {@link BasesOptions} */
+  /** @param options.baseDir the folder of base folders, for this service alone; `used`: see {@link BasesOptions} */
   static readonly layer = (options: BasesOptions) =>
     Layer.effect(
       Installer,
       Effect.gen(function* () {
-        const { base_dir } = options
+        const { baseDir } = options
         const runtime = yield* Runtime
         const scope = yield* Effect.scope
         const running = new Map<string, Running>()
-        yield* clean(base_dir)
+        yield* clean(baseDir)
         const bases = yield* Effect.orDie(openBases(options))
         let isScheduled = false
         const collect = Effect.suspend(() => {
@@ -81,12 +81,12 @@ export class Installer extends Context.Service<
         )
 
         const logPath = (spec: ServerSpec) =>
-          join(base_dir, LOGS, spec.definition.software, `${spec.definition.version}.log`)
+          join(baseDir, LOGS, spec.definition.software, `${spec.definition.version}.log`)
 
         const build = Effect.fnUntraced(
           function* (spec: ServerSpec) {
             const { software, version } = spec.definition
-            const aside = join(base_dir, `${ASIDE}${randomUUID()}`)
+            const aside = join(baseDir, `${ASIDE}${randomUUID()}`)
             yield* Effect.acquireRelease(makePassage(aside), () => Effect.ignore(removeTree(aside)))
             yield* makeFolder(dirname(logPath(spec)))
             const log = yield* openBoundedLog(logPath(spec))
@@ -167,10 +167,10 @@ export class Installer extends Context.Service<
 }
 
 /** Removes the folders of interrupted installations. */
-const clean = Effect.fnUntraced(function* (base_dir: string) {
-  yield* Effect.orDie(makePassage(base_dir))
-  for (const name of yield* Effect.orDie(listFolder(base_dir))) {
+const clean = Effect.fnUntraced(function* (baseDir: string) {
+  yield* Effect.orDie(makePassage(baseDir))
+  for (const name of yield* Effect.orDie(listFolder(baseDir))) {
     if (!name.startsWith(ASIDE)) continue
-    yield* Effect.catch(removeTree(join(base_dir, name)), (error) => Effect.logWarning(error.message))
+    yield* Effect.catch(removeTree(join(baseDir, name)), (error) => Effect.logWarning(error.message))
   }
 })

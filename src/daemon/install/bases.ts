@@ -26,7 +26,7 @@ export interface Base {
 const LINK = ".link-"
 
 export interface BasesOptions {
-  readonly base_dir: string
+  readonly baseDir: string
   /** The generations that instances use as a layer. */
   readonly used: Effect.Effect<ReadonlySet<string>, IoError>
 }
@@ -35,8 +35,8 @@ export interface BasesOptions {
  * Opens the base folders of a node. `<software>/<version>` is a link to the generation for new instances. A new
  * generation replaces it atomically; an old one stays while it is used.
  */
-export const openBases = Effect.fnUntraced(function* ({ base_dir, used }: BasesOptions) {
-  const generations = generationsDir(base_dir)
+export const openBases = Effect.fnUntraced(function* ({ baseDir, used }: BasesOptions) {
+  const generations = generationsDir(baseDir)
   yield* makeClosedFolder(generations)
   for (const name of yield* listFolder(generations)) {
     if (name.startsWith(LINK)) yield* removeTree(join(generations, name))
@@ -44,7 +44,7 @@ export const openBases = Effect.fnUntraced(function* ({ base_dir, used }: BasesO
   const pins = new Map<string, number>()
   const collectLock = yield* Semaphore.make(1)
   const currentLock = yield* Semaphore.make(1)
-  const linkOf = (software: string, version: string) => join(base_dir, software, version)
+  const linkOf = (software: string, version: string) => join(baseDir, software, version)
   const baseOf = (generation: string): Base => ({ folder: join(generations, generation), generation })
   const newGeneration = (software: string, version: string) =>
     `${software}-${version}-${randomUUID().slice(0, 8)}`
@@ -97,9 +97,9 @@ export const openBases = Effect.fnUntraced(function* ({ base_dir, used }: BasesO
 
   const currentGenerations = Effect.gen(function* () {
     const found = new Set<string>()
-    for (const software of yield* listFolder(base_dir)) {
+    for (const software of yield* listFolder(baseDir)) {
       if (software.startsWith(".")) continue
-      for (const version of yield* listFolder(join(base_dir, software))) {
+      for (const version of yield* listFolder(join(baseDir, software))) {
         const to = yield* io(version, () => fs.readlink(linkOf(software, version))).pipe(
           Effect.catchIf(
             (error) => error.code === "EINVAL",

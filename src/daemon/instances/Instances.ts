@@ -24,12 +24,12 @@ import { reserveKeptUids } from "./serverUser.ts"
 
 export interface InstancesOptions {
   /** The folder of server folders, for this service alone. */
-  readonly servers_dir: string
+  readonly serversDir: string
   /** The folder of orphaned servers, which are kept for operators. */
-  readonly lost_dir: string
+  readonly lostDir: string
   readonly sources: FileSources
   /** Seconds between two measurements of disk usage. Default 30. */
-  readonly disk_check_seconds?: number
+  readonly diskCheckSeconds?: number
 }
 
 interface Entry {
@@ -92,7 +92,7 @@ export class Instances extends Context.Service<
     Layer.effect(
       Instances,
       Effect.gen(function* () {
-        const { servers_dir } = options
+        const { serversDir } = options
         const { ofDisk: diskRefused, ofNode } = refusals(options.sources)
         const runtime = yield* Runtime
         const installer = yield* Installer
@@ -104,8 +104,8 @@ export class Instances extends Context.Service<
         const entries = new Map<string, Entry>()
         const removals = new RecentRemovals()
         const orphans = makeOrphanedServers({
-          lost_dir: options.lost_dir,
-          near_dir: besideServers(servers_dir)
+          lostDir: options.lostDir,
+          nearDir: besideServers(serversDir)
         })
         const clock = yield* Clock.Clock
         const now = () => Number(clock.monotonicTimeNanosUnsafe() / 1_000_000n)
@@ -140,7 +140,7 @@ export class Instances extends Context.Service<
         })
 
         const create = Effect.fnUntraced(function* (spec: ServerSpec) {
-          const folder = join(servers_dir, spec.id)
+          const folder = join(serversDir, spec.id)
           const uid = yield* initialUid(spec)
           const file = yield* makeFolder(folder).pipe(
             Effect.andThen(createServerFile(folder, spec, uid)),
@@ -202,7 +202,7 @@ export class Instances extends Context.Service<
             const found = yield* Effect.orElseSucceed(hasFiles(folder), () => true)
             if (found) return yield* orphans.keep(folder, file.get(), departure)
           }
-          const aside = join(servers_dir, `${REMOVED}${id}-${randomUUID()}`)
+          const aside = join(serversDir, `${REMOVED}${id}-${randomUUID()}`)
           yield* rename(folder, aside).pipe(orMissing(undefined))
           // The removal is final; files that cannot be deleted now are deleted at the next start.
           return Effect.andThen(
@@ -267,15 +267,15 @@ export class Instances extends Context.Service<
             { concurrency: 4, discard: true }
           )
         )
-        yield* Effect.orDie(makeFolder(servers_dir))
+        yield* Effect.orDie(makeFolder(serversDir))
         yield* orphans.finishAll
-        const found = yield* readServers(servers_dir, files)
+        const found = yield* readServers(serversDir, files)
         for (const { file, id } of found) {
           const { uid } = file.get()
           if (uid !== undefined) yield* runtime.reserveUser(id, uid)
         }
-        yield* Effect.orDie(reserveKeptUids(servers_dir, runtime, isAside))
-        for (const dir of [options.lost_dir, besideServers(servers_dir)]) {
+        yield* Effect.orDie(reserveKeptUids(serversDir, runtime, isAside))
+        for (const dir of [options.lostDir, besideServers(serversDir)]) {
           yield* Effect.orDie(reserveKeptUids(dir, runtime))
         }
         const known = new Set(found.map((server) => server.id))
@@ -293,7 +293,7 @@ export class Instances extends Context.Service<
         yield* watchDisks({
           files,
           instances: () => [...entries.values()].map(({ instance }) => instance),
-          seconds: options.disk_check_seconds ?? 30
+          seconds: options.diskCheckSeconds ?? 30
         }).pipe(Effect.forkScoped)
 
         return Instances.of({

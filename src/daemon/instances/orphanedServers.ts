@@ -58,13 +58,13 @@ const UNFINISHED = "lost.json"
 
 export interface OrphanedServersOptions {
   /** The folder of orphaned servers. */
-  readonly lost_dir: string
+  readonly lostDir: string
   /** The folder of those on another file system; see {@link besideServers}. */
-  readonly near_dir: string
+  readonly nearDir: string
 }
 
 /** Returns the folder of orphaned servers on the file system of the servers. */
-export const besideServers = (servers_dir: string): string => join(servers_dir, ".lost")
+export const besideServers = (serversDir: string): string => join(serversDir, ".lost")
 
 /** Whether the files of a server are kept: it is saved, and was installed once. */
 export const isKept = ({ held, install, spec, work }: ServerState, { why }: Departure): boolean => {
@@ -150,7 +150,7 @@ const writeNote = Effect.fnUntraced(function* (folder: string, state: ServerStat
   yield* syncFolder(folder)
 })
 
-export const makeOrphanedServers = ({ lost_dir, near_dir }: OrphanedServersOptions) => ({
+export const makeOrphanedServers = ({ lostDir, nearDir }: OrphanedServersOptions) => ({
   /** Moves the folder of a server to the orphaned servers. Requires that nothing is mounted and no process runs. */
   keep: Effect.fnUntraced(function* (
     folder: string,
@@ -162,10 +162,10 @@ export const makeOrphanedServers = ({ lost_dir, near_dir }: OrphanedServersOptio
     yield* Effect.catch(writeNote(folder, state, departure), (error) =>
       Effect.logWarning(`the note of ${id} cannot be written: ${error.message}`)
     )
-    const { dir, name } = yield* moveTo(lost_dir, folder, id).pipe(
+    const { dir, name } = yield* moveTo(lostDir, folder, id).pipe(
       Effect.catchIf(
         (error) => error.code === "EXDEV",
-        () => moveTo(near_dir, folder, id)
+        () => moveTo(nearDir, folder, id)
       )
     )
     yield* syncFolder(dirname(folder)).pipe(
@@ -176,7 +176,7 @@ export const makeOrphanedServers = ({ lost_dir, near_dir }: OrphanedServersOptio
   }),
   /** Finishes interrupted runs. */
   finishAll: Effect.forEach(
-    [lost_dir, near_dir],
+    [lostDir, nearDir],
     (dir) =>
       Effect.flatMap(listFolder(dir), (names) =>
         Effect.forEach(names, (name) => finishInterrupted(dir, name), { discard: true })

@@ -8,14 +8,14 @@ import type { LaunchFailed } from "../runtime/Runtime.ts"
 /** The node, for messages. */
 export interface NodePlace {
   readonly node_id: string
-  readonly data_dir: string
+  readonly dataDir: string
 }
 
 const sentence = (clause: string) => `${clause.charAt(0).toUpperCase()}${clause.slice(1)}.`
 
-export const refusals = ({ data_dir, node_id }: NodePlace) => {
+export const refusals = ({ dataDir, node_id }: NodePlace) => {
   const refused = (status: 409 | 422 | 500, detail: string, hint: string) =>
-    new DaemonRefused({ status, detail: fromDataFolder(detail, data_dir), hint })
+    new DaemonRefused({ status, detail: fromDataFolder(detail, dataDir), hint })
 
   /** Returns the refusal because of the node's state. */
   const ofNode = (

@@ -23,8 +23,8 @@ export const removeFor = (files: Files, folder: string) =>
   )
 
 /** Reads a server's folder; undefined: it has no usable state. An unreadable folder is renamed, never deleted. */
-const readServer = Effect.fnUntraced(function* (servers_dir: string, id: string, files: Files) {
-  const folder = join(servers_dir, id)
+const readServer = Effect.fnUntraced(function* (serversDir: string, id: string, files: Files) {
+  const folder = join(serversDir, id)
   if ((yield* lstat(join(folder, "server.json"))) === undefined) {
     yield* removeFor(files, folder) // interrupted before the creation was acknowledged
     return undefined
@@ -36,19 +36,19 @@ const readServer = Effect.fnUntraced(function* (servers_dir: string, id: string,
   const reason = opened._tag === "Failure" ? opened.failure.message.split("\n")[0] : "it names another server"
   yield* Effect.logError(`the state of ${id} cannot be read and is kept as ${aside}: ${reason}`)
   yield* files.close(folder)
-  yield* rename(folder, join(servers_dir, aside))
+  yield* rename(folder, join(serversDir, aside))
   return undefined
 })
 
 /** Reads the servers of this node, and deletes the folders of interrupted creations and removals. */
-export const readServers = Effect.fnUntraced(function* (servers_dir: string, files: Files) {
-  const names = yield* Effect.orDie(listFolder(servers_dir))
+export const readServers = Effect.fnUntraced(function* (serversDir: string, files: Files) {
+  const names = yield* Effect.orDie(listFolder(serversDir))
   for (const name of names) {
     if (!name.startsWith(REMOVED)) continue
-    yield* removeFor(files, join(servers_dir, name))
+    yield* removeFor(files, join(serversDir, name))
   }
   const read = (id: string) =>
-    Effect.catchTag(readServer(servers_dir, id, files), "IoError", (error) =>
+    Effect.catchTag(readServer(serversDir, id, files), "IoError", (error) =>
       Effect.as(Effect.logError(`server ${id} is skipped: ${error.message}`), undefined)
     )
   const servers = yield* Effect.forEach(

@@ -20,9 +20,9 @@ export interface ProcessRuntimeOptions extends ChildEnvOptions {
   /** Identity of the node and its data folder; marks every process of the node. */
   readonly node: string
   /** The folder in which cgroup v2 groups can be made. Default: detected. */
-  readonly cgroup_root?: string
+  readonly cgroupRoot?: string
   /** Whether the node also runs containers, so that it may never run a plain process. Default false. */
-  readonly beside_containers?: boolean
+  readonly besideContainers?: boolean
   readonly isolation: IsolationOptions
 }
 
@@ -193,14 +193,14 @@ export const ProcessRuntime = {
     Layer.effect(
       Runtime,
       Effect.gen(function* () {
-        const found = yield* openCgroups(options.cgroup_root)
+        const found = yield* openCgroups(options.cgroupRoot)
         const unlimited = yield* Effect.cached(
           "reason" in found
             ? Effect.logWarning(`memory and CPU limits of plain processes are not enforced: ${found.reason}`)
             : Effect.void
         )
         // The engine enforces the limits of containers.
-        if (options.beside_containers !== true) yield* unlimited
+        if (options.besideContainers !== true) yield* unlimited
         const inherited = inheritedEnv(options)
         const isolation = yield* Effect.orDie(
           openIsolation(options.isolation, options.node, inherited.PATH ?? "")

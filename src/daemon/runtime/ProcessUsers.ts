@@ -15,10 +15,10 @@ export interface ProcessUsersOptions {
   /** Identity of the node and its data folder. */
   readonly node: string
   /** The folder of the node. Its `users.json` has the uids of software and the start of the next search. */
-  readonly data_dir: string
+  readonly dataDir: string
   readonly range: UidRange
   /** The folder in which all daemons of this host claim their uids. Default {@link CLAIMS}. */
-  readonly claims_dir?: string
+  readonly claimsDir?: string
 }
 
 /** The uids of this node's servers and software. */
@@ -68,17 +68,17 @@ const userOf = (uid: number): RunUser => ({ uid, gid: uid, own: true })
  * @error IoError | SchemaError `users.json` cannot be read, and its uids could be assigned twice
  */
 export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUsersOptions) {
-  const { data_dir, node, range } = options
-  const shared_dir = options.claims_dir ?? CLAIMS
-  const claims_dir = yield* makeFolder(shared_dir).pipe(
-    Effect.as(shared_dir),
+  const { dataDir, node, range } = options
+  const sharedDir = options.claimsDir ?? CLAIMS
+  const claimsDir = yield* makeFolder(sharedDir).pipe(
+    Effect.as(sharedDir),
     Effect.catch(({ message }) => {
-      const own = join(data_dir, "uids")
+      const own = join(dataDir, "uids")
       const warning = `uids cannot be claimed on this host: ${message}; set a different MUSTER_PROCESS_UIDS for each daemon`
       return Effect.andThen(Effect.logWarning(warning), Effect.as(makeFolder(own), own))
     })
   )
-  const path = join(data_dir, "users.json")
+  const path = join(dataDir, "users.json")
   const lock = yield* Semaphore.make(1)
   const softwareLock = yield* Semaphore.make(1)
   const byName = new Map<string, number>()
@@ -86,7 +86,7 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
   const previous = new Map<number, string>()
   let file: UsersFile = { format: 1, software: {} }
 
-  const claimPath = (uid: number) => join(claims_dir, String(uid))
+  const claimPath = (uid: number) => join(claimsDir, String(uid))
   const readClaim = (uid: number) =>
     Effect.map(readText(claimPath(uid)).pipe(orMissing("")), (text) =>
       Option.getOrUndefined(decodeClaim(text))
@@ -99,7 +99,7 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
       : Effect.map(lstat(claim.data_dir), (found) => found !== undefined)
 
   const writeClaim = (uid: number, name: string) => {
-    const text = JSON.stringify({ node, data_dir, name } satisfies Claim)
+    const text = JSON.stringify({ node, data_dir: dataDir, name } satisfies Claim)
     return io(`claim uid ${uid}`, () => fs.writeFile(claimPath(uid), text, { flag: "wx", mode: 0o600 })).pipe(
       Effect.as(true),
       Effect.catchIf(
@@ -184,7 +184,7 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
     return user
   })
 
-  for (const name of yield* io(`read ${claims_dir}`, () => fs.readdir(claims_dir))) {
+  for (const name of yield* io(`read ${claimsDir}`, () => fs.readdir(claimsDir))) {
     const found = /^\d+$/.test(name) ? yield* readClaim(Number(name)) : undefined
     if (found?.node === node) previous.set(Number(name), found.name)
   }

@@ -5,7 +5,7 @@ export interface ChildEnvOptions {
   /** The environment of the service. */
   readonly environment: Readonly<Record<string, string | undefined>>
   /** Names of further variables, or prefixes such as `JAVA_*`. */
-  readonly pass_env: ReadonlyArray<string>
+  readonly passEnv: ReadonlyArray<string>
 }
 
 const DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -25,15 +25,14 @@ const matches = (name: string, patterns: ReadonlyArray<string>) =>
 
 /** Returns the variables of every process. Settings of the service are never passed on. */
 export const inheritedEnv = (options: ChildEnvOptions): Readonly<Record<string, string>> => {
-  const { environment, pass_env } = options
+  const { environment, passEnv } = options
   const env: Record<string, string> = {
     PATH: `${dirname(process.execPath)}:${environment.PATH ?? DEFAULT_PATH}`,
     LANG: environment.LANG ?? "C.UTF-8"
   }
   if (environment.TZ !== undefined) env.TZ = environment.TZ
   for (const [name, value] of Object.entries(environment)) {
-    if (value !== undefined && !isSecret(name) && name !== "PATH" && matches(name, pass_env))
-      env[name] = value
+    if (value !== undefined && !isSecret(name) && name !== "PATH" && matches(name, passEnv)) env[name] = value
   }
   return env
 }

@@ -21,13 +21,13 @@ export interface IsolationOptions {
   /** The uids for servers and software, if the daemon is root. */
   readonly uids: UidRange
   /** The folder of the node. */
-  readonly data_dir: string
+  readonly dataDir: string
   /** Files and folders that are hidden from servers; the folder of the node is one of them, or below one. */
   readonly hidden: ReadonlyArray<string>
   /** The levels to try, the best first. Default: all. Tests try fewer. */
   readonly levels?: ReadonlyArray<ProcessIsolation>
   /** See {@link openProcessUsers}. */
-  readonly claims_dir?: string
+  readonly claimsDir?: string
 }
 export interface Isolation {
   readonly level: ProcessIsolation
@@ -54,7 +54,7 @@ const existing = Effect.fnUntraced(function* (paths: ReadonlyArray<string>) {
 })
 /** Inspects the host: the paths to cover, and the programs that the covers would hide. */
 const inspectHost = Effect.fnUntraced(function* (
-  { data_dir, hidden }: IsolationOptions,
+  { dataDir, hidden }: IsolationOptions,
   search: string,
   closes: boolean
 ) {
@@ -63,7 +63,7 @@ const inspectHost = Effect.fnUntraced(function* (
   const memory = yield* existing(["/dev/shm", "/dev/mqueue", "/run/lock"])
   // Through the sockets of the user's session manager, a server could run programs outside the namespaces.
   const session = closes ? [] : [`/run/user/${process.geteuid?.()}`]
-  const secret = yield* existing([data_dir, ...hidden, ...session])
+  const secret = yield* existing([dataDir, ...hidden, ...session])
   const secrets = yield* Effect.forEach(secret, (path) =>
     Effect.map(
       io(`stat ${path}`, () => fs.stat(path)),
@@ -87,7 +87,7 @@ const inspectHost = Effect.fnUntraced(function* (
     closes
   })
   const covers = [...open, ...reached.closed.map((at): Cover => ({ at, with: "nothing" }))]
-  const stage = join(yield* io(data_dir, () => fs.realpath(data_dir)), "stage")
+  const stage = join(yield* io(dataDir, () => fs.realpath(dataDir)), "stage")
   for (const index of covers.keys()) yield* makeFolder(join(stage, String(index)))
   const machine: Machine = { covers, programs: reached.programs, table: yield* mountTable, stage }
   return machine
@@ -95,7 +95,7 @@ const inspectHost = Effect.fnUntraced(function* (
 /** Runs a process exactly as servers are run, and checks that hidden files are hidden; returns why not. */
 const probe = Effect.fnUntraced(
   function* (begin: Begin, options: IsolationOptions, user: RunUser | undefined) {
-    const folder = join(options.data_dir, ".isolation")
+    const folder = join(options.dataDir, ".isolation")
     const [cwd, temporary, secret] = [join(folder, "files"), join(folder, "tmp"), join(folder, "secret")]
     yield* Effect.acquireRelease(Effect.andThen(removeTree(folder), makeFolder(folder)), () =>
       Effect.ignore(removeTree(folder))
@@ -132,9 +132,9 @@ const probe = Effect.fnUntraced(
   Effect.catch((error: IoError | LaunchFailed) => Effect.succeed(error.message))
 )
 /** Lets servers pass through the folders of the service to their own folders; its files stay closed. */
-const openFolders = Effect.fnUntraced(function* ({ data_dir, hidden }: IsolationOptions) {
-  const real = yield* io(data_dir, () => fs.realpath(data_dir))
-  const own = (yield* existing([data_dir, ...hidden])).filter((path) => isIn(real, path))
+const openFolders = Effect.fnUntraced(function* ({ dataDir, hidden }: IsolationOptions) {
+  const real = yield* io(dataDir, () => fs.realpath(dataDir))
+  const own = (yield* existing([dataDir, ...hidden])).filter((path) => isIn(real, path))
   for (const top of own) {
     for (let folder = real; isIn(folder, top); folder = dirname(folder)) {
       const { mode } = yield* io(`stat ${folder}`, () => fs.stat(folder))
@@ -217,13 +217,13 @@ export const openIsolation = Effect.fnUntraced(function* (
     }
     const lesser = reasons.length === 0 ? "" : ` (${reasons.join("; ")})`
     yield* Effect.logInfo(`plain processes are isolated by ${level}${lesser}`)
-    const { claims_dir, data_dir, uids: range } = options
+    const { claimsDir, dataDir, uids: range } = options
     const users = hasUser(level)
       ? yield* openProcessUsers({
           node,
-          data_dir,
+          dataDir,
           range,
-          ...(claims_dir === undefined ? {} : { claims_dir })
+          ...(claimsDir === undefined ? {} : { claimsDir })
         })
       : undefined
     const above = hasNamespaces(level) ? 2 : 0

@@ -72,8 +72,8 @@ export const makeRun = Effect.fnUntraced(function* (
   const { server_id, folder } = at
   const input = yield* makeConsoleInput(join(folder, "console.in"))
   const ended = Effect.flatMap(code, (value) => exitOf(parts, server_id, value))
-  const processesOf = (max_age_ms: number) =>
-    ownProcesses(table.members(server_id, leader, max_age_ms), leader, helpers)
+  const processesOf = (maxAgeMs: number) =>
+    ownProcesses(table.members(server_id, leader, maxAgeMs), leader, helpers)
   // Excludes helpers: `unshare` stops itself again if it continues while its child is stopped.
   const signalEach = (signal: NodeJS.Signals) =>
     Effect.sync(() => {

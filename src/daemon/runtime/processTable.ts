@@ -10,9 +10,9 @@ export interface Leader {
 export interface ProcessTable {
   /**
    * Returns the live processes of a server: by uid, by marker, by the group and session of its leader, and all
-   * descendants. `max_age_ms`: the largest age of the kernel's process list.
+   * descendants. `maxAgeMs`: the largest age of the kernel's process list.
    */
-  members(server: string, leader: Leader | undefined, max_age_ms: number): ReadonlyArray<Proc>
+  members(server: string, leader: Leader | undefined, maxAgeMs: number): ReadonlyArray<Proc>
   /** Returns the names of all live processes of this node, by marker or uid. */
   names(): ReadonlySet<string>
 }
@@ -45,9 +45,9 @@ export const makeProcessTable = (node: string, users?: UidNames): ProcessTable =
   let identities = new Map<string, Identity>()
   let firstSeen = new Map<string, number>()
 
-  const refresh = (max_age_ms: number): void => {
+  const refresh = (maxAgeMs: number): void => {
     const now = performance.now()
-    if (now - readAt <= max_age_ms) return
+    if (now - readAt <= maxAgeMs) return
     procs = readProcs()
     readAt = now
     const next = new Map<string, Identity>()
@@ -81,8 +81,8 @@ export const makeProcessTable = (node: string, users?: UidNames): ProcessTable =
     return own || isJob ? marker.server : undefined
   }
 
-  const members = (server: string, leader: Leader | undefined, max_age_ms: number): ReadonlyArray<Proc> => {
-    refresh(max_age_ms)
+  const members = (server: string, leader: Leader | undefined, maxAgeMs: number): ReadonlyArray<Proc> => {
+    refresh(maxAgeMs)
     // Excludes a group whose number was reused by another process.
     const reused = procs.some((proc) => proc.pid === leader?.pid && proc.start !== leader.start)
     const group = leader === undefined || reused ? undefined : leader.pid

@@ -64,9 +64,9 @@ describe("the references of definition files: config patches", () => {
 describe("the references of definition files: what only a node can find", () => {
   it.effect("says just what is printed", () =>
     Effect.gen(function* () {
-      const { data_dir, first, server: instance, volumes } = yield* scene()
-      writeFileSync(join(data_dir, "admin.key"), "")
-      mkdirSync(join(data_dir, "servers"), { recursive: true })
+      const { dataDir, first, server: instance, volumes } = yield* scene()
+      writeFileSync(join(dataDir, "admin.key"), "")
+      mkdirSync(join(dataDir, "servers"), { recursive: true })
       symlinkSync("/etc", join(volumes, "etc"))
       symlinkSync("/etc", join(first.folder, "out"))
       const volume = (name: string, source: string, mode: Volume["mode"], target = name) => ({

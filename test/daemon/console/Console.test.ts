@@ -224,11 +224,11 @@ describe("decisions 3, logs and console", () => {
 
   it.live("a server that floods its console stays within bounds and can still be stopped", () =>
     Effect.gen(function* () {
-      const { daemon, data_dir, lastStatus, running } = yield* harness()
+      const { daemon, dataDir, lastStatus, running } = yield* harness()
       const id = yield* running({
         process: { invocation: "sh -c 'echo ready; exec yes 0123456789'", stop_command: "^SIGTERM" }
       })
-      const dir = join(data_dir, "servers", id)
+      const dir = join(dataDir, "servers", id)
       const lines = yield* daemon.console(id)
       const seen = yield* Stream.runCount(Stream.take(lines, 50_000))
       assert.strictEqual(seen, 50_000)

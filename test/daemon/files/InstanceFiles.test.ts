@@ -62,9 +62,9 @@ for (const [way, options] of Object.entries(ways)) {
       "cow volumes are theirs alone, rw ones are shared, ro ones and mounts never written, copies copied",
       () =>
         Effect.gen(function* () {
-          const { allowed, data_dir, server, volumes } = yield* scene(options)
+          const { allowed, dataDir, server, volumes } = yield* scene(options)
           write(volumes, { "worlds/a/level": "A", "lib/x": "X", "one.txt": "1" })
-          write(data_dir, { "files/config.yml": "c: 1" })
+          write(dataDir, { "files/config.yml": "c: 1" })
           const { files, make } = server({
             volumes: [
               { name: "w", source: "worlds/a", target: "/world", mode: "cow" },
@@ -82,7 +82,7 @@ for (const [way, options] of Object.entries(ways)) {
           }
           assert.strictEqual(text(volumes, "worlds/a/level"), "A")
           assert.strictEqual(text(volumes, "one.txt"), "1")
-          assert.strictEqual(text(data_dir, "files/config.yml"), "c: 1")
+          assert.strictEqual(text(dataDir, "files/config.yml"), "c: 1")
           writeFileSync(join(files, "shared/f"), "all")
           assert.strictEqual(text(volumes, "shared/new/f"), "all")
           assert.strictEqual(text(files, "lib/x"), "X")
@@ -222,7 +222,7 @@ for (const [way, options] of Object.entries(ways)) {
       "nothing is mounted after a close, the same is there after the next open, on whatever start",
       () =>
         Effect.gen(function* () {
-          const { data_dir, open, server, volumes } = yield* scene(options)
+          const { dataDir, open, server, volumes } = yield* scene(options)
           write(volumes, { "w/level": "L", "s/x": "X" })
           const one = server({
             volumes: [
@@ -238,7 +238,7 @@ for (const [way, options] of Object.entries(ways)) {
           assert.strictEqual(mountsBelow(folder).length, { overlay: 3, "copy, with mounts": 1 }[way] ?? 0)
           yield* one.close
           yield* one.close
-          assert.deepStrictEqual(mountsBelow(data_dir), [])
+          assert.deepStrictEqual(mountsBelow(dataDir), [])
           const again = yield* open
           yield* again.open(folder, spec, "process")
           assert.deepStrictEqual(
@@ -250,7 +250,7 @@ for (const [way, options] of Object.entries(ways)) {
 
     it.effect("what is shared is never removed with an instance, whatever was cut off when", () =>
       Effect.gen(function* () {
-        const { allowed, data_dir, server, volumes } = yield* scene(options)
+        const { allowed, dataDir, server, volumes } = yield* scene(options)
         write(volumes, { "s/kept": "k" })
         const one = server({
           volumes: [{ name: "s", source: "s", target: "s", mode: "rw" }],
@@ -258,7 +258,7 @@ for (const [way, options] of Object.entries(ways)) {
         })
         yield* one.make
         // as if everything had stopped between the two renames of a removal
-        const aside = join(data_dir, "servers", ".removed-x")
+        const aside = join(dataDir, "servers", ".removed-x")
         renameSync(one.folder, aside)
         if (mounts) {
           const error = yield* Effect.flip(removeTree(aside))
@@ -319,14 +319,14 @@ for (const [way, options] of Object.entries(ways)) {
   describe(`blueprints, last paragraph, nothing leaves the instance: ${way}`, () => {
     it.effect("no source and no target leaves its folder; a refusal leaves nothing half-made", () =>
       Effect.gen(function* () {
-        const { allowed, data_dir, server, volumes } = yield* scene(options)
-        write(data_dir, { "admin.key": "secret", "files/ok": "" })
+        const { allowed, dataDir, server, volumes } = yield* scene(options)
+        write(dataDir, { "admin.key": "secret", "files/ok": "" })
         symlinkSync("/etc", join(volumes, "etc"))
-        symlinkSync("/etc", join(data_dir, "files/etc"))
+        symlinkSync("/etc", join(dataDir, "files/etc"))
         symlinkSync("/etc", join(allowed, "etc"))
-        mkdirSync(join(data_dir, "servers/srv_other/files"), { recursive: true })
-        mkdirSync(join(data_dir, "base/paper"), { recursive: true })
-        symlinkSync("../servers/srv_other", join(data_dir, "files/other"))
+        mkdirSync(join(dataDir, "servers/srv_other/files"), { recursive: true })
+        mkdirSync(join(dataDir, "base/paper"), { recursive: true })
+        symlinkSync("../servers/srv_other", join(dataDir, "files/other"))
         const modes = ["cow", "rw", "ro"] as const
         const volume = (source: string, target = "x") =>
           modes.map((mode) => ({ volumes: [{ name: "v", source, target, mode }] }))
@@ -382,18 +382,18 @@ for (const [way, options] of Object.entries(ways)) {
             JSON.stringify(definition)
           )
         }
-        assert.deepStrictEqual(mountsBelow(data_dir), [])
+        assert.deepStrictEqual(mountsBelow(dataDir), [])
         assert.deepStrictEqual(readdirSync(join(allowed, "maps")), ["m"])
-        assert.isFalse(existsSync(join(data_dir, "x")) || existsSync(join(data_dir, "servers/x")))
+        assert.isFalse(existsSync(join(dataDir, "x")) || existsSync(join(dataDir, "servers/x")))
       }).pipe(Effect.scoped)
     )
 
     it.effect("no link of the base or of the server leads a volume, a mount or a copy out", () =>
       Effect.gen(function* () {
-        const { allowed, data_dir, first, server, volumes } = yield* scene(options)
-        write(data_dir, { "outside/file": "untouched", "files/ok": "ok" })
+        const { allowed, dataDir, first, server, volumes } = yield* scene(options)
+        write(dataDir, { "outside/file": "untouched", "files/ok": "ok" })
         write(volumes, { "w/file": "W" })
-        const outside = join(data_dir, "outside")
+        const outside = join(dataDir, "outside")
         symlinkSync(outside, join(first.folder, "out"))
         const modes = ["cow", "rw", "ro"] as const
         for (const mode of modes) {
@@ -419,7 +419,7 @@ for (const [way, options] of Object.entries(ways)) {
         assert.deepStrictEqual(readdirSync(outside), ["file"])
         assert.strictEqual(text(outside, "file"), "untouched")
         assert.deepStrictEqual(
-          mountsBelow(data_dir).filter(({ path }) => path.startsWith(outside)),
+          mountsBelow(dataDir).filter(({ path }) => path.startsWith(outside)),
           []
         )
       }).pipe(Effect.scoped)
@@ -427,10 +427,10 @@ for (const [way, options] of Object.entries(ways)) {
 
     it.effect("links inside of a volume stay links, and what they lead to is not taken along", () =>
       Effect.gen(function* () {
-        const { data_dir, server, volumes } = yield* scene(options)
-        write(data_dir, { "outside/secret": "secret" })
+        const { dataDir, server, volumes } = yield* scene(options)
+        write(dataDir, { "outside/secret": "secret" })
         write(volumes, { "w/file": "W" })
-        symlinkSync(join(data_dir, "outside"), join(volumes, "w/link"))
+        symlinkSync(join(dataDir, "outside"), join(volumes, "w/link"))
         symlinkSync("../../outside/secret", join(volumes, "w/file-link"))
         const one = server({ volumes: [{ name: "w", source: "w", target: "world", mode: "cow" }] })
         yield* one.make
@@ -438,18 +438,18 @@ for (const [way, options] of Object.entries(ways)) {
         assert.isTrue(lstatSync(join(one.files, "world/file-link")).isSymbolicLink())
         yield* one.close
         yield* removeTree(one.folder)
-        assert.strictEqual(text(data_dir, "outside/secret"), "secret")
+        assert.strictEqual(text(dataDir, "outside/secret"), "secret")
       }).pipe(Effect.scoped)
     )
 
     it.effect("a file with a second name outside is left as it is there", () =>
       Effect.gen(function* () {
-        const { base, data_dir, server, volumes } = yield* scene(options)
-        write(data_dir, { outside: "untouched" })
+        const { base, dataDir, server, volumes } = yield* scene(options)
+        write(dataDir, { outside: "untouched" })
         mkdirSync(join(volumes, "w"), { recursive: true })
         mkdirSync(join(volumes, "r"), { recursive: true })
-        linkSync(join(data_dir, "outside"), join(volumes, "w/file"))
-        linkSync(join(data_dir, "outside"), join(volumes, "r/file"))
+        linkSync(join(dataDir, "outside"), join(volumes, "w/file"))
+        linkSync(join(dataDir, "outside"), join(volumes, "r/file"))
         const one = server({
           volumes: [
             { name: "w", source: "w", target: "world", mode: "cow" },
@@ -459,12 +459,12 @@ for (const [way, options] of Object.entries(ways)) {
         yield* one.make
         writeFileSync(join(one.files, "world/file"), "mine")
         refusal(() => writeFileSync(join(one.files, "read/file"), "mine"))
-        assert.strictEqual(text(data_dir, "outside"), "untouched")
+        assert.strictEqual(text(dataDir, "outside"), "untouched")
         const next = base("second", {})
-        linkSync(join(data_dir, "outside"), join(next.folder, "file"))
+        linkSync(join(dataDir, "outside"), join(next.folder, "file"))
         yield* one.renew(next)
         writeFileSync(join(one.files, "file"), "mine")
-        assert.strictEqual(text(data_dir, "outside"), "untouched")
+        assert.strictEqual(text(dataDir, "outside"), "untouched")
       }).pipe(Effect.scoped)
     )
 
@@ -487,8 +487,8 @@ for (const [way, options] of Object.entries(ways)) {
 
     it.live("a link that takes a folder's place in the middle of a copy is not followed", () =>
       Effect.gen(function* () {
-        const { data_dir, server, volumes } = yield* scene(options)
-        write(data_dir, { "outside/secret": "secret" })
+        const { dataDir, server, volumes } = yield* scene(options)
+        write(dataDir, { "outside/secret": "secret" })
         write(volumes, { "w/sub/file": "W" })
         const real = join(volumes, "w/sub")
         const away = join(volumes, "w/.sub")
@@ -500,7 +500,7 @@ for (const [way, options] of Object.entries(ways)) {
             renameSync(away, real)
           } else {
             renameSync(real, away)
-            symlinkSync(join(data_dir, "outside"), real)
+            symlinkSync(join(dataDir, "outside"), real)
           }
         }).pipe(Effect.ignore, Effect.delay(1), Effect.repeat({ while: () => swapping }))
         const attempts = Effect.forEach(Array.from({ length: 10 }), () =>
@@ -525,7 +525,7 @@ for (const [way, options] of Object.entries(ways)) {
           )
         )
         yield* Effect.all([swap, attempts], { concurrency: 2 })
-        assert.strictEqual(text(data_dir, "outside/secret"), "secret")
+        assert.strictEqual(text(dataDir, "outside/secret"), "secret")
       }).pipe(Effect.scoped)
     )
   })
@@ -606,7 +606,7 @@ describe("blueprints, instances: overlay", () => {
 
   it.effect("a mount that went somewhere else or was taken away is made again", () =>
     Effect.gen(function* () {
-      const { data_dir, server, volumes } = yield* scene()
+      const { dataDir, server, volumes } = yield* scene()
       write(volumes, { "s/x": "X" })
       const one = server({ volumes: [{ name: "s", source: "s", target: "a/s", mode: "ro" }] })
       yield* one.make
@@ -621,7 +621,7 @@ describe("blueprints, instances: overlay", () => {
         refusal(() => writeFileSync(join(one.files, "a/s/x"), "")),
         "EROFS"
       )
-      assert.strictEqual(mountsBelow(data_dir).length, 2)
+      assert.strictEqual(mountsBelow(dataDir).length, 2)
     }).pipe(Effect.scoped)
   )
 
@@ -649,12 +649,12 @@ describe("blueprints, instances: overlay", () => {
 describe("blueprints, instances: a node's daemon", () => {
   it.live("a reset stops the server and makes its files anew; removal never follows a shared volume", () =>
     Effect.gen(function* () {
-      const { daemon, data_dir, running, statuses } = yield* harness()
+      const { daemon, dataDir, running, statuses } = yield* harness()
       const id = yield* running({
         install: { script: "echo base > file" },
         definition: { volumes: [{ name: "s", source: "s", target: "s", mode: "rw" }] }
       })
-      const files = join(data_dir, "servers", id, "files")
+      const files = join(dataDir, "servers", id, "files")
       write(files, { file: "changed", extra: "x", "s/kept": "k" })
       yield* daemon.reset(id)
       yield* until("reset", () => existsSync(join(files, "file")) && !existsSync(join(files, "extra")))
@@ -664,17 +664,17 @@ describe("blueprints, instances: a node's daemon", () => {
       yield* until("running", () => statuses(id).at(-1) === "running")
       yield* daemon.remove(id)
       yield* daemon.remove(id)
-      assert.isFalse(existsSync(join(data_dir, "servers", id)))
-      assert.strictEqual(text(data_dir, "volumes/s/kept"), "k")
-      assert.deepStrictEqual(mountsBelow(data_dir), [])
+      assert.isFalse(existsSync(join(dataDir, "servers", id)))
+      assert.strictEqual(text(dataDir, "volumes/s/kept"), "k")
+      assert.deepStrictEqual(mountsBelow(dataDir), [])
     }).pipe(Effect.scoped)
   )
 
   it.live("a mount that is not allowed is a clear install failure, whether or not there is something", () =>
     Effect.gen(function* () {
-      const data_dir = yield* temporaryFolder
-      const allowed = join(data_dir, "not/yet/there")
-      const { create, lastInstall } = yield* harness({ allowed_mounts: [allowed] }, data_dir)
+      const dataDir = yield* temporaryFolder
+      const allowed = join(dataDir, "not/yet/there")
+      const { create, lastInstall } = yield* harness({ allowedMounts: [allowed] }, dataDir)
       const reason = Effect.fnUntraced(function* (source: string) {
         const id = yield* create({ definition: { mounts: [{ source, target: "etc", mode: "ro" }] } })
         yield* until("failed", () => lastInstall(id)?.phase === "failed")
@@ -683,7 +683,7 @@ describe("blueprints, instances: a node's daemon", () => {
       for (const source of ["/etc", "/etc/no/such", `${allowed}/../../x`]) {
         assert.strictEqual(
           yield* reason(source),
-          `state.mounts: ${source.replace(`${data_dir}/`, "")} is not below the allowed mounts of the node (node test-node): allow it there with MUSTER_ALLOWED_MOUNTS, then reinstall`
+          `state.mounts: ${source.replace(`${dataDir}/`, "")} is not below the allowed mounts of the node (node test-node): allow it there with MUSTER_ALLOWED_MOUNTS, then reinstall`
         )
       }
       assert.match(
@@ -695,14 +695,14 @@ describe("blueprints, instances: a node's daemon", () => {
 
   it.live("nothing is mounted after the daemon has ended, and all of it when it is there again", () =>
     Effect.gen(function* () {
-      const { close, daemon, data_dir, installed } = yield* harness()
+      const { close, daemon, dataDir, installed } = yield* harness()
       const id = yield* installed({ install: { script: "echo base > file" } })
-      const files = join(data_dir, "servers", id, "files")
+      const files = join(dataDir, "servers", id, "files")
       writeFileSync(join(files, "own"), "mine")
       yield* close
-      assert.deepStrictEqual(mountsBelow(data_dir), [])
+      assert.deepStrictEqual(mountsBelow(dataDir), [])
       assert.deepStrictEqual(readdirSync(files), [])
-      yield* openDaemon(data_dir, recorder())
+      yield* openDaemon(dataDir, recorder())
       yield* until("the files are shown", () => existsSync(join(files, "file")))
       assert.strictEqual(text(files, "own"), "mine")
       assert.strictEqual((yield* daemon.system).system.instance_files, "overlay")

@@ -11,9 +11,9 @@ import { smallDisk, write } from "./scene.ts"
 const zeros = (name: string, mib: number) => `head -c ${mib * 1024 * 1024} /dev/zero > ${name}`
 
 /** What is left of the making of instances and bases. */
-const left = (data_dir: string, id: string) => ({
-  server: readdirSync(join(data_dir, "servers", id)).filter((name) => /^(files|tree)/.test(name)),
-  base: readdirSync(join(data_dir, "base")).filter((name) => name.startsWith(".aside"))
+const left = (dataDir: string, id: string) => ({
+  server: readdirSync(join(dataDir, "servers", id)).filter((name) => /^(files|tree)/.test(name)),
+  base: readdirSync(join(dataDir, "base")).filter((name) => name.startsWith(".aside"))
 })
 
 /** What is said of a disk that is full, after what has met that. */
@@ -22,26 +22,23 @@ const full = "disk full (node test-node): free space on the disk of the data fol
 describe("node-protocol, disk full on a node", () => {
   it.live("an install script that fills it is a clear failure, and nothing half-made is left", () =>
     Effect.gen(function* () {
-      const data_dir = yield* smallDisk(12)
-      const { create, lastInstall, lastStatus } = yield* harness({}, data_dir)
+      const dataDir = yield* smallDisk(12)
+      const { create, lastInstall, lastStatus } = yield* harness({}, dataDir)
       const id = yield* create({ install: { script: zeros("big", 40) } })
       yield* until("failed", () => lastStatus(id) === "offline")
       const failure_reason = `install script exited with 1: ${full}`
       assert.deepInclude(lastInstall(id), { phase: "failed", failure_reason })
-      assert.deepStrictEqual(left(data_dir, id), { server: [], base: [] })
-      assert.deepStrictEqual(readdirSync(join(data_dir, "base/.generations")), [])
+      assert.deepStrictEqual(left(dataDir, id), { server: [], base: [] })
+      assert.deepStrictEqual(readdirSync(join(dataDir, "base/.generations")), [])
     }).pipe(Effect.scoped)
   )
 
   for (const instance_files of ["overlay", "copy"] as const) {
     it.live(`so is an instance that does not fit, by ${instance_files}; with room it can be made`, () =>
       Effect.gen(function* () {
-        const data_dir = yield* smallDisk(16)
-        write(data_dir, { "files/big": "x".repeat(6 * 1024 * 1024) })
-        const { create, daemon, lastInstall, lastStatus, notes } = yield* harness(
-          { instance_files },
-          data_dir
-        )
+        const dataDir = yield* smallDisk(16)
+        write(dataDir, { "files/big": "x".repeat(6 * 1024 * 1024) })
+        const { create, daemon, lastInstall, lastStatus, notes } = yield* harness({ instance_files }, dataDir)
         const copy = (target: string) => ({ source: "files/big", target })
         const id = yield* create({
           install: { script: "echo base > file" },
@@ -49,13 +46,13 @@ describe("node-protocol, disk full on a node", () => {
         })
         yield* until("failed", () => lastStatus(id) === "offline")
         assert.deepInclude(lastInstall(id), { phase: "failed", failure_reason: `copy files/big: ${full}` })
-        assert.deepStrictEqual(left(data_dir, id), { server: [], base: [] })
-        assert.deepStrictEqual(mountsBelow(join(data_dir, "servers")), [])
-        spawnSync("mount", ["-o", "remount,size=64m", data_dir])
+        assert.deepStrictEqual(left(dataDir, id), { server: [], base: [] })
+        assert.deepStrictEqual(mountsBelow(join(dataDir, "servers")), [])
+        spawnSync("mount", ["-o", "remount,size=64m", dataDir])
         const before = notes.reports.length
         yield* daemon.reinstall(id)
         yield* until("ready", () => lastInstall(id)?.phase === "ready" && notes.reports.length > before)
-        const files = join(data_dir, "servers", id, "files")
+        const files = join(dataDir, "servers", id, "files")
         assert.deepStrictEqual(readdirSync(files).sort(), ["a", "b", "file"])
       }).pipe(Effect.scoped)
     )
@@ -65,15 +62,15 @@ describe("node-protocol, disk full on a node", () => {
 describe("decisions 3, start on a disk that is full", () => {
   it.live("is refused with what has met it and what to do; with room it starts", () =>
     Effect.gen(function* () {
-      const data_dir = yield* smallDisk(16)
-      const { create, daemon, lastInstall, lastStatus, statuses } = yield* harness({}, data_dir)
+      const dataDir = yield* smallDisk(16)
+      const { create, daemon, lastInstall, lastStatus, statuses } = yield* harness({}, dataDir)
       // A file that is written as a whole: more than the file system has up its sleeve when it is full.
       const id = yield* create({
         install: { script: "head -c 2000000 /dev/zero | tr '\\0' '#' > server.properties" },
         definition: { configs: { "server.properties": { parser: "properties", find: { motd: "hi" } } } }
       })
       yield* until("ready", () => lastInstall(id)?.phase === "ready" && lastStatus(id) === "offline")
-      const room = spawnSync("sh", ["-c", `head -c 100000000 /dev/zero > ballast`], { cwd: data_dir })
+      const room = spawnSync("sh", ["-c", `head -c 100000000 /dev/zero > ballast`], { cwd: dataDir })
       assert.notStrictEqual(room.status, 0)
       const refused = yield* Effect.flip(daemon.power(id, "start", 30))
       assert.deepStrictEqual(
@@ -85,7 +82,7 @@ describe("decisions 3, start on a disk that is full", () => {
         ]
       )
       assert.strictEqual(lastStatus(id), "offline")
-      rmSync(join(data_dir, "ballast"))
+      rmSync(join(dataDir, "ballast"))
       yield* daemon.power(id, "start", 30)
       yield* until("it runs", () => statuses(id).includes("running"))
     }).pipe(Effect.scoped)
@@ -101,9 +98,9 @@ describe("decisions 3, limits: disk_space", () => {
       `what writes more is stopped with a line in its console, and not started again: ${instance_files}`,
       () =>
         Effect.gen(function* () {
-          const { crashes, daemon, data_dir, lastStatus, running, statuses } = yield* harness({
+          const { crashes, daemon, dataDir, lastStatus, running, statuses } = yield* harness({
             instance_files,
-            disk_check_seconds: 0.02
+            diskCheckSeconds: 0.02
           })
           const id = yield* running({
             process: { invocation: writer },
@@ -129,7 +126,7 @@ describe("decisions 3, limits: disk_space", () => {
             status: 409,
             detail: "the server uses 3.0 MB, its disk limit is 2.0 MB"
           })
-          rmSync(join(data_dir, "servers", id, "files", "blob"))
+          rmSync(join(dataDir, "servers", id, "files", "blob"))
           yield* daemon.power(id, "start", 30)
           yield* until("running", () => lastStatus(id) === "running")
         }).pipe(Effect.scoped)
@@ -138,8 +135,8 @@ describe("decisions 3, limits: disk_space", () => {
 
   it.live("the base and what is shared do not count where they are not the server's own", () =>
     Effect.gen(function* () {
-      const { daemon, data_dir, running } = yield* harness({ disk_check_seconds: 0.02 })
-      write(data_dir, { "volumes/w/level": "x".repeat(3_000_000), "volumes/s/shared": "x".repeat(3_000_000) })
+      const { daemon, dataDir, running } = yield* harness({ diskCheckSeconds: 0.02 })
+      write(dataDir, { "volumes/w/level": "x".repeat(3_000_000), "volumes/s/shared": "x".repeat(3_000_000) })
       const id = yield* running({
         process: { invocation: writer },
         install: { script: zeros("big", 3) },
@@ -154,8 +151,8 @@ describe("decisions 3, limits: disk_space", () => {
       const stats = yield* daemon.stats(id, { update_disk_usage: true })
       assert.isBelow(stats.disk_bytes, 100_000)
       assert.isBelow(stats.overlay_bytes, 100_000)
-      assert.isTrue(existsSync(join(data_dir, "servers", id, "files/big")))
-      assert.strictEqual(readFileSync(join(data_dir, "servers", id, "files/world/level")).length, 3_000_000)
+      assert.isTrue(existsSync(join(dataDir, "servers", id, "files/big")))
+      assert.strictEqual(readFileSync(join(dataDir, "servers", id, "files/world/level")).length, 3_000_000)
     }).pipe(Effect.scoped)
   )
 })

@@ -9,7 +9,7 @@ for (const [way, options] of Object.entries(ways)) {
   describe(`blueprints.md, state: ${way}`, () => {
     it.effect("what has no conflict is made: copies over layers, what is shared in a layer", () =>
       Effect.gen(function* () {
-        const { data_dir, first, server, volumes } = yield* scene(options)
+        const { dataDir, first, server, volumes } = yield* scene(options)
         write(first.folder, { "plugins/of-the-base": "base" })
         write(volumes, {
           "plugins/a": "volume",
@@ -18,7 +18,7 @@ for (const [way, options] of Object.entries(ways)) {
           "shared/x": "shared",
           "file.txt": "volume"
         })
-        write(data_dir, { "files/plugins/b": "copy", "files/plugins/c": "copy", "files/one": "one" })
+        write(dataDir, { "files/plugins/b": "copy", "files/plugins/c": "copy", "files/one": "one" })
         const definition = {
           volumes: [
             { name: "plugins", source: "plugins", target: "plugins", mode: "cow" as const },

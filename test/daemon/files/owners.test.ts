@@ -56,7 +56,7 @@ for (const [way, options] of Object.entries(all)) {
       giveAll(all.first.folder, SOFTWARE.uid)
       write(all.volumes, { "w/level": "L", "r/x": "X", "s/all": "all" })
       chmodSync(join(all.volumes, "r/x"), 0o600)
-      write(all.data_dir, { "files/config.yml": "c: 1" })
+      write(all.dataDir, { "files/config.yml": "c: 1" })
       return { ...all, copy: [{ source: "files/config.yml", target: "plugins/config.yml" }] }
     })
 
@@ -209,7 +209,7 @@ for (const [way, options] of Object.entries(all)) {
 describe.runIf(asRoot)(`isolation, an upgrade that is killed${needed}`, () => {
   it.live("goes on with the next start; nothing is lost, and no base is copied", () =>
     Effect.gen(function* () {
-      const { base_dir, data_dir, first, server, servers_dir, volumes: sources } = yield* scene()
+      const { baseDir, dataDir, first, server, serversDir, volumes: sources } = yield* scene()
       write(first.folder, { big: "b".repeat(3_000_000) })
       const old = server({})
       yield* old.make
@@ -219,9 +219,9 @@ describe.runIf(asRoot)(`isolation, an upgrade that is killed${needed}`, () => {
       const upper = join(old.folder, "tree/upper")
       const given = () => names.filter((name) => lstatSync(join(upper, name)).uid === ONE.uid).length
       const options = {
-        base_dir,
-        servers_dir,
-        sources: { node_id: "test-node", data_dir, volumes_dir: sources, allowed_mounts: [] },
+        baseDir,
+        serversDir,
+        sources: { node_id: "test-node", dataDir, volumesDir: sources, allowedMounts: [] },
         folder: old.folder,
         uid: ONE.uid
       }

@@ -11,9 +11,9 @@ import { write } from "./scene.ts"
 const script = join(import.meta.dirname, "../daemonProcess.ts")
 
 /** A daemon process of its own, killed with the scope if it still lives. */
-const daemonProcess = Effect.fnUntraced(function* (data_dir: string) {
+const daemonProcess = Effect.fnUntraced(function* (dataDir: string) {
   const child: ChildProcess = yield* Effect.acquireRelease(
-    Effect.sync(() => spawn(process.execPath, [script, data_dir], { stdio: ["pipe", "pipe", "inherit"] })),
+    Effect.sync(() => spawn(process.execPath, [script, dataDir], { stdio: ["pipe", "pipe", "inherit"] })),
     (process) => Effect.sync(() => process.kill("SIGKILL"))
   )
   let output = ""
@@ -35,23 +35,23 @@ const daemonProcess = Effect.fnUntraced(function* (data_dir: string) {
   return { ask, kill, tell }
 })
 
-const phaseOf = (data_dir: string, id: string): string => {
-  const path = join(data_dir, "servers", id, "server.json")
+const phaseOf = (dataDir: string, id: string): string => {
+  const path = join(dataDir, "servers", id, "server.json")
   return existsSync(path) ? JSON.parse(readFileSync(path, "utf8")).install.phase : ""
 }
 
 describe("node-protocol, daemon killed: files", () => {
   it.live("a removal that is cut off anywhere leaves what is shared as it is, and nothing else", () =>
     Effect.gen(function* () {
-      const data_dir = yield* dataFolder
+      const dataDir = yield* dataFolder
       const names = Array.from({ length: 200 }, (_, index) => `f${index}`)
       const contents = Object.fromEntries(names.map((name) => [name, name]))
       for (const root of ["volumes/shared", "host/maps", "volumes/template"]) {
-        write(join(data_dir, root), contents)
+        write(join(dataDir, root), contents)
       }
       const ids: Array<string> = []
       for (const delay of [0, 3, 6, 10, 15, 22]) {
-        const daemon = yield* daemonProcess(data_dir)
+        const daemon = yield* daemonProcess(dataDir)
         const id = newId()
         ids.push(id)
         const definition = {
@@ -59,48 +59,48 @@ describe("node-protocol, daemon killed: files", () => {
             { name: "s", source: "shared", target: "deep/shared", mode: "rw" },
             { name: "t", source: "template", target: "world", mode: "cow" }
           ],
-          mounts: [{ source: join(data_dir, "host/maps"), target: "maps", mode: "rw" }]
+          mounts: [{ source: join(dataDir, "host/maps"), target: "maps", mode: "rw" }]
         }
         yield* daemon.ask(`create ${JSON.stringify({ id, definition })}`)
-        yield* until("installed", () => phaseOf(data_dir, id) === "ready")
+        yield* until("installed", () => phaseOf(dataDir, id) === "ready")
         yield* daemon.tell(`remove ${id}`)
         yield* Effect.sleep(delay)
         yield* daemon.kill
       }
       // What is left of them goes with the next start, or with the next removal.
-      const { close, daemon } = yield* openDaemon(data_dir, recorder(), {
-        allowed_mounts: [join(data_dir, "host")]
+      const { close, daemon } = yield* openDaemon(dataDir, recorder(), {
+        allowedMounts: [join(dataDir, "host")]
       })
       yield* Effect.forEach(ids, (id) => daemon.remove(id))
-      assert.deepStrictEqual(readdirSync(join(data_dir, "servers")), [])
+      assert.deepStrictEqual(readdirSync(join(dataDir, "servers")), [])
       yield* close
-      assert.deepStrictEqual(mountsBelow(data_dir), [])
+      assert.deepStrictEqual(mountsBelow(dataDir), [])
       for (const root of ["volumes/shared", "host/maps", "volumes/template"]) {
-        assert.deepStrictEqual(readdirSync(join(data_dir, root)).sort(), names.toSorted(), root)
-        for (const name of names) assert.strictEqual(readFileSync(join(data_dir, root, name), "utf8"), name)
+        assert.deepStrictEqual(readdirSync(join(dataDir, root)).sort(), names.toSorted(), root)
+        for (const name of names) assert.strictEqual(readFileSync(join(dataDir, root, name), "utf8"), name)
       }
     }).pipe(Effect.scoped)
   )
 
   it.live("a server that runs on keeps its files, and they are there for the next run", () =>
     Effect.gen(function* () {
-      const data_dir = yield* dataFolder
-      mkdirSync(join(data_dir, "volumes/s"), { recursive: true })
-      const first = yield* daemonProcess(data_dir)
+      const dataDir = yield* dataFolder
+      mkdirSync(join(dataDir, "volumes/s"), { recursive: true })
+      const first = yield* daemonProcess(dataDir)
       const id = newId()
       const definition = { volumes: [{ name: "s", source: "s", target: "s", mode: "rw" }] }
       const invocation = `sh -c 'echo ready; while read -r line; do echo "$line" > s/said; echo own > own; done'`
       yield* first.ask(`create ${JSON.stringify({ id, definition, process: { invocation } })}`)
-      yield* until("installed", () => phaseOf(data_dir, id) === "ready")
+      yield* until("installed", () => phaseOf(dataDir, id) === "ready")
       yield* first.ask(`power ${id} start`)
       yield* first.kill
-      const { daemon } = yield* openDaemon(data_dir, recorder())
+      const { daemon } = yield* openDaemon(dataDir, recorder())
       const running = Effect.map(daemon.status(id), (status) => status === "running")
       yield* Effect.repeat(running, { until: (up) => up })
       yield* daemon.commands(id, ["hello"])
-      const files = join(data_dir, "servers", id, "files")
+      const files = join(dataDir, "servers", id, "files")
       yield* until("it is said", () => existsSync(join(files, "own")))
-      assert.strictEqual(readFileSync(join(data_dir, "volumes/s/said"), "utf8"), "hello\n")
+      assert.strictEqual(readFileSync(join(dataDir, "volumes/s/said"), "utf8"), "hello\n")
       yield* daemon.power(id, "kill", 0)
       const offline = Effect.map(daemon.status(id), (status) => status === "offline")
       yield* Effect.repeat(offline, { until: (down) => down })

@@ -30,14 +30,14 @@ export const scene = Effect.fnUntraced(function* (
   options: Partial<InstanceFilesOptions> = {},
   given: string | undefined = undefined
 ) {
-  const data_dir = given ?? (yield* temporaryFolder)
-  const [base_dir, servers_dir] = [join(data_dir, "base"), join(data_dir, "servers")]
-  const allowed = join(data_dir, "host")
-  const volumes = join(data_dir, "volumes")
-  const sources = { node_id: "test-node", data_dir, volumes_dir: volumes, allowed_mounts: [allowed] }
+  const dataDir = given ?? (yield* temporaryFolder)
+  const [baseDir, serversDir] = [join(dataDir, "base"), join(dataDir, "servers")]
+  const allowed = join(dataDir, "host")
+  const volumes = join(dataDir, "volumes")
+  const sources = { node_id: "test-node", dataDir, volumesDir: volumes, allowedMounts: [allowed] }
   write(allowed, { "maps/m": "m" })
   const base = (generation: string, files: Readonly<Record<string, string>>) => {
-    const folder = join(generationsDir(base_dir), generation)
+    const folder = join(generationsDir(baseDir), generation)
     mkdirSync(folder, { recursive: true })
     write(folder, files)
     return { folder, generation }
@@ -46,13 +46,13 @@ export const scene = Effect.fnUntraced(function* (
   /** The service of a daemon; a further one is another start. */
   const open = Effect.gen(function* () {
     const scope = yield* Scope.fork(yield* Effect.scope)
-    const layer = InstanceFiles.layer({ base_dir, servers_dir, sources, ...options })
+    const layer = InstanceFiles.layer({ baseDir, serversDir, sources, ...options })
     return Context.get(yield* Layer.buildWithScope(Layer.fresh(layer), scope), InstanceFiles)
   })
   const files = yield* open
   const server = (
     definition: Partial<ServerDefinition>,
-    folder = join(servers_dir, newId()),
+    folder = join(serversDir, newId()),
     user: RunUser | undefined = undefined
   ) => {
     const spec = specOf({ definition })
@@ -68,7 +68,7 @@ export const scene = Effect.fnUntraced(function* (
       usage: files.usage(folder, spec)
     }
   }
-  return { data_dir, base_dir, servers_dir, allowed, volumes, base, first, server, service: files, open }
+  return { dataDir, baseDir, serversDir, allowed, volumes, base, first, server, service: files, open }
 })
 
 const mounted = (folder: string, argv: ReadonlyArray<string>) =>

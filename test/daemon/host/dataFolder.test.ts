@@ -9,18 +9,18 @@ describe.runIf(process.getuid?.() === 0)("decisions 3, a daemon on a disk that i
   it.live("does not start, says where space is needed, and leaves nothing; with room it starts", () =>
     Effect.gen(function* () {
       const disk = yield* smallDisk(1)
-      const data_dir = join(disk, "node")
+      const dataDir = join(disk, "node")
       const ballast = join(disk, "ballast")
       assert.throws(() => writeFileSync(ballast, Buffer.alloc(4 * 1024 * 1024)), /ENOSPC/)
-      const { message } = yield* Effect.flip(claimDataFolder(data_dir))
+      const { message } = yield* Effect.flip(claimDataFolder(dataDir))
       assert.strictEqual(
         message,
-        `write ${data_dir}/daemon.lock: disk full; free space on the file system at ${disk}, then start again`
+        `write ${dataDir}/daemon.lock: disk full; free space on the file system at ${disk}, then start again`
       )
-      assert.deepStrictEqual(readdirSync(data_dir), [])
+      assert.deepStrictEqual(readdirSync(dataDir), [])
       rmSync(ballast)
-      yield* claimDataFolder(data_dir)
-      assert.deepStrictEqual(readdirSync(data_dir), ["daemon.lock"])
+      yield* claimDataFolder(dataDir)
+      assert.deepStrictEqual(readdirSync(dataDir), ["daemon.lock"])
     }).pipe(Effect.scoped)
   )
 })

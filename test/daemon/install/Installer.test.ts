@@ -9,16 +9,16 @@ import { alive, harness, pidIn } from "../support.ts"
 /** What is added to every reason that only the log can explain. */
 const readTheLog = "(node test-node): read the install log, correct the cause, then reinstall"
 
-const baseOf = (data_dir: string, software = "echo") => join(data_dir, "base", software, "1.0")
+const baseOf = (dataDir: string, software = "echo") => join(dataDir, "base", software, "1.0")
 /** What is in the base folder beside finished installations and logs. */
-const leftovers = (data_dir: string) =>
-  readdirSync(join(data_dir, "base")).filter((name) => name.startsWith(".aside"))
+const leftovers = (dataDir: string) =>
+  readdirSync(join(dataDir, "base")).filter((name) => name.startsWith(".aside"))
 
 describe("blueprints, software: install script", () => {
   it.live("runs once for all servers that ask at the same time, and each has the log", () =>
     Effect.gen(function* () {
-      const { create, daemon, data_dir, lastInstall } = yield* harness()
-      const count = join(data_dir, "count")
+      const { create, daemon, dataDir, lastInstall } = yield* harness()
+      const count = join(dataDir, "count")
       const install = {
         script: `echo once >> ${count}; echo "$SOFTWARE_ID $VERSION"; sleep 0.3; pwd > here; echo x > a.txt`
       }
@@ -28,18 +28,18 @@ describe("blueprints, software: install script", () => {
       yield* until("ready", () => lastInstall(late)?.phase === "ready")
       assert.strictEqual(readFileSync(count, "utf8"), "once\n")
       for (const id of [...ids, late]) {
-        assert.strictEqual(readFileSync(join(data_dir, "servers", id, "files", "a.txt"), "utf8"), "x\n")
+        assert.strictEqual(readFileSync(join(dataDir, "servers", id, "files", "a.txt"), "utf8"), "x\n")
         const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
         assert.deepStrictEqual(items, ["echo 1.0"])
       }
       assert.strictEqual(lastInstall(ids[0] ?? "")?.exit_code, 0)
-      assert.deepStrictEqual(leftovers(data_dir), [])
+      assert.deepStrictEqual(leftovers(dataDir), [])
     }).pipe(Effect.scoped)
   )
 
   it.live("a script that fails leaves no base and says why", () =>
     Effect.gen(function* () {
-      const { create, data_dir, daemon, lastInstall, lastStatus } = yield* harness()
+      const { create, dataDir, daemon, lastInstall, lastStatus } = yield* harness()
       const id = yield* create({ install: { script: "echo half > file; echo oops >&2; exit 3" } })
       yield* until("failed", () => lastStatus(id) === "offline")
       assert.deepInclude(lastInstall(id), {
@@ -47,8 +47,8 @@ describe("blueprints, software: install script", () => {
         exit_code: 3,
         failure_reason: `install script exited with 3 ${readTheLog}`
       })
-      assert.isFalse(existsSync(baseOf(data_dir)))
-      assert.deepStrictEqual(leftovers(data_dir), [])
+      assert.isFalse(existsSync(baseOf(dataDir)))
+      assert.deepStrictEqual(leftovers(dataDir), [])
       const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
       assert.deepStrictEqual(items, ["oops", "", `[install script exited with 3 ${readTheLog}]`])
     }).pipe(Effect.scoped)
@@ -56,8 +56,8 @@ describe("blueprints, software: install script", () => {
 
   it.live("a script that takes too long is killed with all its descendants", () =>
     Effect.gen(function* () {
-      const { create, data_dir, lastInstall } = yield* harness()
-      const pid = join(data_dir, "pid")
+      const { create, dataDir, lastInstall } = yield* harness()
+      const pid = join(dataDir, "pid")
       const id = yield* create({
         install: { script: `setsid sleep 300 & echo $! > ${pid}; sleep 300`, timeout: 0.3 }
       })
@@ -67,18 +67,18 @@ describe("blueprints, software: install script", () => {
         `install script timed out after 0.3 s ${readTheLog}`
       )
       assert.isFalse(alive(pidIn(pid)))
-      assert.deepStrictEqual(leftovers(data_dir), [])
+      assert.deepStrictEqual(leftovers(dataDir), [])
     }).pipe(Effect.scoped)
   )
 
   it.live("a flood of output, not UTF-8, is kept within bounds, its end included", () =>
     Effect.gen(function* () {
-      const { create, daemon, data_dir, lastInstall } = yield* harness()
+      const { create, daemon, dataDir, lastInstall } = yield* harness()
       const id = yield* create({
         install: { script: "head -c 30000000 /dev/urandom; echo; echo the end" }
       })
       yield* until("ready", () => lastInstall(id)?.phase === "ready")
-      assert.isBelow(statSync(join(data_dir, "servers", id, "install.log")).size, 1.2 * 1024 * 1024)
+      assert.isBelow(statSync(join(dataDir, "servers", id, "install.log")).size, 1.2 * 1024 * 1024)
       const total = (yield* daemon.installLogs(id, { page: 1, per_page: 1 })).total
       const last = yield* daemon.installLogs(id, { page: total, per_page: 1 })
       assert.deepStrictEqual(last.items, ["the end"])
@@ -87,23 +87,23 @@ describe("blueprints, software: install script", () => {
 
   it.live("skip_scripts and software without a script give an empty base", () =>
     Effect.gen(function* () {
-      const { data_dir, installed, lastInstall } = yield* harness()
+      const { dataDir, installed, lastInstall } = yield* harness()
       const id = yield* installed({ install: { script: "exit 9", skip_scripts: true } })
       assert.strictEqual(lastInstall(id)?.phase, "ready")
-      assert.deepStrictEqual(readdirSync(join(data_dir, "servers", id, "files")), [])
+      assert.deepStrictEqual(readdirSync(join(dataDir, "servers", id, "files")), [])
     }).pipe(Effect.scoped)
   )
 
   it.live("a removal ends the installation that nobody else waits for", () =>
     Effect.gen(function* () {
-      const { create, daemon, data_dir, lastInstall } = yield* harness()
+      const { create, daemon, dataDir, lastInstall } = yield* harness()
       const install = { script: "echo $$ > $INSTALL_DIR/pid; exec sleep 300" }
       const first = yield* create({ install })
       const second = yield* create({ install })
       yield* until("both wait", () => lastInstall(first) !== undefined && lastInstall(second) !== undefined)
       const pids = () =>
-        leftovers(data_dir).flatMap((name) => {
-          const file = join(data_dir, "base", name, "base", "pid")
+        leftovers(dataDir).flatMap((name) => {
+          const file = join(dataDir, "base", name, "base", "pid")
           return [pidIn(file)]
         })
       yield* until("script runs", () => pids().some((pid) => pid > 0))
@@ -114,14 +114,14 @@ describe("blueprints, software: install script", () => {
       const last = pids()
       yield* daemon.remove(second)
       assert.isFalse([pid, ...last].some(alive))
-      assert.deepStrictEqual(leftovers(data_dir), [])
-      assert.deepStrictEqual(readdirSync(join(data_dir, "servers")), [])
+      assert.deepStrictEqual(leftovers(dataDir), [])
+      assert.deepStrictEqual(readdirSync(join(dataDir, "servers")), [])
     }).pipe(Effect.scoped)
   )
 
   it.live("warms up: starts once, waits for the signal, stops, cleans up, leaves no patch behind", () =>
     Effect.gen(function* () {
-      const { data_dir, daemon, installed, lastInstall } = yield* harness()
+      const { dataDir, daemon, installed, lastInstall } = yield* harness()
       const id = yield* installed({
         process: { invocation: "sh run.sh" },
         definition: {
@@ -138,7 +138,7 @@ describe("blueprints, software: install script", () => {
       const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
       const warning = '[WARN config patch of a.properties: "*.x" matches nothing: no key of the file fits]'
       assert.deepStrictEqual(items, [warning, "motd=mine", "ready", "bye stop"])
-      assert.deepStrictEqual(readdirSync(baseOf(data_dir)).sort(), ["cache", "run.sh"])
+      assert.deepStrictEqual(readdirSync(baseOf(dataDir)).sort(), ["cache", "run.sh"])
     }).pipe(Effect.scoped)
   )
 
@@ -162,8 +162,8 @@ describe("blueprints, software: install script", () => {
 
   it.live("a warm-up that fails is tried again, then fails the installation or is ignored", () =>
     Effect.gen(function* () {
-      const { create, data_dir, lastInstall } = yield* harness()
-      const process = { invocation: `sh -c 'echo try >> ${data_dir}/tries; exit 5'` }
+      const { create, dataDir, lastInstall } = yield* harness()
+      const process = { invocation: `sh -c 'echo try >> ${dataDir}/tries; exit 5'` }
       const warm = { script: "true", warmup: true, warmup_retries: 2 }
       const strict = yield* create({ process, install: warm })
       yield* until("failed", () => lastInstall(strict)?.phase === "failed")
@@ -171,7 +171,7 @@ describe("blueprints, software: install script", () => {
         lastInstall(strict)?.failure_reason,
         `warm-up ended with exit code 5 before its online signal ${readTheLog}`
       )
-      assert.strictEqual(readFileSync(join(data_dir, "tries"), "utf8"), "try\ntry\ntry\n")
+      assert.strictEqual(readFileSync(join(dataDir, "tries"), "utf8"), "try\ntry\ntry\n")
       const lax = yield* create({ process, install: { ...warm, warmup_failure_policy: "ignore" } })
       yield* until("ready", () => lastInstall(lax)?.phase === "ready")
     }).pipe(Effect.scoped)
@@ -179,12 +179,12 @@ describe("blueprints, software: install script", () => {
 
   it.live("a reinstall runs the script again; a saved server keeps its own files", () =>
     Effect.gen(function* () {
-      const { daemon, data_dir, installed, lastInstall, lastStatus, notes, statuses } = yield* harness()
-      const install = { script: `echo run >> ${data_dir}/runs; wc -l < ${data_dir}/runs > version` }
+      const { daemon, dataDir, installed, lastInstall, lastStatus, notes, statuses } = yield* harness()
+      const install = { script: `echo run >> ${dataDir}/runs; wc -l < ${dataDir}/runs > version` }
       const saved = yield* installed({ install })
       const fleeting = yield* installed({ install, definition: { save: false } })
       for (const id of [saved, fleeting]) {
-        const files = join(data_dir, "servers", id, "files")
+        const files = join(dataDir, "servers", id, "files")
         writeFileSync(join(files, "world"), "mine")
         const before = notes.reports.length
         yield* daemon.reinstall(id)
@@ -194,7 +194,7 @@ describe("blueprints, software: install script", () => {
         assert.strictEqual(existsSync(join(files, "world")), id === saved)
       }
       const version = (id: string) =>
-        readFileSync(join(data_dir, "servers", id, "files", "version"), "utf8").trim()
+        readFileSync(join(dataDir, "servers", id, "files", "version"), "utf8").trim()
       assert.deepStrictEqual([version(saved), version(fleeting)], ["2", "3"])
     }).pipe(Effect.scoped)
   )
@@ -203,12 +203,12 @@ describe("blueprints, software: install script", () => {
     "an instance keeps the base that it was made of, however often that is made anew, and no longer",
     () =>
       Effect.gen(function* () {
-        const { close, daemon, data_dir, installed, lastStatus, notes } = yield* harness()
-        const install = { script: `echo run >> ${data_dir}/runs; wc -l < ${data_dir}/runs > version` }
-        const generations = () => readdirSync(join(data_dir, "base/.generations")).length
+        const { close, daemon, dataDir, installed, lastStatus, notes } = yield* harness()
+        const install = { script: `echo run >> ${dataDir}/runs; wc -l < ${dataDir}/runs > version` }
+        const generations = () => readdirSync(join(dataDir, "base/.generations")).length
         const [one, two] = [yield* installed({ install }), yield* installed({ install })]
         const versionOf = (id: string) =>
-          readFileSync(join(data_dir, "servers", id, "files", "version"), "utf8").trim()
+          readFileSync(join(dataDir, "servers", id, "files", "version"), "utf8").trim()
         const reinstall = Effect.fnUntraced(function* (id: string) {
           const before = notes.reports.length
           yield* daemon.reinstall(id)
@@ -227,7 +227,7 @@ describe("blueprints, software: install script", () => {
         yield* until("offline", () => lastStatus(one) === "offline")
         yield* daemon.remove(one)
         yield* until("the first has gone", () => generations() === 1)
-        assert.strictEqual(readFileSync(join(baseOf(data_dir), "version"), "utf8").trim(), "3")
+        assert.strictEqual(readFileSync(join(baseOf(dataDir), "version"), "utf8").trim(), "3")
         yield* close
         assert.strictEqual(generations(), 1)
       }).pipe(Effect.scoped)
@@ -235,17 +235,17 @@ describe("blueprints, software: install script", () => {
 
   it.live("a base that an earlier version has made is used as it is", () =>
     Effect.gen(function* () {
-      const data_dir = yield* temporaryFolder
-      mkdirSync(baseOf(data_dir), { recursive: true })
-      writeFileSync(join(baseOf(data_dir), "server.jar"), "old")
-      const { installed } = yield* harness({}, data_dir)
+      const dataDir = yield* temporaryFolder
+      mkdirSync(baseOf(dataDir), { recursive: true })
+      writeFileSync(join(baseOf(dataDir), "server.jar"), "old")
+      const { installed } = yield* harness({}, dataDir)
       const ids = yield* Effect.forEach([1, 2, 3], () => installed({ install: { script: "exit 1" } }), {
         concurrency: 3
       })
       for (const id of ids) {
-        assert.strictEqual(readFileSync(join(data_dir, "servers", id, "files/server.jar"), "utf8"), "old")
+        assert.strictEqual(readFileSync(join(dataDir, "servers", id, "files/server.jar"), "utf8"), "old")
       }
-      assert.deepStrictEqual(readdirSync(baseOf(data_dir)), ["server.jar"])
+      assert.deepStrictEqual(readdirSync(baseOf(dataDir)), ["server.jar"])
     }).pipe(Effect.scoped)
   )
 })

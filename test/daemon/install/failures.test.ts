@@ -9,7 +9,7 @@ import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { write } from "../files/scene.ts"
 import { harness, loggedTo, openDaemon, recorder, specOf } from "../support.ts"
 
-const place = { node_id: "n1", data_dir: "/srv/muster/node", arriving: false }
+const place = { node_id: "n1", dataDir: "/srv/muster/node", arriving: false }
 
 describe("decisions 3, installation: failure_reason", () => {
   it("says what, why, on which node, and what to do", () => {
@@ -60,13 +60,13 @@ describe("decisions 3, installation: failure_reason", () => {
   for (const [reason, definition] of Object.entries(missing)) {
     it.live(`of a source that is not there: ${reason}; it is the last line of the install log, too`, () =>
       Effect.gen(function* () {
-        const data_dir = yield* temporaryFolder
-        const { create, daemon, lastInstall } = yield* harness({ allowed_mounts: ["/srv"] }, data_dir)
+        const dataDir = yield* temporaryFolder
+        const { create, daemon, lastInstall } = yield* harness({ allowedMounts: ["/srv"] }, dataDir)
         const log: Array<string> = []
         const id = yield* loggedTo(log)(create({ install: { script: "echo hello" }, definition }))
         yield* until("failed", () => lastInstall(id)?.phase === "failed")
         const [, name = ""] = / no ([^/].*)$/.exec(reason) ?? []
-        const place = name === "" ? "there" : `at ${join(data_dir, name)}`
+        const place = name === "" ? "there" : `at ${join(dataDir, name)}`
         const told = `${reason} (node test-node): put it ${place}, then reinstall`
         assert.strictEqual(lastInstall(id)?.failure_reason, told)
         const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
@@ -78,7 +78,7 @@ describe("decisions 3, installation: failure_reason", () => {
 
   it.live("of software for containers only, on a node without them", () =>
     Effect.gen(function* () {
-      const { create, data_dir, lastInstall } = yield* harness()
+      const { create, dataDir, lastInstall } = yield* harness()
       const id = yield* create({
         install: { script: `touch ${"$INSTALL_DIR"}/ran` },
         definition: { image: "example/java:21", runtimes: ["docker"] }
@@ -88,7 +88,7 @@ describe("decisions 3, installation: failure_reason", () => {
         lastInstall(id)?.failure_reason,
         "the software runs in containers only, and this node runs plain processes (node test-node): enable Docker (MUSTER_NODE_RUNTIME, MUSTER_EMBEDDED_RUNTIME), then reinstall"
       )
-      assert.isFalse(existsSync(join(data_dir, "base/echo")), "nothing of it runs on the machine itself")
+      assert.isFalse(existsSync(join(dataDir, "base/echo")), "nothing of it runs on the machine itself")
     }).pipe(Effect.scoped)
   )
 })
@@ -97,9 +97,9 @@ describe("blueprints, state.volumes: a source that is not there", () => {
   for (const instance_files of ["overlay", "copy"] as const) {
     it.live(`a template or a shared one starts empty, and the install log says so: ${instance_files}`, () =>
       Effect.gen(function* () {
-        const data_dir = yield* temporaryFolder
+        const dataDir = yield* temporaryFolder
         const notes = { ...recorder(), log: [] as string[] }
-        const { daemon } = yield* openDaemon(data_dir, notes, { instance_files })
+        const { daemon } = yield* openDaemon(dataDir, notes, { instance_files })
         const installed = Effect.fnUntraced(function* () {
           const spec = specOf({
             install: { script: "mkdir world; echo base > world/base" },
@@ -121,7 +121,7 @@ describe("blueprints, state.volumes: a source that is not there", () => {
             )
           )
           const { items } = yield* daemon.installLogs(spec.id, { page: 1, per_page: 10 })
-          return { ...spec, warned: items, files: join(data_dir, "servers", spec.id, "files") }
+          return { ...spec, warned: items, files: join(dataDir, "servers", spec.id, "files") }
         })
         const world = "state.volumes: source worlds/x is not on node test-node: /world starts empty"
         const shared = "state.volumes: source shared/y is not on node test-node: /shared starts empty"
@@ -135,12 +135,12 @@ describe("blueprints, state.volumes: a source that is not there", () => {
         // A template is not made by whoever lacks it, so that the next one is told, too.
         const second = yield* installed()
         assert.deepStrictEqual(second.warned, [`[WARN ${world}]`])
-        assert.isFalse(existsSync(join(data_dir, "volumes/worlds")))
+        assert.isFalse(existsSync(join(dataDir, "volumes/worlds")))
         assert.isFalse(existsSync(join(second.files, "world/own")))
         assert.strictEqual(readFileSync(join(second.files, "shared/all"), "utf8"), "ours")
 
-        mkdirSync(join(data_dir, "volumes/worlds/x"), { recursive: true })
-        write(data_dir, { "volumes/worlds/x/level": "put there" })
+        mkdirSync(join(dataDir, "volumes/worlds/x"), { recursive: true })
+        write(dataDir, { "volumes/worlds/x/level": "put there" })
         const third = yield* installed()
         assert.deepStrictEqual(third.warned, [])
         assert.strictEqual(readFileSync(join(third.files, "world/level"), "utf8"), "put there")

@@ -34,13 +34,13 @@ const server = {
 
 /** A daemon whose control plane forgets servers. */
 const opened = Effect.fnUntraced(function* (more: Partial<NodeDaemonOptions> = {}, given?: string) {
-  const data_dir = given ?? (yield* temporaryFolder)
-  write(join(data_dir, "volumes"), { "worlds/level": "template" })
+  const dataDir = given ?? (yield* temporaryFolder)
+  write(join(dataDir, "volumes"), { "worlds/level": "template" })
   const lines: Array<string> = []
   const notes = { ...recorder(), log: lines }
   /** What it has warned of, but for what this machine lacks. */
   const log = () => lines.filter((line) => !line.includes("cgroup"))
-  const { close, daemon } = yield* openDaemon(data_dir, notes, more)
+  const { close, daemon } = yield* openDaemon(dataDir, notes, more)
   const statusOf = (id: string) => notes.registrations.at(-1)?.servers.find((it) => it.id === id)?.status
   const is = (id: string, status: string) =>
     until(`${id} is ${status}`, () =>
@@ -67,11 +67,11 @@ const opened = Effect.fnUntraced(function* (more: Partial<NodeDaemonOptions> = {
     yield* until("it registers", () => notes.registrations.length > before)
     return notes.registrations.at(-1)?.servers.map(({ id }) => id) ?? []
   })
-  const lost = join(data_dir, "lost")
-  return { close, daemon, data_dir, forgets, installed, lists, log, lost, notes, start, statusOf }
+  const lost = join(dataDir, "lost")
+  return { close, daemon, dataDir, forgets, installed, lists, log, lost, notes, start, statusOf }
 })
 
-const files = (data_dir: string, id: string) => join(data_dir, "servers", id, "files")
+const files = (dataDir: string, id: string) => join(dataDir, "servers", id, "files")
 
 for (const [way, { mounts, storage }] of Object.entries<{ mounts?: boolean; storage?: "copy" }>(ways)) {
   const options = {
@@ -82,10 +82,10 @@ for (const [way, { mounts, storage }] of Object.entries<{ mounts?: boolean; stor
   describe(`node-protocol, register: servers that are not known; instances: ${way}`, () => {
     it.live("one that is saved stops as asked, is not listed any more, and what it has written is kept", () =>
       Effect.gen(function* () {
-        const { data_dir, forgets, installed, lists, log, lost, notes, start } = yield* opened(options)
+        const { dataDir, forgets, installed, lists, log, lost, notes, start } = yield* opened(options)
         const id = yield* installed()
         yield* start(id)
-        const at = files(data_dir, id)
+        const at = files(dataDir, id)
         const pid = pidIn(join(at, "pid"))
         mkdirSync(join(at, "world/region"))
         write(at, { "world/region/r.0.0": "a castle", "plugins/own.jar": "own" })
@@ -103,15 +103,15 @@ for (const [way, { mounts, storage }] of Object.entries<{ mounts?: boolean; stor
         assert.strictEqual(existsSync(join(kept, "one.txt")), !layered)
         const { definition, ...note } = JSON.parse(text(lost, `${id}.json`))
         assert.deepInclude(note, { format: 1, server_id: id, why: "unknown" })
-        assert.strictEqual(existsSync(join(data_dir, note.base ?? "none", "one.txt")), layered)
+        assert.strictEqual(existsSync(join(dataDir, note.base ?? "none", "one.txt")), layered)
         assert.strictEqual(definition.software, "echo")
         assert.deepStrictEqual(namesIn(lost), [id, `${id}.json`])
         assert.isFalse(existsSync(join(lost, id, "lost.json")))
 
         assert.isFalse(alive(pid))
         assert.deepStrictEqual(yield* lists, [])
-        assert.deepStrictEqual(namesIn(join(data_dir, "servers")), [])
-        assert.deepStrictEqual(mountsBelow(data_dir), [])
+        assert.deepStrictEqual(namesIn(join(dataDir, "servers")), [])
+        assert.deepStrictEqual(mountsBelow(dataDir), [])
         assert.deepStrictEqual(log(), [
           `Warn the control plane's database has no record of ${id}: the server is stopped, and its files are kept in ${kept}. To recover it, copy them to a new server (docs/database.md, "Recover an orphan"); else remove ${join(lost, id)}`
         ])
@@ -125,7 +125,7 @@ for (const [way, { mounts, storage }] of Object.entries<{ mounts?: boolean; stor
 describe("node-protocol, register: servers that are not known", () => {
   it.live("one that is not saved, or was never installed, is removed", () =>
     Effect.gen(function* () {
-      const { daemon, data_dir, forgets, installed, lists, log, lost, start } = yield* opened()
+      const { daemon, dataDir, forgets, installed, lists, log, lost, start } = yield* opened()
       const passing = yield* installed({ definition: { ...server.definition, save: false } })
       yield* start(passing)
       const pending = specOf({
@@ -135,13 +135,13 @@ describe("node-protocol, register: servers that are not known", () => {
       yield* daemon.create(pending)
       yield* until(
         "it is being installed",
-        () => stateOf(data_dir, pending.id).install?.phase === "installing"
+        () => stateOf(dataDir, pending.id).install?.phase === "installing"
       )
       const failed = specOf({ install: { script: "exit 1" }, definition: { version: "2.0" } })
       yield* daemon.create(failed)
-      yield* until("it has failed", () => stateOf(data_dir, failed.id).install?.phase === "failed")
+      yield* until("it has failed", () => stateOf(dataDir, failed.id).install?.phase === "failed")
       yield* forgets(...[passing, pending.id, failed.id].map((id) => ({ id })))
-      yield* until("they are gone", () => namesIn(join(data_dir, "servers")).length === 0)
+      yield* until("they are gone", () => namesIn(join(dataDir, "servers")).length === 0)
       assert.deepStrictEqual(yield* lists, [])
       assert.deepStrictEqual(namesIn(lost), [])
       assert.deepStrictEqual(log(), [])
@@ -150,9 +150,9 @@ describe("node-protocol, register: servers that are not known", () => {
 
   it.live("one that has a record on another node is kept just so, and the line says where it is", () =>
     Effect.gen(function* () {
-      const { data_dir, forgets, installed, log, lost } = yield* opened()
+      const { dataDir, forgets, installed, log, lost } = yield* opened()
       const id = yield* installed()
-      write(files(data_dir, id), { "world/level": "a castle" })
+      write(files(dataDir, id), { "world/level": "a castle" })
       yield* forgets({ id, node_id: "node-a" })
       yield* until("it is kept", () => existsSync(join(lost, `${id}.json`)))
       assert.strictEqual(text(lost, id, "files/world/level"), "a castle")
@@ -166,15 +166,15 @@ describe("node-protocol, register: servers that are not known", () => {
 
   it.live("one that comes again is kept beside the first; what is there is never touched", () =>
     Effect.gen(function* () {
-      const { daemon, data_dir, forgets, installed, lost, notes } = yield* opened()
+      const { daemon, dataDir, forgets, installed, lost, notes } = yield* opened()
       const id = yield* installed()
       const names = ["first", "second", "third"]
       for (const [index, name] of names.entries()) {
         if (index > 0) {
           yield* daemon.create({ ...specOf({ ...server, id }), last_sequence: 1_000 * index })
-          yield* until("installed", () => stateOf(data_dir, id).install?.phase === "ready")
+          yield* until("installed", () => stateOf(dataDir, id).install?.phase === "ready")
         }
-        write(files(data_dir, id), { "world/level": name })
+        write(files(dataDir, id), { "world/level": name })
         yield* forgets({ id })
         const kept = index === 0 ? id : `${id}-${index + 1}`
         yield* until("it is kept", () => existsSync(join(lost, `${kept}.json`)))
@@ -192,14 +192,14 @@ describe("node-protocol, register: servers that are not known", () => {
 
   it.live("files on another file system than the folder of the lost are kept beside the servers", () =>
     Effect.gen(function* () {
-      const data_dir = yield* temporaryFolder
+      const dataDir = yield* temporaryFolder
       const far = yield* temporaryFolderIn("/dev/shm")
-      symlinkSync(far, join(data_dir, "lost"))
-      const { forgets, installed, lists, log } = yield* opened({}, data_dir)
+      symlinkSync(far, join(dataDir, "lost"))
+      const { forgets, installed, lists, log } = yield* opened({}, dataDir)
       const id = yield* installed()
-      write(files(data_dir, id), { "world/level": "a castle" })
+      write(files(dataDir, id), { "world/level": "a castle" })
       yield* forgets({ id })
-      const near = join(data_dir, "servers/.lost")
+      const near = join(dataDir, "servers/.lost")
       yield* until("it is kept", () => existsSync(join(near, `${id}.json`)))
       assert.strictEqual(text(near, id, "files/world/level"), "a castle")
       assert.include(log().join(), join(near, id, "files"))
@@ -211,25 +211,25 @@ describe("node-protocol, register: servers that are not known", () => {
   it.live("the base below what is kept stays for as long as it is kept", () =>
     Effect.gen(function* () {
       const first = yield* opened()
-      const { data_dir, forgets, installed, lost } = first
+      const { dataDir, forgets, installed, lost } = first
       const id = yield* installed()
       yield* forgets({ id })
       yield* until("it is kept", () => existsSync(join(lost, `${id}.json`)))
       const { base } = JSON.parse(text(lost, `${id}.json`))
       yield* first.close
       if (base === undefined) return // made by copies: it is in the files
-      rmSync(join(data_dir, "base/echo"), { recursive: true })
-      const second = yield* openDaemon(data_dir, recorder())
+      rmSync(join(dataDir, "base/echo"), { recursive: true })
+      const second = yield* openDaemon(dataDir, recorder())
       // The next removal looks for bases that nobody needs.
       const other = specOf()
       yield* second.daemon.create(other)
-      yield* until("installed", () => stateOf(data_dir, other.id).install?.phase === "ready")
+      yield* until("installed", () => stateOf(dataDir, other.id).install?.phase === "ready")
       yield* second.daemon.remove(other.id)
-      assert.strictEqual(text(data_dir, base, "one.txt"), "one\n")
+      assert.strictEqual(text(dataDir, base, "one.txt"), "one\n")
       rmSync(join(lost, id), { recursive: true })
       yield* second.close
-      yield* openDaemon(data_dir, recorder())
-      yield* until("the base is gone", () => !existsSync(join(data_dir, base)))
+      yield* openDaemon(dataDir, recorder())
+      yield* until("the base is gone", () => !existsSync(join(dataDir, base)))
     }).pipe(Effect.scoped)
   )
 })
@@ -237,15 +237,15 @@ describe("node-protocol, register: servers that are not known", () => {
 describe("move: what a server has left on a node, and a database that is older", () => {
   it.live("what was given away goes; what was in use is kept", () =>
     Effect.gen(function* () {
-      const { daemon, data_dir, installed, lost } = yield* opened()
+      const { daemon, dataDir, installed, lost } = yield* opened()
       const given = yield* installed()
       const used = yield* installed()
-      for (const id of [given, used]) write(files(data_dir, id), { "world/level": "a castle" })
+      for (const id of [given, used]) write(files(dataDir, id), { "world/level": "a castle" })
       yield* daemon.hold(given, true)
       yield* daemon.remove(given, { moved: true })
       yield* daemon.remove(used, { moved: true })
       yield* daemon.remove(used, { moved: true })
-      assert.deepStrictEqual(namesIn(join(data_dir, "servers")), [])
+      assert.deepStrictEqual(namesIn(join(dataDir, "servers")), [])
       assert.deepStrictEqual(namesIn(lost), [used, `${used}.json`])
       assert.strictEqual(text(lost, used, "files/world/level"), "a castle")
       assert.deepInclude(JSON.parse(text(lost, `${used}.json`)), { server_id: used, why: "moved" })
@@ -254,13 +254,13 @@ describe("move: what a server has left on a node, and a database that is older",
 
   it.live("what was deleted goes, in use or not", () =>
     Effect.gen(function* () {
-      const { daemon, data_dir, installed, lists, log, lost, notes, start } = yield* opened()
+      const { daemon, dataDir, installed, lists, log, lost, notes, start } = yield* opened()
       const ids = [yield* installed(), yield* installed()]
       for (const id of ids) yield* start(id)
       yield* daemon.remove(ids[0] ?? "")
       notes.remove = ids
       notes.forgotten = true
-      yield* until("they are gone", () => namesIn(join(data_dir, "servers")).length === 0)
+      yield* until("they are gone", () => namesIn(join(dataDir, "servers")).length === 0)
       notes.remove = []
       assert.deepStrictEqual(yield* lists, [])
       assert.deepStrictEqual(namesIn(lost), [])
@@ -271,13 +271,13 @@ describe("move: what a server has left on a node, and a database that is older",
 
 describe("node-protocol, daemon killed: servers that are not known", () => {
   /** All of it is in its place, once, whatever has happened on the way. */
-  const isWhole = (data_dir: string, id: string) => {
-    const lost = join(data_dir, "lost")
+  const isWhole = (dataDir: string, id: string) => {
+    const lost = join(dataDir, "lost")
     assert.deepStrictEqual(namesIn(lost), [id, `${id}.json`])
     assert.strictEqual(text(lost, id, "files/world/level"), "a castle")
     assert.strictEqual(text(lost, id, "files/own"), "own")
     assert.isFalse(existsSync(join(lost, id, "lost.json")))
-    assert.deepStrictEqual(namesIn(join(data_dir, "servers")), [])
+    assert.deepStrictEqual(namesIn(join(dataDir, "servers")), [])
   }
 
   it.live(
@@ -285,33 +285,33 @@ describe("node-protocol, daemon killed: servers that are not known", () => {
     () =>
       Effect.gen(function* () {
         /** It is killed as soon as it has come so far. */
-        const moments: ReadonlyArray<(data_dir: string, id: string) => boolean> = [
+        const moments: ReadonlyArray<(dataDir: string, id: string) => boolean> = [
           () => true,
-          (data_dir, id) => stateOf(data_dir, id).status === "stopping",
-          (data_dir, id) => stateOf(data_dir, id).status !== "running",
-          (data_dir, id) =>
-            existsSync(join(data_dir, "servers", id, "lost.json")) || existsSync(join(data_dir, "lost", id)),
-          (data_dir, id) => existsSync(join(data_dir, "lost", id)),
-          (data_dir, id) => existsSync(join(data_dir, "lost", `${id}.json`))
+          (dataDir, id) => stateOf(dataDir, id).status === "stopping",
+          (dataDir, id) => stateOf(dataDir, id).status !== "running",
+          (dataDir, id) =>
+            existsSync(join(dataDir, "servers", id, "lost.json")) || existsSync(join(dataDir, "lost", id)),
+          (dataDir, id) => existsSync(join(dataDir, "lost", id)),
+          (dataDir, id) => existsSync(join(dataDir, "lost", `${id}.json`))
         ]
         for (const [number, isMoment] of moments.entries()) {
-          const data_dir = yield* temporaryFolder
-          write(join(data_dir, "volumes"), { "worlds/level": "template" })
-          const first = yield* daemonProcess(data_dir)
+          const dataDir = yield* temporaryFolder
+          write(join(dataDir, "volumes"), { "worlds/level": "template" })
+          const first = yield* daemonProcess(dataDir)
           const { id } = specOf()
           yield* first.ask(`create ${JSON.stringify({ ...server, id })}`)
-          yield* until("installed", () => stateOf(data_dir, id).status === "offline")
+          yield* until("installed", () => stateOf(dataDir, id).status === "offline")
           yield* first.ask(`power ${id} start`)
-          yield* until("running", () => stateOf(data_dir, id).status === "running")
-          write(files(data_dir, id), { "world/level": "a castle", own: "own" })
+          yield* until("running", () => stateOf(dataDir, id).status === "running")
+          write(files(dataDir, id), { "world/level": "a castle", own: "own" })
           yield* first.ask(`forget ${id}`)
-          yield* until(`moment ${number}`, () => isMoment(data_dir, id))
+          yield* until(`moment ${number}`, () => isMoment(dataDir, id))
           yield* first.kill
           const notes = recorder()
           notes.unknown = [{ id }]
-          const second = yield* openDaemon(data_dir, notes)
-          yield* until("it is kept", () => existsSync(join(data_dir, "lost", `${id}.json`)))
-          isWhole(data_dir, id)
+          const second = yield* openDaemon(dataDir, notes)
+          yield* until("it is kept", () => existsSync(join(dataDir, "lost", `${id}.json`)))
+          isWhole(dataDir, id)
           yield* second.close
         }
       }).pipe(Effect.scoped),
@@ -320,9 +320,9 @@ describe("node-protocol, daemon killed: servers that are not known", () => {
 
   it.live("what was renamed and not put in order is put in order by the next start, once", () =>
     Effect.gen(function* () {
-      const { close, data_dir, forgets, installed, lost } = yield* opened()
+      const { close, dataDir, forgets, installed, lost } = yield* opened()
       const id = yield* installed()
-      write(files(data_dir, id), { "world/level": "a castle", own: "own" })
+      write(files(dataDir, id), { "world/level": "a castle", own: "own" })
       yield* forgets({ id })
       yield* until("it is kept", () => existsSync(join(lost, `${id}.json`)))
       yield* close
@@ -342,25 +342,25 @@ describe("node-protocol, daemon killed: servers that are not known", () => {
           renameSync(join(lost, id, "files"), join(layers, "upper"))
           mkdirSync(join(lost, id, "files"))
         }
-        const again = yield* opened({}, data_dir)
-        isWhole(data_dir, id)
+        const again = yield* opened({}, dataDir)
+        isWhole(dataDir, id)
         assert.strictEqual(again.log().length, 1)
         yield* again.close
       }
-      const more = yield* opened({}, data_dir)
-      isWhole(data_dir, id)
+      const more = yield* opened({}, dataDir)
+      isWhole(dataDir, id)
       assert.deepStrictEqual(more.log(), [])
     }).pipe(Effect.scoped)
   )
 
   it.live("a folder that people have put there is left alone, whatever it is", () =>
     Effect.gen(function* () {
-      const data_dir = yield* temporaryFolder
-      write(join(data_dir, "lost"), { "note.txt": "mine", "old/files/level": "mine", "odd/lost.json": "{" })
-      writeFileSync(join(data_dir, "lost/empty"), "")
-      const { log } = yield* opened({}, data_dir)
-      assert.strictEqual(text(data_dir, "lost/old/files/level"), "mine")
-      assert.strictEqual(text(data_dir, "lost/note.txt"), "mine")
+      const dataDir = yield* temporaryFolder
+      write(join(dataDir, "lost"), { "note.txt": "mine", "old/files/level": "mine", "odd/lost.json": "{" })
+      writeFileSync(join(dataDir, "lost/empty"), "")
+      const { log } = yield* opened({}, dataDir)
+      assert.strictEqual(text(dataDir, "lost/old/files/level"), "mine")
+      assert.strictEqual(text(dataDir, "lost/note.txt"), "mine")
       assert.match(log().join(), /^Warn odd was not known to the control plane: /)
     }).pipe(Effect.scoped)
   )

@@ -48,7 +48,7 @@ const linked = (answer: (report: Report) => Effect.Effect<void, ControlPlaneErro
     let registering = 0
     const base = yield* Effect.provide(ControlPlane, controlPlane(notes))
     const uplink = yield* makeUplink({
-      control_plane: {
+      controlPlane: {
         ...base,
         register: (it) =>
           Effect.suspend(() => {
@@ -80,7 +80,7 @@ describe("node-protocol, register", () => {
       const tooSoon = new ControlPlaneUnavailable({ detail: "once a second", busy: true })
       let attempts = 0
       const uplink = yield* makeUplink({
-        control_plane: {
+        controlPlane: {
           ...base,
           register: (it) =>
             Effect.suspend(() => (++attempts === 1 ? Effect.fail(tooSoon) : base.register(it)))

@@ -9,9 +9,9 @@ const range = { first: 70000, last: 70002 }
 
 /** Opens the users of a node of the one machine whose folder is `root`. */
 const open = Effect.fnUntraced(function* (root: string, node: string) {
-  const data_dir = join(root, node)
-  mkdirSync(data_dir, { recursive: true })
-  return yield* openProcessUsers({ node, data_dir, range, claims_dir: join(root, "claims") })
+  const dataDir = join(root, node)
+  mkdirSync(dataDir, { recursive: true })
+  return yield* openProcessUsers({ node, dataDir, range, claimsDir: join(root, "claims") })
 })
 const uidOf = Effect.map(({ uid }: { readonly uid: number }) => uid)
 
@@ -39,8 +39,8 @@ describe("processes have uids of their own", () => {
         yield* users.release(`server ${n}`)
         if (n === 1) users = yield* open(root, "a")
         if (n === 3) {
-          const claims_dir = join(root, "claims-after-boot")
-          users = yield* openProcessUsers({ node: "a", data_dir: join(root, "a"), range, claims_dir })
+          const claimsDir = join(root, "claims-after-boot")
+          users = yield* openProcessUsers({ node: "a", dataDir: join(root, "a"), range, claimsDir })
         }
       }
       assert.deepStrictEqual(given, [70000, 70001, 70002, 70000, 70001, 70002, 70000])
@@ -106,8 +106,8 @@ describe("processes have uids of their own", () => {
       const before = yield* open(root, "a")
       yield* before.assign("server")
       assert.strictEqual(yield* uidOf(before.softwareUser("demo")), 70001)
-      const claims_dir = join(root, "claims-after-boot")
-      const users = yield* openProcessUsers({ node: "a", data_dir: join(root, "a"), range, claims_dir })
+      const claimsDir = join(root, "claims-after-boot")
+      const users = yield* openProcessUsers({ node: "a", dataDir: join(root, "a"), range, claimsDir })
       assert.strictEqual(yield* uidOf(users.assign("first")), 70002)
       assert.strictEqual(yield* uidOf(users.softwareUser("demo")), 70001)
     }).pipe(Effect.scoped)
@@ -122,21 +122,21 @@ describe("processes have uids of their own", () => {
       assert.strictEqual(yield* uidOf(other.assign("server")), 70001)
       // A uid that a server had before is another node's now.
       assert.strictEqual(yield* uidOf(other.assign("restored", 70000)), 70002)
-      const data_dir = join(root, "c")
-      mkdirSync(data_dir)
+      const dataDir = join(root, "c")
+      mkdirSync(dataDir)
       const gone = yield* openProcessUsers({
         node: "c",
-        data_dir,
+        dataDir,
         range: { first: 71000, last: 71000 },
-        claims_dir: join(root, "claims")
+        claimsDir: join(root, "claims")
       })
       yield* gone.assign("server")
-      rmSync(data_dir, { recursive: true })
+      rmSync(dataDir, { recursive: true })
       const after = yield* openProcessUsers({
         node: "d",
-        data_dir: root,
+        dataDir: root,
         range: { first: 71000, last: 71000 },
-        claims_dir: join(root, "claims")
+        claimsDir: join(root, "claims")
       })
       assert.strictEqual(yield* uidOf(after.assign("server")), 71000)
     }).pipe(Effect.scoped)

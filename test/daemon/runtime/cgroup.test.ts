@@ -36,7 +36,7 @@ describe("decisions 3, limits", () => {
   it.live("are written before the process joins; an OOM kill is told as such", () =>
     Effect.gen(function* () {
       const root = yield* standIn
-      const { crashes, daemon, running } = yield* harness({ cgroup_root: root })
+      const { crashes, daemon, running } = yield* harness({ cgroupRoot: root })
       const id = yield* running({
         process: { invocation: "sh -c 'echo ready; read -r x; kill -KILL $$'" },
         definition: { limits: { memory_limit: 64, cpu_limit: 100 } }
@@ -72,15 +72,15 @@ describe("decisions 3, limits", () => {
 
   it.live("that nothing holds processes to them is said where it matters, once, with what it means", () =>
     Effect.gen(function* () {
-      const cgroup_root = yield* temporaryFolder
-      const told = `Warn memory and CPU limits of plain processes are not enforced: no cgroup v2 with the controllers cpu and memory at ${cgroup_root}`
+      const cgroupRoot = yield* temporaryFolder
+      const told = `Warn memory and CPU limits of plain processes are not enforced: no cgroup v2 with the controllers cpu and memory at ${cgroupRoot}`
       const plain = { ...recorder(), log: [] as string[] }
-      yield* openDaemon(yield* temporaryFolder, plain, { cgroup_root })
+      yield* openDaemon(yield* temporaryFolder, plain, { cgroupRoot })
       assert.deepStrictEqual(plain.log, [told])
 
       const both = { ...recorder(), log: [] as string[] }
-      const docker = { socket: join(cgroup_root, "none.sock"), optional: true }
-      const { daemon } = yield* openDaemon(yield* temporaryFolder, both, { cgroup_root, docker })
+      const docker = { socket: join(cgroupRoot, "none.sock"), optional: true }
+      const { daemon } = yield* openDaemon(yield* temporaryFolder, both, { cgroupRoot, docker })
       const start = Effect.fnUntraced(function* (memory_limit: number) {
         const spec = specOf({ definition: { limits: { memory_limit } } })
         yield* Effect.addFinalizer(() => Effect.ignore(daemon.remove(spec.id)))

@@ -47,9 +47,9 @@ export interface DockerRuntimeOptions {
    */
   readonly user?: { readonly uid: number; readonly gid: number }
   /** The limit of processes and threads in a container. Default 4096. */
-  readonly pids_limit?: number
+  readonly pidsLimit?: number
   /** The size of `/tmp`, in MiB. Default 128. */
-  readonly tmp_mib?: number
+  readonly tmpMib?: number
   /** The network of containers. Default: two networks of the node, one for servers and one for install jobs. */
   readonly network?: string
   /** Variables of every container, such as a proxy. */
@@ -84,8 +84,8 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
   const rules: ContainerRules = {
     node: options.node,
     user: options.user ?? defaultUser(),
-    pids_limit: options.pids_limit ?? 4096,
-    tmp_mib: options.tmp_mib ?? 128,
+    pidsLimit: options.pidsLimit ?? 4096,
+    tmpMib: options.tmpMib ?? 128,
     env: options.env ?? {}
   }
   const { node, user } = rules
@@ -108,7 +108,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
   const begin = Effect.fnUntraced(function* (launch: Launch) {
     const { allocations, folder, image, server_id: name, token } = launch
     yield* removeOwn(node, name)
-    yield* ensureImage(image, pull, { onLine: writeLine(folder), must_be_fresh: false })
+    yield* ensureImage(image, pull, { onLine: writeLine(folder), mustBeFresh: false })
     const mounted = (launch.shared ?? []).flatMap(({ target }) => (target === undefined ? [] : [target]))
     yield* chownTree(launch.cwd, user, new Set(mounted))
     for (const shared of launch.shared ?? []) {
@@ -124,7 +124,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
           name,
           run: token,
           home: launch.cwd,
-          keep_output: true,
+          keepOutput: true,
           network,
           outgoing: outgoingIp
         }
@@ -203,7 +203,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
       home: cwd,
       scratch,
       network: yield* networkOf("jobs"),
-      keep_output: false
+      keepOutput: false
     }
     const id = yield* Effect.acquireRelease(createContainer(plan, rules, loggedLimits), () => sweep(name))
     const attached = yield* attachJob(id, onOutput)
@@ -240,11 +240,11 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
     isolation: Effect.map(kinds, (offered) => (offered.length === 0 ? {} : { docker: "container" as const })),
     prepare: ({ image }, onOutput) => {
       const onLine = (line: string) => onOutput(Buffer.from(`${line}\n`))
-      return ensureImage(image, pull, { onLine, must_be_fresh: true }).pipe(withEngine)
+      return ensureImage(image, pull, { onLine, mustBeFresh: true }).pipe(withEngine)
     },
     ensureImage: ({ image }) => {
       const policy = pull.policy === "always" ? "if-not-present" : pull.policy
-      return ensureImage(image, { ...pull, policy }, { onLine: () => undefined, must_be_fresh: true }).pipe(
+      return ensureImage(image, { ...pull, policy }, { onLine: () => undefined, mustBeFresh: true }).pipe(
         withEngine
       )
     },

@@ -37,9 +37,9 @@ export interface ContainerRules {
   /** The user in containers, numeric. */
   readonly user: { readonly uid: number; readonly gid: number }
   /** The limit of processes and threads in a container; protects the host from fork bombs. */
-  readonly pids_limit: number
+  readonly pidsLimit: number
   /** The size of `/tmp`, in MiB of the container's memory. */
-  readonly tmp_mib: number
+  readonly tmpMib: number
   /** Variables of every container. */
   readonly env: Readonly<Record<string, string>>
 }
@@ -121,7 +121,7 @@ export interface ContainerPlan {
   readonly scratch?: string | undefined
   readonly shared?: ReadonlyArray<SharedFolder> | undefined
   /** Whether the engine keeps the output, so that nothing is lost while this service is down. */
-  readonly keep_output: boolean
+  readonly keepOutput: boolean
   /** The network of the container. */
   readonly network: string
   /** The address from which its traffic leaves; its network enforces it. */
@@ -164,11 +164,11 @@ export const containerOptions = (plan: ContainerPlan, rules: ContainerRules): Co
     ExposedPorts,
     HostConfig: {
       ...limitOptions(plan.limits),
-      PidsLimit: rules.pids_limit,
+      PidsLimit: rules.pidsLimit,
       PortBindings,
       Mounts: [mount(plan.home, CONTAINER_HOME, false), ...scratch, ...shared],
       // Some programs unpack libraries there and load them, hence exec.
-      Tmpfs: { "/tmp": `rw,exec,nosuid,nodev,size=${rules.tmp_mib}m,mode=1777,uid=${uid},gid=${gid}` },
+      Tmpfs: { "/tmp": `rw,exec,nosuid,nodev,size=${rules.tmpMib}m,mode=1777,uid=${uid},gid=${gid}` },
       ReadonlyRootfs: true,
       CapDrop: ["ALL"],
       SecurityOpt: ["no-new-privileges:true"],
@@ -177,7 +177,7 @@ export const containerOptions = (plan: ContainerPlan, rules: ContainerRules): Co
       Init: true,
       NetworkMode: plan.network,
       RestartPolicy: { Name: "no" },
-      LogConfig: plan.keep_output ? logging : { Type: "none", Config: {} }
+      LogConfig: plan.keepOutput ? logging : { Type: "none", Config: {} }
     }
   }
 }

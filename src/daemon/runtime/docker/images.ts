@@ -130,14 +130,14 @@ export const needsPull = Effect.fn("docker.needsPull")(
 )
 
 /**
- * Pulls the image if needed. `must_be_fresh`: with `always`, a failed pull is an error; else the image of an earlier
+ * Pulls the image if needed. `mustBeFresh`: with `always`, a failed pull is an error; else the image of an earlier
  * pull is used.
  */
 export const ensureImage = Effect.fn("docker.ensureImage")(
   function* (
     image: string,
     rules: PullRules,
-    options: { readonly onLine: (line: string) => void; readonly must_be_fresh: boolean }
+    options: { readonly onLine: (line: string) => void; readonly mustBeFresh: boolean }
   ) {
     if (!(yield* needsPull(image, rules.policy))) return
     options.onLine(`pulling ${image}`)
@@ -147,7 +147,7 @@ export const ensureImage = Effect.fn("docker.ensureImage")(
       Effect.catch((error: EngineError | LaunchFailed) => Effect.succeed(error.message))
     )
     if (problem === undefined) return
-    if (options.must_be_fresh || !(yield* isPresent(image))) return yield* failed(image, problem)
+    if (options.mustBeFresh || !(yield* isPresent(image))) return yield* failed(image, problem)
     options.onLine(`${problem}; the local image is used`)
   },
   Effect.catchTag("EngineError", (error) => Effect.fail(launchFailed(error)))

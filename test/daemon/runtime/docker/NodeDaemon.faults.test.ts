@@ -76,18 +76,18 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
 
     it.effect("of one that is not known any more the container goes, and the files are kept", () =>
       Effect.gen(function* () {
-        const { data_dir, node, notes, running } = yield* dockerHarness
+        const { dataDir, node, notes, running } = yield* dockerHarness
         const id = yield* running({
           process: { invocation: `sh -c 'echo a castle > level; echo ready; read -r l; echo $l > last'` },
           definition: inDocker
         })
         notes.unknown = [{ id }]
         notes.forgotten = true
-        yield* until("it is kept", () => existsSync(join(data_dir, "lost", `${id}.json`)))
-        const files = join(data_dir, "lost", id, "files")
+        yield* until("it is kept", () => existsSync(join(dataDir, "lost", `${id}.json`)))
+        const files = join(dataDir, "lost", id, "files")
         assert.strictEqual(readFileSync(join(files, "level"), "utf8"), "a castle\n")
         assert.strictEqual(readFileSync(join(files, "last"), "utf8"), "stop\n")
-        assert.isFalse(existsSync(join(data_dir, "servers", id)))
+        assert.isFalse(existsSync(join(dataDir, "servers", id)))
         assert.deepStrictEqual(yield* containersOf(node.node_id), [])
       }).pipe(Effect.scoped)
     )
@@ -96,7 +96,7 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
       "install script and warm-up run in containers, in /home/container; instances start from it",
       () =>
         Effect.gen(function* () {
-          const { daemon, data_dir, lastInstall, node, running } = yield* dockerHarness
+          const { daemon, dataDir, lastInstall, node, running } = yield* dockerHarness
           const id = yield* running({
             process: {
               invocation: `sh -c 'touch started; cat conf; echo ready; read -r l'`,
@@ -116,7 +116,7 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
           assert.include(logs.items, "at /home/container for echo 1.0 in /home/container")
           assert.include(logs.items, "988")
           assert.deepInclude(lastInstall(id), { phase: "ready", exit_code: 0 })
-          const files = join(data_dir, "servers", id, "files")
+          const files = join(dataDir, "servers", id, "files")
           assert.strictEqual(readFileSync(join(files, "file"), "utf8"), "installed\n")
           assert.isTrue(existsSync(join(files, "after")))
           // A container has an address of its own.
@@ -166,12 +166,12 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
     it.effect("offers docker only while the engine answers; what may be a process is one without it", () =>
       Effect.gen(function* () {
         const { socket } = yield* TestEngine
-        const data_dir = yield* temporaryFolder
+        const dataDir = yield* temporaryFolder
         const notes = recorder()
         const node_id = newNode()
         yield* cleanNode(node_id)
-        const link = join(data_dir, "engine.sock")
-        const { daemon } = yield* openDaemon(data_dir, notes, {
+        const link = join(dataDir, "engine.sock")
+        const { daemon } = yield* openDaemon(dataDir, notes, {
           node_id,
           docker: { socket: link, pull: "never" }
         })
@@ -203,12 +203,12 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
       () =>
         Effect.gen(function* () {
           const { docker, socket } = yield* TestEngine
-          const data_dir = yield* temporaryFolder
+          const dataDir = yield* temporaryFolder
           const node_id = newNode()
           yield* cleanNode(node_id)
           const child = yield* Effect.acquireRelease(
             Effect.sync(() =>
-              spawn(process.execPath, [script, data_dir, "", socket, node_id], {
+              spawn(process.execPath, [script, dataDir, "", socket, node_id], {
                 stdio: ["pipe", "pipe", "inherit"]
               })
             ),
@@ -220,7 +220,7 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
           })
           yield* until("the daemon is up", () => output.startsWith("up "))
           const stateOf = (id: string) => {
-            const path = join(data_dir, "servers", id, "server.json")
+            const path = join(dataDir, "servers", id, "server.json")
             return existsSync(path) ? JSON.parse(readFileSync(path, "utf8")) : {}
           }
           const up = Effect.fnUntraced(function* (invocation: string) {
@@ -244,7 +244,7 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
           const ends = yield* up(`sh -c 'echo ready; while [ ! -e go ]; do sleep 0.02; done; exit 9'`)
           child.kill("SIGKILL")
           yield* until("the daemon is dead", () => child.signalCode !== null)
-          writeFileSync(join(data_dir, "servers", ends, "files", "go"), "")
+          writeFileSync(join(dataDir, "servers", ends, "files", "go"), "")
           // Of a server that this node does not know any more.
           const [gone, run] = [newId(), "0123456789"]
           const orphan = yield* Effect.promise(() =>
@@ -261,7 +261,7 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
           )
 
           const notes = recorder()
-          const { daemon } = yield* openDaemon(data_dir, notes, {
+          const { daemon } = yield* openDaemon(dataDir, notes, {
             node_id,
             docker: { socket, pull: "never" }
           })

@@ -14,8 +14,8 @@ const MIB = 1024 * 1024
 const rules: ContainerRules = {
   node: "n1",
   user: { uid: 988, gid: 989 },
-  pids_limit: 512,
-  tmp_mib: 64,
+  pidsLimit: 512,
+  tmpMib: 64,
   env: { LANG: "C.UTF-8" }
 }
 const plan: ContainerPlan = {
@@ -27,7 +27,7 @@ const plan: ContainerPlan = {
   limits: {},
   home: "/data/servers/srv_1/files",
   network: "servers",
-  keep_output: true
+  keepOutput: true
 }
 
 describe("Docker runtime: what a container is made of", () => {

@@ -22,13 +22,13 @@ describe.runIf(withEngine)(`blueprints, instances in containers${engineNote}`, (
             const { socket } = yield* TestEngine
             const node_id = newNode()
             yield* cleanNode(node_id)
-            const data_dir = yield* temporaryFolder
+            const dataDir = yield* temporaryFolder
             for (const name of ["volumes/world", "volumes/shared", "volumes/lib", "host/maps"]) {
-              write(join(data_dir, name), { "sub/file": name, "sub/other": name })
+              write(join(dataDir, name), { "sub/file": name, "sub/other": name })
             }
-            const allowed_mounts = [join(data_dir, "host")]
-            const options = { node_id, docker: { socket, pull: "never" as const }, mounts, allowed_mounts }
-            const { daemon, lastStatus, running } = yield* harness(options, data_dir)
+            const allowedMounts = [join(dataDir, "host")]
+            const options = { node_id, docker: { socket, pull: "never" as const }, mounts, allowedMounts }
+            const { daemon, lastStatus, running } = yield* harness(options, dataDir)
             const id = yield* running({
               process: { invocation: shell },
               install: { script: "echo base > base" },
@@ -41,7 +41,7 @@ describe.runIf(withEngine)(`blueprints, instances in containers${engineNote}`, (
                   { name: "s", source: "shared", target: "/shared", mode: "rw" },
                   { name: "l", source: "lib", target: "/home/container/lib", mode: "ro" }
                 ],
-                mounts: [{ source: join(data_dir, "host/maps"), target: "maps", mode: "ro" }]
+                mounts: [{ source: join(dataDir, "host/maps"), target: "maps", mode: "ro" }]
               }
             })
             const commands = [
@@ -61,18 +61,18 @@ describe.runIf(withEngine)(`blueprints, instances in containers${engineNote}`, (
               said.filter((line) => /^(done|failed): /.test(line)),
               commands.map((line) => `done: ${line}`)
             )
-            const text = (name: string) => readFileSync(join(data_dir, name), "utf8")
+            const text = (name: string) => readFileSync(join(dataDir, name), "utf8")
             assert.strictEqual(text("volumes/world/sub/file"), "volumes/world")
             assert.strictEqual(text("volumes/shared/new"), "mine\n")
             assert.strictEqual(text("volumes/shared/sub/other"), "mine\n")
             assert.strictEqual(text("volumes/lib/sub/file"), "volumes/lib")
             // What is the host's stays the host's.
             for (const name of ["host/maps", "host/maps/sub", "volumes/lib/sub/file"]) {
-              assert.strictEqual(statSync(join(data_dir, name)).uid, process.getuid?.(), name)
+              assert.strictEqual(statSync(join(dataDir, name)).uid, process.getuid?.(), name)
             }
             // Under a mount a change of hands would have copied it all.
             if (mounts) {
-              const upper = join(data_dir, "servers", id, "tree/over.0/upper")
+              const upper = join(dataDir, "servers", id, "tree/over.0/upper")
               assert.deepStrictEqual(readdirSync(join(upper, "sub")), ["file"])
             }
             yield* daemon.power(id, "stop", 30)

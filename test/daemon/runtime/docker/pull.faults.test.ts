@@ -131,13 +131,13 @@ describe.runIf(withEngine)(`an image that is pulled at a start${engineNote}`, ()
 
     it.effect("a daemon that ends during a pull carries the start out when it is back", () =>
       Effect.gen(function* () {
-        const { close, containers, daemon, data_dir, id, more, notes, pulling, registry, statuses } =
+        const { close, containers, daemon, dataDir, id, more, notes, pulling, registry, statuses } =
           yield* slowPull()
         yield* daemon.power(id, "start", 30)
         yield* pulling
         yield* close
         registry.release()
-        const { daemon: next } = yield* openDaemon(data_dir, notes, more)
+        const { daemon: next } = yield* openDaemon(dataDir, notes, more)
         yield* until("it runs", () => statuses(id).at(-1) === "running")
         assert.deepStrictEqual(statuses(id).slice(-2), ["starting", "running"])
         assert.strictEqual((yield* containers).length, 1)
