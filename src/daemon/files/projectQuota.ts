@@ -15,7 +15,7 @@ import { run } from "./mounts.ts"
 const FIRST = 1 << 20
 const LAST = 0x7fff_ffff
 const TRIAL_BYTES = 1024 * 1024
-const NOBODY = 65534
+const UNPRIVILEGED_UID = 65534
 const PROBE = ".probe-quota-"
 
 export interface ProjectQuota {
@@ -66,7 +66,7 @@ const testQuota = Effect.fnUntraced(function* (quota: Omit<ProjectQuota, "stopsR
   if (yield* isStopped(folder, "own", undefined)) return true
   yield* removeTree(join(folder, "own"))
   yield* io("open the folder", () => fs.chmod(folder, 0o777))
-  if (process.geteuid?.() === 0 && (yield* isStopped(folder, "other", NOBODY))) return false
+  if (process.geteuid?.() === 0 && (yield* isStopped(folder, "other", UNPRIVILEGED_UID))) return false
   return yield* new IoError({ code: "BROKEN", message: "the quota is not enforced" })
 }, Effect.scoped)
 

@@ -43,12 +43,12 @@ export class Installer extends Context.Service<
   Installer,
   {
     /**
-     * Returns the base folder of a server's software, pinned for the scope. If it is missing, or with `anew`, it is
+     * Returns the base folder of a server's software, pinned for the scope. If it is missing, or with `force`, it is
      * installed first; concurrent callers share one installation, which is interrupted when no caller is left.
      */
     install(
       spec: ServerSpec,
-      options: { readonly anew: boolean }
+      options: { readonly force: boolean }
     ): Effect.Effect<Installed, InstallFailed, Scope.Scope>
     /** Schedules the removal of base folders without an instance. */
     readonly collect: Effect.Effect<void>
@@ -137,7 +137,7 @@ export class Installer extends Context.Service<
           )
 
         const install = Effect.fn("Installer.install")(
-          function* (spec: ServerSpec, { anew }: { readonly anew: boolean }) {
+          function* (spec: ServerSpec, { force }: { readonly force: boolean }) {
             const { software, version } = spec.definition
             if (
               !definitionIdPattern.test(software) ||
@@ -151,7 +151,7 @@ export class Installer extends Context.Service<
             }
             const key = `${software}/${version}`
             while (true) {
-              const there = running.has(key) || anew ? undefined : yield* bases.current(software, version)
+              const there = running.has(key) || force ? undefined : yield* bases.current(software, version)
               const installed: Installed = there ?? (yield* join_(key, spec))
               yield* bases.pin(installed)
               // The folder may have been replaced and removed before it was pinned.

@@ -43,7 +43,7 @@ const runFileWork = Effect.fnUntraced(function* (
     Effect.catch((error) => Effect.logWarning(error.message))
   )
   const installed = yield* installer
-    .install(spec, { anew: work === "reinstall" })
+    .install(spec, { force: work === "reinstall" })
     .pipe(Effect.ensuring(copyLog))
   // The image of an old base may have been removed. Unknown while the engine is down.
   const kind = yield* Effect.option(runtime.kindFor(spec.definition))
