@@ -13,17 +13,17 @@ describe("node-protocol, daemon killed: consoles", () => {
     "a flood without a daemon stays within bounds; the next one adopts, and nothing of the end is lost",
     () =>
       Effect.gen(function* () {
-        const data_dir = yield* temporaryFolder
-        const first = yield* daemonProcess(data_dir)
+        const dataDir = yield* temporaryFolder
+        const first = yield* daemonProcess(dataDir)
         const id = newId()
-        const folder = join(data_dir, "servers", id)
+        const folder = join(dataDir, "servers", id)
         const go = (name: string) => writeFileSync(join(folder, "files", name), "")
         const waitFor = (name: string) => `while [ ! -e ${name} ]; do sleep 0.02; done`
         const invocation = `sh -c 'echo ready; ${waitFor("go")}; yes flood | head -c 300000000; echo quiet; ${waitFor("end")}; echo last words; exit 7'`
         yield* first.ask(`create ${JSON.stringify({ id, process: { invocation } })}`)
-        yield* until("installed", () => stateOf(data_dir, id).status === "offline")
+        yield* until("installed", () => stateOf(dataDir, id).status === "offline")
         yield* first.ask(`power ${id} start 30`)
-        yield* until("running", () => stateOf(data_dir, id).status === "running")
+        yield* until("running", () => stateOf(dataDir, id).status === "running")
         yield* first.kill
         go("go")
         let most = 0
@@ -39,7 +39,7 @@ describe("node-protocol, daemon killed: consoles", () => {
         assert.isAtMost(most, 2 * CONSOLE_BOUND + 4096)
 
         const notes = recorder()
-        const { daemon } = yield* openDaemon(data_dir, notes)
+        const { daemon } = yield* openDaemon(dataDir, notes)
         yield* Effect.addFinalizer(() => Effect.ignore(daemon.remove(id)))
         assert.strictEqual(yield* daemon.status(id), "running")
         const { items, total } = yield* daemon.logs(id, { page: 1, per_page: 1 })
@@ -61,18 +61,18 @@ describe("node-protocol, daemon killed: consoles", () => {
       `a server that comes online without a daemon is running for the next one, ${bytes} bytes later`,
       () =>
         Effect.gen(function* () {
-          const data_dir = yield* temporaryFolder
-          const first = yield* daemonProcess(data_dir)
+          const dataDir = yield* temporaryFolder
+          const first = yield* daemonProcess(dataDir)
           const id = newId()
-          const folder = join(data_dir, "servers", id)
+          const folder = join(dataDir, "servers", id)
           const invocation = `sh -c 'while [ ! -e go ]; do sleep 0.02; done; echo ready; yes more | head -c ${bytes}; echo quiet; exec sleep 300'`
           yield* first.ask(`create ${JSON.stringify({ id, process: { invocation, start_timeout: 300 } })}`)
-          yield* until("installed", () => stateOf(data_dir, id).status === "offline")
+          yield* until("installed", () => stateOf(dataDir, id).status === "offline")
           yield* first.ask(`power ${id} start 30`)
-          yield* until("starting", () => stateOf(data_dir, id).status === "starting")
+          yield* until("starting", () => stateOf(dataDir, id).status === "starting")
           yield* first.kill
           // Its time to come online has been over for long when it is looked at.
-          const state = stateOf(data_dir, id)
+          const state = stateOf(dataDir, id)
           const began = { ...state, run: { ...state.run, started_at: 1000 } }
           writeFileSync(join(folder, "server.json"), JSON.stringify(began))
           writeFileSync(join(folder, "files", "go"), "")
@@ -81,27 +81,27 @@ describe("node-protocol, daemon killed: consoles", () => {
             return existsSync(log) && readFileSync(log).subarray(-4096).includes("quiet\n")
           })
           assert.isTrue(existsSync(join(folder, "console.log.1")))
-          const { daemon } = yield* openDaemon(data_dir, recorder())
+          const { daemon } = yield* openDaemon(dataDir, recorder())
           yield* Effect.addFinalizer(() => Effect.ignore(daemon.remove(id)))
-          yield* until("running", () => stateOf(data_dir, id).status === "running")
+          yield* until("running", () => stateOf(dataDir, id).status === "running")
         }).pipe(Effect.scoped)
     )
   }
 
   it.live("a run of a version that had no relay is adopted, read and ended", () =>
     Effect.gen(function* () {
-      const data_dir = yield* temporaryFolder
-      const first = yield* daemonProcess(data_dir)
+      const dataDir = yield* temporaryFolder
+      const first = yield* daemonProcess(dataDir)
       const id = newId()
-      const folder = join(data_dir, "servers", id)
+      const folder = join(dataDir, "servers", id)
       yield* first.ask(`create ${JSON.stringify({ id })}`)
-      yield* until("installed", () => stateOf(data_dir, id).status === "offline")
+      yield* until("installed", () => stateOf(dataDir, id).status === "offline")
       yield* first.ask(`power ${id} start 30`)
-      yield* until("running", () => stateOf(data_dir, id).status === "running")
+      yield* until("running", () => stateOf(dataDir, id).status === "running")
       yield* first.kill
       const { relay: _, ...record } = JSON.parse(readFileSync(join(folder, "run.json"), "utf8"))
       writeFileSync(join(folder, "run.json"), JSON.stringify(record))
-      const { daemon } = yield* openDaemon(data_dir, recorder())
+      const { daemon } = yield* openDaemon(dataDir, recorder())
       yield* Effect.addFinalizer(() => Effect.ignore(daemon.remove(id)))
       assert.strictEqual(yield* daemon.status(id), "running")
       yield* daemon.commands(id, ["hello"])
@@ -109,7 +109,7 @@ describe("node-protocol, daemon killed: consoles", () => {
         readFileSync(join(folder, "console.log"), "utf8").endsWith("got hello\n")
       )
       yield* daemon.power(id, "stop", 30)
-      yield* until("offline", () => stateOf(data_dir, id).status === "offline")
+      yield* until("offline", () => stateOf(dataDir, id).status === "offline")
     }).pipe(Effect.scoped)
   )
 })
