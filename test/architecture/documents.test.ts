@@ -2,10 +2,10 @@ import { existsSync, globSync, readdirSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { HttpApi } from "effect/http-api"
 import { describe, expect, it } from "vitest"
-import { settingsPage } from "../scripts/docs.ts"
-import { ApplicationApi } from "../src/api/ApplicationApi.ts"
-import { documents, root, textOf } from "./support/docs.ts"
-import { blocksOf, codeOf, tableOf } from "./support/markdown.ts"
+import { settingsPage } from "../../scripts/docs.ts"
+import { ApplicationApi } from "../../src/api/ApplicationApi.ts"
+import { documents, root, textOf } from "../support/docs.ts"
+import { blocksOf, codeOf, tableOf } from "../support/markdown.ts"
 
 /** Lines of a document outside its code blocks. */
 const prose = (path: string) =>
