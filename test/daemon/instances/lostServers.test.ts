@@ -361,7 +361,7 @@ describe("node-protocol, daemon killed: servers that are not known", () => {
       const { log } = yield* opened({}, dataDir)
       assert.strictEqual(text(dataDir, "lost/old/files/level"), "mine")
       assert.strictEqual(text(dataDir, "lost/note.txt"), "mine")
-      assert.match(log().join(), /^Warn odd was not known to the control plane: /)
+      assert.match(log().join(), /^Warn the control plane has no record of odd: /)
     }).pipe(Effect.scoped)
   )
 })

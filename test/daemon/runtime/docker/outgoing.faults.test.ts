@@ -113,8 +113,8 @@ describe.runIf(withEngine)(`Docker runtime: force_outgoing_ip${engineNote}`, () 
       Effect.gen(function* () {
         const { launchOf, runtime } = yield* bench()
         for (const [ip, why] of [
-          ["127.0.0.1", "an address of the machine's own"],
-          ["::1", "IPv4 only"]
+          ["127.0.0.1", "a loopback address"],
+          ["::1", "only IPv4"]
         ] as const) {
           const launch = yield* launchOf("true", { allocations: allocated(ip) })
           const refused = yield* Effect.flip(runtime.start(launch))
