@@ -1,5 +1,7 @@
-import { Effect, Layer, Redacted, References } from "effect"
+import { Effect, Layer, Redacted, References, Stream } from "effect"
+import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
+import { Socket } from "effect/socket"
 import type { Daemon, DaemonError, LinesRequest } from "../api/Daemon.ts"
 import { DaemonApi, DaemonAuthorization } from "../api/DaemonApi.ts"
 import {
@@ -8,10 +10,10 @@ import {
   InvalidRequest,
   NotFound,
   Unauthorized,
-  Unavailable
+  Unavailable,
+  UpgradeRequired
 } from "../domain/errors.ts"
 import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
-import { serveConsole } from "./controlPlane/consoleSocket.ts"
 import { NOT_THE_TOKEN } from "./controlPlane/diagnosis.ts"
 import { NodeToken } from "./controlPlane/NodeToken.ts"
 import { ServedDaemon } from "./controlPlane/ServedDaemon.ts"
@@ -40,6 +42,37 @@ const httpError = (error: DaemonError) => {
 const pageOf = (query: { readonly page?: string; readonly per_page?: string }): LinesRequest => ({
   page: pageNumber(query.page),
   per_page: pageSize(query.per_page, pages)
+})
+
+/**
+ * Serves a console over WebSocket until the lines end or the peer disconnects; each text message of the peer is a line.
+ * A slow peer misses lines (see `Daemon.console`).
+ */
+const serveConsole = Effect.fn("serveConsole")(function* (
+  request: HttpServerRequest.HttpServerRequest,
+  lines: Stream.Stream<string>,
+  onLine: (line: string) => Effect.Effect<void>
+): Effect.fn.Return<HttpServerResponse.HttpServerResponse, UpgradeRequired> {
+  const refuse = () => new UpgradeRequired({ detail: "this path speaks WebSocket only" })
+  if (request.headers.upgrade?.toLowerCase() !== "websocket") return yield* refuse()
+  const socket = yield* Effect.mapError(request.upgrade, refuse)
+  yield* Effect.gen(function* () {
+    const { pull } = yield* socket.reader
+    const { write } = yield* socket.writer
+    const send = Effect.andThen(Stream.runForEach(lines, write), write(new Socket.CloseEvent(1000)))
+    const receive = Effect.forever(
+      Effect.flatMap(pull, (frames) =>
+        Effect.forEach(frames, (frame) => (typeof frame === "string" ? onLine(frame) : Effect.void), {
+          discard: true
+        })
+      )
+    )
+    yield* Effect.raceFirst(send, receive)
+  }).pipe(
+    Effect.scoped,
+    Effect.catchTag("SocketError", () => Effect.logDebug("a console's peer left"))
+  )
+  return HttpServerResponse.empty()
 })
 
 /** The handlers of a daemon's routes (node-protocol, "Control plane -> daemon"). */

@@ -15,7 +15,8 @@ import {
   type ContainerRules,
   insidePath,
   jobLimits,
-  portOptions
+  portOptions,
+  unsafeReason
 } from "./containerOptions.ts"
 import { readContainerRecord, writeContainerRecord } from "./containerRecord.ts"
 import { makeContainerRemoval } from "./containerRemoval.ts"
@@ -28,7 +29,6 @@ import { makeNodeNetworks, type Purpose } from "./networks.ts"
 import { makeOutgoing, outgoingAddress } from "./outgoing.ts"
 import { openPendingRun } from "./pendingRun.ts"
 import { checkPorts } from "./publishedPorts.ts"
-import { unsafeReason } from "./unsafeReason.ts"
 
 export interface DockerRuntimeOptions {
   /** Identity of the node: the label `muster.node` of its containers. */
