@@ -5,6 +5,9 @@ const results = process.env.MUSTER_TEST_RESULTS
 /** Tests of `npm run test:faults`; all others are those of `npm test`. */
 const faults = "test/**/*.faults.test.ts"
 
+/** Tests by the clock, for a machine that does nothing else: `npx vitest run --project quiet`. */
+const quiet = "test/**/*.quiet.test.ts"
+
 /** Tests of `npm run test:faults` that run on PostgreSQL what other tests run on SQLite; the store's tests run on both. */
 const onPostgres = [
   "test/servers/{,*/}{Reconciler,ServerIndex,ServerManager,management,removal,replicas.faults,reports}.test.ts",
@@ -26,9 +29,10 @@ export default defineConfig({
       {
         extends: true,
         // Files of a worker share the modules: loading them anew takes a fifth of the time.
-        test: { name: "tests", include: ["test/**/*.test.ts"], exclude: [faults], isolate: false }
+        test: { name: "tests", include: ["test/**/*.test.ts"], exclude: [faults, quiet], isolate: false }
       },
       { extends: true, test: { name: "faults", include: [faults] } },
+      { extends: true, test: { name: "quiet", include: [quiet] } },
       {
         extends: true,
         test: { name: "postgres", include: onPostgres, env: { MUSTER_TEST_DATABASE: "postgres" } }

@@ -1,4 +1,4 @@
-import { execFileSync, spawn } from "node:child_process"
+import { execFileSync } from "node:child_process"
 import {
   chmodSync,
   chownSync,
@@ -13,7 +13,6 @@ import {
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { until } from "../../support/eventually.ts"
 import { unmountBelow } from "../../support/mounts.ts"
 import { ownUser, runAs, scene, ways, write } from "./scene.ts"
 
@@ -205,44 +204,6 @@ for (const [way, options] of Object.entries(all)) {
     )
   })
 }
-
-describe.runIf(asRoot)(`isolation, an upgrade that is killed${needed}`, () => {
-  it.live("goes on with the next start; nothing is lost, and no base is copied", () =>
-    Effect.gen(function* () {
-      const { baseDir, dataDir, first, server, serversDir, volumes: sources } = yield* scene()
-      write(first.folder, { big: "b".repeat(3_000_000) })
-      const old = server({})
-      yield* old.make
-      const names = Array.from({ length: 3000 }, (_, index) => `world/d${index % 30}/f${index}`)
-      write(old.files, Object.fromEntries(names.map((name) => [name, name])))
-      yield* old.close
-      const upper = join(old.folder, "tree/upper")
-      const given = () => names.filter((name) => lstatSync(join(upper, name)).uid === ONE.uid).length
-      const options = {
-        baseDir,
-        serversDir,
-        sources: { node_id: "test-node", dataDir, volumesDir: sources, allowedMounts: [] },
-        folder: old.folder,
-        uid: ONE.uid
-      }
-      const child = spawn(process.execPath, [
-        join(import.meta.dirname, "openChild.ts"),
-        JSON.stringify(options)
-      ])
-      yield* until("some files are given", () => given() > 0)
-      child.kill("SIGKILL")
-      yield* until("it is dead", () => child.signalCode !== null)
-      assert.isBelow(given(), names.length)
-      const now = server({}, old.folder, ONE)
-      yield* now.open
-      assert.deepStrictEqual(foreign(now.files, ONE.uid), [])
-      assert.strictEqual(statSync(upper).uid, ONE.uid)
-      for (const name of names) assert.strictEqual(readFileSync(join(now.files, name), "utf8"), name)
-      assert.deepStrictEqual(readdirSync(upper), ["world"])
-      assert.strictEqual(foreign(first.folder, 0).length, 0)
-    }).pipe(Effect.scoped)
-  )
-})
 
 describe.runIf(asRoot)(`isolation, volumes of several servers${needed}`, () => {
   const volume = { name: "s", source: "s", target: "shared", mode: "rw" } as const

@@ -1,0 +1,345 @@
+import { existsSync, mkdirSync, readdirSync, statSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { makeBalancer, subscriber } from "../../support/balancer.ts"
+import { muster } from "../../support/command.ts"
+import { readDatabaseAt } from "../../support/database.ts"
+import { blueprintFile, definitions, obedient, softwareFile } from "../../support/definitions.ts"
+import { subscribe, told } from "../../support/events.ts"
+import { eventually } from "../../support/eventually.ts"
+import { during, type Fault, smallDisk, smallDiskNote, withSmallDisk } from "../../support/faults/index.ts"
+import { journalProblems, portProblems } from "../../support/invariants.ts"
+import { mountsBelow } from "../../support/mounts.ts"
+import { alone, connectedNode, freePort, nodeIs, nodeKey, startNode } from "../../support/nodes.ts"
+import { freeAllocations } from "../../support/ports.ts"
+import { type PostgresFailed, startPostgres } from "../../support/postgres.ts"
+import { endLeftovers } from "../../support/processes.ts"
+import { replicaSet } from "../../support/replicaSet.ts"
+import { adminKey, type Service, startService } from "../../support/Service.ts"
+import { makeSimulatedNode } from "../../support/SimulatedNode.ts"
+import { becomes, create, expectStatus, installed, power, powered, running } from "../../support/servers.ts"
+import {
+  assertAnswers,
+  assertNothingLost,
+  assertOneStory,
+  figures,
+  refusedDeletions,
+  startLoad
+} from "./load.ts"
+
+const zeros = (name: string, mib: number) => `head -c ${mib * 1024 * 1024} /dev/zero > ${name}`
+const files = {
+  software: {
+    "game.yml": softwareFile("game", { files: { "server.sh": obedient } }),
+    "large.yml": softwareFile("large", {
+      files: { "server.sh": obedient },
+      install: { script: zeros("big", 64) }
+    })
+  },
+  blueprints: { "kept.yml": blueprintFile("kept", "game"), "large.yml": blueprintFile("large", "large") }
+}
+const range = { address: "127.0.0.1", first: 31_000, last: 40_999 }
+
+const installOf = (api: Service, id: string) =>
+  Effect.map(expectStatus(api, 200, "GET", `/api/servers/${id}/install`), ({ json }) => json)
+
+/** What an installation has left at a node, besides its log. */
+const leftOf = (dataDir: string, id: string) => {
+  const list = (...path: ReadonlyArray<string>) => {
+    const folder = join(dataDir, "node", ...path)
+    return existsSync(folder) ? readdirSync(folder) : []
+  }
+  return {
+    server: list("servers", id).filter((name) => /^(files|tree)/.test(name)),
+    base: list("base").filter((name) => name.startsWith(".aside")),
+    mounts: mountsBelow(join(dataDir, "node", "servers", id))
+  }
+}
+const nothing = { server: [], base: [], mounts: [] }
+
+/** A control plane under load whose database has no room, until many writes were refused. */
+const assertOutage = Effect.fnUntraced(function* (options: {
+  readonly api: Service
+  /** Of the node. */
+  readonly key: string
+  readonly full: Fault
+  readonly database: ReturnType<typeof readDatabaseAt>
+  /** What has to be done once there is room again. */
+  readonly restart: Effect.Effect<void, PostgresFailed>
+}) {
+  const { api, database, full, key, restart } = options
+  yield* makeSimulatedNode({ id: "n1", key, control: [api.url], ports: `${range.first}-${range.last}` })
+  yield* nodeIs(api, "n1", true)
+  const streams = yield* Effect.forEach(["sse", "websocket"] as const, (kind) =>
+    subscriber(kind, adminKey, Effect.succeed(api.url))
+  )
+  const balancer = yield* makeBalancer(adminKey, () => [api.url], { failOpen: true })
+  const load = yield* startLoad(balancer, "kept")
+  yield* load.creations(20)
+  const refused = () => load.answers().filter(({ status }) => status === 507)
+  const began = performance.now()
+  yield* during(
+    full,
+    eventually(
+      Effect.sync(() => refused().length),
+      (count) => count >= 50,
+      "60 seconds"
+    )
+  )
+  yield* restart
+  const healed = performance.now()
+  yield* load.creations(1)
+  const recovered = performance.now()
+  yield* load.creations(20)
+  const answers = yield* load.end
+
+  assertAnswers(answers, {
+    503: "the database cannot be reached",
+    507: "the disk of the database is full"
+  })
+  const read = answers.filter((one) => one.what === "read" && one.began > began && one.began < healed)
+  yield* Effect.logInfo(
+    `${full.name} for ${Math.round(healed - began)} ms; writes refused: ${figures(refused())}; reads: ${figures(read)}; a creation ${Math.round(recovered - healed)} ms after there was room`
+  )
+  for (const id of refusedDeletions(answers)) {
+    yield* eventually(api.request("DELETE", `/api/servers/${id}`), ({ status }) =>
+      [200, 404].includes(status)
+    )
+  }
+  const { integrity, journal, ports, records } = yield* eventually(database, (now) =>
+    now.records.every(({ status }) => status === "offline")
+  )
+  assert.deepStrictEqual(integrity, [{ integrity_check: "ok" }])
+  assert.deepStrictEqual(journalProblems(journal, records), [])
+  const { json } = yield* expectStatus(api, 200, "GET", "/api/servers?include=status,limits")
+  const listed: ReadonlyArray<string> = json.map(({ id }: { readonly id: string }) => id)
+  assertNothingLost(answers, listed)
+  assert.deepStrictEqual(
+    records.map(({ id }) => id),
+    listed
+  )
+  assert.deepStrictEqual(portProblems(json, ports, range), [])
+  yield* assertOneStory(journal, streams)
+  for (const { endings } of streams) assert.deepStrictEqual(endings(), [])
+})
+
+describe.runIf(withSmallDisk)(
+  `node-protocol, When something breaks: database away, its disk is full | reads go on from memory, writes answer 507 at once, streams stay open; all is well again when it is back, without a restart${smallDiskNote}`,
+  () => {
+    it.live(
+      "SQLite",
+      () =>
+        Effect.gen(function* () {
+          const { env } = yield* definitions(files)
+          const { full, path } = yield* smallDisk(64)
+          const api = yield* startService({ dataDir: path, env: { ...alone, ...env } })
+          const { key } = yield* nodeKey(api, "n1")
+          yield* assertOutage({
+            api,
+            key,
+            full,
+            database: readDatabaseAt(`sqlite:${path}/muster.db`),
+            restart: Effect.void
+          })
+        }).pipe(Effect.scoped),
+      90_000
+    )
+
+    it.live(
+      "PostgreSQL, which may have died of it, and is started then",
+      () =>
+        Effect.gen(function* () {
+          const { env } = yield* definitions(files)
+          const { full, path } = yield* smallDisk(160)
+          yield* Effect.sync(() => mkdirSync(path))
+          const server = yield* startPostgres({ parent: path, settings: { max_wal_size: "32MB" } })
+          const set = yield* replicaSet(env, server)
+          const api = yield* set.start()
+          const { key } = yield* set.key("n1", "Node")
+          yield* assertOutage({ api, key, full, database: readDatabaseAt(set.url), restart: server.start })
+        }).pipe(Effect.scoped),
+      90_000
+    )
+  }
+)
+
+const FULL = "the disk of the database is full"
+const noRoom = Effect.fnUntraced(function* (api: Service, method: string, path: string, body?: unknown) {
+  const { json } = yield* expectStatus(api, 507, method, path, { body })
+  assert.deepStrictEqual(Object.keys(json).toSorted(), ["code", "detail", "hint", "request_id", "status"])
+  assert.strictEqual(json.status, "Insufficient Storage")
+  assert.strictEqual(json.detail, FULL)
+  assert.match(json.hint, /Free space/)
+})
+const readiness = (api: Service) =>
+  Effect.map(api.request("GET", "/readyz"), ({ json, status }) => ({ json, status }))
+const freeBytes = (api: Service) =>
+  Effect.map(api.request("GET", "/metrics"), ({ text }) =>
+    Number(/^muster_data_disk_free_bytes(?:\{[^}]*\})? (\S+)$/m.exec(text)?.[1])
+  )
+const reserved = (dataDir: string) => {
+  const { blocks, size } = statSync(join(dataDir, "muster.reserve"))
+  return { size, allocated: blocks * 512 }
+}
+const MIB = 1024 * 1024
+
+describe.runIf(withSmallDisk)(`a full disk is reported as such${smallDiskNote}`, () => {
+  it.live(
+    "writes are 507, readyz says why, the log has one line per second, deletions work, and all recovers by itself",
+    () =>
+      Effect.gen(function* () {
+        const { env } = yield* definitions(files)
+        const { full, path } = yield* smallDisk(64)
+        yield* Effect.addFinalizer(() => endLeftovers(path))
+        const allocations = yield* freeAllocations(10)
+        const settings = {
+          dataDir: path,
+          env: { ...env, ...allocations, MUSTER_EMBEDDED_ON_SHUTDOWN: "keep" }
+        }
+        const first = yield* startService(settings)
+        const kept = yield* running(first, "kept")
+        const doomed = yield* installed(first, "kept")
+        yield* eventually(
+          Effect.sync(() => reserved(path)),
+          ({ allocated }) => allocated >= 8 * MIB
+        )
+        assert.isAbove(yield* freeBytes(first), 30 * MIB)
+
+        const third = yield* during(
+          full,
+          Effect.gen(function* () {
+            // Idle: no write has failed yet.
+            const said = yield* eventually(readiness(first), ({ status }) => status === 503)
+            assert.strictEqual(said.json.detail, FULL)
+            yield* eventually(
+              Effect.sync(() => reserved(path)),
+              ({ allocated }) => allocated === 0
+            )
+            yield* noRoom(first, "POST", "/api/servers", { blueprint_id: "kept" })
+            yield* noRoom(first, "POST", "/api/events/tickets")
+            const began = performance.now()
+            yield* Effect.forEach(
+              Array.from({ length: 300 }),
+              () => noRoom(first, "POST", "/api/servers", { blueprint_id: "kept" }),
+              { concurrency: 10 }
+            )
+            const seconds = Math.ceil((performance.now() - began) / 1000) + 2
+            const lines = first
+              .output()
+              .split("\n")
+              .filter((line) => /writes are refused:| 507/.test(line))
+            assert.isAtMost(lines.length, seconds, lines.join("\n"))
+            assert.match(first.output(), /WARN.*the disk of the data folder is almost full/)
+            yield* expectStatus(first, 200, "DELETE", `/api/servers/${doomed}`)
+            yield* expectStatus(first, 200, "GET", `/api/servers/${kept}`)
+            const { code, stderr } = yield* muster(["keys", "create", "--name", "x"], {
+              MUSTER_DATA_DIR: path
+            })
+            assert.strictEqual(code, 0, stderr)
+            yield* first.kill("SIGKILL")
+
+            const second = yield* startService(settings)
+            assert.strictEqual((yield* readiness(second)).status, 503)
+            const { json } = yield* expectStatus(second, 200, "GET", "/api/servers?ids_only=true")
+            assert.deepStrictEqual(json, [kept])
+            yield* becomes(second, kept, "running")
+            yield* noRoom(second, "POST", "/api/servers", { blueprint_id: "kept" })
+            yield* second.kill("SIGTERM")
+
+            // The WAL and its index are gone after an end in good order: they are made again in the reserve's room.
+            const last = yield* startService(settings)
+            yield* noRoom(last, "POST", "/api/servers", { blueprint_id: "kept" })
+            return last
+          })
+        )
+        yield* eventually(readiness(third), ({ status }) => status === 200)
+        assert.isAtLeast(reserved(path).allocated, 8 * MIB)
+        assert.match(third.output(), /INFO.*the disk of the database has room again/)
+        yield* running(third, "kept")
+        yield* becomes(third, kept, "running")
+        yield* powered(third, kept, "stop")
+        yield* becomes(third, kept, "offline")
+      }).pipe(Effect.scoped),
+    60_000
+  )
+})
+
+describe.runIf(withSmallDisk)(
+  `node-protocol, When something breaks: disk full on a node | creation fails with a clear install failure; nothing half-made is left${smallDiskNote}`,
+  () => {
+    it.live(
+      "an installation that fills it fails and says why, others run on",
+      () =>
+        Effect.gen(function* () {
+          const { env } = yield* definitions(files)
+          const disk = yield* smallDisk(32)
+          yield* Effect.addFinalizer(() => endLeftovers(disk.path))
+          const api = yield* startService({ env: { ...alone, ...env } })
+          yield* connectedNode(api, "n1", {
+            dataDir: disk.path,
+            env: { MUSTER_NODE_HEARTBEAT: "1", MUSTER_NODE_ALLOCATIONS: "127.0.0.1:28720-28739" }
+          })
+          const stream = yield* subscribe(api)
+          const other = yield* running(api, "kept")
+          const failed = yield* create(api, "large", { start: true })
+          yield* becomes(api, failed, "offline")
+          const install = yield* installOf(api, failed)
+          assert.strictEqual(install.phase, "failed")
+          assert.match(install.failure_reason, /disk full/)
+          assert.deepStrictEqual(leftOf(disk.path, failed), nothing)
+          yield* told(stream, failed, ["installing", "offline"])
+          assert.deepStrictEqual(stream.of(other), ["installing", "offline", "starting", "running"])
+          yield* expectStatus(api, 409, "POST", `/api/servers/${failed}/power`, { body: { action: "start" } })
+          yield* running(api, "kept")
+          yield* expectStatus(api, 200, "DELETE", `/api/servers/${failed}`)
+        }).pipe(Effect.scoped),
+      60_000
+    )
+
+    it.live(
+      "a daemon that is started on it keeps its servers, and what happens meanwhile is reported",
+      () =>
+        Effect.gen(function* () {
+          const { env } = yield* definitions(files)
+          const disk = yield* smallDisk(32)
+          yield* Effect.addFinalizer(() => endLeftovers(disk.path))
+          const api = yield* startService({ env: { ...alone, ...env } })
+          const { key } = yield* nodeKey(api, "n1")
+          const port = yield* freePort
+          const settings = {
+            id: "n1",
+            key,
+            control: api.url,
+            dataDir: disk.path,
+            env: {
+              MUSTER_NODE_PORT: String(port),
+              MUSTER_NODE_ON_SHUTDOWN: "keep",
+              MUSTER_NODE_HEARTBEAT: "1",
+              MUSTER_NODE_ALLOCATIONS: "127.0.0.1:28760-28779"
+            }
+          }
+          const first = yield* startNode(settings)
+          yield* nodeIs(api, "n1", true)
+          const stream = yield* subscribe(api)
+          const [kept, ending] = [yield* running(api, "kept"), yield* running(api, "kept")]
+          yield* during(
+            disk.full,
+            Effect.gen(function* () {
+              yield* first.kill("SIGKILL")
+              yield* startNode(settings)
+              yield* nodeIs(api, "n1", true)
+              yield* becomes(api, kept, "running")
+              yield* power(api, ending, "stop")
+            })
+          )
+          yield* becomes(api, ending, "offline")
+          yield* told(stream, ending, ["installing", "offline", "starting", "running", "stopping", "offline"])
+          yield* becomes(api, kept, "running")
+          yield* powered(api, kept, "stop")
+          yield* becomes(api, kept, "offline")
+        }).pipe(Effect.scoped),
+      60_000
+    )
+  }
+)
