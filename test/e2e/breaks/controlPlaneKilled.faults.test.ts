@@ -108,7 +108,7 @@ describe("node-protocol, When something breaks: control plane killed at any mome
         yield* eventually(
           Effect.map(list(api), (listed) => settled(listed, chaos.promised)),
           (unsettled) => unsettled.length === 0,
-          "30 seconds"
+          "90 seconds"
         )
         yield* eventually(
           Effect.map(list(api), (listed) => processProblems(listed, serverProcesses(dataDir))),
