@@ -40,9 +40,9 @@ export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, tl
     Layer.provideMerge(LoadBalancer.layer(placementOptions(settings))),
     Layer.provideMerge(
       NodeRegistry.layer({
-        heartbeat_timeout: Duration.seconds(settings.nodeHeartbeatTimeout),
-        node_lost_after: Duration.seconds(settings.nodeLostAfter),
-        token_lifetime: Duration.hours(settings.nodeTokenHours)
+        heartbeatTimeout: Duration.seconds(settings.nodeHeartbeatTimeout),
+        nodeLostAfter: Duration.seconds(settings.nodeLostAfter),
+        tokenLifetime: Duration.hours(settings.nodeTokenHours)
       })
     ),
     Layer.provideMerge(Layer.mergeAll(Fleet.layer, DaemonClient.layer)),
@@ -71,8 +71,8 @@ const SourcesLayer = (settings: ServiceSettings, dataDir: string) =>
 
 const placementOptions = (settings: ServiceSettings) => ({
   strategy: settings.placement,
-  memory_overcommit: settings.overcommitMemory,
-  disk_overcommit: settings.overcommitDisk
+  memoryOvercommit: settings.overcommitMemory,
+  diskOvercommit: settings.overcommitDisk
 })
 
 /** Returns the options with the admin key of the settings. */

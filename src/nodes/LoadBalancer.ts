@@ -47,8 +47,8 @@ export interface LoadBalancerOptions {
   /** Default `spread`. */
   readonly strategy?: Strategy
   /** What may be placed on a node, as a multiple of what it has; default 1. */
-  readonly memory_overcommit?: number
-  readonly disk_overcommit?: number
+  readonly memoryOvercommit?: number
+  readonly diskOvercommit?: number
 }
 
 /** How long a placement waits for nodes that have just registered, and are being called for the first time. */
@@ -109,7 +109,7 @@ export class LoadBalancer extends Context.Service<
     Layer.effect(
       LoadBalancer,
       Effect.gen(function* () {
-        const { strategy = "spread", memory_overcommit = 1, disk_overcommit = 1 } = options
+        const { strategy = "spread", memoryOvercommit = 1, diskOvercommit = 1 } = options
         const fleet = yield* Fleet
         const index = new PlacementIndex(strategy)
         const reasons = new Map<string, string>()
@@ -128,8 +128,8 @@ export class LoadBalancer extends Context.Service<
             share: memory_bytes > 0 ? committed.memory_bytes / memory_bytes : 1,
             servers: node.servers,
             room: {
-              memory_bytes: Math.floor(memory_bytes * memory_overcommit) - committed.memory_bytes,
-              disk_bytes: Math.floor(disk_bytes * disk_overcommit) - committed.disk_bytes,
+              memory_bytes: Math.floor(memory_bytes * memoryOvercommit) - committed.memory_bytes,
+              disk_bytes: Math.floor(disk_bytes * diskOvercommit) - committed.disk_bytes,
               ports: node.ports.mostOnOneAddress
             },
             blueprints: node.blueprints
@@ -238,8 +238,8 @@ export class LoadBalancer extends Context.Service<
           if (request.node_id === undefined && alone !== undefined && has_blueprint)
             return `the node has a server of ${alone}`
           const room = {
-            memory_bytes: Math.floor(capacity.memory_bytes * memory_overcommit) - memory_bytes,
-            disk_bytes: Math.floor(capacity.disk_bytes * disk_overcommit) - disk_bytes,
+            memory_bytes: Math.floor(capacity.memory_bytes * memoryOvercommit) - memory_bytes,
+            disk_bytes: Math.floor(capacity.disk_bytes * diskOvercommit) - disk_bytes,
             // Which ports are free is decided by who takes them.
             ports: need.ports
           }

@@ -126,11 +126,11 @@ export const sharedPorts = (
 export type Registered = Omit<NodeRecord, "token" | "drained" | "last_seen_at" | "embedded" | "unreachable">
 
 /** A node that is heard too seldom would be lost after each sign of life, and there again with the next. */
-const tooSeldom = (heartbeat_seconds: number, lost_after_seconds: number) =>
+const tooSeldom = (heartbeat_seconds: number, lostAfterSeconds: number) =>
   Result.fail(
     new InvalidRequest({
-      detail: `MUSTER_NODE_HEARTBEAT is ${heartbeat_seconds} s, and a node is lost here after ${lost_after_seconds} s without one`,
-      hint: `Set MUSTER_NODE_HEARTBEAT to ${Math.max(1, Math.floor(lost_after_seconds / 3))} and start the node again, or raise MUSTER_NODE_HEARTBEAT_TIMEOUT of the service.`
+      detail: `MUSTER_NODE_HEARTBEAT is ${heartbeat_seconds} s, and a node is lost here after ${lostAfterSeconds} s without one`,
+      hint: `Set MUSTER_NODE_HEARTBEAT to ${Math.max(1, Math.floor(lostAfterSeconds / 3))} and start the node again, or raise MUSTER_NODE_HEARTBEAT_TIMEOUT of the service.`
     })
   )
 
@@ -138,11 +138,11 @@ const tooSeldom = (heartbeat_seconds: number, lost_after_seconds: number) =>
  * The record that a registration makes, with addresses in canonical spelling, or what is wrong with it. Control
  * characters in what an operator sets are refused; format characters, which a name may have for its looks, are replaced.
  *
- * @param lost_after_seconds without a sign of life
+ * @param lostAfterSeconds without a sign of life
  */
 export const registered = (
   registration: Registration,
-  lost_after_seconds = Number.POSITIVE_INFINITY
+  lostAfterSeconds = Number.POSITIVE_INFINITY
 ): Result.Result<Registered, InvalidRequest> => {
   const { id, name, location, url, version, boot_id, capacity, heartbeat_seconds, runtimes, system } =
     registration
@@ -159,8 +159,8 @@ export const registered = (
   for (const [field, value] of Object.entries(capacity)) {
     if (!(value >= 0)) return refuse(`capacity.${field}`, "a number that is not negative", value)
   }
-  if (heartbeat_seconds !== undefined && heartbeat_seconds >= lost_after_seconds) {
-    return tooSeldom(heartbeat_seconds, lost_after_seconds)
+  if (heartbeat_seconds !== undefined && heartbeat_seconds >= lostAfterSeconds) {
+    return tooSeldom(heartbeat_seconds, lostAfterSeconds)
   }
   return Result.map(checkAllocations(registration.allocations), (allocations) => ({
     id,

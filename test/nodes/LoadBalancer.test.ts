@@ -86,7 +86,7 @@ describe("node-protocol, Placement and ports: place", () => {
         "1501 MB of disk free"
       )
       yield* place("s2", { limits: { memory_limit: 512, disk_space: 1500 } })
-    }).pipe(Effect.provide(memoryNodes({ memory_overcommit: 1.5, disk_overcommit: 2 })))
+    }).pipe(Effect.provide(memoryNodes({ memoryOvercommit: 1.5, diskOvercommit: 2 })))
   )
 
   it.effect("heeds location, runtime and anti-affinity", () =>

@@ -333,7 +333,7 @@ describe("node-protocol, When something breaks: nodes that go silent", () => {
       assert.deepStrictEqual(seen, ["n1 connected", "n1 lost"])
       yield* TestClock.adjust("1 seconds")
       assert.deepStrictEqual(seen.slice(2), ["n1 given-up"])
-    }).pipe(Effect.provide(memoryNodes({ heartbeat_timeout: "2 seconds", node_lost_after: "3 seconds" })))
+    }).pipe(Effect.provide(memoryNodes({ heartbeatTimeout: "2 seconds", nodeLostAfter: "3 seconds" })))
   )
 
   it.effect("is not connected at once when it says good-bye, and lost unless it is back in time", () =>
@@ -377,7 +377,7 @@ describe("node-protocol, When something breaks: nodes that go silent", () => {
       assert.notStrictEqual(fleet.get("n1")?.record?.token, sealed)
       yield* beats
       assert.deepStrictEqual(seen, ["n1 connected", "n1 connected"])
-    }).pipe(Effect.provide(memoryNodes({ token_lifetime: "65 seconds" })))
+    }).pipe(Effect.provide(memoryNodes({ tokenLifetime: "65 seconds" })))
   )
 
   it.effect("registers again where its token cannot be read: with another secret, or in clear text", () =>

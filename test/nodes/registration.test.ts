@@ -73,21 +73,21 @@ describe("node-protocol, register: what is refused", () => {
   })
 
   it("refuses heartbeats that are as rare as what a node is lost after, and says what to set", () => {
-    const heard = (heartbeat_seconds: number, lost_after: number) =>
-      registered(registration("n1", { heartbeat_seconds }), lost_after)
+    const heard = (heartbeat_seconds: number, lostAfter: number) =>
+      registered(registration("n1", { heartbeat_seconds }), lostAfter)
     assert.isTrue(Result.isSuccess(heard(10, 30)))
     assert.isTrue(Result.isSuccess(heard(29, 30)))
     assert.isTrue(Result.isSuccess(registered(registration("n1"), 1)), "a daemon that does not say")
-    for (const [seconds, lost_after, better] of [
+    for (const [seconds, lostAfter, better] of [
       [30, 30, 10],
       [600, 30, 10],
       [2, 1, 1]
     ] as const) {
-      const result = heard(seconds, lost_after)
-      if (Result.isSuccess(result)) assert.fail(`${seconds} of ${lost_after}`)
+      const result = heard(seconds, lostAfter)
+      if (Result.isSuccess(result)) assert.fail(`${seconds} of ${lostAfter}`)
       assert.strictEqual(
         result.failure.detail,
-        `MUSTER_NODE_HEARTBEAT is ${seconds} s, and a node is lost here after ${lost_after} s without one`
+        `MUSTER_NODE_HEARTBEAT is ${seconds} s, and a node is lost here after ${lostAfter} s without one`
       )
       assert.include(result.failure.hint, `Set MUSTER_NODE_HEARTBEAT to ${better} and`)
     }

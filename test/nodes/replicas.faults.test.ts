@@ -13,7 +13,7 @@ import { newPostgresDatabase } from "../support/postgresDatabase.ts"
 import { freshSeed, seeded } from "../support/random.ts"
 import { nodesLayer, registration } from "./support/fleet.ts"
 
-const times = { heartbeat_timeout: "2 seconds", node_lost_after: "4 seconds" } as const
+const times = { heartbeatTimeout: "2 seconds", nodeLostAfter: "4 seconds" } as const
 const BEAT = "150 millis"
 const seed = freshSeed()
 
@@ -271,7 +271,7 @@ describe("node-protocol: heartbeats reach any replica", () => {
         Effect.gen(function* () {
           const scope = yield* Scope.make()
           const one = yield* Scope.provide(startReplica(url), scope)
-          const other = yield* startReplica(url, { node_lost_after: "8 seconds" })
+          const other = yield* startReplica(url, { nodeLostAfter: "8 seconds" })
           yield* daemon("steady", [other])
           yield* one.registry.register(registration("lost"))
           yield* everywhere("it is lost", [one, other], ({ of }) => of("lost").length === 2)

@@ -16,14 +16,14 @@ export interface HeartbeatCounter extends HeartbeatMonitor {
  * @param options.lost   nodes that are lost already, and given up in time
  */
 export const makeHeartbeatCounter = (options: {
-  readonly lost_after: Duration.Duration
-  readonly given_up_after: Duration.Duration
+  readonly lostAfter: Duration.Duration
+  readonly givenUpAfter: Duration.Duration
   readonly silent: Iterable<string>
   readonly lost: Iterable<string>
 }): HeartbeatCounter => {
   const liveness = new Liveness({
-    lost_after: Duration.toMillis(options.lost_after),
-    given_up_after: Duration.toMillis(options.given_up_after)
+    lostAfter: Duration.toMillis(options.lostAfter),
+    givenUpAfter: Duration.toMillis(options.givenUpAfter)
   })
   let now = 0
   for (const id of options.silent) liveness.record(id, now)

@@ -21,14 +21,14 @@ export interface HeartbeatMonitor {
  * @param options.onExpiry called with each node that has been silent for long enough, one after another
  */
 export const makeHeartbeatMonitor = Effect.fnUntraced(function* (options: {
-  readonly lost_after: Duration.Duration
-  readonly given_up_after: Duration.Duration
+  readonly lostAfter: Duration.Duration
+  readonly givenUpAfter: Duration.Duration
   readonly initial: Iterable<string>
   readonly onExpiry: (expiry: Expiry) => void
 }): Effect.fn.Return<HeartbeatMonitor, never, Scope.Scope> {
   const liveness = new Liveness({
-    lost_after: Duration.toMillis(options.lost_after),
-    given_up_after: Duration.toMillis(options.given_up_after)
+    lostAfter: Duration.toMillis(options.lostAfter),
+    givenUpAfter: Duration.toMillis(options.givenUpAfter)
   })
   const clock = yield* Clock.Clock
   const monotonic = () => Number(clock.monotonicTimeNanosUnsafe() / 1_000_000n)

@@ -1,7 +1,7 @@
 /** Times after the last sign of life, in milliseconds. */
 export interface LivenessOptions {
-  readonly lost_after: number
-  readonly given_up_after: number
+  readonly lostAfter: number
+  readonly givenUpAfter: number
 }
 
 export interface Expiry {
@@ -44,13 +44,13 @@ export class Liveness {
   expire(now: number): ReadonlyArray<Expiry> {
     const expired: Array<Expiry> = []
     for (const [node_id, since] of this.#heard) {
-      if (since + this.#options.lost_after > now) break
+      if (since + this.#options.lostAfter > now) break
       this.#heard.delete(node_id)
       this.#lost.set(node_id, since)
       expired.push({ node_id, kind: "lost" })
     }
     for (const [node_id, since] of this.#lost) {
-      if (since + this.#options.given_up_after > now) break
+      if (since + this.#options.givenUpAfter > now) break
       this.#lost.delete(node_id)
       expired.push({ node_id, kind: "given-up" })
     }
@@ -63,13 +63,13 @@ export class Liveness {
    */
   untilNext(now: number): number | undefined {
     if (this.#heard.size === 0 && this.#lost.size === 0) return undefined
-    const times = [now + this.#options.lost_after]
+    const times = [now + this.#options.lostAfter]
     for (const [, since] of this.#heard) {
-      times.push(since + this.#options.lost_after)
+      times.push(since + this.#options.lostAfter)
       break
     }
     for (const [, since] of this.#lost) {
-      times.push(since + this.#options.given_up_after)
+      times.push(since + this.#options.givenUpAfter)
       break
     }
     return Math.max(1, Math.min(...times) - now)

@@ -25,8 +25,8 @@ interface Due extends Expiry {
  * @returns the silence while it is listened for here
  */
 export const makeFailureDetector = Effect.fnUntraced(function* (options: {
-  readonly lost_after: Duration.Duration
-  readonly given_up_after: Duration.Duration
+  readonly lostAfter: Duration.Duration
+  readonly givenUpAfter: Duration.Duration
   readonly beats: (node_id: string) => number
 }): Effect.fn.Return<
   HeartbeatMonitor & { advance(millis: number): void },
@@ -37,7 +37,7 @@ export const makeFailureDetector = Effect.fnUntraced(function* (options: {
   const fleet = yield* Fleet
   const repo = yield* NodeRepo
   const store = yield* Store
-  const times = { lost_after: options.lost_after, given_up_after: options.given_up_after }
+  const times = { lostAfter: options.lostAfter, givenUpAfter: options.givenUpAfter }
   let silence: HeartbeatMonitor | undefined
   let counted: HeartbeatCounter | undefined
   let expired: Queue.Queue<Due> | undefined

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { type Expiry, Liveness } from "../../../src/nodes/presence/Liveness.ts"
 
-const options = { lost_after: 30, given_up_after: 100 }
+const options = { lostAfter: 30, givenUpAfter: 100 }
 
 const anyStep = fc.record({
   pause: fc.nat({ max: 40 }),
@@ -29,8 +29,8 @@ describe("node-protocol, When something breaks: nodes that fall silent", () => {
           } else {
             const expected: Array<Expiry> = []
             for (const [stage, kind, after] of [
-              [0, "lost", options.lost_after],
-              [1, "given-up", options.given_up_after]
+              [0, "lost", options.lostAfter],
+              [1, "given-up", options.givenUpAfter]
             ] as const) {
               for (const [node_id, state] of model) {
                 if (state.stage !== stage || state.since + after > now) continue
@@ -41,11 +41,11 @@ describe("node-protocol, When something breaks: nodes that fall silent", () => {
             const expired = liveness.expire(now)
             assert.sameDeepMembers([...expired], expected)
             const due = [...model.values()].flatMap(({ since, stage }) =>
-              stage === 0 ? [since + options.lost_after] : stage === 1 ? [since + options.given_up_after] : []
+              stage === 0 ? [since + options.lostAfter] : stage === 1 ? [since + options.givenUpAfter] : []
             )
             const next = liveness.untilNext(now)
             if (next === undefined) assert.deepStrictEqual(due, [])
-            else assert.isAtMost(now + next, Math.min(now + options.lost_after, ...due))
+            else assert.isAtMost(now + next, Math.min(now + options.lostAfter, ...due))
           }
         }
       })

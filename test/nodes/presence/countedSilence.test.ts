@@ -5,8 +5,8 @@ import { makeHeartbeatCounter } from "../../../src/nodes/presence/HeartbeatCount
 describe("design: silence of nodes that other replicas hear, too", () => {
   it("counts only time in which they could have been heard; those that are lost already are given up", () => {
     const silence = makeHeartbeatCounter({
-      lost_after: Duration.seconds(30),
-      given_up_after: Duration.seconds(100),
+      lostAfter: Duration.seconds(30),
+      givenUpAfter: Duration.seconds(100),
       silent: ["a", "b", "c"],
       lost: ["d"]
     })

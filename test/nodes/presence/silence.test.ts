@@ -7,8 +7,8 @@ import type { Expiry } from "../../../src/nodes/presence/Liveness.ts"
 const watching = Effect.fnUntraced(function* (initial: ReadonlyArray<string>) {
   const seen: Array<Expiry> = []
   const silence = yield* makeHeartbeatMonitor({
-    lost_after: Duration.seconds(30),
-    given_up_after: Duration.minutes(10),
+    lostAfter: Duration.seconds(30),
+    givenUpAfter: Duration.minutes(10),
     initial,
     onExpiry: (expiry) => seen.push(expiry)
   })

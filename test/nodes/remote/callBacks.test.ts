@@ -58,7 +58,7 @@ const inWorld = <E>(test: (world: World) => Effect.Effect<void, E>) =>
     return Effect.flatMap(makeWorld(lines), test).pipe(
       Effect.scoped,
       // Nobody is silent here for too long.
-      Effect.provide(memoryNodes({ heartbeat_timeout: "1 hour" })),
+      Effect.provide(memoryNodes({ heartbeatTimeout: "1 hour" })),
       Effect.provide(Logger.layer([logger])),
       Effect.provideService(References.MinimumLogLevel, "Info")
     )
