@@ -55,3 +55,4 @@ export const makeDestinations = Effect.gen(function* () {
     reached: (id: string): void => void placements.delete(id)
   } as const
 })
+export type Destinations = Effect.Success<typeof makeDestinations>

@@ -1,0 +1,47 @@
+import { Effect, Option } from "effect"
+import { isUnderway, type Migration } from "../../domain/Migration.ts"
+import type { ServerRecord } from "../../domain/Server.ts"
+import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
+import { Journal } from "../../store/journal/Journal.ts"
+import { ServerIndex } from "../index/ServerIndex.ts"
+import type { Destinations } from "./destinations.ts"
+import { makeMigrationSteps } from "./migrationSteps.ts"
+
+/** Drives the migration of one server: leaves its node, or comes back to it. */
+export const makeMigrateStep = Effect.fnUntraced(function* (destinations: Destinations) {
+  const index = yield* ServerIndex
+  const journal = yield* Journal
+  const registry = yield* NodeRegistry
+  const steps = yield* makeMigrationSteps
+
+  const leave = Effect.fnUntraced(function* (record: ServerRecord, migration: Migration) {
+    const placement = yield* destinations.find(record)
+    if (placement === undefined) return yield* steps.cancel(migration)
+    // The node may have been lost or drained since; the server still runs, so there is time to choose again.
+    const node = yield* Effect.option(registry.get(placement.node_id))
+    if (Option.getOrUndefined(node)?.connected !== true) {
+      yield* destinations.release(record.id)
+      return "again" as const
+    }
+    const result = yield* steps.leave(migration, placement)
+    if (result === "port-taken") yield* destinations.releaseAndAvoidPorts(record.id)
+    if (result === "refused") yield* destinations.release(record.id)
+    if (result === "port-taken" || result === "refused") yield* journal.catchUp
+    // From here on the reservation is that of the record.
+    if (result === "done" || result === "lost") destinations.reached(record.id)
+    return result
+  })
+
+  /** Runs the next step of a server's migration. */
+  return Effect.fnUntraced(function* (id: string) {
+    const record = Option.getOrUndefined(yield* index.find(id))
+    const migration = yield* index.migrationOf(id)
+    if (record === undefined || !isUnderway(migration) || migration.phase === "arriving") {
+      destinations.reached(id)
+      return "done"
+    }
+    if (migration.phase === "returning") yield* destinations.release(id)
+    const result = yield* migration.phase === "leaving" ? leave(record, migration) : steps.comeBack(migration)
+    return result === "done" || result === "lost" ? "done" : "again"
+  })
+})
