@@ -24,64 +24,61 @@ import {
 } from "./transitions.ts"
 
 /**
- * How far the sequence goes on where a node has lost a server and makes it anew: past every report of what was lost, so
- * that one that comes late says nothing, and whoever has removed it knows that the new one was asked for later.
+ * Added to the sequence of a server that its node has lost and installs again: late reports of the lost instance must
+ * not count, and a removal of it must be older than the new instance.
  */
 const LOSS_GAP = 1_000
-/**
- * How far one report takes the sequence at most. A node whose sequences leap must not use up those of the nodes that have
- * the server later.
- */
+/** The largest step of the sequence by one report: a faulty node must not use up the sequences of later nodes. */
 const LARGEST_STEP = 1_000_000
-/** Servers of one write when many change at once. */
+/** Servers that one write changes. */
 const BATCH = 100
 
 /**
- * Every change of a server's record after its creation: each one write, together with the journal entries that
- * tell of it. What a server that is destroyed leaves on its node is noted in the same write, to be deleted there.
+ * The changes of a server's record after its creation: each one write, with its journal entries. The write that deletes a
+ * record also makes its node delete the files.
  */
 export class ServerLifecycle extends Context.Service<
   ServerLifecycle,
   {
     /**
-     * Applies a report of a node. Repetitions and servers that the node does not own change nothing; what the node has to
-     * delete of those it is told again. False: it is not known why the node has such a server.
+     * Applies a report of a node. A repetition changes nothing, nor does a report about a server of another node: a
+     * pending deletion on the node is repeated then. False: the server is unknown.
      */
     report(node_id: string, report: Report): Effect.Effect<boolean, Unavailable>
     /**
-     * Takes over what a node has, unless reports will still say it, or a report that was applied after the
-     * record had `sequence` may be newer: false.
+     * Applies a snapshot of one server. False: a report is pending on the node, or was applied after the record had
+     * `sequence`, and may be newer.
      */
     observe(node_id: string, view: DaemonServer, sequence: number): Effect.Effect<boolean, Unavailable>
-    /** The node has no such server. */
+    /** Applies that the node does not have the server. */
     missing(node_id: string, id: string): Effect.Effect<void, Unavailable>
     /** Sets the servers of a lost node to `unknown`, unless the node is connected again. */
     nodeLost(node_id: string, ids: ReadonlyArray<string>): Effect.Effect<void, Unavailable>
     /** Deletes the servers of a node that is given up, except saved ones, unless the node is connected again. */
     nodeGivenUp(node_id: string, ids: ReadonlyArray<string>): Effect.Effect<void, Unavailable>
-    /** There is reason to think that their nodes have lost them: the nodes are to be asked. */
+    /** Marks servers for verification by the leader, because their nodes may have lost them. */
     markForVerification(ids: ReadonlyArray<string>): Effect.Effect<void, Unavailable>
-    /** The node was asked. */
+    /** Ends the verification of a server. */
     verified(id: string): Effect.Effect<void, Unavailable>
-    /** The node refuses for good to install it. */
+    /** Fails the installation of a server permanently. */
     refuseInstall(id: string, reason: string): Effect.Effect<void, Unavailable>
-    /** Is not to be started any more once installed, or once it has moved. */
+    /** Cancels a pending start, also one after a migration. */
     forgetStart(id: string): Effect.Effect<void, Unavailable>
-    /** To be installed anew; answers the record as it was. @error Conflict it is not offline */
+    /** Makes an installation pending again; returns the record as it was. @error Conflict the server is not offline */
     reinstall(id: string): Effect.Effect<ServerRecord, NotFound | Conflict | Unavailable>
-    /** Undoes {@link reinstall}, unless the node has said since that it installs. */
+    /** Undoes {@link reinstall}, unless the node has reported an installation since. */
     undoReinstall(before: ServerRecord): Effect.Effect<void, Unavailable>
-    /** Its node is about to be told to remove it; after a crash the removal goes on. Answers the record. */
+    /** Records that a removal begins, so that it continues after a crash; returns the record. */
     beginRemoval(id: string): Effect.Effect<Option.Option<ServerRecord>, Unavailable>
-    /** The node has refused; it stays. */
+    /** Records that the node has refused a removal. */
     giveUpRemoval(id: string): Effect.Effect<void, Unavailable>
     /**
-     * Removes the record; false when there is none.
+     * Deletes the record; false: there is none.
      *
-     * @param from the node that has removed it; where it is on another, or that is not known, its node is told to
+     * @param from the node that has deleted the files; any other node of the record is made to delete them
      */
     remove(id: string, from?: string): Effect.Effect<boolean, Unavailable>
-    /** `last_sequence` of the servers that a node owns, by id. */
+    /** Returns `last_sequence` of the servers on a node, by id. */
     sequences(
       node_id: string,
       ids: ReadonlyArray<string>
@@ -106,7 +103,7 @@ export class ServerLifecycle extends Context.Service<
         mutation: (batch: ReadonlyArray<string>) => Effect.Effect<void, SqlError.SqlError, Transaction>
       ) => Effect.forEach(Arr.chunksOf(ids, BATCH), (batch) => write(mutation(batch)), { discard: true })
 
-      /** For servers of a node that is not connected: by now it may be, or they may be elsewhere. */
+      /** Changes servers of a disconnected node, unless it has connected or a server is on another node by now. */
       const changeAway = (
         node_id: string,
         ids: ReadonlyArray<string>,
@@ -124,7 +121,7 @@ export class ServerLifecycle extends Context.Service<
         const id = message.server_id
         const apply = Effect.fnUntraced(function* (record: ServerRecord | undefined) {
           if (record?.node_id !== node_id) {
-            // The node that it comes from says nothing that matters any more; it keeps the files until they are there.
+            // Reports of the source node of a migration do not count; it keeps the files until the server has arrived.
             const migration = Option.getOrUndefined(yield* migrationRepo.find(id))
             if (migration?.from_node === node_id) return { known: true }
             if (!(yield* migrationRepo.deletionsOf(id)).includes(node_id)) return { known: false }

@@ -17,19 +17,19 @@ export const makeMarkForVerification = Effect.map(ServerRepo, (servers) =>
   })
 )
 
-/** A record as it was, and what has become of it. */
+/** A record before its change, and the change. */
 export interface Changed {
   readonly record: ServerRecord
   readonly outcome: Transition
 }
 
-/** What has been decided of a server's record, carried out within a write with the journal entries that tell of it. */
+/** Applies transitions to records, as part of a write with their journal entries. */
 export const makeRecordChanges = Effect.gen(function* () {
   const servers = yield* ServerRepo
   const store = yield* Store
   const migrationRecords = yield* makeMigrationRecords
 
-  /** Writes what has been decided; the order of the entries is the order in which it happened. */
+  /** Applies a transition; the journal entries are in the order of the events. */
   const carryOut = Effect.fnUntraced(function* (
     record: ServerRecord,
     decided: Transition,
@@ -44,7 +44,7 @@ export const makeRecordChanges = Effect.gen(function* () {
         ...(outcome.install === undefined ? {} : { install: outcome.install }),
         ...(outcome.status === undefined ? {} : { status: outcome.status }),
         ...(outcome.clearsStart === true ? { start_pending: false } : {}),
-        // One that was put back to its old node has the sequence that it had there.
+        // A server that returned to its old node has its sequence there.
         ...(sequence === undefined || outcome !== decided ? {} : { last_sequence: sequence })
       })
     }
@@ -65,7 +65,7 @@ export const makeRecordChanges = Effect.gen(function* () {
     }
   })
 
-  /** Decides about the record and carries it out. */
+  /** Decides on a transition and applies it. */
   const decide = Effect.fnUntraced(function* (
     record: ServerRecord,
     by: (record: ServerRecord) => Transition,
@@ -76,7 +76,7 @@ export const makeRecordChanges = Effect.gen(function* () {
     return { record, outcome } satisfies Changed
   })
 
-  /** Decides about the record as it is now and carries it out; nothing when there is none. */
+  /** Decides on a transition of the present record and applies it; undefined: there is no record. */
   const change = Effect.fnUntraced(function* (
     id: string,
     by: (record: ServerRecord) => Transition,
@@ -86,7 +86,7 @@ export const makeRecordChanges = Effect.gen(function* () {
     return record === undefined ? undefined : yield* decide(record, by, removedFrom)
   })
 
-  /** {@link change} of several. */
+  /** Does {@link change} for several records. */
   const changeAll = Effect.fnUntraced(function* (
     ids: ReadonlyArray<string>,
     by: (record: ServerRecord) => Transition
@@ -98,7 +98,7 @@ export const makeRecordChanges = Effect.gen(function* () {
     })
   })
 
-  /** Several servers at once: their statements do not wait for each other's answers. */
+  /** Works on several servers concurrently, with pipelined statements. */
   const workAll = Effect.fnUntraced(function* (requests: ReadonlyArray<RecordWork>) {
     const byServer = Map.groupBy(requests, ({ id }) => id)
     const records = yield* servers.lockAll([...byServer.keys()])
@@ -106,7 +106,7 @@ export const makeRecordChanges = Effect.gen(function* () {
       byServer,
       Effect.fnUntraced(function* ([id, [first, ...others]]) {
         yield* first?.work(records.get(id)) ?? Effect.void
-        // What is decided next is decided on what was made of it.
+        // The next decision needs the result of this one.
         for (const { work } of others) yield* work(Option.getOrUndefined(yield* servers.lock(id)))
       }),
       { concurrency: "unbounded", discard: true }
@@ -115,10 +115,7 @@ export const makeRecordChanges = Effect.gen(function* () {
   })
   const workTogether = store.together(workAll)
 
-  /**
-   * A write that decides about one server, undefined where it has no record. It has no transaction within its own: what
-   * waits for the database at once is carried out at once.
-   */
+  /** Makes a write about the record of one server; concurrent writes share a transaction without savepoints. */
   const onRecord = <A>(
     id: string,
     decideOn: (record: ServerRecord | undefined) => Effect.Effect<A, SqlError.SqlError, Transaction>
@@ -135,13 +132,13 @@ export const makeRecordChanges = Effect.gen(function* () {
   return { carryOut, change, changeAll, decide, onRecord } as const
 })
 
-/** What is done about one server's record within a write. */
+/** The work on one server's record within a write. */
 interface RecordWork {
   readonly id: string
   readonly work: (record: ServerRecord | undefined) => Effect.Effect<void, SqlError.SqlError, Transaction>
 }
 
-/** What follows a committed change: a line in the log. */
+/** Logs a committed change. */
 export const logChange = Effect.fnUntraced(function* (changed: Changed | undefined) {
   if (changed === undefined) return
   const { record, outcome } = changed

@@ -1,4 +1,4 @@
-/** What a message about a server does to its record: pure rules (decisions, "States"). */
+/** The transitions of a server's record: pure rules (decisions, "States"). */
 import type { InstallState } from "../../domain/InstallState.ts"
 import type { DaemonServer, Report } from "../../domain/NodeMessages.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
@@ -9,16 +9,16 @@ import { fits, isUp, type ServerStatus } from "../../domain/ServerStatus.ts"
 export interface Transition {
   readonly install?: InstallState
   readonly crash?: Crash
-  /** Only where it is another status than the record's. */
+  /** Only if it differs from the status of the record. */
   readonly status?: ServerStatus
   readonly clearsStart?: true
-  /** The record goes. */
+  /** The record is deleted. */
   readonly destroys?: true
-  /** The move is not in the transition table: worth a line in the log, the node's view wins all the same. */
+  /** The change of status is not in the transition table; it is logged, and applies all the same. */
   readonly surprising?: true
 }
 
-/** What is looked at of a record. */
+/** The fields of a record that decide on its transitions. */
 export type Subject = Pick<ServerRecord, "status" | "install" | "start_pending"> & {
   readonly definition: Pick<ServerRecord["definition"], "save">
 }
@@ -33,7 +33,7 @@ const sameInstall = (a: InstallState, b: InstallState): boolean =>
   a.finished_at === b.finished_at &&
   a.failure_reason === b.failure_reason
 
-const moved = (subject: Subject, to: ServerStatus): Transition => {
+const toStatus = (subject: Subject, to: ServerStatus): Transition => {
   const { status } = subject
   return {
     ...(status === to ? {} : { status: to }),
@@ -48,13 +48,12 @@ const installed = (subject: Subject, install: InstallState): Transition =>
 const destroyed = (subject: Subject): Transition => (subject.definition.save ? {} : { destroys: true })
 
 /**
- * A server that is not saved goes once it has run and is offline for good. An offline that is no step on the way to
- * something else says just that, also of a server that was on such a way; only while an installation is not over
- * it can mean its end.
+ * Whether a final `offline` ends a server: one that is not saved is deleted once it has run. During an installation that
+ * was not preceded by a run, `offline` may only end the installation.
  */
 const ends = (subject: Subject): boolean => isUp(subject.status) || subject.install.phase === "ready"
 
-/** Status of a server whose installation is in a phase; one that was installed before keeps what it has. */
+/** Returns the status of a server in a phase of its installation; a server that was installed keeps its status. */
 const statusOfPhase = ({ status, install: before }: Subject, install: InstallState): ServerStatus => {
   if (isUp(status)) return status
   if (!isFinished(install)) return "installing"
@@ -62,8 +61,8 @@ const statusOfPhase = ({ status, install: before }: Subject, install: InstallSta
 }
 
 /**
- * The `offline` that ends an installation may come in only after the next one was asked for: until the node says that
- * it installs, it tells of the one before.
+ * Whether an `offline` ends the previous installation: it may arrive after a reinstallation was requested, until the node
+ * reports that it installs.
  */
 const isOfBefore = ({ status, install }: Subject, report: Report): boolean =>
   status === "installing" &&
@@ -72,40 +71,37 @@ const isOfBefore = ({ status, install }: Subject, report: Report): boolean =>
   report.status === "offline" &&
   report.transient
 
-/** What a report of a node does; the caller has seen that it is not a repetition. */
+/** Returns the transition of a report that is not a repetition. */
 export const onReport = (subject: Subject, report: Report): Transition => {
   switch (report.type) {
     case "crash":
       return { crash: report.crash }
     case "install-status":
       return {
-        ...moved(subject, statusOfPhase(subject, report.install)),
+        ...toStatus(subject, statusOfPhase(subject, report.install)),
         ...installed(subject, report.install)
       }
     case "status":
       if (report.status === "unknown") return { surprising: true }
       if (isOfBefore(subject, report)) return {}
       return {
-        ...moved(subject, report.status),
+        ...toStatus(subject, report.status),
         ...(report.status === "offline" && !report.transient && ends(subject) ? destroyed(subject) : {})
       }
   }
 }
 
-/**
- * What a node's present view does; the caller has seen that it is not older than the record. The status
- * `unknown` says nothing.
- */
+/** Returns the transition of a snapshot that is not older than the record. The status `unknown` changes nothing. */
 export const onSnapshot = (subject: Subject, view: Pick<DaemonServer, "status" | "install">): Transition =>
   view.status === "unknown"
     ? installed(subject, view.install)
     : {
-        ...moved(subject, view.status),
+        ...toStatus(subject, view.status),
         ...installed(subject, view.install),
         ...(view.status === "offline" && isUp(subject.status) ? destroyed(subject) : {})
       }
 
-/** What it does that the node has no such server: a saved one is installed again, another one is gone. */
+/** Returns the transition of a server that its node does not have: a saved one is installed again, others are deleted. */
 export const onMissing = (subject: Subject): Transition =>
   subject.definition.save || !isFinished(subject.install)
     ? {
@@ -114,13 +110,13 @@ export const onMissing = (subject: Subject): Transition =>
       }
     : { ...(subject.status === "offline" ? {} : { status: "offline" }), destroys: true }
 
-/** What it does that the node has been silent for too long. */
+/** Returns the transition of a server whose node is lost. */
 export const onNodeLost = (subject: Subject): Transition =>
   subject.status === "unknown" ? {} : { status: "unknown" }
 
-/** What it does that the installation is refused for good. */
+/** Returns the transition of a server whose installation failed permanently. */
 export const onInstallRefused = (subject: Subject, install: InstallState): Transition => ({
-  ...moved(subject, "offline"),
+  ...toStatus(subject, "offline"),
   ...installed(subject, install)
 })
 

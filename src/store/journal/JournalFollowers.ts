@@ -17,9 +17,8 @@ export type FollowerStage = (typeof stages)[number]
 const PAGE = 1_000
 
 /**
- * Hands committed entries to the followers: each exactly once, in the order of the cursors. Shared by `Store`, which
- * publishes, and `Journal`, which registers; nobody else needs it, but for whatever learns that another process
- * has written ({@link catchUp}).
+ * Calls the followers with each committed entry exactly once, in the order of the cursors. `Store` publishes, `Journal`
+ * registers followers, and `JournalTail` catches up with other processes.
  */
 export class JournalFollowers extends Context.Service<
   JournalFollowers,
@@ -27,15 +26,15 @@ export class JournalFollowers extends Context.Service<
     /** Calls a follower until the scope closes: in the order of the stages, within a stage in the order of registration. */
     register(stage: FollowerStage, follower: Follower): Effect.Effect<void, never, Scope.Scope>
     /**
-     * Entries that this process has just committed, without gaps among them. What others have committed before is
-     * read and handed on first; when it cannot be read, nothing is.
+     * Publishes gapless entries that this process has just committed, after those that other processes committed before.
+     * If those cannot be read, it publishes nothing.
      */
     publish(entries: ReadonlyArray<JournalEntry>): Effect.Effect<void, SqlError.SqlError>
-    /** {@link publish}, without what others have committed before. */
+    /** Publishes the entries without those of other processes. */
     publishAnyway(entries: ReadonlyArray<JournalEntry>): Effect.Effect<void>
-    /** Reads and hands on what other processes have committed, up to `cursor`. */
+    /** Publishes the entries of other processes up to `cursor`. */
     catchUpTo(cursor: number): Effect.Effect<void, SqlError.SqlError>
-    /** Reads and hands on all that other processes have committed since. */
+    /** Publishes all entries that other processes have committed since. */
     readonly catchUp: Effect.Effect<void, SqlError.SqlError>
   }
 >()("muster/store/JournalFollowers") {
