@@ -1,28 +1,28 @@
 import { Cause, Context, Effect, Latch, Layer, type Scope } from "effect"
 import type { Unavailable } from "../domain/errors.ts"
 
-/** Between a failure of a duty's work and its next beginning. */
+/** Between a failure of the leader's work and its restart. */
 const PAUSE = "1 second"
 
 /**
- * Which of several replicas does the background duties. For a moment after a connection was lost two may think that
- * they do: a duty must bear being done twice.
+ * The election of the replica that does the background work. For a moment after a connection is lost, two replicas may
+ * count as the leader: the work must bear being done twice.
  */
 export class Leadership extends Context.Service<
   Leadership,
   {
-    /** Whether this process is the only one on its database: then it does them always. */
+    /** Whether only one process can use the database: it is always the leader. */
     readonly isSingle: boolean
-    /** Whether no other process was on the database when this one came: nobody has heard its nodes meanwhile. */
+    /** Whether no other process used the database when this one started: no heartbeats arrived before. */
     readonly isFirst: boolean
-    /** Whether another process serves on the database now. */
+    /** Whether another service uses the database now. */
     readonly othersServe: Effect.Effect<boolean, Unavailable>
-    /** Whether this process does them now. What it knows of the journal is then what was committed when its turn began. */
+    /** Whether this process leads now. It has then followed the journal up to the begin of its term. */
     readonly isLeader: Effect.Effect<boolean>
     /**
-     * Runs `work`, in a scope of its own, whenever this process does the duties, and interrupts it when it does them no
-     * more, until the caller's scope closes. Work that ends by itself is done anew with the next turn; a failure is
-     * logged, and it begins again after a second. Whatever it does that must not be done by two checks {@link isLeader}.
+     * Runs `work` in its own scope during each term of this process, until the caller's scope closes; the end of the term
+     * interrupts it. Work that completes runs again in the next term; work that fails is logged and restarts after a
+     * second.
      */
     whileLeader<E, R>(
       work: Effect.Effect<void, E, R>
@@ -42,7 +42,7 @@ export class Leadership extends Context.Service<
   )
 }
 
-/** Runs work to its end, again and again while it fails. */
+/** Runs work until it succeeds. */
 const persistently = <E, R>(
   work: Effect.Effect<void, E, R>
 ): Effect.Effect<void, never, Exclude<R, Scope.Scope>> =>
@@ -51,7 +51,7 @@ const persistently = <E, R>(
     Effect.catchCause((cause) =>
       Cause.hasInterruptsOnly(cause)
         ? Effect.interrupt
-        : Effect.logError("a background duty has failed, it begins again", cause).pipe(
+        : Effect.logError("background work failed, restarting", cause).pipe(
             Effect.andThen(Effect.sleep(PAUSE)),
             Effect.as(false)
           )
@@ -60,7 +60,7 @@ const persistently = <E, R>(
     Effect.asVoid
   )
 
-/** Whether it is this process's turn, and what is done while it is. */
+/** The terms of this process as the leader. */
 export class LeaderTerm {
   #mine = false
   readonly #begun = Latch.makeUnsafe(false)
@@ -82,7 +82,7 @@ export class LeaderTerm {
     this.#over.openUnsafe()
   }
 
-  /** {@link Leadership.whileMine} */
+  /** {@link Leadership.whileLeader} */
   readonly whileLeader: Leadership["Service"]["whileLeader"] = (work) =>
     this.#begun.await.pipe(
       Effect.andThen(Effect.raceFirst(Effect.andThen(persistently(work), Effect.never), this.#over.await)),

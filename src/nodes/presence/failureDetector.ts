@@ -8,21 +8,20 @@ import { type HeartbeatCounter, makeHeartbeatCounter } from "./HeartbeatCounter.
 import { type HeartbeatMonitor, makeHeartbeatMonitor } from "./HeartbeatMonitor.ts"
 import type { Expiry } from "./Liveness.ts"
 
-/** Between two attempts to write that a node is lost. */
+/** Between two attempts to record that a node is lost. */
 const AGAIN = "1 second"
 
-/** What was known of the node when it became due: only if that is so still, it is lost. */
+/** The state of a node when its timeout expired: it is lost only if this is still its state. */
 interface Due extends Expiry {
   readonly token: string
   readonly beats: number
 }
 
 /**
- * Background duty: whoever does it listens for nodes that fall silent, and writes that they are lost, and given up later
- * (node-protocol, "When something breaks"). Whoever takes it over begins anew: nobody has been silent yet.
+ * Detects nodes without heartbeats, on the leader, and records that they are lost and later given up (node-protocol,
+ * "When something breaks"). The timeouts begin again with each leader.
  *
- * @param options.beats what was heard of a node last, by number
- * @returns the silence while it is listened for here
+ * @param options.beats returns the number of the last heartbeat of a node
  */
 export const makeFailureDetector = Effect.fnUntraced(function* (options: {
   readonly lostAfter: Duration.Duration
@@ -55,7 +54,7 @@ export const makeFailureDetector = Effect.fnUntraced(function* (options: {
       if (changed) yield* appendNodeChanged(node_id, kind)
       return changed
     })
-  /** Heard meanwhile, or the database does not say: its silence begins anew. */
+  /** A heartbeat arrived meanwhile, or the database is unavailable: the timeout begins again. */
   const hearAgain = (node_id: string) => {
     if (fleet.get(node_id)?.record?.gone === null) silence?.record(node_id)
   }
@@ -65,7 +64,7 @@ export const makeFailureDetector = Effect.fnUntraced(function* (options: {
         changed || due.kind !== "lost" ? Effect.void : Effect.sync(() => hearAgain(due.node_id))
       ),
       Effect.tapError((error) => Effect.logDebug(`node ${due.node_id}, ${due.kind}: ${error.detail}`)),
-      // Others may have heard it, and cannot hand that on.
+      // Other replicas may have received heartbeats that they cannot write.
       Effect.catchIf(
         () => !leadership.isSingle && due.kind === "lost",
         () => Effect.sync(() => hearAgain(due.node_id))

@@ -16,43 +16,42 @@ import { makeRemoteDaemon } from "./RemoteDaemon.ts"
 import { makeReachabilityProbe } from "./reachabilityProbe.ts"
 
 export interface RemoteDaemonsOptions extends NodeTls {
-  /** Whether nodes at plain HTTP beyond loopback are neither registered nor called. */
+  /** Whether nodes with plain HTTP beyond loopback are refused and not called. */
   readonly requireTls?: boolean
-  /** Of each call. Default 10 s. */
+  /** Timeout of each call. Default 10 s. */
   readonly deadline?: Duration.Input
-  /** Where nodes may be. Default: anywhere but at link-local addresses. */
+  /** Networks of the nodes. Default: all but link-local addresses. */
   readonly networks?: NodeNetworks
 }
 
 const PLAIN_HINT = "Set MUSTER_NODE_TLS_CERT and MUSTER_NODE_TLS_KEY of the node"
 
-/** Consecutive calls to a node without an answer after which it is left alone for a while. */
+/** Consecutive calls without an answer that open the circuit of a node. */
 const TRIPS_AFTER = 5
 const OPEN_SECONDS = 5
-/** Connections to one node: more than provisioning alone uses. */
+/** Connections to one node: more than the provisioner uses. */
 const CONNECTIONS = 256
 
 /**
- * The daemons on other machines: reached through {@link DaemonClient}, by any replica, with the address and token of
- * their node's last registration, while the node is connected.
+ * The daemons on other machines, for {@link DaemonClient}. Any replica calls them, with the address and token of the last
+ * registration of their node, while the node is connected.
  */
 export class RemoteDaemons extends Context.Service<
   RemoteDaemons,
   {
     /**
-     * @error Forbidden the node is part of a service: it does not register over HTTP
-     * @error InvalidRequest nodes may not be at this address
+     * @error Forbidden the node is embedded in a service and must not register over HTTP
+     * @error InvalidRequest the address is not allowed
      */
     check(node_id: string, url: string): Effect.Effect<void, Forbidden | InvalidRequest>
-    /** Whether the node is known, and on another machine. */
+    /** Whether the node is known and not embedded. */
     has(node_id: string): boolean
-    /** A node has registered here: it is called, to see whether it is where it says. */
+    /** Probes a node that has registered here. */
     registered(node_id: string): Effect.Effect<void>
     /**
-     * A heartbeat of a node came here: why it cannot be called, undefined where it can; that is tried again, and now and
-     * then where nobody calls it.
+     * Notes a heartbeat, and probes the node from time to time. Returns the reason that it is unreachable, if there is one.
      *
-     * @error RegistrationRequired it does not know the token of its last registration
+     * @error RegistrationRequired the node does not know the token of its last registration
      */
     heard(node_id: string): Effect.Effect<string | undefined, RegistrationRequired>
   }
