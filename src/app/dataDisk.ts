@@ -1,14 +1,5 @@
 import { Effect, Metric, Schedule } from "effect"
-import {
-  type DiskError,
-  makeReserve,
-  makeRoomToStart,
-  reservedBytes,
-  reserveSize,
-  roomForReserve,
-  type Space,
-  spaceOf
-} from "../store/disk/reserve.ts"
+import { type DiskError, holdReserve, makeRoomToStart, spaceOf } from "../store/disk/reserve.ts"
 
 const freeBytes = Metric.gauge("muster_data_disk_free_bytes", {
   description: "Free bytes on the disk of the data folder."
@@ -22,13 +13,6 @@ const LOOK_EVERY = "1 second"
 
 const describe = (free: number, total: number) =>
   `${Math.floor(free / 1_048_576)} MiB of ${Math.floor(total / 1_048_576)} MiB are free`
-
-/** Makes the reserve where it is not whole and there is room for it. */
-const holdReserve = Effect.fnUntraced(function* (file: string, space: Space) {
-  const size = reserveSize(space)
-  if (space.free < roomForReserve(space) || ((yield* reservedBytes(file)) ?? 0) >= size) return
-  yield* makeReserve(file, size)
-})
 
 /**
  * Looks at the disk of the data folder each second: exports `muster_data_disk_free_bytes`, warns when less than 5 % is

@@ -3,6 +3,7 @@ import type { Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Data, Effect } from "effect"
+import { FULL_BELOW } from "../../domain/diskSpace.ts"
 import { below, MOUNT_TABLE, parseMountTable } from "./mountTable.ts"
 
 /**
@@ -202,6 +203,6 @@ export const syncFolder = Effect.fnUntraced(function* (path: string) {
 /** Whether the disk of a folder is full, for errors that do not say so. */
 export const isDiskFull = (folder: string): Effect.Effect<boolean> =>
   io("read the free space", () => fs.statfs(folder)).pipe(
-    Effect.map((disk) => disk.bavail * disk.bsize < 1024 * 1024),
+    Effect.map((disk) => disk.bavail * disk.bsize < FULL_BELOW),
     Effect.orElseSucceed(() => false)
   )

@@ -2,6 +2,7 @@
 import type { BigIntStats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { Data, Effect, Stream } from "effect"
+import { reserveSize } from "../../domain/diskSpace.ts"
 import { megabytes } from "../../domain/Limits.ts"
 import { IoError, io } from "../disk/fsio.ts"
 import { CREATE, FOLDER } from "../disk/safePath.ts"
@@ -29,7 +30,6 @@ const MARGIN = 4 * 1024 * 1024
 
 /** Bytes of an archive between two checks of the disk. */
 const CHECK_INTERVAL = 4 * 1024 * 1024
-const RESERVE = 16 * 1024 * 1024
 
 const refused = (why: string) => new ArchiveRefused({ message: `the files are refused: ${why}` })
 
@@ -156,7 +156,7 @@ const checkFreeSpace = Effect.fnUntraced(function* (folder: string, free: number
   const disk = yield* io(`read the free space of ${folder}`, () => fs.statfs(folder))
   // Without the blocks that a file system reserves for root: servers cannot use them.
   const freeBytes = disk.bavail * disk.bsize
-  const reserved = free ?? Math.min(RESERVE, (disk.blocks * disk.bsize) / 8)
+  const reserved = free ?? reserveSize(disk.blocks * disk.bsize)
   if (freeBytes >= reserved) return
   return yield* new IoError({
     code: "ENOSPC",

@@ -1,18 +1,9 @@
 import { dirname } from "node:path"
 import { Context, Effect, Layer, Schedule, Semaphore } from "effect"
+import { FULL_BELOW } from "../../domain/diskSpace.ts"
 import { elapsedMillis } from "../../domain/elapsed.ts"
 import { DatabaseFull } from "../../domain/errors.ts"
-import {
-  FULL_BELOW,
-  makeReserve,
-  releaseReserve,
-  reservedBytes,
-  reserveFileOf,
-  reserveSize,
-  roomForReserve,
-  type Space,
-  spaceOf
-} from "./reserve.ts"
+import { holdReserve, releaseReserve, reservedBytes, reserveFileOf, spaceOf } from "./reserve.ts"
 
 /** Least time between two log lines about refused writes, in milliseconds. */
 const LOG_EVERY_MILLIS = 1_000
@@ -123,27 +114,17 @@ const watched = Effect.fnUntraced(function* (database: string) {
     if (((yield* reservedBytes(file)) ?? 0) > 0) yield* releaseReserve(file)
   })
 
-  /** Makes the reserve where it is not whole; whether it is there now. */
-  const reserve = Effect.fnUntraced(function* (space: Space) {
-    if (((yield* reservedBytes(file)) ?? 0) >= reserveSize(space)) return true
-    if (space.free < roomForReserve(space)) return false
-    return yield* makeReserve(file, reserveSize(space)).pipe(
-      Effect.as(true),
-      Effect.catch((error) => Effect.as(Effect.logDebug(`the reserve is not made: ${error.message}`), false))
-    )
-  })
-
   const look = Effect.gen(function* () {
     const space = yield* spaceOf(folder)
     if (space.free < FULL_BELOW) return yield* fill
-    const reserved = yield* reserve(space)
+    const reserved = yield* holdReserve(file, space)
     if (full && reserved) {
       full = false
       yield* flush
     }
   }).pipe(
     oneAtATime.withPermit,
-    Effect.catch((error) => Effect.logDebug(`the disk of the database cannot be looked at: ${error.message}`))
+    Effect.catch((error) => Effect.logDebug(`the disk of the database: ${error.message}`))
   )
   yield* look.pipe(Effect.repeat(Schedule.spaced(LOOK_EVERY)), Effect.forkScoped)
 

@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto"
 import { open, stat, statfs, truncate, unlink } from "node:fs/promises"
 import { Data, Effect } from "effect"
+import { FULL_BELOW, reserveSize, roomForReserve } from "../../domain/diskSpace.ts"
 
 /** An operation on the disk of the database that failed. */
 export class DiskError extends Data.TaggedError("DiskError")<{ readonly message: string }> {}
@@ -12,7 +13,6 @@ const attempt = <A>(run: () => Promise<A>): Effect.Effect<A, DiskError> =>
   })
 
 const MIB = 1024 * 1024
-const LARGEST = 16 * MIB
 
 /** Space of a disk, in bytes. */
 export interface Space {
@@ -30,15 +30,6 @@ export const spaceOf = (folder: string): Effect.Effect<Space, DiskError> =>
       total: blocks * bsize
     })
   )
-
-/** Free bytes below which a disk counts as full: less than one commit may need. */
-export const FULL_BELOW = MIB
-
-/** Size of the reserve: 16 MiB, or an eighth of a small disk. */
-export const reserveSize = ({ total }: Space): number => Math.min(LARGEST, Math.floor(total / 8))
-
-/** Free bytes from which the reserve is made: half as much again is left for writes. */
-export const roomForReserve = (space: Space): number => reserveSize(space) * 1.5
 
 /** The reserve of a database, beside it: `muster.reserve` for `muster.db`. */
 export const reserveFileOf = (database: string): string => `${database.replace(/\.db$/, "")}.reserve`
@@ -74,13 +65,21 @@ const writeReserve = (file: string, bytes: number) =>
  * Makes the reserve; it is on the disk when this returns. If the disk has no room for it, nothing of it is left but
  * what was there before.
  */
-export const makeReserve = Effect.fnUntraced(function* (file: string, bytes: number) {
+const makeReserve = Effect.fnUntraced(function* (file: string, bytes: number) {
   const before = yield* reservedBytes(file)
   yield* writeReserve(file, bytes).pipe(
     Effect.onError(() =>
       Effect.ignore(before === undefined ? attempt(() => unlink(file)) : releaseReserve(file))
     )
   )
+})
+
+/** Makes the reserve if it is not whole and the disk has room for it. Returns whether the reserve is whole. */
+export const holdReserve = Effect.fnUntraced(function* (file: string, { free, total }: Space) {
+  if (((yield* reservedBytes(file)) ?? 0) >= reserveSize(total)) return true
+  if (free < roomForReserve(total)) return false
+  yield* makeReserve(file, reserveSize(total))
+  return true
 })
 
 /** Before a service opens its files: releases the reserve if the disk is full. */
