@@ -4,11 +4,12 @@ import { Data, Effect } from "effect"
 import {
   type IoError,
   io,
+  lstat,
   makeClosedFolder,
   mountTable,
+  openFile,
   orMissing,
   readText,
-  removeTree,
   writeAtomic
 } from "../disk/fsio.ts"
 import { mountOf } from "../disk/mountTable.ts"
@@ -23,13 +24,25 @@ export class DataFolderUnusable extends Data.TaggedError("DataFolderUnusable")<{
   readonly message: string
 }> {}
 
-const ownLock = () => `${process.pid} ${readProc(process.pid)?.start ?? "0"}\n`
+/** Bytes of every lock: one lock replaces another in place, so that a full disk needs no room for it. */
+const LENGTH = 64
+const NO_LOCK = ""
+
+const ownLock = () => `${process.pid} ${readProc(process.pid)?.start ?? "0"}`
 
 /** Whether another live process holds a lock, identified by pid and start time. */
 const isHeld = (lock: string): boolean => {
-  const [pid, start] = lock.trim().split(" ")
+  const [pid, start] = lock.split(" ")
   return lock !== ownLock() && start !== undefined && readProc(Number(pid))?.start === start
 }
+
+const writeLock = Effect.fnUntraced(function* (path: string, lock: string) {
+  const text = `${lock.padEnd(LENGTH - 1)}\n`
+  if ((yield* lstat(path)) === undefined) return yield* writeAtomic(path, text)
+  const file = yield* openFile(path, "r+")
+  yield* io(`write ${path}`, () => file.write(text, 0))
+  yield* io(`write ${path}`, () => file.datasync())
+}, Effect.scoped)
 
 /** Returns the mount point of a folder's file system; the folder itself if it is unknown. */
 const fileSystemOf = Effect.fnUntraced(function* (folder: string) {
@@ -47,14 +60,15 @@ const unusable = Effect.fnUntraced(function* (dataDir: string, error: IoError) {
 
 /**
  * Claims the data folder of a daemon for the scope, because two daemons in one folder would both manage its servers.
- * The lock of an ended process is taken over.
+ * The lock of an ended process is taken over. The lock file stays after the scope, so that a later claim needs no room
+ * on the disk.
  */
 export const claimDataFolder = (dataDir: string) =>
   Effect.acquireRelease(
     Effect.gen(function* () {
       const path = join(dataDir, "daemon.lock")
       yield* makeClosedFolder(dataDir)
-      const lock = yield* readText(path).pipe(orMissing(""))
+      const lock = (yield* readText(path).pipe(orMissing(NO_LOCK))).trim()
       if (isHeld(lock)) {
         return yield* new DataFolderUnusable({
           message: `${dataDir} is in use by process ${lock.split(" ")[0]}; stop it or choose another data folder`
@@ -62,8 +76,8 @@ export const claimDataFolder = (dataDir: string) =>
       }
       // This process holds the lock; its first claim releases it.
       if (lock === ownLock()) return undefined
-      yield* writeAtomic(path, ownLock())
+      yield* writeLock(path, ownLock())
       return path
     }).pipe(Effect.catchTag("IoError", (error: IoError) => unusable(dataDir, error))),
-    (path) => (path === undefined ? Effect.void : Effect.ignore(removeTree(path)))
+    (path) => (path === undefined ? Effect.void : Effect.ignore(writeLock(path, NO_LOCK)))
   )

@@ -1,26 +1,70 @@
-import { readdirSync, rmSync, writeFileSync } from "node:fs"
+import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { claimDataFolder } from "../../../src/daemon/host/dataFolder.ts"
 import { smallDisk } from "../files/scene.ts"
 
-describe.runIf(process.getuid?.() === 0)("decisions 3, a daemon on a disk that is full", () => {
-  it.live("does not start, says where space is needed, and leaves nothing; with room it starts", () =>
-    Effect.gen(function* () {
-      const disk = yield* smallDisk(1)
-      const dataDir = join(disk, "node")
-      const ballast = join(disk, "ballast")
+const folders = Effect.gen(function* () {
+  const disk = yield* smallDisk(1)
+  const ballast = join(disk, "ballast")
+  return {
+    disk,
+    dataDir: join(disk, "node"),
+    fill: Effect.sync(() =>
       assert.throws(() => writeFileSync(ballast, Buffer.alloc(4 * 1024 * 1024)), /ENOSPC/)
+    ),
+    free: Effect.sync(() => rmSync(ballast))
+  }
+})
+const lockIn = (dataDir: string) => readFileSync(join(dataDir, "daemon.lock"), "utf8")
+
+describe.runIf(process.getuid?.() === 0)("decisions 3, a daemon on a disk that is full", () => {
+  it.live("does not start for the first time, says where space is needed, and leaves nothing", () =>
+    Effect.gen(function* () {
+      const { dataDir, disk, fill, free } = yield* folders
+      yield* fill
       const { message } = yield* Effect.flip(claimDataFolder(dataDir))
       assert.strictEqual(
         message,
         `write ${dataDir}/daemon.lock: disk full; free space on the file system at ${disk}, then start again`
       )
       assert.deepStrictEqual(readdirSync(dataDir), [])
-      rmSync(ballast)
+      yield* free
       yield* claimDataFolder(dataDir)
       assert.deepStrictEqual(readdirSync(dataDir), ["daemon.lock"])
+    }).pipe(Effect.scoped)
+  )
+
+  const before: ReadonlyArray<readonly [string, (dataDir: string) => Effect.Effect<void, unknown>]> = [
+    ["ended in good order", (dataDir) => Effect.scoped(claimDataFolder(dataDir))],
+    [
+      "was killed",
+      (dataDir) =>
+        Effect.andThen(
+          Effect.scoped(claimDataFolder(dataDir)),
+          Effect.sync(() => writeFileSync(join(dataDir, "daemon.lock"), "1 99999999".padEnd(64)))
+        )
+    ],
+    [
+      "was killed, and was of an earlier version",
+      (dataDir) =>
+        Effect.andThen(
+          Effect.scoped(claimDataFolder(dataDir)),
+          Effect.sync(() => writeFileSync(join(dataDir, "daemon.lock"), "1 99999999\n"))
+        )
+    ]
+  ]
+  it.live.each(before)("claims the folder of a daemon that %s, and gives it back", ([, end]) =>
+    Effect.gen(function* () {
+      const { dataDir, fill } = yield* folders
+      yield* end(dataDir)
+      yield* fill
+      yield* Effect.gen(function* () {
+        yield* claimDataFolder(dataDir)
+        assert.match(lockIn(dataDir), new RegExp(`^${process.pid} \\d+ +\\n$`))
+      }).pipe(Effect.scoped)
+      assert.strictEqual(lockIn(dataDir).trim(), "")
     }).pipe(Effect.scoped)
   )
 })
