@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto"
 import { join, resolve } from "node:path"
+import { isDeepStrictEqual } from "node:util"
 import { Context, Effect, Layer, Random, type Scope } from "effect"
 import { ControlPlane, type ControlPlaneError } from "../api/ControlPlane.ts"
 import type { Daemon } from "../api/Daemon.ts"
@@ -96,12 +97,19 @@ export class NodeDaemon extends Context.Service<
         const boot_id = randomUUID()
         const heartbeat_seconds = options.heartbeat_seconds ?? 10
 
-        let offered = yield* runtime.kinds
+        /** What this node can do now, as its registrations report it. */
+        const offer = Effect.gen(function* () {
+          const instance_files = yield* files.strategy
+          const isolation = yield* runtime.isolation
+          const known = { isolation, ...(instance_files === undefined ? {} : { instance_files }) }
+          return { runtimes: yield* runtime.kinds, known }
+        })
+        let offered = yield* offer
         /** The migrations by which the servers of the last registration arrived. */
         let arrivals: ReadonlyMap<string, string | undefined> = new Map()
         const registration = Effect.gen(function* () {
           const capacity = yield* capacityOf(dataDir, options.capacity ?? {})
-          offered = yield* runtime.kinds
+          offered = yield* offer
           const servers = instances.list()
           arrivals = new Map(servers.map(({ id }) => [id, instances.arrivalOf(id)]))
           return {
@@ -113,8 +121,8 @@ export class NodeDaemon extends Context.Service<
             boot_id,
             allocations: options.allocations,
             capacity,
-            runtimes: offered,
-            system: hostInfo({ instance_files: files.strategy, isolation: yield* runtime.isolation }),
+            runtimes: offered.runtimes,
+            system: hostInfo(offered.known),
             heartbeat_seconds,
             servers
           }
@@ -151,7 +159,7 @@ export class NodeDaemon extends Context.Service<
           installer,
           files,
           place: options,
-          runtime
+          system: Effect.map(offer, ({ known }) => hostInfo(known))
         })
         if (options.attach !== undefined) yield* options.attach(node_id, daemon)
         yield* instances.connect(uplink)
@@ -159,8 +167,8 @@ export class NodeDaemon extends Context.Service<
         /** Sends a heartbeat; returns whether the control plane responded. */
         const heartbeat = Effect.gen(function* () {
           const responded = yield* uplink.heartbeat(yield* loadOf(dataDir))
-          // An engine started or stopped.
-          if (responded && (yield* runtime.kinds).join() !== offered.join()) yield* uplink.register
+          // An engine started or stopped, or a full disk has room again.
+          if (responded && !isDeepStrictEqual(yield* offer, offered)) yield* uplink.register
           return responded
         }).pipe(
           Effect.catchTag("IoError", (error) =>

@@ -1,17 +1,16 @@
 import { Effect } from "effect"
 import { type Daemon, DaemonRefused, type LinesRequest } from "../api/Daemon.ts"
+import type { HostInfo } from "../domain/SystemInfo.ts"
 import { makeLineIndex, pageBounds } from "./console/LineIndex.ts"
 import { stripAnsi } from "./console/lines.ts"
 import { lstat } from "./disk/fsio.ts"
 import { exportFiles } from "./files/exportFiles.ts"
 import type { InstanceFiles } from "./files/InstanceFiles.ts"
-import { hostInfo } from "./host/hostInfo.ts"
 import type { Installer } from "./install/Installer.ts"
 import type { Instance } from "./instances/Instance.ts"
 import type { Instances } from "./instances/Instances.ts"
 import { installLogPath } from "./instances/installLog.ts"
 import { type NodePlace, refusals } from "./instances/refusals.ts"
-import type { Runtime } from "./runtime/Runtime.ts"
 import { heldServer } from "./state/ServerFile.ts"
 import { makeStats } from "./stats.ts"
 
@@ -21,7 +20,7 @@ export interface DaemonParts {
   readonly installer: Installer["Service"]
   readonly files: InstanceFiles["Service"]
   readonly place: NodePlace
-  readonly runtime: Runtime["Service"]
+  readonly system: Effect.Effect<HostInfo>
 }
 
 const notRunning = new DaemonRefused({
@@ -89,14 +88,11 @@ const installLogs = Effect.fnUntraced(function* (instance: Instance, shared: str
 
 /** Makes the daemon that the control plane calls, from the servers of this node. */
 export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
-  const { files, installer, instances, place, runtime, version } = parts
+  const { files, installer, instances, place, system, version } = parts
   const { ofDisk: diskRefused } = refusals(place)
   const statsOf = yield* makeStats(files)
   const daemon: Daemon = {
-    system: Effect.map(runtime.isolation, (isolation) => ({
-      version,
-      system: hostInfo({ instance_files: files.strategy, isolation })
-    })),
+    system: Effect.map(system, (host) => ({ version, system: host })),
     create: instances.create,
     remove: (id, options) => instances.remove(id, options?.moved === true ? { why: "moved" } : undefined),
     power: Effect.fn("Daemon.power")(function* (id, action, wait_seconds) {

@@ -46,9 +46,10 @@ export const overlay = Effect.gen(function* () {
   const open = Effect.fnUntraced(function* (storage: InstanceStorage) {
     const layer = InstanceFiles.layer({ baseDir, serversDir, sources, storage })
     const files = Context.get(yield* Layer.build(Layer.fresh(layer)), InstanceFiles)
-    if (files.strategy === storage) return files
+    const strategy = yield* files.strategy
+    if (strategy === storage) return files
     return yield* new BenchFailed({
-      message: `this machine cannot do ${storage}; it would be ${files.strategy}`
+      message: `this machine cannot do ${storage}; it would be ${strategy}`
     })
   })
   const [mounted, copied] = [yield* open("overlay"), yield* open("copy")]

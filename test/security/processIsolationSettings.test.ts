@@ -1,13 +1,12 @@
 /** What an operator decides about the isolation of plain processes, and what the service says of it. */
 
-import { spawnSync } from "node:child_process"
-import { chownSync, rmSync } from "node:fs"
+import { chownSync, mkdirSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { openIsolation } from "../../src/daemon/runtime/isolation.ts"
 import { daemonProcessAs, stateOf } from "../daemon/daemonChild.ts"
-import { smallDisk } from "../daemon/files/scene.ts"
+import { fillDisk, fillWithFiles, smallDisk } from "../daemon/files/scene.ts"
 import { newId, openDaemon, recorder, specOf } from "../daemon/support.ts"
 import { until } from "../support/eventually.ts"
 import { startService } from "../support/Service.ts"
@@ -98,22 +97,42 @@ describe("SECURITY, MUSTER_PROCESS_ISOLATION", () => {
 })
 
 describe.runIf(process.getuid?.() === 0)("SECURITY, process runtime: a full disk (needs root)", () => {
-  it.live("does not bring the node to a lesser level: plain processes are not offered", () =>
+  const optionsOf = (disk: string) => ({
+    mode: "auto" as const,
+    uids: { first: 76_900, last: 76_910 },
+    dataDir: disk,
+    hidden: [],
+    claimsDir: join(disk, "claims")
+  })
+  const open = (disk: string) => openIsolation(optionsOf(disk), "test-node", "/usr/bin:/bin")
+
+  it.live("does not hide the level: what a start tries needs no room", () =>
     Effect.gen(function* () {
       const disk = yield* smallDisk(1)
-      const options = {
-        mode: "auto",
-        uids: { first: 76_900, last: 76_910 },
-        dataDir: disk,
-        hidden: [],
-        claimsDir: join(disk, "claims")
-      } as const
-      spawnSync("dd", ["if=/dev/zero", `of=${join(disk, "fill")}`, "bs=4k"])
-      const full = yield* openIsolation(options, "test-node", "/usr/bin:/bin")
-      assert.match(full.refused?.message ?? "", /cannot be isolated: user\+namespaces: .*disk full/)
-      rmSync(join(disk, "fill"))
-      const free = yield* openIsolation(options, "test-node", "/usr/bin:/bin")
-      assert.strictEqual(free.refused, undefined)
+      const { free } = fillDisk(disk)
+      const { current } = yield* open(disk)
+      const { level, refused } = yield* current
+      assert.deepStrictEqual([level, refused], ["user+namespaces", undefined])
+      free()
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("that takes no file more brings the node to no lesser level: none until there is room", () =>
+    Effect.gen(function* () {
+      const disk = yield* smallDisk(4, 40)
+      mkdirSync(join(disk, "claims"))
+      const { free } = fillWithFiles(disk)
+      const { current, users } = yield* open(disk)
+      const refused = yield* Effect.flip(current)
+      assert.match(refused.message, /cannot be isolated: user\+namespaces: .*disk full/)
+      // Uids of servers that run are kept meanwhile.
+      yield* users?.reserve("srv_running", 76_900) ?? Effect.void
+      assert.match((yield* Effect.flip(current)).message, /disk full/)
+      free()
+      const found = yield* current
+      assert.strictEqual(found.level, "user+namespaces")
+      assert.strictEqual(yield* current, found)
+      assert.notStrictEqual((yield* found.users?.assign("srv_new") ?? Effect.die("no uids")).uid, 76_900)
     }).pipe(Effect.scoped)
   )
 })

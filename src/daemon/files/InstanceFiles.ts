@@ -5,6 +5,7 @@ import type { RuntimeKind } from "../../domain/Node.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import type { InstanceStorage } from "../../domain/SystemInfo.ts"
 import { makeKeyedLock } from "../../work/KeyedLock.ts"
+import { foundOnce, isNoRoom } from "../disk/foundOnce.ts"
 import { type IoError, io, listFolder, makeFolder, makePassage, removeTree } from "../disk/fsio.ts"
 import type { RunUser, SharedFolder } from "../runtime/Runtime.ts"
 import { carryOver } from "./carryOver.ts"
@@ -36,7 +37,7 @@ import { addCopies, addVolumes, buildPlain } from "./plainTree.ts"
 import { instanceFolder, makePresenter, sharingFor } from "./presentFiles.ts"
 import { openShared, type SharedOwner, share } from "./sharedFiles.ts"
 import type { FileSources, Source } from "./sources.ts"
-import { probeStorage, type StorageChoice } from "./storageProbe.ts"
+import { probeStorage, type Storage, type StorageChoice } from "./storageProbe.ts"
 import { building, cleanFiles, discardFiles, recoverFiles, swapIn } from "./swapIn.ts"
 import { generationsDir, readTreeRecord, TREE, type TreeRecord, writeTreeRecord } from "./treeRecord.ts"
 
@@ -74,8 +75,8 @@ export const likelyKind = ({ definition }: ServerSpec): RuntimeKind =>
 export class InstanceFiles extends Context.Service<
   InstanceFiles,
   {
-    /** The strategy for new instances. */
-    readonly strategy: InstanceStorage
+    /** The strategy for new instances; undefined while a full disk hides it. */
+    readonly strategy: Effect.Effect<InstanceStorage | undefined>
     /**
      * Recreates the files of a server; the old files stay until the new ones are complete. `user`: the user of the
      * server, who becomes the owner of all files; absent: the user of this service.
@@ -126,20 +127,9 @@ export class InstanceFiles extends Context.Service<
       Effect.gen(function* () {
         const { baseDir, serversDir, sources, volumesUser = VOLUMES_USER } = options
         for (const folder of [sources.volumesDir, serversDir]) yield* Effect.orDie(makePassage(folder))
-        const storage = yield* Effect.orDie(
-          probeStorage(serversDir, {
-            choice: options.storage ?? "auto",
-            mounts: options.mounts ?? true,
-            mapped: options.mapped ?? true,
-            shared: options.containers ?? false
-          })
-        )
-        yield* Effect.logDebug(`instance files use ${storage.strategy}`)
         const at: LayerFolders = { generations: generationsDir(baseDir), sources }
         const planOf = (spec: ServerSpec) => Effect.fromResult(filePlan(spec.definition))
         const limits = yield* Effect.orDie(openDiskLimits(serversDir))
-        const mapped = storage.mapped.layers
-        const presenter = makePresenter({ at, binds: storage.binds, mapped })
         const known = new Map<string, ServerSpec>()
         /** Returns the ids of the other servers that write a volume. */
         const writersOf = Effect.fnUntraced(function* (folder: string, real: string) {
@@ -148,49 +138,6 @@ export class InstanceFiles extends Context.Service<
             Effect.map(writtenVolumes(definition.volumes), (paths) => paths.includes(real))
           )
           return found.map(([, { id }]) => id)
-        })
-        const sharedOwner = (folder: string, user: RunUser | undefined): SharedOwner => ({
-          owner: ownerFor(user),
-          hasOwnUid: user?.own === true,
-          volumes: volumesUser,
-          mapped: storage.mapped.binds,
-          writers: (real) => writersOf(folder, real)
-        })
-        const present = Effect.fnUntraced(function* (
-          folder: string,
-          spec: ServerSpec,
-          kind: RuntimeKind,
-          user: RunUser | undefined
-        ) {
-          yield* limits.confirm(folder, spec)
-          return yield* presenter.present(folder, yield* planOf(spec), kind, sharedOwner(folder, user))
-        })
-        const locks = makeKeyedLock()
-        /** Serialises the calls for each folder. */
-        const serial =
-          <R extends ReadonlyArray<unknown>, A, E>(
-            use: (folder: string, ...rest: R) => Effect.Effect<A, E>
-          ) =>
-          (folder: string, ...rest: R): Effect.Effect<A, E> =>
-            locks.withLock(folder)(use(folder, ...rest))
-
-        const close = Effect.fn("InstanceFiles.close")((folder: string) => unmountBelow(folder))
-
-        const open = Effect.fn("InstanceFiles.open")(function* (
-          folder: string,
-          spec: ServerSpec,
-          kind: RuntimeKind,
-          user?: RunUser | "kept"
-        ) {
-          yield* recoverFiles(folder)
-          return yield* present(folder, spec, kind, user === "kept" ? yield* keptUser(folder) : user)
-        }, Effect.uninterruptible)
-
-        const keptUser = Effect.fnUntraced(function* (folder: string) {
-          const owner = yield* keptOwner(folder, instanceFolder(folder))
-          if (owner === undefined || owner.uid === 0) return undefined
-          const user: RunUser = owner.uid === volumesUser.uid ? owner : { ...owner, own: true }
-          return user
         })
 
         /** Returns the paths of volumes that servers write, except missing and refused ones. */
@@ -204,158 +151,228 @@ export class InstanceFiles extends Context.Service<
           return found.filter((path) => path !== undefined)
         })
 
-        /** Whether to copy a volume: one that a server of this node writes must not change while it is a layer. */
-        const copyFirst = Effect.gen(function* () {
-          const found = yield* writtenVolumes([...known.values()].flatMap((spec) => spec.definition.volumes))
-          const parts = found.map((path) => path.split(sep))
-          return ({ real }: Source) => {
-            const own = real.split(sep)
-            return storage.reflink || parts.some((one) => isAbove(one, own) || isAbove(own, one))
-          }
+        const keptUser = Effect.fnUntraced(function* (folder: string) {
+          const owner = yield* keptOwner(folder, instanceFolder(folder))
+          if (owner === undefined || owner.uid === 0) return undefined
+          const user: RunUser = owner.uid === volumesUser.uid ? owner : { ...owner, own: true }
+          return user
         })
 
-        const shareAt = Effect.fnUntraced(function* (
-          root: string,
-          plan: FilePlan,
-          way: "place" | "copy" | "link",
-          to: SharedOwner
-        ) {
-          const given = way === "place" ? undefined : to
-          return yield* share(root, yield* openShared(plan, sources, given), way, to)
-        }, Effect.scoped)
+        const locks = makeKeyedLock()
+        /** Serialises the calls for each folder. */
+        const serial =
+          <R extends ReadonlyArray<unknown>, A, E>(
+            use: (folder: string, ...rest: R) => Effect.Effect<A, E>
+          ) =>
+          (folder: string, ...rest: R): Effect.Effect<A, E> =>
+            locks.withLock(folder)(use(folder, ...rest))
 
-        /** Adds the files of an instance that are not layers, and the mount points. */
-        const fill = Effect.fnUntraced(function* (
-          tree: string,
-          files: string,
-          record: TreeRecord,
-          plan: FilePlan,
-          single: FilePlan["cow"],
-          to: SharedOwner
-        ) {
-          const { owner } = to
-          const overlays = yield* openTree(tree, record, { at, owner, mapped })
-          const shared = yield* openShared(plan, sources, storage.binds ? undefined : to)
-          const handles = overlays.flatMap(({ layers }) => handlesOf(layers))
-          // Scoped: the mounter must have ended before its mounts are removed.
-          yield* Effect.flatMap(openMounter(mapped || to.mapped, handles, overlays.length), (mounter) =>
-            mountTree(files, overlays, mountName(record, owner), mounter)
-          ).pipe(Effect.scoped)
-          yield* addVolumes(files, single, sources)
-          yield* share(files, shared, storage.binds ? "place" : "link", to)
-          yield* addCopies(files, plan, sources)
-          yield* unmountBelow(files)
-          yield* removeTree(files)
-          // Files made through mapped layers have the right owner.
-          const copied = record.nested.some(({ lower }) => lower.some((layer) => layer.of === "own"))
-          const given = mapped && owner?.uid !== 0 && !copied && single.length + plan.copies.length === 0
-          if (owner !== undefined && !given) yield* chownAll(yield* layersOf(tree), owner)
-        }, Effect.scoped)
+        const close = Effect.fn("InstanceFiles.close")((folder: string) => unmountBelow(folder))
 
-        const buildOverlay = Effect.fnUntraced(function* (
-          folder: string,
-          base: BaseFolder,
-          spec: ServerSpec,
-          plan: FilePlan,
-          user: RunUser | undefined
-        ) {
-          const { files, tree } = building(folder)
-          const to = sharedOwner(folder, user)
-          const { owner } = to
-          yield* makeFolder(tree)
-          yield* limits.begin(folder, spec, tree)
-          yield* presenter.settle(base.generation, owner)
-          const { files: single, record } = yield* buildTree({
-            tree,
-            plan,
-            generation: base.generation,
-            at,
-            copyFirst: yield* copyFirst,
-            owner,
-            mapped
+        /** Makes the operations that depend on the features of the file system. */
+        const makeOperations = (storage: Storage) => {
+          const mapped = storage.mapped.layers
+          const presenter = makePresenter({ at, binds: storage.binds, mapped })
+          const sharedOwner = (folder: string, user: RunUser | undefined): SharedOwner => ({
+            owner: ownerFor(user),
+            hasOwnUid: user?.own === true,
+            volumes: volumesUser,
+            mapped: storage.mapped.binds,
+            writers: (real) => writersOf(folder, real)
           })
-          const empty = plan.cow.length + plan.shared.length + plan.copies.length === 0
-          if (!empty) yield* fill(tree, files, record, plan, single, to)
-          yield* writeTreeRecord(tree, record)
-        })
+          const present = Effect.fnUntraced(function* (
+            folder: string,
+            spec: ServerSpec,
+            kind: RuntimeKind,
+            user: RunUser | undefined
+          ) {
+            yield* limits.confirm(folder, spec)
+            return yield* presenter.present(folder, yield* planOf(spec), kind, sharedOwner(folder, user))
+          })
+          const open = Effect.fn("InstanceFiles.open")(function* (
+            folder: string,
+            spec: ServerSpec,
+            kind: RuntimeKind,
+            user?: RunUser | "kept"
+          ) {
+            yield* recoverFiles(folder)
+            return yield* present(folder, spec, kind, user === "kept" ? yield* keptUser(folder) : user)
+          }, Effect.uninterruptible)
 
-        /**
-         * Whether a base can be a layer below files of an owner: a mount maps its owner, or the owners are the same.
-         */
-        const isLayer = Effect.fnUntraced(function* (base: string, owner: RunUser | undefined) {
-          if (mapped || owner === undefined || owner.uid === 0) return true
-          return (yield* ownerOf(base)).uid === owner.uid
-        })
-
-        const make = Effect.fn("InstanceFiles.make")(function* (
-          folder: string,
-          base: BaseFolder,
-          spec: ServerSpec,
-          user?: RunUser
-        ) {
-          const plan = yield* planOf(spec)
-          const to = sharedOwner(folder, user)
-          const overlay = storage.strategy === "overlay" && (yield* isLayer(base.folder, to.owner))
-          yield* recoverFiles(folder)
-          yield* cleanFiles(folder)
-          yield* Effect.gen(function* () {
-            yield* makeFolder(folder)
-            if (overlay) yield* buildOverlay(folder, base, spec, plan, user)
-            else {
-              const way = storage.binds ? "place" : sharingFor(likelyKind(spec))
-              const { files } = building(folder)
-              yield* makeFolder(files)
-              yield* limits.begin(folder, spec, files)
-              yield* buildPlain({
-                files,
-                base: base.folder,
-                plan,
-                sources,
-                owner: to.owner,
-                share: (root) => shareAt(root, plan, way, to)
-              })
+          /** Whether to copy a volume: one that a server of this node writes must not change while it is a layer. */
+          const copyFirst = Effect.gen(function* () {
+            const found = yield* writtenVolumes(
+              [...known.values()].flatMap((spec) => spec.definition.volumes)
+            )
+            const parts = found.map((path) => path.split(sep))
+            return ({ real }: Source) => {
+              const own = real.split(sep)
+              return storage.reflink || parts.some((one) => isAbove(one, own) || isAbove(own, one))
             }
-          }).pipe(Effect.onError(() => Effect.ignore(cleanFiles(folder))))
-          yield* swapIn(folder, overlay).pipe(
-            Effect.andThen(present(folder, spec, likelyKind(spec), user)),
-            Effect.onError(() => Effect.ignore(discardFiles(folder))),
-            Effect.uninterruptible
-          )
-          yield* cleanFiles(folder)
-        })
+          })
 
-        const renew = Effect.fn("InstanceFiles.renew")(function* (
-          folder: string,
-          base: BaseFolder,
-          spec: ServerSpec,
-          user?: RunUser
-        ) {
-          yield* recoverFiles(folder)
-          const tree = join(folder, TREE)
-          const files = instanceFolder(folder)
-          const record = yield* readTreeRecord(tree)
-          const empty = record === undefined && (yield* listFolder(files)).length === 0
-          if (empty) return yield* make(folder, base, spec, user) // a failed installation left no files
-          yield* cleanFiles(folder)
-          const restore = Effect.ignore(present(folder, spec, likelyKind(spec), user))
-          const owner = ownerFor(user)
-          // Unmounted first: no file of the base is written into shared folders.
-          yield* close(folder)
-          if (owner !== undefined) yield* chownParts(yield* foreignParts(folder, files, owner), owner)
-          if (record === undefined) {
-            yield* Effect.onError(copyTree(base.folder, files, { owner }), () => restore)
-          } else {
-            yield* carryOver({
-              folder,
-              record: yield* withBase(record, base),
-              prepare: (tree) => limits.begin(folder, spec, tree),
-              oldBase: join(at.generations, record.base),
-              newBase: base.folder,
-              owner
-            }).pipe(Effect.onError(() => restore))
-          }
-          yield* present(folder, spec, likelyKind(spec), user)
-        })
+          const shareAt = Effect.fnUntraced(function* (
+            root: string,
+            plan: FilePlan,
+            way: "place" | "copy" | "link",
+            to: SharedOwner
+          ) {
+            const given = way === "place" ? undefined : to
+            return yield* share(root, yield* openShared(plan, sources, given), way, to)
+          }, Effect.scoped)
+
+          /** Adds the files of an instance that are not layers, and the mount points. */
+          const fill = Effect.fnUntraced(function* (
+            tree: string,
+            files: string,
+            record: TreeRecord,
+            plan: FilePlan,
+            single: FilePlan["cow"],
+            to: SharedOwner
+          ) {
+            const { owner } = to
+            const overlays = yield* openTree(tree, record, { at, owner, mapped })
+            const shared = yield* openShared(plan, sources, storage.binds ? undefined : to)
+            const handles = overlays.flatMap(({ layers }) => handlesOf(layers))
+            // Scoped: the mounter must have ended before its mounts are removed.
+            yield* Effect.flatMap(openMounter(mapped || to.mapped, handles, overlays.length), (mounter) =>
+              mountTree(files, overlays, mountName(record, owner), mounter)
+            ).pipe(Effect.scoped)
+            yield* addVolumes(files, single, sources)
+            yield* share(files, shared, storage.binds ? "place" : "link", to)
+            yield* addCopies(files, plan, sources)
+            yield* unmountBelow(files)
+            yield* removeTree(files)
+            // Files made through mapped layers have the right owner.
+            const copied = record.nested.some(({ lower }) => lower.some((layer) => layer.of === "own"))
+            const given = mapped && owner?.uid !== 0 && !copied && single.length + plan.copies.length === 0
+            if (owner !== undefined && !given) yield* chownAll(yield* layersOf(tree), owner)
+          }, Effect.scoped)
+
+          const buildOverlay = Effect.fnUntraced(function* (
+            folder: string,
+            base: BaseFolder,
+            spec: ServerSpec,
+            plan: FilePlan,
+            user: RunUser | undefined
+          ) {
+            const { files, tree } = building(folder)
+            const to = sharedOwner(folder, user)
+            const { owner } = to
+            yield* makeFolder(tree)
+            yield* limits.begin(folder, spec, tree)
+            yield* presenter.settle(base.generation, owner)
+            const { files: single, record } = yield* buildTree({
+              tree,
+              plan,
+              generation: base.generation,
+              at,
+              copyFirst: yield* copyFirst,
+              owner,
+              mapped
+            })
+            const empty = plan.cow.length + plan.shared.length + plan.copies.length === 0
+            if (!empty) yield* fill(tree, files, record, plan, single, to)
+            yield* writeTreeRecord(tree, record)
+          })
+
+          /**
+           * Whether a base can be a layer below files of an owner: a mount maps its owner, or the owners are the same.
+           */
+          const isLayer = Effect.fnUntraced(function* (base: string, owner: RunUser | undefined) {
+            if (mapped || owner === undefined || owner.uid === 0) return true
+            return (yield* ownerOf(base)).uid === owner.uid
+          })
+
+          const make = Effect.fn("InstanceFiles.make")(function* (
+            folder: string,
+            base: BaseFolder,
+            spec: ServerSpec,
+            user?: RunUser
+          ) {
+            const plan = yield* planOf(spec)
+            const to = sharedOwner(folder, user)
+            const overlay = storage.strategy === "overlay" && (yield* isLayer(base.folder, to.owner))
+            yield* recoverFiles(folder)
+            yield* cleanFiles(folder)
+            yield* Effect.gen(function* () {
+              yield* makeFolder(folder)
+              if (overlay) yield* buildOverlay(folder, base, spec, plan, user)
+              else {
+                const way = storage.binds ? "place" : sharingFor(likelyKind(spec))
+                const { files } = building(folder)
+                yield* makeFolder(files)
+                yield* limits.begin(folder, spec, files)
+                yield* buildPlain({
+                  files,
+                  base: base.folder,
+                  plan,
+                  sources,
+                  owner: to.owner,
+                  share: (root) => shareAt(root, plan, way, to)
+                })
+              }
+            }).pipe(Effect.onError(() => Effect.ignore(cleanFiles(folder))))
+            yield* swapIn(folder, overlay).pipe(
+              Effect.andThen(present(folder, spec, likelyKind(spec), user)),
+              Effect.onError(() => Effect.ignore(discardFiles(folder))),
+              Effect.uninterruptible
+            )
+            yield* cleanFiles(folder)
+          })
+
+          const renew = Effect.fn("InstanceFiles.renew")(function* (
+            folder: string,
+            base: BaseFolder,
+            spec: ServerSpec,
+            user?: RunUser
+          ) {
+            yield* recoverFiles(folder)
+            const tree = join(folder, TREE)
+            const files = instanceFolder(folder)
+            const record = yield* readTreeRecord(tree)
+            const empty = record === undefined && (yield* listFolder(files)).length === 0
+            if (empty) return yield* make(folder, base, spec, user) // a failed installation left no files
+            yield* cleanFiles(folder)
+            const restore = Effect.ignore(present(folder, spec, likelyKind(spec), user))
+            const owner = ownerFor(user)
+            // Unmounted first: no file of the base is written into shared folders.
+            yield* close(folder)
+            if (owner !== undefined) yield* chownParts(yield* foreignParts(folder, files, owner), owner)
+            if (record === undefined) {
+              yield* Effect.onError(copyTree(base.folder, files, { owner }), () => restore)
+            } else {
+              yield* carryOver({
+                folder,
+                record: yield* withBase(record, base),
+                prepare: (tree) => limits.begin(folder, spec, tree),
+                oldBase: join(at.generations, record.base),
+                newBase: base.folder,
+                owner
+              }).pipe(Effect.onError(() => restore))
+            }
+            yield* present(folder, spec, likelyKind(spec), user)
+          })
+
+          return { strategy: storage.strategy, make, open, renew }
+        }
+        const probe = probeStorage(serversDir, {
+          choice: options.storage ?? "auto",
+          mounts: options.mounts ?? true,
+          mapped: options.mapped ?? true,
+          shared: options.containers ?? false
+        }).pipe(
+          Effect.tap(({ strategy }) => Effect.logDebug(`instance files use ${strategy}`)),
+          Effect.map(makeOperations)
+        )
+        // A full disk hides the features of its file system: each use probes again.
+        const operations = yield* foundOnce(probe)
+        yield* operations.pipe(
+          Effect.catchIf(isNoRoom, ({ message }) =>
+            Effect.logError(`files of servers cannot be made until the disk has room: ${message}`)
+          ),
+          Effect.orDie
+        )
 
         const reclaim = Effect.fn("InstanceFiles.reclaim")(function* (folder: string, user?: RunUser) {
           const owner = ownerFor(user)
@@ -388,10 +405,13 @@ export class InstanceFiles extends Context.Service<
         })
 
         return InstanceFiles.of({
-          strategy: storage.strategy,
-          make: serial(make),
-          renew: serial(renew),
-          open: serial(open),
+          strategy: Effect.orElseSucceed(
+            Effect.map(operations, ({ strategy }) => strategy),
+            () => undefined
+          ),
+          make: serial((...given) => Effect.flatMap(operations, ({ make }) => make(...given))),
+          renew: serial((...given) => Effect.flatMap(operations, ({ renew }) => renew(...given))),
+          open: serial((...given) => Effect.flatMap(operations, ({ open }) => open(...given))),
           reclaim: serial(reclaim),
           close: serial(close),
           usage,

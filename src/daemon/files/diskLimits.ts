@@ -2,8 +2,9 @@ import { join } from "node:path"
 import { Effect } from "effect"
 import { megabytes } from "../../domain/Limits.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
+import { foundOnce, isNoRoom } from "../disk/foundOnce.ts"
 import { type IoError, listFolder, orMissing, readText, writeAtomic } from "../disk/fsio.ts"
-import { newProject, probeQuota } from "./projectQuota.ts"
+import { newProject, type ProjectQuota, probeQuota } from "./projectQuota.ts"
 
 const MB = 1_000_000
 
@@ -36,22 +37,31 @@ const readProject = Effect.fnUntraced(function* (folder: string) {
  * Otherwise these functions do nothing, and usage has to be measured.
  */
 export const openDiskLimits = Effect.fnUntraced(function* (serversDir: string) {
-  const quota = yield* probeQuota(serversDir)
+  const probe = Effect.tap(probeQuota(serversDir), (quota) =>
+    quota === undefined ? Effect.void : Effect.logInfo("disk limits are enforced by project quota")
+  )
+  // While a full disk hides them, what is written is measured.
+  const find = Effect.catchIf(yield* foundOnce(probe), isNoRoom, ({ message }) =>
+    Effect.as(Effect.logDebug(message), undefined)
+  )
+  yield* find
   const projects = new Map<string, number>()
-  const enforced = new Set<string>()
-  if (quota !== undefined) {
-    yield* Effect.logInfo("disk limits are enforced by project quota")
-    for (const name of yield* listFolder(serversDir)) {
-      const folder = join(serversDir, name)
-      const project = yield* Effect.orElseSucceed(readProject(folder), () => undefined)
-      if (project !== undefined) projects.set(folder, project)
-    }
+  /** Folders whose limit is enforced, and whether it stops root, too. */
+  const enforced = new Map<string, boolean>()
+  for (const name of yield* listFolder(serversDir)) {
+    const folder = join(serversDir, name)
+    const project = yield* Effect.orElseSucceed(readProject(folder), () => undefined)
+    if (project !== undefined) projects.set(folder, project)
   }
 
-  const apply = Effect.fnUntraced(function* (folder: string, spec: ServerSpec, project: number) {
-    if (quota === undefined) return
+  const apply = Effect.fnUntraced(function* (
+    quota: ProjectQuota,
+    folder: string,
+    spec: ServerSpec,
+    project: number
+  ) {
     yield* quota.limit(project, diskLimit(spec))
-    enforced.add(folder)
+    enforced.set(folder, quota.stopsRoot)
   })
 
   const measured = (folder: string) => (error: IoError) => {
@@ -62,12 +72,13 @@ export const openDiskLimits = Effect.fnUntraced(function* (serversDir: string) {
   return {
     /** Puts an empty folder, with its future contents, under the limit of its server. */
     begin: Effect.fnUntraced(function* (folder: string, spec: ServerSpec, dir: string) {
-      if (quota === undefined || diskLimit(spec) === 0) return
+      const quota = diskLimit(spec) === 0 ? undefined : yield* find
+      if (quota === undefined) return
       const project = projects.get(folder) ?? newProject(new Set(projects.values()))
       projects.set(folder, project)
       yield* writeAtomic(projectPath(folder), `${project}\n`).pipe(
         Effect.andThen(quota.begin(dir, project)),
-        Effect.andThen(apply(folder, spec, project)),
+        Effect.andThen(apply(quota, folder, spec, project)),
         Effect.catch(measured(folder))
       )
     }),
@@ -75,16 +86,19 @@ export const openDiskLimits = Effect.fnUntraced(function* (serversDir: string) {
     confirm: Effect.fnUntraced(function* (folder: string, spec: ServerSpec) {
       const project = projects.get(folder)
       if (project === undefined || enforced.has(folder)) return
-      yield* Effect.catch(apply(folder, spec, project), measured(folder))
+      const quota = yield* find
+      if (quota === undefined) return
+      yield* Effect.catch(apply(quota, folder, spec, project), measured(folder))
     }),
     release: Effect.fnUntraced(function* (folder: string) {
       const project = projects.get(folder)
       projects.delete(folder)
       enforced.delete(folder)
+      const quota = project === undefined ? undefined : yield* Effect.orElseSucceed(find, () => undefined)
       if (project !== undefined && quota !== undefined) yield* Effect.ignore(quota.limit(project, 0))
     }),
     /** Whether the file system enforces the limit. `layered`: the files are an overlay. */
     isEnforced: (folder: string, layered: boolean) =>
-      enforced.has(folder) && (layered || quota?.stopsRoot === true)
+      enforced.has(folder) && (layered || enforced.get(folder) === true)
   }
 })

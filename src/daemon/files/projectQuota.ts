@@ -6,6 +6,7 @@ import { randomInt, randomUUID } from "node:crypto"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
+import { isNoRoom } from "../disk/foundOnce.ts"
 import { IoError, io, lstat, makeFolder, mountTable, removeTree } from "../disk/fsio.ts"
 import { mountOf } from "../disk/mountTable.ts"
 import { runTool } from "../process/runTool.ts"
@@ -15,6 +16,8 @@ import { run } from "./mounts.ts"
 const FIRST = 1 << 20
 const LAST = 0x7fff_ffff
 const TRIAL_BYTES = 1024 * 1024
+/** Free bytes that a trial needs before and after it. */
+const TRIAL_ROOM = 8 * TRIAL_BYTES
 const UNPRIVILEGED_UID = 65534
 const PROBE = ".probe-quota-"
 
@@ -56,6 +59,13 @@ const isStopped = Effect.fnUntraced(function* (folder: string, name: string, uid
   return code !== 0 && size > 0 && size < 3 * TRIAL_BYTES
 })
 
+/** Fails if the disk itself may stop a trial. @error IoError `ENOSPC` */
+const needRoom = Effect.fnUntraced(function* (folder: string) {
+  const disk = yield* io(`look at the disk of ${folder}`, () => fs.statfs(folder))
+  if (disk.bavail * disk.bsize >= TRIAL_ROOM) return
+  return yield* new IoError({ code: "ENOSPC", message: "project quotas cannot be tried: disk full" })
+})
+
 /** Returns whether the quota also applies to root. */
 const testQuota = Effect.fnUntraced(function* (quota: Omit<ProjectQuota, "stopsRoot">, folder: string) {
   const project = newProject(new Set())
@@ -70,7 +80,11 @@ const testQuota = Effect.fnUntraced(function* (quota: Omit<ProjectQuota, "stopsR
   return yield* new IoError({ code: "BROKEN", message: "the quota is not enforced" })
 }, Effect.scoped)
 
-/** Returns the project quotas of a folder's file system; undefined: none, or they do not work. */
+/**
+ * Returns the project quotas of a folder's file system; undefined: none, or they do not work.
+ *
+ * @error IoError `ENOSPC`: the disk has no room to try them
+ */
 export const probeQuota = Effect.fnUntraced(function* (dir: string) {
   const real = yield* io(dir, () => fs.realpath(dir))
   const mount = mountOf(real, yield* mountTable)
@@ -79,11 +93,15 @@ export const probeQuota = Effect.fnUntraced(function* (dir: string) {
   const quota = quotaAt(mount.path)
   return yield* Effect.gen(function* () {
     yield* makeFolder(folder)
+    yield* needRoom(folder)
     const found: ProjectQuota = { ...quota, stopsRoot: yield* testQuota(quota, folder) }
+    yield* needRoom(folder)
     return found
   }).pipe(
-    Effect.catch((error) =>
-      Effect.as(Effect.logWarning(`disk limits are enforced by measuring: ${error.message}`), undefined)
+    Effect.catchIf(
+      (error) => !isNoRoom(error),
+      (error) =>
+        Effect.as(Effect.logWarning(`disk limits are enforced by measuring: ${error.message}`), undefined)
     ),
     Effect.ensuring(Effect.ignore(removeTree(folder)))
   )

@@ -5,6 +5,7 @@ import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
 import type { InstanceStorage } from "../../domain/SystemInfo.ts"
+import { isNoRoom } from "../disk/foundOnce.ts"
 import { IoError, io, listFolder, makeFolder, mountsAt, removeTree } from "../disk/fsio.ts"
 import type { Shown } from "./idmap.ts"
 import { handlesOf, openMounter, openToMount, unmountBelow } from "./mounts.ts"
@@ -36,11 +37,14 @@ const STRATEGIES = ["overlay", "reflink", "copy"] as const
 
 const broken = (message: string) => new IoError({ code: "BROKEN", message })
 
-/** Returns undefined, or why the attempt failed. */
+/** Returns undefined, or why the attempt failed. @error IoError the disk has no room for the attempt */
 const attempt = (effect: Effect.Effect<void, IoError>) =>
   effect.pipe(
     Effect.as(undefined),
-    Effect.catch((error) => Effect.succeed(error.message))
+    Effect.catchIf(
+      (error) => !isNoRoom(error),
+      (error) => Effect.succeed(error.message)
+    )
   )
 
 const isOther = Effect.fnUntraced(function* (path: string) {
@@ -79,6 +83,7 @@ const tryBind = Effect.fnUntraced(function* (folder: string) {
   yield* mounter.bind(target, handle, true, undefined)
   const written = yield* Effect.result(io("write", () => fs.writeFile(join(target, "file"), "")))
   if (written._tag === "Success") return yield* broken("a read-only mount can be written to")
+  if (written.failure.code !== "EROFS") return yield* written.failure
   yield* unmountBelow(target)
 }, Effect.scoped)
 
@@ -138,7 +143,7 @@ export interface ProbeOptions {
   readonly shared?: boolean
 }
 
-/** Tries mounts and shared blocks in `dir`. */
+/** Tries mounts and shared blocks in `dir`. @error IoError `ENOSPC`: the disk has no room to try them */
 export const probeStorage = Effect.fnUntraced(function* (dir: string, options: ProbeOptions = {}) {
   const { choice = "auto", shared = false } = options
   const hidden = shared && !(yield* mountsAreShared)

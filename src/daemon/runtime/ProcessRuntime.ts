@@ -1,7 +1,7 @@
 import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
-import { Deferred, Effect, Layer, Schedule, Schema } from "effect"
+import { Deferred, Effect, Layer, Option, Schedule, Schema } from "effect"
 import { type IoError, io, isDiskFull, openFile, readText, removeTree } from "../disk/fsio.ts"
 import { bootId, readProc } from "../host/procfs.ts"
 import { spawnChild, TOOL_ENV } from "../process/spawnChild.ts"
@@ -9,7 +9,7 @@ import { openCgroups } from "./cgroup.ts"
 import { type ChildEnvOptions, inheritedEnv } from "./childEnv.ts"
 import { makeFifo, relayEnded, startRelay } from "./consoleRelay.ts"
 import { awaitBegin, makeTemporaryFolder } from "./isolatedStart.ts"
-import { type Isolation, type IsolationOptions, openIsolation } from "./isolation.ts"
+import { type IsolationOptions, type Isolations, openIsolation } from "./isolation.ts"
 import { makeJobUsers, startJob } from "./jobs.ts"
 import { exitOf, type HostParts, KILLED, killAll, makeRun } from "./processRun.ts"
 import { makeProcessTable } from "./processTable.ts"
@@ -55,7 +55,8 @@ const recordedExit = (folder: string): Effect.Effect<number> =>
   )
 
 const start = Effect.fnUntraced(
-  function* (parts: HostParts, isolation: Isolation, options: ProcessRuntimeOptions, launch: Launch) {
+  function* (parts: HostParts, isolations: Isolations, options: ProcessRuntimeOptions, launch: Launch) {
+    const isolation = yield* isolations.current
     if (isolation.refused !== undefined) return yield* isolation.refused
     const { folder, server_id, token } = launch
     const own = launch.user?.own === true ? launch.user : undefined
@@ -202,10 +203,10 @@ export const ProcessRuntime = {
         // The engine enforces the limits of containers.
         if (options.besideContainers !== true) yield* unlimited
         const inherited = inheritedEnv(options)
-        const isolation = yield* Effect.orDie(
+        const isolations = yield* Effect.orDie(
           openIsolation(options.isolation, options.node, inherited.PATH ?? "")
         )
-        const { refused, users } = isolation
+        const { current, users } = isolations
         const jobUsers = makeJobUsers()
         const uidOf = (name: string) => jobUsers.uidOf(name) ?? users?.uidOf(name)
         const parts: HostParts = {
@@ -213,34 +214,43 @@ export const ProcessRuntime = {
           cgroups: "cgroups" in found ? found.cgroups : undefined
         }
         const sweep = (server: string) => killAll(parts, server, undefined)
-        const jobs = { inherited, node: options.node, sweep, isolation, table: parts.table, users: jobUsers }
+        const jobs = { inherited, node: options.node, sweep, table: parts.table, users: jobUsers }
+        const offered = Effect.map(
+          Effect.option(current),
+          Option.filter(({ refused }) => refused === undefined)
+        )
         return Runtime.of({
           kind: "process",
-          kinds: Effect.succeed(refused === undefined ? ["process"] : []),
-          kindFor: ({ runtimes }) =>
-            !runtimes.includes("process")
-              ? containersOnly
-              : refused === undefined
-                ? Effect.succeed("process")
-                : Effect.fail(refused),
-          userFor: (_, whom) => {
-            if (users === undefined) return Effect.succeed(undefined)
-            return "server" in whom ? users.assign(whom.server, whom.uid) : users.softwareUser(whom.software)
-          },
+          kinds: Effect.map(offered, (found) => (Option.isSome(found) ? ["process"] : [])),
+          kindFor: Effect.fnUntraced(function* ({ runtimes }) {
+            if (!runtimes.includes("process")) return yield* containersOnly
+            const { refused } = yield* current
+            return refused === undefined ? ("process" as const) : yield* refused
+          }),
+          userFor: Effect.fnUntraced(function* (_, whom) {
+            const given = (yield* current).users
+            if (given === undefined) return undefined
+            return yield* "server" in whom
+              ? given.assign(whom.server, whom.uid)
+              : given.softwareUser(whom.software)
+          }),
           reserveUser: (name, uid) => users?.reserve(name, uid) ?? Effect.void,
           releaseUser: (id) => users?.release(id) ?? Effect.void,
-          isolation: Effect.succeed(refused === undefined ? { process: isolation.level } : {}),
+          isolation: Effect.map(
+            offered,
+            Option.match({ onNone: () => ({}), onSome: ({ level }) => ({ process: level }) })
+          ),
           prepare: () => Effect.void,
           ensureImage: () => Effect.void,
           start: (launch) =>
             Effect.andThen(
               isLimited(launch) ? unlimited : Effect.void,
-              start(parts, isolation, options, launch)
+              start(parts, isolations, options, launch)
             ),
           adopt: (at) => adopt(parts, at),
           sweep,
           alive: Effect.sync(() => parts.table.names()),
-          job: (job) => startJob(job, jobs)
+          job: (job) => Effect.flatMap(current, (isolation) => startJob(job, { ...jobs, isolation }))
         })
       })
     )

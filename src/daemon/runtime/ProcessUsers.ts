@@ -201,7 +201,13 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
       Effect.gen(function* () {
         if (!byUid.has(uid) && !byName.has(name) && (yield* claim(uid, name))) record(name, uid)
       }).pipe(
-        Effect.catch((error) => Effect.logWarning(failed(error).message)),
+        // The files of the server have the uid without a claim, too: no other server may get it.
+        Effect.catch((error) =>
+          Effect.andThen(
+            Effect.sync(() => record(name, uid)),
+            Effect.logWarning(failed(error).message)
+          )
+        ),
         lock.withPermit,
         Effect.uninterruptible
       ),

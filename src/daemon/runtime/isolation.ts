@@ -6,7 +6,17 @@ import * as fs from "node:fs/promises"
 import { dirname, join } from "node:path"
 import { Effect, Option, type Schema } from "effect"
 import type { ProcessIsolation } from "../../domain/SystemInfo.ts"
-import { IoError, io, lstat, makeFolder, mountTable, removeTree } from "../disk/fsio.ts"
+import { foundOnce, isNoRoom } from "../disk/foundOnce.ts"
+import {
+  IoError,
+  io,
+  isDiskFull,
+  listFolder,
+  lstat,
+  makeFolder,
+  mountTable,
+  removeTree
+} from "../disk/fsio.ts"
 import { isIn } from "../disk/mountTable.ts"
 import { runTool } from "../process/runTool.ts"
 import { type Begin, hasNamespaces, type Machine, makeBegin } from "./isolatedStart.ts"
@@ -40,6 +50,13 @@ export interface Isolation {
   /** Returns the path of the temporary folder as the process sees it. */
   temporaryOf(folder: string): string
   readonly begin: Begin
+}
+/** The isolation of a node, which a full disk hides. */
+export interface Isolations {
+  /** The uids of this node, also while its isolation is unknown. Absent: there are none. */
+  readonly users: ProcessUsers | undefined
+  /** @error LaunchFailed the disk has no room to find the level; the next use tries again */
+  readonly current: Effect.Effect<Isolation, LaunchFailed>
 }
 /** The timeout of a probe, in ms. */
 const PROBE_TIMEOUT = 10_000
@@ -92,44 +109,61 @@ const inspectHost = Effect.fnUntraced(function* (
   const machine: Machine = { covers, programs: reached.programs, table: yield* mountTable, stage }
   return machine
 })
-/** Runs a process exactly as servers are run, and checks that hidden files are hidden; returns why not. */
+/** The folder for the script of a probe if the disk is full. */
+const MEMORY = "/dev/shm"
+
+/** Empties a folder that the user of a probe could write to, and closes it to that user. */
+const takeBack = Effect.fnUntraced(function* (path: string) {
+  for (const name of yield* listFolder(path)) yield* removeTree(join(path, name))
+  const [uid, gid] = [process.geteuid?.(), process.getegid?.()]
+  if (uid !== undefined && gid !== undefined) {
+    yield* io(`set the owner of ${path}`, () => fs.chown(path, uid, gid))
+  }
+})
+/**
+ * Runs a process exactly as servers are run, and checks that hidden files are hidden; returns why not. The folders of a
+ * probe stay and its files are empty, so that a later probe needs no room on the disk.
+ */
 const probe = Effect.fnUntraced(
   function* (begin: Begin, options: IsolationOptions, user: RunUser | undefined) {
     const folder = join(options.dataDir, ".isolation")
     const [cwd, temporary, secret] = [join(folder, "files"), join(folder, "tmp"), join(folder, "secret")]
-    yield* Effect.acquireRelease(Effect.andThen(removeTree(folder), makeFolder(folder)), () =>
-      Effect.ignore(removeTree(folder))
+    const own = [cwd, temporary]
+    yield* Effect.acquireRelease(
+      Effect.forEach(own, (path) => Effect.andThen(makeFolder(path), takeBack(path))),
+      () => Effect.ignore(Effect.forEach(own, takeBack))
     )
-    for (const path of [cwd, temporary]) {
-      yield* makeFolder(path)
+    yield* io(`write ${secret}`, () => fs.writeFile(secret, "", { mode: 0o600 }))
+    yield* io(`write ${cwd}`, () => fs.writeFile(join(cwd, "before"), ""))
+    for (const path of own) {
       if (user !== undefined) yield* io(`set the owner of ${path}`, () => fs.chown(path, user.uid, user.gid))
     }
-    yield* io(`write ${secret}`, () => fs.writeFile(secret, "", { mode: 0o600 }))
     yield* io(`open ${folder}`, () => fs.chmod(folder, 0o711))
-    const test = `[ ! -r "$SECRET" ] && echo > written`
-    const { argv, script } = yield* begin({
-      folder,
-      temporary,
-      cwd,
-      shown: [],
-      argv: [
-        "/bin/sh",
-        "-c",
-        `{ ${test}; } 2>/dev/null || { echo "the data folder is visible" >&2; exit 1; }`
-      ],
-      env: { PATH: "/usr/bin:/bin", SECRET: secret },
-      user
-    })
+    const test = `[ ! -r "$SECRET" ] || { echo "the data folder is visible" >&2; exit 1; }`
+    const beginFrom = (folder: string) =>
+      begin({
+        folder,
+        temporary,
+        cwd,
+        shown: [],
+        // A renamed file proves write access and needs no room.
+        argv: ["/bin/sh", "-c", `${test}; exec mv before after`],
+        env: { PATH: "/usr/bin:/bin", SECRET: secret },
+        user
+      })
+    const { argv, script } = yield* Effect.catchIf(beginFrom(folder), isNoRoom, (full) =>
+      Effect.mapError(beginFrom(MEMORY), () => full)
+    )
     const result = yield* runTool(argv, { stdio: ["ignore", "ignore", "pipe", script] }).pipe(
       Effect.timeoutOption(PROBE_TIMEOUT)
     )
     if (Option.isNone(result)) return "the probe timed out"
     const { code, stderr } = result.value
-    if (code === 0 && (yield* lstat(join(cwd, "written"))) !== undefined) return undefined
+    if (code === 0 && (yield* lstat(join(cwd, "after"))) !== undefined) return undefined
     return stderr.trim().split("\n")[0] ?? `the probe exited with ${code}`
   },
   Effect.scoped,
-  Effect.catch((error: IoError | LaunchFailed) => Effect.succeed(error.message))
+  Effect.catchTag("LaunchFailed", ({ message }) => Effect.succeed(message))
 )
 /** Lets servers pass through the folders of the service to their own folders; its files stay closed. */
 const openFolders = Effect.fnUntraced(function* ({ dataDir, hidden }: IsolationOptions) {
@@ -146,9 +180,6 @@ const openFolders = Effect.fnUntraced(function* ({ dataDir, hidden }: IsolationO
     return yield* new IoError({ code: "EACCES", message: `other users cannot enter ${gate}` })
   }
 })
-/** The reason of a level that was not tried because the disk is full; `unshare` reports refusals with other texts. */
-const fullDisk = /: disk full/
-
 const WARNING = "servers run as this user and can read its keys and each other's files"
 
 /** Returns the levels that may work, the best first. */
@@ -160,8 +191,8 @@ const levelsToTry = ({ levels, mode }: IsolationOptions): ReadonlyArray<ProcessI
 
 const hasUser = (level: ProcessIsolation) => level === "user+namespaces" || level === "user"
 
-/** The start function of a level, or why the level does not work. */
-type Attempt = { readonly begin: Begin } | { readonly reason: string }
+/** The start function of a level, or why the level does not work. `full`: the disk had no room for the attempt. */
+type Attempt = { readonly begin: Begin } | { readonly reason: string; readonly full: boolean }
 
 /** Tries a level by a probe. */
 const attempt = Effect.fnUntraced(
@@ -177,25 +208,57 @@ const attempt = Effect.fnUntraced(
     const begin = makeBegin(level, machine)
     const { last } = options.uids
     const reason = yield* probe(begin, options, hasUser(level) ? { uid: last, gid: last } : undefined)
-    return reason === undefined ? { begin } : { reason }
+    // The text of a failed probe does not say whether the disk is full.
+    return reason === undefined ? { begin } : { reason, full: yield* isDiskFull(options.dataDir) }
   },
-  Effect.catchTag("IoError", ({ message }) => Effect.succeed<Attempt>({ reason: message }))
+  Effect.catchTag("IoError", (error) =>
+    Effect.succeed<Attempt>({ reason: error.message, full: isNoRoom(error) })
+  )
 )
 
-/** Returns why plain processes are not offered if no level works; undefined: they are, without isolation. */
-const refusalFor = (mode: IsolationOptions["mode"], why: string): LaunchFailed | undefined => {
-  if (fullDisk.test(why)) {
-    return new LaunchFailed({
-      message: `plain processes cannot be isolated: ${why}`,
-      next: "free space on the disk of the node, then start it again"
-    })
+/** Returns the best level that works; `begin` undefined: none. @error LaunchFailed the disk has no room to try a level */
+const findLevel = Effect.fnUntraced(function* (options: IsolationOptions, search: string) {
+  const reasons: Array<string> = []
+  for (const level of levelsToTry(options)) {
+    const tried = yield* attempt(level, options, search)
+    if ("begin" in tried) return { level, begin: tried.begin, reasons }
+    reasons.push(`${level}: ${tried.reason}`)
+    // A server that fills the disk must not lower the level of the node.
+    if (tried.full) {
+      return yield* new LaunchFailed({
+        code: "ENOSPC",
+        message: `plain processes cannot be isolated: ${reasons.join("; ")}`,
+        next: "free space on the disk of the node"
+      })
+    }
   }
-  if (mode !== "required") return undefined
-  return new LaunchFailed({
-    message: `plain processes cannot be isolated, and MUSTER_PROCESS_ISOLATION is required: ${why}`,
-    next: "run the daemon as root, allow user namespaces, or run servers in containers"
-  })
-}
+  return { level: "none" as const, begin: undefined, reasons }
+})
+
+type FoundLevel = Effect.Success<ReturnType<typeof findLevel>>
+
+/** Returns the isolation of a node on which no level works, and logs why. */
+const withoutIsolation = Effect.fnUntraced(function* (mode: IsolationOptions["mode"], why: string) {
+  const refused =
+    mode === "required"
+      ? new LaunchFailed({
+          message: `plain processes cannot be isolated, and MUSTER_PROCESS_ISOLATION is required: ${why}`,
+          next: "run the daemon as root, allow user namespaces, or run servers in containers"
+        })
+      : undefined
+  yield* refused === undefined
+    ? Effect.logWarning(`${WARNING}: ${why}`)
+    : Effect.logError(`${refused.message}; ${refused.next}`)
+  const isolation: Isolation = {
+    level: "none",
+    begin: makeBegin("none", undefined),
+    users: undefined,
+    above: 0,
+    temporaryOf: (folder) => folder,
+    refused
+  }
+  return isolation
+})
 
 /**
  * Opens the best level that works, and logs it.
@@ -205,42 +268,35 @@ export const openIsolation = Effect.fnUntraced(function* (
   options: IsolationOptions,
   node: string,
   search: string
-): Effect.fn.Return<Isolation, IoError | Schema.SchemaError> {
-  const reasons: Array<string> = []
-  for (const level of levelsToTry(options)) {
-    const tried = yield* attempt(level, options, search)
-    if ("reason" in tried) {
-      reasons.push(`${level}: ${tried.reason}`)
-      // A server that fills the disk must not lower the level of the node.
-      if (fullDisk.test(tried.reason)) break
-      continue
+): Effect.fn.Return<Isolations, IoError | Schema.SchemaError> {
+  const { claimsDir, dataDir, mode, uids: range } = options
+  const first = yield* Effect.result(findLevel(options, search))
+  // Servers that run have their uids also while the level is unknown.
+  const needsUsers =
+    first._tag === "Failure" ? levelsToTry(options).some(hasUser) : hasUser(first.success.level)
+  const users = needsUsers
+    ? yield* openProcessUsers({ node, dataDir, range, ...(claimsDir === undefined ? {} : { claimsDir }) })
+    : undefined
+
+  const isolationOf = Effect.fnUntraced(function* ({ begin, level, reasons }: FoundLevel) {
+    if (begin === undefined) {
+      const why = mode === "none" ? "MUSTER_PROCESS_ISOLATION is none" : reasons.join("; ")
+      return yield* withoutIsolation(mode, why)
     }
     const lesser = reasons.length === 0 ? "" : ` (${reasons.join("; ")})`
     yield* Effect.logInfo(`plain processes are isolated by ${level}${lesser}`)
-    const { claimsDir, dataDir, uids: range } = options
-    const users = hasUser(level)
-      ? yield* openProcessUsers({
-          node,
-          dataDir,
-          range,
-          ...(claimsDir === undefined ? {} : { claimsDir })
-        })
-      : undefined
-    const above = hasNamespaces(level) ? 2 : 0
-    const temporaryOf = (folder: string) => (hasNamespaces(level) ? "/tmp" : folder)
-    return { level, begin: tried.begin, users, above, temporaryOf, refused: undefined }
-  }
-  const why = options.mode === "none" ? "MUSTER_PROCESS_ISOLATION is none" : reasons.join("; ")
-  const refused = refusalFor(options.mode, why)
-  yield* refused === undefined
-    ? Effect.logWarning(`${WARNING}: ${why}`)
-    : Effect.logError(`${refused.message}; ${refused.next}`)
-  return {
-    level: "none",
-    begin: makeBegin("none", undefined),
-    users: undefined,
-    above: 0,
-    temporaryOf: (folder) => folder,
-    refused
-  }
+    const isolation: Isolation = {
+      level,
+      begin,
+      users: hasUser(level) ? users : undefined,
+      above: hasNamespaces(level) ? 2 : 0,
+      temporaryOf: (folder) => (hasNamespaces(level) ? "/tmp" : folder),
+      refused: undefined
+    }
+    return isolation
+  })
+  if (first._tag === "Success") return { users, current: Effect.succeed(yield* isolationOf(first.success)) }
+  const { message, next } = first.failure
+  yield* Effect.logError(`${message}; ${next}: no plain process starts until then`)
+  return { users, current: yield* foundOnce(Effect.flatMap(findLevel(options, search), isolationOf)) }
 })

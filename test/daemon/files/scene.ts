@@ -1,7 +1,7 @@
 /** A data folder with a base, volumes and a folder to mount from, and instances made of them. */
 
 import { spawnSync } from "node:child_process"
-import { mkdirSync, truncateSync, writeFileSync } from "node:fs"
+import { mkdirSync, rmSync, truncateSync, writeFileSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { Context, Effect, Layer, Scope } from "effect"
 import { InstanceFiles, type InstanceFilesOptions } from "../../../src/daemon/files/InstanceFiles.ts"
@@ -81,9 +81,25 @@ const mounted = (folder: string, argv: ReadonlyArray<string>) =>
   })
 
 /** A data folder on a file system of so many MiB, whose files share no blocks. */
-export const smallDisk = Effect.fnUntraced(function* (mib: number) {
-  return yield* mounted(join(yield* temporaryFolder, "small"), ["-t", "tmpfs", "-o", `size=${mib}m`, "tmpfs"])
+export const smallDisk = Effect.fnUntraced(function* (mib: number, files = 100_000) {
+  const options = `size=${mib}m,nr_inodes=${files}`
+  return yield* mounted(join(yield* temporaryFolder, "small"), ["-t", "tmpfs", "-o", options, "tmpfs"])
 })
+
+/** Takes all bytes of a small disk, but for the rest of the last blocks of its files. */
+export const fillDisk = (disk: string) => {
+  const ballast = join(disk, "ballast")
+  spawnSync("dd", ["if=/dev/zero", `of=${ballast}`, "bs=4k"])
+  return { free: () => rmSync(ballast) }
+}
+
+/** Makes files on a small disk until it takes no more of them. */
+export const fillWithFiles = (disk: string) => {
+  const ballast = join(disk, "files")
+  mkdirSync(ballast)
+  spawnSync("sh", ["-c", "while : > $((i += 1)); do :; done"], { cwd: ballast })
+  return { free: () => rmSync(ballast, { recursive: true }) }
+}
 
 /** A user of a server's own. */
 export const ownUser = (uid: number): RunUser => ({ uid, gid: uid, own: true })

@@ -6,7 +6,7 @@ import { type ProbeOptions, probeStorage } from "../../../src/daemon/files/stora
 import { until } from "../../support/eventually.ts"
 import { mountsBelow } from "../../support/mounts.ts"
 import { harness } from "../support.ts"
-import { scene, smallDisk, withXfs, write, xfsDisk } from "./scene.ts"
+import { fillDisk, scene, smallDisk, withXfs, write, xfsDisk } from "./scene.ts"
 
 describe("blueprints, instances: how they are made", () => {
   it.effect(
@@ -58,6 +58,27 @@ describe("blueprints, instances: how they are made", () => {
     }).pipe(Effect.scoped)
   )
 
+  it.live(
+    "is not known while the disk is full, and no feature counts as missing; known once there is room",
+    () =>
+      Effect.gen(function* () {
+        const disk = yield* smallDisk(16)
+        const { first, open, server } = yield* scene({}, join(disk, "data"))
+        const full = fillDisk(disk)
+        assert.match((yield* Effect.flip(probeStorage(join(disk, "data/servers")))).message, /disk full/)
+        const service = yield* open
+        assert.strictEqual(yield* service.strategy, undefined)
+        const { folder, spec } = server({})
+        assert.match((yield* Effect.flip(service.make(folder, first, spec))).message, /disk full/)
+        full.free()
+        yield* service.make(folder, first, spec)
+        assert.strictEqual(yield* service.strategy, "overlay")
+        yield* service.close(folder)
+        const whole = yield* probeStorage(join(disk, "data/servers"))
+        assert.deepStrictEqual(whole.mapped, { layers: true, binds: true })
+      }).pipe(Effect.scoped)
+  )
+
   it.live("is in what a node says of itself", () =>
     Effect.gen(function* () {
       const { daemon, notes } = yield* harness({ instance_files: "copy" })
@@ -78,7 +99,7 @@ describe("blueprints, instances: how they are made", () => {
         }
         for (const storage of ["reflink", "overlay"] as const) {
           const { first, server, service, volumes } = yield* scene({ storage }, join(disk, storage))
-          assert.strictEqual(service.strategy, storage)
+          assert.strictEqual(yield* service.strategy, storage)
           write(first.folder, { big: "b".repeat(50_000_000) })
           write(volumes, { "w/level": "L".repeat(50_000_000) })
           const one = server({ volumes: [{ name: "w", source: "w", target: "world", mode: "cow" }] })
