@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
+import { readdirSync, readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
@@ -79,7 +79,7 @@ describe("node-protocol, daemon killed", () => {
       yield* first.kill
 
       for (const id of [crashed, online]) go(id)
-      yield* until("ended", () => existsSync(join(serverDir(crashed), "exit")))
+      yield* until("ended", () => readFileSync(join(serverDir(crashed), "exit"), "utf8") === "9\n")
       yield* until("online", () =>
         readFileSync(join(serverDir(online), "console.log"), "utf8").includes("ready")
       )
@@ -158,10 +158,9 @@ describe("node-protocol, daemon killed", () => {
       assert.strictEqual(notes.registrations[0]?.servers[0]?.unsent_reports, 5)
       yield* daemon.power(id, "kill", 0)
       yield* until("offline", () => toldOf(notes, id).at(-1) === "offline")
-      assert.deepStrictEqual(
-        notes.reports.map((report) => report.sequence),
-        [1, 2, 3, 4, 5, 6]
-      )
+      const [last = 0, ...before] = notes.reports.map((report) => report.sequence).toReversed()
+      assert.deepStrictEqual(before, [5, 4, 3, 2, 1])
+      assert.isAbove(last, 6, "what the first daemon may have sent at last has another number")
       yield* daemon.remove(id)
     }).pipe(Effect.scoped)
   )

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto"
-import type { Stats } from "node:fs"
+import { constants, type Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Data, Effect } from "effect"
@@ -192,6 +192,25 @@ export const writeAtomic = Effect.fnUntraced(function* (path: string, text: stri
     Effect.andThen(rename(aside, path)),
     Effect.onError(() => Effect.ignore(io(`remove ${aside}`, () => fs.unlink(aside))))
   )
+})
+
+const BLOCK = 4096
+
+/**
+ * Replaces a file as {@link writeAtomic} does, and keeps a spare file of the same size beside it. The next text is
+ * written into the spare, so that it needs no room on a full disk.
+ */
+export const writeSpared = Effect.fnUntraced(function* (path: string, text: string) {
+  const spare = `${path}.spare`
+  const size = Buffer.byteLength(text)
+  yield* Effect.gen(function* () {
+    const file = yield* openFile(spare, constants.O_RDWR | constants.O_CREAT, 0o600)
+    yield* io(`write ${path}`, () => file.writeFile(text))
+    yield* io(`write ${path}`, () => file.truncate(size))
+    yield* io(`write ${path}`, () => file.datasync())
+  }).pipe(Effect.scoped, Effect.andThen(rename(spare, path)))
+  const blocks = Buffer.alloc(Math.ceil(size / BLOCK) * BLOCK)
+  yield* Effect.ignore(io(`write ${spare}`, () => fs.writeFile(spare, blocks, { mode: 0o600 })))
 })
 
 /** Flushes the changes of a folder to disk. */

@@ -122,6 +122,7 @@ export class Instances extends Context.Service<
             scope
           )
           files.register(folder, file.get().spec)
+          yield* Effect.forkIn(file.retryWrites, scope)
           const reporter = yield* Deferred.await(uplink).pipe(
             Effect.flatMap((link) => sendReports(file, link)),
             Effect.forkIn(scope)

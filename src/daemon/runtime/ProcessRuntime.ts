@@ -47,6 +47,9 @@ const runPath = (folder: string) => join(folder, "run.json")
 const exitPath = (folder: string) => join(folder, "exit")
 const inputPath = (folder: string) => join(folder, "console.in")
 
+/** The exit file of a run that has not ended. */
+const NO_EXIT = "\n"
+
 /** Returns the exit code that the shim recorded; {@link KILLED} if there is none. */
 const recordedExit = (folder: string): Effect.Effect<number> =>
   readText(exitPath(folder)).pipe(
@@ -63,6 +66,7 @@ const start = Effect.fnUntraced(
     const user =
       isolation.users === undefined ? undefined : (own ?? (yield* isolation.users.assign(server_id)))
     for (const path of [runPath(folder), exitPath(folder), inputPath(folder)]) yield* removeTree(path)
+    yield* io("write the exit file", () => fs.writeFile(exitPath(folder), NO_EXIT, { mode: 0o600 }))
     const temporary = yield* makeTemporaryFolder(folder, user)
     const group =
       parts.cgroups === undefined

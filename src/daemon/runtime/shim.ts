@@ -6,6 +6,7 @@
  * - it joins the cgroup, if one is given, before the server exists;
  * - signals to the group reach it too: it ignores them (`trap :`), and the server keeps the default dispositions;
  * - `exec` in a subshell runs programs only, never shell builtins, and does not change the words;
+ * - it writes the exit code into an existing file that holds a block, so that a full disk does not lose the code;
  * - messages of the shell (`Killed`) do not belong in the console: its stderr is discarded;
  * - its environment has no variable of the server: the program reads them from descriptor 3 (isolationScript.ts), which
  * is empty once the server runs.
@@ -30,6 +31,6 @@ printf '{"token":"%s","pid":%s,"start":"%s","boot":"%s","relay":{"pid":%s,"start
 set +C
 ( umask "$mask" && exec "$@" 2>&4 4>&- )
 code=$?
-printf '%s\\n' "$code" > "$end"
+printf '%s\\n' "$code" 1<> "$end"
 exit "$code"
 `

@@ -5,7 +5,7 @@ import { InstallState } from "../../domain/InstallState.ts"
 import { type DaemonServer, type HeldServer, Report, ServerSpec } from "../../domain/NodeMessages.ts"
 import type { Crash } from "../../domain/ServerEvent.ts"
 import { isUp, ServerStatus } from "../../domain/ServerStatus.ts"
-import { type IoError, readText, writeAtomic } from "../disk/fsio.ts"
+import { type IoError, readText, writeSpared } from "../disk/fsio.ts"
 
 /** The request that ends a process; it decides the effect of the end. */
 export const Intent = Schema.Struct({
@@ -119,35 +119,60 @@ export interface ServerFile {
   update(change: (state: ServerState) => ServerState): Effect.Effect<ServerState>
   /** Opens with each new report. */
   readonly pendingReports: Latch.Latch
+  /** Retries writes that failed until they succeed; never ends. */
+  readonly retryWrites: Effect.Effect<never>
 }
+
+/** The pause before a failed write is retried, in ms. */
+const RETRY_PAUSE = 1000
+/**
+ * The gap that each start of the daemon leaves in the sequence. The daemon may have sent reports whose state was never
+ * written, and the control plane ignores a sequence that it has seen.
+ */
+const GAP = 100
 
 const fileName = "server.json"
 
 const write = (folder: string, state: ServerState): Effect.Effect<void, IoError> =>
   encode(state).pipe(
     Effect.orDie, // the state has the type of the schema
-    Effect.flatMap((text) => writeAtomic(join(folder, fileName), text))
+    Effect.flatMap((text) => writeSpared(join(folder, fileName), text))
   )
 
 const make = Effect.fnUntraced(function* (folder: string, initial: ServerState) {
   const lock = yield* Semaphore.make(1)
   const pendingReports = yield* Latch.make(initial.reports.length > 0)
+  const unwritten = yield* Latch.make(false)
   let current = initial
+  const put = (state: ServerState) => Effect.andThen(write(folder, state), unwritten.close)
   const replace = Effect.fnUntraced(function* (change: (state: ServerState) => ServerState) {
     const changed = change(current)
     if (changed === current) return current
-    yield* Effect.catch(write(folder, changed), (error) =>
-      Effect.logError(`state of ${changed.spec.id} cannot be written: ${error.message}`)
+    yield* Effect.catch(put(changed), (error) =>
+      Effect.andThen(
+        unwritten.open,
+        Effect.logError(`state of ${changed.spec.id} cannot be written: ${error.message}`)
+      )
     )
     const more = changed.sequence > current.sequence
     current = changed
     if (more) pendingReports.openUnsafe()
     return changed
   })
+  const putAgain = Effect.suspend(() =>
+    unwritten.isOpen()
+      ? Effect.andThen(put(current), Effect.logInfo(`state of ${current.spec.id} is written`))
+      : Effect.void
+  )
   const file: ServerFile = {
     get: () => current,
     pendingReports,
-    update: (change) => Effect.uninterruptible(lock.withPermit(replace(change)))
+    update: (change) => Effect.uninterruptible(lock.withPermit(replace(change))),
+    retryWrites: unwritten.await.pipe(
+      Effect.andThen(Effect.sleep(RETRY_PAUSE)),
+      Effect.andThen(Effect.ignore(Effect.uninterruptible(lock.withPermit(putAgain)))),
+      Effect.forever
+    )
   }
   return file
 })
@@ -168,7 +193,7 @@ export const createServerFile = Effect.fnUntraced(function* (folder: string, spe
  */
 export const openServerFile = Effect.fnUntraced(function* (folder: string) {
   const state = yield* decode(yield* readText(join(folder, fileName)))
-  return yield* make(folder, state)
+  return yield* make(folder, { ...state, sequence: state.sequence + GAP })
 })
 
 /** Returns the token of a new run. */

@@ -1,12 +1,14 @@
 import { spawnSync } from "node:child_process"
-import { existsSync, readdirSync, readFileSync, rmSync } from "node:fs"
+import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { createServerFile } from "../../../src/daemon/state/ServerFile.ts"
 import { until } from "../../support/eventually.ts"
 import { mountsBelow } from "../../support/mounts.ts"
-import { harness } from "../support.ts"
-import { smallDisk, write } from "./scene.ts"
+import { daemonProcess, stateOf } from "../daemonChild.ts"
+import { harness, newId, openDaemon, recorder, type SpecOptions, specOf } from "../support.ts"
+import { fillDisk, smallDisk, write } from "./scene.ts"
 
 const zeros = (name: string, mib: number) => `head -c ${mib * 1024 * 1024} /dev/zero > ${name}`
 
@@ -38,7 +40,10 @@ describe("node-protocol, disk full on a node", () => {
       Effect.gen(function* () {
         const dataDir = yield* smallDisk(16)
         write(dataDir, { "files/big": "x".repeat(6 * 1024 * 1024) })
-        const { create, daemon, lastInstall, lastStatus, notes } = yield* harness({ instance_files }, dataDir)
+        const { create, daemon, lastInstall, lastStatus, notes } = yield* harness(
+          { instance_files },
+          dataDir
+        )
         const copy = (target: string) => ({ source: "files/big", target })
         const id = yield* create({
           install: { script: "echo base > file" },
@@ -85,6 +90,74 @@ describe("decisions 3, start on a disk that is full", () => {
       rmSync(join(dataDir, "ballast"))
       yield* daemon.power(id, "start", 30)
       yield* until("it runs", () => statuses(id).includes("running"))
+    }).pipe(Effect.scoped)
+  )
+})
+
+const waitsForGo = (then: string) => `sh -c 'echo ready; while [ ! -e go ]; do sleep 0.02; done; ${then}'`
+
+describe.runIf(process.getuid?.() === 0)("node-protocol, disk full on a node: what a daemon knows", () => {
+  it.live(
+    "a stop is recorded and an exit code kept: the next daemon reports no crash and no other code",
+    () =>
+      Effect.gen(function* () {
+        const dataDir = yield* smallDisk(16)
+        const first = yield* daemonProcess(dataDir)
+        const up = Effect.fnUntraced(function* (options: SpecOptions) {
+          const id = newId()
+          yield* first.ask(`create ${JSON.stringify({ ...options, id })}`)
+          yield* until("installed", () => stateOf(dataDir, id).status === "offline")
+          yield* first.ask(`power ${id} start 30`)
+          yield* until("running", () => {
+            const { reports, status } = stateOf(dataDir, id)
+            return status === "running" && reports.length === 0
+          })
+          return id
+        })
+        const [stopped, ended, lives] = [
+          yield* up({}),
+          yield* up({ process: { invocation: waitsForGo("exit 9") } }),
+          yield* up({})
+        ]
+        const { free } = fillDisk(dataDir)
+        yield* first.ask(`power ${stopped} stop 30`)
+        yield* until("recorded", () => stateOf(dataDir, stopped).status === "offline")
+        yield* first.kill
+        writeFileSync(join(dataDir, "servers", ended, "files/go"), "")
+        yield* until("ended", () => readFileSync(join(dataDir, "servers", ended, "exit"), "utf8") === "9\n")
+
+        const notes = recorder()
+        const { daemon } = yield* openDaemon(dataDir, notes)
+        yield* Effect.addFinalizer(() =>
+          Effect.forEach([stopped, ended, lives], (id) => Effect.ignore(daemon.remove(id)))
+        )
+        yield* until("reported", () =>
+          notes.reports.some(({ server_id, type }) => server_id === ended && type === "status")
+        )
+        const crashes = notes.reports.flatMap((report) => (report.type === "crash" ? [report] : []))
+        assert.deepStrictEqual(
+          crashes.map(({ crash, server_id }) => [server_id, crash.reason]),
+          [[ended, "exit code 9"]]
+        )
+        const statuses = [stopped, ended, lives].map((id) => daemon.status(id))
+        assert.deepStrictEqual(yield* Effect.all(statuses), ["offline", "offline", "running"])
+        yield* until("recorded", () => stateOf(dataDir, ended).status === "offline")
+        free()
+      }).pipe(Effect.scoped)
+  )
+
+  it.live("a state that the disk refuses is recorded once there is room", () =>
+    Effect.gen(function* () {
+      const disk = yield* smallDisk(1)
+      const file = yield* createServerFile(disk, specOf())
+      rmSync(join(disk, "server.json.spare"))
+      const { free } = fillDisk(disk)
+      yield* Effect.forkScoped(file.retryWrites)
+      yield* file.update((state) => ({ ...state, held: true }))
+      const kept = () => JSON.parse(readFileSync(join(disk, "server.json"), "utf8")).held === true
+      assert.deepStrictEqual([file.get().held, kept()], [true, false])
+      free()
+      yield* until("recorded", kept)
     }).pipe(Effect.scoped)
   )
 })

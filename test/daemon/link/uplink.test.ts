@@ -21,6 +21,7 @@ const serverFile = (id: string): ServerFile & { readonly say: (status: ServerSta
   let state = newServerState({ ...specOf(), id })
   return {
     pendingReports,
+    retryWrites: Effect.never,
     get: () => state,
     update: (change) =>
       Effect.sync(() => {
