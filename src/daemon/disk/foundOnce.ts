@@ -1,4 +1,5 @@
-import { Duration, Effect, Exit, Semaphore } from "effect"
+import { type Cause, Duration, Effect, Exit, Semaphore } from "effect"
+import { isFull } from "./isFull.ts"
 
 /** Codes of a disk without room: what fails with one of them may work once there is room. */
 const NO_ROOM: ReadonlyArray<string | undefined> = ["ENOSPC", "EDQUOT"]
@@ -8,11 +9,23 @@ export const isNoRoom = ({ code }: { readonly code?: string }): boolean => NO_RO
 
 /**
  * Finds something out once, however many callers look. A failure is not kept: the next look tries again, one attempt at
- * a time.
+ * a time, unless the disk of `folder` is still full.
  */
-export const foundOnce = Effect.fnUntraced(function* <A, E, R>(find: Effect.Effect<A, E, R>) {
+export const foundOnce = Effect.fnUntraced(function* <A, E, R>(folder: string, find: Effect.Effect<A, E, R>) {
   const turn = yield* Semaphore.make(1)
-  return yield* Effect.cachedWithTTL(turn.withPermit(find), (exit) =>
+  let failed: Cause.Cause<E> | undefined
+  const attempt = Effect.gen(function* () {
+    if (failed !== undefined && (yield* isFull(folder))) return yield* Effect.failCause(failed)
+    return yield* find
+  }).pipe(
+    Effect.tapCause((cause) =>
+      Effect.sync(() => {
+        failed = cause
+      })
+    ),
+    turn.withPermit
+  )
+  return yield* Effect.cachedWithTTL(attempt, (exit) =>
     Exit.isSuccess(exit) ? Duration.infinity : Duration.zero
   )
 })

@@ -366,7 +366,7 @@ export class InstanceFiles extends Context.Service<
           Effect.map(makeOperations)
         )
         // A full disk hides the features of its file system: each use probes again.
-        const operations = yield* foundOnce(probe)
+        const operations = yield* foundOnce(serversDir, probe)
         yield* operations.pipe(
           Effect.catchIf(isNoRoom, ({ message }) =>
             Effect.logError(`files of servers cannot be made until the disk has room: ${message}`)

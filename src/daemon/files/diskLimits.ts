@@ -41,7 +41,7 @@ export const openDiskLimits = Effect.fnUntraced(function* (serversDir: string) {
     quota === undefined ? Effect.void : Effect.logInfo("disk limits are enforced by project quota")
   )
   // While a full disk hides them, what is written is measured.
-  const find = Effect.catchIf(yield* foundOnce(probe), isNoRoom, ({ message }) =>
+  const find = Effect.catchIf(yield* foundOnce(serversDir, probe), isNoRoom, ({ message }) =>
     Effect.as(Effect.logDebug(message), undefined)
   )
   yield* find

@@ -298,5 +298,8 @@ export const openIsolation = Effect.fnUntraced(function* (
   if (first._tag === "Success") return { users, current: Effect.succeed(yield* isolationOf(first.success)) }
   const { message, next } = first.failure
   yield* Effect.logError(`${message}; ${next}: no plain process starts until then`)
-  return { users, current: yield* foundOnce(Effect.flatMap(findLevel(options, search), isolationOf)) }
+  return {
+    users,
+    current: yield* foundOnce(dataDir, Effect.flatMap(findLevel(options, search), isolationOf))
+  }
 })
