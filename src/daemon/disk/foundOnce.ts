@@ -1,5 +1,5 @@
 import { type Cause, Duration, Effect, Exit, Semaphore } from "effect"
-import { isFull } from "./isFull.ts"
+import { isDiskFull } from "./fsio.ts"
 
 /** Codes of a disk without room: what fails with one of them may work once there is room. */
 const NO_ROOM: ReadonlyArray<string | undefined> = ["ENOSPC", "EDQUOT"]
@@ -15,7 +15,7 @@ export const foundOnce = Effect.fnUntraced(function* <A, E, R>(folder: string, f
   const turn = yield* Semaphore.make(1)
   let failed: Cause.Cause<E> | undefined
   const attempt = Effect.gen(function* () {
-    if (failed !== undefined && (yield* isFull(folder))) return yield* Effect.failCause(failed)
+    if (failed !== undefined && (yield* isDiskFull(folder))) return yield* Effect.failCause(failed)
     return yield* find
   }).pipe(
     Effect.tapCause((cause) =>
