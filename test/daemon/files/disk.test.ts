@@ -40,10 +40,7 @@ describe("node-protocol, disk full on a node", () => {
       Effect.gen(function* () {
         const dataDir = yield* smallDisk(16)
         write(dataDir, { "files/big": "x".repeat(6 * 1024 * 1024) })
-        const { create, daemon, lastInstall, lastStatus, notes } = yield* harness(
-          { instance_files },
-          dataDir
-        )
+        const { create, daemon, lastInstall, lastStatus, notes } = yield* harness({ instance_files }, dataDir)
         const copy = (target: string) => ({ source: "files/big", target })
         const id = yield* create({
           install: { script: "echo base > file" },
