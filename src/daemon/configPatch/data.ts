@@ -1,4 +1,4 @@
-/** Documents of maps and lists, without their format, and how `find` is applied to them. */
+/** Documents of maps and lists in any format, and `find` applied to them. */
 import { Result, type Schema } from "effect"
 import { isIndex, isJsonList, isJsonMap, shown } from "./find.ts"
 import { type Find, PatchProblem, type Unmatched } from "./PatchProblem.ts"
@@ -19,7 +19,7 @@ const dataOf = (value: Schema.Json): Data => {
   return isJsonMap(value) ? new Map(Object.entries(value).map(([key, child]) => [key, dataOf(child)])) : value
 }
 
-/** Whether both are the same value; integers compare as JSON numbers, and the order of keys does not count. */
+/** Returns whether both are the same value; integers compare as JSON numbers, the order of keys does not count. */
 export const same = (a: Data | undefined, b: Data | undefined): boolean => {
   if (a === b) return true
   if (!isContainer(a) || !isContainer(b)) {
@@ -34,7 +34,7 @@ export const same = (a: Data | undefined, b: Data | undefined): boolean => {
 const divider = /\.|\[(?=(?:0|[1-9]\d{0,8})\](?:[.[]|$))/g
 const bracketed = /^\[(\d+)\](?:\.(?=.)|(?=\[)|$)/
 
-/** The places before which `key` can be divided, longest part first. */
+/** Returns the offsets where `key` can be divided, the last one first. */
 const dividers = (key: string): ReadonlyArray<number> =>
   [...key.matchAll(divider)].map(({ index }) => index).toReversed()
 
@@ -53,7 +53,7 @@ const set = (node: Container, key: string | number, data: Data): void => {
 export interface Format<P> {
   /** The parts of a map or list. */
   readonly parts: (part: P) => Iterable<readonly [string | number, P]>
-  /** Whether a part stays, changes as a whole, or by what is in it. */
+  /** Returns whether a part stays, changes as a whole, or may change by its members. */
   readonly look: (part: P, from: Data | undefined, to: Data) => "keep" | "replace" | "compare"
   readonly replace: (part: P, value: Data) => void
   /** Adds members at the end of a map or list. */
@@ -114,7 +114,7 @@ export const applyFind = (root: Container | undefined, find: Find): Result.Resul
     return map
   }
 
-  /** The container at `key`, free to change; made if it is missing. */
+  /** Returns a copy of the container at `key` that may change; makes a missing one. */
   const enter = (node: Container, key: string | number, rest: string | undefined): Container => {
     const child = get(node, key)
     if (isContainer(child) && own.has(child)) return child

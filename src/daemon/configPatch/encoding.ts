@@ -12,10 +12,10 @@ export interface Decoded {
 
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
 
-/** Formats of lines often come in Latin-1; any bytes survive being read and written as that. */
+/** Line formats are often in Latin-1, which keeps any bytes when it is read and written. */
 const anyBytes: ReadonlyArray<ConfigParser> = ["properties", "ini", "file"]
 
-/** Text of a config file: UTF-8, or Latin-1 where the format knows no encoding of its own. */
+/** Decodes a config file: UTF-8, or Latin-1 if the format has no encoding of its own. */
 export const decodeText = (bytes: Uint8Array, parser: ConfigParser): Result.Result<Decoded, PatchProblem> => {
   const decoded = Result.try(() => utf8.decode(bytes))
   if (Result.isSuccess(decoded)) return Result.succeed({ text: decoded.success, encoding: "utf8" })
@@ -27,7 +27,7 @@ export const decodeText = (bytes: Uint8Array, parser: ConfigParser): Result.Resu
   return Result.succeed({ text: Buffer.from(bytes).toString("latin1"), encoding: "latin1" })
 }
 
-/** Bytes of the text; refuses what the encoding cannot hold. */
+/** Encodes the text; fails if the encoding cannot hold a character. */
 export const encodeText = (text: string, encoding: Encoding): Result.Result<Buffer, PatchProblem> => {
   if (!text.isWellFormed()) return problem("a value is not valid Unicode")
   if (encoding === "latin1" && /[\u0100-\uffff]/.test(text)) {

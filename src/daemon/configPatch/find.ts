@@ -1,4 +1,4 @@
-/** What the parsers have in common in reading `find`. */
+/** Rules for keys and values of `find` that the parsers share. */
 import { Result, type Schema } from "effect"
 import { type Find, PatchProblem } from "./PatchProblem.ts"
 
@@ -12,7 +12,7 @@ export const isJsonMap = (value: Schema.Json): value is { readonly [key: string]
 
 export const problem = (reason: string) => Result.fail(new PatchProblem({ reason }))
 
-/** Refuses keys that are empty or endless and values that are nested too deep; without recursion. */
+/** Refuses empty and too long keys and values that are nested too deep; without recursion. */
 export const checkFind = (find: Find): Result.Result<void, PatchProblem> => {
   const open: Array<readonly [Schema.Json, number]> = [[find, 0]]
   for (let next = open.pop(); next !== undefined; next = open.pop()) {
@@ -32,10 +32,10 @@ export const checkFind = (find: Find): Result.Result<void, PatchProblem> => {
   return Result.void
 }
 
-/** Whether a part of a key is a place in a list. */
+/** Returns whether a part of a key is an index of a list. */
 export const isIndex = (part: string): boolean => /^(?:0|[1-9]\d{0,8})$/.test(part)
 
-/** Whether some key has a `*` among its segments. */
+/** Returns whether a key has a `*` among its segments. */
 export const hasWildcard = (find: Find): boolean =>
   Object.entries(find).some(
     ([key, value]) => key.split(".").includes("*") || (isJsonMap(value) && hasWildcard(value))
@@ -44,7 +44,7 @@ export const hasWildcard = (find: Find): boolean =>
 /** A key as messages show it: quoted, at most 80 characters. */
 export const shown = (key: string): string => JSON.stringify(key.length > 80 ? `${key.slice(0, 80)}...` : key)
 
-/** A key before and behind the dot at `dot`; a negative `dot` is no dot. */
+/** Returns the parts of a key before and after the dot at `dot`; a negative `dot` is no dot. */
 export const cut = (key: string, dot: number): readonly [string, string | undefined] =>
   dot < 0 ? [key, undefined] : [key.slice(0, dot), key.slice(dot + 1)]
 
@@ -54,7 +54,7 @@ export interface Leaf {
   readonly value: string
 }
 
-/** Values of a format that knows only text; null is the empty text, a list has no way to be written. */
+/** Returns the values for a format that holds only text; null is the empty text, and a list is refused. */
 export const leavesOf = (find: Find): Result.Result<ReadonlyArray<Leaf>, PatchProblem> => {
   const leaves: Array<Leaf> = []
   const walk = (value: Schema.Json, path: readonly [string, ...Array<string>]): PatchProblem | undefined => {

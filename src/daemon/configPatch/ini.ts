@@ -4,7 +4,7 @@ import { type Leaf, leavesOf, problem, shown } from "./find.ts"
 import type { Patcher, Unmatched } from "./PatchProblem.ts"
 import { insertLines, joinLines, type Line, lineEndOf, splitLines } from "./text.ts"
 
-/** A key in the file. The line is `head`, the value, `tail`; `quote` is what the value stands between. */
+/** A key in the file. The line is `head`, the value, `tail`; `quote` surrounds the value. */
 interface Entry {
   readonly line: number
   readonly head: string
@@ -17,7 +17,7 @@ interface Entry {
 interface Section {
   readonly name: string
   readonly keys: Map<string, Array<Entry>>
-  /** Where a new key goes: after the section's last key, or after its header. */
+  /** The line of a new key: after the section's last key, or after its header. */
   end: number
 }
 
@@ -63,15 +63,15 @@ const readSections = (lines: ReadonlyArray<Line>): Array<Section> => {
   return sections
 }
 
-/** A key of the file, or one to be. */
+/** A key of the file, or a new one. */
 interface Target {
   readonly section: string
   readonly key: string
 }
 
 /**
- * All ways to read a key as section and key: for a dotted one the whole key first, then the longest section. A section
- * in brackets is exact.
+ * Returns all ways to read a key as section and key: for a dotted one the whole key first, then the longest section.
+ * A section in brackets is exact.
  */
 const readings = (path: Leaf["path"]): ReadonlyArray<Target> => {
   const last = path.at(-1) ?? ""
@@ -100,7 +100,7 @@ const indexOf = (sections: ReadonlyArray<Section>): Index => {
 
 const isWild = (key: string) => key.split(".").includes("*")
 
-/** `*` as a section is every section that has a name, as a key every key that the section has. */
+/** Returns the targets of `*`: as a section every section with a name, as a key every key of the section. */
 const wildTargets = (all: ReadonlyArray<Target>, index: Index): ReadonlyArray<Target> =>
   all.flatMap(({ section, key }) => {
     if ((section !== "*" && isWild(section)) || (key !== "*" && isWild(key))) return []
@@ -122,7 +122,7 @@ const targetsOf = (path: Leaf["path"], index: Index): ReadonlyArray<Target> => {
   return target === undefined ? [] : [target]
 }
 
-/** The value as it is to be written before `tail`, in quotes where it would be read as something else without. */
+/** Returns the text of the value before `tail`, in quotes if it would otherwise have another meaning. */
 const write = (value: string, quote: string, tail: string): string | undefined => {
   if (/[\r\n]/.test(value)) return undefined
   const own = splitValue(value)
@@ -143,7 +143,7 @@ const isSection = (name: string) => name === name.trim() && name !== "" && !/[\]
 const sets = (entry: Entry, value: string) =>
   entry.value === value || entry.quote + entry.value + entry.quote === value
 
-/** Adds keys after the last key of their section, and sections that are missing at the end. */
+/** Adds keys after the last key of their section, and missing sections at the end. */
 const add = (
   lines: Array<Line>,
   sections: ReadonlyArray<Section>,
@@ -166,14 +166,14 @@ const add = (
   const known = places.flatMap(({ section, fresh }) =>
     section === undefined ? [] : [{ at: section.end, fresh }]
   )
-  // from the bottom up, so that the places above stay where they are
+  // from the bottom up: the line numbers above stay valid
   for (const { at, fresh } of known.toSorted((a, b) => b.at - a.at)) insertLines(lines, at, fresh, end)
 }
 
 /**
- * A key is `section.key` or `[section].key`, nested or dotted, or a bare key before the first section. A key or section
- * of the file whose name has dots itself wins over splitting; what is new is split at the first dot. Names are exact. A value
- * that brings its own quotes is written with them. Where a key occurs more than once, all its occurrences are set.
+ * Patches an INI file. A key is `section.key` or `[section].key`, nested or dotted, or a bare key before the first
+ * section. A key or section of the file with dots in its name wins over splitting; a new one is split at the first dot.
+ * Names are exact. A value in quotes is written with them. If a key occurs more than once, all occurrences are set.
  */
 export const patchIni: Patcher = (text, find) => {
   const leaves = leavesOf(find)

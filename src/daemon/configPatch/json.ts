@@ -31,7 +31,7 @@ interface Part {
   readonly start: number
 }
 
-/** The values in an object or array; of equal keys the last one counts, as everywhere in JSON. */
+/** Returns the values in an object or array; of equal keys the last one counts, as JSON parsers read them. */
 const partsOf = ({ node }: Part): Iterable<readonly [string | number, Part]> =>
   new Map(
     (node.children ?? []).map((child, index) => {
@@ -53,7 +53,7 @@ interface Layout {
 const inside = (layout: Layout): Layout =>
   layout.line === undefined ? layout : { ...layout, line: layout.line + layout.unit }
 
-/** Items of a list or map, without its brackets; the first one without what divides it from others. */
+/** Prints the items of a list or map, without brackets. */
 const itemsText = (items: Iterable<readonly [string | number, Data]>, layout: Layout): string =>
   [...items]
     .map(([key, value]) => {
@@ -62,7 +62,7 @@ const itemsText = (items: Iterable<readonly [string | number, Data]>, layout: La
     })
     .join(`,${layout.line ?? layout.space}`)
 
-/** The JSON of `data`; a `bigint` keeps its digits. */
+/** Prints `data` as JSON; a `bigint` keeps its digits. */
 export const jsonText = (data: Data, layout: Layout): string => {
   if (!isContainer(data)) return typeof data === "bigint" ? String(data) : JSON.stringify(data)
   const [open, close] = isMap(data) ? ["{", "}"] : ["[", "]"]
@@ -74,7 +74,7 @@ export const jsonText = (data: Data, layout: Layout): string => {
 /** The text behind an item to the end of its line: a comma perhaps, and a comment. */
 const restOfLine = /[ \t]*(,)?[ \t]*(?:\/\/[^\r\n]*|\/\*[^\r\n]*?\*\/[ \t]*)?(?=[\r\n])/y
 
-/** The edits that change `from`, the document at `root`, to `to`. */
+/** Returns the edits that change `from`, the document at `root`, to `to`. */
 const editsOf = (text: string, root: Node, from: Container, to: Container): ReadonlyArray<Edit> => {
   const edits: Array<Edit> = []
   const end = lineEndOf(text)
@@ -84,11 +84,11 @@ const editsOf = (text: string, root: Node, from: Container, to: Container): Read
     space: pretty || text.includes('": ') ? " " : ""
   }
 
-  /** The layout of an item that begins at `offset`: of its line, if it is the first on it. */
+  /** Returns the layout of an item at `offset`: on lines of its own if the item begins its line. */
   const layoutAt = (offset: number): Layout => {
-    const start = Math.max(text.lastIndexOf("\n", offset - 1), text.lastIndexOf("\r", offset - 1)) + 1
-    const before = text.slice(start, offset)
-    return pretty && before.trim() === "" ? { ...oneLine, line: end + before } : oneLine
+    if (!pretty) return oneLine
+    const before = text.slice(text.lastIndexOf(end.slice(-1), offset - 1) + 1, offset)
+    return before.trim() === "" ? { ...oneLine, line: end + before } : oneLine
   }
 
   const add: Format<Part>["add"] = ({ node, start }, members) => {
@@ -142,8 +142,8 @@ const invalid = (text: string, { error, offset }: ParseError) => {
 }
 
 /**
- * JSON with its order, comments, layout and number formats; new parts are laid out like their neighbours. Keys: see
- * `applyFind`. An empty file counts as a missing one.
+ * Patches a JSON file; order, comments, layout and number formats stay. New parts get the layout of their neighbours.
+ * Keys: see `applyFind`. An empty file counts as a missing one.
  */
 export const patchJson: Patcher = (text, find) => {
   if (text === undefined || text.trim() === "") {

@@ -1,4 +1,4 @@
-/** Patching of large files, away from the thread that serves requests. */
+/** Patches of large files, outside the thread that serves requests. */
 import { Worker } from "node:worker_threads"
 import { Effect } from "effect"
 import type { ConfigParser } from "../../domain/ConfigPatch.ts"
@@ -13,7 +13,7 @@ export interface PatchJob {
 
 export type PatchOutcome = PatchedText | { readonly problem: string }
 
-/** Longer texts take a thread of their own, in characters: a megabyte of YAML takes a second and more. */
+/** Longer texts get a thread of their own, in characters: a megabyte of YAML takes a second or more. */
 const INLINE_LENGTH = 64 * 1024
 const DEADLINE = "30 seconds"
 const MAX_MEMORY_MB = 512
@@ -50,7 +50,7 @@ const inThread = (job: PatchJob): Effect.Effect<PatchedText, PatchProblem> =>
     })
   )
 
-/** `patchText`, in a thread with a deadline where the text is long. */
+/** Runs `patchText`; in a thread with a deadline if the text is long. */
 export const patchAside = (job: PatchJob): Effect.Effect<PatchedText, PatchProblem> =>
   (job.text?.length ?? 0) <= INLINE_LENGTH
     ? Effect.suspend(() => Effect.fromResult(patchText(job.parser, job.text, job.find)))

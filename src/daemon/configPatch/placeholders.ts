@@ -3,7 +3,7 @@ import { Data, Result, type Schema } from "effect"
 import { isOfDaemon } from "../../domain/environment.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 
-/** What placeholders stand for in one server. */
+/** The values of placeholders in one server. */
 export interface PlaceholderContext {
   readonly server_id: string
   readonly version: string
@@ -12,13 +12,13 @@ export interface PlaceholderContext {
   readonly port: number
   /** All ports of the default address, the default port first; `{{server.build.ports.N}}` counts from 0. */
   readonly ports: ReadonlyArray<number>
-  /** Memory limit in whole MiB; 0 where there is no limit. */
+  /** Memory limit in whole MiB; 0 is no limit. */
   readonly memory_mib: number
-  /** The environment that the process gets, see {@link environmentOf}. */
+  /** The environment of the process, see {@link environmentOf}. */
   readonly env: Readonly<Record<string, string>>
 }
 
-/** A placeholder that stands for nothing: mistyped, a port that the server does not have, an unset variable. */
+/** A placeholder without a value: mistyped, a port that the server does not have, an unset variable. */
 export class UnknownPlaceholder extends Data.TaggedError("UnknownPlaceholder")<{
   /** As written between the braces, without the white space around it. */
   readonly placeholder: string
@@ -28,7 +28,7 @@ export class UnknownPlaceholder extends Data.TaggedError("UnknownPlaceholder")<{
   }
 }
 
-/** What placeholders stand for exceeds the bound: a variable that is repeated would fill the memory of the daemon. */
+/** The values of placeholders exceed the bound: a repeated variable would fill the memory of the daemon. */
 export class ExpansionTooLong extends Data.TaggedError("ExpansionTooLong")<{ readonly characters: number }> {
   override get message() {
     return `its placeholders stand for more than ${this.characters} characters`
@@ -37,10 +37,10 @@ export class ExpansionTooLong extends Data.TaggedError("ExpansionTooLong")<{ rea
 
 export type PlaceholderProblem = UnknownPlaceholder | ExpansionTooLong
 
-/** Characters that placeholders may stand for: in one text, in one environment, in one file. */
+/** The bounds of expanded characters: in one text, in one environment, in one file. */
 export const MOST_EXPANDED = { text: 131_072, environment: 131_072, file: 1_048_576 } as const
 
-/** What is left of such a bound. */
+/** The rest of such a bound. */
 interface Budget {
   readonly most: number
   left: number
@@ -72,7 +72,7 @@ const lookUp = (name: string, context: PlaceholderContext): string | number | un
   return Object.hasOwn(context.env, variable) ? context.env[variable] : undefined
 }
 
-/** Replaces every placeholder in one pass: what a placeholder stands for is never expanded again. */
+/** Replaces every placeholder in one pass: the value of a placeholder is never expanded again. */
 export const expand = (
   text: string,
   context: PlaceholderContext,
@@ -97,8 +97,8 @@ export const expand = (
 }
 
 /**
- * Expands every string in `value`; keys stay as they are. With `typed`, a string that is just one placeholder
- * for a number (`port`, `ports.N`, `memory`) becomes a number: for formats that tell them apart.
+ * Expands every string in `value`; keys stay as they are. With `typed`, for formats with types, a string that is only
+ * one placeholder of a number (`port`, `ports.N`, `memory`) becomes a number.
  */
 export const expandJson = (
   value: Schema.Json,
@@ -129,7 +129,7 @@ export const expandJson = (
 
 const isList = (value: Schema.Json): value is ReadonlyArray<Schema.Json> => Array.isArray(value)
 
-/** Context of a server. Fails when a variable of its `env` holds an unknown placeholder, or they stand for too much. */
+/** Returns the context of a server. Fails if its `env` has an unknown placeholder or expands beyond the bound. */
 export const contextOf = (spec: ServerSpec): Result.Result<PlaceholderContext, PlaceholderProblem> => {
   const { definition, allocations } = spec
   const { ip, port } = allocations.default
@@ -154,7 +154,7 @@ export const contextOf = (spec: ServerSpec): Result.Result<PlaceholderContext, P
   const env: Array<readonly [string, string]> = []
   const budget = budgetOf(MOST_EXPANDED.environment)
   for (const [name, value] of Object.entries(definition.env)) {
-    // An older control plane lets them pass; the runtime sets its own.
+    // an older control plane does not refuse them; the runtime sets its own
     if (isOfDaemon(name)) continue
     const expanded = expand(value, written, budget)
     if (Result.isFailure(expanded)) return Result.fail(expanded.failure)
@@ -164,10 +164,10 @@ export const contextOf = (spec: ServerSpec): Result.Result<PlaceholderContext, P
 }
 
 /**
- * Environment of the process: `state.env` with its placeholders expanded, then `SERVER_ID`, `SERVER_IP`,
- * `SERVER_PORT`, `SERVER_MEMORY` (MiB, 0 = no limit) and `VERSION`, which always tell the truth: a variable of
- * the same name does not replace them. `{{env.X}}` inside a variable is the text of X as written, not expanded,
- * so variables that name each other never loop; in `invocation` and `configs` it is what the process sees.
+ * Returns the environment of the process: `state.env` with its placeholders expanded, then `SERVER_ID`, `SERVER_IP`,
+ * `SERVER_PORT`, `SERVER_MEMORY` (MiB, 0 = no limit) and `VERSION`, which a variable of the same name does not replace.
+ * `{{env.X}}` inside a variable is the text of X as written, so that variables that name each other never loop; in
+ * `invocation` and `configs` it is the expanded value.
  */
 export const environmentOf = (
   spec: ServerSpec

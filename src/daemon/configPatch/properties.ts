@@ -43,7 +43,7 @@ const unescape = (text: string): string =>
       code === undefined ? (escapes.get(char) ?? char) : String.fromCharCode(Number.parseInt(code, 16))
   )
 
-/** As Java writes it: all but printable ASCII as `\uXXXX`, which loaders that expect Latin-1 read as well. */
+/** Escapes as Java does: all but printable ASCII as `\uXXXX`, which loaders for Latin-1 read as well. */
 const escape = (text: string): string =>
   text
     .replace(/\\/g, "\\\\")
@@ -55,7 +55,7 @@ const escape = (text: string): string =>
 
 const escapeKey = (key: string): string => escape(key).replace(/[ =:#!]/g, "\\$&")
 
-/** Escapes what would be read as part of the separator: a leading space, after white space also `=` and `:`. */
+/** Escapes a value so that its start is not part of the separator: a space, after white space also `=` and `:`. */
 const escapeValue = (value: string, bare: boolean): string =>
   escape(value).replace(bare ? /^[ =:]/ : /^ /, "\\$&")
 
@@ -76,7 +76,7 @@ const propertiesOf = (text: string): ReadonlyArray<Property> => {
   return found
 }
 
-/** Whether a key fits a pattern: `*` alone fits every key, among dots it fits one segment. */
+/** Returns whether a key fits a pattern: `*` alone fits every key, among dots it fits one segment. */
 const fits = (pattern: string, key: string): boolean => {
   if (pattern === "*") return true
   const segments = key.split(".")
@@ -84,7 +84,7 @@ const fits = (pattern: string, key: string): boolean => {
   return wanted.length === segments.length && wanted.every((part, n) => part === "*" || part === segments[n])
 }
 
-/** The lines of new keys, to stand at the end of the text. */
+/** Returns the text of new keys for the end of the file. */
 const ending = (text: string, added: ReadonlyMap<string, string>): string => {
   const line = lineEndOf(text)
   const ended = text === "" || /[\r\n]$/.test(text)
@@ -95,8 +95,8 @@ const ending = (text: string, added: ReadonlyMap<string, string>): string => {
 }
 
 /**
- * Keys are flat: nested keys are joined with dots. If a key occurs more than once, all its occurrences are set.
- * Missing keys are added at the end.
+ * Patches a properties file. Keys are flat: nested keys are joined with dots. If a key occurs more than once, all its
+ * occurrences are set. Missing keys are added at the end.
  */
 export const patchProperties: Patcher = (given, find) => {
   const leaves = leavesOf(find)

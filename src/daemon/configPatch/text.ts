@@ -6,7 +6,7 @@ export interface Line {
   readonly end: string
 }
 
-/** Splits without loss: the lines and their ends, joined, are the text. No line after a final line end. */
+/** Splits a text into lines without loss; a final line end adds no empty line. */
 export const splitLines = (text: string): Array<Line> => {
   const lines: Array<Line> = []
   const ends = /\r\n|\n|\r/g
@@ -25,12 +25,11 @@ export const joinLines = (lines: ReadonlyArray<Line>): string => {
   return text
 }
 
-/** The line end that the text uses first; `\n` where it has none. */
+/** Returns the first line end of the text; `\n` if it has none. */
 export const lineEndOf = (text: string): string => /\r\n|\n|\r/.exec(text)?.[0] ?? "\n"
 
 /**
- * Puts new lines before `lines[index]`. A file whose last line has no end gets one between, and goes on having
- * none after the last line.
+ * Inserts lines before `lines[index]`. If the last line has no end, it gets one and the new last line has none.
  */
 export const insertLines = (
   lines: Array<Line>,
@@ -47,14 +46,14 @@ export const insertLines = (
   lines.splice(index, 0, ...fresh)
 }
 
-/** Puts `text` in place of what stands from `start` to `end`. */
+/** A replacement of the text from `start` to `end`. */
 export interface Edit {
   readonly start: number
   readonly end: number
   readonly text: string
 }
 
-/** The edited text; edits at one place keep their order. `undefined` if two edits overlap. */
+/** Applies edits; those at one place keep their order. `undefined` if two edits overlap. */
 export const applyEdits = (text: string, edits: ReadonlyArray<Edit>): string | undefined => {
   const parts: Array<string> = []
   let at = 0

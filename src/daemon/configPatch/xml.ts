@@ -20,7 +20,7 @@ type Outcome = PatchProblem | undefined
 
 const refuse = (reason: string): PatchProblem => new PatchProblem({ reason })
 
-/** Whether a document type comes before the root element: entities are never read, so nothing can explode. */
+/** Returns whether the text has a document type: entities are never read, so that they cannot expand without bound. */
 const hasDoctype = (text: string): boolean => {
   let at = 0
   for (;;) {
@@ -38,7 +38,7 @@ const read = (text: string): Result.Result<Document, PatchProblem> => {
   let first: string | undefined
   const parser = new DOMParser({
     locator: false,
-    // XML 1.0: the default makes line ends of other characters too
+    // XML 1.0: the default replaces other characters by line ends, too
     normalizeLineEndings: (raw) => raw.replace(/\r\n?/g, "\n"),
     onError: (_level, message) => {
       first ??= message
@@ -50,10 +50,10 @@ const read = (text: string): Result.Result<Document, PatchProblem> => {
   return problem(`it is not valid XML: ${(first ?? "").replace(/\s+/g, " ").slice(0, 200)}`)
 }
 
-/** A value of Pterodactyl's eggs that sets an attribute. */
+/** A value in Pterodactyl's eggs that sets an attribute. */
 const attributeValue = /^\[([\w:.-]+)='(.*)'\]$/s
 
-/** Sets values in a document; `changed` says whether any value was another before. */
+/** Sets values in a document; `changed` returns whether a value was different before. */
 const patcher = (doc: Document, pretty: boolean) => {
   let changed = false
   let reached = 0
@@ -94,7 +94,7 @@ const patcher = (doc: Document, pretty: boolean) => {
   const assign = (element: Element, value: Schema.Json): Outcome =>
     isJsonMap(value) ? merge(element, value) : write(element, element.nodeName, value)
 
-  /** As many elements of that name as the list has items. */
+  /** Makes as many elements of that name as the list has items. */
   const assignList = (parent: Element, name: string, items: ReadonlyArray<Schema.Json>): Outcome => {
     reached++
     const present = elementsOf(parent).filter((element) => element.nodeName === name)
@@ -131,7 +131,7 @@ const patcher = (doc: Document, pretty: boolean) => {
     return undefined
   }
 
-  /** The elements `name` of `parent`, all of them or the one that `rest` begins to count. */
+  /** Sets the elements `name` of `parent`: all of them, or the one at the number that `rest` begins with. */
   const visit = (parent: Element, name: string, rest: string | undefined, value: Schema.Json): Outcome => {
     const present = elementsOf(parent).filter((element) => element.nodeName === name)
     if (rest === undefined && isJsonList(value)) return assignList(parent, name, value)
@@ -146,7 +146,7 @@ const patcher = (doc: Document, pretty: boolean) => {
     return Result.isFailure(added) ? added.failure : each([added.success], behind, value)
   }
 
-  /** The elements that meet the conditions of `step`; one that meets them is made if its attributes say how. */
+  /** Sets the elements that meet the conditions of `step`; if there is none, one with these attributes is added. */
   const select = (parent: Element, step: Step, rest: string | undefined, value: Schema.Json): Outcome => {
     const chosen = chosenBy(step, elementsOf(parent))
     if (chosen.length > 0) return each(chosen, rest, value, true)
@@ -218,7 +218,7 @@ const declaredEncoding = (text: string): string =>
   /^<\?xml\s[^>]*?encoding\s*=\s*["']([^"']*)["']/.exec(text)?.[1]?.toLowerCase() ?? "utf-8"
 
 const print = (source: string, doc: Document): Result.Result<string, PatchProblem> => {
-  // the parser makes every line end \n: a carriage return that is left was written as a character reference
+  // the parser replaces every line end by \n: a remaining carriage return was a character reference
   const body = new XMLSerializer().serializeToString(doc).trimEnd().replaceAll("\r", "&#13;")
   const trail = source.slice(source.trimEnd().length).replace(/\r\n?/g, "\n")
   const text = (body + trail).replaceAll("\n", lineEndOf(source))
@@ -238,11 +238,11 @@ const fresh = (find: Find): Result.Result<string, PatchProblem> => {
 }
 
 /**
- * XML. A key begins with the root element: `server.network.port` is the text of `<port>`, `server.@id` an attribute,
- * `server.world.1.name` counts the elements `<world>` from 0; without a number all of them are meant. As in eggs of
- * Pterodactyl, `server.property[@name='x']` are the elements with this attribute, and a value `[attr='text']` sets an
- * attribute. A list makes as many elements of that name; their contents are merged. Comments, declaration and white
- * space stay. A document type is refused. An empty file counts as a missing one.
+ * Patches an XML file. A key begins with the root element: `server.network.port` is the text of `<port>`, `server.@id`
+ * an attribute, `server.world.1.name` counts the elements `<world>` from 0; without a number all of them are set. As in
+ * eggs of Pterodactyl, `server.property[@name='x']` are the elements with this attribute, and a value `[attr='text']`
+ * sets an attribute. A list makes as many elements of that name and merges their contents. Comments, declaration and
+ * white space stay. A document type is refused. An empty file counts as a missing one.
  */
 export const patchXml: Patcher = (text, find) => {
   if (Object.keys(find).length === 0) return Result.succeed({ text, unmatched: [] })

@@ -18,7 +18,7 @@ export interface Step {
 const brackets = /\[(?:"[^"]*"|'[^']*'|[^\]"'])*\]/
 const stepKey = new RegExp(`^([^[\\]]+)((?:${brackets.source})+)$`, "s")
 const condition = /^\[(?:(@?)([^\s@='"[\]]+)=(?:'([^']*)'|"([^"]*)")|@([^\s@='"[\]]+)|([1-9]\d{0,8}))\]$/s
-/** An element's name and its conditions, as in `property[@name='x']`. */
+/** Reads a name and its conditions, as in `property[@name='x']`. */
 export const stepOf = (part: string): Result.Result<Step, PatchProblem> => {
   const [, name = part, written = ""] = stepKey.exec(part) ?? []
   const conditions: Array<Condition> = []
@@ -41,7 +41,7 @@ const textsOf = (element: Element, name: string): ReadonlyArray<string> =>
     .filter((child) => child.nodeName === name)
     .map(textOf)
 
-/** The elements of `name` that meet the conditions, each applied to what the one before it has left. */
+/** Returns the elements of this name that meet the conditions; each condition filters the rest of the one before. */
 export const chosenBy = (
   { name, conditions }: Step,
   elements: ReadonlyArray<Element>
@@ -60,7 +60,7 @@ export const chosenBy = (
     elements.filter((element) => name === "*" || element.nodeName === name)
   )
 
-/** The key before and behind its first dot outside of brackets. */
+/** Splits a key at its first dot outside of brackets. */
 export const divide = (key: string): readonly [string, string | undefined] => {
   const [first = key] = new RegExp(`^(?:${brackets.source}|[^.])*`, "s").exec(key) ?? []
   return cut(key, first.length < key.length ? first.length : -1)

@@ -1,4 +1,4 @@
-/** Elements of an XML document: finding, adding with the indentation of their neighbours, texts and attributes. */
+/** Elements, texts and attributes of an XML document; new elements get the indentation of their neighbours. */
 import type { Document, Element, Node } from "@xmldom/xmldom"
 
 const ELEMENT = 1
@@ -7,10 +7,10 @@ const CDATA = 4
 
 const xmlName = /^[\p{L}_][\p{L}\p{N}_.\-\u00b7]*(?::[\p{L}_][\p{L}\p{N}_.\-\u00b7]*)?$/u
 
-/** Whether it can be the name of an element or attribute; namespace declarations are not to be patched. */
+/** Returns whether `text` can be the name of an element or attribute; namespace declarations cannot be patched. */
 export const isXmlName = (text: string): boolean => xmlName.test(text) && !/^xmlns(?:$|:)/.test(text)
 
-/** Whether XML can hold the text and give back the same. */
+/** Returns whether XML can hold the text without change. */
 export const isXmlText = (text: string): boolean =>
   !/[\p{Cc}\p{Cs}\ufffe\uffff]/u.test(text.replace(/[\t\n]/g, ""))
 
@@ -28,7 +28,7 @@ export const elementsOf = (node: Node): ReadonlyArray<Element> => childrenOf(nod
 const isBlank = (node: Node | null): node is Node =>
   node !== null && node.nodeType === TEXT && (node.nodeValue ?? "").trim() === ""
 
-/** The line break and indentation before an element; undefined where it does not begin a line. */
+/** Returns the line break and indentation before an element; undefined if it does not begin a line. */
 const breakBefore = (element: Element): string | undefined => {
   const before = element.previousSibling
   const text = isBlank(before) ? (before.nodeValue ?? "") : ""
@@ -36,14 +36,14 @@ const breakBefore = (element: Element): string | undefined => {
   return at < 0 ? undefined : text.slice(at)
 }
 
-/** One level of indentation as the root's first child has it. */
+/** Returns one level of indentation: that of the root's first child. */
 const stepOf = (root: Element | null): string => {
   const first = root === null ? undefined : elementsOf(root)[0]
   const found = first === undefined ? undefined : breakBefore(first)?.slice(1)
   return found === undefined || found === "" ? "  " : found
 }
 
-/** Adds an element at the end of `parent`; undefined for a prefix that stands for no namespace. */
+/** Adds an element at the end of `parent`; undefined for a prefix without a namespace. */
 export const addElement = (
   doc: Document,
   parent: Element,
@@ -85,14 +85,14 @@ export const removeElement = (parent: Element, element: Element): void => {
   parent.removeChild(element)
 }
 
-/** The element's own text, comments left out. */
+/** Returns the element's own text, without comments. */
 export const textOf = (element: Element): string =>
   childrenOf(element)
     .filter(isText)
     .map((node) => node.nodeValue ?? "")
     .join("")
 
-/** Replaces the element's own text where it first stands; comments stay. */
+/** Replaces the element's own text at its first place; comments stay. */
 export const setText = (doc: Document, element: Element, text: string): void => {
   const old = childrenOf(element).filter(isText)
   const place = old[0] ?? null
@@ -100,7 +100,7 @@ export const setText = (doc: Document, element: Element, text: string): void => 
   for (const node of old) element.removeChild(node)
 }
 
-/** Sets an attribute; false for a prefix that stands for no namespace. */
+/** Sets an attribute; false for a prefix without a namespace. */
 export const setAttribute = (element: Element, name: string, value: string): boolean => {
   const prefix = name.includes(":") ? name.slice(0, name.indexOf(":")) : undefined
   const namespace = prefix === undefined ? null : element.lookupNamespaceURI(prefix)

@@ -23,7 +23,7 @@ import { blockLines, type Change, editsOf, isYamlContainer, type YamlContainer }
 /** Values that aliases may stand for: a few aliases of large parts must not become gigabytes. */
 const MAX_ALIASED = 100_000
 
-/** Duplicate keys pass: finding them takes quadratic time, and the games read the last one. */
+/** Parses a document. Duplicate keys pass: a check takes quadratic time, and games read the last one. */
 const parse = (text: string): Document =>
   parseDocument(text, { uniqueKeys: false, intAsBigInt: true, logLevel: "error" })
 
@@ -123,7 +123,7 @@ const partsOf = ({ node }: Part): Iterable<readonly [string | number, Part]> => 
   return new Map(named)
 }
 
-/** The changes that make `root` hold `wanted`, inner ones first. An alias of what changes becomes a copy. */
+/** Returns the changes that lead to `wanted`, inner ones first. An alias of a changed part becomes a copy. */
 const changesOf = (root: YamlContainer, { anchored, data, targets }: Values, wanted: Container) => {
   const changes: Array<Change> = []
   const now = new Map(anchored)
@@ -169,9 +169,9 @@ const printed = (doc: Document, changes: ReadonlyArray<Change>, end: string): st
 }
 
 /**
- * YAML with its comments, order and layout; keys: see `applyFind`. Only what is named changes: if a value stands for
- * others through an alias, these get copies of the former value. An empty file counts as a missing one. A layout that
- * cannot be edited in place is printed anew.
+ * Patches a YAML file; comments, order and layout stay. Keys: see `applyFind`. If a changed value has aliases, they
+ * become copies of the former value. An empty file counts as a missing one. A layout that cannot be edited in place is
+ * printed again.
  */
 export const patchYaml: Patcher = (given, find) => {
   const text = given ?? ""

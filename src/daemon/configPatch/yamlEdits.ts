@@ -38,7 +38,7 @@ const escaped = (text: string): string =>
     (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`
   )
 
-/** Lines of a value in block style, without indentation; strings are quoted as YAML 1.1 needs it: most games read that. */
+/** Returns a value in block style, without indentation. Quotes strings as YAML 1.1 needs: most games read that. */
 export const blockLines = (value: unknown, indent: number, style?: string): ReadonlyArray<string> => {
   const doc = new Document(value, { compat: "yaml-1.1", aliasDuplicateObjects: false })
   visit(doc, {
@@ -56,7 +56,7 @@ const flowText = (value: Data): string => escaped(jsonText(value, { unit: "", sp
 
 const isBlock = (value: Data): boolean => isContainer(value) && [...value.keys()].length > 0
 
-/** The end of a node in the text, without what follows its last value. */
+/** Returns the end of a node in the text: that of its last value. */
 const endOf = (node: unknown): number | undefined => {
   if (!isNode(node)) return undefined
   if (!isYamlContainer(node) || node.flow) return node.range?.[1]
@@ -66,14 +66,14 @@ const endOf = (node: unknown): number | undefined => {
 
 const startOf = (node: unknown): number | undefined => (isNode(node) ? node.range?.[0] : undefined)
 
-/** The edits; `undefined` if the layout is one that only a printer can change. */
+/** Returns the edits; `undefined` if they cannot be made in this layout. */
 export const editsOf = (text: string, changes: ReadonlyArray<Change>): ReadonlyArray<Edit> | undefined => {
   const line = lineEndOf(text)
   /** The indentation that the text uses first. */
   const step = /\n( {1,8})[^\s#-]/.exec(text)?.[1]?.length ?? 2
 
   const column = (at: number) => at - (text.lastIndexOf("\n", at - 1) + 1)
-  /** The end of the line that `at` is on; a block scalar ends after its line end, and that line is meant. */
+  /** Returns the end of the line of `at`; a block scalar ends after its line end, which is returned then. */
   const lineEnd = (at: number): number => {
     const feed = text.indexOf("\n", text[at - 1] === "\n" ? at - 1 : at)
     if (feed < 0) return text.length
