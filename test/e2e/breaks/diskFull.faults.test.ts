@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readdirSync, statSync } from "node:fs"
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
@@ -184,26 +184,30 @@ const reserved = (dataDir: string) => {
 }
 const MIB = 1024 * 1024
 
+const hasReserve = (dataDir: string, whole = true) =>
+  eventually(
+    Effect.sync(() => reserved(dataDir)),
+    ({ allocated }) => (whole ? allocated >= 8 * MIB : allocated === 0)
+  )
+/** A service whose servers run on when it ends. */
+const serviceOnSmallDisk = Effect.gen(function* () {
+  const { env } = yield* definitions(files)
+  const { full, path } = yield* smallDisk(64)
+  yield* Effect.addFinalizer(() => endLeftovers(path))
+  const allocations = yield* freeAllocations(10)
+  const settings = { dataDir: path, env: { ...env, ...allocations, MUSTER_EMBEDDED_ON_SHUTDOWN: "keep" } }
+  return { first: yield* startService(settings), full, path, settings }
+})
+
 describe.runIf(withSmallDisk)(`a full disk is reported as such${smallDiskNote}`, () => {
   it.live(
     "writes are 507, readyz says why, the log has one line per second, deletions work, and all recovers by itself",
     () =>
       Effect.gen(function* () {
-        const { env } = yield* definitions(files)
-        const { full, path } = yield* smallDisk(64)
-        yield* Effect.addFinalizer(() => endLeftovers(path))
-        const allocations = yield* freeAllocations(10)
-        const settings = {
-          dataDir: path,
-          env: { ...env, ...allocations, MUSTER_EMBEDDED_ON_SHUTDOWN: "keep" }
-        }
-        const first = yield* startService(settings)
+        const { first, full, path, settings } = yield* serviceOnSmallDisk
         const kept = yield* running(first, "kept")
         const doomed = yield* installed(first, "kept")
-        yield* eventually(
-          Effect.sync(() => reserved(path)),
-          ({ allocated }) => allocated >= 8 * MIB
-        )
+        yield* hasReserve(path)
         assert.isAbove(yield* freeBytes(first), 30 * MIB)
 
         const third = yield* during(
@@ -212,10 +216,7 @@ describe.runIf(withSmallDisk)(`a full disk is reported as such${smallDiskNote}`,
             // Idle: no write has failed yet.
             const said = yield* eventually(readiness(first), ({ status }) => status === 503)
             assert.strictEqual(said.json.detail, FULL)
-            yield* eventually(
-              Effect.sync(() => reserved(path)),
-              ({ allocated }) => allocated === 0
-            )
+            yield* hasReserve(path, false)
             yield* noRoom(first, "POST", "/api/servers", { blueprint_id: "kept" })
             yield* noRoom(first, "POST", "/api/events/tickets")
             const began = performance.now()
@@ -260,6 +261,55 @@ describe.runIf(withSmallDisk)(`a full disk is reported as such${smallDiskNote}`,
         yield* becomes(third, kept, "running")
         yield* powered(third, kept, "stop")
         yield* becomes(third, kept, "offline")
+      }).pipe(Effect.scoped),
+    60_000
+  )
+})
+
+const systemOf = Effect.fnUntraced(function* (api: Service) {
+  const [node] = (yield* expectStatus(api, 200, "GET", "/api/nodes")).json
+  return (yield* expectStatus(api, 200, "GET", `/api/nodes/${node.id}/system`)).json
+})
+
+describe.runIf(withSmallDisk)(`the service starts while the disk is full${smallDiskNote}`, () => {
+  it.live(
+    "with its reserve spent: reads are served, and once there is room all is known and recorded as it is",
+    () =>
+      Effect.gen(function* () {
+        const { first, full, path, settings } = yield* serviceOnSmallDisk
+        const system = yield* systemOf(first)
+        const [kept, ended] = [yield* running(first, "kept"), yield* running(first, "kept")]
+        yield* hasReserve(path)
+        const second = yield* during(
+          full,
+          Effect.gen(function* () {
+            yield* hasReserve(path, false)
+            yield* full.inject
+            yield* first.kill("SIGKILL")
+            yield* full.inject
+            const record = readFileSync(join(path, "node/servers", ended, "run.json"), "utf8")
+            process.kill(-JSON.parse(record).pid, "SIGKILL")
+
+            const second = yield* startService(settings)
+            assert.strictEqual((yield* readiness(second)).status, 503)
+            const { json } = yield* expectStatus(second, 200, "GET", "/api/servers?ids_only=true")
+            assert.sameMembers(json, [kept, ended])
+            yield* becomes(second, kept, "running")
+            assert.deepStrictEqual((yield* systemOf(second)).isolation, system.isolation)
+            yield* noRoom(second, "POST", "/api/servers", { blueprint_id: "kept" })
+            return second
+          })
+        )
+        yield* eventually(readiness(second), ({ status }) => status === 200)
+        yield* becomes(second, ended, "offline")
+        yield* becomes(second, kept, "running")
+        yield* eventually(systemOf(second), (now) => now.instance_files === system.instance_files)
+        assert.deepStrictEqual(yield* systemOf(second), system)
+        yield* powered(second, ended, "start")
+        yield* becomes(second, ended, "running")
+        yield* running(second, "kept")
+        yield* powered(second, kept, "stop")
+        yield* becomes(second, kept, "offline")
       }).pipe(Effect.scoped),
     60_000
   )
