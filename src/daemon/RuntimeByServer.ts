@@ -40,6 +40,7 @@ export const RuntimeByServer = {
           userFor: (choice, whom) =>
             Effect.flatMap(runtimeFor(choice), (runtime) => runtime.userFor(choice, whom)),
           reserveUser: plain.reserveUser,
+          renameUser: plain.renameUser,
           releaseUser: plain.releaseUser,
           isolation: Effect.map(Effect.all([plain.isolation, docker.isolation]), ([one, other]) => ({
             ...one,

@@ -12,6 +12,7 @@ import { overlay } from "./overlay.ts"
 import { pipelining } from "./pipelining.ts"
 import { placement } from "./placement.ts"
 import { reads } from "./reads.ts"
+import { removal } from "./removal.ts"
 import { start } from "./start.ts"
 
 const benches: Record<string, Effect.Effect<void, { readonly message: string }>> = {
@@ -22,7 +23,8 @@ const benches: Record<string, Effect.Effect<void, { readonly message: string }>>
   creates,
   start,
   idle,
-  overlay
+  overlay,
+  removal
 }
 
 const names = Object.keys(benches)

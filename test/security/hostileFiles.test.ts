@@ -74,6 +74,17 @@ describe("SECURITY, files of a hostile server", () => {
     }).pipe(Effect.scoped)
   )
 
+  it.live("are removed with their server in the background, deeper than any path reaches", () =>
+    Effect.gen(function* () {
+      const { daemon, dataDir, installed } = yield* harness({}, yield* folder)
+      const id = yield* installed()
+      nestIn(join(dataDir, "servers", id, "files"), "d", 3000)
+      yield* daemon.remove(id)
+      assert.isFalse(existsSync(join(dataDir, "servers", id)))
+      yield* until("the tree is gone", () => readdirSync(join(dataDir, "servers")).length === 0)
+    }).pipe(Effect.scoped)
+  )
+
   it.live("take few open files to be measured; names that are no UTF-8 count", () =>
     Effect.gen(function* () {
       const top = yield* folder

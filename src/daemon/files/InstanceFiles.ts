@@ -6,7 +6,16 @@ import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import type { InstanceStorage } from "../../domain/SystemInfo.ts"
 import { makeKeyedLock } from "../../work/KeyedLock.ts"
 import { foundOnce, isNoRoom } from "../disk/foundOnce.ts"
-import { type IoError, io, listFolder, makeFolder, makePassage, removeTree } from "../disk/fsio.ts"
+import {
+  type IoError,
+  io,
+  listFolder,
+  makeFolder,
+  makePassage,
+  orMissing,
+  removeTree,
+  rename
+} from "../disk/fsio.ts"
 import type { RunUser, SharedFolder } from "../runtime/Runtime.ts"
 import { carryOver } from "./carryOver.ts"
 import { copyTree } from "./copyTree.ts"
@@ -117,7 +126,9 @@ export class InstanceFiles extends Context.Service<
     ): Effect.Effect<OverLimit | undefined, IoError>
     /** Registers a server of this node: volumes that it writes do not become layers of others. */
     register(folder: string, spec: ServerSpec): void
-    /** Forgets a removed server. */
+    /** Renames the folder of a removed server, if it exists. Its disk quota stays reserved until `forget(to)`. */
+    moveAside(folder: string, to: string): Effect.Effect<void, IoError>
+    /** Forgets the folder of a removed server. */
     forget(folder: string): Effect.Effect<void>
   }
 >()("muster/daemon/InstanceFiles") {
@@ -419,6 +430,11 @@ export class InstanceFiles extends Context.Service<
           register: (folder, spec) => {
             known.set(folder, spec)
           },
+          moveAside: Effect.fnUntraced(function* (folder, to) {
+            yield* rename(folder, to).pipe(orMissing(undefined))
+            known.delete(folder)
+            limits.rename(folder, to)
+          }),
           forget: (folder) => {
             known.delete(folder)
             return limits.release(folder)

@@ -90,6 +90,13 @@ export const openDiskLimits = Effect.fnUntraced(function* (serversDir: string) {
       if (quota === undefined) return
       yield* Effect.catch(apply(quota, folder, spec, project), measured(folder))
     }),
+    /** Follows the renaming of a folder: the project of its files stays reserved until `release(to)`. */
+    rename: (folder: string, to: string): void => {
+      const project = projects.get(folder)
+      if (project !== undefined) projects.set(to, project)
+      projects.delete(folder)
+      enforced.delete(folder)
+    },
     release: Effect.fnUntraced(function* (folder: string) {
       const project = projects.get(folder)
       projects.delete(folder)

@@ -1,4 +1,3 @@
-import { randomUUID } from "node:crypto"
 import { join } from "node:path"
 import { Clock, Context, Deferred, Effect, Exit, Fiber, Layer, Scope } from "effect"
 import { DaemonRefused } from "../../api/Daemon.ts"
@@ -8,18 +7,19 @@ import { isUp } from "../../domain/ServerStatus.ts"
 import { makeKeyedLock } from "../../work/KeyedLock.ts"
 import { openConsoleLog } from "../console/ConsoleLog.ts"
 import { sendReports, type Uplink } from "../controlPlane/ReportOutbox.ts"
-import { lstat, makeFolder, orMissing, removeTree, rename } from "../disk/fsio.ts"
+import { makeFolder, removeTree } from "../disk/fsio.ts"
 import { type FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
 import { hasFiles } from "../files/ownFiles.ts"
 import { Installer } from "../install/Installer.ts"
 import { Runtime } from "../runtime/Runtime.ts"
 import { createServerFile, daemonServer, type ServerFile } from "../state/ServerFile.ts"
 import { watchDisks } from "./diskWatch.ts"
+import { makeFolderRemovals } from "./folderRemovals.ts"
 import { type Instance, openInstance } from "./Instance.ts"
 import { besideServers, type Departure, isKept, makeOrphanedServers } from "./orphanedServers.ts"
 import { RecentRemovals } from "./RecentRemovals.ts"
 import { refusals } from "./refusals.ts"
-import { isAside, REMOVED, readServers, removeFor } from "./serverFolders.ts"
+import { isAside, readServers } from "./serverFolders.ts"
 import { reserveKeptUids } from "./serverUser.ts"
 
 export interface InstancesOptions {
@@ -36,9 +36,9 @@ interface Entry {
   readonly instance: Instance
   readonly scope: Scope.Closeable
   readonly reporter: Fiber.Fiber<never>
-  /** Whether the server was shut down, but its folder could not be removed. */
+  /** Whether the server was shut down, but its folder could not be renamed. */
   ended: boolean
-  /** Set during a removal; completes when the folder is gone. */
+  /** Set during a removal; completes when the folder is renamed. */
   removed: Deferred.Deferred<void, DaemonRefused> | undefined
 }
 
@@ -74,8 +74,8 @@ export class Instances extends Context.Service<
      */
     create(spec: ServerSpec): Effect.Effect<DaemonServer, DaemonRefused>
     /**
-     * Removes a server and its files. `departure`: the server was not deleted, so it is stopped first, and the files of
-     * a saved server are kept.
+     * Removes a server; its files are removed in the background. `departure`: the server was not deleted, so it is
+     * stopped first, and the files of a saved server are kept.
      */
     remove(id: string, departure?: Departure): Effect.Effect<void, DaemonRefused>
     /** Starts to send reports. */
@@ -201,15 +201,12 @@ export class Instances extends Context.Service<
           if (departure !== undefined && isKept(file.get(), departure)) {
             // Files that cannot be read are kept as well.
             const found = yield* Effect.orElseSucceed(hasFiles(folder), () => true)
-            if (found) return yield* orphans.keep(folder, file.get(), departure)
+            if (found) {
+              yield* orphans.keep(folder, file.get(), departure)
+              return yield* files.forget(folder)
+            }
           }
-          const aside = join(serversDir, `${REMOVED}${id}-${randomUUID()}`)
-          yield* rename(folder, aside).pipe(orMissing(undefined))
-          // The removal is final; files that cannot be deleted now are deleted at the next start.
-          return Effect.andThen(
-            removeFor(files, aside),
-            Effect.orElseSucceed(lstat(aside), () => "unknown")
-          )
+          yield* folderRemovals.begin(id, folder)
         })
 
         const removeEntry = Effect.fnUntraced(function* (id: string, entry: Entry, departure?: Departure) {
@@ -222,14 +219,10 @@ export class Instances extends Context.Service<
           entry.ended = true
           yield* Scope.close(entry.scope, Exit.void)
           yield* Effect.mapError(files.close(entry.instance.folder), diskRefused)
-          const discard = yield* Effect.mapError(moveAway(id, entry, departure), diskRefused)
+          yield* Effect.mapError(moveAway(id, entry, departure), diskRefused)
           const { sequence, spec } = entry.instance.file.get()
           entries.delete(id)
           removals.add(id, now(), { sequence, arrival: spec.arrival })
-          yield* files.forget(entry.instance.folder)
-          // Remaining or kept files hold the uid of the server.
-          if (discard !== undefined && (yield* discard) === undefined) yield* runtime.releaseUser(id)
-          yield* installer.collect
         })
 
         const remove = Effect.fn("Instances.remove")(function* (id: string, departure?: Departure) {
@@ -279,6 +272,8 @@ export class Instances extends Context.Service<
         for (const dir of [options.lostDir, besideServers(serversDir)]) {
           yield* Effect.orDie(reserveKeptUids(dir, runtime))
         }
+        const { collect } = installer
+        const folderRemovals = yield* makeFolderRemovals({ serversDir, files, runtime, collect })
         const known = new Set(found.map((server) => server.id))
         for (const name of yield* runtime.alive) {
           if (known.has(name)) continue

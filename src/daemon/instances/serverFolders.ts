@@ -1,32 +1,28 @@
 /** The folders of servers at a start. */
+import { randomUUID } from "node:crypto"
 import { join } from "node:path"
 import { Clock, Effect } from "effect"
 import { serverIdPattern } from "../../domain/Id.ts"
-import { listFolder, lstat, removeTree, rename } from "../disk/fsio.ts"
+import { listFolder, lstat, rename } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import { openServerFile } from "../state/ServerFile.ts"
 
-/** The prefix of folders that are about to be deleted. */
-export const REMOVED = ".removed-"
+const REMOVED = ".removed-"
 const CORRUPT = ".corrupt-"
+/** Returns a new name for the folder of a server that is removed. */
+export const removedName = (serverId: string): string => `${REMOVED}${serverId}-${randomUUID()}`
+/** Whether a folder is that of a removed server. */
+export const isRemoved = (name: string): boolean => name.startsWith(REMOVED)
 /** Whether a folder next to the servers has files of a former server. */
-export const isAside = (name: string): boolean => name.startsWith(REMOVED) || name.startsWith(CORRUPT)
+export const isAside = (name: string): boolean => isRemoved(name) || name.startsWith(CORRUPT)
 
 type Files = InstanceFiles["Service"]
-
-/** Unmounts and removes a server's folder; logs a failure. */
-export const removeFor = (files: Files, folder: string) =>
-  files.close(folder).pipe(
-    Effect.andThen(removeTree(folder)),
-    Effect.andThen(files.forget(folder)),
-    Effect.catch((error) => Effect.logWarning(error.message))
-  )
 
 /** Reads a server's folder; undefined: it has no usable state. An unreadable folder is renamed, never deleted. */
 const readServer = Effect.fnUntraced(function* (serversDir: string, id: string, files: Files) {
   const folder = join(serversDir, id)
   if ((yield* lstat(join(folder, "server.json"))) === undefined) {
-    yield* removeFor(files, folder) // interrupted before the creation was acknowledged
+    yield* rename(folder, join(serversDir, removedName(id))) // interrupted before the creation was acknowledged
     return undefined
   }
   const opened = yield* Effect.result(openServerFile(folder))
@@ -40,13 +36,9 @@ const readServer = Effect.fnUntraced(function* (serversDir: string, id: string, 
   return undefined
 })
 
-/** Reads the servers of this node, and deletes the folders of interrupted creations and removals. */
+/** Reads the servers of this node. Renames the folder of an interrupted creation to that of a removed server. */
 export const readServers = Effect.fnUntraced(function* (serversDir: string, files: Files) {
   const names = yield* Effect.orDie(listFolder(serversDir))
-  for (const name of names) {
-    if (!name.startsWith(REMOVED)) continue
-    yield* removeFor(files, join(serversDir, name))
-  }
   const read = (id: string) =>
     Effect.catchTag(readServer(serversDir, id, files), "IoError", (error) =>
       Effect.as(Effect.logError(`server ${id} is skipped: ${error.message}`), undefined)

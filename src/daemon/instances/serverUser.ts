@@ -14,6 +14,9 @@ export const serverUser = Effect.fnUntraced(function* (file: ServerFile, runtime
   return user
 })
 
+/** The files of a server folder that record its uid and its disk quota. A removal deletes them last. */
+export const OWNERSHIP_FILES: ReadonlyArray<string> = ["server.json", "project"]
+
 const KeptState = Schema.fromJsonString(Schema.Struct({ uid: Schema.optionalKey(Schema.Int) }))
 const decodeKept = Schema.decodeUnknownOption(KeptState)
 

@@ -239,7 +239,8 @@ export const ProcessRuntime = {
               : given.softwareUser(whom.software)
           }),
           reserveUser: (name, uid) => users?.reserve(name, uid) ?? Effect.void,
-          releaseUser: (id) => users?.release(id) ?? Effect.void,
+          renameUser: (id, to) => users?.rename(id, to) ?? Effect.void,
+          releaseUser: (name) => users?.release(name) ?? Effect.void,
           isolation: Effect.map(
             offered,
             Option.match({ onNone: () => ({}), onSome: ({ level }) => ({ process: level }) })

@@ -33,6 +33,8 @@ export interface ProcessUsers {
   softwareUser(software: string): Effect.Effect<RunUser, LaunchFailed>
   /** Reserves a uid. */
   reserve(name: string, uid: number): Effect.Effect<void>
+  /** Reserves the uid of a removed server under another name. */
+  rename(name: string, to: string): Effect.Effect<void>
   /** Releases the uid of a server that was removed with all its files. */
   release(name: string): Effect.Effect<void>
   readonly uidOf: (name: string) => number | undefined
@@ -211,6 +213,13 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
         lock.withPermit,
         Effect.uninterruptible
       ),
+    rename: (name, to) =>
+      Effect.sync(() => {
+        const uid = byName.get(name)
+        if (uid === undefined) return
+        byName.delete(name)
+        record(to, uid)
+      }).pipe(lock.withPermit, Effect.uninterruptible),
     release: (name) =>
       Effect.gen(function* () {
         const uid = byName.get(name)

@@ -167,8 +167,10 @@ export class Runtime extends Context.Service<
     userFor(choice: RuntimeChoice, whom: RunFor): Effect.Effect<RunUser | undefined, LaunchFailed>
     /** Reserves the uid of a server, or of files that are kept. */
     reserveUser(name: string, uid: number): Effect.Effect<void>
+    /** Reserves the uid of a removed server under another name: the server may return while its files are removed. */
+    renameUser(server_id: string, to: string): Effect.Effect<void>
     /** Releases the uid of a server that was removed with all its files. */
-    releaseUser(server_id: string): Effect.Effect<void>
+    releaseUser(name: string): Effect.Effect<void>
     /** The isolation of servers from this node and from each other, by runtime. */
     readonly isolation: Effect.Effect<Isolation>
     /** Pulls the image of a server. */

@@ -72,7 +72,7 @@ describe("node-protocol, daemon killed: files", () => {
         allowedMounts: [join(dataDir, "host")]
       })
       yield* Effect.forEach(ids, (id) => daemon.remove(id))
-      assert.deepStrictEqual(readdirSync(join(dataDir, "servers")), [])
+      yield* until("their trees are gone", () => readdirSync(join(dataDir, "servers")).length === 0)
       yield* close
       assert.deepStrictEqual(mountsBelow(dataDir), [])
       for (const root of ["volumes/shared", "host/maps", "volumes/template"]) {

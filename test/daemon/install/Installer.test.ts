@@ -115,7 +115,7 @@ describe("blueprints, software: install script", () => {
       yield* daemon.remove(second)
       assert.isFalse([pid, ...last].some(alive))
       assert.deepStrictEqual(leftovers(dataDir), [])
-      assert.deepStrictEqual(readdirSync(join(dataDir, "servers")), [])
+      yield* until("their trees are gone", () => readdirSync(join(dataDir, "servers")).length === 0)
     }).pipe(Effect.scoped)
   )
 

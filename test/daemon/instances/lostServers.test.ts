@@ -245,7 +245,7 @@ describe("move: what a server has left on a node, and a database that is older",
       yield* daemon.remove(given, { moved: true })
       yield* daemon.remove(used, { moved: true })
       yield* daemon.remove(used, { moved: true })
-      assert.deepStrictEqual(namesIn(join(dataDir, "servers")), [])
+      yield* until("its tree is gone", () => namesIn(join(dataDir, "servers")).length === 0)
       assert.deepStrictEqual(namesIn(lost), [used, `${used}.json`])
       assert.strictEqual(text(lost, used, "files/world/level"), "a castle")
       assert.deepInclude(JSON.parse(text(lost, `${used}.json`)), { server_id: used, why: "moved" })

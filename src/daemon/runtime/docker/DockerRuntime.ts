@@ -236,6 +236,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
     kindFor: ({ image }) => (image === "" ? noImage : Effect.as(engineIsUp, "docker")),
     userFor: () => Effect.succeed(user),
     reserveUser: () => Effect.void,
+    renameUser: () => Effect.void,
     releaseUser: () => Effect.void,
     isolation: Effect.map(kinds, (offered) => (offered.length === 0 ? {} : { docker: "container" as const })),
     prepare: ({ image }, onOutput) => {

@@ -1,0 +1,55 @@
+/** DELETE of a server with many files, as its daemon answers, against a server with the files of its base only. */
+import { execFileSync } from "node:child_process"
+import { mkdirSync, readdirSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { Effect } from "effect"
+import { dataFolder, openDaemon, recorder, specOf, until } from "../daemon/support.ts"
+import { BenchFailed, interleaved, median, print } from "./harness.ts"
+
+const ROUNDS = 20
+const FILES = 20_000
+const FOLDERS = 200
+
+export const removal = Effect.gen(function* () {
+  const dataDir = yield* dataFolder
+  const notes = recorder()
+  const { daemon } = yield* openDaemon(dataDir, notes)
+
+  /** Milliseconds until a new server with so many files is removed. */
+  const remove = (files: number) =>
+    Effect.gen(function* () {
+      const spec = specOf()
+      yield* daemon.create(spec)
+      const isReady = () =>
+        notes.reports.some(
+          (report) => report.server_id === spec.id && report.type === "status" && report.status === "offline"
+        )
+      yield* until("the server is installed", isReady, 60)
+      const folder = join(dataDir, "servers", spec.id, "files")
+      for (let index = 0; index < files; index++) {
+        const inside = join(folder, `d${index % FOLDERS}`)
+        if (index < FOLDERS) mkdirSync(inside)
+        writeFileSync(join(inside, `f${index}`), "x")
+      }
+      // The files of a server have been on the disk for long.
+      execFileSync("sync", ["--file-system", folder])
+      const began = performance.now()
+      yield* daemon.remove(spec.id)
+      const millis = performance.now() - began
+      yield* until("the files are gone", () => readdirSync(join(dataDir, "servers")).length === 0, 60)
+      return millis
+    }).pipe(Effect.mapError((error) => new BenchFailed({ message: String(error) })))
+
+  const { baselines, subjects } = yield* interleaved(ROUNDS, remove(FILES), remove(0))
+  const figure = (name: string, of: (values: ReadonlyArray<number>) => number) =>
+    print({
+      bench: "removal",
+      figure: name,
+      value: of(subjects),
+      unit: "ms",
+      baseline: "the same of a server with the files of its base only",
+      baseline_value: of(baselines)
+    })
+  yield* figure("DELETE of a server with 20,000 files, median", median)
+  yield* figure("DELETE of a server with 20,000 files, minimum", (values) => Math.min(...values))
+}).pipe(Effect.scoped)
