@@ -3,7 +3,9 @@ import { execFileSync } from "node:child_process"
 import { mkdirSync, readdirSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { Effect } from "effect"
-import { dataFolder, openDaemon, recorder, specOf, until } from "../daemon/support.ts"
+import { openDaemon, recorder, specOf } from "../daemon/support.ts"
+import { until } from "../support/eventually.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 import { BenchFailed, interleaved, median, print } from "./harness.ts"
 
 const ROUNDS = 20
@@ -11,7 +13,7 @@ const FILES = 20_000
 const FOLDERS = 200
 
 export const removal = Effect.gen(function* () {
-  const dataDir = yield* dataFolder
+  const dataDir = yield* temporaryFolder
   const notes = recorder()
   const { daemon } = yield* openDaemon(dataDir, notes)
 

@@ -141,6 +141,58 @@ describe("node-protocol, daemon killed", () => {
     }).pipe(Effect.scoped)
   )
 
+  it.live.runIf(process.geteuid?.() === 0)(
+    "servers that run as root until their next start are named by a warning (needs root)",
+    () =>
+      Effect.gen(function* () {
+        const dataDir = yield* temporaryFolder
+        const up = Effect.fnUntraced(function* (daemon: Effect.Success<ReturnType<typeof daemonProcess>>) {
+          const id = newId()
+          yield* daemon.ask(`create ${JSON.stringify({ id })}`)
+          yield* until("installed", () => stateOf(dataDir, id).status === "offline")
+          yield* daemon.ask(`power ${id} start 30`)
+          yield* until("running", () => stateOf(dataDir, id).status === "running")
+          return id
+        })
+        // As a version did that had no uids for servers.
+        const older = yield* daemonProcess(dataDir)
+        const [one, two] = [yield* up(older), yield* up(older)]
+        yield* older.kill
+        const first = 56_100 + (process.pid % 3000)
+        const uids = { first, last: first + 9 }
+        const isolation = { mode: "auto", uids, claimsDir: join(dataDir, "claims") } as const
+        const newer = yield* daemonProcess(
+          dataDir,
+          "",
+          "",
+          "test-node",
+          JSON.stringify({ ...isolation, hidden: [] })
+        )
+        const three = yield* up(newer)
+        yield* newer.kill
+
+        const start = Effect.gen(function* () {
+          const log: Array<string> = []
+          const opened = yield* openDaemon(dataDir, { ...recorder(), log }, { isolation })
+          return { ...opened, warnings: log.filter((line) => line.includes("run as root")) }
+        })
+        const { close, daemon, warnings } = yield* start
+        assert.strictEqual(warnings.length, 1)
+        for (const id of [one, two]) assert.include(warnings[0], id)
+        assert.notInclude(warnings[0], three)
+        assert.match(warnings[0] ?? "", /Restart these servers/)
+        yield* daemon.power(one, "restart", 30)
+        yield* daemon.power(two, "kill", 0)
+        yield* until("restarted", () => stateOf(dataDir, one).uid !== undefined)
+        yield* until("running", () => stateOf(dataDir, one).status === "running")
+        yield* until("killed", () => stateOf(dataDir, two).status === "offline")
+        yield* close
+        const last = yield* start
+        assert.deepStrictEqual(last.warnings, [])
+        for (const id of [one, two, three]) yield* last.daemon.remove(id)
+      }).pipe(Effect.scoped)
+  )
+
   it.live("reports that were not sent are sent by the next daemon, numbers growing", () =>
     Effect.gen(function* () {
       const dataDir = yield* temporaryFolder

@@ -20,7 +20,7 @@ import { besideServers, type Departure, isKept, makeOrphanedServers } from "./or
 import { RecentRemovals } from "./RecentRemovals.ts"
 import { refusals } from "./refusals.ts"
 import { isAside, readServers } from "./serverFolders.ts"
-import { reserveKeptUids } from "./serverUser.ts"
+import { reserveKeptUids, warnOfRoot } from "./serverUser.ts"
 
 export interface InstancesOptions {
   /** The folder of server folders, for this service alone. */
@@ -285,6 +285,7 @@ export class Instances extends Context.Service<
           concurrency: "unbounded",
           discard: true
         }).pipe(Effect.timeoutOption(ADOPTION_TIMEOUT))
+        yield* warnOfRoot([...entries.values()].map(({ instance }) => instance))
         yield* installer.collect
         yield* watchDisks({
           files,

@@ -5,6 +5,7 @@ import { listFolder, lstat, readText } from "../disk/fsio.ts"
 import { instanceFolder } from "../files/InstanceFiles.ts"
 import type { Runtime } from "../runtime/Runtime.ts"
 import type { ServerFile } from "../state/ServerFile.ts"
+import type { Instance } from "./Instance.ts"
 
 /** Returns the user that a server would run as now, and records its uid in the state. */
 export const serverUser = Effect.fnUntraced(function* (file: ServerFile, runtime: Runtime["Service"]) {
@@ -13,6 +14,16 @@ export const serverUser = Effect.fnUntraced(function* (file: ServerFile, runtime
   if (user?.own === true && user.uid !== uid) yield* file.update((state) => ({ ...state, uid: user.uid }))
   return user
 })
+
+/** Warns of adopted servers that run as root: a daemon that assigned no uids to servers started them. */
+export const warnOfRoot = (instances: ReadonlyArray<Instance>) => {
+  const ids = instances.flatMap(({ file, run }) => (run()?.asRoot === true ? [file.get().spec.id] : []))
+  return ids.length === 0
+    ? Effect.void
+    : Effect.logWarning(
+        `servers run as root, because a daemon without uids for servers started them: ${ids.join(", ")}. Restart these servers: each gets a uid of its own`
+      )
+}
 
 /** The files of a server folder that record its uid and its disk quota. A removal deletes them last. */
 export const OWNERSHIP_FILES: ReadonlyArray<string> = ["server.json", "project"]

@@ -3,7 +3,7 @@ import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Deferred, Effect, Layer, Option, Schedule, Schema } from "effect"
 import { type IoError, io, isDiskFull, openFile, readText, removeTree } from "../disk/fsio.ts"
-import { bootId, readProc } from "../host/procfs.ts"
+import { bootId, readProc, readUid } from "../host/procfs.ts"
 import { spawnChild, TOOL_ENV } from "../process/spawnChild.ts"
 import { openCgroups } from "./cgroup.ts"
 import { type ChildEnvOptions, inheritedEnv } from "./childEnv.ts"
@@ -11,6 +11,7 @@ import { makeFifo, relayEnded, startRelay } from "./consoleRelay.ts"
 import { awaitBegin, makeTemporaryFolder } from "./isolatedStart.ts"
 import { type IsolationOptions, type Isolations, openIsolation } from "./isolation.ts"
 import { makeJobUsers, startJob } from "./jobs.ts"
+import { ownProcesses } from "./ownProcesses.ts"
 import { exitOf, type HostParts, KILLED, killAll, makeRun } from "./processRun.ts"
 import { makeProcessTable } from "./processTable.ts"
 import { type Adopted, type Launch, LaunchFailed, Runtime } from "./Runtime.ts"
@@ -28,6 +29,8 @@ export interface ProcessRuntimeOptions extends ChildEnvOptions {
 
 /** The interval of the liveness check of an adopted process, in ms. */
 const LIVENESS_INTERVAL = 500
+/** The age of the process list that adoptions share, in ms. */
+const MAX_LIST_AGE = 1000
 
 const ProcessName = { pid: Schema.Int, start: Schema.String }
 const RunRecord = Schema.fromJsonString(
@@ -140,7 +143,8 @@ const readRecord = (folder: string) =>
 
 const adopt = Effect.fnUntraced(function* (
   parts: HostParts,
-  at: Pick<Launch, "server_id" | "token" | "folder">
+  at: Pick<Launch, "server_id" | "token" | "folder">,
+  hasUids: boolean
 ): Effect.fn.Return<Adopted> {
   const { folder, server_id, token } = at
   // If there is no record, this claims the run: a shim that starts later ends at once.
@@ -180,7 +184,10 @@ const adopt = Effect.fnUntraced(function* (
     Effect.andThen(recordedExit(folder))
   )
   const { helpers = 1, relay } = record
-  return { _tag: "Running", run: yield* makeRun(parts, at, { leader, relay, helpers, code }) }
+  const run = yield* makeRun(parts, at, { leader, relay, helpers, code })
+  if (!hasUids) return { _tag: "Running", run }
+  const { main } = ownProcesses(parts.table.members(server_id, leader, MAX_LIST_AGE), leader, helpers)
+  return { _tag: "Running", run: { ...run, asRoot: main !== undefined && readUid(main.pid) === 0 } }
 })
 
 const containersOnly = Effect.fail(
@@ -252,7 +259,7 @@ export const ProcessRuntime = {
               isLimited(launch) ? unlimited : Effect.void,
               start(parts, isolations, options, launch)
             ),
-          adopt: (at) => adopt(parts, at),
+          adopt: (at) => adopt(parts, at, users !== undefined),
           sweep,
           alive: Effect.sync(() => parts.table.names()),
           job: (job) => Effect.flatMap(current, (isolation) => startJob(job, { ...jobs, isolation }))

@@ -102,6 +102,8 @@ export interface Run {
    * process, ms since the epoch. `at` never completes if there is no start; `ended` then reports the exit.
    */
   readonly beginning?: { readonly at: Effect.Effect<number>; readonly isOver: () => boolean }
+  /** Whether an adopted process runs as root, although servers of this node have uids. */
+  readonly asRoot?: boolean
   /** Waits for the end of the main process; its children may still run. */
   readonly ended: Effect.Effect<ProcessExit>
   /** Writes a line to the console's input; never waits for the server. */

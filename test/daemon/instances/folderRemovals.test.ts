@@ -3,8 +3,10 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { until } from "../../support/eventually.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { daemonProcess, stateOf } from "../daemonChild.ts"
-import { dataFolder, newId, openDaemon, recorder, specOf, until } from "../support.ts"
+import { newId, openDaemon, recorder, specOf } from "../support.ts"
 
 /** A node's own range, so that tests beside this one have others. */
 const FIRST = 56_000 + (process.pid % 4000)
@@ -29,7 +31,7 @@ const asRoot = process.geteuid?.() === 0
 describe.runIf(asRoot)("node-protocol, DELETE of a server whose files cannot be removed (needs root)", () => {
   it.live("is answered; the files are removed later, and hold the uid until then, also after kill -9", () =>
     Effect.gen(function* () {
-      const dataDir = yield* dataFolder
+      const dataDir = yield* temporaryFolder
       const servers = join(dataDir, "servers")
       const removed = () => readdirSync(servers).filter((name) => name.startsWith(".removed-"))
       // One uid for the software, and one for a server; the last of the range is that of the probe, too.
@@ -68,7 +70,7 @@ describe.runIf(asRoot)("node-protocol, DELETE of a server whose files cannot be 
 
   it.live("the server may come again: it has a uid and files of its own", () =>
     Effect.gen(function* () {
-      const dataDir = yield* dataFolder
+      const dataDir = yield* temporaryFolder
       const servers = join(dataDir, "servers")
       const isolation = {
         uids: { first: FIRST + 10, last: FIRST + 19 },
