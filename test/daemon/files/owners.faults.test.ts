@@ -7,7 +7,7 @@ import { until } from "../../support/eventually.ts"
 import { ownUser, scene, write } from "./scene.ts"
 
 const asRoot = process.getuid?.() === 0
-const [ONE, _TWO, _SOFTWARE] = [ownUser(70_101), ownUser(70_102), ownUser(70_103)]
+const ONE = ownUser(70_101)
 
 /** `uid:gid path` of all that is in a folder and does not belong to the user. */
 const foreign = (folder: string, uid: number): ReadonlyArray<string> =>
