@@ -1,9 +1,10 @@
 /** Placements on fleets of 10, 1,000 and 10,000 nodes, in process. */
+
 import { Context, Effect, Layer } from "effect"
 import { Fleet, type FleetState } from "../../src/nodes/fleet/Fleet.ts"
 import { LoadBalancer } from "../../src/nodes/LoadBalancer.ts"
 import { request } from "../nodes/support/fleet.ts"
-import { node } from "../store/support/samples.ts"
+import { node } from "../support/samples.ts"
 import { median, print } from "./harness.ts"
 
 const SIZES = [10, 1_000, 10_000]

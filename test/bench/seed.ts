@@ -1,4 +1,5 @@
 /** Servers that are in the database before the service starts. */
+
 import { randomBytes } from "node:crypto"
 import { mkdirSync } from "node:fs"
 import { join } from "node:path"
@@ -10,7 +11,7 @@ import { NodeRepo } from "../../src/store/repos/NodeRepo.ts"
 import { ServerRepo } from "../../src/store/repos/ServerRepo.ts"
 import { Store } from "../../src/store/Store.ts"
 import { serverRecord } from "../nodes/support/fleet.ts"
-import { node } from "../store/support/samples.ts"
+import { node } from "../support/samples.ts"
 
 const FIRST_PORT = 10_000
 const PER_WRITE = 500

@@ -6,6 +6,7 @@ import { subscribe } from "../support/events.ts"
 import { eventually } from "../support/eventually.ts"
 import { alone, nodeIs, nodeKey } from "../support/nodes.ts"
 import { type Service, startService } from "../support/Service.ts"
+import { allocation, host, registration } from "../support/samples.ts"
 import { becomes, create, expectStatus, statusOf } from "../support/servers.ts"
 import { assertError, games, options } from "./support/http.ts"
 
@@ -17,15 +18,6 @@ class Control extends Context.Service<Control, Service>()("test/http/Control") {
       return yield* startService({ env: { ...alone, ...env } })
     })
   )
-}
-
-const system = {
-  architecture: "amd64",
-  cpu_threads: 4,
-  memory_bytes: 1e10,
-  kernel_version: "6.0",
-  os: "Debian",
-  os_type: "linux"
 }
 
 /** A daemon by hand: it answers every call of the control plane as it is told, and notes them. */
@@ -60,7 +52,7 @@ const handmade = Effect.acquireRelease(
             unsent_reports: 0
           })
         } else if (url.endsWith("/status")) json(200, { status: "offline" })
-        else if (url === "/api/system") json(200, { version: "0.1.0", system })
+        else if (url === "/api/system") json(200, { version: "0.1.0", system: host })
         else response.end()
       })
     })
@@ -83,18 +75,8 @@ const handmade = Effect.acquireRelease(
   (daemon) => Effect.sync(daemon.close)
 )
 
-const registration = (id: string, url: string, change: Readonly<Record<string, unknown>> = {}) => ({
-  id,
-  name: id,
-  location: "here",
-  url,
-  version: "0.1.0",
-  boot_id: "boot-1",
-  allocations: [{ address: "127.0.0.1", alias: "", force_outgoing_ip: false, ports: "29000-29099" }],
-  capacity: { memory_bytes: 1e10, cpu_threads: 4, disk_bytes: 1e12 },
-  runtimes: ["process"],
-  system,
-  servers: [],
+const registrationOf = (id: string, url: string, change: Readonly<Record<string, unknown>> = {}) => ({
+  ...registration(id, { url, boot_id: "boot-1", allocations: [allocation({ ports: "29000-29099" })] }),
   ...change
 })
 
@@ -117,7 +99,7 @@ const node = (
     const { key } = yield* nodeKey(api, id)
     const post = (path: string, body?: unknown) =>
       api.request("POST", `/api/nodes/${id}${path}`, { key, ...(body === undefined ? {} : { body }) })
-    const registered = yield* post("/register", registration(id, daemon.url))
+    const registered = yield* post("/register", registrationOf(id, daemon.url))
     assert.strictEqual(registered.status, 200, registered.text)
     yield* Effect.addFinalizer(() =>
       Effect.ignore(
@@ -148,7 +130,7 @@ layer(Control.layer, options)("node routes", (it) => {
           new Set(daemon.calls.map(({ authorization }) => authorization)),
           new Set([`Bearer ${token}`])
         )
-        const again = yield* post("/register", registration("tokens", daemon.url, { boot_id: "boot-2" }))
+        const again = yield* post("/register", registrationOf("tokens", daemon.url, { boot_id: "boot-2" }))
         assert.notStrictEqual(again.json.token, token)
         assert.deepStrictEqual(again.json.delete, [])
         yield* expectStatus(api, 200, "GET", `/api/servers/${id}`)
@@ -176,7 +158,7 @@ layer(Control.layer, options)("node routes", (it) => {
           const { key: own } = index === 0 ? { key } : yield* nodeKey(api, "strange")
           const answer = yield* api.request("POST", "/api/nodes/strange/register", {
             key: own,
-            body: registration("strange", "http://127.0.0.1:1", change)
+            body: registrationOf("strange", "http://127.0.0.1:1", change)
           })
           assertError(answer, 422, detail)
         }
@@ -184,12 +166,12 @@ layer(Control.layer, options)("node routes", (it) => {
         const other = yield* handmade
         const free = yield* api.request("POST", "/api/nodes/free/register", {
           key,
-          body: registration("free", other.url)
+          body: registrationOf("free", other.url)
         })
         assert.strictEqual(free.status, 200, free.text)
         const taken = yield* api.request("POST", "/api/nodes/strange/register", {
           key,
-          body: registration("strange", other.url)
+          body: registrationOf("strange", other.url)
         })
         assertError(taken, 403, "the API key belongs to another node")
         yield* api.request("POST", "/api/nodes/free/internal/disconnect", { key })
@@ -204,7 +186,7 @@ layer(Control.layer, options)("node routes", (it) => {
         const register = (id: string, change: Readonly<Record<string, unknown>>, by: string | null) =>
           api.request("POST", `/api/nodes/${id}/register`, {
             key: by,
-            body: registration("refused", other.url, change)
+            body: registrationOf("refused", other.url, change)
           })
         // A key registers once a second.
         const refusedBy = (id: string, change: Readonly<Record<string, unknown>>) =>

@@ -8,8 +8,8 @@ import { NodeKeys } from "../../src/keys/NodeKeys.ts"
 import { NodeRepo } from "../../src/store/repos/NodeRepo.ts"
 import { Store } from "../../src/store/Store.ts"
 import { newUrl, storeAt } from "../store/support/database.ts"
-import { node } from "../store/support/samples.ts"
 import { until } from "../support/eventually.ts"
+import { node } from "../support/samples.ts"
 import { testDatabase } from "../support/testDatabase.ts"
 
 const services = (url: string) =>

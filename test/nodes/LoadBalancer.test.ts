@@ -8,7 +8,8 @@ import { Fleet } from "../../src/nodes/fleet/Fleet.ts"
 import type { Strategy } from "../../src/nodes/fleet/place.ts"
 import { LoadBalancer, type Placement, type PlacementRequest } from "../../src/nodes/LoadBalancer.ts"
 import { NodeRegistry } from "../../src/nodes/NodeRegistry.ts"
-import { allocation, GIB, memoryNodes, registration, request, serverRecord } from "./support/fleet.ts"
+import { allocation, registration } from "../support/samples.ts"
+import { GIB, memoryNodes, request, serverRecord } from "./support/fleet.ts"
 
 const register = (id: string, fields: Partial<Registration> = {}) =>
   Effect.flatMap(NodeRegistry, (registry) => registry.register(registration(id, fields)))

@@ -12,15 +12,14 @@ import { makeTokenSeal, TokenSeal } from "../../src/nodes/TokenSeal.ts"
 import { layerSqlite } from "../../src/store/layers/layerSqlite.ts"
 import { NodeRepo } from "../../src/store/repos/NodeRepo.ts"
 import { Store } from "../../src/store/Store.ts"
+import { allocation, registration } from "../support/samples.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 import {
-  allocation,
   GIB,
   heartbeat,
   MemoryTables,
   memoryNodes,
   nodesLayer,
-  registration,
   request,
   serverRecord,
   tables

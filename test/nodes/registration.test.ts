@@ -3,7 +3,7 @@ import { Result } from "effect"
 import * as fc from "fast-check"
 import type { Registration } from "../../src/domain/NodeMessages.ts"
 import { registered, sharedPorts } from "../../src/nodes/registration.ts"
-import { allocation, registration } from "./support/fleet.ts"
+import { allocation, registration } from "../support/samples.ts"
 
 const refusal = (fields: Partial<Registration>) => {
   const result = registered(registration("n1", fields))

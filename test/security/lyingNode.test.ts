@@ -1,4 +1,5 @@
 /** A node with a valid key that lies: it sends and answers whatever harms the control plane and those that look at it. */
+
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
 import { gzipSync } from "node:zlib"
 import { WebSocket, WebSocketServer } from "@effect/platform-node/NodeWS"
@@ -11,21 +12,13 @@ import { eventually } from "../support/eventually.ts"
 import { alone, nodeKey } from "../support/nodes.ts"
 import { residentBytes } from "../support/processes.ts"
 import { type Answer, type Service, startService } from "../support/Service.ts"
+import { allocation, host, registration } from "../support/samples.ts"
 import { becomes, create, expectStatus } from "../support/servers.ts"
 
 const MIB = 1024 * 1024
 const hostile = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/u
 const nasty = "\u001b[2J\u202e\u200b\u2028\u0085\r\n[12:00:00.000] ERROR (#1): forged "
 const json = { "content-type": "application/json" }
-
-const system = {
-  architecture: "amd64",
-  cpu_threads: 4,
-  memory_bytes: 1e10,
-  kernel_version: "6.0",
-  os: "Debian",
-  os_type: "linux"
-}
 
 type Answering = (request: IncomingMessage, response: ServerResponse) => void
 
@@ -39,7 +32,7 @@ const honest: Answering = (request, response) => {
   request.on("end", () => {
     const answer = (value: unknown) => response.writeHead(200, json).end(JSON.stringify(value))
     const install = { phase: "pending" }
-    if (request.url === "/api/system") answer({ version: "0.1.0", system })
+    if (request.url === "/api/system") answer({ version: "0.1.0", system: host })
     else if (request.method === "POST" && request.url === "/api/servers") {
       answer({ id: JSON.parse(body).id, status: "installing", install, unsent_reports: 0 })
     } else response.end()
@@ -77,18 +70,8 @@ const listening = Effect.acquireRelease(
   (made) => Effect.sync(() => "close" in made && typeof made.close === "function" && made.close())
 )
 
-const registration = (url: string, change: Readonly<Record<string, unknown>> = {}) => ({
-  id: "liar",
-  name: "liar",
-  location: "here",
-  url,
-  version: "0.1.0",
-  boot_id: "boot-1",
-  allocations: [{ address: "127.0.0.1", alias: "", force_outgoing_ip: false, ports: "29300-29399" }],
-  capacity: { memory_bytes: 1e12, cpu_threads: 4, disk_bytes: 1e12 },
-  runtimes: ["process"],
-  system,
-  servers: [],
+const liar = (url: string, change: Readonly<Record<string, unknown>> = {}) => ({
+  ...registration("liar", { url, boot_id: "boot-1", allocations: [allocation({ ports: "29300-29399" })] }),
   ...change
 })
 
@@ -117,12 +100,12 @@ class Liar extends Context.Service<Liar, LyingNode>()("test/security/Liar") {
       const post = (path: string, body: unknown, once = false) =>
         api.request("POST", `/api/nodes/liar${path}`, { key, body, once })
       const register: LyingNode["register"] = (change, once) =>
-        post("/register", registration(daemon.url, change), once)
+        post("/register", liar(daemon.url, change), once)
       const registerAnew: LyingNode["registerAnew"] = (change) =>
         Effect.flatMap(nodeKey(api, "other"), (other) =>
           api.request("POST", "/api/nodes/liar/register", {
             key: other.key,
-            body: registration(daemon.url, change)
+            body: liar(daemon.url, change)
           })
         )
       const registered = yield* register({})
@@ -302,7 +285,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
         }))
         const taken = yield* register({ servers })
         assert.strictEqual(taken.status, 200, taken.text.slice(0, 300))
-        assertError(yield* register({ system: { ...system, os: "x".repeat(8 * MIB) } }), 413)
+        assertError(yield* register({ system: { ...host, os: "x".repeat(8 * MIB) } }), 413)
         assert.strictEqual((yield* register({})).status, 200)
       })
     )

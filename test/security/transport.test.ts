@@ -8,6 +8,7 @@ import { cells, muster } from "../support/command.ts"
 import { eventually } from "../support/eventually.ts"
 import { alone, nodeKey, startNode } from "../support/nodes.ts"
 import { requestTo, startService } from "../support/Service.ts"
+import { registration } from "../support/samples.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 const tls = {
@@ -22,27 +23,6 @@ const outside = Object.values(networkInterfaces())
 
 const says = (of: { readonly output: () => string }, pattern: RegExp) =>
   eventually(Effect.sync(of.output), (text) => pattern.test(text))
-
-const registration = (url: string) => ({
-  id: "far",
-  boot_id: "boot",
-  name: "far",
-  location: "x",
-  url,
-  version: "0.1.0",
-  allocations: [],
-  capacity: { memory_bytes: 1, cpu_threads: 1, disk_bytes: 1 },
-  runtimes: [],
-  servers: [],
-  system: {
-    architecture: "amd64",
-    cpu_threads: 1,
-    kernel_version: "1",
-    memory_bytes: 1,
-    os: "x",
-    os_type: "linux"
-  }
-})
 
 describe("transport: how a node is called", () => {
   const cases: ReadonlyArray<readonly [string, Transport]> = [
@@ -113,7 +93,7 @@ describe("transport: MUSTER_REQUIRE_TLS", () => {
       const { key } = yield* nodeKey(api)
       const register = requestTo(api.url, key)
       const refused = yield* register("POST", "/api/nodes/far/register", {
-        body: registration("http://192.0.2.1:5585")
+        body: registration("far", { url: "http://192.0.2.1:5585" })
       })
       assertError(refused, 422, /^body field url: expected https/)
       assert.strictEqual((yield* api.request("GET", "/api/nodes/far")).status, 404)

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Latch } from "effect"
 import { TestClock } from "effect/testing"
 import { plain } from "../../src/servers/index/summary.ts"
-import { record } from "./support/definitions.ts"
+import { record } from "../support/samples.ts"
 import { makeWorld, request, runWorld } from "./support/world.ts"
 
 const parse = (bytes: Uint8Array) => JSON.parse(new TextDecoder().decode(bytes))

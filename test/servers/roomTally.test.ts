@@ -7,7 +7,7 @@ import { NodeRepo } from "../../src/store/repos/NodeRepo.ts"
 import { ServerRepo } from "../../src/store/repos/ServerRepo.ts"
 import { Store } from "../../src/store/Store.ts"
 import { freshStore } from "../store/support/database.ts"
-import { node, server } from "../store/support/samples.ts"
+import { node, server } from "../support/samples.ts"
 
 describe("design: creations that share a write", () => {
   it.effect("what one takes of a node counts for the next, just as its rows will", () =>

@@ -4,8 +4,8 @@ import { Effect } from "effect"
 import { MigrationRepo } from "../../src/store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../src/store/repos/ServerRepo.ts"
 import { Store } from "../../src/store/Store.ts"
+import { server } from "../support/samples.ts"
 import { databases, freshStore } from "./support/database.ts"
-import { server } from "./support/samples.ts"
 
 describe.each(databases)("node-protocol, register: what the records say of a node's servers (%s)", (kind) => {
   it.effect("there, coming from there, elsewhere, to be deleted, not known; also of many", () =>

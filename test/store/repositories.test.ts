@@ -8,8 +8,8 @@ import { KeyRepo } from "../../src/store/repos/KeyRepo.ts"
 import { type NodeRecord, NodeRepo } from "../../src/store/repos/NodeRepo.ts"
 import { ServerRepo } from "../../src/store/repos/ServerRepo.ts"
 import { Store } from "../../src/store/Store.ts"
+import { key, node, server } from "../support/samples.ts"
 import { append, type DatabaseKind, databases, freshStore, query } from "./support/database.ts"
-import { key, node, server } from "./support/samples.ts"
 
 type Services = Store | ServerRepo | NodeRepo | CapacityRepo | KeyRepo | IdempotencyRepo
 const onFresh =

@@ -15,7 +15,7 @@ import { ServedDaemon } from "../../../src/daemon/controlPlane/ServedDaemon.ts"
 import { type ErrorStatus, reasonPhrases } from "../../../src/domain/ApiError.ts"
 import type { Report } from "../../../src/domain/NodeMessages.ts"
 import { connectTimeoutClient } from "../../../src/nodes/remote/connectTimeoutClient.ts"
-import { registration } from "../../nodes/support/fleet.ts"
+import { registration } from "../../support/samples.ts"
 
 const tls = resolve(import.meta.dirname, "../../support/tls")
 const pem = { cert: readFileSync(`${tls}/cert.pem`), key: readFileSync(`${tls}/key.pem`) }

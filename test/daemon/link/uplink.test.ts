@@ -12,7 +12,7 @@ import { makeUplink } from "../../../src/daemon/controlPlane/uplink.ts"
 import { newServerState, type ServerFile, withReport } from "../../../src/daemon/state/ServerFile.ts"
 import type { Report } from "../../../src/domain/NodeMessages.ts"
 import type { ServerStatus } from "../../../src/domain/ServerStatus.ts"
-import { registration } from "../../nodes/support/fleet.ts"
+import { registration } from "../../support/samples.ts"
 import { controlPlane, recorder, specOf } from "../support.ts"
 
 /** A server whose state is in memory alone. */

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import type { Allocations } from "../../../src/domain/Allocation.ts"
 import { PortAllocator } from "../../../src/nodes/fleet/PortAllocator.ts"
-import { allocation } from "../support/fleet.ts"
+import { allocation } from "../../support/samples.ts"
 
 const ip = "127.0.0.1"
 const offering = (ports: string, address = ip) => {

@@ -15,10 +15,10 @@ import { DaemonHttpLayer } from "../../../src/app/daemonHttp.ts"
 import { NodeToken } from "../../../src/daemon/controlPlane/NodeToken.ts"
 import { ServedDaemon } from "../../../src/daemon/controlPlane/ServedDaemon.ts"
 import { makeRemoteDaemon, type RemoteTarget } from "../../../src/nodes/remote/RemoteDaemon.ts"
-import { allocations, definition } from "../../servers/support/definitions.ts"
 import { FakeDaemon } from "../../servers/support/FakeDaemon.ts"
 import { eventually } from "../../support/eventually.ts"
 import { freePort } from "../../support/nodes.ts"
+import { allocations, definition } from "../../support/samples.ts"
 
 const NODE = "n1"
 const spec = (id: string) => ({ id, definition: definition(), allocations: allocations(25565) })

@@ -7,7 +7,8 @@ import { DaemonClient } from "../../../src/nodes/DaemonClient.ts"
 import { NodeRegistry } from "../../../src/nodes/NodeRegistry.ts"
 import { breakerStore } from "../../../src/nodes/remote/breakerStore.ts"
 import { RemoteDaemons } from "../../../src/nodes/remote/RemoteDaemons.ts"
-import { heartbeat, memoryNodes, registration } from "../support/fleet.ts"
+import { registration } from "../../support/samples.ts"
+import { heartbeat, memoryNodes } from "../support/fleet.ts"
 
 const NODE = "n1"
 

@@ -8,7 +8,8 @@ import { NodeRegistry } from "../../../src/nodes/NodeRegistry.ts"
 import { makeReachabilityProbe } from "../../../src/nodes/remote/reachabilityProbe.ts"
 import { TOKEN_REFUSED } from "../../../src/nodes/remote/remoteCall.ts"
 import { FakeDaemon } from "../../servers/support/FakeDaemon.ts"
-import { memoryNodes, registration } from "../support/fleet.ts"
+import { registration } from "../../support/samples.ts"
+import { memoryNodes } from "../support/fleet.ts"
 
 const NODE = "n1"
 const unreachable = (reason?: string) =>

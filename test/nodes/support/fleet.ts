@@ -1,9 +1,7 @@
 /** Nodes, servers and a store in memory, for the tests of this room. */
 import { Array as Arr, Context, Effect, Layer, Stream } from "effect"
-import type { NodeAllocation } from "../../../src/domain/Allocation.ts"
 import { Unavailable } from "../../../src/domain/errors.ts"
 import type { Change, JournalEntry } from "../../../src/domain/Journal.ts"
-import type { Registration } from "../../../src/domain/NodeMessages.ts"
 import type { ServerRecord } from "../../../src/domain/Server.ts"
 import { DaemonClient } from "../../../src/nodes/DaemonClient.ts"
 import { Fleet } from "../../../src/nodes/fleet/Fleet.ts"
@@ -19,6 +17,7 @@ import { Leadership } from "../../../src/store/Leadership.ts"
 import { type NodeRecord, NodeRepo } from "../../../src/store/repos/NodeRepo.ts"
 import { Store, Transaction } from "../../../src/store/Store.ts"
 import { absorbSqlErrors } from "../../../src/store/sql/sqlErrors.ts"
+import { allocations, definition, record } from "../../support/samples.ts"
 
 export const GIB = 1024 ** 3
 
@@ -164,37 +163,6 @@ export const memoryNodes = (
   state: MemoryTables["Service"] = tables()
 ) => nodesLayer(options).pipe(Layer.provideMerge(memoryStore(state)))
 
-export const allocation = (fields: Partial<NodeAllocation> = {}): NodeAllocation => ({
-  address: "127.0.0.1",
-  alias: "",
-  force_outgoing_ip: false,
-  ports: "25565-25574",
-  ...fields
-})
-
-/** A registration of a node of 8 GiB; its name is its id. */
-export const registration = (id: string, fields: Partial<Registration> = {}): Registration => ({
-  id,
-  name: id,
-  location: "eu",
-  url: `http://${id}:5585`,
-  version: "1.0.0",
-  boot_id: `${id}-boot`,
-  allocations: [allocation()],
-  capacity: { memory_bytes: 8 * GIB, cpu_threads: 4, disk_bytes: 100_000_000_000 },
-  runtimes: ["process"],
-  system: {
-    architecture: "amd64",
-    cpu_threads: 4,
-    memory_bytes: 8 * GIB,
-    kernel_version: "6.1",
-    os: "Debian",
-    os_type: "linux"
-  },
-  servers: [],
-  ...fields
-})
-
 /** A request for a server of 1 GiB and one port. */
 export const request = (server_id: string, fields: Partial<PlacementRequest> = {}): PlacementRequest => ({
   server_id,
@@ -212,41 +180,21 @@ export const serverRecord = (
   node_id: string,
   ports: ReadonlyArray<number>,
   address = "127.0.0.1"
-): ServerRecord => ({
-  id,
-  blueprint_id: "survival",
-  node_id,
-  allocations: {
-    force_outgoing_ip: false,
-    default: { ip: address, port: ports[0] ?? 1 },
-    alias: "",
-    mappings: { [address]: ports }
-  },
-  definition: {
-    blueprint_id: "survival",
-    software: "paper",
-    version: "1",
-    image: "",
-    process: { invocation: "run", stop_command: "stop", start_timeout: 60, clean_exit: "crash" },
-    install_script: null,
-    limits: { memory_limit: 1024, disk_space: 100, cpu_limit: 150 },
-    ports: ports.length,
-    configs: {},
-    volumes: [],
-    mounts: [],
-    copy: [],
-    env: {},
-    runtimes: ["process"],
-    placement: { locations: [], anti_affinity: false },
-    restart: { on_crash: false, max_per_hour: 5 },
-    save: false
-  },
-  status: "offline",
-  install: { phase: "ready" },
-  start_pending: false,
-  last_sequence: 0,
-  created_at: "2026-01-01T00:00:00.000Z"
-})
+): ServerRecord =>
+  record({
+    id,
+    node_id,
+    allocations: {
+      ...allocations(...ports),
+      default: { ip: address, port: ports[0] ?? 1 },
+      mappings: { [address]: ports }
+    },
+    definition: definition({
+      limits: { memory_limit: 1024, disk_space: 100, cpu_limit: 150 },
+      ports: ports.length,
+      save: false
+    })
+  })
 
 export const heartbeat = (boot_id: string) => ({
   boot_id,

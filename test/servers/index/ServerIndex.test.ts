@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { plain } from "../../../src/servers/index/summary.ts"
-import { allocations, record } from "../support/definitions.ts"
+import { allocations, record } from "../../support/samples.ts"
 import { FakeNodes } from "../support/FakeNodes.ts"
 import { makeWorld, request, runWorld } from "../support/world.ts"
 

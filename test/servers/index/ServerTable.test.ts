@@ -3,7 +3,7 @@ import * as fc from "fast-check"
 import { ServerTable } from "../../../src/servers/index/ServerTable.ts"
 import type { Include } from "../../../src/servers/index/summary.ts"
 import { plain, summaryOf } from "../../../src/servers/index/summary.ts"
-import { record } from "../support/definitions.ts"
+import { record } from "../../support/samples.ts"
 
 const parse = (bytes: Uint8Array | undefined) => JSON.parse(new TextDecoder().decode(bytes))
 const all: Include = { status: true, limits: true, software: true }

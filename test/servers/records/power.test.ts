@@ -3,7 +3,7 @@ import { Conflict, Unavailable } from "../../../src/domain/errors.ts"
 import type { PowerAction } from "../../../src/domain/NodeMessages.ts"
 import { ServerStatus } from "../../../src/domain/ServerStatus.ts"
 import { decidePower } from "../../../src/servers/records/power.ts"
-import { record } from "../support/definitions.ts"
+import { record } from "../../support/samples.ts"
 
 const outcome = (action: PowerAction, status: ServerStatus) => {
   const decision = decidePower(record({ status }), action)

@@ -12,7 +12,7 @@ import type {
 } from "../../../src/domain/NodeMessages.ts"
 import type { Crash } from "../../../src/domain/ServerEvent.ts"
 import type { ServerStatus } from "../../../src/domain/ServerStatus.ts"
-import { host } from "./definitions.ts"
+import { host } from "../../support/samples.ts"
 
 interface Instance {
   readonly spec: ServerSpec

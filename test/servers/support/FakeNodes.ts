@@ -4,7 +4,7 @@ import { NotFound, Unavailable } from "../../../src/domain/errors.ts"
 import type { ServerRecord } from "../../../src/domain/Server.ts"
 import { LoadBalancer, type Placement, type PlacementRequest } from "../../../src/nodes/LoadBalancer.ts"
 import { type NodeChange, NodeRegistry } from "../../../src/nodes/NodeRegistry.ts"
-import { allocations, host } from "./definitions.ts"
+import { allocations, host } from "../../support/samples.ts"
 
 interface FakeNode {
   name: string

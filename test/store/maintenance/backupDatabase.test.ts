@@ -6,8 +6,8 @@ import { Effect, Fiber, FileSystem, Layer, Ref } from "effect"
 import { backupDatabase } from "../../../src/store/maintenance/backupDatabase.ts"
 import { ServerRepo } from "../../../src/store/repos/ServerRepo.ts"
 import { Store } from "../../../src/store/Store.ts"
+import { server } from "../../support/samples.ts"
 import { append, newDatabase, query, storeAt } from "../support/database.ts"
-import { server } from "../support/samples.ts"
 
 describe("muster db backup", () => {
   it.live("while a service writes: a whole database as it was at one moment, for its owner alone", () =>

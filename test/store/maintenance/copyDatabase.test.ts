@@ -11,8 +11,8 @@ import { ServerRepo } from "../../../src/store/repos/ServerRepo.ts"
 import { Store } from "../../../src/store/Store.ts"
 import { lockFileOf, takeServiceLock } from "../../../src/store/sqlite/ServiceLock.ts"
 import { newPostgresDatabase, statementsOn } from "../../support/postgresDatabase.ts"
+import { key, node, server } from "../../support/samples.ts"
 import { append, databaseUrl, newDatabase, newUrl, storeAt } from "../support/database.ts"
-import { key, node, server } from "../support/samples.ts"
 
 const copy = (from: string, to: string) => copyDatabase(databaseUrl(from), databaseUrl(to))
 

@@ -22,8 +22,8 @@ import {
 import { NodeRepo } from "../../../src/store/repos/NodeRepo.ts"
 import { encodeServer } from "../../../src/store/repos/serverRows.ts"
 import { Store } from "../../../src/store/Store.ts"
+import { node, server } from "../../support/samples.ts"
 import { databases, databaseUrl, newUrl, storeAt } from "../support/database.ts"
-import { node, server } from "../support/samples.ts"
 
 const onDatabase = (url: string) => Effect.provide(clientOf(databaseUrl(url)))
 const open = (url: string) => Effect.scoped(Layer.build(Layer.fresh(storeAt(url))))

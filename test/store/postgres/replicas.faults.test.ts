@@ -7,9 +7,9 @@ import { serverOf } from "../../../src/domain/Journal.ts"
 import { advisoryLocks } from "../../../src/store/sql/dialect.ts"
 import { until } from "../../support/eventually.ts"
 import { newPostgresDatabase, statementsOn } from "../../support/postgresDatabase.ts"
+import { server } from "../../support/samples.ts"
 import { append } from "../support/database.ts"
 import { startReplica } from "../support/replicas.ts"
-import { server } from "../support/samples.ts"
 
 const onDatabase = <A, E>(test: (url: string) => Effect.Effect<A, E, Scope.Scope>) =>
   Effect.flatMap(newPostgresDatabase(), test).pipe(Effect.scoped, Effect.provide(NodeServices.layer))

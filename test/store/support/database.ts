@@ -6,9 +6,9 @@ import type { StoreOptions } from "../../../src/store/layers/layerStore.ts"
 import { Store, Transaction } from "../../../src/store/Store.ts"
 import { type DatabaseUrl, parseDatabaseUrl } from "../../../src/store/sql/DatabaseUrl.ts"
 import { newPostgresDatabase } from "../../support/postgresDatabase.ts"
+import { status } from "../../support/samples.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { testDatabase } from "../../support/testDatabase.ts"
-import { status } from "./samples.ts"
 
 /** Path of a database that does not exist yet, in a folder that goes with the scope. */
 export const newDatabase = Effect.map(temporaryFolder, (folder) => join(folder, "muster.db"))
