@@ -12,7 +12,7 @@ import { makeTokenSeal, TokenSeal } from "../../src/nodes/TokenSeal.ts"
 import { layerSqlite } from "../../src/store/layers/layerSqlite.ts"
 import { NodeRepo } from "../../src/store/repos/NodeRepo.ts"
 import { Store } from "../../src/store/Store.ts"
-import { allocation, registration } from "../support/samples.ts"
+import { allocation, host, registration } from "../support/samples.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 import {
   GIB,
@@ -87,7 +87,7 @@ describe("decisions, section 2: nodes", () => {
       yield* TestClock.adjust("10 seconds")
       yield* registry.heartbeat("n1", heartbeat("n1-boot"))
       assert.strictEqual((yield* registry.get("n1")).last_seen_at, "2026-01-02T03:04:15.678Z")
-      assert.strictEqual((yield* registry.system("n1")).os, "Debian")
+      assert.strictEqual((yield* registry.system("n1")).os, host.os)
       const asked: ReadonlyArray<Effect.Effect<unknown, NotFound | Unavailable>> = [
         registry.get("zz"),
         registry.system("zz"),
