@@ -6,49 +6,24 @@ import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import type { InstanceStorage } from "../../domain/SystemInfo.ts"
 import { makeKeyedLock } from "../../work/KeyedLock.ts"
 import { foundOnce, isNoRoom } from "../disk/foundOnce.ts"
-import {
-  type IoError,
-  io,
-  listFolder,
-  makeFolder,
-  makePassage,
-  orMissing,
-  removeTree,
-  rename
-} from "../disk/fsio.ts"
+import { type IoError, io, listFolder, makeFolder, makePassage, orMissing, rename } from "../disk/fsio.ts"
 import type { RunUser, SharedFolder } from "../runtime/Runtime.ts"
+import { buildOverlay } from "./buildOverlay.ts"
 import { carryOver } from "./carryOver.ts"
 import { copyTree } from "./copyTree.ts"
 import { diskLimit, type OverLimit, openDiskLimits } from "./diskLimits.ts"
 import { type DiskUsage, diskUsage, sumOf, temporarySize } from "./diskUsage.ts"
 import { type FilePlan, filePlan, isAbove } from "./filePlan.ts"
-import { handlesOf, openMounter, unmountBelow } from "./mounts.ts"
-import {
-  type BaseFolder,
-  buildTree,
-  type LayerFolders,
-  mountName,
-  mountTree,
-  openTree,
-  withBase
-} from "./overlayTree.ts"
-import {
-  chownAll,
-  chownParts,
-  foreignParts,
-  keptOwner,
-  layersOf,
-  markForeignFiles,
-  ownerFor,
-  ownerOf
-} from "./owners.ts"
-import { addCopies, addVolumes, buildPlain } from "./plainTree.ts"
+import { unmountBelow } from "./mounts.ts"
+import { type BaseFolder, type LayerFolders, withBase } from "./overlayTree.ts"
+import { chownParts, foreignParts, keptOwner, markForeignFiles, ownerFor, ownerOf } from "./owners.ts"
+import { buildPlain } from "./plainTree.ts"
 import { instanceFolder, makePresenter, sharingFor } from "./presentFiles.ts"
 import { openShared, type SharedOwner, share } from "./sharedFiles.ts"
 import type { FileSources, Source } from "./sources.ts"
 import { probeStorage, type Storage, type StorageChoice } from "./storageProbe.ts"
 import { building, cleanFiles, discardFiles, recoverFiles, swapIn } from "./swapIn.ts"
-import { generationsDir, readTreeRecord, TREE, type TreeRecord, writeTreeRecord } from "./treeRecord.ts"
+import { generationsDir, readTreeRecord, TREE } from "./treeRecord.ts"
 
 export type { DiskUsage } from "./diskUsage.ts"
 export { instanceFolder } from "./presentFiles.ts"
@@ -232,61 +207,6 @@ export class InstanceFiles extends Context.Service<
             return yield* share(root, yield* openShared(plan, sources, given), way, to)
           }, Effect.scoped)
 
-          /** Adds the files of an instance that are not layers, and the mount points. */
-          const fill = Effect.fnUntraced(function* (
-            tree: string,
-            files: string,
-            record: TreeRecord,
-            plan: FilePlan,
-            single: FilePlan["cow"],
-            to: SharedOwner
-          ) {
-            const { owner } = to
-            const overlays = yield* openTree(tree, record, { at, owner, mapped })
-            const shared = yield* openShared(plan, sources, storage.binds ? undefined : to)
-            const handles = overlays.flatMap(({ layers }) => handlesOf(layers))
-            // Scoped: the mounter must have ended before its mounts are removed.
-            yield* Effect.flatMap(openMounter(mapped || to.mapped, handles, overlays.length), (mounter) =>
-              mountTree(files, overlays, mountName(record, owner), mounter)
-            ).pipe(Effect.scoped)
-            yield* addVolumes(files, single, sources)
-            yield* share(files, shared, storage.binds ? "place" : "link", to)
-            yield* addCopies(files, plan, sources)
-            yield* unmountBelow(files)
-            yield* removeTree(files)
-            // Files made through mapped layers have the right owner.
-            const copied = record.nested.some(({ lower }) => lower.some((layer) => layer.of === "own"))
-            const given = mapped && owner?.uid !== 0 && !copied && single.length + plan.copies.length === 0
-            if (owner !== undefined && !given) yield* chownAll(yield* layersOf(tree), owner)
-          }, Effect.scoped)
-
-          const buildOverlay = Effect.fnUntraced(function* (
-            folder: string,
-            base: BaseFolder,
-            spec: ServerSpec,
-            plan: FilePlan,
-            user: RunUser | undefined
-          ) {
-            const { files, tree } = building(folder)
-            const to = sharedOwner(folder, user)
-            const { owner } = to
-            yield* makeFolder(tree)
-            yield* limits.begin(folder, spec, tree)
-            yield* presenter.settle(base.generation, owner)
-            const { files: single, record } = yield* buildTree({
-              tree,
-              plan,
-              generation: base.generation,
-              at,
-              copyFirst: yield* copyFirst,
-              owner,
-              mapped
-            })
-            const empty = plan.cow.length + plan.shared.length + plan.copies.length === 0
-            if (!empty) yield* fill(tree, files, record, plan, single, to)
-            yield* writeTreeRecord(tree, record)
-          })
-
           /**
            * Whether a base can be a layer below files of an owner: a mount maps its owner, or the owners are the same.
            */
@@ -308,10 +228,24 @@ export class InstanceFiles extends Context.Service<
             yield* cleanFiles(folder)
             yield* Effect.gen(function* () {
               yield* makeFolder(folder)
-              if (overlay) yield* buildOverlay(folder, base, spec, plan, user)
-              else {
+              const { files, tree } = building(folder)
+              if (overlay) {
+                const { generation } = base
+                yield* makeFolder(tree)
+                yield* limits.begin(folder, spec, tree)
+                yield* presenter.settle(generation, to.owner)
+                yield* buildOverlay({
+                  building: { files, tree },
+                  at,
+                  generation,
+                  plan,
+                  to,
+                  copyFirst: yield* copyFirst,
+                  mapped,
+                  binds: storage.binds
+                })
+              } else {
                 const way = storage.binds ? "place" : sharingFor(likelyKind(spec))
-                const { files } = building(folder)
                 yield* makeFolder(files)
                 yield* limits.begin(folder, spec, files)
                 yield* buildPlain({
