@@ -10,7 +10,7 @@ interface Taken {
   disk_bytes: number
 }
 
-/** What the rows say of the nodes that servers are placed on, and what has been taken there since, in the same write. */
+/** The free capacity of nodes by the rows, less what earlier creations of the same write have taken. */
 export const availableCapacity = Effect.fnUntraced(function* (
   rooms: CapacityRepo["Service"],
   placed: ReadonlyArray<{ readonly record: ServerRecord }>
@@ -28,7 +28,7 @@ export const availableCapacity = Effect.fnUntraced(function* (
   const taken = (node_id: string): Taken => byNode.get(node_id) ?? { memory_bytes: 0, disk_bytes: 0 }
 
   return {
-    /** What there is for a server now; none: there is no such node any more. */
+    /** The free capacity of the node of a server; none: the node was deleted. */
     of: (record: ServerRecord): Option.Option<AvailableCapacity> =>
       Option.map(read.get(pairOf(record)) ?? Option.none(), (room) => {
         const { disk_bytes, memory_bytes } = taken(record.node_id)

@@ -21,9 +21,9 @@ import type { CreateRequest } from "./CreateRequest.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 import { encodeSummary, plain } from "./index/summary.ts"
 
-/** How long an answer is repeated to the same idempotency key: 24 h, in milliseconds. */
+/** Lifetime of the answer to an idempotency key: 24 h, in milliseconds. */
 export const ANSWER_LIFETIME = 24 * 60 * 60 * 1000
-/** Placements that are tried when others take the room or the ports first. */
+/** Placements that are tried if other replicas take the capacity or the ports first. */
 const ATTEMPTS = 10
 
 /** The answer to a creation: the server's id and the JSON of its summary. */
@@ -32,7 +32,7 @@ interface Created {
   readonly body: string
 }
 
-/** A creation that was placed, and waits to be kept. */
+/** A creation that is placed and not yet written. */
 interface Placed {
   readonly record: ServerRecord
   /** JSON of its summary. */
@@ -45,15 +45,14 @@ type Insertion =
   | { readonly _tag: "created" }
   | { readonly _tag: "repeated"; readonly answer: IdempotentAnswer }
   | { readonly _tag: "port-taken" }
-  /** Why it does not fit on the node that was chosen. */
+  /** The reason that it does not fit on the chosen node. */
   | { readonly _tag: "refused"; readonly reason: string }
 
 const decodeId = Schema.decodeUnknownEffect(Schema.fromJsonString(Schema.Struct({ id: Schema.String })))
 
 /**
- * Creation of servers: placed first, then kept with its ports and its first event in one write, where it still fits by
- * then: what others have placed meanwhile is learnt, and another place is looked for. Whatever goes wrong in between
- * gives back what was placed; an interruption waits for the write.
+ * Creates servers: places the server, then writes its record, ports and first event at once. If another replica took the
+ * capacity meanwhile, the placement is repeated. A failure releases the placement; an interruption waits for the write.
  */
 export const makeCreate = Effect.gen(function* () {
   const balancer = yield* LoadBalancer
@@ -67,10 +66,10 @@ export const makeCreate = Effect.gen(function* () {
   const store = yield* Store
   const clock = yield* ExpiryClock
   const { notConnected } = yield* makeNodeAvailability
-  /** Requests with the same idempotency key wait for each other. */
+  /** Serialises requests with the same idempotency key. */
   const keys = makeKeyedLock()
 
-  /** The first answer, if the request is a repetition of it. */
+  /** Returns the first answer, if the request is a repetition. */
   const repeat = Effect.fnUntraced(function* (answer: IdempotentAnswer, body_hash: string) {
     if (answer.body_hash !== body_hash) {
       return yield* new Conflict({
@@ -82,7 +81,7 @@ export const makeCreate = Effect.gen(function* () {
     return { id, body: answer.response } satisfies Created
   })
 
-  /** Keeps all that fit, one after the other, with what tells of them. */
+  /** Writes the creations that fit, in order, with their journal entries. */
   const insertAll = Effect.fnUntraced(function* (creations: ReadonlyArray<Placed>) {
     const transaction = yield* Transaction
     const created_at = yield* Clock.currentTimeMillis
@@ -123,14 +122,14 @@ export const makeCreate = Effect.gen(function* () {
     }
     return creations.flatMap((creation) => insertions.get(creation) ?? [])
   })
-  /** Those that wait for the database at once are kept at once. */
+  /** Concurrent creations share a write. */
   const insert = store.together(insertAll)
 
-  /** Unless it exists all the same: where it was not known whether it was kept, that may be known by now. */
-  const giveBack = (id: string) =>
+  /** Releases a placement, unless the write with unknown outcome turns out to be committed. */
+  const releasePlacement = (id: string) =>
     Effect.flatMap(index.find(id), (kept) => (Option.isSome(kept) ? Effect.void : balancer.release(id)))
 
-  /** Of a node that is named and away, the refusal says why it is. */
+  /** Places a server; the refusal of a named, unavailable node has the reason. */
   const place = (request: PlacementRequest) =>
     Effect.catchTag(balancer.place(request), "Unavailable", (refusal) =>
       request.node_id === undefined || registry.isConnected(request.node_id)
@@ -172,7 +171,7 @@ export const makeCreate = Effect.gen(function* () {
       const insertion = yield* insert({ record, body, placement, idempotency: request.idempotency }).pipe(
         (write) => index.creating(record, write),
         Effect.onExit((exit) => {
-          if (Exit.isFailure(exit)) return giveBack(id)
+          if (Exit.isFailure(exit)) return releasePlacement(id)
           if (exit.value._tag === "created") return Effect.void
           return exit.value._tag === "port-taken" ? balancer.releaseAndAvoidPorts(id) : balancer.release(id)
         })

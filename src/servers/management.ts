@@ -20,8 +20,8 @@ const isUnknownToNode = (error: DaemonError): boolean =>
 const noLines: Page<string> = { items: [], total: 0 }
 
 /**
- * The routes that ask a server's node (decisions, "Management routes"): existence (404), then state (409), then the
- * node (503, 502). They never set a status: the node's reports do.
+ * The routes that call a server's node (decisions, "Management routes"). They check existence (404), then the state
+ * (409), then call the node (503, 502). Only reports of the node change the status.
  */
 export const makeManagement = Effect.gen(function* () {
   const daemons = yield* DaemonClient
@@ -35,14 +35,14 @@ export const makeManagement = Effect.gen(function* () {
     return record ?? (yield* NotFound.server(id))
   })
 
-  /** What a record refuses: with a node that is away, why it is. */
+  /** Fails with a refusal; that of an unavailable node has the reason. */
   const refuse = (
     record: ServerRecord,
     refusal: Conflict | Unavailable
   ): Effect.Effect<never, Conflict | Unavailable> =>
     refusal._tag === "Unavailable" ? failAway(record) : Effect.fail(refusal)
 
-  /** Calls the node; one that turns out to have lost the server is looked at. */
+  /** Calls the node; a server that the node has lost is marked for verification. */
   const call = <A, R>(record: ServerRecord, use: (daemon: Daemon) => Effect.Effect<A, DaemonError, R>) =>
     daemons.of(record.node_id).pipe(
       Effect.flatMap(use),
@@ -59,7 +59,7 @@ export const makeManagement = Effect.gen(function* () {
   const ask = <A, R>(id: string, use: (daemon: Daemon) => Effect.Effect<A, DaemonError, R>) =>
     Effect.flatMap(recordOf(id), (record) => call(record, use))
 
-  /** Lines of a server; none yet where the node does not have it yet. */
+  /** Reads lines of a server; none before its installation. */
   const lines = Effect.fnUntraced(function* (
     id: string,
     use: (daemon: Daemon) => Effect.Effect<Page<string>, DaemonError>
@@ -101,7 +101,7 @@ export const makeManagement = Effect.gen(function* () {
     if (decision !== "call") return yield* refuse(record, decision)
     const called = call(record, (daemon) => daemon.power(id, action, wait_seconds))
     if (!record.start_pending || (action !== "stop" && action !== "kill")) return yield* called
-    // The last word counts: it is not started behind the back of who has stopped it.
+    // A stop cancels a pending start.
     yield* locks.withLock(id)(Effect.andThen(lifecycle.forgetStart(id), called))
   })
 
@@ -121,8 +121,8 @@ export const makeManagement = Effect.gen(function* () {
   })
 
   /**
-   * The record says so first, so that no report of the node can come before it. What a refusal or a crash in
-   * between leaves is put right by the {@link Provisioner}, which asks the node.
+   * Changes the record first, so that no report of the node precedes it. After a crash in between, the
+   * {@link Provisioner} calls the node.
    */
   const reinstall = Effect.fn("ServerManager.reinstall")(function* (id: string) {
     const record = yield* recordOf(id)
@@ -134,7 +134,7 @@ export const makeManagement = Effect.gen(function* () {
       Effect.gen(function* () {
         const before = yield* lifecycle.reinstall(id)
         yield* restore(daemon.reinstall(id)).pipe(
-          // One that the node has lost is installed all the same.
+          // A server that the node has lost is installed all the same.
           Effect.catchIf(isUnknownToNode, () => Effect.void),
           Effect.tapError(() =>
             Effect.catch(lifecycle.undoReinstall(before), (error) =>

@@ -1,4 +1,4 @@
-/** What a daemon's failure is to the caller of the application API (decisions, "Management routes"). */
+/** Errors of daemons as errors of the application API (decisions, "Management routes"). */
 import { Effect } from "effect"
 import type { DaemonError, DaemonRefused } from "../api/Daemon.ts"
 import { Conflict, InvalidRequest, NodeFailure, type Unavailable } from "../domain/errors.ts"
@@ -7,7 +7,7 @@ import { makeNodeAvailability } from "../nodes/nodeAvailability.ts"
 import { wrongStatus } from "./records/power.ts"
 import { isFinished } from "./records/transitions.ts"
 
-/** Whether the node says that it does not have a server that it ought to have. */
+/** Whether the node does not have a server that is installed on it. */
 export const isLoss = (record: ServerRecord, error: DaemonError): boolean =>
   error._tag === "DaemonRefused" && error.status === 404 && isFinished(record.install)
 
@@ -34,10 +34,10 @@ const ofRefusal = (
   }
 }
 
-/** Fails with what a node's failure is to the caller. */
+/** Makes functions that fail with the error of a call to a node. */
 export const makeNodeErrors = Effect.gen(function* () {
   const { notConnected, unavailableReason } = yield* makeNodeAvailability
-  /** 503 of what needs the node of a server, and why it is away. */
+  /** Fails with 503 and the reason that the node is unavailable. */
   const failAway = ({ node_id }: ServerRecord, reason?: string) =>
     Effect.flatMap(notConnected(node_id, reason), Effect.fail)
   return {

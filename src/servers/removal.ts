@@ -7,16 +7,15 @@ import { makeNodeErrors } from "./nodeErrors.ts"
 import { ServerLifecycle } from "./records/ServerLifecycle.ts"
 import { ServerLocks } from "./records/ServerLocks.ts"
 
-/** Once begun, a write that fails does not undo it. */
-const goesOn = Effect.mapError((error: Unavailable) =>
+/** The error of a failed write during a removal, which continues later. */
+const continuesLater = Effect.mapError((error: Unavailable) =>
   error instanceof DatabaseFull ? DatabaseFull.removalBegun() : Unavailable.removalBegun()
 )
 
 /**
- * Removal of servers: first the node, which may be told twice, then the record and its ports, in one write with
- * the `deleted` event. That it has begun is written down before: after a crash in between the {@link Provisioner}
- * goes on with it, so that nobody finds a server without its files. Once begun it is not interrupted. With `force`
- * the record goes all the same, and the node is told until it has done it.
+ * Removes servers: first on the node, which may be called twice, then the record and its ports, in one write with the
+ * `deleted` event. The begin is recorded, so that the {@link Provisioner} continues after a crash; a removal is not
+ * interrupted. With `force` the record is deleted even if the call fails, and the garbage collector repeats the call.
  */
 export const makeRemove = Effect.gen(function* () {
   const daemons = yield* DaemonClient
@@ -35,10 +34,10 @@ export const makeRemove = Effect.gen(function* () {
       Effect.catch((error) =>
         options.force
           ? Effect.succeed(undefined)
-          : Effect.andThen(goesOn(lifecycle.giveUpRemoval(id)), failWith(record, error))
+          : Effect.andThen(continuesLater(lifecycle.giveUpRemoval(id)), failWith(record, error))
       )
     )
-    yield* goesOn(lifecycle.remove(id, from))
+    yield* continuesLater(lifecycle.remove(id, from))
   }, Effect.uninterruptible)
 
   return Effect.fn("ServerManager.remove")((id: string, options: { readonly force: boolean }) =>

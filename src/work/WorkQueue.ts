@@ -67,7 +67,7 @@ export const makeWorkQueue = Effect.fnUntraced(function* <K, E, R>({
 
   const work = Effect.fnUntraced(function* (key: K, woken: Latch.Latch) {
     let attempt = 1
-    let pause = yield* beginBackoff
+    let pause: Effect.Effect<void> | undefined
     let logged: string | undefined
     /** Logs each cause once, until another one takes its place. */
     const failed = (cause: Cause.Cause<E>): Effect.Effect<StepOutcome> => {
@@ -90,10 +90,13 @@ export const makeWorkQueue = Effect.fnUntraced(function* <K, E, R>({
         MutableHashMap.remove(entries, key)
         return
       }
-      const isWoken =
-        outcome === "done" || (yield* Effect.raceFirst(Effect.as(pause, false), Effect.as(woken.await, true)))
+      let isWoken = outcome === "done"
+      if (outcome === "again") {
+        pause ??= yield* beginBackoff
+        isWoken = yield* Effect.raceFirst(Effect.as(pause, false), Effect.as(woken.await, true))
+      }
       attempt = isWoken ? 1 : attempt + 1
-      if (isWoken) pause = yield* beginBackoff
+      if (isWoken) pause = undefined
     }
   })
 

@@ -1,4 +1,4 @@
-/** The steps by which a server leaves its node, and comes back to it where that does not succeed. */
+/** The steps by which a server leaves its node, or returns to it if the migration fails. */
 import { randomUUID } from "node:crypto"
 import { Effect, Option } from "effect"
 import type { SqlError } from "effect/sql"
@@ -18,15 +18,15 @@ import { makeMarkForVerification } from "../records/recordChanges.ts"
 import { ServerLifecycle } from "../records/ServerLifecycle.ts"
 import { migrationBlocker } from "./canMigrate.ts"
 
-/** How long a server may take to stop, in seconds. */
+/** Timeout of a stop, in seconds. */
 const STOP_PATIENCE = 30
 
 /**
- * - `done`       there is nothing more to do here
- * - `again`      something has to happen first: look again then
- * - `lost`       its node does not have it
- * - `port-taken` others have a port of the placement
- * - `refused`    it does not fit there any more
+ * - `done`       no step remains
+ * - `again`      a condition does not hold yet
+ * - `lost`       the node does not have the server
+ * - `port-taken` another server has a port of the placement
+ * - `refused`    the server no longer fits on the chosen node
  */
 export type StepResult = "done" | "again" | "port-taken" | "refused" | "lost"
 
@@ -44,7 +44,7 @@ export const makeMigrationSteps = Effect.gen(function* () {
   const call = <A>(migration: Migration, use: (daemon: Daemon) => Effect.Effect<A, DaemonError>) =>
     Effect.flatMap(daemons.of(migration.from_node), use)
 
-  /** Changes a server and its migration as they are in the store now; `done` where the migration is another one by now. */
+  /** Changes a server and its migration by their present rows; `done`: the migration has another phase or has ended. */
   const change = (
     { arrival, phase, server_id }: Migration,
     decide: (
@@ -63,8 +63,8 @@ export const makeMigrationSteps = Effect.gen(function* () {
     )
 
   /**
-   * Tells the old node to keep the server still, or not any more; answers what it is there, and the sequence that
-   * the record has if it says all of that. Undefined: the node does not have it.
+   * Holds a server on its old node, or ends that; returns its state there, and the sequence of the record that has this
+   * state. View undefined: the node does not have the server.
    */
   const hold = Effect.fnUntraced(function* (migration: Migration, held: boolean) {
     const sequence = (yield* lifecycle.sequences(migration.from_node, [migration.server_id])).get(
@@ -80,13 +80,13 @@ export const makeMigrationSteps = Effect.gen(function* () {
     return { sequence, view }
   })
 
-  /** What a node has lost is not moved: it is asked for it and installs it again. */
+  /** Ends the migration of a lost server: the verification installs it again. */
   const lost = (migration: Migration) =>
     change(migration, (record) =>
       Effect.as(Effect.andThen(records.forget(record), markForVerification(record.id)), "lost" as const)
     )
 
-  /** A saved server is to leave its node; false: it cannot just now. */
+  /** Begins the migration of a saved server; false: it cannot migrate now. */
   const begin = (record: ServerRecord, arrival: string): Effect.Effect<boolean, Unavailable> =>
     store.write(
       Effect.gen(function* () {
@@ -101,7 +101,7 @@ export const makeMigrationSteps = Effect.gen(function* () {
       })
     )
 
-  /** Stops it, then puts it on its new node. */
+  /** Stops the server, then places it on its new node. */
   const leave = Effect.fnUntraced(function* (
     migration: Migration,
     placement: Placement
@@ -129,13 +129,13 @@ export const makeMigrationSteps = Effect.gen(function* () {
     })
   })
 
-  /** It stays after all: nothing has been sent anywhere. */
+  /** Cancels a migration before any file was transferred. */
   const cancel = (migration: Migration) =>
     change(migration, (record, now) =>
       Effect.as(records.save(record, { ...now, phase: "returning" }), "again" as const)
     )
 
-  /** Lets the old node use it again, and has it started where it was up. */
+  /** Ends the hold on the old node, and makes a start pending if the server was up. */
   const comeBack = Effect.fnUntraced(function* (
     migration: Migration
   ): Effect.fn.Return<StepResult, StepError> {
@@ -150,8 +150,8 @@ export const makeMigrationSteps = Effect.gen(function* () {
   })
 
   /**
-   * A node keeps a server still that is on it and does not migration, by records that are older than that: it is let go like
-   * one whose migration was called off, and started where the records have it up.
+   * Releases a server that its node holds for a migration without a record, as after a restored backup: like a cancelled
+   * migration, with a start if the record has it up.
    */
   const release = (node_id: string, server_id: string): Effect.Effect<void, Unavailable> =>
     store.write(

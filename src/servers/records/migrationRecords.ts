@@ -90,21 +90,21 @@ export const makeMigrationRecords = Effect.gen(function* () {
     return "switched" as const
   })
 
-  /** Its node may use it again: starts it where it was up, and forgets the migration or keeps why it has failed. */
+  /** Ends a migration on the old node: makes a start pending if the server was up, and keeps the reason of a failure. */
   const end = Effect.fnUntraced(function* (record: ServerRecord, migration: Migration) {
     if (migration.reason === null) yield* forget(record)
     else yield* save(record, { ...migration, phase: "failed", was_up: null })
     yield* setStartPending(record, migration.was_up === true && record.status === "offline")
   })
 
-  /** The new node has all of it: the old one's copy and ports go. */
+  /** Ends a migration on the new node: the old one releases the ports and deletes the files. */
   const arrive = Effect.fnUntraced(function* (record: ServerRecord, migration: Migration) {
     yield* migrations.free(record.id, migration.from_node)
     yield* forget(record)
     yield* deleteOn(record, migration.from_node)
   })
 
-  /** Puts a server that has not arrived back on the node that has its files; answers what else changes. */
+  /** Returns a server to the node that has its files; returns the transition of its record. */
   const bringBack = Effect.fnUntraced(function* (record: ServerRecord, migration: Migration, reason: string) {
     const { origin } = migration
     if (origin === null) return {}
@@ -129,10 +129,7 @@ export const makeMigrationRecords = Effect.gen(function* () {
     return outcome
   })
 
-  /**
-   * What the end of an installation, or the end of the server, means for its migration; answers what is to be carried out
-   * in place of what was decided.
-   */
+  /** Applies the end of an installation or of the server to its migration; returns the transition to apply instead. */
   const settle = Effect.fnUntraced(function* (record: ServerRecord, decided: Transition) {
     const phase = decided.install?.phase
     if (decided.destroys !== true && phase !== "ready" && phase !== "failed") return decided

@@ -1,4 +1,4 @@
-/** Whether a power action may be passed on to the node: pure rules (decisions, "States"). */
+/** Whether a power action is sent to the node: pure rules (decisions, "States"). */
 import { Conflict, Unavailable } from "../../domain/errors.ts"
 import type { PowerAction } from "../../domain/NodeMessages.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
@@ -6,7 +6,7 @@ import { next, type ServerStatus, type Trigger } from "../../domain/ServerStatus
 
 interface Rule {
   readonly trigger: Trigger
-  /** Statuses in which there is nothing to do. */
+  /** Statuses in which the action has no effect. */
   readonly done: ReadonlyArray<ServerStatus>
 }
 
@@ -27,21 +27,21 @@ const hints: Partial<Record<ServerStatus, string>> = {
   paused: "Unpause it first."
 }
 
-/** 409 for something that cannot be done in the server's present status. */
+/** 409: the status of the server does not allow the request. */
 export const wrongStatus = (record: ServerRecord): Conflict =>
   new Conflict({
     detail: `server is ${record.status}: ${record.id}`,
     ...(hints[record.status] === undefined ? {} : { hint: hints[record.status] })
   })
 
-/** 409 for what would get in the way of a move. */
+/** 409: the server is being migrated. */
 export const isMoving = (id: string): Conflict =>
   new Conflict({
     detail: `server is being moved to another node: ${id}`,
     hint: "Wait until it has arrived; GET /api/nodes/:node of the node that it leaves says how far it is."
   })
 
-/** 409 for a reinstallation of a server that is not offline. */
+/** 409: the server to reinstall is not offline. */
 export const notOffline = (record: ServerRecord): Conflict =>
   record.status === "installing"
     ? wrongStatus(record)
@@ -51,8 +51,8 @@ export const notOffline = (record: ServerRecord): Conflict =>
       })
 
 /**
- * `call`: ask the node; else why not. It is asked also where there seems to be nothing to do: what it has accepted
- * before may not be in the record yet.
+ * Returns `call`, or the refusal. The node is called even if the action seems to have no effect: the record may lag
+ * behind what the node has accepted.
  */
 export const decidePower = (record: ServerRecord, action: PowerAction): "call" | Conflict | Unavailable => {
   const { status, install } = record

@@ -1,7 +1,4 @@
-import { Schedule } from "effect"
+import { backoff } from "../../work/backoff.ts"
 
-/** The retry schedule of work that must be done once the database is back: without end, at first often. */
-export const databaseRetrySchedule = Schedule.min([
-  Schedule.exponential("50 millis"),
-  Schedule.spaced("2 seconds")
-])
+/** The retry schedule of work that must be done once the database is available again. It does not end. */
+export const databaseRetrySchedule = backoff({ first: "50 millis", longest: "2 seconds" })
