@@ -46,15 +46,15 @@ export interface Placement {
 export interface LoadBalancerOptions {
   /** Default `spread`. */
   readonly strategy?: Strategy
-  /** What may be placed on a node, as a multiple of what it has; default 1. */
+  /** The capacity for placements, as a multiple of that of the node; default 1. */
   readonly memoryOvercommit?: number
   readonly diskOvercommit?: number
 }
 
-/** How long a placement waits for nodes that have just registered, and are being called for the first time. */
+/** Time for which a placement waits for the first calls to nodes that have just registered. */
 const FIRST_CALL = "3 seconds"
 
-/** Reasons that are kept until a node changes, so that a full fleet is not looked through for each refusal. */
+/** Refusals that are cached until a node changes, so that a full fleet is not searched for each request. */
 const KEPT_REASONS = 100
 
 const loadOf = (limits: Limits): Load => ({
@@ -76,30 +76,29 @@ const needOf = ({ limits, ports, runtimes, placement, blueprint_id, except }: Pl
 /**
  * Chooses nodes and commits their capacity and ports at once (node-protocol, "Placement and ports").
  *
- * A node that is named is taken whether it is drained, in another location or has a server of the blueprint
- * already; it must be connected, offer a runtime and have room. Where nothing fits, nodes that have just registered are
- * waited for: whether they can be called is known in a moment.
+ * A named node is chosen even if it is drained, in another location or has a server of the blueprint; it must be
+ * connected, offer a runtime and have capacity. If no node fits, a placement waits for the first calls to nodes that have
+ * just registered.
  */
 export class LoadBalancer extends Context.Service<
   LoadBalancer,
   {
     /**
-     * A server that holds something gives it back first.
+     * Places a server; an earlier reservation of it is released first.
      *
      * @error NotFound    the named node is not known
      * @error Unavailable no node fits, or the named one is full, not connected or lacks the runtime
      */
     place(request: PlacementRequest): Effect.Effect<Placement, NotFound | Unavailable>
     /**
-     * Why a placement cannot be kept, as the rows say it: what others have placed there meanwhile, or what has become of
-     * the node. Undefined: it can.
+     * Returns the reason that the rows do not allow a placement: other replicas took the capacity, or the node changed.
      */
     whyNot(request: PlacementRequest, room: Option.Option<AvailableCapacity>): string | undefined
-    /** {@link release}, because others have a port of it: the node's next ports are looked for elsewhere. */
+    /** Releases a reservation with a taken port: the next ports of the node are chosen from another range. */
     releaseAndAvoidPorts(server_id: string): Effect.Effect<void>
-    /** Gives back what a server holds; nothing when it holds nothing. */
+    /** Releases the reservation of a server, if it has one. */
     release(server_id: string): Effect.Effect<void>
-    /** Holds what existing records hold: at start, and for ports that somebody else was found to hold. */
+    /** Restores the reservations of records: at start, and of records of other replicas. */
     restore(records: ReadonlyArray<ServerRecord>): Effect.Effect<void>
     /** Placements since the start, by outcome. */
     readonly placements: Effect.Effect<{ readonly placed: number; readonly refused: number }>

@@ -3,14 +3,14 @@ import { transportOf } from "../../domain/transport.ts"
 import type { NodeRecord } from "../../store/repos/NodeRepo.ts"
 import { PortAllocator, type PortMappings } from "./PortAllocator.ts"
 
-/** What one server takes of a node. Processor in thousandths of a percent of a thread, so that sums stay exact. */
+/** The load of one server. Processor in thousandths of a percent of a thread, so that sums stay exact. */
 export interface Load {
   readonly memory_bytes: number
   readonly disk_bytes: number
   readonly cpu_millipercent: number
 }
 
-/** What a server holds of its node. */
+/** The reservation of a server on its node. */
 export interface Reservation {
   readonly server_id: string
   readonly node_id: string
@@ -25,9 +25,9 @@ export class FleetNode {
   /** Undefined: servers are placed there, and the node itself is not known (yet). */
   record: NodeRecord | undefined = undefined
   connected = false
-  /** Time of the last sign of life, RFC 3339 UTC. */
+  /** Time of the last heartbeat, RFC 3339 UTC. */
   last_seen_at: string | null = null
-  /** What the last heartbeat of this boot said is in use. */
+  /** The usage in the last heartbeat of this boot. */
   usage: NodeUsage | null = null
   readonly ports = new PortAllocator()
   readonly committed = { memory_bytes: 0, disk_bytes: 0, cpu_millipercent: 0 }
@@ -39,23 +39,23 @@ export class FleetNode {
     this.id = id
   }
 
-  /** The record, unless the node has said good-bye and owns no servers: such a node is gone (decisions, 2). */
+  /** The record, except of a deregistered node without servers (decisions, 2). */
   get listed(): NodeRecord | undefined {
     return this.record?.departed === true && this.servers === 0 ? undefined : this.record
   }
 
-  /** Whether it has registered and is to be called for the first time. */
+  /** Whether it has registered and was not called yet. */
   get uncalled(): boolean {
     return this.connected && this.record?.unreachable === ""
   }
 
-  /** Why it cannot be called though it is heard. */
+  /** The reason that it is unreachable although its heartbeats arrive. */
   get unreachable(): string | undefined {
     if (!this.connected) return undefined
     return this.uncalled ? "it was not called yet" : (this.record?.unreachable ?? undefined)
   }
 
-  /** Whether servers can be placed there: it is heard, and can be called. */
+  /** Whether servers can be placed on it: it is connected and reachable. */
   get usable(): boolean {
     return this.connected && this.unreachable === undefined
   }

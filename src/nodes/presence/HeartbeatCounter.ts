@@ -2,18 +2,17 @@ import { Duration } from "effect"
 import type { HeartbeatMonitor } from "./HeartbeatMonitor.ts"
 import { type Expiry, Liveness } from "./Liveness.ts"
 
-/** {@link HeartbeatMonitor} on a clock that goes on only as far as it is told. */
+/** A {@link HeartbeatMonitor} whose clock its caller advances. */
 export interface HeartbeatCounter extends HeartbeatMonitor {
-  /** So many milliseconds more, in which everybody could have been heard; answers who has become due. */
+  /** Advances the clock by a time in which any heartbeat would have been noticed; returns the expired timeouts. */
   advance(millis: number): ReadonlyArray<Expiry>
 }
 
 /**
- * The silence of nodes that other processes hear, too: time counts only once it is known that none of them has heard
- * anything.
+ * Detects nodes without heartbeats on several replicas: time counts only once the heartbeats of all replicas are read.
  *
- * @param options.silent nodes whose silence begins now
- * @param options.lost   nodes that are lost already, and given up in time
+ * @param options.silent nodes whose timeout begins now
+ * @param options.lost   nodes that are lost already, whose second timeout begins now
  */
 export const makeHeartbeatCounter = (options: {
   readonly lostAfter: Duration.Duration

@@ -1,24 +1,24 @@
 import { Clock, Duration, Effect, Latch, type Scope } from "effect"
 import { type Expiry, Liveness } from "./Liveness.ts"
 
-/** Between two looks at most. */
+/** The longest time between two checks. */
 const LOOK_MILLIS = 1000
-/** A look that is this much too late: the process stood still, or the machine slept. */
+/** The delay of a check that means that the process or the machine was suspended. */
 const LATE_MILLIS = 1000
 
-/** Plain functions: what they note and what the caller notes beside it are one step. */
+/** Synchronous functions: the caller updates its own state in the same step. */
 export interface HeartbeatMonitor {
-  /** A sign of life. */
+  /** Notes a heartbeat. */
   record(node_id: string): void
   forget(node_id: string): void
 }
 
 /**
- * Watches for nodes that fall silent, on a clock that only goes on. While this process stands still (stopped,
- * frozen, a blocked event loop) it hears nobody, and that is not the nodes' silence: such time does not count.
+ * Detects nodes without heartbeats, by a monotonic clock. Time in which this process was suspended (stopped, frozen, a
+ * blocked event loop) does not count, because it received no heartbeats.
  *
- * @param options.initial  nodes whose silence begins now
- * @param options.onExpiry called with each node that has been silent for long enough, one after another
+ * @param options.initial  nodes whose timeout begins now
+ * @param options.onExpiry called with each expired timeout, one after another
  */
 export const makeHeartbeatMonitor = Effect.fnUntraced(function* (options: {
   readonly lostAfter: Duration.Duration
@@ -35,18 +35,18 @@ export const makeHeartbeatMonitor = Effect.fnUntraced(function* (options: {
   let counted = 0
   let uncounted = 0
   let last = monotonic()
-  /** The time in which this process has listened. */
+  /** The time in which this process was able to receive heartbeats. */
   const now = () => {
     const at = monotonic()
     const since = at - last
     last = at
     if (since <= LOOK_MILLIS + LATE_MILLIS) counted += since
-    else if (somebody.isOpen()) uncounted += since
+    else if (pending.isOpen()) uncounted += since
     return counted
   }
 
-  /** Open while there is somebody to wait for. */
-  const somebody = Latch.makeUnsafe(true)
+  /** Open while a timeout is pending. */
+  const pending = Latch.makeUnsafe(true)
 
   for (const node_id of options.initial) liveness.record(node_id, now())
 
@@ -54,13 +54,13 @@ export const makeHeartbeatMonitor = Effect.fnUntraced(function* (options: {
     const before = uncounted
     const planned = liveness.untilNext(now())
     if (planned === undefined) {
-      somebody.closeUnsafe()
-      return yield* somebody.await
+      pending.closeUnsafe()
+      return yield* pending.await
     }
     yield* Effect.sleep(Duration.millis(Math.min(planned, LOOK_MILLIS)))
     const at = now()
     const still = uncounted - before
-    // What came meanwhile has not been read yet.
+    // Heartbeats that arrived meanwhile are not read yet.
     if (still > 0)
       return yield* Effect.logWarning(`this process stood still for ${Math.round(still / 1000)} s`)
     yield* Effect.sync(() => {
@@ -72,7 +72,7 @@ export const makeHeartbeatMonitor = Effect.fnUntraced(function* (options: {
   return {
     record: (node_id) => {
       liveness.record(node_id, now())
-      somebody.openUnsafe()
+      pending.openUnsafe()
     },
     forget: (node_id) => liveness.forget(node_id)
   }

@@ -1,4 +1,4 @@
-/** Times after the last sign of life, in milliseconds. */
+/** Timeouts after the last heartbeat, in milliseconds. */
 export interface LivenessOptions {
   readonly lostAfter: number
   readonly givenUpAfter: number
@@ -10,12 +10,12 @@ export interface Expiry {
 }
 
 /**
- * Who has been silent for how long. A sign of life moves a node to the end of a queue, so that only its head need be
- * looked at: every operation takes constant time for a node. Times are milliseconds of any clock that only goes on.
+ * The time since the last heartbeat of each node. A heartbeat puts a node at the end of a queue, so that only the head
+ * can have expired: each operation takes constant time. Times are milliseconds of any monotonic clock.
  */
 export class Liveness {
   readonly #options: LivenessOptions
-  /** By node: its last sign of life; oldest first. */
+  /** By node: the time of its last heartbeat, oldest first. */
   readonly #heard = new Map<string, number>()
   readonly #lost = new Map<string, number>()
 
@@ -23,13 +23,13 @@ export class Liveness {
     this.#options = options
   }
 
-  /** A sign of life. */
+  /** Notes a heartbeat. */
   record(node_id: string, now: number): void {
     this.forget(node_id)
     this.#heard.set(node_id, now)
   }
 
-  /** Lost already: what is to come is that it is given up. */
+  /** Notes a node that is lost already, and can only be given up. */
   lose(node_id: string, now: number): void {
     this.forget(node_id)
     this.#lost.set(node_id, now)
@@ -40,7 +40,7 @@ export class Liveness {
     this.#lost.delete(node_id)
   }
 
-  /** What has become due, each once, in the order in which the nodes fell silent. */
+  /** Returns the expired timeouts, each once, in the order of the last heartbeats. */
   expire(now: number): ReadonlyArray<Expiry> {
     const expired: Array<Expiry> = []
     for (const [node_id, since] of this.#heard) {
@@ -58,8 +58,8 @@ export class Liveness {
   }
 
   /**
-   * Milliseconds, at least 1, until {@link expire} may have something, whoever is heard in between; undefined when
-   * there is nobody to wait for.
+   * Returns the milliseconds, at least 1, until {@link expire} may return a timeout, whatever heartbeats arrive before;
+   * undefined: no timeout is pending.
    */
   untilNext(now: number): number | undefined {
     if (this.#heard.size === 0 && this.#lost.size === 0) return undefined

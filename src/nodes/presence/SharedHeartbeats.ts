@@ -4,25 +4,25 @@ import { type HeardNode, NodeRepo } from "../../store/repos/NodeRepo.ts"
 import { Store } from "../../store/Store.ts"
 import { Fleet } from "../fleet/Fleet.ts"
 
-/** What a replica notes of the signs of life that it gets, and learns of those that others get. */
+/** The heartbeats of all replicas. */
 export interface SharedHeartbeats {
-  /** A sign of life of this boot of a node. */
+  /** Notes a heartbeat of a boot of a node. */
   note(node_id: string, boot_id: string, usage: NodeUsage): void
-  /** What the last look has read: another number each time that somebody has handed on that the node was heard. */
+  /** Returns the number of the last heartbeat of a node that was read; each replica's write changes it. */
   beats(node_id: string): number
 }
 
-/** Time that counts at most between two looks, in looks: longer ones were late, or could not be made. */
+/** The longest time between two reads that counts, in intervals: a longer one was late or had failed. */
 const COUNTED = 2
 
 /**
- * Hands on what this replica has heard, all of it in one statement, and looks what others have: who is heard, and what
- * they use. While the database is away what was heard waits.
+ * Writes the heartbeats of this replica in one statement at a time, and reads those of the others. While the database is
+ * unavailable, heartbeats wait in memory.
  *
- * @param options.others    whether other replicas may hear nodes; with none, nothing is done while nothing is heard
- * @param options.every     between two looks
- * @param options.onHeard   a sign of life that another replica got
- * @param options.onLooked  milliseconds that have passed, as far as everybody could be heard in them
+ * @param options.others    whether other replicas may receive heartbeats; without them an idle service does nothing
+ * @param options.every     the interval of writes and reads
+ * @param options.onHeard   called with each heartbeat of another replica
+ * @param options.onLooked  called with the milliseconds in which any heartbeat would have been read
  */
 export const shareHeartbeats = Effect.fnUntraced(function* (options: {
   readonly others: boolean
@@ -37,7 +37,7 @@ export const shareHeartbeats = Effect.fnUntraced(function* (options: {
   const now = () => Number(clock.monotonicTimeNanosUnsafe() / 1_000_000n)
   const heard = new Map<string, Omit<HeardNode, "age"> & { readonly at: number }>()
   const beats = new Map<string, number>()
-  /** Open while there is something to do. */
+  /** Open while work is pending. */
   const due = Latch.makeUnsafe(options.others)
   const rest = Effect.sync(() => {
     if (!options.others && heard.size === 0) due.closeUnsafe()
@@ -58,7 +58,7 @@ export const shareHeartbeats = Effect.fnUntraced(function* (options: {
       beats.set(row.node_id, row.beats)
       const node = fleet.get(row.node_id)
       if (node?.record?.boot_id !== row.boot_id) continue
-      // What this replica has heard itself since is newer, and so may a good-bye be.
+      // A heartbeat of this replica since then is newer, and so may a deregistration be.
       if (!heard.has(row.node_id)) {
         const at = Math.max(row.heard_at, Date.parse(node.last_seen_at ?? "") || 0)
         fleet.hear(node, new Date(at).toISOString(), row.usage)

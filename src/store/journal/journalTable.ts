@@ -28,7 +28,7 @@ export interface PendingChange {
 }
 
 export const journalTable = (sql: SqlClient.SqlClient) => {
-  /** The newest cursor. In a write transaction that has its turn nobody else gives out the next. */
+  /** The newest cursor. A write transaction with the write lock has the next ones to itself. */
   const newest: Effect.Effect<number, SqlError.SqlError> = Effect.flatMap(
     readValues(sql`SELECT value FROM counters WHERE name = 'journal'`),
     ([counter]) =>
@@ -50,7 +50,7 @@ export const journalTable = (sql: SqlClient.SqlClient) => {
    * Keeps entries that follow the newest one without a gap, and does not wait for it: the last statements before the
    * commit.
    *
-   * @param telling what else the statement that moves the counter does
+   * @param telling an addition to the statement that advances the counter
    */
   const append = Effect.fnUntraced(function* (
     entries: ReadonlyArray<JournalEntry>,

@@ -36,19 +36,18 @@ const MAX_ATTEMPTS = 10
 const UNKNOWN_AFTER_MILLIS = 200
 
 /**
- * The write side of the store: one fiber takes all writes that wait, runs them in one transaction, commits, publishes
- * the journal's new entries and only then answers the callers. Failures are answered after the commit too: they may
- * rest on what an earlier mutation of the same transaction has done. While the database is away nobody waits: writes
- * fail at once. Those whose COMMIT was under way are told that its outcome is not known; once it is, the followers of
- * the journal are told, as of what another replica has committed.
+ * The write side of the store: one fiber runs all waiting writes in one transaction, commits, publishes the new entries
+ * of the journal and then answers the callers. Failures are answered after the commit too, since they may depend on an
+ * earlier mutation of the transaction. While the database is unavailable, writes fail at once. A write whose COMMIT was
+ * interrupted fails with an unknown outcome; once that is known, the followers of the journal receive its entries.
  */
 export const makeGroupCommit = Effect.fnUntraced(function* (options: {
   readonly sql: SqlClient.SqlClient
   readonly backend: Backend["Service"]
   readonly disk: DatabaseDisk["Service"]
-  /** Hands entries to the followers; fails when earlier entries of others cannot be read. */
+  /** Publishes entries to the followers; fails if earlier entries of other processes cannot be read. */
   readonly publish: (entries: Entries) => Effect.Effect<void, SqlError.SqlError>
-  /** Hands entries to the followers, whatever came before them. */
+  /** Publishes entries to the followers without earlier ones. */
   readonly publishAnyway: (entries: Entries) => Effect.Effect<void>
 }) {
   const { backend, disk, publish, publishAnyway, sql } = options

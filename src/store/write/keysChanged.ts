@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { Transaction } from "./Transaction.ts"
 
-/** Part of every change of an API key, and of what belongs to it: `KeyRepo.version` and the journal tell of it. */
+/** Announces a change of a key or of its binding, as part of its write: in `KeyRepo.version` and in the journal. */
 export const keysChanged = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient
 ): Effect.fn.Return<void, SqlError.SqlError, Transaction> {
