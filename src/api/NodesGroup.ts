@@ -7,7 +7,7 @@ import { HostInfo, SystemInfo } from "../domain/SystemInfo.ts"
 import { Authorization } from "./Authorization.ts"
 import { nodeExample, systemExample } from "./examples.ts"
 import { Writes } from "./Failures.ts"
-import { text } from "./query.ts"
+import { flag, text } from "./query.ts"
 
 const params = { node: Schema.String }
 
@@ -49,11 +49,12 @@ export class NodesGroup extends HttpApiGroup.make("nodes")
       .annotateMerge(OpenApi.annotations({ summary: "Drain a node, or put it back into placement" })),
     HttpApiEndpoint.delete("remove", "/nodes/:node", {
       params,
+      query: { force: flag("`true`: also while the node is connected; default `false`.") },
       success: HttpApiSchema.Empty(200),
       error: [NotFound, Conflict]
     })
       .middleware(Writes)
-      .annotateMerge(OpenApi.annotations({ summary: "Forget a node that owns no servers" }))
+      .annotateMerge(OpenApi.annotations({ summary: "Remove a node that owns no servers" }))
   )
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Nodes" })) {}

@@ -33,6 +33,7 @@ import { NodesHandlers } from "../nodes/http.ts"
 import { makeLogRefusedRegistrations } from "../nodes/refusedRegistrations.ts"
 import { CachedPages } from "../pages/CachedPages.ts"
 import { DocsRoutes, makeCompressed, SCRIPT } from "../pages/docs.ts"
+import { FAVICON } from "../pages/html.ts"
 import { MetricsHandlers, PublicPagesHandlers, SystemHandlers } from "../pages/publicPages.ts"
 import { RevokedNodes } from "../servers/controllers/revokedNodes.ts"
 import { ServersHandlers } from "../servers/http.ts"
@@ -50,7 +51,7 @@ const serviceRoutes = makeRouteTable({
     // A newer daemon may send parameters that this version does not know.
     ...declaredRoutes(NodeApi, { strictQuery: false })
   ],
-  pages: ["/openapi.json", "/docs", SCRIPT],
+  pages: ["/openapi.json", "/docs", SCRIPT, FAVICON],
   unknown: Authorization.scopes
 })
 

@@ -197,18 +197,26 @@ const undrain = Command.make(
 
 const remove = Command.make(
   "remove",
-  argument,
-  Effect.fn(function* ({ node: text }) {
+  {
+    ...argument,
+    force: Flag.Boolean("force").pipe(
+      Flag.withDescription("Also while the node is connected"),
+      Flag.withDefault(false)
+    )
+  },
+  Effect.fn(function* ({ force, node: text }) {
     const node = yield* nodeNamed(text)
     const { connected, unreachable } = yield* ask((muster) => muster.nodes.get({ params: { node: node.id } }))
-    yield* ask((muster) => muster.nodes.remove({ params: { node: node.id } }))
-    yield* Console.log(`Node ${node.name} is forgotten.`)
+    yield* ask((muster) =>
+      muster.nodes.remove({ params: { node: node.id }, query: force ? { force: "true" } : {} })
+    )
+    yield* Console.log(`Node ${node.name} is removed.`)
     if (!connected && unreachable === undefined) return
     yield* Console.error(
-      `Node ${node.name} still runs: it registers again within seconds unless it is stopped, or its key is revoked (\`muster keys revoke\`).`
+      `Node ${node.name} still runs and registers again within seconds. Stop it, or revoke its key (\`muster keys revoke\`).`
     )
   })
-).pipe(Command.withDescription("Forget a node that has no servers"), Command.provide(CommandClient))
+).pipe(Command.withDescription("Remove a node that has no servers"), Command.provide(CommandClient))
 
 /** `muster nodes list|drain|undrain|remove`, against the service that `MUSTER_URL` names. */
 export const nodes = Command.make("nodes").pipe(

@@ -55,7 +55,7 @@ export class Conflict extends ApiError<Conflict>()(
 export class CursorExpired extends ApiError<CursorExpired>()(
   "CursorExpired",
   410,
-  "Read the present state with GET /api/servers, then subscribe without a cursor."
+  "Subscribe with cursor=0, then read the current state with GET /api/servers: together they miss no change."
 ) {}
 
 /** 422: the request cannot be read, or asks for something that is not possible. */

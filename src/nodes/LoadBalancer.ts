@@ -29,6 +29,8 @@ export interface PlacementRequest {
   readonly placement: PlacementRule
   /** Ids of nodes that are excluded. */
   readonly except?: ReadonlyArray<string>
+  /** Whether the caller repeats a refused request, so that a refusal is not counted again. */
+  readonly isRetry?: boolean
 }
 
 /** Returns the placement request of an existing server. */
@@ -100,7 +102,7 @@ export class LoadBalancer extends Context.Service<
     release(server_id: string): Effect.Effect<void>
     /** Restores the reservations of records: at start, and of records of other replicas. */
     restore(records: ReadonlyArray<ServerRecord>): Effect.Effect<void>
-    /** Placements since the start, by outcome. */
+    /** Placements since the start, by outcome; refused retries are not counted. */
     readonly placements: Effect.Effect<{ readonly placed: number; readonly refused: number }>
   }
 >()("muster/nodes/LoadBalancer") {
@@ -256,7 +258,7 @@ export class LoadBalancer extends Context.Service<
               ),
               Effect.tapError(() =>
                 Effect.sync(() => {
-                  refused += 1
+                  if (request.isRetry !== true) refused += 1
                 })
               )
             )

@@ -1,11 +1,12 @@
 import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
-import { InvalidRequest } from "../domain/errors.ts"
+import { Conflict, InvalidRequest } from "../domain/errors.ts"
 import type { NodeDetail } from "../domain/Node.ts"
 import { NodeMigrations } from "./NodeMigrations.ts"
 import { NodeRegistry } from "./NodeRegistry.ts"
 import { makeKeyState } from "./nodeAvailability.ts"
+import { owns } from "./nodeWrites.ts"
 
 /** Handlers of the node routes (contract 4.2; decisions, section 2). */
 export const NodesHandlers = HttpApiBuilder.group(
@@ -47,7 +48,18 @@ export const NodesHandlers = HttpApiBuilder.group(
         if (move === true) yield* migrations.begin(params.node)
         return yield* withProgress(yield* withKey(detail))
       }),
-      remove: ({ params }) => Effect.andThen(nodes.remove(params.node), migrations.end(params.node))
+      remove: Effect.fnUntraced(function* ({ params, query }) {
+        const { connected, servers, unreachable } = yield* nodes.get(params.node)
+        if (query.force !== "true" && (connected || unreachable !== undefined)) {
+          if (servers > 0) return yield* owns(params.node, servers)
+          return yield* new Conflict({
+            detail: `node is connected: ${params.node}`,
+            hint: "Stop its daemon first: a daemon that runs registers again. Or send force=true."
+          })
+        }
+        yield* nodes.remove(params.node)
+        yield* migrations.end(params.node)
+      })
     })
   })
 )

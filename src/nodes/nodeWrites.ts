@@ -19,7 +19,8 @@ const TOKEN_BYTES = 32
 /** The time, RFC 3339 UTC. */
 export const nowText = Effect.map(Clock.currentTimeMillis, (now) => new Date(now).toISOString())
 
-const owns = (id: string, servers: number) =>
+/** Fails because the node owns servers. */
+export const owns = (id: string, servers: number) =>
   Effect.fail(
     new Conflict({
       detail: `node owns ${servers === 1 ? "a server" : `${servers} servers`}: ${id}`,

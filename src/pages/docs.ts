@@ -4,7 +4,7 @@ import { pathToFileURL } from "node:url"
 import { brotliCompress, constants, gzip } from "node:zlib"
 import { Effect, Schema } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
-import { escapeHtml, pageResponse, policyOf } from "./html.ts"
+import { escapeHtml, FAVICON, favicon, HTML, pageHeaders, policyOf } from "./html.ts"
 
 /** The document that the page describes. */
 const DOCUMENT = "/openapi.json"
@@ -18,6 +18,7 @@ const configuration = {
   withDefaultFonts: false,
   showDeveloperTools: "never",
   hideClientButton: true,
+  authentication: { preferredSecurityScheme: "bearer" },
   agent: { disabled: true },
   mcp: { disabled: true }
 }
@@ -43,7 +44,7 @@ const page = (title: string, script: string) => `<!doctype html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="icon" href="data:,">
+<link rel="icon" href="${FAVICON}">
 <title>${escapeHtml(title)}</title>
 </head>
 <body>
@@ -121,9 +122,10 @@ export const DocsRoutes = (title: string) =>
     Effect.fnUntraced(function* (router) {
       const script = new TextEncoder().encode(`${yield* scalar}${start}`)
       const hash = createHash("sha256").update(script).digest("base64url").slice(0, 16)
-      const html = pageResponse(page(title, `${SCRIPT}?${hash}`), POLICY)
+      const html = yield* makeCompressed(new TextEncoder().encode(page(title, `${SCRIPT}?${hash}`)), HTML)
       const compressed = yield* makeCompressed(script, "text/javascript; charset=utf-8")
-      yield* router.add("GET", "/docs", html)
+      yield* router.add("GET", "/docs", Effect.map(html, HttpServerResponse.setHeaders(pageHeaders(POLICY))))
+      yield* router.add("GET", FAVICON, HttpServerResponse.text(favicon, { contentType: "image/svg+xml" }))
       yield* router.add(
         "GET",
         SCRIPT,

@@ -9,29 +9,32 @@ import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { ServerManager } from "../servers/ServerManager.ts"
 import { Journal } from "../store/journal/Journal.ts"
 
-const servers = Metric.gauge("muster_servers", { description: "Servers, by status." })
-const nodes = Metric.gauge("muster_nodes", { description: "Known nodes, by whether they are connected." })
+const servers = Metric.gauge("muster_servers", { description: "Servers by status." })
+const nodes = Metric.gauge("muster_nodes", { description: "Known nodes by connection." })
 const subscribers = Metric.gauge("muster_event_subscribers", { description: "Open event streams." })
 const openStreams = Metric.gauge("muster_open_streams", {
-  description: "Open event streams and consoles, which the limits of streams count."
+  description: "Open event streams and consoles, as the stream limits count them."
 })
 const newest = Metric.gauge("muster_journal_newest_cursor", { description: "Cursor of the newest change." })
 const oldest = Metric.gauge("muster_journal_oldest_cursor", {
-  description: "Cursor of the oldest change kept."
+  description: "Cursor of the oldest retained change."
 })
 const databaseUp = Metric.gauge("muster_database_up", {
-  description: "Whether the database answers: 1, else 0; writes are refused then."
+  description: "1 while the database is available, else 0; writes are then refused."
 })
-const placed = Metric.gauge("muster_placements_total", { description: "Placements, by outcome." })
-const load = Metric.gauge("muster_node_load", { description: "Load average of a node's last minute." })
+const placements = Metric.counter("muster_placements_total", {
+  description: "Placements by outcome.",
+  incremental: true
+})
+const load = Metric.gauge("muster_node_load", { description: "Load average of a node over one minute." })
 const memoryUsed = Metric.gauge("muster_node_memory_used_bytes", {
-  description: "Memory in use on a node's machine, as its last heartbeat said."
+  description: "Memory in use on the host of a node, from its last heartbeat."
 })
 const diskUsed = Metric.gauge("muster_node_disk_used_bytes", {
-  description: "Disk in use on a node's machine, as its last heartbeat said."
+  description: "Disk in use on the host of a node, from its last heartbeat."
 })
 const lag = Metric.gauge("muster_event_loop_lag_seconds", {
-  description: "Event loop delay since the last look."
+  description: "Event loop delay since the last reading."
 })
 
 const connections = Metric.gauge("muster_http_connections", { description: "Open HTTP connections." })
@@ -42,17 +45,19 @@ const dropped = Metric.counter("muster_http_connections_dropped_total", {
 
 const LAG_RESOLUTION_MS = 10
 
-/** Looks at everything that is not counted as it happens; called once for each read of `/metrics`. */
+/** Updates the metrics that are not counted as events occur; runs before each response of `/metrics`. */
 export const makeObserve = Effect.gen(function* () {
   const manager = yield* ServerManager
   const registry = yield* NodeRegistry
   const balancer = yield* LoadBalancer
-  /** Nodes that have series of their own. */
+  /** Nodes that have their own series. */
   const shown = new Set<string>()
   const hub = yield* EventHub
   const streams = yield* OpenStreams
   const http = yield* HttpConnections
-  let counted = 0
+  /** The totals at the last reading: a counter is updated by the difference. */
+  let countedDrops = 0
+  let countedPlacements = { placed: 0, refused: 0 }
   const journal = yield* Journal
   const delay = yield* Effect.acquireRelease(
     Effect.sync(() => {
@@ -88,11 +93,15 @@ export const makeObserve = Effect.gen(function* () {
     yield* Metric.update(subscribers, yield* hub.subscribers)
     yield* Metric.update(openStreams, yield* streams.count)
     yield* Metric.update(connections, http.open())
-    yield* Metric.update(dropped, http.dropped() - counted)
-    counted = http.dropped()
-    const outcome = yield* balancer.placements
-    yield* Metric.update(Metric.withAttributes(placed, { outcome: "placed" }), outcome.placed)
-    yield* Metric.update(Metric.withAttributes(placed, { outcome: "refused" }), outcome.refused)
+    const allDropped = http.dropped()
+    yield* Metric.update(dropped, allDropped - countedDrops)
+    countedDrops = allDropped
+    const total = yield* balancer.placements
+    for (const outcome of ["placed", "refused"] as const) {
+      const counter = Metric.withAttributes(placements, { outcome })
+      yield* Metric.update(counter, total[outcome] - countedPlacements[outcome])
+    }
+    countedPlacements = total
     const bounds = yield* Effect.option(journal.bounds)
     yield* Metric.update(databaseUp, bounds._tag === "Some" ? 1 : 0)
     if (bounds._tag === "Some") {
@@ -104,7 +113,7 @@ export const makeObserve = Effect.gen(function* () {
       ["0.99", delay.percentile(99)],
       ["1", delay.max]
     ] as const) {
-      // The histogram measures from tick to tick: a loop without any lag shows the resolution.
+      // The histogram measures from tick to tick: without lag it shows its resolution.
       const seconds = Math.max(0, nanoseconds / 1e9 - LAG_RESOLUTION_MS / 1000)
       yield* Metric.update(Metric.withAttributes(lag, { quantile }), seconds)
     }

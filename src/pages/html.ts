@@ -18,11 +18,18 @@ const style = `
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 3rem auto; padding: 0 1.25rem; }
 h1 { font-size: 1.6rem; margin: 0 0 .25rem; }
 p { margin: .25rem 0 1rem; }
+.scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; }
-th, td { text-align: left; padding: .4rem .75rem .4rem 0; border-bottom: 1px solid #8884; overflow-wrap: anywhere; }
+th, td { text-align: left; padding: .4rem .75rem .4rem 0; border-bottom: 1px solid #8884; }
 code { font-size: .95em; }
 nav a { margin-right: 1rem; }
 `
+
+/** Path of the icon that browsers request for every page. */
+export const FAVICON = "/favicon.ico"
+
+/** The icon: a stack of three servers. */
+export const favicon = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect width="16" height="16" rx="3" fill="#2b6cb0"/><path stroke="#fff" stroke-width="2" d="M4 4.5h8M4 8h8M4 11.5h8"/></svg>`
 
 /** A `Content-Security-Policy` that allows `sources` and nothing else: no frame, no form, no other base. */
 export const policyOf = (...sources: ReadonlyArray<string>): string =>
@@ -30,25 +37,31 @@ export const policyOf = (...sources: ReadonlyArray<string>): string =>
     "; "
   )
 
-/** The pages load nothing and run nothing; their one style is known by its hash. */
+/** The pages load the icon alone and run nothing; the hash allows their one style. */
 const POLICY = policyOf(
-  "img-src data:",
+  "img-src 'self'",
   `style-src 'sha256-${createHash("sha256").update(style).digest("base64")}'`
 )
 
-/** The response with an HTML page and its `Content-Security-Policy`. */
-export const pageResponse = (html: string, policy = POLICY) =>
-  HttpServerResponse.text(html, {
-    contentType: "text/html; charset=utf-8",
-    headers: { "content-security-policy": policy, "x-frame-options": "DENY" }
-  })
+/** The media type of the pages. */
+export const HTML = "text/html; charset=utf-8"
+
+/** The headers of an HTML page with this `Content-Security-Policy`. */
+export const pageHeaders = (policy: string) => ({
+  "content-security-policy": policy,
+  "x-frame-options": "DENY"
+})
+
+/** The response with an HTML page that loads nothing but the icon. */
+export const pageResponse = (html: string) =>
+  HttpServerResponse.text(html, { contentType: HTML, headers: pageHeaders(POLICY) })
 
 const page = (title: string, body: string) => `<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="icon" href="data:,">
+<link rel="icon" href="${FAVICON}">
 <title>${escapeHtml(title)}</title>
 <style>${style}</style>
 </head>
@@ -60,7 +73,7 @@ ${body}
 
 const nav = `<nav><a href="/">Muster</a><a href="/nodes">Nodes</a><a href="/docs">API</a></nav>`
 
-/** `GET /`: what this is and where to go (contract 4.11). */
+/** `GET /`: the banner page with its links (contract 4.11). */
 export const bannerPage = (version: string): string =>
   page(
     "Muster",
@@ -71,7 +84,7 @@ ${nav}
 </main>`
   )
 
-/** Columns of the node list; the ids and the addresses of nodes are not for everybody. */
+/** Columns of the node list; a setting hides the ids and addresses. */
 const columns: ReadonlyArray<{
   readonly name: string
   readonly internal: boolean
@@ -96,12 +109,12 @@ ${nav}
 ${
   nodes.length === 0
     ? "<p>No nodes found.</p>"
-    : `<table>
+    : `<div class="scroll"><table>
 <thead><tr>${visible.map(({ name }) => `<th>${name}</th>`).join("")}</tr></thead>
 <tbody>
 ${nodes.map(row).join("\n")}
 </tbody>
-</table>`
+</table></div>`
 }
 </main>`
   )

@@ -51,7 +51,7 @@ layer(Control.layer, options)("move", (it) => {
         assert.isTrue(ports.every((row) => row.port >= 29_100))
         yield* powered(api, id, "stop")
         yield* becomes(api, id, "offline")
-        yield* expectStatus(api, 200, "DELETE", "/api/nodes/from")
+        yield* expectStatus(api, 200, "DELETE", "/api/nodes/from?force=true")
       })
     )
 
@@ -106,8 +106,7 @@ layer(Control.layer, options)("move", (it) => {
           yield* one.kill("SIGTERM")
           yield* eventually(
             run("remove", "one"),
-            ({ stderr, stdout }) =>
-              stdout === "Node one is forgotten.\n" || stderr.startsWith("node not found")
+            ({ stderr, stdout }) => stdout === "Node one is removed.\n" || stderr.startsWith("node not found")
           )
           const wrong = yield* expectStatus(api, 422, "PATCH", "/api/nodes/two/drained", {
             body: { drained: false, move: true }

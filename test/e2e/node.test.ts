@@ -167,7 +167,7 @@ layer(Control.layer, options)("node", (it) => {
         const first = yield* tokenNow
         assert.strictEqual((yield* ask(first, "GET", "/api/servers")).status, 200)
         // A node that was removed registers again, and is given another token.
-        yield* expectStatus(api, 200, "DELETE", "/api/nodes/closed")
+        yield* expectStatus(api, 200, "DELETE", "/api/nodes/closed?force=true")
         yield* nodeIs(api, "closed", true)
         const second = yield* tokenNow
         assert.notStrictEqual(second, first)

@@ -150,15 +150,15 @@ layer(Control.layer, options)("nodes that cannot be called", (it) => {
           yield* unreachable(api, "scheme"),
           /^https:.*: TLS fails .*Check the scheme of MUSTER_NODE_URL/
         )
-        const removed = yield* muster(["nodes", "remove", "scheme"], {
+        const removed = yield* muster(["nodes", "remove", "scheme", "--force"], {
           MUSTER_URL: api.url,
           MUSTER_API_KEY: api.key
         })
         assert.deepStrictEqual(removed, {
           code: 0,
-          stdout: "Node scheme is forgotten.\n",
+          stdout: "Node scheme is removed.\n",
           stderr:
-            "Node scheme still runs: it registers again within seconds unless it is stopped, or its key is revoked (`muster keys revoke`).\n"
+            "Node scheme still runs and registers again within seconds. Stop it, or revoke its key (`muster keys revoke`).\n"
         })
         assert.match(yield* unreachable(api, "scheme"), /TLS fails/, "it is back")
       })

@@ -77,7 +77,7 @@ layer(Control.layer, options)("node keys", (it) => {
       Effect.gen(function* () {
         const api = yield* Control
         const first = yield* simulated(api, "removed")
-        yield* expectStatus(api, 200, "DELETE", "/api/nodes/removed")
+        yield* expectStatus(api, 200, "DELETE", "/api/nodes/removed?force=true")
         const beat = { boot_id: "boot-1", load: 0, memory_used_bytes: 0, disk_used_bytes: 0 }
         assertError(yield* first.post("/internal/heartbeat", beat), 404)
         const second = yield* simulated(api, "removed")

@@ -1,5 +1,6 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
+import { muster } from "../support/command.ts"
 import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
 import { create, expectStatus } from "../support/servers.ts"
@@ -118,6 +119,30 @@ layer(service(node), options)("nodes", (it) => {
         assert.strictEqual((yield* drain(true)).json.drained, true)
         assert.strictEqual((yield* drain(false)).json.drained, false)
         yield* expectStatus(api, 200, "DELETE", `/api/servers/${named}?force=true`)
+      })
+    )
+
+    it.effect("a connected node is removed with force=true only", () =>
+      Effect.gen(function* () {
+        const { api, id } = yield* only
+        const refused = assertError(yield* api.request("DELETE", `/api/nodes/${id}`), 409)
+        assert.strictEqual(refused.detail, `node is connected: ${id}`)
+        const removed = yield* muster(["nodes", "remove", id], {
+          MUSTER_URL: api.url,
+          MUSTER_API_KEY: api.key
+        })
+        assert.strictEqual(removed.code, 1)
+        assert.include(removed.stderr, `node is connected: ${id}`)
+        const forced = yield* muster(["nodes", "remove", id, "--force"], {
+          MUSTER_URL: api.url,
+          MUSTER_API_KEY: api.key
+        })
+        assert.strictEqual(forced.code, 0, forced.stderr)
+        assert.match(forced.stdout, /^Node .* is removed\.\n$/)
+        yield* eventually(
+          Effect.map(api.request("GET", `/api/nodes/${id}`), ({ json }) => json?.connected),
+          (connected) => connected === true
+        )
       })
     )
 

@@ -39,6 +39,12 @@ describe("contract 4.11 and decisions 7: pages", () => {
     assert.notInclude(bannerPage(hostile), "<script")
   })
 
+  it("a narrow screen scrolls the table and breaks no word", () => {
+    const html = nodesPage([], "all")
+    assert.notMatch(html, /overflow-wrap|word-break|hyphens/)
+    assert.match(html, /\.scroll \{ overflow-x: auto; \}/)
+  })
+
   it("no node: says so", () => {
     assert.include(nodesPage([]), "<p>No nodes found.</p>")
     assert.notInclude(nodesPage([]), "<table")
@@ -61,6 +67,15 @@ layer(service(noNode), options)("pages", (it) => {
         assert.include((yield* api.request("GET", "/nodes", { key: null })).text, "No nodes found.")
         // A key that is not valid is no reason to refuse a page.
         assert.strictEqual((yield* api.request("GET", "/", { key: "wrong" })).status, 200)
+      })
+    )
+
+    it.effect("/favicon.ico is an image", () =>
+      Effect.gen(function* () {
+        const icon = yield* (yield* Muster).request("GET", "/favicon.ico", { key: null })
+        assert.strictEqual(icon.status, 200)
+        assert.strictEqual(icon.headers.get("content-type"), "image/svg+xml")
+        assert.match(icon.text, /^<svg /)
       })
     )
 
@@ -173,6 +188,10 @@ layer(service(noNode), options)("pages", (it) => {
         yield* api.request("OPTIONS", "/healthz")
         assert.strictEqual(yield* count, before + 1)
         const { headers, text } = yield* api.request("GET", "/metrics")
+        for (const [, name, type] of text.matchAll(/^# TYPE (\S+) (\S+)$/gm)) {
+          if (name?.endsWith("_total")) assert.strictEqual(type, "counter", name)
+        }
+        assert.match(text, /^# TYPE muster_placements_total counter$/m)
         assert.match(headers.get("content-type") ?? "", /^text\/plain; version=0\.0\.4/)
         for (const line of text.trimEnd().split("\n")) {
           assert.match(line, /^(?:# (?:HELP|TYPE) [a-z_]+ .+|[a-z_]+(?:\{[^}]*\})? [-+0-9.eInfNa]+)$/)

@@ -127,6 +127,8 @@ describe("node-protocol, Placement and ports: place", () => {
       assert.strictEqual(yield* nodeOf("s2", memory(4096)), "a")
       yield* (yield* NodeRegistry).disconnect("a", "a-boot")
       assert.include(yield* hintOf("s3", memory(4096)), "1 not connected")
+      // The retries of a drain are one refusal.
+      yield* hintOf("s3", { ...memory(4096), isRetry: true })
       assert.deepStrictEqual(yield* (yield* LoadBalancer).placements, { placed: 2, refused: 3 })
     }).pipe(Effect.provide(memoryNodes()))
   )

@@ -124,6 +124,27 @@ layer(service(noNode), options)("pages", (it) => {
       })
     )
 
+    it.effect("the page and the document are sent compressed", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        for (const path of ["/docs", "/openapi.json"]) {
+          const plain = yield* sent(api, path, "identity")
+          const br = yield* sent(api, path, "br")
+          assert.match(br.head, /^content-encoding: br\r?$/m)
+          assert.isTrue(brotliDecompressSync(br.body).equals(plain.body))
+        }
+      })
+    )
+
+    it.effect("a tool that reads the document offers a field for the key: the scheme is `bearer`", () =>
+      Effect.gen(function* () {
+        const { json } = yield* (yield* Muster).request("GET", "/openapi.json", { key: null })
+        assert.deepStrictEqual(json.components.securitySchemes, {
+          bearer: { type: "http", scheme: "bearer" }
+        })
+      })
+    )
+
     it.effect("the page itself is small", () =>
       Effect.gen(function* () {
         const { text } = yield* (yield* Muster).request("GET", "/docs", { key: null })
@@ -143,6 +164,7 @@ layer(service(noNode), options)("pages", (it) => {
         assert.strictEqual(read.withDefaultFonts, false)
         assert.strictEqual(read.showDeveloperTools, "never")
         assert.strictEqual(read.hideClientButton, true)
+        assert.deepStrictEqual(read.authentication, { preferredSecurityScheme: "bearer" })
         assert.strictEqual(read.url, "/openapi.json")
         assert.notProperty(read, "proxyUrl")
         assert.notInclude(text, 'new Function("")')

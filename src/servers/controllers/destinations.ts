@@ -25,6 +25,7 @@ export const makeDestinations = Effect.gen(function* () {
         balancer.place({
           ...placementOf(record),
           server_id: secondReservation(record.id),
+          isRetry: unplaced.has(record.id),
           except: [record.node_id, ...collector.pendingOn(record.id)]
         })
       )
