@@ -1,15 +1,15 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Effect, Exit, Scope } from "effect"
+import { Effect } from "effect"
 import { muster } from "../support/command.ts"
 import { readDatabase } from "../support/database.ts"
 import { definitions } from "../support/definitions.ts"
 import { eventually } from "../support/eventually.ts"
+import { makeRestartingService, restartable } from "../support/faults/index.ts"
 import { journalProblems } from "../support/invariants.ts"
 import { Control, drain, files, filesOn, moveOf, node, options, says, serverOf } from "../support/moves.ts"
 import { alone, connectedNode, freePort, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
-import { makeRestartingService } from "../support/Phoenix.ts"
 import { endLeftovers, serverProcesses } from "../support/processes.ts"
 import { startService } from "../support/Service.ts"
 import { becomes, commands, expectStatus, installed, logsHave, running } from "../support/servers.ts"
@@ -102,25 +102,11 @@ layer(Control.layer, options)("drain with move: servers that stay", (it) => {
 
 /** A node that is killed and comes back on the same data folder. */
 const immortal = Effect.fnUntraced(function* (id: string, control: string, key: string, port: number) {
-  const scope = yield* Effect.scope
   const dataDir = join(yield* temporaryFolder, id)
   yield* Effect.addFinalizer(() => endLeftovers(dataDir))
-  const live = Effect.gen(function* () {
-    const life = yield* Scope.fork(scope)
-    const env = { MUSTER_NODE_HEARTBEAT: "1", MUSTER_NODE_ALLOCATIONS: `127.0.0.1:${port}-${port + 9}` }
-    const node = yield* Scope.provide(startNode({ control, key, id, dataDir, env }), life)
-    return { life, node }
-  })
-  let now = yield* live
-  return {
-    id,
-    dataDir,
-    killAndRestart: Effect.gen(function* () {
-      yield* now.node.kill("SIGKILL")
-      yield* Scope.close(now.life, Exit.void)
-      now = yield* live
-    })
-  }
+  const env = { MUSTER_NODE_HEARTBEAT: "1", MUSTER_NODE_ALLOCATIONS: `127.0.0.1:${port}-${port + 9}` }
+  const { killed } = yield* restartable(id, startNode({ control, key, id, dataDir, env }))
+  return { id, dataDir, killAndRestart: Effect.andThen(killed.inject, killed.heal) }
 })
 
 const fetching = (node: { readonly dataDir: string }, id: string) =>

@@ -4,9 +4,6 @@ import { join, resolve } from "node:path"
 import { Data, Effect, type Scope } from "effect"
 import { eventually } from "./eventually.ts"
 
-export { eventually } from "./eventually.ts"
-export { temporaryFolder } from "./temporaryFolder.ts"
-
 import { temporaryFolder } from "./temporaryFolder.ts"
 import { databaseEnv } from "./testDatabase.ts"
 

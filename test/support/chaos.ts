@@ -1,7 +1,7 @@
 /** Clients that create, power and delete servers of a service that dies under their hands, and remember what they were told. */
 import { Effect, Option } from "effect"
 import { blueprintFile, obedient, softwareFile } from "./definitions.ts"
-import type { RestartingService } from "./Phoenix.ts"
+import type { RestartingService } from "./faults/index.ts"
 import type { Random } from "./random.ts"
 
 export const chaosDefinitions = {

@@ -6,6 +6,7 @@ import { readDatabase } from "../../support/database.ts"
 import { definitions } from "../../support/definitions.ts"
 import { replay } from "../../support/events.ts"
 import { eventually } from "../../support/eventually.ts"
+import { makeRestartingService, type RestartingService } from "../../support/faults/index.ts"
 import {
   journalProblems,
   type ListedServer,
@@ -13,7 +14,6 @@ import {
   processProblems
 } from "../../support/invariants.ts"
 import { alone, connectedNode, freePort, nodeIs, nodeKey, startNode } from "../../support/nodes.ts"
-import { makeRestartingService, type RestartingService } from "../../support/Phoenix.ts"
 import { endLeftovers, mainProcess, serverProcesses } from "../../support/processes.ts"
 import { freshSeed, seeded } from "../../support/random.ts"
 import { type Service, startService } from "../../support/Service.ts"

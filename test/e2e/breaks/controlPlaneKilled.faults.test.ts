@@ -6,6 +6,7 @@ import { makeChaos, type Promised } from "../../support/chaos.ts"
 import { readDatabase } from "../../support/database.ts"
 import { replay, subscribe, told } from "../../support/events.ts"
 import { eventually } from "../../support/eventually.ts"
+import type { RestartingService } from "../../support/faults/index.ts"
 import {
   committedMemory,
   journalProblems,
@@ -13,7 +14,6 @@ import {
   portProblems,
   processProblems
 } from "../../support/invariants.ts"
-import type { RestartingService } from "../../support/Phoenix.ts"
 import { mainProcess, serverProcesses, shimProcess } from "../../support/processes.ts"
 import { freshSeed, seeded } from "../../support/random.ts"
 import type { Service } from "../../support/Service.ts"

@@ -4,7 +4,7 @@ import { join } from "node:path"
 import { Effect } from "effect"
 import { chaosDefinitions } from "../../support/chaos.ts"
 import { definitions } from "../../support/definitions.ts"
-import { makeRestartingService } from "../../support/Phoenix.ts"
+import { makeRestartingService } from "../../support/faults/index.ts"
 import { endLeftovers } from "../../support/processes.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 

@@ -13,6 +13,7 @@
 export { during, type Fault, FaultFailed } from "./Fault.ts"
 export { postgresFaults } from "./postgresFaults.ts"
 export { type Restartable, restartable } from "./restartable.ts"
+export { makeRestartingService, type RestartingService } from "./restartingService.ts"
 export { type SmallDisk, smallDisk, smallDiskNote, withSmallDisk } from "./smallDisk.ts"
 export { type TcpProxy, tcpProxy } from "./tcpProxy.ts"
 export { type WallClock, wallClock, wallClockNote, withWallClock } from "./wallClock.ts"
