@@ -3,16 +3,17 @@ import { Allocations } from "./Allocation.ts"
 import { InstallState } from "./InstallState.ts"
 
 /**
- * How far the move of a saved server is:
- * - `leaving`: it is on its node still, and is being stopped
- * - `arriving`: its record is on the new node, which fetches the files; the old one keeps them until they are there
- * - `returning`: its record is on its old node (again), which is told that it may be used again
- * - `failed`: it stays where it is until somebody asks anew
+ * The phase of the migration of a saved server:
+ *
+ * - `leaving`: the server is on its node, and stops
+ * - `arriving`: the record is on the new node, which fetches the files; the old node keeps them until then
+ * - `returning`: the record is on the old node (again), which must release the server
+ * - `failed`: the server stays where it is until the next drain
  */
 export const MigrationPhase = Schema.Literals(["leaving", "arriving", "returning", "failed"])
 export type MigrationPhase = typeof MigrationPhase.Type
 
-/** Where a server was, so that it can be put back there. */
+/** The former place of a server, to return to. */
 export const Origin = Schema.Struct({
   allocations: Allocations,
   install: InstallState,
@@ -20,45 +21,45 @@ export const Origin = Schema.Struct({
 })
 export type Origin = typeof Origin.Type
 
-/** The move of one server. */
+/** The migration of one server. */
 export const Migration = Schema.Struct({
   server_id: Schema.String,
-  /** The node that it leaves. */
+  /** The source node. */
   from_node: Schema.String,
   phase: MigrationPhase,
-  /** Names this move, so that the new node does not take an older copy for the one that it is to fetch. */
+  /** Identifies the migration, so that the new node does not take files of an earlier one. */
   arrival: Schema.String,
-  /** Whether it is to be started where it ends up; null until its node was asked. */
+  /** Whether the server is to be started at its destination; null until its node was asked. */
   was_up: Schema.NullOr(Schema.Boolean),
-  /** Why it did not succeed. */
+  /** Why the migration failed. */
   reason: Schema.NullOr(Schema.String),
   /** From the change of nodes on. */
   origin: Schema.NullOr(Origin)
 }).annotate({ identifier: "Move" })
 export type Migration = typeof Migration.Type
 
-/** Whether a move is going on: nobody else may start, reset or reinstall the server. */
+/** Whether a migration is under way: the server cannot be started, reset or reinstalled. */
 export const isUnderway = (move: Migration | undefined): move is Migration =>
   move !== undefined && move.phase !== "failed"
 
-/** A server that is to leave a node, as the node's detail shows it. */
+/** A server that must leave a node, as the detail of the node shows it. */
 export const MigratingServer = Schema.Struct({
   server_id: Schema.String,
   state: Schema.Literals(["waiting", "stopping", "transferring", "returning", "blocked"]),
-  /** Where it goes; only while it is being transferred. */
+  /** The destination; only during the transfer. */
   to: Schema.optionalKey(Schema.String),
-  /** Why it waits or cannot be moved. */
+  /** Why the server waits or cannot migrate. */
   reason: Schema.optionalKey(Schema.String)
 }).annotate({ identifier: "MovingServer" })
 export type MigratingServer = typeof MigratingServer.Type
 
-/** What is left to do until a node that is being emptied has no saved server any more. */
+/** The remaining work until a drained node has no saved servers. */
 export const MigrationProgress = Schema.Struct({
-  /** Saved servers that are on the node, or whose files are. */
+  /** Saved servers with their record or their files on the node. */
   left: Schema.Int,
-  /** Servers that are not saved: they run out. */
+  /** Servers that are not saved: they are deleted when they stop. */
   running_out: Schema.Int,
-  /** The first 1,000 of those that are left, by id. */
+  /** The first 1,000 of the remaining servers, by id. */
   servers: Schema.Array(MigratingServer)
 }).annotate({ identifier: "MoveProgress" })
 export type MigrationProgress = typeof MigrationProgress.Type

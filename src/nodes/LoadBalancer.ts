@@ -21,7 +21,7 @@ import { nodeNotFound } from "./nodeNotFound.ts"
 export interface PlacementRequest {
   readonly server_id: string
   readonly blueprint_id: string
-  /** Named by the caller: drained or not, this node or none. */
+  /** The node that the caller names, drained or not. */
   readonly node_id?: string
   readonly limits: Limits
   readonly ports: number
@@ -150,7 +150,7 @@ export class LoadBalancer extends Context.Service<
               else index.set(candidate)
               if (node.uncalled) uncalled.add(node.id)
               else uncalled.delete(node.id)
-              // Who waits goes on at once: by now it finds the node.
+              // Waiting placements continue at once: the node is available.
               if (uncalled.size === 0) allCalled.openUnsafe()
               else allCalled.closeUnsafe()
             })
@@ -215,14 +215,14 @@ export class LoadBalancer extends Context.Service<
           })
         }
 
-        // One step without a pause: requests that come at once spread as if they had come one by one.
+        // Runs without a pause: simultaneous requests spread as consecutive ones do.
         const placeNow = (request: PlacementRequest) =>
           Effect.suspend(() => Effect.fromResult(place(request)))
         const placeSoon = (request: PlacementRequest) =>
           Effect.catchTag(placeNow(request), "Unavailable", (refusal) => {
             const { node_id } = request
             const mayHelp = node_id === undefined ? uncalled.size > 0 : uncalled.has(node_id)
-            // Nothing is held yet: whoever asks may go away meanwhile.
+            // Nothing is reserved yet, so the caller may be interrupted.
             const called = Effect.interruptible(Effect.timeoutOption(allCalled.await, FIRST_CALL))
             return mayHelp ? Effect.andThen(called, placeNow(request)) : Effect.fail(refusal)
           })
@@ -241,7 +241,7 @@ export class LoadBalancer extends Context.Service<
           const room = {
             memory_bytes: Math.floor(capacity.memory_bytes * memoryOvercommit) - memory_bytes,
             disk_bytes: Math.floor(capacity.disk_bytes * diskOvercommit) - disk_bytes,
-            // Which ports are free is decided by who takes them.
+            // The allocator decides which ports are free.
             ports: need.ports
           }
           const short = shortage(room, need)

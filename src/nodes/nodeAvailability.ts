@@ -40,7 +40,7 @@ export const makeKeyState = Effect.gen(function* () {
 interface Absence {
   /** With the node's id. */
   readonly reason: string
-  /** What there is to know, or to do; undefined: nothing but to wait. */
+  /** The details or the next step; undefined: wait. */
   readonly hint?: string
 }
 
@@ -58,7 +58,7 @@ const absenceOf = ({ id, unreachable }: NodeDetail, key: NodeDetail["key"]): Abs
   }
 }
 
-/** {@link Absence} of nodes, as the control plane sees it now. */
+/** Provides the {@link Absence} of nodes. */
 export const makeNodeAvailability = Effect.gen(function* () {
   const registry = yield* NodeRegistry
   const keyState = yield* makeKeyState
@@ -70,9 +70,9 @@ export const makeNodeAvailability = Effect.gen(function* () {
   })
 
   return {
-    /** In a few words, with the node's id; undefined: it can be called, as far as it is known. */
+    /** Returns the reason in a few words, with the node's id; undefined: the node is available, as far as known. */
     unavailableReason: (node_id: string) => Effect.map(absence(node_id), (found) => found?.reason),
-    /** 503 of what needs the node, saying why; `reason`: what calling it has just come to. */
+    /** Returns the 503 of a request that needs the node; `reason`: the failure of its call. */
     notConnected: (node_id: string, reason?: string) =>
       Effect.map(absence(node_id), (found) =>
         Unavailable.nodeNotConnected(

@@ -6,12 +6,12 @@ import type { Registration } from "../domain/NodeMessages.ts"
 import { cleanText, hasHostileCharacters, isNodeKey, NODE_TEXT_LENGTH } from "../domain/NodeText.ts"
 import type { NodeRecord } from "../store/repos/NodeRepo.ts"
 
-/** Addresses that one node may offer. */
+/** Bound of a node's addresses. */
 const MAX_ADDRESSES = 256
 const MAX_TEXT = 256
 const PLAIN_TEXT = `at most ${MAX_TEXT} characters, none of them a control character`
 
-/** Text of a list of ports; a list that is longer has ranges. */
+/** Bound of the text of a port list; longer lists need ranges. */
 const MAX_PORTS = NODE_TEXT_LENGTH
 
 const nodeIdPattern = /^(?!\.{1,2}$)[A-Za-z0-9._~:@-]{1,128}$/
@@ -26,11 +26,11 @@ const refuse = (field: string, expected: string, got: unknown) =>
     })
   )
 
-/** One spelling for each address, so that two spellings are never taken for two addresses. */
+/** Returns the canonical spelling of an address, so that two spellings never count as two addresses. */
 const canonical = (address: string): string | undefined => {
   if (isIP(address) === 0) return undefined
   if (!isIPv6(address)) return address
-  // A zone (`%eth0`) is no part of an address that servers could be reached at; such a URL does not parse.
+  // A zone (`%eth0`) does not parse: servers cannot be reached by it.
   const url = `http://[${address}]`
   return URL.canParse(url) ? new URL(url).hostname.slice(1, -1) : undefined
 }
@@ -48,7 +48,7 @@ const intersect = (some: ReadonlyArray<PortRange>, others: ReadonlyArray<PortRan
   }
 }
 
-/** Whether binding to both addresses concerns the same packets: `::` takes everything, `0.0.0.0` all of IPv4. */
+/** Whether two addresses can receive the same packets: `::` covers everything, `0.0.0.0` all of IPv4. */
 const overlap = (a: string, b: string): boolean =>
   a === "::" || b === "::" || (a === "0.0.0.0" && !isIPv6(b)) || (b === "0.0.0.0" && !isIPv6(a))
 
@@ -92,13 +92,13 @@ const checkAllocations = (
   return Result.succeed(result)
 }
 
-/** Every machine has these itself. */
+/** Whether every host has this address itself. */
 const isOwn = (address: string): boolean =>
   address.startsWith("127.") || address === "::1" || address === "0.0.0.0" || address === "::"
 
 /**
- * A line for each address of which two nodes offer the same ports: two servers would get one port, unless the networks of
- * the nodes are different ones.
+ * Returns a line per address of which two nodes offer the same ports: two servers would get one port, unless the nodes
+ * are in different networks.
  */
 export const sharedPorts = (
   { allocations, id }: Pick<NodeRecord, "id" | "allocations">,
@@ -122,10 +122,10 @@ export const sharedPorts = (
   })
 }
 
-/** What a registration alone says of a node. */
+/** The part of a node's record that its registration determines. */
 export type Registered = Omit<NodeRecord, "token" | "drained" | "last_seen_at" | "embedded" | "unreachable">
 
-/** A node that is heard too seldom would be lost after each sign of life, and there again with the next. */
+/** A node with rare heartbeats would be lost and found again in turn. */
 const tooSeldom = (heartbeat_seconds: number, lostAfterSeconds: number) =>
   Result.fail(
     new InvalidRequest({
@@ -135,10 +135,10 @@ const tooSeldom = (heartbeat_seconds: number, lostAfterSeconds: number) =>
   )
 
 /**
- * The record that a registration makes, with addresses in canonical spelling, or what is wrong with it. Control
- * characters in what an operator sets are refused; format characters, which a name may have for its looks, are replaced.
+ * Returns the record of a registration, with addresses in canonical spelling, or the mistake in it. Control characters
+ * in an operator's settings are refused; format characters, which a name may have for its looks, are replaced.
  *
- * @param lostAfterSeconds without a sign of life
+ * @param lostAfterSeconds without a heartbeat
  */
 export const registered = (
   registration: Registration,

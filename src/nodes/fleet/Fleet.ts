@@ -6,8 +6,8 @@ import { FleetNode, nodeView, type Reservation } from "./FleetNode.ts"
 import { byName } from "./place.ts"
 
 /**
- * All nodes in memory, and what servers hold of them. It is what the registry and the balancer share; its methods
- * are plain functions, so that a decision and what follows from it are one step that nothing comes between.
+ * All nodes in memory, with the reservations of servers. The registry and the balancer share it. Its methods are plain
+ * functions, so that a decision and its effects are one step.
  */
 export class FleetState {
   readonly #nodes = new Map<string, FleetNode>()
@@ -23,7 +23,7 @@ export class FleetState {
     return this.#nodes.get(id)
   }
 
-  /** Listed nodes by name, then id; kept until one of them changes. */
+  /** Listed nodes by name, then id; cached until one of them changes. */
   get list(): ReadonlyArray<Node> {
     this.#list ??= [...this.#nodes.values()]
       .flatMap(({ listed }) => (listed === undefined ? [] : [nodeView(listed)]))
@@ -31,7 +31,7 @@ export class FleetState {
     return this.#list
   }
 
-  /** Keeps a node's record as it is now. */
+  /** Stores the current record of a node. */
   put(record: NodeRecord): void {
     const node = this.#obtain(record.id)
     const before = node.record
@@ -46,13 +46,13 @@ export class FleetState {
     this.#changed(node)
   }
 
-  /** Notes a sign of life and what it says is in use; `at` is RFC 3339 UTC. */
+  /** Records a heartbeat and its usage; `at` is RFC 3339 UTC. */
   hear(node: FleetNode, at: string, usage: NodeUsage): void {
     node.last_seen_at = at
     node.usage = usage
   }
 
-  /** Forgets a node's record. */
+  /** Removes the record of a node. */
   forget(id: string): void {
     const node = this.#nodes.get(id)
     if (node === undefined) return
@@ -64,7 +64,7 @@ export class FleetState {
     this.#drop(node)
   }
 
-  /** Commits capacity and ports of a node for a server in one step; undefined when the ports are not free. */
+  /** Reserves capacity and ports of a node for a server in one step; undefined: the ports are not free. */
   reserve(
     node: FleetNode,
     server: Omit<Reservation, "node_id" | "mappings">,
@@ -78,7 +78,7 @@ export class FleetState {
     return allocations
   }
 
-  /** Holds what a record says that a server holds, in place of what it held before. */
+  /** Replaces the reservation of a server by that of its record. */
   hold(holding: Reservation): void {
     this.release(holding.server_id)
     const node = this.#obtain(holding.node_id)
@@ -87,12 +87,12 @@ export class FleetState {
     this.#commit(node, holding, 1)
   }
 
-  /** What a server holds. */
+  /** Returns the reservation of a server. */
   holding(server_id: string): Reservation | undefined {
     return this.#holdings.get(server_id)
   }
 
-  /** Gives back what a server holds; nothing when it holds nothing. */
+  /** Releases the reservation of a server, if it has one. */
   release(server_id: string): void {
     const holding = this.#holdings.get(server_id)
     if (holding === undefined) return
@@ -104,7 +104,7 @@ export class FleetState {
     this.#drop(node)
   }
 
-  /** Calls `watcher` with every node that changes, and with all there are now; answers how to stop that. */
+  /** Calls `watcher` with all present nodes and with every node that changes; returns the end of that. */
   watch(watcher: (node: FleetNode) => void): () => void {
     this.#watchers.add(watcher)
     for (const node of this.#nodes.values()) watcher(node)
@@ -124,7 +124,7 @@ export class FleetState {
     this.#changed(node)
   }
 
-  /** Keeps nothing of a node that is not known and holds nothing. */
+  /** Drops an unknown node without reservations. */
   #drop(node: FleetNode): void {
     if (node.record === undefined && node.servers === 0) this.#nodes.delete(node.id)
   }
@@ -134,7 +134,7 @@ export class FleetState {
   }
 }
 
-/** The nodes in memory, shared by {@link NodeRegistry} and {@link LoadBalancer}: one for the process. */
+/** The nodes in memory, shared by {@link NodeRegistry} and {@link LoadBalancer}: one instance per process. */
 export class Fleet extends Context.Service<Fleet, FleetState>()("muster/nodes/Fleet") {
   static readonly layer = Layer.sync(Fleet, () => Fleet.of(new FleetState()))
 }

@@ -72,7 +72,7 @@ export class FleetNode {
   }
 }
 
-/** A node as lists show it. */
+/** Returns a node for lists. */
 export const nodeView = ({ id, name, location, url, drained }: NodeRecord): Node => ({
   id,
   name,
@@ -81,7 +81,7 @@ export const nodeView = ({ id, name, location, url, drained }: NodeRecord): Node
   drained
 })
 
-/** A node with its state and load (decisions, section 2). */
+/** Returns a node with its state and load (decisions, section 2). */
 export const nodeDetail = (node: FleetNode, record: NodeRecord): NodeDetail => ({
   ...nodeView(record),
   connected: node.usable,

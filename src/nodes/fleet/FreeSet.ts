@@ -54,7 +54,7 @@ export class FreeSet {
     }
   }
 
-  /** The lowest member that is not below `from`; undefined when there is none. */
+  /** Returns the lowest member that is not below `from`; undefined: there is none. */
   next(from: number): number | undefined {
     let index = from
     for (let depth = 0; depth < this.#levels.length; depth++) {

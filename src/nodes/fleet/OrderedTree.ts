@@ -1,4 +1,4 @@
-/** What is free on a node: bytes, and the most ports that one of its addresses has. */
+/** The free resources of a node: bytes, and the most ports that one of its addresses has. */
 export interface Room {
   readonly memory_bytes: number
   readonly disk_bytes: number
@@ -9,7 +9,7 @@ export interface Room {
 export const hasRoom = (room: Room, need: Room): boolean =>
   room.memory_bytes >= need.memory_bytes && room.disk_bytes >= need.disk_bytes && room.ports >= need.ports
 
-/** Negative, 0 or positive; 0 only for one and the same entry. */
+/** Negative, 0 or positive; 0 only for the same entry. */
 export type Compare<K> = (a: K, b: K) => number
 
 interface Branch<A> {
@@ -17,13 +17,13 @@ interface Branch<A> {
   readonly entry: A
   readonly right: Tree<A>
   readonly height: number
-  /** Of each kind of room the most that an entry of this branch has. */
+  /** The maximum of each resource among the entries of this branch. */
   readonly most: Room
 }
 
 /**
- * A balanced (AVL) tree of entries in an order of the caller's, that is never changed but copied along one path.
- * Each branch knows the most room below it, so that a search passes by whole branches of full nodes.
+ * An immutable balanced (AVL) tree in the caller's order; a change copies one path. Each branch knows the maximum of
+ * the resources below it, so that a search skips whole branches of full nodes.
  */
 export type Tree<A> = Branch<A> | undefined
 
@@ -45,7 +45,7 @@ const branch = <A extends { readonly room: Room }>(left: Tree<A>, entry: A, righ
   return { left, entry, right, height, most: { memory_bytes, disk_bytes, ports } }
 }
 
-/** A branch of two trees whose heights differ by at most two. */
+/** Returns a branch of two trees whose heights differ by at most two. */
 const balanced = <A extends { readonly room: Room }>(left: Tree<A>, entry: A, right: Tree<A>): Branch<A> => {
   const lean = heightOf(left) - heightOf(right)
   if (lean > 1 && left !== undefined) {
@@ -73,7 +73,7 @@ const balanced = <A extends { readonly room: Room }>(left: Tree<A>, entry: A, ri
   return branch(left, entry, right)
 }
 
-/** The tree with `entry`; one that compares equal is replaced. */
+/** Returns the tree with `entry`; it replaces an entry that compares equal. */
 export const insert = <A extends { readonly room: Room }>(
   tree: Tree<A>,
   entry: A,
@@ -87,7 +87,7 @@ export const insert = <A extends { readonly room: Room }>(
     : balanced(tree.left, tree.entry, insert(tree.right, entry, compare))
 }
 
-/** The tree without the entry that compares equal to `entry`. */
+/** Returns the tree without the entry that compares equal to `entry`. */
 export const remove = <A extends { readonly room: Room }>(
   tree: Tree<A>,
   entry: A,
@@ -109,15 +109,15 @@ const lowestOf = <A>(tree: Branch<A>): A => {
   return lowest.entry
 }
 
-/** A search: enough room, and whatever else an entry must be. */
+/** A search: the needed resources, and the other conditions of an entry. */
 export interface Search<A> {
   readonly need: Room
   readonly accepts: (entry: A) => boolean
 }
 
 /**
- * The first entry in order that has room and is accepted. Where nodes are short of one kind of room this takes
- * O(log entries); each entry that is passed over for want of another kind, or that is not accepted, is looked at.
+ * Returns the first entry in order that has the resources and is accepted. If nodes lack only one kind of resource,
+ * this takes O(log entries); entries that lack another kind or are not accepted are visited one by one.
  */
 export const first = <A extends { readonly room: Room }>(tree: Tree<A>, search: Search<A>): A | undefined => {
   if (tree === undefined || !hasRoom(tree.most, search.need)) return undefined
@@ -127,7 +127,7 @@ export const first = <A extends { readonly room: Room }>(tree: Tree<A>, search: 
   return first(tree.right, search)
 }
 
-/** {@link first} among the entries that come after `key`. */
+/** {@link first} among the entries after `key`. */
 export const firstAfter = <K, A extends K & { readonly room: Room }>(
   tree: Tree<A>,
   search: Search<A>,

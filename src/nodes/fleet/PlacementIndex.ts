@@ -9,15 +9,15 @@ interface Trees {
 }
 
 /**
- * The candidates, kept in the order of the strategy, a tree for each runtime and for each location with it: a
- * choice or a change costs O(log nodes), times the locations that a need names. No I/O.
+ * The candidates in the order of the strategy: a tree per runtime, and per runtime and location. A choice or a change
+ * costs O(log nodes) per location of the need. No I/O.
  */
 export class PlacementIndex {
   readonly #strategy: Strategy
   readonly #compare: Compare<Rank>
   readonly #candidates = new Map<string, Candidate>()
   readonly #trees = new Map<RuntimeKind, Trees>()
-  /** Round-robin: the node chosen last, by what was asked for, so that needs of other places do not skip turns. */
+  /** Round-robin: the last chosen node per kind of need, so that different needs do not skip each other's nodes. */
   readonly #turns = new Map<string, Pick<Rank, "name" | "id">>()
 
   /** @param compare the strategy's order; a test may count its calls */
@@ -35,7 +35,7 @@ export class PlacementIndex {
     return this.#candidates.get(id)
   }
 
-  /** Adds a candidate, or replaces what was known of it. */
+  /** Adds or replaces a candidate. */
   set(candidate: Candidate): void {
     this.delete(candidate.id)
     this.#candidates.set(candidate.id, candidate)
@@ -48,7 +48,7 @@ export class PlacementIndex {
     }
   }
 
-  /** Takes a candidate out; nothing when it is none. */
+  /** Removes a candidate, if it is one. */
   delete(id: string): void {
     const candidate = this.#candidates.get(id)
     if (candidate === undefined) return
@@ -63,7 +63,7 @@ export class PlacementIndex {
     }
   }
 
-  /** The candidate that the strategy takes for this need; undefined when none fits. */
+  /** Returns the candidate that the strategy chooses for a need; undefined: none fits. */
   choose(need: Need): Candidate | undefined {
     const { alone, except } = need
     const search: Search<Candidate> = {

@@ -6,29 +6,28 @@ import {
 } from "../../domain/Allocation.ts"
 import { FreeSet } from "./FreeSet.ts"
 
-/** Ports by address, as records hold them. */
+/** Ports by address, as in records. */
 export type PortMappings = Allocations["mappings"]
 
 interface Address {
   readonly allocation: NodeAllocation
-  /** Sorted, apart from each other. */
+  /** Sorted and disjoint. */
   readonly ranges: ReadonlyArray<PortRange>
-  /** The port that number 0 of `free` stands for. */
+  /** The port of number 0 in `free`. */
   readonly base: number
   readonly free: FreeSet
-  /** The port after the one handed out last. */
+  /** The port after the last allocated one. */
   cursor: number
 }
 
 /**
- * The ports of one node. Ports of one address are handed out lowest first, and on from the last one handed out: a
- * port that has just been given back, and that players may still knock at, comes again when the others have had
- * their turn. What servers hold is kept apart from what the node offers now, so that a node which registers with
- * other ranges takes nothing from anybody. Every operation takes constant time for a port.
+ * The ports of one node. The ports of an address are allocated in ascending order from the last allocated one, so that
+ * a released port, which players may still try, is reused last. Reservations are separate from the offered ranges: a
+ * node that registers with other ranges takes no port from a server. Every operation takes constant time per port.
  */
 export class PortAllocator {
   #addresses: ReadonlyArray<Address> = []
-  /** By address and port: how many hold it. More than one only until a conflict of replicas is resolved. */
+  /** Number of holders by address and port. More than one only until a conflict between replicas is resolved. */
   readonly #held = new Map<string, Map<number, number>>()
 
   /** Number of free ports of all addresses. */
@@ -36,12 +35,12 @@ export class PortAllocator {
     return this.#addresses.reduce((sum, address) => sum + address.free.size, 0)
   }
 
-  /** Most free ports of one address: what a server can get, since all its ports are on one. */
+  /** The most free ports of one address: the bound of one server, whose ports are on one address. */
   get mostOnOneAddress(): number {
     return this.#addresses.reduce((most, address) => Math.max(most, address.free.size), 0)
   }
 
-  /** Offers these addresses and ports from now on, except what is held. Ranges that do not parse offer nothing. */
+  /** Offers these addresses and ports, except reserved ones. Invalid ranges offer nothing. */
   offer(allocations: ReadonlyArray<NodeAllocation>): void {
     const cursors = new Map(this.#addresses.map((address) => [address.allocation.address, address.cursor]))
     this.#addresses = allocations.map((allocation) => {
@@ -58,7 +57,7 @@ export class PortAllocator {
     })
   }
 
-  /** Holds `count` ports (at least one) on the first address that has as many free; undefined when none has. */
+  /** Reserves `count` ports (at least one) on the first address with enough free ones; undefined: none has. */
   reserve(count: number): Allocations | undefined {
     const address = this.#addresses.find((one) => one.free.size >= count)
     if (address === undefined) return undefined
@@ -77,9 +76,10 @@ export class PortAllocator {
   }
 
   /**
-   * Goes on looking for ports at another place of each address: others are handing out those where it was about to.
+   * Continues the search for free ports at another place of each address, because other replicas allocate at the
+   * current one.
    *
-   * @param at from 0 to less than 1: how far from the first port
+   * @param at from 0 to less than 1: the distance from the first port
    */
   scatter(at: number): void {
     for (const address of this.#addresses) {
@@ -88,7 +88,7 @@ export class PortAllocator {
     }
   }
 
-  /** Holds these ports, whether they are offered or not. */
+  /** Reserves these ports, offered or not. */
   hold(mappings: PortMappings): void {
     for (const [ip, ports] of Object.entries(mappings)) {
       const held = this.#held.get(ip) ?? new Map<number, number>()
@@ -101,7 +101,7 @@ export class PortAllocator {
     }
   }
 
-  /** Gives back what {@link hold} or {@link reserve} has taken. */
+  /** Releases the ports of {@link hold} or {@link reserve}. */
   release(mappings: PortMappings): void {
     for (const [ip, ports] of Object.entries(mappings)) {
       const held = this.#held.get(ip)

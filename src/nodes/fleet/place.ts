@@ -1,15 +1,15 @@
-/** The decision where a server goes: rules and order, without I/O (node-protocol, "Placement and ports"). */
+/** The rules and the order of placements, without I/O (node-protocol, "Placement and ports"). */
 import type { RuntimeKind } from "../../domain/Node.ts"
 import { type Compare, hasRoom, type Room } from "./OrderedTree.ts"
 
 /**
  * - `spread`: the lowest share of committed memory
- * - `binpack`: the highest share of committed memory that the server still fits on
+ * - `binpack`: the highest share of committed memory with which the server still fits
  * - `round-robin`: one after the other, by name
  */
 export type Strategy = "spread" | "binpack" | "round-robin"
 
-/** What orders nodes; `share` is committed memory over the node's memory. */
+/** The sort key of nodes; `share` is committed memory over the node's memory. */
 export interface Rank {
   readonly share: number
   readonly servers: number
@@ -17,25 +17,25 @@ export interface Rank {
   readonly id: string
 }
 
-/** A node that may get servers as it is now: connected and not drained. */
+/** A node that can get servers now: connected and not drained. */
 export interface Candidate extends Rank {
   readonly location: string
   readonly runtimes: ReadonlyArray<RuntimeKind>
-  /** What is free, overcommitment included. */
+  /** The free resources, overcommitment included. */
   readonly room: Room
   /** Number of servers by blueprint. */
   readonly blueprints: ReadonlyMap<string, number>
 }
 
-/** What a server needs of its node. */
+/** The requirements of a server. */
 export interface Need extends Room {
-  /** Any of these will do. */
+  /** Any of these runtimes. */
   readonly runtimes: ReadonlyArray<RuntimeKind>
-  /** Any of these will do; empty: anywhere. */
+  /** Any of these locations; empty: all. */
   readonly locations: ReadonlyArray<string>
-  /** Only nodes that have no server of this blueprint (anti-affinity). */
+  /** Excludes nodes with a server of this blueprint (anti-affinity). */
   readonly alone?: string
-  /** Ids of nodes that do not count. */
+  /** Ids of excluded nodes. */
   readonly except?: ReadonlyArray<string>
 }
 
@@ -45,7 +45,7 @@ const byText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0)
 export const byName: Compare<Pick<Rank, "name" | "id">> = (a, b) =>
   byText(a.name, b.name) || byText(a.id, b.id)
 
-/** The order in which a strategy looks at nodes: the first that fits is taken. Ties: fewer servers, name, id. */
+/** The order in which a strategy tries nodes; the first that fits is chosen. Ties: fewer servers, name, id. */
 export const orderOf = (strategy: Strategy): Compare<Rank> => {
   switch (strategy) {
     case "spread":
@@ -60,7 +60,7 @@ export const orderOf = (strategy: Strategy): Compare<Rank> => {
 const MIB = 1024 * 1024
 const MB = 1_000_000
 
-/** What a node with `room` has too little of, in words that follow "without"; undefined when `need` fits. */
+/** Returns what a node with `room` lacks, in words that follow "without"; undefined: `need` fits. */
 export const shortage = (room: Room, need: Room): string | undefined => {
   if (hasRoom(room, need)) return undefined
   if (room.memory_bytes < need.memory_bytes) return `${Math.ceil(need.memory_bytes / MIB)} MiB of memory free`
@@ -68,11 +68,11 @@ export const shortage = (room: Room, need: Room): string | undefined => {
   return need.ports === 1 ? "a free port" : `${need.ports} free ports on one address`
 }
 
-/** Whether the node can run it: it offers one of the runtimes. */
+/** Whether the node offers one of the runtimes. */
 export const runs = (node: Pick<Candidate, "runtimes">, need: Pick<Need, "runtimes">): boolean =>
   need.runtimes.some((runtime) => node.runtimes.includes(runtime))
 
-/** Why a candidate does not fit, in a few words; undefined when it does. */
+/** Returns why a candidate does not fit, in a few words; undefined: it fits. */
 export const misfit = (node: Candidate, need: Need): string | undefined => {
   if (need.except?.includes(node.id) === true) return "with files of it to delete first"
   if (need.locations.length > 0 && !need.locations.includes(node.location)) return "in another location"
@@ -83,7 +83,7 @@ export const misfit = (node: Candidate, need: Need): string | undefined => {
   return short === undefined ? undefined : `without ${short}`
 }
 
-/** Sums up why no node fits, from one reason a node: `3 nodes: 1 drained, 2 without 4096 MiB of memory free.` */
+/** Sums up the reasons of all nodes: `3 nodes: 1 drained, 2 without 4096 MiB of memory free.` */
 export const summarize = (reasons: ReadonlyArray<string>): string => {
   if (reasons.length === 0) return "No node has registered yet; start one with `muster node`."
   const counts = new Map<string, number>()

@@ -12,7 +12,7 @@ import type { NodeNetworks } from "./nodeNetworks.ts"
 import { type CallFailure, remoteCall, toDaemonError } from "./remoteCall.ts"
 import { openConsole } from "./remoteConsole.ts"
 
-/** Where a daemon is, and what it is called with: both of its last registration. */
+/** The address of a daemon and its token, both of the last registration. */
 export interface RemoteTarget {
   readonly url: string
   readonly token: string
@@ -20,37 +20,37 @@ export interface RemoteTarget {
 
 export interface RemoteDaemonOptions extends NodeTls {
   readonly node_id: string
-  /** Asked before each attempt; undefined while the node is not connected. */
+  /** Called before each attempt; undefined: the node is not connected. */
   readonly target: () => RemoteTarget | undefined
-  /** Makes sure that {@link target} is not behind; for a daemon that does not accept what it is called with. */
+  /** Brings {@link target} up to date; for a daemon that refuses the token. */
   readonly refresh?: Effect.Effect<void>
-  /** A call has worked. */
+  /** Runs after a successful call. */
   readonly onAnswered?: Effect.Effect<void>
-  /** A call was tried, and no answer came; or the daemon does not accept the token of its last registration. */
+  /** Runs after a call without an answer, or if the daemon refuses the token of its last registration. */
   readonly onUnreachable?: Effect.Effect<void>
-  /** Calls no address that {@link networks} refuses. */
+  /** Refuses the addresses that {@link networks} refuses. */
   readonly http: HttpClient.HttpClient
-  /** Where the node may be; for its consoles, which have connections of their own. */
+  /** The networks of the node; for its consoles, which have connections of their own. */
   readonly networks?: NodeNetworks
   readonly breaker: CircuitBreaker.CircuitBreaker
-  /** Of each call, in all. Default 10 s (node-protocol, "Control plane -> daemon"). */
+  /** Total time of each call. Default 10 s (node-protocol, "Control plane -> daemon"). */
   readonly deadline?: Duration.Input
 }
 
-/** What a daemon can make this process hold for one call, in bytes: its host, a server's state or statistics. */
+/** Bound of an ordinary answer, in bytes: a host, the state or statistics of a server. */
 const LARGEST_ANSWER = 64 * 1024
-/** The same for a script, and for a page of lines beside its lines. */
+/** Bound of a script, and of a page of lines without its lines. */
 const LARGEST_TEXT = 2 * 1024 * 1024
-/** The same of one line of a log, in bytes: a line of a daemon has 8 KiB, and in JSON up to twice as much. */
+/** Bound of one line of a log, in bytes: a line of a daemon has 8 KiB, and in JSON up to twice as much. */
 const LARGEST_LINE = 16 * 1024
-/** Lines of one page at most. */
+/** Bound of a page, in lines. */
 const LINES = 1000
-/** What all scripts and pages of lines that are read from one daemon at a time can make this process hold, in bytes. */
+/** Bound of all scripts and pages of lines that are read from one daemon at the same time, in bytes. */
 const TEXT_AT_ONCE = LINES * LARGEST_LINE
 
 type Client = HttpApiClient.ForApi<typeof DaemonApi>["daemon"]
 
-/** A page as it was asked for, whatever came. */
+/** Cuts an answer to the requested page. */
 const pageOf =
   ({ per_page }: LinesRequest) =>
   (answer: { readonly meta: { readonly pagination: Pagination }; readonly data: ReadonlyArray<string> }) => ({
@@ -63,19 +63,19 @@ const lines = (request: LinesRequest) => ({
   per_page: String(request.per_page)
 })
 
-/** A daemon on another machine, by the client that its contract gives. */
+/** The client of a daemon on another host. */
 export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
   const { breaker, http, node_id, refresh = Effect.void, target } = options
   const deadline = Duration.fromInputUnsafe(options.deadline ?? "10 seconds")
   const unreachable = new NodeUnreachable({ node_id })
   /** The newest last. */
   let made: ReadonlyArray<{ readonly target: RemoteTarget; readonly client: Client }> = []
-  /** What the daemon has accepted last. */
+  /** The last target that the daemon accepted. */
   let accepted: RemoteTarget | undefined
 
   /**
-   * What to call a daemon with that has refused the token of `now`: that of a later registration, or, while a registration
-   * is under way, that of the one before.
+   * Returns another target for a daemon that refused the token of `now`: that of a later registration or, during a
+   * registration, the previous one.
    */
   const otherThan = (now: RemoteTarget, newestOnly = false): RemoteTarget | undefined => {
     const later = target()
@@ -113,7 +113,7 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
     Effect.suspend(() => {
       const first = target()
       if (first === undefined) return Effect.fail(unreachable)
-      // It may have registered elsewhere a moment ago.
+      // The node may have registered with another replica a moment ago.
       let refreshed = false
       const send = (to: RemoteTarget) =>
         undecodableFails(Effect.flatMap(clientOf(to), use)).pipe(
@@ -144,7 +144,7 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
           )
         )
       })
-      // A registration begins anew: what its predecessor could not be reached for says nothing of it.
+      // A registration starts over: failures of the previous target say nothing about the new one.
       return remoteCall(attempt, {
         node_id,
         key: `${node_id} ${first.token}`,
@@ -159,7 +159,7 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
   const once = <A>(use: (client: Client) => Effect.Effect<A, CallFailure>) => call(false, use)
 
   const reading = Semaphore.makeUnsafe(TEXT_AT_ONCE)
-  /** Large answers wait for each other: a daemon that answers without end must not be read many times at once. */
+  /** Large answers are read one after another: a daemon may send without end. */
   const large = <A>(largest: number, use: (client: Client) => Effect.Effect<A, CallFailure>) =>
     call(true, (client) => reading.withPermits(largest)(use(client)), { largest })
   const page = (request: LinesRequest, use: (client: Client) => Effect.Effect<Page<string>, CallFailure>) =>
@@ -192,7 +192,7 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
   })
 
   return {
-    // Finds out whether the daemon knows its newest token: one that does not is made to register again.
+    // Tests whether the daemon knows its newest token; if not, the daemon must register again.
     system: call(true, (client) => client.system({}), { newestOnly: true }),
     create: (spec) => safe((client) => client.create({ payload: spec })),
     remove: (id, options) =>

@@ -4,7 +4,7 @@ import { onElapsedTime } from "../../domain/elapsed.ts"
 
 const { CircuitBreakerStore } = CircuitBreaker
 
-/** Circuits of this process. How long one is open is elapsed time: the library reckons it by the wall clock. */
+/** The circuits of this process. Their open time is elapsed time; the library uses the wall clock. */
 export const breakerStore: Layer.Layer<CircuitBreaker.CircuitBreakerStore> = Layer.effect(
   CircuitBreakerStore,
   Effect.map(CircuitBreakerStore, (store) =>

@@ -1,4 +1,4 @@
-/** An HTTP client over kept connections that does not wait long for a new one. */
+/** An HTTP client with kept connections and a short timeout for new ones. */
 import { Agent as HttpAgent } from "node:http"
 import { type AgentOptions, Agent as HttpsAgent } from "node:https"
 import type { Duplex } from "node:stream"
@@ -9,8 +9,8 @@ import type { Reloadable } from "../../domain/Reloadable.ts"
 import { type NodeNetworks, refusedConnection } from "./nodeNetworks.ts"
 
 /**
- * The system repeats a lost first packet after 1, 2, 4, 8 ... s: a call with a long deadline would find a network that
- * is back only at the next of them. One that begins anew finds it at once.
+ * The system repeats a lost first packet after 1, 2, 4, 8 ... s, so a call with a long deadline would find a recovered
+ * network only at the next repetition. A new connection finds it at once.
  */
 const CONNECT_MILLIS = 3000
 
@@ -27,7 +27,9 @@ const limited = (socket: Duplex | null | undefined, connected: "connect" | "secu
 
 type Connect<A extends HttpAgent> = Parameters<A["createConnection"]>
 
-/** Tells the request that its address is refused; false: the address is allowed, or a name, which is looked up first. */
+/**
+ * Refuses the request if its address is refused; false: the address is allowed, or a name, which is looked up first.
+ */
 const refuses = (networks: NodeNetworks | undefined, [options, done]: Connect<HttpAgent>): boolean => {
   const refused = networks === undefined ? undefined : refusedConnection(networks, options.host)
   // A failed connection has no stream: the types of Node.js do not say so.
@@ -62,7 +64,7 @@ const agent = <A extends HttpAgent>(make: () => A) =>
 
 const LARGEST_REFUSAL = ByteSize.kibibytes(64)
 
-/** A connection is free again only when its answer was read; one of an unexpected status nobody else reads. */
+/** A connection is free again once its answer was read; this reads the answers with an unexpected status. */
 const readRefusals = HttpClient.transformResponse(
   Effect.tap((response) =>
     response.status >= 300
@@ -71,15 +73,15 @@ const readRefusals = HttpClient.transformResponse(
   )
 )
 
-/** How the other side is checked, and what is presented to it. In PEM. */
+/** The certificates of both sides, in PEM. */
 export interface NodeTls {
-  /** Certificates that are trusted, in place of the system's. */
+  /** Trusted certificates, instead of the system's. */
   readonly ca?: Reloadable<string>
-  /** What is presented where the other side asks for a certificate. */
+  /** The certificate for a server that asks for one. */
   readonly certificate?: Reloadable<{ readonly cert: string; readonly key: string }>
 }
 
-/** As Node's TLS wants it. */
+/** Returns the current certificates for Node's TLS. */
 export const tlsNow = ({ ca, certificate }: NodeTls) => {
   const { cert, key } = certificate?.current() ?? {}
   return {
@@ -88,11 +90,11 @@ export const tlsNow = ({ ca, certificate }: NodeTls) => {
   }
 }
 
-/** `HttpClient` with connections of its own: kept alive, at most `connections` to one address. */
+/** An `HttpClient` with connections of its own: kept alive, at most `connections` per address. */
 export const connectTimeoutClient = (
   options: NodeTls & {
     readonly connections: number
-    /** The addresses that are called; absent: any. */
+    /** The allowed addresses; absent: all. */
     readonly networks?: NodeNetworks
   }
 ) => {

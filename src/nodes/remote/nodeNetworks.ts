@@ -1,4 +1,4 @@
-/** Which addresses nodes may be at: the control plane calls where a node's registration says. */
+/** The allowed addresses of nodes: the control plane calls the address of a registration. */
 import type { LookupAddress, lookup as systemLookup } from "node:dns"
 import { isIP, type LookupFunction } from "node:net"
 import { Effect, Option, Result } from "effect"
@@ -7,8 +7,8 @@ import { InvalidRequest } from "../../domain/errors.ts"
 import { makeSharedLookup } from "./sharedLookup.ts"
 
 /**
- * Addresses of this machine's link, and those where clouds answer with the machine's credentials. A node there is refused
- * unless a network that the setting lists has the address.
+ * Link-local addresses, and those at which clouds return the host's credentials. They are refused unless the setting
+ * lists a network with the address.
  */
 const linkLocal = ["169.254.0.0/16", "fe80::/10"].map(IpNetwork.fromStringUnsafe)
 const metadata = ["fd00:ec2::254/128", "100.100.100.200/32", "192.0.0.192/32"].map(IpNetwork.fromStringUnsafe)
@@ -18,10 +18,10 @@ const nat64 = IpNetwork.fromStringUnsafe("64:ff9b::/96")
 /** Code of a connection that is refused because of the address. */
 export const ADDRESS_REFUSED = "MUSTER_ADDRESS_REFUSED"
 
-/** How long the registration of a node waits for the name in its address. */
+/** The time that a registration waits for the name in its address. */
 const LOOKUP = "2 seconds"
 
-/** The address that packets go to, whichever way it is written. */
+/** Returns the address to which packets go, whatever its spelling. */
 const plainAddress = (text: string): NetAddress.IpAddress | undefined => {
   const read = NetAddress.ipFromString(text.replace(/^\[(.*)\]$/, "$1").replace(/%.*$/, ""))
   if (Result.isFailure(read)) return undefined
@@ -34,13 +34,13 @@ const plainAddress = (text: string): NetAddress.IpAddress | undefined => {
   return NetAddress.ipv4FromBytesUnsafe(Uint8Array.of(a, b, c, d))
 }
 
-/** The addresses that nodes may be at. */
+/** The allowed addresses of nodes. */
 export interface NodeNetworks {
-  /** Why a node may not be at an IP address; undefined: it may, or the text is a name. */
+  /** Returns why a node must not have an IP address; undefined: it may, or the text is a name. */
   refusal(host: string): string | undefined
-  /** Looks a name up and leaves out the addresses that nodes may not be at. */
+  /** Looks up a name without the addresses that are refused. */
   readonly lookup: LookupFunction
-  /** @error InvalidRequest no address of the host in this URL is one that a node may be at */
+  /** @error InvalidRequest the host of this URL has no allowed address */
   check(url: string): Effect.Effect<void, InvalidRequest>
 }
 
@@ -52,7 +52,7 @@ const refused = (host: string, why: string) =>
   Object.assign(new Error(`${host}: ${why}`), { code: ADDRESS_REFUSED })
 
 /**
- * @param networks that nodes may be in; none: anywhere but at link-local addresses and metadata services of clouds
+ * @param networks allowed networks; none: all but link-local addresses and metadata services of clouds
  * @param resolve  looks names up
  */
 export const makeNodeNetworks = (

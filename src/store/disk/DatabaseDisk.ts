@@ -5,15 +5,15 @@ import { elapsedMillis } from "../../domain/elapsed.ts"
 import { DatabaseFull } from "../../domain/errors.ts"
 import { holdReserve, releaseReserve, reservedBytes, reserveFileOf, spaceOf } from "./reserve.ts"
 
-/** Least time between two log lines about refused writes, in milliseconds. */
+/** Shortest interval of log lines about refused writes, in milliseconds. */
 const LOG_EVERY_MILLIS = 1_000
 
-/** Between two looks at the disk. */
+/** Interval of the checks of the disk. */
 const LOOK_EVERY = "1 second"
 
 /**
- * Whether a write may use the reserve of a full disk: what frees space (deletions), withdraws access (revocations),
- * or is needed for it (the registration of a node).
+ * Whether a write may use the reserve of a full disk: deletions (they free space), revocations (they withdraw access)
+ * and registrations of nodes (both need them).
  */
 export const MayUseReserve = Context.Reference<boolean>("muster/store/MayUseReserve", {
   defaultValue: () => false
@@ -23,23 +23,23 @@ export const MayUseReserve = Context.Reference<boolean>("muster/store/MayUseRese
 export const mayUseReserve = <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
   Effect.provideService(self, MayUseReserve, true)
 
-/** Whether the disk of the database is full, and what is done about it. */
+/** Whether the disk of the database is full, and the consequences. */
 export class DatabaseDisk extends Context.Service<
   DatabaseDisk,
   {
-    /** Whether the disk is full, as far as is known: readiness asks it. */
+    /** Whether the disk is full, as far as known; for readiness. */
     readonly isFull: () => boolean
-    /** Whether writes are refused before they are tried; those that may use the reserve are not. */
+    /** Whether writes are refused without a try, except those that may use the reserve. */
     readonly refuses: () => boolean
-    /** The error of refused writes. Logs at most one line per second. */
+    /** Returns the error of refused writes. Logs at most one line per second. */
     refuse(writes: number): Effect.Effect<DatabaseFull>
-    /** Notes that writes failed because the disk is full; their error. */
+    /** Records that writes failed because the disk is full; returns their error. */
     failed(writes: number): Effect.Effect<DatabaseFull>
-    /** Notes that a write was committed. */
+    /** Records that a write was committed. */
     readonly committed: Effect.Effect<void>
   }
 >()("muster/store/DatabaseDisk") {
-  /** A disk that only writes tell of, such as that of a PostgreSQL server: each write is tried. */
+  /** A remote disk, such as that of a PostgreSQL server: each write is tried. */
   static readonly layerRemote = Layer.sync(DatabaseDisk, () => {
     let full = false
     const { flush, refuse } = refusals()
@@ -61,8 +61,8 @@ export class DatabaseDisk extends Context.Service<
   })
 
   /**
-   * The disk of a database file, looked at each second. Beside the file lies a reserve, which is released when the disk
-   * is full and made again once there is room.
+   * The disk of a database file, checked each second. The reserve beside the file is released when the disk is full,
+   * and made again once there is room.
    *
    * @param database path of the file
    */
@@ -97,7 +97,7 @@ const watched = Effect.fnUntraced(function* (database: string) {
   const folder = dirname(database)
   const oneAtATime = yield* Semaphore.make(1)
   const { flush, refuse } = refusals()
-  // A reserve that was released and not made again: the disk was full when the service ended.
+  // A released reserve that was not made again: the disk was full at the end of the previous service.
   let full = (yield* reservedBytes(file)) === 0
   if (full)
     yield* Effect.logWarning("the disk of the database is full: only reads and deletions are served", {

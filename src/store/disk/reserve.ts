@@ -16,12 +16,12 @@ const MIB = 1024 * 1024
 
 /** Space of a disk, in bytes. */
 export interface Space {
-  /** What this process may still write: root may use what a file system keeps for it. */
+  /** The space that this process may use: root may use what a file system keeps for it. */
   readonly free: number
   readonly total: number
 }
 
-/** The space of the disk that a folder is on. */
+/** Returns the space of a folder's disk. */
 export const spaceOf = (folder: string): Effect.Effect<Space, DiskError> =>
   Effect.map(
     attempt(() => statfs(folder)),
@@ -31,21 +31,23 @@ export const spaceOf = (folder: string): Effect.Effect<Space, DiskError> =>
     })
   )
 
-/** The reserve of a database, beside it: `muster.reserve` for `muster.db`. */
+/** Returns the reserve of a database, beside it: `muster.reserve` for `muster.db`. */
 export const reserveFileOf = (database: string): string => `${database.replace(/\.db$/, "")}.reserve`
 
-/** Bytes that the file holds; 0: it was released. Undefined: there is none. */
+/** Returns the size of the reserve in bytes; 0: it was released. Undefined: there is none. */
 export const reservedBytes = (file: string): Effect.Effect<number | undefined> =>
   attempt(() => stat(file)).pipe(
     Effect.map(({ size }) => size),
     Effect.orElseSucceed(() => undefined)
   )
 
-/** Gives the reserve's space back. The empty file says, also to the next start, that the disk was full. */
+/** Releases the space of the reserve. The empty file records, also for the next start, that the disk was full. */
 export const releaseReserve = (file: string): Effect.Effect<void, DiskError> =>
   attempt(() => truncate(file, 0))
 
-/** Writes the reserve, block by block: a hole would reserve nothing. Random bytes, as a file system may compress. */
+/**
+ * Writes the reserve block by block: a hole would reserve nothing. Random bytes, because a file system may compress.
+ */
 const writeReserve = (file: string, bytes: number) =>
   Effect.scoped(
     Effect.gen(function* () {
@@ -61,10 +63,7 @@ const writeReserve = (file: string, bytes: number) =>
     })
   )
 
-/**
- * Makes the reserve; it is on the disk when this returns. If the disk has no room for it, nothing of it is left but
- * what was there before.
- */
+/** Makes the reserve, durably. If the disk has no room for it, the earlier state remains. */
 const makeReserve = Effect.fnUntraced(function* (file: string, bytes: number) {
   const before = yield* reservedBytes(file)
   yield* writeReserve(file, bytes).pipe(
@@ -82,7 +81,7 @@ export const holdReserve = Effect.fnUntraced(function* (file: string, { free, to
   return true
 })
 
-/** Before a service opens its files: releases the reserve if the disk is full. */
+/** Releases the reserve if the disk is full, before a service opens its files. */
 export const makeRoomToStart = Effect.fnUntraced(function* (file: string, folder: string) {
   const { free } = yield* spaceOf(folder)
   if (free >= FULL_BELOW || ((yield* reservedBytes(file)) ?? 0) === 0) return

@@ -6,12 +6,12 @@ import { absorbSqlErrors } from "../sql/sqlErrors.ts"
 import { type FollowerStage, JournalFollowers } from "./JournalFollowers.ts"
 import { journalTable } from "./journalTable.ts"
 
-/** Entries that one read takes. */
+/** Entries per read. */
 const PAGE = 1_000
 
 /**
- * The one place that events come from: an append-only table, written in the same transaction as the change that
- * it tells of, with a gapless cursor in commit order.
+ * The only source of events: an append-only table, written in the transaction of each change, with a gapless cursor in
+ * commit order.
  */
 export class Journal extends Context.Service<
   Journal,
@@ -24,11 +24,11 @@ export class Journal extends Context.Service<
       stage: FollowerStage,
       follower: (entries: ReadonlyArray<JournalEntry>) => Effect.Effect<void>
     ): Effect.Effect<void, never, Scope.Scope>
-    /** Entries after `cursor`, oldest first, as far as they are committed now; read in pages. */
+    /** Streams the committed entries after `cursor`, oldest first, in pages. */
     after(cursor: number): Stream.Stream<JournalEntry, Unavailable>
     /**
-     * Hands on to the followers all that other processes have committed by now: for who has found that what they have
-     * made of it may be behind. A follower must not do it: it would wait for itself.
+     * Publishes all commits of other processes to the followers; for a caller whose view may be behind. A follower must
+     * not call it: it would wait for itself.
      */
     readonly catchUp: Effect.Effect<void, Unavailable>
     readonly bounds: Effect.Effect<JournalBounds, Unavailable>

@@ -98,7 +98,7 @@ export class JournalFollowers extends Context.Service<
         yield* fresh(entries)
       }, oneAtATime.withPermit)
 
-      /** Goes on where whoever waits for it is interrupted: what is half handed on would be lost for the others. */
+      /** Continues if the caller is interrupted: half-published entries would be lost for the other followers. */
       const toItsEnd = (work: Effect.Effect<void, SqlError.SqlError>) =>
         Effect.flatMap(Effect.forkIn(oneAtATime.withPermit(work), scope), Fiber.join)
 
@@ -113,7 +113,7 @@ export class JournalFollowers extends Context.Service<
   )
 }
 
-/** This process was away from the database for longer than entries are kept. */
+/** This process was disconnected from the database for longer than entries are retained. */
 const missed = (from: number, to: number) =>
   Effect.logError(
     `journal entries ${from} to ${to} were removed before they could be read: restart this service to see their changes`

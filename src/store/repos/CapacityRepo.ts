@@ -6,35 +6,35 @@ import type { Transaction } from "../write/Transaction.ts"
 
 const Room = Schema.Struct({
   capacity: JsonColumn(Capacity),
-  /** And it can be called. */
+  /** Connected and reachable. */
   connected: BooleanColumn,
   drained: BooleanColumn,
-  /** What the servers there hold, in bytes. */
+  /** Reservations of the node's servers, in bytes. */
   memory_bytes: IntColumn,
   disk_bytes: IntColumn,
-  /** Whether a server of the blueprint that was asked for is there. */
+  /** Whether the node has a server of the blueprint. */
   has_blueprint: BooleanColumn
 })
 
-/** What the rows say of a node that a server is to be placed on. */
+/** The capacity of a node by its rows. */
 export type AvailableCapacity = typeof Room.Type
 
 const readRoom = firstRow(Room)
 const readConnected = firstRow(Schema.Struct({ connected: BooleanColumn }))
 
 /**
- * Whether a server fits on a node, as the rows say it: they stay so until the transaction's commit, whatever a process
- * has in its memory. One read, however many servers there are.
+ * Checks by the rows whether a server fits on a node. The rows do not change until the transaction's commit, unlike the
+ * memory of any process. One read, however many servers there are.
  */
 export class CapacityRepo extends Context.Service<
   CapacityRepo,
   {
-    /** None: there is no such node any more. */
+    /** None: there is no such node. */
     of(
       node_id: string,
       blueprint_id: string
     ): Effect.Effect<Option.Option<AvailableCapacity>, SqlError.SqlError, Transaction>
-    /** Whether a node is connected: false, too, for one that is not known. */
+    /** Whether a node is connected; false also for an unknown node. */
     isConnected(node_id: string): Effect.Effect<boolean, SqlError.SqlError, Transaction>
   }
 >()("muster/store/CapacityRepo") {

@@ -3,35 +3,37 @@ import { SqlClient, type SqlError } from "effect/sql"
 import { IntColumn, readRows } from "../sql/rows.ts"
 import type { Transaction } from "../write/Transaction.ts"
 
-/** The first answer to a request that bore an `Idempotency-Key` (decisions, section 3). */
+/** The first response to a request with an `Idempotency-Key` (decisions, section 3). */
 export interface IdempotentAnswer {
   /** SHA-256 of the request's body, in hex. */
   readonly body_hash: string
-  /** The JSON body that was answered. */
+  /** The JSON body of the response. */
   readonly response: string
   /** Milliseconds since the epoch. */
   readonly created_at: number
 }
 
-/** An answer and the key that it is the answer to. */
+/** A response and its key. */
 export interface KeptAnswer extends IdempotentAnswer {
   readonly key: string
 }
 
-/** Answers by key, kept for 24 h. */
+/** Responses by key, retained for 24 h. */
 export class IdempotencyRepo extends Context.Service<
   IdempotencyRepo,
   {
-    /** The answer to `key`, unless it is older than `notBefore` (milliseconds since the epoch). */
+    /** Returns the response of `key`, unless it is older than `notBefore` (milliseconds since the epoch). */
     find(key: string, notBefore: number): Effect.Effect<Option.Option<IdempotentAnswer>, SqlError.SqlError>
-    /** {@link find} of many, by key. */
+    /** {@link find} for many keys. */
     findAll(
       keys: ReadonlyArray<string>,
       notBefore: number
     ): Effect.Effect<ReadonlyMap<string, IdempotentAnswer>, SqlError.SqlError>
-    /** Keeps answers, each to another key, in place of what there was: whoever keeps one has looked in the same write. */
+    /**
+     * Stores responses with distinct keys, in place of earlier ones; the caller has checked those in the same write.
+     */
     keepAll(answers: ReadonlyArray<KeptAnswer>): Effect.Effect<void, SqlError.SqlError, Transaction>
-    /** Removes answers from before `notBefore`. */
+    /** Removes responses older than `notBefore`. */
     prune(notBefore: number): Effect.Effect<void, SqlError.SqlError, Transaction>
   }
 >()("muster/store/IdempotencyRepo") {
@@ -71,7 +73,7 @@ export class IdempotencyRepo extends Context.Service<
   )
 }
 
-/** Rows of one INSERT: well below the number of parameters that either database takes. */
+/** Rows of one INSERT: below the parameter limits of both databases. */
 const INSERT_ROWS = 500
 
 const readAnswers = readRows(

@@ -5,7 +5,7 @@ import { firstRow, IntColumn, readRows, writeRow } from "../sql/rows.ts"
 import { keysChanged } from "../write/keysChanged.ts"
 import type { Transaction } from "../write/Transaction.ts"
 
-/** What is kept of an API key: never the key, only its SHA-256 in hex. Times RFC 3339 UTC. */
+/** The record of an API key: the SHA-256 in hex, never the key. Times RFC 3339 UTC. */
 export const KeyRecord = Schema.Struct({
   id: Schema.String,
   name: Schema.String,
@@ -17,17 +17,17 @@ export const KeyRecord = Schema.Struct({
 })
 export type KeyRecord = typeof KeyRecord.Type
 
-/** Records of API keys; every change is one of the journal too (`key:changed`). */
+/** Records of API keys. Every change has a journal entry (`key:changed`). */
 export class KeyRepo extends Context.Service<
   KeyRepo,
   {
     insert(record: KeyRecord): Effect.Effect<void, SqlError.SqlError, Transaction>
-    /** False when there is no such key or it is revoked already. */
+    /** False: there is no such key, or it is revoked already. */
     revoke(id: string, at: string): Effect.Effect<boolean, SqlError.SqlError, Transaction>
     readonly all: Effect.Effect<ReadonlyArray<KeyRecord>, SqlError.SqlError>
     /**
-     * A number that changes whenever any process changes the keys: cheap to ask, so that a cache of `all` can be
-     * kept without missing a revocation.
+     * A number that changes with every change of the keys by any process: a cheap check for a cache of `all` that
+     * misses no revocation.
      */
     readonly version: Effect.Effect<number, SqlError.SqlError>
   }

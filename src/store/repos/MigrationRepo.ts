@@ -16,7 +16,7 @@ type Read<A> = Effect.Effect<A, SqlError.SqlError>
 export const Drain = Schema.Struct({ node_id: Schema.String, asked_at: Schema.String })
 export type Drain = typeof Drain.Type
 
-/** What a node has of a server and is to delete: all of one that is gone, or its files of one that is elsewhere. */
+/** A deletion that a node must do: a deleted server, or the files of a server on another node. */
 export const PendingDeletion = Schema.Struct({ server_id: Schema.String, node_id: Schema.String })
 export type PendingDeletion = typeof PendingDeletion.Type
 
@@ -39,17 +39,17 @@ const readStandings = readRows(
   })
 )
 
-/** What the records say of a server that a node has. */
+/** The records' view of a server on a node. */
 export interface Standing {
   /** The node that its record is on; null: there is no record. */
   readonly node_id: string | null
-  /** The node may have files of it: its record is there, or it comes from there and has not arrived. */
+  /** The node may have files of it: its record is there, or it migrates from there. */
   readonly kept: boolean
-  /** The node is to delete what it has of it. */
+  /** The node must delete its files. */
   readonly owed: boolean
 }
 
-/** Ids of one SELECT: well below the number of parameters that either database takes. */
+/** Ids of one SELECT: below the parameter limits of both databases. */
 const IDS = 500
 
 /** Migrations of servers, drains of nodes, and the deletions that nodes have to do. */

@@ -13,15 +13,15 @@ export const NodeBinding = Schema.Struct({
 })
 export type NodeBinding = typeof NodeBinding.Type
 
-/** Which node a key belongs to (node-protocol, "Daemon -> control plane"). Every change is a change of the keys. */
+/** The bindings of keys to nodes (node-protocol, "Daemon -> control plane"). Every change is a change of the keys. */
 export class NodeKeyRepo extends Context.Service<
   NodeKeyRepo,
   {
-    /** Binds a key that belongs to no node; the node it belongs to from then on, undefined for an unknown key. */
+    /** Binds an unbound key to a node; returns the node of the key from then on; undefined: the key is unknown. */
     bind(key_id: string, node_id: string): Effect.Effect<string | undefined, SqlError.SqlError, Transaction>
-    /** The node of a key; undefined when it is bound to none, or unknown. */
+    /** Returns the node of a key; undefined: it is unbound or unknown. */
     nodeOf(key_id: string): Effect.Effect<string | undefined, SqlError.SqlError>
-    /** The keys of a node, revoked and expired ones too. */
+    /** Returns the keys of a node, with revoked and expired ones. */
     bindingsOf(node_id: string): Effect.Effect<ReadonlyArray<NodeBinding>, SqlError.SqlError>
     /** The keys of all nodes. */
     readonly bindings: Effect.Effect<ReadonlyArray<NodeBinding>, SqlError.SqlError>

@@ -11,7 +11,7 @@ import type { Transaction } from "../write/Transaction.ts"
 type Write<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
 type Read<A> = Effect.Effect<A, SqlError.SqlError>
 
-/** What is kept of a node: its last registration, whether it is there, and whether it is drained. */
+/** The record of a node: its last registration, its connection and its drain. */
 export const NodeRecord = Schema.Struct({
   id: Schema.String,
   name: Schema.String,
@@ -20,8 +20,8 @@ export const NodeRecord = Schema.Struct({
   version: Schema.String,
   boot_id: Schema.String,
   /**
-   * What its daemon is called with, encrypted: names one registration, and only the holders of the secret can read it.
-   * Empty: the registration counts no more.
+   * The daemon's token, encrypted with the secret of the services; it identifies one registration. Empty: the
+   * registration is revoked.
    */
   token: Schema.String,
   allocations: Schema.Array(NodeAllocation),
@@ -29,68 +29,68 @@ export const NodeRecord = Schema.Struct({
   runtimes: Schema.Array(RuntimeKind),
   system: HostInfo,
   drained: Schema.Boolean,
-  /** When it registered or said good-bye, RFC 3339 UTC; null: never heard of since. */
+  /** Time of the registration or deregistration, RFC 3339 UTC; null: none. */
   last_seen_at: Schema.NullOr(Schema.String),
-  /** Said good-bye: listed only while it owns servers. */
+  /** Deregistered: listed only while it has servers. */
   departed: Schema.Boolean,
   connected: Schema.Boolean,
-  /** How far it is given up since it was connected last. */
+  /** The progress of its loss since its last connection. */
   gone: Schema.NullOr(Schema.Literals(["lost", "given-up"])),
-  /** It is part of a service: reached in that process only. */
+  /** Part of a service: only that process reaches it. */
   embedded: Schema.Boolean,
-  /** Why it cannot be called where it has registered that it is; empty: it was not called yet, null: it can be. */
+  /** Why calls fail at the registered address; empty: no call yet, null: calls work. */
   unreachable: Schema.NullOr(Schema.String)
 })
 export type NodeRecord = typeof NodeRecord.Type
 
-/** What a replica has heard of a node since it handed that on last. */
+/** The heartbeats of a node at this replica since the last record of them. */
 export interface HeardNode {
   readonly node_id: string
   readonly boot_id: string
-  /** Milliseconds since. */
+  /** Milliseconds since the last heartbeat. */
   readonly age: number
   readonly usage: NodeUsage
 }
 
-/** What all replicas have heard of a node. */
+/** The heartbeats of a node at all replicas. */
 export interface NodeHeartbeat {
   readonly node_id: string
   readonly boot_id: string
-  /** Another number each time that a replica has handed on that it has heard the node. */
+  /** Changes with each record of a replica. */
   readonly beats: number
-  /** When that was by the clock of the database, milliseconds since the epoch. */
+  /** Time of the last heartbeat by the clock of the database, milliseconds since the epoch. */
   readonly heard_at: number
   readonly usage: NodeUsage
 }
 
-/** Nodes of which one statement tells or asks. */
+/** Nodes per statement. */
 const ROWS = 500
 
-/** Records of nodes. Of what changes a record the answer is whether it did: the record may be another by then. */
+/** Records of nodes. A change returns whether it changed the record, which another transaction may have replaced. */
 export class NodeRepo extends Context.Service<
   NodeRepo,
   {
-    /**
-     * Inserts, or replaces all but whether the node is drained. At the address that it had, a node stays as unreachable
-     * as it was, and as reachable while it is connected.
-     */
+    /** Inserts or replaces all but the drain. At an unchanged address, a node keeps its reachability. */
     save(record: NodeRecord): Write<void>
     setDrained(id: string, drained: boolean): Write<boolean>
-    /** Good-bye of a boot; `at` RFC 3339 UTC. */
+    /** Deregisters a boot; `at` RFC 3339 UTC. */
     disconnect(id: string, boot_id: string, at: string): Write<boolean>
-    /** The registration that was answered with this token counts no more; `lost`: and it is not waited for. */
+    /** Revokes the registration with this token; `lost`: without waiting for another one. */
     revoke(id: string, token: string, lost?: boolean): Write<boolean>
-    /** Whether the node of this registration can be called, as {@link NodeRecord.unreachable}. */
+    /** Sets the reachability of this registration, as {@link NodeRecord.unreachable}. */
     setUnreachable(id: string, token: string, unreachable: string | null): Write<boolean>
-    /** Silent since the registration with this token and these {@link NodeHeartbeat.beats}. */
+    /**
+     * Marks a node as lost, without a heartbeat since the registration with this token and these {@link
+     * NodeHeartbeat.beats}.
+     */
     markLost(id: string, token: string, beats: number): Write<boolean>
-    /** Lost, and not back. */
+    /** Marks a lost node as given up. */
     markGivenUp(id: string, token: string): Write<boolean>
-    /** No node is connected, or was ever lost: each has to register. Answers of which that was not so. */
+    /** Resets all nodes to disconnected: each must register. Returns those that changed. */
     readonly resetConnections: Write<ReadonlyArray<string>>
     /**
-     * Unless servers hold something of it; its keys belong to no node from then on. Answers how many servers there are,
-     * undefined: there is no such node.
+     * Removes a node without reservations, and unbinds its keys. Returns its number of servers; undefined: there is no
+     * such node.
      */
     remove(id: string): Write<number | undefined>
     find(ids: ReadonlyArray<string>): Read<ReadonlyArray<NodeRecord>>
@@ -133,7 +133,7 @@ export class NodeRepo extends Context.Service<
 
       const recordHeartbeats = Effect.fnUntraced(function* (heard: ReadonlyArray<HeardNode>) {
         const now = yield* databaseMillis(sql)
-        // In one order, so that two that hand on the same nodes do not wait for each other.
+        // A fixed order: two transactions with the same nodes do not deadlock.
         const rows = heard
           .toSorted((one, other) => (one.node_id < other.node_id ? -1 : 1))
           .map(({ age, boot_id, node_id, usage }) => ({

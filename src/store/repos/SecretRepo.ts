@@ -5,11 +5,11 @@ import type { Transaction } from "../write/Transaction.ts"
 
 const readFingerprint = firstRow(Schema.Struct({ fingerprint: Schema.String }))
 
-/** Which secret the services on this database have: its fingerprint alone, which discloses nothing of it. */
+/** The secret of the services on this database, as a fingerprint that discloses nothing. */
 export class SecretRepo extends Context.Service<
   SecretRepo,
   {
-    /** None: no service has said it yet. */
+    /** None: no service has recorded it. */
     readonly fingerprint: Effect.Effect<Option.Option<string>, SqlError.SqlError>
     save(fingerprint: string): Effect.Effect<void, SqlError.SqlError, Transaction>
   }

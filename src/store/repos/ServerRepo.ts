@@ -11,37 +11,37 @@ const readIds = readRows(Schema.Struct({ server_id: Schema.String }))
 
 type Write<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
 
-/** Why a record could not be inserted: somebody else holds one of its ports. */
+/** The outcome of an insertion; `port-taken`: another server has one of its ports. */
 export type InsertOutcome = "inserted" | "port-taken"
 
-/** What changes of a record while it is on its node. */
+/** The changing fields of a record while it is on its node. */
 export type ServerFields = Partial<
   Pick<ServerRecord, "status" | "install" | "start_pending" | "last_sequence">
 >
 
-/** Records of servers and the ports they hold. Reads decode; rows that do not decode are defects. */
+/** Records of servers and their ports. Rows that do not decode are defects. */
 export class ServerRepo extends Context.Service<
   ServerRepo,
   {
-    /** Inserts the record and what it holds of its node; a port that is held already leaves nothing behind. */
+    /** Inserts a record with its reservations; a taken port leaves nothing behind. */
     insert(record: ServerRecord): Write<InsertOutcome>
-    /** {@link insert} of many, in a few statements. */
+    /** {@link insert} for many, in a few statements. */
     insertAll(records: ReadonlyArray<ServerRecord>): Write<ReadonlyArray<InsertOutcome>>
-    /** The record; until the transaction ends nobody else changes it. */
+    /** Returns the record, locked until the transaction ends. */
     lock(id: string): Write<Option.Option<ServerRecord>>
     /** {@link lock} for many, by id. */
     lockAll(ids: ReadonlyArray<string>): Write<ReadonlyMap<string, ServerRecord>>
-    /** Sets these fields of a record, and leaves the others as they are. */
+    /** Sets these fields of a record; the others stay. */
     set(id: string, fields: ServerFields): Write<void>
-    /** Whether its removal has begun: what is kept of it after a crash. */
+    /** Records whether the removal of a server has begun, for a continuation after a crash. */
     setRemoving(id: string, removing: boolean): Write<void>
     /** Ids of the servers whose removal has begun. */
     readonly removing: Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
-    /** Whether its node is to be asked for it; false for one that has no record. */
+    /** Records whether the node must be asked for a server; false: there is no such record. */
     setSuspected(id: string, suspected: boolean): Write<boolean>
-    /** Ids of the servers whose nodes are to be asked for them. */
+    /** Ids of the servers that must be verified on their nodes. */
     readonly suspected: Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
-    /** Deletes the record and frees what it holds. */
+    /** Deletes the record and its reservations. */
     remove(id: string): Write<void>
     find(ids: ReadonlyArray<string>): Effect.Effect<ReadonlyArray<ServerRecord>, SqlError.SqlError>
     /** Every record, by id. */
@@ -62,7 +62,7 @@ export class ServerRepo extends Context.Service<
           (some) => sql`INSERT INTO ports ${sql.insert(some)}`,
           { concurrency: "unbounded", discard: true }
         )
-        // The statements follow each other without waiting for answers: the first that fails is the first to say so.
+        // The statements are pipelined: the first failure is the result.
         yield* Effect.all(
           [
             ...Arr.chunksOf(rows, INSERT_ROWS).map((some) => sql`INSERT INTO servers ${sql.insert(some)}`),
@@ -77,7 +77,7 @@ export class ServerRepo extends Context.Service<
         )
       })
 
-      // A savepoint of its own: a port that is taken undoes the records too, and nothing else.
+      // A savepoint of its own: a taken port undoes exactly these records.
       const insertTogether = (records: ReadonlyArray<ServerRecord>) =>
         insertRows(records).pipe(
           Effect.as<InsertOutcome>("inserted"),
@@ -93,7 +93,7 @@ export class ServerRepo extends Context.Service<
       const insertAll = Effect.fn("ServerRepo.insertAll")(function* (records: ReadonlyArray<ServerRecord>) {
         if (records.length === 0) return []
         const outcome = yield* insertTogether(records)
-        // Some are in the way of each other, or of what was there: one by one it shows which.
+        // Some collide with each other or with existing ones: inserting one by one shows which.
         return outcome === "port-taken" && records.length > 1
           ? yield* Effect.forEach(records, insert)
           : records.map(() => outcome)
@@ -161,6 +161,6 @@ export class ServerRepo extends Context.Service<
   )
 }
 
-/** Rows of one INSERT and ids of one SELECT: well below the number of parameters that either database takes. */
+/** Rows of one INSERT and ids of one SELECT: below the parameter limits of both databases. */
 const INSERT_ROWS = 500
 const FIND_IDS = 500

@@ -5,10 +5,10 @@ import { ExpiryClock } from "../journal/ExpiryClock.ts"
 import { firstRow, IntColumn } from "../sql/rows.ts"
 import type { Transaction } from "../write/Transaction.ts"
 
-/** Expired tickets that one insertion clears away: more than come in, and few enough to be quick. */
+/** Expired tickets that one insertion removes: more than are added, and few enough to be quick. */
 const CLEARED = 100
 
-/** Whom a ticket was issued to. */
+/** The holder of a ticket. */
 export interface TicketHolder {
   readonly key_id: string
   readonly name: string
@@ -22,31 +22,28 @@ export interface TicketLimits {
   readonly mostOfKey: number
 }
 
-/**
- * Tickets by the SHA-256 of their text, in hex. Their age is told by one clock, that of the database, whichever
- * replica issues and whichever is asked.
- */
+/** Tickets by the SHA-256 of their text, in hex. The clock of the database decides their age, on every replica. */
 export class TicketRepo extends Context.Service<
   TicketRepo,
   {
     /**
-     * Keeps a ticket for `lifetime` milliseconds and removes some that have expired. Returns when the ticket expires, in
-     * milliseconds since the epoch. Keeps nothing if tickets that wait to be used are `most` in all, or `mostOfKey` of
-     * the holder's key, and returns which of the two.
+     * Stores a ticket for `lifetime` milliseconds and removes some expired ones. Returns its expiry, in milliseconds
+     * since the epoch. Stores nothing if there are `most` unused tickets in total, or `mostOfKey` of the holder's key,
+     * and returns which bound was reached.
      */
     insert(
       hash: string,
       holder: TicketHolder,
       limits: TicketLimits
     ): Effect.Effect<number | "most" | "mostOfKey", SqlError.SqlError, Transaction>
-    /** Whether a ticket was issued and not used; it may have expired. */
+    /** Whether a ticket was issued and not used; it may be expired. */
     isKept(hash: string): Effect.Effect<boolean, SqlError.SqlError>
     /**
-     * Removes a ticket and answers its holder; undefined when there is none, it has expired or its holder's key was
-     * revoked meanwhile. Of any number that ask at once one gets it.
+     * Removes a ticket and returns its holder; undefined: it is unknown or expired, or its holder's key is revoked. Of
+     * several concurrent calls, one gets it.
      */
     take(hash: string): Effect.Effect<TicketHolder | undefined, SqlError.SqlError, Transaction>
-    /** Removes all that have expired. */
+    /** Removes all expired tickets. */
     readonly prune: Effect.Effect<void, SqlError.SqlError, Transaction>
   }
 >()("muster/store/TicketRepo") {
@@ -88,7 +85,7 @@ export class TicketRepo extends Context.Service<
       const take = Effect.fn("TicketRepo.take")(function* (hash: string) {
         const now = yield* clock.databaseMillis
         const taken = yield* readHolder(
-          // The key from outside has no record.
+          // The outside key has no record.
           sql`DELETE FROM tickets WHERE hash = ${hash} AND expires_at > ${now}
               AND NOT EXISTS (SELECT 1 FROM api_keys WHERE id = tickets.key_id AND revoked_at IS NOT NULL)
               RETURNING key_id, name, scope`

@@ -1,9 +1,9 @@
-/** What servers hold of nodes, as the tables `holdings` and `commitments` keep it: the latter is the sum of the former. */
+/** The reservations of servers in the tables `holdings` and `commitments`, which has their sums. */
 import { Array as Arr, Effect } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { committedDiskBytes, committedMemoryBytes, type Limits } from "../../domain/Limits.ts"
 
-/** What of a record says what it holds of its node. */
+/** The fields of a record that determine its reservation. */
 export interface Holder {
   readonly id: string
   readonly node_id: string
@@ -21,10 +21,10 @@ export const holdingRow = ({ blueprint_id, definition, id, node_id }: Holder) =>
 
 export type HoldingRow = ReturnType<typeof holdingRow>
 
-/** Rows of one INSERT: well below the number of parameters that either database takes. */
+/** Rows of one INSERT: below the parameter limits of both databases. */
 const ROWS = 500
 
-/** What the rows hold in all, by node. */
+/** Returns the sums of the rows by node. */
 const sumsOf = (rows: ReadonlyArray<HoldingRow>) =>
   Array.from(
     Map.groupBy(rows, ({ node_id }) => node_id),
@@ -36,7 +36,7 @@ const sumsOf = (rows: ReadonlyArray<HoldingRow>) =>
     })
   )
 
-/** The statements do not wait for each other's answers; the first that fails is the first to say so. */
+/** The statements are pipelined; the first failure is the result. */
 export const insertReservations = (
   sql: SqlClient.SqlClient,
   rows: ReadonlyArray<HoldingRow>
@@ -54,7 +54,7 @@ export const insertReservations = (
     { concurrency: "unbounded", discard: true }
   )
 
-/** Gives back what a server holds: of one node, or of all. */
+/** Releases the reservations of a server: on one node, or on all. */
 export const deleteReservations = (
   sql: SqlClient.SqlClient,
   server_id: string,

@@ -1,4 +1,4 @@
-/** How a server's record is kept in the tables `servers` and `ports`. */
+/** The rows of a server's record in the tables `servers` and `ports`. */
 import { Effect, Option, Schema } from "effect"
 import type { SqlError } from "effect/sql"
 import { InstallState } from "../../domain/InstallState.ts"
@@ -33,7 +33,7 @@ export const readServers = (query: Rows) => Effect.map(decodeRows(query), (rows)
 export const readServer = (query: Rows) =>
   Effect.map(readServers(query), (records) => Option.fromUndefinedOr(records[0]))
 
-/** Every address and port that the record holds, each once: its mappings, and its default where they lack it. */
+/** Returns every address and port of the record once: its mappings, and its default if they lack it. */
 export const portsOf = (record: ServerRecord) => {
   const { default: main, mappings } = record.allocations
   const held = new Map<string, { readonly address: string; readonly port: number }>()

@@ -1,7 +1,7 @@
 import { Context, type Effect } from "effect"
 import type { Change } from "../../domain/Journal.ts"
 
-/** The write transaction that the current mutation is part of. */
+/** The write transaction of the current mutation. */
 export class Transaction extends Context.Service<
   Transaction,
   {

@@ -9,30 +9,30 @@ import { type Answered, type Job, type Mutation, makeKind } from "./job.ts"
 import { Transaction } from "./Transaction.ts"
 import { type Entries, makeWriteTransaction, type TransactionResult } from "./writeTransaction.ts"
 
-/** Write transactions committed; with {@link storeMutations} it says how many writes share one. */
+/** Committed write transactions; with {@link storeMutations}, the number of writes per transaction. */
 export const storeCommits = Metric.counter("muster_store_commits", {
   description: "Write transactions committed",
   incremental: true
 })
 
-/** Mutations that have been part of a committed transaction. */
+/** Mutations in committed transactions. */
 export const storeMutations = Metric.counter("muster_store_mutations", {
   description: "Mutations that were part of a committed write transaction",
   incremental: true
 })
 
-/** Mutations that share one commit at most: bounds how long a transaction holds the database. */
+/** Mutations per commit: bounds the time that a transaction holds the database. */
 const MAX_BATCH = 500
 
 /**
- * How long a transaction that was rolled back for a passing reason is tried again, in milliseconds: a lost connection
- * may mean that the database is gone, and then finding out takes its time, too.
+ * The time for which a transaction that was rolled back for a transient reason is retried, in milliseconds. A lost
+ * connection may mean that the database is gone, which takes time to detect.
  */
 const RETRY_LOST_MILLIS = 200
 const RETRY_CONTENTION_MILLIS = 600
 const MAX_ATTEMPTS = 10
 
-/** Once the database is away, for so long the callers of a COMMIT that was under way wait for its outcome, in ms. */
+/** The time that callers wait for the outcome of an unanswered COMMIT once the database is unavailable, in ms. */
 const UNKNOWN_AFTER_MILLIS = 200
 
 /**
@@ -76,7 +76,7 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
       : Effect.andThen(logLost(cause, backend.isAway()), () => rejectWith(jobs, Unavailable.store()))
   }
 
-  /** In the one total order: what others have committed before comes first. */
+  /** In the one total order: earlier commits of other processes come first. */
   const deliver = (entries: Entries): Effect.Effect<void> =>
     Effect.catch(publish(entries), (error) =>
       Effect.logWarning(`journal entries of others cannot be read yet: ${error.message}`).pipe(
@@ -87,7 +87,7 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
 
   const rejectUnknown = (jobs: ReadonlyArray<Job>) => rejectWith(jobs, Unavailable.storeUnknown())
 
-  /** Answers the callers when the database is away for longer than they wait; never ends. */
+  /** Fails the callers if the database is unavailable for longer than they wait; never ends. */
   const giveUp = (jobs: ReadonlyArray<Job>) =>
     backend.away.pipe(
       Effect.andThen(Effect.sleep(UNKNOWN_AFTER_MILLIS)),
@@ -119,7 +119,7 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
       })
   )
 
-  /** Whether a transaction that was lost is worth another try: nothing of it is left. */
+  /** Whether a lost transaction is retried: nothing of it remains. */
   const passes = (cause: Cause.Cause<SqlError.SqlError>, sinceMillis: number): boolean => {
     if (backend.isAway()) return false
     const error = sqlErrorIn(cause)
@@ -128,7 +128,7 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
     return isLostConnection(error) && sinceMillis < RETRY_LOST_MILLIS
   }
 
-  /** One transaction, until it has an outcome; answers the jobs that it had no time for. */
+  /** Runs one transaction to its outcome, and completes the jobs that did not fit into it. */
   const commit = Effect.fnUntraced(function* (first: ReadonlyArray<Job>) {
     const began = yield* elapsedMillis
     let jobs = first
@@ -142,7 +142,7 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
         return []
       }
       const ending = yield* FiberSet.run(endings, end(outcome))
-      // What is answered when the database is back must not hold up those that can be answered now.
+      // Jobs that wait for the database must not delay those that can be completed now.
       yield* Effect.raceFirst(Effect.asVoid(Fiber.await(ending)), backend.away)
       return outcome.left
     }
@@ -162,7 +162,7 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
     Effect.catchTag("Done", () => Effect.void),
     Effect.forkScoped
   )
-  // Runs before the fork's own finalizer: the queue is emptied, not abandoned.
+  // Runs before the fork's own finalizer: the queue is completed, not abandoned.
   yield* Effect.addFinalizer(() => Effect.andThen(Queue.end(queue), Fiber.await(writer)))
 
   return <Request, A, E>(mutation: Mutation<Request, A, E>) => {
@@ -189,11 +189,11 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
   }
 })
 
-/** What the database says is one line; anything else is for a report. */
+/** An error of the database is one line; any other cause is for a bug report. */
 const logLost = (cause: Cause.Cause<SqlError.SqlError>, isAway: boolean) => {
   const error = sqlErrorIn(cause)
   const lost = "a write transaction has failed; nothing of it was kept"
   if (error === undefined) return Effect.logError(lost, cause)
-  // The log has said why the database is away.
+  // The log has the reason of the unavailability.
   return isAway ? Effect.logDebug(`${lost}: ${error.message}`) : Effect.logError(`${lost}: ${error.message}`)
 }

@@ -7,11 +7,11 @@ import { leaveFailedMutation } from "../sql/dialect.ts"
 import { isDatabaseAway, isSqlError, sqlErrorIn } from "../sql/sqlErrors.ts"
 import { Transaction } from "./Transaction.ts"
 
-/** One caller's write, from the queue to its answer. */
+/** The write of one caller, from the queue to its result. */
 export interface Job {
-  /** Those of one kind can be carried out by one mutation. */
+  /** One mutation can carry out jobs of one kind. */
   readonly kind: Kind
-  /** Gives the caller the outcome of the last attempt. */
+  /** Completes the caller with the outcome of the last attempt. */
   readonly settle: Effect.Effect<unknown>
   readonly reject: (error: Unavailable) => Effect.Effect<unknown>
   /** The caller was interrupted while the job waited. */
@@ -23,24 +23,24 @@ export interface Kind {
   together(jobs: ReadonlyArray<Job>): Unit
 }
 
-/** Jobs that one mutation of a transaction carries out. */
+/** The jobs of one mutation. */
 export interface Unit {
   readonly jobs: ReadonlyArray<Job>
-  /** Runs the mutation in a savepoint; fails only when the whole transaction is lost. May be repeated then. */
+  /** Runs the mutation in a savepoint; fails only if the whole transaction is lost. Can be repeated then. */
   readonly attempt: Effect.Effect<void, SqlError.SqlError>
-  /** What the mutation has appended; empty when it has failed. */
+  /** The changes that the mutation has appended; empty after a failure. */
   readonly changes: () => ReadonlyArray<PendingChange>
 }
 
-/** What the caller sees of a mutation's errors. */
+/** The errors of a mutation for its caller. */
 export type Answered<E> = Exclude<E, SqlError.SqlError> | Unavailable
 
-/** Answers the requests in their order. */
+/** Returns the results of the requests in their order. */
 export type Mutation<Request, A, E> = (
   requests: ReadonlyArray<Request>
 ) => Effect.Effect<ReadonlyArray<A>, E, Transaction>
 
-/** A caller's request, whose log annotations and span go with the mutation where it is carried out alone. */
+/** A request of a caller, with the log annotations and span for a mutation of its own. */
 interface Entry<Request, A, E> {
   readonly request: Request
   readonly context: Context.Context<never>
@@ -48,8 +48,8 @@ interface Entry<Request, A, E> {
 }
 
 /**
- * Writes that `mutation` carries out, as many as share a transaction at once. Where it fails for several, nothing of it
- * is kept and each is carried out alone: who is to blame fails alone.
+ * Makes a kind of writes: `mutation` carries out all that share a transaction. If it fails for several, it is undone
+ * and each runs alone, so that only the culprit fails.
  */
 export const makeKind = <Request, A, E>(sql: SqlClient.SqlClient, mutation: Mutation<Request, A, E>) => {
   const entryOf = new WeakMap<Job, Entry<Request, A, E>>()
@@ -131,13 +131,13 @@ export const makeKind = <Request, A, E>(sql: SqlClient.SqlClient, mutation: Muta
 const unanswered = (requests: ReadonlyArray<unknown>) =>
   new Error(`a mutation has not answered each of its ${requests.length} requests`)
 
-/** A SqlError that is the statement's own fault is a defect of the mutation. */
+/** A SqlError of the statement itself is a defect of the mutation. */
 const mistakesAsDefects = <E>(cause: Cause.Cause<E>): Cause.Cause<Exclude<E, SqlError.SqlError>> =>
   Cause.fromReasons(
     cause.reasons.map((reason) =>
       Cause.isFailReason(reason) && isSqlError(reason.error)
         ? Cause.makeDieReason(reason.error)
-        : // What is left is no SqlError; TypeScript does not narrow a type parameter.
+        : // No SqlError remains; TypeScript does not narrow a type parameter.
           (reason as Cause.Reason<Exclude<E, SqlError.SqlError>>)
     )
   )

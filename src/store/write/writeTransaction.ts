@@ -6,36 +6,36 @@ import { journalTable } from "../journal/journalTable.ts"
 import type { Backend, CommitToken } from "../sql/Backend.ts"
 import type { Job, Unit } from "./job.ts"
 
-/** Jobs that one mutation carries out at most: whether there is time for more is asked between mutations. */
+/** Jobs per mutation; the time is checked between mutations. */
 const MAX_TOGETHER = 50
 
 export type Entries = ReadonlyArray<JournalEntry>
 
-/** What a transaction commits. */
+/** The content of a transaction. */
 interface Sealed {
-  /** Those that had a part in it, and those that there was no time for. */
+  /** The jobs in it, and those that did not fit. */
   readonly jobs: ReadonlyArray<Job>
   readonly left: ReadonlyArray<Job>
   readonly entries: Entries
   readonly token: CommitToken | undefined
 }
 
-/** What has become of a transaction. */
+/** The outcome of a transaction. */
 export type TransactionResult =
   | ({ readonly _tag: "committed" } & Sealed)
-  /** Nothing of it was kept. */
+  /** Nothing was kept. */
   | {
       readonly _tag: "lost"
       readonly jobs: ReadonlyArray<Job>
       readonly cause: Cause.Cause<SqlError.SqlError>
     }
-  /** The answer to its COMMIT has not come. */
+  /** The COMMIT was not answered. */
   | ({ readonly _tag: "unknown"; readonly cause: Cause.Cause<SqlError.SqlError> } & Sealed)
 
 /**
- * Runs jobs in one transaction, as many as there is time for.
+ * Runs jobs in one transaction, as many as its time allows.
  *
- * @param options.latecomers takes what has come meanwhile: a transaction that had to wait for others takes it with it
+ * @param options.latecomers returns jobs that arrived meanwhile, for a transaction that had to wait for others
  */
 export const makeWriteTransaction = (options: {
   readonly sql: SqlClient.SqlClient
@@ -49,7 +49,7 @@ export const makeWriteTransaction = (options: {
     Effect.suspend(() => {
       let jobs = first
       let sealed: Sealed | undefined
-      /** When its turn has come: nobody else could write any more. */
+      /** The time at which the transaction became the only writer. */
       let began: number | undefined
       const attempted: Array<Unit> = []
 
@@ -73,7 +73,7 @@ export const makeWriteTransaction = (options: {
       })
 
       const body = Effect.gen(function* () {
-        // The first statements go out with the one that waits for the turn: they are carried out when it has come.
+        // The first statements are sent with the one that waits for the lock; they run once the lock is acquired.
         const [[token, newest]] = yield* Effect.all([turn, attempt(first)], { concurrency: "unbounded" })
         const late = yield* latecomers(first)
         jobs = [...first, ...late]
@@ -93,7 +93,7 @@ export const makeWriteTransaction = (options: {
     })
 }
 
-/** In the order in which the first of each kind has come. */
+/** In the order of each kind's first job. */
 const unitsOf = (jobs: ReadonlyArray<Job>): ReadonlyArray<Unit> =>
   Array.from(Map.groupBy(jobs, ({ kind }) => kind)).flatMap(([kind, same]) =>
     Arr.chunksOf(same, MAX_TOGETHER).map((some) => kind.together(some))
