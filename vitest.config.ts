@@ -10,7 +10,7 @@ const quiet = "test/**/*.quiet.test.ts"
 
 /** Tests of `npm run test:faults` that run on PostgreSQL what other tests run on SQLite; the store's tests run on both. */
 const onPostgres = [
-  "test/servers/{,*/}{Reconciler,ServerIndex,ServerManager,management,removal,replicas.faults,reports}.test.ts",
+  "test/servers/{,*/}{NodeReconciler,ServerIndex,ServerManager,management,removal,replicas.faults,reports}.test.ts",
   "test/keys/{ApiKeys,NodeKeys}.test.ts",
   "test/events/replayFromStore.test.ts",
   "test/http/{events,management,nodes,servers}.test.ts",

@@ -3,7 +3,7 @@ import { Deferred, Effect, Fiber, Latch } from "effect"
 import { TestClock } from "effect/testing"
 import { plain } from "../../src/servers/index/summary.ts"
 import { record } from "../support/samples.ts"
-import { makeWorld, request, runWorld } from "./support/world.ts"
+import { makeWorld, request, runWorld } from "./support/harness.ts"
 
 const parse = (bytes: Uint8Array) => JSON.parse(new TextDecoder().decode(bytes))
 

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import { DaemonRefused } from "../../src/api/Daemon.ts"
 import { until } from "../support/eventually.ts"
-import { makeWorld, request, runWorld } from "./support/world.ts"
+import { makeWorld, request, runWorld } from "./support/harness.ts"
 
 const refused = (status: 404 | 409 | 422 | 500) =>
   new DaemonRefused({ status, detail: "the daemon says no", hint: "ask it why" })

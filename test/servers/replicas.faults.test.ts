@@ -20,7 +20,7 @@ import { until } from "../support/eventually.ts"
 import { newPostgresDatabase, statementsOn } from "../support/postgresDatabase.ts"
 import { allocation, definition, registration } from "../support/samples.ts"
 import { FakeDaemon } from "./support/FakeDaemon.ts"
-import { blueprintsOf, request } from "./support/world.ts"
+import { blueprintsOf, request } from "./support/harness.ts"
 
 const MIB = 1024 ** 2
 const sizes = [256, 512, 1024] as const

@@ -6,7 +6,7 @@ import type { Report } from "../../src/domain/NodeMessages.ts"
 import { ServerStatus } from "../../src/domain/ServerStatus.ts"
 import { until } from "../support/eventually.ts"
 import { crash } from "./support/FakeDaemon.ts"
-import { makeWorld, request, runWorld } from "./support/world.ts"
+import { makeWorld, request, runWorld } from "./support/harness.ts"
 
 /** A server that nobody has created. */
 const stray = "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV"

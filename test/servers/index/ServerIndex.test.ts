@@ -3,7 +3,7 @@ import { Effect } from "effect"
 import { plain } from "../../../src/servers/index/summary.ts"
 import { allocations, record } from "../../support/samples.ts"
 import { FakeNodes } from "../support/FakeNodes.ts"
-import { makeWorld, request, runWorld } from "../support/world.ts"
+import { makeWorld, request, runWorld } from "../support/harness.ts"
 
 describe("design, Deployments: replicas are equal", () => {
   it.live("what another process did is seen, and its ports are held and freed", () =>

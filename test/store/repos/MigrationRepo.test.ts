@@ -1,11 +1,11 @@
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { MigrationRepo } from "../../src/store/repos/MigrationRepo.ts"
-import { ServerRepo } from "../../src/store/repos/ServerRepo.ts"
-import { Store } from "../../src/store/Store.ts"
-import { server } from "../support/samples.ts"
-import { databases, freshStore } from "./support/database.ts"
+import { MigrationRepo } from "../../../src/store/repos/MigrationRepo.ts"
+import { ServerRepo } from "../../../src/store/repos/ServerRepo.ts"
+import { Store } from "../../../src/store/Store.ts"
+import { server } from "../../support/samples.ts"
+import { databases, freshStore } from "../support/database.ts"
 
 describe.each(databases)("node-protocol, register: what the records say of a node's servers (%s)", (kind) => {
   it.effect("there, coming from there, elsewhere, to be deleted, not known; also of many", () =>

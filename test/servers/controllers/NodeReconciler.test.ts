@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { until } from "../../support/eventually.ts"
-import { makeWorld, request, runWorld } from "../support/world.ts"
+import { makeWorld, request, runWorld } from "../support/harness.ts"
 
 /** A server that nobody has created. */
 const stray = {

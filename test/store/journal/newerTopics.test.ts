@@ -2,10 +2,10 @@ import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import { SqlClient } from "effect/sql"
-import type { JournalEntry } from "../../src/domain/Journal.ts"
-import { Journal } from "../../src/store/journal/Journal.ts"
-import { Store } from "../../src/store/Store.ts"
-import { append, databases, freshStore } from "./support/database.ts"
+import type { JournalEntry } from "../../../src/domain/Journal.ts"
+import { Journal } from "../../../src/store/journal/Journal.ts"
+import { Store } from "../../../src/store/Store.ts"
+import { append, databases, freshStore } from "../support/database.ts"
 
 /** What a newer version commits: a row beside the counter that it has moved on. */
 const newer = (topic: string) =>

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Latch } from "effect"
 import { DaemonRefused } from "../../../src/api/Daemon.ts"
 import { until } from "../../support/eventually.ts"
-import { makeWorld, request, runWorld } from "../support/world.ts"
+import { makeWorld, request, runWorld } from "../support/harness.ts"
 
 const whole = ["status installing", "status offline", "status starting", "status running"]
 

@@ -2,11 +2,11 @@ import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Clock, Effect } from "effect"
 import * as fc from "fast-check"
-import { Journal } from "../../src/store/journal/Journal.ts"
-import { TrustedTime } from "../../src/store/journal/trustedTime.ts"
-import { TicketRepo } from "../../src/store/repos/TicketRepo.ts"
-import { Store } from "../../src/store/Store.ts"
-import { append, databases, newUrl, storeAt } from "./support/database.ts"
+import { Journal } from "../../../src/store/journal/Journal.ts"
+import { TrustedTime } from "../../../src/store/journal/trustedTime.ts"
+import { TicketRepo } from "../../../src/store/repos/TicketRepo.ts"
+import { Store } from "../../../src/store/Store.ts"
+import { append, databases, newUrl, storeAt } from "../support/database.ts"
 
 const MINUTE = 60_000
 const HOUR = 60 * MINUTE

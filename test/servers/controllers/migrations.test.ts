@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect } from "effect"
 import { DaemonRefused } from "../../../src/api/Daemon.ts"
 import { until } from "../../support/eventually.ts"
-import { makeWorld, request, runWorld } from "../support/world.ts"
+import { makeWorld, request, runWorld } from "../support/harness.ts"
 
 const created = ["status installing", "status offline"]
 const up = ["status starting", "status running"]

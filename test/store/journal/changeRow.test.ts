@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import type { Change } from "../../src/domain/Journal.ts"
-import { changeRow, decodeChange, encodeChange } from "../../src/store/journal/changeRow.ts"
+import type { Change } from "../../../src/domain/Journal.ts"
+import { changeRow, decodeChange, encodeChange } from "../../../src/store/journal/changeRow.ts"
 
 /** Each change with the columns that the first version wrote: topic, server_id, payload. */
 const rows: ReadonlyArray<readonly [Change, readonly [string, string, string]]> = [

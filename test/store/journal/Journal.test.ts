@@ -3,11 +3,11 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Layer, Scope, Stream } from "effect"
 import { SqlClient } from "effect/sql"
 import * as fc from "fast-check"
-import { isPublic, type JournalEntry, serverOf } from "../../src/domain/Journal.ts"
-import { Journal } from "../../src/store/journal/Journal.ts"
-import { JournalFollowers } from "../../src/store/journal/JournalFollowers.ts"
-import { Store, Transaction } from "../../src/store/Store.ts"
-import { append, databases, freshStore, newUrl, storeAt } from "./support/database.ts"
+import { isPublic, type JournalEntry, serverOf } from "../../../src/domain/Journal.ts"
+import { Journal } from "../../../src/store/journal/Journal.ts"
+import { JournalFollowers } from "../../../src/store/journal/JournalFollowers.ts"
+import { Store, Transaction } from "../../../src/store/Store.ts"
+import { append, databases, freshStore, newUrl, storeAt } from "../support/database.ts"
 
 const entriesAfter = (cursor: number) =>
   Effect.flatMap(Journal, (journal) => Stream.runCollect(journal.after(cursor)))

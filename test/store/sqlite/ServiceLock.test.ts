@@ -3,11 +3,11 @@ import { dirname, join } from "node:path"
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Stream } from "effect"
-import { layerSqlite } from "../../src/store/layers/layerSqlite.ts"
-import { Store } from "../../src/store/Store.ts"
-import { ServiceLock } from "../../src/store/sqlite/ServiceLock.ts"
-import { linesOf, runChild, startChild } from "./support/children.ts"
-import { append, newDatabase } from "./support/database.ts"
+import { layerSqlite } from "../../../src/store/layers/layerSqlite.ts"
+import { Store } from "../../../src/store/Store.ts"
+import { ServiceLock } from "../../../src/store/sqlite/ServiceLock.ts"
+import { linesOf, runChild, startChild } from "../support/children.ts"
+import { append, newDatabase } from "../support/database.ts"
 
 const lockFile = Effect.map(newDatabase, (database) => database.replace(/\.db$/, ".lock"))
 const take = (filename: string) => Effect.scoped(Layer.build(ServiceLock.layer({ filename })))

@@ -1,7 +1,7 @@
 import { inspect } from "node:util"
 import { assert, describe, it } from "@effect/vitest"
 import { Redacted } from "effect"
-import { describeDatabase, parseDatabaseUrl, withoutSecrets } from "../../src/store/sql/DatabaseUrl.ts"
+import { describeDatabase, parseDatabaseUrl, withoutSecrets } from "../../../src/store/sql/DatabaseUrl.ts"
 
 describe("MUSTER_DATABASE_URL", () => {
   it("names a SQLite file", () => {
