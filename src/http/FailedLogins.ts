@@ -4,19 +4,19 @@ import { elapsedMillis } from "../domain/elapsed.ts"
 import { countedAddress } from "./clientAddress.ts"
 import { pathOf } from "./errorResponse.ts"
 
-/** Failures that an address may have in a minute. */
+/** Failures per address and minute. */
 export const FAILURES_PER_MINUTE = 20
 const MINUTE = 60_000
-/** Lines that one look writes; further addresses share one more line. */
+/** Lines per report; further addresses share one more line. */
 const LINES = 10
-/** Addresses that find no place in the table count as one. */
+/** The addresses beyond the bound of the table count as one. */
 const OTHERS = "other addresses"
 
 /** The failures of one address. Times are those of {@link elapsedMillis}. */
 interface Failures {
   endsAt: number
   count: number
-  /** Those that no log line has counted, and the first of them. */
+  /** Failures that are not logged yet, and the first of them. */
   unreported: number
   first: string
   reportAt: number
@@ -43,13 +43,13 @@ export class FailedLogins extends Context.Service<
     isOver(request: HttpServerRequest.HttpServerRequest): Effect.Effect<boolean>
     /** Counts a failure. Returns the milliseconds until the limit is reset if this failure is over the limit. */
     count(request: HttpServerRequest.HttpServerRequest): Effect.Effect<number | undefined>
-    /** Addresses that the table holds. */
+    /** Number of addresses in the table. */
     readonly size: Effect.Effect<number>
   }
 >()("muster/http/FailedLogins") {
   /**
-   * @param options.addresses addresses that the table holds at most (10,000)
-   * @param options.tolerated failures of an address in a minute that are not logged (0)
+   * @param options.addresses bound of the table (10,000)
+   * @param options.tolerated failures of an address per minute that are not logged (0)
    */
   static readonly layer = (
     options: { readonly addresses?: number; readonly tolerated?: number } = {}
@@ -106,7 +106,7 @@ const make = Effect.fnUntraced(function* (most: number, tolerated: number) {
     }
   })
 
-  // What the last minute counted is logged at the end.
+  // Logs the failures of the last minute.
   yield* Effect.addFinalizer(() =>
     Effect.flatMap(elapsedMillis, (now) => report([...table].filter(isLoud), now))
   )

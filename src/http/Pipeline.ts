@@ -134,7 +134,7 @@ export const Pipeline = (options: PipelineOptions) =>
           }
           const admission = yield* Effect.result(authentication.admit(request, route))
           if (admission._tag === "Failure") {
-            // The key of a forbidden request is valid.
+            // A forbidden request has a valid key.
             if (admission.failure.error._tag !== "Forbidden") yield* boundReading(request, options.reading)
             return yield* refused(admission.failure)
           }

@@ -2,13 +2,13 @@ import { NetAddress } from "effect/net"
 
 const UNKNOWN = "an unknown address"
 
-/** The address that a text stands for, IPv4 also where it is mapped into IPv6; undefined: it is no address. */
+/** Returns the address of a text, IPv4 also if it is mapped into IPv6; undefined: the text is not an address. */
 export const canonicalAddress = (text: string): NetAddress.IpAddress | undefined => {
   const parsed = NetAddress.ipFromString(text.replace(/%.*$/, ""))
   return parsed._tag === "Failure" ? undefined : NetAddress.toCanonical(parsed.success)
 }
 
-/** The address that a client counts as: of IPv6 the /64, which one host has to itself. */
+/** Returns the address as which a client counts: of IPv6 the /64, which belongs to one host. */
 export const countedAddress = (text: string): string => {
   const address = canonicalAddress(text)
   if (address === undefined) return UNKNOWN

@@ -8,19 +8,19 @@ import { LIMITS, openFilesIn } from "./openFiles.ts"
 import { UNGATED } from "./pipelining.ts"
 import { ONLY_READ } from "./strangers.ts"
 
-/** The limit of open files where the system does not tell it. */
+/** The limit of open files on a system that does not report it. */
 const USUAL_OPEN_FILES = 10_240
-/** Files that are left for the database, servers and calls: at least this many, and this part of the limit. */
+/** Files that stay free for the database, servers and calls: at least this number, and this part of the limit. */
 const RESERVE = 64
 const RESERVED_PART = 0.2
-/** The part of the connections beyond which unused ones are dropped for new ones. */
+/** The part of the connections above which new ones replace unused ones. */
 const CROWDED_PART = 0.9
-/** Programs of this machine share these addresses, as the clients of a proxy share the proxy's. */
+/** Programs of this host share these addresses, as the clients of a proxy share the proxy's. */
 const loopback = ["127.0.0.0/8", "::1/128"].map(IpNetwork.fromStringUnsafe)
 const GATHER = "1 second"
 const PAUSE = "59 seconds"
 
-/** How many files this process may have open; Node.js has raised the limit as far as it can. */
+/** Returns the limit of open files, which Node.js has raised as far as possible. */
 const openFileLimit = (): number => {
   try {
     return openFilesIn(readFileSync(LIMITS, "utf8")) ?? USUAL_OPEN_FILES
@@ -29,7 +29,7 @@ const openFileLimit = (): number => {
   }
 }
 
-/** The connections that a limit of open files leaves room for. */
+/** Returns the number of connections within a limit of open files. */
 export const connectionsWithin = (openFiles: number): number =>
   Math.max(1, Math.floor(openFiles - Math.max(RESERVE, openFiles * RESERVED_PART)))
 
@@ -42,7 +42,7 @@ interface Connection {
 
 const portKey = (socket: Socket) => `${socket.remoteAddress} ${socket.remotePort}`
 
-/** The connections of an HTTP server, of which there are never more than the open files allow. */
+/** The connections of an HTTP server, bounded by the open files. */
 export class HttpConnections extends Context.Service<
   HttpConnections,
   {
@@ -52,14 +52,14 @@ export class HttpConnections extends Context.Service<
   }
 >()("muster/http/HttpConnections") {
   /**
-   * Limits the connections of a server. Near the limit each new connection replaces one on which no request has ever
-   * come, else the one that is idle for the longest time. A connection whose peer has only to read an answer that needs
-   * no key counts as idle. An address, or /64 of IPv6, gets half of all at most: a further connection replaces one of
-   * the same address, or is dropped. One WARN a minute tells how many were dropped.
+   * Limits the connections of a server. Near the limit, each new connection replaces one without any request, else the
+   * one that is idle for the longest time. A connection whose peer only reads a response that needs no key counts as
+   * idle. An address (of IPv6: a /64) gets at most half of all connections: a further one replaces one of the same
+   * address, or is dropped. One WARN per minute has the number of dropped connections.
    *
    * @param server          before it listens
-   * @param options.maximum default: what the limit of open files leaves room for
-   * @param options.proxies networks whose addresses, as those of loopback, may hold more than half
+   * @param options.maximum default: by the limit of open files
+   * @param options.proxies networks whose addresses, like loopback, may have more than half
    */
   static readonly layer = (
     server: Server,
@@ -121,11 +121,11 @@ const limitConnections = (
   const crowded = Math.floor(maximum * CROWDED_PART)
   const all = new Map<Socket, Connection>()
   const byAddress = new Map<string, number>()
-  /** By port of the peer: the socket of a TLS connection is another one after its handshake. */
+  /** By port of the peer: the socket of a TLS connection changes with its handshake. */
   const handshakes = new Map<string, Connection>()
-  /** Those on which no request has come; oldest first. */
+  /** Connections without any request; oldest first. */
   const unused = new Set<Connection>()
-  /** Those without a request in progress; the longest idle first. */
+  /** Connections without a request in progress; the longest idle first. */
   const idle = new Set<Connection>()
   let dropped = 0
 

@@ -3,15 +3,18 @@ import { Server as NetServer, type Socket } from "node:net"
 import { Server as TlsServer } from "node:tls"
 import { Effect } from "effect"
 
-/** The connections of a server that is to stop without cutting anybody off. */
+/** The connections of a server for a stop that cuts off no client. */
 export interface Connections {
-  /** Every answer whose head has not left yet, and every later one, says `Connection: close` and ends its connection. */
+  /**
+   * Every response whose head has not been sent yet, and every later one, has `Connection: close` and ends its
+   * connection.
+   */
   readonly closeIdle: Effect.Effect<void>
-  /** Nobody can connect any more; the connections that there are stay. */
+  /** Refuses new connections; open ones stay. */
   readonly stopListening: Effect.Effect<void>
-  /** Ends the connections on which nothing is under way. */
+  /** Ends the connections without a request in progress. */
   readonly endIdle: Effect.Effect<void>
-  /** Ends those on which no request has ever begun. */
+  /** Ends the connections without any request. */
   readonly endUnused: Effect.Effect<void>
   readonly destroyAll: Effect.Effect<void>
   readonly open: Effect.Effect<number>
@@ -22,7 +25,7 @@ export interface Connections {
 /** @param server before it listens */
 export const connectionsOf = (server: Server): Connections => {
   const sockets = new Set<Socket>()
-  /** Those on which a request has begun. */
+  /** Connections with at least one request. */
   const used = new WeakSet<Socket>()
   const answers = new Set<ServerResponse>()
   const waiting = new Set<() => void>()
@@ -51,7 +54,7 @@ export const connectionsOf = (server: Server): Connections => {
       lettingGo = true
       for (const response of answers) response.shouldKeepAlive = false
     }),
-    // The server's own `close` would end idle connections at once, while a request may be on its way on them.
+    // The server's own `close` would end idle connections at once, although a request may be in transit on them.
     stopListening: Effect.sync(() => void NetServer.prototype.close.call(server)),
     endIdle: Effect.sync(() => server.closeIdleConnections()),
     endUnused: Effect.sync(() => {

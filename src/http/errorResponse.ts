@@ -10,13 +10,13 @@ import { type ErrorStatus, reasonPhrases } from "../domain/ApiError.ts"
 import { BodyTooLarge, InvalidRequest } from "../domain/errors.ts"
 import { RequestId } from "../domain/RequestId.ts"
 
-/** Whether a status is one that failures are answered with. */
+/** Whether a status belongs to a failure. */
 export const isErrorStatus = (status: number): status is ErrorStatus => status in reasonPhrases
 
 /** 413. */
 export const tooLarge = Effect.fail(new BodyTooLarge({ detail: "the request body is too large" }))
 
-/** The error body of section 7 of the contract, for failures that no error class stands for. */
+/** Returns the error body of section 7 of the contract, for failures without an error class. */
 export const errorResponse = Effect.fnUntraced(function* (
   status: ErrorStatus,
   detail: string,
@@ -32,15 +32,15 @@ export const errorResponse = Effect.fnUntraced(function* (
 
 const seeDocs = "Check the path against /docs."
 
-/** Path of a request for messages: without its query, shortened. */
+/** Returns the path of a request for messages: without its query, shortened. */
 export const pathOf = (url: string): string => {
   const end = url.search(/[?#]/)
   return (end === -1 ? url : url.slice(0, end)).slice(0, 200)
 }
 
 /**
- * The response of whatever a request failed with: errors of the contract as they are, misses of the router as 404
- * or 405 with `Allow`, anything else as a 500 that tells nothing.
+ * Returns the response of a failed request: errors of the contract unchanged, misses of the router as 404 or 405 with
+ * `Allow`, anything else as a 500 without details.
  */
 export const responseOf = Effect.fnUntraced(function* (
   request: HttpServerRequest.HttpServerRequest,
@@ -72,7 +72,7 @@ export const responseOf = Effect.fnUntraced(function* (
   return yield* errorResponse(500, "internal server error", "Quote request_id when you report this.")
 })
 
-/** A response that is an error but has no JSON body gets one; its other headers stay. */
+/** Adds the JSON body to an error response without one; other headers stay. */
 export const withErrorBody = Effect.fnUntraced(function* (response: HttpServerResponse.HttpServerResponse) {
   if (response.status < 400 || response.headers["content-type"]?.startsWith("application/json"))
     return response
@@ -88,7 +88,7 @@ export const withErrorBody = Effect.fnUntraced(function* (response: HttpServerRe
   )
 })
 
-/** In the caller's terms: names of the service's own schemas say nothing to them. */
+/** Describes a mistake in the caller's terms, without names of the service's schemas. */
 const describeLeaf: SchemaIssue.LeafHook = (issue) => {
   if (issue._tag === "MissingKey") return "required, but missing"
   if (issue._tag === "UnexpectedKey") return "unknown field"
@@ -98,13 +98,13 @@ const describeLeaf: SchemaIssue.LeafHook = (issue) => {
 
 const formatIssue = SchemaIssue.makeFormatterStandardSchemaV1({ leafHook: describeLeaf })
 
-/** `Expected CreateServer` and `Expected OverridesEncoded | null` are objects to the caller. */
+/** `Expected CreateServer` and `Expected OverridesEncoded | null` are objects for the caller. */
 const inCallersTerms = (message: string): string =>
   message.replace(/^Expected [A-Z]\w+(?= \| null$|$)/, "Expected an object")
 
 const places = { Params: "path", Query: "query", Headers: "header", Payload: "body" } as const
 
-/** What did not decode, as the 422 of the contract: the field's path and what was expected. */
+/** Returns the 422 of input that does not decode: the field's path and the expected value. */
 export const invalidRequest = (
   error: Parameters<Parameters<typeof HttpApiMiddleware.layerSchemaErrorTransform>[1]>[0]
 ): InvalidRequest | undefined => {

@@ -4,7 +4,7 @@ import { onElapsedTime } from "../domain/elapsed.ts"
 
 const { RateLimiterStore } = RateLimiter
 
-/** Limits of this process. A minute of theirs is elapsed time: the library reckons it by the wall clock. */
+/** The limits of this process. Their minute is elapsed time; the library uses the wall clock. */
 export const limiterStore: Layer.Layer<RateLimiter.RateLimiterStore> = Layer.effect(
   RateLimiterStore,
   Effect.map(RateLimiterStore, (store) =>

@@ -20,12 +20,12 @@ export interface TlsOptions {
   readonly clientCa?: string
 }
 
-/** How long a handshake and the head of a request may take. */
+/** Timeout of a handshake and of a request's head. */
 const HEAD_MILLIS = 10_000
 
-/** How long a connection may stand still while a request is in progress: streams send something more often. */
+/** Timeout of a stalled connection with a request in progress: streams send more often. */
 const STALLED_MILLIS = 60_000
-/** How long the peer may take to close its side after the last answer. */
+/** Time in which the peer closes its side after the last response. */
 const LINGER_MILLIS = 1000
 /** Requests after which a connection is closed. */
 const MOST_REQUESTS = 10_000
@@ -36,7 +36,7 @@ const failures: Record<string, { readonly status: 408 | 413 | 431; readonly deta
   ERR_HTTP_REQUEST_TIMEOUT: { status: 408, detail: "the request did not arrive in time" }
 }
 
-/** An answer with the error body for what never becomes a request of the service; ends the connection. */
+/** Writes a response with the error body for input that never becomes a request; ends the connection. */
 const answer = (
   socket: Duplex,
   status: ErrorStatus,
@@ -61,17 +61,17 @@ const answer = (
     ...headers
   }).map(([name, value]) => `${name}: ${value}\r\n`)
   socket.end(`HTTP/1.1 ${status} ${reasonPhrases[status]}\r\n${lines.join("")}\r\n${body}`)
-  // A peer that never closes its side would keep the connection open; one that still sends would miss the answer.
+  // A peer that never closes its side would keep the connection open; one that still sends would miss the response.
   const timer = setTimeout(() => socket.destroy(), LINGER_MILLIS)
   socket.once("close", () => clearTimeout(timer))
 }
 
 /**
- * What the HTTP parser refuses never becomes a request, so its error body is written here (decisions, section 1,
- * "Error body"). Malformed HTTP counts as 422, as all input does that cannot be read.
+ * Writes the error body for input that the HTTP parser refuses (decisions, section 1, "Error body"). Malformed HTTP is
+ * 422, like all input that cannot be read.
  */
 const onClientError = (error: NodeJS.ErrnoException, socket: Duplex, current: ServerResponse | undefined) => {
-  // Behind the head of another answer this one would be taken for a part of it.
+  // After the head of another response, this one would count as a part of it.
   const answering = current?.headersSent === true && !current.writableFinished
   if (error.code === "ECONNRESET" || !socket.writable || answering) {
     socket.destroy()
@@ -84,7 +84,7 @@ const onClientError = (error: NodeJS.ErrnoException, socket: Duplex, current: Se
   answer(socket, status, detail, "Send a well-formed HTTP/1.1 request.")
 }
 
-/** A target of CONNECT is a host, not a path: the method is refused wherever it goes. */
+/** The target of CONNECT is a host, not a path: the method is refused everywhere. */
 const onConnect = (_: IncomingMessage, socket: Duplex) => {
   const allow = "GET, HEAD, POST, PATCH, DELETE, OPTIONS"
   socket.on("error", () => socket.destroy())
@@ -111,8 +111,8 @@ const createLiveTlsServer = (options: ServerOptions, tls: Reloadable<TlsOptions>
 }
 
 /**
- * The bare HTTP server: keep-alive beyond that of common load balancers (60 s), heads within 10 s. What Node.js would
- * refuse without the error body comes through as a request (no Host, unknown expectations) or is answered here.
+ * Makes the HTTP server: keep-alive beyond that of common load balancers (60 s), heads within 10 s. Requests that
+ * Node.js would refuse without the error body become requests (no Host, unknown expectations) or are answered here.
  */
 export const makeNodeServer = (tls?: Reloadable<TlsOptions>): Server => {
   const options = {
@@ -128,7 +128,7 @@ export const makeNodeServer = (tls?: Reloadable<TlsOptions>): Server => {
   const current = new WeakMap<Duplex, ServerResponse>()
   const track = (request: IncomingMessage, response: ServerResponse) => {
     current.set(request.socket, response)
-    // A connection that was busy when the server stopped listening would stay open, idle, and hold up the stop.
+    // A connection that was busy when the server stopped listening would stay open and delay the stop.
     response.once("finish", () => {
       if (!server.listening) request.socket.end()
     })
@@ -139,7 +139,7 @@ export const makeNodeServer = (tls?: Reloadable<TlsOptions>): Server => {
   const secured = new WeakSet<Duplex>()
   server.on("secureConnection", (socket: Duplex) => secured.add(socket))
   server.on("clientError", (error, socket) => {
-    // Nothing can be said before the handshake is done.
+    // No response is possible before the end of the handshake.
     if (tls !== undefined && !secured.has(socket)) return socket.destroy()
     pipelining.discard(socket)
     onClientError(error, socket, current.get(socket))

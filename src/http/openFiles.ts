@@ -1,8 +1,8 @@
-/** Where Linux tells the limits of a process. */
+/** The limits of a process on Linux. */
 export const LIMITS = "/proc/self/limits"
 
 /**
- * How many files a process may have open; undefined: as many as it likes, or the text does not tell.
+ * Returns how many files a process may have open; undefined: unlimited, or unknown.
  *
  * @param limits text of {@link LIMITS}
  */

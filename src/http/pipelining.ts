@@ -3,10 +3,10 @@ import type { Socket } from "node:net"
 import type { Duplex } from "node:stream"
 import { Server as TlsServer } from "node:tls"
 
-/** Unanswered requests of one connection after which no more of it are read. */
+/** Unanswered requests of a connection after which it is not read further. */
 export const MOST_UNANSWERED = 8
 
-/** Event of a server, for each connection whose requests cannot be bounded; the connection is destroyed. */
+/** Event of a server for each connection whose requests cannot be bounded; the connection is destroyed. */
 export const UNGATED = "muster-ungated"
 
 const HEAD_END = "\r\n\r\n"
@@ -19,7 +19,7 @@ const upToHeadEnd = (bytes: Buffer<ArrayBuffer>): Buffer<ArrayBuffer> => {
   return end === -1 ? bytes : bytes.subarray(0, end + HEAD_END.length)
 }
 
-/** Work that waits: each turn of the event loop does one piece of it, so that other requests are not delayed. */
+/** A queue of work: each turn of the event loop does one piece, so that other requests are not delayed. */
 const makeTurns = () => {
   const waiting = new Set<() => void>()
   let scheduled = false
@@ -48,12 +48,12 @@ const makeTurns = () => {
 type Turns = ReturnType<typeof makeTurns>
 
 /**
- * Stands between a connection and the parser of Node.js, which would begin every request that a chunk of bytes holds,
- * thousands of them. It hands over one request at a time, and none while too many are unanswered or while the client
- * does not read the answers; the connection is paused meanwhile.
+ * A gate between a connection and the parser of Node.js, which would begin every request in a chunk of bytes, thousands
+ * of them. The gate passes on one request at a time, and none while too many are unanswered or the client does not read
+ * the responses; the connection is paused meanwhile.
  */
 const gateOf = (socket: Socket, turns: Turns, mostRequests: number) => {
-  // The listeners of the HTTP server, which has just been given the connection.
+  // The listeners of the HTTP server for the new connection.
   const [parse] = socket.listeners("data")
   const parseEnd = socket.listeners("end").at(-1)
   if (parse === undefined || parseEnd === undefined) return undefined
@@ -63,7 +63,7 @@ const gateOf = (socket: Socket, turns: Turns, mostRequests: number) => {
   let ended = false
   /** The connection is paused by the gate. */
   let held = false
-  /** The connection is paused by the HTTP server: the body of a request, or answers, are not read. */
+  /** The HTTP server has paused the connection: a body or the responses are not read. */
   let blocked = false
   let newest: IncomingMessage | undefined
   let begun = false
@@ -72,9 +72,9 @@ const gateOf = (socket: Socket, turns: Turns, mostRequests: number) => {
 
   const mustWait = () => {
     if (unanswered.size === 0) return false
-    // The body of the only request: its answer may need it.
+    // The body of the only request: its response may need it.
     if (unanswered.size === 1 && newest?.complete === false) return false
-    // The connection ends with the answer to the last request.
+    // The connection ends with the response to the last request.
     if (requests >= mostRequests) return true
     if (unanswered.size >= MOST_UNANSWERED || socket.writableNeedDrain) return true
     let bytes = 0
@@ -122,7 +122,7 @@ const gateOf = (socket: Socket, turns: Turns, mostRequests: number) => {
     if (rest === undefined) parseEnd.call(socket)
   }
   const onResume = () => {
-    // An earlier `resume` that a `pause` has followed.
+    // An earlier `resume`, followed by a `pause`.
     if (socket.isPaused()) return
     blocked = false
     if (rest === undefined) return
@@ -140,7 +140,7 @@ const gateOf = (socket: Socket, turns: Turns, mostRequests: number) => {
     upgrading = undefined
   }
 
-  // A listener of its own makes Node.js hand the bytes to listeners, not to its parser.
+  // With a listener of its own, Node.js passes the bytes to listeners, not to its parser.
   socket.on("data", onData).on("end", onEnd).on("resume", onResume).on("drain", wake)
   socket.off("data", parse as () => void).off("end", parseEnd as () => void)
   socket.once("close", () => {
@@ -153,7 +153,7 @@ const gateOf = (socket: Socket, turns: Turns, mostRequests: number) => {
       begun = true
       newest = request
       requests += 1
-      // Node.js itself announces the end only, and answers what comes after it without a body.
+      // Node.js itself only announces the end, and answers later requests without a body.
       if (requests >= mostRequests) response.shouldKeepAlive = false
       unanswered.add(response)
       response.once("close", () => {
@@ -161,7 +161,7 @@ const gateOf = (socket: Socket, turns: Turns, mostRequests: number) => {
         wake()
       })
     },
-    /** The connection speaks another protocol from here on, or after the body of the request. */
+    /** The connection changes to another protocol now, or after the body of the request. */
     upgrade: (request: IncomingMessage) => {
       if (request.complete) release()
       else upgrading = request
@@ -175,14 +175,14 @@ const gateOf = (socket: Socket, turns: Turns, mostRequests: number) => {
   }
 }
 
-/** Bounds how many requests of a connection are in progress, however many the client pipelines. */
+/** Bounds the requests of a connection that are in progress, however many the client pipelines. */
 export const boundPipelining = (server: Server) => {
   const turns = makeTurns()
   const gates = new WeakMap<Duplex, NonNullable<ReturnType<typeof gateOf>>>()
   server.on(server instanceof TlsServer ? "secureConnection" : "connection", (socket: Socket) => {
     const gate = gateOf(socket, turns, server.maxRequestsPerSocket ?? Number.POSITIVE_INFINITY)
     if (gate !== undefined) return void gates.set(socket, gate)
-    // The HTTP server of another Node.js: without bounds a peer could take all memory.
+    // An HTTP server of another Node.js version: without bounds, a peer could use all memory.
     socket.destroy()
     server.emit(UNGATED)
   })

@@ -2,13 +2,13 @@ import type { Server } from "node:http"
 import type { TLSSocket } from "node:tls"
 import { Effect, Queue } from "effect"
 
-/** Between two log lines. */
+/** Interval of log lines. */
 const PAUSE = "1 minute"
 
-/** Why a client certificate was refused; undefined: the handshake has failed for another reason. */
+/** Returns why a client certificate was refused; undefined: the handshake failed for another reason. */
 const reasonOf = (error: NodeJS.ErrnoException, socket: TLSSocket): string | undefined => {
   if (error.code === "ERR_SSL_PEER_DID_NOT_RETURN_A_CERTIFICATE") return "no certificate"
-  // Typed as an error; it is the code of one.
+  // Declared as an error, but it is a code.
   const code: unknown = socket.authorizationError
   return code === undefined || code === null ? undefined : String(code)
 }

@@ -2,14 +2,14 @@ import { Option } from "effect"
 
 const decode = Option.liftThrowable(decodeURI)
 
-/** Path of a request as the router reads it: without the query, decoded, without repeated slashes. */
+/** Returns the path of a request as the router reads it: without the query, decoded, without repeated slashes. */
 export const requestPath = (url: string): string => {
   const end = url.search(/[?;#]/)
   const path = (end === -1 ? url : url.slice(0, end)).replace(/\/{2,}/g, "/")
   return path.includes("%") ? Option.getOrElse(decode(path), () => path) : path
 }
 
-/** Query of a request, without the question mark. */
+/** Returns the query of a request, without the question mark. */
 export const requestQuery = (url: string): string => {
   const mark = url.indexOf("?")
   return mark === -1 ? "" : url.slice(mark + 1)

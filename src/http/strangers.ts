@@ -2,10 +2,10 @@ import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequ
 import { Duration, Effect } from "effect"
 import type { HttpServerRequest } from "effect/http"
 
-/** How long the peer may take to read an answer that needs no key. */
+/** Time in which a peer reads a response that needs no key. */
 const READING = Duration.seconds(60)
 
-/** Event of a response without a principal: the whole answer is written, and the peer has only to read the answer. */
+/** Event of a response without a principal: it is written completely, and the peer only reads. */
 export const ONLY_READ = "muster-only-read"
 
 const strangers = new WeakSet<object>()
@@ -15,9 +15,8 @@ export const isOfStranger = (request: HttpServerRequest.HttpServerRequest): bool
   strangers.has(NodeHttpServerRequest.toIncomingMessage(request))
 
 /**
- * Marks a request without a principal and bounds the time in which the peer reads the answer: a peer that reads a few
- * bytes a minute would hold the connection for hours. Call it when the answer is known: an upgrade has no response
- * before.
+ * Marks a request without a principal and bounds the time in which its peer reads the response: a peer that reads a few
+ * bytes a minute would hold the connection for hours. Call this when the response is known: an upgrade has none before.
  */
 export const boundReading = (request: HttpServerRequest.HttpServerRequest, reading = READING) =>
   Effect.sync(() => {

@@ -11,18 +11,18 @@ const etagOf = (body: Uint8Array): string => {
   return etag
 }
 
-/** RFC 9110, section 13.1.2: a weak comparison with each of the tags, or with any by `*`. */
+/** RFC 9110, section 13.1.2: a weak comparison with each tag; `*` matches all. */
 const names = (ifNoneMatch: string, etag: string): boolean =>
   ifNoneMatch.split(",").some((tag) => tag.trim() === "*" || tag.trim().replace(/^W\//, "") === etag)
 
-/** Of the headers of the whole answer, those that its 304 repeats. */
+/** Returns the headers that a 304 repeats. */
 const kept = ({ headers: { vary } }: HttpServerResponse.HttpServerResponse) =>
   vary === undefined ? {} : { vary }
 
-/** Bytes of a body from which on it is large. Node's adapter awaits the end of an answer from this size on only. */
+/** Size of a large body in bytes. Node's adapter awaits the end of a response from this size on. */
 const LARGE = 1024 * 1024
 
-/** Large bodies without compression that are sent at the same time, to all clients together. */
+/** Bound of large uncompressed bodies that are sent at the same time, to all clients. */
 export const MOST_LARGE = 4
 
 /**
@@ -33,9 +33,9 @@ const admit = (permits: Semaphore.Semaphore) =>
   Effect.acquireRelease(permits.take(1), () => permits.release(1), { interruptible: true })
 
 /**
- * For pages that stay the same as long as the process runs: a browser keeps them and asks whether they have changed,
- * which an upgrade does; the answer to that is 304 without a body. A few large bodies are sent at the same time; further
- * requests for them wait, for as long as a request may take.
+ * For pages that do not change while the process runs: a browser caches and revalidates them, since an upgrade changes
+ * them; the response is then a 304. A few large bodies are sent at the same time; further requests for them wait, up to
+ * the timeout of a request.
  */
 export const CachedPages = HttpRouter.middleware(
   Effect.gen(function* () {

@@ -10,7 +10,7 @@ import { escapeHtml, FAVICON, favicon, HTML, pageHeaders, policyOf } from "./htm
 const DOCUMENT = "/openapi.json"
 export const SCRIPT = "/docs/scalar.js"
 
-/** Nothing leaves for another host, and nothing is offered that would. */
+/** Requests stay on this host, and features that would call others are off. */
 const configuration = {
   _integration: "html",
   url: DOCUMENT,
@@ -27,10 +27,7 @@ const start = `
 window.Scalar.createApiReference("#reference", ${JSON.stringify(configuration)})
 `
 
-/**
- * Scalar injects its styles as elements and sets them on elements, so styles are inline; scripts and requests go to the
- * service alone.
- */
+/** Scalar injects inline styles; scripts and requests go to the service only. */
 const POLICY = policyOf(
   "script-src 'self'",
   "style-src 'self' 'unsafe-inline'",
@@ -56,13 +53,13 @@ const page = (title: string, script: string) => `<!doctype html>
 
 const ScalarModule = Schema.Struct({ javascript: Schema.String })
 
-/** The copy of Scalar in the package `effect`, which its own page would send inline. */
+/** The copy of Scalar in the package `effect`, whose own page would inline it. */
 const scalar = Effect.tryPromise(() => {
   const module = createRequire(import.meta.url).resolve("effect/http-api/HttpApiScalar")
   return import(new URL("internal/httpApiScalar.js", pathToFileURL(module)).href)
 }).pipe(
   Effect.flatMap(Schema.decodeUnknownEffect(ScalarModule)),
-  // Zod tries whether it may compile code. The policy forbids that, and the browser would report the try.
+  // Zod tests whether it may compile code. The policy forbids that, and the browser would report the test.
   Effect.map(({ javascript }) => javascript.replace('return new Function(""),!0', "return!1")),
   Effect.orDie
 )
@@ -72,7 +69,7 @@ const compressed = (compress: (done: (error: Error | null, result: Buffer) => vo
     compress((error, result) => resume(error === null ? Effect.succeed(result) : Effect.die(error)))
   })
 
-/** A body in each encoding, the best first. Threads of zlib compress it. */
+/** Compresses a body in each encoding, the best first, on the threads of zlib. */
 const encodings = Effect.fnUntraced(function* (body: Uint8Array) {
   const quality = { params: { [constants.BROTLI_PARAM_QUALITY]: 9 } }
   const [br, gz] = yield* Effect.all(
@@ -85,7 +82,7 @@ const encodings = Effect.fnUntraced(function* (body: Uint8Array) {
   return { br, gzip: gz, identity: body }
 })
 
-/** The best encoding that `Accept-Encoding` allows (RFC 9110, section 12.5.3). */
+/** Returns the best encoding that `Accept-Encoding` allows (RFC 9110, section 12.5.3). */
 export const acceptedEncoding = (header: string): "br" | "gzip" | "identity" => {
   const refused = /;\s*q=0(?:\.0{0,3})?\s*$/
   const accepted = new Set(
@@ -97,7 +94,7 @@ export const acceptedEncoding = (header: string): "br" | "gzip" | "identity" => 
   return accepted.has("br") ? "br" : accepted.has("gzip") ? "gzip" : "identity"
 }
 
-/** A handler that answers with a body in the best encoding that the client accepts; its first use compresses the body. */
+/** Makes a handler that returns a body in the best encoding of the client; the first use compresses it. */
 export const makeCompressed = Effect.fnUntraced(function* (body: Uint8Array, contentType: string) {
   const bodies = yield* Effect.cached(encodings(body))
   return Effect.gen(function* () {

@@ -17,8 +17,15 @@ export const removal = Effect.gen(function* () {
   const notes = recorder()
   const { daemon } = yield* openDaemon(dataDir, notes)
 
-  /** Milliseconds until a new server with so many files is removed. */
-  const remove = (files: number) =>
+  const template = join(dataDir, "many")
+  for (let index = 0; index < FILES; index++) {
+    const inside = join(template, `d${index % FOLDERS}`)
+    if (index < FOLDERS) mkdirSync(inside, { recursive: true })
+    writeFileSync(join(inside, `f${index}`), "x")
+  }
+
+  /** Milliseconds until a new server is removed. `many`: the server has the files. */
+  const remove = (many: boolean) =>
     Effect.gen(function* () {
       const spec = specOf()
       yield* daemon.create(spec)
@@ -28,11 +35,7 @@ export const removal = Effect.gen(function* () {
         )
       yield* until("the server is installed", isReady, 60)
       const folder = join(dataDir, "servers", spec.id, "files")
-      for (let index = 0; index < files; index++) {
-        const inside = join(folder, `d${index % FOLDERS}`)
-        if (index < FOLDERS) mkdirSync(inside)
-        writeFileSync(join(inside, `f${index}`), "x")
-      }
+      if (many) execFileSync("cp", ["--recursive", template, folder])
       // The files of a server have been on the disk for long.
       execFileSync("sync", ["--file-system", folder])
       const began = performance.now()
@@ -42,7 +45,7 @@ export const removal = Effect.gen(function* () {
       return millis
     }).pipe(Effect.mapError((error) => new BenchFailed({ message: String(error) })))
 
-  const { baselines, subjects } = yield* interleaved(ROUNDS, remove(FILES), remove(0))
+  const { baselines, subjects } = yield* interleaved(ROUNDS, remove(true), remove(false))
   const figure = (name: string, of: (values: ReadonlyArray<number>) => number) =>
     print({
       bench: "removal",
