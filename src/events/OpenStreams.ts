@@ -2,7 +2,7 @@ import { Context, Effect, Layer, type Scope } from "effect"
 import { CurrentPrincipal } from "../api/Principal.ts"
 import { LimitReached } from "../api/rateLimit.ts"
 
-/** Milliseconds after which a client that was refused may try again. */
+/** Milliseconds after which a refused client may try again. */
 const RETRY_AFTER = 5000
 
 export interface StreamLimits {
@@ -10,13 +10,13 @@ export interface StreamLimits {
   readonly total: number
 }
 
-/** Counts event streams and consoles, over SSE and WebSocket, and bounds them: by key and in all. */
+/** Counts event streams and consoles, over SSE and WebSocket, and bounds them per key and in total. */
 export class OpenStreams extends Context.Service<
   OpenStreams,
   {
     /**
-     * Takes a place for a stream of the current caller and releases the place with the scope. A stream that a ticket
-     * opens counts for the key that issued the ticket.
+     * Takes a place for a stream of the current caller until the scope closes. A stream opened by a ticket counts for
+     * the key of the ticket.
      *
      * @error LimitReached no place is left
      */

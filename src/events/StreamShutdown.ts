@@ -1,9 +1,6 @@
 import { Context, Effect, Latch, Layer } from "effect"
 
-/**
- * Ends open streams before the HTTP server stops: a server that stops waits for its connections, and streams do not
- * end on their own.
- */
+/** Ends open streams before the HTTP server stops, which waits for its connections. */
 export class StreamShutdown extends Context.Service<
   StreamShutdown,
   {
@@ -18,7 +15,7 @@ export class StreamShutdown extends Context.Service<
     return StreamShutdown.of({ begin: Effect.asVoid(latch.open), begun: latch.await })
   })
 
-  /** Begins when this layer is released; build it after the server, so that it is released before it. */
+  /** Begins when this layer is released. Build it after the server, so that it is released first. */
   static readonly onRelease: Layer.Layer<never, never, StreamShutdown> = Layer.effectDiscard(
     Effect.gen(function* () {
       const { begin } = yield* StreamShutdown

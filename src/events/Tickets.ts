@@ -9,23 +9,23 @@ import { Store } from "../store/Store.ts"
 
 const form = /^[\w-]{43}$/
 
-/** Only the hash is kept, as it is with keys. */
+/** Only the hash is stored, as with keys. */
 const hashOf = (ticket: string) => createHash("sha256").update(ticket).digest("hex")
 
 /**
- * Tickets open one stream, once, within their lifetime, for browsers that cannot set headers on `EventSource` and
- * `WebSocket` (decisions, section 6). Whichever replica issues one, any opens its stream.
+ * Tickets open one stream, once, within their lifetime, for browsers, which cannot set headers on `EventSource` and
+ * `WebSocket` (decisions, section 6). Every replica accepts the tickets of all others.
  */
 export class Tickets extends Context.Service<
   Tickets,
   {
-    /** @error LimitReached as many tickets as are kept wait to be used, of this key or in all */
+    /** @error LimitReached the bound of unused tickets is reached, of this key or in total */
     issue(principal: Principal): Effect.Effect<typeof Ticket.Type, LimitReached | Unavailable>
     /**
-     * Uses a ticket up; answers whom it was issued to. A ticket that was never issued costs one read.
+     * Uses up a ticket and returns its holder. An unknown ticket costs one read.
      *
-     * @param options.limited the caller has failed too often: the tickets of such callers are looked up one at a time
-     * @error Unauthorized the ticket is unknown, was used, has expired, or its holder's key was revoked
+     * @param options.limited the caller has failed too often: tickets of such callers are looked up one at a time
+     * @error Unauthorized the ticket is unknown, used or expired, or its holder's key is revoked
      */
     redeem(
       ticket: string,
@@ -34,9 +34,9 @@ export class Tickets extends Context.Service<
   }
 >()("muster/events/Tickets") {
   /**
-   * @param options.lifetime  how long a ticket can be used (30 s)
-   * @param options.most      tickets that may wait to be used at a time (10,000)
-   * @param options.mostOfKey those of one key (1,000)
+   * @param options.lifetime  time in which a ticket can be used (30 s)
+   * @param options.most      bound of unused tickets (10,000)
+   * @param options.mostOfKey bound of unused tickets per key (1,000)
    */
   static layer(
     options: { readonly lifetime?: Duration.Input; readonly most?: number; readonly mostOfKey?: number } = {}
@@ -50,7 +50,7 @@ export class Tickets extends Context.Service<
         const repo = yield* TicketRepo
         const oneAtATime = yield* Semaphore.make(1)
 
-        /** Strangers can ask as often as they like: only what was issued is worth a write. */
+        /** Callers without a key can ask at any rate: only an issued ticket is worth a write. */
         const take = Effect.fnUntraced(function* (hash: string, limited: boolean) {
           const find = store.read(repo.isKept(hash))
           const isKept = yield* limited ? oneAtATime.withPermit(find) : find
@@ -73,7 +73,7 @@ export class Tickets extends Context.Service<
             return { ticket, expires_at: DateTime.formatIso(DateTime.makeUnsafe(kept)) }
           }),
           redeem: Effect.fn("Tickets.redeem")(function* (ticket, { limited } = { limited: false }) {
-            // What cannot be a ticket is not looked for.
+            // A text of another form is not looked up.
             const holder = form.test(ticket) ? yield* take(hashOf(ticket), limited) : undefined
             if (holder === undefined) {
               return yield* new Unauthorized({

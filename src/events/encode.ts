@@ -15,8 +15,8 @@ const once = <A>(make: () => A): (() => A) => {
 }
 
 /**
- * The forms of one event (contract, 6.1 to 6.4). Each is made when it is first asked for and then shared by all
- * subscribers. Keys come in the order of the contract, with `Cursor` last.
+ * The forms of one event (contract, 6.1 to 6.4). Each is made on its first use and then shared by all subscribers. Keys
+ * are in the order of the contract, with `Cursor` last.
  */
 class Encoded implements EncodedEvent {
   readonly cursor: number
@@ -51,7 +51,7 @@ class Encoded implements EncodedEvent {
     return this.withCursor()
   }
   get frame() {
-    // What stands between `data: ` and the blank line of the SSE form: no second copy of the JSON.
+    // The part between `data: ` and the blank line of the SSE form, without a second copy of the JSON.
     return this.sse.subarray(`event: ${this.topic}\ndata: `.length, this.sse.length - 2)
   }
   get frameWithCursor() {
@@ -63,8 +63,8 @@ class Encoded implements EncodedEvent {
 export const MAX_EVENT_BYTES = 64 * 1024
 
 /**
- * The public event of an entry; undefined when the change is internal. Entries of earlier versions hold what a node sent
- * then: the texts are bounded here, too.
+ * Returns the public event of an entry; undefined: the change is internal. Entries of earlier versions may have
+ * unbounded texts of nodes, which are bounded here.
  */
 export const encode = (entry: JournalEntry): EncodedEvent | undefined => {
   const { change } = entry

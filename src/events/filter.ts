@@ -21,8 +21,8 @@ const parseCursor = (name: string, text: string) => {
 
 /**
  * Reads the parameters of an event stream (decisions, section 6): `topics` (comma-separated), `server_id`,
- * `blueprint_id` (each repeatable) and `cursor`. Empty values count as absent. `Last-Event-ID` goes before `cursor`:
- * a browser that reconnects sends it beside the address that it began with.
+ * `blueprint_id` (each repeatable) and `cursor`. Empty values count as absent. `Last-Event-ID` takes precedence over
+ * `cursor`: a browser that reconnects sends it with the original address.
  *
  * @error InvalidRequest an unknown topic, or a cursor that is not a whole number of at least 0
  */

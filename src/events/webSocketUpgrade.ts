@@ -1,6 +1,6 @@
 /**
- * The WebSocket under an upgraded request. The socket that the platform hands out reads and writes, but cannot ping,
- * tell how much is unsent or end a connection whose peer has gone silent.
+ * The WebSocket of an upgraded request. The platform's socket reads and writes, but it cannot ping, report unsent
+ * bytes, or end a connection with a silent peer.
  */
 import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
 import * as NodeWS from "@effect/platform-node/NodeWS"
@@ -9,21 +9,21 @@ import type { HttpServerRequest } from "effect/http"
 import type { Socket } from "effect/socket"
 import { InvalidRequest, UpgradeRequired } from "../domain/errors.ts"
 
-/** Told of the WebSocket that is made while the current fibre upgrades a request. */
+/** Called with the WebSocket that is made while the current fiber upgrades a request. */
 const OnWebSocket = Context.Reference<((webSocket: NodeWS.WebSocket) => void) | undefined>(
   "muster/events/OnWebSocket",
   { defaultValue: () => undefined }
 )
 
-/** Makes itself known to the fibre that upgrades: the handshake is synchronous. */
+/** Reports itself to the upgrading fiber: the handshake is synchronous. */
 class KnownWebSocket extends NodeWS.WebSocket {
-  // A field and no constructor, so that the overloads of the constructor are inherited.
+  // A field instead of a constructor, which would lose the inherited overloads.
   protected readonly announced = Fiber.getCurrent()?.getRef(OnWebSocket)?.(this)
 }
 
 /**
- * What `NodeHttpServer` must be given as `websocket`: frames of more than 64 KiB close with 1009 (decisions,
- * section 6), and a peer that does not answer a close has 5 s.
+ * The `websocket` option of `NodeHttpServer`: frames of more than 64 KiB close with 1009 (decisions, section 6), and a
+ * peer has 5 s to answer a close.
  */
 export const webSocketOptions = {
   WebSocket: KnownWebSocket,
@@ -35,7 +35,7 @@ export interface Upgraded {
   readonly webSocket: NodeWS.WebSocket
   /** Next frames of the peer: text as strings, binary as bytes. Fails when the connection is gone. */
   readonly pull: Socket.Reader["pull"]
-  /** Sends text messages as one write; succeeds once they are with the operating system or the connection is gone. */
+  /** Sends text messages as one write; succeeds once the operating system has them, or the connection is gone. */
   send(messages: ReadonlyArray<Uint8Array>): Effect.Effect<void>
 }
 
@@ -96,7 +96,7 @@ export const upgrade = Effect.fnUntraced(function* (
       if (last < 0) return resume(Effect.void)
       connection.cork()
       messages.forEach((message, i) => {
-        // An error means that the connection is gone, which the reader tells.
+        // An error means that the connection is gone, which the reader reports.
         ws.send(message, { binary: false }, i === last ? () => resume(Effect.void) : undefined)
       })
       connection.uncork()

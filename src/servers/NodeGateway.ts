@@ -121,7 +121,7 @@ export class NodeGateway extends Context.Service<
           yield* Effect.gen(function* () {
             yield* registry.checkBoot(node_id, boot_id)
             const record = Option.getOrUndefined(yield* index.lookUp(server_id, node_id))
-            // A call to the node confirms it: the call can be repeated, and tells an old message from a new one.
+            // A call to the node confirms the report, which may be a repetition.
             if (record?.node_id === node_id) yield* lifecycle.markForVerification([server_id])
           }).pipe(Effect.catchTag("Unavailable", refuse))
         }),

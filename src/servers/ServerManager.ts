@@ -32,10 +32,10 @@ export class ServerManager extends Context.Service<
     /** JSON of one summary. */
     get(id: string, include: Include): Effect.Effect<Uint8Array, NotFound>
     /**
-     * Answers as soon as the record is durable and its ports are reserved. `body` is the JSON of the summary.
+     * Returns once the record is durable and its ports are reserved. `body` is the JSON of the summary.
      *
      * @error NotFound       unknown blueprint or node
-     * @error InvalidRequest overrides that cannot be
+     * @error InvalidRequest overrides that are not possible
      * @error Conflict       the idempotency key came with another body
      * @error Unavailable    no node fits, or the database cannot be reached
      */
@@ -77,7 +77,7 @@ export class ServerManager extends Context.Service<
         ids: index.ids,
         counts: index.counts,
         get: Effect.fn("ServerManager.get")(function* (id, include) {
-          // One that another replica has just made may not be known here yet.
+          // Another replica may have just created it.
           if (Option.isNone(yield* index.find(id))) yield* Effect.ignore(index.lookUp(id))
           const summary = Option.getOrUndefined(yield* index.summary(id, include))
           return summary ?? (yield* NotFound.server(id))

@@ -5,19 +5,19 @@ import type { Written } from "./files.ts"
 import type { Located } from "./located.ts"
 import { type Origin, printable } from "./problem.ts"
 
-/** What is found out while a file is read: a file with a problem is not used, whatever the decoders return. */
+/** The findings of one file's decoding. A file with a problem is not used, whatever the decoders return. */
 export interface Reading {
   problem(at: number, reason: string): void
-  /** A key that is accepted and not acted on. */
+  /** A key that is accepted and ignored. */
   ignored(key: string): void
-  /** Names a place of the file. */
+  /** Returns the position of a place in the file. */
   origin(at: number): Origin
 }
 
-/** Reads a value; undefined after a problem has been told. */
+/** Reads a value; undefined: a problem was reported. */
 export type Decoder<A> = (node: Located, reading: Reading) => A | undefined
 
-/** Names a value in a message: `the text "4 GB"`, `a list`. */
+/** Returns the name of a value for a message: `the text "4 GB"`, `a list`. */
 export const describe = (node: Located): string => {
   if (node.kind === "list") return "a list"
   if (node.kind === "map") return "a mapping"
@@ -27,13 +27,13 @@ export const describe = (node: Located): string => {
   return `${kind}${quote}${printable(node.source, 60)}${quote}`
 }
 
-/** @param hint what to write instead */
+/** @param hint the correct form */
 const expected = (node: Located, reading: Reading, what: string, hint = ""): undefined => {
   reading.problem(node.at, `expected ${what}, found ${describe(node)}${hint}`)
   return undefined
 }
 
-/** A scalar that `read` accepts and `schema` allows. */
+/** Decodes a scalar that `read` accepts and `schema` allows. */
 const scalar =
   <A>(schema: Schema.Codec<A>, what: string, read: (value: unknown, source: string) => unknown): Decoder<A> =>
   (node, reading) => {
@@ -49,17 +49,17 @@ const scalar =
     return undefined
   }
 
-/** Text; a bare number counts as the text that it is written with, so that `version: 1.20` is "1.20". */
+/** Decodes text. A bare number counts as its spelling, so that `version: 1.20` is "1.20". */
 export const text = <A = string>(schema: Schema.Codec<A>, what = "text"): Decoder<A> =>
   scalar(schema, what, (value, source) =>
     typeof value === "string" ? value : typeof value === "number" ? source : undefined
   )
 
-/** Text where bare numbers, `true` and `false` count as what is written. */
+/** Decodes text; bare numbers, `true` and `false` count as their spelling. */
 export const looseText = <A = string>(schema: Schema.Codec<A>): Decoder<A> =>
   scalar(schema, "text", (value, source) => (value === null ? undefined : source))
 
-/** Refuses text in quotes that would be right without them, and says so. */
+/** Refuses quoted text that would be valid without quotes, and says so. */
 const unquoted =
   <A>(decode: Decoder<A>, looksRight: (text: string) => boolean, what: string): Decoder<A> =>
   (node, reading) => {
@@ -69,7 +69,7 @@ const unquoted =
     return expected(node, reading, what, `; write ${node.value} without quotes`)
   }
 
-/** A number that `schema` allows; text that looks like one is refused. */
+/** Decodes a number that `schema` allows; text that looks like one is refused. */
 export const number = (schema: Schema.Codec<number>): Decoder<number> =>
   unquoted(
     scalar(schema, "a number", (value) => (typeof value === "number" ? value : undefined)),
@@ -83,7 +83,7 @@ export const boolean: Decoder<boolean> = unquoted(
   "true or false"
 )
 
-/** One of a few words. */
+/** Decodes one of a few words. */
 export const word =
   <const A extends string>(words: ReadonlyArray<A>): Decoder<A> =>
   (node, reading) => {
@@ -91,10 +91,10 @@ export const word =
     return found ?? expected(node, reading, words.join(", ").replace(/, ([^,]*)$/, " or $1"))
   }
 
-/** Text that can be an element of a list in brackets as it is. */
+/** Text that needs no quotes in a list in brackets. */
 const bare = /^[\w./-][\w./:-]{0,59}$/
 
-/** @param of what its elements are, for messages */
+/** @param of the kind of its elements, for messages */
 export const list =
   <A>(item: Decoder<A>, of = ""): Decoder<ReadonlyArray<A>> =>
   (node, reading) => {
@@ -108,7 +108,7 @@ export const list =
     )
   }
 
-/** A value with its place. */
+/** Decodes a value with its position. */
 export const written =
   <A>(decode: Decoder<A>): Decoder<Written<A>> =>
   (node, reading) => {
@@ -116,7 +116,7 @@ export const written =
     return value === undefined ? undefined : { value, at: reading.origin(node.at) }
   }
 
-/** A mapping whose keys are free but for `key`, which is told each of them; `value` is told where the key stands. */
+/** Decodes a mapping with free keys, which `key` checks; `value` gets the position of the key. */
 export const record =
   <A>(
     value: (node: Located, reading: Reading, at: number) => A | undefined,
@@ -133,11 +133,11 @@ export const record =
         reading.problem(entry.at, `\`${printable(name.success, 80)}\` is there twice`)
       } else if (decoded !== undefined) entries.set(name.success, decoded)
     }
-    // Defines own properties, so that a key such as `__proto__` is a key like any other.
+    // Defines own properties, so that a key such as `__proto__` is an ordinary key.
     return Object.fromEntries(entries)
   }
 
-/** Any value that JSON can carry without loss. */
+/** Decodes any value that JSON carries without loss. */
 export const json: Decoder<Schema.Json> = (node, reading) => {
   if (node.kind === "list") return list(json)(node, reading)
   if (node.kind === "map") return record(json)(node, reading)
@@ -157,10 +157,10 @@ export const json: Decoder<Schema.Json> = (node, reading) => {
 /** The fields of a mapping with known keys. */
 export interface Fields<K extends string> {
   readonly at: number
-  /** undefined: absent, null, or a problem has been told. */
+  /** undefined: absent, null, or a problem was reported. */
   optional<A>(key: K, decode: Decoder<A>): A | undefined
   required<A>(key: K, decode: Decoder<A>): A | undefined
-  /** Where the field's value stands; the mapping's own place when it is absent. */
+  /** The position of the field's value; that of the mapping if it is absent. */
   place(key: K): number
 }
 
@@ -168,8 +168,8 @@ export interface Fields<K extends string> {
 const normal = (key: string): string => key.replaceAll("-", "_")
 
 /**
- * Opens a mapping whose keys are known. An unknown key is a problem that names the nearest known one; keys that
- * begin with `x-` are free. Keys that are not acted on are told as `where` + key.
+ * Opens a mapping with known keys. An unknown key is a problem that names the nearest known one; keys that begin with
+ * `x-` are free. Ignored keys are reported as `where` + key.
  */
 export const fieldsOf = <K extends string>(
   node: Located,
@@ -220,5 +220,5 @@ export const defined = <A extends object>(
 ): { [K in keyof A as undefined extends A[K] ? never : K]: A[K] } & {
   [K in keyof A as undefined extends A[K] ? K : never]?: Exclude<A[K], undefined>
 } =>
-  // Leaving the undefined ones out is just what the type says; fromEntries cannot express it.
+  // fromEntries cannot express in its type that the undefined fields are gone.
   Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as never

@@ -1,10 +1,10 @@
-/** One mapping of a definition file, by what may stand in it. */
+/** The keys of one mapping of a definition file. */
 export interface Shape<K extends string> {
-  /** What messages put before a key. */
+  /** The prefix of a key in messages. */
   readonly where: string
-  /** The keys that are read, as the documentation writes them. */
+  /** The known keys, in their documented spelling. */
   readonly keys: ReadonlyArray<K>
-  /** Keys that are accepted and not acted on: files written for SLS have them. */
+  /** Keys that are accepted and ignored: files for SLS have them. */
   readonly ignored: ReadonlyArray<string>
 }
 
@@ -15,8 +15,8 @@ const shape = <const K extends string>(
 ): Shape<K> => ({ where, keys, ignored })
 
 /**
- * Every mapping with known keys that a definition file has. The decoders read these keys and no others, and
- * `blueprints/README.md` and `software/README.md` list them.
+ * Every mapping with known keys in a definition file. The decoders read exactly these keys, and `blueprints/README.md`
+ * and `software/README.md` list them.
  */
 export const shapes = {
   blueprintFile: shape(

@@ -1,4 +1,4 @@
-/** What definition files say, before composition. No I/O. */
+/** The content of definition files before composition. No I/O. */
 
 import type { Schema } from "effect"
 import type {
@@ -14,13 +14,13 @@ import type { Limits } from "../../domain/Limits.ts"
 import type { Software } from "../../domain/Software.ts"
 import type { Origin, Position } from "./problem.ts"
 
-/** What a file says, and where: two files may be right each and not go together. */
+/** A value and its position: two files may be valid and exclude each other. */
 export interface Written<A> {
   readonly value: A
   readonly at: Origin
 }
 
-/** `server:` of a blueprint or mixin, as far as it is given. */
+/** The given fields of `server:` in a blueprint or mixin. */
 export interface ServerPart {
   readonly software?: string
   readonly version?: string
@@ -41,7 +41,7 @@ export interface StatePart {
   readonly env_allow: ReadonlyArray<string>
 }
 
-/** What blueprints and mixins have in common. */
+/** The common fields of blueprints and mixins. */
 export interface Composable {
   readonly server: ServerPart
   /** null: the file has no `state`. */
@@ -49,7 +49,7 @@ export interface Composable {
   readonly annotations: Readonly<Record<string, Schema.Json>>
 }
 
-/** An id that a file names, and where. */
+/** An id that a file refers to, and its position. */
 export interface Reference extends Position {
   readonly id: string
 }
@@ -57,7 +57,7 @@ export interface Reference extends Position {
 interface DefinitionFile {
   /** Path relative to the folder. */
   readonly file: string
-  /** Where the id stands. */
+  /** The position of the id. */
   readonly at: Position
 }
 
@@ -87,7 +87,7 @@ export type AnyFile = BlueprintFile | MixinFile | SoftwareFile
 
 const values = <A>(written: ReadonlyArray<Written<A>>): ReadonlyArray<A> => written.map(({ value }) => value)
 
-/** What a state says, without where. */
+/** Returns a state without positions. */
 export const stateOf = ({ copy, env, mounts, volumes }: StatePart): BlueprintState => ({
   volumes: values(volumes),
   mounts: values(mounts),
@@ -95,6 +95,6 @@ export const stateOf = ({ copy, env, mounts, volumes }: StatePart): BlueprintSta
   env
 })
 
-/** The patches of a server, without where they are written. */
+/** Returns the patches of a server without positions. */
 export const configsOf = (server: ServerPart): ConfigPatches =>
   Object.fromEntries(Object.entries(server.configs ?? {}).map(([file, { value }]) => [file, value]))

@@ -13,12 +13,12 @@ import {
 } from "yaml"
 import { type Position, printable } from "./problem.ts"
 
-/** A YAML value that knows where it stands: `at` is its offset in the text. */
+/** A YAML value with its position: `at` is its offset in the text. */
 export type Located = LocatedScalar | LocatedList | LocatedMap
 
 interface Place {
   readonly at: number
-  /** Number of values in it, itself included, aliases expanded. */
+  /** The number of its values, itself included, with aliases expanded. */
   readonly size: number
   readonly depth: number
 }
@@ -26,7 +26,7 @@ interface Place {
 export interface LocatedScalar extends Place {
   readonly kind: "scalar"
   readonly value: string | number | boolean | null
-  /** As written: `1.20` stays `1.20`. */
+  /** The spelling: `1.20` stays `1.20`. */
   readonly source: string
 }
 
@@ -52,21 +52,20 @@ export interface Fault {
   readonly reason: string
 }
 
-/** The text's value, or why there is none, and how to tell a line and column from an offset. */
+/** The value of a text, or its faults, with line and column of an offset. */
 export interface Source {
   readonly root: Result.Result<Located, ReadonlyArray<Fault>>
   readonly position: (at: number) => Position
 }
 
 const MAX_DEPTH = 64
-/** How many values aliases may add to a file: enough for sharing, far too few for a "billion laughs". */
+/** Values that aliases may add to a file: enough for sharing, far too few for a "billion laughs". */
 const MAX_ALIASED_VALUES = 10_000
 const MAX_FAULTS = 20
 
 /**
- * Reads one YAML 1.2 document (core schema). Aliases are shared, never copied, so no file can blow up; what they
- * stand for is counted. Tags beyond the core ones, duplicate keys, a second document and other YAML versions are
- * faults.
+ * Reads one YAML 1.2 document (core schema). Aliases are shared, never copied, so no file can blow up; their values are
+ * counted. Tags beyond the core ones, duplicate keys, a second document and other YAML versions are faults.
  */
 export const readSource = (text: string): Source => {
   const lines = new LineCounter()
@@ -116,7 +115,7 @@ const toLocated = (document: Document.Parsed): Result.Result<Located, ReadonlyAr
   return faults.length > 0 || root === undefined ? Result.fail(faults) : Result.succeed(root)
 }
 
-/** Walks the document in its own order, so that an anchor is known before the aliases that name it. */
+/** Walks the document in its own order, so that an anchor is known before its aliases. */
 const walker = (faults: Array<Fault>) => {
   const anchors = new Map<string, Located | undefined>()
   let aliased = 0
@@ -187,7 +186,7 @@ const walker = (faults: Array<Fault>) => {
       else if (keys.has(key)) fail(keyAt, `the key \`${printable(key, 80)}\` is there twice`)
       else if (value !== undefined) {
         keys.add(key)
-        // A key without a value (`{a, b}`) has no place of its own.
+        // A key without a value (`{a, b}`) has no position of its own.
         entries.push({ key, at: keyAt, node: pair.value === null ? { ...value, at: keyAt } : value })
       }
     }

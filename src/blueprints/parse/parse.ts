@@ -11,12 +11,12 @@ export const MAX_FILE_BYTES = 1024 * 1024
 
 export const TOO_LARGE = "the file is larger than 1 MiB"
 
-/** A file that has been read, or what is wrong with it. */
+/** A decoded file, or its problems. */
 export interface Parsed {
   readonly definition: AnyFile | undefined
   /** Empty if and only if there is a definition. */
   readonly problems: ReadonlyArray<Problem>
-  /** Keys that are accepted and not acted on, as one line. */
+  /** Keys that are accepted and ignored, in one line. */
   readonly warnings: ReadonlyArray<string>
 }
 
@@ -26,7 +26,7 @@ type Kind = (typeof kinds)[number]
 
 const parsers = { blueprint: parseBlueprint, mixin: parseMixin, software: parseSoftware }
 
-/** Which folder a kind of file belongs in. */
+/** The folder for each kind of file. */
 const homes: Record<Kind, Folder> = { blueprint: "blueprints", mixin: "blueprints", software: "software" }
 
 /** The two folders of definitions. */
@@ -35,7 +35,7 @@ export type Folder = "blueprints" | "software"
 /**
  * Reads one definition file.
  *
- * @param folder what the file was found in: a file of the other folder's kind is refused
+ * @param folder the folder of the file: a file of the other folder's kind is refused
  * @param file   its path relative to that folder
  */
 export const parseFile = (folder: Folder, file: string, bytes: Uint8Array): Parsed => {
@@ -48,7 +48,7 @@ export const parseFile = (folder: Folder, file: string, bytes: Uint8Array): Pars
     file,
     position: source.position,
     problem: (at, reason) => {
-      // One more than is ever shown of a file: the rest would only cost memory.
+      // One more than a message ever shows of a file: the rest would only cost memory.
       if (problems.length < MAX_PROBLEMS_A_FILE) problems.push({ file, ...source.position(at), reason })
     },
     ignored: (key) => ignored.add(key),
@@ -76,7 +76,7 @@ export const refused = (problem: Problem): Parsed => ({
   warnings: []
 })
 
-/** The text of a file; fails with the reason when it is too large or no text. */
+/** Returns the text of a file; fails with the reason if it is too large or not text. */
 export const contentOf = (bytes: Uint8Array): Result.Result<string, string> => {
   if (bytes.length > MAX_FILE_BYTES) return Result.fail(TOO_LARGE)
   if (bytes.includes(0)) return Result.fail("the file is binary: it contains NUL")

@@ -18,7 +18,7 @@ import { definitionId, Line, serverPart } from "./parseServer.ts"
 import { statePart } from "./parseState.ts"
 import type { Position } from "./problem.ts"
 
-/** What a file's decoder needs to know of it. */
+/** The inputs of a file's decoder. */
 export interface FileContext extends Reading {
   readonly file: string
   readonly position: (at: number) => Position

@@ -1,4 +1,4 @@
-/** `server:` of blueprints and mixins, and what software shares with it (blueprints.md). */
+/** `server:` of blueprints and mixins, and the parts that software shares with it (blueprints.md). */
 import { Result, Schema } from "effect"
 import { ConfigParser, type ConfigPatch, type ConfigPatches, parserOf } from "../../domain/ConfigPatch.ts"
 import { DefinitionId } from "../../domain/Id.ts"
@@ -61,10 +61,10 @@ const configPatch: Decoder<ConfigPatch> = (node, reading) => {
   return named === undefined ? undefined : { parser: named, find }
 }
 
-/** Patches by file; the file names are brought into their shortest form. */
+/** Patches by file; file names become their shortest form. */
 export const configs: Decoder<ConfigPatches> = record(configPatch, instancePath)
 
-/** The same, each with the place of its file name. */
+/** The same, each with the position of its file name. */
 const writtenConfigs: Decoder<NonNullable<ServerPart["configs"]>> = record(
   (node: Located, reading: Reading, at: number) => {
     const value = configPatch(node, reading)
@@ -106,7 +106,7 @@ export const serverPart: Decoder<ServerPart> = (node, reading) => {
   })
 }
 
-/** A key that `schema` allows, for {@link record}. */
+/** Decodes a key that `schema` allows, for {@link record}. */
 export const keyOf =
   (schema: Schema.Codec<string>, what: string) =>
   (key: string): Result.Result<string, string> =>

@@ -47,7 +47,7 @@ const Script = Schema.String.check(
   Schema.isMaxLength(262_144)
 )
 
-/** Text where the blanks at both ends, such as the line feed of a YAML block, do not count. */
+/** Text without the blanks at both ends, such as the line feed of a YAML block. */
 const trimmed =
   (schema: Schema.Codec<string>): Decoder<string> =>
   (node, reading) =>
@@ -65,7 +65,7 @@ const trim = (node: Located, value: string): Located => ({
   source: value.trim()
 })
 
-/** A command line that can be split into words: what cannot would only show when a server is started. */
+/** A command line that splits into words; a mistake would otherwise appear only at the start of a server. */
 const invocation: Decoder<string> = (node, reading) => {
   const line = trimmed(Command)(node, reading)
   const split = line === undefined ? undefined : splitWords(line)

@@ -21,7 +21,7 @@ const VolumeName = Schema.String.check(
   Schema.isPattern(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/, { expected: "a volume name such as world_1" })
 )
 
-/** A path that `check` accepts, in its shortest form. */
+/** Decodes a path that `check` accepts, in its shortest form. */
 const path =
   (check: (path: string) => Result.Result<string, string>): Decoder<string> =>
   (node, reading) => {
@@ -33,7 +33,7 @@ const path =
     return undefined
   }
 
-/** Turns `a:b:c` into the mapping that it is short for; undefined where it has too few parts, or too many. */
+/** Expands `a:b:c` into its mapping; undefined: the number of parts is wrong. */
 const expand = (
   { at, value: text }: { readonly at: number; readonly value: string },
   keys: ReadonlyArray<string>,
@@ -49,14 +49,14 @@ const expand = (
   return { kind: "map", at, size: 1, depth: 2, entries }
 }
 
-/** How an entry of a list is written on one line: the keys of its mapping, the last of them optional in brackets. */
+/** The one-line form of each list entry: the keys of its mapping, the last of them optional in brackets. */
 const forms = {
   volume: "`name:source:target[:mode]`",
   mount: "`source:target[:mode]`",
   copy: "`source:target`"
 }
 
-/** A mapping, or the text that is short for it. */
+/** Decodes a mapping or its one-line form. */
 const shorthand =
   <A>(form: string, keys: ReadonlyArray<string>, decode: Decoder<A>): Decoder<A> =>
   (node, reading) => {
@@ -98,7 +98,7 @@ const copy = shorthand<Copy>(forms.copy, shapes.copy.keys, (node, reading) => {
   return source === undefined || target === undefined ? undefined : { source, target }
 })
 
-/** Environment: bare numbers, `true` and `false` count as what is written. */
+/** Environment: bare numbers, `true` and `false` count as their spelling. */
 const variables = record(looseText(VariableValue), (key) =>
   isOfDaemon(key)
     ? Result.fail(`\`${printable(key, 80)}\`: ${ofDaemon}`)

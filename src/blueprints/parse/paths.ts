@@ -16,7 +16,7 @@ const fault = (path: string): string | undefined => {
 
 const refuse = (path: string, reason: string) => Result.fail(`the path \`${printable(path, 80)}\` ${reason}`)
 
-/** A path below some folder, in its shortest form; fails with the reason when it is absolute or could leave it. */
+/** Returns a relative path in its shortest form; fails with the reason if it is absolute or could leave its folder. */
 export const relativePath = (path: string): Result.Result<string, string> => {
   const reason = path.startsWith("/") ? "must be relative" : fault(path)
   if (reason !== undefined) return refuse(path, reason)
@@ -24,7 +24,7 @@ export const relativePath = (path: string): Result.Result<string, string> => {
   return parts.length === 0 ? refuse(path, "names no file") : Result.succeed(parts.join("/"))
 }
 
-/** {@link relativePath} for what a node has to find or make: its names are not too long, and not too many. */
+/** {@link relativePath} for a path on a node: its names are not too long, and not too many. */
 export const instancePath = (path: string): Result.Result<string, string> =>
   Result.flatMap(relativePath(path), (short) => {
     const parts = pathParts(short)

@@ -1,15 +1,15 @@
-/** A place in a file; both count from 1. */
+/** A position in a file; both numbers count from 1. */
 export interface Position {
   readonly line: number
   readonly column: number
 }
 
-/** A place in a file; `file` is relative to the folder that it was found in. */
+/** A position with its file, relative to the definitions folder. */
 export interface Origin extends Position {
   readonly file: string
 }
 
-/** What is wrong with a definition file, and where. */
+/** A problem of a definition file and its position. */
 export interface Problem extends Origin {
   readonly reason: string
 }
@@ -17,7 +17,7 @@ export interface Problem extends Origin {
 const MAX_PROBLEMS = 50
 const MAX_TEXT = 300
 
-/** `text` on one line without control characters, cut to `max` characters: what it quotes is a stranger's. */
+/** Returns `text` on one line without control characters, cut to `max` characters: it quotes foreign input. */
 export const printable = (text: string, max = MAX_TEXT): string => {
   const line = text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, " ")
   return line.length > max ? `${line.slice(0, max)}...` : line
@@ -27,13 +27,16 @@ export const printable = (text: string, max = MAX_TEXT): string => {
 export const renderProblem = (problem: Problem): string =>
   `${printable(problem.file)}:${problem.line}:${problem.column}: ${printable(problem.reason)}`
 
-/** Sorted by file and place, as they are shown. */
+/** Returns problems in the order of messages: by file and position. */
 export const sortProblems = (problems: ReadonlyArray<Problem>): ReadonlyArray<Problem> =>
   [...problems].sort(
     (a, b) => (a.file < b.file ? -1 : a.file > b.file ? 1 : 0) || a.line - b.line || a.column - b.column
   )
 
-/** The `detail` of a refused reload: one line a problem, 50 at most; every file's first before any file's next. */
+/**
+ * Returns the `detail` of a refused reload: one line per problem, at most 50; the first problem of every file comes
+ * before the second of any.
+ */
 export const describeProblems = (problems: ReadonlyArray<Problem>): string => {
   const told = new Map<string, number>()
   const ranked = sortProblems(problems).map((problem) => {

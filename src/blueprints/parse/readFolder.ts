@@ -5,15 +5,15 @@ import { printable } from "./problem.ts"
 /** The folder itself cannot be read; `reason` names no path. */
 export class FolderUnreadable extends Data.TaggedError("FolderUnreadable")<{ readonly reason: string }> {}
 
-/** A folder that is read in place of what is at a path below the folder: how it reads once that has been replaced. */
+/** A folder that replaces the content of a path below the definitions folder: a view of a later state. */
 export interface Mount {
   /** Path relative to the folder. */
   readonly at: string
-  /** undefined: nothing is read there. */
+  /** undefined: the path is empty. */
   readonly directory: string | undefined
 }
 
-/** What a folder holds, sorted by path, and what was left out of it. */
+/** The files of a folder, sorted by path, and the ones left out. */
 export interface FolderContents {
   readonly files: ReadonlyArray<Parsed>
   /** One line each. */
@@ -22,19 +22,19 @@ export interface FolderContents {
 
 const PARALLEL_READS = 16
 
-/** How often a folder that changes while it is read is read anew. */
+/** Attempts to read a folder that changes meanwhile. */
 const ATTEMPTS = 3
 
 const reasonOf = (error: PlatformError.PlatformError): string =>
   error.reason._tag === "PermissionDenied" ? "permission denied" : error.reason._tag
 
 /**
- * Reads every `*.yml` and `*.yaml` below `directory`, at any depth. Names that begin with a dot are left out. A
- * symbolic link counts for what it leads to, once, and only inside the folder: others are left out with a warning,
- * as is everything that is no regular file. When something goes away meanwhile (the folder is being replaced) it is
- * read anew; after the third time what is gone is as if it had not been there.
+ * Reads every `*.yml` and `*.yaml` below `directory`, at any depth. Names that begin with a dot are skipped. A symbolic
+ * link counts as its target, once, and only inside the folder; others are left out with a warning, like everything that
+ * is not a regular file. If a file disappears meanwhile (the folder is being replaced), the folder is read again; after
+ * the third attempt the missing file counts as absent.
  *
- * @param mounts what is read from elsewhere
+ * @param mounts folders to read instead of paths below `directory`
  */
 export const readFolder = Effect.fn("readFolder")(function* (
   folder: Folder,
@@ -96,8 +96,8 @@ const walkAll = Effect.fnUntraced(function* (directory: string, mounts: Readonly
 /**
  * Finds the definition files below a folder.
  *
- * @param prefix where the folder is, in the paths that are answered
- * @param skip   paths that are not looked at
+ * @param prefix the folder in the returned paths
+ * @param skip   paths to skip
  */
 const walk = Effect.fnUntraced(function* (directory: string, prefix: string, skip: ReadonlySet<string>) {
   const fs = yield* FileSystem.FileSystem
@@ -115,7 +115,7 @@ const walk = Effect.fnUntraced(function* (directory: string, prefix: string, ski
     warnings.push(`${printable(file)}: ${why}; left out`)
   }
 
-  /** Looks at one name; answers the real path of the folder that it is, if it is one to go into. */
+  /** Examines one name; returns the real path if it is a folder to enter. */
   const look = Effect.fnUntraced(function* (parent: string, file: string, entry: FileSystem.DirectoryEntry) {
     const plain = entry.type === "File" || entry.type === "Directory"
     const at = path.join(parent, entry.name)
@@ -133,7 +133,7 @@ const walk = Effect.fnUntraced(function* (directory: string, prefix: string, ski
     return undefined
   })
 
-  /** What is in a folder, without the names that begin with a dot. */
+  /** Returns the names of a folder that do not begin with a dot. */
   const enter = (folder: string, real: string) =>
     Effect.map(fs.readDirectoryEntries(real), (entries) => ({
       folder,

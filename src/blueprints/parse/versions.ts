@@ -42,7 +42,7 @@ const parseVersion = (text: string): Version => {
   return { kind: "release", numbers: numbers.split(".").map(Number), suffix: partsOf(suffix) }
 }
 
-/** How near a version with such a suffix is to its release. */
+/** The order of suffixes before a release. */
 const stages = ["dev", "snapshot", "alpha", "beta", "other", "pre", "rc"]
 const stage = (part: string): number => {
   const index = stages.indexOf(part)
@@ -77,8 +77,9 @@ const side = (suffix: ReadonlyArray<Part>): number =>
   suffix[0] === undefined ? 0 : typeof suffix[0] === "string" ? -1 : 1
 
 /**
- * Orders two versions: below, equal to or above 0. Missing numbers are 0 (`1.20` = `1.20.0`), what follows a `+` does
- * not count. undefined: they have no order, as a weekly snapshot (`24w14a`) and a release, or a name (`latest`).
+ * Compares two versions: below, equal to or above 0. Missing numbers are 0 (`1.20` = `1.20.0`), and the part after a
+ * `+` does not count. undefined: they have no order, such as a weekly snapshot (`24w14a`) and a release, or a name
+ * (`latest`).
  */
 const compareVersions = (a: Version, b: Version): number | undefined => {
   if (a.kind === "name" || b.kind === "name" || a.kind !== b.kind) {
@@ -105,7 +106,7 @@ const holds: Readonly<Record<string, (order: number) => boolean>> = {
   "=": (order) => order === 0
 }
 
-/** A version range that has been read. */
+/** A parsed version range. */
 export type VersionRange = ReadonlyArray<Comparator>
 
 const comparatorPattern = /\s*(?:(>=|<=|==|=|>|<)\s*)?([A-Za-z0-9][A-Za-z0-9._+-]*)(?=\s|$)/y
@@ -150,10 +151,10 @@ export const satisfies = (version: string, range: VersionRange): boolean => {
   })
 }
 
-/** The `range` of the mapping that holds where no other does. */
+/** The `range` of the mapping that applies if no other does. */
 export const DEFAULT_RANGE = "default"
 
-/** The image key that a version maps to: the first range that holds, else `default`, else undefined. */
+/** Returns the image key of a version: the first matching range, else `default`, else undefined. */
 export const mapVersion = (mappings: Software["mappings"], version: string): string | undefined => {
   const match = mappings.find(({ range }) => {
     if (range === DEFAULT_RANGE) return false
