@@ -310,7 +310,13 @@ describe("node-protocol, daemon killed: servers that are not known", () => {
           const notes = recorder()
           notes.unknown = [{ id }]
           const second = yield* openDaemon(dataDir, notes)
-          yield* until("it is kept", () => existsSync(join(dataDir, "lost", `${id}.json`)))
+          yield* until(
+            "it is kept, and nothing else is left",
+            () =>
+              existsSync(join(dataDir, "lost", `${id}.json`)) &&
+              !existsSync(join(dataDir, "lost", id, "lost.json")) &&
+              namesIn(join(dataDir, "servers")).length === 0
+          )
           isWhole(dataDir, id)
           yield* second.close
         }
