@@ -287,7 +287,6 @@ describe("node-protocol, daemon killed: servers that are not known", () => {
         /** It is killed as soon as it has come so far. */
         const moments: ReadonlyArray<(dataDir: string, id: string) => boolean> = [
           () => true,
-          (dataDir, id) => stateOf(dataDir, id).status === "stopping",
           (dataDir, id) => stateOf(dataDir, id).status !== "running",
           (dataDir, id) =>
             existsSync(join(dataDir, "servers", id, "lost.json")) || existsSync(join(dataDir, "lost", id)),
