@@ -88,8 +88,8 @@ const snippet = printed("docs/api.md", "client")
 const typeScript = join(modules, ".bin/tsc")
 
 layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm pack", (it) => {
-  describe("what the package names is there", () => {
-    it.effect("the command, the client and its declarations", () =>
+  describe("the contents of the package", () => {
+    it.effect("the package has the command, the client and its declarations", () =>
       Effect.gen(function* () {
         const { folder } = yield* Built
         const { bin, exports } = decodePackage(readFileSync(join(folder, "package.json"), "utf8"))
@@ -99,8 +99,8 @@ layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm p
     )
   })
 
-  describe("the command", () => {
-    it.effect("says its version and its help", () =>
+  describe("the command of the package", () => {
+    it.effect("--version and --help print the version and the help", () =>
       Effect.gen(function* () {
         const { folder, main } = yield* Built
         assert.match(
@@ -113,7 +113,7 @@ layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm p
       })
     )
 
-    it.effect("says in one sentence that an older Node.js does not do", () =>
+    it.effect("an older Node.js is refused with one sentence", () =>
       Effect.gen(function* () {
         const { folder, main } = yield* Built
         const { engines } = decodePackage(readFileSync(join(folder, "package.json"), "utf8"))
@@ -128,7 +128,7 @@ layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm p
       }).pipe(Effect.scoped)
     )
 
-    it.effect("init writes the examples of the package, and leaves files that exist", () =>
+    it.effect("init writes the examples of the package and keeps existing files", () =>
       Effect.gen(function* () {
         const { main } = yield* Built
         const cwd = yield* temporaryFolder
@@ -142,7 +142,7 @@ layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm p
       }).pipe(Effect.scoped)
     )
 
-    it.effect("serve says in an empty folder what to do; after that, SIGHUP loads the examples", () =>
+    it.effect("serve gives a hint in an empty folder; then SIGHUP loads the examples", () =>
       Effect.gen(function* () {
         const { main } = yield* Built
         const cwd = yield* temporaryFolder
@@ -165,7 +165,7 @@ layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm p
       }).pipe(Effect.scoped)
     )
 
-    it.effect("makes a key", () =>
+    it.effect("keys create makes a key", () =>
       Effect.gen(function* () {
         const { folder, main } = yield* Built
         const made = yield* run([process.execPath, main, "keys", "create", "--name", "ci"], { cwd: folder })
@@ -174,8 +174,8 @@ layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm p
     )
   })
 
-  describe("the client", () => {
-    it.effect("has types: the example of docs/api.md passes, a field that is not there does not", () =>
+  describe("the client of the package", () => {
+    it.effect("the example of docs/api.md type-checks; an unknown field does not", () =>
       Effect.gen(function* () {
         const { folder } = yield* Built
         assert.include(snippet, "server.id")

@@ -17,7 +17,7 @@ import { expectStatus } from "../support/servers.ts"
 import { idsOf, world } from "../support/sources.ts"
 
 describe("sources: the start", () => {
-  it.live("stops where the file cannot be used, and names file, line, column and reason", () =>
+  it.live("an unusable file stops the start with file, line, column and reason", () =>
     Effect.gen(function* () {
       const { env, root, list } = yield* world
       const base = {
@@ -46,7 +46,7 @@ describe("sources: the start", () => {
     })
   )
 
-  it.live("is not held up by a server that says nothing for longer than its timeout", () =>
+  it.live("a git server that does not respond delays the start by its timeout at most", () =>
     Effect.gen(function* () {
       const { env, list, repository } = yield* world
       const silent = yield* silentServer
@@ -65,7 +65,7 @@ describe("sources: the start", () => {
 })
 
 describe("sources: POST /api/blueprints/reload", () => {
-  it.live("200 with an empty body, 422 for invalid files, 502 for a source that fails", () =>
+  it.live("a reload is 200 with an empty body, 422 for invalid files, 502 for a failing source", () =>
     Effect.gen(function* () {
       const { env, folders, list, repository, root } = yield* world
       const first = repository.commit({ "a.yml": blueprintFile("a", "game") })
@@ -138,7 +138,7 @@ describe("sources: POST /api/blueprints/reload", () => {
 
 describe("docs/git-sources.md", () => {
   it.live(
-    "works as printed",
+    "the commands work as printed",
     () =>
       Effect.gen(function* () {
         const folder = yield* checkout
@@ -158,7 +158,7 @@ describe("docs/git-sources.md", () => {
     60_000
   )
 
-  it("prints every key of a source", () => {
+  it("every key of a source is documented", () => {
     const example = printed("docs/git-sources.md", "fields")
     const { problems, sources } = parseSources("sources.yml", new TextEncoder().encode(example))
     assert.deepStrictEqual(problems, [])

@@ -90,7 +90,7 @@ const up = ["installing", "offline", "starting", "running"]
 describe.runIf(withEngine)(`Docker, with the real commands${engineNote}`, () => {
   layer(TestEngine.layer, { timeout: "3 minutes", excludeTestServices: true })((it) => {
     it.effect(
-      `kill -9 of a node with ${SERVERS} containers: all run on, are adopted, and no event is lost or told twice`,
+      `after kill -9 of a node, its ${SERVERS} containers run on and are adopted, and no event is lost or repeated`,
       () =>
         Effect.gen(function* () {
           const { socket } = yield* TestEngine
@@ -190,7 +190,7 @@ describe.runIf(withEngine)(`Docker, with the real commands${engineNote}`, () => 
     )
 
     it.effect(
-      "the embedded node has both runtimes where an engine answers",
+      "with a Docker engine the embedded node has both runtimes",
       () =>
         Effect.gen(function* () {
           const { socket } = yield* TestEngine
@@ -231,8 +231,8 @@ describe.runIf(withEngine)(`Docker, with the real commands${engineNote}`, () => 
   })
 })
 
-describe("the embedded node without an engine", () => {
-  it.live("runs processes, says so, and refuses what can only be a container", () =>
+describe("the embedded node without a Docker engine", () => {
+  it.live("the node runs processes, shows its runtimes, and refuses servers that require a container", () =>
     Effect.gen(function* () {
       const { env } = yield* definitions(files)
       const socket = join(yield* temporaryFolder, "none.sock")

@@ -75,7 +75,7 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
       90_000
     )
 
-    it.effect("Receive events: those of the past, with an id", () =>
+    it.effect("Receive events: past events, with an id", () =>
       Effect.gen(function* () {
         const service = yield* Installed
         yield* expectStatus(
@@ -94,7 +94,7 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
   })
 
   describe("keys.md", () => {
-    it.effect("Create, list and revoke a key, beside the running service", () =>
+    it.effect("Create, list and revoke a key while the service runs", () =>
       Effect.gen(function* () {
         const service = yield* Installed
         const [create = "", list = "", revoke = "", ...more] = printed("docs/keys.md", "keys")
@@ -132,7 +132,7 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
   })
 
   describe("database.md", () => {
-    it.effect("Show the state of the database, and back it up, while the service runs", () =>
+    it.effect("Show the state of the database and back it up while the service runs", () =>
       Effect.gen(function* () {
         const service = yield* Installed
         const status = yield* run(printed("docs/database.md", "status"), service)
@@ -172,24 +172,26 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
       })
     )
 
-    it.effect("Drain a node: the service of the admin key is found, and the node takes servers again", () =>
-      Effect.gen(function* () {
-        const service = yield* Installed
-        const output = yield* run(printed("docs/operations.md", "drain"), {
-          ...service,
-          env: { MUSTER_URL: service.url }
+    it.effect(
+      "Drain a node: the command finds the service by its admin key, and undrain ends the drain",
+      () =>
+        Effect.gen(function* () {
+          const service = yield* Installed
+          const output = yield* run(printed("docs/operations.md", "drain"), {
+            ...service,
+            env: { MUSTER_URL: service.url }
+          })
+          assert.match(output, /^ID +NAME +LOCATION +STATE +SERVERS\n\S+ +local +local +connected +0\n/)
+          const [node] = (yield* expectStatus(service, 200, "GET", "/api/nodes")).json
+          assert.isFalse(node.drained)
         })
-        assert.match(output, /^ID +NAME +LOCATION +STATE +SERVERS\n\S+ +local +local +connected +0\n/)
-        const [node] = (yield* expectStatus(service, 200, "GET", "/api/nodes")).json
-        assert.isFalse(node.drained)
-      })
     )
   })
 })
 
 describe("docs/nodes.md and docs/docker.md", () => {
   it.live(
-    "a control plane, a key and a node as printed: the node is connected, until its key is revoked",
+    "a control plane, a key and a node as printed: the node is connected until its key is revoked",
     () =>
       Effect.gen(function* () {
         const folder = yield* checkout
@@ -250,7 +252,7 @@ describe("docs/operations.md, Start in a folder of your own", () => {
 })
 
 describe("docs/operations.md, signals", () => {
-  it.live("as printed, one reloads and the other ends the service", () =>
+  it.live("as printed: one signal reloads, the other ends the service", () =>
     Effect.gen(function* () {
       const service = yield* startService()
       const env = { PID: String(service.process.pid) }

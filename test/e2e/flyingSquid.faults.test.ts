@@ -69,7 +69,7 @@ const addressOf = (api: Service, id: string) =>
 layer(service, { excludeTestServices: true, timeout: "60 seconds" })("a real game server", (it) => {
   describe("flying-squid, from the npm registry", () => {
     it.effect(
-      "is installed, answers a Minecraft client where the API says, and is installed once for all",
+      "the server is installed, answers a Minecraft client at its allocation, and its base is installed once",
       () =>
         Effect.gen(function* () {
           const api = yield* Muster
@@ -120,7 +120,7 @@ layer(service, { excludeTestServices: true, timeout: "60 seconds" })("a real gam
   })
 
   describe("the process runtime", () => {
-    it.effect("hands no secret of the service or the host to install scripts and servers", () =>
+    it.effect("install scripts and servers get no secret of the service or the host", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const id = yield* running(api, "environment")

@@ -52,36 +52,38 @@ const hostileFiles = {
 }
 
 describe("decisions 4, reload: hostile files", () => {
-  it.live("the start logs them and serves the others; a reload names each place and changes nothing", () =>
-    Effect.gen(function* () {
-      const folders = yield* definitions({
-        blueprints: { ...hostileFiles, "good.yml": blueprintFile("good", "game") },
-        software: { "game.yml": softwareFile("game") }
-      })
-      const api = yield* startService({ env: folders.env })
-      const before = yield* idsOf(api)
-      assert.include(before, "good")
-      for (const id of ["large", "bomb"]) assert.notInclude(before, id)
-      for (const file of ["binary.yml", "large.yml", "bomb.yml", "cycle/one.yml"]) {
-        assert.include(api.output(), file)
-      }
-      yield* writeFiles(folders.blueprints, { "late.yml": blueprintFile("late", "game") })
-      const { json } = yield* expectStatus(api, 422, "POST", "/api/blueprints/reload")
-      for (const place of [
-        /^binary\.yml:\d+:\d+: /m,
-        /^large\.yml:1:1: /m,
-        /^bomb\.yml:\d+:\d+: /m,
-        /^cycle\/(one|two)\.yml:[23]:\d+: .*one.*two|two.*one/m,
-        /^twin-[ab]\.yml:1:\d+: .*twin/m
-      ]) {
-        assert.match(json.detail, place)
-      }
-      assert.notInclude(json.detail, folders.blueprints)
-      assert.deepStrictEqual(yield* idsOf(api), before)
-      for (const file of Object.keys(hostileFiles)) rmSync(join(folders.blueprints, file))
-      yield* expectStatus(api, 200, "POST", "/api/blueprints/reload")
-      assert.deepStrictEqual(yield* idsOf(api), ["good", "late"])
-    }).pipe(Effect.scoped)
+  it.live(
+    "the start logs invalid files and serves the others; a reload names each place and changes nothing",
+    () =>
+      Effect.gen(function* () {
+        const folders = yield* definitions({
+          blueprints: { ...hostileFiles, "good.yml": blueprintFile("good", "game") },
+          software: { "game.yml": softwareFile("game") }
+        })
+        const api = yield* startService({ env: folders.env })
+        const before = yield* idsOf(api)
+        assert.include(before, "good")
+        for (const id of ["large", "bomb"]) assert.notInclude(before, id)
+        for (const file of ["binary.yml", "large.yml", "bomb.yml", "cycle/one.yml"]) {
+          assert.include(api.output(), file)
+        }
+        yield* writeFiles(folders.blueprints, { "late.yml": blueprintFile("late", "game") })
+        const { json } = yield* expectStatus(api, 422, "POST", "/api/blueprints/reload")
+        for (const place of [
+          /^binary\.yml:\d+:\d+: /m,
+          /^large\.yml:1:1: /m,
+          /^bomb\.yml:\d+:\d+: /m,
+          /^cycle\/(one|two)\.yml:[23]:\d+: .*one.*two|two.*one/m,
+          /^twin-[ab]\.yml:1:\d+: .*twin/m
+        ]) {
+          assert.match(json.detail, place)
+        }
+        assert.notInclude(json.detail, folders.blueprints)
+        assert.deepStrictEqual(yield* idsOf(api), before)
+        for (const file of Object.keys(hostileFiles)) rmSync(join(folders.blueprints, file))
+        yield* expectStatus(api, 200, "POST", "/api/blueprints/reload")
+        assert.deepStrictEqual(yield* idsOf(api), ["good", "late"])
+      }).pipe(Effect.scoped)
   )
 })
 
@@ -196,7 +198,7 @@ layer(Muster.layer(definitionsOfHostiles, { MUSTER_STREAMS_PER_KEY: "2000" }), {
   timeout: "60 seconds"
 })("hostile software", (it) => {
   describe("blueprints, Software: install scripts", () => {
-    it.effect("one that hangs is ended at its timeout with all that it started", () =>
+    it.effect("a script that hangs is killed at its timeout with all its processes", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const id = yield* create(api, "hanging", { start: true })
@@ -211,7 +213,7 @@ layer(Muster.layer(definitionsOfHostiles, { MUSTER_STREAMS_PER_KEY: "2000" }), {
       })
     )
 
-    it.effect("one that is deleted while it hangs leaves nothing", () =>
+    it.effect("a script that hangs is killed by a deletion and leaves nothing", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const id = yield* create(api, "hanging")
@@ -221,7 +223,7 @@ layer(Muster.layer(definitionsOfHostiles, { MUSTER_STREAMS_PER_KEY: "2000" }), {
       })
     )
 
-    it.effect("one that fails leaves no base folder behind", () =>
+    it.effect("a script that fails leaves no base behind", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const id = yield* create(api, "failing")
@@ -233,7 +235,7 @@ layer(Muster.layer(definitionsOfHostiles, { MUSTER_STREAMS_PER_KEY: "2000" }), {
       })
     )
 
-    it.effect("one that prints 300 MB has a bounded log and takes no memory", () =>
+    it.effect("a script that prints 300 MB has a bounded log and takes bounded memory", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const pid = api.process.pid ?? 0
@@ -266,7 +268,7 @@ layer(Muster.layer(definitionsOfHostiles, { MUSTER_STREAMS_PER_KEY: "2000" }), {
   })
 
   describe("decisions 3, States: processes", () => {
-    it.effect("one that ignores its stop is killed after wait_seconds", () =>
+    it.effect("a process that ignores its stop command is killed after wait_seconds", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const stream = yield* subscribe(api)
@@ -277,7 +279,7 @@ layer(Muster.layer(definitionsOfHostiles, { MUSTER_STREAMS_PER_KEY: "2000" }), {
       })
     )
 
-    it.effect("children that leave its process group end with it", () =>
+    it.effect("children that leave the process group end with the process", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         for (const end of ["kill", "exit"] as const) {
@@ -293,7 +295,7 @@ layer(Muster.layer(definitionsOfHostiles, { MUSTER_STREAMS_PER_KEY: "2000" }), {
       })
     )
 
-    it.effect("one that dies at once is a crash with its exit code", () =>
+    it.effect("a process that exits at once is a crash with its exit code", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const stream = yield* subscribe(api)
@@ -303,7 +305,7 @@ layer(Muster.layer(definitionsOfHostiles, { MUSTER_STREAMS_PER_KEY: "2000" }), {
       })
     )
 
-    it.effect("a port that somebody else has is a crash, and its console says why", () =>
+    it.effect("a port in use is a crash, and the console shows the reason", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const stream = yield* subscribe(api)
@@ -324,7 +326,7 @@ layer(Muster.layer(definitionsOfHostiles, { MUSTER_STREAMS_PER_KEY: "2000" }), {
       })
     )
 
-    it.effect("a link that the server made leads no patch out of its folder", () =>
+    it.effect("a config patch does not follow a link of the server out of its folder", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         yield* writeFiles(outside, { "victim.properties": "motd=untouched\n" })
@@ -347,7 +349,7 @@ layer(Muster.layer(definitionsOfHostiles, { MUSTER_STREAMS_PER_KEY: "2000" }), {
   })
 
   describe("decisions 3, GET .../logs and POST .../commands", () => {
-    it.effect("a line without its end is shown, and counts as one line", () =>
+    it.effect("a line without its end is shown and counts as one line", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const id = yield* running(api, "breathless")
@@ -363,7 +365,7 @@ layer(Muster.layer(definitionsOfHostiles, { MUSTER_STREAMS_PER_KEY: "2000" }), {
       })
     )
 
-    it.effect("what is no UTF-8 becomes U+FFFD, control sequences go", () =>
+    it.effect("bytes that are not UTF-8 become U+FFFD, and control sequences are removed", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const id = yield* running(api, "garbled")
@@ -404,8 +406,8 @@ layer(Muster.layer(definitionsOfHostiles, { MUSTER_STREAMS_PER_KEY: "2000" }), {
     )
   })
 
-  describe("decisions 6, subscribers", () => {
-    it.effect("1,000 that come and go leave nothing", () =>
+  describe("decisions 6: subscribers", () => {
+    it.effect("1,000 connections that open and close release their resources", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const subscribers = metric(api, "muster_event_subscribers")
@@ -425,7 +427,7 @@ layer(Muster.layer(definitionsOfHostiles, { MUSTER_STREAMS_PER_KEY: "2000" }), {
     )
   })
 
-  it.effect("after all that nothing is left of servers that are not up", () =>
+  it.effect("after these tests, no process of a server that does not run is left", () =>
     Effect.gen(function* () {
       const api = yield* Muster
       yield* works(api)

@@ -15,9 +15,9 @@ import { startService } from "../support/Service.ts"
 import { becomes, commands, expectStatus, installed, logsHave, running } from "../support/servers.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 
-describe("drain with move, of the node in the service", () => {
+describe("drain with move, of the embedded node", () => {
   it.live(
-    "its servers go to a node on another machine, and back",
+    "servers migrate to a node on another machine, and back",
     () =>
       Effect.gen(function* () {
         const { env } = yield* definitions(files)
@@ -54,7 +54,7 @@ describe("drain with move, of the node in the service", () => {
 })
 layer(Control.layer, options)("drain with move: servers that stay", (it) => {
   it.effect(
-    "says why a server stays, lets the others go, and leaves those that are not saved to run out",
+    "the reason why a server stays is shown, the others migrate, and servers that are not saved keep running",
     () =>
       Effect.gen(function* () {
         const api = yield* Control
@@ -120,7 +120,7 @@ const fetching = (node: { readonly dataDir: string }, id: string) =>
 
 describe("drain with move, through kill -9", () => {
   it.live(
-    "of the control plane, of the node that a server leaves, and of the one that it goes to: one copy, nothing lost",
+    "kill -9 of the control plane, of the source and of the target: one copy, nothing lost",
     () =>
       Effect.gen(function* () {
         const folders = yield* definitions(files)

@@ -12,7 +12,7 @@ import { becomes, commands, expectStatus, installed, logsHave, powered, running 
 
 layer(Control.layer, options)("move", (it) => {
   describe("drain with move", () => {
-    it.effect("a running server goes on elsewhere, with its files, on new ports", () =>
+    it.effect("a running server continues on the target with its files, on new ports", () =>
       Effect.gen(function* () {
         const api = yield* Control
         const from = yield* node(api, "from", 29_000)
@@ -130,7 +130,7 @@ layer(Control.layer, options)("move", (it) => {
       120_000
     )
 
-    it.effect("a server that cannot be made there comes back, with everything, and runs on", () =>
+    it.effect("a server that the target cannot install returns with everything and runs", () =>
       Effect.gen(function* () {
         const api = yield* Control
         const from = yield* node(api, "home", 29_400)

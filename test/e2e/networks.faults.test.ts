@@ -49,7 +49,7 @@ const cursorsOf = (events: ReadonlyArray<ServerEvent>) => events.map((event) => 
 
 describe.runIf(withNetworks)(`node-protocol, When something breaks: a network${networksNote}`, () => {
   it.live(
-    `a node that is cut off is out within 40 s; put back, all ${SERVERS} statuses are right, no event is lost or repeated`,
+    `a disconnected node is lost within 40 s; reconnected, all ${SERVERS} statuses are right, no event is lost or repeated`,
     () =>
       Effect.gen(function* () {
         const network = yield* makeNetwork(names.length)

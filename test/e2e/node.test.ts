@@ -75,7 +75,7 @@ const openSocket = (api: Service, path: string) =>
 
 layer(Control.layer, options)("node", (it) => {
   describe("node-protocol: Control plane -> daemon", () => {
-    it.effect("everything that a server does, across the wire", () =>
+    it.effect("every operation on a server works over HTTP", () =>
       Effect.gen(function* () {
         const api = yield* Control
         const daemon = yield* node(api, "wire", 27_000)
@@ -132,7 +132,7 @@ layer(Control.layer, options)("node", (it) => {
       })
     )
 
-    it.effect("a server that is not saved goes when it has run", () =>
+    it.effect("a server that is not saved is deleted after its run", () =>
       Effect.gen(function* () {
         const api = yield* Control
         yield* node(api, "passing", 27_100)
@@ -143,7 +143,7 @@ layer(Control.layer, options)("node", (it) => {
       })
     )
 
-    it.effect("servers spread over the nodes; a node's name is in the summary", () =>
+    it.effect("servers are spread over the nodes, and the summary has the name of the node", () =>
       Effect.gen(function* () {
         const api = yield* Control
         yield* node(api, "left", 27_200)
@@ -157,64 +157,66 @@ layer(Control.layer, options)("node", (it) => {
       })
     )
 
-    it.effect("every route of the daemon refuses whoever lacks the current token, with the error body", () =>
-      Effect.gen(function* () {
-        const api = yield* Control
-        const daemon = yield* node(api, "closed", 27_400)
-        const tokenNow = Effect.map(nodeTokens(api.dataDir), (tokens) => tokens.get("closed") ?? "")
-        const ask = (key: string | null, method: string, path: string) =>
-          requestTo(daemon.url, "")(method, path, { key })
-        const first = yield* tokenNow
-        assert.strictEqual((yield* ask(first, "GET", "/api/servers")).status, 200)
-        // A node that was removed registers again, and is given another token.
-        yield* expectStatus(api, 200, "DELETE", "/api/nodes/closed?force=true")
-        yield* nodeIs(api, "closed", true)
-        const second = yield* tokenNow
-        assert.notStrictEqual(second, first)
-        yield* eventually(ask(second, "GET", "/api/servers"), ({ status }) => status === 200)
+    it.effect(
+      "every route of the daemon refuses a request without the current token, with the error body",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Control
+          const daemon = yield* node(api, "closed", 27_400)
+          const tokenNow = Effect.map(nodeTokens(api.dataDir), (tokens) => tokens.get("closed") ?? "")
+          const ask = (key: string | null, method: string, path: string) =>
+            requestTo(daemon.url, "")(method, path, { key })
+          const first = yield* tokenNow
+          assert.strictEqual((yield* ask(first, "GET", "/api/servers")).status, 200)
+          // A node that was removed registers again, and is given another token.
+          yield* expectStatus(api, 200, "DELETE", "/api/nodes/closed?force=true")
+          yield* nodeIs(api, "closed", true)
+          const second = yield* tokenNow
+          assert.notStrictEqual(second, first)
+          yield* eventually(ask(second, "GET", "/api/servers"), ({ status }) => status === 200)
 
-        const routes: Array<readonly [string, string]> = [
-          ["GET", "/nowhere"],
-          ["PUT", "/api/servers"]
-        ]
-        HttpApi.reflect(DaemonApi, {
-          onGroup: () => {},
-          onEndpoint: ({ endpoint }) => {
-            routes.push([endpoint.method, endpoint.path.replace(":id", "srv_x")])
+          const routes: Array<readonly [string, string]> = [
+            ["GET", "/nowhere"],
+            ["PUT", "/api/servers"]
+          ]
+          HttpApi.reflect(DaemonApi, {
+            onGroup: () => {},
+            onEndpoint: ({ endpoint }) => {
+              routes.push([endpoint.method, endpoint.path.replace(":id", "srv_x")])
+            }
+          })
+          assert.isAtLeast(routes.length, 15)
+          for (const key of [null, "", first, `${second}x`, second.slice(1), daemon.key, api.key]) {
+            for (const [method, path] of routes) {
+              const answer = yield* ask(key, method, path)
+              assert.strictEqual(answer.status, 401, `${method} ${path}`)
+              assert.deepStrictEqual(Object.keys(answer.json).toSorted(), [
+                "code",
+                "detail",
+                "hint",
+                "request_id",
+                "status"
+              ])
+              assert.strictEqual(answer.headers.get("www-authenticate"), "Bearer")
+            }
+          }
+          for (const key of [first, api.key]) {
+            const refused = yield* Effect.callback<number | undefined>((resume) => {
+              const socket = new WebSocket(`${daemon.url.replace("http", "ws")}/api/servers/srv_x/console`, {
+                headers: { authorization: `Bearer ${key}` }
+              })
+              socket.on("open", () => resume(Effect.die("a console without the token")))
+              socket.on("unexpected-response", (_, response) => resume(Effect.succeed(response.statusCode)))
+              socket.on("error", () => {})
+            })
+            assert.strictEqual(refused, 401)
           }
         })
-        assert.isAtLeast(routes.length, 15)
-        for (const key of [null, "", first, `${second}x`, second.slice(1), daemon.key, api.key]) {
-          for (const [method, path] of routes) {
-            const answer = yield* ask(key, method, path)
-            assert.strictEqual(answer.status, 401, `${method} ${path}`)
-            assert.deepStrictEqual(Object.keys(answer.json).toSorted(), [
-              "code",
-              "detail",
-              "hint",
-              "request_id",
-              "status"
-            ])
-            assert.strictEqual(answer.headers.get("www-authenticate"), "Bearer")
-          }
-        }
-        for (const key of [first, api.key]) {
-          const refused = yield* Effect.callback<number | undefined>((resume) => {
-            const socket = new WebSocket(`${daemon.url.replace("http", "ws")}/api/servers/srv_x/console`, {
-              headers: { authorization: `Bearer ${key}` }
-            })
-            socket.on("open", () => resume(Effect.die("a console without the token")))
-            socket.on("unexpected-response", (_, response) => resume(Effect.succeed(response.statusCode)))
-            socket.on("error", () => {})
-          })
-          assert.strictEqual(refused, 401)
-        }
-      })
     )
   })
 
   describe("node-protocol: Daemon -> control plane", () => {
-    it.effect("a key acts for the first node that registered with it, and for no other", () =>
+    it.effect("a key is bound to the first node that registers with it", () =>
       Effect.gen(function* () {
         const api = yield* Control
         const one = yield* node(api, "one", 27_500)
@@ -267,7 +269,7 @@ layer(Control.layer, options)("node", (it) => {
       })
     )
 
-    it.effect("another node cannot register with a key that is bound", () =>
+    it.effect("another node cannot register with a bound key", () =>
       Effect.gen(function* () {
         const api = yield* Control
         const bound = yield* node(api, "bound", 27_600)
@@ -279,7 +281,7 @@ layer(Control.layer, options)("node", (it) => {
       })
     )
 
-    it.effect("a revoked key is out at once", () =>
+    it.effect("a revoked key is refused at once", () =>
       Effect.gen(function* () {
         const api = yield* Control
         const { key, id: key_id } = yield* nodeKey(api, "revoked")
@@ -298,37 +300,39 @@ layer(Control.layer, options)("node", (it) => {
   })
 
   describe("node-protocol: When something breaks", () => {
-    it.effect("a daemon that hangs: unknown, then right again, each told once", () =>
-      Effect.gen(function* () {
-        const api = yield* Control
-        const daemon = yield* node(api, "frozen", 27_700)
-        const stream = yield* subscribe(api)
-        const id = yield* running(api, "kept")
-        const crashed = yield* running(api, "kept")
-        const main = yield* mainProcess(daemon.dataDir, crashed)
-        daemon.process.kill("SIGSTOP")
-        yield* becomes(api, id, "unknown")
-        yield* nodeIs(api, "frozen", false)
-        const refused = yield* commands(api, id, "hello")
-        assert.strictEqual(refused.status, 503)
-        assert.strictEqual(refused.json.detail, "node is not connected: frozen")
-        const placed = yield* api.request("POST", "/api/servers", { body: { blueprint_id: "kept" } })
-        assert.strictEqual(placed.json.detail, "no nodes available")
-        if (main !== undefined) process.kill(main.pid, "SIGKILL")
-        daemon.process.kill("SIGCONT")
-        yield* becomes(api, id, "running")
-        yield* told(stream, id, [...up, "unknown", "running"])
-        yield* becomes(api, crashed, "offline")
-        yield* eventually(
-          Effect.sync(() => stream.of(crashed)),
-          (seen) => seen.at(-1) === "offline" && seen.filter((it) => it.startsWith("crash")).length === 1
-        )
-        yield* expectStatus(api, 204, "POST", `/api/servers/${id}/commands`, { body: { commands: ["hi"] } })
-        yield* logsHave(api, id, "got hi ")
-      })
+    it.effect(
+      "a frozen daemon makes its servers unknown; when it resumes they are correct, each published once",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Control
+          const daemon = yield* node(api, "frozen", 27_700)
+          const stream = yield* subscribe(api)
+          const id = yield* running(api, "kept")
+          const crashed = yield* running(api, "kept")
+          const main = yield* mainProcess(daemon.dataDir, crashed)
+          daemon.process.kill("SIGSTOP")
+          yield* becomes(api, id, "unknown")
+          yield* nodeIs(api, "frozen", false)
+          const refused = yield* commands(api, id, "hello")
+          assert.strictEqual(refused.status, 503)
+          assert.strictEqual(refused.json.detail, "node is not connected: frozen")
+          const placed = yield* api.request("POST", "/api/servers", { body: { blueprint_id: "kept" } })
+          assert.strictEqual(placed.json.detail, "no nodes available")
+          if (main !== undefined) process.kill(main.pid, "SIGKILL")
+          daemon.process.kill("SIGCONT")
+          yield* becomes(api, id, "running")
+          yield* told(stream, id, [...up, "unknown", "running"])
+          yield* becomes(api, crashed, "offline")
+          yield* eventually(
+            Effect.sync(() => stream.of(crashed)),
+            (seen) => seen.at(-1) === "offline" && seen.filter((it) => it.startsWith("crash")).length === 1
+          )
+          yield* expectStatus(api, 204, "POST", `/api/servers/${id}/commands`, { body: { commands: ["hi"] } })
+          yield* logsHave(api, id, "got hi ")
+        })
     )
 
-    it.effect("a daemon that is killed: its servers run on and are picked up", () =>
+    it.effect("the servers of a killed daemon run on and are adopted", () =>
       Effect.gen(function* () {
         const api = yield* Control
         const first = yield* node(api, "killed", 27_800)
@@ -363,7 +367,7 @@ layer(Control.layer, options)("node", (it) => {
       })
     )
 
-    it.effect("what was deleted while its node was away is torn down when the node returns", () =>
+    it.effect("a server deleted while its node is away is removed from the node when it returns", () =>
       Effect.gen(function* () {
         const api = yield* Control
         const first = yield* node(api, "orphans", 28_500)
@@ -388,7 +392,7 @@ layer(Control.layer, options)("node", (it) => {
       })
     )
 
-    it.effect("a daemon that is told to stop stops its servers and says good-bye", () =>
+    it.effect("a daemon that gets SIGTERM stops its servers and deregisters", () =>
       Effect.gen(function* () {
         const api = yield* Control
         const daemon = yield* node(api, "leaving", 27_900)

@@ -95,7 +95,7 @@ describe("node-protocol: TLS on both sides", () => {
 })
 
 describe("node-protocol: ids of nodes", () => {
-  it.live("the node of the service itself cannot be taken over", () =>
+  it.live("a daemon cannot register with the id of the embedded node", () =>
     Effect.gen(function* () {
       const api = yield* startService()
       const nodes = yield* eventually(api.request("GET", "/api/nodes"), (answer) => answer.json.length === 1)
@@ -111,25 +111,29 @@ describe("node-protocol: ids of nodes", () => {
   )
 })
 
-describe("muster node: settings that cannot be used stop the start with one line", () => {
+describe("muster node: an invalid setting stops the start with one line", () => {
   const base = { MUSTER_NODE_KEY: "mst_x", MUSTER_NODE_PORT: "0" }
   const cases: ReadonlyArray<readonly [string, Record<string, string>, RegExp]> = [
     ["no key", { MUSTER_NODE_KEY: "" }, /^MUSTER_NODE_KEY is not set: /],
-    ["an id that is none", { MUSTER_NODE_ID: "../x" }, /^MUSTER_NODE_ID is "\.\.\/x"; it may be /],
-    ["no address", { MUSTER_CONTROL_URL: "muster.example.com" }, /^MUSTER_CONTROL_URL is /],
-    ["everywhere", { MUSTER_NODE_HOST: "0.0.0.0" }, /set MUSTER_NODE_URL/],
+    ["an invalid id", { MUSTER_NODE_ID: "../x" }, /^MUSTER_NODE_ID is "\.\.\/x"; it may be /],
     [
-      "half a certificate",
+      "an invalid address of the control plane",
+      { MUSTER_CONTROL_URL: "muster.example.com" },
+      /^MUSTER_CONTROL_URL is /
+    ],
+    ["a wildcard address", { MUSTER_NODE_HOST: "0.0.0.0" }, /set MUSTER_NODE_URL/],
+    [
+      "a certificate without a key",
       { MUSTER_NODE_TLS_CERT: cert },
       /^MUSTER_NODE_TLS_CERT is set and MUSTER_NODE_TLS_KEY/
     ],
     [
-      "a certificate that is none",
+      "an invalid certificate",
       { MUSTER_NODE_TLS_CERT: key, MUSTER_NODE_TLS_KEY: key },
       /^MUSTER_NODE_TLS_CERT, MUSTER_NODE_TLS_KEY: not usable/
     ],
     ["a missing authority", { MUSTER_CONTROL_CA: "/nowhere/ca.pem" }, /^MUSTER_CONTROL_CA: /],
-    ["a host that is not its own", { MUSTER_NODE_HOST: "203.0.113.7" }, /^cannot listen .*MUSTER_NODE_PORT/]
+    ["an address of another host", { MUSTER_NODE_HOST: "203.0.113.7" }, /^cannot listen .*MUSTER_NODE_PORT/]
   ]
   it.live.each(cases)("%s", ([, env, expected]) =>
     Effect.gen(function* () {

@@ -33,9 +33,9 @@ const listed = (api: Service) =>
     ({ json }): ReadonlyArray<Listed> => json
   )
 
-describe("design: replicas are equal, a node's reports included", () => {
+describe("design: replicas are equal: reports of nodes", () => {
   it.live(
-    `nodes whose messages reach any replica stay, are lost once for all, and come back (MUSTER_TEST_SEED=${seed})`,
+    `nodes whose messages reach any replica stay connected, are lost once on all replicas, and return (MUSTER_TEST_SEED=${seed})`,
     () =>
       Effect.gen(function* () {
         const random = seeded(seed)
@@ -196,7 +196,7 @@ describe("design: replicas are equal, a node's reports included", () => {
   )
 
   it.live(
-    "decisions 5: a node whose key is revoked is out at every replica, and back with another key",
+    "decisions 5: a node whose key is revoked is disconnected at every replica, and returns with another key",
     () =>
       Effect.gen(function* () {
         const set = yield* replicaSet()
@@ -226,7 +226,7 @@ describe("design: replicas are equal, a node's reports included", () => {
 
 describe("node-protocol, When something breaks: database away", () => {
   it.live(
-    "heartbeats are answered all the time; nobody is lost, and nobody registers again when it is back",
+    "heartbeats are accepted all the time; no node is lost, and none registers again afterwards",
     () =>
       Effect.gen(function* () {
         const server = yield* startPostgres()
@@ -296,7 +296,7 @@ describe("node-protocol, When something breaks: database away", () => {
 
 describe("design: the embedded node on PostgreSQL", () => {
   it.live(
-    "is off unless it is asked for; then it comes back after a kill -9",
+    "the embedded node is off by default; if it is on, it returns after a kill -9",
     () =>
       Effect.gen(function* () {
         const set = yield* replicaSet({ MUSTER_EMBEDDED_NODE: "" })

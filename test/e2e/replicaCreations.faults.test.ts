@@ -35,9 +35,9 @@ const list = (api: Service) =>
     ({ json }): ReadonlyArray<Listed> => json
   )
 
-describe("design: replicas are equal, and one is killed", () => {
+describe("design: replicas are equal: one is killed", () => {
   it.live(
-    "50 clients create servers at both: nothing acknowledged is lost, nothing made twice, one story told",
+    "50 clients create servers at both: no acknowledged server is lost or created twice, and both publish the same events",
     () =>
       Effect.gen(function* () {
         const { env } = yield* definitions(files)

@@ -22,7 +22,7 @@ const statuses = (replicas: ReadonlyArray<Service>, key: string) =>
 
 describe("design: replicas are equal", () => {
   it.live(
-    "a key that a command makes works on all of them, and one that it revokes on none",
+    "a key that a command creates works at every replica, and a key that it revokes at none",
     () =>
       Effect.gen(function* () {
         const set = yield* replicaSet()
@@ -44,7 +44,7 @@ describe("design: replicas are equal", () => {
   )
 
   it.live(
-    "decisions, section 3: one Idempotency-Key at two replicas at a time makes one server, and both tell of it",
+    "decisions 3: one Idempotency-Key at two replicas at once creates one server, and both publish it",
     () =>
       Effect.gen(function* () {
         const { env } = yield* definitions(files)
@@ -89,7 +89,7 @@ describe("design: replicas are equal", () => {
     120_000
   )
 
-  it.live("decisions, section 6: a ticket of one replica opens a stream of another, once", () =>
+  it.live("decisions 6: a ticket of one replica opens a stream of another, once", () =>
     Effect.gen(function* () {
       const set = yield* replicaSet()
       const [one, other] = [yield* set.start(), yield* set.start()]
@@ -106,7 +106,7 @@ describe("design: replicas are equal", () => {
   )
 
   it.live(
-    "decisions, section 4: a reload at one replica is one at all, each from its own disk",
+    "decisions 4: a reload at one replica reloads all, each from its own disk",
     () =>
       Effect.gen(function* () {
         const folders = [yield* definitions(files), yield* definitions(files), yield* definitions(files)]
@@ -157,7 +157,7 @@ describe("design: replicas are equal", () => {
   )
 
   it.live(
-    "a service with an embedded node has its database for itself: another is refused, on either side",
+    "a service with an embedded node has its database alone: a second service is refused, on either side",
     () =>
       Effect.gen(function* () {
         const { env } = yield* definitions(files)

@@ -77,7 +77,7 @@ const isKept = (node: { readonly dataDir: string }, id: string) =>
 
 describe("docs/database.md, Know the effects of a restore", () => {
   it.live(
-    "servers made since the backup are stopped and kept, and come back as printed; others go on",
+    "servers created since the backup are stopped and kept, and recover as printed; others run on",
     () =>
       Effect.gen(function* () {
         const folders = yield* definitions(games)
@@ -144,7 +144,7 @@ describe("docs/database.md, Know the effects of a restore", () => {
   )
 
   it.live(
-    "a server that has moved since is kept where it is, and made anew where the database has it",
+    "a server that has migrated since is kept on its node, and installed again on the node of the record",
     () =>
       Effect.gen(function* () {
         const folders = yield* definitions(games)
@@ -213,7 +213,7 @@ describe("docs/database.md, Know the effects of a restore", () => {
 
 describe("docs/database.md, Back up PostgreSQL", () => {
   it.live.runIf(withPostgresTools)(
-    `as printed: nodes that run on all the time keep what the restored database does not know${postgresToolsNote}`,
+    `as printed: running nodes keep the instances that the restored database does not have${postgresToolsNote}`,
     () =>
       Effect.gen(function* () {
         const folders = yield* definitions(games)
@@ -272,9 +272,9 @@ describe("docs/database.md, Back up PostgreSQL", () => {
   )
 })
 
-describe("node-protocol, When something breaks: what was deleted while its node was away", () => {
+describe("node-protocol, When something breaks: a server deleted while its node was away", () => {
   it.live(
-    "is deleted when it returns, given up or deleted with force, and after the node was forgotten",
+    "a server that was given up or deleted with force is removed when its node returns, also after the node was removed",
     () =>
       Effect.gen(function* () {
         const folders = yield* definitions(games)

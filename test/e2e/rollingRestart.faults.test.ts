@@ -88,7 +88,7 @@ const enough = (subscribers: ReadonlyArray<Subscriber>, count: number) =>
 
 describe("design: rolling restart", () => {
   it.live(
-    "a replica that is asked to end hands over: no request fails, streams go on elsewhere where they were",
+    "a replica that gets SIGTERM hands over: no request fails, and streams resume at another replica",
     () =>
       Effect.gen(function* () {
         const { env } = yield* definitions(files)
@@ -137,7 +137,7 @@ describe("design: rolling restart", () => {
   )
 
   it.live(
-    "a single service comes back at its port: what was acknowledged is there, streams go on where they were",
+    "a single service restarts at its port: every acknowledged change is there, and streams resume",
     () =>
       Effect.gen(function* () {
         const { env } = yield* definitions(files)
@@ -224,7 +224,7 @@ describe("design: rolling restart", () => {
   const body = JSON.stringify({ blueprint_id: "none" })
   const head = `POST /api/servers HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${adminKey}\r\nContent-Length: ${body.length}\r\n\r\n`
 
-  it.live("without any grace, a request that is under way is answered, and its connection then ends", () =>
+  it.live("without a grace period, a request in progress is answered, and its connection then closes", () =>
     Effect.gen(function* () {
       const api = yield* startService({ env: alone })
       const request = yield* halfSent(api, head + body.slice(0, 5))
@@ -245,7 +245,7 @@ describe("design: rolling restart", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a second signal ends it at once; one that comes with the first does not", () =>
+  it.live("a second signal ends the service at once; a second signal at the same moment does not", () =>
     Effect.gen(function* () {
       const api = yield* startService({ env: { ...alone, MUSTER_SHUTDOWN_GRACE: "3600" } })
       api.process.kill("SIGINT")

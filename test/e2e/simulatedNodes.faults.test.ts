@@ -28,7 +28,7 @@ interface Listed {
 
 describe("node-protocol, Reports: at least once and in order for each server", () => {
   it.live(
-    `lost, repeated, delayed and overtaken messages of nodes that come and go (MUSTER_TEST_SEED=${seed})`,
+    `lost, repeated, delayed and reordered messages of nodes that connect and disconnect leave correct records (MUSTER_TEST_SEED=${seed})`,
     () =>
       Effect.gen(function* () {
         const random = seeded(seed)

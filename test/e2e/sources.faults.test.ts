@@ -15,9 +15,9 @@ const seenNow = (look: () => boolean): boolean => {
   }
 }
 
-describe("sources: kill -9 in the middle of a reload", () => {
+describe("sources: kill -9 during a reload", () => {
   it.live(
-    "leaves the old set or the new one, and nothing that hinders the next sync",
+    "the old or the new set is complete, and the next sync works",
     () =>
       Effect.gen(function* () {
         const { dataDir, env, folders, list, repository, root } = yield* world

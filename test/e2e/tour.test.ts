@@ -36,7 +36,7 @@ const started = ["installing", "offline", "starting", "running"]
 
 layer(Tour.layer, { excludeTestServices: true, timeout: "60 seconds" })("README", (it) => {
   describe("Start", () => {
-    it.effect("prints the two commands, which are scripts; the first start names the key that it made", () =>
+    it.effect("the two commands work as printed; the first start prints the path of the new key", () =>
       Effect.gen(function* () {
         assert.strictEqual(printed("README.md", "start"), "npm ci && npm start\n")
         assert.strictEqual(printed("README.md", "test"), "npm ci && npm test\n")
@@ -50,7 +50,7 @@ layer(Tour.layer, { excludeTestServices: true, timeout: "60 seconds" })("README"
   describe("Tour", () => {
     for (const shell of ["bash", "sh"]) {
       it.effect(
-        `works as printed, in ${shell}`,
+        `the tour works as printed, in ${shell}`,
         () =>
           Effect.gen(function* () {
             const service = yield* Tour
@@ -79,7 +79,7 @@ layer(Tour.layer, { excludeTestServices: true, timeout: "60 seconds" })("README"
 
 describe("README, Let a friend on the network join", () => {
   it.live(
-    "servers get the address of the machine, as printed; servers that exist keep theirs",
+    "new servers get the address of the machine, as printed; existing servers keep theirs",
     () =>
       Effect.gen(function* () {
         const folder = yield* checkout
@@ -133,7 +133,7 @@ describe("docs/operations.md, Stop the service", () => {
     ["SIGINT to npm", "signal", "SIGINT"],
     ["Ctrl-C, which every process of the terminal gets", "signalAll", "SIGINT"]
   ] as const)(
-    "%s ends the service and its servers",
+    "%s stops the service and its servers",
     ([, to, signal]) =>
       Effect.gen(function* () {
         const service = yield* npmStart(yield* checkout)

@@ -80,60 +80,62 @@ const refuses = (answer: Answer, detail: string, hint: string) => {
   assert.include(answer.json.hint, hint)
 }
 
-layer(Control.layer, options)("nodes that cannot be called", (it) => {
+layer(Control.layer, options)("unreachable nodes", (it) => {
   describe("node-protocol, register: a node is called back", () => {
-    it.effect("a wrong address: no servers, everybody is told, and all is well once it leads there", () =>
-      Effect.gen(function* () {
-        const api = yield* Control
-        yield* Effect.addFinalizer(() => Effect.ignore(forgetNode(api, "wrong")))
-        const { key } = yield* nodeKey(api, "wrong")
-        const [port, closed] = [yield* freePort, yield* freePort]
-        const url = `http://127.0.0.1:${closed}`
-        const node = yield* startNode({
-          control: api.url,
-          key,
-          id: "wrong",
-          env: {
-            ...quick,
-            MUSTER_NODE_PORT: String(port),
-            MUSTER_NODE_URL: url,
-            MUSTER_NODE_ALLOCATIONS: "127.0.0.1:41000-41009"
-          }
+    it.effect(
+      "a node with a wrong address gets no servers, both sides report it, and it recovers once the address is right",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Control
+          yield* Effect.addFinalizer(() => Effect.ignore(forgetNode(api, "wrong")))
+          const { key } = yield* nodeKey(api, "wrong")
+          const [port, closed] = [yield* freePort, yield* freePort]
+          const url = `http://127.0.0.1:${closed}`
+          const node = yield* startNode({
+            control: api.url,
+            key,
+            id: "wrong",
+            env: {
+              ...quick,
+              MUSTER_NODE_PORT: String(port),
+              MUSTER_NODE_URL: url,
+              MUSTER_NODE_ALLOCATIONS: "127.0.0.1:41000-41009"
+            }
+          })
+          const why = `${url}: ECONNREFUSED. Check MUSTER_NODE_URL of the node and the firewall`
+          assert.strictEqual(yield* unreachable(api, "wrong"), why)
+          assert.isFalse((yield* detailOf(api, "wrong")).connected)
+          assert.deepStrictEqual((yield* expectStatus(api, 200, "GET", "/api/nodes")).json, [
+            { id: "wrong", name: "wrong", location: "local", url, drained: false }
+          ])
+          const post = (body: object) =>
+            api.request("POST", "/api/servers", { body: { blueprint_id: "kept", ...body } })
+          refuses(yield* post({}), "no nodes available", "1 node: 1 unreachable.")
+          refuses(yield* post({ node_id: "wrong" }), "node is not connected: wrong", why)
+          const warning = `node wrong cannot be called, and gets no servers until it can: ${why}`
+          assert.strictEqual(linesOf(api.output(), warning).length, 1, api.output())
+          yield* says(node, `the control plane cannot call this node and places no servers on it: ${why}`)
+
+          const env = { MUSTER_URL: api.url, MUSTER_API_KEY: api.key }
+          const listed = yield* muster(["nodes", "list"], env)
+          assert.deepInclude(cells(listed.stdout), ["wrong", "wrong", "local", "unreachable", "0"])
+          assert.strictEqual(listed.stderr, `wrong cannot be called: ${why}\n`)
+          const { stderr, stdout } = yield* muster(["nodes", "list", "--json"], env)
+          assert.strictEqual(stderr, "")
+          assert.deepInclude(JSON.parse(stdout)[0], { id: "wrong", connected: false, unreachable: why })
+
+          yield* forward(closed, port)
+          yield* nodeIs(api, "wrong", true)
+          assert.isUndefined((yield* detailOf(api, "wrong")).unreachable)
+          yield* installed(api, "kept")
+          yield* says(api, "node wrong can be called, and gets servers")
+          yield* says(node, "the control plane can call this node and places servers on it")
+          assert.strictEqual(linesOf(api.output(), "node wrong cannot be called").length, 1)
+          assert.strictEqual(linesOf(node.output(), "registered with").length, 1)
         })
-        const why = `${url}: ECONNREFUSED. Check MUSTER_NODE_URL of the node and the firewall`
-        assert.strictEqual(yield* unreachable(api, "wrong"), why)
-        assert.isFalse((yield* detailOf(api, "wrong")).connected)
-        assert.deepStrictEqual((yield* expectStatus(api, 200, "GET", "/api/nodes")).json, [
-          { id: "wrong", name: "wrong", location: "local", url, drained: false }
-        ])
-        const post = (body: object) =>
-          api.request("POST", "/api/servers", { body: { blueprint_id: "kept", ...body } })
-        refuses(yield* post({}), "no nodes available", "1 node: 1 unreachable.")
-        refuses(yield* post({ node_id: "wrong" }), "node is not connected: wrong", why)
-        const warning = `node wrong cannot be called, and gets no servers until it can: ${why}`
-        assert.strictEqual(linesOf(api.output(), warning).length, 1, api.output())
-        yield* says(node, `the control plane cannot call this node and places no servers on it: ${why}`)
-
-        const env = { MUSTER_URL: api.url, MUSTER_API_KEY: api.key }
-        const listed = yield* muster(["nodes", "list"], env)
-        assert.deepInclude(cells(listed.stdout), ["wrong", "wrong", "local", "unreachable", "0"])
-        assert.strictEqual(listed.stderr, `wrong cannot be called: ${why}\n`)
-        const { stderr, stdout } = yield* muster(["nodes", "list", "--json"], env)
-        assert.strictEqual(stderr, "")
-        assert.deepInclude(JSON.parse(stdout)[0], { id: "wrong", connected: false, unreachable: why })
-
-        yield* forward(closed, port)
-        yield* nodeIs(api, "wrong", true)
-        assert.isUndefined((yield* detailOf(api, "wrong")).unreachable)
-        yield* installed(api, "kept")
-        yield* says(api, "node wrong can be called, and gets servers")
-        yield* says(node, "the control plane can call this node and places servers on it")
-        assert.strictEqual(linesOf(api.output(), "node wrong cannot be called").length, 1)
-        assert.strictEqual(linesOf(node.output(), "registered with").length, 1)
-      })
     )
 
-    it.effect("a scheme that is not the daemon's", () =>
+    it.effect("a node with the wrong scheme is unreachable", () =>
       Effect.gen(function* () {
         const api = yield* Control
         yield* Effect.addFinalizer(() => Effect.ignore(forgetNode(api, "scheme")))
@@ -164,7 +166,7 @@ layer(Control.layer, options)("nodes that cannot be called", (it) => {
       })
     )
 
-    it.effect("the address of another node: steadily unreachable, and both sides say why", () =>
+    it.effect("a node with the address of another node is unreachable, and both sides log the reason", () =>
       Effect.gen(function* () {
         const api = yield* Control
         yield* Effect.addFinalizer(() => Effect.ignore(forgetNode(api, "second")))
@@ -214,9 +216,9 @@ layer(Control.layer, options)("nodes that cannot be called", (it) => {
     )
   })
 
-  describe("node-protocol, Control plane -> daemon: calls that do not get through", () => {
+  describe("node-protocol, Control plane -> daemon: failed calls", () => {
     it.effect(
-      "a node whose heartbeats arrive, and that has become unreachable, gets no servers until it is back",
+      "a node that becomes unreachable while its heartbeats arrive gets no servers until it is reachable",
       () =>
         Effect.gen(function* () {
           const api = yield* Control
@@ -249,55 +251,53 @@ layer(Control.layer, options)("nodes that cannot be called", (it) => {
         })
     )
 
-    it.effect(
-      "a creation that it was chosen for says what it waits for; a drain that waits for it ends",
-      () =>
-        Effect.gen(function* () {
-          const api = yield* Control
-          const name = "cut-off"
-          yield* Effect.addFinalizer(() => Effect.ignore(forgetNode(api, name)))
-          const port = yield* freePort
-          const proxy = yield* tcpProxy(port)
-          yield* connectedNode(api, name, {
-            env: {
-              ...quick,
-              MUSTER_NODE_PORT: String(port),
-              MUSTER_NODE_URL: `http://127.0.0.1:${proxy.port}`,
-              MUSTER_NODE_ALLOCATIONS: "127.0.0.1:41250-41259"
-            }
-          })
-          yield* proxy.dropped.inject
-          const id = yield* create(api, "kept")
-          const why = yield* unreachable(api, name)
-          const install = yield* expectStatus(api, 200, "GET", `/api/servers/${id}/install`)
-          assert.strictEqual(install.json.phase, "pending")
-          assert.strictEqual(install.json.waiting_reason, `node ${name} cannot be called: ${why}`)
-          refuses(
-            yield* api.request("GET", `/api/servers/${id}/stats`),
-            `node is not connected: ${name}`,
-            `It is heard, but cannot be called: ${why}`
-          )
-
-          const env = { MUSTER_URL: api.url, MUSTER_API_KEY: api.key }
-          const drained = yield* muster(["nodes", "drain", name, "--move", "--wait"], env)
-          const away = `it cannot be called: ${why}`
-          assert.deepStrictEqual(drained, {
-            code: 1,
-            stdout: `Node ${name} is drained; 1 server to move. None can leave it now: ${away}.\n1 server left: 1 blocked; ${away}\n`,
-            stderr: `${id}: node ${name} cannot be called: ${why}\n1 server cannot leave ${name}: ${away}. They move once it is back; \`muster nodes undrain ${name}\` calls that off.\n`
-          })
-
-          yield* proxy.dropped.heal
-          yield* nodeIs(api, name, true)
-          yield* becomes(api, id, "offline")
-          const after = yield* expectStatus(api, 200, "GET", `/api/servers/${id}/install`)
-          assert.isUndefined(after.json.waiting_reason)
+    it.effect("a creation placed on it shows the reason for its delay; a drain that waits for it ends", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const name = "cut-off"
+        yield* Effect.addFinalizer(() => Effect.ignore(forgetNode(api, name)))
+        const port = yield* freePort
+        const proxy = yield* tcpProxy(port)
+        yield* connectedNode(api, name, {
+          env: {
+            ...quick,
+            MUSTER_NODE_PORT: String(port),
+            MUSTER_NODE_URL: `http://127.0.0.1:${proxy.port}`,
+            MUSTER_NODE_ALLOCATIONS: "127.0.0.1:41250-41259"
+          }
         })
+        yield* proxy.dropped.inject
+        const id = yield* create(api, "kept")
+        const why = yield* unreachable(api, name)
+        const install = yield* expectStatus(api, 200, "GET", `/api/servers/${id}/install`)
+        assert.strictEqual(install.json.phase, "pending")
+        assert.strictEqual(install.json.waiting_reason, `node ${name} cannot be called: ${why}`)
+        refuses(
+          yield* api.request("GET", `/api/servers/${id}/stats`),
+          `node is not connected: ${name}`,
+          `It is heard, but cannot be called: ${why}`
+        )
+
+        const env = { MUSTER_URL: api.url, MUSTER_API_KEY: api.key }
+        const drained = yield* muster(["nodes", "drain", name, "--move", "--wait"], env)
+        const away = `it cannot be called: ${why}`
+        assert.deepStrictEqual(drained, {
+          code: 1,
+          stdout: `Node ${name} is drained; 1 server to move. None can leave it now: ${away}.\n1 server left: 1 blocked; ${away}\n`,
+          stderr: `${id}: node ${name} cannot be called: ${why}\n1 server cannot leave ${name}: ${away}. They move once it is back; \`muster nodes undrain ${name}\` calls that off.\n`
+        })
+
+        yield* proxy.dropped.heal
+        yield* nodeIs(api, name, true)
+        yield* becomes(api, id, "offline")
+        const after = yield* expectStatus(api, 200, "GET", `/api/servers/${id}/install`)
+        assert.isUndefined(after.json.waiting_reason)
+      })
     )
   })
 
   describe("decisions 5: a revoked key", () => {
-    it.effect("is what the node and the list of nodes say", () =>
+    it.effect("the node logs the reason, and the list of nodes shows it", () =>
       Effect.gen(function* () {
         const api = yield* Control
         yield* Effect.addFinalizer(() => Effect.ignore(forgetNode(api, "keyless")))
@@ -319,8 +319,8 @@ layer(Control.layer, options)("nodes that cannot be called", (it) => {
     )
   })
 
-  describe("node-protocol: heartbeats that are too rare", () => {
-    it.effect("the node is refused, and says what to set", () =>
+  describe("node-protocol: the heartbeat interval is too long", () => {
+    it.effect("the node is refused, and logs the settings to change", () =>
       Effect.gen(function* () {
         const api = yield* Control
         const { key } = yield* nodeKey(api, "rare")
@@ -339,8 +339,8 @@ layer(Control.layer, options)("nodes that cannot be called", (it) => {
     )
   })
 
-  describe("decisions 2: one daemon a data folder", () => {
-    it.effect("a second one says so before it listens, and writes nothing", () =>
+  describe("decisions 2: one daemon for a data folder", () => {
+    it.effect("a second daemon exits before it listens, and writes nothing", () =>
       Effect.gen(function* () {
         const api = yield* Control
         yield* Effect.addFinalizer(() => Effect.ignore(forgetNode(api, "holder")))
@@ -365,8 +365,8 @@ layer(Control.layer, options)("nodes that cannot be called", (it) => {
   })
 })
 
-layer(Layer.empty, options)("nodes that cannot be called, on replicas", (it) => {
-  it.effect("whichever replica is left finds out that a node can be called", () =>
+layer(Layer.empty, options)("unreachable nodes, on replicas", (it) => {
+  it.effect("any remaining replica detects that a node is reachable", () =>
     Effect.gen(function* () {
       const { env } = yield* definitions(files)
       const set = yield* replicaSet(env)

@@ -30,8 +30,8 @@ const outcome = ({ events }: Subscription) =>
     Effect.catchTag("SubscriberTooSlow", () => Effect.succeed("too slow"))
   )
 
-describe("decisions, section 6: one total order, nothing missed", () => {
-  it.effect("a subscriber gets everything from its subscription on", () =>
+describe("decisions 6: one total order, no gap", () => {
+  it.effect("a subscriber receives every event published after its subscription", () =>
     Effect.gen(function* () {
       const { subscribe } = yield* EventHub
       const journal = yield* MemoryJournal
@@ -43,7 +43,7 @@ describe("decisions, section 6: one total order, nothing missed", () => {
     }).pipe(Effect.scoped, Effect.provide(hub()))
   )
 
-  it.effect("a large commit comes whole, and cuts nobody off who keeps up", () =>
+  it.effect("a large commit arrives whole and disconnects no subscriber that keeps up", () =>
     Effect.gen(function* () {
       const { subscribe } = yield* EventHub
       const journal = yield* MemoryJournal
@@ -54,7 +54,7 @@ describe("decisions, section 6: one total order, nothing missed", () => {
     }).pipe(Effect.scoped, Effect.provide(hub({ bufferBytes: 100_000 })))
   )
 
-  it.effect("a writer that is interrupted half-way keeps nothing from the subscribers", () =>
+  it.effect("an interrupted publisher withholds no event from the subscribers", () =>
     Effect.gen(function* () {
       const { subscribe } = yield* EventHub
       const journal = yield* MemoryJournal
@@ -70,8 +70,8 @@ describe("decisions, section 6: one total order, nothing missed", () => {
   )
 })
 
-describe("decisions, section 6: filters", () => {
-  it.effect("each field filters, live and in the replay alike", () =>
+describe("decisions 6: filters", () => {
+  it.effect("each field filters live events and the replay alike", () =>
     Effect.gen(function* () {
       const { subscribe } = yield* EventHub
       const journal = yield* MemoryJournal
@@ -97,23 +97,25 @@ describe("decisions, section 6: filters", () => {
   )
 })
 
-describe("decisions, section 6: a subscriber that does not keep up", () => {
-  it.effect("is cut off at its bound; the others and the publisher are not touched", () =>
-    Effect.gen(function* () {
-      const { subscribe } = yield* EventHub
-      const journal = yield* MemoryJournal
-      const slow = yield* subscribe({ filter: {} })
-      const quick = yield* subscribe({ filter: {} })
-      const reader = yield* Effect.forkChild(collect(quick, 200), { startImmediately: true })
-      for (const change of statuses(200)) yield* journal.append([change])
-      yield* slow.cutOff
-      assert.strictEqual(yield* outcome(slow), "too slow")
-      assert.deepStrictEqual(yield* Fiber.join(reader), range(1, 200))
-      assert.isFalse(yield* isCutOff(quick))
-    }).pipe(Effect.scoped, Effect.provide(hub({ bufferBytes: 10_000 })))
+describe("decisions 6: slow subscribers", () => {
+  it.effect(
+    "a slow subscriber is disconnected at its bound; other subscribers and the publisher are not affected",
+    () =>
+      Effect.gen(function* () {
+        const { subscribe } = yield* EventHub
+        const journal = yield* MemoryJournal
+        const slow = yield* subscribe({ filter: {} })
+        const quick = yield* subscribe({ filter: {} })
+        const reader = yield* Effect.forkChild(collect(quick, 200), { startImmediately: true })
+        for (const change of statuses(200)) yield* journal.append([change])
+        yield* slow.cutOff
+        assert.strictEqual(yield* outcome(slow), "too slow")
+        assert.deepStrictEqual(yield* Fiber.join(reader), range(1, 200))
+        assert.isFalse(yield* isCutOff(quick))
+      }).pipe(Effect.scoped, Effect.provide(hub({ bufferBytes: 10_000 })))
   )
 
-  it.effect("a slow replay is no overflow: nothing is buffered for it", () =>
+  it.effect("a slow replay does not overflow, because live events are not buffered during it", () =>
     Effect.gen(function* () {
       const { subscribe } = yield* EventHub
       const journal = yield* MemoryJournal
@@ -133,8 +135,8 @@ describe("decisions, section 6: a subscriber that does not keep up", () => {
   )
 })
 
-describe("decisions, section 6: resume", () => {
-  it.effect("0 asks for all that is kept, whatever was pruned", () =>
+describe("decisions 6: resume", () => {
+  it.effect("cursor 0 replays all retained events, also after pruning", () =>
     Effect.gen(function* () {
       const { subscribe } = yield* EventHub
       const journal = yield* MemoryJournal
@@ -152,7 +154,7 @@ describe("decisions, section 6: resume", () => {
     }).pipe(Effect.scoped, Effect.provide(hub()))
   )
 
-  it.effect("a cursor that is no longer retained, or was never issued, is expired", () =>
+  it.effect("a cursor that is pruned or was never issued is expired", () =>
     Effect.gen(function* () {
       const { subscribe } = yield* EventHub
       const journal = yield* MemoryJournal
@@ -170,7 +172,7 @@ describe("decisions, section 6: resume", () => {
     }).pipe(Effect.scoped, Effect.provide(hub()))
   )
 
-  it.effect("what is pruned under a slow replay ends it: no silent gap", () =>
+  it.effect("pruning events ahead of a slow replay ends the replay instead of leaving a gap", () =>
     Effect.gen(function* () {
       const { subscribe } = yield* EventHub
       const journal = yield* MemoryJournal
@@ -184,7 +186,7 @@ describe("decisions, section 6: resume", () => {
     }).pipe(Effect.scoped, Effect.provide(hub({ replayPage: 10 })))
   )
 
-  it.effect("exactly once, in order, whatever the batches, pages and moments of disconnection", () =>
+  it.effect("every event arrives exactly once and in order, for any batches, pages and disconnections", () =>
     Effect.promise(() =>
       fc.assert(
         fc.asyncProperty(
@@ -224,8 +226,8 @@ describe("decisions, section 6: resume", () => {
   )
 })
 
-describe("subscribers come and go", () => {
-  it.effect("a thousand that vanish leave nothing behind", () =>
+describe("EventHub: subscriptions", () => {
+  it.effect("a thousand closed subscriptions release their resources", () =>
     Effect.gen(function* () {
       const { subscribe, subscribers } = yield* EventHub
       const journal = yield* MemoryJournal

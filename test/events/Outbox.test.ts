@@ -8,8 +8,8 @@ const outcome = <A>(outbox: Outbox<A>) =>
     Exit.isSuccess(exit) ? exit.value : "too slow"
   )
 
-describe("decisions, section 6: a bound in bytes for each subscriber", () => {
-  it.effect("hands out all that waits at once, and waits when nothing does", () =>
+describe("decisions 6: a bound in bytes for each subscriber", () => {
+  it.effect("a pull takes all queued items at once and waits while the queue is empty", () =>
     Effect.gen(function* () {
       const outbox = new Outbox<number>(100)
       outbox.offerAllUnsafe([1, 2], 20)
@@ -24,7 +24,7 @@ describe("decisions, section 6: a bound in bytes for each subscriber", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("what was handed out counts until the next pull", () =>
+  it.effect("pulled bytes count towards the bound until the next pull", () =>
     Effect.gen(function* () {
       const outbox = new Outbox<number>(100)
       const pull = yield* Stream.toPull(outbox.stream)
@@ -40,7 +40,7 @@ describe("decisions, section 6: a bound in bytes for each subscriber", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("over the bound everything is dropped and nothing more is taken", () =>
+  it.effect("over the bound, the outbox drops its items and accepts no more", () =>
     Effect.gen(function* () {
       const outbox = new Outbox<number>(100)
       outbox.offerAllUnsafe([1], 100)
@@ -52,7 +52,7 @@ describe("decisions, section 6: a bound in bytes for each subscriber", () => {
     })
   )
 
-  it.effect("after the end, what waits is still handed out", () =>
+  it.effect("queued items can still be pulled after the end", () =>
     Effect.gen(function* () {
       const outbox = new Outbox<number>(100)
       outbox.offerAllUnsafe([1], 1)
@@ -63,7 +63,7 @@ describe("decisions, section 6: a bound in bytes for each subscriber", () => {
     })
   )
 
-  it.effect("interrupted pulls lose nothing", () =>
+  it.effect("interrupted pulls lose no item", () =>
     Effect.promise(() =>
       fc.assert(
         fc.asyncProperty(fc.array(fc.boolean(), { maxLength: 40 }), (interruptions) =>

@@ -21,8 +21,8 @@ const onStore = (options: Parameters<typeof Tickets.layer>[0] = {}) =>
     )
   )
 
-describe("decisions, section 6: tickets", () => {
-  it.effect("open one stream, for whom they were issued to; only the hash is kept", () =>
+describe("decisions 6: tickets", () => {
+  it.effect("a ticket opens one stream for the key that requested it; only its hash is stored", () =>
     Effect.gen(function* () {
       const tickets = yield* Tickets
       const one = yield* tickets.issue(admin)
@@ -38,7 +38,7 @@ describe("decisions, section 6: tickets", () => {
     }).pipe(onStore())
   )
 
-  it.effect("expire after 30 s", () =>
+  it.effect("a ticket expires after 30 s", () =>
     Effect.gen(function* () {
       const tickets = yield* Tickets
       const one = yield* tickets.issue(admin)
@@ -50,7 +50,7 @@ describe("decisions, section 6: tickets", () => {
     }).pipe(onStore())
   )
 
-  it.effect("unknown and malformed ones are refused alike", () =>
+  it.effect("unknown and malformed tickets are refused alike", () =>
     Effect.gen(function* () {
       const tickets = yield* Tickets
       for (const ticket of ["", "x", "a".repeat(43), "a".repeat(100_000), "__proto__"]) {
@@ -60,7 +60,7 @@ describe("decisions, section 6: tickets", () => {
     }).pipe(onStore())
   )
 
-  it.effect("one that was never issued costs no write, however often strangers send it", () =>
+  it.effect("a ticket that was never issued costs no write, however often a client sends it", () =>
     Effect.gen(function* () {
       const tickets = yield* Tickets
       const { ticket } = yield* tickets.issue(admin)
@@ -83,7 +83,7 @@ describe("decisions, section 6: tickets", () => {
     }).pipe(onStore())
   )
 
-  it.effect("that of a key that was revoked meanwhile opens nothing", () =>
+  it.effect("a ticket of a key that has been revoked opens no stream", () =>
     Effect.gen(function* () {
       const tickets = yield* Tickets
       const keys = yield* ApiKeys
@@ -96,7 +96,7 @@ describe("decisions, section 6: tickets", () => {
     }).pipe(onStore())
   )
 
-  it.effect("are bounded in number: used and expired ones make room, and do not stay", () =>
+  it.effect("the number of tickets is bounded; used and expired tickets are removed", () =>
     Effect.gen(function* () {
       const tickets = yield* Tickets
       const one = yield* tickets.issue(admin)
@@ -122,7 +122,7 @@ describe("design: replicas are equal", () => {
     return [yield* replica, yield* replica] as const
   })
 
-  it.live("a ticket of one replica opens a stream of another; of two that ask at once one gets it", () =>
+  it.live("a ticket of one replica opens a stream of another; if both redeem it at once, one succeeds", () =>
     Effect.gen(function* () {
       const [one, other] = yield* replicas
       for (let round = 0; round < 20; round++) {
@@ -141,7 +141,7 @@ describe("design: replicas are equal", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("its time is told by the clock of the database, which both ask", () =>
+  it.live("a ticket expires by the clock of the database, not of a replica", () =>
     Effect.gen(function* () {
       const [one, other] = yield* replicas
       const { ticket } = yield* one.issue(admin)

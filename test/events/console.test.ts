@@ -4,8 +4,8 @@ import { eventually } from "../support/eventually.ts"
 import { connectionsAre, ws } from "./clients.ts"
 import { streamServer, TestServer } from "./streamServer.ts"
 
-describe("decisions, section 3: console", () => {
-  it.effect("a line is a message, a message a line", () =>
+describe("decisions 3: console", () => {
+  it.effect("each line is one message, and each message one line", () =>
     Effect.gen(function* () {
       const { commands, lines } = yield* TestServer
       const client = yield* ws("/console")
@@ -20,7 +20,7 @@ describe("decisions, section 3: console", () => {
     }).pipe(Effect.scoped, Effect.provide(streamServer()))
   )
 
-  it.effect("the end of the lines closes with 1000, after the last one", () =>
+  it.effect("after its last line, the console closes with 1000", () =>
     Effect.gen(function* () {
       const { lines } = yield* TestServer
       const client = yield* ws("/console")
@@ -49,7 +49,7 @@ describe("decisions, section 3: console", () => {
     }).pipe(Effect.scoped, Effect.provide(streamServer({ grace: "30 seconds" })))
   )
 
-  it.effect("lines without text count, too: a client that does not read them is closed with 1013", () =>
+  it.effect("empty lines count: a client that does not read them is closed with 1013", () =>
     Effect.gen(function* () {
       const { lines } = yield* TestServer
       const client = yield* ws("/console")

@@ -26,7 +26,7 @@ describe("contract 6.1 and 6.2: message shape", () => {
     assert.strictEqual(event.blueprint_id, "bp")
   })
 
-  it("crash, with its payload in the order of the contract", () => {
+  it("crash: the payload has the field order of the contract", () => {
     const event = encoded({
       topic: "crash",
       server_id: "srv_1",
@@ -38,12 +38,12 @@ describe("contract 6.1 and 6.2: message shape", () => {
     )
   })
 
-  it("deleted, with a payload of null", () => {
+  it("deleted: the payload is null", () => {
     const event = encoded({ topic: "deleted", server_id: "srv_1", payload: null })
     assert.strictEqual(event.text, '{"Topic":"deleted","Data":{"server_id":"srv_1","payload":null}}')
   })
 
-  it("internal changes are no events", () => {
+  it("an internal change is not encoded as an event", () => {
     for (const change of [
       { topic: "server:created", server_id: "s", payload: null },
       { topic: "server:install", server_id: "s", payload: { phase: "ready" } },
@@ -57,8 +57,8 @@ describe("contract 6.1 and 6.2: message shape", () => {
   })
 })
 
-describe("decisions, section 6: resume", () => {
-  it("an id line on SSE, a third key Cursor on WebSocket", () => {
+describe("decisions 6: resume", () => {
+  it("a resumed stream has an id line on SSE and a third key Cursor on WebSocket", () => {
     const event = encoded({ topic: "deleted", server_id: "srv_1", payload: null }, 42)
     assert.strictEqual(
       text(event.sseWithId),
@@ -81,7 +81,7 @@ const cleaned = (payload: unknown) => {
   )
 }
 
-describe("any content", () => {
+describe("encode: arbitrary content", () => {
   const change: fc.Arbitrary<PublicChange> = fc.oneof(
     fc.record({
       topic: fc.constant("status" as const),
@@ -99,7 +99,7 @@ describe("any content", () => {
     })
   )
 
-  it("is one data line, the frames are the texts, and it decodes to what was encoded", () => {
+  it("an event is one data line, identical on both transports, and decodes to its source", () => {
     fc.assert(
       fc.property(change, fc.nat(), (change, cursor) => {
         const event = encoded(change, cursor)
@@ -122,7 +122,7 @@ describe("any content", () => {
     )
   })
 
-  it("has no form of more than 64 KiB, and no control character, whatever is in the journal", () => {
+  it("no encoded event exceeds 64 KiB or contains a control character, whatever is in the journal", () => {
     const hostile = fc.oneof(
       fc.string({ unit: "binary", maxLength: 3000 }),
       fc

@@ -5,8 +5,8 @@ import { parseEventQuery } from "../../src/events/filter.ts"
 const parse = (query: string, lastEventId?: string) =>
   parseEventQuery(new URLSearchParams(query), lastEventId)
 
-describe("decisions, section 6: filters", () => {
-  it.effect("nothing given filters nothing and does not resume", () =>
+describe("decisions 6: filters", () => {
+  it.effect("without parameters, the stream is unfiltered and does not resume", () =>
     Effect.gen(function* () {
       for (const query of [
         "",
@@ -45,8 +45,8 @@ describe("decisions, section 6: filters", () => {
   )
 })
 
-describe("decisions, section 6: resume", () => {
-  it.effect("from cursor or Last-Event-ID, which goes first", () =>
+describe("decisions 6: resume", () => {
+  it.effect("the stream resumes from cursor or Last-Event-ID; Last-Event-ID takes precedence", () =>
     Effect.gen(function* () {
       assert.strictEqual((yield* parse("cursor=0")).cursor, 0)
       assert.strictEqual((yield* parse("cursor=17")).cursor, 17)
@@ -55,7 +55,7 @@ describe("decisions, section 6: resume", () => {
     })
   )
 
-  it.effect("a cursor that is no whole number is refused", () =>
+  it.effect("a cursor that is not an integer is refused", () =>
     Effect.gen(function* () {
       for (const cursor of ["-1", "1.5", "1e3", "abc", "0x10", "%201", "99999999999999999999"]) {
         const error = yield* Effect.flip(parse(`cursor=${cursor}`))

@@ -10,8 +10,8 @@ const overStore = EventHub.layer({ replayPage: 20 }).pipe(
   Layer.provide(NodeServices.layer)
 )
 
-describe("decisions, section 6: resume from the database", () => {
-  it.live("exactly once, in order, while writers go on", () =>
+describe("decisions 6: resume from the database", () => {
+  it.live("every event arrives exactly once and in order during concurrent writes", () =>
     Effect.gen(function* () {
       const { subscribe } = yield* EventHub
       const { write } = yield* Store

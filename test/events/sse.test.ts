@@ -13,7 +13,7 @@ const event = (id: string, payload = "running") =>
   `event: status\ndata: {"Topic":"status","Data":{"server_id":"${id}","payload":"${payload}"}}\n\n`
 
 describe("contract 6.4: SSE", () => {
-  it.effect("headers and a first comment leave before any event", () =>
+  it.effect("the headers and a first comment are sent before any event", () =>
     Effect.gen(function* () {
       const client = yield* sse("/events", { accept: "text/event-stream" })
       assert.strictEqual(client.response.statusCode, 200)
@@ -25,7 +25,7 @@ describe("contract 6.4: SSE", () => {
     }).pipe(Effect.scoped, Effect.provide(streamServer()))
   )
 
-  it.effect("each event is two lines and a blank one, to the byte", () =>
+  it.effect("each event is exactly two lines and a blank line", () =>
     Effect.gen(function* () {
       const journal = yield* MemoryJournal
       const client = yield* sse("/events")
@@ -37,7 +37,7 @@ describe("contract 6.4: SSE", () => {
     }).pipe(Effect.scoped, Effect.provide(streamServer()))
   )
 
-  it.effect("a comment every 15 s, whether there are events or not", () =>
+  it.effect("a comment is sent every 15 s, with or without events", () =>
     Effect.gen(function* () {
       const journal = yield* MemoryJournal
       const client = yield* sse("/events")
@@ -52,7 +52,7 @@ describe("contract 6.4: SSE", () => {
     }).pipe(Effect.scoped, Effect.provide(streamServer()))
   )
 
-  it.effect("HEAD answers the headers and ends", () =>
+  it.effect("HEAD returns the headers and ends", () =>
     Effect.gen(function* () {
       const client = yield* sse("/events", {}, { method: "HEAD" })
       assert.strictEqual(client.response.statusCode, 200)
@@ -62,7 +62,7 @@ describe("contract 6.4: SSE", () => {
     }).pipe(Effect.scoped, Effect.provide(streamServer()))
   )
 
-  it.live("the timeouts of the HTTP server do not cut streams", () =>
+  it.live("the timeouts of the HTTP server do not end streams", () =>
     Effect.gen(function* () {
       const journal = yield* MemoryJournal
       const client = yield* sse("/events")
@@ -90,7 +90,7 @@ describe("contract 6.4: SSE", () => {
     )
   )
 
-  it.effect("closing the connection unsubscribes", () =>
+  it.effect("closing the connection removes the subscription", () =>
     Effect.gen(function* () {
       const hub = yield* EventHub
       const client = yield* sse("/events")
@@ -101,7 +101,7 @@ describe("contract 6.4: SSE", () => {
     }).pipe(Effect.scoped, Effect.provide(streamServer()))
   )
 
-  it.effect("a thousand clients that connect and vanish leave nothing behind", () =>
+  it.effect("a thousand closed connections release their resources", () =>
     Effect.gen(function* () {
       const journal = yield* MemoryJournal
       yield* Effect.forEach(
@@ -120,8 +120,8 @@ describe("contract 6.4: SSE", () => {
   )
 })
 
-describe("decisions, section 6: resume over SSE", () => {
-  it.effect("replays with id lines, and goes on with them", () =>
+describe("decisions 6: resume over SSE", () => {
+  it.effect("the replay and the live events that follow have id lines", () =>
     Effect.gen(function* () {
       const journal = yield* MemoryJournal
       yield* journal.append(statuses(3))
@@ -135,7 +135,7 @@ describe("decisions, section 6: resume over SSE", () => {
     }).pipe(Effect.scoped, Effect.provide(streamServer()))
   )
 
-  it.live("exactly once, wherever the connection breaks off, while events go on", () =>
+  it.live("every event arrives exactly once when the connection breaks at any byte during publication", () =>
     Effect.gen(function* () {
       const journal = yield* MemoryJournal
       const total = 3000
@@ -160,7 +160,7 @@ describe("decisions, section 6: resume over SSE", () => {
     }).pipe(Effect.scoped, Effect.provide(streamServer()))
   )
 
-  it.effect("refusals come as the error body, before any stream", () =>
+  it.effect("a refusal has the error body and opens no stream", () =>
     Effect.gen(function* () {
       const journal = yield* MemoryJournal
       yield* journal.append(statuses(3))
@@ -181,8 +181,8 @@ describe("decisions, section 6: resume over SSE", () => {
   )
 })
 
-describe("decisions, section 6: order and slow readers over SSE", () => {
-  it.live("200 subscribers get 2,000 events in one order", () =>
+describe("decisions 6: order and slow clients over SSE", () => {
+  it.live("200 subscribers receive 2,000 events in one order", () =>
     Effect.gen(function* () {
       const journal = yield* MemoryJournal
       const clients = yield* Effect.forEach(Array.from({ length: 200 }), () => sse("/events"), {
@@ -197,7 +197,7 @@ describe("decisions, section 6: order and slow readers over SSE", () => {
     }).pipe(Effect.scoped, Effect.provide(streamServer()))
   )
 
-  it.live("a client that reads nothing is cut off and its connection ended; the others get everything", () =>
+  it.live("a client that reads nothing is disconnected; the others receive every event", () =>
     Effect.gen(function* () {
       const hub = yield* EventHub
       const journal = yield* MemoryJournal
@@ -221,7 +221,7 @@ describe("decisions, section 6: order and slow readers over SSE", () => {
     }).pipe(Effect.scoped, Effect.provide(streamServer()))
   )
 
-  it.live("a client that reads late gets whole events and then the end", () =>
+  it.live("a client that reads late receives whole events, then the end of the stream", () =>
     Effect.gen(function* () {
       const journal = yield* MemoryJournal
       const client = yield* sse("/events")
@@ -248,8 +248,8 @@ describe("decisions, section 6: order and slow readers over SSE", () => {
   )
 })
 
-describe("the service stops", () => {
-  it.live("open streams end, complete", () =>
+describe("decisions 6: shutdown with open SSE streams", () => {
+  it.live("shutdown ends open streams after a whole event", () =>
     Effect.gen(function* () {
       const shutdown = yield* StreamShutdown
       const journal = yield* MemoryJournal
@@ -263,7 +263,7 @@ describe("the service stops", () => {
     }).pipe(Effect.scoped, Effect.provide(streamServer()))
   )
 
-  it.live("releasing the server ends them first", () =>
+  it.live("releasing the server ends its streams first", () =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
       const context = yield* Layer.buildWithScope(streamServer(), scope)

@@ -24,7 +24,7 @@ const refusal = (path: string, headers: Record<string, string>) =>
     })
   )
 
-describe("what is no handshake is answered with the error body", () => {
+describe("decisions 6: a refused handshake has the error body", () => {
   const good = {
     connection: "Upgrade",
     upgrade: "websocket",
@@ -50,7 +50,7 @@ describe("what is no handshake is answered with the error body", () => {
     )
   }
 
-  it.effect("a cursor that is expired, or none", () =>
+  it.effect("an expired or invalid cursor refuses the handshake", () =>
     Effect.gen(function* () {
       const expired = yield* refusal("/events/ws?cursor=9", good)
       assert.strictEqual(expired.status, 410)
@@ -60,7 +60,7 @@ describe("what is no handshake is answered with the error body", () => {
     }).pipe(Effect.provide(streamServer()))
   )
 
-  it.effect("the console, too", () =>
+  it.effect("the console refuses in the same way", () =>
     Effect.gen(function* () {
       assert.strictEqual((yield* refusal("/console", {})).status, 426)
     }).pipe(Effect.provide(streamServer()))

@@ -12,7 +12,7 @@ const json = (id: string, cursor?: number) =>
   `{"Topic":"status","Data":{"server_id":"${id}","payload":"running"}${cursor === undefined ? "" : `,"Cursor":${cursor}`}}`
 
 describe("contract 6.3: WebSocket", () => {
-  it.effect("each message is the object of 6.1, to the byte", () =>
+  it.effect("each message is exactly the object of section 6.1", () =>
     Effect.gen(function* () {
       const journal = yield* MemoryJournal
       const client = yield* ws("/events/ws")
@@ -22,7 +22,7 @@ describe("contract 6.3: WebSocket", () => {
     }).pipe(Effect.scoped, Effect.provide(streamServer()))
   )
 
-  it.effect("resuming, each message has a third key Cursor", () =>
+  it.effect("on a resumed stream, each message has a third key Cursor", () =>
     Effect.gen(function* () {
       const journal = yield* MemoryJournal
       yield* journal.append(statuses(2))
@@ -36,7 +36,7 @@ describe("contract 6.3: WebSocket", () => {
     }).pipe(Effect.scoped, Effect.provide(streamServer()))
   )
 
-  it.effect("closing the socket unsubscribes, with or without a handshake", () =>
+  it.effect("closing the socket removes the subscription, with or without a closing handshake", () =>
     Effect.gen(function* () {
       const hub = yield* EventHub
       const polite = yield* ws("/events/ws")
@@ -51,7 +51,7 @@ describe("contract 6.3: WebSocket", () => {
     }).pipe(Effect.scoped, Effect.provide(streamServer()))
   )
 
-  it.live("a thousand clients that connect and vanish leave nothing behind", () =>
+  it.live("a thousand closed sockets release their resources", () =>
     Effect.gen(function* () {
       yield* Effect.forEach(
         Array.from({ length: 1000 }),
@@ -67,7 +67,7 @@ describe("contract 6.3: WebSocket", () => {
     }).pipe(Effect.provide(streamServer()))
   )
 
-  it.live("200 subscribers get 2,000 events in one order", () =>
+  it.live("200 subscribers receive 2,000 events in one order", () =>
     Effect.gen(function* () {
       const journal = yield* MemoryJournal
       const clients = yield* Effect.forEach(Array.from({ length: 200 }), () => ws("/events/ws"), {
@@ -83,8 +83,8 @@ describe("contract 6.3: WebSocket", () => {
   )
 })
 
-describe("decisions, section 6: keeping a WebSocket alive", () => {
-  it.effect("a ping every 15 s", () =>
+describe("decisions 6: WebSocket keep-alive", () => {
+  it.effect("the service pings every 15 s", () =>
     Effect.gen(function* () {
       const client = yield* ws("/events/ws")
       let pings = 0
@@ -99,7 +99,7 @@ describe("decisions, section 6: keeping a WebSocket alive", () => {
     }).pipe(Effect.scoped, Effect.provide(streamServer()))
   )
 
-  it.effect("no pong within 30 s ends the connection", () =>
+  it.effect("without a pong for 30 s the connection ends", () =>
     Effect.gen(function* () {
       const client = yield* ws("/events/ws", { autoPong: false })
       let pings = 0
@@ -117,7 +117,7 @@ describe("decisions, section 6: keeping a WebSocket alive", () => {
     }).pipe(Effect.scoped, Effect.provide(streamServer()))
   )
 
-  it.effect("a late pong, within 30 s, is in time", () =>
+  it.effect("a pong within 30 s keeps the connection", () =>
     Effect.gen(function* () {
       const client = yield* ws("/events/ws", { autoPong: false })
       let pings = 0
@@ -138,8 +138,8 @@ describe("decisions, section 6: keeping a WebSocket alive", () => {
   )
 })
 
-describe("decisions, section 6: what clients send", () => {
-  it.effect("frames are ignored, of 64 KiB too", () =>
+describe("decisions 6: frames of clients", () => {
+  it.effect("frames of up to 64 KiB are ignored", () =>
     Effect.gen(function* () {
       const journal = yield* MemoryJournal
       const client = yield* ws("/events/ws")
@@ -152,7 +152,7 @@ describe("decisions, section 6: what clients send", () => {
     }).pipe(Effect.scoped, Effect.provide(streamServer()))
   )
 
-  it.effect("a frame over 64 KiB closes with 1009", () =>
+  it.effect("a frame over 64 KiB closes the socket with 1009", () =>
     Effect.gen(function* () {
       const client = yield* ws("/events/ws")
       const fragmented = yield* ws("/events/ws")
@@ -167,7 +167,7 @@ describe("decisions, section 6: what clients send", () => {
     }).pipe(Effect.scoped, Effect.provide(streamServer()))
   )
 
-  it.effect("what breaks the protocol ends that connection alone", () =>
+  it.effect("a protocol error ends its own connection only", () =>
     Effect.gen(function* () {
       const journal = yield* MemoryJournal
       const client = yield* ws("/events/ws")
@@ -180,11 +180,11 @@ describe("decisions, section 6: what clients send", () => {
   )
 })
 
-describe("decisions, section 6: a WebSocket client that does not keep up", () => {
+describe("decisions 6: slow WebSocket clients", () => {
   const id = "x".repeat(10_000)
   const batch = Array.from({ length: 20 }, () => status(id))
 
-  it.live("is closed with 1013 after whole messages", () =>
+  it.live("a slow client is closed with 1013 after whole messages", () =>
     Effect.gen(function* () {
       const journal = yield* MemoryJournal
       const slow = yield* ws("/events/ws")
@@ -210,7 +210,7 @@ describe("decisions, section 6: a WebSocket client that does not keep up", () =>
     }).pipe(Effect.scoped, Effect.provide(streamServer({ grace: "30 seconds" })))
   )
 
-  it.live("is ended when it does not react; the others get everything", () =>
+  it.live("a client that does not respond is disconnected; the others receive every event", () =>
     Effect.gen(function* () {
       const hub = yield* EventHub
       const journal = yield* MemoryJournal
@@ -232,8 +232,8 @@ describe("decisions, section 6: a WebSocket client that does not keep up", () =>
   )
 })
 
-describe("decisions, section 6: the service stops", () => {
-  it.live("open sockets close with 1001", () =>
+describe("decisions 6: shutdown with open WebSockets", () => {
+  it.live("shutdown closes open sockets with 1001", () =>
     Effect.gen(function* () {
       const shutdown = yield* StreamShutdown
       const client = yield* ws("/events/ws")
@@ -247,7 +247,7 @@ describe("decisions, section 6: the service stops", () => {
     }).pipe(Effect.scoped, Effect.provide(streamServer()))
   )
 
-  it.live("releasing the server does so, and waits for no peer that does not react", () =>
+  it.live("releasing the server closes its sockets and does not wait for peers that do not respond", () =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
       const context = yield* Layer.buildWithScope(streamServer(), scope)

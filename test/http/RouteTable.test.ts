@@ -13,7 +13,7 @@ const { match } = makeRouteTable({ routes, pages: ["/docs"], unknown: Authorizat
 const scopesOf = (method: string, url: string) => match(method, url).route.scopes?.join()
 
 describe("decisions 1 and 5: the declared middleware decides the scope", () => {
-  it("every declared route under /api needs a key; outside, only /metrics", () => {
+  it("every declared route under /api requires a key; of the other routes only /metrics does", () => {
     for (const { path, scopes } of routes) {
       assert.strictEqual(scopes !== undefined, path.startsWith("/api/") || path === "/metrics", path)
     }
@@ -38,7 +38,7 @@ describe("decisions 1 and 5: the declared middleware decides the scope", () => {
     ["DELETE", "/metrics", "Metrics,AppAdmin"],
     ["OPTIONS", "/api/servers", "AppAdmin"],
     ["POST", "/nodes", undefined]
-  ])("%s %s: a wrong method needs the scopes of the path", (method, url, scopes) => {
+  ])("%s %s: a wrong method requires the scopes of the path", (method, url, scopes) => {
     assert.strictEqual(scopesOf(method, url), scopes)
     assert.isFalse(match(method, url).isKnown)
   })
@@ -53,7 +53,7 @@ describe("decisions 1 and 5: the declared middleware decides the scope", () => {
     ["/api/nodes/n/nowhere", "AppAdmin"],
     ["/apix", undefined],
     ["/nope", undefined]
-  ])("%s: an unknown path needs the scopes of its folder", (url, scopes) => {
+  ])("%s: an unknown path requires the scopes of its folder", (url, scopes) => {
     assert.strictEqual(scopesOf("GET", url), scopes)
     assert.isFalse(match("GET", url).isKnown)
   })

@@ -30,7 +30,7 @@ const from = (address: string) => ({ "x-forwarded-for": address })
 
 layer(service(behindProxy), options)("authentication", (it) => {
   describe("contract 5 and decisions 1: 401 and 403", () => {
-    it.effect("401 with WWW-Authenticate: no header, a wrong form, a key that is unknown", () =>
+    it.effect("a missing header, a malformed header and an unknown key are 401 with WWW-Authenticate", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const wrong = `mst_${"a".repeat(49)}`
@@ -58,7 +58,7 @@ layer(service(behindProxy), options)("authentication", (it) => {
       })
     )
 
-    it.effect("the scheme's name is case-insensitive", () =>
+    it.effect("the authentication scheme is case-insensitive", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         for (const scheme of ["Bearer", "bearer", "BEARER", "bEaReR"]) {
@@ -68,35 +68,37 @@ layer(service(behindProxy), options)("authentication", (it) => {
       })
     )
 
-    it.effect("every route under /api and /metrics wants a key; pages, health and documents want none", () =>
-      Effect.gen(function* () {
-        const api = yield* Muster
-        const document = (yield* api.request("GET", "/openapi.json", { key: null })).json
-        let client = 0
-        for (const [path, operations] of Object.entries<Record<string, { security: unknown }>>(
-          document.paths
-        )) {
-          for (const [method, operation] of Object.entries(operations)) {
-            client++
-            const answer = yield* api.request(method.toUpperCase(), path.replaceAll(/\{\w+\}/g, "x"), {
-              key: null,
-              headers: from(`10.1.0.${client}`)
-            })
-            const open = !path.startsWith("/api/") && path !== "/metrics"
-            assert.deepStrictEqual(operation.security, open ? [] : [{ bearer: [] }], path)
-            if (open) assert.strictEqual(answer.status, 200, path)
-            else assertError(answer, 401, missing)
+    it.effect(
+      "every route under /api and /metrics requires a key; pages, health checks and documents do not",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const document = (yield* api.request("GET", "/openapi.json", { key: null })).json
+          let client = 0
+          for (const [path, operations] of Object.entries<Record<string, { security: unknown }>>(
+            document.paths
+          )) {
+            for (const [method, operation] of Object.entries(operations)) {
+              client++
+              const answer = yield* api.request(method.toUpperCase(), path.replaceAll(/\{\w+\}/g, "x"), {
+                key: null,
+                headers: from(`10.1.0.${client}`)
+              })
+              const open = !path.startsWith("/api/") && path !== "/metrics"
+              assert.deepStrictEqual(operation.security, open ? [] : [{ bearer: [] }], path)
+              if (open) assert.strictEqual(answer.status, 200, path)
+              else assertError(answer, 401, missing)
+            }
           }
-        }
-        assert.isAbove(client, 35)
-        for (const path of ["/docs", "/openapi.json"]) {
-          assert.strictEqual((yield* api.request("GET", path, { key: null })).status, 200)
-        }
-      })
+          assert.isAbove(client, 35)
+          for (const path of ["/docs", "/openapi.json"]) {
+            assert.strictEqual((yield* api.request("GET", path, { key: null })).status, 200)
+          }
+        })
     )
 
     it.effect(
-      "decisions 1: the 21st failure in a minute from one address is 429, a valid key still works",
+      "decisions 1: the 21st failure in a minute from one address is 429; a valid key still works",
       () =>
         Effect.gen(function* () {
           const api = yield* Muster
@@ -121,7 +123,7 @@ layer(service(behindProxy), options)("authentication", (it) => {
   })
 
   describe("decisions 5: keys", () => {
-    it.effect("a key made beside the service works at once, a revoked one no more", () =>
+    it.effect("a key created by the command works at once, and a revoked key stops working at once", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const { key, id, stderr } = yield* createKey(api, "--name", "ci", "--scope", "AppAdmin")
@@ -146,31 +148,33 @@ layer(service(behindProxy), options)("authentication", (it) => {
       })
     )
 
-    it.effect("a key of the scope Metrics reads the metrics and nothing else, one of Node neither", () =>
-      Effect.gen(function* () {
-        const api = yield* Muster
-        const metrics = requestTo(api.url, (yield* makeKey(api.dataDir, "m", "Metrics")).key)
-        const node = requestTo(api.url, (yield* makeKey(api.dataDir, "n", "Node")).key)
-        for (const path of ["/api/nodes", "/api/nope", "/api/events", "/api/events/ws"]) {
-          for (const asked of [metrics, node]) {
-            const answer = yield* asked("GET", path)
-            assertError(answer, 403, lacks)
-            assert.isNull(answer.headers.get("www-authenticate"))
+    it.effect(
+      "a key with scope Metrics reads the metrics and nothing else; a key with scope Node cannot read them",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const metrics = requestTo(api.url, (yield* makeKey(api.dataDir, "m", "Metrics")).key)
+          const node = requestTo(api.url, (yield* makeKey(api.dataDir, "n", "Node")).key)
+          for (const path of ["/api/nodes", "/api/nope", "/api/events", "/api/events/ws"]) {
+            for (const asked of [metrics, node]) {
+              const answer = yield* asked("GET", path)
+              assertError(answer, 403, lacks)
+              assert.isNull(answer.headers.get("www-authenticate"))
+            }
           }
-        }
-        assertError(yield* metrics("POST", "/api/servers", { body: { blueprint_id: "kept" } }), 403, lacks)
-        assert.strictEqual((yield* metrics("GET", "/metrics")).status, 200)
-        assert.strictEqual((yield* api.request("GET", "/metrics")).status, 200)
-        assertError(yield* node("GET", "/metrics"), 403, "the API key lacks the scope Metrics")
-        assertError(
-          yield* api.request("GET", "/metrics", { key: null, headers: from("10.4.0.1") }),
-          401,
-          missing
-        )
-      })
+          assertError(yield* metrics("POST", "/api/servers", { body: { blueprint_id: "kept" } }), 403, lacks)
+          assert.strictEqual((yield* metrics("GET", "/metrics")).status, 200)
+          assert.strictEqual((yield* api.request("GET", "/metrics")).status, 200)
+          assertError(yield* node("GET", "/metrics"), 403, "the API key lacks the scope Metrics")
+          assertError(
+            yield* api.request("GET", "/metrics", { key: null, headers: from("10.4.0.1") }),
+            401,
+            missing
+          )
+        })
     )
 
-    it.effect("a key says until when it is valid", () =>
+    it.effect("a key shows when it expires", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const { id } = yield* createKey(api, "--name", "short", "--expires", "90m")
@@ -179,7 +183,7 @@ layer(service(behindProxy), options)("authentication", (it) => {
       })
     )
 
-    it.effect("wrong options are refused in words", () =>
+    it.effect("an invalid option is refused with a message", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         for (const [args, said] of [
@@ -198,40 +202,48 @@ layer(service(behindProxy), options)("authentication", (it) => {
   })
 })
 
-describe("decisions 1: the limit of a key", () => {
-  it.live("X-RateLimit-* tell what is left, on failures too; then 429 with Retry-After", () =>
-    Effect.gen(function* () {
-      const api = yield* startService({ env: { ...noNode, MUSTER_RATE_LIMIT: "6" } })
-      const paths = ["/api/nodes", "/api/nope", "/api/servers/nope", "/metrics", "/api/servers?include=x"]
-      let left = 6
-      const first = Math.floor(Date.now() / 1000)
-      for (const path of paths) {
-        const { headers } = yield* api.request("GET", path)
-        left--
-        assert.strictEqual(headers.get("x-ratelimit-limit"), "6", path)
-        assert.strictEqual(headers.get("x-ratelimit-remaining"), String(left), path)
-        const reset = Number(headers.get("x-ratelimit-reset"))
-        assert.isTrue(reset > first && reset <= Math.ceil(Date.now() / 1000) + 60, `${reset} after ${first}`)
-      }
-      assert.strictEqual((yield* api.request("PUT", "/api/nodes")).headers.get("x-ratelimit-remaining"), "0")
-      const answer = yield* api.request("GET", "/api/nodes")
-      assertError(answer, 429, "the request limit of this API key is used up")
-      assert.strictEqual(answer.headers.get("x-ratelimit-remaining"), "0")
-      const wait = Number(answer.headers.get("retry-after"))
-      assert.isTrue(Number.isInteger(wait) && wait >= 1 && wait <= 60, String(wait))
-      assert.isAtMost(Number(answer.headers.get("x-ratelimit-reset")), Math.ceil(Date.now() / 1000) + wait)
-      assert.strictEqual((yield* api.request("GET", "/healthz")).headers.get("x-ratelimit-limit"), null)
-      const { key } = yield* makeKey(api.dataDir, "other")
-      const other = yield* requestTo(api.url, key)("GET", "/api/nodes")
-      assert.strictEqual(other.headers.get("x-ratelimit-remaining"), "5")
-    })
+describe("decisions 1: the rate limit of a key", () => {
+  it.live(
+    "X-RateLimit-* show the remaining requests, on failures too; over the limit is 429 with Retry-After",
+    () =>
+      Effect.gen(function* () {
+        const api = yield* startService({ env: { ...noNode, MUSTER_RATE_LIMIT: "6" } })
+        const paths = ["/api/nodes", "/api/nope", "/api/servers/nope", "/metrics", "/api/servers?include=x"]
+        let left = 6
+        const first = Math.floor(Date.now() / 1000)
+        for (const path of paths) {
+          const { headers } = yield* api.request("GET", path)
+          left--
+          assert.strictEqual(headers.get("x-ratelimit-limit"), "6", path)
+          assert.strictEqual(headers.get("x-ratelimit-remaining"), String(left), path)
+          const reset = Number(headers.get("x-ratelimit-reset"))
+          assert.isTrue(
+            reset > first && reset <= Math.ceil(Date.now() / 1000) + 60,
+            `${reset} after ${first}`
+          )
+        }
+        assert.strictEqual(
+          (yield* api.request("PUT", "/api/nodes")).headers.get("x-ratelimit-remaining"),
+          "0"
+        )
+        const answer = yield* api.request("GET", "/api/nodes")
+        assertError(answer, 429, "the request limit of this API key is used up")
+        assert.strictEqual(answer.headers.get("x-ratelimit-remaining"), "0")
+        const wait = Number(answer.headers.get("retry-after"))
+        assert.isTrue(Number.isInteger(wait) && wait >= 1 && wait <= 60, String(wait))
+        assert.isAtMost(Number(answer.headers.get("x-ratelimit-reset")), Math.ceil(Date.now() / 1000) + wait)
+        assert.strictEqual((yield* api.request("GET", "/healthz")).headers.get("x-ratelimit-limit"), null)
+        const { key } = yield* makeKey(api.dataDir, "other")
+        const other = yield* requestTo(api.url, key)("GET", "/api/nodes")
+        assert.strictEqual(other.headers.get("x-ratelimit-remaining"), "5")
+      })
   )
 })
 
 describe("decisions 5: the first start", () => {
   const noKey = { ...noNode, APP_ADMIN_API_KEY: "" }
 
-  it.live("with no key makes one in admin.key, for its owner alone; the next start keeps it", () =>
+  it.live("without keys, the first start writes admin.key with mode 600; the next start keeps it", () =>
     Effect.gen(function* () {
       const dataDir = join(yield* temporaryFolder, "data")
       const file = join(dataDir, "admin.key")
@@ -254,7 +266,7 @@ describe("decisions 5: the first start", () => {
     })
   )
 
-  it.live("with APP_ADMIN_API_KEY makes none; a short one works and is warned of", () =>
+  it.live("with APP_ADMIN_API_KEY no key is created; a short key works and logs a warning", () =>
     Effect.gen(function* () {
       const short = yield* startService({ env: { ...noNode, APP_ADMIN_API_KEY: "short" } })
       assert.include(short.output(), "APP_ADMIN_API_KEY has 5 characters: use at least 24")

@@ -40,7 +40,7 @@ const list = (api: Effect.Success<typeof start>["api"], query = "") =>
   Effect.map(expectStatus(api, 200, "GET", `/api/blueprints${query}`), ({ json }) => json)
 
 describe("contract 2.4, 2.5, 4.6 and decisions 4: blueprints", () => {
-  it.live("are listed by id, paginated, with exactly their fields", () =>
+  it.live("the list is sorted by id, paginated, and has exactly the documented fields", () =>
     Effect.gen(function* () {
       const { api } = yield* start
       const first = yield* list(api)
@@ -139,7 +139,7 @@ describe("contract 2.4, 2.5, 4.6 and decisions 4: blueprints", () => {
     })
   )
 
-  it.live("an empty folder is a list with no pages", () =>
+  it.live("an empty folder is an empty list with no pages", () =>
     Effect.gen(function* () {
       const folders = yield* definitions({ blueprints: {}, software: {} })
       const api = yield* startService({ env: { ...noNode, ...folders.env } })
@@ -154,7 +154,7 @@ describe("contract 2.4, 2.5, 4.6 and decisions 4: blueprints", () => {
 })
 
 describe("contract 4.7, 4.8 and decisions 4: reload", () => {
-  it.live("is 200 with an empty body and takes effect at once; all or nothing", () =>
+  it.live("a reload is 200 with an empty body and takes effect at once, all or nothing", () =>
     Effect.gen(function* () {
       const { api, folders } = yield* start
       const total = Effect.map(list(api), ({ meta }) => meta.pagination.total)

@@ -9,7 +9,7 @@ const chunked = (size: number) =>
 
 layer(service({ ...noNode, MUSTER_BODY_LIMIT: String(limit) }), options)("checks", (it) => {
   describe("decisions 1: order of checks", () => {
-    it.effect("each check goes before all that come after it", () =>
+    it.effect("each check precedes all checks listed after it", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const large = { raw: "a".repeat(limit + 1) }
@@ -40,7 +40,7 @@ layer(service({ ...noNode, MUSTER_BODY_LIMIT: String(limit) }), options)("checks
       })
     )
 
-    it.effect("contract 4.5: 503 where there is no node", () =>
+    it.effect("contract 4.5: 503 if no node exists", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const answer = yield* api.request("POST", "/api/servers", { body: { blueprint_id: "kept" } })
@@ -51,27 +51,29 @@ layer(service({ ...noNode, MUSTER_BODY_LIMIT: String(limit) }), options)("checks
   })
 
   describe("decisions 1: body size", () => {
-    it.effect("413 past the limit, with and without an announced length, also where no body is taken", () =>
-      Effect.gen(function* () {
-        const api = yield* Muster
-        for (const [method, path] of [
-          ["POST", "/api/servers"],
-          ["POST", "/api/servers/nope/power"],
-          ["POST", "/api/blueprints/reload"],
-          ["POST", "/api/events/tickets"],
-          ["GET", "/api/nodes"],
-          ["DELETE", "/api/servers/nope"]
-        ] as const) {
-          const announced = { ...bearer(api), "content-length": String(limit + 1) }
-          const tooLarge = yield* raw(api, rawRequest(method, path, announced, "a".repeat(limit + 1)))
-          assertError(tooLarge, 413, "the request body is too large")
-          const streamed = { ...bearer(api), "transfer-encoding": "chunked" }
-          assertError(yield* raw(api, rawRequest(method, path, streamed, chunked(6000))), 413)
-        }
-      })
+    it.effect(
+      "a body over the limit is 413, with and without Content-Length, also on a route without a body",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          for (const [method, path] of [
+            ["POST", "/api/servers"],
+            ["POST", "/api/servers/nope/power"],
+            ["POST", "/api/blueprints/reload"],
+            ["POST", "/api/events/tickets"],
+            ["GET", "/api/nodes"],
+            ["DELETE", "/api/servers/nope"]
+          ] as const) {
+            const announced = { ...bearer(api), "content-length": String(limit + 1) }
+            const tooLarge = yield* raw(api, rawRequest(method, path, announced, "a".repeat(limit + 1)))
+            assertError(tooLarge, 413, "the request body is too large")
+            const streamed = { ...bearer(api), "transfer-encoding": "chunked" }
+            assertError(yield* raw(api, rawRequest(method, path, streamed, chunked(6000))), 413)
+          }
+        })
     )
 
-    it.effect("413 comes without waiting for the body", () =>
+    it.effect("413 is sent before the body has arrived", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const headers = { ...bearer(api), "content-length": "1000000000" }
@@ -79,7 +81,7 @@ layer(service({ ...noNode, MUSTER_BODY_LIMIT: String(limit) }), options)("checks
       })
     )
 
-    it.effect("a body of just the limit is read, in one piece or many", () =>
+    it.effect("a body of exactly the limit is read, in one chunk or in many", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const body = `{"blueprint_id":"nope"}`.padEnd(limit)
@@ -100,7 +102,7 @@ layer(service({ ...noNode, MUSTER_BODY_LIMIT: String(limit) }), options)("checks
         assertError(yield* api.request(method, path, { raw }), 422, detail)
       })
 
-    it.effect("what is no JSON object is named so", () =>
+    it.effect("a body that is not a JSON object is refused as such", () =>
       Effect.gen(function* () {
         for (const path of ["/api/servers", "/api/servers/nope/power", "/api/servers/nope/commands"]) {
           const post = refused(path)
@@ -114,7 +116,7 @@ layer(service({ ...noNode, MUSTER_BODY_LIMIT: String(limit) }), options)("checks
       })
     )
 
-    it.effect("detail names the field's path and what was expected: creation", () =>
+    it.effect("detail names the path of the field and the expected value: creation", () =>
       Effect.gen(function* () {
         const post = refused("/api/servers")
         const overrides = (value: unknown) => JSON.stringify({ blueprint_id: "kept", overrides: value })
@@ -179,7 +181,7 @@ layer(service({ ...noNode, MUSTER_BODY_LIMIT: String(limit) }), options)("checks
       })
     )
 
-    it.effect("detail names the field's path and what was expected: the other bodies", () =>
+    it.effect("detail names the path of the field and the expected value: other bodies", () =>
       Effect.gen(function* () {
         const power = refused("/api/servers/nope/power")
         yield* power("{}", "body field action: required, but missing")
@@ -210,7 +212,7 @@ layer(service({ ...noNode, MUSTER_BODY_LIMIT: String(limit) }), options)("checks
     )
 
     it.effect(
-      "an unknown query parameter is refused and the nearest known one named, after 404 and 405",
+      "an unknown query parameter is refused after 404 and 405, and detail names the closest known one",
       () =>
         Effect.gen(function* () {
           const api = yield* Muster
@@ -237,7 +239,7 @@ layer(service({ ...noNode, MUSTER_BODY_LIMIT: String(limit) }), options)("checks
         })
     )
 
-    it.effect("queries and headers, too", () =>
+    it.effect("detail names the invalid query parameter or header", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         for (const [path, detail] of [
@@ -332,7 +334,7 @@ layer(service({ ...noNode, MUSTER_BODY_LIMIT: String(limit) }), options)("checks
     )
   })
 
-  it.effect("a value that is nested without end is refused, not followed", () =>
+  it.effect("a deeply nested value is refused without recursion", () =>
     Effect.gen(function* () {
       const api = yield* Muster
       const nested = (depth: number) =>

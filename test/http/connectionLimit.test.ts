@@ -36,12 +36,12 @@ const serverOf = Effect.gen(function* () {
   return { connect, busy }
 })
 
-describe("connections: one host does not hold all of them", () => {
+describe("connections: limit for one host", () => {
   it.effect.each([
     { name: "an IPv4 address", address: () => "192.0.2.7" },
     { name: "the addresses of a /64", address: (at: number) => `2001:db8::${at}` },
     { name: "an IPv4 address, mapped into IPv6", address: () => "::ffff:192.0.2.7" }
-  ])("$name with half gets no more, others do", ({ address }) =>
+  ])("$name with half of the connections gets no more; others do", ({ address }) =>
     Effect.gen(function* () {
       const { busy, connect } = yield* serverOf
       const own = Array.from({ length: 10 }, (_, at) => busy(address(at + 1)))
@@ -54,7 +54,7 @@ describe("connections: one host does not hold all of them", () => {
   )
 
   it.effect.each(["127.0.0.1", "::1", "::ffff:127.0.0.1", "10.0.0.7"])(
-    "%s, which many share, may hold more than half",
+    "%s, a shared address, may hold more than half of the connections",
     (address) =>
       Effect.gen(function* () {
         const { busy } = yield* serverOf
@@ -79,7 +79,7 @@ describe("connections: one host does not hold all of them", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("a further connection of a host with half replaces an idle one of the same host", () =>
+  it.effect("a new connection of a host that holds half replaces an idle connection of that host", () =>
     Effect.gen(function* () {
       const { busy } = yield* serverOf
       const other = busy("198.51.100.1")

@@ -16,7 +16,7 @@ const ask = {
 const allowed = "access-control-allow-origin"
 
 describe("decisions 1: CORS", () => {
-  it.live("is off by default", () =>
+  it.live("CORS is off by default", () =>
     Effect.gen(function* () {
       const api = yield* startService({ env: noNode })
       const { headers } = yield* api.request("GET", "/api/nodes", { headers: { origin: panel } })
@@ -30,7 +30,7 @@ describe("decisions 1: CORS", () => {
     })
   )
 
-  it.live("answers the listed origins, and only them, also on errors", () =>
+  it.live("only listed origins are allowed, on errors too", () =>
     Effect.gen(function* () {
       const env = { ...noNode, MUSTER_CORS_ORIGINS: `${panel}, http://localhost:3000` }
       const api = yield* startService({ env })
@@ -59,7 +59,7 @@ describe("decisions 1: CORS", () => {
     })
   )
 
-  it.live("one listed origin is answered alone; * answers every origin", () =>
+  it.live("a single listed origin is returned as it is; * allows every origin", () =>
     Effect.gen(function* () {
       const one = yield* startService({ env: { ...noNode, MUSTER_CORS_ORIGINS: panel } })
       const any = yield* startService({ env: { ...noNode, MUSTER_CORS_ORIGINS: "*" } })

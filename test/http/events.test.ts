@@ -57,7 +57,7 @@ const newest = (api: Service) =>
 
 layer(service(), options)("events", (it) => {
   describe("contract 6.4: SSE", () => {
-    it.effect("has the headers of the contract and begins with a comment", () =>
+    it.effect("the stream has the headers of the contract and begins with a comment", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const stream = yield* open(api, "/api/events")
@@ -71,7 +71,7 @@ layer(service(), options)("events", (it) => {
       })
     )
 
-    it.effect("each event is its two lines; Topic equals the event's name; status, crash, deleted", () =>
+    it.effect("each event is two lines; Topic equals the event name: status, crash or deleted", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const stream = yield* open(api, "/api/events")
@@ -107,7 +107,7 @@ layer(service(), options)("events", (it) => {
       })
     )
 
-    it.effect("closing the connection unsubscribes, and so does HEAD", () =>
+    it.effect("closing the connection removes the subscription, and HEAD leaves none", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const subscribers = Effect.map(expectStatus(api, 200, "GET", "/metrics"), ({ text }) =>
@@ -130,7 +130,7 @@ layer(service(), options)("events", (it) => {
   })
 
   describe("contract 6.3: WebSocket", () => {
-    it.effect("carries the same messages as SSE", () =>
+    it.effect("the messages equal those of SSE", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const sse = yield* open(api, "/api/events")
@@ -152,7 +152,7 @@ layer(service(), options)("events", (it) => {
       })
     )
 
-    it.effect("a handshake that is refused has the error body", () =>
+    it.effect("a refused handshake has the error body", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const upgrade = {
@@ -181,7 +181,7 @@ layer(service(), options)("events", (it) => {
   })
 
   describe("decisions 6: resume, filters, tickets", () => {
-    it.effect("with a cursor what came after it is replayed, with its cursors; cursor=0 is all", () =>
+    it.effect("a cursor replays all later events with their cursors; cursor=0 replays all events", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const from = yield* newest(api)
@@ -202,37 +202,39 @@ layer(service(), options)("events", (it) => {
       })
     )
 
-    it.effect("topics, server_id and blueprint_id narrow the stream; a server's own stream is its own", () =>
-      Effect.gen(function* () {
-        const api = yield* Muster
-        const from = yield* newest(api)
-        const one = yield* create(api, "kept")
-        const other = yield* create(api, "passing")
-        const own = yield* subscribe(api, `/api/servers/${one}/events?cursor=${from}&server_id=${other}`)
-        yield* becomes(api, one, "offline")
-        yield* becomes(api, other, "offline")
-        yield* expectStatus(api, 200, "DELETE", `/api/servers/${one}`)
-        yield* expectStatus(api, 200, "DELETE", `/api/servers/${other}`)
-        const all = ["installing", "offline", "deleted"]
-        const at = (query: string) => subscribe(api, `/api/events?cursor=${from}&${query}`)
-        for (const [query, ofOne, ofOther] of [
-          ["topics=deleted", ["deleted"], ["deleted"]],
-          ["topics=deleted,crash", ["deleted"], ["deleted"]],
-          [`server_id=${one}`, all, []],
-          [`server_id=${one}&server_id=${other}`, all, all],
-          ["blueprint_id=passing", [], all],
-          ["blueprint_id=passing&topics=status", [], ["installing", "offline"]]
-        ] as const) {
-          const stream = yield* at(query)
-          yield* told(stream, one, ofOne)
-          yield* told(stream, other, ofOther)
-        }
-        yield* told(own, one, all)
-        assert.deepStrictEqual(own.of(other), [])
-      })
+    it.effect(
+      "topics, server_id and blueprint_id filter the stream; the stream of a server has only its events",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const from = yield* newest(api)
+          const one = yield* create(api, "kept")
+          const other = yield* create(api, "passing")
+          const own = yield* subscribe(api, `/api/servers/${one}/events?cursor=${from}&server_id=${other}`)
+          yield* becomes(api, one, "offline")
+          yield* becomes(api, other, "offline")
+          yield* expectStatus(api, 200, "DELETE", `/api/servers/${one}`)
+          yield* expectStatus(api, 200, "DELETE", `/api/servers/${other}`)
+          const all = ["installing", "offline", "deleted"]
+          const at = (query: string) => subscribe(api, `/api/events?cursor=${from}&${query}`)
+          for (const [query, ofOne, ofOther] of [
+            ["topics=deleted", ["deleted"], ["deleted"]],
+            ["topics=deleted,crash", ["deleted"], ["deleted"]],
+            [`server_id=${one}`, all, []],
+            [`server_id=${one}&server_id=${other}`, all, all],
+            ["blueprint_id=passing", [], all],
+            ["blueprint_id=passing&topics=status", [], ["installing", "offline"]]
+          ] as const) {
+            const stream = yield* at(query)
+            yield* told(stream, one, ofOne)
+            yield* told(stream, other, ofOther)
+          }
+          yield* told(own, one, all)
+          assert.deepStrictEqual(own.of(other), [])
+        })
     )
 
-    it.effect("a ticket opens one stream, once, and nothing else", () =>
+    it.effect("a ticket opens one stream, once, and no other route", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const bare = requestTo(api.url, "")
@@ -254,7 +256,7 @@ layer(service(), options)("events", (it) => {
       })
     )
 
-    it.effect("the console: lines out, commands in", () =>
+    it.effect("the console sends lines and accepts commands", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const id = yield* running(api, "kept")
@@ -271,26 +273,24 @@ layer(service(), options)("events", (it) => {
       })
     )
 
-    it.effect(
-      "decisions 1: streams are not cut off as other routes are; the service stops all the same",
-      () =>
-        Effect.gen(function* () {
-          const api = yield* Muster
-          const received = yield* Effect.forkChild(
-            exchange(api, `GET /api/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${api.key}\r\n\r\n`)
-          )
-          const { ws } = yield* socket(api, "/api/events/ws")
-          const closed = Effect.callback<number>((resume) => {
-            ws.once("close", (code) => resume(Effect.succeed(code)))
-          })
-          const code = yield* Effect.forkChild(closed)
-          const stream = yield* open(api, "/api/events")
-          yield* seen(stream.text, ": connected")
-          yield* api.kill("SIGTERM")
-          assert.strictEqual(api.process.exitCode, 0)
-          assert.strictEqual(yield* Fiber.join(code), 1001)
-          assert.match(yield* Fiber.join(received), /: connected[\s\S]*\r\n0\r\n\r\n$/)
+    it.effect("decisions 1: streams have no request timeout, and shutdown ends them", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const received = yield* Effect.forkChild(
+          exchange(api, `GET /api/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${api.key}\r\n\r\n`)
+        )
+        const { ws } = yield* socket(api, "/api/events/ws")
+        const closed = Effect.callback<number>((resume) => {
+          ws.once("close", (code) => resume(Effect.succeed(code)))
         })
+        const code = yield* Effect.forkChild(closed)
+        const stream = yield* open(api, "/api/events")
+        yield* seen(stream.text, ": connected")
+        yield* api.kill("SIGTERM")
+        assert.strictEqual(api.process.exitCode, 0)
+        assert.strictEqual(yield* Fiber.join(code), 1001)
+        assert.match(yield* Fiber.join(received), /: connected[\s\S]*\r\n0\r\n\r\n$/)
+      })
     )
   })
 })

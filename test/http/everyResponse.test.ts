@@ -7,7 +7,7 @@ const fresh = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 
 layer(service(noNode), options)("every response", (it) => {
   describe("decisions 1: request id", () => {
-    it.effect("one of 1-128 characters from [A-Za-z0-9._-] is kept, on every kind of response", () =>
+    it.effect("a request id of 1-128 characters from [A-Za-z0-9._-] is kept, on every kind of response", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         for (const id of ["a", "Abc.1_2-3", "x".repeat(128)]) {
@@ -33,7 +33,7 @@ layer(service(noNode), options)("every response", (it) => {
       })
     )
 
-    it.effect("anything else is replaced by a fresh one", () =>
+    it.effect("any other request id is replaced by a new one", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const seen = new Set<string>()
@@ -51,7 +51,7 @@ layer(service(noNode), options)("every response", (it) => {
       })
     )
 
-    it.effect("is on the log lines of the request", () =>
+    it.effect("the log lines of a request have its request id", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         yield* api.request("POST", "/api/blueprints/reload", {
@@ -63,7 +63,7 @@ layer(service(noNode), options)("every response", (it) => {
   })
 
   describe("contract 7 and decisions 1: error body", () => {
-    it.effect("the reason phrase of the head is the one of the body", () =>
+    it.effect("the reason phrase of the status line equals that of the body", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         for (const [method, path, reason] of [
@@ -102,7 +102,7 @@ layer(service(noNode), options)("every response", (it) => {
       })
     )
 
-    it.effect("a path is protected however it is written", () =>
+    it.effect("a path requires a key in every spelling", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         for (const path of ["/%61pi/nodes", "//api/nodes", "/api//nodes", "/api/nodes/", "/api/nodes;a=b"]) {
@@ -121,7 +121,7 @@ layer(service(noNode), options)("every response", (it) => {
       })
     )
 
-    it.effect("a long path is shortened in the message, and hostile ones do no harm", () =>
+    it.effect("a long path is shortened in the message, and hostile paths cause no failure", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const { detail } = assertError(yield* api.request("GET", `/api/x/${"a".repeat(5000)}`), 404)
@@ -135,7 +135,7 @@ layer(service(noNode), options)("every response", (it) => {
   })
 
   describe("decisions 1: methods", () => {
-    it.effect("a wrong method is 405 with the allowed ones", () =>
+    it.effect("a wrong method is 405 with the allowed methods", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const long = "n".repeat(300)
@@ -170,7 +170,7 @@ layer(service(noNode), options)("every response", (it) => {
       })
     )
 
-    it.effect("HEAD answers as GET does, without the body", () =>
+    it.effect("HEAD returns the response of GET without the body", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         for (const path of [
@@ -207,7 +207,7 @@ layer(service(noNode), options)("every response", (it) => {
       })
     )
 
-    it.effect("OPTIONS names the methods; like everything under /api it wants a key", () =>
+    it.effect("OPTIONS lists the methods; under /api it requires a key", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const answer = yield* api.request("OPTIONS", "/api/servers")
@@ -222,7 +222,7 @@ layer(service(noNode), options)("every response", (it) => {
   })
 
   describe("decisions 1: media types", () => {
-    it.effect("a JSON body is read whatever Content-Type says; Accept is never a reason to refuse", () =>
+    it.effect("a JSON body is read with any Content-Type; no Accept header is refused", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         for (const type of [
@@ -254,7 +254,7 @@ layer(service(noNode), options)("every response", (it) => {
       })
     )
 
-    it.effect("a route that takes no body accepts an empty or any small one", () =>
+    it.effect("a route without a body accepts an empty or small body", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         for (const body of [undefined, "", "{}", "not JSON {", "x".repeat(10_000)]) {

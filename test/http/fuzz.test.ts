@@ -112,10 +112,10 @@ const shown = ({ method, target, headers, body }: Generated) =>
     body: Buffer.from(body).toString("latin1").slice(0, 2000)
   })
 
-layer(service(), options)("whatever is sent", (it) => {
+layer(service(), options)("arbitrary requests", (it) => {
   describe("decisions 1: every response", () => {
     it.effect(
-      "has a status of its route, and the error body; nothing breaks, nothing unasked is made",
+      "every response has a documented status and, on failure, the error body; no request causes a defect or a side effect",
       () =>
         Effect.gen(function* () {
           const api = yield* Muster

@@ -3,7 +3,7 @@ import { Effect } from "effect"
 import { Muster } from "../support/Muster.ts"
 import { assertError, bearer, exchange, noNode, options, raw, rawRequest, service } from "./support/http.ts"
 
-layer(service(noNode), options)("below HTTP", (it) => {
+layer(service(noNode), options)("malformed bytes", (it) => {
   describe("decisions 1: every status >= 400 has the error body", () => {
     it.effect("malformed HTTP is 422", () =>
       Effect.gen(function* () {
@@ -32,7 +32,7 @@ layer(service(noNode), options)("below HTTP", (it) => {
       })
     )
 
-    it.effect("headers or a target past 16 KiB are 431", () =>
+    it.effect("headers or a target over 16 KiB are 431", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         assertError(yield* raw(api, rawRequest("GET", "/healthz", { "x-long": "a".repeat(20_000) })), 431)
@@ -40,7 +40,7 @@ layer(service(noNode), options)("below HTTP", (it) => {
       })
     )
 
-    it.effect("HTTP/1.1 without Host is 400; HTTP/1.0 needs none", () =>
+    it.effect("HTTP/1.1 without Host is 400; HTTP/1.0 does not require Host", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const answer = yield* raw(api, "GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n")
@@ -49,7 +49,7 @@ layer(service(noNode), options)("below HTTP", (it) => {
       })
     )
 
-    it.effect("CONNECT is 405, whatever its target", () =>
+    it.effect("CONNECT is 405 for any target", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         for (const target of ["example.com:443", "/api/nodes"]) {
@@ -60,7 +60,7 @@ layer(service(noNode), options)("below HTTP", (it) => {
       })
     )
 
-    it.effect("an unknown expectation is ignored, 100-continue is met", () =>
+    it.effect("an unknown expectation is ignored, and 100-continue is answered", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const body = '{"blueprint_id":"nope"}'
@@ -75,7 +75,7 @@ layer(service(noNode), options)("below HTTP", (it) => {
       })
     )
 
-    it.effect("an upgrade to something else is an ordinary request", () =>
+    it.effect("an upgrade to an unsupported protocol is an ordinary request", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const headers = { ...bearer(api), connection: "Upgrade, close", upgrade: "h2c" }
@@ -84,7 +84,7 @@ layer(service(noNode), options)("below HTTP", (it) => {
       })
     )
 
-    it.effect("an answer to an upgrade that was not made says that the connection ends", () =>
+    it.effect("the response to a refused upgrade announces the end of the connection", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const headers = { ...bearer(api), connection: "Upgrade", upgrade: "websocket" }
@@ -95,7 +95,7 @@ layer(service(noNode), options)("below HTTP", (it) => {
       })
     )
 
-    it.effect("garbage behind the head of an answer ends the connection and adds nothing to the answer", () =>
+    it.effect("malformed bytes after a request end the connection and add nothing to the response", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const stream = `GET /api/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${api.key}\r\n\r\n`
@@ -107,7 +107,7 @@ layer(service(noNode), options)("below HTTP", (it) => {
     )
   })
 
-  it.effect("the service answers afterwards", () =>
+  it.effect("the service keeps serving afterwards", () =>
     Effect.gen(function* () {
       const api = yield* Muster
       assert.strictEqual((yield* api.request("GET", "/readyz")).status, 200)

@@ -5,7 +5,7 @@ import { Muster } from "../support/Muster.ts"
 import { becomes, create, expectStatus, installed, powered, running } from "../support/servers.ts"
 import { assertError, keysOf, options, removed, service } from "./support/http.ts"
 
-layer(service(), options)("one server", (it) => {
+layer(service(), options)("management routes", (it) => {
   describe("decisions 3: management routes", () => {
     it.effect("an unknown server is 404 on every route", () =>
       Effect.gen(function* () {
@@ -29,7 +29,7 @@ layer(service(), options)("one server", (it) => {
       })
     )
 
-    it.effect("a server that runs: status, stats, logs, commands, power", () =>
+    it.effect("a running server has a status, stats, logs, commands and power actions", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const id = yield* running(api, "kept")
@@ -94,7 +94,7 @@ layer(service(), options)("one server", (it) => {
       })
     )
 
-    it.effect("installation: phase, script and log; reinstall and reset are 202", () =>
+    it.effect("an installation has a phase, a script and a log; reinstall and reset are 202", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const id = yield* installed(api, "kept")
@@ -131,32 +131,34 @@ layer(service(), options)("one server", (it) => {
       })
     )
 
-    it.effect("while installing: what needs the server offline or up is 409, deleting is not", () =>
-      Effect.gen(function* () {
-        const api = yield* Muster
-        const id = yield* create(api, "endless")
-        const at = (path: string) => `/api/servers/${id}${path}`
-        yield* eventually(api.request("GET", at("/install/logs")), ({ json }) =>
-          json?.data?.includes("begun")
-        )
-        // The node's report follows what its script does.
-        yield* eventually(
-          expectStatus(api, 200, "GET", at("/install")),
-          ({ json }) => json.phase === "installing"
-        )
-        for (const action of ["start", "restart", "stop", "pause", "unpause"]) {
-          assertError(
-            yield* api.request("POST", at("/power"), { body: { action } }),
-            409,
-            `server is installing: ${id}`
+    it.effect(
+      "during an installation, routes that need the server offline or running are 409; deletion works",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const id = yield* create(api, "endless")
+          const at = (path: string) => `/api/servers/${id}${path}`
+          yield* eventually(api.request("GET", at("/install/logs")), ({ json }) =>
+            json?.data?.includes("begun")
           )
-        }
-        assertError(yield* api.request("POST", at("/commands"), { body: { commands: ["x"] } }), 409)
-        assertError(yield* api.request("POST", at("/reinstall")), 409)
-        yield* removed(id)
-        assertError(yield* api.request("DELETE", at("")), 404)
-        assertError(yield* api.request("DELETE", at("?force=true")), 404)
-      })
+          // The node's report follows what its script does.
+          yield* eventually(
+            expectStatus(api, 200, "GET", at("/install")),
+            ({ json }) => json.phase === "installing"
+          )
+          for (const action of ["start", "restart", "stop", "pause", "unpause"]) {
+            assertError(
+              yield* api.request("POST", at("/power"), { body: { action } }),
+              409,
+              `server is installing: ${id}`
+            )
+          }
+          assertError(yield* api.request("POST", at("/commands"), { body: { commands: ["x"] } }), 409)
+          assertError(yield* api.request("POST", at("/reinstall")), 409)
+          yield* removed(id)
+          assertError(yield* api.request("DELETE", at("")), 404)
+          assertError(yield* api.request("DELETE", at("?force=true")), 404)
+        })
     )
   })
 })

@@ -12,35 +12,37 @@ import { temporaryFolder } from "../support/temporaryFolder.ts"
 import { assertError, games, options } from "./support/http.ts"
 
 layer(Layer.empty, options)("node-protocol: register, with thousands of servers", (it) => {
-  it.effect("20,000 servers, known and unknown, are one registration; other routes keep their limit", () =>
-    Effect.gen(function* () {
-      const dataDir = `${yield* temporaryFolder}/data`
-      const known = yield* seedServers(dataDir, 10_000, { known: false })
-      const { env } = yield* definitions(games)
-      const api = yield* startService({ dataDir, env: { ...alone, ...env } })
-      const { key } = yield* nodeKey(api, "node-1")
-      const unknown = Arr.makeBy(10_000, (n) => serverId(1_700_000_000_000 + n, randomBytes(16)))
-      const has = (id: string) => ({
-        id,
-        status: "offline" as const,
-        install: { phase: "ready" as const },
-        unsent_reports: 0
-      })
-      const node = yield* makeSimulatedNode({
-        id: "node-1",
-        key,
-        control: [api.url],
-        ports: "1-65535",
-        registration: { servers: [...known, ...unknown].map(has) }
-      })
-      yield* nodeIs(api, "node-1", true)
-      const listed = yield* expectStatus(api, 200, "GET", "/api/servers?include=status")
-      assert.strictEqual(listed.json.length, 10_000)
-      assert.isTrue(listed.json.every(({ status }: { readonly status: string }) => status === "offline"))
-      assert.deepStrictEqual(node.toldToDelete(), [])
-      assert.deepStrictEqual(new Set(node.unknown()), new Set(unknown))
-      const large = { boot_id: "x".repeat(1_100_000) }
-      assertError(yield* node.post("/internal/heartbeat", large), 413)
-    }).pipe(Effect.scoped)
+  it.effect(
+    "one registration holds 20,000 known and unknown servers; other routes keep their body limit",
+    () =>
+      Effect.gen(function* () {
+        const dataDir = `${yield* temporaryFolder}/data`
+        const known = yield* seedServers(dataDir, 10_000, { known: false })
+        const { env } = yield* definitions(games)
+        const api = yield* startService({ dataDir, env: { ...alone, ...env } })
+        const { key } = yield* nodeKey(api, "node-1")
+        const unknown = Arr.makeBy(10_000, (n) => serverId(1_700_000_000_000 + n, randomBytes(16)))
+        const has = (id: string) => ({
+          id,
+          status: "offline" as const,
+          install: { phase: "ready" as const },
+          unsent_reports: 0
+        })
+        const node = yield* makeSimulatedNode({
+          id: "node-1",
+          key,
+          control: [api.url],
+          ports: "1-65535",
+          registration: { servers: [...known, ...unknown].map(has) }
+        })
+        yield* nodeIs(api, "node-1", true)
+        const listed = yield* expectStatus(api, 200, "GET", "/api/servers?include=status")
+        assert.strictEqual(listed.json.length, 10_000)
+        assert.isTrue(listed.json.every(({ status }: { readonly status: string }) => status === "offline"))
+        assert.deepStrictEqual(node.toldToDelete(), [])
+        assert.deepStrictEqual(new Set(node.unknown()), new Set(unknown))
+        const large = { boot_id: "x".repeat(1_100_000) }
+        assertError(yield* node.post("/internal/heartbeat", large), 413)
+      }).pipe(Effect.scoped)
   )
 })

@@ -46,7 +46,7 @@ const registrationOf = (node: Effect.Success<ReturnType<typeof simulated>>, id: 
 
 layer(Control.layer, options)("node keys", (it) => {
   describe("node-protocol, Daemon -> control plane: a node key cannot act for another node", () => {
-    it.effect("nor take one over that another key has", () =>
+    it.effect("a key cannot register a node that another key is bound to", () =>
       Effect.gen(function* () {
         const api = yield* Control
         const { key, id: key_id } = yield* nodeKey(api, "owner")
@@ -73,7 +73,7 @@ layer(Control.layer, options)("node keys", (it) => {
       })
     )
 
-    it.effect("a node that was removed is anybody's again", () =>
+    it.effect("after a node is removed, any key can register its id", () =>
       Effect.gen(function* () {
         const api = yield* Control
         const first = yield* simulated(api, "removed")
@@ -91,67 +91,69 @@ layer(Control.layer, options)("node keys", (it) => {
     )
   })
 
-  describe("decisions 5: a revoked key is out at once", () => {
-    it.effect("its node is not connected, gets nothing, is not called; its servers are unknown", () =>
-      Effect.gen(function* () {
-        const api = yield* Control
-        const { key, id: key_id } = yield* nodeKey(api, "revoked")
-        const node = yield* simulated(api, "revoked", key)
-        const id = yield* create(api, "kept", { node_id: "revoked" })
-        yield* becomes(api, id, "offline")
-        const token = (yield* nodeTokens(api.dataDir)).get("revoked") ?? ""
-        assert.strictEqual((yield* requestTo(node.url(), token)("GET", "/api/servers")).status, 200)
+  describe("decisions 5: revoked keys of nodes", () => {
+    it.effect(
+      "the node of a revoked key is not connected, is not placed on and not called; its servers are unknown",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Control
+          const { key, id: key_id } = yield* nodeKey(api, "revoked")
+          const node = yield* simulated(api, "revoked", key)
+          const id = yield* create(api, "kept", { node_id: "revoked" })
+          yield* becomes(api, id, "offline")
+          const token = (yield* nodeTokens(api.dataDir)).get("revoked") ?? ""
+          assert.strictEqual((yield* requestTo(node.url(), token)("GET", "/api/servers")).status, 200)
 
-        yield* revokeKey(api.dataDir, key_id)
-        // Well before a heartbeat, and long before the node would be silent for too long.
-        yield* eventually(
-          api.request("GET", "/api/nodes/revoked"),
-          (answer) => answer.json.connected === false,
-          "3 seconds"
-        )
-        yield* becomes(api, id, "unknown", "3 seconds")
-        const calls = node.brain.calls.length
-        const named = yield* api.request("POST", "/api/servers", {
-          body: { blueprint_id: "kept", node_id: "revoked" }
-        })
-        assertError(named, 503, "node is not connected: revoked")
-        assert.match(named.json.hint, /^Its key is revoked: make another/)
-        for (const [method, path, body] of [
-          ["POST", "/power", { action: "start" }],
-          ["POST", "/reset", undefined],
-          ["GET", "/stats", undefined],
-          ["DELETE", "", undefined]
-        ] as const) {
-          const refused = yield* api.request(
-            method,
-            `/api/servers/${id}${path}`,
-            body === undefined ? {} : { body }
+          yield* revokeKey(api.dataDir, key_id)
+          // Well before a heartbeat, and long before the node would be silent for too long.
+          yield* eventually(
+            api.request("GET", "/api/nodes/revoked"),
+            (answer) => answer.json.connected === false,
+            "3 seconds"
           )
-          assertError(refused, 503, "node is not connected: revoked")
-          assert.match(refused.json.hint, /^Its key is revoked: make another/)
-        }
-        assert.strictEqual(node.brain.calls.length, calls)
-        const said = [
-          ["/internal/heartbeat", { boot_id: "boot-1", load: 0, memory_used_bytes: 0, disk_used_bytes: 0 }],
-          [`/internal/event/servers/${id}/status`, { boot_id: "boot-1", sequence: 99, status: "running" }],
-          ["/register", registrationOf(node, "revoked")]
-        ] as const
-        for (const [path, body] of said) assertError(yield* node.post(path, body), 401)
-        assert.strictEqual((yield* api.request("GET", `/api/servers/${id}/status`)).json.status, "unknown")
+          yield* becomes(api, id, "unknown", "3 seconds")
+          const calls = node.brain.calls.length
+          const named = yield* api.request("POST", "/api/servers", {
+            body: { blueprint_id: "kept", node_id: "revoked" }
+          })
+          assertError(named, 503, "node is not connected: revoked")
+          assert.match(named.json.hint, /^Its key is revoked: make another/)
+          for (const [method, path, body] of [
+            ["POST", "/power", { action: "start" }],
+            ["POST", "/reset", undefined],
+            ["GET", "/stats", undefined],
+            ["DELETE", "", undefined]
+          ] as const) {
+            const refused = yield* api.request(
+              method,
+              `/api/servers/${id}${path}`,
+              body === undefined ? {} : { body }
+            )
+            assertError(refused, 503, "node is not connected: revoked")
+            assert.match(refused.json.hint, /^Its key is revoked: make another/)
+          }
+          assert.strictEqual(node.brain.calls.length, calls)
+          const said = [
+            ["/internal/heartbeat", { boot_id: "boot-1", load: 0, memory_used_bytes: 0, disk_used_bytes: 0 }],
+            [`/internal/event/servers/${id}/status`, { boot_id: "boot-1", sequence: 99, status: "running" }],
+            ["/register", registrationOf(node, "revoked")]
+          ] as const
+          for (const [path, body] of said) assertError(yield* node.post(path, body), 401)
+          assert.strictEqual((yield* api.request("GET", `/api/servers/${id}/status`)).json.status, "unknown")
 
-        // With a key of its own it is there again, with what it has.
-        const { key: fresh } = yield* nodeKey(api, "revoked again")
-        yield* node.kill
-        const back = yield* simulated(api, "revoked", fresh)
-        yield* nodeIs(api, "revoked", true)
-        yield* becomes(api, id, "offline")
-        yield* back.kill
-      })
+          // With a key of its own it is there again, with what it has.
+          const { key: fresh } = yield* nodeKey(api, "revoked again")
+          yield* node.kill
+          const back = yield* simulated(api, "revoked", fresh)
+          yield* nodeIs(api, "revoked", true)
+          yield* becomes(api, id, "offline")
+          yield* back.kill
+        })
     )
   })
 
   describe("node-protocol, Control plane -> daemon: the token of the last registration", () => {
-    it.effect("is told to nobody else, and the one before is worth nothing", () =>
+    it.effect("a token goes only to its own node, and a new token invalidates the previous one", () =>
       Effect.gen(function* () {
         const api = yield* Control
         const node = yield* simulated(api, "secretive")
@@ -172,7 +174,7 @@ layer(Control.layer, options)("node keys", (it) => {
       })
     )
 
-    it.effect("a node that has not heard of the newest token is made to register again", () =>
+    it.effect("a node that has not received the newest token must register again", () =>
       Effect.gen(function* () {
         const api = yield* Control
         const node = yield* simulated(api, "behind")
@@ -195,9 +197,9 @@ layer(Control.layer, options)("node keys", (it) => {
     )
   })
 
-  describe("decisions 2: what is in use on a node", () => {
+  describe("decisions 2: usage of a node", () => {
     it.effect(
-      "is that of its last heartbeat, null before the first, on the node's page and among the metrics",
+      "the usage is that of the last heartbeat, null before the first, on the page of the node and in the metrics",
       () =>
         Effect.gen(function* () {
           const api = yield* Control

@@ -117,7 +117,7 @@ const node = (
 
 layer(Control.layer, options)("node routes", (it) => {
   describe("node-protocol: register", () => {
-    it.effect("the answer is the token that the daemon is called with, another one each time", () =>
+    it.effect("each registration returns a new token for calls to the daemon", () =>
       Effect.gen(function* () {
         const api = yield* Control
         const { daemon, post, token } = yield* node(api, "tokens")
@@ -141,7 +141,7 @@ layer(Control.layer, options)("node routes", (it) => {
       })
     )
 
-    it.effect("what cannot be a node is 422 and leaves the key free", () =>
+    it.effect("an invalid registration is 422 and does not bind the key", () =>
       Effect.gen(function* () {
         const api = yield* Control
         const { key } = yield* nodeKey(api, "strange")
@@ -178,7 +178,7 @@ layer(Control.layer, options)("node routes", (it) => {
       })
     )
 
-    it.effect("one that is refused is a warning for each reason, not for each attempt", () =>
+    it.effect("a refused registration logs one warning for each reason, not for each attempt", () =>
       Effect.gen(function* () {
         const api = yield* Control
         const { key } = yield* nodeKey(api, "refused")
@@ -223,7 +223,7 @@ layer(Control.layer, options)("node routes", (it) => {
   })
 
   describe("node-protocol: Reports are at least once and in order for each server", () => {
-    it.effect("a repetition changes nothing; so does a report of an earlier boot", () =>
+    it.effect("a repeated report and a report of an earlier boot change nothing", () =>
       Effect.gen(function* () {
         const api = yield* Control
         const { daemon, post } = yield* node(api, "teller")
@@ -278,33 +278,35 @@ layer(Control.layer, options)("node routes", (it) => {
       })
     )
 
-    it.effect("deleted: the node is asked, and the server installed anew when it is so", () =>
-      Effect.gen(function* () {
-        const api = yield* Control
-        const { daemon, post } = yield* node(api, "loser")
-        const id = yield* create(api, "kept")
-        const path = `/internal/event/servers/${id}`
-        yield* eventually(
-          Effect.sync(() => daemon.calls.length),
-          (count) => count > 0
-        )
-        yield* post(`${path}/install-status`, {
-          boot_id: "boot-1",
-          sequence: 1,
-          install: { phase: "ready", exit_code: 0 }
+    it.effect(
+      "deleted: the control plane asks the node and, if the server is missing, installs it again",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Control
+          const { daemon, post } = yield* node(api, "loser")
+          const id = yield* create(api, "kept")
+          const path = `/internal/event/servers/${id}`
+          yield* eventually(
+            Effect.sync(() => daemon.calls.length),
+            (count) => count > 0
+          )
+          yield* post(`${path}/install-status`, {
+            boot_id: "boot-1",
+            sequence: 1,
+            install: { phase: "ready", exit_code: 0 }
+          })
+          yield* post(`${path}/status`, { boot_id: "boot-1", sequence: 2, status: "offline" })
+          yield* becomes(api, id, "offline")
+          assertError(yield* post(`${path}/deleted`, { boot_id: "boot-0", sequence: 3 }), 404)
+          daemon.gone.add(id)
+          assert.strictEqual((yield* post(`${path}/deleted`, { boot_id: "boot-1", sequence: 3 })).status, 200)
+          yield* becomes(api, id, "installing")
         })
-        yield* post(`${path}/status`, { boot_id: "boot-1", sequence: 2, status: "offline" })
-        yield* becomes(api, id, "offline")
-        assertError(yield* post(`${path}/deleted`, { boot_id: "boot-0", sequence: 3 }), 404)
-        daemon.gone.add(id)
-        assert.strictEqual((yield* post(`${path}/deleted`, { boot_id: "boot-1", sequence: 3 })).status, 200)
-        yield* becomes(api, id, "installing")
-      })
     )
   })
 
-  describe("decisions 1, for these routes too", () => {
-    it.effect("unknown routes, wrong methods, bodies that are none: the error body", () =>
+  describe("decisions 1: the routes of daemons", () => {
+    it.effect("unknown routes, wrong methods and invalid bodies have the error body", () =>
       Effect.gen(function* () {
         const api = yield* Control
         const { key } = yield* node(api, "careless")

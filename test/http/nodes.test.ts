@@ -37,8 +37,8 @@ layer(service(node), options)("nodes", (it) => {
     return { api, id: String(json[0].id), listed: json[0] }
   })
 
-  describe("contract 2.1, 4.2 and decisions 2", () => {
-    it.effect("the list has exactly the five fields; with ids_only=true ids only", () =>
+  describe("contract 2.1, 4.2 and decisions 2: nodes", () => {
+    it.effect("the list has exactly the five fields; with ids_only=true it has ids only", () =>
       Effect.gen(function* () {
         const { api, id, listed } = yield* only
         assert.deepStrictEqual(listed, {
@@ -71,7 +71,7 @@ layer(service(node), options)("nodes", (it) => {
       })
     )
 
-    it.effect("a server counts on its node; a node that owns one cannot be removed", () =>
+    it.effect("a server counts towards its node; a node that owns a server cannot be removed", () =>
       Effect.gen(function* () {
         const { api, id } = yield* only
         const look = Effect.map(expectStatus(api, 200, "GET", `/api/nodes/${id}`), ({ json }) => json)
@@ -90,7 +90,7 @@ layer(service(node), options)("nodes", (it) => {
       })
     )
 
-    it.effect("the host of a node has the shape of 2.2, and how it makes instances", () =>
+    it.effect("the host of a node has the shape of section 2.2 and shows how it makes instances", () =>
       Effect.gen(function* () {
         const { api, id } = yield* only
         const { json } = yield* expectStatus(api, 200, "GET", `/api/nodes/${id}/system`)
@@ -103,7 +103,7 @@ layer(service(node), options)("nodes", (it) => {
       })
     )
 
-    it.effect("a drained node gets no servers unless it is named", () =>
+    it.effect("a drained node gets only the servers that name it", () =>
       Effect.gen(function* () {
         const { api, id } = yield* only
         const drain = (drained: boolean) =>

@@ -24,7 +24,7 @@ const loads = (html: string) =>
     .map((match) => match[1])
     .filter((address) => /^(?:https?:)?\/\//.test(address ?? ""))
 
-describe("contract 4.11 and decisions 7: pages", () => {
+describe("contract 4.11 and decisions 7: the page of nodes", () => {
   it("every value of the node list is escaped", () => {
     const size = { memory_bytes: 1, cpu_threads: 1, disk_bytes: 1 }
     const figures = { capacity: size, committed: size, usage: null, ports_free: 1, servers: 0 }
@@ -45,7 +45,7 @@ describe("contract 4.11 and decisions 7: pages", () => {
     assert.match(html, /\.scroll \{ overflow-x: auto; \}/)
   })
 
-  it("no node: says so", () => {
+  it("an empty list shows that no node exists", () => {
     assert.include(nodesPage([]), "<p>No nodes found.</p>")
     assert.notInclude(nodesPage([]), "<table")
   })
@@ -53,7 +53,7 @@ describe("contract 4.11 and decisions 7: pages", () => {
 
 layer(service(noNode), options)("pages", (it) => {
   describe("contract 4.11 and decisions 7: pages", () => {
-    it.effect("/, /nodes and /docs are HTML, need no key and load nothing from elsewhere", () =>
+    it.effect("/, /nodes and /docs are HTML, need no key and load nothing from other hosts", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         for (const path of ["/", "/nodes", "/docs"]) {
@@ -79,7 +79,7 @@ layer(service(noNode), options)("pages", (it) => {
       })
     )
 
-    it.effect("/nodes escapes what a node says of itself", () =>
+    it.effect("/nodes escapes the values that a node sends", () =>
       Effect.gen(function* () {
         const api = yield* startService({
           env: { MUSTER_NODE_NAME: hostile, MUSTER_NODE_LOCATION: hostile, MUSTER_NODE_URL: hostile }
@@ -90,33 +90,35 @@ layer(service(noNode), options)("pages", (it) => {
       })
     )
 
-    it.effect("what says the same until an upgrade is sent once: a browser that has it gets 304", () =>
-      Effect.gen(function* () {
-        const api = yield* Muster
-        for (const path of ["/docs", "/docs/scalar.js", "/openapi.json"]) {
-          const whole = yield* api.request("GET", path, { key: null })
-          assert.strictEqual(whole.headers.get("cache-control"), "no-cache", path)
-          const etag = whole.headers.get("etag") ?? ""
-          assert.match(etag, /^"[\w-]{27}"$/)
-          for (const known of [etag, `"other", W/${etag}`, "*"]) {
-            const headers = { "if-none-match": known }
-            const same = yield* api.request("GET", path, { key: null, headers })
-            assert.strictEqual(same.status, 304)
-            assert.strictEqual(same.text, "")
-            assert.strictEqual(same.headers.get("etag"), etag)
+    it.effect(
+      "content that changes only with an upgrade is sent once: a browser with a cached copy gets 304",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          for (const path of ["/docs", "/docs/scalar.js", "/openapi.json"]) {
+            const whole = yield* api.request("GET", path, { key: null })
+            assert.strictEqual(whole.headers.get("cache-control"), "no-cache", path)
+            const etag = whole.headers.get("etag") ?? ""
+            assert.match(etag, /^"[\w-]{27}"$/)
+            for (const known of [etag, `"other", W/${etag}`, "*"]) {
+              const headers = { "if-none-match": known }
+              const same = yield* api.request("GET", path, { key: null, headers })
+              assert.strictEqual(same.status, 304)
+              assert.strictEqual(same.text, "")
+              assert.strictEqual(same.headers.get("etag"), etag)
+            }
+            const changed = yield* api.request("GET", path, {
+              key: null,
+              headers: { "if-none-match": '"old"' }
+            })
+            assert.strictEqual(changed.text, whole.text)
+            const head = yield* api.request("HEAD", path, { key: null })
+            assert.strictEqual(head.headers.get("etag"), etag)
           }
-          const changed = yield* api.request("GET", path, {
-            key: null,
-            headers: { "if-none-match": '"old"' }
-          })
-          assert.strictEqual(changed.text, whole.text)
-          const head = yield* api.request("HEAD", path, { key: null })
-          assert.strictEqual(head.headers.get("etag"), etag)
-        }
-      })
+        })
     )
 
-    it.effect("/openapi.json describes every parameter of a query", () =>
+    it.effect("/openapi.json describes every query parameter", () =>
       Effect.gen(function* () {
         const { json } = yield* (yield* Muster).request("GET", "/openapi.json", { key: null })
         const parameters = Object.entries<Record<string, { readonly parameters?: ReadonlyArray<Parameter> }>>(
@@ -135,7 +137,7 @@ layer(service(noNode), options)("pages", (it) => {
       })
     )
 
-    it.effect("a request's log line has its method, path, status and time as fields", () =>
+    it.effect("the log line of a request has its method, path, status and time as fields", () =>
       Effect.gen(function* () {
         const api = yield* startService({
           env: { ...noNode, MUSTER_LOG_FORMAT: "json", MUSTER_LOG_LEVEL: "debug" }
@@ -178,7 +180,7 @@ layer(service(noNode), options)("pages", (it) => {
       })
     )
 
-    it.effect("/metrics is the Prometheus text format and counts requests", () =>
+    it.effect("/metrics has the Prometheus text format and counts requests", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const count = Effect.map(api.request("GET", "/metrics"), ({ text }) =>
@@ -233,7 +235,7 @@ layer(service(noNode), options)("pages", (it) => {
   })
 
   describe("decisions 7: /openapi.json", () => {
-    it.effect("has every route, its errors, the bearer scheme and examples", () =>
+    it.effect("the document has every route, its errors, the bearer scheme and examples", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const { json: document, headers } = yield* api.request("GET", "/openapi.json", { key: null })
@@ -281,7 +283,7 @@ layer(service(noNode), options)("pages", (it) => {
       })
     )
 
-    it.effect("names the routes of the contract", () =>
+    it.effect("the document contains the routes of the contract", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const { paths } = (yield* api.request("GET", "/openapi.json", { key: null })).json

@@ -88,14 +88,14 @@ const definitions = {
 }
 
 layer(Muster.layer(definitions), options)("contract: responses match the declared schema", (it) => {
-  it.effect("the test knows every endpoint with a body", () =>
+  it.effect("the test covers every endpoint with a body", () =>
     Effect.sync(() => {
       assert.deepStrictEqual(streams, ["/api/servers/:server/events", "/api/events"])
       assert.deepStrictEqual([...declared.keys()].toSorted(), [...Object.keys(requests)].toSorted())
     })
   )
 
-  it.effect("every response decodes with it, and has no other field", () =>
+  it.effect("every response decodes with the schema and has no other field", () =>
     Effect.gen(function* () {
       const api = yield* Muster
       const server = yield* running(api, "kept")
@@ -118,7 +118,7 @@ layer(Muster.layer(definitions), options)("contract: responses match the declare
     })
   )
 
-  it.effect("every event decodes with it, over SSE and WebSocket, with and without a cursor", () =>
+  it.effect("every event decodes with the schema, over SSE and WebSocket, with and without a cursor", () =>
     Effect.gen(function* () {
       const api = yield* Muster
       const id = yield* create(api, "kept")

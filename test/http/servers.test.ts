@@ -14,7 +14,7 @@ const count = Effect.gen(function* () {
 
 layer(service(), options)("servers", (it) => {
   describe("contract 2.3, 4.4, 4.5: creation and lists", () => {
-    it.effect("202 with exactly the summary's fields, and its Location", () =>
+    it.effect("a creation is 202 with exactly the fields of the summary, and a Location", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const node = (yield* api.request("GET", "/api/nodes")).json[0]
@@ -44,7 +44,7 @@ layer(service(), options)("servers", (it) => {
       })
     )
 
-    it.effect("the list is sorted by id; with ids_only=true ids only", () =>
+    it.effect("the list is sorted by id; with ids_only=true it has ids only", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const made = yield* Effect.all(
@@ -97,7 +97,7 @@ layer(service(), options)("servers", (it) => {
       })
     )
 
-    it.effect("the echo of the overrides holds just what was given", () =>
+    it.effect("the response contains exactly the given overrides", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const overrides = {
@@ -168,7 +168,7 @@ layer(service(), options)("servers", (it) => {
       )
     })
 
-    it.effect("the same body answers the first response again, another body is 409", () =>
+    it.effect("the same body returns the first response again; another body is 409", () =>
       Effect.gen(function* () {
         const before = yield* count
         const body = { blueprint_id: "kept", overrides: { env: { A: "1" } } }
@@ -192,7 +192,7 @@ layer(service(), options)("servers", (it) => {
       })
     )
 
-    it.effect("a refused request leaves the key free", () =>
+    it.effect("a refused request does not use up the idempotency key", () =>
       Effect.gen(function* () {
         assertError(yield* ask("free", { blueprint_id: "nope" }), 404)
         const made = yield* ask("free", { blueprint_id: "kept" })
@@ -201,7 +201,7 @@ layer(service(), options)("servers", (it) => {
       })
     )
 
-    it.effect("twenty at once make one server", () =>
+    it.effect("twenty concurrent requests create one server", () =>
       Effect.gen(function* () {
         const before = yield* count
         const answers = yield* Effect.all(
@@ -215,7 +215,7 @@ layer(service(), options)("servers", (it) => {
       })
     )
 
-    it.effect("each API key has keys of its own, and the form is 1-128 printable characters", () =>
+    it.effect("each API key has its own idempotency keys, of 1-128 printable characters", () =>
       Effect.gen(function* () {
         const made = yield* ask("~".repeat(128), { blueprint_id: "kept" })
         assert.strictEqual(made.status, 202)

@@ -51,7 +51,7 @@ const wrong: Record<string, ReadonlyArray<string>> = {
 }
 
 describe("settings", () => {
-  it.effect("a wrong value is named with its setting and what it may be", () =>
+  it.effect("the message of an invalid value names the setting and the allowed values", () =>
     Effect.gen(function* () {
       for (const [name, values] of Object.entries(wrong)) {
         const one = Object.values(settings).find((setting) => setting.name === name)
@@ -64,7 +64,7 @@ describe("settings", () => {
     })
   )
 
-  it.effect("a range of ports that is reversed is said to be", () =>
+  it.effect("the message of a reversed port range says that the range is reversed", () =>
     Effect.gen(function* () {
       const name = "MUSTER_EMBEDDED_ALLOCATIONS"
       const may = Object.values(settings).find((setting) => setting.name === name)?.may
@@ -79,7 +79,7 @@ describe("settings", () => {
     })
   )
 
-  it.effect("the password of a database shows nowhere, not even where its URL is wrong", () =>
+  it.effect("no output contains the password of the database, also if its URL is invalid", () =>
     Effect.gen(function* () {
       const error = yield* Effect.flip(load({ MUSTER_DATABASE_URL: "postgres://u:s3cret@host:0/muster" }))
       assert.match(error.message, /^MUSTER_DATABASE_URL is "postgres:…"; it may be /)
@@ -88,7 +88,7 @@ describe("settings", () => {
     })
   )
 
-  it.effect("every default is a value that the setting may have; an empty variable counts as unset", () =>
+  it.effect("every default is a valid value, and an empty variable counts as unset", () =>
     Effect.gen(function* () {
       const standard = yield* load({})
       assert.strictEqual(standard.port, 5620)
@@ -100,7 +100,7 @@ describe("settings", () => {
     })
   )
 
-  it.effect("values are read", () =>
+  it.effect("every setting is read from its variable", () =>
     Effect.gen(function* () {
       const read = yield* load({
         MUSTER_PORT: "0",
@@ -124,7 +124,7 @@ describe("settings", () => {
     })
   )
 
-  it("are listed in one place: nothing else looks for a variable of the service", () => {
+  it("one table lists every setting; no other code reads a variable of the service", () => {
     const names = Object.values(settings).map((setting) => setting.name)
     assert.deepStrictEqual(names.length, new Set(names).size)
     for (const file of readdirSync(join(root, "src"), { recursive: true, encoding: "utf8" })) {
@@ -141,18 +141,20 @@ describe("settings", () => {
 })
 
 describe("the start", () => {
-  it.live("stops with one line that names setting, value and what it may be", () =>
-    Effect.gen(function* () {
-      const ended = yield* muster(["serve"], { MUSTER_PORT: "http" })
-      assert.deepStrictEqual(ended, {
-        code: 1,
-        stdout: "",
-        stderr: 'MUSTER_PORT is "http"; it may be a whole number from 0 to 65535\n'
+  it.live(
+    "an invalid setting stops the start with one line: the setting, its value and the allowed values",
+    () =>
+      Effect.gen(function* () {
+        const ended = yield* muster(["serve"], { MUSTER_PORT: "http" })
+        assert.deepStrictEqual(ended, {
+          code: 1,
+          stdout: "",
+          stderr: 'MUSTER_PORT is "http"; it may be a whole number from 0 to 65535\n'
+        })
       })
-    })
   )
 
-  it.live("stops with one line where the port is taken or the folder cannot be made", () =>
+  it.live("a port in use or a data folder that cannot be created stops the start with one line", () =>
     Effect.gen(function* () {
       const api = yield* startService({ env: noNode })
       const folder = yield* temporaryFolder

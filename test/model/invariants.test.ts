@@ -529,8 +529,8 @@ const broken: ReadonlyArray<readonly [(typeof invariants)[number], string, Histo
   ]
 ]
 
-describe("the model: what has to be true of a run", () => {
-  it("of a history in which all is well nothing is said", () => {
+describe("model: invariants of a run", () => {
+  it("a correct history violates no invariant", () => {
     assert.deepStrictEqual(
       invariants.map(({ name, problems }) => [name, problems(sound)]),
       invariants.map(({ name }) => [name, []])
@@ -545,14 +545,14 @@ describe("the model: what has to be true of a run", () => {
     )
   })
 
-  it("each has a history that breaks it", () => {
+  it("each invariant has a history that violates it", () => {
     assert.deepStrictEqual(
       invariants.filter((invariant) => !broken.some(([one]) => one === invariant)).map(({ name }) => name),
       []
     )
   })
 
-  it("what is allowed is not found: repetitions on a node that is drained since, named nodes, two words at once", () => {
+  it("an allowed history is accepted: retries on a node that is drained later, named nodes, two commands at once", () => {
     const drained = withMore({ asked: create("key-b", "wide"), status: 202, id: "srv_b", node_id: "n1" })
     assert.deepStrictEqual(drains.problems(drained), [])
     const { body, ...rest } = create("key-z")
@@ -571,7 +571,7 @@ describe("the model: what has to be true of a run", () => {
     assert.deepStrictEqual(lastWord.problems(both), [])
   })
 
-  it("the end of a server that its node has removed may be told where the answer to the removal was lost", () => {
+  it("the end of a server that its node has removed may be published if the response to the removal was lost", () => {
     const silent = withNode("n0", ({ said }) => ({
       said: new Map([...said].filter(([id]) => id !== "srv_c"))
     }))

@@ -16,7 +16,7 @@ import { makeWorld, nodeIds } from "./world.ts"
 
 const MOST_SHOWN = 12
 
-describe("design: whatever goes wrong, what was acknowledged holds, and all replicas tell one story", () => {
+describe("design: every acknowledged change survives any fault, and all replicas publish the same events", () => {
   it.live(
     `random operations and faults on ${REPLICAS} replicas (MUSTER_TEST_SEED=${seed} MUSTER_TEST_MODEL_SECONDS=${seconds})`,
     () =>

@@ -7,8 +7,8 @@ const headers: Readonly<Record<string, string>> = { "x-request-id": "r", "conten
 const of = (status: number, answer: unknown, own: Readonly<Record<string, string>> = headers) =>
   malformation(status, typeof answer === "string" ? answer : JSON.stringify(answer), (name) => own[name])
 
-describe("the model: the form of answers", () => {
-  it("decisions, section 1: an error has one body, and every answer a request id", () => {
+describe("model: the form of responses", () => {
+  it("decisions 1: every error has the error body, and every response has a request id", () => {
     assert.isUndefined(of(503, body))
     assert.isUndefined(of(200, "[]"))
     const { hint, ...short } = body
@@ -28,7 +28,7 @@ describe("the model: the form of answers", () => {
     assert.strictEqual(hint, "what")
   })
 
-  it("an answer of another shape than was asked for is malformed", () => {
+  it("a response whose shape differs from the expected one is malformed", () => {
     const asked = { kind: "look", server: "srv_a", what: "" } as const
     const answer = (text: string, status = 200) => ({ status, text, malformed: undefined })
     assert.deepStrictEqual(keptOf(asked, answer('{"id":"srv_a"}')), {})

@@ -5,8 +5,8 @@ import { faultKinds, schedule, targetName } from "./schedule.ts"
 
 const counts = { replicas: 3, nodes: 4 }
 
-describe("the model: what goes wrong and when", () => {
-  it("a seed repeats it", () => {
+describe("model: the schedule of faults", () => {
+  it("the same seed gives the same schedule", () => {
     fc.assert(
       fc.property(fc.nat(), (seed) => {
         assert.deepStrictEqual(schedule(seeded(seed), 35_000, counts), schedule(seeded(seed), 35_000, counts))
@@ -14,7 +14,7 @@ describe("the model: what goes wrong and when", () => {
     )
   })
 
-  it("everything is being mended at the end, and nothing is broken twice at a time", () => {
+  it("the schedule heals every fault at its end and never applies a fault twice at a time", () => {
     fc.assert(
       fc.property(fc.nat(), fc.integer({ min: 1_000, max: 600_000 }), (seed, millis) => {
         const mended = new Map<string, number>()
@@ -28,7 +28,7 @@ describe("the model: what goes wrong and when", () => {
     )
   })
 
-  it("in ten minutes everything goes wrong that can, everywhere", () => {
+  it("ten minutes contain every fault at every place", () => {
     fc.assert(
       fc.property(fc.nat(), (seed) => {
         const plan = schedule(seeded(seed), 600_000, counts)

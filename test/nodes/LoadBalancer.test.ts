@@ -28,7 +28,7 @@ const hintOf = (id: string, fields: Partial<PlacementRequest> = {}) =>
 const memory = (memory_limit: number) => ({ limits: { memory_limit } })
 
 describe("node-protocol, Placement and ports: place", () => {
-  it.effect("spreads 1,000 requests that come at once as it spreads them one after another", () =>
+  it.effect("concurrent requests are spread in the same way as sequential requests", () =>
     Effect.gen(function* () {
       const ports = { allocations: [allocation({ ports: "1-1000" })] }
       const large = { capacity: { memory_bytes: 1000 * GIB, cpu_threads: 1, disk_bytes: 0 }, ...ports }
@@ -44,7 +44,7 @@ describe("node-protocol, Placement and ports: place", () => {
     }).pipe(Effect.provide(memoryNodes()))
   )
 
-  it.effect("commits memory, disk, processor and ports, and gives them back once", () =>
+  it.effect("a placement commits memory, disk, CPU and ports; a release returns them once", () =>
     Effect.gen(function* () {
       yield* register("a")
       const limits = { memory_limit: 1024, disk_space: 5000, cpu_limit: 150 }
@@ -66,7 +66,7 @@ describe("node-protocol, Placement and ports: place", () => {
     }).pipe(Effect.provide(memoryNodes()))
   )
 
-  it.effect("counts a server without a memory limit as 512 MiB", () =>
+  it.effect("a server without a memory limit counts as 512 MiB", () =>
     Effect.gen(function* () {
       yield* register("a", { capacity: { memory_bytes: GIB, cpu_threads: 1, disk_bytes: 0 } })
       yield* place("s1", { limits: {} })
@@ -76,7 +76,7 @@ describe("node-protocol, Placement and ports: place", () => {
     }).pipe(Effect.provide(memoryNodes()))
   )
 
-  it.effect("overcommits by the factors of the settings", () =>
+  it.effect("nodes are overcommitted by the factors of the settings", () =>
     Effect.gen(function* () {
       yield* register("a", { capacity: { memory_bytes: GIB, cpu_threads: 1, disk_bytes: 1_000_000_000 } })
       const limits = { memory_limit: 1024, disk_space: 500 }
@@ -90,7 +90,7 @@ describe("node-protocol, Placement and ports: place", () => {
     }).pipe(Effect.provide(memoryNodes({ memoryOvercommit: 1.5, diskOvercommit: 2 })))
   )
 
-  it.effect("heeds location, runtime and anti-affinity", () =>
+  it.effect("a placement respects location, runtime and anti-affinity", () =>
     Effect.gen(function* () {
       yield* register("a", { location: "eu", runtimes: ["docker"] })
       yield* register("b", { location: "us" })
@@ -110,7 +110,7 @@ describe("node-protocol, Placement and ports: place", () => {
     }).pipe(Effect.provide(memoryNodes()))
   )
 
-  it.effect("uses no node that is drained or not connected, and says why there is none", () =>
+  it.effect("a placement skips drained and unconnected nodes, and a refusal gives the reason", () =>
     Effect.gen(function* () {
       assert.strictEqual(yield* hintOf("s0"), "No node has registered yet; start one with `muster node`.")
       yield* register("a")
@@ -133,7 +133,7 @@ describe("node-protocol, Placement and ports: place", () => {
     }).pipe(Effect.provide(memoryNodes()))
   )
 
-  it.effect("finds a node for a server that needs more ports than the emptiest node has on one address", () =>
+  it.effect("a server that needs many ports goes to a node with enough ports on one address", () =>
     Effect.gen(function* () {
       yield* register("a", { allocations: [allocation({ ports: "1-3" })] })
       yield* register("b", { allocations: [allocation({ ports: "1-16" })] })
@@ -143,7 +143,7 @@ describe("node-protocol, Placement and ports: place", () => {
     }).pipe(Effect.provide(memoryNodes()))
   )
 
-  it.effect("places a server that holds something anew", () =>
+  it.effect("a server with a reservation can be placed again", () =>
     Effect.gen(function* () {
       yield* register("a", { allocations: [allocation({ ports: "1" })] })
       yield* place("s1")
@@ -152,7 +152,7 @@ describe("node-protocol, Placement and ports: place", () => {
     }).pipe(Effect.provide(memoryNodes()))
   )
 
-  it.effect.each<Strategy>(["spread", "binpack", "round-robin"])("%s is what the setting says", (strategy) =>
+  it.effect.each<Strategy>(["spread", "binpack", "round-robin"])("the setting selects %s", (strategy) =>
     Effect.gen(function* () {
       yield* Effect.forEach(["a", "b"], (id) => register(id))
       const ids = ["s1", "s2", "s3", "s4"]
@@ -163,7 +163,7 @@ describe("node-protocol, Placement and ports: place", () => {
   )
 })
 
-describe("node-protocol, Placement and ports: a node that cannot be called", () => {
+describe("node-protocol, Placement and ports: unreachable nodes", () => {
   const called = (id: string, unreachable: string | null) =>
     Effect.gen(function* () {
       const token = (yield* Fleet).get(id)?.record?.token ?? ""
@@ -172,7 +172,7 @@ describe("node-protocol, Placement and ports: a node that cannot be called", () 
   /** As where nodes of other machines are called. */
   const callsOthers = Effect.flatMap(DaemonClient, (daemons) => daemons.elsewhere(() => undefined))
 
-  it.effect("gets nothing, named or not, until it can be, and is said to be the reason", () =>
+  it.effect("an unreachable node gets no server, also if it is named, and a refusal gives the reason", () =>
     Effect.gen(function* () {
       yield* callsOthers
       yield* register("a")
@@ -189,7 +189,7 @@ describe("node-protocol, Placement and ports: a node that cannot be called", () 
     }).pipe(Effect.scoped, Effect.provide(memoryNodes()))
   )
 
-  it.effect("one that has just registered is waited for where nothing else fits, for a moment", () =>
+  it.effect("if no other node fits, a placement waits briefly for a node that has just registered", () =>
     Effect.gen(function* () {
       yield* callsOthers
       yield* register("full")
@@ -222,7 +222,7 @@ describe("node-protocol, Placement and ports: a node that cannot be called", () 
     }).pipe(Effect.scoped, Effect.provide(memoryNodes()))
   )
 
-  it.effect("whoever waits for one may go away", () =>
+  it.effect("a waiting placement can be interrupted", () =>
     Effect.gen(function* () {
       yield* callsOthers
       yield* register("new")
@@ -235,19 +235,21 @@ describe("node-protocol, Placement and ports: a node that cannot be called", () 
   )
 })
 
-describe("decisions, section 2: a node that is named", () => {
-  it.effect("is used though it is drained, elsewhere, or has a server of the blueprint already", () =>
-    Effect.gen(function* () {
-      yield* register("a")
-      yield* register("b")
-      yield* drain("a")
-      const rule = { node_id: "a", placement: { locations: ["us"], anti_affinity: true } }
-      assert.strictEqual(yield* nodeOf("s1", rule), "a")
-      assert.strictEqual(yield* nodeOf("s2", rule), "a")
-    }).pipe(Effect.provide(memoryNodes()))
+describe("decisions 2: a named node", () => {
+  it.effect(
+    "a named node is used if it is drained, in another location, or has a server of the blueprint",
+    () =>
+      Effect.gen(function* () {
+        yield* register("a")
+        yield* register("b")
+        yield* drain("a")
+        const rule = { node_id: "a", placement: { locations: ["us"], anti_affinity: true } }
+        assert.strictEqual(yield* nodeOf("s1", rule), "a")
+        assert.strictEqual(yield* nodeOf("s2", rule), "a")
+      }).pipe(Effect.provide(memoryNodes()))
   )
 
-  it.effect("is refused when it is unknown, not connected, full, or lacks the runtime", () =>
+  it.effect("a named node is refused if it is unknown, not connected, full, or lacks the runtime", () =>
     Effect.gen(function* () {
       yield* register("a", { allocations: [allocation({ ports: "1-2" })] })
       const refusal = (fields: Partial<PlacementRequest>) =>
@@ -274,8 +276,8 @@ describe("decisions, section 2: a node that is named", () => {
   )
 })
 
-describe("contract 4.5: 404 for a node that is not known", () => {
-  it.effect("one whose name was given is told with its id", () =>
+describe("contract 4.5: 404 for an unknown node", () => {
+  it.effect("the refusal of a node name gives the id of that node", () =>
     Effect.gen(function* () {
       yield* register("n1", { name: "alpha" })
       yield* register("n2", { name: "beta" })
@@ -293,25 +295,27 @@ describe("contract 4.5: 404 for a node that is not known", () => {
 })
 
 describe("node-protocol, When something breaks: no port is leaked or held twice", () => {
-  it.effect("restores what records hold, also of nodes that register later or with other ports", () =>
-    Effect.gen(function* () {
-      yield* restore(serverRecord("s1", "a", [25565, 40000]), serverRecord("s2", "a", [25566]))
-      yield* register("a")
-      const node = yield* detail("a")
-      assert.strictEqual(node.servers, 2)
-      assert.strictEqual(node.ports_free, 8)
-      assert.strictEqual(node.committed.memory_bytes, 2 * GIB)
-      assert.strictEqual(node.committed.cpu_threads, 3)
-      assert.strictEqual((yield* place("s3")).allocations.default.port, 25567)
-      yield* restore(serverRecord("s1", "a", [25565, 40000]))
-      assert.strictEqual((yield* detail("a")).servers, 3)
-      yield* release("s1")
-      assert.strictEqual((yield* detail("a")).ports_free, 8)
-    }).pipe(Effect.provide(memoryNodes()))
+  it.effect(
+    "the reservations of records are restored, also if the node registers later or with other ports",
+    () =>
+      Effect.gen(function* () {
+        yield* restore(serverRecord("s1", "a", [25565, 40000]), serverRecord("s2", "a", [25566]))
+        yield* register("a")
+        const node = yield* detail("a")
+        assert.strictEqual(node.servers, 2)
+        assert.strictEqual(node.ports_free, 8)
+        assert.strictEqual(node.committed.memory_bytes, 2 * GIB)
+        assert.strictEqual(node.committed.cpu_threads, 3)
+        assert.strictEqual((yield* place("s3")).allocations.default.port, 25567)
+        yield* restore(serverRecord("s1", "a", [25565, 40000]))
+        assert.strictEqual((yield* detail("a")).servers, 3)
+        yield* release("s1")
+        assert.strictEqual((yield* detail("a")).ports_free, 8)
+      }).pipe(Effect.provide(memoryNodes()))
   )
 
   it.effect.each(["restore first", "release first"])(
-    "learns who holds a port that was placed twice: %s",
+    "a port that was placed twice is held until both servers release it: %s",
     (order) =>
       Effect.gen(function* () {
         yield* register("a", { allocations: [allocation({ ports: "1-2" })] })
@@ -361,7 +365,7 @@ describe("node-protocol, When something breaks: no port is leaked or held twice"
     }
   )
 
-  it("sums are those of the servers placed, no port is held twice, no node is filled beyond what it has", () => {
+  it("sums equal the placed servers, no port is held twice, and no node exceeds its capacity", () => {
     const strategies = fc.constantFrom<Strategy>("spread", "binpack", "round-robin")
     const property = fc.asyncProperty(fc.array(anyStep, { maxLength: 60 }), strategies, (steps, strategy) =>
       Effect.gen(function* () {

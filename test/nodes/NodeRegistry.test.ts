@@ -43,8 +43,8 @@ const names = Effect.flatMap(NodeRegistry, (registry) =>
 const restore = (node_id: string) =>
   Effect.flatMap(LoadBalancer, (balancer) => balancer.restore([serverRecord("s1", node_id, [25565])]))
 
-describe("decisions, section 2: nodes", () => {
-  it.effect("lists nodes by name, then id, with exactly the five fields", () =>
+describe("decisions 2: nodes", () => {
+  it.effect("the list is sorted by name, then id, with exactly the five fields", () =>
     Effect.gen(function* () {
       const registry = yield* NodeRegistry
       assert.deepStrictEqual(yield* registry.list, [])
@@ -62,7 +62,7 @@ describe("decisions, section 2: nodes", () => {
     }).pipe(Effect.provide(memoryNodes()))
   )
 
-  it.effect("shows the state and the load of a node", () =>
+  it.effect("a node has a state and a load", () =>
     Effect.gen(function* () {
       const registry = yield* NodeRegistry
       yield* TestClock.setTime(Date.UTC(2026, 0, 2, 3, 4, 5, 678))
@@ -99,7 +99,7 @@ describe("decisions, section 2: nodes", () => {
     }).pipe(Effect.provide(memoryNodes()))
   )
 
-  it.effect("keeps a drained node drained when it registers again", () =>
+  it.effect("a drained node stays drained when it registers again", () =>
     Effect.gen(function* () {
       const registry = yield* NodeRegistry
       yield* registry.register(registration("n1"))
@@ -113,7 +113,7 @@ describe("decisions, section 2: nodes", () => {
     }).pipe(Effect.provide(memoryNodes()))
   )
 
-  it.effect("keeps what is written about a node in the order in which it is written", () =>
+  it.effect("changes of a node are stored in the order in which they are made", () =>
     Effect.gen(function* () {
       const registry = yield* NodeRegistry
       const state = yield* MemoryTables
@@ -133,7 +133,7 @@ describe("decisions, section 2: nodes", () => {
     }).pipe(Effect.provide(memoryNodes()))
   )
 
-  it.effect("refuses to forget a node that owns servers, and forgets it once it owns none", () =>
+  it.effect("a node that owns servers cannot be removed; a node without servers can", () =>
     Effect.gen(function* () {
       const registry = yield* NodeRegistry
       const state = yield* MemoryTables
@@ -160,7 +160,7 @@ describe("decisions, section 2: nodes", () => {
     }).pipe(Effect.provide(memoryNodes()))
   )
 
-  it.effect("places nothing on a node that is being forgotten", () =>
+  it.effect("no server is placed on a node during its removal", () =>
     Effect.gen(function* () {
       const registry = yield* NodeRegistry
       const balancer = yield* LoadBalancer
@@ -181,7 +181,7 @@ describe("decisions, section 2: nodes", () => {
     }).pipe(Effect.provide(memoryNodes()))
   )
 
-  it.effect("lists a node that said good-bye only while it owns servers", () =>
+  it.effect("a deregistered node is listed only while it owns servers", () =>
     Effect.gen(function* () {
       const registry = yield* NodeRegistry
       const balancer = yield* LoadBalancer
@@ -203,7 +203,7 @@ describe("decisions, section 2: nodes", () => {
 })
 
 describe("node-protocol: register, heartbeat, disconnect", () => {
-  it.effect("answers a fresh token of 32 bytes to every registration", () =>
+  it.effect("every registration returns a new token of 32 bytes", () =>
     Effect.gen(function* () {
       const registry = yield* NodeRegistry
       const one = yield* registry.register(registration("n1"))
@@ -216,7 +216,7 @@ describe("node-protocol: register, heartbeat, disconnect", () => {
     }).pipe(Effect.provide(memoryNodes()))
   )
 
-  it.effect("replaces an older boot, whose words count no more", () =>
+  it.effect("a new boot replaces the previous one, whose messages are refused", () =>
     Effect.gen(function* () {
       const registry = yield* NodeRegistry
       yield* registry.register(registration("n1", { boot_id: "old" }))
@@ -239,7 +239,7 @@ describe("node-protocol: register, heartbeat, disconnect", () => {
     }).pipe(Effect.provide(memoryNodes()))
   )
 
-  it.effect("refuses what cannot be, and keeps nothing of it", () =>
+  it.effect("an invalid registration is refused and stores nothing", () =>
     Effect.gen(function* () {
       const registry = yield* NodeRegistry
       const error = yield* Effect.flip(
@@ -251,7 +251,7 @@ describe("node-protocol: register, heartbeat, disconnect", () => {
     }).pipe(Effect.provide(memoryNodes()))
   )
 
-  it.effect("changes nothing while the database is away, and reads go on", () =>
+  it.effect("while the database is away, nothing changes and reads work", () =>
     Effect.gen(function* () {
       const registry = yield* NodeRegistry
       const state = yield* MemoryTables
@@ -279,7 +279,7 @@ describe("node-protocol: register, heartbeat, disconnect", () => {
     }).pipe(Effect.provide(memoryNodes()))
   )
 
-  it.effect("remembers a registration whose caller has given up waiting for it", () =>
+  it.effect("a registration is stored although its caller has disconnected", () =>
     Effect.gen(function* () {
       const registry = yield* NodeRegistry
       const state = yield* MemoryTables
@@ -297,33 +297,38 @@ describe("node-protocol: register, heartbeat, disconnect", () => {
   )
 })
 
-describe("node-protocol, When something breaks: nodes that go silent", () => {
-  it.effect("is lost after 30 s, given up after 10 min, and connected when it registers again", () =>
-    Effect.gen(function* () {
-      const registry = yield* NodeRegistry
-      const seen = yield* follow
-      yield* registry.register(registration("n1"))
-      yield* TestClock.adjust("20 seconds")
-      yield* registry.heartbeat("n1", heartbeat("n1-boot"))
-      yield* TestClock.adjust("29999 millis")
-      assert.isTrue(registry.isConnected("n1"))
-      yield* TestClock.adjust("1 millis")
-      assert.isFalse(registry.isConnected("n1"))
-      assert.deepStrictEqual(seen, ["n1 connected", "n1 lost"])
-      assert.strictEqual((yield* Effect.flip((yield* LoadBalancer).place(request("s1"))))._tag, "Unavailable")
-      const error = yield* Effect.flip(registry.heartbeat("n1", heartbeat("n1-boot")))
-      assert.strictEqual(error._tag, "RegistrationRequired", "it is to say what it has")
-      yield* TestClock.adjust("570 seconds")
-      assert.deepStrictEqual(seen.slice(2), ["n1 given-up"])
-      assert.deepStrictEqual(yield* names, ["n1"], "known still")
-      yield* registry.register(registration("n1"))
-      yield* TestClock.adjust("1 millis")
-      assert.deepStrictEqual(seen.slice(3), ["n1 connected"])
-      assert.strictEqual((yield* (yield* LoadBalancer).place(request("s1"))).node_id, "n1")
-    }).pipe(Effect.provide(memoryNodes()))
+describe("node-protocol, When something breaks: node gone", () => {
+  it.effect(
+    "a node is lost after 30 s without a heartbeat, given up after 10 min, and connected when it registers again",
+    () =>
+      Effect.gen(function* () {
+        const registry = yield* NodeRegistry
+        const seen = yield* follow
+        yield* registry.register(registration("n1"))
+        yield* TestClock.adjust("20 seconds")
+        yield* registry.heartbeat("n1", heartbeat("n1-boot"))
+        yield* TestClock.adjust("29999 millis")
+        assert.isTrue(registry.isConnected("n1"))
+        yield* TestClock.adjust("1 millis")
+        assert.isFalse(registry.isConnected("n1"))
+        assert.deepStrictEqual(seen, ["n1 connected", "n1 lost"])
+        assert.strictEqual(
+          (yield* Effect.flip((yield* LoadBalancer).place(request("s1"))))._tag,
+          "Unavailable"
+        )
+        const error = yield* Effect.flip(registry.heartbeat("n1", heartbeat("n1-boot")))
+        assert.strictEqual(error._tag, "RegistrationRequired", "it is to say what it has")
+        yield* TestClock.adjust("570 seconds")
+        assert.deepStrictEqual(seen.slice(2), ["n1 given-up"])
+        assert.deepStrictEqual(yield* names, ["n1"], "known still")
+        yield* registry.register(registration("n1"))
+        yield* TestClock.adjust("1 millis")
+        assert.deepStrictEqual(seen.slice(3), ["n1 connected"])
+        assert.strictEqual((yield* (yield* LoadBalancer).place(request("s1"))).node_id, "n1")
+      }).pipe(Effect.provide(memoryNodes()))
   )
 
-  it.effect("takes the settings' times", () =>
+  it.effect("the timeouts come from the settings", () =>
     Effect.gen(function* () {
       const registry = yield* NodeRegistry
       const seen = yield* follow
@@ -335,7 +340,7 @@ describe("node-protocol, When something breaks: nodes that go silent", () => {
     }).pipe(Effect.provide(memoryNodes({ heartbeatTimeout: "2 seconds", nodeLostAfter: "3 seconds" })))
   )
 
-  it.effect("is not connected at once when it says good-bye, and lost unless it is back in time", () =>
+  it.effect("a deregistered node is disconnected at once, and lost unless it registers in time", () =>
     Effect.gen(function* () {
       const registry = yield* NodeRegistry
       yield* registry.register(registration("n1"))
@@ -351,7 +356,7 @@ describe("node-protocol, When something breaks: nodes that go silent", () => {
     }).pipe(Effect.provide(memoryNodes()))
   )
 
-  it.effect("gets another token in time, and stays connected meanwhile", () =>
+  it.effect("the token of a node is renewed before it expires, and the node stays connected", () =>
     Effect.gen(function* () {
       const registry = yield* NodeRegistry
       const fleet = yield* Fleet
@@ -379,27 +384,29 @@ describe("node-protocol, When something breaks: nodes that go silent", () => {
     }).pipe(Effect.provide(memoryNodes({ tokenLifetime: "65 seconds" })))
   )
 
-  it.effect("registers again where its token cannot be read: with another secret, or in clear text", () =>
-    Effect.gen(function* () {
-      for (const token of ["clear-text", makeTokenSeal(randomBytes(32)).seal("n1", "token")]) {
-        const state = tables()
-        yield* Effect.gen(function* () {
-          const registry = yield* NodeRegistry
-          const fleet = yield* Fleet
-          yield* registry.register(registration("n1"))
-          const record = fleet.get("n1")?.record
-          assert.isDefined(record)
-          fleet.put({ ...record, token })
-          const beat = registry.heartbeat("n1", heartbeat("n1-boot"))
-          assert.strictEqual((yield* Effect.flip(beat))._tag, "RegistrationRequired")
-          yield* registry.register(registration("n1"))
-          yield* beat
-        }).pipe(Effect.provide(memoryNodes({}, state)))
-      }
-    })
+  it.effect(
+    "a node must register again if its token cannot be read: sealed with another secret, or stored in clear text",
+    () =>
+      Effect.gen(function* () {
+        for (const token of ["clear-text", makeTokenSeal(randomBytes(32)).seal("n1", "token")]) {
+          const state = tables()
+          yield* Effect.gen(function* () {
+            const registry = yield* NodeRegistry
+            const fleet = yield* Fleet
+            yield* registry.register(registration("n1"))
+            const record = fleet.get("n1")?.record
+            assert.isDefined(record)
+            fleet.put({ ...record, token })
+            const beat = registry.heartbeat("n1", heartbeat("n1-boot"))
+            assert.strictEqual((yield* Effect.flip(beat))._tag, "RegistrationRequired")
+            yield* registry.register(registration("n1"))
+            yield* beat
+          }).pipe(Effect.provide(memoryNodes({}, state)))
+        }
+      })
   )
 
-  it.effect("is lost at once when it is expelled for good, and given up in time, once each", () =>
+  it.effect("an expelled node is lost at once, and given up later, once each", () =>
     Effect.gen(function* () {
       const registry = yield* NodeRegistry
       const fleet = yield* Fleet
@@ -419,7 +426,7 @@ describe("node-protocol, When something breaks: nodes that go silent", () => {
     }).pipe(Effect.provide(memoryNodes()))
   )
 
-  it.effect("tells every subscriber of every change once, in the same order", () =>
+  it.effect("every subscriber receives every change once, in the same order", () =>
     Effect.gen(function* () {
       const registry = yield* NodeRegistry
       const first = yield* follow
@@ -470,7 +477,7 @@ describe("node-protocol, When something breaks: control plane killed", () => {
       }).pipe(Effect.provide(store(2)))
     })
 
-  it.effect("knows its nodes again, which are lost unless they register", () => {
+  it.effect("a restarted control plane restores its nodes, which are lost unless they register", () => {
     const state = tables()
     return lives(() => memoryNodes({}, state))
   })
@@ -484,48 +491,50 @@ describe("node-protocol, When something breaks: control plane killed", () => {
     return Layer.fresh(nodesLayer().pipe(Layer.provideMerge(sqlite), Layer.orDie))
   }).pipe(Effect.provide(NodeServices.layer))
 
-  it.effect("knows them from a database file", () =>
+  it.effect("a restarted control plane restores its nodes from a database file", () =>
     Effect.gen(function* () {
       const nodes = yield* onFile
       yield* lives(() => nodes)
     })
   )
 
-  it.effect("knows when it has heard them last, to a minute, without a write for each sign of life", () =>
-    Effect.gen(function* () {
-      const nodes = yield* onFile
-      const written = Effect.gen(function* () {
-        const heartbeats = yield* (yield* Store).read((yield* NodeRepo).heartbeats)
-        return heartbeats.map(({ beats, heard_at, node_id }) => [node_id, beats, heard_at / 1000])
-      })
-      yield* Effect.gen(function* () {
-        const registry = yield* NodeRegistry
-        yield* registry.register(registration("n1"))
-        yield* registry.register(registration("n2"))
-        yield* Effect.repeat(
-          Effect.andThen(TestClock.adjust("10 seconds"), registry.heartbeat("n1", heartbeat("n1-boot"))),
-          { times: 11 }
-        )
-        assert.deepStrictEqual(yield* written, [["n1", 1, 60]])
-        yield* TestClock.adjust("11 seconds")
-        assert.deepStrictEqual(yield* written, [["n1", 2, 120]])
-        // What is written is no sign of life.
-        yield* TestClock.adjust("18 seconds")
-        assert.isTrue(registry.isConnected("n1"))
-        yield* TestClock.adjust("1 seconds")
-        assert.isFalse(registry.isConnected("n1"))
-        yield* TestClock.adjust("10 minutes")
-        assert.deepStrictEqual(yield* written, [["n1", 2, 120]])
-      }).pipe(Effect.provide(nodes))
+  it.effect(
+    "the time of the last heartbeat is stored to the minute, without a write for each heartbeat",
+    () =>
+      Effect.gen(function* () {
+        const nodes = yield* onFile
+        const written = Effect.gen(function* () {
+          const heartbeats = yield* (yield* Store).read((yield* NodeRepo).heartbeats)
+          return heartbeats.map(({ beats, heard_at, node_id }) => [node_id, beats, heard_at / 1000])
+        })
+        yield* Effect.gen(function* () {
+          const registry = yield* NodeRegistry
+          yield* registry.register(registration("n1"))
+          yield* registry.register(registration("n2"))
+          yield* Effect.repeat(
+            Effect.andThen(TestClock.adjust("10 seconds"), registry.heartbeat("n1", heartbeat("n1-boot"))),
+            { times: 11 }
+          )
+          assert.deepStrictEqual(yield* written, [["n1", 1, 60]])
+          yield* TestClock.adjust("11 seconds")
+          assert.deepStrictEqual(yield* written, [["n1", 2, 120]])
+          // What is written is no sign of life.
+          yield* TestClock.adjust("18 seconds")
+          assert.isTrue(registry.isConnected("n1"))
+          yield* TestClock.adjust("1 seconds")
+          assert.isFalse(registry.isConnected("n1"))
+          yield* TestClock.adjust("10 minutes")
+          assert.deepStrictEqual(yield* written, [["n1", 2, 120]])
+        }).pipe(Effect.provide(nodes))
 
-      yield* Effect.gen(function* () {
-        const registry = yield* NodeRegistry
-        assert.strictEqual((yield* registry.get("n1")).last_seen_at, "1970-01-01T00:02:00.000Z")
-        assert.strictEqual((yield* registry.get("n2")).last_seen_at, "1970-01-01T00:00:00.000Z")
-        yield* registry.register(registration("n1"))
-        yield* TestClock.adjust("30 seconds")
-        assert.isFalse(registry.isConnected("n1"))
-      }).pipe(Effect.provide(nodes))
-    })
+        yield* Effect.gen(function* () {
+          const registry = yield* NodeRegistry
+          assert.strictEqual((yield* registry.get("n1")).last_seen_at, "1970-01-01T00:02:00.000Z")
+          assert.strictEqual((yield* registry.get("n2")).last_seen_at, "1970-01-01T00:00:00.000Z")
+          yield* registry.register(registration("n1"))
+          yield* TestClock.adjust("30 seconds")
+          assert.isFalse(registry.isConnected("n1"))
+        }).pipe(Effect.provide(nodes))
+      })
   )
 })

@@ -6,7 +6,7 @@ const secret = randomBytes(32)
 const seal = makeTokenSeal(secret)
 
 describe("sealed tokens", () => {
-  it("are opened with the same secret for the same node, and are another text each time", () => {
+  it("a token opens with the same secret for the same node, and each seal has another text", () => {
     const [one, other] = [seal.seal("n1", "token"), seal.seal("n1", "token")]
     assert.notStrictEqual(one, other)
     for (const sealed of [one, other]) {
@@ -15,7 +15,7 @@ describe("sealed tokens", () => {
     }
   })
 
-  it("stay closed for another node, with another secret, and where any byte has changed", () => {
+  it("a token does not open for another node, with another secret, or after a changed byte", () => {
     const sealed = seal.seal("n1", "token")
     assert.isUndefined(seal.open("n2", sealed))
     assert.isUndefined(makeTokenSeal(randomBytes(32)).open("n1", sealed))
@@ -29,7 +29,7 @@ describe("sealed tokens", () => {
     }
   })
 
-  it("no clear text counts: one that an earlier version has written, or an empty one", () => {
+  it("a token in clear text, of an earlier version or empty, is refused", () => {
     for (const text of [
       "",
       "token",

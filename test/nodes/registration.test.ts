@@ -11,7 +11,7 @@ const refusal = (fields: Partial<Registration>) => {
 }
 const capacity = registration("n1").capacity
 
-describe("node-protocol, register: what is refused", () => {
+describe("node-protocol, register: validation", () => {
   it.each<readonly [string, Partial<Registration>]>([
     ["id: ", { id: "" }],
     ["id: ", { id: ".." }],
@@ -49,14 +49,14 @@ describe("node-protocol, register: what is refused", () => {
     assert.isTrue(refusal(fields)?.startsWith(field), refusal(fields))
   })
 
-  it("says what was expected and what came", () => {
+  it("a refusal contains the expected and the actual value", () => {
     assert.strictEqual(
       refusal({ allocations: [allocation({ ports: "all" })] }),
       'allocations[0].ports: expected ports such as 25565-25700 or 25565,25570-25580, got "all"'
     )
   })
 
-  it("takes other ports of every address, and one spelling of each", () => {
+  it("port ranges are independent for each address, and each address has one spelling", () => {
     const result = registered(
       registration("n1", {
         allocations: [
@@ -72,7 +72,7 @@ describe("node-protocol, register: what is refused", () => {
     )
   })
 
-  it("refuses heartbeats that are as rare as what a node is lost after, and says what to set", () => {
+  it("a heartbeat interval that is not below the lost timeout is refused with the settings to change", () => {
     const heard = (heartbeat_seconds: number, lostAfter: number) =>
       registered(registration("n1", { heartbeat_seconds }), lostAfter)
     assert.isTrue(Result.isSuccess(heard(10, 30)))
@@ -93,7 +93,7 @@ describe("node-protocol, register: what is refused", () => {
     }
   })
 
-  it("answers for any text, and accepts nothing that it would refuse the second time", () => {
+  it("any text is accepted or refused with a short message; an accepted registration is accepted again", () => {
     const anyCodeUnit = fc.integer({ min: 0, max: 0xffff }).map((code) => String.fromCharCode(code))
     const text = fc.oneof(
       { weight: 9, arbitrary: fc.constantFrom("n1", "a-b", "constructor") },
@@ -137,7 +137,7 @@ describe("node-protocol, Placement and ports: no two servers hold the same port 
     allocations: [allocation({ address, ports })]
   })
 
-  it("two nodes that offer the same ports of an address are told of", () => {
+  it("two nodes that offer the same ports of an address are reported", () => {
     const one = node("one", "10.0.0.7", "25565-25600")
     assert.deepStrictEqual(sharedPorts(one, [node("other", "10.0.0.7", "25600-25700")]), [
       "nodes one and other offer the same ports of 10.0.0.7: give each its own, unless they are in different networks"
@@ -148,11 +148,11 @@ describe("node-protocol, Placement and ports: no two servers hold the same port 
     ["other ports", node("other", "10.0.0.7", "25601-25700")],
     ["another address", node("other", "10.0.0.8", "25565-25600")],
     ["the same node, registered before", node("one", "10.0.0.7", "25565-25600")]
-  ])("%s are no reason", (_, other) => {
+  ])("no report: %s", (_, other) => {
     assert.deepStrictEqual(sharedPorts(node("one", "10.0.0.7", "25565-25600"), [other]), [])
   })
 
-  it("nor are addresses that every machine has", () => {
+  it("no report: loopback addresses", () => {
     assert.deepStrictEqual(
       sharedPorts(node("one", "127.0.0.1", "25565"), [node("other", "127.0.0.1", "25565")]),
       []

@@ -95,7 +95,7 @@ const daemon = Effect.fnUntraced(function* (id: string, replicas: ReadonlyArray<
 })
 
 describe("design: replicas have the same nodes", () => {
-  it.live("a node that one registers is there on all, told once on each; also on one that starts later", () =>
+  it.live("a registration at one replica is published once on all, also on a replica that starts later", () =>
     onDatabase((url) =>
       Effect.gen(function* () {
         const [one, other] = [yield* startReplica(url), yield* startReplica(url)]
@@ -111,24 +111,26 @@ describe("design: replicas have the same nodes", () => {
     )
   )
 
-  it.live("a sign of life, a report or a good-bye of what another has just registered is not refused", () =>
-    onDatabase((url) =>
-      Effect.gen(function* () {
-        const [one, other] = [yield* startReplica(url), yield* startReplica(url)]
-        for (let i = 0; i < 20; i++) {
-          const [here, there] = i % 2 === 0 ? [one, other] : [other, one]
-          const id = `n${i % 4}`
-          yield* here.registry.register(registration(id, { boot_id: `boot-${i}` }))
-          yield* there.registry.heartbeat(id, beat(`boot-${i}`))
-          yield* there.registry.checkBoot(id, `boot-${i}`)
-          if (i % 5 === 0) yield* there.registry.disconnect(id, `boot-${i}`)
-        }
-      })
-    )
+  it.live(
+    "a heartbeat, report or deregistration is accepted although another replica has just registered the node",
+    () =>
+      onDatabase((url) =>
+        Effect.gen(function* () {
+          const [one, other] = [yield* startReplica(url), yield* startReplica(url)]
+          for (let i = 0; i < 20; i++) {
+            const [here, there] = i % 2 === 0 ? [one, other] : [other, one]
+            const id = `n${i % 4}`
+            yield* here.registry.register(registration(id, { boot_id: `boot-${i}` }))
+            yield* there.registry.heartbeat(id, beat(`boot-${i}`))
+            yield* there.registry.checkBoot(id, `boot-${i}`)
+            if (i % 5 === 0) yield* there.registry.disconnect(id, `boot-${i}`)
+          }
+        })
+      )
   )
 
   it.live(
-    "of two boots that register at two replicas at once one counts everywhere, and the other nowhere",
+    "if two boots register at two replicas at once, one is valid everywhere and the other nowhere",
     () =>
       onDatabase((url) =>
         Effect.gen(function* () {
@@ -162,7 +164,7 @@ describe("design: replicas have the same nodes", () => {
       )
   )
 
-  it.live("drained, departed and removed are so on all of them, and drained stays with the next boot", () =>
+  it.live("all replicas see a node as drained, deregistered or removed; drained survives the next boot", () =>
     onDatabase((url) =>
       Effect.gen(function* () {
         const [one, other] = [yield* startReplica(url), yield* startReplica(url)]
@@ -201,7 +203,7 @@ describe("design: replicas have the same nodes", () => {
     )
   )
 
-  it.live("a token that counts no more makes the node register again, whichever replica finds out", () =>
+  it.live("an invalid token makes the node register again, whichever replica detects it", () =>
     onDatabase((url) =>
       Effect.gen(function* () {
         const [one, other] = [yield* startReplica(url), yield* startReplica(url)]
@@ -220,7 +222,7 @@ describe("design: replicas have the same nodes", () => {
 
 describe("node-protocol: heartbeats reach any replica", () => {
   it.live(
-    `a node that is heard somewhere is lost nowhere; one that is silent is lost, and given up, once on each (MUSTER_TEST_SEED=${seed})`,
+    `a node with heartbeats at any replica is lost nowhere; a node without is lost and given up once on each (MUSTER_TEST_SEED=${seed})`,
     () =>
       onDatabase((url) =>
         Effect.gen(function* () {
@@ -265,7 +267,7 @@ describe("node-protocol: heartbeats reach any replica", () => {
   )
 
   it.live(
-    "whoever takes the duties over goes on with who is silent, and with who is lost already",
+    "a new leader continues the timeouts of silent and of lost nodes",
     () =>
       onDatabase((url) =>
         Effect.gen(function* () {
@@ -291,7 +293,7 @@ describe("node-protocol: heartbeats reach any replica", () => {
   )
 
   it.live(
-    "while the database is away heartbeats are answered and nobody is lost; when it is back all is as before",
+    "while the database is away, heartbeats are accepted and no node is lost; afterwards the state is unchanged",
     () =>
       Effect.gen(function* () {
         const postgres = yield* startPostgres()

@@ -47,7 +47,7 @@ layer(service(noNode), options)("bytes that are not UTF-8", (it) => {
         body
       ])
 
-    it.effect("a JSON body with them is refused, and not read with replacement characters", () =>
+    it.effect("a JSON body that is not UTF-8 is refused instead of read with replacement characters", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         for (const wrong of [[0xff], [0xc3], [0xed, 0xa0, 0x80], [0xc0, 0xaf]]) {
@@ -68,7 +68,7 @@ layer(service(noNode), options)("bytes that are not UTF-8", (it) => {
       })
     )
 
-    it.effect("a query with them, too; a body that a route does not read is not looked at", () =>
+    it.effect("a query that is not UTF-8 is refused; a body that the route does not read is ignored", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         assertError(yield* api.request("GET", "/api/nodes?ids_only=%ff"), 422, "query: not valid UTF-8")
@@ -106,7 +106,7 @@ describe("decisions 1: timeouts", () => {
   it.live.each([
     ["of a known length", "content-length: 1000\r\n\r\n{"],
     ["in chunks", "transfer-encoding: chunked\r\n\r\n1\r\n{\r\n"]
-  ])("a body %s that does not arrive is 504, and the connection is closed", ([, rest]) =>
+  ])("a body %s that does not arrive is 504, and the connection closes", ([, rest]) =>
     Effect.gen(function* () {
       const { address } = yield* HttpServer.HttpServer
       const port = "port" in address ? address.port : 0

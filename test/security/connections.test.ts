@@ -54,36 +54,38 @@ const answers = (url: string, status: number) =>
     "15 seconds"
   )
 
-describe("connections: silent peers do not take the service down", () => {
-  it.live("twice as many as the limit of open files: new requests are answered, streams stay", () =>
-    Effect.gen(function* () {
-      const api = yield* startService({ env: alone, openFiles: OPEN_FILES })
-      const stream = yield* Effect.acquireRelease(
-        Effect.sync(() =>
-          request(`${api.url}/api/events`, { headers: { authorization: `Bearer ${api.key}` } }).end()
-        ),
-        (sent) => Effect.sync(() => sent.destroy())
-      )
-      const [response] = yield* Effect.promise(() => once(stream, "response"))
-      let cut = false
-      response.on("close", () => {
-        cut = true
-      })
-      response.resume()
-      yield* peers(api.url, FLOOD)
-      yield* answers(`${api.url}/healthz`, 200)
-      yield* eventually(Effect.sync(api.output), (text) =>
-        /WARN.* connections dropped: \d+ are open/.test(text)
-      )
-      const metrics = (yield* api.request("GET", "/metrics")).text
-      const open = Number(/^muster_http_connections(?:\{\})? (\d+)/m.exec(metrics)?.[1])
-      assert.isAtMost(open, connectionsWithin(OPEN_FILES))
-      assert.isAbove(Number(/^muster_http_connections_dropped_total\S* (\d+)/m.exec(metrics)?.[1]), 0)
-      assert.isFalse(cut, "the stream was cut")
-    }).pipe(Effect.scoped)
+describe("connections: silent peers", () => {
+  it.live(
+    "with twice as many silent peers as open files, the service answers new requests and keeps its streams",
+    () =>
+      Effect.gen(function* () {
+        const api = yield* startService({ env: alone, openFiles: OPEN_FILES })
+        const stream = yield* Effect.acquireRelease(
+          Effect.sync(() =>
+            request(`${api.url}/api/events`, { headers: { authorization: `Bearer ${api.key}` } }).end()
+          ),
+          (sent) => Effect.sync(() => sent.destroy())
+        )
+        const [response] = yield* Effect.promise(() => once(stream, "response"))
+        let cut = false
+        response.on("close", () => {
+          cut = true
+        })
+        response.resume()
+        yield* peers(api.url, FLOOD)
+        yield* answers(`${api.url}/healthz`, 200)
+        yield* eventually(Effect.sync(api.output), (text) =>
+          /WARN.* connections dropped: \d+ are open/.test(text)
+        )
+        const metrics = (yield* api.request("GET", "/metrics")).text
+        const open = Number(/^muster_http_connections(?:\{\})? (\d+)/m.exec(metrics)?.[1])
+        assert.isAtMost(open, connectionsWithin(OPEN_FILES))
+        assert.isAbove(Number(/^muster_http_connections_dropped_total\S* (\d+)/m.exec(metrics)?.[1]), 0)
+        assert.isFalse(cut, "the stream was cut")
+      }).pipe(Effect.scoped)
   )
 
-  it.live("nor those that never begin a TLS handshake", () =>
+  it.live("peers that begin no TLS handshake do not stop the service", () =>
     Effect.gen(function* () {
       const api = yield* startService({ env: { ...alone, ...tls }, openFiles: OPEN_FILES })
       yield* peers(api.url, FLOOD)
@@ -91,7 +93,7 @@ describe("connections: silent peers do not take the service down", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("nor a daemon", () =>
+  it.live("silent peers do not stop a daemon", () =>
     Effect.gen(function* () {
       const api = yield* startService({ env: alone })
       const { key } = yield* nodeKey(api)
@@ -103,8 +105,8 @@ describe("connections: silent peers do not take the service down", () => {
   )
 })
 
-describe("connections: an answer before the end closes the connection", () => {
-  it.live("whose peer never closes its side", () =>
+describe("connections: a response before the end of the request closes the connection", () => {
+  it.live("the connection closes although the peer never closes its side", () =>
     Effect.gen(function* () {
       const api = yield* startService({ env: alone, openFiles: OPEN_FILES })
       const open = Effect.map(api.request("GET", "/metrics"), ({ text }) =>

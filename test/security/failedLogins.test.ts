@@ -37,59 +37,64 @@ const warned = (output: string, address: string) =>
 const failuresIn = (text: string, reason: string) =>
   Number(new RegExp(`^muster_auth_failures_total\\{reason="${reason}"\\} (\\d+)$`, "m").exec(text)?.[1] ?? 0)
 
-layer(service({ ...behindProxy, APP_ADMIN_API_KEY: "hunter2" }), options)("a short outside key", (it) => {
-  describe("decisions 1, Failed logins: an outside key of fewer than 24 characters cannot be searched for", () => {
-    it.effect("over the limit the right guess gets 429 as the wrong ones do; a stored key is accepted", () =>
-      Effect.gen(function* () {
-        const api = yield* Muster
-        const stored = yield* storedKey(api)
-        yield* exhaust(api, "10.0.0.1")
-        const right = yield* guess(api, "10.0.0.1", "hunter2")
-        assertError(right, 429, over)
-        const wrong = yield* guess(api, "10.0.0.1", "hunter3")
-        assertError(wrong, 429, over)
-        assert.deepStrictEqual([...right.headers.keys()].toSorted(), [...wrong.headers.keys()].toSorted())
-        assert.strictEqual((yield* guess(api, "10.0.0.1", stored)).status, 200)
-        assert.strictEqual((yield* guess(api, "10.0.0.2", "hunter2")).status, 200)
-      })
-    )
-
-    it.effect("a word list sent at once finds no key behind its 20th word", () =>
-      Effect.gen(function* () {
-        const api = yield* Muster
-        const words = [...Array.from({ length: 300 }, (_, i) => `word${i}`), ...Array(20).fill("hunter2")]
-        const answers = yield* Effect.forEach(words, (word) => guess(api, "10.0.1.1", word), {
-          concurrency: 16
+layer(service({ ...behindProxy, APP_ADMIN_API_KEY: "hunter2" }), options)(
+  "a short key from outside",
+  (it) => {
+    describe("decisions 1, Failed logins: a short key from outside", () => {
+      it.effect("over the limit, right and wrong guesses get 429; a stored key is accepted", () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const stored = yield* storedKey(api)
+          yield* exhaust(api, "10.0.0.1")
+          const right = yield* guess(api, "10.0.0.1", "hunter2")
+          assertError(right, 429, over)
+          const wrong = yield* guess(api, "10.0.0.1", "hunter3")
+          assertError(wrong, 429, over)
+          assert.deepStrictEqual([...right.headers.keys()].toSorted(), [...wrong.headers.keys()].toSorted())
+          assert.strictEqual((yield* guess(api, "10.0.0.1", stored)).status, 200)
+          assert.strictEqual((yield* guess(api, "10.0.0.2", "hunter2")).status, 200)
         })
-        assert.isEmpty(answers.filter(({ status }) => status !== 401 && status !== 429))
-        assert.strictEqual(answers.filter(({ status }) => status === 401).length, 20)
-      })
-    )
-  })
-})
+      )
+
+      it.effect("of a word list sent at once, only the first 20 words are checked", () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const words = [...Array.from({ length: 300 }, (_, i) => `word${i}`), ...Array(20).fill("hunter2")]
+          const answers = yield* Effect.forEach(words, (word) => guess(api, "10.0.1.1", word), {
+            concurrency: 16
+          })
+          assert.isEmpty(answers.filter(({ status }) => status !== 401 && status !== 429))
+          assert.strictEqual(answers.filter(({ status }) => status === 401).length, 20)
+        })
+      )
+    })
+  }
+)
 
 layer(service(behindProxy), options)("failed logins", (it) => {
   describe("decisions 1, Failed logins: limited by address", () => {
-    it.effect("429 has Retry-After and X-RateLimit-*, its reset as Unix time; other addresses are free", () =>
-      Effect.gen(function* () {
-        const api = yield* Muster
-        yield* exhaust(api, "10.1.0.1")
-        const before = Math.floor(Date.now() / 1000)
-        const { headers, ...answer } = yield* guess(api, "10.1.0.1", "wrong")
-        assertError({ ...answer, headers }, 429, over)
-        const wait = Number(headers.get("retry-after"))
-        assert.isTrue(Number.isInteger(wait) && wait >= 1 && wait <= 60, String(wait))
-        assert.strictEqual(headers.get("x-ratelimit-limit"), "20")
-        assert.strictEqual(headers.get("x-ratelimit-remaining"), "0")
-        const reset = Number(headers.get("x-ratelimit-reset"))
-        assert.isTrue(reset >= before + wait - 1 && reset <= before + 62, `${reset} after ${before}`)
-        assertError(yield* guess(api, "10.1.0.2", "wrong"), 401)
-        // An outside key of 24 characters or more cannot be searched for.
-        assert.strictEqual((yield* guess(api, "10.1.0.1", api.key)).status, 200)
-      })
+    it.effect(
+      "429 has Retry-After and X-RateLimit-*, with the reset as Unix time; other addresses are not limited",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          yield* exhaust(api, "10.1.0.1")
+          const before = Math.floor(Date.now() / 1000)
+          const { headers, ...answer } = yield* guess(api, "10.1.0.1", "wrong")
+          assertError({ ...answer, headers }, 429, over)
+          const wait = Number(headers.get("retry-after"))
+          assert.isTrue(Number.isInteger(wait) && wait >= 1 && wait <= 60, String(wait))
+          assert.strictEqual(headers.get("x-ratelimit-limit"), "20")
+          assert.strictEqual(headers.get("x-ratelimit-remaining"), "0")
+          const reset = Number(headers.get("x-ratelimit-reset"))
+          assert.isTrue(reset >= before + wait - 1 && reset <= before + 62, `${reset} after ${before}`)
+          assertError(yield* guess(api, "10.1.0.2", "wrong"), 401)
+          // An outside key of 24 characters or more cannot be searched for.
+          assert.strictEqual((yield* guess(api, "10.1.0.1", api.key)).status, 200)
+        })
     )
 
-    it.effect("IPv6 counts by its /64, IPv4 within IPv6 as IPv4", () =>
+    it.effect("IPv6 addresses count by their /64, IPv4-mapped addresses as IPv4", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         for (let i = 0; i < 20; i++) {
@@ -125,8 +130,8 @@ layer(service(behindProxy), options)("failed logins", (it) => {
     )
   })
 
-  describe("decisions 1, Failed logins: visible", () => {
-    it.effect("the log has one warning with address, count and first path, and no key", () =>
+  describe("decisions 1, Failed logins: log and metrics", () => {
+    it.effect("the log has one warning with the address, the count and the first path, without the key", () =>
       Effect.gen(function* () {
         const api = yield* startService({ env: behindProxy })
         const secret = "a-guess-that-is-in-no-log"
@@ -175,7 +180,7 @@ layer(service(behindProxy), options)("failed logins", (it) => {
   })
 
   describe("node-protocol: calls with a wrong token", () => {
-    it.effect("the daemon refuses each with 401 and warns with the address and the count", () =>
+    it.effect("the daemon refuses each call with 401 and logs a warning with the address and the count", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const node = yield* connectedNode(api, "guessed")
@@ -202,7 +207,7 @@ describe("decisions 1, Failed logins: the table is bounded", () => {
       )
     )
 
-  it.effect("30,000 addresses take 10,000 places, and free none of an address that is over the limit", () =>
+  it.effect("30,000 addresses use 10,000 entries and evict no address that is over the limit", () =>
     Effect.gen(function* () {
       const logins = yield* FailedLogins
       const attacker = request("192.0.2.1")
@@ -220,7 +225,7 @@ describe("decisions 1, Failed logins: the table is bounded", () => {
     }).pipe(kept())
   )
 
-  it.effect("a spray of addresses writes eleven lines, and the counts of all", () =>
+  it.effect("failures from many addresses write eleven lines with the counts of all", () =>
     Effect.gen(function* () {
       lines.length = 0
       const logins = yield* FailedLogins
@@ -232,7 +237,7 @@ describe("decisions 1, Failed logins: the table is bounded", () => {
     }).pipe(kept())
   )
 
-  it.effect("one line a minute and address", () =>
+  it.effect("an address causes at most one line a minute", () =>
     Effect.gen(function* () {
       lines.length = 0
       const logins = yield* FailedLogins
@@ -258,7 +263,7 @@ describe("decisions 1, Failed logins: the table is bounded", () => {
     }).pipe(kept())
   )
 
-  it("what is no address counts as one", () => {
+  it("text that is not an address counts as one address", () => {
     const cases = {
       "192.0.2.1": "192.0.2.1",
       "::ffff:192.0.2.1": "192.0.2.1",

@@ -56,39 +56,41 @@ const says = (of: { readonly output: () => string }, pattern: RegExp) =>
   eventually(Effect.sync(of.output), (text) => pattern.test(text))
 
 describe("transport: certificates are read again when their files change", () => {
-  it.live("the service shows the new one after a swap of links, and keeps it when the next is unusable", () =>
-    Effect.gen(function* () {
-      const files = yield* mounted
-      const api = yield* startService({
-        env: { ...alone, MUSTER_TLS_CERT: files.cert, MUSTER_TLS_KEY: files.key }
-      })
-      assert.strictEqual(yield* shown(api.url), oldPrint)
-      files.swap("..2", renewed)
-      yield* eventually(shown(api.url), (print) => print === renewedPrint)
-      // The key of one and the certificate of the other.
-      files.swap("..3", { cert: renewed.cert, key: old.key })
-      yield* says(api, /WARN.*MUSTER_TLS_CERT, MUSTER_TLS_KEY: not usable.*stays in use/)
-      assert.strictEqual(yield* shown(api.url), renewedPrint)
-      // A renewal on a full disk leaves a file without content.
-      const empty = join(yield* temporaryFolder, "empty.pem")
-      writeFileSync(empty, "")
-      for (const [name, pair] of [
-        ["..4", { cert: empty, key: renewed.key }],
-        ["..5", { cert: renewed.cert, key: empty }]
-      ] as const) {
-        const before = api.output().length
-        files.swap(name, pair)
-        yield* hangUp(api.process)
-        yield* says(
-          { output: () => api.output().slice(before) },
-          /WARN.*SIGHUP: .*MUSTER_TLS_CERT, MUSTER_TLS_KEY not reloaded \(.*not usable/
-        )
+  it.live(
+    "the service uses a new certificate after a swap of links, and keeps it if the next one is invalid",
+    () =>
+      Effect.gen(function* () {
+        const files = yield* mounted
+        const api = yield* startService({
+          env: { ...alone, MUSTER_TLS_CERT: files.cert, MUSTER_TLS_KEY: files.key }
+        })
+        assert.strictEqual(yield* shown(api.url), oldPrint)
+        files.swap("..2", renewed)
+        yield* eventually(shown(api.url), (print) => print === renewedPrint)
+        // The key of one and the certificate of the other.
+        files.swap("..3", { cert: renewed.cert, key: old.key })
+        yield* says(api, /WARN.*MUSTER_TLS_CERT, MUSTER_TLS_KEY: not usable.*stays in use/)
         assert.strictEqual(yield* shown(api.url), renewedPrint)
-      }
-    }).pipe(Effect.scoped)
+        // A renewal on a full disk leaves a file without content.
+        const empty = join(yield* temporaryFolder, "empty.pem")
+        writeFileSync(empty, "")
+        for (const [name, pair] of [
+          ["..4", { cert: empty, key: renewed.key }],
+          ["..5", { cert: renewed.cert, key: empty }]
+        ] as const) {
+          const before = api.output().length
+          files.swap(name, pair)
+          yield* hangUp(api.process)
+          yield* says(
+            { output: () => api.output().slice(before) },
+            /WARN.*SIGHUP: .*MUSTER_TLS_CERT, MUSTER_TLS_KEY not reloaded \(.*not usable/
+          )
+          assert.strictEqual(yield* shown(api.url), renewedPrint)
+        }
+      }).pipe(Effect.scoped)
   )
 
-  it.live("SIGHUP reads the daemon's at once, and the daemon goes on", () =>
+  it.live("SIGHUP reads the daemon's certificate at once, and the daemon keeps running", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
       const files = { cert: join(folder, "tls.crt"), key: join(folder, "tls.key") }
@@ -114,7 +116,7 @@ describe("transport: certificates are read again when their files change", () =>
     }).pipe(Effect.scoped)
   )
 
-  it.live("a daemon trusts the control plane's new authority, too", () =>
+  it.live("a daemon trusts the new authority of the control plane", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
       const ca = join(folder, "ca.pem")
@@ -133,23 +135,25 @@ describe("transport: certificates are read again when their files change", () =>
   )
 })
 
-describe("operation: SIGHUP reloads", () => {
-  it.live("definitions; one line says so, also when a file is invalid, and the service goes on", () =>
-    Effect.gen(function* () {
-      const { blueprints, env } = yield* definitions({
-        software: { "game.yml": softwareFile("game") },
-        blueprints: { "one.yml": blueprintFile("one", "game") }
-      })
-      const api = yield* startService({ env: { ...alone, ...env } })
-      const file = join(blueprints, "two.yml")
-      writeFileSync(file, blueprintFile("two", "game"))
-      yield* hangUp(api.process)
-      yield* says(api, /SIGHUP: software reloaded, blueprints reloaded/)
-      assert.strictEqual((yield* api.request("GET", "/api/blueprints/two")).status, 200)
-      writeFileSync(file, "id: [")
-      yield* hangUp(api.process)
-      yield* says(api, /WARN.*SIGHUP: software reloaded, blueprints not reloaded \(.*two\.yml/)
-      assert.strictEqual((yield* api.request("GET", "/api/blueprints/two")).status, 200)
-    }).pipe(Effect.scoped)
+describe("operation: SIGHUP reloads definitions", () => {
+  it.live(
+    "SIGHUP reloads definitions and logs one line, also if a file is invalid; the service keeps running",
+    () =>
+      Effect.gen(function* () {
+        const { blueprints, env } = yield* definitions({
+          software: { "game.yml": softwareFile("game") },
+          blueprints: { "one.yml": blueprintFile("one", "game") }
+        })
+        const api = yield* startService({ env: { ...alone, ...env } })
+        const file = join(blueprints, "two.yml")
+        writeFileSync(file, blueprintFile("two", "game"))
+        yield* hangUp(api.process)
+        yield* says(api, /SIGHUP: software reloaded, blueprints reloaded/)
+        assert.strictEqual((yield* api.request("GET", "/api/blueprints/two")).status, 200)
+        writeFileSync(file, "id: [")
+        yield* hangUp(api.process)
+        yield* says(api, /WARN.*SIGHUP: software reloaded, blueprints not reloaded \(.*two\.yml/)
+        assert.strictEqual((yield* api.request("GET", "/api/blueprints/two")).status, 200)
+      }).pipe(Effect.scoped)
   )
 })

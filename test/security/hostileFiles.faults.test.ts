@@ -29,8 +29,8 @@ const nestIn = (path: string, name: string, levels: number) => {
   assert.strictEqual(made.status, 0, made.stderr)
 }
 
-describe("SECURITY, files of a hostile server", () => {
-  it.live("are removed however deep they lie, and whatever bytes their names have", () =>
+describe("SECURITY: files of a hostile server", () => {
+  it.live("files are removed at any depth and with any bytes in their names", () =>
     Effect.gen(function* () {
       const top = join(yield* folder, "top")
       mkdirSync(join(top, "other"), { recursive: true })
@@ -44,7 +44,7 @@ describe("SECURITY, files of a hostile server", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("are removed by an ordinary user to whom they are closed", () =>
+  it.live("an ordinary user removes files that deny it access", () =>
     Effect.gen(function* () {
       const path = yield* folder
       chownSync(path, ORDINARY, ORDINARY)
@@ -74,7 +74,7 @@ describe("SECURITY, files of a hostile server", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("are removed with their server in the background, deeper than any path reaches", () =>
+  it.live("files deeper than PATH_MAX are removed in the background with their server", () =>
     Effect.gen(function* () {
       const { daemon, dataDir, installed } = yield* harness({}, yield* folder)
       const id = yield* installed()
@@ -85,7 +85,7 @@ describe("SECURITY, files of a hostile server", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("take few open files to be measured; names that are no UTF-8 count", () =>
+  it.live("measuring needs few open files; names that are not UTF-8 count", () =>
     Effect.gen(function* () {
       const top = yield* folder
       writeFileSync(Buffer.concat([Buffer.from(`${top}/`), Buffer.from([0xff])]), Buffer.alloc(1_000_000, 1))
@@ -116,7 +116,7 @@ describe("SECURITY, files of a hostile server", () => {
       false
     ]
   ] as const) {
-    it.live(`stop a server at its disk limit that ${what}`, () =>
+    it.live(`the disk limit stops a server that ${what}`, () =>
       Effect.gen(function* () {
         const { create, daemon, lastStatus } = yield* harness({ diskCheckSeconds: 0.1 })
         const id = yield* create({

@@ -129,8 +129,8 @@ const assertClean = (text: string) => {
 }
 
 layer(Liar.layer, options)("a lying node", (it) => {
-  describe("messages from nodes are bounded and cleaned", () => {
-    it.effect("a crash is told in bounded, clean text, at a time that can be", () =>
+  describe("messages from nodes are bounded and sanitized", () => {
+    it.effect("a crash event has bounded, sanitized text and a plausible time", () =>
       Effect.gen(function* () {
         const { api, post, server } = yield* Liar
         const stream = yield* subscribe(api)
@@ -151,33 +151,31 @@ layer(Liar.layer, options)("a lying node", (it) => {
       })
     )
 
-    it.effect(
-      "why an installation failed is shown in bounded, clean text; times that are none are left out",
-      () =>
-        Effect.gen(function* () {
-          const { api, post, server } = yield* Liar
-          const install = {
-            phase: "failed",
-            exit_code: 1,
-            started_at: nasty,
-            finished_at: "2026-01-01T00:00:00Z",
-            failure_reason: nasty.repeat(10_000)
-          }
-          const path = `/internal/event/servers/${server}/install-status`
-          assert.strictEqual((yield* post(path, { boot_id: "boot-1", sequence: 5, install })).status, 200)
-          const shown = yield* eventually(
-            api.request("GET", `/api/servers/${server}/install`),
-            (answer) => answer.json?.phase === "failed"
-          )
-          assertClean(shown.json.failure_reason)
-          assert.isUndefined(shown.json.started_at)
-          assert.strictEqual(shown.json.finished_at, "2026-01-01T00:00:00.000Z")
-          const back = { boot_id: "boot-1", sequence: 6, install: { phase: "ready" } }
-          assert.strictEqual((yield* post(path, back)).status, 200)
-        })
+    it.effect("the reason of a failed installation is bounded and sanitized; invalid times are omitted", () =>
+      Effect.gen(function* () {
+        const { api, post, server } = yield* Liar
+        const install = {
+          phase: "failed",
+          exit_code: 1,
+          started_at: nasty,
+          finished_at: "2026-01-01T00:00:00Z",
+          failure_reason: nasty.repeat(10_000)
+        }
+        const path = `/internal/event/servers/${server}/install-status`
+        assert.strictEqual((yield* post(path, { boot_id: "boot-1", sequence: 5, install })).status, 200)
+        const shown = yield* eventually(
+          api.request("GET", `/api/servers/${server}/install`),
+          (answer) => answer.json?.phase === "failed"
+        )
+        assertClean(shown.json.failure_reason)
+        assert.isUndefined(shown.json.started_at)
+        assert.strictEqual(shown.json.finished_at, "2026-01-01T00:00:00.000Z")
+        const back = { boot_id: "boot-1", sequence: 6, install: { phase: "ready" } }
+        assert.strictEqual((yield* post(path, back)).status, 200)
+      })
     )
 
-    it.effect("ids, counts and shares that no node has are 422", () =>
+    it.effect("ids, counts and shares that are out of range are 422", () =>
       Effect.gen(function* () {
         const { post, server } = yield* Liar
         const beat = { boot_id: "boot-1", load: 1, memory_used_bytes: 1, disk_used_bytes: 1 }
@@ -202,7 +200,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
       })
     )
 
-    it.effect("no line of the log is of the node's making", () =>
+    it.effect("a node cannot forge a log line", () =>
       Effect.gen(function* () {
         const { api, post, register } = yield* Liar
         yield* post(`/internal/event/servers/${encodeURIComponent(nasty)}/status`, {})
@@ -220,8 +218,8 @@ layer(Liar.layer, options)("a lying node", (it) => {
     )
   })
 
-  describe("a registration", () => {
-    it.effect("with text, addresses or numbers that no node has is 422", () =>
+  describe("a registration of a lying node", () => {
+    it.effect("a registration with invalid text, addresses or numbers is 422", () =>
       Effect.gen(function* () {
         const { daemon, registerAnew } = yield* Liar
         const ports = Array.from({ length: 500 }, (_, index) => 20_000 + 2 * index).join(",")
@@ -236,7 +234,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
       })
     )
 
-    it.effect("of a node that is the cloud's metadata service is 422, however it is written", () =>
+    it.effect("a registration at the metadata service of a cloud is 422 in any notation", () =>
       Effect.gen(function* () {
         const { api, registerAnew } = yield* Liar
         for (const url of [
@@ -257,7 +255,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
       })
     )
 
-    it.effect("counts once a second: 429 says when the next one counts", () =>
+    it.effect("registrations are limited to one per second: 429 has Retry-After", () =>
       Effect.gen(function* () {
         const { register } = yield* Liar
         assert.strictEqual((yield* register({})).status, 200)
@@ -269,7 +267,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
       })
     )
 
-    it.effect("of 10,000 servers is taken; one of more than 8 MiB is 413", () =>
+    it.effect("a registration of 10,000 servers is accepted; one over 8 MiB is 413", () =>
       Effect.gen(function* () {
         const { register } = yield* Liar
         const servers = Array.from({ length: 10_000 }, (_, index) => ({
@@ -291,7 +289,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
     )
   })
 
-  describe("an answer to a call", () => {
+  describe("a response of a lying node", () => {
     const ask = (path: string) =>
       Effect.flatMap(Liar, ({ api, server }) => api.request("GET", `/api/servers/${server}${path}`))
     const lie = (answering: Answering) =>
@@ -299,7 +297,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
         daemon.answering = answering
       })
 
-    it.effect("that never ends is 502, and eight at a time take no memory", () =>
+    it.effect("an endless response is 502, and eight at a time take bounded memory", () =>
       Effect.gen(function* () {
         const { api } = yield* Liar
         const part = Buffer.from(`"${"x".repeat(MIB - 4)}",\n`)
@@ -341,7 +339,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
       })
     )
 
-    it.effect("with more lines than were asked for is cut to the page", () =>
+    it.effect("a response with too many lines is cut to the page", () =>
       Effect.gen(function* () {
         const pagination = { total: -5, per_page: 1, current_page: 1, total_pages: 1 }
         yield* lie((_, response) =>
@@ -356,7 +354,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
       })
     )
 
-    it.effect("that is compressed is not unpacked, and none is asked for", () =>
+    it.effect("a compressed response is not decompressed, and calls do not ask for compression", () =>
       Effect.gen(function* () {
         const { daemon } = yield* Liar
         const bomb = gzipSync(Buffer.alloc(100 * MIB, " "))
@@ -370,7 +368,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
       })
     )
 
-    it.effect("that leads elsewhere is not followed", () =>
+    it.effect("a redirect is not followed", () =>
       Effect.gen(function* () {
         const elsewhere = yield* listening
         yield* lie((_, response) => response.writeHead(307, { location: `${elsewhere.url}/api/stats` }).end())
@@ -379,7 +377,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("with numbers that cannot be is 502; words of a refusal are cleaned", () =>
+    it.effect("a response with impossible numbers is 502; the text of a refusal is sanitized", () =>
       Effect.gen(function* () {
         const stats = {
           memory_bytes: -1,
@@ -404,7 +402,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
       })
     )
 
-    it.effect("with a head that does not end is no answer", () =>
+    it.effect("a response with an endless head fails the call", () =>
       Effect.gen(function* () {
         yield* lie((_, response) => {
           for (let at = 0; at < 100; at++) response.setHeader(`x-${at}`, "x".repeat(1000))
@@ -417,8 +415,8 @@ layer(Liar.layer, options)("a lying node", (it) => {
     )
   })
 
-  describe("a console", () => {
-    it.effect("with a frame longer than any line ends", () =>
+  describe("a console of a lying node", () => {
+    it.effect("a frame over the size limit ends the console", () =>
       Effect.gen(function* () {
         const { api, server } = yield* Liar
         const lines = yield* Effect.callback<ReadonlyArray<string>>((resume) => {
@@ -434,8 +432,8 @@ layer(Liar.layer, options)("a lying node", (it) => {
     )
   })
 
-  describe("a report", () => {
-    it.effect("with the largest sequence leaves room for the reports of honest nodes", () =>
+  describe("a report of a lying node", () => {
+    it.effect("the largest sequence number does not block later reports", () =>
       Effect.gen(function* () {
         const { api, daemon, post, server } = yield* Liar
         const path = `/internal/event/servers/${server}`

@@ -15,9 +15,9 @@ const files = {
   blueprints: { "kept.yml": blueprintFile("kept", "game") }
 }
 
-describe("tokens of nodes: nobody has to do anything", () => {
+describe("tokens of nodes: several replicas", () => {
   it.live(
-    "replicas with one secret all call a node; one with another secret does not start, and says what to do",
+    "replicas with one secret can call a node; a replica with another secret refuses to start and gives a hint",
     () =>
       Effect.gen(function* () {
         const { env } = yield* definitions(files)

@@ -19,91 +19,89 @@ for fd in /proc/self/fd/*; do [ "\${fd##*/}" -gt 10 ] && echo "BREACH: has $fd";
 node -e "console.log(6 * 7)" && echo works > own && cat own
 echo ready; exec sleep 60`
 
-describe("SECURITY, a service of an ordinary user", () => {
-  it.live(
-    "servers neither read its home nor change what it runs next; no file that it inherited is theirs",
-    () =>
-      Effect.gen(function* () {
-        const folder = yield* temporaryFolderIn("/var/lib")
-        const [home, secret] = [join(folder, "home"), join(folder, "secret")]
-        const write = (path: string, text: string) => {
-          writeFileSync(path, text)
-          chownSync(path, ORDINARY, ORDINARY)
-        }
-        for (const path of [folder, home, join(home, "blueprints"), join(home, "software")]) {
-          mkdirSync(path, { recursive: true })
-          chownSync(path, ORDINARY, ORDINARY)
-          chmodSync(path, 0o755)
-        }
-        write(join(home, ".netrc"), "a secret\n")
-        write(secret, `a secret of more than thirty-two bytes, ${"x".repeat(40)}\n`)
-        chmodSync(secret, 0o600)
-        const install = `cat > run.sh <<'END'\n${attack(home, secret)}\nEND\n`
-        const software = {
-          id: "hostile",
-          invocation: "sh run.sh",
-          "online-signal": "ready",
-          runtimes: ["process"]
-        }
-        write(
-          join(home, "software/hostile.yml"),
-          JSON.stringify({ software: { ...software, "install-script": { script: install } } })
-        )
-        const blueprint = { id: "hostile", name: "Hostile", type: "tool" }
-        write(
-          join(home, "blueprints/hostile.yml"),
-          JSON.stringify({ blueprint, server: { software: "hostile", version: "1" }, save: true })
-        )
-        const as =
-          process.geteuid?.() === 0
-            ? ["setpriv", `--reuid=${ORDINARY}`, `--regid=${ORDINARY}`, "--clear-groups"]
-            : []
-        // As a program that starts the service may leave files open.
-        const leaves = ["bash", "-c", 'exec 200< /etc/hostname; exec "$@"', "bash"]
-        const [command = "", ...words] = [...leaves, ...as, process.execPath, main, "serve"]
-        let output = ""
-        const child = yield* Effect.acquireRelease(
-          Effect.sync(() =>
-            spawn(command, words, {
-              cwd: home,
-              env: {
-                PATH: process.env.PATH,
-                HOME: home,
-                APP_ADMIN_API_KEY: adminKey,
-                MUSTER_PORT: "0",
-                MUSTER_DATA_DIR: join(home, "data"),
-                MUSTER_SECRET_FILE: secret,
-                MUSTER_EMBEDDED_RUNTIME: "process",
-                MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:28000-28010"
-              },
-              stdio: ["ignore", "pipe", "pipe"]
-            })
-          ),
-          stopped
-        )
-        for (const stream of [child.stdout, child.stderr]) {
-          stream?.on("data", (bytes: Buffer) => {
-            output += bytes.toString()
+describe("SECURITY: a service of an ordinary user", () => {
+  it.live("a server cannot read the home of the service, change its programs or inherit its open files", () =>
+    Effect.gen(function* () {
+      const folder = yield* temporaryFolderIn("/var/lib")
+      const [home, secret] = [join(folder, "home"), join(folder, "secret")]
+      const write = (path: string, text: string) => {
+        writeFileSync(path, text)
+        chownSync(path, ORDINARY, ORDINARY)
+      }
+      for (const path of [folder, home, join(home, "blueprints"), join(home, "software")]) {
+        mkdirSync(path, { recursive: true })
+        chownSync(path, ORDINARY, ORDINARY)
+        chmodSync(path, 0o755)
+      }
+      write(join(home, ".netrc"), "a secret\n")
+      write(secret, `a secret of more than thirty-two bytes, ${"x".repeat(40)}\n`)
+      chmodSync(secret, 0o600)
+      const install = `cat > run.sh <<'END'\n${attack(home, secret)}\nEND\n`
+      const software = {
+        id: "hostile",
+        invocation: "sh run.sh",
+        "online-signal": "ready",
+        runtimes: ["process"]
+      }
+      write(
+        join(home, "software/hostile.yml"),
+        JSON.stringify({ software: { ...software, "install-script": { script: install } } })
+      )
+      const blueprint = { id: "hostile", name: "Hostile", type: "tool" }
+      write(
+        join(home, "blueprints/hostile.yml"),
+        JSON.stringify({ blueprint, server: { software: "hostile", version: "1" }, save: true })
+      )
+      const as =
+        process.geteuid?.() === 0
+          ? ["setpriv", `--reuid=${ORDINARY}`, `--regid=${ORDINARY}`, "--clear-groups"]
+          : []
+      // As a program that starts the service may leave files open.
+      const leaves = ["bash", "-c", 'exec 200< /etc/hostname; exec "$@"', "bash"]
+      const [command = "", ...words] = [...leaves, ...as, process.execPath, main, "serve"]
+      let output = ""
+      const child = yield* Effect.acquireRelease(
+        Effect.sync(() =>
+          spawn(command, words, {
+            cwd: home,
+            env: {
+              PATH: process.env.PATH,
+              HOME: home,
+              APP_ADMIN_API_KEY: adminKey,
+              MUSTER_PORT: "0",
+              MUSTER_DATA_DIR: join(home, "data"),
+              MUSTER_SECRET_FILE: secret,
+              MUSTER_EMBEDDED_RUNTIME: "process",
+              MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:28000-28010"
+            },
+            stdio: ["ignore", "pipe", "pipe"]
           })
-        }
-        yield* until("the service listens", () => output.includes("listens on") || child.exitCode !== null)
-        const request = requestTo(/http:\/\/127\.0\.0\.1:\d+/.exec(output)?.[0] ?? output, adminKey)
-        assert.include(output, "isolated by namespaces")
-        const made = yield* request("POST", "/api/servers", {
-          body: { blueprint_id: "hostile", start: true }
+        ),
+        stopped
+      )
+      for (const stream of [child.stdout, child.stderr]) {
+        stream?.on("data", (bytes: Buffer) => {
+          output += bytes.toString()
         })
-        const path = `/api/servers/${made.json.id}`
-        yield* Effect.repeat(request("GET", `${path}/status`), {
-          until: ({ json }) => json.status === "running",
-          times: 2000
-        })
-        const said: ReadonlyArray<string> = (yield* request("GET", `${path}/logs`)).json.data
-        assert.deepStrictEqual(said.slice(0, 3), ["42", "works", "ready"])
-        assert.deepStrictEqual(readdirSync(join(home, "blueprints")), ["hostile.yml"])
-        assert.deepStrictEqual(readdirSync(join(home, "software")), ["hostile.yml"])
-        assert.notInclude(readdirSync(home), ".profile")
-        assert.include(readFileSync(secret, "utf8"), "a secret")
-        yield* request("DELETE", path)
-      }).pipe(Effect.scoped)
+      }
+      yield* until("the service listens", () => output.includes("listens on") || child.exitCode !== null)
+      const request = requestTo(/http:\/\/127\.0\.0\.1:\d+/.exec(output)?.[0] ?? output, adminKey)
+      assert.include(output, "isolated by namespaces")
+      const made = yield* request("POST", "/api/servers", {
+        body: { blueprint_id: "hostile", start: true }
+      })
+      const path = `/api/servers/${made.json.id}`
+      yield* Effect.repeat(request("GET", `${path}/status`), {
+        until: ({ json }) => json.status === "running",
+        times: 2000
+      })
+      const said: ReadonlyArray<string> = (yield* request("GET", `${path}/logs`)).json.data
+      assert.deepStrictEqual(said.slice(0, 3), ["42", "works", "ready"])
+      assert.deepStrictEqual(readdirSync(join(home, "blueprints")), ["hostile.yml"])
+      assert.deepStrictEqual(readdirSync(join(home, "software")), ["hostile.yml"])
+      assert.notInclude(readdirSync(home), ".profile")
+      assert.include(readFileSync(secret, "utf8"), "a secret")
+      yield* request("DELETE", path)
+    }).pipe(Effect.scoped)
   )
 })

@@ -24,9 +24,9 @@ const start = Effect.gen(function* () {
   return yield* startService({ env })
 })
 
-describe("spec 3, overrides.env: what changes how programs run is the operator's", () => {
+describe("spec 3, overrides.env: variables that change how programs run", () => {
   it.live(
-    "is 422 with the field, the reason and the way out, unless `env-allow` lists it; MUSTER_* always is",
+    "such a variable is 422 with field, reason and hint unless `env-allow` lists it; MUSTER_* is always 422",
     () =>
       Effect.gen(function* () {
         const api = yield* start

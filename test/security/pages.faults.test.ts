@@ -43,7 +43,7 @@ const sent = (api: Service, path: string, encoding: string) =>
   })
 
 layer(service(noNode), options)("pages", (it) => {
-  describe("decisions 7: what a page may do", () => {
+  describe("decisions 7: headers of pages", () => {
     it.effect("every page forbids inline scripts, frames, sniffing and referrers", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -68,7 +68,7 @@ layer(service(noNode), options)("pages", (it) => {
       })
     )
 
-    it.effect("nothing under /api is stored, and no response is sniffed", () =>
+    it.effect("responses under /api are not cached, and no response is sniffed", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         for (const [method, path, key, status] of [
@@ -96,7 +96,7 @@ layer(service(noNode), options)("pages", (it) => {
   })
 
   describe("decisions 7: /docs", () => {
-    it.effect("its script is one file, the same in every encoding, and cached by its name", () =>
+    it.effect("the script is one file, the same in every encoding, and cached by its name", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const path = yield* scriptOf(api)
@@ -136,7 +136,7 @@ layer(service(noNode), options)("pages", (it) => {
       })
     )
 
-    it.effect("a tool that reads the document offers a field for the key: the scheme is `bearer`", () =>
+    it.effect("the document declares the `bearer` scheme, so that tools offer a field for the key", () =>
       Effect.gen(function* () {
         const { json } = yield* (yield* Muster).request("GET", "/openapi.json", { key: null })
         assert.deepStrictEqual(json.components.securitySchemes, {
@@ -152,7 +152,7 @@ layer(service(noNode), options)("pages", (it) => {
       })
     )
 
-    it.effect("Scalar's telemetry, proxy, fonts and developer tools are off", () =>
+    it.effect("telemetry, proxy, fonts and developer tools of Scalar are off", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const { body } = yield* sent(api, yield* scriptOf(api), "identity")
@@ -172,7 +172,7 @@ layer(service(noNode), options)("pages", (it) => {
     )
 
     it.effect.skipIf(chromium === undefined)(
-      `in a browser: it renders, breaks no policy and asks no other host, also for a test request${chromiumNote}`,
+      `in a browser, /docs renders, violates no policy and requests no other host, also for a test request${chromiumNote}`,
       () =>
         Effect.gen(function* () {
           const api = yield* Muster
@@ -204,7 +204,7 @@ layer(service(noNode), options)("pages", (it) => {
     )
 
     it.effect.skipIf(chromium === undefined)(
-      `in a browser: / and /nodes keep their style and break no policy${chromiumNote}`,
+      `in a browser, / and /nodes have their style and violate no policy${chromiumNote}`,
       () =>
         Effect.gen(function* () {
           const api = yield* Muster
@@ -268,59 +268,59 @@ const stalled = (api: Pick<Service, "url">, ...paths: ReadonlyArray<string>) =>
     (socket) => Effect.sync(() => socket.destroy())
   )
 
-describe("pages: large answers without compression", () => {
-  it.live("4 are written at the same time; all else is answered; aborted connections make room", () =>
-    Effect.gen(function* () {
-      const { api, begun } = yield* hugePages
-      const clients = yield* Effect.all(
-        Array.from({ length: 20 }, () => stalled(api, "/huge", "/huge", "/huge"))
-      )
-      yield* eventually(Effect.sync(begun), (count) => count >= MOST_LARGE)
-      for (const path of ["/small", "/compressed", "/small"]) {
-        assert.match(yield* exchange(api, rawRequest("GET", path)), /^HTTP\/1\.1 200 /)
-        assert.match(yield* exchange(api, rawRequest("HEAD", "/huge")), /^HTTP\/1\.1 200 /)
-        const known = rawRequest("GET", "/huge", { "if-none-match": "*" })
-        assert.match(yield* exchange(api, known), /^HTTP\/1\.1 304 /)
-      }
-      assert.strictEqual(begun(), MOST_LARGE)
-      // The answered and the waiting ones, with further answers waiting on the same connections.
-      for (const socket of clients.slice(0, 16)) socket.destroy()
-      for (let n = 0; n < 20; n += 1) yield* exchange(api, rawRequest("GET", "/small"))
-      yield* eventually(Effect.sync(begun), (count) => count === MOST_LARGE)
-      for (const socket of clients) socket.destroy()
-      const answer = yield* exchange(api, rawRequest("GET", "/huge"))
-      assert.isAbove(answer.length, HUGE.length)
-    }).pipe(Effect.scoped)
-  )
-
+describe("pages: large responses without compression", () => {
   it.live(
-    "the uncompressed script waits for its turn; no other request does; aborts give the turn back",
+    "four are written at a time; other requests are answered; an aborted connection releases its slot",
     () =>
       Effect.gen(function* () {
-        const api = yield* startService({ env: noNode })
-        const whole = yield* sent(api, "/docs/scalar.js", "identity")
+        const { api, begun } = yield* hugePages
         const clients = yield* Effect.all(
-          Array.from({ length: 20 }, () =>
-            stalled(api, "/docs/scalar.js", "/docs/scalar.js", "/docs/scalar.js")
-          )
+          Array.from({ length: 20 }, () => stalled(api, "/huge", "/huge", "/huge"))
         )
-        for (let n = 0; n < 10; n += 1) {
-          for (const encoding of ["br", "gzip"]) {
-            const { head } = yield* sent(api, "/docs/scalar.js", encoding)
-            assert.match(head, /^HTTP\/1\.1 200 /)
-          }
-          assert.strictEqual((yield* raw(api, rawRequest("GET", "/healthz"))).status, 200)
+        yield* eventually(Effect.sync(begun), (count) => count >= MOST_LARGE)
+        for (const path of ["/small", "/compressed", "/small"]) {
+          assert.match(yield* exchange(api, rawRequest("GET", path)), /^HTTP\/1\.1 200 /)
+          assert.match(yield* exchange(api, rawRequest("HEAD", "/huge")), /^HTTP\/1\.1 200 /)
+          const known = rawRequest("GET", "/huge", { "if-none-match": "*" })
+          assert.match(yield* exchange(api, known), /^HTTP\/1\.1 304 /)
         }
-        const answer = yield* Effect.forkChild(sent(api, "/docs/scalar.js", "identity"))
-        for (let n = 0; n < 10; n += 1) yield* raw(api, rawRequest("GET", "/healthz"))
-        assert.isUndefined(answer.pollUnsafe())
+        assert.strictEqual(begun(), MOST_LARGE)
+        // The answered and the waiting ones, with further answers waiting on the same connections.
+        for (const socket of clients.slice(0, 16)) socket.destroy()
+        for (let n = 0; n < 20; n += 1) yield* exchange(api, rawRequest("GET", "/small"))
+        yield* eventually(Effect.sync(begun), (count) => count === MOST_LARGE)
         for (const socket of clients) socket.destroy()
-        assert.isTrue((yield* Fiber.join(answer)).body.equals(whole.body))
-        assert.notInclude(api.output(), "MaxListenersExceeded")
+        const answer = yield* exchange(api, rawRequest("GET", "/huge"))
+        assert.isAbove(answer.length, HUGE.length)
       }).pipe(Effect.scoped)
   )
 
-  it.live("an answer that waits behind another one gives its turn back when the connection is aborted", () =>
+  it.live("the uncompressed script waits for a slot; no other request does; an abort releases the slot", () =>
+    Effect.gen(function* () {
+      const api = yield* startService({ env: noNode })
+      const whole = yield* sent(api, "/docs/scalar.js", "identity")
+      const clients = yield* Effect.all(
+        Array.from({ length: 20 }, () =>
+          stalled(api, "/docs/scalar.js", "/docs/scalar.js", "/docs/scalar.js")
+        )
+      )
+      for (let n = 0; n < 10; n += 1) {
+        for (const encoding of ["br", "gzip"]) {
+          const { head } = yield* sent(api, "/docs/scalar.js", encoding)
+          assert.match(head, /^HTTP\/1\.1 200 /)
+        }
+        assert.strictEqual((yield* raw(api, rawRequest("GET", "/healthz"))).status, 200)
+      }
+      const answer = yield* Effect.forkChild(sent(api, "/docs/scalar.js", "identity"))
+      for (let n = 0; n < 10; n += 1) yield* raw(api, rawRequest("GET", "/healthz"))
+      assert.isUndefined(answer.pollUnsafe())
+      for (const socket of clients) socket.destroy()
+      assert.isTrue((yield* Fiber.join(answer)).body.equals(whole.body))
+      assert.notInclude(api.output(), "MaxListenersExceeded")
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a response that waits behind another releases its slot when the connection is aborted", () =>
     Effect.gen(function* () {
       const { api, ready } = yield* hugePages
       const clients = yield* Effect.all(
@@ -356,7 +356,7 @@ describe("decisions 7: MUSTER_PUBLIC_PAGES", () => {
     MUSTER_NODE_URL: "http://10.11.12.13:5620"
   }
 
-  it.live("banner: /nodes shows name, location and state, and neither id nor address; all shows both", () =>
+  it.live("banner: /nodes shows name, location and state, but no id or address; all: /nodes shows both", () =>
     Effect.gen(function* () {
       for (const pages of ["banner", "all"] as const) {
         const api = yield* startService({ env: { ...named, MUSTER_PUBLIC_PAGES: pages } })
@@ -373,7 +373,7 @@ describe("decisions 7: MUSTER_PUBLIC_PAGES", () => {
 })
 
 describe("RFC 9110, section 12.5.3: Accept-Encoding", () => {
-  it("the best that the client accepts is taken; q=0 refuses", () => {
+  it("the service uses the best accepted encoding; q=0 refuses an encoding", () => {
     const cases = {
       "": "identity",
       "gzip, deflate, br": "br",

@@ -49,8 +49,8 @@ const textOf = async (request: IncomingMessage) => {
   return Buffer.concat(chunks).toString()
 }
 
-describe("pipelining: a connection has a few requests in progress, however many it sends", () => {
-  it.live("2,000 at once are answered in their order", () =>
+describe("pipelining: requests in progress are bounded per connection", () => {
+  it.live("2,000 pipelined requests are answered in order", () =>
     Effect.gen(function* () {
       let inProgress = 0
       let most = 0
@@ -78,7 +78,7 @@ describe("pipelining: a connection has a few requests in progress, however many 
     }).pipe(Effect.scoped)
   )
 
-  it.live("answers that the client does not read are not piled up", () =>
+  it.live("responses that the client does not read are not buffered", () =>
     Effect.gen(function* () {
       const SIZE = 4 * 1024 * 1024
       let begun = 0
@@ -112,7 +112,7 @@ describe("pipelining: a connection has a few requests in progress, however many 
     }).pipe(Effect.scoped)
   )
 
-  it.live("a connection ends with request 10,000, whose answer says so", () =>
+  it.live("a connection closes with request 10,000, whose response announces the end", () =>
     Effect.gen(function* () {
       const server = yield* listening((_, response) => void response.end("."))
       const socket = yield* connected(server)
@@ -129,8 +129,8 @@ describe("pipelining: a connection has a few requests in progress, however many 
   )
 })
 
-describe("pipelining: requests arrive as they were sent", () => {
-  it.live("whatever their bodies hold, and however the bytes are cut", () =>
+describe("pipelining: requests keep their bytes", () => {
+  it.live("requests keep their bodies at any chunk boundaries", () =>
     Effect.gen(function* () {
       const seen: Array<string> = []
       const server = yield* listening((request, response) => {
@@ -191,7 +191,7 @@ describe("pipelining: requests arrive as they were sent", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("what follows an upgrade belongs to the other protocol", () =>
+  it.live("bytes after an upgrade are passed to the new protocol", () =>
     Effect.gen(function* () {
       const server = yield* listening((_, response) => void response.end("."))
       let text = ""
@@ -214,7 +214,7 @@ describe("pipelining: requests arrive as they were sent", () => {
 })
 
 describe("pipelining: a flood without a key", () => {
-  it.live("leaves memory, and others are answered meanwhile", () =>
+  it.live("a flood takes bounded memory, and other requests are answered meanwhile", () =>
     Effect.gen(function* () {
       const api = yield* startService({ env: alone })
       const memory = () =>
@@ -248,8 +248,8 @@ describe("pipelining: a flood without a key", () => {
   )
 })
 
-describe("pipelining: an HTTP server whose requests cannot be bounded serves none", () => {
-  it.live("its connections are destroyed, and one ERROR says so", () => {
+describe("pipelining: an HTTP server whose requests cannot be bounded", () => {
+  it.live("the server destroys its connections and logs one ERROR", () => {
     const lines: Array<string> = []
     return Effect.gen(function* () {
       const server = makeNodeServer()

@@ -166,7 +166,7 @@ ${waits}
 
 for (const scene of scenes) {
   describe(`SECURITY, process runtime: a hostile server of a daemon that is ${scene.name}`, () => {
-    it.live("is kept from the service, from other servers and from the machine, and works", () =>
+    it.live("the server cannot reach the service, other servers or the machine, and works", () =>
       Effect.gen(function* () {
         const { console, data, files, folder, run, start, up } = yield* opened(scene)
         yield* sessionOf(scene.owner)
@@ -242,30 +242,32 @@ for (const scene of scenes) {
       }).pipe(Effect.scoped)
     )
 
-    it.live("runs on when the daemon is killed, and is adopted with its exit code, signals and console", () =>
-      Effect.gen(function* () {
-        const { console, data, run, start, up } = yield* opened(scene)
-        const first = yield* start()
-        const stops = yield* up(first, waits)
-        const crashes = yield* up(first, `${waits.replace("exit 0", "exit 7")}`)
-        yield* first.kill
-        const second = yield* start()
-        yield* second.ask(`power ${stops} pause 0`)
-        yield* until(
-          "it is paused",
-          () => readProcs().find(({ pid }) => pid === programOf(run(stops)))?.state === "T"
-        )
-        yield* second.ask(`power ${stops} stop 10`)
-        yield* until("it has stopped", () => stateOf(data, stops).status === "offline")
-        assert.include(console(stops), "bye")
-        process.kill(programOf(run(crashes)), "SIGTERM")
-        yield* until("it has crashed", () => stateOf(data, crashes).status === "offline")
-        assert.strictEqual(textOf(join(data, "servers", crashes, "exit")), "7\n")
-        for (const id of [stops, crashes]) yield* second.ask(`remove ${id}`)
-      }).pipe(Effect.scoped)
+    it.live(
+      "the server survives kill -9 of its daemon, and is adopted with its exit code, signals and console",
+      () =>
+        Effect.gen(function* () {
+          const { console, data, run, start, up } = yield* opened(scene)
+          const first = yield* start()
+          const stops = yield* up(first, waits)
+          const crashes = yield* up(first, `${waits.replace("exit 0", "exit 7")}`)
+          yield* first.kill
+          const second = yield* start()
+          yield* second.ask(`power ${stops} pause 0`)
+          yield* until(
+            "it is paused",
+            () => readProcs().find(({ pid }) => pid === programOf(run(stops)))?.state === "T"
+          )
+          yield* second.ask(`power ${stops} stop 10`)
+          yield* until("it has stopped", () => stateOf(data, stops).status === "offline")
+          assert.include(console(stops), "bye")
+          process.kill(programOf(run(crashes)), "SIGTERM")
+          yield* until("it has crashed", () => stateOf(data, crashes).status === "offline")
+          assert.strictEqual(textOf(join(data, "servers", crashes, "exit")), "7\n")
+          for (const id of [stops, crashes]) yield* second.ask(`remove ${id}`)
+        }).pipe(Effect.scoped)
     )
 
-    it.live("was made by scripts that see their own folder only", () =>
+    it.live("install scripts see their own folder only", () =>
       Effect.gen(function* () {
         const { data, files, folder, start, up } = yield* opened(scene)
         const daemon = yield* start()
@@ -291,7 +293,7 @@ for (const scene of scenes) {
 }
 
 describe("SECURITY, process runtime: a checkout in a folder that other users cannot enter", () => {
-  it.live("has its programs seen by servers, and nothing else of the folder", () =>
+  it.live("servers can read the programs of the checkout and nothing else in the folder", () =>
     Effect.gen(function* () {
       const { folder: closed } = yield* dataFolder(0)
       const [bin, lib, data] = ["tool/bin", "tool/lib", "data"].map((name) =>

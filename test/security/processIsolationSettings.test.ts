@@ -30,8 +30,8 @@ const systemOf = (env: Record<string, string>) =>
     return { isolation: json.isolation, output: service.output() }
   })
 
-describe("SECURITY, MUSTER_PROCESS_ISOLATION", () => {
-  it.live("auto isolates, and the node says how far", () =>
+describe("SECURITY: MUSTER_PROCESS_ISOLATION", () => {
+  it.live("auto isolates processes, and the node shows the level", () =>
     Effect.gen(function* () {
       const { isolation, output } = yield* systemOf({ MUSTER_EMBEDDED_RUNTIME: "process" })
       const level = process.geteuid?.() === 0 ? "user+namespaces" : "namespaces"
@@ -41,7 +41,7 @@ describe("SECURITY, MUSTER_PROCESS_ISOLATION", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("none isolates nothing, and the start warns", () =>
+  it.live("none isolates nothing, and the start logs a warning", () =>
     Effect.gen(function* () {
       const { isolation, output } = yield* systemOf({
         MUSTER_EMBEDDED_RUNTIME: "process",
@@ -53,7 +53,7 @@ describe("SECURITY, MUSTER_PROCESS_ISOLATION", () => {
   )
 
   it.live(
-    "required offers no plain processes where they cannot be isolated; a server of before does not start",
+    "required refuses the process runtime if processes cannot be isolated; existing servers do not start",
     () =>
       Effect.gen(function* () {
         const dataDir = yield* temporaryFolder
@@ -76,23 +76,25 @@ describe("SECURITY, MUSTER_PROCESS_ISOLATION", () => {
       }).pipe(Effect.scoped)
   )
 
-  it.live("without user namespaces an ordinary user's daemon has none, and does as it was told", () =>
-    Effect.gen(function* () {
-      const data = yield* temporaryFolderIn("/tmp")
-      chownSync(data, process.geteuid?.() ?? 0, process.getegid?.() ?? 0)
-      const args = (mode: string) => ["", "", "test-node", JSON.stringify({ mode })]
-      const required = yield* daemonProcessAs(withoutNamespaces, data, ...args("required"))
-      assert.strictEqual(required.level, "undefined")
-      yield* required.kill
-      const auto = yield* daemonProcessAs(withoutNamespaces, data, ...args("auto"))
-      assert.strictEqual(auto.level, "none")
-      const id = newId()
-      yield* auto.ask(`create ${JSON.stringify({ id })}`)
-      yield* until("installed", () => stateOf(data, id).status === "offline")
-      yield* auto.ask(`power ${id} start 30`)
-      yield* until("runs", () => stateOf(data, id).status === "running")
-      yield* auto.ask(`remove ${id}`)
-    }).pipe(Effect.scoped)
+  it.live(
+    "without user namespaces, a daemon of an ordinary user isolates nothing and applies the setting",
+    () =>
+      Effect.gen(function* () {
+        const data = yield* temporaryFolderIn("/tmp")
+        chownSync(data, process.geteuid?.() ?? 0, process.getegid?.() ?? 0)
+        const args = (mode: string) => ["", "", "test-node", JSON.stringify({ mode })]
+        const required = yield* daemonProcessAs(withoutNamespaces, data, ...args("required"))
+        assert.strictEqual(required.level, "undefined")
+        yield* required.kill
+        const auto = yield* daemonProcessAs(withoutNamespaces, data, ...args("auto"))
+        assert.strictEqual(auto.level, "none")
+        const id = newId()
+        yield* auto.ask(`create ${JSON.stringify({ id })}`)
+        yield* until("installed", () => stateOf(data, id).status === "offline")
+        yield* auto.ask(`power ${id} start 30`)
+        yield* until("runs", () => stateOf(data, id).status === "running")
+        yield* auto.ask(`remove ${id}`)
+      }).pipe(Effect.scoped)
   )
 })
 
@@ -106,7 +108,7 @@ describe.runIf(process.getuid?.() === 0)("SECURITY, process runtime: a full disk
   })
   const open = (disk: string) => openIsolation(optionsOf(disk), "test-node", "/usr/bin:/bin")
 
-  it.live("does not hide the level: what a start tries needs no room", () =>
+  it.live("a full disk does not change the level, because the check at the start writes nothing", () =>
     Effect.gen(function* () {
       const disk = yield* smallDisk(1)
       const { free } = fillDisk(disk)
@@ -117,22 +119,24 @@ describe.runIf(process.getuid?.() === 0)("SECURITY, process runtime: a full disk
     }).pipe(Effect.scoped)
   )
 
-  it.live("that takes no file more brings the node to no lesser level: none until there is room", () =>
-    Effect.gen(function* () {
-      const disk = yield* smallDisk(4, 40)
-      mkdirSync(join(disk, "claims"))
-      const { free } = fillWithFiles(disk)
-      const { current, users } = yield* open(disk)
-      const refused = yield* Effect.flip(current)
-      assert.match(refused.message, /cannot be isolated: user\+namespaces: .*disk full/)
-      // Uids of servers that run are kept meanwhile.
-      yield* users?.reserve("srv_running", 76_900) ?? Effect.void
-      assert.match((yield* Effect.flip(current)).message, /disk full/)
-      free()
-      const found = yield* current
-      assert.strictEqual(found.level, "user+namespaces")
-      assert.strictEqual(yield* current, found)
-      assert.notStrictEqual((yield* found.users?.assign("srv_new") ?? Effect.die("no uids")).uid, 76_900)
-    }).pipe(Effect.scoped)
+  it.live(
+    "a disk without free inodes does not lower the level: the runtime is unavailable until space is freed",
+    () =>
+      Effect.gen(function* () {
+        const disk = yield* smallDisk(4, 40)
+        mkdirSync(join(disk, "claims"))
+        const { free } = fillWithFiles(disk)
+        const { current, users } = yield* open(disk)
+        const refused = yield* Effect.flip(current)
+        assert.match(refused.message, /cannot be isolated: user\+namespaces: .*disk full/)
+        // Uids of servers that run are kept meanwhile.
+        yield* users?.reserve("srv_running", 76_900) ?? Effect.void
+        assert.match((yield* Effect.flip(current)).message, /disk full/)
+        free()
+        const found = yield* current
+        assert.strictEqual(found.level, "user+namespaces")
+        assert.strictEqual(yield* current, found)
+        assert.notStrictEqual((yield* found.users?.assign("srv_new") ?? Effect.die("no uids")).uid, 76_900)
+      }).pipe(Effect.scoped)
   )
 })

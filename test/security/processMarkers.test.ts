@@ -17,24 +17,26 @@ const process_ = (uid: number, node: string) =>
     (child) => Effect.sync(() => child.kill("SIGKILL"))
   )
 
-describe("SECURITY, process runtime: whose a process is", () => {
-  it.live("a process with the uid of one server is no other's, whatever its environment says", () =>
-    Effect.gen(function* () {
-      const [own, other, job] = [61_001, 61_002, 61_003]
-      const names = new Map([
-        [own, "victim"],
-        [other, "attacker"],
-        [job, "software:hostile"]
-      ])
-      const node = `markers-${process.pid}`
-      const children = yield* Effect.forEach([own, other, job], (uid) => process_(uid, node))
-      yield* until("all run", () => children.every(({ pid }) => readMarker(pid ?? 0)?.server === "victim"))
-      const table = makeProcessTable(node, {
-        uidOf: (name) => [...names].find(([, had]) => had === name)?.[0],
-        nameOf: (uid) => names.get(uid)
-      })
-      const members = table.members("victim", undefined, 0).map(({ pid }) => pid)
-      assert.deepStrictEqual(members, [children[0]?.pid])
-    }).pipe(Effect.scoped)
+describe("SECURITY, process runtime: attribution of processes", () => {
+  it.live(
+    "a process with the uid of a server is attributed to that server, whatever its environment says",
+    () =>
+      Effect.gen(function* () {
+        const [own, other, job] = [61_001, 61_002, 61_003]
+        const names = new Map([
+          [own, "victim"],
+          [other, "attacker"],
+          [job, "software:hostile"]
+        ])
+        const node = `markers-${process.pid}`
+        const children = yield* Effect.forEach([own, other, job], (uid) => process_(uid, node))
+        yield* until("all run", () => children.every(({ pid }) => readMarker(pid ?? 0)?.server === "victim"))
+        const table = makeProcessTable(node, {
+          uidOf: (name) => [...names].find(([, had]) => had === name)?.[0],
+          nameOf: (uid) => names.get(uid)
+        })
+        const members = table.members("victim", undefined, 0).map(({ pid }) => pid)
+        assert.deepStrictEqual(members, [children[0]?.pid])
+      }).pipe(Effect.scoped)
   )
 })

@@ -39,7 +39,7 @@ const holding = (folder: string, texts: ReadonlyArray<string>) =>
 const succeeds = (...[args, env]: Parameters<typeof muster>) =>
   Effect.tap(muster(args, env), ({ code, stderr }) => Effect.sync(() => assert.strictEqual(code, 0, stderr)))
 
-describe("a backup does not grant access to nodes", () => {
+describe("tokens of nodes: backups", () => {
   it.live("no token is in the database, its log, a backup or a copy", () =>
     Effect.gen(function* () {
       const dataDir = join(yield* temporaryFolder, "data")
@@ -77,7 +77,7 @@ describe("a backup does not grant access to nodes", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("the file of the secret is its owner's alone; one that cannot be used is named", () =>
+  it.live("the file of the secret has mode 600; the error for an unusable file names it", () =>
     Effect.gen(function* () {
       const dataDir = join(yield* temporaryFolder, "data")
       const path = join(dataDir, "secret.key")
@@ -105,9 +105,9 @@ describe("a backup does not grant access to nodes", () => {
   )
 })
 
-describe("tokens of nodes: nobody has to do anything", () => {
+describe("tokens of nodes: renewal", () => {
   it.live(
-    "without the secret nodes register again; while they are connected tokens are renewed, and no call fails",
+    "without the secret, nodes register again; tokens of connected nodes are renewed, and no call fails",
     () =>
       Effect.gen(function* () {
         const { env } = yield* definitions(files)

@@ -29,8 +29,8 @@ const credential = Effect.fnUntraced(function* (text: string | Uint8Array, name 
   return path
 })
 
-describe("secret settings: each has a form that names a file", () => {
-  it.live("the file is read, without the newline at its end", () =>
+describe("secret settings: values from files", () => {
+  it.live("the value is the file without its final newline", () =>
     Effect.gen(function* () {
       const key = yield* credential(`${secret}\n`)
       const url = yield* credential(`postgres://u:${secret}@db.example.com/muster\r\n`)
@@ -47,7 +47,7 @@ describe("secret settings: each has a form that names a file", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a file that cannot be used stops the start with one line, which shows nothing of it", () =>
+  it.live("an unusable file stops the start with one line that contains nothing of the file", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
       const pipe = join(folder, "pipe")
@@ -76,7 +76,7 @@ describe("secret settings: each has a form that names a file", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a setting that is given twice is refused, and both names are said", () =>
+  it.live("a setting that is set both ways is refused with both names", () =>
     Effect.gen(function* () {
       const path = yield* credential(secret)
       for (const [name, load] of [
@@ -91,7 +91,7 @@ describe("secret settings: each has a form that names a file", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("service, node and command work with files alone, and warn of no unknown setting", () =>
+  it.live("service, node and command run with files alone and warn of no unknown setting", () =>
     Effect.gen(function* () {
       const admin = "an-admin-key-that-is-in-a-file-only"
       const file = yield* credential(`${admin}\n`, "admin")
@@ -119,8 +119,8 @@ describe("secret settings: each has a form that names a file", () => {
   )
 })
 
-describe("secrets leave the environment once they are read", () => {
-  it.live("no program that the service starts gets them, also with MUSTER_PASS_ENV=*", () =>
+describe("secret settings: removal from the environment", () => {
+  it.live("no program that the service starts gets a secret, also with MUSTER_PASS_ENV=*", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
       // A program of the system that starts with every server; this one tells what it was given.

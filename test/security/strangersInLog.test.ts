@@ -6,9 +6,9 @@ import { Muster } from "../support/Muster.ts"
 
 const withoutHost = (target: string) => rawRequest("POST", target).replace("host: localhost\r\n", "")
 
-layer(service(noNode), options)("the log and strangers", (it) => {
-  describe("failed logins: strangers do not write the log", () => {
-    it.effect("requests without a valid key are one warning, however many and wherever they go", () =>
+layer(service(noNode), options)("the log and unauthenticated requests", (it) => {
+  describe("failed logins: unauthenticated requests do not flood the log", () => {
+    it.effect("any number of requests without a valid key to any paths log one warning", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const before = api.output().length

@@ -90,7 +90,7 @@ const limits = { ...noNode, MUSTER_STREAMS_PER_KEY: String(PER_KEY), MUSTER_STRE
 layer(service(limits), options)("streams", (it) => {
   describe("decisions 6: streams are bounded", () => {
     it.effect(
-      "by key, over both transports together: 429 with the error body, and another key has its own",
+      "over the limit of a key, on both transports together, a stream is 429; other keys are not limited",
       () =>
         Effect.gen(function* () {
           const api = yield* Muster
@@ -118,7 +118,7 @@ layer(service(limits), options)("streams", (it) => {
         }).pipe(Effect.scoped)
     )
 
-    it.effect("in all: 429, whoever asks", () =>
+    it.effect("over the total limit, a stream is 429 for any key", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         yield* allClosed(api)
@@ -131,7 +131,7 @@ layer(service(limits), options)("streams", (it) => {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("a stream of a ticket counts for the key that issued the ticket", () =>
+    it.effect("a stream of a ticket counts for the key that requested the ticket", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         yield* allClosed(api)
@@ -146,7 +146,7 @@ layer(service(limits), options)("streams", (it) => {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("1,000 streams that are opened and broken off hold no place", () =>
+    it.effect("1,000 streams that are opened and broken off release their slots", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         yield* allClosed(api)
@@ -196,7 +196,7 @@ layer(service(limits), options)("streams", (it) => {
   })
 
   describe("decisions 6: tickets are bounded", () => {
-    it.effect("1,000 of a key wait to be used, the next is 429; another key has its own", () =>
+    it.effect("with 1,000 unused tickets of a key the next is 429; other keys are not limited", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const own = yield* storedKey(api, "hoards")
@@ -217,8 +217,8 @@ layer(service(limits), options)("streams", (it) => {
 })
 
 layer(service({ MUSTER_STREAMS_PER_KEY: "1" }), options)("consoles", (it) => {
-  describe("decisions 6: streams are bounded", () => {
-    it.effect("an open console takes a place, and returns it", () =>
+  describe("decisions 6: consoles count as streams", () => {
+    it.effect("an open console takes a slot and releases it when it closes", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const id = yield* running(api, "kept")
@@ -235,7 +235,7 @@ layer(service({ MUSTER_STREAMS_PER_KEY: "1" }), options)("consoles", (it) => {
   })
 })
 
-describe("decisions 6: streams are bounded", () => {
+describe("decisions 6: the default limit of streams", () => {
   const limitsWith = (limits: string, wanted: number) => {
     const lines: Array<string> = []
     return Effect.gen(function* () {
@@ -251,7 +251,7 @@ describe("decisions 6: streams are bounded", () => {
   const procfs =
     "Limit   Soft Limit  Hard Limit  Units\nMax open files            1024                 4096                 files\n"
 
-  it.effect("half of the files that the process may open; a warning names the limit", () =>
+  it.effect("the default is half of the open files of the process, and a warning names the limit", () =>
     Effect.gen(function* () {
       const low = yield* limitsWith(procfs, 10_000)
       assert.strictEqual(low.total, 512)

@@ -24,7 +24,7 @@ const outside = Object.values(networkInterfaces())
 const says = (of: { readonly output: () => string }, pattern: RegExp) =>
   eventually(Effect.sync(of.output), (text) => pattern.test(text))
 
-describe("transport: how a node is called", () => {
+describe("transport: classification of node URLs", () => {
   const cases: ReadonlyArray<readonly [string, Transport]> = [
     ["http://127.0.0.1:5585", "local"],
     ["http://127.9.9.9", "local"],
@@ -43,7 +43,7 @@ describe("transport: how a node is called", () => {
 })
 
 describe.skipIf(outside === undefined)("transport: plain HTTP beyond loopback", () => {
-  it.live("is a WARN on both sides, and shows in the list of nodes", () =>
+  it.live("plain HTTP beyond loopback is a warning on both sides and is shown in the list of nodes", () =>
     Effect.gen(function* () {
       const host = outside ?? ""
       const api = yield* startService({ env: { ...alone, MUSTER_HOST: host } })
@@ -72,7 +72,7 @@ describe.skipIf(outside === undefined)("transport: plain HTTP beyond loopback", 
 describe("transport: MUSTER_REQUIRE_TLS", () => {
   const required = { MUSTER_REQUIRE_TLS: "true" }
 
-  it.live("a service and a daemon do not listen in the clear beyond loopback", () =>
+  it.live("a service and a daemon refuse to listen without TLS beyond loopback", () =>
     Effect.gen(function* () {
       const dataDir = join(yield* temporaryFolder, "data")
       const common = { ...required, MUSTER_DATA_DIR: dataDir, MUSTER_PORT: "0", MUSTER_NODE_PORT: "0" }
@@ -87,7 +87,7 @@ describe("transport: MUSTER_REQUIRE_TLS", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a node at plain HTTP beyond loopback is not registered; one with TLS or at loopback is", () =>
+  it.live("a node with plain HTTP beyond loopback is refused; one with TLS or at loopback is accepted", () =>
     Effect.gen(function* () {
       const api = yield* startService({ env: { ...alone, ...required } })
       const { key } = yield* nodeKey(api)

@@ -8,7 +8,7 @@ import { makeWorld, request, runWorld } from "./support/harness.ts"
 const parse = (bytes: Uint8Array) => JSON.parse(new TextDecoder().decode(bytes))
 
 describe("contract 4.5: POST /api/servers", () => {
-  it.live("answers the summary at once; installing goes on behind it", () =>
+  it.live("the response is the summary, sent before the installation ends", () =>
     Effect.gen(function* () {
       const { nodes, start } = yield* makeWorld()
       const { servers, becomes, events, settled } = yield* start()
@@ -34,7 +34,7 @@ describe("contract 4.5: POST /api/servers", () => {
     }).pipe(runWorld)
   )
 
-  it.live("unknown blueprint and unknown node are 404, no connected node is 503, and nothing is held", () =>
+  it.live("an unknown blueprint or node is 404, no connected node is 503, and nothing is reserved", () =>
     Effect.gen(function* () {
       const { nodes, start } = yield* makeWorld()
       const { servers, records } = yield* start({ connect: false })
@@ -48,7 +48,7 @@ describe("contract 4.5: POST /api/servers", () => {
     }).pipe(runWorld)
   )
 
-  it.live("a write that fails gives back what was placed", () =>
+  it.live("a failed write releases the reservation", () =>
     Effect.gen(function* () {
       const { nodes, database, start } = yield* makeWorld()
       const { servers, records } = yield* start()
@@ -65,7 +65,7 @@ describe("contract 4.5: POST /api/servers", () => {
     }).pipe(runWorld)
   )
 
-  it.live("a port that somebody else took is learned, and another one is given", () =>
+  it.live("if another program holds a port, the port is marked as taken and another one is placed", () =>
     Effect.gen(function* () {
       const { createElsewhere, nodes, start } = yield* makeWorld()
       const { servers } = yield* start()
@@ -77,7 +77,7 @@ describe("contract 4.5: POST /api/servers", () => {
     }).pipe(runWorld)
   )
 
-  it.live("when every free port was taken by somebody else, it is 503 and nothing is held", () =>
+  it.live("if other programs hold every port, the creation is 503 and nothing is reserved", () =>
     Effect.gen(function* () {
       const { createElsewhere, nodes, start } = yield* makeWorld({ ports: 1 })
       const { servers } = yield* start()
@@ -87,7 +87,7 @@ describe("contract 4.5: POST /api/servers", () => {
     }).pipe(runWorld)
   )
 
-  it.live("an interrupted creation is there whole or not at all", () =>
+  it.live("an interrupted creation is stored completely or not at all", () =>
     Effect.gen(function* () {
       const { nodes, start } = yield* makeWorld()
       const { servers, records, changes } = yield* start({ connect: false })
@@ -106,7 +106,7 @@ describe("contract 4.5: POST /api/servers", () => {
 })
 
 describe("node-protocol, Placement and ports: reserved with the record", () => {
-  it.live("an interruption while the write is being committed waits for it, and the ports stay held", () =>
+  it.live("an interruption during the commit waits for the commit, and the ports stay reserved", () =>
     Effect.gen(function* () {
       const { nodes, start } = yield* makeWorld()
       const { servers, records, journal } = yield* start({ connect: false })
@@ -130,7 +130,7 @@ describe("node-protocol, Placement and ports: reserved with the record", () => {
 })
 
 describe("contract 4.4: GET /api/servers", () => {
-  it.live("lists by id, is the same after a restart, and shows a node's new name", () =>
+  it.live("the list is sorted by id, survives a restart, and shows the new name of a node", () =>
     Effect.gen(function* () {
       const { daemon, nodes, start } = yield* makeWorld()
       const first = yield* start()
@@ -158,20 +158,22 @@ describe("contract 4.4: GET /api/servers", () => {
   )
 })
 
-describe("decisions, section 3: Idempotency-Key", () => {
+describe("decisions 3: Idempotency-Key", () => {
   const idempotency = { key: "k", body_hash: "aa" }
 
-  it.live("the same key with the same body answers the first response, also when the server is gone", () =>
-    Effect.gen(function* () {
-      const { start } = yield* makeWorld()
-      const { servers, records, settled } = yield* start()
-      const first = yield* servers.create(request({ idempotency }))
-      assert.deepStrictEqual(yield* servers.create(request({ idempotency })), first)
-      yield* settled
-      yield* servers.remove(first.id, { force: false })
-      assert.deepStrictEqual(yield* servers.create(request({ idempotency })), first)
-      assert.deepStrictEqual(yield* records, [])
-    }).pipe(runWorld)
+  it.live(
+    "the same key with the same body returns the first response, also after the server is deleted",
+    () =>
+      Effect.gen(function* () {
+        const { start } = yield* makeWorld()
+        const { servers, records, settled } = yield* start()
+        const first = yield* servers.create(request({ idempotency }))
+        assert.deepStrictEqual(yield* servers.create(request({ idempotency })), first)
+        yield* settled
+        yield* servers.remove(first.id, { force: false })
+        assert.deepStrictEqual(yield* servers.create(request({ idempotency })), first)
+        assert.deepStrictEqual(yield* records, [])
+      }).pipe(runWorld)
   )
 
   it.live("the same key with another body is 409", () =>
@@ -187,7 +189,7 @@ describe("decisions, section 3: Idempotency-Key", () => {
     }).pipe(runWorld)
   )
 
-  it.live("concurrent requests with one key make one server, on one control plane and on two", () =>
+  it.live("concurrent requests with one key create one server, on one control plane and on two", () =>
     Effect.gen(function* () {
       const { nodes, start } = yield* makeWorld()
       const { servers, records } = yield* start()
@@ -204,7 +206,7 @@ describe("decisions, section 3: Idempotency-Key", () => {
     }).pipe(runWorld)
   )
 
-  it.effect("a failed request is not remembered, an answer is for 24 h", () =>
+  it.effect("a failed request is not stored; a response is stored for 24 h", () =>
     Effect.gen(function* () {
       const { start } = yield* makeWorld()
       const { servers, connect } = yield* start({ connect: false })

@@ -10,7 +10,7 @@ import { freshStore } from "../store/support/database.ts"
 import { node, server } from "../support/samples.ts"
 
 describe("design: creations that share a write", () => {
-  it.effect("what one takes of a node counts for the next, just as its rows will", () =>
+  it.effect("a creation reduces the capacity for the next one exactly as its rows do", () =>
     Effect.gen(function* () {
       const nodes = yield* NodeRepo
       const rooms = yield* CapacityRepo

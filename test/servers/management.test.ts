@@ -22,8 +22,8 @@ const codeOf = <A, R>(effect: Effect.Effect<A, { readonly code: string }, R>) =>
 
 const unknown = "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
-describe("decisions, Management routes", () => {
-  it.live("an unknown id is 404 everywhere", () =>
+describe("decisions 3: management routes", () => {
+  it.live("an unknown id is 404 on every route", () =>
     Effect.gen(function* () {
       const { start } = yield* makeWorld()
       const { servers } = yield* start()
@@ -46,7 +46,7 @@ describe("decisions, Management routes", () => {
     }).pipe(runWorld)
   )
 
-  it.live("power never sets a status: reports do", () =>
+  it.live("a power action sets no status; reports do", () =>
     Effect.gen(function* () {
       const { id, servers, daemon, becomes, events } = yield* makeInstalled()
       daemon.gate.closeUnsafe()
@@ -85,7 +85,7 @@ describe("decisions, Management routes", () => {
     }).pipe(runWorld)
   )
 
-  it.live("start while installing is 409, and after a failed installation until a reinstall succeeds", () =>
+  it.live("start is 409 during an installation, and after a failed one until a reinstall succeeds", () =>
     Effect.gen(function* () {
       const { daemon, start } = yield* makeWorld()
       daemon.installs = "manual"
@@ -109,24 +109,26 @@ describe("decisions, Management routes", () => {
     }).pipe(runWorld)
   )
 
-  it.live("state comes before the node: 409 although the node is away, 503 where the state allows it", () =>
-    Effect.gen(function* () {
-      const { id, servers, nodes, daemon, becomes } = yield* makeInstalled()
-      daemon.fault("power", "request-lost")
-      assert.strictEqual(yield* codeOf(servers.power(id, "start", 30)), "503")
-      daemon.fault("commands", "request-lost")
-      assert.strictEqual(yield* codeOf(servers.commands(id, ["say hi"])), "409")
-      assert.strictEqual(yield* codeOf(servers.power(id, "pause", 30)), "409")
-      yield* nodes.publish("n1", "lost")
-      yield* becomes(id, "unknown")
-      assert.strictEqual(yield* codeOf(servers.power(id, "start", 30)), "503")
-      assert.strictEqual(yield* codeOf(servers.commands(id, ["say hi"])), "503")
-      assert.strictEqual(yield* codeOf(servers.reinstall(id)), "503")
-      assert.strictEqual(yield* codeOf(servers.reset(id)), "503")
-    }).pipe(runWorld)
+  it.live(
+    "the state is checked before the node: 409 although the node is away, 503 if the state allows the action",
+    () =>
+      Effect.gen(function* () {
+        const { id, servers, nodes, daemon, becomes } = yield* makeInstalled()
+        daemon.fault("power", "request-lost")
+        assert.strictEqual(yield* codeOf(servers.power(id, "start", 30)), "503")
+        daemon.fault("commands", "request-lost")
+        assert.strictEqual(yield* codeOf(servers.commands(id, ["say hi"])), "409")
+        assert.strictEqual(yield* codeOf(servers.power(id, "pause", 30)), "409")
+        yield* nodes.publish("n1", "lost")
+        yield* becomes(id, "unknown")
+        assert.strictEqual(yield* codeOf(servers.power(id, "start", 30)), "503")
+        assert.strictEqual(yield* codeOf(servers.commands(id, ["say hi"])), "503")
+        assert.strictEqual(yield* codeOf(servers.reinstall(id)), "503")
+        assert.strictEqual(yield* codeOf(servers.reset(id)), "503")
+      }).pipe(runWorld)
   )
 
-  it.live("what the node refuses keeps its reason: 409, 422, and 502 for its own failures", () =>
+  it.live("a refusal of the node keeps its reason: 409 and 422; a failure of the node is 502", () =>
     Effect.gen(function* () {
       const { id, servers, daemon } = yield* makeInstalled()
       for (const [status, code] of [
@@ -142,7 +144,7 @@ describe("decisions, Management routes", () => {
     }).pipe(runWorld)
   )
 
-  it.live("a saved server that the node has lost is 502 and installed again", () =>
+  it.live("a saved server that is missing on its node is 502 and installed again", () =>
     Effect.gen(function* () {
       const { id, servers, daemon, events, settled } = yield* makeInstalled()
       daemon.instances.delete(id)
@@ -161,7 +163,7 @@ describe("decisions, Management routes", () => {
     }).pipe(runWorld)
   )
 
-  it.live("a server that is not saved and that the node has lost is 502 and gone", () =>
+  it.live("a server that is not saved and is missing on its node is 502 and deleted", () =>
     Effect.gen(function* () {
       const { id, servers, daemon, nodes, isGone, events } = yield* makeInstalled("lobby")
       daemon.instances.delete(id)
@@ -172,7 +174,7 @@ describe("decisions, Management routes", () => {
     }).pipe(runWorld)
   )
 
-  it.live("commands need a process", () =>
+  it.live("a command requires a process", () =>
     Effect.gen(function* () {
       const { id, servers, becomes, daemon } = yield* makeInstalled()
       assert.strictEqual(yield* codeOf(servers.commands(id, ["say hi"])), "409")
@@ -183,7 +185,7 @@ describe("decisions, Management routes", () => {
     }).pipe(runWorld)
   )
 
-  it.live("reinstall is for servers that are offline; a refusal leaves the server as it was", () =>
+  it.live("reinstall requires an offline server; a refusal leaves the server unchanged", () =>
     Effect.gen(function* () {
       const { id, servers, becomes, settled, daemon, records, events } = yield* makeInstalled()
       const before = yield* records
@@ -210,7 +212,7 @@ describe("decisions, Management routes", () => {
     }).pipe(runWorld)
   )
 
-  it.live("a reinstallation that is refused because the server has just started leaves it installed", () =>
+  it.live("a reinstall that the node refuses because the server has just started leaves it installed", () =>
     Effect.gen(function* () {
       const { becomes, daemon, id, servers, settled } = yield* makeInstalled()
       daemon.gate.closeUnsafe()
@@ -230,7 +232,7 @@ describe("decisions, Management routes", () => {
     }).pipe(runWorld)
   )
 
-  it.live("reset is not for servers that are being installed", () =>
+  it.live("reset is 409 during an installation", () =>
     Effect.gen(function* () {
       const { daemon, start } = yield* makeWorld()
       daemon.installs = "manual"
@@ -246,7 +248,7 @@ describe("decisions, Management routes", () => {
   )
 
   it.live(
-    "lines, stats and the console come from the node; before it has the server there are no lines",
+    "log lines, stats and the console come from the node; before the installation there are no lines",
     () =>
       Effect.gen(function* () {
         const { id, servers, daemon } = yield* makeInstalled()

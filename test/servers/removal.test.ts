@@ -13,8 +13,8 @@ const makeInstalled = Effect.fnUntraced(function* (blueprint_id = "survival") {
   return { ...world, ...plane, id }
 })
 
-describe("decisions: DELETE /api/servers/:server", () => {
-  it.live("removes the files, the record and the ports; one deleted event", () =>
+describe("decisions 3: DELETE /api/servers/:server", () => {
+  it.live("a deletion removes the files, the record and the ports, and publishes one deleted event", () =>
     Effect.gen(function* () {
       const { id, servers, daemon, nodes, events, records } = yield* makeInstalled()
       yield* servers.remove(id, { force: false })
@@ -26,7 +26,7 @@ describe("decisions: DELETE /api/servers/:server", () => {
     }).pipe(runWorld)
   )
 
-  it.live("without force a node that is away is 503, one that fails 502, and nothing changes", () =>
+  it.live("without force, a node that is away is 503, a failing node is 502, and nothing changes", () =>
     Effect.gen(function* () {
       const { id, servers, daemon, nodes, records } = yield* makeInstalled()
       daemon.fault("remove", "request-lost", new DaemonRefused({ status: 500, detail: "disk", hint: "" }))
@@ -37,33 +37,37 @@ describe("decisions: DELETE /api/servers/:server", () => {
     }).pipe(runWorld)
   )
 
-  it.live("with force the record goes at once, and the node is told until it has done it", () =>
-    Effect.gen(function* () {
-      const { id, servers, daemon, nodes, events } = yield* makeInstalled()
-      daemon.fault("remove", "request-lost", "request-lost", "request-lost")
-      yield* servers.remove(id, { force: true })
-      assert.strictEqual(nodes.held.size, 0)
-      assert.strictEqual((yield* events(id)).at(-1), "deleted")
-      yield* until(
-        "the node has removed it",
-        Effect.sync(() => daemon.instances.size === 0)
-      )
-    }).pipe(runWorld)
+  it.live(
+    "with force, the record is deleted at once, and the deletion on the node is retried until it succeeds",
+    () =>
+      Effect.gen(function* () {
+        const { id, servers, daemon, nodes, events } = yield* makeInstalled()
+        daemon.fault("remove", "request-lost", "request-lost", "request-lost")
+        yield* servers.remove(id, { force: true })
+        assert.strictEqual(nodes.held.size, 0)
+        assert.strictEqual((yield* events(id)).at(-1), "deleted")
+        yield* until(
+          "the node has removed it",
+          Effect.sync(() => daemon.instances.size === 0)
+        )
+      }).pipe(runWorld)
   )
 
-  it.live("what force left on a node is deleted when the node registers, also after a restart", () =>
-    Effect.gen(function* () {
-      const { id, servers, daemon, stop, start } = yield* makeInstalled()
-      daemon.fault("remove", ...Array.from({ length: 100_000 }, () => "request-lost" as const))
-      yield* servers.remove(id, { force: true })
-      yield* stop
-      assert.isTrue(daemon.instances.has(id))
-      yield* start()
-      assert.strictEqual(daemon.instances.size, 0)
-    }).pipe(runWorld)
+  it.live(
+    "an instance left by a forced deletion is deleted when its node registers, also after a restart",
+    () =>
+      Effect.gen(function* () {
+        const { id, servers, daemon, stop, start } = yield* makeInstalled()
+        daemon.fault("remove", ...Array.from({ length: 100_000 }, () => "request-lost" as const))
+        yield* servers.remove(id, { force: true })
+        yield* stop
+        assert.isTrue(daemon.instances.has(id))
+        yield* start()
+        assert.strictEqual(daemon.instances.size, 0)
+      }).pipe(runWorld)
   )
 
-  it.live("what force left on a node that was forgotten since is deleted when the node is there again", () =>
+  it.live("an instance left on a node that was removed since is deleted when the node registers again", () =>
     Effect.gen(function* () {
       const { daemon, id, moveRepo, nodes, plane, servers, store } = yield* makeInstalled()
       daemon.fault("remove", "request-lost")
@@ -83,7 +87,7 @@ describe("decisions: DELETE /api/servers/:server", () => {
     }).pipe(runWorld)
   )
 
-  it.live("removal while installing leaves nothing behind", () =>
+  it.live("a deletion during an installation leaves nothing behind", () =>
     Effect.gen(function* () {
       const { daemon, nodes, start } = yield* makeWorld()
       const { servers, events, settled, records } = yield* start()
@@ -103,7 +107,7 @@ describe("decisions: DELETE /api/servers/:server", () => {
     }).pipe(runWorld)
   )
 
-  it.live("a creation that is on its way to the node does not arrive after the removal", () =>
+  it.live("a creation on its way to the node does not arrive after the deletion", () =>
     Effect.gen(function* () {
       const { daemon, start } = yield* makeWorld()
       const { servers, settled, records } = yield* start()
@@ -128,7 +132,7 @@ describe("decisions: DELETE /api/servers/:server", () => {
     }).pipe(runWorld)
   )
 
-  it.live("of concurrent removals one wins; there is one deleted event", () =>
+  it.live("one of several concurrent deletions succeeds, and one deleted event is published", () =>
     Effect.gen(function* () {
       const { id, servers, events } = yield* makeInstalled()
       const results = yield* Effect.all(
@@ -141,7 +145,7 @@ describe("decisions: DELETE /api/servers/:server", () => {
     }).pipe(runWorld)
   )
 
-  it.live("the end of a process during the removal does not make a second deleted event", () =>
+  it.live("the end of the process during the deletion does not publish a second deleted event", () =>
     Effect.gen(function* () {
       const { id, servers, daemon, becomes, events, settled, isGone } = yield* makeInstalled("lobby")
       yield* servers.power(id, "start", 30)
@@ -154,20 +158,22 @@ describe("decisions: DELETE /api/servers/:server", () => {
     }).pipe(runWorld)
   )
 
-  it.live("survives the end of the control plane at any moment: gone for good, or there to be removed", () =>
-    Effect.gen(function* () {
-      for (const fault of ["request-lost", "answer-lost"] as const) {
-        const { id, servers, daemon, start, stop } = yield* makeInstalled()
-        daemon.fault("remove", fault)
-        assert.strictEqual((yield* Effect.flip(servers.remove(id, { force: false }))).code, "503")
-        yield* stop
-        const again = yield* start()
-        yield* again.settled
-        yield* again.servers.remove(id, { force: false })
-        assert.deepStrictEqual(yield* again.records, [])
-        assert.strictEqual(daemon.instances.size, 0)
-        assert.strictEqual((yield* again.events(id)).filter((event) => event === "deleted").length, 1)
-      }
-    }).pipe(runWorld)
+  it.live(
+    "after a crash of the control plane at any moment, the server is deleted or can still be deleted",
+    () =>
+      Effect.gen(function* () {
+        for (const fault of ["request-lost", "answer-lost"] as const) {
+          const { id, servers, daemon, start, stop } = yield* makeInstalled()
+          daemon.fault("remove", fault)
+          assert.strictEqual((yield* Effect.flip(servers.remove(id, { force: false }))).code, "503")
+          yield* stop
+          const again = yield* start()
+          yield* again.settled
+          yield* again.servers.remove(id, { force: false })
+          assert.deepStrictEqual(yield* again.records, [])
+          assert.strictEqual(daemon.instances.size, 0)
+          assert.strictEqual((yield* again.events(id)).filter((event) => event === "deleted").length, 1)
+        }
+      }).pipe(runWorld)
   )
 })

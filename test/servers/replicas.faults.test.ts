@@ -129,7 +129,7 @@ const actions = fc.record({
 })
 
 describe("node-protocol, Placement and ports: two replicas place at the same time", () => {
-  it("never more than fits, no port twice, one of a kind a node where asked; sums exact in rows and memories", () => {
+  it("no node is overcommitted, no port is held twice, anti-affinity holds; sums in rows and memory are exact", () => {
     const property = fc.asyncProperty(
       fc.array(nodeSizes, { minLength: 1, maxLength: 3 }),
       fc.array(actions, { minLength: 20, maxLength: 90 }),
@@ -234,7 +234,7 @@ const withDaemon = Effect.fnUntraced(function* (url: string) {
 const small = request({ blueprint_id: "size-256" })
 
 describe("design: any replica takes any request", () => {
-  it.live("also for a server that another has made a moment ago, or has deleted", () =>
+  it.live("a replica accepts requests for a server that another has just created or deleted", () =>
     onDatabase((url) =>
       Effect.gen(function* () {
         const { one, other } = yield* withDaemon(url)
@@ -254,7 +254,7 @@ describe("design: any replica takes any request", () => {
     )
   )
 
-  it.live("what one has written all show, without being asked for it", () =>
+  it.live("a change of one replica appears on all without a request", () =>
     onDatabase((url) =>
       Effect.gen(function* () {
         const { one, other } = yield* withDaemon(url)
@@ -277,66 +277,62 @@ describe("design: any replica takes any request", () => {
     )
   )
 
-  it.live(
-    "a creation that is on its way to the node does not arrive after the removal by another replica",
-    () =>
-      onDatabase((url) =>
-        Effect.gen(function* () {
-          const { daemon, one, other } = yield* withDaemon(url)
-          const sent = yield* Deferred.make<void>()
-          const goOn = Latch.makeUnsafe(false)
-          let steps = 0
-          daemon.step = Effect.suspend(() => {
-            steps += 1
-            return steps === 1 ? Effect.andThen(Deferred.succeed(sent, undefined), goOn.await) : Effect.void
-          })
-          const { id } = yield* one.servers.create(small)
-          yield* Deferred.await(sent)
-          yield* other.servers.remove(id, { force: false })
-          goOn.openUnsafe()
-          yield* until(
-            "the creation has arrived",
-            Effect.sync(() => daemon.calls.includes(`create ${id}`) && steps >= 4)
-          )
-          assert.strictEqual(daemon.instances.size, 0)
-          assert.deepStrictEqual(yield* one.store.read(one.repo.all), [])
+  it.live("a creation on its way to the node does not arrive after a deletion at another replica", () =>
+    onDatabase((url) =>
+      Effect.gen(function* () {
+        const { daemon, one, other } = yield* withDaemon(url)
+        const sent = yield* Deferred.make<void>()
+        const goOn = Latch.makeUnsafe(false)
+        let steps = 0
+        daemon.step = Effect.suspend(() => {
+          steps += 1
+          return steps === 1 ? Effect.andThen(Deferred.succeed(sent, undefined), goOn.await) : Effect.void
         })
-      )
+        const { id } = yield* one.servers.create(small)
+        yield* Deferred.await(sent)
+        yield* other.servers.remove(id, { force: false })
+        goOn.openUnsafe()
+        yield* until(
+          "the creation has arrived",
+          Effect.sync(() => daemon.calls.includes(`create ${id}`) && steps >= 4)
+        )
+        assert.strictEqual(daemon.instances.size, 0)
+        assert.deepStrictEqual(yield* one.store.read(one.repo.all), [])
+      })
+    )
   )
 
-  it.live(
-    "what a forced deletion leaves on a node is deleted by who does the duties, whoever that is by then",
-    () =>
-      onDatabase((url) =>
-        Effect.gen(function* () {
-          const { daemon, end, one, other } = yield* withDaemon(url)
-          const { id } = yield* one.servers.create(small)
-          yield* until(
-            "the node has it",
-            Effect.sync(() => daemon.instances.has(id))
+  it.live("the current leader deletes the instance left by a forced deletion", () =>
+    onDatabase((url) =>
+      Effect.gen(function* () {
+        const { daemon, end, one, other } = yield* withDaemon(url)
+        const { id } = yield* one.servers.create(small)
+        yield* until(
+          "the node has it",
+          Effect.sync(() => daemon.instances.has(id))
+        )
+        daemon.fault("remove", ...Array.from({ length: 100_000 }, () => "request-lost" as const))
+        yield* other.servers.remove(id, { force: true })
+        const calls = () => daemon.calls.filter((call) => call === `remove ${id}`).length
+        yield* until(
+          "the node is told again",
+          Effect.sync(() => calls() > 3)
+        )
+        yield* end
+        assert.isTrue(daemon.instances.has(id))
+        daemon.faults.clear()
+        yield* until(
+          "the node has deleted it, and nothing is left to do",
+          Effect.map(
+            other.store.read(other.moves.deletions),
+            (left) => left.length === 0 && !daemon.instances.has(id)
           )
-          daemon.fault("remove", ...Array.from({ length: 100_000 }, () => "request-lost" as const))
-          yield* other.servers.remove(id, { force: true })
-          const calls = () => daemon.calls.filter((call) => call === `remove ${id}`).length
-          yield* until(
-            "the node is told again",
-            Effect.sync(() => calls() > 3)
-          )
-          yield* end
-          assert.isTrue(daemon.instances.has(id))
-          daemon.faults.clear()
-          yield* until(
-            "the node has deleted it, and nothing is left to do",
-            Effect.map(
-              other.store.read(other.moves.deletions),
-              (left) => left.length === 0 && !daemon.instances.has(id)
-            )
-          )
-        })
-      )
+        )
+      })
+    )
   )
 
-  it.live("a removal that a replica has begun, and was killed in, is ended by who does the duties", () =>
+  it.live("the leader completes a deletion that a killed replica has begun", () =>
     onDatabase((url) =>
       Effect.gen(function* () {
         const { daemon, end, one, other } = yield* withDaemon(url)

@@ -31,8 +31,8 @@ const makeInstalled = Effect.fnUntraced(function* (blueprint_id: string) {
   return { ...world, ...plane, id, report, repeat: () => sequence }
 })
 
-describe("decisions, States: reports", () => {
-  it.live("a repetition changes nothing", () =>
+describe("decisions 3, States: reports", () => {
+  it.live("a repeated report changes nothing", () =>
     Effect.gen(function* () {
       const { id, lifecycle, report, repeat, changes } = yield* makeInstalled("survival")
       yield* report({ status: "starting" })
@@ -52,7 +52,7 @@ describe("decisions, States: reports", () => {
     }).pipe(runWorld)
   )
 
-  it.live("a report about a server of another node, or of none, changes nothing: nobody has deleted it", () =>
+  it.live("a report about a server of another node or without a record changes and deletes nothing", () =>
     Effect.gen(function* () {
       const { changes, daemon, id, lifecycle } = yield* makeInstalled("survival")
       const before = yield* changes
@@ -63,7 +63,7 @@ describe("decisions, States: reports", () => {
     }).pipe(runWorld)
   )
 
-  it.live("a node that reports on what was deleted is told again to remove it", () =>
+  it.live("a node that reports on a deleted server is asked again to delete it", () =>
     Effect.gen(function* () {
       const { daemon, id, lifecycle, servers } = yield* makeInstalled("survival")
       daemon.fault("remove", "request-lost", "request-lost", "request-lost")
@@ -77,27 +77,29 @@ describe("decisions, States: reports", () => {
     }).pipe(runWorld)
   )
 
-  it.live("a node that reports on what nobody knows is to register, once: then it is told", () =>
-    Effect.gen(function* () {
-      const { daemon, plane, repo, store, id } = yield* makeInstalled("survival")
-      daemon.files.set(id, "a castle")
-      yield* store.write(repo.remove(id))
-      const report = () => plane.report("n1", daemon.boot_id, { server_id: stray, ...runs })
-      assert.strictEqual((yield* Effect.flip(report()))._tag, "RegistrationRequired")
-      yield* report()
-      daemon.move(id, "running")
-      yield* until(
-        "its files are kept",
-        Effect.sync(() => daemon.lost.get(id) === "a castle" && daemon.unsent.length === 0)
-      )
-      assert.isFalse(daemon.instances.has(id))
-      daemon.boot += 1
-      yield* plane.register(daemon.registration)
-      assert.strictEqual((yield* Effect.flip(report()))._tag, "RegistrationRequired")
-    }).pipe(runWorld)
+  it.live(
+    "the first report on an unknown server requires a registration; after the next one the node sets the files aside",
+    () =>
+      Effect.gen(function* () {
+        const { daemon, plane, repo, store, id } = yield* makeInstalled("survival")
+        daemon.files.set(id, "a castle")
+        yield* store.write(repo.remove(id))
+        const report = () => plane.report("n1", daemon.boot_id, { server_id: stray, ...runs })
+        assert.strictEqual((yield* Effect.flip(report()))._tag, "RegistrationRequired")
+        yield* report()
+        daemon.move(id, "running")
+        yield* until(
+          "its files are kept",
+          Effect.sync(() => daemon.lost.get(id) === "a castle" && daemon.unsent.length === 0)
+        )
+        assert.isFalse(daemon.instances.has(id))
+        daemon.boot += 1
+        yield* plane.register(daemon.registration)
+        assert.strictEqual((yield* Effect.flip(report()))._tag, "RegistrationRequired")
+      }).pipe(runWorld)
   )
 
-  it.live("a crash is a crash event, then offline; a saved server stays", () =>
+  it.live("a crash publishes a crash event, then offline; a saved server stays", () =>
     Effect.gen(function* () {
       const { id, report, events, servers } = yield* makeInstalled("survival")
       yield* report({ status: "starting" })
@@ -108,7 +110,7 @@ describe("decisions, States: reports", () => {
     }).pipe(runWorld)
   )
 
-  it.live("a server that is not saved goes once: crash, status offline, deleted", () =>
+  it.live("a server that is not saved ends once: crash, status offline, deleted", () =>
     Effect.gen(function* () {
       const { id, servers, daemon, nodes, becomes, isGone, events, settled } = yield* makeInstalled("lobby")
       yield* servers.power(id, "start", 30)
@@ -142,7 +144,7 @@ describe("decisions, States: reports", () => {
     }).pipe(runWorld)
   )
 
-  it.live("a report that cannot be kept is not answered", () =>
+  it.live("a report that cannot be stored is not acknowledged", () =>
     Effect.gen(function* () {
       const { id, plane, daemon, database, servers } = yield* makeInstalled("survival")
       database.away = true
@@ -161,7 +163,7 @@ describe("decisions, States: reports", () => {
     }).pipe(runWorld)
   )
 
-  it.live("an older boot of a node is not listened to", () =>
+  it.live("a report of an older boot is refused", () =>
     Effect.gen(function* () {
       const { id, plane, servers } = yield* makeInstalled("survival")
       const report: Report = {
@@ -186,7 +188,7 @@ const message = fc.oneof(
 )
 
 describe("design, The journal: no event without its change, no change without its event", () => {
-  it.live("whatever a node reports, journal and record agree, and a status event is a change of status", () =>
+  it.live("for any reports, journal and record agree, and each status event is a change of status", () =>
     Effect.gen(function* () {
       const world = yield* makeWorld()
       const plane = yield* world.start()

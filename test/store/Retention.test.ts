@@ -19,8 +19,8 @@ const afterMinutes = <A, E, R>(read: Effect.Effect<A, E, R>, isDone: (value: A) 
     isDone
   )
 
-describe.each(databases)("decisions, section 6: the journal keeps 24 h or 1,000,000 events (%s)", (kind) => {
-  it.effect("removes what is older, keeps the rest and the numbering", () =>
+describe.each(databases)("decisions 6: the journal keeps 24 h or 1,000,000 events (%s)", (kind) => {
+  it.effect("older entries are removed; the other entries keep their cursors", () =>
     Effect.gen(function* () {
       yield* write(12_000)
       yield* TestClock.adjust("23 hours")
@@ -37,7 +37,7 @@ describe.each(databases)("decisions, section 6: the journal keeps 24 h or 1,000,
     }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
   )
 
-  it.effect("removes the oldest beyond the number that is kept", () =>
+  it.effect("the oldest entries beyond the maximum number are removed", () =>
     Effect.gen(function* () {
       yield* write(25)
       yield* TestClock.adjust("61 seconds")
@@ -49,7 +49,7 @@ describe.each(databases)("decisions, section 6: the journal keeps 24 h or 1,000,
     )
   )
 
-  it.effect("removes answers to idempotent requests with them", () =>
+  it.effect("expired responses to idempotent requests are removed as well", () =>
     Effect.gen(function* () {
       const store = yield* Store
       const repo = yield* IdempotencyRepo

@@ -35,7 +35,7 @@ const commits = Effect.map(Metric.value(storeCommits), (state) => Number(state.c
 describe.each(databases)("design: writes are grouped (%s)", (kind) => {
   const onFreshStore = onFresh(kind)
 
-  it.effect("a write that returns can be read, and its followers have seen it", () =>
+  it.effect("after a write returns, its changes can be read and its followers have received them", () =>
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
@@ -55,7 +55,7 @@ describe.each(databases)("design: writes are grouped (%s)", (kind) => {
     )
   )
 
-  it.effect("followers are called by stage, whichever was registered first", () =>
+  it.effect("followers are called by stage, in any order of registration", () =>
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
@@ -77,7 +77,7 @@ describe.each(databases)("design: writes are grouped (%s)", (kind) => {
     )
   )
 
-  it.effect("1,000 writes at once share a few commits of at most 500", () =>
+  it.effect("1,000 concurrent writes share a few commits of at most 500", () =>
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
@@ -94,7 +94,7 @@ describe.each(databases)("design: writes are grouped (%s)", (kind) => {
     )
   )
 
-  it.effect("a mutation that fails undoes itself alone, whatever it fails with", () =>
+  it.effect("a failing mutation is rolled back alone, for any failure", () =>
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
@@ -127,7 +127,7 @@ describe.each(databases)("design: writes are grouped (%s)", (kind) => {
     )
   )
 
-  it.effect("writes of one kind that share a transaction are one mutation, and each has its own answer", () =>
+  it.effect("writes of one kind in one transaction are one mutation, and each gets its own result", () =>
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
@@ -156,7 +156,7 @@ describe.each(databases)("design: writes are grouped (%s)", (kind) => {
     )
   )
 
-  it.effect("where it fails for several, nothing of it is kept and each is carried out alone", () =>
+  it.effect("if a shared mutation fails, it is rolled back and each write is carried out alone", () =>
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
@@ -186,7 +186,7 @@ describe.each(databases)("design: writes are grouped (%s)", (kind) => {
     )
   )
 
-  it.effect("a mutation that leaves a request without an answer is a defect, and undone", () =>
+  it.effect("a mutation that leaves a request without a result is a defect and is rolled back", () =>
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
@@ -200,7 +200,7 @@ describe.each(databases)("design: writes are grouped (%s)", (kind) => {
     )
   )
 
-  it.effect("a caller that is interrupted while it waits leaves nothing; the writer goes on", () =>
+  it.effect("an interrupted waiting write is not carried out; the writer continues", () =>
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
@@ -227,7 +227,7 @@ describe.each(databases)("design: writes are grouped (%s)", (kind) => {
     )
   )
 
-  it.effect("a mutation or a follower that writes is a defect, not a standstill", () =>
+  it.effect("a write inside a mutation or a follower is a defect, not a deadlock", () =>
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
@@ -264,7 +264,7 @@ describe.each(databases)("design: writes are grouped (%s)", (kind) => {
     )
   )
 
-  it.effect("what was accepted is written when the store closes; later writes are unavailable", () =>
+  it.effect("accepted writes are committed when the store closes; later writes are unavailable", () =>
     Effect.gen(function* () {
       const url = yield* newUrl(kind)
       const scope = yield* Scope.make()
@@ -288,32 +288,34 @@ describe.each(databases)("design: writes are grouped (%s)", (kind) => {
   )
 })
 
-describe("design: a database that is away", () => {
+describe("design: database away", () => {
   const onFreshStore = onFresh("sqlite")
 
-  it.effect("another process that never lets go of the lock: unavailable, then everything as before", () =>
-    Effect.gen(function* () {
-      const filename = yield* newDatabase
-      yield* Effect.gen(function* () {
-        const store = yield* Store
-        const other = yield* openDatabase({ filename, busyTimeoutMillis: 0, setup: "BEGIN IMMEDIATE" })
-        const writing = yield* Effect.forkChild(Effect.flip(store.write(append("lost"))), {
-          startImmediately: true
-        })
-        yield* Effect.forEach(Array.from({ length: 300 }), () => TestClock.adjust("20 millis"), {
-          discard: true
-        })
-        const error = yield* Fiber.join(writing)
-        assert.strictEqual(error.detail, "the database cannot be reached")
-        yield* store.ping
-        other.exec("ROLLBACK")
-        yield* store.write(append("kept"))
-        assert.deepStrictEqual(yield* servers, ["kept"])
-      }).pipe(Effect.provide(layerSqlite({ filename })))
-    }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
+  it.effect(
+    "while another process holds the lock, the store is unavailable; afterwards it works as before",
+    () =>
+      Effect.gen(function* () {
+        const filename = yield* newDatabase
+        yield* Effect.gen(function* () {
+          const store = yield* Store
+          const other = yield* openDatabase({ filename, busyTimeoutMillis: 0, setup: "BEGIN IMMEDIATE" })
+          const writing = yield* Effect.forkChild(Effect.flip(store.write(append("lost"))), {
+            startImmediately: true
+          })
+          yield* Effect.forEach(Array.from({ length: 300 }), () => TestClock.adjust("20 millis"), {
+            discard: true
+          })
+          const error = yield* Fiber.join(writing)
+          assert.strictEqual(error.detail, "the database cannot be reached")
+          yield* store.ping
+          other.exec("ROLLBACK")
+          yield* store.write(append("kept"))
+          assert.deepStrictEqual(yield* servers, ["kept"])
+        }).pipe(Effect.provide(layerSqlite({ filename })))
+      }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 
-  it.effect("a full disk: nothing of the transaction is kept, even when a mutation hides the error", () =>
+  it.effect("on a full disk the whole transaction is rolled back, also if a mutation hides the error", () =>
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
@@ -345,10 +347,10 @@ describe("design: a database that is away", () => {
   )
 })
 
-describe.each(databases)("design: what a write leaves (%s)", (kind) => {
+describe.each(databases)("design: isolation of writes (%s)", (kind) => {
   const onFreshStore = onFresh(kind)
 
-  it.effect("a commit that fails: nobody of the transaction is told that it succeeded", () =>
+  it.effect("if a commit fails, every write of the transaction fails", () =>
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store

@@ -101,9 +101,9 @@ const unsettled = (listed: ReadonlyArray<ListedServer>, promised: ReadonlyArray<
 
 const seed = freshSeed()
 
-describe("node-protocol, When something breaks: control plane and daemon killed at any moment | no crash of either side, at any moment, loses a status change", () => {
+describe("node-protocol, When something breaks: control plane and daemon killed at any moment", () => {
   it.live(
-    `80 servers on two nodes through kill -9 of the control plane and the daemons (MUSTER_TEST_SEED=${seed})`,
+    `no status change of 80 servers on two nodes is lost through kill -9 of the control plane and the daemons (MUSTER_TEST_SEED=${seed})`,
     () =>
       Effect.gen(function* () {
         const folders = yield* definitions(chaosDefinitions)
@@ -179,7 +179,7 @@ describe("node-protocol, When something breaks: control plane and daemon killed 
   )
 
   it.live(
-    "control plane killed while reports wait: they come in after its restart, in order and once",
+    "reports that wait while the control plane is killed arrive after its restart, in order and once",
     () =>
       Effect.gen(function* () {
         const { env } = yield* definitions(chaosDefinitions)

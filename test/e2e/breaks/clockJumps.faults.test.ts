@@ -57,7 +57,7 @@ const dayKey = (env: Record<string, string>) =>
 
 describe.runIf(withWallClock)(`node-protocol, When something breaks: a clock is set${wallClockNote}`, () => {
   it.live(
-    "that of a control plane and its own node, by 2 h forwards and back: no node is lost, no key expires, nothing stalls",
+    "the clock of a control plane and its node, set by 2 h in either direction: no node is lost, no key expires",
     () =>
       Effect.gen(function* () {
         const { env } = yield* definitions(files)
@@ -119,7 +119,7 @@ describe.runIf(withWallClock)(`node-protocol, When something breaks: a clock is 
   )
 
   it.live(
-    "by two days: no key, ticket or idempotency key expires, also after a restart; a revoked key stays so",
+    "a clock set by two days expires no key, ticket or idempotency key, also after a restart; a revoked key stays revoked",
     () =>
       Effect.gen(function* () {
         const { env } = yield* definitions(files)
@@ -170,7 +170,7 @@ describe.runIf(withWallClock)(`node-protocol, When something breaks: a clock is 
   )
 
   it.live(
-    "those of two replicas, and that of PostgreSQL, apart from each other: no node is lost, one story everywhere",
+    "different clocks of two replicas and PostgreSQL: no node is lost, and both publish the same events",
     () =>
       Effect.gen(function* () {
         const { env } = yield* definitions(files)

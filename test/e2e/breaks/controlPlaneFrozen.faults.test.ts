@@ -24,7 +24,7 @@ const files = {
   }
 }
 
-describe("node-protocol, When something breaks: a control plane that stands still is not its nodes' silence", () => {
+describe("node-protocol, When something breaks: a frozen control plane", () => {
   it.live(
     "frozen for longer than node_lost_after: no node is lost, no server given up",
     () =>
@@ -55,7 +55,7 @@ describe("node-protocol, When something breaks: a control plane that stands stil
   )
 
   it.live(
-    "the replica that did the background duties freezes: another takes them over, and on its return nothing is undone",
+    "if the leader freezes, another replica becomes leader, and the resumed process undoes nothing",
     () =>
       Effect.gen(function* () {
         const { env } = yield* definitions(files)

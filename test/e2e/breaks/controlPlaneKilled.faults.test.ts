@@ -73,9 +73,9 @@ const seed = freshSeed()
 /** On PostgreSQL too, with fewer: what it has of its own is tried where the store is. */
 const total = testDatabase === "sqlite" ? 200 : 100
 
-describe("node-protocol, When something breaks: control plane killed at any moment | every acknowledged (202) server is there after the restart, and creation goes on from where it stood; what was not acknowledged is either there whole or not at all; no port is leaked or held twice", () => {
+describe("node-protocol, When something breaks: control plane killed at any moment", () => {
   it.live(
-    `${total} creations, starts, stops and deletions through kill -9 (MUSTER_TEST_SEED=${seed})`,
+    `${total} creations, starts, stops and deletions survive kill -9: every acknowledged change is kept, no port is leaked or held twice (MUSTER_TEST_SEED=${seed})`,
     () =>
       Effect.gen(function* () {
         const { dataDir, phoenix } = yield* restartingService
@@ -190,7 +190,7 @@ describe("node-protocol, When something breaks: control plane killed at any mome
   )
 
   it.live(
-    "a server that dies while the service is down is a crash, told once",
+    "a server that dies while the service is down is a crash, published once",
     () =>
       Effect.gen(function* () {
         const { dataDir, phoenix } = yield* restartingService

@@ -49,9 +49,9 @@ const answerless = (control: string) =>
     ({ close }) => Effect.sync(close)
   )
 
-describe("node-protocol, When something breaks: daemon killed | Docker: servers run on, and are picked up again after its restart. Process runtime: what still runs is adopted (pid and start time match) or ended, and the truth is reported", () => {
+describe("node-protocol, When something breaks: daemon killed", () => {
   it.live(
-    "killed half-way through its registration: the next start replaces it, and the late one does not last",
+    "if the daemon is killed during its registration, the next boot replaces it, and the late registration does not last",
     () =>
       Effect.gen(function* () {
         const { env } = yield* definitions(files)

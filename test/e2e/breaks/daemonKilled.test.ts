@@ -20,9 +20,9 @@ const files = {
 const up = ["installing", "offline", "starting", "running"]
 const quick = { MUSTER_NODE_HEARTBEAT: "1" }
 
-describe("node-protocol, When something breaks: daemon killed | Docker: servers run on, and are picked up again after its restart. Process runtime: what still runs is adopted (pid and start time match) or ended, and the truth is reported", () => {
+describe("node-protocol, When something breaks: daemon killed", () => {
   it.live(
-    "processes: what runs on is the same after its restart, what ended meanwhile is a crash, told once",
+    "running processes are adopted after the restart, and a process that ended meanwhile is a crash, published once",
     () =>
       Effect.gen(function* () {
         const { env } = yield* definitions(files)

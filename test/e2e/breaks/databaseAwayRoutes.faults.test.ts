@@ -16,9 +16,9 @@ const files = {
   blueprints: { "kept.yml": blueprintFile("kept", "game") }
 }
 
-describe("node-protocol, When something breaks: database away | what needs it answers 503, all else goes on, route by route", () => {
+describe("node-protocol, When something breaks: database away, route by route", () => {
   it.live(
-    "reads and streams go on, what needs it answers 503 with the reason, and all is well again by itself",
+    "reads and streams work, routes that need the database are 503 with the reason, and the service recovers",
     () =>
       Effect.gen(function* () {
         const { env } = yield* definitions(files)

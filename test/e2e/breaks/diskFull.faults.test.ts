@@ -125,10 +125,10 @@ const assertOutage = Effect.fnUntraced(function* (options: {
 })
 
 describe.runIf(withSmallDisk)(
-  `node-protocol, When something breaks: database away, its disk is full | reads go on from memory, writes answer 507 at once, streams stay open; all is well again when it is back, without a restart${smallDiskNote}`,
+  `node-protocol, When something breaks: database away, its disk is full${smallDiskNote}`,
   () => {
     it.live(
-      "SQLite",
+      "SQLite: reads work from memory, writes are 507 at once, streams stay open, and the service recovers",
       () =>
         Effect.gen(function* () {
           const { env } = yield* definitions(files)
@@ -147,7 +147,7 @@ describe.runIf(withSmallDisk)(
     )
 
     it.live(
-      "PostgreSQL, which may have died of it, and is started then",
+      "PostgreSQL: the same, after a restart of PostgreSQL if it died",
       () =>
         Effect.gen(function* () {
           const { env } = yield* definitions(files)
@@ -199,9 +199,9 @@ const serviceOnSmallDisk = Effect.gen(function* () {
   return { first: yield* startService(settings), full, path, settings }
 })
 
-describe.runIf(withSmallDisk)(`a full disk is reported as such${smallDiskNote}`, () => {
+describe.runIf(withSmallDisk)(`a full disk of the service${smallDiskNote}`, () => {
   it.live(
-    "writes are 507, readyz says why, the log has one line per second, deletions work, and all recovers by itself",
+    "writes are 507, readyz gives the reason, the log has one line per second, deletions work, and the service recovers",
     () =>
       Effect.gen(function* () {
         const { first, full, path, settings } = yield* serviceOnSmallDisk
@@ -271,9 +271,9 @@ const systemOf = Effect.fnUntraced(function* (api: Service) {
   return (yield* expectStatus(api, 200, "GET", `/api/nodes/${node.id}/system`)).json
 })
 
-describe.runIf(withSmallDisk)(`the service starts while the disk is full${smallDiskNote}`, () => {
+describe.runIf(withSmallDisk)(`the service starts on a full disk${smallDiskNote}`, () => {
   it.live(
-    "with its reserve spent: reads are served, and once there is room all is known and recorded as it is",
+    "with its reserve spent, the service serves reads; once there is space, its records match the nodes",
     () =>
       Effect.gen(function* () {
         const { first, full, path, settings } = yield* serviceOnSmallDisk
@@ -316,10 +316,10 @@ describe.runIf(withSmallDisk)(`the service starts while the disk is full${smallD
 })
 
 describe.runIf(withSmallDisk)(
-  `node-protocol, When something breaks: disk full on a node | creation fails with a clear install failure; nothing half-made is left${smallDiskNote}`,
+  `node-protocol, When something breaks: disk full on a node${smallDiskNote}`,
   () => {
     it.live(
-      "an installation that fills it fails and says why, others run on",
+      "an installation that fills the disk fails with a reason; other servers run on",
       () =>
         Effect.gen(function* () {
           const { env } = yield* definitions(files)
@@ -348,7 +348,7 @@ describe.runIf(withSmallDisk)(
     )
 
     it.live(
-      "a daemon that is started on it keeps its servers, and what happens meanwhile is reported",
+      "a daemon that starts on a full disk keeps its servers and reports changes later",
       () =>
         Effect.gen(function* () {
           const { env } = yield* definitions(files)

@@ -40,10 +40,10 @@ const leftOf = (dataDir: string, id: string) => {
 const nothing = { server: [], base: [], mounts: [] }
 
 describe.runIf(withSmallDisk)(
-  `node-protocol, When something breaks: disk full on a node | creation fails with a clear install failure; nothing half-made is left${smallDiskNote}`,
+  `node-protocol, When something breaks: disk full on a node${smallDiskNote}`,
   () => {
     it.live(
-      "a creation on a disk that is full fails and says why; when there is room again a reinstall succeeds",
+      "a creation on a full disk fails with a reason; once there is space, a reinstall succeeds",
       () =>
         Effect.gen(function* () {
           const { env } = yield* definitions(files)

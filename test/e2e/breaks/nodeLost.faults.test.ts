@@ -20,9 +20,9 @@ const files = {
 const up = ["installing", "offline", "starting", "running"]
 const quick = { MUSTER_NODE_HEARTBEAT: "1" }
 
-describe("node-protocol, When something breaks: node gone for node_lost_after (10 min) | its servers with save: false are given up: deleted events, ports free; if it returns it is told to delete them", () => {
+describe("node-protocol, When something breaks: node gone for node_lost_after (10 min)", () => {
   it.live(
-    "what is not saved is given up, and removed when the node returns; the rest comes back",
+    "servers that are not saved are given up, and deleted when the node returns; saved servers recover",
     () =>
       Effect.gen(function* () {
         const { env } = yield* definitions(files)

@@ -41,8 +41,8 @@ const openSocket = Effect.fnUntraced(function* ({ key, url }: Pick<Service, "key
 })
 
 layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 seconds" })("lifecycle", (it) => {
-  describe("decisions 3, console, logs and stats", () => {
-    it.effect("commands are answered, logs are paged with the newest last", () =>
+  describe("decisions 3: console, logs and stats", () => {
+    it.effect("commands are answered, and logs are paged with the newest line last", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const id = yield* running(api, "kept")
@@ -67,7 +67,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
       })
     )
 
-    it.effect("stats tell of a server that runs, and are zero for one that does not", () =>
+    it.effect("stats show the usage of a running server, and zeros otherwise", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const id = yield* running(api, "kept")
@@ -91,7 +91,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
       })
     )
 
-    it.effect("the console socket hands out lines and takes commands", () =>
+    it.effect("the console socket sends lines and accepts commands", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const id = yield* running(api, "kept")
@@ -113,7 +113,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
     )
 
     it.effect(
-      "decisions 5: what a key has opened ends when the key is revoked, and takes no more commands",
+      "decisions 5: the streams and consoles of a key end when it is revoked, and accept no more commands",
       () =>
         Effect.gen(function* () {
           const api = yield* Muster
@@ -139,7 +139,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
         })
     )
 
-    it.effect("the stream of one server tells of that server only", () =>
+    it.effect("the stream of a server has only its events", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const one = yield* installed(api, "kept")

@@ -8,8 +8,8 @@ import { becomes, create, expectStatus, installed, power, running } from "../../
 import { definitions, down, fileOf, follow, licence, up, upAgain } from "./world.ts"
 
 layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 seconds" })("lifecycle", (it) => {
-  describe("decisions 3, installation", () => {
-    it.effect("a failed installation says why; start is 409 until a reinstall succeeds", () =>
+  describe("decisions 3: installation", () => {
+    it.effect("a failed installation gives the reason; start is 409 until a reinstall succeeds", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const stream = yield* follow(api)
@@ -63,7 +63,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
       })
     )
 
-    it.effect("reset stops it and puts its files back", () =>
+    it.effect("reset stops the server and restores its files", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const stream = yield* follow(api)

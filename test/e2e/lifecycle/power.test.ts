@@ -7,8 +7,8 @@ import { becomes, commands, expectStatus, installed, power, powered } from "../.
 import { definitions, down, follow, up } from "./world.ts"
 
 layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 seconds" })("lifecycle", (it) => {
-  describe("decisions 3, POST .../power", () => {
-    it.effect("already in the wanted state: 200 and no event", () =>
+  describe("decisions 3: POST .../power", () => {
+    it.effect("an action whose state is already reached is 200 without an event", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const stream = yield* follow(api)
@@ -22,51 +22,55 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
       })
     )
 
-    it.effect("what cannot be in the present state is 409, and what does not exist 404 or 422", () =>
-      Effect.gen(function* () {
-        const api = yield* Muster
-        const id = yield* installed(api, "kept")
-        for (const action of ["pause", "unpause", "restart"]) {
-          const answer = yield* power(api, id, action)
-          assert.deepStrictEqual([action, answer.status, answer.json?.code], [action, 409, "409"])
-        }
-        assert.strictEqual((yield* commands(api, id, "hello")).status, 409)
-        assert.strictEqual((yield* power(api, id, "explode")).status, 422)
-        assert.strictEqual((yield* power(api, id, "stop", 301)).status, 422)
-        const unknown = "srv_00000000000000000000000000"
-        for (const path of ["status", "stats", "logs", "install", "install/logs"]) {
-          yield* expectStatus(api, 404, "GET", `/api/servers/${unknown}/${path}`)
-        }
-        assert.strictEqual((yield* power(api, unknown, "start")).status, 404)
-        yield* powered(api, id, "start")
-        yield* becomes(api, id, "running")
-        yield* expectStatus(api, 409, "POST", `/api/servers/${id}/reinstall`)
-      })
-    )
-
-    it.effect("each action is decided by the one before it, however soon it comes", () =>
-      Effect.gen(function* () {
-        const api = yield* Muster
-        const id = yield* installed(api, "kept")
-        for (let round = 0; round < 10; round++) {
-          yield* powered(api, id, "start")
-          yield* powered(api, id, "stop")
-          // The stop was accepted, so the server does not go on.
-          yield* becomes(api, id, "offline")
-          assert.isUndefined(yield* mainProcess(api.dataDir, id))
+    it.effect(
+      "an action that the state forbids is 409; an unknown server is 404, an unknown action 422",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const id = yield* installed(api, "kept")
+          for (const action of ["pause", "unpause", "restart"]) {
+            const answer = yield* power(api, id, action)
+            assert.deepStrictEqual([action, answer.status, answer.json?.code], [action, 409, "409"])
+          }
+          assert.strictEqual((yield* commands(api, id, "hello")).status, 409)
+          assert.strictEqual((yield* power(api, id, "explode")).status, 422)
+          assert.strictEqual((yield* power(api, id, "stop", 301)).status, 422)
+          const unknown = "srv_00000000000000000000000000"
+          for (const path of ["status", "stats", "logs", "install", "install/logs"]) {
+            yield* expectStatus(api, 404, "GET", `/api/servers/${unknown}/${path}`)
+          }
+          assert.strictEqual((yield* power(api, unknown, "start")).status, 404)
           yield* powered(api, id, "start")
           yield* becomes(api, id, "running")
-          yield* powered(api, id, "stop")
-          // It is either refused, or the server does run.
-          const again = yield* power(api, id, "start")
-          assert.include([200, 409], again.status)
-          if (again.status === 200) {
-            yield* becomes(api, id, "running", "5 seconds")
-            yield* powered(api, id, "kill")
+          yield* expectStatus(api, 409, "POST", `/api/servers/${id}/reinstall`)
+        })
+    )
+
+    it.effect(
+      "each action is checked against the state after the previous one, without a delay between them",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const id = yield* installed(api, "kept")
+          for (let round = 0; round < 10; round++) {
+            yield* powered(api, id, "start")
+            yield* powered(api, id, "stop")
+            // The stop was accepted, so the server does not go on.
+            yield* becomes(api, id, "offline")
+            assert.isUndefined(yield* mainProcess(api.dataDir, id))
+            yield* powered(api, id, "start")
+            yield* becomes(api, id, "running")
+            yield* powered(api, id, "stop")
+            // It is either refused, or the server does run.
+            const again = yield* power(api, id, "start")
+            assert.include([200, 409], again.status)
+            if (again.status === 200) {
+              yield* becomes(api, id, "running", "5 seconds")
+              yield* powered(api, id, "kill")
+            }
+            yield* becomes(api, id, "offline")
           }
-          yield* becomes(api, id, "offline")
-        }
-      })
+        })
     )
   })
 })

@@ -8,8 +8,8 @@ import { expectStatus, running, statusOf } from "../../support/servers.ts"
 import { definitions, fileOf, follow, pathOf } from "./world.ts"
 
 layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 seconds" })("lifecycle", (it) => {
-  describe("decisions 3, DELETE", () => {
-    it.effect("a server that runs is ended and gone, files and ports with it", () =>
+  describe("decisions 3: DELETE", () => {
+    it.effect("a running server is stopped and deleted with its files and ports", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const stream = yield* follow(api)

@@ -20,8 +20,8 @@ import {
 import { definitions, down, fileOf, follow, up, upAgain } from "./world.ts"
 
 layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 seconds" })("lifecycle", (it) => {
-  describe("decisions 3, States", () => {
-    it.effect("created, installed, started, stopped: one event for each change, in order", () =>
+  describe("decisions 3: States", () => {
+    it.effect("creation, installation, start and stop publish one event for each change, in order", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const stream = yield* follow(api)
@@ -39,7 +39,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
       })
     )
 
-    it.effect("restart stops and starts again, also a server that is not saved", () =>
+    it.effect("restart stops and starts the server, also one that is not saved", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const stream = yield* follow(api)
@@ -54,7 +54,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
       })
     )
 
-    it.effect("kill ends it without stopping and without a crash", () =>
+    it.effect("kill ends the server without the status stopping and without a crash", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const stream = yield* follow(api)
@@ -64,7 +64,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
       })
     )
 
-    it.effect("paused: no progress and no commands; unpaused: it goes on", () =>
+    it.effect("a paused server makes no progress and refuses commands until it is unpaused", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const stream = yield* follow(api)
@@ -87,7 +87,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
       })
     )
 
-    it.effect("an end of its own is a crash with its exit code or signal, then offline", () =>
+    it.effect("an unasked end is a crash with its exit code or signal, then offline", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const stream = yield* follow(api)
@@ -115,7 +115,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
       })
     )
 
-    it.effect("exit 0 of its own is a crash, but a stop where clean-exit says so", () =>
+    it.effect("exit 0 is a crash, or a stop if clean-exit says so", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const stream = yield* follow(api)
@@ -128,7 +128,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
       })
     )
 
-    it.effect("without its online signal in time it is killed: `start timed out`", () =>
+    it.effect("without its online signal in time the server is killed: `start timed out`", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const stream = yield* follow(api)
@@ -140,7 +140,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
     )
 
     it.effect(
-      "a server that is not saved is deleted after stop, kill and crash, never before it has run",
+      "a server that is not saved is deleted after stop, kill and crash, never before its first run",
       () =>
         Effect.gen(function* () {
           const api = yield* Muster
@@ -165,7 +165,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
         })
     )
 
-    it.effect("after a crash it starts again where the blueprint says so, so many times an hour", () =>
+    it.effect("after a crash the server restarts if the blueprint says so, up to the limit per hour", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const stream = yield* follow(api)

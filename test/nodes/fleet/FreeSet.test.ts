@@ -6,7 +6,7 @@ const operations = (bound: number) =>
   fc.array(fc.tuple(fc.constantFrom("add", "delete", "next"), fc.nat({ max: bound - 1 })), { maxLength: 200 })
 
 describe("node-protocol, Placement and ports: the set of free ports", () => {
-  it("behaves as a set that is searched from the bottom", () => {
+  it("the set behaves as a plain set, and next returns the lowest member from a bound on", () => {
     const anyBound = fc.constantFrom(1, 31, 32, 33, 1000, 1024, 1025, 40_000, 65_536)
     fc.assert(
       fc.property(
@@ -33,7 +33,7 @@ describe("node-protocol, Placement and ports: the set of free ports", () => {
     )
   })
 
-  it("has nothing past its end", () => {
+  it("the set contains nothing beyond its end", () => {
     const set = new FreeSet(65_536)
     assert.isUndefined(set.next(0))
     set.add(65_535)

@@ -32,7 +32,7 @@ const check = (tree: Tree<Entry>): void => {
 }
 
 describe("node-protocol, Placement and ports: the order of nodes", () => {
-  it("stays balanced and sorted, whatever is put in and taken out", () => {
+  it("the tree stays balanced and sorted under any insertions and removals", () => {
     const step = fc.tuple(fc.constantFrom("insert", "insert", "remove"), fc.nat({ max: 40 }))
     fc.assert(
       fc.property(fc.array(step, { maxLength: 80 }), (steps) => {
@@ -60,7 +60,7 @@ describe("node-protocol, Placement and ports: the order of nodes", () => {
     ["ascending", (i) => i],
     ["descending", (i) => -i],
     ["from both ends", (i) => (i % 2 === 0 ? i : -i)]
-  ])("is no deeper than a balanced tree may be: %s", (_, key) => {
+  ])("the depth is that of a balanced tree: %s", (_, key) => {
     let tree: Tree<Entry>
     for (let i = 0; i < 10_000; i++) tree = insert(tree, entry(key(i)), compare)
     assert.isAtMost(tree?.height ?? 0, 1.45 * Math.log2(10_002))

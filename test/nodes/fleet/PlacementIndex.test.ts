@@ -87,7 +87,7 @@ const naive = (strategy: Strategy) => {
 }
 
 describe("node-protocol, Placement and ports: the choice of a node", () => {
-  it.each(strategies)("%s: the index chooses what looking at every node chooses", (strategy) => {
+  it.each(strategies)("%s: the index chooses the same node as a search of all nodes", (strategy) => {
     fc.assert(
       fc.property(fc.array(anyStep, { maxLength: 120 }), (steps) => {
         const index = new PlacementIndex(strategy)
@@ -110,7 +110,7 @@ describe("node-protocol, Placement and ports: the choice of a node", () => {
     )
   })
 
-  it("spread takes the lowest share; ties by fewer servers, name, id", () => {
+  it("spread chooses the lowest share; ties are broken by fewer servers, name, id", () => {
     const index = new PlacementIndex("spread")
     index.set(candidate("a", { share: 0.5 }))
     index.set(candidate("d", { share: 0.25, servers: 2, name: "x" }))
@@ -123,7 +123,7 @@ describe("node-protocol, Placement and ports: the choice of a node", () => {
     assert.strictEqual(index.choose(need())?.id, "b")
   })
 
-  it("binpack takes the fullest that the server still fits on", () => {
+  it("binpack chooses the fullest node that has room", () => {
     const index = new PlacementIndex("binpack")
     index.set(candidate("empty"))
     index.set(candidate("half", { share: 0.5, room: { memory_bytes: 5, disk_bytes: 10, ports: 10 } }))
@@ -134,7 +134,7 @@ describe("node-protocol, Placement and ports: the choice of a node", () => {
     assert.isUndefined(index.choose(need({ memory_bytes: 11 })))
   })
 
-  it("round-robin goes on in order when nodes come and go", () => {
+  it("round-robin keeps its order when nodes are added and removed", () => {
     const index = new PlacementIndex("round-robin")
     for (const id of ["a", "c", "e"]) index.set(candidate(id))
     const next = () => index.choose(need())?.id
@@ -150,7 +150,7 @@ describe("node-protocol, Placement and ports: the choice of a node", () => {
     assert.strictEqual(next(), "a")
   })
 
-  it("round-robin keeps turns apart for different places", () => {
+  it("round-robin keeps a separate position for each location", () => {
     const index = new PlacementIndex("round-robin")
     for (const id of ["a", "c"]) index.set(candidate(id, { location: "eu" }))
     index.set(candidate("b", { location: "us" }))
@@ -196,14 +196,14 @@ describe("node-protocol, Placement and ports: a placement costs O(log nodes)", (
     return most
   }
 
-  it.each(strategies)("%s: as the number of nodes is squared, the work no more than doubles", (strategy) => {
+  it.each(strategies)("%s: squaring the number of nodes at most doubles the work", (strategy) => {
     const small = worst(strategy, 100, () => true)
     const large = worst(strategy, 10_000, () => true)
     assert.isBelow(large, 2.2 * small)
     assert.isBelow(large, 20 * Math.log2(10_000))
   })
 
-  it.each(strategies)("%s: full nodes are passed by as a whole", (strategy) => {
+  it.each(strategies)("%s: full nodes are skipped as a group", (strategy) => {
     assert.isBelow(
       worst(strategy, 10_000, (n) => n % 50 === 49),
       20 * Math.log2(10_000)

@@ -13,7 +13,7 @@ const offering = (ports: string, address = ip) => {
 const portsOf = (allocations: Allocations | undefined) => Object.values(allocations?.mappings ?? {}).flat()
 
 describe("node-protocol, Placement and ports: the ports of a node", () => {
-  it("hands out the lowest first, and says how the address is to be used", () => {
+  it("the lowest ports are reserved first, with the options of their address", () => {
     const allocator = new PortAllocator()
     allocator.offer([
       allocation({ ports: "30000,25565-25566", alias: "play.example", force_outgoing_ip: true })
@@ -28,7 +28,7 @@ describe("node-protocol, Placement and ports: the ports of a node", () => {
     assert.isUndefined(allocator.reserve(1))
   })
 
-  it("does not hand out a port again that has just been given back, while others are free", () => {
+  it("a released port is not reserved again while other ports are free", () => {
     const allocator = offering("1000-1002")
     const first = allocator.reserve(1)
     assert.deepStrictEqual(portsOf(first), [1000])
@@ -38,7 +38,7 @@ describe("node-protocol, Placement and ports: the ports of a node", () => {
     assert.deepStrictEqual(portsOf(allocator.reserve(1)), [1000])
   })
 
-  it("puts the default port first, also when the ports begin anew", () => {
+  it("the default port is the first reserved, also after the allocator wraps around", () => {
     const allocator = offering("1000-1003")
     const first = allocator.reserve(3)
     allocator.release(first?.mappings ?? {})
@@ -47,7 +47,7 @@ describe("node-protocol, Placement and ports: the ports of a node", () => {
     assert.strictEqual(second?.default.port, 1003)
   })
 
-  it("gives a server all its ports on one address", () => {
+  it("a server gets all its ports on one address", () => {
     const allocator = new PortAllocator()
     allocator.offer([
       allocation({ ports: "1000-1001" }),
@@ -60,7 +60,7 @@ describe("node-protocol, Placement and ports: the ports of a node", () => {
     assert.deepStrictEqual(allocator.reserve(2)?.mappings, { [ip]: [1000, 1001] })
   })
 
-  it("keeps what is held when the node registers with other ranges", () => {
+  it("held ports stay held when the node registers with other ranges", () => {
     const allocator = offering("1000-1001")
     const held = allocator.reserve(2)
     allocator.offer([allocation({ ports: "1001-1002" })])
@@ -71,7 +71,7 @@ describe("node-protocol, Placement and ports: the ports of a node", () => {
     assert.deepStrictEqual(portsOf(allocator.reserve(1)), [1001])
   })
 
-  it("holds ports outside the ranges, which are offered once they are free and in range", () => {
+  it("ports outside the ranges can be held, and are offered once they are free and in range", () => {
     const allocator = offering("1000")
     allocator.hold({ [ip]: [2000], "10.9.9.9": [1000] })
     assert.strictEqual(allocator.free, 1)
@@ -81,7 +81,7 @@ describe("node-protocol, Placement and ports: the ports of a node", () => {
     assert.deepStrictEqual(portsOf(allocator.reserve(1)), [2000])
   })
 
-  it("frees a port that two hold only when both have given it back", () => {
+  it("a port that two servers hold is free only after both release it", () => {
     const allocator = offering("1000")
     allocator.hold({ [ip]: [1000] })
     allocator.hold({ [ip]: [1000] })
@@ -91,7 +91,7 @@ describe("node-protocol, Placement and ports: the ports of a node", () => {
     assert.strictEqual(allocator.free, 1)
   })
 
-  it("never hands a port out twice, and knows how many are free", () => {
+  it("no port is reserved twice, and the number of free ports is exact", () => {
     const ranges = fc.constantFrom("1000-1009", "1005-1014", "1000,1003-1006,2000-2040", "3000-3099")
     const step = fc.oneof(
       fc.record({ kind: fc.constant("reserve" as const), count: fc.integer({ min: 1, max: 16 }) }),

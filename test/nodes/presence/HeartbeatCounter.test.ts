@@ -2,8 +2,8 @@ import { assert, describe, it } from "@effect/vitest"
 import { Duration } from "effect"
 import { makeHeartbeatCounter } from "../../../src/nodes/presence/HeartbeatCounter.ts"
 
-describe("design: silence of nodes that other replicas hear, too", () => {
-  it("counts only time in which they could have been heard; those that are lost already are given up", () => {
+describe("design: heartbeats at other replicas", () => {
+  it("only time in which a heartbeat could arrive counts; a lost node is given up in time", () => {
     const silence = makeHeartbeatCounter({
       lostAfter: Duration.seconds(30),
       givenUpAfter: Duration.seconds(100),

@@ -16,7 +16,7 @@ const watching = Effect.fnUntraced(function* (initial: ReadonlyArray<string>) {
 })
 
 describe("node-protocol, When something breaks: node gone", () => {
-  it.effect("notices a silence of 30 s, and one of 10 min", () =>
+  it.effect("a node without a heartbeat is lost after 30 s and given up after 10 min", () =>
     Effect.gen(function* () {
       const { seen, silence } = yield* watching(["a", "b"])
       yield* TestClock.adjust("20 seconds")
@@ -35,7 +35,7 @@ describe("node-protocol, When something breaks: node gone", () => {
     })
   )
 
-  it.effect("clocks that are set, forward or back, are none of its business", () =>
+  it.effect("a wall clock that is set forward or back has no effect", () =>
     Effect.gen(function* () {
       const clock = yield* Clock.Clock
       let set = 0
@@ -75,7 +75,7 @@ describe("node-protocol, When something breaks: node gone", () => {
     }
   })
 
-  it.effect("does not count time in which this process itself stood still", () =>
+  it.effect("time in which the process itself is frozen does not count", () =>
     Effect.gen(function* () {
       const { frozen, standStill } = yield* standing
       yield* Effect.gen(function* () {
@@ -99,7 +99,7 @@ describe("node-protocol, When something breaks: node gone", () => {
     })
   )
 
-  it.effect("after it stood still what has come meanwhile is read before anybody is lost", () =>
+  it.effect("after a freeze, waiting heartbeats are read before any node is lost", () =>
     Effect.gen(function* () {
       const { frozen, standStill } = yield* standing
       yield* Effect.gen(function* () {
@@ -115,7 +115,7 @@ describe("node-protocol, When something breaks: node gone", () => {
     })
   )
 
-  it.effect("who is heard first after it and then falls silent is lost in time", () =>
+  it.effect("a node whose first heartbeat after a freeze is its last is lost in time", () =>
     Effect.gen(function* () {
       const { frozen, standStill } = yield* standing
       yield* Effect.gen(function* () {

@@ -10,8 +10,8 @@ const anyStep = fc.record({
   kind: fc.constantFrom("hear", "hear", "forget", "expire")
 })
 
-describe("node-protocol, When something breaks: nodes that fall silent", () => {
-  it("each silence is noticed once, when it is due, in the order in which it began", () => {
+describe("node-protocol, When something breaks: node gone", () => {
+  it("each missed deadline is reported once, when it is due, in order", () => {
     fc.assert(
       fc.property(fc.array(anyStep, { maxLength: 80 }), (steps) => {
         const liveness = new Liveness(options)
@@ -52,7 +52,7 @@ describe("node-protocol, When something breaks: nodes that fall silent", () => {
     )
   })
 
-  it("never asks to be called again at once", () => {
+  it("the next check is never due at once", () => {
     const liveness = new Liveness(options)
     liveness.record("a", 0)
     assert.strictEqual(liveness.untilNext(500), 1)
@@ -62,7 +62,7 @@ describe("node-protocol, When something breaks: nodes that fall silent", () => {
     assert.isUndefined(liveness.untilNext(505))
   })
 
-  it("one that is lost already is given up in time, unless it is heard", () => {
+  it("a lost node is given up in time unless a heartbeat arrives", () => {
     const liveness = new Liveness(options)
     liveness.lose("a", 0)
     liveness.lose("b", 0)

@@ -111,7 +111,7 @@ const ok = (response: ServerResponse, body: unknown) =>
   response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(body))
 
 describe("node-protocol: Control plane -> daemon", () => {
-  it.live("every call arrives as it was made, and is answered as it was answered", () =>
+  it.live("every call reaches the daemon with its arguments, and returns the daemon's response", () =>
     Effect.gen(function* () {
       const fake = new FakeDaemon(NODE)
       const { url } = yield* serve(fake.daemon)
@@ -146,7 +146,7 @@ describe("node-protocol: Control plane -> daemon", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("one that has registered elsewhere is called with what it was answered there", () =>
+  it.live("a daemon that has registered elsewhere is called with the newest address and token", () =>
     Effect.gen(function* () {
       const fake = new FakeDaemon(NODE)
       const { url } = yield* serve(fake.daemon)
@@ -173,7 +173,7 @@ describe("node-protocol: Control plane -> daemon", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("no call fails while the daemon learns its next token, and none is accepted after it", () =>
+  it.live("no call fails while the token is renewed, and the old token is refused after it", () =>
     Effect.gen(function* () {
       const fake = new FakeDaemon(NODE)
       const { token, url } = yield* serve(fake.daemon)
@@ -223,28 +223,26 @@ describe("node-protocol: Control plane -> daemon", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live(
-    "a token that the daemon does not know yet is waited for; one that it never knows is no answer",
-    () =>
-      Effect.gen(function* () {
-        const fake = new FakeDaemon(NODE)
-        const { token, url } = yield* serve(fake.daemon)
-        const daemon = yield* remote(() => ({ url, token: "next" }))
-        const waiting = yield* Effect.forkChild(daemon.create(spec("srv_1")))
-        yield* Effect.sync(() => fake.calls.length)
-        assert.strictEqual(fake.calls.length, 0)
-        token.set("next")
-        assert.strictEqual((yield* Fiber.join(waiting)).id, "srv_1")
-        const stranger = yield* remote(() => ({ url, token: "wrong" }))
-        const error = yield* Effect.flip(stranger.power("srv_1", "start", 0))
-        assert.strictEqual(error._tag, "NodeUnreachable")
-        const console = yield* Effect.flip(Effect.scoped(stranger.console("srv_1")))
-        assert.strictEqual(console._tag, "NodeUnreachable")
-        assert.isFalse(fake.calls.some((call) => call.startsWith("power")))
-      }).pipe(Effect.scoped)
+  it.live("a call retries until the daemon accepts the new token; without acceptance the call fails", () =>
+    Effect.gen(function* () {
+      const fake = new FakeDaemon(NODE)
+      const { token, url } = yield* serve(fake.daemon)
+      const daemon = yield* remote(() => ({ url, token: "next" }))
+      const waiting = yield* Effect.forkChild(daemon.create(spec("srv_1")))
+      yield* Effect.sync(() => fake.calls.length)
+      assert.strictEqual(fake.calls.length, 0)
+      token.set("next")
+      assert.strictEqual((yield* Fiber.join(waiting)).id, "srv_1")
+      const stranger = yield* remote(() => ({ url, token: "wrong" }))
+      const error = yield* Effect.flip(stranger.power("srv_1", "start", 0))
+      assert.strictEqual(error._tag, "NodeUnreachable")
+      const console = yield* Effect.flip(Effect.scoped(stranger.console("srv_1")))
+      assert.strictEqual(console._tag, "NodeUnreachable")
+      assert.isFalse(fake.calls.some((call) => call.startsWith("power")))
+    }).pipe(Effect.scoped)
   )
 
-  it.live("no call is tried while the node is not connected", () =>
+  it.live("no call is sent while the node is not connected", () =>
     Effect.gen(function* () {
       const server = yield* stub((_, response) => ok(response, { status: "running" }))
       let connected = false
@@ -257,7 +255,7 @@ describe("node-protocol: Control plane -> daemon", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("calls are repeated only where that is safe", () =>
+  it.live("only idempotent calls are retried", () =>
     Effect.gen(function* () {
       const server = yield* stub((request, response, call) => {
         // The request was read: whether it was carried out nobody can tell.
@@ -276,26 +274,28 @@ describe("node-protocol: Control plane -> daemon", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a daemon that does not answer is given up after the deadline, and left alone after some", () =>
-    Effect.gen(function* () {
-      const server = yield* stub(() => {})
-      let token = "t"
-      const daemon = yield* remote(() => ({ url: server.url, token }), "400 millis")
-      for (let call = 1; call <= 3; call++) {
+  it.live(
+    "a call to a daemon that does not respond fails at the deadline; after several, calls back off",
+    () =>
+      Effect.gen(function* () {
+        const server = yield* stub(() => {})
+        let token = "t"
+        const daemon = yield* remote(() => ({ url: server.url, token }), "400 millis")
+        for (let call = 1; call <= 3; call++) {
+          assert.strictEqual((yield* Effect.flip(daemon.status("srv_1")))._tag, "NodeUnreachable")
+          assert.strictEqual(server.calls(), call)
+        }
+        // The circuit is open: nothing is tried.
         assert.strictEqual((yield* Effect.flip(daemon.status("srv_1")))._tag, "NodeUnreachable")
-        assert.strictEqual(server.calls(), call)
-      }
-      // The circuit is open: nothing is tried.
-      assert.strictEqual((yield* Effect.flip(daemon.status("srv_1")))._tag, "NodeUnreachable")
-      assert.strictEqual(server.calls(), 3)
-      // A new registration begins anew.
-      token = "next"
-      assert.strictEqual((yield* Effect.flip(daemon.status("srv_1")))._tag, "NodeUnreachable")
-      assert.strictEqual(server.calls(), 4)
-    }).pipe(Effect.scoped)
+        assert.strictEqual(server.calls(), 3)
+        // A new registration begins anew.
+        token = "next"
+        assert.strictEqual((yield* Effect.flip(daemon.status("srv_1")))._tag, "NodeUnreachable")
+        assert.strictEqual(server.calls(), 4)
+      }).pipe(Effect.scoped)
   )
 
-  it.live("what is not understood is a failure of the node, not a crash", () =>
+  it.live("a malformed response is a failure of the node, not a defect", () =>
     Effect.gen(function* () {
       let answer: (response: ServerResponse) => void = () => {}
       const server = yield* stub((_, response) => answer(response))
@@ -315,7 +315,7 @@ describe("node-protocol: Control plane -> daemon", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("why there is no answer, and what to look at", () =>
+  it.live("a failure names its cause and the settings to check", () =>
     Effect.gen(function* () {
       const plain = yield* stub((_, response) => ok(response, { status: "running" }))
       const secure = yield* listening(() => createTlsServer(pem, (_, response) => response.end()))
@@ -357,7 +357,7 @@ describe("node-protocol: Control plane -> daemon", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("an answer that comes a byte at a time ends with the deadline", () =>
+  it.live("a response that arrives one byte at a time ends with the deadline", () =>
     Effect.gen(function* () {
       const slow = yield* stub((_, response) => {
         response.writeHead(200, { "content-type": "application/json" })
@@ -372,7 +372,7 @@ describe("node-protocol: Control plane -> daemon", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("an answer that is too large is a refusal, and the call is not repeated", () =>
+  it.live("a response over the size limit is refused, and the call is not retried", () =>
     Effect.gen(function* () {
       const large = yield* stub((_, response) => ok(response, "x".repeat(3 * 1024 * 1024)))
       const daemon = yield* remote(() => ({ url: large.url, token: "secret" }))
@@ -383,47 +383,49 @@ describe("node-protocol: Control plane -> daemon", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("what is small has 64 KiB; scripts are longer, and a few at a time are read", () =>
-    Effect.gen(function* () {
-      const CALLS = 20
-      const script = "x".repeat(1024 * 1024)
-      const report = { phase: "ready", entrypoint: "bash", script, skip_scripts: false }
-      const waiting: Array<ServerResponse> = []
-      let open = 0
-      let most = 0
-      const node = yield* stub((request, response, call) => {
-        if (request.url?.endsWith("/install") !== true) return ok(response, "x".repeat(65 * 1024))
-        open += 1
-        most = Math.max(most, open)
-        response.on("close", () => {
-          open -= 1
+  it.live(
+    "a small response has a limit of 64 KiB; scripts have a larger one, and few are read at a time",
+    () =>
+      Effect.gen(function* () {
+        const CALLS = 20
+        const script = "x".repeat(1024 * 1024)
+        const report = { phase: "ready", entrypoint: "bash", script, skip_scripts: false }
+        const waiting: Array<ServerResponse> = []
+        let open = 0
+        let most = 0
+        const node = yield* stub((request, response, call) => {
+          if (request.url?.endsWith("/install") !== true) return ok(response, "x".repeat(65 * 1024))
+          open += 1
+          most = Math.max(most, open)
+          response.on("close", () => {
+            open -= 1
+          })
+          waiting.push(response)
+          // One answer makes room for the next call; the last ones need no room.
+          if (call === CALLS) for (const one of waiting.splice(0)) ok(one, report)
+          else if (waiting.length >= 7) ok(waiting.shift() ?? response, report)
         })
-        waiting.push(response)
-        // One answer makes room for the next call; the last ones need no room.
-        if (call === CALLS) for (const one of waiting.splice(0)) ok(one, report)
-        else if (waiting.length >= 7) ok(waiting.shift() ?? response, report)
-      })
-      const daemon = yield* remote(() => ({ url: node.url, token: "secret" }))
-      const scripts = yield* Effect.forEach(
-        Array.from({ length: CALLS }, () => daemon.install("srv_1")),
-        Effect.map((answer) => answer.script.length),
-        { concurrency: "unbounded" }
-      )
-      assert.deepStrictEqual([...new Set(scripts)], [script.length])
-      assert.isAtMost(most, 7)
-      const small: ReadonlyArray<Effect.Effect<unknown, DaemonError>> = [
-        daemon.system,
-        daemon.status("srv_1"),
-        daemon.create(spec("srv_1"))
-      ]
-      for (const call of small) {
-        const error = yield* Effect.flip(call)
-        assert.deepInclude(error, { _tag: "DaemonRefused", detail: "the node's answer is too large" })
-      }
-    }).pipe(Effect.scoped)
+        const daemon = yield* remote(() => ({ url: node.url, token: "secret" }))
+        const scripts = yield* Effect.forEach(
+          Array.from({ length: CALLS }, () => daemon.install("srv_1")),
+          Effect.map((answer) => answer.script.length),
+          { concurrency: "unbounded" }
+        )
+        assert.deepStrictEqual([...new Set(scripts)], [script.length])
+        assert.isAtMost(most, 7)
+        const small: ReadonlyArray<Effect.Effect<unknown, DaemonError>> = [
+          daemon.system,
+          daemon.status("srv_1"),
+          daemon.create(spec("srv_1"))
+        ]
+        for (const call of small) {
+          const error = yield* Effect.flip(call)
+          assert.deepInclude(error, { _tag: "DaemonRefused", detail: "the node's answer is too large" })
+        }
+      }).pipe(Effect.scoped)
   )
 
-  it.live("a daemon has 1,000 open consoles at most; one that closes makes room", () =>
+  it.live("a daemon has 1,000 open consoles at most; closing one makes room", () =>
     Effect.gen(function* () {
       const { url } = yield* serve({
         ...new FakeDaemon(NODE).daemon,
@@ -466,7 +468,7 @@ describe("node-protocol: Control plane -> daemon", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a console that nobody reads makes the node wait: it is not kept in memory", () =>
+  it.live("a console without a reader applies back pressure to the node and does not fill memory", () =>
     Effect.gen(function* () {
       const LINES = 10_000
       let sent = 0

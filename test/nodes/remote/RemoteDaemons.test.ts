@@ -42,46 +42,49 @@ const remotes = (http: Layer.Layer<HttpClient.HttpClient>) =>
     Layer.provideMerge(memoryNodes())
   )
 
-describe("node-protocol, Control plane -> daemon: a node that is idle", () => {
-  it.effect("is called about every 30 s while it is heard, unless other calls have worked", () => {
-    const { layer, wire } = makeWire()
-    return Effect.gen(function* () {
-      const daemons = yield* DaemonClient
-      const registry = yield* NodeRegistry
-      const daemon = yield* RemoteDaemons
-      yield* registry.register(registration(NODE))
-      yield* daemon.registered(NODE)
-      /** A heartbeat every 10 s. */
-      const beats = Effect.fnUntraced(function* (
-        count: number,
-        beside: Effect.Effect<unknown> = Effect.void
-      ) {
-        let why: string | undefined
-        for (let beat = 0; beat < count; beat++) {
-          yield* TestClock.adjust("10 seconds")
-          yield* registry.heartbeat(NODE, heartbeat(`${NODE}-boot`))
-          why = yield* daemon.heard(NODE)
-          yield* beside
-        }
-        return why
-      })
-      yield* TestClock.adjust(0)
-      const looks = () => wire.calls.filter((path) => path === "/api/system").length
-      assert.strictEqual(looks(), 1)
-      const status = Effect.flatMap(daemons.of(NODE), (it) => it.status("srv_1"))
-      assert.isUndefined(yield* beats(30, Effect.orDie(status)))
-      assert.strictEqual(looks(), 1)
-      assert.isUndefined(yield* beats(30))
-      assert.isAtLeast(looks(), 6)
-      assert.isAtMost(looks(), 11)
-      wire.isCut = true
-      const why = "http://n1:5585: ETIMEDOUT. Check MUSTER_NODE_URL of the node and the firewall"
-      assert.strictEqual(yield* beats(6), why)
-      assert.strictEqual((yield* registry.get(NODE)).unreachable, why)
-      assert.isTrue(registry.isConnected(NODE), "it is heard all the time")
-      wire.isCut = false
-      assert.isUndefined(yield* beats(3))
-      assert.isTrue((yield* registry.get(NODE)).connected)
-    }).pipe(Effect.provide(remotes(layer)))
-  })
+describe("node-protocol, Control plane -> daemon: an idle node", () => {
+  it.effect(
+    "an idle node is called about every 30 s while its heartbeats arrive, unless other calls succeed",
+    () => {
+      const { layer, wire } = makeWire()
+      return Effect.gen(function* () {
+        const daemons = yield* DaemonClient
+        const registry = yield* NodeRegistry
+        const daemon = yield* RemoteDaemons
+        yield* registry.register(registration(NODE))
+        yield* daemon.registered(NODE)
+        /** A heartbeat every 10 s. */
+        const beats = Effect.fnUntraced(function* (
+          count: number,
+          beside: Effect.Effect<unknown> = Effect.void
+        ) {
+          let why: string | undefined
+          for (let beat = 0; beat < count; beat++) {
+            yield* TestClock.adjust("10 seconds")
+            yield* registry.heartbeat(NODE, heartbeat(`${NODE}-boot`))
+            why = yield* daemon.heard(NODE)
+            yield* beside
+          }
+          return why
+        })
+        yield* TestClock.adjust(0)
+        const looks = () => wire.calls.filter((path) => path === "/api/system").length
+        assert.strictEqual(looks(), 1)
+        const status = Effect.flatMap(daemons.of(NODE), (it) => it.status("srv_1"))
+        assert.isUndefined(yield* beats(30, Effect.orDie(status)))
+        assert.strictEqual(looks(), 1)
+        assert.isUndefined(yield* beats(30))
+        assert.isAtLeast(looks(), 6)
+        assert.isAtMost(looks(), 11)
+        wire.isCut = true
+        const why = "http://n1:5585: ETIMEDOUT. Check MUSTER_NODE_URL of the node and the firewall"
+        assert.strictEqual(yield* beats(6), why)
+        assert.strictEqual((yield* registry.get(NODE)).unreachable, why)
+        assert.isTrue(registry.isConnected(NODE), "it is heard all the time")
+        wire.isCut = false
+        assert.isUndefined(yield* beats(3))
+        assert.isTrue((yield* registry.get(NODE)).connected)
+      }).pipe(Effect.provide(remotes(layer)))
+    }
+  )
 })

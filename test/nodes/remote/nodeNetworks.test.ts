@@ -74,7 +74,7 @@ const daemonAt = (url: string, where: ReturnType<typeof makeNodeNetworks>) =>
     )
   )
 
-describe("MUSTER_NODE_NETWORKS: where nodes may be", () => {
+describe("MUSTER_NODE_NETWORKS: allowed networks of nodes", () => {
   it.each([
     "169.254.169.254",
     "169.254.0.1",
@@ -84,13 +84,13 @@ describe("MUSTER_NODE_NETWORKS: where nodes may be", () => {
     "fe80::1",
     "fe80::1%eth0",
     "febf::1"
-  ])("unset: not %s", (host) => {
+  ])("unset: %s is refused", (host) => {
     assert.match(networks().refusal(host) ?? "", /link-local/)
     assert.isDefined(networks("10.0.0.0/8").refusal(host))
   })
 
   it.each(["fd00:ec2::254", "100.100.100.200", "::ffff:100.100.100.200", "192.0.0.192"])(
-    "unset: not %s, the metadata service of a cloud",
+    "unset: %s, the metadata service of a cloud, is refused",
     (host) => {
       assert.match(networks().refusal(host) ?? "", /metadata service/)
       assert.isDefined(networks("10.0.0.0/8").refusal(host))
@@ -99,11 +99,11 @@ describe("MUSTER_NODE_NETWORKS: where nodes may be", () => {
   )
 
   it.each(["127.0.0.1", "10.0.0.7", "::1", "fd00:ec2::253", "8.8.8.8", "name.example.com"])(
-    "unset: %s",
+    "unset: %s is allowed",
     (host) => assert.isUndefined(networks().refusal(host))
   )
 
-  it("set: these networks alone, link-local ones if they are listed", () => {
+  it("set: only the listed networks are allowed, link-local networks included", () => {
     const { refusal } = networks("10.0.0.0/8", "fd00::/64", "169.254.7.0/24")
     for (const host of ["10.1.2.3", "::ffff:10.1.2.3", "fd00::7", "169.254.7.1"])
       assert.isUndefined(refusal(host))
@@ -112,7 +112,7 @@ describe("MUSTER_NODE_NETWORKS: where nodes may be", () => {
     }
   })
 
-  it.effect("a name counts by its addresses when it registers", () =>
+  it.effect("a host name is refused if it has addresses and none of them is allowed", () =>
     Effect.gen(function* () {
       const check = (...addresses: ReadonlyArray<string>) =>
         makeNodeNetworks([IpNetwork.fromStringUnsafe("10.0.0.0/8")], resolver(...addresses)).check(
@@ -129,7 +129,7 @@ describe("MUSTER_NODE_NETWORKS: where nodes may be", () => {
     })
   )
 
-  it.live("a name that points elsewhere later is not called, nor is an address: not a packet leaves", () =>
+  it.live("a host name that later resolves to a forbidden address is not called, and no packet is sent", () =>
     Effect.gen(function* () {
       const there = yield* listening
       const rebound = makeNodeNetworks([IpNetwork.fromStringUnsafe("10.0.0.0/8")], resolver("127.0.0.1"))
@@ -156,7 +156,7 @@ describe("MUSTER_NODE_NETWORKS: where nodes may be", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a node elsewhere is refused, and the logs of both sides say so once", () =>
+  it.live("a node in a forbidden network is refused, and each side logs it once", () =>
     Effect.gen(function* () {
       const { env } = yield* definitions({ blueprints: {}, software: {} })
       const api = yield* startService({
@@ -185,7 +185,7 @@ describe("MUSTER_NODE_NETWORKS: where nodes may be", () => {
   )
 })
 
-describe("names of nodes: a name that never resolves", () => {
+describe("host names of nodes: a name that never resolves", () => {
   type Answer = (error: NodeJS.ErrnoException | null, found: ReadonlyArray<LookupAddress>) => void
   /** A resolver that answers when the test says so. */
   const slow = () => {
@@ -208,7 +208,7 @@ describe("names of nodes: a name that never resolves", () => {
     () => Effect.sync(() => vi.useRealTimers())
   )
 
-  it.live("256 calls at once are one lookup; they fail after 3 s, and later ones at once", () =>
+  it.live("256 concurrent calls share one lookup and fail after 3 s; later calls fail at once", () =>
     Effect.gen(function* () {
       const time = yield* fakeTime
       const { asked, where } = slow()
@@ -236,25 +236,27 @@ describe("names of nodes: a name that never resolves", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("is looked up again 5 s after it had no address; one that has an address at the next call", () =>
-    Effect.gen(function* () {
-      const time = yield* fakeTime
-      const { asked, where } = slow()
-      const first = call(where, "gone.example.com")
-      asked[0]?.answer(nothing, [])
-      assert.strictEqual(first.error, "ENOTFOUND")
-      time.advanceTimersByTime(4999)
-      const second = call(where, "gone.example.com")
-      yield* turn
-      assert.strictEqual(second.error, "ENOTFOUND")
-      assert.strictEqual(asked.length, 1)
-      time.advanceTimersByTime(1)
-      const third = call(where, "gone.example.com")
-      assert.strictEqual(asked.length, 2)
-      asked[1]?.answer(null, [{ address: "10.0.0.7", family: 4 }])
-      assert.deepStrictEqual(third.found, [{ address: "10.0.0.7", family: 4 }])
-      call(where, "gone.example.com")
-      assert.strictEqual(asked.length, 3)
-    }).pipe(Effect.scoped)
+  it.live(
+    "a name without an address is resolved again after 5 s; a name with an address at the next call",
+    () =>
+      Effect.gen(function* () {
+        const time = yield* fakeTime
+        const { asked, where } = slow()
+        const first = call(where, "gone.example.com")
+        asked[0]?.answer(nothing, [])
+        assert.strictEqual(first.error, "ENOTFOUND")
+        time.advanceTimersByTime(4999)
+        const second = call(where, "gone.example.com")
+        yield* turn
+        assert.strictEqual(second.error, "ENOTFOUND")
+        assert.strictEqual(asked.length, 1)
+        time.advanceTimersByTime(1)
+        const third = call(where, "gone.example.com")
+        assert.strictEqual(asked.length, 2)
+        asked[1]?.answer(null, [{ address: "10.0.0.7", family: 4 }])
+        assert.deepStrictEqual(third.found, [{ address: "10.0.0.7", family: 4 }])
+        call(where, "gone.example.com")
+        assert.strictEqual(asked.length, 3)
+      }).pipe(Effect.scoped)
   )
 })

@@ -76,7 +76,7 @@ const [fine, uncalled] = [
 const cannot = (reason: string) => [false, `${at}: ${reason}`]
 
 describe("node-protocol, register: a node is called back", () => {
-  it.effect("it is connected once that has worked, and nobody need be told", () =>
+  it.effect("a node is connected once a call has succeeded, without a log line", () =>
     inWorld(({ begin, daemon, lines, registry, shown }) =>
       Effect.gen(function* () {
         yield* registry.register(registration(NODE))
@@ -90,7 +90,7 @@ describe("node-protocol, register: a node is called back", () => {
     )
   )
 
-  it.effect("one that listens a moment after it has registered is not told of", () =>
+  it.effect("a node that listens a moment after its registration causes no warning", () =>
     inWorld(({ daemon, lines, register, shown }) =>
       Effect.gen(function* () {
         daemon.failure = unreachable("ECONNREFUSED")
@@ -104,7 +104,7 @@ describe("node-protocol, register: a node is called back", () => {
     )
   )
 
-  it.effect("where it cannot be called: a line for each reason, and one when it can, by itself", () =>
+  it.effect("an unreachable node logs one line for each reason, and one once it is reachable", () =>
     inWorld(({ daemon, lines, register, shown }) =>
       Effect.gen(function* () {
         daemon.failure = unreachable("ECONNREFUSED")
@@ -131,7 +131,7 @@ describe("node-protocol, register: a node is called back", () => {
     )
   )
 
-  it.effect("a registration at the same address finds it as it was; elsewhere it begins anew", () =>
+  it.effect("a registration at the same address keeps the reachability; another address resets it", () =>
     inWorld(({ daemon, lines, register, registry, shown }) =>
       Effect.gen(function* () {
         yield* register()
@@ -152,7 +152,7 @@ describe("node-protocol, register: a node is called back", () => {
     )
   )
 
-  it.effect("one that is gone is not called any more, nor is one that was removed", () =>
+  it.effect("a node that is gone or removed is no longer called", () =>
     inWorld(({ daemon, register, registry }) =>
       Effect.gen(function* () {
         daemon.failure = unreachable("ECONNREFUSED")
@@ -174,8 +174,8 @@ describe("node-protocol, register: a node is called back", () => {
   )
 })
 
-describe("node-protocol, Control plane -> daemon: calls that do not get through", () => {
-  it.effect("a node that was fine is called back, and is told of where that fails as well", () =>
+describe("node-protocol, Control plane -> daemon: failed calls", () => {
+  it.effect("after a failed call, a reachable node is called back, and a second failure is logged", () =>
     inWorld(({ begin, daemon, heard, lines, register, shown }) =>
       Effect.gen(function* () {
         yield* register()
@@ -196,7 +196,7 @@ describe("node-protocol, Control plane -> daemon: calls that do not get through"
     )
   )
 
-  it.effect("one that is idle, and whose heartbeats come, is called about every 30 s", () =>
+  it.effect("an idle node whose heartbeats arrive is called about every 30 s", () =>
     inWorld(({ daemon, heard, lines, register, shown }) =>
       Effect.gen(function* () {
         /** Heartbeats of so many seconds, one every 5 s. */
@@ -227,7 +227,7 @@ describe("node-protocol, Control plane -> daemon: calls that do not get through"
     )
   )
 
-  it.effect("one that others call is not called for that, nor is one that is silent", () =>
+  it.effect("a node with successful calls is not probed, nor is a node without heartbeats", () =>
     inWorld(({ probe, daemon, heard, register }) =>
       Effect.gen(function* () {
         yield* register()
@@ -243,7 +243,7 @@ describe("node-protocol, Control plane -> daemon: calls that do not get through"
     )
   )
 
-  it.effect("one that refuses its token hears why, then is to register again; it stays unreachable", () =>
+  it.effect("a node that refuses its token gets the reason, must register again, and stays unreachable", () =>
     inWorld(({ daemon, heard, lines, register, shown }) =>
       Effect.gen(function* () {
         daemon.failure = unreachable(TOKEN_REFUSED)
@@ -270,7 +270,7 @@ describe("node-protocol, Control plane -> daemon: calls that do not get through"
     )
   )
 
-  it.effect("it is made to register less and less often where that does not help", () =>
+  it.effect("the request to register again backs off if it does not help", () =>
     inWorld(({ daemon, heard, register }) =>
       Effect.gen(function* () {
         daemon.failure = unreachable(TOKEN_REFUSED)
@@ -293,7 +293,7 @@ describe("node-protocol, Control plane -> daemon: calls that do not get through"
     )
   )
 
-  it.effect("where another node is said to be at the same address, it is named", () =>
+  it.effect("if another node answers at the address, the log names it", () =>
     inWorld(({ daemon, register, registry, shown }) =>
       Effect.gen(function* () {
         yield* registry.register(registration("n2", { url: at }))

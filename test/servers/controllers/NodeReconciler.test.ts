@@ -22,27 +22,29 @@ const makeRunning = Effect.fnUntraced(function* () {
   return { ...world, ...plane, saved, unsaved }
 })
 
-describe("node-protocol: node gone for 30 s", () => {
-  it.live("its servers are unknown, and what the node says when it is back", () =>
-    Effect.gen(function* () {
-      const { saved, unsaved, nodes, daemon, plane, becomes, events, settled } = yield* makeRunning()
-      yield* nodes.publish("n1", "lost")
-      yield* becomes(saved, "unknown")
-      yield* becomes(unsaved, "unknown")
-      daemon.boot += 1
-      yield* plane.register(daemon.registration)
-      yield* settled
-      for (const id of [saved, unsaved]) {
-        assert.deepStrictEqual((yield* events(id)).slice(-3), [
-          "status running",
-          "status unknown",
-          "status running"
-        ])
-      }
-    }).pipe(runWorld)
+describe("node-protocol, When something breaks: node gone for 30 s", () => {
+  it.live(
+    "the servers of a lost node are unknown, and take the status that the node reports on its return",
+    () =>
+      Effect.gen(function* () {
+        const { saved, unsaved, nodes, daemon, plane, becomes, events, settled } = yield* makeRunning()
+        yield* nodes.publish("n1", "lost")
+        yield* becomes(saved, "unknown")
+        yield* becomes(unsaved, "unknown")
+        daemon.boot += 1
+        yield* plane.register(daemon.registration)
+        yield* settled
+        for (const id of [saved, unsaved]) {
+          assert.deepStrictEqual((yield* events(id)).slice(-3), [
+            "status running",
+            "status unknown",
+            "status running"
+          ])
+        }
+      }).pipe(runWorld)
   )
 
-  it.live("one that is heard again without registering is asked", () =>
+  it.live("a node that resumes its heartbeats without registering is asked for its snapshot", () =>
     Effect.gen(function* () {
       const { saved, unsaved, nodes, becomes, settled, servers } = yield* makeRunning()
       yield* nodes.publish("n1", "lost")
@@ -55,7 +57,7 @@ describe("node-protocol: node gone for 30 s", () => {
     }).pipe(runWorld)
   )
 
-  it.live("what happened meanwhile comes in the node's reports, in order", () =>
+  it.live("changes during the absence arrive in the reports of the node, in order", () =>
     Effect.gen(function* () {
       const { saved, unsaved, nodes, daemon, plane, becomes, isGone, events, settled } = yield* makeRunning()
       daemon.gate.closeUnsafe()
@@ -76,7 +78,7 @@ describe("node-protocol: node gone for 30 s", () => {
     }).pipe(runWorld)
   )
 
-  it.live("is unknown once it can be written when the database is away", () =>
+  it.live("while the database is away, the status unknown is written later", () =>
     Effect.gen(function* () {
       const { saved, nodes, database, becomes, servers } = yield* makeRunning()
       database.away = true
@@ -89,7 +91,7 @@ describe("node-protocol: node gone for 30 s", () => {
   )
 })
 
-describe("node-protocol: node gone for node_lost_after", () => {
+describe("node-protocol, When something breaks: node gone for node_lost_after", () => {
   it.live("servers that are not saved are given up, and deleted when the node returns", () =>
     Effect.gen(function* () {
       const { saved, unsaved, nodes, daemon, plane, becomes, isGone, events, settled } = yield* makeRunning()
@@ -107,7 +109,7 @@ describe("node-protocol: node gone for node_lost_after", () => {
     }).pipe(runWorld)
   )
 
-  it.live("news that is late does nothing to a node that is back", () =>
+  it.live("a late notice of the loss has no effect on a node that has returned", () =>
     Effect.gen(function* () {
       const { nodes, saved, unsaved, servers, events } = yield* makeRunning()
       yield* nodes.announce("n1", "lost")
@@ -120,7 +122,7 @@ describe("node-protocol: node gone for node_lost_after", () => {
 })
 
 describe("node-protocol: registration", () => {
-  it.live("servers without a record, or of another node, are unknown: nobody has deleted them", () =>
+  it.live("a server without a record or with a record on another node is unknown, not deleted", () =>
     Effect.gen(function* () {
       const { daemon, plane, saved, unsaved } = yield* makeRunning()
       const registration = { ...daemon.registration, boot_id: "other" }
@@ -137,7 +139,7 @@ describe("node-protocol: registration", () => {
     }).pipe(runWorld)
   )
 
-  it.live("servers that the records do not know any more keep their files, and free their ports", () =>
+  it.live("a server whose record is gone keeps its files and frees its ports", () =>
     Effect.gen(function* () {
       const { daemon, nodes, repo, saved, start, stop, store, unsaved } = yield* makeRunning()
       daemon.files.set(saved, "a castle")
@@ -156,7 +158,7 @@ describe("node-protocol: registration", () => {
     }).pipe(runWorld)
   )
 
-  it.live("what a node keeps still, for a move that the records know nothing of, is let go and runs", () =>
+  it.live("a server held for a migration without a record is released and runs", () =>
     Effect.gen(function* () {
       const { becomes, daemon, events, plane, saved, settled } = yield* makeRunning()
       const instance = daemon.instances.get(saved)
@@ -182,7 +184,7 @@ describe("node-protocol: registration", () => {
     }).pipe(runWorld)
   )
 
-  it.live("what was deleted is to be deleted, whatever the node had said by then", () =>
+  it.live("a deleted server is to be deleted whatever the snapshot contains", () =>
     Effect.gen(function* () {
       const { daemon, events, isGone, nodes, plane, saved, servers, settled, unsaved } = yield* makeRunning()
       const before = { ...daemon.registration, boot_id: "other" }
@@ -205,17 +207,19 @@ describe("node-protocol: registration", () => {
     }).pipe(runWorld)
   )
 
-  it.live("a copy that a move has left goes with the move, not with the registration", () =>
-    Effect.gen(function* () {
-      const { daemon, moveRepo, plane, saved, store } = yield* makeRunning()
-      const has = { id: saved, status: "offline", install: { phase: "ready" }, unsent_reports: 0 } as const
-      yield* store.write(moveRepo.addDeletion({ server_id: saved, node_id: "n2" }))
-      const answer = yield* plane.register({ ...daemon.registration, id: "n2", servers: [has] })
-      assert.deepStrictEqual([answer.delete, answer.unknown], [[], []])
-    }).pipe(runWorld)
+  it.live(
+    "the copy at the source of a migration is deleted with the migration, not with the registration",
+    () =>
+      Effect.gen(function* () {
+        const { daemon, moveRepo, plane, saved, store } = yield* makeRunning()
+        const has = { id: saved, status: "offline", install: { phase: "ready" }, unsent_reports: 0 } as const
+        yield* store.write(moveRepo.addDeletion({ server_id: saved, node_id: "n2" }))
+        const answer = yield* plane.register({ ...daemon.registration, id: "n2", servers: [has] })
+        assert.deepStrictEqual([answer.delete, answer.unknown], [[], []])
+      }).pipe(runWorld)
   )
 
-  it.live("a saved server that the node has lost is installed again, another one is deleted", () =>
+  it.live("a saved server that is missing on its node is installed again; any other is deleted", () =>
     Effect.gen(function* () {
       const { daemon, plane, saved, unsaved, becomes, isGone, events, settled, nodes } = yield* makeRunning()
       daemon.instances.clear()
@@ -234,27 +238,29 @@ describe("node-protocol: registration", () => {
     }).pipe(runWorld)
   )
 
-  it.live("a view without unsent reports wins over the record; with some it waits for them", () =>
-    Effect.gen(function* () {
-      const { daemon, plane, saved, servers } = yield* makeRunning()
-      const view = { id: saved, status: "paused", install: { phase: "ready" } } as const
-      const rest = daemon.registration.servers.filter((server) => server.id !== saved)
-      const register = (unsent_reports: number) =>
-        plane.register({
-          ...daemon.registration,
-          boot_id: `boot-x${unsent_reports}`,
-          servers: [...rest, { ...view, unsent_reports }]
-        })
-      yield* register(1)
-      assert.strictEqual(yield* servers.status(saved), "running")
-      yield* register(0)
-      assert.strictEqual(yield* servers.status(saved), "paused")
-    }).pipe(runWorld)
+  it.live(
+    "a snapshot without unsent reports overrides the record; with unsent reports, the record waits for them",
+    () =>
+      Effect.gen(function* () {
+        const { daemon, plane, saved, servers } = yield* makeRunning()
+        const view = { id: saved, status: "paused", install: { phase: "ready" } } as const
+        const rest = daemon.registration.servers.filter((server) => server.id !== saved)
+        const register = (unsent_reports: number) =>
+          plane.register({
+            ...daemon.registration,
+            boot_id: `boot-x${unsent_reports}`,
+            servers: [...rest, { ...view, unsent_reports }]
+          })
+        yield* register(1)
+        assert.strictEqual(yield* servers.status(saved), "running")
+        yield* register(0)
+        assert.strictEqual(yield* servers.status(saved), "paused")
+      }).pipe(runWorld)
   )
 })
 
-describe("node-protocol: registration of a boot that is known already", () => {
-  it.live("a view that a report has overtaken does not undo it", () =>
+describe("node-protocol: repeated registration of a known boot", () => {
+  it.live("a snapshot older than a report does not undo the report", () =>
     Effect.gen(function* () {
       const { daemon, plane, saved, becomes, settled, events } = yield* makeRunning()
       const old = daemon.registration
@@ -268,7 +274,7 @@ describe("node-protocol: registration of a boot that is known already", () => {
     }).pipe(runWorld)
   )
 
-  it.live("servers that were unknown are asked for", () =>
+  it.live("the node is asked for servers with the status unknown", () =>
     Effect.gen(function* () {
       const { daemon, nodes, plane, saved, becomes, settled } = yield* makeRunning()
       yield* nodes.publish("n1", "lost")
@@ -281,7 +287,7 @@ describe("node-protocol: registration of a boot that is known already", () => {
 })
 
 describe("node-protocol, Placement and ports: no port leaks", () => {
-  it.live("after any mix of creations, failures, removals and losses, ports are held by records alone", () =>
+  it.live("after any mix of creations, failures, removals and losses, only records hold ports", () =>
     Effect.gen(function* () {
       const { daemon, nodes, database, start } = yield* makeWorld({ ports: 12 })
       const plane = yield* start()

@@ -6,8 +6,8 @@ import { makeWorld, request, runWorld } from "../support/harness.ts"
 
 const whole = ["status installing", "status offline", "status starting", "status running"]
 
-describe("decisions, section 3: start once installed", () => {
-  it.live("starts, and forgets that it was to", () =>
+describe("decisions 3: start once installed", () => {
+  it.live("an installed server is started, and the request to start is cleared", () =>
     Effect.gen(function* () {
       const { start } = yield* makeWorld()
       const { servers, becomes, events, settled, records } = yield* start()
@@ -19,7 +19,7 @@ describe("decisions, section 3: start once installed", () => {
     }).pipe(runWorld)
   )
 
-  it.live("does not start what could not be installed", () =>
+  it.live("a server whose installation failed is not started", () =>
     Effect.gen(function* () {
       const { daemon, start } = yield* makeWorld()
       daemon.installs = "failed"
@@ -31,7 +31,7 @@ describe("decisions, section 3: start once installed", () => {
     }).pipe(runWorld)
   )
 
-  it.live("starts also what its node seemed to have lost just then", () =>
+  it.live("a server that its node seemed to have lost is started too", () =>
     Effect.gen(function* () {
       const { daemon, start } = yield* makeWorld()
       daemon.fault("power", new DaemonRefused({ status: 500, detail: "busy", hint: "none" }))
@@ -49,7 +49,7 @@ describe("decisions, section 3: start once installed", () => {
     }).pipe(runWorld)
   )
 
-  it.live("gives up a start that the node refuses, at once or after some failures", () =>
+  it.live("a start that the node refuses is given up, at once or after some failures", () =>
     Effect.gen(function* () {
       for (const status of [409, 500] as const) {
         const { daemon, start } = yield* makeWorld()
@@ -72,8 +72,8 @@ describe("decisions, section 3: start once installed", () => {
   )
 })
 
-describe("node-protocol: installing goes on until the node has accepted it", () => {
-  it.live("repeats what was lost on the way or back, and makes one server", () =>
+describe("node-protocol: an installation is retried until the node has accepted it", () => {
+  it.live("a request or response that is lost is retried, and one server is installed", () =>
     Effect.gen(function* () {
       const { daemon, start } = yield* makeWorld()
       daemon.fault("create", "request-lost", "answer-lost", "request-lost")
@@ -87,7 +87,7 @@ describe("node-protocol: installing goes on until the node has accepted it", () 
     }).pipe(runWorld)
   )
 
-  it.live("what the node refuses for good is a failed installation that says why", () =>
+  it.live("a permanent refusal of the node is a failed installation with a reason", () =>
     Effect.gen(function* () {
       const { daemon, start } = yield* makeWorld()
       daemon.fault("create", new DaemonRefused({ status: 422, detail: "mount not allowed: /srv", hint: "" }))
@@ -101,30 +101,28 @@ describe("node-protocol: installing goes on until the node has accepted it", () 
     }).pipe(runWorld)
   )
 
-  it.live(
-    "what the node cannot carry out, for a full disk for one, is a failed installation after some attempts",
-    () =>
-      Effect.gen(function* () {
-        const { daemon, start } = yield* makeWorld()
-        const refusal = new DaemonRefused({ status: 500, detail: "disk full", hint: "" })
-        daemon.fault("create", ...Array.from({ length: 5 }, () => refusal))
-        const { servers, becomes, settled, events } = yield* start()
-        const { id } = yield* servers.create(request({ start: true }))
-        yield* becomes(id, "offline")
-        yield* settled
-        const install = yield* servers.install(id)
-        assert.deepStrictEqual([install.phase, install.failure_reason], ["failed", "disk full"])
-        assert.deepStrictEqual(yield* events(id), whole.slice(0, 2))
-        yield* servers.reinstall(id)
-        yield* until(
-          "there is room, and it is installed",
-          Effect.map(servers.install(id), ({ phase }) => phase === "ready")
-        )
-        yield* settled
-      }).pipe(runWorld)
+  it.live("a failure of the node, such as a full disk, is a failed installation after some attempts", () =>
+    Effect.gen(function* () {
+      const { daemon, start } = yield* makeWorld()
+      const refusal = new DaemonRefused({ status: 500, detail: "disk full", hint: "" })
+      daemon.fault("create", ...Array.from({ length: 5 }, () => refusal))
+      const { servers, becomes, settled, events } = yield* start()
+      const { id } = yield* servers.create(request({ start: true }))
+      yield* becomes(id, "offline")
+      yield* settled
+      const install = yield* servers.install(id)
+      assert.deepStrictEqual([install.phase, install.failure_reason], ["failed", "disk full"])
+      assert.deepStrictEqual(yield* events(id), whole.slice(0, 2))
+      yield* servers.reinstall(id)
+      yield* until(
+        "there is room, and it is installed",
+        Effect.map(servers.install(id), ({ phase }) => phase === "ready")
+      )
+      yield* settled
+    }).pipe(runWorld)
   )
 
-  it.live("an answer that a report has overtaken does not undo it", () =>
+  it.live("a response older than a report does not undo the report", () =>
     Effect.gen(function* () {
       const { daemon, start } = yield* makeWorld()
       daemon.installs = "manual"
@@ -157,7 +155,7 @@ describe("node-protocol: installing goes on until the node has accepted it", () 
     }).pipe(runWorld)
   )
 
-  it.live("waits for a node that is away, and goes on when it is back", () =>
+  it.live("the installation waits for a node that is away and continues on its return", () =>
     Effect.gen(function* () {
       const { nodes, daemon, start } = yield* makeWorld()
       const { servers, becomes, connect } = yield* start({ connect: false })
@@ -172,8 +170,8 @@ describe("node-protocol: installing goes on until the node has accepted it", () 
   )
 })
 
-describe("node-protocol: the control plane is killed at any moment", () => {
-  it.live("what is unfinished goes on at the start, also where no node says anything", () =>
+describe("node-protocol, When something breaks: control plane killed at any moment", () => {
+  it.live("unfinished work continues at the start, also if no node reports anything", () =>
     Effect.gen(function* () {
       const { nodes, daemon, start } = yield* makeWorld()
       const first = yield* start({ connect: false })
@@ -189,7 +187,7 @@ describe("node-protocol: the control plane is killed at any moment", () => {
     }).pipe(runWorld)
   )
 
-  it.live("creation goes on after the restart from where it stood, and every change is told once", () =>
+  it.live("an interrupted creation continues after the restart, and every change is published once", () =>
     Effect.gen(function* () {
       let steps = 0
       for (let killAt = 1; ; killAt++) {

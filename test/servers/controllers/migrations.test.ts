@@ -20,7 +20,7 @@ const makeRunning = Effect.fnUntraced(function* (options: { readonly otherPorts?
 })
 
 describe("drain with move", () => {
-  it.live("a running server is stopped, moved with its files and started; the old node keeps nothing", () =>
+  it.live("a running server is stopped, migrated with its files and started; the source keeps nothing", () =>
     Effect.gen(function* () {
       const {
         becomes,
@@ -59,7 +59,7 @@ describe("drain with move", () => {
     }).pipe(runWorld)
   )
 
-  it.live("one that is offline is moved and stays so; one that is not saved runs out", () =>
+  it.live("an offline server is migrated and stays offline; a server that is not saved is not migrated", () =>
     Effect.gen(function* () {
       const { becomes, evacuate, events, id, moves, records, servers } = yield* makeRunning()
       const lobby = yield* servers.create(request({ blueprint_id: "lobby", start: true, node_id: "n1" }))
@@ -83,7 +83,7 @@ describe("drain with move", () => {
     }).pipe(runWorld)
   )
 
-  it.live("says why a server stays, and goes on with the others", () =>
+  it.live("the reason why a server stays is shown, and the other servers are migrated", () =>
     Effect.gen(function* () {
       const { becomes, evacuate, id, moves, servers, stop } = yield* makeRunning({ otherPorts: 1 })
       const tied = yield* servers.create(request({ blueprint_id: "tied", node_id: "n1" }))
@@ -111,7 +111,7 @@ describe("drain with move", () => {
     }).pipe(runWorld)
   )
 
-  it.live("while the node is away nothing can leave it, and that is what its servers say", () =>
+  it.live("while the node is away, no server is migrated, and each server shows that reason", () =>
     Effect.gen(function* () {
       const { becomes, evacuate, id, moves, nodes, stop } = yield* makeRunning()
       yield* nodes.publish("n1", "lost")
@@ -125,7 +125,7 @@ describe("drain with move", () => {
   )
 
   it.live(
-    "what its node has lost does not move, and is made again, also where the database is away just then",
+    "a server that is missing on its node is installed again instead of migrated, also after a database outage",
     () =>
       Effect.gen(function* () {
         const { daemon, database, evacuate, events, id, journal, moves, servers } = yield* makeRunning()
@@ -155,7 +155,7 @@ describe("drain with move", () => {
       }).pipe(runWorld)
   )
 
-  it.live("what was named onto the node after it was to be emptied stays", () =>
+  it.live("a server placed on the node by name during the drain stays", () =>
     Effect.gen(function* () {
       const { becomes, evacuate, id, moves, records, servers } = yield* makeRunning()
       yield* evacuate("n1")
@@ -176,7 +176,7 @@ describe("drain with move", () => {
     }).pipe(runWorld)
   )
 
-  it.live("a second call moves what could not be moved before", () =>
+  it.live("a second call migrates the servers that stayed", () =>
     Effect.gen(function* () {
       const { becomes, daemon, evacuate, events, id, moves, other, records, settled } = yield* makeRunning()
       other.installs = "failed"
@@ -210,7 +210,7 @@ describe("drain with move", () => {
   )
 
   it.live.each(["lost", "given-up"] as const)(
-    "a new node that is %s loses the server: it goes back and runs",
+    "if the target is %s, the server returns to the source and runs",
     (kind) =>
       Effect.gen(function* () {
         const { becomes, daemon, evacuate, events, id, moves, nodes, other, records, settled } =
@@ -236,7 +236,7 @@ describe("drain with move", () => {
       }).pipe(runWorld)
   )
 
-  it.live("the node that a server leaves may register at any moment: it keeps the files", () =>
+  it.live("the source may register at any moment during the migration, and keeps the files", () =>
     Effect.gen(function* () {
       const { becomes, daemon, evacuate, id, other, plane, settled } = yield* makeRunning()
       other.installs = "manual"
@@ -256,7 +256,7 @@ describe("drain with move", () => {
     }).pipe(runWorld)
   )
 
-  it.live("goes on while the old node is away: nothing is deleted, nothing is given up", () =>
+  it.live("the migration waits while the source is away: nothing is deleted or given up", () =>
     Effect.gen(function* () {
       const { becomes, daemon, evacuate, id, moves, other, settled } = yield* makeRunning()
       daemon.fault("files", ...Array.from({ length: 20 }, () => "request-lost" as const))
@@ -271,33 +271,31 @@ describe("drain with move", () => {
     }).pipe(runWorld)
   )
 
-  it.live(
-    "files that the old node does not have any more do not arrive: the server goes back and is looked for",
-    () =>
-      Effect.gen(function* () {
-        const { becomes, daemon, evacuate, events, id, moves, records, settled } = yield* makeRunning()
-        daemon.fault(
-          "files",
-          new DaemonRefused({ status: 404, detail: `server not found: ${id}`, hint: "none" })
-        )
-        daemon.fault("hold", ...Array.from({ length: 3 }, () => "request-lost" as const))
-        yield* evacuate("n1")
-        yield* until(
-          "it has gone back",
-          Effect.map(moves.progress("n1"), (progress) => progress?.servers[0]?.state === "blocked")
-        )
-        yield* becomes(id, "running")
-        yield* settled
-        assert.strictEqual((yield* records)[0]?.node_id, "n1")
-        assert.match(
-          (yield* moves.progress("n1"))?.servers[0]?.reason ?? "",
-          /does not have its files any more/
-        )
-        assert.deepStrictEqual((yield* events(id)).slice(-4), ["status installing", "status offline", ...up])
-      }).pipe(runWorld)
+  it.live("if the source no longer has the files, the server returns to it and is checked there", () =>
+    Effect.gen(function* () {
+      const { becomes, daemon, evacuate, events, id, moves, records, settled } = yield* makeRunning()
+      daemon.fault(
+        "files",
+        new DaemonRefused({ status: 404, detail: `server not found: ${id}`, hint: "none" })
+      )
+      daemon.fault("hold", ...Array.from({ length: 3 }, () => "request-lost" as const))
+      yield* evacuate("n1")
+      yield* until(
+        "it has gone back",
+        Effect.map(moves.progress("n1"), (progress) => progress?.servers[0]?.state === "blocked")
+      )
+      yield* becomes(id, "running")
+      yield* settled
+      assert.strictEqual((yield* records)[0]?.node_id, "n1")
+      assert.match(
+        (yield* moves.progress("n1"))?.servers[0]?.reason ?? "",
+        /does not have its files any more/
+      )
+      assert.deepStrictEqual((yield* events(id)).slice(-4), ["status installing", "status offline", ...up])
+    }).pipe(runWorld)
   )
 
-  it.live("what has not begun is called off", () =>
+  it.live("a migration that has not begun can be cancelled", () =>
     Effect.gen(function* () {
       const { becomes, evacuate, moves, nodes, other, records, servers } = yield* makeRunning()
       other.installs = "manual"
@@ -323,7 +321,7 @@ describe("drain with move", () => {
   )
 })
 
-describe("during a move", () => {
+describe("during a migration", () => {
   const transferring = Effect.gen(function* () {
     const world = yield* makeRunning()
     world.other.installs = "manual"
@@ -346,7 +344,7 @@ describe("during a move", () => {
     }).pipe(runWorld)
   )
 
-  it.live("a stop counts: it is not started where it arrives", () =>
+  it.live("a stop is kept: the server is not started on the target", () =>
     Effect.gen(function* () {
       const { becomes, id, other, records, servers, settled } = yield* transferring
       yield* servers.power(id, "stop", 30)
@@ -358,7 +356,7 @@ describe("during a move", () => {
     }).pipe(runWorld)
   )
 
-  it.live("a deletion works, on both nodes", () =>
+  it.live("a deletion removes the server from both nodes", () =>
     Effect.gen(function* () {
       const { daemon, events, id, moveRepo, nodes, other, records, servers, settled, store } =
         yield* transferring
@@ -379,9 +377,9 @@ describe("during a move", () => {
   )
 })
 
-describe("drain with move: the control plane is killed at any moment", () => {
+describe("drain with move: control plane killed at any moment", () => {
   it.live(
-    "the move goes on from where it stood: one copy, nothing lost, every change told once",
+    "the migration continues after the restart: one copy, nothing lost, every change published once",
     () =>
       Effect.gen(function* () {
         let steps = 0

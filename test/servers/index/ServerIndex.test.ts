@@ -6,7 +6,7 @@ import { FakeNodes } from "../support/FakeNodes.ts"
 import { makeWorld, request, runWorld } from "../support/harness.ts"
 
 describe("design, Deployments: replicas are equal", () => {
-  it.live("what another process did is seen, and its ports are held and freed", () =>
+  it.live("changes of another process appear, and its ports are reserved and released", () =>
     Effect.gen(function* () {
       const { start } = yield* makeWorld()
       const here = new FakeNodes({ id: "n1", ports: 10 })
@@ -32,7 +32,7 @@ describe("design, Deployments: replicas are equal", () => {
 })
 
 describe("design, Reads: from memory", () => {
-  it.live("a thousand servers are listed without a new byte when nothing changed", () =>
+  it.live("listing a thousand unchanged servers encodes nothing", () =>
     Effect.gen(function* () {
       const { start } = yield* makeWorld()
       const { store, repo, stop } = yield* start()

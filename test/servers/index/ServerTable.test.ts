@@ -9,7 +9,7 @@ const parse = (bytes: Uint8Array | undefined) => JSON.parse(new TextDecoder().de
 const all: Include = { status: true, limits: true, software: true }
 
 describe("contract 2.3: the summary", () => {
-  it("has exactly the contract's fields, overrides only where there are any", () => {
+  it("the summary has exactly the fields of the contract, and overrides only if there are any", () => {
     expect(Object.keys(summaryOf(record(), "one", plain))).toEqual([
       "id",
       "blueprint_id",
@@ -21,7 +21,7 @@ describe("contract 2.3: the summary", () => {
     expect(summaryOf(record({ overrides: { save: false } }), "one", plain).overrides).toEqual({ save: false })
   })
 
-  it("has the fields that include asks for", () => {
+  it("the summary has the fields that include names", () => {
     const added = (include: Partial<Include>) =>
       Object.keys(summaryOf(record(), "one", { ...plain, ...include })).slice(5)
     expect(added({ status: true })).toEqual(["status", "created_at"])
@@ -32,7 +32,7 @@ describe("contract 2.3: the summary", () => {
 })
 
 describe("contract 4.4: the list", () => {
-  it("is empty, then sorted by id, whatever the order of creation and removal", () =>
+  it("the list is sorted by id for any order of creations and removals, and may be empty", () =>
     fc.assert(
       fc.property(fc.array(fc.tuple(fc.constantFrom(..."abcdefgh"), fc.boolean())), (steps) => {
         const table = new ServerTable((id) => id)
@@ -54,7 +54,7 @@ describe("contract 4.4: the list", () => {
       })
     ))
 
-  it("is the same bytes until something changes, and what did not change is not encoded again", () => {
+  it("the list is the same buffer until a change, and unchanged servers are not encoded again", () => {
     const stringify = vi.spyOn(JSON, "stringify")
     const table = new ServerTable((id) => id)
     for (let n = 0; n < 1000; n++) table.add(record({ id: `srv_${n}` }))
@@ -69,7 +69,7 @@ describe("contract 4.4: the list", () => {
     stringify.mockRestore()
   })
 
-  it("a change that a variant does not show leaves its bytes alone", () => {
+  it("a change of a field that a variant does not show keeps its bytes", () => {
     const table = new ServerTable((id) => id)
     table.add(record({ id: "a" }))
     const before = table.list(plain)
@@ -78,7 +78,7 @@ describe("contract 4.4: the list", () => {
     expect(table.get("a")?.start_pending).toBe(true)
   })
 
-  it("follows the display name of a node", () => {
+  it("the list shows the new display name of a node", () => {
     let name = "one"
     const table = new ServerTable((id) => (id === "n1" ? name : id))
     table.add(record({ id: "a" }))

@@ -10,7 +10,7 @@ const outcome = (action: PowerAction, status: ServerStatus) => {
   return decision instanceof Conflict ? "409" : decision instanceof Unavailable ? "503" : decision
 }
 
-describe("decisions, Management routes: power", () => {
+describe("decisions 3: power", () => {
   const table: Record<PowerAction, Partial<Record<ServerStatus, string>>> = {
     start: { offline: "call", starting: "call", running: "call" },
     stop: { starting: "call", running: "call", offline: "call", stopping: "call" },
@@ -28,7 +28,7 @@ describe("decisions, Management routes: power", () => {
     }
   })
 
-  it("start after a failed installation names the failure and the way out", () => {
+  it("start after a failed installation is refused with the failure and a hint", () => {
     const failed = record({ install: { phase: "failed", failure_reason: "exit code 3" } })
     expect(decidePower(failed, "start")).toMatchObject({
       code: "409",

@@ -44,8 +44,8 @@ const isLate = (before: Subject, report: { readonly status: ServerStatus; readon
   report.transient
 const offline: Report = { ...base, type: "status", status: "offline", transient: false }
 
-describe("decisions, States: what a report does", () => {
-  it("a status is set exactly when it is another one, and the node's view wins", () =>
+describe("decisions 3, States: reports", () => {
+  it("a status is set exactly if it differs, and the view of the node wins", () =>
     fc.assert(
       fc.property(subject, statusReport, (before, report) => {
         fc.pre(!isLate(before, report))
@@ -56,7 +56,7 @@ describe("decisions, States: what a report does", () => {
       })
     ))
 
-  it("what is not in the transition table is surprising, nothing else is", () =>
+  it("only a change outside the transition table is unexpected", () =>
     fc.assert(
       fc.property(subject, statusReport, (before, report) => {
         const expected = report.status === "unknown" || !fits(before.status, report.status)
@@ -64,7 +64,7 @@ describe("decisions, States: what a report does", () => {
       })
     ))
 
-  it("the offline of the installation before, come late, does not end the one that was asked for", () => {
+  it("a late offline of the previous installation does not end the requested one", () => {
     const late: Report = { ...base, type: "status", status: "offline", transient: true }
     expect(onReport(saved({ status: "installing", install: { phase: "pending" } }), late)).toEqual({})
     expect(onReport(saved({ status: "installing", install: { phase: "installing" } }), late)).toEqual({
@@ -72,7 +72,7 @@ describe("decisions, States: what a report does", () => {
     })
   })
 
-  it("only a server that is not saved is destroyed, only by going offline for good", () =>
+  it("only a server that is not saved is deleted, and only when it goes offline for good", () =>
     fc.assert(
       fc.property(subject, statusReport, (before, report) => {
         const ran = isUp(before.status) || before.install.phase === "ready"
@@ -81,20 +81,20 @@ describe("decisions, States: what a report does", () => {
       })
     ))
 
-  it("a restart whose second half cannot be destroys it too, without a second status event", () => {
+  it("a restart whose start is impossible deletes it too, without a second status event", () => {
     expect(onReport(unsaved({ status: "stopping" }), { ...offline, transient: true })).toEqual({
       status: "offline"
     })
     expect(onReport(unsaved(), offline)).toEqual({ destroys: true })
   })
 
-  it("a start that was waited for is over once the process is up", () => {
+  it("a pending start is cleared once the process runs", () => {
     const waiting = saved({ start_pending: true })
     expect(onReport(waiting, { ...offline, status: "starting" }).clearsStart).toBe(true)
     expect(onReport(saved(), { ...offline, status: "starting" }).clearsStart).toBeUndefined()
   })
 
-  it("the end of an installation leads from installing to offline, for both ends", () => {
+  it("the end of an installation changes installing to offline, after success and failure", () => {
     const installing = saved({ status: "installing", install: { phase: "installing" } })
     for (const phase of ["ready", "failed"] as const) {
       const outcome = onReport(installing, { ...base, type: "install-status", install: { phase } })
@@ -102,7 +102,7 @@ describe("decisions, States: what a report does", () => {
     }
   })
 
-  it("an installation that ends while the node was lost does not destroy a server that is not saved", () => {
+  it("an installation that ends while the node is lost does not delete a server that is not saved", () => {
     const unknown = unsaved({ status: "unknown", install: { phase: "installing" } })
     expect(onReport(unknown, offline).destroys).toBeUndefined()
     const ready = onReport(unknown, { ...base, type: "install-status", install: { phase: "ready" } })
@@ -123,8 +123,8 @@ describe("decisions, States: what a report does", () => {
     ))
 })
 
-describe("node-protocol, When something breaks: what a node's view, silence or loss does", () => {
-  it("a view that agrees changes nothing", () =>
+describe("node-protocol, When something breaks: snapshots and lost nodes", () => {
+  it("a snapshot that equals the record changes nothing", () =>
     fc.assert(
       fc.property(subject, (before) => {
         fc.pre(!(before.start_pending && isUp(before.status)))
@@ -132,21 +132,21 @@ describe("node-protocol, When something breaks: what a node's view, silence or l
       })
     ))
 
-  it("a server that was unknown and never stopped is not destroyed by being offline", () => {
+  it("an unknown server that has never stopped is not deleted for being offline", () => {
     const view = { status: "offline", install: { phase: "ready" } } as const
     expect(onSnapshot(unsaved({ status: "unknown" }), view)).toEqual({ status: "offline" })
     expect(onSnapshot(unsaved({ status: "running" }), view)).toEqual({ status: "offline", destroys: true })
     expect(onSnapshot(saved({ status: "running" }), view)).toEqual({ status: "offline" })
   })
 
-  it("silence makes any server unknown, once", () =>
+  it("a lost node makes each of its servers unknown, once", () =>
     fc.assert(
       fc.property(subject, (before) => {
         expect(onNodeLost(before)).toEqual(before.status === "unknown" ? {} : { status: "unknown" })
       })
     ))
 
-  it("a saved server that its node has lost is installed again, another one goes", () => {
+  it("a saved server that is missing on its node is installed again; any other is deleted", () => {
     expect(onMissing(saved({ status: "running" }))).toEqual({
       status: "installing",
       install: { phase: "pending" }

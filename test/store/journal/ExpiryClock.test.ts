@@ -12,8 +12,8 @@ const MINUTE = 60_000
 const HOUR = 60 * MINUTE
 const holder = { key_id: "key_1", name: "x", scope: "AppAdmin" } as const
 
-describe("a clock that jumps by more than an hour", () => {
-  it("is believed once it has held for ten minutes, forwards and back", () => {
+describe("ExpiryClock: the wall clock jumps by more than an hour", () => {
+  it("a jump in either direction is accepted after ten minutes", () => {
     for (const jump of [2 * HOUR, -2 * HOUR]) {
       const time = new TrustedTime(1e12, 0)
       assert.deepStrictEqual(time.look(1e12 + 1000, 1000), { millis: 1e12 + 1000, ahead: 0 })
@@ -29,7 +29,7 @@ describe("a clock that jumps by more than an hour", () => {
     }
   })
 
-  it("that is set right in time changes nothing, and another jump begins anew", () => {
+  it("a jump that is corrected in time changes nothing, and another jump starts the ten minutes again", () => {
     const time = new TrustedTime(0, 0)
     assert.strictEqual(time.look(5 * HOUR, 0).news, "jumped")
     assert.strictEqual(time.look(9 * HOUR + 9 * MINUTE, 9 * MINUTE).news, "jumped")
@@ -38,7 +38,7 @@ describe("a clock that jumps by more than an hour", () => {
     assert.deepStrictEqual(right, { millis: 13 * MINUTE, ahead: 0, news: "returned" })
   })
 
-  it("whatever it does for less than ten minutes, time goes on as the monotonic clock does", () => {
+  it("for any jumps of less than ten minutes, the time follows the monotonic clock", () => {
     const jumps = fc.array(fc.integer({ min: -1e11, max: 1e11 }), { minLength: 1, maxLength: 50 })
     fc.assert(
       fc.property(jumps, (offsets) => {
@@ -78,8 +78,8 @@ const settable = Effect.map(Clock.Clock, (live) => {
 
 const retention = { interval: "20 millis" } as const
 
-describe.each(databases)("a clock that jumps prunes and expires nothing (%s)", (kind) => {
-  it.live("neither the journal nor tickets; also after a start by the wrong clock", () =>
+describe.each(databases)("ExpiryClock: a jump prunes and expires nothing (%s)", (kind) => {
+  it.live("the journal and tickets survive a jump, also after a start with the wrong clock", () =>
     Effect.gen(function* () {
       const { clock, set } = yield* settable
       const url = yield* newUrl(kind)

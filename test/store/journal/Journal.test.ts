@@ -46,8 +46,8 @@ const carryOut = Effect.fnUntraced(function* (name: string, plan: Planned) {
   return yield* Effect.exit(store.write(mutation))
 })
 
-describe.each(databases)("decisions, section 6: one total order (%s)", (kind) => {
-  it("cursors are gapless and in commit order; a mutation that fails leaves no entry; followers see just that", () => {
+describe.each(databases)("decisions 6: one total order (%s)", (kind) => {
+  it("cursors are gapless and in commit order; a failed mutation leaves no entry; followers receive the same", () => {
     const property = fc.asyncProperty(
       fc.array(fc.array(planned, { maxLength: 8 }), { minLength: 1, maxLength: 5 }),
       (rounds) =>
@@ -90,7 +90,7 @@ describe.each(databases)("decisions, section 6: one total order (%s)", (kind) =>
     return fc.assert(property, { numRuns: 25 })
   })
 
-  it.effect("every kind of change comes back as it was written, with its blueprint", () =>
+  it.effect("every kind of change is read as it was written, with its blueprint", () =>
     Effect.gen(function* () {
       const store = yield* Store
       const seen = yield* follow
@@ -119,7 +119,7 @@ describe.each(databases)("decisions, section 6: one total order (%s)", (kind) =>
     }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
   )
 
-  it.effect("reads what came after a cursor, over any number of pages, up to now", () =>
+  it.effect("all entries after a cursor can be read, over any number of pages", () =>
     Effect.gen(function* () {
       const store = yield* Store
       yield* store.write(append(...Array.from({ length: 2_500 }, (_, i) => `s${i}`)))
@@ -133,7 +133,7 @@ describe.each(databases)("decisions, section 6: one total order (%s)", (kind) =>
     }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
   )
 
-  it.effect("a follower is called no more when its scope has closed", () =>
+  it.effect("a follower is not called after its scope has closed", () =>
     Effect.gen(function* () {
       const store = yield* Store
       const scope = yield* Scope.make()
@@ -147,7 +147,7 @@ describe.each(databases)("decisions, section 6: one total order (%s)", (kind) =>
     }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
   )
 
-  it.effect("numbering goes on where it was after a restart", () =>
+  it.effect("cursors continue after a restart", () =>
     Effect.gen(function* () {
       const url = yield* newUrl(kind)
       const run = Effect.gen(function* () {
@@ -169,7 +169,7 @@ describe.each(databases)("decisions, section 6: one total order (%s)", (kind) =>
     }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
   )
 
-  it.effect("entries of another process reach the followers in order, before one's own", () =>
+  it.effect("entries of another process reach the followers in order, before the process's own", () =>
     Effect.gen(function* () {
       const url = yield* newUrl(kind)
       const here = yield* Layer.build(storeAt(url))

@@ -29,7 +29,7 @@ const rows: ReadonlyArray<readonly [Change, readonly [string, string, string]]> 
 
 describe("design: the journal", () => {
   it.effect.each(rows)(
-    "a change of each subject keeps its row: %j",
+    "a change of each subject keeps its row format: %j",
     ([change, [topic, server_id, payload]]) =>
       Effect.gen(function* () {
         const row = changeRow(change)

@@ -20,7 +20,7 @@ const newer = (topic: string) =>
   )
 
 describe.each(databases)("design: rolling restart to a newer version (%s)", (kind) => {
-  it.live("internal changes that this version does not know are passed over; their cursors count", () =>
+  it.live("internal changes with an unknown topic are skipped, and their cursors count", () =>
     Effect.gen(function* () {
       const journal = yield* Journal
       const store = yield* Store

@@ -22,7 +22,7 @@ const withFile = <A, E>(
   }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
 
 describe("design: the state is one SQLite file", () => {
-  it.effect("an empty file system becomes a database that survives a restart", () =>
+  it.effect("an empty folder gets a database that survives a restart", () =>
     withFile((filename) =>
       Effect.gen(function* () {
         const tables = query("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
@@ -52,7 +52,7 @@ describe("design: the state is one SQLite file", () => {
     )
   )
 
-  it.effect("the database and what SQLite puts beside it can be read by the owner alone", () =>
+  it.effect("the database and the files beside it have mode 600", () =>
     withFile((filename, fs) =>
       Effect.gen(function* () {
         const modes = Effect.gen(function* () {
@@ -84,15 +84,15 @@ describe("design: the state is one SQLite file", () => {
     )
   )
 
-  it.effect("two that open a new file at once both get the schema", () =>
+  it.effect("if two processes open a new file at once, both get the schema", () =>
     withFile((filename) =>
       Effect.forEach(Array.from({ length: 4 }), () => open(filename), { concurrency: "unbounded" })
     )
   )
 })
 
-describe("design: a store that cannot be opened says why", () => {
-  it.effect("a newer schema is refused and left alone", () =>
+describe("design: a store that cannot be opened gives the reason", () => {
+  it.effect("a newer schema is refused and not changed", () =>
     withFile((filename) =>
       Effect.gen(function* () {
         yield* open(filename)
@@ -114,7 +114,7 @@ describe("design: a store that cannot be opened says why", () => {
     )
   )
 
-  it.effect("a file that is something else is refused and left alone", () =>
+  it.effect("a file that is not a database of Muster is refused and not changed", () =>
     withFile((filename, fs) =>
       Effect.gen(function* () {
         const text = "a text that is no database. ".repeat(100)
@@ -127,7 +127,7 @@ describe("design: a store that cannot be opened says why", () => {
     )
   )
 
-  it.effect("a folder that is missing, or no folder, or a path that is a folder", () =>
+  it.effect("a missing folder, a file as folder, and a folder as file are refused", () =>
     withFile((filename, fs) =>
       Effect.gen(function* () {
         const path = yield* Path.Path
@@ -146,7 +146,7 @@ describe("design: a store that cannot be opened says why", () => {
     )
   )
 
-  it.live("a database that another process keeps locked", () =>
+  it.live("a database that another process keeps locked is refused", () =>
     withFile((filename) =>
       Effect.gen(function* () {
         yield* openDatabase({

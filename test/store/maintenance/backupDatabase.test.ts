@@ -10,7 +10,7 @@ import { server } from "../../support/samples.ts"
 import { append, newDatabase, query, storeAt } from "../support/database.ts"
 
 describe("muster db backup", () => {
-  it.live("while a service writes: a whole database as it was at one moment, for its owner alone", () =>
+  it.live("a backup during writes is a consistent database with mode 600", () =>
     Effect.gen(function* () {
       const file = yield* newDatabase
       const backup = join(dirname(file), "backup.db")
@@ -49,26 +49,28 @@ describe("muster db backup", () => {
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 
-  it.live("a file that exists is left alone; one that cannot be written says so and leaves nothing", () =>
-    Effect.gen(function* () {
-      const fs = yield* FileSystem.FileSystem
-      const filename = yield* newDatabase
-      const from = { _tag: "Sqlite", filename } as const
-      const folder = dirname(filename)
-      const missing = yield* Effect.flip(backupDatabase(from, join(folder, "backup.db")))
-      assert.match(missing.message, /^there is no database yet: /)
-      yield* Effect.scoped(Layer.build(storeAt(`sqlite:${filename}`)))
-      const present = join(folder, "present.db")
-      writeFileSync(present, "mine")
-      const refused = yield* Effect.flip(backupDatabase(from, present))
-      assert.strictEqual(refused.message, `${present} exists already: name a new file`)
-      assert.strictEqual(yield* fs.readFileString(present), "mine")
-      const nowhere = yield* Effect.flip(backupDatabase(from, join(folder, "no", "backup.db")))
-      assert.match(nowhere.message, /cannot be written/)
-      assert.deepStrictEqual(
-        (yield* fs.readDirectory(folder)).filter((name) => name.includes("partial")),
-        []
-      )
-    }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
+  it.live(
+    "an existing file is not overwritten; a file that cannot be written is an error and leaves nothing",
+    () =>
+      Effect.gen(function* () {
+        const fs = yield* FileSystem.FileSystem
+        const filename = yield* newDatabase
+        const from = { _tag: "Sqlite", filename } as const
+        const folder = dirname(filename)
+        const missing = yield* Effect.flip(backupDatabase(from, join(folder, "backup.db")))
+        assert.match(missing.message, /^there is no database yet: /)
+        yield* Effect.scoped(Layer.build(storeAt(`sqlite:${filename}`)))
+        const present = join(folder, "present.db")
+        writeFileSync(present, "mine")
+        const refused = yield* Effect.flip(backupDatabase(from, present))
+        assert.strictEqual(refused.message, `${present} exists already: name a new file`)
+        assert.strictEqual(yield* fs.readFileString(present), "mine")
+        const nowhere = yield* Effect.flip(backupDatabase(from, join(folder, "no", "backup.db")))
+        assert.match(nowhere.message, /cannot be written/)
+        assert.deepStrictEqual(
+          (yield* fs.readDirectory(folder)).filter((name) => name.includes("partial")),
+          []
+        )
+      }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 })

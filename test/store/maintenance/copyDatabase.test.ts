@@ -70,7 +70,7 @@ describe("muster db copy", () => {
     ["postgres", "sqlite"],
     ["sqlite", "sqlite"],
     ["postgres", "postgres"]
-  ] as const)("%s to %s: the copy has everything, and goes on where the original was", ([from, to]) =>
+  ] as const)("%s to %s: the copy is complete, and its cursors continue those of the source", ([from, to]) =>
     Effect.gen(function* () {
       const [source, target] = [yield* newUrl(from), yield* newUrl(to)]
       yield* fill(source)
@@ -94,7 +94,7 @@ describe("muster db copy", () => {
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 
-  it.live("a target that holds anything is refused, and left as it is", () =>
+  it.live("a target with data is refused and not changed", () =>
     Effect.gen(function* () {
       const [source, target] = [yield* newUrl("sqlite"), yield* newUrl("postgres")]
       yield* fill(source)
@@ -109,7 +109,7 @@ describe("muster db copy", () => {
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 
-  it.live("a database that a service runs on is refused, as source and as target", () =>
+  it.live("a database in use by a service is refused as source and as target", () =>
     Effect.gen(function* () {
       const postgres = yield* newPostgresDatabase()
       const file = yield* newDatabase
@@ -133,7 +133,7 @@ describe("muster db copy", () => {
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 
-  it.live("a source of another version, a missing one, and tables of another program are refused", () =>
+  it.live("a missing source, a source of another version and tables of another program are refused", () =>
     Effect.gen(function* () {
       const source = yield* newPostgresDatabase()
       const missing = yield* refusal(`sqlite:${yield* newDatabase}`, source)
@@ -154,7 +154,7 @@ describe("muster db copy", () => {
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 
-  it.live("a copy that is not the same is found out, and nothing of it is kept", () =>
+  it.live("a copy that differs from its source is detected and removed", () =>
     Effect.gen(function* () {
       const [source, target] = [yield* newUrl("sqlite"), yield* newPostgresDatabase()]
       yield* fill(source)
@@ -177,7 +177,7 @@ describe("muster db copy", () => {
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 
-  it.live("while a copy is made no service starts on either", () =>
+  it.live("during a copy, no service starts on the source or the target", () =>
     Effect.gen(function* () {
       const url = yield* newPostgresDatabase()
       yield* fill(url)

@@ -34,7 +34,7 @@ const migrations = Effect.flatMap(
 )
 
 describe.each(databases)("design: migrations (%s)", (kind) => {
-  it.live("run once, whichever replica comes first", () =>
+  it.live("migrations run once, whichever replica is first", () =>
     Effect.gen(function* () {
       const url = yield* newUrl(kind)
       assert.strictEqual(yield* onDatabase(url)(currentSchema), 0)
@@ -50,7 +50,7 @@ describe.each(databases)("design: migrations (%s)", (kind) => {
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 
-  it.live("those that a database lacks are made up for, and what is in it stays", () =>
+  it.live("missing migrations are applied to an existing database, and its data stays", () =>
     Effect.gen(function* () {
       const url = yield* newUrl(kind)
       // As an earlier version would have left it.
@@ -82,53 +82,55 @@ describe.each(databases)("design: migrations (%s)", (kind) => {
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 
-  it.live("what servers hold is filled in from their records, of both nodes where one arrives", () =>
-    Effect.gen(function* () {
-      const url = yield* newUrl(kind)
-      const old = Effect.gen(function* () {
-        const sql = yield* SqlClient.SqlClient
-        const loader = Migrator.fromRecord({
-          "0001_initial": initial,
-          "0002_node_keys": nodeKeys,
-          "0003_removals": removals,
-          "0004_moves": moves,
-          "0005_tickets": tickets
-        })
-        yield* Migrator.make({})({ loader, table: MIGRATIONS_TABLE })
-        for (const [id, node_id, memory_limit] of [
-          ["a", "n1", 100],
-          ["b", "n1", 0],
-          ["c", "n2", 300.5]
-        ] as const) {
-          const made = server(id, [25_565], node_id)
-          const limits = { memory_limit, disk_space: 2 }
-          yield* sql`INSERT INTO servers ${sql.insert(
-            yield* encodeServer({ ...made, definition: { ...made.definition, limits } })
-          )}`
-        }
-        const move = { server_id: "c", from_node: "n1", phase: "arriving", arrival: "x" }
-        yield* sql`INSERT INTO moves ${sql.insert(move)}`
-      }).pipe((all) => Effect.flatMap(SqlClient.SqlClient, (sql) => sql.withTransaction(all)))
-      yield* onDatabase(url)(old)
-      yield* open(url)
-      const rows = yield* onDatabase(url)(
-        Effect.flatMap(
-          SqlClient.SqlClient,
-          (sql) => sql`SELECT node_id, servers, memory_bytes, disk_bytes FROM commitments ORDER BY node_id`
+  it.live(
+    "the reservations of servers are computed from their records, on both nodes during a migration",
+    () =>
+      Effect.gen(function* () {
+        const url = yield* newUrl(kind)
+        const old = Effect.gen(function* () {
+          const sql = yield* SqlClient.SqlClient
+          const loader = Migrator.fromRecord({
+            "0001_initial": initial,
+            "0002_node_keys": nodeKeys,
+            "0003_removals": removals,
+            "0004_moves": moves,
+            "0005_tickets": tickets
+          })
+          yield* Migrator.make({})({ loader, table: MIGRATIONS_TABLE })
+          for (const [id, node_id, memory_limit] of [
+            ["a", "n1", 100],
+            ["b", "n1", 0],
+            ["c", "n2", 300.5]
+          ] as const) {
+            const made = server(id, [25_565], node_id)
+            const limits = { memory_limit, disk_space: 2 }
+            yield* sql`INSERT INTO servers ${sql.insert(
+              yield* encodeServer({ ...made, definition: { ...made.definition, limits } })
+            )}`
+          }
+          const move = { server_id: "c", from_node: "n1", phase: "arriving", arrival: "x" }
+          yield* sql`INSERT INTO moves ${sql.insert(move)}`
+        }).pipe((all) => Effect.flatMap(SqlClient.SqlClient, (sql) => sql.withTransaction(all)))
+        yield* onDatabase(url)(old)
+        yield* open(url)
+        const rows = yield* onDatabase(url)(
+          Effect.flatMap(
+            SqlClient.SqlClient,
+            (sql) => sql`SELECT node_id, servers, memory_bytes, disk_bytes FROM commitments ORDER BY node_id`
+          )
         )
-      )
-      const MIB = 1024 ** 2
-      assert.deepStrictEqual(
-        rows.map((row) => Object.values(row).map(String)),
-        [
-          ["n1", "3", String((100 + 512 + 300.5) * MIB), "6000000"],
-          ["n2", "1", String(300.5 * MIB), "2000000"]
-        ]
-      )
-    }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
+        const MIB = 1024 ** 2
+        assert.deepStrictEqual(
+          rows.map((row) => Object.values(row).map(String)),
+          [
+            ["n1", "3", String((100 + 512 + 300.5) * MIB), "6000000"],
+            ["n2", "1", String(300.5 * MIB), "2000000"]
+          ]
+        )
+      }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 
-  it.live("tokens in clear text expire, and nothing of them is left in the files", () =>
+  it.live("tokens in clear text expire and are erased from the files", () =>
     Effect.gen(function* () {
       const url = yield* newUrl(kind)
       const clear = (n: number) => `clear-token-${String(n).padStart(4, "0")}`
@@ -186,7 +188,7 @@ describe.each(databases)("design: migrations (%s)", (kind) => {
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 
-  it.live("a newer schema is refused with a line that says so, and left alone", () =>
+  it.live("a newer schema is refused with one line and not changed", () =>
     Effect.gen(function* () {
       const url = yield* newUrl(kind)
       yield* open(url)
@@ -208,7 +210,7 @@ describe.each(databases)("design: migrations (%s)", (kind) => {
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 
-  it.live("a database of something else is refused with a line that says so, and left alone", () =>
+  it.live("a database of another program is refused with one line and not changed", () =>
     Effect.gen(function* () {
       const url = yield* newUrl(kind)
       yield* onDatabase(url)(

@@ -54,8 +54,8 @@ const startWorker = Effect.fnUntraced(function* (url: string, name: string) {
   }
 })
 
-describe("design: the background duties are done by one replica", () => {
-  it.live("whose work is interrupted when it loses them, and begun anew when it has them again", () =>
+describe("design: one replica is the leader", () => {
+  it.live("the work is interrupted when the leadership is lost, and starts again when it is regained", () =>
     Effect.gen(function* () {
       const url = yield* newPostgresDatabase()
       const scope = yield* Scope.make()
@@ -79,7 +79,7 @@ describe("design: the background duties are done by one replica", () => {
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 
-  it.live("a failure of the work is not its end", () =>
+  it.live("the leader restarts its work after a failure", () =>
     Effect.gen(function* () {
       const replica = yield* startReplica(yield* newPostgresDatabase())
       let rounds = 0
@@ -96,7 +96,7 @@ describe("design: the background duties are done by one replica", () => {
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 
-  it.live("nobody does them while the database does not answer", () =>
+  it.live("no replica is the leader while the database does not respond", () =>
     Effect.gen(function* () {
       const server = yield* startPostgres()
       const url = yield* newPostgresDatabase(server)
@@ -117,7 +117,7 @@ describe("design: the background duties are done by one replica", () => {
   )
 
   it.live(
-    "of processes that are killed or frozen another takes them, and one that wakes up does not act any more",
+    "if the leader is killed or frozen, another replica becomes leader, and a resumed process does no more work",
     () =>
       Effect.gen(function* () {
         const url = yield* newPostgresDatabase()

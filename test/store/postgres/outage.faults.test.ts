@@ -54,8 +54,8 @@ const slowCommit = Effect.fnUntraced(function* (replica: Replica, url: string, s
   return slow
 })
 
-describe("node protocol: database away", () => {
-  it.live("frozen: writes and reads are unavailable at once; all is well again when it goes on", () =>
+describe("node-protocol, When something breaks: database away", () => {
+  it.live("frozen: reads and writes are unavailable at once, and work again when it resumes", () =>
     onServer((server, url) =>
       Effect.gen(function* () {
         const replica = yield* startReplica(url, deadline)
@@ -89,7 +89,7 @@ describe("node protocol: database away", () => {
   )
 
   it.live(
-    "stopped, or dead: unavailable, and found again after its restart, with all that was acknowledged",
+    "stopped or dead: the store is unavailable and, after the restart, has every acknowledged write",
     () =>
       onServer((server, url) =>
         Effect.gen(function* () {
@@ -129,7 +129,7 @@ describe("node protocol: database away", () => {
       )
   )
 
-  it.live("one connection that is lost is not an outage: the write is made on another", () =>
+  it.live("the loss of one connection is not an outage: the write is made on another connection", () =>
     onServer((_, url) =>
       Effect.gen(function* () {
         const replica = yield* startReplica(url)
@@ -147,7 +147,7 @@ describe("node protocol: database away", () => {
     )
   )
 
-  it.live("no connections left: unavailable, and what there is goes on", () =>
+  it.live("without free connections the store is unavailable, and its open connections keep working", () =>
     Effect.gen(function* () {
       const server = yield* startPostgres({ settings: { max_connections: "10" } })
       const url = yield* newPostgresDatabase(server)
@@ -165,8 +165,8 @@ describe("node protocol: database away", () => {
   )
 })
 
-describe("design: the answer to a COMMIT is lost", () => {
-  it.live("committed: the write succeeds, once, and its followers have seen it", () =>
+describe("design: the response to a COMMIT is lost", () => {
+  it.live("committed: the write succeeds once, and its followers have received it", () =>
     onServer((server, url) =>
       Effect.gen(function* () {
         const proxy = yield* tcpProxy(server.port)
@@ -185,7 +185,7 @@ describe("design: the answer to a COMMIT is lost", () => {
     )
   )
 
-  it.live("not committed: the write is unavailable, and leaves nothing", () =>
+  it.live("not committed: the write is unavailable and changes nothing", () =>
     onServer((_, url) =>
       Effect.gen(function* () {
         const replica = yield* startReplica(url)
@@ -203,7 +203,7 @@ describe("design: the answer to a COMMIT is lost", () => {
   )
 
   it.live(
-    "frozen in the middle of it: all are answered, that write that its outcome is not known; then it is",
+    "frozen during the commit: every caller gets a response, that write an unknown outcome, which is resolved later",
     () =>
       onServer((server, url) =>
         Effect.gen(function* () {

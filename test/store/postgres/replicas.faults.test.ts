@@ -46,7 +46,7 @@ const assertOneOrder = Effect.fnUntraced(function* (replicas: ReadonlyArray<Repl
 })
 
 describe("design: replicas are equal", () => {
-  it.live("every replica tells the same events in the same order, and one's own at once", () =>
+  it.live("every replica publishes the same events in the same order, its own at once", () =>
     onDatabase((url) =>
       Effect.gen(function* () {
         const replicas = [yield* startReplica(url), yield* startReplica(url), yield* startReplica(url)]
@@ -68,7 +68,7 @@ describe("design: replicas are equal", () => {
     )
   )
 
-  it.live("who asks for what others have written, and is interrupted, takes nothing from the followers", () =>
+  it.live("an interrupted read of foreign entries withholds no entry from the followers", () =>
     onDatabase((url) =>
       Effect.gen(function* () {
         const [one, other] = [yield* startReplica(url), yield* startReplica(url)]
@@ -106,7 +106,7 @@ describe("design: replicas are equal", () => {
     )
   )
 
-  it("whatever connections are lost: no gap, one order, what is acknowledged is kept and what is refused is not", () => {
+  it("for any lost connections: no gap, one order, acknowledged writes are kept and refused writes are not", () => {
     const property = fc.asyncProperty(
       fc.array(fc.record({ pause: fc.nat({ max: 25 }) }), { minLength: 3, maxLength: 8 }),
       (cuts) =>
@@ -163,7 +163,7 @@ describe("design: replicas are equal", () => {
     return fc.assert(property, { numRuns: 6 })
   })
 
-  it.live("of many that want the same port at once, one gets it, whichever replica it asks", () =>
+  it.live("of many concurrent requests for a port at any replica, one succeeds", () =>
     onDatabase((url) =>
       Effect.gen(function* () {
         const replicas = [yield* startReplica(url), yield* startReplica(url)]
@@ -183,7 +183,7 @@ describe("design: replicas are equal", () => {
   )
 
   it.live(
-    "write transactions of all replicas follow each other: what one has read is so until its commit",
+    "write transactions of all replicas are serialized: a value read in one is current until its commit",
     () =>
       onDatabase((url) =>
         Effect.gen(function* () {
@@ -215,7 +215,7 @@ describe("design: replicas are equal", () => {
       )
   )
 
-  it.live("a process that is frozen in a transaction holds up the others for a moment only", () => {
+  it.live("a process that is frozen in a transaction delays the others only briefly", () => {
     const said: Array<unknown> = []
     const logger = Logger.make(({ message }) => {
       said.push(message)
@@ -250,7 +250,7 @@ describe("design: replicas are equal", () => {
     )
   })
 
-  it.live("one replica does the background duties; when it ends, another", () =>
+  it.live("one replica is the leader; when it ends, another becomes leader", () =>
     onDatabase((url) =>
       Effect.gen(function* () {
         const scope = yield* Scope.make()
@@ -264,7 +264,7 @@ describe("design: replicas are equal", () => {
     )
   )
 
-  it.live("an entry whose notification was lost is read all the same", () =>
+  it.live("an entry whose notification was lost is still read", () =>
     onDatabase((url) =>
       Effect.gen(function* () {
         const replica = yield* startReplica(url)

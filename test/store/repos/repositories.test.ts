@@ -21,10 +21,10 @@ const ports = Effect.map(query("SELECT server_id, address, port FROM ports ORDER
   rows.map((row) => `${row.server_id} ${row.address}:${row.port}`)
 )
 
-describe.each(databases)("node protocol: placement and ports (%s)", (kind) => {
+describe.each(databases)("node-protocol: placement and ports (%s)", (kind) => {
   const onFreshStore = onFresh(kind)
 
-  it.effect("a record comes back as it was inserted, with and without overrides", () =>
+  it.effect("a record is read as it was inserted, with and without overrides", () =>
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
@@ -49,7 +49,7 @@ describe.each(databases)("node protocol: placement and ports (%s)", (kind) => {
     )
   )
 
-  it.effect("a port that is held leaves nothing of the record, and nothing else of the mutation undone", () =>
+  it.effect("a port that is held rolls back the record, and nothing else of the mutation", () =>
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
@@ -81,7 +81,7 @@ describe.each(databases)("node protocol: placement and ports (%s)", (kind) => {
     )
   )
 
-  it.effect("of several at once each goes by itself: those whose ports are held leave nothing", () =>
+  it.effect("of several concurrent records, those whose ports are held are rolled back alone", () =>
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
@@ -129,7 +129,7 @@ describe.each(databases)("node protocol: placement and ports (%s)", (kind) => {
     )
   )
 
-  it.effect("of 200 that want the same port at once one gets it", () =>
+  it.effect("of 200 concurrent requests for a port one succeeds", () =>
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
@@ -145,7 +145,7 @@ describe.each(databases)("node protocol: placement and ports (%s)", (kind) => {
     )
   )
 
-  it.effect("an id that exists is a defect, not a taken port", () =>
+  it.effect("an existing id is a defect, not a taken port", () =>
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
@@ -172,7 +172,7 @@ describe.each(databases)("node protocol: placement and ports (%s)", (kind) => {
     )
   )
 
-  it.effect("single fields are set, the others stay", () =>
+  it.effect("an update of single fields keeps the others", () =>
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
@@ -216,10 +216,10 @@ describe.each(databases)("node protocol: placement and ports (%s)", (kind) => {
   )
 })
 
-describe.each(databases)("decisions, section 2: what is kept of a node (%s)", (kind) => {
+describe.each(databases)("decisions 2: records of nodes (%s)", (kind) => {
   const onFreshStore = onFresh(kind)
 
-  it.effect("is inserted, replaced but for being drained, said good-bye to and removed", () =>
+  it.effect("a record is inserted, replaced without losing drained, marked as deregistered and removed", () =>
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
@@ -245,7 +245,7 @@ describe.each(databases)("decisions, section 2: what is kept of a node (%s)", (k
     )
   )
 
-  it.effect("is not removed while servers hold something of it", () =>
+  it.effect("a record is not removed while servers reserve resources of its node", () =>
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
@@ -261,7 +261,7 @@ describe.each(databases)("decisions, section 2: what is kept of a node (%s)", (k
     )
   )
 
-  it.effect("that it cannot be called stays with its address, that it can be while it is connected", () =>
+  it.effect("unreachable is kept while the address is the same, reachable while the node is connected", () =>
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
@@ -306,46 +306,48 @@ describe.each(databases)("decisions, section 2: what is kept of a node (%s)", (k
     )
   )
 
-  it.effect("is lost, and given up, only as it was known by whoever found it silent", () =>
-    onFreshStore(
-      Effect.gen(function* () {
-        const store = yield* Store
-        const repo = yield* NodeRepo
-        const one = node("node-1")
-        const now = Effect.map(store.read(repo.find(["node-1"])), ([record]) => record)
-        const usage = { load: 1.5, memory_bytes: 8 * 1024 ** 4, disk_bytes: 1 }
-        const heard = { node_id: "node-1", boot_id: "boot-1", age: 1_000, usage }
-        yield* store.write(repo.save(one))
-        assert.isFalse(yield* store.write(repo.markLost("node-1", "an older token", 0)))
-        yield* store.write(repo.recordHeartbeats([heard, { ...heard, node_id: "node-0" }]))
-        yield* store.write(repo.recordHeartbeats([heard]))
-        const beats = (yield* store.read(repo.heartbeats)).find(({ node_id }) => node_id === "node-1")
-        assert.deepInclude(beats, { boot_id: "boot-1", beats: 2, usage })
-        assert.isFalse(yield* store.write(repo.markLost("node-1", one.token, 1)), "heard meanwhile")
-        assert.isFalse(yield* store.write(repo.markGivenUp("node-1", one.token)), "not lost")
-        assert.isTrue(yield* store.write(repo.markLost("node-1", one.token, 2)))
-        assert.isFalse(yield* store.write(repo.markLost("node-1", one.token, 2)), "once")
-        assert.deepStrictEqual(yield* now, { ...one, connected: false, gone: "lost" })
-        assert.isTrue(yield* store.write(repo.markGivenUp("node-1", one.token)))
-        assert.isFalse(yield* store.write(repo.markGivenUp("node-1", one.token)), "once")
-        yield* store.write(repo.save(one))
-        assert.deepStrictEqual(yield* now, one)
-        assert.isTrue(yield* store.write(repo.revoke("node-1", one.token)))
-        assert.isFalse(yield* store.write(repo.revoke("node-1", one.token)))
-        assert.deepStrictEqual(yield* now, { ...one, token: "", connected: false })
-        yield* store.write(repo.save(one))
-        assert.deepStrictEqual(yield* store.write(repo.resetConnections), ["node-1"])
-        assert.deepStrictEqual(yield* now, { ...one, token: "", connected: false })
-        assert.deepStrictEqual(yield* store.write(repo.resetConnections), [], "once")
-      })
-    )
+  it.effect(
+    "a node becomes lost or given up only if its record is unchanged since the silence was detected",
+    () =>
+      onFreshStore(
+        Effect.gen(function* () {
+          const store = yield* Store
+          const repo = yield* NodeRepo
+          const one = node("node-1")
+          const now = Effect.map(store.read(repo.find(["node-1"])), ([record]) => record)
+          const usage = { load: 1.5, memory_bytes: 8 * 1024 ** 4, disk_bytes: 1 }
+          const heard = { node_id: "node-1", boot_id: "boot-1", age: 1_000, usage }
+          yield* store.write(repo.save(one))
+          assert.isFalse(yield* store.write(repo.markLost("node-1", "an older token", 0)))
+          yield* store.write(repo.recordHeartbeats([heard, { ...heard, node_id: "node-0" }]))
+          yield* store.write(repo.recordHeartbeats([heard]))
+          const beats = (yield* store.read(repo.heartbeats)).find(({ node_id }) => node_id === "node-1")
+          assert.deepInclude(beats, { boot_id: "boot-1", beats: 2, usage })
+          assert.isFalse(yield* store.write(repo.markLost("node-1", one.token, 1)), "heard meanwhile")
+          assert.isFalse(yield* store.write(repo.markGivenUp("node-1", one.token)), "not lost")
+          assert.isTrue(yield* store.write(repo.markLost("node-1", one.token, 2)))
+          assert.isFalse(yield* store.write(repo.markLost("node-1", one.token, 2)), "once")
+          assert.deepStrictEqual(yield* now, { ...one, connected: false, gone: "lost" })
+          assert.isTrue(yield* store.write(repo.markGivenUp("node-1", one.token)))
+          assert.isFalse(yield* store.write(repo.markGivenUp("node-1", one.token)), "once")
+          yield* store.write(repo.save(one))
+          assert.deepStrictEqual(yield* now, one)
+          assert.isTrue(yield* store.write(repo.revoke("node-1", one.token)))
+          assert.isFalse(yield* store.write(repo.revoke("node-1", one.token)))
+          assert.deepStrictEqual(yield* now, { ...one, token: "", connected: false })
+          yield* store.write(repo.save(one))
+          assert.deepStrictEqual(yield* store.write(repo.resetConnections), ["node-1"])
+          assert.deepStrictEqual(yield* now, { ...one, token: "", connected: false })
+          assert.deepStrictEqual(yield* store.write(repo.resetConnections), [], "once")
+        })
+      )
   )
 })
 
-describe.each(databases)("decisions, section 3: idempotency keys (%s)", (kind) => {
+describe.each(databases)("decisions 3: idempotency keys (%s)", (kind) => {
   const onFreshStore = onFresh(kind)
 
-  it.effect("an answer is found until it is too old, and then replaced or removed", () =>
+  it.effect("a response is found until it expires, and is then replaced or removed", () =>
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
@@ -376,10 +378,10 @@ describe.each(databases)("decisions, section 3: idempotency keys (%s)", (kind) =
   )
 })
 
-describe.each(databases)("decisions, section 5: records of keys (%s)", (kind) => {
+describe.each(databases)("decisions 5: records of keys (%s)", (kind) => {
   const onFreshStore = onFresh(kind)
 
-  it.effect("the version changes with every change and with nothing else", () =>
+  it.effect("the version changes with every change of a key and with nothing else", () =>
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store

@@ -4,7 +4,7 @@ import { Redacted } from "effect"
 import { describeDatabase, parseDatabaseUrl, withoutSecrets } from "../../../src/store/sql/DatabaseUrl.ts"
 
 describe("MUSTER_DATABASE_URL", () => {
-  it("names a SQLite file", () => {
+  it("a file URL selects a SQLite file", () => {
     assert.deepStrictEqual(parseDatabaseUrl("sqlite:data/muster.db"), {
       _tag: "Sqlite",
       filename: "data/muster.db"
@@ -42,11 +42,11 @@ describe("MUSTER_DATABASE_URL", () => {
     "postgres://u:p@h/d?ssl_mode=require",
     "postgres://u:p@h/d?connect_timeout=soon",
     "postgres://u:p@h/d\0"
-  ])("%j names none", (text) => {
+  ])("%j is refused", (text) => {
     assert.isUndefined(parseDatabaseUrl(text))
   })
 
-  it("the password shows nowhere", () => {
+  it("no text contains the password", () => {
     for (const text of ["postgres://u:s3cret@h/d", "postgres://u@h/d?password=s3cret"]) {
       const url = parseDatabaseUrl(text)
       assert.isDefined(url)

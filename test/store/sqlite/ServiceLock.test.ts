@@ -23,35 +23,31 @@ describe("design: one service on one data folder", () => {
     }).pipe(Effect.provide(NodeServices.layer))
   )
 
-  it.effect(
-    "what cannot be opened is named as it was asked for: the database, not the file of its lock",
-    () =>
-      Effect.gen(function* () {
-        const folder = dirname(yield* newDatabase)
-        const database = join(folder, "none", "mine.db")
-        const filename = join(folder, "none", "mine.lock")
-        const error = yield* Effect.flip(
-          Effect.scoped(Layer.build(ServiceLock.layer({ filename, database })))
-        )
-        assert.strictEqual(error.reason, "CannotOpen")
-        assert.strictEqual(
-          error.message,
-          `cannot open the database ${database}: ENOENT: no such file or directory. Check that its folder exists and can be written`
-        )
-        assert.include(
-          (yield* Effect.flip(take(filename))).message,
-          `the data folder ${join(folder, "none")}: `
-        )
-        const strange = join(folder, "strange.lock")
-        writeFileSync(
-          strange,
-          "not a lock file, and long enough to be looked at as the header of a database".repeat(9)
-        )
-        assert.include((yield* Effect.flip(take(strange))).message, `${strange} is not a lock file of muster`)
-      }).pipe(Effect.provide(NodeServices.layer))
+  it.effect("an error names the database, not the file of its lock", () =>
+    Effect.gen(function* () {
+      const folder = dirname(yield* newDatabase)
+      const database = join(folder, "none", "mine.db")
+      const filename = join(folder, "none", "mine.lock")
+      const error = yield* Effect.flip(Effect.scoped(Layer.build(ServiceLock.layer({ filename, database }))))
+      assert.strictEqual(error.reason, "CannotOpen")
+      assert.strictEqual(
+        error.message,
+        `cannot open the database ${database}: ENOENT: no such file or directory. Check that its folder exists and can be written`
+      )
+      assert.include(
+        (yield* Effect.flip(take(filename))).message,
+        `the data folder ${join(folder, "none")}: `
+      )
+      const strange = join(folder, "strange.lock")
+      writeFileSync(
+        strange,
+        "not a lock file, and long enough to be looked at as the header of a database".repeat(9)
+      )
+      assert.include((yield* Effect.flip(take(strange))).message, `${strange} is not a lock file of muster`)
+    }).pipe(Effect.provide(NodeServices.layer))
   )
 
-  it.live("a service that is killed leaves no lock behind", () =>
+  it.live("a killed service leaves no lock behind", () =>
     Effect.gen(function* () {
       const filename = yield* lockFile
       const child = yield* startChild("hold-lock.ts", filename)

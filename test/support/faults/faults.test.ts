@@ -70,8 +70,8 @@ const client = (port: number) =>
     }
   )
 
-describe("the faults of the tests: a connection", () => {
-  it.live("dropped: present and new connections are reset; healed: new ones work", () =>
+describe("test faults: the connection proxy", () => {
+  it.live("drop resets present and new connections; after heal, new connections work", () =>
     Effect.gen(function* () {
       const proxy = yield* tcpProxy((yield* echo).port)
       const before = yield* client(proxy.port)
@@ -91,7 +91,7 @@ describe("the faults of the tests: a connection", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("swallowed: nothing comes back and nothing ends; healed: what has lost something is reset", () =>
+  it.live("swallow holds all bytes and ends no connection; heal resets the connections that lost bytes", () =>
     Effect.gen(function* () {
       const proxy = yield* tcpProxy((yield* echo).port)
       const [talks, listens] = [yield* client(proxy.port), yield* client(proxy.port)]
@@ -121,7 +121,7 @@ describe("the faults of the tests: a connection", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("delayed: everything comes, later and in order; cut: the chunk is kept back", () =>
+  it.live("delay delivers every byte late and in order; cut holds back the chunk", () =>
     Effect.gen(function* () {
       const proxy = yield* tcpProxy((yield* echo).port)
       const one = yield* client(proxy.port)
@@ -142,7 +142,7 @@ describe("the faults of the tests: a connection", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("an address leads through it, whatever else is in it", () =>
+  it.live("through() redirects a URL through the proxy and keeps the rest of the URL", () =>
     Effect.gen(function* () {
       const proxy = yield* tcpProxy(5432)
       assert.strictEqual(
@@ -154,8 +154,8 @@ describe("the faults of the tests: a connection", () => {
   )
 })
 
-describe.runIf(withSmallDisk)(`the faults of the tests: a disk${smallDiskNote}`, () => {
-  it.live("not a byte is left while it is full, and all is free again then", () =>
+describe.runIf(withSmallDisk)(`test faults: the small disk${smallDiskNote}`, () => {
+  it.live("fill leaves no free byte, and free returns all of the space", () =>
     Effect.gen(function* () {
       const { full, path } = yield* smallDisk(4)
       mkdirSync(path)
@@ -173,8 +173,8 @@ describe.runIf(withSmallDisk)(`the faults of the tests: a disk${smallDiskNote}`,
   )
 })
 
-describe.runIf(withWallClock)(`the faults of the tests: a clock${wallClockNote}`, () => {
-  it.live("jumps while a process runs by it, and its elapsed time does not", () =>
+describe.runIf(withWallClock)(`test faults: the wall clock${wallClockNote}`, () => {
+  it.live("the wall clock of a running process jumps; its monotonic clock does not", () =>
     Effect.gen(function* () {
       const clock = yield* wallClock
       const program = `setInterval(() => console.log(
