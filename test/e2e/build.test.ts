@@ -25,7 +25,7 @@ const decodePackage = Schema.decodeUnknownSync(
   )
 )
 
-/** The package as it is published: what `npm pack` makes of a checkout. */
+/** The published package, made by `npm pack` from a checkout. */
 class Built extends Context.Service<Built, { readonly folder: string; readonly main: string }>()(
   "test/Built"
 ) {
@@ -48,7 +48,7 @@ class Built extends Context.Service<Built, { readonly folder: string; readonly m
   )
 }
 
-/** Runs a program to its end; answers what it printed on standard output. */
+/** Runs a program to its end and returns its standard output. */
 const run = Effect.fnUntraced(function* (
   command: readonly [string, ...ReadonlyArray<string>],
   options: { readonly cwd: string; readonly env?: Record<string, string> }

@@ -20,7 +20,7 @@ const games = {
   blueprints: { "kept.yml": blueprintFile("kept", "game") }
 }
 
-/** A data folder, and what a service on it needs; what is left of its servers is ended with the scope. */
+/** A data folder and the settings of a service on it; remaining server processes end with the scope. */
 const world = Effect.gen(function* () {
   const folders = yield* definitions(games)
   const dataDir = join(yield* temporaryFolder, "data")
@@ -54,7 +54,7 @@ describe("node-protocol, When something breaks: database away", () => {
         [server.kill, server.start]
       ] as const) {
         yield* away
-        // The first to ask finds out; from then on nobody waits.
+        // The first write detects the outage; later writes fail without a wait.
         const creation = { body: { blueprint_id: "kept" } }
         for (let i = 0; i < 3; i++) {
           assertError(
@@ -75,7 +75,7 @@ describe("node-protocol, When something breaks: database away", () => {
         yield* told(stream, next, ["installing", "offline"])
         yield* expectStatus(api, 200, "DELETE", `/api/servers/${next}`)
       }
-      // What the node reported meanwhile was kept by it.
+      // The node has kept the reports of the outage.
       yield* powered(api, id, "stop")
       yield* becomes(api, id, "offline")
       assert.isFalse(stream.ended())
@@ -128,7 +128,7 @@ describe("docs/database.md", () => {
       const migrated = yield* muster(["db", "migrate"], postgres)
       assert.match(migrated.stdout, /: schema \d+, nothing to do\n$/)
 
-      // The server has run on all the time; each start picks it up.
+      // The server has run on all the time; each start adopts it.
       const restored = { MUSTER_DATA_DIR: dataDir, MUSTER_DATABASE_URL: `sqlite:${backup}` }
       for (const database of [postgres, restored]) {
         yield* Effect.scoped(

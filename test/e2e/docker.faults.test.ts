@@ -44,7 +44,7 @@ const files = {
   }
 }
 
-/** Containers of a node's servers, whatever their state. */
+/** Containers of a node's servers, in any state. */
 const containersOf = Effect.fnUntraced(function* (node: string) {
   const { docker } = yield* TestEngine
   const found = yield* Effect.promise(() =>
@@ -66,7 +66,7 @@ const containersOf = Effect.fnUntraced(function* (node: string) {
   )
 })
 
-/** Removes what a test leaves, also when it fails. */
+/** Removes the containers and networks of a test, also when it fails. */
 const cleanNode = (node: string) =>
   Effect.gen(function* () {
     const { docker } = yield* TestEngine

@@ -15,12 +15,12 @@ import { ended, requestTo, startService } from "../support/Service.ts"
 import { becomes, commands, expectStatus, logsHave, powered, running } from "../support/servers.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 
-/** `npm start` in a fresh checkout, beside which the commands below run. */
+/** `npm start` in a fresh checkout; the commands below run beside it. */
 class Installed extends Context.Service<Installed, Started>()("test/Installed") {
   static readonly layer = Layer.effect(Installed, Effect.flatMap(checkout, npmStart))
 }
 
-/** Runs a printed block to its end in the folder of the service; returns its standard output. */
+/** Runs a printed block in the folder of the service to its end and returns its standard output. */
 const run = Effect.fnUntraced(function* (
   block: string,
   { folder, ...options }: { readonly folder: string; readonly env?: Record<string, string> }
@@ -86,7 +86,7 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
         )
         const command = service.asPrinted(printed("docs/api.md", "events"))
         const child = yield* startChild(["bash", "-c", command], { cwd: service.folder })
-        assert.strictEqual(yield* child.exited("30 seconds"), 28) // the time of --max-time is over
+        assert.strictEqual(yield* child.exited("30 seconds"), 28) // --max-time has ended curl
         assert.match(child.stdout(), /^id: \d+$/m)
         assert.notInclude(child.stdout(), '"Topic":"deleted"')
       }).pipe(Effect.scoped)
@@ -213,7 +213,7 @@ describe("docs/nodes.md and docs/docker.md", () => {
           .replaceAll("10.0.0.7", "127.0.0.1")
           .replace("5585", String(daemonPort))
           .replace("25565-25664", `${first}-${first + 3}`)
-        // Docker's setting goes beside those of a node.
+        // The printed Docker settings are added to those of a node.
         const docker = printed("docs/docker.md", "node").replace("npm run -s muster -- node\n", "")
         const env = { MUSTER_DATA_DIR: dataDir, MUSTER_NODE_PORT: String(daemonPort) }
         const node = yield* started(`${docker.trim()} ${command}`, env)

@@ -39,7 +39,7 @@ const definitions = {
   }
 }
 
-/** What nothing that the service starts may see. */
+/** No program that the service starts may see these. */
 const secrets = {
   APP_ADMIN_API_KEY: adminKey,
   MUSTER_NODE_LOCATION: "a secret place",
@@ -55,11 +55,11 @@ const service = Layer.unwrap(
 const created = ["installing", "offline", "starting", "running"]
 const ended = ["stopping", "offline", "deleted"]
 
-/** What the API says of the installation of a server. */
+/** The installation of a server in the API. */
 const installOf = (api: Service, id: string) =>
   Effect.map(expectStatus(api, 200, "GET", `/api/servers/${id}/install`), (answer) => answer.json)
 
-/** The address that the API has given to a server. */
+/** The default allocation of a server in the API. */
 const addressOf = (api: Service, id: string) =>
   Effect.map(expectStatus(api, 200, "GET", `/api/servers/${id}`), (answer) => {
     const { ip, port } = answer.json.allocations.default
@@ -102,7 +102,7 @@ layer(service, { excludeTestServices: true, timeout: "60 seconds" })("a real gam
           yield* becomes(api, second, "running", "60 seconds")
           const again = statSync(join(base, "package.json"), { bigint: true })
           assert.deepStrictEqual([again.ino, again.mtimeNs], [made.ino, made.mtimeNs])
-          // No script was run for it, so none has ended.
+          // No script has run for it, so there is no exit code.
           assert.isUndefined((yield* installOf(api, second)).exit_code)
           const other = yield* addressOf(api, second)
           assert.notStrictEqual(other.port, port)

@@ -185,7 +185,7 @@ const metric = (api: Service, name: string) =>
     Number(new RegExp(`^${name} (\\S+)`, "m").exec(text)?.[1])
   )
 
-/** The service still does what it is for. */
+/** Asserts that the service still works. */
 const works = Effect.fnUntraced(function* (api: Service) {
   const id = yield* running(api, "game")
   yield* commands(api, id, "still there")
@@ -315,7 +315,7 @@ layer(Muster.layer(definitionsOfHostiles, { MUSTER_STREAMS_PER_KEY: "2000" }), {
         yield* Effect.acquireRelease(
           Effect.callback<ReturnType<typeof createServer>>((resume) => {
             const foreign = createServer().listen(port, ip, () => resume(Effect.succeed(foreign)))
-            // Somebody else on this machine has it already, which is just as well.
+            // The port is in use by another program, which serves the test as well.
             foreign.once("error", () => resume(Effect.succeed(foreign)))
           }),
           (foreign) => Effect.sync(() => foreign.close())

@@ -83,11 +83,11 @@ layer(Control.layer, options)("drain with move: servers that stay", (it) => {
         assert.strictEqual((yield* serverOf(api, gone ?? "")).node_id, "other")
         assert.strictEqual((yield* serverOf(api, passing)).node_id, "mixed")
         assert.isTrue(existsSync(filesOn(from, shared, "keeper.js")))
-        // What is named onto such a node stays there.
+        // A server placed by name on such a node stays there.
         const named = yield* installed(api, "kept", { node_id: "mixed" })
         assert.strictEqual((yield* moveOf(api, "mixed")).left, 3)
         assert.strictEqual((yield* serverOf(api, named)).node_id, "mixed")
-        // Room, and the others go too.
+        // This makes room, and the others migrate.
         yield* expectStatus(api, 200, "DELETE", `/api/servers/${gone}`)
         yield* eventually(moveOf(api, "mixed"), (move) => move.left === 2)
         const back = yield* muster(["nodes", "undrain", "mixed"], {
@@ -100,7 +100,7 @@ layer(Control.layer, options)("drain with move: servers that stay", (it) => {
   )
 })
 
-/** A node that is killed and comes back on the same data folder. */
+/** A node that is killed and restarts on the same data folder. */
 const immortal = Effect.fnUntraced(function* (id: string, control: string, key: string, port: number) {
   const dataDir = join(yield* temporaryFolder, id)
   yield* Effect.addFinalizer(() => endLeftovers(dataDir))
@@ -114,7 +114,7 @@ const fetching = (node: { readonly dataDir: string }, id: string) =>
     try {
       return readdirSync(filesOn(node, id, "")).some((name) => name.startsWith(".muster-arriving-"))
     } catch {
-      return false // it is not there yet
+      return false // not there yet
     }
   })
 
@@ -140,7 +140,7 @@ describe("drain with move, through kill -9", () => {
         for (const { id } of nodes) yield* nodeIs(api, id, true)
         let [from, to] = nodes
         const id = yield* running(api, "lazy", { node_id: from.id })
-        // The server makes `world`, so that it may write there.
+        // The server creates `world` itself, so that it owns the folder.
         yield* commands(api, id, "a world")
         yield* logsHave(api, id, "wrote a world")
         mkdirSync(filesOn(from, id, "world/region"))

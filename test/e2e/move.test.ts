@@ -141,7 +141,7 @@ layer(Control.layer, options)("move", (it) => {
         yield* commands(api, id, "a castle")
         yield* logsHave(api, id, "wrote a castle")
         const before = yield* serverOf(api, id)
-        // There is no such map on the other node.
+        // The other node does not have this map.
         const away = yield* node(api, "away", 29_500)
         yield* drain(api, "home")
         const move = yield* eventually(moveOf(api, "home"), (now) => now.servers[0]?.state === "blocked")
@@ -157,7 +157,7 @@ layer(Control.layer, options)("move", (it) => {
           Effect.sync(() => existsSync(join(away.dataDir, "node", "servers", id))),
           (there) => !there
         )
-        // Asked anew, it goes when it can.
+        // A second drain migrates it once that is possible.
         mkdirSync(join(away.dataDir, "node", "maps"), { recursive: true })
         writeFileSync(join(away.dataDir, "node", "maps", "map"), "a map")
         yield* drain(api, "home")

@@ -34,7 +34,7 @@ const list = (api: Service) =>
 const statuses = (listed: ReadonlyArray<{ readonly id: string; readonly status: string }>) =>
   new Map(listed.map(({ id, status }) => [id, status]))
 
-/** Whether something has arrived that the daemon has not read yet. */
+/** Whether data has arrived that the daemon has not read yet. */
 const hasUnread = (pid: number | undefined) =>
   Effect.sync(() => {
     const table = `/proc/${pid}/net/tcp`
@@ -110,16 +110,16 @@ describe.runIf(withNetworks)(`node-protocol, When something breaks: a network${n
           return yield* Effect.die("unreachable: twenty servers")
         }
 
-        // A request is on its way when the cable is pulled: the daemon does as it is told, and nobody hears of it.
+        // A request is under way when the link is cut: the daemon carries it out, and its response is lost.
         south.process.kill("SIGSTOP")
         const flight = yield* Effect.forkChild(
-          Effect.timeout(power(api, killed, "kill"), "15 seconds"), // half of the limit of every request
+          Effect.timeout(power(api, killed, "kill"), "15 seconds"), // half of the timeout of every request
           { startImmediately: true }
         )
         yield* eventually(hasUnread(south.process.pid), (unread) => unread)
         yield* south.at.cut
         south.process.kill("SIGCONT")
-        // Servers end by themselves meanwhile.
+        // Servers crash meanwhile.
         for (const id of [crashed, ended]) {
           const main = yield* mainProcess(south.dataDir, id)
           if (main !== undefined) process.kill(main.pid, id === crashed ? "SIGKILL" : "SIGTERM")
@@ -135,7 +135,7 @@ describe.runIf(withNetworks)(`node-protocol, When something breaks: a network${n
         const answer = yield* Fiber.join(flight)
         assert.include([502, 503, 504], answer.status, answer.text)
 
-        // While it is out: nothing goes there, and nobody waits for it.
+        // While disconnected, the node gets no servers, and no request waits for it.
         const seenBefore = before.events().length
         yield* Scope.close(leaving, Exit.void)
         const late = yield* Effect.forEach(Array.from({ length: 12 }), () => create(api, "kept"), {
@@ -162,7 +162,7 @@ describe.runIf(withNetworks)(`node-protocol, When something breaks: a network${n
             ({ id, status }) => status === (down.has(id) || isLate.has(id) ? "offline" : "running")
           )
         )
-        // It is reached again, over connections that stood open and over new ones.
+        // The node is reachable again, over open and new connections.
         yield* expectStatus(api, 204, "POST", `/api/servers/${others[0]}/commands`, {
           body: { commands: ["hello"] }
         })
@@ -176,7 +176,7 @@ describe.runIf(withNetworks)(`node-protocol, When something breaks: a network${n
           return of.get(killed) === "running" && running === SERVERS - 1
         })
 
-        // The record says what each daemon says.
+        // The records equal the snapshots of the daemons.
         const settled = yield* list(api)
         const tokens = yield* nodeTokens(service.dataDir)
         for (const node of nodes) {
@@ -197,7 +197,7 @@ describe.runIf(withNetworks)(`node-protocol, When something breaks: a network${n
           []
         )
 
-        // What was told is what happened: in order, once, and to who came back as to who stayed.
+        // Published events equal the changes, once and in order, for resumed and for uninterrupted subscribers.
         const { journal, newest, records: kept } = yield* readDatabase(service.dataDir)
         assert.deepStrictEqual(journalProblems(journal, kept), [])
         const told = journal.filter(({ change }) => isPublic(change))

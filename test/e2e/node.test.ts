@@ -36,7 +36,7 @@ const files = {
   }
 }
 
-/** A control plane without a node of its own, that thinks a node lost after 2 s. */
+/** A control plane without an embedded node, with a heartbeat timeout of 2 s. */
 class Control extends Context.Service<Control, Service>()("test/Control") {
   static readonly layer = Layer.effect(
     Control,
@@ -51,7 +51,7 @@ const quick = { MUSTER_NODE_HEARTBEAT: "1" }
 const options = { excludeTestServices: true, timeout: "60 seconds" } as const
 const up = ["installing", "offline", "starting", "running"]
 
-/** A node for one test, with the ports that are its own. */
+/** A node for one test, with its own ports. */
 const node = Effect.fnUntraced(function* (api: Service, id: string, port: number, env = {}) {
   yield* Effect.addFinalizer(() => Effect.ignore(forgetNode(api, id)))
   return yield* connectedNode(api, id, {
@@ -112,7 +112,7 @@ layer(Control.layer, options)("node", (it) => {
         assert.strictEqual((yield* commands(api, id, "exit 7")).status, 204)
         yield* told(stream, id, [...up, "paused", "running", "crash exit code 7", "offline"])
         yield* expectStatus(api, 202, "POST", `/api/servers/${id}/reset`)
-        // The node refuses it while it is at the files, and says so.
+        // The node refuses the reinstall while it writes the files, with a reason.
         const reinstall = yield* eventually(
           api.request("POST", `/api/servers/${id}/reinstall`),
           (answer) => answer.status !== 409 || answer.json.hint !== "Wait until it is done."
@@ -168,7 +168,7 @@ layer(Control.layer, options)("node", (it) => {
             requestTo(daemon.url, "")(method, path, { key })
           const first = yield* tokenNow
           assert.strictEqual((yield* ask(first, "GET", "/api/servers")).status, 200)
-          // A node that was removed registers again, and is given another token.
+          // A removed node registers again and gets a new token.
           yield* expectStatus(api, 200, "DELETE", "/api/nodes/closed?force=true")
           yield* nodeIs(api, "closed", true)
           const second = yield* tokenNow
@@ -236,12 +236,12 @@ layer(Control.layer, options)("node", (it) => {
           ["POST", `/internal/event/servers/${id}/deleted`, { boot_id: "x", sequence: 1 }]
         ] as const) {
           const answer = yield* api.request(method, `/api/nodes/two${path}`, { key: one.key, body })
-          // What a registration says is looked at before whose it is.
+          // The body of a registration is checked before its key.
           assert.strictEqual(answer.status, path === "/register" ? 422 : 403, `${method} ${path}`)
           const admin = yield* api.request(method, `/api/nodes/two${path}`, { body })
           assert.strictEqual(admin.status, 403, `admin: ${method} ${path}`)
         }
-        // Its own routes do not show the servers of others.
+        // The routes of a node do not show servers of others.
         const own = (path: string, key: string) => api.request("GET", path, { key })
         assert.strictEqual((yield* own(`/api/nodes/one/internal/servers/${id}`, one.key)).status, 404)
         assert.strictEqual((yield* own(`/api/nodes/one/internal/servers`, one.key)).json.data.length, 0)
@@ -251,7 +251,7 @@ layer(Control.layer, options)("node", (it) => {
         assert.deepInclude(listed.json.data[0].definition, { software: "game", save: true })
         const install = yield* own(`/api/nodes/two/internal/servers/${id}/install`, two.key)
         assert.strictEqual(install.json.install_script.entrypoint, "sh")
-        // An old boot is told to register again, and its reports change nothing.
+        // A report of an old boot requires a registration and changes nothing.
         const stale = yield* api.request("POST", `/api/nodes/two/internal/event/servers/${id}/status`, {
           key: two.key,
           body: report
@@ -263,7 +263,7 @@ layer(Control.layer, options)("node", (it) => {
         })
         assert.strictEqual(heartbeat.status, 404)
         assert.strictEqual(yield* statusOf(api, id), "offline")
-        // A node key opens nothing else.
+        // A node key opens no other route.
         assert.strictEqual((yield* own("/api/servers", two.key)).status, 403)
         assert.strictEqual((yield* own("/metrics", two.key)).status, 403)
       })

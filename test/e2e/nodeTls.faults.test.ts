@@ -19,7 +19,7 @@ const files = {
   blueprints: { "kept.yml": blueprintFile("kept", "game") }
 }
 
-/** A request over HTTPS to a service whose certificate only the tests know. */
+/** A request over HTTPS to a service whose certificate only the tests trust. */
 const ask = (url: string, token: string, method: string, path: string, body?: unknown) =>
   Effect.callback<{ readonly status: number; readonly text: string }, ServiceFailed>((resume) => {
     const sent = request(
@@ -81,7 +81,7 @@ describe("node-protocol: TLS on both sides", () => {
       )
       assert.strictEqual((yield* ask(node.url, "wrong", "GET", "/api/system")).status, 401)
 
-      // A daemon that does not trust the certificate tells nothing to whoever has it.
+      // A daemon that does not trust the certificate sends no request.
       const doubting = yield* startNode({
         control: api.url,
         key: node_key,

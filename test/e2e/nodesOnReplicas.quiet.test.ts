@@ -18,7 +18,7 @@ const files = {
   blueprints: { "kept.yml": blueprintFile("kept", "game") }
 }
 const seed = freshSeed()
-/** Nothing gets lost: a node that is made to register again has been refused. */
+/** No message is lost, because a node that must register again has been refused. */
 const mischief = { repeated: 10, overtaken: 15, delay: 20 }
 
 interface Listed {
@@ -74,7 +74,7 @@ describe("design: replicas are equal: reports of nodes", () => {
         )
         assert.strictEqual(new Set([...nodeOf.values()].map((node) => node?.id)).size, 3, "spread over all")
 
-        /** What a server is by its own node's word. */
+        /** The status of a server on its node. */
         const truth = (id: string) => nodeOf.get(id)?.brain.instances.get(id)?.status
         const settled = (apis: ReadonlyArray<Service>) =>
           Effect.forEach(apis, (api) =>
@@ -90,7 +90,7 @@ describe("design: replicas are equal: reports of nodes", () => {
           )
         yield* settled(replicas)
 
-        // Reports to any replica, in any order.
+        // Reports go to any replica, in any order.
         const act = Effect.sync(() => {
           const [id, node] = [...nodeOf][random.below(nodeOf.size)] ?? ["", undefined]
           const status = node?.brain.instances.get(id)?.status
@@ -114,7 +114,10 @@ describe("design: replicas are equal: reports of nodes", () => {
           }
         }
 
-        /** Cut off, both say so, once; back, all is right. */
+        /**
+         * Cuts a node off, waits until both replicas publish its loss once, heals it, and waits until the records are
+         * right.
+         */
         const cutAndHeal = Effect.fnUntraced(function* (
           node: typeof first,
           apis: ReadonlyArray<Service>,
@@ -149,7 +152,7 @@ describe("design: replicas are equal: reports of nodes", () => {
         yield* cutAndHeal(first, replicas, 2)
         assert.strictEqual(second.registrations(), 1)
 
-        // Whoever did the duties is gone: the other goes on, and what is sent to the dead one is sent again.
+        // The leader is killed: the other replica becomes leader, and messages to the killed one are retried.
         yield* one.kill("SIGKILL")
         yield* cutAndHeal(second, [other], 1)
         const more = yield* expectStatus(other, 202, "POST", "/api/servers", {
@@ -159,7 +162,7 @@ describe("design: replicas are equal: reports of nodes", () => {
           more.json.id,
           nodes.find(({ id }) => id === more.json.node_id)
         )
-        // A replica that starts knows who is there, without anybody's registration.
+        // A new replica knows the nodes without a registration.
         const before = nodes.map((node) => node.registrations())
         const third = yield* set.start()
         for (const { id } of nodes) yield* nodeIs(third, id, true)
@@ -168,7 +171,7 @@ describe("design: replicas are equal: reports of nodes", () => {
           before
         )
 
-        // Frozen it does nothing, and nothing again when it wakes up: what became due was done by the other.
+        // A frozen replica does no work, and repeats none when it resumes: the other replica has done it.
         const { key } = yield* set.key("n4", "Node")
         const late = yield* makeSimulatedNode({
           id: "n4",
@@ -254,7 +257,7 @@ describe("node-protocol, When something breaks: database away", () => {
             ({ status }) => status
           )
         )
-        // Each has met the key before.
+        // Each replica has cached the key before.
         assert.deepStrictEqual(yield* beatEach, [200, 200])
         yield* server.freeze
         yield* eventually(
@@ -263,7 +266,7 @@ describe("node-protocol, When something breaks: database away", () => {
           ),
           (statuses) => statuses.every((status) => status === 503)
         )
-        // Longer than a silent node would have.
+        // Longer than the timeout of a silent node.
         for (let n = 0; n < 60; n++) {
           assert.deepStrictEqual(yield* beatEach, [200, 200])
           yield* Effect.sleep("100 millis")
@@ -278,7 +281,7 @@ describe("node-protocol, When something breaks: database away", () => {
           ),
           (statuses) => statuses.every((status) => status === 200)
         )
-        // Longer again: what the replicas have heard has been handed on since.
+        // Longer than the timeout again: the replicas have exchanged their heartbeats since.
         const beats = Effect.map(
           statementsOn(set.url, "SELECT beats::int AS beats FROM node_heartbeats"),
           ([rows]) => Number(rows?.[0]?.beats)
@@ -314,7 +317,7 @@ describe("design: the embedded node on PostgreSQL", () => {
           const own = yield* startService({ dataDir, env })
           const nodes = (yield* expectStatus(own, 200, "GET", "/api/nodes")).json
           assert.strictEqual(nodes.length, 1)
-          // It is connected once the service listens: by this start's registration.
+          // The node is connected once the service listens, by the registration of this start.
           const answer = yield* own.request("GET", `/api/nodes/${nodes[0].id}`)
           assert.isTrue(answer.json.connected)
           yield* own.kill("SIGKILL")

@@ -10,11 +10,11 @@ import type { Service } from "../support/Service.ts"
 import { makeSimulatedNode } from "../support/SimulatedNode.ts"
 import { expectStatus } from "../support/servers.ts"
 
-/** Servers that are created; the whole measure is MUSTER_TEST_CREATIONS=5000. */
+/** Number of created servers; the full measurement uses MUSTER_TEST_CREATIONS=5000. */
 const CREATIONS = Number(process.env.MUSTER_TEST_CREATIONS ?? 1_000)
 const CLIENTS = 50
 const PORTS = CREATIONS
-/** Servers that a node may have more or less than another: what was under way at once at both replicas. */
+/** Allowed difference of servers between nodes: the creations under way at both replicas. */
 const BALANCE = CLIENTS
 
 const files = {
@@ -77,7 +77,7 @@ describe("design: replicas are equal: one is killed", () => {
 
         const acknowledged = new Map<string, string>()
         const refused = new Map<string, number>()
-        /** Asks until it is acknowledged, and turns to the other replica where it is not. */
+        /** Retries until it is acknowledged, at the other replica after a failure. */
         const create = Effect.fnUntraced(function* (key: string, turn: number) {
           for (let tried = 0; ; tried++) {
             const api = (turn + tried) % 2 === 0 && !dead ? first : other
@@ -109,7 +109,7 @@ describe("design: replicas are equal: one is killed", () => {
           (count) => count >= CREATIONS / 2,
           "120 seconds"
         )
-        // It does the background duties: it was there first.
+        // This replica is the leader: it started first.
         dead = true
         yield* first.kill("SIGKILL")
         yield* Fiber.join(clients)
@@ -133,7 +133,7 @@ describe("design: replicas are equal: one is killed", () => {
           `${CREATIONS} creations in ${Math.round(created - began)} ms, installed after ${Math.round(performance.now() - began)} ms; refused: ${JSON.stringify([...refused])}`
         )
 
-        // Zero lost, zero doubled.
+        // No server is lost, none created twice.
         assert.deepStrictEqual([...acknowledged.values()].toSorted(), settled.map(({ id }) => id).toSorted())
         assert.deepStrictEqual(
           [...refused.keys()].filter((why) => why !== "no answer"),
@@ -147,7 +147,7 @@ describe("design: replicas are equal: one is killed", () => {
         assert.strictEqual(ports.length, CREATIONS)
         assert.strictEqual(new Set(ports).size, CREATIONS)
 
-        // Balanced, as the nodes have it, the records, and the sums.
+        // Servers are balanced on the nodes, in the records and in the sums.
         const counts = nodes.map(({ id }) => settled.filter(({ node_id }) => node_id === id).length)
         yield* Effect.logInfo(`servers by node: ${counts.join(", ")}`)
         assert.isAtMost(Math.max(...counts) - Math.min(...counts), BALANCE)
@@ -169,7 +169,7 @@ describe("design: replicas are equal: one is killed", () => {
           nodes.map(({ id }, n) => ({ node_id: id, servers: counts[n] ?? 0 }))
         )
 
-        // One story, told whole to everybody, wherever they listened.
+        // All subscribers receive the same complete events, at any replica.
         const [newest] = yield* statementsOn(
           set.url,
           "SELECT MAX(cursor)::int AS cursor FROM journal WHERE topic = 'status'"

@@ -130,14 +130,14 @@ describe("design: replicas are equal", () => {
         yield* expectStatus(one, 200, "POST", "/api/blueprints/reload")
         assert.deepStrictEqual(yield* names(one), ["second"])
         yield* eventually(names(other), (now) => now.join() === "second")
-        // What cannot be read stays as it was, and the log says what to do.
+        // Unreadable definitions keep the previous set, and the log has a hint.
         yield* eventually(Effect.sync(third.output), (text) => text.includes("this one could not"))
         assert.match(
           third.output(),
           /another replica has reloaded, this one could not: .*kept\.yml.*POST \/api\/blueprints\/reload/
         )
         assert.deepStrictEqual(yield* names(third), ["kept"])
-        // Nobody answers a reload with a reload.
+        // A reload triggers no further reload.
         yield* writeFiles(folders[2]?.blueprints ?? "", renamed("second"))
         yield* expectStatus(third, 200, "POST", "/api/blueprints/reload")
         yield* expectStatus(third, 200, "POST", "/api/software/reload")
@@ -161,7 +161,7 @@ describe("design: replicas are equal", () => {
     () =>
       Effect.gen(function* () {
         const { env } = yield* definitions(files)
-        // Silence would not tell of a good-bye within the time of this test.
+        // With this timeout, only the deregistration can disconnect the node during this test.
         const set = yield* replicaSet({ ...env, MUSTER_NODE_HEARTBEAT_TIMEOUT: "3600" })
         const names = (api: Service) =>
           Effect.map(api.request("GET", "/api/nodes"), ({ json }) =>

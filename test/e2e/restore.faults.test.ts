@@ -26,7 +26,7 @@ import {
 } from "../support/servers.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 
-/** Writes what it is told to a file, which it shows when it starts. */
+/** Writes each console line to a file, which it prints at its start. */
 const keeper = `[ -f world/notes ] && echo "world: $(cat world/notes)"
 echo ready
 while read -r line; do
@@ -42,7 +42,7 @@ const games = {
   }
 }
 
-/** A database file, its backup, and how the one takes the place of the other, as docs/database.md says. */
+/** A database file, its backup, and the restore of docs/database.md. */
 const databaseIn = (dataDir: string) => {
   const backup = join(dataDir, "backup.db")
   return {
@@ -65,7 +65,7 @@ const wrote = Effect.fnUntraced(function* (api: Service, id: string, line: strin
 const namesIn = (folder: string) => (existsSync(folder) ? readdirSync(folder).sort() : [])
 const nodeOf = ({ dataDir }: { readonly dataDir: string }) => join(dataDir, "node")
 const textOf = (...path: ReadonlyArray<string>) => readFileSync(join(...path), "utf8")
-/** The line comes a moment after what it tells of. */
+/** The log line follows its event with a short delay. */
 const says = (process: { readonly output: () => string }, line: RegExp) =>
   eventually(Effect.sync(process.output), (output) => line.test(output))
 
@@ -98,7 +98,7 @@ describe("docs/database.md, Know the effects of a restore", () => {
             const since = yield* running(api, "kept")
             yield* wrote(api, since, "a castle")
             yield* running(api, "passing")
-            // Nobody stops it in good order.
+            // No regular shutdown.
             yield* api.kill("SIGKILL")
             return { before, since }
           })
@@ -122,7 +122,7 @@ describe("docs/database.md, Know the effects of a restore", () => {
           new RegExp(`WARN.*database has no record of ${since}: .*kept in ${join(lost, since)}/files`)
         )
         yield* says(api, new RegExp(`WARN.*database does not have these servers on node .*${since}`))
-        // The ports of both are free: with that of the one that was there before it, there are three.
+        // The ports of both are free; with the one of the earlier server there are three.
         yield* installed(api, "kept")
 
         const block = printed("docs/database.md", "lost")
@@ -137,7 +137,7 @@ describe("docs/database.md, Know the effects of a restore", () => {
         assert.strictEqual(ids.length, 3)
         yield* logsHave(api, ids.toSorted().at(-1) ?? "", "world: a castle")
         yield* logsHave(api, before, "wrote a garden")
-        // Nothing is ever taken from there.
+        // Files are never removed from there.
         assert.deepStrictEqual(namesIn(lost), [since, `${since}.json`])
       }).pipe(Effect.scoped),
     90_000
@@ -200,7 +200,7 @@ describe("docs/database.md, Know the effects of a restore", () => {
           )
         )
         yield* says(to, new RegExp(`WARN.*database has no record of ${since}: .*${join(lost, since)}`))
-        // It has a record: it is made again, empty.
+        // The server has a record, so it is installed again, without its files.
         yield* becomes(again, id, "offline")
         assert.isFalse(existsSync(join(nodeOf(from), "servers", id, "files/world")))
         assert.deepStrictEqual(namesIn(join(nodeOf(from), "lost")), [])
@@ -234,7 +234,7 @@ describe("docs/database.md, Back up PostgreSQL", () => {
           })
           assert.strictEqual(yield* shell.exited("30 seconds"), 0, shell.output())
         })
-        /** Services on the database, for as long as they are used. */
+        /** Runs services on the database while they are used. */
         const served = <A, E, R>(use: (api: Service) => Effect.Effect<A, E, R>) =>
           Effect.scoped(Effect.flatMap(startService({ dataDir, env }), use))
         const made = yield* muster(["keys", "create", "--name", "n", "--scope", "Node"], {
@@ -251,7 +251,7 @@ describe("docs/database.md, Back up PostgreSQL", () => {
           Effect.gen(function* () {
             yield* nodeIs(api, "stays", true)
             const before = yield* running(api, "kept")
-            // While it runs.
+            // While the service runs.
             yield* run(printed("docs/database.md", "dump"))
             const since = yield* running(api, "kept")
             yield* wrote(api, since, "a castle")

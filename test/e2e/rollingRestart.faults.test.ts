@@ -24,7 +24,7 @@ const files = {
 }
 const grace = { MUSTER_SHUTDOWN_GRACE: "1" }
 
-/** Ten clients that create and read as fast as they are answered, until `done`; answers every outcome. */
+/** Ten clients that create and read without a pause until `done`; returns every outcome. */
 const load = Effect.fnUntraced(function* (balancer: Balancer, done: Ref.Ref<boolean>) {
   const outcomes: Array<Outcome> = []
   const work = Effect.gen(function* () {
@@ -43,7 +43,7 @@ const load = Effect.fnUntraced(function* (balancer: Balancer, done: Ref.Ref<bool
 const idsOf = (outcomes: ReadonlyArray<Outcome>): ReadonlyArray<string> =>
   outcomes.flatMap(({ status, text }) => (status === 202 ? [JSON.parse(text).id] : []))
 
-/** Every request was answered, and everything that was answered is there. */
+/** Asserts that every request got a response, and every acknowledged server exists. */
 const assertNothingLost = Effect.fnUntraced(function* (api: Service, outcomes: ReadonlyArray<Outcome>) {
   const wrong = outcomes.filter(
     ({ status, text }) =>
@@ -52,7 +52,7 @@ const assertNothingLost = Effect.fnUntraced(function* (api: Service, outcomes: R
   assert.deepStrictEqual(wrong, [])
   const created = idsOf(outcomes)
   assert.isAbove(created.length, 20)
-  // What another replica acknowledged a moment ago follows at once, not at the same instant.
+  // Changes of another replica appear with a short delay.
   const { json: listed } = yield* eventually(
     expectStatus(api, 200, "GET", "/api/servers?ids_only=true"),
     ({ json }) => json.length >= created.length
@@ -60,7 +60,7 @@ const assertNothingLost = Effect.fnUntraced(function* (api: Service, outcomes: R
   assert.deepStrictEqual(listed, created.toSorted())
 })
 
-/** All were told exactly the same, each event once, in one order. */
+/** Asserts that all subscribers received the same events, once and in one order. */
 const assertOneStory = Effect.fnUntraced(function* (
   reference: Subscriber,
   others: ReadonlyArray<Subscriber>
@@ -98,9 +98,9 @@ describe("design: rolling restart", () => {
         yield* nodeOf(set, other, "n2", "35000-39999")
         let urls = [first.url, other.url]
         const balancer = yield* makeBalancer(adminKey, () => urls)
-        // Never cut: the other replica stays.
+        // Never disconnected, because the other replica stays.
         const reference = yield* subscriber("sse", adminKey, Effect.succeed(other.url))
-        // On the first replica as long as it is ready, which the balancer looks at.
+        // Stays with the first replica while it is ready, as the balancer does.
         let ended = false
         const firstThenAny = Effect.suspend(() => (ended ? balancer.pick : Effect.succeed(first.url)))
         const cut = [
@@ -116,7 +116,7 @@ describe("design: rolling restart", () => {
         ended = true
         const [code] = yield* Effect.promise(() => once(first.process, "exit"))
         assert.strictEqual(code, 0, first.output())
-        // The next version takes its place.
+        // The next version replaces it.
         const next = yield* set.start()
         urls = [next.url, other.url]
         const told = reference.told().length
@@ -185,7 +185,7 @@ describe("design: rolling restart", () => {
 
   interface HalfSent {
     readonly send: (text: string) => void
-    /** What has come, once the connection is closed. */
+    /** The received bytes, once the connection is closed. */
     readonly answer: Effect.Effect<string>
     readonly end: () => void
   }
@@ -249,7 +249,7 @@ describe("design: rolling restart", () => {
     Effect.gen(function* () {
       const api = yield* startService({ env: { ...alone, MUSTER_SHUTDOWN_GRACE: "3600" } })
       api.process.kill("SIGINT")
-      // As npm passes on what the terminal has sent to both.
+      // npm forwards the signal that the terminal sends to both processes.
       api.process.kill("SIGINT")
       yield* stopping(api)
       const answer = yield* eventually(api.request("GET", "/readyz"), ({ status }) => status === 503)

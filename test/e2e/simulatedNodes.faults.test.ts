@@ -52,13 +52,13 @@ describe("node-protocol, Reports: at least once and in order for each server", (
         const nodeOf = new Map<string, (typeof nodes)[number]>()
         const make = Effect.gen(function* () {
           const answer = yield* api.request("POST", "/api/servers", { body: { blueprint_id: "kept" } })
-          if (answer.status !== 202) return // no node is there
+          if (answer.status !== 202) return // no node is connected
           const node = nodes.find(({ id }) => id === answer.json.node_id)
           if (node !== undefined) nodeOf.set(answer.json.id, node)
         })
         for (let n = 0; n < 60; n++) yield* make
 
-        /** Something that a server or a person does. */
+        /** A change by a server or by a caller. */
         const act = Effect.gen(function* () {
           const ids = [...nodeOf.keys()]
           const id = ids[random.below(ids.length)] ?? ""
@@ -91,7 +91,7 @@ describe("node-protocol, Reports: at least once and in order for each server", (
             if (node === undefined) continue
             if (random.below(2) === 0) {
               yield* node.cut
-              // Long enough to be lost, or not.
+              // Long enough to be lost in some cases only.
               if (random.below(2) === 0) yield* nodeIs(api, node.id, false)
               yield* node.heal
             } else {
@@ -125,7 +125,7 @@ describe("node-protocol, Reports: at least once and in order for each server", (
           Effect.sync(() => stream.events().at(-1)?.Cursor),
           (cursor) => cursor === journal.filter(({ change }) => isPublic(change)).at(-1)?.cursor
         )
-        // What every subscriber was told is what the node has said, each thing once and in its order.
+        // Every subscriber received the reports of the nodes, once and in order.
         for (const [id, node] of nodeOf) {
           const heard = changes(stream.of(id).filter((status) => status !== "unknown"))
           assert.deepStrictEqual(heard, changes(["installing", ...node.said(id)]), id)

@@ -6,7 +6,7 @@ import { blueprintFile } from "../support/definitions.ts"
 import { startService } from "../support/Service.ts"
 import { idsOf, world } from "../support/sources.ts"
 
-/** Whether it is so; what goes away while it is looked at is not. */
+/** The result of a look at the file system; false if a file vanishes during it. */
 const seenNow = (look: () => boolean): boolean => {
   try {
     return look()
@@ -39,7 +39,7 @@ describe("sources: kill -9 during a reload", () => {
           states().reduce((sum, state) => sum + readdirSync(state, { recursive: true }).length, 0)
         const whole = count + 7
         const place = () => readlinkSync(join(folders.blueprints, "s"))
-        /** Moments of a reload, as they can be seen from outside. */
+        /** Moments of a reload, observed in the file system. */
         const moments: ReadonlyArray<(before: string) => boolean> = [
           () => readdirSync(repositoryCache).some((name) => name.startsWith("work-")),
           () => states().length > 1,
@@ -49,7 +49,7 @@ describe("sources: kill -9 during a reload", () => {
           (before) => place() !== before,
           (before) => place() !== before && states().length === 1
         ]
-        /** Which generation is in place: whole, and only one. */
+        /** The generation in place, which must be complete and the only one. */
         const inPlace = () => {
           const folder = join(folders.blueprints, "s")
           const texts = readdirSync(folder, { recursive: true, encoding: "utf8" })
@@ -64,7 +64,7 @@ describe("sources: kill -9 during a reload", () => {
         for (const [round, moment] of moments.entries()) {
           yield* Effect.scoped(
             Effect.gen(function* () {
-              // Whatever the round before has left: this start syncs what is new.
+              // Whatever the previous round has left, this start syncs the new commit.
               const api = yield* startService({ env, dataDir })
               assert.strictEqual(inPlace(), round)
               const before = place()
@@ -78,7 +78,7 @@ describe("sources: kill -9 during a reload", () => {
             })
           )
         }
-        // Nothing to fetch from: what the last one has left serves.
+        // Without a repository to fetch, the last generation is served.
         renameSync(repository.folder, join(root, "away"))
         const api = yield* startService({ env, dataDir })
         const serving = (yield* idsOf(api)).filter((id) => id !== "own")

@@ -12,7 +12,7 @@ import { freePorts } from "../support/ports.ts"
 import { requestTo } from "../support/Service.ts"
 import { becomes, create, expectStatus, running, statusOf } from "../support/servers.ts"
 
-/** `npm start` in a fresh checkout, which the tests below share. */
+/** `npm start` in a fresh checkout, shared by the tests below. */
 class Tour extends Context.Service<Tour, Started>()("test/Tour") {
   static readonly layer = Layer.effect(Tour, Effect.flatMap(checkout, npmStart))
 }
@@ -83,7 +83,7 @@ describe("README, Let a friend on the network join", () => {
     () =>
       Effect.gen(function* () {
         const folder = yield* checkout
-        // In place of the download: the demo server under the name of the game.
+        // Replaces the download: the demo server with the name of the game.
         yield* writeFiles(folder, {
           "software/flying-squid.yml": textOf("software/demo.yml").replace("id: demo", "id: flying-squid")
         })

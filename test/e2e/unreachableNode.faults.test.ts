@@ -19,7 +19,7 @@ const files = {
   blueprints: { "kept.yml": blueprintFile("kept", "game") }
 }
 
-/** A control plane without a node of its own. */
+/** A control plane without an embedded node. */
 class Control extends Context.Service<Control, Service>()("test/UnreachableControl") {
   static readonly layer = Layer.effect(
     Control,
@@ -33,7 +33,7 @@ class Control extends Context.Service<Control, Service>()("test/UnreachableContr
 const quick = { MUSTER_NODE_HEARTBEAT: "1" }
 const options = { excludeTestServices: true, timeout: "60 seconds" } as const
 
-/** Opens a port that nothing has listened on, and passes on what comes there. */
+/** Opens a free port and forwards its connections. */
 const forward = (from: number, to: number): Effect.Effect<void, never, Scope.Scope> =>
   Effect.asVoid(
     Effect.acquireRelease(
@@ -63,7 +63,7 @@ const forward = (from: number, to: number): Effect.Effect<void, never, Scope.Sco
 const detailOf = (api: Pick<Service, "request">, id: string) =>
   Effect.map(api.request("GET", `/api/nodes/${id}`), ({ json }) => json)
 
-/** Waits until it is said why a node cannot be called. */
+/** Waits until the node shows why it is unreachable. */
 const unreachable = (api: Pick<Service, "request">, id: string) =>
   Effect.map(
     eventually(detailOf(api, id), (node) => node?.unreachable?.startsWith("http") === true),
@@ -190,7 +190,7 @@ layer(Control.layer, options)("unreachable nodes", (it) => {
         })
         const why = `${first.url()}: another daemon answers there: it refuses the token of the node's last registration. Set MUSTER_NODE_URL of the node to its own address; it is now that of node first`
         assert.strictEqual(yield* unreachable(api, "second"), why)
-        // It may not have heard of its token: it is asked to register again, which does not help here.
+        // The daemon may not have its token yet: then it must register again, which does not help here.
         const seen = new Set<string | undefined>()
         yield* eventually(
           Effect.tap(detailOf(api, "second"), (node) => Effect.sync(() => seen.add(node.unreachable))),
@@ -243,7 +243,7 @@ layer(Control.layer, options)("unreachable nodes", (it) => {
             "no nodes available",
             "1 unreachable"
           )
-          // It is heard: what it has is not unknown.
+          // Its heartbeats arrive, so its servers are not unknown.
           yield* becomes(api, id, "offline")
           yield* proxy.dropped.heal
           yield* nodeIs(api, "later", true)
@@ -391,7 +391,7 @@ layer(Layer.empty, options)("unreachable nodes, on replicas", (it) => {
       }
       const logs = () => linesOf(one.output() + other.output(), "node shared cannot be called")
       assert.strictEqual(logs().length, 1)
-      // The one that has taken the registration.
+      // The replica that received the registration.
       yield* one.kill("SIGKILL")
       yield* forward(closed, Number(new URL(node.url()).port))
       yield* nodeIs(other, "shared", true)

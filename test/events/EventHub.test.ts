@@ -12,7 +12,7 @@ const cursors = (events: ReadonlyArray<EncodedEvent>) => events.map((event) => e
 const range = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, i) => from + i)
 const collect = (subscription: Subscription, count: number) =>
   Effect.map(Stream.runCollect(Stream.take(subscription.events, count)), cursors)
-/** Pulls chunks until `count` events have come. */
+/** Pulls chunks until `count` events have arrived. */
 const pullUpTo = Effect.fnUntraced(function* (
   pull: Pull.Pull<ReadonlyArray<EncodedEvent>, unknown>,
   count: number
@@ -206,7 +206,7 @@ describe("decisions 6: resume", () => {
                 const expected = batches.flat().flatMap((isPublic, i) => (isPublic ? [i + 1] : []))
                 const got: Array<number> = []
                 const remember = (event: EncodedEvent) => Effect.sync(() => got.push(event.cursor))
-                // Each connection leaves after some events; the last one stays.
+                // Each connection ends after some events; the last one stays.
                 for (const stay of [...stays, Number.POSITIVE_INFINITY]) {
                   const wanted = Math.min(stay, expected.length - got.length)
                   yield* subscribe({ filter: {}, cursor: got.at(-1) ?? 0 }).pipe(

@@ -4,13 +4,13 @@ import { Journal } from "../../src/store/journal/Journal.ts"
 
 const PAGE = 100
 
-/** A journal in memory: entries can be read a moment before followers hear of them, as from a database. */
+/** A journal in memory. As with a database, entries can be read shortly before followers receive them. */
 export class MemoryJournal extends Context.Service<
   MemoryJournal,
   {
     /** Commits a batch. */
     append(changes: ReadonlyArray<Change>, blueprint_id?: string): Effect.Effect<void>
-    /** Forgets entries before `oldest`. */
+    /** Removes entries before `oldest`. */
     prune(oldest: number): Effect.Effect<void>
   }
 >()("test/MemoryJournal") {
@@ -70,7 +70,7 @@ export const status = (server_id: string, payload: "running" | "offline" = "runn
   payload
 })
 
-/** A change that no stream shows. */
+/** A change that is not published. */
 export const internal = (server_id: string): Change => ({ topic: "server:created", server_id, payload: null })
 
 /** `count` public changes of servers `s1`, `s2`, ... */

@@ -11,7 +11,7 @@ import { newPostgresDatabase } from "../support/postgresDatabase.ts"
 
 const admin = { key_id: "k1", name: "ci", scope: "AppAdmin" } as const
 
-// On SQLite the service's clock is the database's.
+// On SQLite the clock of the service is that of the database.
 const onStore = (options: Parameters<typeof Tickets.layer>[0] = {}) =>
   Effect.provide(
     Tickets.layer(options).pipe(
@@ -77,7 +77,7 @@ describe("decisions 6: tickets", () => {
       assert.strictEqual(yield* writes, before)
       assert.deepStrictEqual(yield* tickets.redeem(ticket, { limited: true }), admin)
       assert.strictEqual(yield* writes, before + 1)
-      // It is used up: nothing is left that a write could take.
+      // The ticket is used, so nothing is left for a write to redeem.
       yield* Effect.flip(tickets.redeem(ticket))
       assert.strictEqual(yield* writes, before + 1)
     }).pipe(onStore())
@@ -146,7 +146,7 @@ describe("design: replicas are equal", () => {
       const [one, other] = yield* replicas
       const { ticket } = yield* one.issue(admin)
       const late = yield* one.issue(admin)
-      // This replica's own clock is years behind: it says nothing.
+      // This replica's own clock is years behind, and is not used.
       yield* other.redeem(ticket).pipe(Effect.provide(TestClock.layer()))
       const expired = Effect.map(one.issue(admin), ({ expires_at }) => expires_at > later(late.expires_at))
       yield* eventually(expired)
@@ -155,5 +155,5 @@ describe("design: replicas are equal", () => {
   )
 })
 
-/** The time of the database is past `at` once it gives out tickets for longer than their life after it. */
+/** The clock of the database has passed `at` once it issues tickets that expire later than their lifetime after it. */
 const later = (at: string) => new Date(Date.parse(at) + 2_000).toISOString()

@@ -8,12 +8,12 @@ import { EventHub } from "../../src/events/EventHub.ts"
 import { eventually } from "../support/eventually.ts"
 import { TestServer } from "./streamServer.ts"
 
-/** An SSE client that keeps what it received as text. */
+/** An SSE client that keeps the received text. */
 export interface SseClient {
   readonly response: IncomingMessage
   /** Body so far. */
   readonly text: () => string
-  /** Undefined while open; whether the body was complete. */
+  /** Undefined while open; otherwise whether the body was complete. */
   readonly ended: () => "complete" | "aborted" | undefined
   readonly leave: Effect.Effect<void>
 }
@@ -64,11 +64,11 @@ export const deaf = (text: string): Effect.Effect<Socket, never, TestServer | Sc
     )
   })
 
-/** A WebSocket client that keeps what it received. */
+/** A WebSocket client that keeps its messages. */
 export interface SocketClient {
   readonly socket: WebSocket
   readonly messages: ReadonlyArray<string>
-  /** Code of the close; undefined while open. */
+  /** The close code; undefined while open. */
   readonly closed: () => number | undefined
 }
 
@@ -107,13 +107,13 @@ export const handshake = (path: string) =>
 export const subscribersAre = (expected: number) =>
   eventually(Effect.flatMap(EventHub, (hub) => Effect.map(hub.subscribers, (count) => count === expected)))
 
-/** Waits until the server holds so many connections. */
+/** Waits until the server holds that many connections. */
 export const connectionsAre = (expected: number) =>
   eventually(
     Effect.flatMap(TestServer, (server) => Effect.map(server.connections, (count) => count === expected))
   )
 
-/** Subscribes in process and reads nothing; returns whether the subscriber is cut off. */
+/** Subscribes in process and reads nothing; returns whether the subscriber is disconnected. */
 export const idleSubscriber = Effect.gen(function* () {
   const { cutOff } = yield* (yield* EventHub).subscribe({ filter: {} })
   let isCutOff = false

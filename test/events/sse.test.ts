@@ -67,7 +67,7 @@ describe("contract 6.4: SSE", () => {
       const journal = yield* MemoryJournal
       const client = yield* sse("/events")
       const socket = yield* ws("/events/ws")
-      // The server has given up on a request that began later.
+      // The server has timed out a request that began later.
       const unfinished = yield* deaf("GET /events HTTP/1.1\r\n")
       unfinished.resume()
       yield* eventually(() => unfinished.readableEnded || unfinished.destroyed)
@@ -234,7 +234,7 @@ describe("decisions 6: order and slow clients over SSE", () => {
           return isCutOff()
         })
       )
-      // The one in process is cut off at its bound; the one behind the connection once its buffers are full, too.
+      // The subscriber in process is disconnected at its bound, the one over HTTP once its buffers are full.
       for (let i = 0; i < 100; i++) yield* journal.append(Array.from({ length: 20 }, () => status(id)))
       client.response.resume()
       yield* eventually(() => client.ended() !== undefined)

@@ -1,4 +1,4 @@
-/** A real HTTP server with the stream routes alone. */
+/** A real HTTP server with the stream routes only. */
 import { createServer, type ServerOptions as NodeOptions, type Server } from "node:http"
 import { NodeHttpServer } from "@effect/platform-node"
 import { type Cause, Context, type Duration, Effect, Layer, Queue, Stream } from "effect"
@@ -11,7 +11,7 @@ import { webSocketOptions } from "../../src/events/webSocketUpgrade.ts"
 import { serveConsole, serveEventSocket } from "../../src/events/websocket.ts"
 import { MemoryJournal } from "./MemoryJournal.ts"
 
-/** The server as Node sees it, and the console that it serves. */
+/** The Node.js server and the console that it serves. */
 export class TestServer extends Context.Service<
   TestServer,
   {
@@ -20,7 +20,7 @@ export class TestServer extends Context.Service<
     readonly connections: Effect.Effect<number>
     /** Lines of the console; `/console` sends them. */
     readonly lines: Queue.Queue<string, Cause.Done>
-    /** What clients sent to the console. */
+    /** Commands that clients sent to the console. */
     readonly commands: ReadonlyArray<string>
   }
 >()("test/TestServer") {}

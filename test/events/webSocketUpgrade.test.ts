@@ -4,7 +4,7 @@ import { Effect } from "effect"
 import { connectionsAre, subscribersAre, ws } from "./clients.ts"
 import { streamServer, TestServer } from "./streamServer.ts"
 
-/** Status and body of a request that is not, or not quite, a handshake. */
+/** The status and body of a request that is not a valid handshake. */
 const refusal = (path: string, headers: Record<string, string>) =>
   Effect.flatMap(TestServer, ({ port }) =>
     Effect.callback<{

@@ -123,7 +123,7 @@ describe("decisions 6: WebSocket keep-alive", () => {
       let pings = 0
       client.socket.on("ping", () => pings++)
       const answered = Effect.callback<void>((resume) => {
-        // The server answers our ping behind our pong, so the pong was read.
+        // The server answers pings in order, so our earlier pong has been read.
         client.socket.once("pong", () => resume(Effect.void))
         client.socket.pong()
         client.socket.ping()

@@ -1,4 +1,4 @@
-/** What no request to the real service brings about in time: a route that never answers, and one that dies. */
+/** Routes that the real service does not have: one that never responds, and one with a defect. */
 import { connect, type Socket } from "node:net"
 import { NodeHttpServer } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
@@ -102,7 +102,7 @@ describe("connections: slow readers", () => {
     admit: ({ headers }) =>
       Effect.succeed(headers.authorization === undefined ? undefined : { principal, headers: {} })
   }
-  /** Requests something large, and reads little of the answer. */
+  /** Requests a large response and reads little of it. */
   const slowReader = (header: string) =>
     Effect.gen(function* () {
       const { address } = yield* HttpServer.HttpServer

@@ -16,7 +16,7 @@ const malformed = "the Authorization header is not of the form `Bearer <key>`"
 const invalid = "the API key is not valid"
 const lacks = "the API key lacks the scope AppAdmin"
 
-/** A key made beside the running service. */
+/** Creates a key by the command while the service runs. */
 const createKey = Effect.fnUntraced(function* (api: Service, ...args: ReadonlyArray<string>) {
   const ended = yield* muster(["keys", "create", ...args], { MUSTER_DATA_DIR: api.dataDir })
   assert.strictEqual(ended.code, 0, ended.stderr)
@@ -24,7 +24,7 @@ const createKey = Effect.fnUntraced(function* (api: Service, ...args: ReadonlyAr
   return { key: ended.stdout.trim(), id, stderr: ended.stderr }
 })
 
-/** Failures are counted by client address; behind a proxy each test can have its own. */
+/** Failures are counted by client address; behind a proxy each test can use its own. */
 const behindProxy = { ...noNode, MUSTER_TRUSTED_PROXIES: "127.0.0.0/8", MUSTER_LOG_LEVEL: "debug" }
 const from = (address: string) => ({ "x-forwarded-for": address })
 

@@ -11,7 +11,7 @@ const MOST = 20
 
 const proxies = [IpNetwork.fromStringUnsafe("10.0.0.0/8")]
 
-/** A server whose connections come from addresses that this machine does not have; none has an end. */
+/** A server with connections from arbitrary remote addresses; none of them ends. */
 const serverOf = Effect.gen(function* () {
   const server = createServer()
   yield* Layer.build(HttpConnections.layer(server, { maximum: MOST, proxies }))
@@ -71,7 +71,7 @@ describe("connections: limit for one host", () => {
       const others = Array.from({ length: 8 }, (_, at) => busy(`198.51.100.${at}`))
       assert.isTrue(others.every((socket) => !socket.destroyed))
       assert.strictEqual(slow.filter((socket) => socket.destroyed).length, others.length)
-      // Closed at last, each counts once.
+      // Each connection closes at last and counts once.
       for (const { response } of slow) response.emit("close")
       const [, , ...more] = Array.from({ length: 10 }, (_, at) => busy(`203.0.113.${at}`))
       assert.isTrue(more.every((socket) => !socket.destroyed))

@@ -158,7 +158,7 @@ layer(service(noNode), options)("every response", (it) => {
           ["PATCH", "/openapi.json", "GET, HEAD"]
         ] as const) {
           if (allow === undefined) {
-            // GET of a reload route names a software of that id.
+            // GET of a reload route is a request for the software with that id.
             assertError(yield* api.request(method, path), 404, "software not found: reload")
             continue
           }
@@ -197,7 +197,7 @@ layer(service(noNode), options)("every response", (it) => {
           assert.strictEqual(head.status, get.status, path)
           assert.strictEqual(head.text, "")
           assert.strictEqual(head.headers.get("content-type"), get.headers.get("content-type"), path)
-          // The message of an error names the method.
+          // The message of an error contains the method.
           if (get.status === 200) {
             assert.strictEqual(head.headers.get("content-length"), get.headers.get("content-length"), path)
           }

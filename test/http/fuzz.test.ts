@@ -25,7 +25,7 @@ HttpApi.reflect(ApplicationApi, {
   onEndpoint: ({ endpoint }) => routes.push({ method: endpoint.method, path: endpoint.path })
 })
 
-// What exists is looked at by every other route before it is deleted.
+// Deletions come last, so that every other route sees existing objects.
 routes.sort((one, other) => Number(one.method === "DELETE") - Number(other.method === "DELETE"))
 
 interface Received {
@@ -34,7 +34,7 @@ interface Received {
   readonly text: string
 }
 
-/** Sends a request byte for byte; a stream is left once its head has come. */
+/** Sends a request byte for byte; a stream is closed after its head. */
 const send = (api: Service, agent: Agent, generated: Generated): Effect.Effect<Received, ServiceFailed> =>
   Effect.callback<Received, ServiceFailed>((resume) => {
     const { hostname, port } = new URL(api.url)
@@ -63,7 +63,7 @@ const send = (api: Service, agent: Agent, generated: Generated): Effect.Effect<R
     return Effect.sync(() => sent.destroy())
   })
 
-/** Operations of the document whose path a target has, by its own account: no router is asked. */
+/** Operations of the document that match a path, without the router. */
 const operationsAt = (document: Document, target: string, method: string): ReadonlyArray<Operation> => {
   const parts = (path: string) => path.split("/").filter((part) => part !== "")
   const asked = parts(target.replace(/[?;#].*$/, ""))
@@ -78,11 +78,11 @@ const operationsAt = (document: Document, target: string, method: string): Reado
     .flatMap(([, operations]) => operations[(method === "HEAD" ? "GET" : method).toLowerCase()] ?? [])
 }
 
-/** Every status that the document lists for what was asked, or that any path may answer. */
+/** The statuses that the document lists for the request, and those that any path may return. */
 const expected = (document: Document, { method, target }: Generated): ReadonlyArray<number> => {
   const operations = operationsAt(document, target, method)
   const listed = operations.flatMap(({ responses }) => Object.keys(responses).map(Number))
-  // An odd parameter is no parameter: 404. Anything goes wrong with the key first: 401, 429.
+  // A malformed parameter is 404. The key is checked first: 401, 429.
   const always = operations.length === 0 ? [401, 404, 405, 429] : [401, 404, 429]
   return [
     ...listed,
@@ -130,7 +130,7 @@ layer(service(), options)("arbitrary requests", (it) => {
             create(api, id)
           )
           const created = new Set(servers)
-          // A node that owns nothing could be removed; it is the only one here.
+          // The only node must not be removed, which is possible for a node without servers.
           const knownTo = (route: Route) =>
             route.path.includes(":server")
               ? servers

@@ -141,7 +141,7 @@ layer(service(), options)("management routes", (it) => {
           yield* eventually(api.request("GET", at("/install/logs")), ({ json }) =>
             json?.data?.includes("begun")
           )
-          // The node's report follows what its script does.
+          // The node reports after its script has run.
           yield* eventually(
             expectStatus(api, 200, "GET", at("/install")),
             ({ json }) => json.phase === "installing"

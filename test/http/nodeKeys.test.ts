@@ -10,7 +10,7 @@ import { makeSimulatedNode } from "../support/SimulatedNode.ts"
 import { becomes, create, expectStatus } from "../support/servers.ts"
 import { assertError, games, options } from "./support/http.ts"
 
-/** With the timeouts that are standard: nothing here waits for one. */
+/** With the default timeouts, because no test waits for one. */
 class Control extends Context.Service<Control, Service>()("test/http/KeysControl") {
   static readonly layer = Layer.effect(
     Control,
@@ -58,7 +58,7 @@ layer(Control.layer, options)("node keys", (it) => {
             body: registrationOf(owner, "owner")
           })
         assertError(yield* steal(), 403, "node owner is bound to another key")
-        // It has changed nothing: the owner goes on, and the key is good for a node of its own.
+        // The refused registration has changed nothing: the owner works, and the key can register another node.
         const beat = { boot_id: owner.brain.boot_id, load: 0, memory_used_bytes: 0, disk_used_bytes: 0 }
         assert.strictEqual((yield* owner.post("/internal/heartbeat", beat)).status, 200)
         const calls = ["/internal/heartbeat", "/internal/disconnect"]
@@ -105,7 +105,7 @@ layer(Control.layer, options)("node keys", (it) => {
           assert.strictEqual((yield* requestTo(node.url(), token)("GET", "/api/servers")).status, 200)
 
           yield* revokeKey(api.dataDir, key_id)
-          // Well before a heartbeat, and long before the node would be silent for too long.
+          // Well before a heartbeat, and long before the heartbeat timeout.
           yield* eventually(
             api.request("GET", "/api/nodes/revoked"),
             (answer) => answer.json.connected === false,
@@ -141,7 +141,7 @@ layer(Control.layer, options)("node keys", (it) => {
           for (const [path, body] of said) assertError(yield* node.post(path, body), 401)
           assert.strictEqual((yield* api.request("GET", `/api/servers/${id}/status`)).json.status, "unknown")
 
-          // With a key of its own it is there again, with what it has.
+          // With a new key the node registers again with its servers.
           const { key: fresh } = yield* nodeKey(api, "revoked again")
           yield* node.kill
           const back = yield* simulated(api, "revoked", fresh)
@@ -178,7 +178,7 @@ layer(Control.layer, options)("node keys", (it) => {
       Effect.gen(function* () {
         const api = yield* Control
         const node = yield* simulated(api, "behind")
-        // The answer to this one gets lost: the control plane calls with a token that the daemon never learns.
+        // The response is lost: the control plane uses a token that the daemon never gets.
         yield* node.post("/register", {
           ...registrationOf(node, "behind"),
           allocations: [{ address: "127.0.0.1", alias: "", force_outgoing_ip: false, ports: "45000-45009" }],

@@ -20,7 +20,7 @@ class Control extends Context.Service<Control, Service>()("test/http/Control") {
   )
 }
 
-/** A daemon by hand: it answers every call of the control plane as it is told, and notes them. */
+/** A stub daemon that answers every call as configured, and records the calls. */
 const handmade = Effect.acquireRelease(
   Effect.callback<{
     readonly url: string
@@ -80,7 +80,7 @@ const registrationOf = (id: string, url: string, change: Readonly<Record<string,
   ...change
 })
 
-/** A node by hand, registered, and how it speaks to the control plane. */
+/** A registered stub node, and its requests to the control plane. */
 const node = (
   api: Service,
   id: string
@@ -209,7 +209,7 @@ layer(Control.layer, options)("node routes", (it) => {
         assert.match(before[0] ?? "", /body field url: expected an address .* \(422\)\. Set MUSTER_NODE_URL/)
         assert.match(before[1] ?? "", /runtimes.* \(422\)\./)
         assert.match(before[2] ?? "", /the API key lacks the scope Node \(403\)\. Use a key/)
-        // What was told before is news again once it has registered.
+        // After a registration, the same refusal is logged again.
         assert.strictEqual((yield* register("refused", {}, key)).status, 200)
         assert.strictEqual((yield* refusedBy("refused", { url: "" })).status, 422)
         assert.strictEqual((yield* refusedBy("another%0Aline", {})).status, 422)
@@ -251,7 +251,7 @@ layer(Control.layer, options)("node routes", (it) => {
           }
         }
         yield* becomes(api, id, "offline")
-        // All of them once more, as a daemon sends them whose answers were lost.
+        // Every report is sent again, as a daemon does after a lost response.
         for (const [kind, sequence, body] of story) {
           assert.strictEqual((yield* report(kind, sequence, body)).status, 200)
         }
@@ -267,7 +267,7 @@ layer(Control.layer, options)("node routes", (it) => {
         assertError(yield* post("/internal/heartbeat", { ...beat, boot_id: "boot-0" }), 404)
         assert.strictEqual((yield* post("/internal/heartbeat", { ...beat, boot_id: "boot-1" })).status, 200)
         assert.strictEqual(yield* statusOf(api, id), "offline")
-        // Of a server that was never there: the node is to register, once, and hears then what becomes of it.
+        // For a server that never existed, the node must register once; the next report says what to do with it.
         const unknown = post("/internal/event/servers/srv_unknown/status", {
           boot_id: "boot-1",
           sequence: 1,

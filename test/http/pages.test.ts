@@ -18,7 +18,7 @@ interface Parameter {
 
 const hostile = `<script>alert("x")</script>'&`
 
-/** Addresses that a page would load something from. */
+/** URLs that a page would load. */
 const loads = (html: string) =>
   [...html.matchAll(/<(?:script|link|img|iframe)\b[^>]*?\b(?:src|href)\s*=\s*["']?([^"'\s>]+)/g)]
     .map((match) => match[1])
@@ -65,7 +65,7 @@ layer(service(noNode), options)("pages", (it) => {
         }
         assert.include((yield* api.request("GET", "/", { key: null })).text, version)
         assert.include((yield* api.request("GET", "/nodes", { key: null })).text, "No nodes found.")
-        // A key that is not valid is no reason to refuse a page.
+        // A page accepts a request with an invalid key.
         assert.strictEqual((yield* api.request("GET", "/", { key: "wrong" })).status, 200)
       })
     )
@@ -251,7 +251,7 @@ layer(service(noNode), options)("pages", (it) => {
             const operation = document.paths[path]?.[endpoint.method.toLowerCase()]
             assert.isDefined(operation, `${endpoint.method} ${path}`)
             assert.isNotEmpty(operation.summary)
-            // A read needs no room on the disk of the database.
+            // A read requires no space on the disk of the database.
             assert.strictEqual(operation.responses["507"] !== undefined, endpoint.method !== "GET", path)
             const protectedRoute = path.startsWith("/api/") || path === "/metrics"
             const always = ["413", "422", "500", "503", "504"]

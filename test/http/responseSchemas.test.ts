@@ -18,7 +18,7 @@ interface Declared {
 
 /** Every endpoint with a response body, by `group.endpoint`. */
 const declared = new Map<string, Declared>()
-/** Paths of the streams of events. */
+/** Paths of the event streams. */
 const streams: Array<string> = []
 HttpApi.reflect(ApplicationApi, {
   onGroup: () => {},
@@ -36,7 +36,7 @@ HttpApi.reflect(ApplicationApi, {
 
 const strict = { onExcessProperty: "error" } as const
 
-/** Fails unless one of the declared schemas decodes the value, with no field beside the declared ones. */
+/** Fails unless one of the declared schemas decodes the value without excess fields. */
 const decodes = (schemas: ReadonlyArray<Schema.Top>, value: unknown, name: string) => {
   const union = Schema.make<Schema.Codec<unknown>>(Schema.Union(schemas).ast)
   assert.strictEqual(Schema.decodeUnknownResult(union, strict)(value)._tag, "Success", name)

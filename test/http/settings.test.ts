@@ -14,7 +14,7 @@ const root = resolve(import.meta.dirname, "../..")
 const load = (env: Record<string, string>) =>
   Effect.provideService(ServiceConfig.load, ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env }))
 
-/** One wrong value for each setting that not every text fits. */
+/** Invalid values of each setting that does not accept any text. */
 const wrong: Record<string, ReadonlyArray<string>> = {
   MUSTER_PORT: ["65536", "-1", "http", "80.5", " 80"],
   MUSTER_DATA_DIR: ["a\0b"],

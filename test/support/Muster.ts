@@ -3,7 +3,7 @@ import { type Files, definitions as writeDefinitions } from "./definitions.ts"
 import { endLeftovers } from "./processes.ts"
 import { type Service, startService } from "./Service.ts"
 
-/** One running service, with definitions of its own, that the tests of a file share. */
+/** A running service with its own definitions, shared by the tests of a file. */
 export class Muster extends Context.Service<Muster, Service>()("test/Muster") {
   static readonly layer = (
     definitions: { readonly blueprints: Files; readonly software: Files },

@@ -10,14 +10,16 @@ import { databaseEnv } from "./testDatabase.ts"
 const root = resolve(import.meta.dirname, "../..")
 const main = join(root, "src/main.ts")
 
-/** Puts a command line into a namespace of `netns.ts`; without one it stays as it is. */
+/**
+ * Prefixes a command line so that it runs in a namespace of `netns.ts`; without a namespace the command is unchanged.
+ */
 export const insideOf = (
   namespace: string | undefined,
   command: readonly [string, ...ReadonlyArray<string>]
 ): readonly [string, ...ReadonlyArray<string>] =>
   namespace === undefined ? command : ["nsenter", `--net=/run/netns/${namespace}`, ...command]
 
-/** Puts a command line under a limit of open files; without one it stays as it is. */
+/** Prefixes a command line with a limit of open files; without a limit the command is unchanged. */
 export const limitedTo = (
   openFiles: number | undefined,
   command: readonly [string, ...ReadonlyArray<string>]
@@ -32,19 +34,19 @@ export interface Answer {
   readonly status: number
   readonly headers: Headers
   readonly text: string
-  /** The body as JSON; fails the test where it is none. */
+  /** The body as JSON; fails the test if it is not JSON. */
   // biome-ignore lint/suspicious/noExplicitAny: tests look into bodies whose shape they assert
   readonly json: any
 }
 
 export interface RequestOptions {
   readonly body?: unknown
-  /** Sent as it is, in place of `body`. */
+  /** Sent unchanged instead of `body`. */
   readonly raw?: string
   readonly headers?: Record<string, string>
   /** `null`: no Authorization header. */
   readonly key?: string | null
-  /** A registration that comes too soon is answered with 429; without this it waits and is sent again, as daemons do. */
+  /** Returns the 429 of a rate-limited registration; by default the client waits and retries, as daemons do. */
   readonly once?: boolean
 }
 
@@ -53,14 +55,14 @@ export interface Service {
   readonly key: string
   readonly dataDir: string
   readonly process: ChildProcess
-  /** Everything the process has printed so far. */
+  /** All output of the process so far. */
   readonly output: () => string
   readonly request: (
     method: string,
     path: string,
     options?: RequestOptions
   ) => Effect.Effect<Answer, ServiceFailed>
-  /** Ends the process with a signal and waits until it is gone. */
+  /** Sends a signal and waits until the process has exited. */
   readonly kill: (signal: NodeJS.Signals) => Effect.Effect<void>
 }
 
@@ -73,7 +75,7 @@ export const ended = (child: ChildProcess) =>
     child.once("exit", () => resume(Effect.void))
   })
 
-/** Asks a process to end, also one that is frozen; one that does not is killed. */
+/** Sends SIGTERM, also to a frozen process, then SIGKILL after a timeout. */
 export const stopped = (child: ChildProcess) =>
   Effect.sync(() => {
     child.kill("SIGCONT")
@@ -137,7 +139,7 @@ const sent = (
     catch: (cause) => new ServiceFailed({ message: `${method} ${path}: ${cause}` })
   })
 
-/** Waits for the line that says where a service or a daemon listens, and returns its URL. */
+/** Waits for the line with the address of a service or daemon, and returns its URL. */
 export const listeningAt = (child: ChildProcess, output: () => string) =>
   eventually(
     () => {
@@ -158,17 +160,17 @@ export const listeningAt = (child: ChildProcess, output: () => string) =>
   )
 
 /**
- * Starts `muster serve` on a free port and waits for its first line that says where it listens.
+ * Starts `muster serve` on a free port and waits until it listens.
  *
- * @param options.dataDir kept by the caller where a test starts the service more than once
- * @param options.onSpawn called with the process before it is up
+ * @param options.dataDir a folder that outlives this service, for tests that start it more than once
+ * @param options.onSpawn called with the process before it listens
  */
 export const startService = (
   options: {
     readonly dataDir?: string
     readonly env?: Record<string, string>
     readonly cwd?: string
-    /** Name of the network namespace that it runs in. */
+    /** The name of its network namespace. */
     readonly namespace?: string
     /** Limit of open files. */
     readonly openFiles?: number

@@ -1,6 +1,7 @@
 /**
- * A node without processes that speaks the protocol over HTTP: it registers, sends heartbeats, does what it is told at
- * once, and reports. It can be cut off, frozen, killed, and what it sends can get lost, repeated, delayed or overtaken.
+ * A node without processes that speaks the protocol over HTTP: it registers, sends heartbeats, carries out calls at
+ * once, and reports. It can be disconnected, frozen and killed, and its messages can be lost, repeated, delayed or
+ * reordered.
  */
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { type Duration, Effect, Exit, Latch, Layer, Schedule, Scope, Semaphore } from "effect"
@@ -13,12 +14,12 @@ import { FakeDaemon } from "../servers/support/FakeDaemon.ts"
 import type { Random } from "./random.ts"
 import { type Answer, requestTo, ServiceFailed } from "./Service.ts"
 
-/** How often something goes wrong with a message, in percent; `delay` in ms at most. */
+/** The probability of each fault of a message, in percent; `delay` is its maximum in ms. */
 export interface Mischief {
   readonly requestLost?: number
   readonly answerLost?: number
   readonly repeated?: number
-  /** An older report of the same server comes in once more, after or beside a newer one. */
+  /** Sends an older report of the same server again, after or beside a newer one. */
   readonly overtaken?: number
   readonly delay?: number
 }
@@ -27,21 +28,21 @@ export interface SimulatedNodeOptions {
   readonly id: string
   /** With the scope `Node`. */
   readonly key: string
-  /** Where the control plane is; of several addresses each message goes to any, by `random`, or in turn. */
+  /** The URLs of the control plane. With several, `random` chooses one for each message; without it they alternate. */
   readonly control: ReadonlyArray<string>
   /** Ports of 127.0.0.1 for its servers, such as `25565-25664`. */
   readonly ports: string
-  /** Between two signs of life; default 10 s. */
+  /** Interval of heartbeats; default 10 s. */
   readonly heartbeat?: Duration.Input
   readonly random?: Random
   readonly mischief?: Mischief
-  /** Goes over the registration. */
+  /** Overrides fields of the registration. */
   readonly registration?: Partial<Registration>
 }
 
 const MEMORY = 1e15
 const REPORTS = 16
-/** How long an answer is waited for. */
+/** Timeout of a response. */
 const PATIENCE = "5 seconds"
 const retries = Schedule.min([Schedule.exponential("10 millis"), Schedule.spaced("200 millis")])
 
@@ -49,7 +50,7 @@ class Lost extends Error {
   readonly _tag = "Lost"
 }
 
-/** What a report says, in short; an installation says something only where a status follows from it. */
+/** A report in short form; an installation only appears if a status follows from it. */
 const brief = (report: Report): ReadonlyArray<string> => {
   switch (report.type) {
     case "status":
@@ -61,18 +62,18 @@ const brief = (report: Report): ReadonlyArray<string> => {
   }
 }
 
-/** Without repetitions of a status: only a change is told. */
+/** Removes repeated statuses, because only changes are published. */
 export const changes = (statuses: ReadonlyArray<string>): ReadonlyArray<string> =>
   statuses.filter((status, index) => status.startsWith("crash") || status !== statuses[index - 1])
 
 export type SimulatedNode = Effect.Success<ReturnType<typeof makeSimulatedNode>>
 
-/** Starts a node; it is registered when this returns, and ends with the scope. */
+/** Starts a node and returns once it is registered; the node ends with the scope. */
 export const makeSimulatedNode = Effect.fnUntraced(function* (options: SimulatedNodeOptions) {
   const { id, key, mischief = {}, random } = options
   const scope = yield* Effect.scope
   const brain = new FakeDaemon(id)
-  /** Closed while nothing gets through. */
+  /** Closed while the node is disconnected. */
   const cable = yield* Latch.make(true)
   const permits = yield* Semaphore.make(REPORTS)
   const said = new Map<string, Array<string>>()
@@ -89,7 +90,7 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
   let unknown: ReadonlyArray<string> = []
   let token: NodeToken["Service"] | undefined
 
-  /** One message; `Lost` where no answer came. */
+  /** Sends one message; fails with `Lost` if no response arrives. */
   const send = (path: string, body: unknown): Effect.Effect<Answer, Lost | ServiceFailed> =>
     Effect.gen(function* () {
       if (mischief.delay !== undefined && random !== undefined)
@@ -105,7 +106,7 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
       )
       if (chance(mischief.repeated)) yield* Effect.forkIn(Effect.ignore(one), life)
       const answer = yield* one
-      // What comes back after the cable was pulled does not come back.
+      // A response that arrives after the disconnection is lost.
       return !cable.isOpen() || chance(mischief.answerLost) ? yield* Effect.fail(new Lost()) : answer
     })
 
@@ -139,7 +140,7 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
   const sendReport = ({ server_id, type, ...report }: Report) =>
     send(`/internal/event/servers/${server_id}/${kinds[type]}`, { boot_id: brain.boot_id, ...report })
 
-  /** Until it is answered. */
+  /** Retries until the report is acknowledged. */
   const deliver = Effect.fnUntraced(function* (report: Report) {
     const older = old.get(report.server_id) ?? []
     const again = older[random?.below(older.length) ?? 0]
@@ -161,7 +162,7 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
     while (true) {
       const next = brain.unsent.find((report) => report.server_id === server_id)
       if (next === undefined) {
-        // No pause between the look and this: whoever says something later begins anew.
+        // No yield between the check and this line: a later report starts a new sender.
         active.delete(server_id)
         return
       }
@@ -182,7 +183,7 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
     if (report !== undefined) said.set(server_id, [...(said.get(server_id) ?? []), ...brief(report)])
     wake(server_id)
   }
-  // While nothing gets through, calls stay without an answer.
+  // While disconnected, calls get no response.
   brain.step = cable.await
 
   const beats = Effect.gen(function* () {
@@ -192,7 +193,7 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
     if (answer._tag === "Some" && answer.value.status === 404) yield* registerAgain
   })
 
-  /** Comes up as a process would, with what is on its disk. */
+  /** Starts as a process would, from the state on its disk. */
   const start = Effect.gen(function* () {
     const context = yield* Layer.build(
       DaemonHttpLayer({ host: "127.0.0.1", port: 0 }).pipe(
@@ -218,35 +219,35 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
 
   return {
     id,
-    /** What it has and what it can be told to do by itself: `move`, `crash`, `finishInstall`. */
+    /** The instances, and their own changes: `move`, `crash`, `finishInstall`. */
     brain,
     url: () => url,
     registrations: () => registrations,
-    /** What the answer to the last registration named: deleted, and not known. */
+    /** The servers that the last registration returned as deleted and as unknown. */
     toldToDelete: () => toldToDelete,
     unknown: () => unknown,
-    /** Everything that it has ever said of a server, in order. */
+    /** Every report sent for a server, in order. */
     said: (server_id: string): ReadonlyArray<string> => said.get(server_id) ?? [],
-    /** Nothing gets through any more, in either direction. */
+    /** Disconnects the node in both directions. */
     cut: cable.close,
     heal: cable.open,
     kill: stop,
-    /** After {@link kill}: comes back, with another boot. */
+    /** Starts the node again after {@link kill}, with another boot id. */
     restart: Effect.gen(function* () {
       brain.boot += 1
       life = yield* Scope.fork(scope)
-      // Whoever was at work went with the life before.
+      // The senders ended with the previous boot.
       active.clear()
       yield* Scope.provide(start, life)
     }),
-    /** Sends a message of its own, past all mischief. */
+    /** Sends a message without injected faults. */
     post: (path: string, body?: unknown) =>
       (addresses[0] ?? requestTo("", key))(
         "POST",
         `/api/nodes/${id}${path}`,
         body === undefined ? {} : { body }
       ),
-    /** The control plane has heard everything. */
+    /** Whether every report is acknowledged. */
     quiet: () => brain.unsent.length === 0
   }
 })

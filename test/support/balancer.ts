@@ -1,4 +1,4 @@
-/** A load balancer of tests: what is sent goes to a replica that says that it is ready, over connections that are kept. */
+/** A load balancer for tests: it sends requests to ready replicas over keep-alive connections. */
 import { Agent, type IncomingMessage, request } from "node:http"
 import { Effect, Schedule, type Scope } from "effect"
 import WebSocket from "ws"
@@ -6,12 +6,12 @@ import { eventually } from "./eventually.ts"
 
 const PROBE = "20 millis"
 
-/** How a request ended: with a status, or without one. */
+/** The end of a request: a status, or an error. */
 export interface Outcome {
   readonly url: string
   readonly status: number | undefined
   readonly text: string
-  /** Code of the error where there was no answer. */
+  /** The error code if there was no response. */
   readonly error: string | undefined
 }
 
@@ -43,8 +43,8 @@ const ask = (
   })
 
 /**
- * @param urls             of the replicas, now and later: they may change
- * @param options.failOpen while none is ready all are taken, as balancers do that know no better; else requests wait
+ * @param urls             of the replicas; the array may change
+ * @param options.failOpen if no replica is ready, use all of them, as many balancers do; otherwise requests wait
  */
 export const makeBalancer = Effect.fnUntraced(function* (
   key: string,
@@ -65,7 +65,7 @@ export const makeBalancer = Effect.fnUntraced(function* (
     const there = urls().filter((url) => ready.has(url))
     return there.length === 0 && options.failOpen === true ? urls() : there
   }
-  /** Waits until a replica is ready; they take turns. */
+  /** Waits until a replica is ready and chooses round-robin. */
   const pick = Effect.suspend(() =>
     eventually(Effect.sync(usable), (there) => there.length > 0, "60 seconds")
   ).pipe(
@@ -73,7 +73,7 @@ export const makeBalancer = Effect.fnUntraced(function* (
     Effect.map((there) => there[turn++ % there.length] ?? "")
   )
 
-  /** One client with connections of its own, one request at a time. */
+  /** A client with its own connections and one request at a time. */
   const client = Effect.gen(function* () {
     const agent = yield* Effect.acquireRelease(
       Effect.sync(() => new Agent({ keepAlive: true, maxSockets: 1 })),
@@ -95,26 +95,29 @@ export const makeBalancer = Effect.fnUntraced(function* (
 
 export type Balancer = Effect.Success<ReturnType<typeof makeBalancer>>
 
-/** A message of the streams and where it stands. */
+/** An event of a stream, with its cursor. */
 export interface Told {
   readonly cursor: number
   readonly text: string
 }
 
-/** A subscriber that comes back with its last cursor whenever its stream ends, for ever. */
+/** A subscriber that resumes from its last cursor whenever its stream ends. */
 export interface Subscriber {
   readonly told: () => ReadonlyArray<Told>
-  /** How each stream ended: the WebSocket's code, or whether the body was complete and cut between two events. */
+  /**
+   * The end of each stream: the close code of a WebSocket, or whether the SSE body ended complete and between two
+   * events.
+   */
   readonly endings: () => ReadonlyArray<string | number>
-  /** Streams that were opened, of WebSockets. */
+  /** The number of opened WebSocket streams. */
   readonly opened: () => number
 }
 
 const headersOf = (key: string) => ({ authorization: `Bearer ${key}` })
 
 /**
- * @param where the replica that the next stream is opened at
- * @param options.resume false: without any cursor
+ * @param where the replica at which the next stream is opened
+ * @param options.resume false: without a cursor
  */
 export const subscriber = Effect.fnUntraced(function* (
   kind: "sse" | "websocket",

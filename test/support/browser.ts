@@ -1,4 +1,4 @@
-/** Chromium without a window, over the DevTools protocol. */
+/** Headless Chromium, controlled over the DevTools protocol. */
 
 import { type ChildProcess, execFileSync, spawn } from "node:child_process"
 import { Effect, Schema, type Scope } from "effect"
@@ -14,11 +14,11 @@ const find = () => {
   }
 }
 
-/** Path of Debian's package `chromium`; undefined where it is missing. */
+/** The path of Debian's package `chromium`; undefined if it is not installed. */
 export const chromium = find()
 export const chromiumNote = chromium === undefined ? " (needs chromium: apt-get install chromium)" : ""
 
-/** A message of the protocol: the answer to a call, or an event. */
+/** A message of the protocol: the response to a call, or an event. */
 const Message = Schema.fromJsonString(
   Schema.Struct({
     id: Schema.optionalKey(Schema.Number),
@@ -35,11 +35,11 @@ const decodeValue = Schema.decodeUnknownSync(
 )
 
 export interface Page {
-  /** Addresses that the page has asked for. */
+  /** The URLs that the page has requested. */
   readonly requests: () => ReadonlyArray<string>
-  /** What the browser has reported: violations of the policy, and scripts that failed. */
+  /** Policy violations and script errors that the browser has reported. */
   readonly problems: () => ReadonlyArray<string>
-  /** The value of an expression on the page; a promise is waited for. */
+  /** The value of an expression on the page; a promise is awaited. */
   readonly evaluate: (expression: string) => Effect.Effect<unknown>
 }
 

@@ -1,4 +1,4 @@
-/** Clients that create, power and delete servers of a service that dies under their hands, and remember what they were told. */
+/** Clients that create, power and delete servers of a service that is killed, and record the responses. */
 import { Effect, Option } from "effect"
 import { blueprintFile, obedient, softwareFile } from "./definitions.ts"
 import type { RestartingService } from "./faults/index.ts"
@@ -21,7 +21,7 @@ export const chaosDefinitions = {
 
 const blueprints = ["kept", "passing", "wide", "boundless"] as const
 
-/** What a server has to be in the end; `any`: an answer was lost, or came too early to say. */
+/** The expected final state of a server; `any`: a response was lost, or arrived too early to determine the state. */
 export type Expected = "up" | "down" | "gone" | "any"
 
 /** A server whose creation was acknowledged. */
@@ -30,21 +30,21 @@ export interface Promised {
   readonly save: boolean
   readonly body: unknown
   readonly idempotencyKey: string
-  /** It was told to crash, and may do so at any time. */
+  /** The server was asked to crash and may do so at any time. */
   doomed: boolean
   expected: Expected
   deleted: "no" | "asked" | "acknowledged"
-  /** What was asked of it and what was answered, in short. */
+  /** Requests and responses for the server, in short form. */
   readonly history: Array<string>
 }
 
 export interface Chaos {
   readonly promised: ReadonlyArray<Promised>
-  /** Requests whose answer was lost. */
+  /** Number of requests whose response was lost. */
   readonly lost: () => number
-  /** Answers that nothing can account for. */
+  /** Responses that no expected state allows. */
   readonly surprises: ReadonlyArray<string>
-  /** One client: works until so many servers were created by all of them. */
+  /** One client: works until all clients together have created the required number of servers. */
   readonly client: (name: string, random: Random) => Effect.Effect<void>
 }
 
@@ -61,7 +61,7 @@ export const makeChaos = (phoenix: RestartingService, total: number): Chaos => {
       })
     )
 
-  /** Sends the same request until it is answered. */
+  /** Sends the same request until it gets a response. */
   const create = Effect.fnUntraced(function* (idempotencyKey: string, random: Random) {
     const blueprint_id = random.pick(blueprints)
     const start = random.below(2) === 0
@@ -87,7 +87,7 @@ export const makeChaos = (phoenix: RestartingService, total: number): Chaos => {
     }
   })
 
-  /** What an answer to a power action says about the end. */
+  /** Returns the final state that the response to a power action implies. */
   const conclude = (server: Promised, action: string, status: number | undefined): Expected => {
     switch (status) {
       case undefined:
@@ -100,7 +100,7 @@ export const makeChaos = (phoenix: RestartingService, total: number): Chaos => {
       case 409:
         return server.expected
       case 502:
-        // Its node has removed it, and the service died before it could forget it: that is being made up for.
+        // The node has removed it, and the service was killed before it deleted the record; the deletion continues.
         if (server.deleted === "asked") return "any"
         surprises.push(`${action} of ${server.id}: 502`)
         return "any"
@@ -145,7 +145,7 @@ export const makeChaos = (phoenix: RestartingService, total: number): Chaos => {
         begun += 1
         own.push(yield* create(`${name}-${own.length}`, random))
       } else if (server.expected === "gone") {
-        // Nothing more can be asked of it.
+        // No other request is possible.
       } else if (what < 8) yield* power(server, random)
       else if (what < 9) yield* crash(server)
       else yield* remove(server)

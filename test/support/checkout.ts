@@ -1,4 +1,4 @@
-/** A checkout of one's own, and the service as `npm start` runs it there. */
+/** A checkout in a temporary folder, and the service as `npm start` runs it there. */
 
 import { cpSync, readdirSync, readFileSync, readlinkSync, symlinkSync } from "node:fs"
 import { join, resolve } from "node:path"
@@ -11,7 +11,7 @@ import { temporaryFolder } from "./temporaryFolder.ts"
 
 const root = resolve(import.meta.dirname, "../..")
 
-/** What a clone has after `npm ci`, without its history and tests; removed with the scope. */
+/** Copies what a clone has after `npm ci`, without its history and tests; removed with the scope. */
 export const checkout = Effect.gen(function* () {
   const folder = yield* temporaryFolder
   for (const name of ["package.json", "src", "blueprints", "software"]) {
@@ -21,19 +21,19 @@ export const checkout = Effect.gen(function* () {
   return folder
 })
 
-/** The port that the documents name. */
+/** The port in the documents. */
 const PRINTED_PORT = 5620
 
 export interface Started extends Pick<Service, "url" | "key" | "request"> {
   readonly folder: string
   readonly npm: Child
-  /** A printed command with the port of this service in place of the printed one. */
+  /** A printed command with the port of this service instead of the printed one. */
   readonly asPrinted: (text: string) => string
 }
 
 /**
- * `npm start` in a checkout, as the README says; returns once the service listens, with its first key. Only the ports
- * are chosen, so that tests can run side by side.
+ * Runs `npm start` in a checkout as the README says; returns the first key once the service listens. Only the ports
+ * differ, so that tests can run in parallel.
  */
 export const npmStart = (
   folder: string,
@@ -66,11 +66,11 @@ const linkOf = (path: string): string => {
   try {
     return readlinkSync(path)
   } catch {
-    return "" // it has ended, or is another user's
+    return "" // the process has ended or has another user
   }
 }
 
-/** Command lines of all live processes that work in a folder or below (Linux). */
+/** Command lines of all live processes that have a working directory in the folder (Linux). */
 export const processesBelow = (folder: string): ReadonlyArray<string> =>
   readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name))

@@ -1,4 +1,4 @@
-/** A program that a test starts, feeds and ends. */
+/** A program that a test starts, feeds and stops. */
 import { spawn } from "node:child_process"
 import { Effect, type Scope } from "effect"
 import { eventually } from "./eventually.ts"
@@ -6,26 +6,25 @@ import { ServiceFailed } from "./Service.ts"
 
 export interface Child {
   readonly pid: number
-  /** Everything printed so far, both streams in the order in which they came. */
+  /** All output so far, both streams interleaved as they arrived. */
   readonly output: () => string
   readonly stdout: () => string
   readonly write: (text: string) => Effect.Effect<void>
-  /** Closes its standard input. */
   readonly endInput: Effect.Effect<void>
-  /** Signals the program alone. */
+  /** Signals the program only. */
   readonly signal: (signal: NodeJS.Signals) => Effect.Effect<void>
-  /** Signals the program and all that it has started, as a terminal does on Ctrl-C. */
+  /** Signals the program and all its children, as a terminal does on Ctrl-C. */
   readonly signalAll: (signal: NodeJS.Signals) => Effect.Effect<void>
   /** Its exit code, or the name of the signal that ended it. */
   readonly exited: (within?: `${number} seconds`) => Effect.Effect<number | NodeJS.Signals, ServiceFailed>
-  /** Waits until the output matches; fails when the program ends before. */
+  /** Waits until the output matches; fails if the program ends first. */
   readonly says: (
     pattern: RegExp,
     within?: `${number} seconds`
   ) => Effect.Effect<RegExpExecArray, ServiceFailed>
 }
 
-/** Variables without which no program is found; none of the test's own settings. */
+/** The variables that programs need, without the settings of the test. */
 export const plainEnv = (): Record<string, string> =>
   Object.fromEntries(
     ["PATH", "HOME", "NODE_EXTRA_CA_CERTS", "npm_config_registry", "npm_config_cache"].flatMap((name) => {
@@ -72,7 +71,7 @@ export const startChild = (
     child.stderr.on("data", (chunk: Buffer) => {
       output += chunk.toString()
     })
-    // Not `close`: what the program leaves running may hold the pipes open for ever.
+    // Not `close`: children that keep running can hold the pipes open.
     child.once("exit", (code, signal) => {
       end = code ?? signal ?? undefined
     })

@@ -1,4 +1,4 @@
-/** The command line as a person runs it: to its end, with what it printed. */
+/** Runs the command line to its end and returns its output. */
 import { spawn } from "node:child_process"
 import { join, resolve } from "node:path"
 import { Effect } from "effect"
@@ -7,13 +7,13 @@ import { databaseEnv } from "./testDatabase.ts"
 const root = resolve(import.meta.dirname, "../..")
 
 export interface Ended {
-  /** Null where a signal ended it. */
+  /** Null if a signal ended it. */
   readonly code: number | null
   readonly stdout: string
   readonly stderr: string
 }
 
-/** Runs `muster <args>` with only these variables, and the test's database, and waits for its end. */
+/** Runs `muster <args>` with only these variables and the database of the test, and waits for its end. */
 export const muster = (
   args: ReadonlyArray<string>,
   env: Readonly<Record<string, string>> = {}
@@ -25,7 +25,7 @@ export const muster = (
   )
 }
 
-/** A table that was printed, its header first: the cells of each line. */
+/** The cells of each line of a printed table, the header first. */
 export const cells = (stdout: string): ReadonlyArray<ReadonlyArray<string>> =>
   stdout.split("\n").map((line) => line.split(/ {2,}/))
 

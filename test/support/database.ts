@@ -1,4 +1,4 @@
-/** What the database of a service says, read beside it. */
+/** Reads the database of a service from outside. */
 
 import { readFileSync } from "node:fs"
 import { join } from "node:path"
@@ -29,13 +29,13 @@ const databaseOf = (dataDir: string) =>
     )
   )
 
-/** Records, held ports and the whole journal. Nothing is written. */
+/** Reads records, held ports and the whole journal. */
 export const readDatabase = (dataDir: string) => Effect.provide(everything, databaseOf(dataDir))
 
-/** The same of a database that is named by its URL. */
+/** Reads the same from a database URL. */
 export const readDatabaseAt = (url: string) => Effect.provide(everything, clientOf(databaseUrl(url)))
 
-/** Reads all at one point of the journal: repeats if an entry has been appended meanwhile. */
+/** Reads all at one point of the journal; repeats if an entry was appended meanwhile. */
 const everything = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const servers = yield* ServerRepo
@@ -63,7 +63,7 @@ const everything = Effect.gen(function* () {
 const sealOf = (dataDir: string) =>
   makeTokenSeal(Buffer.from(readFileSync(join(dataDir, "secret.key"), "utf8").trim()))
 
-/** What the control plane calls each node with, by the node's id. */
+/** The token for calls to each node, by node id. */
 export const nodeTokens = (dataDir: string) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
@@ -72,7 +72,7 @@ export const nodeTokens = (dataDir: string) =>
     return new Map(rows.map(({ id, token }) => [id, seal.open(id, token) ?? ""]))
   }).pipe(Effect.provide(databaseOf(dataDir)))
 
-/** What SQLite says of its file; PostgreSQL looks after its own. */
+/** The integrity check of SQLite; PostgreSQL has none. */
 const integrity = (sql: SqlClient.SqlClient) =>
   sql.onDialectOrElse({
     sqlite: () => sql<{ readonly integrity_check: string }>`PRAGMA integrity_check`,

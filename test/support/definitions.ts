@@ -1,4 +1,4 @@
-/** Folders of blueprints and software that belong to one test. */
+/** Folders of blueprints and software for one test. */
 
 import { mkdirSync, writeFileSync } from "node:fs"
 import { dirname, join } from "node:path"
@@ -42,14 +42,14 @@ export interface SoftwareOptions {
   readonly invocation?: string
   /** Files that the install script writes into the base folder. */
   readonly files?: Readonly<Record<string, string>>
-  /** Further keys of the install script; `script` comes after `files`. */
+  /** Further keys of the install script; `script` follows `files`. */
   readonly install?: Readonly<Record<string, string | number | boolean>>
   readonly online?: string | null
   /** Further keys, e.g. `stop-command`. */
   readonly extra?: Readonly<Record<string, unknown>>
 }
 
-/** Text of a software file. JSON is YAML, so nothing needs to be quoted here. */
+/** Returns the text of a software file. JSON is valid YAML, so nothing needs quoting. */
 export const softwareFile = (id: string, options: SoftwareOptions = {}): string => {
   const { files = {}, install = {}, extra = {} } = options
   const script = Object.entries(files)
@@ -74,7 +74,7 @@ export const softwareFile = (id: string, options: SoftwareOptions = {}): string 
   return JSON.stringify({ software }, null, 1)
 }
 
-/** Text of a blueprint file; `server` and `rest` are merged in. */
+/** Returns the text of a blueprint file; `server` and `rest` are merged in. */
 export const blueprintFile = (
   id: string,
   software: string,
@@ -95,7 +95,7 @@ export const blueprintFile = (
     1
   )
 
-/** A server that says `ready`, answers every line, and does as it is told: `exit N`, `signal NAME`, `stop`. */
+/** A server that prints `ready`, answers every line, and obeys `exit N`, `signal NAME` and `stop`. */
 export const obedient = `echo ready
 while read -r what arg; do
   case $what in

@@ -1,4 +1,4 @@
-/** A real Docker engine for tests: one that runs already, or one of their own that ends with them. */
+/** A real Docker engine for tests: an engine that runs already, or one started for the test run. */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process"
 import {
   chmodSync,
@@ -20,7 +20,7 @@ import { Context, Effect, Layer, Schedule } from "effect"
 import { temporaryFolder, temporaryFolderIn } from "./temporaryFolder.ts"
 
 const STANDARD_SOCKET = "/var/run/docker.sock"
-/** One engine of our own at a time: two would fight over the bridge and its addresses. */
+/** One started engine at a time: two would conflict over the bridge and its addresses. */
 const LOCK = join(tmpdir(), "muster-test-docker.lock")
 export const TEST_IMAGE = "muster-test/busybox:1"
 
@@ -37,10 +37,10 @@ const dockerd = findProgram("dockerd")
 const busybox = findProgram("busybox")
 const perl = findProgram("perl")
 
-/** A program that needs nothing beside it. */
+/** Whether a program is statically linked. */
 const isStatic = (path: string) => !readFileSync(path).includes("/lib64/ld-linux")
 
-/** Why there is no engine to test with; undefined when there is. */
+/** The reason why no engine is available; undefined if one is. */
 export const missingEngine: string | undefined =
   busybox === undefined || !isStatic(busybox)
     ? "busybox-static is not installed (apt-get install busybox-static)"
@@ -54,9 +54,9 @@ export const missingEngine: string | undefined =
             ? "dockerd can only be started by root"
             : undefined
 
-/** Tests run where an engine is; in CI one has to be there. */
+/** Tests run if an engine is available; in CI it is required. */
 export const withEngine = missingEngine === undefined || process.env.CI !== undefined
-/** Goes into the title of what does not run without one. */
+/** Appended to the titles of tests that require an engine. */
 export const engineNote = missingEngine === undefined ? "" : ` (needs a Docker engine: ${missingEngine})`
 
 const alive = (pid: number) => existsSync(`/proc/${pid}`)
@@ -78,17 +78,17 @@ const lock = Effect.acquireRelease(
   () => Effect.sync(() => rmSync(LOCK, { recursive: true, force: true }))
 )
 
-/** An engine that a test has for itself, to end and start again as it likes. */
+/** An engine for one test, which can stop and start it. */
 export interface OwnEngine {
   readonly socket: string
   readonly docker: Docker
-  /** Ends it, and waits until it is gone; containers run on or not, as the engine has it. */
+  /** Sends a signal and waits until the engine has exited; its settings decide whether containers run on. */
   readonly kill: (signal: NodeJS.Signals) => Effect.Effect<void>
-  /** Starts it on the same data, and waits until it answers. */
+  /** Starts the engine on the same data and waits until it responds. */
   readonly start: Effect.Effect<void>
 }
 
-/** Kills what an engine has left: its processes name its folder. */
+/** Kills the processes of an engine, found by its folder in their command lines. */
 const endProcessesOf = (folder: string) => {
   for (const pid of readdirSync("/proc").filter(
     (name) => /^\d+$/.test(name) && name !== String(process.pid)
@@ -102,13 +102,13 @@ const endProcessesOf = (folder: string) => {
   }
 }
 
-/** Starts an engine with a data root and a socket of its own. It ends with the scope. */
+/** Starts an engine with its own data root and socket; it ends with the scope. */
 const openEngine = Effect.fnUntraced(function* (
   more: ReadonlyArray<string>,
   command: readonly [string, ...ReadonlyArray<string>] = [dockerd ?? "dockerd"]
 ) {
   const [program, ...before] = command
-  const folder = yield* temporaryFolderIn("/tmp") // the path of a socket is short
+  const folder = yield* temporaryFolderIn("/tmp") // socket paths have a maximum length
   const socket = join(folder, "docker.sock")
   const log = openSync(join(folder, "log"), "a")
   const args = [
@@ -123,7 +123,7 @@ const openEngine = Effect.fnUntraced(function* (
   let child: ChildProcess | undefined
 
   const start = Effect.gen(function* () {
-    // Of processes that are dead; where nobody buries them they look alive.
+    // Their processes are dead, but look alive as zombies if the init process does not reap them.
     for (const name of ["pid", "exec/containerd/containerd.pid"]) rmSync(join(folder, name), { force: true })
     const spawned = spawn(program, args, { stdio: ["ignore", log, log] })
     child = spawned
@@ -145,7 +145,7 @@ const openEngine = Effect.fnUntraced(function* (
       child.once("exit", () => resume(Effect.void))
       child.kill(signal)
     })
-  /** Containers and the bridges of networks can outlive their engine; none may outlive the test. */
+  /** Containers and bridges can outlive their engine, but must not outlive the test. */
   const end = Effect.gen(function* () {
     if (child?.exitCode !== null || child.signalCode !== null) yield* start
     const left = yield* Effect.tryPromise(() => docker.listContainers({ all: true }))
@@ -165,12 +165,12 @@ const openEngine = Effect.fnUntraced(function* (
 })
 
 /**
- * The engine of tests that share one: with the machine's bridge, so that there is only one of them at a time. Every
- * node has networks of its own, and tests have many nodes: more than the engine's 31 subnets.
+ * The engine that tests share. It uses the bridge of the machine, so only one can run. It needs more than the 31
+ * default subnets, because every node of every test has its own networks.
  */
 const ownEngine = Effect.andThen(lock, openEngine(["--default-address-pool", "base=10.213.0.0/16,size=26"]))
 
-/** Why no engine can be started; undefined when one can. */
+/** The reason why no engine can be started; undefined if one can. */
 export const missingOwnEngine: string | undefined =
   dockerd === undefined
     ? "dockerd is not installed (apt-get install docker.io)"
@@ -178,9 +178,9 @@ export const missingOwnEngine: string | undefined =
       ? "dockerd can only be started by root"
       : undefined
 
-/** An engine without networks, that gets in no other's way, with {@link TEST_IMAGE}. */
+/** An engine without networks, isolated from all others, with {@link TEST_IMAGE}. */
 export const isolatedEngine = Effect.fnUntraced(function* (...more: ReadonlyArray<string>) {
-  // Without a bridge it removes the machine's, so that it must not see that.
+  // An engine without a bridge removes the bridge of the machine unless it is hidden.
   const engine = yield* openEngine(
     ["--bridge=none", "--iptables=false", "--ip6tables=false", ...more],
     ["unshare", "-n", dockerd ?? "dockerd"]
@@ -189,13 +189,13 @@ export const isolatedEngine = Effect.fnUntraced(function* (...more: ReadonlyArra
   return engine
 })
 
-/** The libraries that a program is linked with, its loader included. */
+/** The shared libraries of a program, its loader included. */
 const librariesOf = (program: string) =>
   [...execFileSync("ldd", [program], { encoding: "utf8" }).matchAll(/(\/\S+)(?= \(0x)/g)].map(
     ([path]) => path
   )
 
-/** An image with busybox, and perl for what that cannot do (UDP), made from the programs of this machine: no registry is needed. */
+/** Imports an image with busybox and perl (for UDP), built from programs of this machine without a registry. */
 const importImage = Effect.fnUntraced(
   function* (docker: Docker) {
     const folder = yield* temporaryFolder

@@ -1,4 +1,4 @@
-/** What the documents print, for tests that do it. */
+/** Commands and files printed in the documents, for tests that run them. */
 import { readdirSync, readFileSync } from "node:fs"
 import { join, resolve } from "node:path"
 import { assert } from "vitest"
@@ -6,10 +6,10 @@ import { type Block, blocksOf } from "./markdown.ts"
 
 export const root = resolve(import.meta.dirname, "../..")
 
-/** Text of a document, by its path in the repository. */
+/** The text of a document, by its path in the repository. */
 export const textOf = (path: string): string => readFileSync(join(root, path), "utf8")
 
-/** Documents of operators and developers, by path: the README, those beside it, and `docs`. */
+/** Paths of all documents: the README, those beside it, and `docs`. */
 export const documents: ReadonlyArray<string> = [
   "README.md",
   "CONTRIBUTING.md",
@@ -20,7 +20,7 @@ export const documents: ReadonlyArray<string> = [
   ...readdirSync(join(root, "docs")).map((name) => `docs/${name}`)
 ]
 
-/** The code block of a document with this name after its language; fails the test unless there is exactly one. */
+/** The code block of a document with this title after its language; fails the test unless there is exactly one. */
 export const printed = (path: string, name: string): string => {
   const found = blocksOf(textOf(path)).filter(({ title }: Block) => title === name)
   assert.lengthOf(found, 1, `${path} has blocks named ${name}`)

@@ -1,4 +1,4 @@
-/** Clients of the event stream of a service that runs. */
+/** Clients of the event stream of a running service. */
 import { type IncomingMessage, request } from "node:http"
 import { connect, type Socket } from "node:net"
 import { Effect, Schema, type Scope } from "effect"
@@ -11,12 +11,12 @@ type Api = Pick<Service, "url" | "key">
 const decodeEvent = Schema.decodeUnknownSync(Schema.fromJsonString(ServerEvent))
 
 export interface EventStream {
-  /** What has come so far. */
+  /** The events received so far. */
   readonly events: () => ReadonlyArray<ServerEvent>
-  /** In short, for one server: statuses as they are, `crash <reason>`, `deleted`. */
+  /** The events of one server in short form: the status, `crash <reason>`, `deleted`. */
   readonly of: (server_id: string) => ReadonlyArray<string>
   readonly ended: () => boolean
-  /** The events' JSON as it came, a line each: {@link events} are decoded, and so cleaned. */
+  /** The received JSON, one event a line, without the sanitizing of {@link events}. */
   readonly text: () => string
 }
 
@@ -27,7 +27,7 @@ const brief = (event: ServerEvent): string =>
       ? `crash ${event.Data.payload.reason}`
       : "deleted"
 
-/** Subscribes over SSE; returns once the first comment has come, so that nothing later is missed. */
+/** Subscribes over SSE and returns after the first comment, so that no later event is missed. */
 export const subscribe = (
   api: Api,
   path = "/api/events",
@@ -83,7 +83,7 @@ export const subscribe = (
     }
   })
 
-/** Everything that the journal keeps, as a subscriber with `cursor=0` is told it, up to `newest`. */
+/** Returns all retained events up to `newest`, as a subscriber with `cursor=0` receives them. */
 export const replay = (api: Api, newest: number): Effect.Effect<ReadonlyArray<ServerEvent>, ServiceFailed> =>
   Effect.scoped(
     Effect.gen(function* () {
@@ -97,14 +97,14 @@ export const replay = (api: Api, newest: number): Effect.Effect<ReadonlyArray<Se
     })
   )
 
-/** Waits until one server's events are exactly these. */
+/** Waits until the events of a server are exactly these. */
 export const told = (stream: EventStream, id: string, expected: ReadonlyArray<string>) =>
   eventually(
     Effect.sync(() => stream.of(id)),
     (seen) => JSON.stringify(seen) === JSON.stringify(expected)
   )
 
-/** A connection that asks for the event stream and then reads nothing. */
+/** A connection that requests the event stream and then reads nothing. */
 export const deafSubscriber = (api: Api): Effect.Effect<Socket, never, Scope.Scope> =>
   Effect.acquireRelease(
     Effect.callback<Socket>((resume) => {

@@ -2,20 +2,20 @@
 import { Effect } from "effect"
 import { ServiceFailed } from "./Service.ts"
 
-/** The pause between two looks doubles up to this, in milliseconds. */
+/** Maximum pause between two polls, in milliseconds; the pause doubles up to it. */
 const LONGEST_PAUSE = 20
 
-// Taken before a test replaces the timers.
+// Captured before a test replaces the timers.
 const { clearTimeout, setTimeout } = globalThis
 
-/** Sleeps on the machine's clock, also under `TestClock`. */
+/** Sleeps on the real clock, also under `TestClock`. */
 const pause = (millis: number) =>
   Effect.callback<void>((resume) => {
     const timer = setTimeout(() => resume(Effect.void), millis)
     return Effect.sync(() => clearTimeout(timer))
   })
 
-/** A value to look at: an effect, or a function without side effects. */
+/** The value to poll: an effect, or a function without side effects. */
 type Look<A, E, R> = Effect.Effect<A, E, R> | (() => A)
 
 const poll = <A, E, R>(look: Look<A, E, R>, until: (value: A) => boolean, seconds: number) =>
@@ -30,7 +30,7 @@ const poll = <A, E, R>(look: Look<A, E, R>, until: (value: A) => boolean, second
         yield* pause(millis)
       }
     })
-    // A look that hangs is interrupted.
+    // A poll that hangs is interrupted.
     return Effect.raceFirst(
       looking,
       Effect.map(pause(seconds * 1_000), () => ({ value: undefined, last }))
@@ -38,10 +38,10 @@ const poll = <A, E, R>(look: Look<A, E, R>, until: (value: A) => boolean, second
   })
 
 /**
- * Repeats `look` until `until` accepts its value, and returns the value. Both run on the machine's clock, also under
+ * Polls `look` until `until` accepts its value, and returns the value. Both run on the real clock, also under
  * `TestClock`.
  *
- * @error ServiceFailed with the value seen last, once the time is over
+ * @error ServiceFailed with the last value, after the timeout
  */
 export const eventually = <A, E = never, R = never>(
   look: Look<A, E, R>,
@@ -56,7 +56,7 @@ export const eventually = <A, E = never, R = never>(
       : Effect.succeed(seen.value)
   )
 
-/** Waits until a condition holds. Once the time is over, a defect with `what` ends the test. */
+/** Waits until a condition holds. After the timeout, a defect with `what` ends the test. */
 export const until = <E = never, R = never>(
   what: string,
   condition: Look<boolean, E, R>,

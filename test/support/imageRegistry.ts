@@ -1,4 +1,4 @@
-/** A registry of one image on 127.0.0.1, which engines take without TLS. */
+/** A registry on 127.0.0.1 with one image; engines use it without TLS. */
 import { execFileSync } from "node:child_process"
 import { createHash } from "node:crypto"
 import { copyFileSync, existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
@@ -26,7 +26,7 @@ const tarOf = (text: string): Buffer => {
   return tar
 }
 
-/** An image with a shell and a file, `made`; each text makes another image. */
+/** An image with a shell and a file, `made`; each text gives another image. */
 const imageOf = (text: string) => {
   const tar = tarOf(text)
   const layer = gzipSync(tar)
@@ -51,7 +51,7 @@ const imageOf = (text: string) => {
 }
 
 export interface RegistryOptions {
-  /** Who may pull; absent: anybody. */
+  /** Credentials for a pull; without them anyone may pull. */
   readonly user?: { readonly name: string; readonly password: string }
 }
 
@@ -107,19 +107,19 @@ export const imageRegistry = Effect.fnUntraced(function* (options: RegistryOptio
   const port = typeof address === "object" && address !== null ? address.port : 0
   return {
     image: `127.0.0.1:${port}/test/image:1`,
-    /** How often the tag was asked for. */
+    /** The number of requests for the tag. */
     pulls: () => pulls,
-    /** From now on what layers are made of is not sent, until it is released. */
+    /** Withholds the contents of layers until it is released. */
     hold: () => {
       held = true
     },
-    /** How many downloads wait. */
+    /** The number of waiting downloads. */
     waiting: () => waiting.length,
     release: () => {
       held = false
       for (const answer of waiting.splice(0)) answer()
     },
-    /** From now on the tag is another image. */
+    /** Points the tag to another image. */
     publish: (text: string) => {
       image = imageOf(text)
     },

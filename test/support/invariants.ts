@@ -1,4 +1,4 @@
-/** What has to be true of a service that is quiet, whatever has happened to it. Each function names what is not. */
+/** Invariants of an idle service, after any history. Each function returns the violations. */
 
 import { type JournalEntry, serverOf } from "../../src/domain/Journal.ts"
 import { committedMemoryBytes } from "../../src/domain/Limits.ts"
@@ -12,7 +12,7 @@ export interface PortRow {
   readonly server_id: string
 }
 
-/** A server as the list with `include=status,limits` has it. */
+/** A server in the list with `include=status,limits`. */
 export interface ListedServer {
   readonly id: string
   readonly status: ServerStatus
@@ -37,7 +37,7 @@ export const journalProblems = (
     if (cursor !== index + 1) problems.push(`entry ${cursor} (${topic}) is number ${index + 1}`)
     const server_id = serverOf(change)
     if (server_id === undefined) continue
-    // A node may have something of a server that has gone.
+    // A node may still have files of a deleted server.
     if (topic === "server:left") continue
     const at = `entry ${cursor} (${topic} of ${server_id})`
     if (deleted.has(server_id)) problems.push(`${at} comes after its deletion`)
@@ -70,7 +70,7 @@ const portsOf = (server: ListedServer): ReadonlyArray<string> =>
     ports.map((port) => `${address}:${port}`)
   )
 
-/** No port is leaked, held twice, or outside of the range. */
+/** No port is leaked, held twice, or out of range. */
 export const portProblems = (
   listed: ReadonlyArray<ListedServer>,
   rows: ReadonlyArray<PortRow>,
@@ -98,7 +98,7 @@ export const portProblems = (
   return problems
 }
 
-/** Every process belongs to a server that is up, and every server that is up has one. */
+/** Every process is of a running server, and every running server has a process. */
 export const processProblems = (
   listed: ReadonlyArray<ListedServer>,
   processes: ReadonlyArray<ServerProcess>
@@ -114,6 +114,6 @@ export const processProblems = (
   return problems
 }
 
-/** Memory that placement has to reckon with for these servers. */
+/** The memory that placement commits for these servers. */
 export const committedMemory = (listed: ReadonlyArray<ListedServer>): number =>
   listed.reduce((sum, server) => sum + committedMemoryBytes(server.limits), 0)

@@ -1,4 +1,4 @@
-/** API keys that tests make beside a service, as `muster keys create` does, without a process of its own. */
+/** Creates and revokes API keys in the database, as `muster keys` does, without a process. */
 import { join } from "node:path"
 import { Effect, Layer, Redacted, References } from "effect"
 import type { KeyScope } from "../../src/domain/KeyScope.ts"
@@ -24,14 +24,14 @@ const urlOf = (dataDir: string) =>
     Effect.map((url) => url ?? `sqlite:${join(dataDir, "muster.db")}`)
   )
 
-/** Makes a key in the database that a URL names. */
+/** Creates a key in the database of a URL. */
 export const makeKeyAt = (url: string, name: string, scope: KeyScope = "AppAdmin") =>
   Effect.map(
     withKeys(url, (keys) => keys.create({ name, scope })),
     ({ key, record }) => ({ key: Redacted.value(key), id: record.id })
   )
 
-/** Makes a key in the database of a data folder. */
+/** Creates a key in the database of a data folder. */
 export const makeKey = (dataDir: string, name: string, scope: KeyScope = "AppAdmin") =>
   Effect.flatMap(urlOf(dataDir), (url) => makeKeyAt(url, name, scope))
 

@@ -1,4 +1,4 @@
-/** Code blocks and tables of a Markdown text, for tests that do what it says. */
+/** Code blocks and tables of a Markdown text, for tests of the documents. */
 
 /** A fenced block: ```` ```language title ````. */
 export interface Block {

@@ -1,4 +1,4 @@
-/** What a Minecraft client does to show a server in its list: handshake, status request, ping. Protocol of 1.7 and later. */
+/** The server list ping of a Minecraft client: handshake, status request, ping. Protocol of 1.7 and later. */
 import { connect } from "node:net"
 import { Effect, Result, Schema } from "effect"
 import { ServiceFailed } from "./Service.ts"
@@ -13,7 +13,7 @@ export const ServerStatus = Schema.Struct({
   description: Schema.Unknown
 })
 
-/** What the server said of itself, and the number that came back with its pong. */
+/** The status of the server, and the number in its pong. */
 export interface Pinged {
   readonly status: typeof ServerStatus.Type
   readonly pong: bigint
@@ -21,7 +21,7 @@ export interface Pinged {
 
 const decodeStatus = Schema.decodeUnknownResult(Schema.fromJsonString(ServerStatus))
 
-/** 32 bits, seven to a byte, the lowest first. */
+/** Encodes 32 bits, seven to a byte, the lowest first. */
 const varint = (value: number): Buffer => {
   const bytes: Array<number> = []
   for (let rest = value >>> 0; ; rest >>>= 7) {
@@ -30,7 +30,7 @@ const varint = (value: number): Buffer => {
   }
 }
 
-/** The number at an offset and where it ends; undefined while its bytes have not all come. */
+/** The number at an offset and the offset after it; undefined until all its bytes have arrived. */
 const readVarint = (
   bytes: Buffer,
   at: number
@@ -69,7 +69,7 @@ const pingRequest = (number: bigint): Buffer => {
   return packet(1, bytes)
 }
 
-/** The first whole packet and what comes after it. */
+/** The first whole packet and the bytes after it. */
 const readPacket = (bytes: Buffer) => {
   const length = readVarint(bytes, 0)
   if (length === undefined || bytes.length < length.end + length.value) return undefined
@@ -79,7 +79,7 @@ const readPacket = (bytes: Buffer) => {
   return { id: id.value, data: body.subarray(id.end), rest: bytes.subarray(length.end + length.value) }
 }
 
-/** Asks a server for its status, then pings it with a number. Fails where it does not answer within 10 s. */
+/** Requests the status of a server, then pings it with a number. Fails without a response within 10 s. */
 export const minecraftPing = (
   host: string,
   port: number,

@@ -1,4 +1,4 @@
-/** Folders of tests may have mounts in them; what is mounted there is never removed with them. */
+/** Removal of test folders that contain mounts, without the mounted files. */
 import { spawnSync } from "node:child_process"
 import { existsSync, readFileSync, realpathSync, rmSync } from "node:fs"
 import { below, MOUNT_TABLE, parseMountTable } from "../../src/daemon/disk/mountTable.ts"
@@ -11,7 +11,7 @@ export const unmountBelow = (folder: string): void => {
   for (const { path } of mountsBelow(folder).toReversed()) spawnSync("umount", ["-i", "-c", "-l", path])
 }
 
-/** Removes a folder of a test, without what is mounted in it. */
+/** Removes a folder without the contents of mounts in it. */
 export const removeFolder = (folder: string): void => {
   unmountBelow(folder)
   const [left] = mountsBelow(folder)

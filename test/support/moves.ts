@@ -1,4 +1,4 @@
-/** Servers that are moved from node to node. */
+/** Servers for tests of migrations. */
 import { connect } from "node:net"
 import { join } from "node:path"
 import { Context, Effect, Layer } from "effect"
@@ -7,7 +7,7 @@ import { alone, connectedNode, forgetNode } from "./nodes.ts"
 import { type Service, startService } from "./Service.ts"
 import { expectStatus } from "./servers.ts"
 
-/** Listens on its port, and writes what it is told to a file that it shows when it starts. */
+/** Listens on its port, and writes each console line to a file that it prints at its start. */
 const keeper = `
 const fs = require("node:fs")
 const net = require("node:net")
@@ -43,7 +43,7 @@ export const files = {
   }
 }
 
-/** A node for one test, which is forgotten afterwards. */
+/** A node for one test, which is removed afterwards. */
 export const node = Effect.fnUntraced(function* (api: Service, id: string, port: number, env = {}) {
   yield* Effect.addFinalizer(() => Effect.ignore(forgetNode(api, id)))
   return yield* connectedNode(api, id, {
@@ -63,7 +63,7 @@ export const moveOf = (api: Service, id: string) =>
 export const filesOn = (node: { readonly dataDir: string }, id: string, path: string) =>
   join(node.dataDir, "node", "servers", id, "files", path)
 
-/** What the server answers on an address. */
+/** The response of the server at an address. */
 export const says = (ip: string, port: number): Effect.Effect<string> =>
   Effect.callback<string>((resume) => {
     let said = ""
@@ -75,7 +75,7 @@ export const says = (ip: string, port: number): Effect.Effect<string> =>
     socket.on("close", () => resume(Effect.succeed(said.trim())))
   })
 
-/** A control plane without a node of its own, that thinks a node lost after 2 s. */
+/** A control plane without an embedded node, with a heartbeat timeout of 2 s. */
 export class Control extends Context.Service<Control, Service>()("test/Control") {
   static readonly layer = Layer.effect(
     Control,

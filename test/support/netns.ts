@@ -1,6 +1,6 @@
 /**
- * Networks of their own on this machine: a namespace for the control plane, with a bridge, and one for each node, with
- * a cable to it that can be pulled. Nothing is added to the machine's own network.
+ * Networks in namespaces of this machine: one namespace for the control plane, with a bridge, and one for each node,
+ * whose link can be cut. The network of the machine is not changed.
  */
 import { execFile, execFileSync, spawn } from "node:child_process"
 import { existsSync, readdirSync, readFileSync } from "node:fs"
@@ -13,7 +13,7 @@ const FOLDER = "/run/netns"
 const PREFIX = "muster-test"
 const ip = ["/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip"].find(existsSync)
 
-/** Why there are no namespaces to test with; undefined when there are. */
+/** The reason why no namespace can be made; undefined if one can. */
 export const missingNetworks: string | undefined =
   process.getuid?.() !== 0
     ? "only root can make network namespaces"
@@ -21,25 +21,24 @@ export const missingNetworks: string | undefined =
       ? "iproute2 is not installed (apt-get install iproute2)"
       : undefined
 
-/** Tests run where namespaces can be made; in CI that has to be so. */
+/** Tests run if namespaces can be made; in CI this is required. */
 export const withNetworks = missingNetworks === undefined || process.env.CI !== undefined
-/** Goes into the title of what does not run without them. */
+/** Appended to the titles of tests that require namespaces. */
 export const networksNote =
   missingNetworks === undefined ? "" : ` (needs network namespaces: ${missingNetworks})`
 
 export interface NodeNetwork {
-  /** Name of its namespace. */
+  /** The name of the network namespace. */
   readonly namespace: string
-  /** Its address. */
   readonly address: string
-  /** Pulls the cable: what is sent is lost, and nobody is told. */
+  /** Cuts the link: packets are lost without an error. */
   readonly cut: Effect.Effect<void, ServiceFailed>
   readonly heal: Effect.Effect<void, ServiceFailed>
 }
 
 export interface Network {
   readonly namespace: string
-  /** Address of the control plane. */
+  /** The address of the control plane. */
   readonly address: string
   readonly nodes: ReadonlyArray<NodeNetwork>
 }
@@ -55,7 +54,7 @@ const run = (...args: ReadonlyArray<string>): Effect.Effect<void, ServiceFailed>
     )
   })
 
-/** When a process began, in ticks since boot: with its number it is the only one of its kind. */
+/** The start time of a process in ticks since boot, which with the pid identifies it. */
 const beginOf = (pid: number | string): string => {
   try {
     return /\) (?:\S+ ){19}(\d+)/.exec(readFileSync(`/proc/${pid}/stat`, "utf8"))?.[1] ?? ""
@@ -67,7 +66,7 @@ const beginOf = (pid: number | string): string => {
 const nameOf = (serial: number, what: string) =>
   `${PREFIX}-${process.pid}-${beginOf(process.pid)}-${serial}-${what}`
 
-/** Ends what runs in a namespace, and removes it. */
+/** Kills the processes in a namespace and removes it. */
 const removeNamespace = (name: string) =>
   Effect.sync(() => {
     const pids = execFileSync(ip ?? "ip", ["netns", "pids", name], { encoding: "utf8" })
@@ -81,7 +80,7 @@ const removeNamespace = (name: string) =>
     execFileSync(ip ?? "ip", ["netns", "delete", name])
   }).pipe(Effect.ignore)
 
-/** What a run that was killed has left. */
+/** Removes the namespaces of a killed test run. */
 const removeLeftovers = Effect.suspend(() => {
   const names = existsSync(FOLDER) ? readdirSync(FOLDER) : []
   const dead = names.filter((name) => {
@@ -99,7 +98,7 @@ const namespace = (name: string) =>
 
 let serial = 0
 
-/** Makes the network of a control plane and `count` nodes; it goes with the scope, and all that runs in it. */
+/** Makes the network of a control plane and `count` nodes; the scope kills its processes and removes it. */
 export const makeNetwork = (count: number): Effect.Effect<Network, ServiceFailed, Scope.Scope> =>
   Effect.gen(function* () {
     yield* removeLeftovers
@@ -130,10 +129,7 @@ export const makeNetwork = (count: number): Effect.Effect<Network, ServiceFailed
     return { namespace: control, address, nodes }
   })
 
-/**
- * A way into a namespace: connections to the port that this answers, of this machine's own 127.0.0.1, are made anew
- * inside of the namespace, to `host` and `port`.
- */
+/** Opens a port on 127.0.0.1 of this machine, and relays its connections to `host` and `port` inside a namespace. */
 export const wayInto = (
   name: string,
   host: string,
@@ -160,7 +156,7 @@ export const wayInto = (
       relay.send("listen", server)
     })
     const address = server.address()
-    // Only the child accepts from here on.
+    // From here on only the child accepts.
     server.close()
     return yield* typeof address === "object" && address !== null
       ? Effect.succeed(`http://127.0.0.1:${address.port}`)

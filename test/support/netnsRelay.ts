@@ -1,4 +1,4 @@
-/** Runs in a namespace: accepts on a socket that it is sent, which is of another one, and passes on to where it is. */
+/** Runs in a namespace: accepts on a socket of another namespace that it receives, and relays into its own. */
 import { connect, Server, type Socket } from "node:net"
 
 const [host = "127.0.0.1", port = "0"] = process.argv.slice(2)

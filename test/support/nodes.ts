@@ -1,4 +1,4 @@
-/** Daemons as processes of their own, beside a control plane. */
+/** Daemons as processes, beside a control plane. */
 
 import { type ChildProcess, spawn } from "node:child_process"
 import { createServer } from "node:net"
@@ -21,10 +21,10 @@ import { temporaryFolder } from "./temporaryFolder.ts"
 
 const root = resolve(import.meta.dirname, "../..")
 
-/** A control plane without a node of its own. */
+/** A control plane without an embedded node. */
 export const alone = { MUSTER_EMBEDDED_NODE: "false", MUSTER_OVERCOMMIT_MEMORY: "1000" }
 
-/** A port that nothing listens on, for a service that must come back at the same address. */
+/** A port without a listener, for a service that must restart at the same address. */
 export const freePort = Effect.callback<number>((resume) => {
   const server = createServer().listen(0, "127.0.0.1", () => {
     const address = server.address()
@@ -34,18 +34,18 @@ export const freePort = Effect.callback<number>((resume) => {
   })
 })
 
-/** A key with the scope `Node`, made beside the service. */
+/** Creates a key with the scope `Node` in the database. */
 export const nodeKey = (service: Pick<Service, "dataDir">, name = "node") =>
   makeKey(service.dataDir, name, "Node")
 
 export interface NodeProcess {
   readonly id: string
-  /** Where the daemon listens. */
+  /** The URL of the daemon. */
   readonly url: string
   readonly dataDir: string
   readonly process: ChildProcess
   readonly output: () => string
-  /** Ends the process with a signal and waits until it is gone. */
+  /** Sends a signal and waits until the process has exited. */
   readonly kill: (signal: NodeJS.Signals) => Effect.Effect<void>
 }
 
@@ -53,16 +53,16 @@ export interface NodeOptions {
   readonly control: string
   readonly key: string
   readonly id: string
-  /** Kept by the caller where a test starts the node more than once. */
+  /** A folder that outlives this daemon, for tests that start it more than once. */
   readonly dataDir?: string
   readonly env?: Record<string, string>
-  /** Name of the network namespace that it runs in. */
+  /** The name of its network namespace. */
   readonly namespace?: string
   /** Limit of open files. */
   readonly openFiles?: number
 }
 
-/** Starts `muster node` on a free port and waits until it listens. What it started is ended with the scope. */
+/** Starts `muster node` on a free port and waits until it listens. Its processes end with the scope. */
 export const startNode = (options: NodeOptions): Effect.Effect<NodeProcess, ServiceFailed, Scope.Scope> =>
   Effect.gen(function* () {
     const dataDir = options.dataDir ?? join(yield* temporaryFolder, options.id)
@@ -113,14 +113,14 @@ export const startNode = (options: NodeOptions): Effect.Effect<NodeProcess, Serv
     }
   })
 
-/** Waits until the control plane says whether the node is connected; one that it does not know is not. */
+/** Waits until the node is connected or not; an unknown node is not connected. */
 export const nodeIs = (api: Pick<Service, "request">, id: string, connected: boolean) =>
   eventually(
     Effect.map(api.request("GET", `/api/nodes/${id}`), (answer) => answer.json?.connected ?? false),
     (now) => now === connected
   )
 
-/** A node with a key of its own that has registered. */
+/** A registered node with its own key. */
 export const connectedNode = Effect.fnUntraced(function* (
   api: Service,
   id: string,
@@ -132,7 +132,7 @@ export const connectedNode = Effect.fnUntraced(function* (
   return { ...node, key }
 })
 
-/** Waits until a node has ended and removes what it leaves, so that the next test has only its own. */
+/** Waits until a node has ended and removes it with its servers, so that the next test starts without them. */
 export const forgetNode = Effect.fnUntraced(function* (api: Service, id: string) {
   const listed = yield* expectStatus(api, 200, "GET", "/api/servers")
   for (const server of listed.json) {

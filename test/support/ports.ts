@@ -1,9 +1,9 @@
-/** Ports that nothing listens on. */
+/** Ports without a listener. */
 import { createServer } from "node:net"
 import { Effect } from "effect"
 import { ServiceFailed } from "./Service.ts"
 
-/** Whether a server could listen on the port of 127.0.0.1 now. */
+/** Whether a server can listen on the port of 127.0.0.1. */
 export const isFree = (port: number): Effect.Effect<boolean> =>
   Effect.callback<boolean>((resume) => {
     const server = createServer()
@@ -11,7 +11,7 @@ export const isFree = (port: number): Effect.Effect<boolean> =>
     server.listen(port, "127.0.0.1", () => server.close(() => resume(Effect.succeed(true))))
   })
 
-/** The first of `count` free ports in a row, below those that the system hands out by itself. */
+/** Returns the first of `count` consecutive free ports, below the ephemeral range. */
 export const freePorts = Effect.fnUntraced(function* (count: number) {
   for (let attempt = 0; attempt < 50; attempt++) {
     const first = 20_000 + Math.floor(Math.random() * 5_000)
@@ -21,7 +21,7 @@ export const freePorts = Effect.fnUntraced(function* (count: number) {
   return yield* new ServiceFailed({ message: `no ${count} free ports in a row` })
 })
 
-/** Setting of the embedded node with `count` ports that are free now. */
+/** The setting for an embedded node with `count` free ports. */
 export const freeAllocations = (count: number) =>
   Effect.map(freePorts(count), (first) => ({
     MUSTER_EMBEDDED_ALLOCATIONS: `127.0.0.1:${first}-${first + count - 1}`

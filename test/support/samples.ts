@@ -1,4 +1,4 @@
-/** The samples of the tests: records, definitions, registrations. Each has what a test does not change. */
+/** Sample records, definitions and registrations, with defaults for the fields that a test does not set. */
 import type { Allocations, NodeAllocation } from "../../src/domain/Allocation.ts"
 import type { Change } from "../../src/domain/Journal.ts"
 import type { Registration } from "../../src/domain/NodeMessages.ts"

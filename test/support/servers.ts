@@ -1,11 +1,11 @@
-/** What tests do with servers over HTTP. */
+/** Operations on servers over HTTP. */
 import { Effect } from "effect"
 import { eventually } from "./eventually.ts"
 import { type Answer, type RequestOptions, type Service, ServiceFailed } from "./Service.ts"
 
 type Api = Pick<Service, "request">
 
-/** A request whose answer has to have the status. */
+/** Sends a request and asserts its status. */
 export const expectStatus = Effect.fnUntraced(function* (
   api: Api,
   status: number,
@@ -22,7 +22,7 @@ export const expectStatus = Effect.fnUntraced(function* (
   return answer
 })
 
-/** Creates a server; answers its id. */
+/** Creates a server and returns its id. */
 export const create = (
   api: Api,
   blueprint_id: string,
@@ -43,7 +43,7 @@ export const power = (
     body: { action, ...(wait_seconds === undefined ? {} : { wait_seconds }) }
   })
 
-/** A power action that is accepted. */
+/** Sends a power action and asserts that it is accepted. */
 export const powered = (api: Api, id: string, action: string, wait_seconds?: number) =>
   expectStatus(api, 200, "POST", `/api/servers/${id}/power`, {
     body: { action, ...(wait_seconds === undefined ? {} : { wait_seconds }) }
@@ -52,7 +52,7 @@ export const powered = (api: Api, id: string, action: string, wait_seconds?: num
 export const commands = (api: Api, id: string, ...lines: ReadonlyArray<string>) =>
   api.request("POST", `/api/servers/${id}/commands`, { body: { commands: lines } })
 
-/** The status; `gone` once there is no such server. */
+/** The status; `gone` if the server does not exist. */
 export const statusOf = (api: Api, id: string): Effect.Effect<string, ServiceFailed> =>
   Effect.map(api.request("GET", `/api/servers/${id}/status`), (answer) =>
     answer.status === 404 ? "gone" : (answer.json?.status ?? `HTTP ${answer.status}`)
@@ -62,7 +62,7 @@ export const statusOf = (api: Api, id: string): Effect.Effect<string, ServiceFai
 export const becomes = (api: Api, id: string, status: string, within?: `${number} seconds`) =>
   eventually(statusOf(api, id), (now) => now === status, within)
 
-/** A server that is installed. */
+/** Creates a server and waits for its installation. */
 export const installed = Effect.fnUntraced(function* (
   api: Api,
   blueprint_id: string,
@@ -73,7 +73,7 @@ export const installed = Effect.fnUntraced(function* (
   return id
 })
 
-/** A server that runs. */
+/** Creates a server and waits until it runs. */
 export const running = Effect.fnUntraced(function* (
   api: Api,
   blueprint_id: string,
@@ -84,7 +84,7 @@ export const running = Effect.fnUntraced(function* (
   return id
 })
 
-/** Console lines, oldest first: the newest page. */
+/** The newest page of console lines, oldest first. */
 export const logsOf = (
   api: Api,
   id: string,

@@ -1,4 +1,4 @@
-/** Archives of GNU tar that are written by hand, so that they can say anything. */
+/** GNU tar archives, built byte by byte so that they can be invalid. */
 
 export interface Member {
   readonly name: string
@@ -8,10 +8,10 @@ export interface Member {
   readonly size?: number
   readonly magic?: string
   readonly mode?: number
-  /** The fields of the size and of the time, byte by byte. */
+  /** The raw bytes of the size and time fields. */
   readonly rawSize?: ReadonlyArray<number>
   readonly rawTime?: ReadonlyArray<number>
-  /** Of a file with holes: its pieces, whether more of them follow in a block, its whole size. */
+  /** The map of a sparse file: its pieces, whether the map continues in the next block, the size of the file. */
   readonly sparse?: {
     readonly pieces?: ReadonlyArray<readonly [number, number]>
     readonly more?: boolean
@@ -21,7 +21,7 @@ export interface Member {
 
 const octal = (value: number, length: number) => `${value.toString(8).padStart(length - 1, "0")}\0`
 
-/** One member of an archive, written by hand. */
+/** One member of an archive. */
 export const member = ({
   content = "",
   link = "",
@@ -44,7 +44,7 @@ export const member = ({
   header.write(type, 156)
   header.write(link, 157, 100, "latin1")
   header.write(magic, 257, "latin1")
-  // The device that a member of such a type would be.
+  // The device number of a device member.
   if (type === "3" || type === "4") header.write(`${octal(1, 8)}${octal(3, 8)}`, 329)
   if (rest.sparse !== undefined) {
     for (const [index, [at, length]] of (rest.sparse.pieces ?? []).entries()) {
@@ -59,7 +59,7 @@ export const member = ({
   body.write(content, "latin1")
   return Buffer.concat([header, body])
 }
-/** A file with holes and no contents, whose map is said to go on in the next block. */
+/** A sparse file without contents, whose map claims to continue in the next block. */
 export const swallowing = (whole = 0) =>
   member({ name: "./s", type: "S", size: 0, sparse: { more: true, whole } })
 export const long = (name: string): Buffer =>

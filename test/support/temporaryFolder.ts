@@ -5,7 +5,7 @@ import { join } from "node:path"
 import { Effect } from "effect"
 import { removeFolder } from "./mounts.ts"
 
-/** A new folder of a parent folder; the scope unmounts what is mounted in it and removes it. */
+/** A new folder in a parent folder; the scope unmounts the mounts in it and removes it. */
 export const temporaryFolderIn = (parent: string, mode = 0o700) =>
   Effect.acquireRelease(
     Effect.sync(() => {

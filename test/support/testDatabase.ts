@@ -1,6 +1,6 @@
 /**
- * Which database the tests of the service run on. `MUSTER_TEST_DATABASE=postgres` gives every data folder a PostgreSQL
- * database of its own in place of the SQLite file; a service, or a command, that comes back to the folder finds it again.
+ * The database of the tested services. `MUSTER_TEST_DATABASE=postgres` gives every data folder its own PostgreSQL
+ * database instead of the SQLite file; later services and commands on the folder use the same database.
  */
 import { Effect } from "effect"
 import type { PostgresFailed } from "./postgres.ts"
@@ -10,21 +10,21 @@ export const testDatabase: "sqlite" | "postgres" =
 
 const known = new Map<string, string>()
 
-/** URL of the database of a data folder; made when missing. Undefined: the SQLite file in it. */
+/** The URL of the database of a data folder, created if missing. Undefined: the SQLite file in the folder. */
 export const databaseUrlOf = (dataDir: string): Effect.Effect<string | undefined, PostgresFailed> =>
   testDatabase === "sqlite"
     ? Effect.succeed(undefined)
     : Effect.suspend(() => {
         const url = known.get(dataDir)
         if (url !== undefined) return Effect.succeed(url)
-        // Needs the test runner, which a bench has not.
+        // Requires the test runner, which benches do not have.
         return Effect.promise(() => import("./postgresDatabase.ts")).pipe(
           Effect.flatMap(({ postgresDatabaseFor }) => postgresDatabaseFor(dataDir)),
           Effect.tap((made) => Effect.sync(() => known.set(dataDir, made)))
         )
       })
 
-/** The settings that name the database of a data folder. */
+/** The settings that select the database of a data folder. */
 export const databaseEnv = (dataDir: string): Effect.Effect<Record<string, string>, PostgresFailed> =>
   Effect.map(
     databaseUrlOf(dataDir),
@@ -32,7 +32,7 @@ export const databaseEnv = (dataDir: string): Effect.Effect<Record<string, strin
       url === undefined ? {} : { MUSTER_DATABASE_URL: url, ...likeSqlite, ...slowMachine }
   )
 
-/** A service by itself. */
+/** A single service. */
 const likeSqlite = { MUSTER_EMBEDDED_NODE: "true" }
-/** No test of these is about a database that is slow, and the machine may be. */
+/** These tests do not cover slow databases, but the machine may be slow. */
 const slowMachine = { MUSTER_DATABASE_TIMEOUT: "5000" }

@@ -26,7 +26,7 @@ const ranges = [
   { id: "south", first: 28_200, last: 28_399 }
 ] as const
 
-/** A node that is killed again and again and comes back on the same data folder. */
+/** A node that is killed repeatedly and restarts on the same data folder. */
 const makeNode = Effect.fnUntraced(function* (range: (typeof ranges)[number], control: string, key: string) {
   const scope = yield* Effect.scope
   const dataDir = join(yield* temporaryFolder, range.id)
@@ -61,8 +61,8 @@ const makeNode = Effect.fnUntraced(function* (range: (typeof ranges)[number], co
 })
 
 /**
- * While a node is away, or has not registered with the service that has just come back, its requests are answered
- * 503: whether the daemon has carried them out is as open as it is for a lost answer.
+ * A request that fails with 503 because its node is away or not yet registered may have been carried out, like a
+ * request whose response was lost.
  */
 const patient = (phoenix: RestartingService): RestartingService => ({
   ...phoenix,
@@ -82,7 +82,7 @@ const list = (api: Service): Effect.Effect<ReadonlyArray<ListedServer>> =>
     )
   )
 
-/** Servers that are not yet what their last answer has promised. */
+/** Servers that have not reached the state of their last response yet. */
 const unsettled = (listed: ReadonlyArray<ListedServer>, promised: ReadonlyArray<Promised>) => {
   const status = new Map(listed.map((server) => [server.id, server.status]))
   return promised

@@ -22,7 +22,7 @@ import { heardAgain, nodeNews } from "./nodes.ts"
 
 const HOUR = 3_600_000
 
-/** Ends when it is killed, and not before. */
+/** Ignores SIGTERM, so that only SIGKILL ends it. */
 const deaf = "trap '' TERM; echo ready; while :; do read -r line || sleep 1; done"
 const files = {
   software: {
@@ -33,7 +33,7 @@ const files = {
 }
 const up = ["installing", "offline", "starting", "running"]
 
-/** How far a service's clock is from this machine's, in hours. */
+/** The difference between a service's clock and this machine's, in hours. */
 const clockIs = (api: Service, hours: number) =>
   eventually(
     Effect.map(api.request("GET", "/healthz"), ({ headers }) =>
@@ -42,7 +42,7 @@ const clockIs = (api: Service, hours: number) =>
     (now) => now === hours
   )
 
-/** A ticket that is issued now opens a stream. */
+/** Asserts that a new ticket opens a stream. */
 const assertTicketWorks = Effect.fnUntraced(function* (api: Service) {
   const { json } = yield* expectStatus(api, 201, "POST", "/api/events/tickets")
   const stream = yield* subscribe(api, `/api/events?ticket=${json.ticket}`, { key: null })
@@ -88,7 +88,7 @@ describe.runIf(withWallClock)(`node-protocol, When something breaks: a clock is 
         for (const hours of [2, -2]) {
           const before = yield* running(api, "kept", here)
           const stubborn = yield* running(api, "deaf", here)
-          // Its time is running when the clock is set.
+          // The stop timeout runs when the clock is set.
           yield* powered(api, stubborn, "stop", 3)
           yield* during(
             clock.jumped(hours * HOUR),
@@ -208,7 +208,7 @@ describe.runIf(withWallClock)(`node-protocol, When something breaks: a clock is 
               yield* clockIs(one, 2)
               for (const api of [one, other]) yield* assertTicketWorks(api)
               yield* creations
-              // By the clock of the replica that was asked, which has not been set.
+              // The time comes from this replica, whose clock has not been set.
               yield* heardAgain(other, "n1", 8)
             })
           )

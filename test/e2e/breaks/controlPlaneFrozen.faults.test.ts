@@ -66,7 +66,7 @@ describe("node-protocol, When something breaks: a frozen control plane", () => {
         })
         const first = yield* restartable("the replica with the duties", set.start())
         const [one, other] = [yield* first.current, yield* set.start()]
-        // Where a balancer sends what nodes say while the first does not answer.
+        // A balancer sends messages of nodes here while the first replica does not respond.
         const node = Effect.fnUntraced(function* (id: string, ports: string) {
           const { key } = yield* set.key(id, "Node")
           const made = yield* makeSimulatedNode({
@@ -101,7 +101,7 @@ describe("node-protocol, When something breaks: a frozen control plane", () => {
             return made
           })
         )
-        // It has learned what was done meanwhile, and had the time to think wrongly of the nodes.
+        // By now the replica has processed the changes, and could have declared the nodes lost.
         for (const id of ids) yield* becomes(one, id, "offline")
         const beats = Effect.map(
           statementsOn(set.url, "SELECT beats::int AS beats FROM node_heartbeats WHERE node_id = 'living'"),

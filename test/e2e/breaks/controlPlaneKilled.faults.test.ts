@@ -29,7 +29,7 @@ const list = (api: Service): Effect.Effect<ReadonlyArray<ListedServer>, never> =
     )
   )
 
-/** Whether nothing is under way, and every server is what its last answer has promised. */
+/** Whether no work is pending and every server has the state of its last response. */
 const settled = (listed: ReadonlyArray<ListedServer>, promised: ReadonlyArray<Promised>) => {
   const status = new Map(listed.map((server) => [server.id, server.status]))
   const unsettled = promised.filter(({ expected, id, save }) => {
@@ -45,7 +45,7 @@ const settled = (listed: ReadonlyArray<ListedServer>, promised: ReadonlyArray<Pr
   )
 }
 
-/** A subscriber that resumes with its last cursor whenever the service comes back. */
+/** A subscriber that resumes from its last cursor whenever the service restarts. */
 const faithfulSubscriber = Effect.fnUntraced(function* (
   phoenix: RestartingService,
   seen: Array<ServerEvent>
@@ -64,13 +64,13 @@ const faithfulSubscriber = Effect.fnUntraced(function* (
       yield* eventually(take, (ended) => ended, "120 seconds")
       yield* take
     })
-    // Cut off before it was connected: it tries again with the next life.
+    // Disconnected before it was subscribed; it tries again after the restart.
     yield* Effect.ignore(Effect.scoped(life))
   }
 })
 
 const seed = freshSeed()
-/** On PostgreSQL too, with fewer: what it has of its own is tried where the store is. */
+/** Fewer on PostgreSQL, whose own failures are tested with the store. */
 const total = testDatabase === "sqlite" ? 200 : 100
 
 describe("node-protocol, When something breaks: control plane killed at any moment", () => {
@@ -92,7 +92,7 @@ describe("node-protocol, When something breaks: control plane killed at any mome
               (count) => count >= enough,
               "60 seconds"
             )
-            // Every other time the start that follows is killed as well, wherever it has come to by then.
+            // Every second start is killed as well, at any point.
             const again = random.below(2) === 0
             yield* phoenix.killAndRestart(again ? { duringStart: 250 + random.below(750) } : {})
           }
@@ -120,7 +120,7 @@ describe("node-protocol, When something breaks: control plane killed at any mome
         const { integrity, journal, newest, ports, records } = yield* readDatabase(dataDir)
         assert.deepStrictEqual(integrity, [{ integrity_check: "ok" }])
 
-        // Every 202 is accounted for, and nothing else is there.
+        // Every 202 is accounted for, and no other server exists.
         const promisedIds = new Set(chaos.promised.map(({ id }) => id))
         assert.strictEqual(promisedIds.size, chaos.promised.length)
         assert.strictEqual(promisedIds.size, total)
@@ -157,7 +157,7 @@ describe("node-protocol, When something breaks: control plane killed at any mome
         })
         assert.strictEqual(detail.committed.memory_bytes, committedMemory(listed))
 
-        // What subscribers are told is the journal, also over all the restarts.
+        // Subscribers receive exactly the journal, across all restarts.
         const expected: ReadonlyArray<ReadonlyArray<unknown>> = journal.flatMap(({ change, cursor }) =>
           isPublic(change) ? [[cursor, change.topic, change.server_id, change.payload]] : []
         )
@@ -170,7 +170,7 @@ describe("node-protocol, When something breaks: control plane killed at any mome
         )
         assert.deepStrictEqual(brief(seen), expected)
 
-        // A creation that is repeated answers the server that it made, also one that is gone.
+        // A repeated creation returns the server that it created, also if the server is deleted.
         for (const { body, id, idempotencyKey } of chaos.promised.slice(0, 40)) {
           const again = yield* expectStatus(api, 202, "POST", "/api/servers", {
             body,
@@ -211,7 +211,7 @@ describe("node-protocol, When something breaks: control plane killed at any mome
           meanwhile: Effect.gen(function* () {
             yield* tell(dataDir, exits, "exit 7")
             yield* signal(mainProcess, killed)
-            // Nobody is left to write down how this one ends.
+            // Without the shim, the exit of this server is not recorded.
             yield* signal(shimProcess, orphan)
             yield* signal(mainProcess, orphan)
             yield* tell(dataDir, passing, "exit 8")

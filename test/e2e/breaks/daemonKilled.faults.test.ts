@@ -16,7 +16,7 @@ const files = {
 }
 const quick = { MUSTER_NODE_HEARTBEAT: "1" }
 
-/** Passes requests on and keeps the answers to itself. */
+/** Passes requests on and drops the responses. */
 const answerless = (control: string) =>
   Effect.acquireRelease(
     Effect.callback<{ readonly url: string; readonly close: () => void; readonly seen: Array<string> }>(
@@ -73,7 +73,7 @@ describe("node-protocol, When something breaks: daemon killed", () => {
         const second = yield* startNode({ control: api.url, key, id: "half", dataDir, env: ports })
         yield* becomes(api, id, "running")
         const before = yield* mainProcess(second.dataDir, id)
-        // The registration of the boot before comes in late: the living one is told to register, and is back.
+        // The registration of the previous boot arrives late: the running boot must register again, and does.
         const late = yield* requestTo(api.url, key)("POST", "/api/nodes/half/register", {
           raw: proxy.seen[0] ?? ""
         })

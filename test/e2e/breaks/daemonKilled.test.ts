@@ -50,7 +50,7 @@ describe("node-protocol, When something breaks: daemon killed", () => {
         yield* node.killed.inject
         assert.deepStrictEqual(yield* mainProcess(dataDir, runsOn), before)
         yield* end(dataDir, ends, mainProcess)
-        // Nobody is left to write down how this one ends.
+        // Without the shim, the exit of this server is not recorded.
         yield* end(dataDir, orphaned, shimProcess)
         yield* end(dataDir, orphaned, mainProcess)
         yield* eventually(

@@ -61,7 +61,7 @@ const ready = (replicas: ReadonlyArray<Service>, status: number) =>
     (all) => all.every((one) => one === status)
   )
 
-/** An outage has a length; every replica has noticed it by then. */
+/** Waits for the duration of the outage, in which every replica detects it. */
 const outage = (replicas: ReadonlyArray<Service>) =>
   Effect.all([Effect.sleep(`${OUTAGE} seconds`), ready(replicas, 503)], { concurrency: 2, discard: true })
 

@@ -46,7 +46,7 @@ describe("node-protocol, When something breaks: database away, route by route", 
         ]) {
           yield* expectStatus(api, 200, "GET", path, { key: good.key })
         }
-        // A key that was never seen cannot be judged now.
+        // A key that is not cached cannot be checked now.
         assertError(yield* api.request("GET", "/api/servers", { key: unknownKey }), 503)
         for (const [method, path, body] of [
           ["POST", "/api/servers", { blueprint_id: "kept" }],
@@ -96,5 +96,5 @@ describe("node-protocol, When something breaks: database away, route by route", 
   )
 })
 
-/** Well-formed, and nobody's. */
+/** A well-formed key that does not exist. */
 const unknownKey = formatKey(new Uint8Array(KEY_BYTES).fill(9))

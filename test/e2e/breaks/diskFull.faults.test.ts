@@ -44,7 +44,7 @@ const range = { address: "127.0.0.1", first: 31_000, last: 40_999 }
 const installOf = (api: Service, id: string) =>
   Effect.map(expectStatus(api, 200, "GET", `/api/servers/${id}/install`), ({ json }) => json)
 
-/** What an installation has left at a node, besides its log. */
+/** Files of an installation on a node, without its log. */
 const leftOf = (dataDir: string, id: string) => {
   const list = (...path: ReadonlyArray<string>) => {
     const folder = join(dataDir, "node", ...path)
@@ -58,14 +58,14 @@ const leftOf = (dataDir: string, id: string) => {
 }
 const nothing = { server: [], base: [], mounts: [] }
 
-/** A control plane under load whose database has no room, until many writes were refused. */
+/** Fills the disk of the database of a control plane under load, until many writes are refused. */
 const assertOutage = Effect.fnUntraced(function* (options: {
   readonly api: Service
-  /** Of the node. */
+  /** The key of the node. */
   readonly key: string
   readonly full: Fault
   readonly database: ReturnType<typeof readDatabaseAt>
-  /** What has to be done once there is room again. */
+  /** Runs once there is space again. */
   readonly restart: Effect.Effect<void, PostgresFailed>
 }) {
   const { api, database, full, key, restart } = options
@@ -189,7 +189,7 @@ const hasReserve = (dataDir: string, whole = true) =>
     Effect.sync(() => reserved(dataDir)),
     ({ allocated }) => (whole ? allocated >= 8 * MIB : allocated === 0)
   )
-/** A service whose servers run on when it ends. */
+/** A service whose servers run on when it exits. */
 const serviceOnSmallDisk = Effect.gen(function* () {
   const { env } = yield* definitions(files)
   const { full, path } = yield* smallDisk(64)
@@ -248,7 +248,7 @@ describe.runIf(withSmallDisk)(`a full disk of the service${smallDiskNote}`, () =
             yield* noRoom(second, "POST", "/api/servers", { blueprint_id: "kept" })
             yield* second.kill("SIGTERM")
 
-            // The WAL and its index are gone after an end in good order: they are made again in the reserve's room.
+            // A regular exit removes the WAL and its index; the start creates them again in the space of the reserve.
             const last = yield* startService(settings)
             yield* noRoom(last, "POST", "/api/servers", { blueprint_id: "kept" })
             return last

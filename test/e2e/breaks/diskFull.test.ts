@@ -25,7 +25,7 @@ const files = {
 const installOf = (api: Service, id: string) =>
   Effect.map(expectStatus(api, 200, "GET", `/api/servers/${id}/install`), ({ json }) => json)
 
-/** What an installation has left at a node, besides its log. */
+/** Files of an installation on a node, without its log. */
 const leftOf = (dataDir: string, id: string) => {
   const list = (...path: ReadonlyArray<string>) => {
     const folder = join(dataDir, "node", ...path)

@@ -1,4 +1,4 @@
-/** A service of which tests kill the process. */
+/** A service whose process is killed by tests. */
 import { closeSync, openSync, writeSync } from "node:fs"
 import { join } from "node:path"
 import { Effect } from "effect"
@@ -10,7 +10,7 @@ import { temporaryFolder } from "../../support/temporaryFolder.ts"
 
 export const range = { address: "127.0.0.1", first: 30_000, last: 30_449 }
 
-/** A data folder with a service that comes back on it; what the service started is ended with the scope. */
+/** A service that restarts on its data folder; its server processes end with the scope. */
 export const restartingService = Effect.gen(function* () {
   const folders = yield* definitions(chaosDefinitions)
   const dataDir = join(yield* temporaryFolder, "data")
@@ -23,7 +23,7 @@ export const restartingService = Effect.gen(function* () {
   return { dataDir, phoenix: yield* makeRestartingService({ dataDir, env }) }
 })
 
-/** Writes a line to a server's console while no service is there to do it. */
+/** Writes a line to the console of a server while no service runs. */
 export const tell = (dataDir: string, id: string, line: string) =>
   Effect.sync(() => {
     const input = openSync(join(dataDir, "node", "servers", id, "console.in"), "w")

@@ -1,4 +1,4 @@
-/** Clients that create, delete and read all the time while something breaks, and what they have been answered. */
+/** Clients that create, delete and read during a fault, and the responses that they get. */
 import { assert } from "@effect/vitest"
 import { Effect, Fiber, Option, Ref, Schedule } from "effect"
 import { isPublic, type JournalEntry } from "../../../src/domain/Journal.ts"
@@ -6,30 +6,30 @@ import type { Balancer, Outcome, Subscriber } from "../../support/balancer.ts"
 import { eventually } from "../../support/eventually.ts"
 import { ServiceFailed } from "../../support/Service.ts"
 
-/** Seconds that an outage takes. */
+/** Duration of an outage, in seconds. */
 export const OUTAGE = Number(process.env.MUSTER_TEST_OUTAGE ?? 5)
 
 const WRITERS = 4
 const READERS = 4
-/** Between an answer and the client's next request. */
+/** Pause between a response and the client's next request. */
 const PACE = Schedule.spaced("20 millis")
-/** Longer than the service takes for any answer: a request that is still open then hangs. */
+/** Longer than any timeout of the service: a request that is still open hangs. */
 const HANGS = "40 seconds"
 
 export interface Answered extends Outcome {
   readonly what: "create" | "delete" | "read"
-  /** Of the server, where there is one. */
+  /** The id of the server, if the request has one. */
   readonly id: string | undefined
-  /** Milliseconds, of the process's clock that only goes on. */
+  /** Milliseconds on the monotonic clock of the process. */
   readonly began: number
   readonly took: number
 }
 
 export interface Load {
   readonly answers: () => ReadonlyArray<Answered>
-  /** Waits until this many creations were acknowledged from now on. */
+  /** Waits until this many further creations are acknowledged. */
   readonly creations: (count: number) => Effect.Effect<unknown, ServiceFailed>
-  /** Lets every client finish what it has begun. */
+  /** Lets every client finish its request. */
   readonly end: Effect.Effect<ReadonlyArray<Answered>, ServiceFailed>
 }
 
@@ -111,8 +111,8 @@ const short = ({ error, id, status, text, url, what }: Answered) =>
   `${what} ${id ?? ""} at ${url}: ${status ?? error} ${text}`
 
 /**
- * Every request was answered: reads with 200, writes as it was or with one of the refusals, the contract's error body
- * and the reason.
+ * Asserts that every request got a response: reads 200, writes success or an allowed refusal with the error body and a
+ * reason.
  *
  * @param reasons by status
  */
@@ -143,10 +143,10 @@ export const refusedDeletions = (answers: ReadonlyArray<Answered>): ReadonlyArra
   )
 
 /**
- * What was acknowledged is there, and nothing that nobody was told of: a creation that was refused has left nothing,
- * unless the refusal says that nobody knows.
+ * Asserts that every acknowledged change is there, and no other: a refused creation leaves nothing, unless the refusal
+ * says that the outcome is unknown.
  *
- * @param listed of the servers that were created under this load; refused deletions were asked for again
+ * @param listed the servers created under this load, after refused deletions were repeated
  */
 export const assertNothingLost = (answers: ReadonlyArray<Answered>, listed: ReadonlyArray<string>) => {
   const idsOf = (what: Answered["what"]) =>
@@ -164,7 +164,7 @@ export const assertNothingLost = (answers: ReadonlyArray<Answered>, listed: Read
   assert.isAtMost(extra.length, unknown.length, `created, and nobody was told: ${extra}`)
 }
 
-/** Each subscriber was told the journal's public entries, all of them, once, in its order. */
+/** Asserts that each subscriber received all public journal entries, once and in order. */
 export const assertOneStory = Effect.fnUntraced(function* (
   journal: ReadonlyArray<JournalEntry>,
   subscribers: ReadonlyArray<Subscriber>
@@ -182,7 +182,7 @@ export const assertOneStory = Effect.fnUntraced(function* (
   }
 })
 
-/** How many answers, and how long they took. */
+/** The number of responses, and their durations. */
 export const figures = (answers: ReadonlyArray<Answered>) => {
   const sorted = answers.map(({ took }) => took).toSorted((one, other) => one - other)
   const at = (part: number) => Math.round(sorted[Math.floor((sorted.length - 1) * part)] ?? 0)

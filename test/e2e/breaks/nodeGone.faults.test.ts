@@ -18,7 +18,7 @@ const files = {
 }
 const up = ["installing", "offline", "starting", "running"]
 
-/** A control plane and a real node, with what can come between them. */
+/** A control plane and a real node, with the faults between them. */
 class World extends Context.Service<World, Effect.Success<typeof makeWorld>>()("test/World") {
   static readonly layer = Layer.effect(
     World,

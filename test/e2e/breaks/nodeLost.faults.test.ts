@@ -56,7 +56,7 @@ describe("node-protocol, When something breaks: node gone for node_lost_after (1
           Effect.sync(() => new Set(serverProcesses(first.dataDir).map(({ server }) => server))),
           (servers) => servers.size === 1 && servers.has(kept)
         )
-        // Its ports can be had by others.
+        // Other servers can get the freed ports.
         yield* running(api, "kept")
         yield* running(api, "kept")
         assert.deepStrictEqual(stream.of(passing), [...up, "unknown", "deleted"])

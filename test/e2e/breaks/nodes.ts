@@ -1,16 +1,16 @@
-/** What the control plane says of its nodes, for tests that break something. */
+/** The control plane's view of its nodes, for tests with faults. */
 import { Effect } from "effect"
 import type { JournalEntry } from "../../../src/domain/Journal.ts"
 import { eventually } from "../../support/eventually.ts"
 import type { Service } from "../../support/Service.ts"
 
-/** What the journal says of nodes: `n1 lost`. */
+/** The changes of nodes in the journal: `n1 lost`. */
 export const nodeNews = (journal: ReadonlyArray<JournalEntry>) =>
   journal.flatMap(({ change }) =>
     change.topic === "node:changed" ? [`${change.node_id} ${change.kind}`] : []
   )
 
-/** Waits until the control plane has heard of the node so many times more, whatever its clock says. */
+/** Waits until the control plane has received that many further heartbeats of the node, independent of its clock. */
 export const heardAgain = Effect.fnUntraced(function* (api: Service, id: string, times: number) {
   const seen = new Set<string>()
   const look = Effect.map(

@@ -17,12 +17,12 @@ import { expectStatus } from "../../support/servers.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 
 const SERVERS = 4_000
-/** Ids of this length make events so large that a few thousand are more than any socket buffer holds. */
+/** Ids of this length make events so large that a few thousand exceed any socket buffer. */
 const LONG = "0".repeat(2_000)
 const PER_WRITE = 1000
 const NODE = "node-of-the-lost"
 
-/** A data folder whose database has servers that its node has lost: the start has a lot to tell. */
+/** A data folder with servers that are missing on their node, so that the start publishes many events. */
 const seeded = Effect.gen(function* () {
   const dataDir = join(yield* temporaryFolder, "data")
   yield* Effect.sync(() => {
@@ -68,7 +68,7 @@ describe("node-protocol, When something breaks: slow or stuck subscriber", () =>
           (count) => count === 2 * SERVERS,
           "60 seconds"
         )
-        // Each is told once: offline, then deleted, just as the journal has it.
+        // Each server publishes offline, then deleted, once, as in the journal.
         const { journal } = yield* readDatabase(api.dataDir)
         assert.deepStrictEqual(
           attentive.events().map((event) => event.Cursor),

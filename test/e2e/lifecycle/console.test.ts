@@ -18,7 +18,7 @@ import {
 } from "../../support/servers.ts"
 import { definitions, upAgain } from "./world.ts"
 
-/** Opens a WebSocket; what comes, and how it was closed. */
+/** Opens a WebSocket; records its messages and its close code. */
 const openSocket = Effect.fnUntraced(function* ({ key, url }: Pick<Service, "key" | "url">, path: string) {
   const socket = yield* Effect.acquireRelease(
     Effect.sync(

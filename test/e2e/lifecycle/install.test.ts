@@ -33,7 +33,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
           api.request("GET", `/api/servers/${id}/install`),
           (answer) => answer.json.phase === "ready"
         )
-        // It was to be started once installed, and now it is.
+        // The creation asked for a start after the installation.
         yield* becomes(api, id, "running")
         yield* told(stream, id, ["installing", "offline", "installing", "offline", ...upAgain])
         const again = yield* expectStatus(
@@ -73,7 +73,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
         yield* expectStatus(api, 202, "POST", `/api/servers/${id}/reset`)
         yield* told(stream, id, [...up, ...down])
         const world = fileOf(api, id, "world.txt")
-        // For a moment the old files have gone and the new ones are not there yet.
+        // For a moment the old files are gone and the new ones not there yet.
         yield* eventually(
           Effect.sync(() => (existsSync(world) ? readFileSync(world, "utf8") : "")),
           (text) => text === "a new world\n"

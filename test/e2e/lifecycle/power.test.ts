@@ -55,13 +55,13 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
           for (let round = 0; round < 10; round++) {
             yield* powered(api, id, "start")
             yield* powered(api, id, "stop")
-            // The stop was accepted, so the server does not go on.
+            // The stop was accepted, so the server ends.
             yield* becomes(api, id, "offline")
             assert.isUndefined(yield* mainProcess(api.dataDir, id))
             yield* powered(api, id, "start")
             yield* becomes(api, id, "running")
             yield* powered(api, id, "stop")
-            // It is either refused, or the server does run.
+            // The start is refused, or the server runs.
             const again = yield* power(api, id, "start")
             assert.include([200, 409], again.status)
             if (again.status === 200) {

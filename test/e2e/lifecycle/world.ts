@@ -6,7 +6,7 @@ import { type EventStream, replay, subscribe } from "../../support/events.ts"
 import type { Service, ServiceFailed } from "../../support/Service.ts"
 import { expectStatus } from "../../support/servers.ts"
 
-/** Not in /tmp: install scripts have one of their own. Those of a root daemon run as other users. */
+/** Outside of /tmp, because install scripts have a private /tmp; those of a root daemon run as other users. */
 export const licence = join(
   process.geteuid?.() === 0 ? "/var/lib" : homedir(),
   `muster-test-licence-${process.pid}`
@@ -45,10 +45,10 @@ export const up = ["installing", "offline", "starting", "running"]
 export const upAgain = ["starting", "running"]
 export const down = ["stopping", "offline"]
 
-/** The events of one server, from its creation on. */
+/** The events of one server from its creation on. */
 export const follow = (api: Service): Effect.Effect<EventStream, ServiceFailed, Scope.Scope> => subscribe(api)
 
-/** Every status event of the server as a list, from the journal. */
+/** All statuses of a server in the journal, in order. */
 export const pathOf = Effect.fnUntraced(function* (api: Service, id: string) {
   const metrics = yield* expectStatus(api, 200, "GET", "/metrics")
   const newest = Number(/^muster_journal_newest_cursor (\d+)/m.exec(metrics.text)?.[1])

@@ -1,7 +1,7 @@
-/** Requests to a route as the OpenAPI document describes it: sound ones, nearly sound ones and nonsense. */
+/** Requests to a route of the OpenAPI document: valid, nearly valid and invalid. */
 import * as fc from "fast-check"
 
-/** What is looked at in the document; everything else is left alone. */
+/** The keywords of JSON Schema that the generator uses. */
 export interface JsonSchema {
   readonly $ref?: string
   readonly anyOf?: ReadonlyArray<JsonSchema>
@@ -35,7 +35,7 @@ export interface Generated {
   readonly body: Uint8Array
 }
 
-/** Text with what breaks naive code: NUL, controls, lone surrogates, names of prototypes, paths. */
+/** Text that breaks naive code: NUL, controls, lone surrogates, names of prototypes, paths. */
 const text = fc.oneof(
   {
     weight: 4,
@@ -64,13 +64,13 @@ const json: fc.Arbitrary<unknown> = fc.oneof(
   { weight: 1, arbitrary: fc.integer({ min: 10, max: 20_000 }).map((depth) => ({ nested: depth })) }
 )
 
-/** Values that a schema describes, about as often as not beside the mark. */
+/** Values for a schema, about half of them invalid. */
 export const near = (document: Document, schema: JsonSchema, depth = 0): fc.Arbitrary<unknown> => {
   const right = rightFor(document, schema, depth)
   return depth > 4 ? json : fc.oneof({ weight: 12, arbitrary: right }, { weight: 1, arbitrary: json })
 }
 
-/** Most creations name a blueprint that exists, so that the rest of them is looked at. */
+/** Most creations name an existing blueprint, so that their other fields are checked. */
 const fieldOf = (name: string, values: fc.Arbitrary<unknown>): fc.Arbitrary<unknown> =>
   name === "blueprint_id"
     ? fc.oneof({ weight: 3, arbitrary: fc.constantFrom("kept", "passing") }, { weight: 1, arbitrary: values })
@@ -183,7 +183,7 @@ const query = (operation: Operation | undefined): fc.Arbitrary<string> => {
   )
 }
 
-/** What may stand in a header's value. */
+/** Values of a header. */
 const value = fc.oneof(
   fc.constantFrom("", "1", "0", "-1", "application/json", "text/plain", "*/*", "x".repeat(129), "a-key"),
   fc.stringMatching(/^[!-~]{1,40}$/)
@@ -217,7 +217,7 @@ const others = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PUR
 /**
  * Requests to one route, its path as in the contract (`/api/servers/:server`).
  *
- * @param known ids of what exists, used as path parameters every other time
+ * @param known ids of existing objects, used as path parameters half of the time
  */
 export const requestsTo = (
   document: Document,

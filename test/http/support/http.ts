@@ -1,4 +1,4 @@
-/** What the tests of the HTTP contract share: the error body, definitions, and connections below HTTP. */
+/** Helpers of the tests of the HTTP contract: the error body, definitions, and raw connections. */
 import { connect } from "node:net"
 import { assert } from "@effect/vitest"
 import { Effect, type Scope } from "effect"
@@ -9,10 +9,10 @@ import { Muster } from "../../support/Muster.ts"
 import type { Answer, Service } from "../../support/Service.ts"
 import { expectStatus, statusOf } from "../../support/servers.ts"
 
-/** A service with no node of its own. */
+/** A service without an embedded node. */
 export const noNode = { MUSTER_EMBEDDED_NODE: "false" }
 
-/** Definitions of a small server that installs at once, and of one that never does. */
+/** Definitions of a small server that installs at once, and of one whose installation never ends. */
 export const games = {
   software: {
     "game.yml": softwareFile("game", { files: { "server.sh": obedient } }),
@@ -36,7 +36,7 @@ export const keysOf = (value: object): ReadonlyArray<string> => Object.keys(valu
 
 const isErrorStatus = (status: number): status is ErrorStatus => status in reasonPhrases
 
-/** An answer with exactly the error body of section 7; answers the body. */
+/** Asserts that the response has exactly the error body of section 7, and returns the body. */
 export const assertError = (
   answer: Pick<Answer, "status" | "text" | "json"> & {
     readonly headers: { get(name: string): string | null }
@@ -59,13 +59,13 @@ export const assertError = (
   return body
 }
 
-/** The head and the body of an answer that came as bytes. */
+/** The head and the body of a response received as bytes. */
 export interface RawAnswer extends Pick<Answer, "status" | "text" | "json"> {
   readonly reason: string
   readonly headers: { get(name: string): string | null }
 }
 
-/** Reads an answer whose body is all that is left: one with `Connection: close` and a length. */
+/** Parses a response with `Connection: close` and a length, whose body is the rest of the bytes. */
 export const parseAnswer = (bytes: string): RawAnswer => {
   const end = bytes.indexOf("\r\n\r\n")
   assert.notStrictEqual(end, -1, `no answer: ${JSON.stringify(bytes)}`)
@@ -88,8 +88,8 @@ export const parseAnswer = (bytes: string): RawAnswer => {
 }
 
 /**
- * Sends bytes over a connection of their own; answers all that came until the service closed it. `then` is sent once
- * its `after` has come.
+ * Sends bytes over a new connection and returns all bytes received until the service closes it. `then` is sent once its
+ * `after` has arrived.
  */
 export const exchange = (
   api: Pick<Service, "url">,
@@ -113,11 +113,11 @@ export const exchange = (
     return Effect.sync(() => socket.destroy())
   })
 
-/** {@link exchange}, with the answer read. */
+/** {@link exchange}, with the response parsed. */
 export const raw = (api: Pick<Service, "url">, bytes: string | Uint8Array): Effect.Effect<RawAnswer> =>
   Effect.map(exchange(api, bytes), parseAnswer)
 
-/** A request as bytes, after which the connection ends. */
+/** The bytes of a request with `Connection: close`. */
 export const rawRequest = (
   method: string,
   target: string,
@@ -131,7 +131,7 @@ export const rawRequest = (
 
 export const bearer = (api: Pick<Service, "key">) => ({ authorization: `Bearer ${api.key}` })
 
-/** Deletes a server of {@link Muster}, which then is gone. */
+/** Deletes a server of {@link Muster} and waits until it is gone. */
 export const removed = Effect.fnUntraced(function* (id: string) {
   const api = yield* Muster
   const answer = yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
@@ -139,7 +139,7 @@ export const removed = Effect.fnUntraced(function* (id: string) {
   assert.strictEqual(yield* statusOf(api, id), "gone")
 })
 
-/** A WebSocket and the messages that it received; fails with the status of a refusal. */
+/** A WebSocket and its received messages; fails with the status of a refusal. */
 export const socket = (api: Service, path: string, headers: Record<string, string> = bearer(api)) =>
   Effect.gen(function* () {
     const ws = yield* Effect.acquireRelease(

@@ -3,18 +3,17 @@ import { Data, Effect } from "effect"
 export class FaultFailed extends Data.TaggedError("FaultFailed")<{ readonly message: string }> {}
 
 /**
- * Something that can be broken and mended again while all else goes on. Both ends may be asked for at any time and
- * more than once: breaking what is broken and mending what is whole does nothing. Whatever is broken when the scope
- * of its maker ends is mended, or gone, by then.
+ * A fault that can be injected and healed during a test. Both are idempotent and may be called at any time. The end of
+ * the scope that made the fault heals it.
  */
 export interface Fault {
-  /** What it does, for a test's title or log: `PostgreSQL is frozen`. */
+  /** A description for the title or log of a test: `PostgreSQL is frozen`. */
   readonly name: string
   readonly inject: Effect.Effect<void, FaultFailed>
   readonly heal: Effect.Effect<void, FaultFailed>
 }
 
-/** Runs something while a fault is on; it is mended again also where that fails. */
+/** Runs an effect during a fault and heals the fault afterwards, also on failure. */
 export const during = <A, E, R>(
   fault: Fault,
   use: Effect.Effect<A, E, R>

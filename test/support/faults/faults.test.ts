@@ -16,7 +16,7 @@ import {
   withWallClock
 } from "./index.ts"
 
-/** Says everything back. */
+/** Echoes every byte. */
 const echo = Effect.acquireRelease(
   Effect.callback<{ readonly port: number; readonly close: () => void }>((resume) => {
     const sockets = new Set<Socket>()
@@ -41,7 +41,7 @@ const echo = Effect.acquireRelease(
   ({ close }) => Effect.sync(close)
 )
 
-/** A connection, what came back on it, and how it ended. */
+/** A connection, the bytes it has received, and how it ended. */
 const client = (port: number) =>
   Effect.map(
     Effect.acquireRelease(
@@ -105,7 +105,7 @@ describe("test faults: the connection proxy", () => {
           const meanwhile = yield* client(proxy.port)
           yield* meanwhile.says("lost")
           yield* talks.says("lost")
-          // All of it is in one process: what was sent before this came back has been read.
+          // All sockets are in this process, so bytes sent earlier have been read by now.
           const other = yield* client((yield* echo).port)
           yield* other.says("seen")
           yield* other.hears("seen")

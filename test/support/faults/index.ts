@@ -1,12 +1,14 @@
 /**
- * What tests break, one file each. All are a {@link Fault}: `inject` breaks, `heal` mends, `during(fault, effect)` does
- * both around something. All work on real processes, sockets and file systems, while what is tested runs.
+ * The faults of the tests, one file each. Every fault is a {@link Fault}: `inject`, `heal`, and `during(fault, effect)`
+ * for both around an effect. They act on real processes, sockets and file systems.
  *
- * | What | From | Faults |
+ * | Target | From | Faults |
  * |---|---|---|
- * | a replica, a control plane, a daemon | `restartable("replica", startService({...}))`, `restartable("node", startNode({...}))` | `killed` (kill -9; healed: started again), `frozen` (SIGSTOP) |
+ * | a replica, a control plane, a daemon | `restartable("replica", startService({...}))`, `restartable("node",
+ * startNode({...}))` | `killed` (kill -9; healed: started again), `frozen` (SIGSTOP) |
  * | PostgreSQL with all its backends | `postgresFaults(yield* startPostgres())` | `stopped`, `killed`, `frozen` |
- * | a connection to PostgreSQL, a daemon or the control plane | `tcpProxy(port)`: its `through(url)` in place of the url | `dropped` (RST), `swallowed` (black hole), `delayed(ms)`; `cutAt` in the middle of an answer |
+ * | a connection to PostgreSQL, a daemon or the control plane | `tcpProxy(port)`: its `through(url)` instead of the URL
+ * | `dropped` (RST), `swallowed` (black hole), `delayed(ms)`; `cutAt` in the middle of a response |
  * | a disk | `smallDisk(mib)`: its `path` as a data folder | `full` |
  * | the wall clock of one process | `wallClock`: its `env` for the process | `jumped(ms)` |
  */

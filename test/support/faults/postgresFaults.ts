@@ -4,13 +4,13 @@ import { type Fault, FaultFailed } from "./Fault.ts"
 
 const failed = Effect.mapError((error: PostgresFailed) => new FaultFailed({ message: error.message }))
 
-/** PostgreSQL, its own process and that of every connection; it keeps its data and port. */
+/** Faults of the PostgreSQL main process and its backends; data and port stay the same. */
 export const postgresFaults = (server: PostgresServer) =>
   ({
-    /** As an administrator stops it: it says good-bye to every connection. */
+    /** A regular shutdown: every connection is closed. */
     stopped: { name: "PostgreSQL is stopped", inject: failed(server.stop), heal: failed(server.start) },
-    /** As a power failure does. */
+    /** The same effect as a power failure. */
     killed: { name: "PostgreSQL is killed", inject: failed(server.kill), heal: failed(server.start) },
-    /** It stands still; the kernel still accepts connections for it. */
+    /** The processes are stopped; the kernel still accepts connections. */
     frozen: { name: "PostgreSQL is frozen", inject: server.freeze, heal: server.thaw }
   }) satisfies Record<string, Fault>

@@ -7,11 +7,11 @@ import { type Fault, FaultFailed } from "./Fault.ts"
 
 /** A process that can be killed, frozen and started again. */
 export interface Restartable<A> {
-  /** The one that is up; waits while there is none. A frozen one is up. */
+  /** The running process, which may be frozen; waits while none runs. */
   readonly current: Effect.Effect<A>
-  /** The one that was started last, dead or alive. */
+  /** The last started process, running or not. */
   readonly latest: () => A
-  /** Kill -9; healed: started again, and up. */
+  /** SIGKILL; healed: started again and ready. */
   readonly killed: Fault
   /** SIGSTOP; healed: SIGCONT. */
   readonly frozen: Fault
@@ -19,7 +19,7 @@ export interface Restartable<A> {
 
 const isAlive = (child: ChildProcess) => child.exitCode === null && child.signalCode === null
 
-/** Whether the whole process stands still (Linux). */
+/** Whether every thread of the process is stopped (Linux). */
 const standsStill = (child: ChildProcess) =>
   Effect.sync(() => {
     try {
@@ -30,8 +30,8 @@ const standsStill = (child: ChildProcess) =>
   })
 
 /**
- * @param name  what it is, in the faults' names
- * @param start how it is started, each time; one that others have to find again needs the same port and data folder
+ * @param name  of the target, for the names of the faults
+ * @param start starts the process; use a fixed port and data folder if others must reach it again
  */
 export const restartable = Effect.fnUntraced(function* <A extends { readonly process: ChildProcess }, E, R>(
   name: string,

@@ -2,19 +2,19 @@ import { Effect, type Option, type Scope } from "effect"
 import { type Answer, ended, type RequestOptions, type Service, startService } from "../Service.ts"
 import { restartable } from "./restartable.ts"
 
-/** A service that is killed again and again and comes back on the same data folder. */
+/** A service that is killed repeatedly and restarts on the same data folder. */
 export interface RestartingService {
-  /** The service; waits while it is down. */
+  /** The running service; waits while none runs. */
   readonly current: Effect.Effect<Service>
-  /** None: the service died before it answered. */
+  /** Returns none if the service was killed before it responded. */
   readonly send: (
     method: string,
     path: string,
     options?: RequestOptions
   ) => Effect.Effect<Option.Option<Answer>>
   /**
-   * Kills it with SIGKILL and runs `meanwhile`, then starts it again; with `duringStart` that start, too, is killed
-   * after so many milliseconds.
+   * Sends SIGKILL, runs `meanwhile`, then starts the service again; with `duringStart` the new process is also killed
+   * after that many milliseconds.
    */
   readonly killAndRestart: (options?: {
     readonly meanwhile?: Effect.Effect<void>
@@ -28,7 +28,7 @@ export const makeRestartingService = Effect.fnUntraced(function* (options: {
 }): Effect.fn.Return<RestartingService, never, Scope.Scope> {
   const { current, killed } = yield* Effect.orDie(restartable("the service", startService(options)))
 
-  /** Starts it, and kills it after so many milliseconds. */
+  /** Starts the service and kills it after that many milliseconds. */
   const startCut = (millis: number) =>
     startService({ ...options, onSpawn: (child) => setTimeout(() => child.kill("SIGKILL"), millis) }).pipe(
       Effect.flatMap(({ process }) => ended(process)),

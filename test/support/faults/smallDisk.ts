@@ -6,24 +6,24 @@ import { unmountBelow } from "../mounts.ts"
 import { temporaryFolder } from "../temporaryFolder.ts"
 import { type Fault, FaultFailed } from "./Fault.ts"
 
-/** Why there is no disk to fill; undefined when there is. */
+/** The reason why no file system can be mounted; undefined if one can. */
 const missing = process.getuid?.() === 0 ? undefined : "only root can mount a file system"
 
-/** Tests run where a file system can be mounted; in CI that has to be so. */
+/** Tests run if a file system can be mounted; in CI this is required. */
 export const withSmallDisk = missing === undefined || process.env.CI !== undefined
-/** Goes into the title of what does not run without one. */
+/** Appended to the titles of tests that require a small disk. */
 export const smallDiskNote = missing === undefined ? "" : ` (needs a small disk: ${missing})`
 
 export interface SmallDisk {
-  /** A folder on it that does not exist yet: a data folder. */
+  /** A path on the disk that does not exist yet, for a data folder. */
   readonly path: string
-  /** Not a byte is left; healed: all that this took is free again. */
+  /** No free byte; healed: all space is freed. */
   readonly full: Fault
 }
 
 const PAGE = 4096
 
-/** Writes until the disk says that there is no more; small pieces last, so that nothing is left. */
+/** Writes until the disk is full, with small chunks last to use every byte. */
 const fill = (file: string) => {
   const out = openSync(file, "a")
   try {
@@ -40,7 +40,7 @@ const fill = (file: string) => {
   }
 }
 
-/** A file system in memory of so many MiB; unmounted with the scope. */
+/** A file system in memory of that many MiB; unmounted with the scope. */
 export const smallDisk = (mib: number): Effect.Effect<SmallDisk, FaultFailed, Scope.Scope> =>
   Effect.gen(function* () {
     const root = join(yield* temporaryFolder, "disk")
@@ -48,7 +48,7 @@ export const smallDisk = (mib: number): Effect.Effect<SmallDisk, FaultFailed, Sc
     yield* Effect.acquireRelease(
       Effect.suspend(() => {
         mkdirSync(root)
-        // Servers that do not run as root find their folder on it, too.
+        // Servers that do not run as root must be able to enter it.
         chmodSync(dirname(root), 0o711)
         const { status, stderr } = spawnSync(
           "mount",

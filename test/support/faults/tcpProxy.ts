@@ -2,33 +2,33 @@ import { connect, createServer, type Socket } from "node:net"
 import { Effect, type Scope } from "effect"
 import type { Fault } from "./Fault.ts"
 
-/** Stands between a client and its server, and can lose what they say. */
+/** A proxy between a client and its server that can lose and delay bytes. */
 export interface TcpProxy {
   readonly port: number
-  /** An address of the target that leads through here. */
+  /** A URL of the target, redirected through the proxy. */
   readonly through: (url: string) => string
-  /** Every connection is reset, each new one, too. */
+  /** Resets every connection, new ones included. */
   readonly dropped: Fault
   /**
-   * A black hole: nobody learns that anything is wrong. New connections are accepted, what is sent is lost, and that a
-   * side has ended does not get through. Healed: connections that have lost something are reset, the others go on.
+   * A black hole without errors: new connections are accepted, bytes are lost, and the end of a side is not passed on.
+   * Healed: connections that have lost bytes are reset, the others continue.
    */
   readonly swallowed: Fault
-  /** What is sent takes so many milliseconds longer in each direction. */
+  /** Delays bytes by that many milliseconds in each direction. */
   readonly delayed: (millis: number) => Fault
-  /** From now on a chunk of the server's that `isLast` accepts is kept back, and its connection is reset; once. */
+  /** Withholds the next chunk from the server that `isLast` accepts, and resets its connection; once. */
   readonly cutAt: (isLast: (chunk: Buffer) => boolean) => Effect.Effect<void>
-  /** Whether the cut was made. */
+  /** Whether `cutAt` has reset a connection. */
   readonly hasCut: () => boolean
 }
 
 interface Link {
   readonly reset: () => void
-  /** Something that was to get through has not. */
+  /** Whether any bytes were lost. */
   readonly hasLost: () => boolean
 }
 
-/** @param target port of 127.0.0.1; a function where it changes */
+/** @param target port of 127.0.0.1; a function if it changes */
 export const tcpProxy = (target: number | (() => number)): Effect.Effect<TcpProxy, never, Scope.Scope> =>
   Effect.gen(function* () {
     const targetPort = typeof target === "number" ? () => target : target
@@ -48,7 +48,7 @@ export const tcpProxy = (target: number | (() => number)): Effect.Effect<TcpProx
 
     const accept = (client: Socket) => {
       if (dropping) return client.on("error", () => {}).resetAndDestroy()
-      // What is accepted into the black hole has nothing behind it.
+      // A connection accepted into the black hole has no upstream.
       let lost = swallowing
       const upstream = lost
         ? undefined
@@ -64,7 +64,7 @@ export const tcpProxy = (target: number | (() => number)): Effect.Effect<TcpProx
       links.add(link)
 
       const pass = (from: Socket, to: Socket | undefined, cuts: (chunk: Buffer) => boolean) => {
-        /** When what was sent last arrives; nothing overtakes it. */
+        /** Arrival time of the last chunk; later chunks never overtake it. */
         let arrival = 0
         const arrives = (act: () => void) => {
           const deliver = () => {

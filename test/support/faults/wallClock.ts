@@ -4,30 +4,30 @@ import { Effect, type Scope } from "effect"
 import { temporaryFolder } from "../temporaryFolder.ts"
 import type { Fault } from "./Fault.ts"
 
-/** Debian's package `faketime`: it answers the C library's questions for the time. */
+/** Debian's package `faketime`, which intercepts the time functions of the C library. */
 const [library] = globSync("/usr/lib{64,}/{*/,}faketime/libfaketimeMT.so.1")
 
-/** Tests run where the library is; in CI it has to be there. */
+/** Tests run if the library is installed; in CI it is required. */
 export const withWallClock = library !== undefined || process.env.CI !== undefined
-/** Goes into the title of what does not run without it. */
+/** Appended to the titles of tests that require the library. */
 export const wallClockNote = library === undefined ? " (needs libfaketime: apt-get install faketime)" : ""
 
 export interface WallClock {
-  /** Variables for the processes that go by this clock. */
+  /** Variables for the processes that use this clock. */
   readonly env: Record<string, string>
-  /** From now on so many milliseconds ahead of the machine's clock, or behind it; healed: as the machine's. */
+  /** Sets the clock that many milliseconds ahead of the machine's, or behind it; healed: the same as the machine's. */
   readonly jumped: (millis: number) => Fault
 }
 
 /**
- * A wall clock that can be set while processes run by it. Only what is a date is wrong: time that goes on by itself
- * (timers, `performance.now()`, timeouts of the kernel) does so as ever, as on a machine whose clock is set.
+ * A wall clock that can be set while processes use it. Monotonic time (timers, `performance.now()`, kernel timeouts) is
+ * not affected, as on a machine whose clock is set.
  */
 export const wallClock: Effect.Effect<WallClock, never, Scope.Scope> = Effect.gen(function* () {
   const file = join(yield* temporaryFolder, "offset")
   const set = (millis: number) =>
     Effect.sync(() => {
-      // In one step: the processes look at it all the time.
+      // Replaced atomically, because the processes read it all the time.
       writeFileSync(`${file}.new`, `${millis < 0 ? "-" : "+"}${Math.abs(millis) / 1000}\n`)
       renameSync(`${file}.new`, file)
     })
