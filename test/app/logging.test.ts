@@ -6,7 +6,7 @@ import { LoggingLayer } from "../../src/app/logging.ts"
 const hostile = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/u
 const forged = "x\r\n[12:00:00.000] INFO (#1): forged\u001b[2J\u202e\u2028\u0085\u{e0041}"
 
-/** What a program prints with a log format. */
+/** Returns the output of a program with a log format. */
 const printed = (logFormat: "json" | "pretty", program: Effect.Effect<unknown>): string => {
   const lines: Array<string> = []
   const console: Console.Console = { ...globalThis.console, log: (text: string) => void lines.push(text) }
@@ -25,8 +25,8 @@ const everywhere = (text: string) =>
     Effect.withLogSpan(text)
   )
 
-describe("the log: text from outside stays on its line", () => {
-  it("an entry for people is one line, and what belongs to it is indented", () => {
+describe("logging: text from outside cannot forge a line", () => {
+  it("with format `pretty` an entry is one line; its annotations and causes are indented", () => {
     const output = printed("pretty", everywhere(forged))
     const [first = "", ...rest] = output.split("\n")
     assert.match(first, /^\[\d\d:\d\d:\d\d\.\d{3}\] ERROR \(#\d+\) /)
@@ -42,7 +42,7 @@ describe("the log: text from outside stays on its line", () => {
     assert.match(output, /\n {2,}at .*logging\.test\.ts/, "the stack is readable")
   })
 
-  it("an entry for programs is one line of JSON that says what was said", () => {
+  it("with format `json` an entry is one line of JSON with the original text", () => {
     const output = printed("json", everywhere(forged))
     assert.notMatch(output, hostile)
     const entry = JSON.parse(output)
@@ -50,7 +50,7 @@ describe("the log: text from outside stays on its line", () => {
     assert.strictEqual(entry.annotations[`name${forged}`], forged)
   })
 
-  it("whatever the text is", () => {
+  it("no text breaks either format", () => {
     fc.assert(
       fc.property(
         fc.string({ unit: "binary" }),

@@ -7,13 +7,13 @@ import { ApplicationApi } from "../../src/api/ApplicationApi.ts"
 import { documents, root, textOf } from "../support/docs.ts"
 import { blocksOf, codeOf, tableOf } from "../support/markdown.ts"
 
-/** Lines of a document outside its code blocks. */
+/** Returns the lines of a document outside its code blocks. */
 const prose = (path: string) =>
   textOf(path)
     .replaceAll(/^```[\s\S]*?^```$/gm, "")
     .split("\n")
 
-/** The anchor that a heading has on a page, as hosts of repositories make it. */
+/** Returns the anchor that GitHub gives a heading. */
 const anchorOf = (heading: string) =>
   heading
     .replaceAll(/\[([^\]]*)\]\([^)]*\)/g, "$1")
@@ -34,7 +34,7 @@ const linksOf = (path: string) =>
       .matchAll(/\]\(([^)\s]+)\)/g)
   ].flatMap(([, target = ""]) => (/^https?:/.test(target) ? [] : [target]))
 
-/** Paragraphs and items of lists with more lines than `most`; tables and headings are none. */
+/** Returns the paragraphs and list items with more lines than `most`; tables and headings are skipped. */
 const longParagraphs = (path: string, most: number) => {
   const paragraphs: Array<Array<string>> = [[]]
   for (const line of prose(path)) {
@@ -51,7 +51,7 @@ describe("documents", () => {
     expect(textOf("README.md").trimEnd().split("\n").length).toBeLessThanOrEqual(150)
   })
 
-  it("docs/settings.md is what `npm run docs` writes", () => {
+  it("docs/settings.md equals the output of `npm run docs`", () => {
     expect(textOf("docs/settings.md")).toBe(settingsPage)
   })
 
@@ -62,7 +62,7 @@ describe("documents", () => {
     expect(untested).toEqual([])
   })
 
-  it.each(documents)("every link of %s leads to a file and a heading", (path) => {
+  it.each(documents)("every link of %s points to a file and a heading that exist", (path) => {
     const dead = linksOf(path).filter((target) => {
       const [file = "", anchor = ""] = target.split("#")
       const to = file === "" ? path : join(dirname(path), file)
@@ -91,7 +91,7 @@ describe("documents", () => {
     expect(named.filter((path) => !existsSync(join(root, path)))).toEqual([])
   })
 
-  it("docs/development.md lists every folder of src, commands that exist, and every dependency", () => {
+  it("docs/development.md lists every folder of src and every dependency; its commands exist", () => {
     const text = textOf("docs/development.md")
     const listed = tableOf(text, "folders").map(([folder]) => codeOf(folder) ?? "")
     const folders = readdirSync(join(root, "src"), { withFileTypes: true })

@@ -4,8 +4,8 @@ import { describe, expect, it } from "vitest"
 
 const src = resolve(import.meta.dirname, "../../src")
 
-/** Which rooms each room may import from; a room may always import from itself. */
-const arrows: Record<string, ReadonlyArray<string>> = {
+/** The modules that each module may import from, besides itself. */
+const allowedImports: Record<string, ReadonlyArray<string>> = {
   domain: [],
   api: ["domain"],
   store: ["domain", "work"],
@@ -38,33 +38,35 @@ const arrows: Record<string, ReadonlyArray<string>> = {
 
 const files = readdirSync(src, { recursive: true, encoding: "utf8" }).filter((file) => file.endsWith(".ts"))
 
-const roomOf = (file: string) => (file.includes("/") ? file.slice(0, file.indexOf("/")) : "")
+const moduleOf = (file: string) => (file.includes("/") ? file.slice(0, file.indexOf("/")) : "")
 
 const importsOf = (file: string) =>
   [...readFileSync(join(src, file), "utf8").matchAll(/(?:from|import)\s*\(?\s*"(\.[^"]+)"/g)].map((match) =>
     relative(src, resolve(src, dirname(file), match[1] ?? ""))
   )
 
-/** Rooms that only the composition root may see everything of; the root itself is `main.ts` and `cli`. */
-const rooms = [...new Set(files.map(roomOf))].filter((room) => room !== "" && room !== "cli")
+/** `cli` and `main.ts` form the composition root, which may import everything. */
+const modules = [...new Set(files.map(moduleOf))].filter((module) => module !== "" && module !== "cli")
 
-describe("design: arrows run one way", () => {
-  it("knows every room", () => {
-    expect(rooms.toSorted()).toEqual(Object.keys(arrows).toSorted())
+describe("architecture: imports between modules", () => {
+  it("the table lists every module", () => {
+    expect(modules.toSorted()).toEqual(Object.keys(allowedImports).toSorted())
   })
 
-  it.each(rooms)("%s imports only what it may", (room) => {
+  it.each(modules)("%s imports only the modules that the table allows", (module) => {
     const offences = files
-      .filter((file) => roomOf(file) === room)
+      .filter((file) => moduleOf(file) === module)
       .flatMap((file) =>
         importsOf(file)
-          .filter((target) => roomOf(target) !== room && !arrows[room]?.includes(roomOf(target)))
+          .filter(
+            (target) => moduleOf(target) !== module && !allowedImports[module]?.includes(moduleOf(target))
+          )
           .map((target) => `${file} -> ${target}`)
       )
     expect(offences).toEqual([])
   })
 
-  it("folders of a room do not import each other in circles", () => {
+  it("folders of a module have no import cycle", () => {
     const folders = Map.groupBy(files, dirname)
     const targets = new Map(
       [...folders].map(([folder, its]) => [
@@ -72,14 +74,14 @@ describe("design: arrows run one way", () => {
         new Set(its.flatMap((file) => importsOf(file).map(dirname)))
       ])
     )
-    /** What a folder imports, and what that imports, and so on. */
-    const reached = (folder: string, known = new Set<string>()): ReadonlySet<string> => {
+    /** Returns the folders that a folder imports, directly or indirectly. */
+    const reachable = (folder: string, known = new Set<string>()): ReadonlySet<string> => {
       for (const target of targets.get(folder) ?? []) {
-        if (target !== folder && !known.has(target)) reached(target, known.add(target))
+        if (target !== folder && !known.has(target)) reachable(target, known.add(target))
       }
       return known
     }
-    expect([...folders.keys()].filter((folder) => reached(folder).has(folder))).toEqual([])
+    expect([...folders.keys()].filter((folder) => reachable(folder).has(folder))).toEqual([])
   })
 
   it("only the composition root reads the environment", () => {
@@ -92,7 +94,7 @@ describe("design: arrows run one way", () => {
     expect(readers).toEqual([])
   })
 
-  it("nothing throws, waits on bare promises or silences the type checker", () => {
+  it("no file throws, awaits a bare promise or silences the type checker", () => {
     const forbidden: ReadonlyArray<readonly [RegExp, string]> = [
       [/^\s*throw\s/m, "throw"],
       [/\basync\s+(?:function|\()/, "async function"],

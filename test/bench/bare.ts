@@ -1,8 +1,7 @@
 /**
- * The plain `node:http` server that the service is measured against: no routes, no checks, no framework.
- *
+ * The plain `node:http` server that is the baseline of the service: no routes, no checks, no framework.
  * - `plain`: 200 for everything
- * - `reads <file>`: the servers in the file, one or all, made into JSON for each request
+ * - `reads <file>`: the servers in the file, one or all, serialised to JSON for each request
  * - `events`: a `GET` subscribes; a `DELETE /api/servers/<id>` writes the event to each subscriber in a loop
  */
 import { readFileSync } from "node:fs"

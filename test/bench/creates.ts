@@ -1,7 +1,7 @@
 /**
- * Creation of servers on SQLite and on PostgreSQL, in turns: with the embedded node, whose installations share the
- * service's process, and with a simulated one, which leaves the control plane's own work. Each is measured against
- * commits of single rows: to a SQLite file in the same folder, and to the same PostgreSQL.
+ * Creation of servers on SQLite and PostgreSQL, interleaved: with the embedded node, whose installations run in the
+ * service's process, and with a simulated node, which measures the control plane alone. The baseline is single-row
+ * commits: to a SQLite file in the same folder, and to the same PostgreSQL.
  */
 
 import { join } from "node:path"
@@ -21,7 +21,7 @@ const ROUNDS = 3
 const COMMITS = 200
 const PORTS = "20000-59999"
 
-/** A database: its settings, and how many commits of single rows it takes a second, one by one. */
+/** A database: its settings, and its rate of sequential single-row commits. */
 interface Database {
   readonly name: "SQLite" | "PostgreSQL"
   readonly env: Record<string, string>
@@ -74,7 +74,7 @@ const commitsOf = Effect.fnUntraced(function* (service: Service) {
   return Number(commits)
 })
 
-/** Waits until every server is installed: a round does not begin in the work of the one before. */
+/** Waits until every server is installed, so that a round does not overlap the previous one. */
 const allInstalled = (service: Service) =>
   poll(
     "all servers are installed",
@@ -161,7 +161,7 @@ const measure = Effect.fnUntraced(function* (
   const roundsOn = Effect.fnUntraced(function* (database: Database) {
     const service = yield* startOn(folder, database, kind)
     const create = createSome(service, kind.creations)
-    // The first finds everything cold.
+    // The first request warms up.
     yield* create
     return Effect.all({ created: create, plain: database.commitsPerSecond })
   })
@@ -211,7 +211,7 @@ const sqliteIn = (folder: string): Database => ({
 
 const postgresAt = (url: string): Database => ({
   name: "PostgreSQL",
-  // The machine may be busy: how soon a silent database is given up is not what is measured.
+  // A busy machine must not trip the timeout of the database.
   env: { MUSTER_DATABASE_URL: url, MUSTER_DATABASE_TIMEOUT: "5000" },
   plain: "plain PostgreSQL, one row for each commit on one connection",
   commitsPerSecond: Effect.gen(function* () {
@@ -226,7 +226,7 @@ const postgresAt = (url: string): Database => ({
   )
 })
 
-/** A database of its own for each service. */
+/** Makes a database for each service. */
 const newDatabase = (url: string, name: string) =>
   PgConnection.make({ url: Redacted.make(url) }).pipe(
     Effect.flatMap((connection) => connection.query(`CREATE DATABASE ${name}`)),

@@ -1,7 +1,6 @@
 /**
  * Fan-out of events to 500 SSE subscribers, against a bare server that writes each event to each response in a loop.
- * Both are caused by the same deletions, and timed from the first of them to the last byte that the last subscriber
- * has received.
+ * The same deletions cause both, and the time is from the first deletion to the last byte at the last subscriber.
  */
 
 import { type ClientRequest, request } from "node:http"
@@ -22,7 +21,9 @@ const connected = ": connected\n\n"
 const eventOf = (server_id: string) =>
   `event: deleted\ndata: ${JSON.stringify({ Topic: "deleted", Data: { server_id, payload: null } })}\n\n`
 
-/** Opens the subscriptions; `subscribed` once each has its first comment, `done` once each has `bytes` more. */
+/**
+ * Opens the subscriptions; `subscribed` resolves once each has its first comment, `done` once each has `bytes` more.
+ */
 const subscribe = (url: string, key: string, bytes: number) =>
   Effect.gen(function* () {
     const subscribed = yield* Deferred.make<void, BenchFailed>()
@@ -78,7 +79,7 @@ export const events: Effect.Effect<void, { readonly message: string }> = Effect.
   })
   const bare = yield* startBare("events")
 
-  /** Deletes the next servers; answers the events delivered a second. */
+  /** Deletes the next servers; returns the delivered events per second. */
   const round = (url: string): Effect.Effect<number, BenchFailed> => {
     let next = 0
     return Effect.suspend(() => {

@@ -1,6 +1,6 @@
 /**
- * Pipelines requests without a key and discards the answers until it is ended:
- * `node flood.ts <url> <connections> <requests of each>`.
+ * Pipelines requests without a key and discards the responses, until it is killed: `node flood.ts <url> <connections>
+ * <requests of each>`.
  */
 import { connect } from "node:net"
 

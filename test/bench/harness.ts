@@ -1,28 +1,28 @@
-/** What the benches share: figures, rounds, and processes to measure. */
+/** Shared parts of the benches: figures, rounds and measured processes. */
 import { type ChildProcess, spawn } from "node:child_process"
 import { readFileSync } from "node:fs"
 import { join, resolve } from "node:path"
 import { Data, Effect, Schedule, type Scope } from "effect"
 
 export const root = resolve(import.meta.dirname, "../..")
-/** The service's command, and the plain `node:http` server that it is measured against. */
+/** The service's command, and its baseline, a plain `node:http` server. */
 export const mainFile = join(root, "src/main.ts")
 export const bareFile = join(import.meta.dirname, "bare.ts")
 
 export class BenchFailed extends Data.TaggedError("BenchFailed")<{ readonly message: string }> {}
 
-/** One measured number and what it is compared with; both come from the same run. */
+/** A measured number and its baseline, both from the same run. */
 export interface Figure {
   readonly bench: string
   readonly figure: string
   readonly value: number
   readonly unit: string
-  /** What the baseline is, in words. */
+  /** Describes the baseline in words. */
   readonly baseline: string
   readonly baseline_value: number
 }
 
-/** Three significant digits: what a shared machine can tell. */
+/** Three significant digits, the precision of a shared machine. */
 const rounded = (value: number): number => Number(value.toPrecision(3))
 
 /** Prints a figure as one line of JSON; `ratio` is `value / baseline_value`. */
@@ -41,11 +41,11 @@ export const print = ({ value, baseline_value, ...figure }: Figure) =>
     process.stdout.write(`${JSON.stringify(line)}\n`)
   })
 
-/** The middle of the values; with an even count the lower of the two in the middle. */
+/** Returns the median; with an even count the lower of the two in the middle. */
 export const median = (values: ReadonlyArray<number>): number =>
   values.toSorted((a, b) => a - b)[(values.length - 1) >> 1] ?? Number.NaN
 
-/** Runs the subject and its baseline in turns: what disturbs the machine disturbs both. */
+/** Runs the subject and its baseline alternately, so that disturbances affect both. */
 export const interleaved = <A, E, R, B, E2, R2>(
   rounds: number,
   subject: Effect.Effect<A, E, R>,
@@ -61,7 +61,7 @@ export const interleaved = <A, E, R, B, E2, R2>(
     return { subjects, baselines }
   })
 
-/** Asks `look` again and again, `every` so often, until it has an answer. */
+/** Repeats `look` every `every` until it returns a value. */
 export const poll = <A, E, R>(
   what: string,
   look: Effect.Effect<A | undefined, E, R>,
@@ -94,7 +94,7 @@ const signal = (pid: number, name: NodeJS.Signals) =>
     if (!isGone(pid)) process.kill(-pid, name)
   })
 
-/** A process with its own process group; the whole group is ended, and waited for, with the scope. */
+/** Starts a process in its own process group; ends the group with the scope and waits for it. */
 export const startProcess = (
   command: string,
   args: ReadonlyArray<string>,
@@ -128,9 +128,8 @@ export const startProcess = (
   )
 
 /**
- * The plain server of `bare.ts` on a free port.
- *
- * @param mode what it answers: see `bare.ts`
+ * Starts the plain server of `bare.ts` on a free port.
+ * @param mode the response of the server, see `bare.ts`
  */
 export const startBare = (mode: "plain" | "reads" | "events", ...args: ReadonlyArray<string>) =>
   Effect.gen(function* () {
@@ -146,7 +145,7 @@ export const startBare = (mode: "plain" | "reads" | "events", ...args: ReadonlyA
     return { url, pid: child.pid }
   })
 
-/** Resident memory of a process in MiB. */
+/** Returns the resident memory of a process in MiB. */
 export const residentMiB = (pid: number) =>
   Effect.try({
     try: () => Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]) / 1024,

@@ -1,15 +1,15 @@
-/** Memory of the service when it has nothing to do, against a bare server. */
+/** Memory of the idle service, against a bare server. */
 import { Effect } from "effect"
 import { startService } from "../support/Service.ts"
 import { interleaved, median, poll, print, residentMiB, startBare } from "./harness.ts"
 
 const ROUNDS = 3
 const SAMPLE_MILLIS = 100
-/** Quiet: so many samples in a row differ by no more than this share. */
+/** Memory has settled if this many samples in a row differ by no more than this share. */
 const SAMPLES = 20
 const SHARE = 0.01
 
-/** Resident memory once it has settled. */
+/** Returns the resident memory once it has settled. */
 const settled = (pid: number) => {
   const samples: Array<number> = []
   return poll(

@@ -1,6 +1,6 @@
 /**
- * A load generator over keep-alive connections, one request at a time on each. It speaks just the HTTP/1.1 that it
- * needs over plain sockets: a full client would take longer for a request than the servers that it measures.
+ * A load generator over keep-alive connections, one request at a time on each. It implements a minimum of HTTP/1.1 over
+ * plain sockets: a full client would take longer for a request than the measured servers.
  */
 import { connect, type Socket } from "node:net"
 import { Effect } from "effect"
@@ -10,12 +10,12 @@ export interface LoadOptions {
   readonly url: string
   readonly connections: number
   readonly key?: string
-  /** Request number `n`, from 0 on. */
+  /** Returns request number `n`, counted from 0. */
   readonly request: (n: number) => { readonly method: string; readonly path: string; readonly body?: string }
-  /** Stops after so many requests, or before the next one after so many milliseconds. */
+  /** Stops after this number of requests, or before the next one after this many milliseconds. */
   readonly requests?: number
   readonly millis?: number
-  /** Status that every response must have. */
+  /** The expected status of every response. */
   readonly status: number
 }
 
@@ -30,16 +30,16 @@ export interface LoadResult {
 const headEnd = Buffer.from("\r\n\r\n")
 const lastChunk = Buffer.from("0\r\n\r\n")
 
-/** Where a response ends. */
+/** Finds the end of a response. */
 class Reader {
   #head: Buffer | undefined = undefined
   #left = 0
   #chunked = false
   status = 0
-  /** Whether the server ends the connection after this response. */
+  /** Whether the server closes the connection after this response. */
   last = false
 
-  /** Whether the response is complete with this chunk. */
+  /** Returns whether the response is complete with this chunk. */
   read(chunk: Buffer): boolean {
     if (this.#left > 0) {
       this.#left -= chunk.length
@@ -76,7 +76,7 @@ class Reader {
 const percentile = (sorted: ReadonlyArray<number>, share: number): number =>
   sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN
 
-/** Runs the load; fails on a response with another status, or when a connection breaks. */
+/** Runs the load; fails on a response with another status or a broken connection. */
 export const load = (options: LoadOptions): Effect.Effect<LoadResult, BenchFailed> =>
   Effect.callback((resume) => {
     const { hostname, port } = new URL(options.url)

@@ -1,6 +1,6 @@
 /**
  * Benches of the service: `npm run bench` runs all, `npm run bench -- reads idle` some. Each figure is one line of JSON
- * on standard output, with its baseline from the same run. Nothing here passes or fails by a time.
+ * on standard output, with its baseline from the same run. No bench passes or fails by a time.
  */
 import { NodeRuntime } from "@effect/platform-node"
 import { Console, Effect } from "effect"

@@ -1,4 +1,4 @@
-/** Making an instance of a large base folder and of a small one: time and disk, by overlay and by plain copies. */
+/** Creation of an instance from a large and a small base folder: time and disk, by overlay and by plain copies. */
 
 import { randomBytes } from "node:crypto"
 import { mkdirSync, writeFileSync } from "node:fs"
@@ -15,14 +15,14 @@ import { BenchFailed, interleaved, median, print } from "./harness.ts"
 
 const MB = 1024 * 1024
 const FOLDERS = 20
-/** Copies of the large base in this run: each takes seconds, and the median of three is enough to compare with. */
+/** Copies of the large base per run: each takes seconds, and the median of three is precise enough. */
 const ROUNDS = 3
-/** Instances made in a round by overlay, where it is cheap. */
+/** Instances per round by overlay, which is cheap. */
 const MANY = 5
 
 const bases = { small: 2, large: 2048 } as const
 
-/** A base folder of so many files of 1 MiB, with contents that no file system makes smaller. */
+/** Makes a base folder of files of 1 MiB whose contents do not compress. */
 const makeBase = (folder: string, mib: number) => {
   for (let index = 0; index < mib; index++) {
     const inside = join(folder, `d${index % FOLDERS}`)
@@ -54,7 +54,7 @@ export const overlay = Effect.gen(function* () {
   })
   const [mounted, copied] = [yield* open("overlay"), yield* open("copy")]
 
-  /** Makes an instance, and removes it again. */
+  /** Makes an instance and removes it. */
   const make = Effect.fnUntraced(function* (
     files: InstanceFiles["Service"],
     generation: keyof typeof bases

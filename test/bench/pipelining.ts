@@ -22,7 +22,7 @@ const flood = (url: string) =>
     (child) => Effect.sync(() => child.kill("SIGKILL"))
   ).pipe(Effect.tap((child) => Effect.promise(() => once(child.stdout, "data"))))
 
-/** The most memory that a process has ever had, in MiB. */
+/** Returns the peak memory of a process in MiB. */
 const peakOf = (pid: number | undefined) =>
   Number(/^VmHWM:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]) / 1024
 

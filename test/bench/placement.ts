@@ -14,7 +14,7 @@ const SCANS = 20
 
 const requests = Array.from({ length: PLACEMENTS }, (_, n) => request(`srv_${n}`))
 
-/** A fleet of `size` nodes with room for every placement. */
+/** Makes a fleet of `size` nodes with capacity for every placement. */
 const fleetOf = Effect.fnUntraced(function* (size: number) {
   const context = yield* Layer.build(LoadBalancer.layer().pipe(Layer.provideMerge(Fleet.layer)))
   const fleet = Context.get(context, Fleet)
@@ -28,7 +28,7 @@ const fleetOf = Effect.fnUntraced(function* (size: number) {
 
 const times = (): Array<number> => []
 
-/** The same choice by a loop over all nodes: the least share of committed memory that has room. */
+/** The same choice by a loop over all nodes: the lowest share of committed memory with capacity. */
 const scan = (fleet: FleetState) => {
   let best: string | undefined
   let least = Number.POSITIVE_INFINITY
@@ -43,7 +43,7 @@ const scan = (fleet: FleetState) => {
   return best
 }
 
-/** Nanoseconds that one run of `effect` takes, of `count`. */
+/** Returns the nanoseconds of one run of `effect`, averaged over `count` runs. */
 const timed = <A, E>(effect: Effect.Effect<A, E>, count: number) =>
   Effect.gen(function* () {
     const began = process.hrtime.bigint()

@@ -1,4 +1,4 @@
-/** Reads of one server and of 1,000, against a bare server that makes the same JSON for each request. */
+/** Reads of one server and of 1,000, against a bare server that serialises the same JSON for each request. */
 
 import { writeFileSync } from "node:fs"
 import { join } from "node:path"
@@ -22,7 +22,7 @@ export const reads = Effect.gen(function* () {
   const dataDir = join(folder, "data")
   const ids = yield* seedServers(dataDir, SERVERS, { known: true })
   const service = yield* startService({ dataDir, env: { MUSTER_EMBEDDED_NODE: "false" } })
-  // A key of the database, as clients have; the one from the environment needs no look-up.
+  // A key in the database, as clients have; the key of the environment needs no look-up.
   const made = yield* muster(["keys", "create", "--name", "bench"], { MUSTER_DATA_DIR: dataDir })
   const key = made.stdout.trim()
   const servers = yield* service.request("GET", "/api/servers")

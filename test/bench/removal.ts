@@ -1,4 +1,4 @@
-/** DELETE of a server with many files, as its daemon answers, against a server with the files of its base only. */
+/** DELETE of a server with many files, until its daemon answers, against a server with only the files of its base. */
 import { execFileSync } from "node:child_process"
 import { mkdirSync, readdirSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
@@ -24,7 +24,7 @@ export const removal = Effect.gen(function* () {
     writeFileSync(join(inside, `f${index}`), "x")
   }
 
-  /** Milliseconds until a new server is removed. `many`: the server has the files. */
+  /** Returns the milliseconds of the removal of a new server, with many files if `many`. */
   const remove = (many: boolean) =>
     Effect.gen(function* () {
       const spec = specOf()
@@ -36,7 +36,7 @@ export const removal = Effect.gen(function* () {
       yield* until("the server is installed", isReady, 60)
       const folder = join(dataDir, "servers", spec.id, "files")
       if (many) execFileSync("cp", ["--recursive", template, folder])
-      // The files of a server have been on the disk for long.
+      // The files of a real server have been written to disk long before.
       execFileSync("sync", ["--file-system", folder])
       const began = performance.now()
       yield* daemon.remove(spec.id)

@@ -1,4 +1,4 @@
-/** Servers that are in the database before the service starts. */
+/** Servers that exist in the database before the service starts. */
 
 import { randomBytes } from "node:crypto"
 import { mkdirSync } from "node:fs"
@@ -17,10 +17,9 @@ const FIRST_PORT = 10_000
 const PER_WRITE = 500
 
 /**
- * Seeds `count` servers on a node that nobody runs; answers their ids. Their status is `unknown` and they are saved,
- * so the service has nothing to do for them.
- *
- * @param options.known whether there is a record of the node; without one a forced deletion is not tried again
+ * Seeds `count` servers on a node without a daemon; returns their ids. Their status is `unknown` and they are saved, so
+ * the service has no work for them.
+ * @param options.known whether the node has a record; without one a forced deletion is not retried
  */
 export const seedServers = (dataDir: string, count: number, options: { readonly known: boolean }) =>
   Effect.gen(function* () {

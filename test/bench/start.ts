@@ -1,4 +1,6 @@
-/** Time from the command to the first answer, through npm and without, against a bare server started the same way. */
+/**
+ * Time from the command to the first answer, through npm and without, against a bare server started in the same way.
+ */
 
 import { mkdirSync, writeFileSync } from "node:fs"
 import { get } from "node:http"
@@ -35,7 +37,7 @@ const freePort = Effect.callback<number, BenchFailed>((resume) => {
   })
 })
 
-/** Undefined until the server answers 200. */
+/** Returns undefined until the server answers 200. */
 const answer = (port: number) =>
   Effect.callback<true | undefined>((resume) => {
     const request = get({ host: "127.0.0.1", port, path: "/healthz", agent: false }, (response) => {
@@ -45,7 +47,7 @@ const answer = (port: number) =>
     request.once("error", () => resume(Effect.succeed(undefined)))
   })
 
-/** Milliseconds from the start of a command to its first answer. */
+/** Returns the milliseconds from the start of a command to its first answer. */
 const timeToAnswer = (
   command: string,
   args: ReadonlyArray<string>,
@@ -71,7 +73,7 @@ export const start = Effect.gen(function* () {
     const scripts = { start: `node ${JSON.stringify(bareFile)}` }
     writeFileSync(join(bareFolder, "package.json"), JSON.stringify({ name: "bare", scripts }))
   })
-  // Both find the same node.
+  // Both commands find the same Node.
   const path = [join(root, "node_modules/.bin"), process.env.PATH].join(delimiter)
   const env = {
     PATH: path,

@@ -7,7 +7,7 @@ import { startService } from "../support/Service.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 describe("MUSTER_ALLOWED_MOUNTS", () => {
-  it.live("a folder that is not there is warned of by every kind of node", () =>
+  it.live("the embedded node and `muster node` warn of each path that is no folder", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
       const [missing, file] = [join(folder, "missing"), join(folder, "file")]

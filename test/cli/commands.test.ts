@@ -11,7 +11,7 @@ import { type Service, startService } from "../support/Service.ts"
 import { makeSimulatedNode } from "../support/SimulatedNode.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 
-/** A control plane without a node of its own. */
+/** A control plane without an embedded node. */
 class Control extends Context.Service<Control, Service>()("test/cli/Control") {
   static readonly layer = Layer.effect(
     Control,
@@ -25,7 +25,7 @@ class Control extends Context.Service<Control, Service>()("test/cli/Control") {
 
 const MAKE = "`muster keys create --name <name>` beside the service makes one"
 
-/** What answers every request with a page. */
+/** A server that answers every request with an HTML page. */
 const page = Effect.acquireRelease(
   Effect.callback<{ readonly url: string; readonly close: () => void }>((resume) => {
     const server = createServer((_, response) => response.end("<html>"))
@@ -38,17 +38,17 @@ const page = Effect.acquireRelease(
   ({ close }) => Effect.sync(close)
 )
 
-describe("muster nodes: a service that does not answer as one", () => {
-  it.live("is named, with what is wrong and what to set", () =>
+describe("muster nodes: errors", () => {
+  it.live("an unreachable or foreign address is one line with the cause and the setting to check", () =>
     Effect.gen(function* () {
       const key = { MUSTER_API_KEY: "x" }
       const closed = `http://127.0.0.1:${yield* freePort}`
-      const stranger = yield* page
-      const tls = stranger.url.replace("http", "https")
+      const foreign = yield* page
+      const tls = foreign.url.replace("http", "https")
       for (const [url, expected] of [
         [closed, `${closed} cannot be reached (ECONNREFUSED): set MUSTER_URL to where the service is`],
         [tls, `${tls} cannot be reached (TLS fails: `],
-        [stranger.url, `the answer of ${stranger.url} is not understood: check MUSTER_URL`]
+        [foreign.url, `the answer of ${foreign.url} is not understood: check MUSTER_URL`]
       ] as const) {
         const { code, stderr, stdout } = yield* muster(["nodes", "list"], { ...key, MUSTER_URL: url })
         assert.deepStrictEqual([code, stdout], [1, ""])
@@ -58,7 +58,7 @@ describe("muster nodes: a service that does not answer as one", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("there is no key: where one could be, and how to make one", () =>
+  it.live("without a key the message says where a key can be and how to create one", () =>
     Effect.gen(function* () {
       const { code, stderr } = yield* muster(["nodes", "list"], { MUSTER_DATA_DIR: yield* temporaryFolder })
       assert.strictEqual(code, 1)
@@ -70,9 +70,9 @@ describe("muster nodes: a service that does not answer as one", () => {
   )
 })
 
-describe("muster keys: a folder where there is no service", () => {
+describe("muster keys: a data folder without a database", () => {
   it.live(
-    "what only reads makes nothing there, and says what to set; a key that is made says that its database is new",
+    "list, revoke and db status create no database and name the setting; create reports the new database",
     () =>
       Effect.gen(function* () {
         const folder = yield* temporaryFolder
@@ -99,20 +99,22 @@ describe("muster keys: a folder where there is no service", () => {
 })
 
 describe("muster node", () => {
-  it.live("its help lists its settings with their defaults; the help of muster names it in one line", () =>
-    Effect.gen(function* () {
-      const { stdout } = yield* muster(["node", "--help"])
-      for (const { name, standard } of Object.values(nodeSettings)) {
-        assert.include(stdout, standard === "" ? `  ${name}\n` : `  ${name}=${standard}\n`)
-      }
-      const all = yield* muster(["--help"])
-      assert.match(all.stdout, /^ {2}node +Run the daemon of a node$/m)
-    })
+  it.live(
+    "its help lists its settings with their defaults; the help of muster describes it in one line",
+    () =>
+      Effect.gen(function* () {
+        const { stdout } = yield* muster(["node", "--help"])
+        for (const { name, standard } of Object.values(nodeSettings)) {
+          assert.include(stdout, standard === "" ? `  ${name}\n` : `  ${name}=${standard}\n`)
+        }
+        const all = yield* muster(["--help"])
+        assert.match(all.stdout, /^ {2}node +Run the daemon of a node$/m)
+      })
   )
 })
 
 describe("muster nodes drain", () => {
-  it.live("its help says what a drained node still takes", () =>
+  it.live("its help says which servers a drained node accepts", () =>
     Effect.gen(function* () {
       const { stdout } = yield* muster(["nodes", "drain", "--help"])
       assert.match(stdout, /no new servers but those that name it with node_id/)
@@ -122,7 +124,7 @@ describe("muster nodes drain", () => {
 
 layer(Control.layer, { excludeTestServices: true, timeout: "60 seconds" })("commands", (it) => {
   describe("muster node", () => {
-    it.effect("says where it listens, and where it is called where that is elsewhere", () =>
+    it.effect("it logs its listen address, and its URL if that differs", () =>
       Effect.gen(function* () {
         const api = yield* Control
         const { key } = yield* nodeKey(api, "where")
@@ -159,7 +161,7 @@ layer(Control.layer, { excludeTestServices: true, timeout: "60 seconds" })("comm
   })
 
   describe("decisions 5: keys", () => {
-    it.effect("one that is refused: which it was, and how to make another", () =>
+    it.effect("the message for a refused key names its source and says how to create another", () =>
       Effect.gen(function* () {
         const api = yield* Control
         const folder = yield* temporaryFolder
@@ -186,54 +188,56 @@ layer(Control.layer, { excludeTestServices: true, timeout: "60 seconds" })("comm
       })
     )
 
-    it.effect("the list has the node of a key, when that was seen, and until when the key is valid", () =>
-      Effect.gen(function* () {
-        const api = yield* Control
-        const run = (...args: ReadonlyArray<string>) => muster(args, { MUSTER_DATA_DIR: api.dataDir })
-        const make = (...args: ReadonlyArray<string>) =>
-          Effect.map(run("keys", "create", ...args), ({ stderr }) => /key_\w+/.exec(stderr)?.[0] ?? "")
-        const used = yield* nodeKey(api, "used")
-        const unused = yield* make("--name", "unused", "--scope", "Node")
-        const short = yield* make("--name", "short", "--expires", "90m")
-        const gone = yield* make("--name", "gone")
-        yield* run("keys", "revoke", gone)
-        const node = yield* makeSimulatedNode({
-          id: "seen",
-          key: used.key,
-          control: [api.url],
-          ports: "41500-41509"
+    it.effect(
+      "the list shows the node of a key, when that node was last seen, and the end of the key's validity",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Control
+          const run = (...args: ReadonlyArray<string>) => muster(args, { MUSTER_DATA_DIR: api.dataDir })
+          const make = (...args: ReadonlyArray<string>) =>
+            Effect.map(run("keys", "create", ...args), ({ stderr }) => /key_\w+/.exec(stderr)?.[0] ?? "")
+          const used = yield* nodeKey(api, "used")
+          const unused = yield* make("--name", "unused", "--scope", "Node")
+          const short = yield* make("--name", "short", "--expires", "90m")
+          const gone = yield* make("--name", "gone")
+          yield* run("keys", "revoke", gone)
+          const node = yield* makeSimulatedNode({
+            id: "seen",
+            key: used.key,
+            control: [api.url],
+            ports: "41500-41509"
+          })
+          yield* nodeIs(api, "seen", true)
+
+          const { stdout } = yield* run("keys", "list")
+          const time = "\\d{4}-\\d\\d-\\d\\dT[\\d:.]+Z"
+          for (const line of [
+            "ID +SCOPE +STATE +NAME +NODE +SEEN",
+            `${used.id} +Node +valid +used +seen +${time}`,
+            `${unused} +Node +valid +unused +- +-`,
+            `${short} +AppAdmin +valid until ${time} +short +- +-`,
+            `${gone} +AppAdmin +revoked ${time} +gone +- +-`
+          ]) {
+            assert.match(stdout, new RegExp(`^${line}$`, "m"))
+          }
+
+          const listed: ReadonlyArray<Record<string, unknown>> = JSON.parse(
+            (yield* run("keys", "list", "--json")).stdout
+          )
+          const of = (id: string) => listed.find((key) => key.id === id)
+          const never = { expires_at: null, revoked_at: null }
+          assert.deepInclude(of(used.id), { scope: "Node", state: "valid", node_id: "seen", ...never })
+          assert.match(String(of(used.id)?.last_seen_at), new RegExp(`^${time}$`))
+          assert.deepInclude(of(unused), { state: "valid", node_id: null, last_seen_at: null })
+          assert.deepInclude(of(gone), { state: "revoked", name: "gone" })
+          assert.isTrue(listed.every((key) => !("hash" in key)))
+
+          // The node of a revoked key has no `last_seen_at`.
+          yield* run("keys", "revoke", used.id)
+          const after = yield* run("keys", "list")
+          assert.match(after.stdout, new RegExp(`^${used.id} +Node +revoked ${time} +used +seen +-$`, "m"))
+          yield* node.kill
         })
-        yield* nodeIs(api, "seen", true)
-
-        const { stdout } = yield* run("keys", "list")
-        const time = "\\d{4}-\\d\\d-\\d\\dT[\\d:.]+Z"
-        for (const line of [
-          "ID +SCOPE +STATE +NAME +NODE +SEEN",
-          `${used.id} +Node +valid +used +seen +${time}`,
-          `${unused} +Node +valid +unused +- +-`,
-          `${short} +AppAdmin +valid until ${time} +short +- +-`,
-          `${gone} +AppAdmin +revoked ${time} +gone +- +-`
-        ]) {
-          assert.match(stdout, new RegExp(`^${line}$`, "m"))
-        }
-
-        const listed: ReadonlyArray<Record<string, unknown>> = JSON.parse(
-          (yield* run("keys", "list", "--json")).stdout
-        )
-        const of = (id: string) => listed.find((key) => key.id === id)
-        const never = { expires_at: null, revoked_at: null }
-        assert.deepInclude(of(used.id), { scope: "Node", state: "valid", node_id: "seen", ...never })
-        assert.match(String(of(used.id)?.last_seen_at), new RegExp(`^${time}$`))
-        assert.deepInclude(of(unused), { state: "valid", node_id: null, last_seen_at: null })
-        assert.deepInclude(of(gone), { state: "revoked", name: "gone" })
-        assert.isTrue(listed.every((key) => !("hash" in key)))
-
-        // Of a key that is worth nothing any more, what its node does says nothing.
-        yield* run("keys", "revoke", used.id)
-        const after = yield* run("keys", "list")
-        assert.match(after.stdout, new RegExp(`^${used.id} +Node +revoked ${time} +used +seen +-$`, "m"))
-        yield* node.kill
-      })
     )
   })
 })

@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest"
 import { table } from "../../src/cli/table.ts"
 
-describe("tables of commands", () => {
-  it("have upper-case names in the first line, and columns below each other", () => {
+describe("muster: tables", () => {
+  it("the first line has upper-case names; columns are aligned", () => {
     const rows = [
       ["one", "connected", "0"],
       ["second", "away", "12"]
@@ -12,7 +12,7 @@ describe("tables of commands", () => {
     )
   })
 
-  it("have one line a row, whatever its cells hold, and a dash for nothing", () => {
+  it("a row is one line with control characters replaced; an empty cell is a dash", () => {
     expect(table(["id", "name", "seen"], [["a", "two\nlines\u001b[31m", ""]])).toBe(
       ["ID  NAME            SEEN", "a   two?lines?[31m  -"].join("\n")
     )

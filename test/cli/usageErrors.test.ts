@@ -2,8 +2,8 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { muster } from "../support/command.ts"
 
-describe("the command line", () => {
-  it.live("a mistake is one line, and a second one says where the help is", () =>
+describe("muster: usage errors", () => {
+  it.live("a mistake is one line; a second line names the help", () =>
     Effect.gen(function* () {
       for (const [args, mistake, help] of [
         [["kyes"], 'Unknown subcommand "kyes" for "muster". Did you mean keys?', "muster"],

@@ -43,7 +43,7 @@ layer(service(), options)("the typed client", (it) => {
     })
   )
 
-  it.effect("creates, drives and deletes a server", () =>
+  it.effect("creates, controls and deletes a server", () =>
     Effect.gen(function* () {
       const client = yield* clientWith()
       const overrides = { limits: { memory_limit: 80 }, env: { A: "b" } }
@@ -72,7 +72,7 @@ layer(service(), options)("the typed client", (it) => {
     })
   )
 
-  it.effect("fails with the classes of the contract", () =>
+  it.effect("fails with the error classes of the contract", () =>
     Effect.gen(function* () {
       const api = yield* Muster
       const client = yield* clientWith()
@@ -101,8 +101,8 @@ layer(service(), options)("the typed client", (it) => {
       yield* client.servers.remove({ params, query: { force: "true" } })
 
       assert.instanceOf(yield* Effect.flip(client.events.websocket({ query: {} })), UpgradeRequired)
-      const stranger = yield* clientWith("wrong")
-      assert.instanceOf(yield* Effect.flip(stranger.nodes.list({ query: {} })), Unauthorized)
+      const withWrongKey = yield* clientWith("wrong")
+      assert.instanceOf(yield* Effect.flip(withWrongKey.nodes.list({ query: {} })), Unauthorized)
       const { key } = yield* makeKey(api.dataDir, "m", "Metrics")
       const metrics = yield* clientWith(key)
       assert.instanceOf(yield* Effect.flip(metrics.nodes.list({ query: {} })), Forbidden)
@@ -111,7 +111,7 @@ layer(service(), options)("the typed client", (it) => {
   )
 
   describe("contract 6.4: the event stream", () => {
-    it.effect("is a stream of typed events", () =>
+    it.effect("the stream of all servers has typed events", () =>
       Effect.gen(function* () {
         const client = yield* clientWith()
         const received: Array<ServerEvent> = []
@@ -134,7 +134,7 @@ layer(service(), options)("the typed client", (it) => {
       })
     )
 
-    it.effect("of one server, from a cursor", () =>
+    it.effect("the stream of one server begins at a cursor", () =>
       Effect.gen(function* () {
         const client = yield* clientWith()
         const made = yield* client.servers.create({ headers: {}, payload: { blueprint_id: "passing" } })

@@ -3,7 +3,7 @@ import * as fc from "fast-check"
 import { parsePortRanges } from "../../src/domain/Allocation.ts"
 
 describe("node-protocol, register: port ranges", () => {
-  it("reads single ports, ranges and lists, merged and sorted", () => {
+  it("single ports, ranges and lists are parsed, merged and sorted", () => {
     assert.deepEqual(parsePortRanges("25565"), [{ first: 25565, last: 25565 }])
     assert.deepEqual(parsePortRanges("30000-30010, 25565-25570,25571"), [
       { first: 25565, last: 25571 },
@@ -11,13 +11,13 @@ describe("node-protocol, register: port ranges", () => {
     ])
   })
 
-  it("refuses everything else", () => {
+  it("any other text is refused", () => {
     for (const text of ["", "x", "0", "65536", "10-5", "1-", "-1", "1--2", "1,,2", "1;2", "1.5"]) {
       assert.isUndefined(parsePortRanges(text), text)
     }
   })
 
-  it("covers exactly the ports that were named", () => {
+  it("the ranges cover exactly the named ports", () => {
     const range = fc
       .tuple(fc.integer({ min: 1, max: 400 }), fc.nat({ max: 30 }))
       .map(([first, more]) => ({ first, last: first + more }))

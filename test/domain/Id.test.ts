@@ -5,7 +5,7 @@ import { serverId, serverIdPattern } from "../../src/domain/Id.ts"
 const random = fc.uint8Array({ minLength: 16, maxLength: 16 })
 
 describe("decisions, section 3: server ids", () => {
-  it("are `srv_` and a ULID", () => {
+  it("an id is `srv_` and a ULID", () => {
     fc.assert(
       fc.property(fc.nat({ max: 2 ** 48 - 1 }), random, (at, bytes) =>
         assert.match(serverId(at, bytes), serverIdPattern)
@@ -13,7 +13,7 @@ describe("decisions, section 3: server ids", () => {
     )
   })
 
-  it("sort by the time they were made", () => {
+  it("ids sort by time of creation", () => {
     fc.assert(
       fc.property(
         fc.nat({ max: 2 ** 47 }),

@@ -6,7 +6,7 @@ import { cleanText, NodeText, timeOfEvent } from "../../src/domain/NodeText.ts"
 
 const decode = Schema.decodeUnknownSync(NodeText)
 
-describe("messages from nodes: text is bounded and cleaned", () => {
+describe("messages from nodes: text", () => {
   it.each([
     ["exit code 1", "exit code 1"],
     ["\u001b[31mred\u001b[0m", "\ufffd[31mred\ufffd[0m"],
@@ -15,15 +15,15 @@ describe("messages from nodes: text is bounded and cleaned", () => {
     ["a\u2028b\u2029c\u0085d", "a b c d"],
     ["a\u{e0041}b\ud800c", "a\ufffdb\ufffdc"],
     ["Überlauf im Speicher 🏴", "Überlauf im Speicher 🏴"]
-  ])("%j is %j", (said, shown) => assert.strictEqual(decode(said), shown))
+  ])("%j becomes %j", (received, shown) => assert.strictEqual(decode(received), shown))
 
-  it("a text of more than 1,024 characters is cut, and the cut shows", () => {
+  it("a text of more than 1,024 characters is cut and ends with an ellipsis", () => {
     assert.strictEqual(decode("x".repeat(1024)), "x".repeat(1024))
     assert.strictEqual(decode("x".repeat(1025)), `${"x".repeat(1023)}…`)
     assert.strictEqual(decode(`${"x".repeat(1022)}💀💀`), `${"x".repeat(1022)}\ufffd…`)
   })
 
-  it("any text becomes one that is clean, bounded, and stays as it is", () => {
+  it("any text becomes clean and bounded; cleaning it twice changes nothing", () => {
     fc.assert(
       fc.property(fc.string({ unit: "binary", maxLength: 1500 }), (text) => {
         const clean = cleanText(text)
@@ -35,7 +35,7 @@ describe("messages from nodes: text is bounded and cleaned", () => {
     )
   })
 
-  it("a daemon sends its text as it is", () => {
+  it("a daemon encodes its text unchanged", () => {
     assert.strictEqual(Schema.encodeSync(NodeText)("a\u0000b"), "a\u0000b")
   })
 })
@@ -55,11 +55,11 @@ describe("messages from nodes: times", () => {
     ["2026-05-05T11:59:59+02:00", "2026-05-05T12:00:00.000Z"],
     ["yesterday", "2026-05-05T12:00:00.000Z"],
     ["", "2026-05-05T12:00:00.000Z"]
-  ])("a crash at %j is recorded at %s", (said, recorded) =>
-    assert.strictEqual(timeOfEvent(said, receipt), recorded)
+  ])("a crash at %j is recorded at %s", (received, recorded) =>
+    assert.strictEqual(timeOfEvent(received, receipt), recorded)
   )
 
-  it("an installation keeps its times where they are times", () => {
+  it("an installation keeps its valid times only", () => {
     const install = Schema.decodeUnknownSync(InstallState)({
       phase: "failed",
       started_at: "2026-05-05T11:59:59Z",

@@ -5,7 +5,7 @@ import { pageNumber, pageSize, paginated } from "../../src/domain/Pagination.ts"
 const bounds = { standard: 50, fallback: 20, maximum: 1000 }
 
 describe("contract 4.6 and decisions, section 4: pages", () => {
-  it("a page below 1 or not a number is 1", () => {
+  it("a page below 1 or not a number is page 1", () => {
     for (const text of [undefined, "", "0", "-3", "x", "1.5", "NaN", "1e3", " 2"])
       assert.strictEqual(pageNumber(text), 1)
     assert.strictEqual(pageNumber("7"), 7)
@@ -19,7 +19,7 @@ describe("contract 4.6 and decisions, section 4: pages", () => {
     assert.strictEqual(pageSize("3", bounds), 3)
   })
 
-  it("the pages of a list put together are the list", () => {
+  it("the pages of a list contain each item once, in order", () => {
     fc.assert(
       fc.property(fc.array(fc.nat(), { maxLength: 60 }), fc.integer({ min: 1, max: 20 }), (all, per_page) => {
         const at = (page: number) =>

@@ -6,7 +6,7 @@ const status = fc.constantFrom(...ServerStatus.literals)
 const trigger = fc.constantFrom(...new Set(transitions.map((row) => row.on)))
 
 describe("decisions, section 3, States", () => {
-  it("every row of the table leads where it says", () => {
+  it("every row of the table has its target status", () => {
     const rows: ReadonlyArray<readonly [ServerStatus, Trigger, ServerStatus]> = [
       ["installing", "installed", "offline"],
       ["installing", "install-failed", "offline"],
@@ -27,7 +27,7 @@ describe("decisions, section 3, States", () => {
     for (const [from, on, to] of rows) assert.strictEqual(next(from, on), to, `${from} --${on}-->`)
   })
 
-  it("a move that is not in the table is refused", () => {
+  it("a transition outside the table is refused", () => {
     const illegal: ReadonlyArray<readonly [ServerStatus, Trigger]> = [
       ["installing", "start"],
       ["running", "start"],
@@ -39,7 +39,7 @@ describe("decisions, section 3, States", () => {
     for (const [from, on] of illegal) assert.isUndefined(next(from, on), `${from} --${on}-->`)
   })
 
-  it("a report fits exactly when it changes nothing, follows the table, or ends `unknown`", () => {
+  it("a report is valid if it changes nothing, follows the table, or ends `unknown`", () => {
     fc.assert(
       fc.property(status, status, (from, to) => {
         const byTable = transitions.some((row) => next(from, row.on) === to)
@@ -48,7 +48,7 @@ describe("decisions, section 3, States", () => {
     )
   })
 
-  it("the same trigger never leads to two places", () => {
+  it("a status and a trigger have at most one target", () => {
     fc.assert(
       fc.property(status, trigger, (from, on) => {
         const targets = new Set(

@@ -8,7 +8,7 @@ const words = (text: string) => {
 }
 
 describe("blueprints, invocation", () => {
-  it("is split as a shell splits words, with nothing expanded", () => {
+  it("it is split as a shell splits words, with nothing expanded", () => {
     assert.deepStrictEqual(words(`java -jar  server.jar`), ["java", "-jar", "server.jar"])
     assert.deepStrictEqual(words(`a "b c" 'd "e' f\\ g h"i"j ''`), ["a", "b c", `d "e`, "f g", "hij", ""])
     assert.deepStrictEqual(words(String.raw`"a\"b" "c\d" '\e'`), [`a"b`, String.raw`c\d`, String.raw`\e`])
@@ -24,7 +24,7 @@ describe("blueprints, invocation", () => {
     ])
   })
 
-  it("keeps placeholders whole", () => {
+  it("placeholders stay whole", () => {
     assert.deepStrictEqual(words("x {{ env.A }} -p{{server.build.default.port}}y '{{a b}}'"), [
       "x",
       "{{ env.A }}",
@@ -33,14 +33,14 @@ describe("blueprints, invocation", () => {
     ])
   })
 
-  it("says what is wrong", () => {
+  it("an error names the cause", () => {
     assert.strictEqual(words("a 'b"), "a ' is not closed")
     assert.strictEqual(words("a\\"), "a backslash ends it")
     assert.strictEqual(words("a {{b"), "{{ has no }}")
     assert.strictEqual(words("  "), "it is empty")
   })
 
-  it("any words come back from their quoted form", () => {
+  it("splitting quoted words returns the same words", () => {
     fc.assert(
       fc.property(
         fc.array(

@@ -8,7 +8,7 @@ import { breakerStore } from "../../src/nodes/remote/breakerStore.ts"
 
 const HOUR = 3_600_000
 
-/** A wall clock that can be set, beside the time that passes. */
+/** A wall clock that a test can set, independent of elapsed time. */
 const settable = Effect.map(Clock.Clock, (clock) => {
   let set = 0
   const wall: Clock.Clock = {
@@ -26,7 +26,7 @@ const settable = Effect.map(Clock.Clock, (clock) => {
 })
 
 describe("node-protocol, When something breaks: a clock is set", () => {
-  it.effect("elapsed time goes on as ever", () =>
+  it.effect("elapsed time is independent of the wall clock", () =>
     Effect.gen(function* () {
       const { setBy, wall } = yield* settable
       yield* Effect.gen(function* () {
@@ -40,7 +40,7 @@ describe("node-protocol, When something breaks: a clock is set", () => {
   )
 
   for (const hours of [2, -2]) {
-    it.effect(`by ${hours} h: a node that did not answer is called again after 5 s, not before`, () =>
+    it.effect(`by ${hours} h: an unreachable node is called again after 5 s, not before`, () =>
       Effect.gen(function* () {
         const { setBy, wall } = yield* settable
         yield* Effect.gen(function* () {
@@ -64,7 +64,7 @@ describe("node-protocol, When something breaks: a clock is set", () => {
       })
     )
 
-    it.effect(`by ${hours} h: a limit a minute is one a minute`, () =>
+    it.effect(`by ${hours} h: a rate limit per minute still takes a minute`, () =>
       Effect.gen(function* () {
         const { setBy, wall } = yield* settable
         yield* Effect.gen(function* () {

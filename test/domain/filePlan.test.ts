@@ -30,7 +30,7 @@ const definition = (parts: Partial<FileDefinition>): FileDefinition => ({
 const reasons = (parts: Partial<FileDefinition>) =>
   planFiles(definition(parts)).conflicts.map(({ impossible, reason }) => ({ impossible, reason }))
 
-/** Few names, so that places meet. */
+/** Three names only, so that targets collide. */
 const name = fc.constantFrom("a", "b", "c")
 const place = fc.array(name, { minLength: 1, maxLength: 3 }).map((parts) => parts.join("/"))
 const target = fc.oneof(
@@ -48,7 +48,7 @@ const definitions = fc.record({
   copy: fc.array(fc.record({ source, target }), { maxLength: 3 })
 })
 
-/** The same rules as one would say them, each entry against each other one. */
+/** A reference implementation of the rules that compares all pairs of entries. */
 const naive = ({ copy, mounts, volumes }: FileDefinition) => {
   const shared = (entry: Volume | Mount) => !("name" in entry) || entry.mode !== "cow"
   const partsOf = ({ target }: { readonly target: string }) =>
@@ -71,8 +71,8 @@ const naive = ({ copy, mounts, volumes }: FileDefinition) => {
   }
 }
 
-describe("blueprints.md, state: where files go", () => {
-  it("a target is a place in the instance folder, however it is written", () => {
+describe("blueprints.md, state: targets of files", () => {
+  it("a target is normalised to a path in the instance folder", () => {
     for (const [written, parts] of [
       ["world", ["world"]],
       ["/world/", ["world"]],
@@ -96,7 +96,7 @@ describe("blueprints.md, state: where files go", () => {
     }
   })
 
-  it("volumes with `cow` lie over each other, within each other, and under copies", () => {
+  it("`cow` volumes may overlap, nest and contain copies", () => {
     assert.deepStrictEqual(
       reasons({
         volumes: [volume("w", "cow"), volume("/w", "cow", "x", "x"), volume("w/deep", "cow")],
@@ -106,7 +106,7 @@ describe("blueprints.md, state: where files go", () => {
     )
   })
 
-  it("what is shared may lie in a volume with `cow`, and nothing may lie in what is shared", () => {
+  it("a shared entry may lie in a `cow` volume; no entry may lie in a shared one", () => {
     assert.deepStrictEqual(reasons({ volumes: [volume("w", "cow"), volume("w/s", "rw")] }), [])
     const inside = (reason: string) => [{ impossible: true, reason }]
     assert.deepStrictEqual(
@@ -125,7 +125,7 @@ describe("blueprints.md, state: where files go", () => {
     )
   })
 
-  it("of two that are shared at one place, one would be hidden, but for the very same twice", () => {
+  it("two entries at one target conflict if one is shared, except for identical entries", () => {
     const hidden = (reason: string) => [{ impossible: false, reason }]
     assert.deepStrictEqual(
       reasons({ volumes: [volume("s", "cow", "a", "a"), volume("/s", "ro", "b", "b")] }),
@@ -142,14 +142,14 @@ describe("blueprints.md, state: where files go", () => {
     assert.deepStrictEqual(reasons({ mounts: [mount("s", "ro"), mount("/s", "ro")] }), [])
   })
 
-  it("what has no place in the instance folder is named", () => {
+  it("a target outside the instance folder is a conflict that names it", () => {
     assert.deepStrictEqual(reasons({ volumes: [volume(".", "cow")], copy: [copy("a/../../b")] }), [
       { impossible: true, reason: "the target `.` of volume `v` (cow) names no file" },
       { impossible: true, reason: "the target `a/../../b` of copy `files/c` contains `..`" }
     ])
   })
 
-  it("no patch reaches what is read-only; what is `rw` or `cow` is another matter", () => {
+  it("a patch of a read-only file is a conflict; a patch in `rw` or `cow` is not", () => {
     const { plan } = planFiles(
       definition({
         volumes: [volume("ro", "ro"), volume("rw", "rw"), volume("cow", "cow")],
@@ -167,7 +167,7 @@ describe("blueprints.md, state: where files go", () => {
     )
   })
 
-  it("is what comparing each with each other finds, for any definition", () => {
+  it("the plan agrees with a comparison of all pairs, for any definition", () => {
     fc.assert(
       fc.property(definitions, (any) => {
         const { conflicts, plan } = planFiles(any)
@@ -186,7 +186,7 @@ describe("blueprints.md, state: where files go", () => {
     )
   })
 
-  it("without a conflict every entry has its place, and a node can carry it out", () => {
+  it("without a conflict the plan contains every entry, and a node can make it", () => {
     fc.assert(
       fc.property(definitions, (any) => {
         const { conflicts, plan } = planFiles(any)
@@ -213,7 +213,7 @@ describe("blueprints.md, state: where files go", () => {
     )
   })
 
-  it("compares none with all others: any number of entries is planned", () => {
+  it("planning 50,000 entries compares no pairs", () => {
     const many = Array.from({ length: 50_000 }, (_, i) => i)
     const { conflicts, plan } = planFiles({
       volumes: many.map((i) => volume(`v${i}/world`, i % 2 === 0 ? "cow" : "ro")),

@@ -21,7 +21,7 @@ const onFreshStore = <A, E>(
     Effect.provide(NodeServices.layer)
   )
 
-/** Every line that is logged, with its annotations, as JSON. */
+/** Collects every log line, with its annotations, as JSON. */
 const logged = <A, E, R>(test: (lines: ReadonlyArray<string>) => Effect.Effect<A, E, R>) =>
   Effect.suspend(() => {
     const lines: Array<string> = []
@@ -37,7 +37,7 @@ const logged = <A, E, R>(test: (lines: ReadonlyArray<string>) => Effect.Effect<A
 const never = formatKey(new Uint8Array(KEY_BYTES).fill(7))
 
 describe("decisions, section 5: keys", () => {
-  it.effect("a key that was made is accepted with its scope; the store has only its hash", () =>
+  it.effect("a created key is accepted with its scope; the store has only its hash", () =>
     onFreshStore(
       Effect.gen(function* () {
         const keys = yield* ApiKeys
@@ -53,7 +53,7 @@ describe("decisions, section 5: keys", () => {
     )
   )
 
-  it.effect("malformed, unknown, revoked and expired read the same; the log tells them apart", () =>
+  it.effect("malformed, unknown, revoked and expired keys get the same answer; the log tells the cause", () =>
     onFreshStore(
       logged((lines) =>
         Effect.gen(function* () {
@@ -101,7 +101,7 @@ describe("decisions, section 5: keys", () => {
     )
   )
 
-  it.effect("a client that goes on with a revoked key is one log line a minute, with the count", () =>
+  it.effect("repeated use of a revoked key is one log line a minute, with the count", () =>
     onFreshStore(
       logged((lines) =>
         Effect.gen(function* () {
@@ -109,20 +109,20 @@ describe("decisions, section 5: keys", () => {
           const { key, record } = yield* keys.create({ name: "ci", scope: "Node" })
           yield* keys.revoke(record.id)
           const use = Effect.flip(keys.verify(Redacted.value(key)))
-          const told = () => lines.filter((line) => line.includes("refused"))
+          const refusals = () => lines.filter((line) => line.includes("refused"))
           const line = (refused: number) =>
             JSON.stringify(["API key refused: revoked", { key_id: record.id, refused }])
           for (let i = 0; i < 100; i++) yield* use
-          assert.deepStrictEqual(told(), [line(1)])
+          assert.deepStrictEqual(refusals(), [line(1)])
           yield* TestClock.adjust("1 minute")
           for (let i = 0; i < 100; i++) yield* use
-          assert.deepStrictEqual(told(), [line(1), line(100)])
+          assert.deepStrictEqual(refusals(), [line(1), line(100)])
         })
       )
     )
   )
 
-  it.effect("what is not there, or revoked already, cannot be revoked", () =>
+  it.effect("revoking a missing or revoked key fails", () =>
     onFreshStore(
       Effect.gen(function* () {
         const keys = yield* ApiKeys
@@ -137,22 +137,24 @@ describe("decisions, section 5: keys", () => {
     )
   )
 
-  it.effect("a life that no date can hold is for ever; one of nothing is over at once", () =>
-    onFreshStore(
-      Effect.gen(function* () {
-        const keys = yield* ApiKeys
-        for (const expires of [Duration.infinity, Duration.days(1e12)]) {
-          const { key, record } = yield* keys.create({ name: "long", scope: "Metrics", expires })
-          assert.strictEqual(record.expires_at, null)
-          yield* keys.verify(Redacted.value(key))
-        }
-        const { key } = yield* keys.create({ name: "short", scope: "Metrics", expires: Duration.zero })
-        assert.strictEqual((yield* Effect.flip(keys.verify(Redacted.value(key))))._tag, "Unauthorized")
-      })
-    )
+  it.effect(
+    "a key with an expiry beyond any date never expires; one with a duration of zero is expired at once",
+    () =>
+      onFreshStore(
+        Effect.gen(function* () {
+          const keys = yield* ApiKeys
+          for (const expires of [Duration.infinity, Duration.days(1e12)]) {
+            const { key, record } = yield* keys.create({ name: "long", scope: "Metrics", expires })
+            assert.strictEqual(record.expires_at, null)
+            yield* keys.verify(Redacted.value(key))
+          }
+          const { key } = yield* keys.create({ name: "short", scope: "Metrics", expires: Duration.zero })
+          assert.strictEqual((yield* Effect.flip(keys.verify(Redacted.value(key))))._tag, "Unauthorized")
+        })
+      )
   )
 
-  it.effect("the key from outside is any text, and an administrator's", () =>
+  it.effect("the key of the environment is any text, with scope AppAdmin", () =>
     onFreshStore(
       Effect.gen(function* () {
         const keys = yield* ApiKeys
@@ -168,7 +170,7 @@ describe("decisions, section 5: keys", () => {
     )
   )
 
-  it.effect("an empty key from outside opens nothing", () =>
+  it.effect("an empty key of the environment is accepted by no request", () =>
     onFreshStore(
       Effect.gen(function* () {
         const keys = yield* ApiKeys
@@ -178,7 +180,7 @@ describe("decisions, section 5: keys", () => {
     )
   )
 
-  it.effect("while the database is away, the keys that it had go on, and unknown ones cannot be judged", () =>
+  it.effect("while the database is away, cached keys are accepted and unknown ones are Unavailable", () =>
     Effect.gen(function* () {
       let away = false
       const failing = Layer.effect(
@@ -189,7 +191,7 @@ describe("decisions, section 5: keys", () => {
             Effect.suspend(() => (away ? Effect.fail(Unavailable.store()) : store.read(read)))
         }))
       )
-      // As if nobody had told of what others change.
+      // Simulates a lost change feed while the database is away.
       const uncertain = Layer.effect(
         Freshness,
         Effect.map(Freshness, ({ stamp }) => ({ stamp: () => (away ? undefined : stamp()) }))
@@ -223,7 +225,7 @@ describe("decisions, section 5: keys", () => {
     }).pipe(Effect.provide(NodeServices.layer))
   )
 
-  it.effect("who calls is found in memory: the database is asked only after a change", () =>
+  it.effect("keys are verified in memory; the database is read only after a change", () =>
     Effect.gen(function* () {
       let reads = 0
       const counting = Layer.effect(
@@ -255,7 +257,7 @@ describe("decisions, section 5: keys", () => {
     }).pipe(Effect.provide(NodeServices.layer))
   )
 
-  it.live("a key that another process makes works at once, and no more once that revokes it", () =>
+  it.live("a key of another process is accepted at once, and refused at once after its revocation", () =>
     Effect.gen(function* () {
       const filename = yield* newDatabase
       yield* Effect.gen(function* () {

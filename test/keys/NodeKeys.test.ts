@@ -37,8 +37,8 @@ const check = (key_id: string, node_id: string) =>
 const refusalOf = <R>(effect: Effect.Effect<unknown, { readonly detail: string }, R>) =>
   Effect.map(Effect.flip(effect), (error) => error.detail)
 
-describe("node-protocol, Daemon -> control plane: a key is bound to one node, and a node to one key", () => {
-  it.effect("to the first node that it registers with, for good", () =>
+describe("node-protocol, Daemon -> control plane: binding of keys to nodes", () => {
+  it.effect("a key is bound permanently to the first node that it registers", () =>
     onFreshStore(
       Effect.gen(function* () {
         const key = yield* newKey("one")
@@ -52,14 +52,14 @@ describe("node-protocol, Daemon -> control plane: a key is bound to one node, an
     )
   )
 
-  it.effect("another key has the node only once the first is revoked", () =>
+  it.effect("another key can be bound to the node once the first is revoked", () =>
     onFreshStore(
       Effect.gen(function* () {
         const first = yield* newKey("first")
         const second = yield* newKey("second")
         yield* bind(first, "n1")
         assert.strictEqual(yield* refusalOf(bind(second, "n1")), "node n1 is bound to another key")
-        // What was refused has left nothing: the key is as free as before.
+        // A refused binding leaves the key unbound.
         assert.strictEqual(yield* check(second, "n1"), "unbound")
         yield* (yield* ApiKeys).revoke(first)
         yield* bind(second, "n1")
@@ -68,7 +68,7 @@ describe("node-protocol, Daemon -> control plane: a key is bound to one node, an
     )
   )
 
-  it.effect("or once the first has expired", () =>
+  it.effect("another key can be bound to the node once the first has expired", () =>
     onFreshStore(
       Effect.gen(function* () {
         const first = yield* newKey("first", Duration.minutes(1))
@@ -86,7 +86,7 @@ describe("node-protocol, Daemon -> control plane: a key is bound to one node, an
     )
   )
 
-  it.effect("or once the node was removed, and then not the first any more", () =>
+  it.effect("another key can be bound to the node once the node was removed; the first cannot any more", () =>
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
@@ -105,7 +105,7 @@ describe("node-protocol, Daemon -> control plane: a key is bound to one node, an
     )
   )
 
-  it.effect("a node that has registered without a key, within a service, is nobody's", () =>
+  it.effect("no key can be bound to an embedded node", () =>
     onFreshStore(
       Effect.gen(function* () {
         const key = yield* newKey("thief")
@@ -117,7 +117,7 @@ describe("node-protocol, Daemon -> control plane: a key is bound to one node, an
     )
   )
 
-  it.effect("of two that ask at once, one gets it", () =>
+  it.effect("one of several concurrent bindings succeeds", () =>
     onFreshStore(
       Effect.gen(function* () {
         const keys = yield* Effect.forEach([1, 2, 3, 4, 5, 6, 7, 8], (n) => newKey(`key ${n}`))
@@ -129,7 +129,7 @@ describe("node-protocol, Daemon -> control plane: a key is bound to one node, an
     )
   )
 
-  it.effect("also of two that ask different processes", () =>
+  it.effect("one of several concurrent bindings in different processes succeeds", () =>
     Effect.gen(function* () {
       const url = yield* newServices
       const both = yield* Effect.forEach([1, 2], () => Layer.build(Layer.fresh(services(url))))
@@ -145,7 +145,7 @@ describe("node-protocol, Daemon -> control plane: a key is bound to one node, an
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 
-  it.effect("what another process binds or revokes counts at once", () =>
+  it.effect("a binding or revocation by another process takes effect", () =>
     Effect.gen(function* () {
       const url = yield* newServices
       yield* Effect.gen(function* () {

@@ -7,7 +7,7 @@ import { formatKey, isWellFormed, KEY_BYTES } from "../../src/keys/keyFormat.ts"
 import { layerSqlite } from "../../src/store/layers/layerSqlite.ts"
 import { newDatabase } from "../store/support/database.ts"
 
-/** Runs `test` in a data folder; `start` is one start of the service there, on the database of that name. */
+/** Runs `test` in a data folder; `start` is one start of the service in that folder with the database of that name. */
 const inFolder = <A, E>(
   test: (folder: {
     readonly dataDir: string
@@ -37,7 +37,7 @@ const verify = (key: string) => Effect.flatMap(ApiKeys, (keys) => keys.verify(ke
 const list = Effect.flatMap(ApiKeys, (keys) => keys.list)
 
 describe("decisions, section 5: the first key", () => {
-  it.effect("is made, written for the owner alone, and works; the next start changes nothing", () =>
+  it.effect("it is created, readable by the owner only, and accepted; the next start changes nothing", () =>
     inFolder(({ dataDir, file, fs, start }) =>
       Effect.gen(function* () {
         const made = yield* start("muster.db", ensureFirstKey({ dataDir }))
@@ -60,7 +60,7 @@ describe("decisions, section 5: the first key", () => {
     )
   )
 
-  it.effect("is made where there are keys, and none of them is for administration", () =>
+  it.effect("it is created if no existing key has scope AppAdmin", () =>
     inFolder(({ dataDir, start }) =>
       Effect.gen(function* () {
         yield* start(
@@ -75,7 +75,7 @@ describe("decisions, section 5: the first key", () => {
     )
   )
 
-  it.effect("is not made where a key comes from outside", () =>
+  it.effect("it is not created if the environment sets a key", () =>
     inFolder(({ dataDir, file, fs, start }) =>
       Effect.gen(function* () {
         const result = yield* start(
@@ -88,7 +88,7 @@ describe("decisions, section 5: the first key", () => {
     )
   )
 
-  it.effect("is not made where the store has one, even a revoked one", () =>
+  it.effect("it is not created if the store has an AppAdmin key, even a revoked one", () =>
     inFolder(({ dataDir, file, fs, start }) =>
       Effect.gen(function* () {
         const result = yield* start(
@@ -106,7 +106,7 @@ describe("decisions, section 5: the first key", () => {
     )
   )
 
-  it.effect("is the one in the file, where a crash or a new database has left the file alone", () =>
+  it.effect("a key file from before a crash or a new database is adopted", () =>
     inFolder(({ dataDir, file, fs, start }) =>
       Effect.gen(function* () {
         const key = formatKey(new Uint8Array(KEY_BYTES).fill(42))
@@ -123,7 +123,7 @@ describe("decisions, section 5: the first key", () => {
     )
   )
 
-  it.effect("a file that holds no key is left alone, and said so; no key is made beside it", () =>
+  it.effect("a file without a key is an error and stays unchanged; no key is created", () =>
     inFolder(({ dataDir, file, fs, start }) =>
       Effect.gen(function* () {
         yield* fs.writeFileString(file, "hunter2")
@@ -136,7 +136,7 @@ describe("decisions, section 5: the first key", () => {
     )
   )
 
-  it.effect("a folder that cannot be written is said so; no key is made", () =>
+  it.effect("a folder that cannot be written is an error; no key is created", () =>
     inFolder(({ dataDir, start }) =>
       Effect.gen(function* () {
         const error = yield* start(

@@ -6,7 +6,7 @@ const random = fc.uint8Array({ minLength: KEY_BYTES, maxLength: KEY_BYTES })
 const base62 = fc.constantFrom(..."0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 
 describe("decisions, section 5: form of a key", () => {
-  it("is mst_, 43 base62 characters and 6 of a checksum, and is recognised", () => {
+  it("a key is mst_, 43 base62 characters and a checksum of 6, and is recognised", () => {
     fc.assert(
       fc.property(random, (bytes) => {
         const key = formatKey(bytes)
@@ -16,7 +16,7 @@ describe("decisions, section 5: form of a key", () => {
     )
   })
 
-  it("differs for different bytes, also at the ends of the range", () => {
+  it("different bytes give different keys, also at the ends of the range", () => {
     fc.assert(
       fc.property(random, random, (one, other) => {
         const same = one.every((byte, i) => byte === other[i])
@@ -27,7 +27,7 @@ describe("decisions, section 5: form of a key", () => {
     expect(isWellFormed(formatKey(new Uint8Array(KEY_BYTES).fill(255)))).toBe(true)
   })
 
-  it("one mistyped character, two that are swapped, one too few or too many are noticed", () => {
+  it("one wrong, swapped, missing or additional character is detected", () => {
     fc.assert(
       fc.property(random, fc.nat({ max: 48 }), base62, (bytes, at, character) => {
         const key = formatKey(bytes)

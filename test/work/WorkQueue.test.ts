@@ -9,7 +9,7 @@ import { makeWorkQueue, type StepOutcome, type WorkQueueOptions } from "../../sr
 
 const every = Schedule.spaced("1 second")
 
-/** A queue whose steps are recorded as `<key> <attempt>`, and end as `outcome` says. */
+/** Makes a queue that records each step as `<key> <attempt>` and ends it as `outcome` returns. */
 const recorded = Effect.fnUntraced(function* (
   options: Partial<WorkQueueOptions<string, string, never>> & {
     readonly outcome?: (key: string) => Effect.Effect<StepOutcome, string>
@@ -27,7 +27,7 @@ const recorded = Effect.fnUntraced(function* (
       }),
     ...rest
   })
-  /** Lets time pass; returns the steps that began meanwhile. */
+  /** Advances the clock and returns the steps that started meanwhile. */
   const ran = (seconds: number) =>
     Effect.andThen(
       TestClock.adjust(seconds * 1000),
@@ -39,7 +39,7 @@ const recorded = Effect.fnUntraced(function* (
 const again = () => Effect.succeed<StepOutcome>("again")
 
 describe("WorkQueue: attempts", () => {
-  it.effect("works on a key until its step is done, with the back-off between attempts", () =>
+  it.effect("a key is worked on until its step is done, with the back-off between attempts", () =>
     Effect.gen(function* () {
       let left = 3
       const { ran, queue } = yield* recorded({
@@ -54,7 +54,7 @@ describe("WorkQueue: attempts", () => {
     })
   )
 
-  it.effect("delays double up to the longest; half of each is random", () =>
+  it.effect("delays double up to the maximum; half of each is random", () =>
     Effect.gen(function* () {
       const { ran, queue } = yield* recorded({
         outcome: again,
@@ -72,7 +72,7 @@ describe("WorkQueue: attempts", () => {
     })
   )
 
-  it.effect("a failure or a defect is repeated, and logged once per cause", () => {
+  it.effect("a failure or a defect is retried, and logged once per cause", () => {
     const lines: Array<string> = []
     const logger = Logger.make(
       ({ logLevel, message }) => void lines.push(`${logLevel} ${[message].flat()[0]}`)
@@ -92,7 +92,7 @@ describe("WorkQueue: attempts", () => {
 })
 
 describe("WorkQueue: wake-up", () => {
-  it.effect("a key that waits is worked on at once, and its back-off begins again", () =>
+  it.effect("adding a waiting key starts its step at once and resets its back-off", () =>
     Effect.gen(function* () {
       const { ran, queue } = yield* recorded({
         outcome: again,
@@ -106,7 +106,7 @@ describe("WorkQueue: wake-up", () => {
     })
   )
 
-  it.effect("a key that is added while its step runs is worked on once more", () =>
+  it.effect("adding a key during its step causes one more step", () =>
     Effect.gen(function* () {
       const gate = yield* Latch.make(false)
       const { ran, queue } = yield* recorded({ outcome: () => Effect.as(gate.await, "done") })
@@ -120,7 +120,7 @@ describe("WorkQueue: wake-up", () => {
     })
   )
 
-  it.effect("a key that is added while it waits for its permit is worked on once", () =>
+  it.effect("adding a key that waits for its permit causes one step", () =>
     Effect.gen(function* () {
       const gate = yield* Latch.make(false)
       const nodes = makeKeyedLock(2)
@@ -160,7 +160,7 @@ describe("WorkQueue: wake-up", () => {
 describe("WorkQueue: leadership", () => {
   const terms = Effect.sync(() => new LeaderTerm())
 
-  it.effect("only the leader works; what is pending is read when its term begins", () =>
+  it.effect("only the leader works; pending keys are read when its term begins", () =>
     Effect.gen(function* () {
       const leadership = yield* terms
       const { ran, queue } = yield* recorded({
@@ -182,7 +182,7 @@ describe("WorkQueue: leadership", () => {
     })
   )
 
-  it.effect("the read of what is pending is repeated until it succeeds", () =>
+  it.effect("the read of pending keys is retried until it succeeds", () =>
     Effect.gen(function* () {
       let fails = 2
       const { ran } = yield* recorded({
@@ -193,7 +193,7 @@ describe("WorkQueue: leadership", () => {
     })
   )
 
-  it.effect("a step ends with the scope of the queue", () =>
+  it.effect("a step is interrupted when the scope of the queue closes", () =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
       let interrupted = false
@@ -230,7 +230,7 @@ const results = fc.infiniteStream(
 )
 
 describe("WorkQueue: no key is lost", () => {
-  it("a later step follows every add, however long steps take and end, and whenever the leader changes", () =>
+  it("every add is followed by a step, however long steps take and end, and whenever the leader changes", () =>
     fc.assert(
       fc.asyncProperty(actions, results, (actions, results) =>
         Effect.runPromise(
@@ -251,7 +251,7 @@ const losesNoKey = Effect.fnUntraced(function* (
 ) {
   const leadership = new LeaderTerm()
   leadership.begin()
-  /** By key: its last add, until a step that began after it is done. */
+  /** For each key, the last add that no finished step has followed. */
   const pending = new Map<string, number>()
   let added = 0
   const queue = yield* makeWorkQueue<string, string, never>({
