@@ -6,7 +6,7 @@ import type { Problem } from "../../src/blueprints/parse/problem.ts"
 import type { Mount } from "../../src/blueprints/parse/readFolder.ts"
 import type { Candidate } from "../../src/blueprints/sources/candidates.ts"
 
-/** A source whose new files have so many problems of their own, and break or need others. */
+/** A source whose new files have `own` problems, break other files or need another source. */
 interface Model {
   readonly own: number
   readonly breaksOthers: boolean
@@ -30,8 +30,8 @@ const candidate = ({ isNew }: Model, index: number): Candidate => ({
 
 const problem = (file: string, reason: string): Problem => ({ file, line: 1, column: 1, reason })
 
-describe("decisions 4: which new files of sources a start takes", () => {
-  it("what was valid before it is valid after it; all are taken where all are sound together", () => {
+describe("decisions 4: choice of new files at a start", () => {
+  it("no valid file becomes invalid; all new files are taken if they are valid together", () => {
     fc.assert(
       fc.property(fc.array(model, { maxLength: 4 }), fc.nat(2), (models, known) => {
         const problemsOf = (mounts: ReadonlyArray<Mount>): ReadonlyArray<Problem> => [

@@ -22,7 +22,7 @@ interface Parts {
   readonly annotations?: Record<string, string>
 }
 
-/** Every entry has a line of its own. */
+/** Gives every entry its own line. */
 const partsOf = (file: string, { annotations = {}, server = {}, state }: Parts) => {
   let line = 10
   const written = <A>(value: A): Written<A> => ({ value, at: { file, line: line++, column: 5 } })
@@ -92,7 +92,7 @@ const volume = (name: string, target: string, source: string): Volume => ({
 })
 
 describe("blueprints.md, Blueprint: composition", () => {
-  it("fills in what nobody says", () => {
+  it("absent fields get their defaults", () => {
     assert.deepStrictEqual(success(blueprint([], { server: runs })), {
       id: "game",
       name: "Game",
@@ -111,7 +111,7 @@ describe("blueprints.md, Blueprint: composition", () => {
     })
   })
 
-  it("merges parents first, includes left to right, the blueprint on top", () => {
+  it("parents are merged first, includes from left to right, the blueprint last", () => {
     const mixins = [
       mixin("base", [], {
         server: { ...runs, ports: 1, image: "base" },
@@ -128,7 +128,7 @@ describe("blueprints.md, Blueprint: composition", () => {
     assert.strictEqual(swapped.image, "base")
   })
 
-  it("merges limits, placement and restart by field, configs by file", () => {
+  it("limits, placement and restart are merged by field, configs by file", () => {
     const parser = "yaml"
     const mixins = [
       mixin("m", [], {
@@ -158,7 +158,7 @@ describe("blueprints.md, Blueprint: composition", () => {
     assert.deepStrictEqual(result.configs, { a: { parser, find: { x: 2 } }, b: { parser, find: { x: 1 } } })
   })
 
-  it("replaces a volume with the same name and target, appends others, mounts and copies; env by key", () => {
+  it("a volume with the same name and target is replaced; others, mounts and copies are appended; env is merged by key", () => {
     const mixins = [
       mixin("m", [], {
         state: {
@@ -196,7 +196,7 @@ describe("blueprints.md, Blueprint: composition", () => {
     assert.deepStrictEqual(env_allow, ["LD_*", "PATH", "NODE_OPTIONS"])
   })
 
-  it("bounds the variables of a blueprint and its mixins together", () => {
+  it("the variables of a blueprint and its mixins have one limit", () => {
     const some = (prefix: string, count: number) =>
       Object.fromEntries(Array.from({ length: count }, (_, index) => [`${prefix}${index}`, "1"]))
     const mixins = [mixin("m", [], { state: { env: some("M", 200) } })]
@@ -207,7 +207,7 @@ describe("blueprints.md, Blueprint: composition", () => {
     ])
   })
 
-  it("takes what reaches it on two ways once", () => {
+  it("a mixin that is included twice is merged once", () => {
     const mixins = [
       mixin("base", [], { state: { mounts: [{ source: "/a", target: "/m", mode: "ro" }] } }),
       mixin("left", ["base"]),
@@ -219,7 +219,7 @@ describe("blueprints.md, Blueprint: composition", () => {
     )
   })
 
-  it("is the fold of its mixins for any tree of scalars", () => {
+  it("the result is the fold of all mixins, for any tree of scalars", () => {
     const value = fc.option(fc.constantFrom("a", "b", "c"), { nil: undefined })
     fc.assert(
       fc.property(fc.array(fc.tuple(value, value), { maxLength: 6 }), (layers) => {
@@ -234,7 +234,7 @@ describe("blueprints.md, Blueprint: composition", () => {
         const flat = success(blueprint(ids, { server: runs }), mixins)
         assert.strictEqual(flat.image, last(layers.map(([image]) => image)))
         assert.strictEqual(flat.annotations.key, last(layers.map(([, key]) => key)))
-        // One mixin that extends them all, and a chain in which each extends the one before it, are the same.
+        // One mixin that extends all others, and a chain of mixins, give the same result.
         const all = mixin("all", ids)
         assert.deepStrictEqual(success(blueprint(["all"], { server: runs }), [...mixins, all]), flat)
         const chain = mixins.map((one, index) => ({
@@ -247,7 +247,7 @@ describe("blueprints.md, Blueprint: composition", () => {
   })
 })
 
-describe("blueprints.md, Blueprint: composition that fails names the chain", () => {
+describe("blueprints.md, Blueprint: errors of composition name the chain", () => {
   it("unknown mixins", () => {
     assert.strictEqual(failure(blueprint(["nope"])), "game.yml:2:10: no mixin `nope`: game -> nope")
     assert.strictEqual(
@@ -256,7 +256,7 @@ describe("blueprints.md, Blueprint: composition that fails names the chain", () 
     )
   })
 
-  it("circles, also of one", () => {
+  it("cycles, also of one mixin", () => {
     const circle = [mixin("a", ["b"]), mixin("b", ["c"]), mixin("c", ["a"])]
     assert.strictEqual(
       failure(blueprint(["a"]), circle),
@@ -266,7 +266,7 @@ describe("blueprints.md, Blueprint: composition that fails names the chain", () 
     assert.isTrue([...flat.values()].every(Result.isFailure))
   })
 
-  it("no software or version", () => {
+  it("missing software or version", () => {
     assert.strictEqual(failure(blueprint([])), "game.yml:1:18: `server.software` is missing: game")
     assert.strictEqual(
       failure(blueprint(["a", "b"]), [mixin("a", [], { server: { software: "x" } }), mixin("b", [])]),
@@ -274,7 +274,7 @@ describe("blueprints.md, Blueprint: composition that fails names the chain", () 
     )
   })
 
-  it("chains as long as there are files, whatever is read first, and their circles", () => {
+  it("chains of thousands of files, in any order, and their cycles", () => {
     const chain = Array.from({ length: 5_000 }, (_, i) => mixin(`m${i}`, i === 0 ? [] : [`m${i - 1}`]))
     for (const mixins of [chain, chain.toReversed()]) {
       assert.strictEqual(failure(blueprint(["m4999"], { server: runs }), mixins), "composed")
@@ -284,7 +284,7 @@ describe("blueprints.md, Blueprint: composition that fails names the chain", () 
     }
   })
 
-  it("ladders of mixins take linear, not exponential, time", () => {
+  it("ladders of mixins take linear time", () => {
     const rung = (level: number, side: string) =>
       mixin(`${side}${level}`, level === 0 ? [] : [`l${level - 1}`, `r${level - 1}`])
     const ladder = Array.from({ length: 60 }, (_, level) => [rung(level, "l"), rung(level, "r")]).flat()

@@ -7,7 +7,7 @@ import { renderProblem, sortProblems } from "../../src/blueprints/parse/problem.
 import { filePlan } from "../../src/daemon/files/filePlan.ts"
 import { blueprintFile } from "./support.ts"
 
-/** What a folder with these files makes, and its problems, one line each. */
+/** Loads a folder with these files; returns its blueprints and one line per problem. */
 const load = (files: Readonly<Record<string, string>>) => {
   const parsed = Object.entries(files).map(([file, text]) =>
     parseFile("blueprints", file, new TextEncoder().encode(text))
@@ -19,8 +19,8 @@ const load = (files: Readonly<Record<string, string>>) => {
 
 const problemsOf = (text: string) => load({ "a.yml": blueprintFile("a", text) }).problems
 
-describe("blueprints.md, state: what cannot be in one instance together is found when it is read", () => {
-  it("a target that is the instance folder, or has no place in it", () => {
+describe("blueprints.md, state: conflicts are found when a file is read", () => {
+  it("a target that is the instance folder, or is not within it", () => {
     const cases = [
       ["w:w:.", "the path `.` is the instance folder itself; name a place in it"],
       ["w:w:/", "the path `/` is the instance folder itself; name a place in it"],
@@ -40,7 +40,7 @@ describe("blueprints.md, state: what cannot be in one instance together is found
     ])
   })
 
-  it("two at one target, one in the other, a copy on a volume, a patch of what is read-only", () => {
+  it("two entries at one target, one within another, a copy into a volume, a patch of a read-only file", () => {
     assert.deepStrictEqual(
       problemsOf(`state:
   volumes:
@@ -76,7 +76,7 @@ state: { volumes: ["lib:lib:/lib:ro"] }
     ])
   })
 
-  it("what a node can do is no problem: layers, folders in layers, copies over them, the same twice", () => {
+  it("layers, nested layers, copies over them and identical entries are no conflict", () => {
     assert.deepStrictEqual(
       problemsOf(`state:
   volumes:
@@ -92,7 +92,7 @@ state: { volumes: ["lib:lib:/lib:ro"] }
     )
   })
 
-  it("of a mixin: told where the blueprint includes it, with both places; alone it is right", () => {
+  it("a conflict of mixins is reported at the include, with both positions; a mixin alone is valid", () => {
     const files = {
       "mixins/maps.yml": 'mixin: { id: maps }\nstate:\n  mounts:\n    - "/srv/maps:/maps:ro"\n',
       "mixins/other.yml":
@@ -121,7 +121,7 @@ state: { volumes: ["lib:lib:/lib:ro"] }
     assert.deepStrictEqual([...blueprints.keys()], ["d"])
   })
 
-  it("a blueprint mends its mixin: the same name and target replaces", () => {
+  it("a blueprint resolves a conflict by replacing the volume of its mixin", () => {
     const mixin = `mixin: { id: m }
 server: { configs: { lib/x.yml: { parser: yaml } } }
 state: { volumes: ["lib:lib:/lib:ro"] }
@@ -132,7 +132,7 @@ state: { volumes: ["lib:lib:/lib:ro"] }
     assert.deepStrictEqual(load({ "m.yml": mixin, "a.yml": mended }).problems, [])
   })
 
-  it("names at most 50 of one blueprint", () => {
+  it("at most 50 conflicts of one blueprint are named", () => {
     const volumes = Array.from({ length: 5_000 }, (_, i) => `    - v${i}:v:/same:rw`).join("\n")
     const other = "state:\n  volumes:\n    - w:w:/same:ro\n"
     assert.strictEqual(
@@ -166,7 +166,7 @@ state: { volumes: ["lib:lib:/lib:ro"] }
     copy: fc.array(fc.record({ source: path, target: path }), { maxLength: 2 })
   })
 
-  it("what loads, a node can make, whichever of the files says what", () => {
+  it("a node can make every definition that loads, however it is split into files", () => {
     let loaded = 0
     fc.assert(
       fc.property(state, state, fc.uniqueArray(path, { maxLength: 2 }), (inherited, own, patched) => {

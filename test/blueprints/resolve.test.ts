@@ -60,8 +60,8 @@ const refused = (overrides: Overrides, more: Partial<Blueprint> = {}): string =>
   return Result.isFailure(result) ? result.failure.detail : "resolved"
 }
 
-describe("decisions 3: overrides over the blueprint over the software", () => {
-  it("limits by field", () => {
+describe("decisions 3: overrides, then the blueprint, then the software", () => {
+  it("limits are merged by field", () => {
     assert.deepStrictEqual(resolved({ limits: { cpu_limit: 3, threads: "1" } }).limits, {
       memory_limit: 1,
       swap: 2,
@@ -70,7 +70,7 @@ describe("decisions 3: overrides over the blueprint over the software", () => {
     })
   })
 
-  it("configs by file, then by key; the parser from the override, else what is there", () => {
+  it("configs are merged by file, then by key; the parser of an override has precedence", () => {
     const { configs } = resolved({
       configs: {
         a: { find: { x: "override", z: 1 } },
@@ -87,7 +87,7 @@ describe("decisions 3: overrides over the blueprint over the software", () => {
     })
   })
 
-  it("refuses a config without a parser and paths that leave the instance", () => {
+  it("a config without a parser or with a path outside the instance is refused", () => {
     assert.strictEqual(
       refused({ configs: { c: { find: {} } } }),
       'overrides.configs["c"].parser is missing: neither blueprint nor software patches this file'
@@ -111,7 +111,7 @@ describe("decisions 3: overrides over the blueprint over the software", () => {
     }
   })
 
-  it("refuses a patch of what a volume or mount brings read-only, however the file is named", () => {
+  it("a patch in a read-only volume or mount is refused, however the file is written", () => {
     const volumes = [
       { name: "lib", source: "s", target: "/home/container/lib", mode: "ro" as const },
       { name: "own", source: "s", target: "own", mode: "cow" as const }
@@ -127,14 +127,14 @@ describe("decisions 3: overrides over the blueprint over the software", () => {
     for (const file of ["own/x.yml", "library/x.yml", "conf/b.yml"]) {
       assert.strictEqual(refused(patched(file), { state }), "resolved", file)
     }
-    // What the software patches may say there what it should: that is seen when the server starts.
+    // Patches of the software are not checked here; they are checked when the server starts.
     assert.strictEqual(
       refused({}, { state: { ...state, volumes: [{ name: "v", source: "s", target: "a", mode: "ro" }] } }),
       "resolved"
     )
   })
 
-  it("keeps keys such as `__proto__` where they are", () => {
+  it("keys such as `__proto__` are ordinary keys", () => {
     const { configs } = resolved({
       configs: Object.fromEntries([
         ["__proto__", { parser: "json" as const, find: Object.fromEntries([["__proto__", 1]]) }]
@@ -144,7 +144,7 @@ describe("decisions 3: overrides over the blueprint over the software", () => {
     assert.deepStrictEqual(Object.entries(configs).find(([file]) => file === "__proto__")?.[1].parser, "json")
   })
 
-  it("lets overrides set variables that change how programs run only where the blueprint allows it", () => {
+  it("overrides set variables that change how programs run only if the blueprint allows them", () => {
     for (const name of [
       "LD_PRELOAD",
       "LD_LIBRARY_PATH",
@@ -166,7 +166,7 @@ describe("decisions 3: overrides over the blueprint over the software", () => {
       assert.deepStrictEqual(resolved({ env }, { env_allow: [name] }).env, env)
       assert.deepStrictEqual(resolved({ env }, { env_allow: [`${name.slice(0, 2)}*`] }).env, env)
     }
-    // The operator's own value does not allow another.
+    // The operator's own value does not allow another one.
     const state = { volumes: [], mounts: [], copy: [], env: { PATH: "/bin" } }
     assert.strictEqual(resolved({}, { state }).env.PATH, "/bin")
     assert.match(refused({ env: { PATH: "/tmp" } }, { state }), /refused/)
@@ -179,7 +179,7 @@ describe("decisions 3: overrides over the blueprint over the software", () => {
     assert.deepStrictEqual(resolved({ env: { path: "1", MUSTER: "1" } }).env, { path: "1", MUSTER: "1" })
   })
 
-  it("bounds the variables of the blueprint and the overrides together", () => {
+  it("the variables of the blueprint and the overrides have one limit", () => {
     const some = (prefix: string, count: number, value = "1") =>
       Object.fromEntries(Array.from({ length: count }, (_, index) => [`${prefix}${index}`, value]))
     const state = { volumes: [], mounts: [], copy: [], env: some("B", 200) }
@@ -193,7 +193,7 @@ describe("decisions 3: overrides over the blueprint over the software", () => {
     assert.match(refused({ env: { A: "ü".repeat(16_385) } }), /^overrides\.env\.A: .*at most 32768 bytes/)
   })
 
-  it("merges env, takes over state, placement, ports and process", () => {
+  it("env is merged; state, placement, ports and process are taken unchanged", () => {
     const state = {
       volumes: [{ name: "w", source: "s", target: "/w", mode: "cow" as const }],
       mounts: [{ source: "/a", target: "/b", mode: "ro" as const }],
@@ -210,22 +210,22 @@ describe("decisions 3: overrides over the blueprint over the software", () => {
     assert.deepStrictEqual(definition.process, softwares.get("paper")?.process)
   })
 
-  it("restarts only what is kept", () => {
+  it("only a saved server restarts", () => {
     assert.isFalse(resolved().restart.on_crash)
     assert.deepStrictEqual(resolved({ save: true }).restart, { on_crash: true, max_per_hour: 7 })
     assert.isFalse(resolved({ save: false }, { save: true }).restart.on_crash)
   })
 })
 
-describe("blueprints.md, Software: the image", () => {
-  it("by the mappings, or as the blueprint names it: a key or a reference", () => {
+describe("blueprints.md, Software: image", () => {
+  it("it is mapped from the version, or named by the blueprint: a key or a reference", () => {
     assert.strictEqual(resolved().image, "example/java:21")
     assert.strictEqual(resolved({}, { image: "java_25" }).image, "example/java:25")
     assert.strictEqual(resolved({}, { image: "ghcr.io/a/b:1" }).image, "ghcr.io/a/b:1")
     assert.strictEqual(resolved({}, { image: "constructor" }).image, "constructor")
   })
 
-  it("is mapped again when software or version are overridden, unless the overrides name one", () => {
+  it("overriding software or version maps it again, unless the overrides name an image", () => {
     assert.strictEqual(resolved({ version: "26.1" }, { image: "java_21" }).image, "example/java:25")
     assert.strictEqual(resolved({ version: "26.1", image: "java_21" }).image, "example/java:21")
     assert.strictEqual(resolved({ software: "other" }, { image: "java_25" }).image, "other/java:21")
@@ -233,16 +233,16 @@ describe("blueprints.md, Software: the image", () => {
     assert.strictEqual(resolved({ software: "paper" }, { image: "java_25" }).image, "example/java:25")
   })
 
-  it("falls back to the blueprint's own when the same software maps the version to none", () => {
+  it("it is the blueprint's own if the same software maps the new version to none", () => {
     assert.strictEqual(resolved({ version: "1.8" }, { image: "java_21" }).image, "example/java:21")
   })
 
-  it("is empty for software that has none and runs as a process, the only one where nothing is mapped", () => {
+  it("it is empty for software without images that runs as a process, and the only one without mappings", () => {
     assert.strictEqual(resolved({ software: "plain" }).image, "")
     assert.strictEqual(resolved({ software: "single" }).image, "one/image:1")
   })
 
-  it("is refused where there is none", () => {
+  it("a definition without an image is refused for docker", () => {
     assert.strictEqual(refused({ version: "1.8" }), "no image of software paper maps to version 1.8")
     assert.strictEqual(refused({ version: "24w14a" }), "no image of software paper maps to version 24w14a")
     assert.strictEqual(refused({ software: "nope" }), "software is not defined: nope")

@@ -18,7 +18,7 @@ const shipped = {
 const live = <A, E>(effect: Effect.Effect<A, E, NodeServices.NodeServices | Scope.Scope>) =>
   effect.pipe(Effect.scoped, Effect.provide(NodeServices.layer))
 
-/** The node that runs this test comes first. */
+/** The Node that runs this test comes first. */
 const PATH = `${dirname(process.execPath)}:/usr/local/bin:/usr/bin:/bin`
 
 const script = Effect.fnUntraced(function* (id: string) {
@@ -44,8 +44,8 @@ const install = Effect.fnUntraced(function* (
   )
 })
 
-describe("the definitions that ship", () => {
-  it.live("load without a warning, and every blueprint resolves", () =>
+describe("shipped definitions", () => {
+  it.live("they load without a warning, and every blueprint resolves", () =>
     live(
       Effect.gen(function* () {
         const log: Array<string> = []
@@ -67,7 +67,7 @@ describe("the definitions that ship", () => {
     )
   )
 
-  it.live("demo is a small process that is gone when it stops, demo-saved is kept", () =>
+  it.live("demo is a small server that is deleted when it stops; demo-saved is saved", () =>
     Effect.gen(function* () {
       const blueprints = yield* BlueprintStore
       const demo = yield* blueprints.resolve("demo", {})
@@ -85,7 +85,7 @@ describe("the definitions that ship", () => {
     }).pipe(Effect.provide(stores(shipped)))
   )
 
-  it.live("paper maps each version to a Java that can run it", () =>
+  it.live("paper maps each version to a suitable Java", () =>
     Effect.gen(function* () {
       const blueprints = yield* BlueprintStore
       const java: Record<string, string> = {}
@@ -115,7 +115,7 @@ describe("the definitions that ship", () => {
   )
 })
 
-/** A child whose output is collected; killed when the scope ends. */
+/** Starts a process, collects its output, and kills it with the scope. */
 const start = (directory: string, port: string) =>
   Effect.acquireRelease(
     Effect.sync(() => {
@@ -138,67 +138,69 @@ const start = (directory: string, port: string) =>
     ({ kill }) => Effect.sync(kill)
   )
 
-/** What the output matched, as soon as it does. */
+/** Returns the first match in the output. */
 const seen = (output: ReadonlyArray<string>, pattern: RegExp) =>
   eventually(
     (): ReadonlyArray<string> => pattern.exec(output.join("")) ?? [],
     (found) => found.length > 0
   )
 
-describe("the demo server", () => {
-  it.live("installs without a download, answers HTTP, obeys its console, stops and crashes as told", () =>
-    live(
-      Effect.gen(function* () {
-        const fs = yield* FileSystem.FileSystem
-        const directory = yield* temporaryFolder
-        const installed = yield* install("demo", "1.0.0", directory)
-        assert.strictEqual(installed.status, 0, installed.stderr)
-        yield* fs.writeFileString(
-          `${directory}/server.properties`,
-          "# comment\nmotd=Good day\nmax-players=3\n"
-        )
+describe("shipped definitions: the demo server", () => {
+  it.live(
+    "it installs without a download, answers HTTP, reads its console, stops, and crashes on request",
+    () =>
+      live(
+        Effect.gen(function* () {
+          const fs = yield* FileSystem.FileSystem
+          const directory = yield* temporaryFolder
+          const installed = yield* install("demo", "1.0.0", directory)
+          assert.strictEqual(installed.status, 0, installed.stderr)
+          yield* fs.writeFileString(
+            `${directory}/server.properties`,
+            "# comment\nmotd=Good day\nmax-players=3\n"
+          )
 
-        const server = yield* start(directory, "0")
-        const { process } = yield* (yield* SoftwareStore).get("demo")
-        const [line = "", port = ""] = yield* seen(server.output, /demo: ready on 127\.0\.0\.1:(\d+)/)
-        assert.include(line, process.online_signal ?? "none")
-        const response = yield* Effect.promise(() =>
-          fetch(`http://127.0.0.1:${port}/`).then((answer) => answer.text())
-        )
-        assert.strictEqual(response, "Hello from srv_1\nGood day\n")
+          const server = yield* start(directory, "0")
+          const { process } = yield* (yield* SoftwareStore).get("demo")
+          const [line = "", port = ""] = yield* seen(server.output, /demo: ready on 127\.0\.0\.1:(\d+)/)
+          assert.include(line, process.online_signal ?? "none")
+          const response = yield* Effect.promise(() =>
+            fetch(`http://127.0.0.1:${port}/`).then((answer) => answer.text())
+          )
+          assert.strictEqual(response, "Hello from srv_1\nGood day\n")
 
-        const second = yield* start(directory, port)
-        assert.strictEqual(yield* second.exited, 1)
-        assert.include(second.output.join(""), "EADDRINUSE")
+          const second = yield* start(directory, port)
+          assert.strictEqual(yield* second.exited, 1)
+          assert.include(second.output.join(""), "EADDRINUSE")
 
-        server.input?.write("help\nsay hi  there\nlist\nconstructor\nspam 2500\n")
-        const said = yield* Effect.as(seen(server.output, /line 2500 of 2500/), server.output).pipe(
-          Effect.map((output) => output.join(""))
-        )
-        for (const part of [
-          "commands: help",
-          "[Server] hi there",
-          "max of 3 players",
-          "unknown command: constructor"
-        ]) {
-          assert.include(said, part)
-        }
-        server.input?.write(`${process.stop_command}\n`)
-        assert.strictEqual(yield* server.exited, 0)
+          server.input?.write("help\nsay hi  there\nlist\nconstructor\nspam 2500\n")
+          const printed = yield* Effect.as(seen(server.output, /line 2500 of 2500/), server.output).pipe(
+            Effect.map((output) => output.join(""))
+          )
+          for (const part of [
+            "commands: help",
+            "[Server] hi there",
+            "max of 3 players",
+            "unknown command: constructor"
+          ]) {
+            assert.include(printed, part)
+          }
+          server.input?.write(`${process.stop_command}\n`)
+          assert.strictEqual(yield* server.exited, 0)
 
-        const crashing = yield* start(directory, "0")
-        yield* seen(crashing.output, /ready/)
-        crashing.input?.write("crash 7\n")
-        assert.strictEqual(yield* crashing.exited, 7)
-      }).pipe(Effect.provide(stores(shipped)))
-    )
+          const crashing = yield* start(directory, "0")
+          yield* seen(crashing.output, /ready/)
+          crashing.input?.write("crash 7\n")
+          assert.strictEqual(yield* crashing.exited, 7)
+        }).pipe(Effect.provide(stores(shipped)))
+      )
   )
 })
 
 const jar = "the jar"
 const sum = createHash("sha256").update(jar).digest("hex")
 
-/** An answer of the download service; the commit's message looks like a download. */
+/** An answer of the download service; the commit message contains a URL that is no download. */
 const builds = (
   sha256: string
 ) => `[{"id":133,"time":"2026-03-28T16:16:41.212Z","channel":"STABLE","commits":[
@@ -206,7 +208,7 @@ const builds = (
   "name":"paper-1.21.11-133.jar","checksums":{"sha256":"${sha256}"},"size":7,"url":"https://data.example/paper.jar"}}},
   {"id":132,"downloads":{"server:default":{"name":"old.jar","checksums":{"sha256":"00"},"url":"https://data.example/old"}}}]`
 
-/** Stands in for the network: answers builds and jars from files, notes what it was asked. */
+/** A fake curl: returns builds and jars from files, and records the requests. */
 const curl = `#!/bin/sh
 while [ $# -gt 1 ]; do
   case "$1" in -A) agent="$2" ;; -o) out="$2" ;; esac
@@ -220,8 +222,8 @@ const java = `#!/bin/sh
 echo "$*" >> "$FAKE/java"
 `
 
-describe("the install script of Paper", () => {
-  /** Only what a Java image has: no jq. */
+describe("shipped definitions: the install script of Paper", () => {
+  /** The programs of a Java image only: no jq. */
   const tools = ["sh", "cat", "grep", "head", "rm", "sed", "sha256sum", "tr"]
 
   const attempt = Effect.fnUntraced(function* (answer: string) {
@@ -243,29 +245,31 @@ describe("the install script of Paper", () => {
     return { status, stderr, lines, files: (yield* fs.readDirectory(directory)).sort(), directory }
   })
 
-  it.live("takes the newest stable build, says who asks, verifies the checksum, prepares the server", () =>
-    live(
-      Effect.gen(function* () {
-        const fs = yield* FileSystem.FileSystem
-        const { directory, files, lines, status, stderr } = yield* attempt(builds(sum))
-        assert.strictEqual(status, 0, stderr)
-        assert.deepStrictEqual(files, ["server.jar"])
-        assert.strictEqual(yield* fs.readFileString(`${directory}/server.jar`), jar)
-        const requests = (yield* lines("requests")).map((line) => line.split("|"))
-        assert.deepStrictEqual(
-          requests.map(([, url]) => url),
-          [
-            "https://fill.papermc.io/v3/projects/paper/versions/1.21.11/builds?channel=STABLE",
-            "https://data.example/paper.jar"
-          ]
-        )
-        for (const [agent] of requests) assert.match(agent ?? "", /^muster\/.*@/)
-        assert.deepStrictEqual(yield* lines("java"), ["-Dpaperclip.patchonly=true -jar server.jar"])
-      }).pipe(Effect.provide(stores(shipped)))
-    )
+  it.live(
+    "it takes the newest stable build, sends a User-Agent, verifies the checksum and prepares the server",
+    () =>
+      live(
+        Effect.gen(function* () {
+          const fs = yield* FileSystem.FileSystem
+          const { directory, files, lines, status, stderr } = yield* attempt(builds(sum))
+          assert.strictEqual(status, 0, stderr)
+          assert.deepStrictEqual(files, ["server.jar"])
+          assert.strictEqual(yield* fs.readFileString(`${directory}/server.jar`), jar)
+          const requests = (yield* lines("requests")).map((line) => line.split("|"))
+          assert.deepStrictEqual(
+            requests.map(([, url]) => url),
+            [
+              "https://fill.papermc.io/v3/projects/paper/versions/1.21.11/builds?channel=STABLE",
+              "https://data.example/paper.jar"
+            ]
+          )
+          for (const [agent] of requests) assert.match(agent ?? "", /^muster\/.*@/)
+          assert.deepStrictEqual(yield* lines("java"), ["-Dpaperclip.patchonly=true -jar server.jar"])
+        }).pipe(Effect.provide(stores(shipped)))
+      )
   )
 
-  it.live("fails on a wrong checksum, and where there is no stable build", () =>
+  it.live("it fails on a wrong checksum and without a stable build", () =>
     live(
       Effect.gen(function* () {
         const wrong = yield* attempt(builds("0".repeat(64)))

@@ -13,13 +13,13 @@ const ids = Effect.gen(function* () {
   return (yield* (yield* BlueprintStore).list).map(({ metadata }) => metadata.id)
 })
 
-/** Detail of the refusal of a reload. */
+/** Returns the error of a reload. */
 const refusal = Effect.gen(function* () {
   return yield* Effect.flip((yield* BlueprintStore).reload)
 })
 
-describe("decisions 4: at the start", () => {
-  it.live("the valid files serve, sorted by id; the invalid ones are logged, one line a problem", () =>
+describe("decisions 4: start", () => {
+  it.live("valid files are served, sorted by id; invalid ones are logged, one line per problem", () =>
     live(
       Effect.gen(function* () {
         const directories = yield* folders
@@ -82,7 +82,7 @@ describe("decisions 4: at the start", () => {
   )
 
   it.live(
-    "software that is not defined or maps no image, and what has no effect, is a warning; the blueprint is listed all the same",
+    "undefined software, an unmapped version and a field without effect are warnings; the blueprint is listed",
     () =>
       live(
         Effect.gen(function* () {
@@ -142,7 +142,7 @@ describe("GET /api/definitions/warnings", () => {
     }
   })
 
-  it.live("has every line that a start or a reload has logged as a warning, and no other", () =>
+  it.live("it has every warning that a start or a reload has logged, and no other", () =>
     live(
       Effect.gen(function* () {
         const directories = yield* folders
@@ -157,7 +157,7 @@ describe("GET /api/definitions/warnings", () => {
           "c.yml": `${blueprintFile("c")}state: { volumes: ["lib:lib:lib:ro"], env: { A: "{{y}}" } }\n`
         })
         yield* fs.symlink("nothing.yml", `${directories.blueprints}/link.yml`)
-        const told = () =>
+        const warned = () =>
           log.splice(0).flatMap((line) => (line.startsWith("Warn ") ? [line.slice("Warn ".length)] : []))
         yield* Effect.gen(function* () {
           const expected = {
@@ -179,17 +179,17 @@ describe("GET /api/definitions/warnings", () => {
             ...blueprints.map((line) => `blueprints: ${line}`)
           ]
           assert.deepStrictEqual(yield* warnings, expected)
-          assert.deepStrictEqual(told(), lines(expected))
+          assert.deepStrictEqual(warned(), lines(expected))
           yield* (yield* SoftwareStore).reload
           yield* (yield* BlueprintStore).reload
           assert.deepStrictEqual(yield* warnings, expected)
-          assert.deepStrictEqual(told(), lines(expected))
+          assert.deepStrictEqual(warned(), lines(expected))
         }).pipe(Effect.provide(stores(directories, log)))
       })
     )
   )
 
-  it.live("has what the start has left out, with file, line and column, until a reload succeeds", () =>
+  it.live("it has the omitted files, with file, line and column, until a reload succeeds", () =>
     live(
       Effect.gen(function* () {
         const directories = yield* folders
@@ -224,7 +224,7 @@ describe("GET /api/definitions/warnings", () => {
     )
   )
 
-  it.live("says that a folder cannot be read", () =>
+  it.live("it reports a folder that cannot be read", () =>
     live(
       Effect.gen(function* () {
         const { outside } = yield* folders
@@ -238,86 +238,96 @@ describe("GET /api/definitions/warnings", () => {
 })
 
 describe("decisions 4: a reload is atomic", () => {
-  it.live("all valid: the new set replaces the old; any invalid: 422, nothing changes, each file named", () =>
-    live(
-      Effect.gen(function* () {
-        const directories = yield* folders
-        const fs = yield* FileSystem.FileSystem
-        yield* write(directories.software, { "paper.yml": paperFile })
-        yield* write(directories.blueprints, {
-          "a.yml": blueprintFile("a"),
-          "m.yml": "mixin: { id: m, description: d }\nserver: { ports: 2 }\n"
-        })
-        yield* Effect.gen(function* () {
-          const blueprints = yield* BlueprintStore
-          const before = yield* blueprints.list
+  it.live(
+    "valid files replace the old set; one invalid file is 422, changes nothing and names each invalid file",
+    () =>
+      live(
+        Effect.gen(function* () {
+          const directories = yield* folders
+          const fs = yield* FileSystem.FileSystem
+          yield* write(directories.software, { "paper.yml": paperFile })
           yield* write(directories.blueprints, {
-            "b.yml": `${blueprintFile("b")}includes: [m]\n`,
-            "x/bad.yml": "blueprint: { id: B }\n",
-            "x/again.yml": blueprintFile("a"),
-            "n.yml": "mixin: { id: m }\n"
+            "a.yml": blueprintFile("a"),
+            "m.yml": "mixin: { id: m, description: d }\nserver: { ports: 2 }\n"
           })
-          yield* fs.remove(`${directories.blueprints}/a.yml`)
-          yield* write(directories.blueprints, { "a.yml": `\n${blueprintFile("a")}` })
-          const error = yield* refusal
-          assert.strictEqual(error._tag, "InvalidRequest")
-          assert.deepStrictEqual(error.detail.split("\n"), [
-            "n.yml:1:14: the mixin id `m` is taken by m.yml:1",
-            "x/again.yml:1:18: the blueprint id `a` is taken by a.yml:2",
-            'x/bad.yml:1:18: expected an id such as survival_1 ([a-z0-9][a-z0-9_-]{0,62}), found the text "B"'
-          ])
-          assert.notInclude(error.detail, directories.blueprints)
-          assert.strictEqual(yield* blueprints.list, before)
+          yield* Effect.gen(function* () {
+            const blueprints = yield* BlueprintStore
+            const before = yield* blueprints.list
+            yield* write(directories.blueprints, {
+              "b.yml": `${blueprintFile("b")}includes: [m]\n`,
+              "x/bad.yml": "blueprint: { id: B }\n",
+              "x/again.yml": blueprintFile("a"),
+              "n.yml": "mixin: { id: m }\n"
+            })
+            yield* fs.remove(`${directories.blueprints}/a.yml`)
+            yield* write(directories.blueprints, { "a.yml": `\n${blueprintFile("a")}` })
+            const error = yield* refusal
+            assert.strictEqual(error._tag, "InvalidRequest")
+            assert.deepStrictEqual(error.detail.split("\n"), [
+              "n.yml:1:14: the mixin id `m` is taken by m.yml:1",
+              "x/again.yml:1:18: the blueprint id `a` is taken by a.yml:2",
+              'x/bad.yml:1:18: expected an id such as survival_1 ([a-z0-9][a-z0-9_-]{0,62}), found the text "B"'
+            ])
+            assert.notInclude(error.detail, directories.blueprints)
+            assert.strictEqual(yield* blueprints.list, before)
 
-          yield* fs.remove(`${directories.blueprints}/x`, { recursive: true })
-          yield* fs.remove(`${directories.blueprints}/n.yml`)
-          yield* blueprints.reload
-          assert.deepStrictEqual(yield* ids, ["a", "b"])
-          assert.strictEqual((yield* blueprints.resolve("b", {})).ports, 2)
-          assert.deepStrictEqual(yield* blueprints.mixins, [
-            { id: "m", description: "d", extends: [], server: { ports: 2 }, state: null, annotations: {} }
-          ])
-          assert.deepStrictEqual(yield* blueprints.mixin("m"), (yield* blueprints.mixins)[0])
-          assert.strictEqual((yield* Effect.flip(blueprints.mixin("q"))).detail, "mixin not found: q")
-        }).pipe(Effect.provide(stores(directories)))
-      })
-    )
+            yield* fs.remove(`${directories.blueprints}/x`, { recursive: true })
+            yield* fs.remove(`${directories.blueprints}/n.yml`)
+            yield* blueprints.reload
+            assert.deepStrictEqual(yield* ids, ["a", "b"])
+            assert.strictEqual((yield* blueprints.resolve("b", {})).ports, 2)
+            assert.deepStrictEqual(yield* blueprints.mixins, [
+              { id: "m", description: "d", extends: [], server: { ports: 2 }, state: null, annotations: {} }
+            ])
+            assert.deepStrictEqual(yield* blueprints.mixin("m"), (yield* blueprints.mixins)[0])
+            assert.strictEqual((yield* Effect.flip(blueprints.mixin("q"))).detail, "mixin not found: q")
+          }).pipe(Effect.provide(stores(directories)))
+        })
+      )
   )
 
-  it.live("software too; images in the list follow it, and lists are made anew only then", () =>
-    live(
-      Effect.gen(function* () {
-        const directories = yield* folders
-        yield* write(directories.software, { "paper.yml": paperFile })
-        yield* write(directories.blueprints, { "a.yml": blueprintFile("a") })
-        yield* Effect.gen(function* () {
-          const blueprints = yield* BlueprintStore
-          const software = yield* SoftwareStore
-          const first = yield* blueprints.list
-          assert.strictEqual(yield* blueprints.list, first)
-          assert.strictEqual(yield* software.list, yield* software.list)
+  it.live(
+    "software is reloaded in the same way; the images of blueprints follow it, and only then lists change",
+    () =>
+      live(
+        Effect.gen(function* () {
+          const directories = yield* folders
+          yield* write(directories.software, { "paper.yml": paperFile })
+          yield* write(directories.blueprints, { "a.yml": blueprintFile("a") })
+          yield* Effect.gen(function* () {
+            const blueprints = yield* BlueprintStore
+            const software = yield* SoftwareStore
+            const first = yield* blueprints.list
+            assert.strictEqual(yield* blueprints.list, first)
+            assert.strictEqual(yield* software.list, yield* software.list)
 
-          yield* write(directories.software, { "paper.yml": `${paperFile}  runtimes: []\n` })
-          assert.match((yield* Effect.flip(software.reload)).detail, /^paper\.yml:6:13: `runtimes` is empty$/)
-          assert.strictEqual(yield* blueprints.list, first)
+            yield* write(directories.software, { "paper.yml": `${paperFile}  runtimes: []\n` })
+            assert.match(
+              (yield* Effect.flip(software.reload)).detail,
+              /^paper\.yml:6:13: `runtimes` is empty$/
+            )
+            assert.strictEqual(yield* blueprints.list, first)
 
-          yield* write(directories.software, { "paper.yml": paperFile.replace("java:21", "java:21-new") })
-          yield* software.reload
-          assert.strictEqual((yield* blueprints.list)[0]?.server.image, "example/java:21-new")
-          assert.strictEqual((yield* blueprints.resolve("a", {})).image, "example/java:21-new")
-          assert.strictEqual(yield* blueprints.list, yield* blueprints.list)
+            yield* write(directories.software, { "paper.yml": paperFile.replace("java:21", "java:21-new") })
+            yield* software.reload
+            assert.strictEqual((yield* blueprints.list)[0]?.server.image, "example/java:21-new")
+            assert.strictEqual((yield* blueprints.resolve("a", {})).image, "example/java:21-new")
+            assert.strictEqual(yield* blueprints.list, yield* blueprints.list)
 
-          yield* write(directories.software, { "paper.yml": softwareFile("else") })
-          yield* software.reload
-          assert.strictEqual((yield* blueprints.get("a")).server.image, "")
-          assert.strictEqual((yield* Effect.flip(software.get("paper"))).detail, "software not found: paper")
-          assert.strictEqual((yield* software.get("else")).process.invocation, "run")
-        }).pipe(Effect.provide(stores(directories)))
-      })
-    )
+            yield* write(directories.software, { "paper.yml": softwareFile("else") })
+            yield* software.reload
+            assert.strictEqual((yield* blueprints.get("a")).server.image, "")
+            assert.strictEqual(
+              (yield* Effect.flip(software.get("paper"))).detail,
+              "software not found: paper"
+            )
+            assert.strictEqual((yield* software.get("else")).process.invocation, "run")
+          }).pipe(Effect.provide(stores(directories)))
+        })
+      )
   )
 
-  it.live("names at most 50 problems and reads thousands of files, however large", () =>
+  it.live("it names at most 50 problems, and reads thousands of large files", () =>
     live(
       Effect.gen(function* () {
         const directories = yield* folders
@@ -344,47 +354,45 @@ describe("decisions 4: a reload is atomic", () => {
   )
 })
 
-describe("decisions 4: what a folder may hold", () => {
-  it.live(
-    "links count for what they lead to, once, inside the folder; pipes and other things are left out",
-    () =>
-      live(
-        Effect.gen(function* () {
-          const directories = yield* folders
-          const fs = yield* FileSystem.FileSystem
-          const { blueprints, outside } = directories
-          yield* write(outside, { "secret.yml": blueprintFile("secret"), "folder/b.yml": blueprintFile("b") })
-          yield* write(blueprints, {
-            "..data/a.yml": blueprintFile("a"),
-            "real/c.yml": blueprintFile("c"),
-            "folder.yml/d.yml": blueprintFile("d")
-          })
-          yield* fs.symlink("..data/a.yml", `${blueprints}/a.yml`)
-          yield* fs.symlink("..", `${blueprints}/real/loop`)
-          yield* fs.symlink("real", `${blueprints}/same`)
-          yield* fs.symlink(`${outside}/secret.yml`, `${blueprints}/secret.yml`)
-          yield* fs.symlink(`${outside}/folder`, `${blueprints}/linked`)
-          yield* fs.symlink("nothing.yml", `${blueprints}/dangling.yml`)
-          yield* Effect.sync(() => execFileSync("mkfifo", [`${blueprints}/pipe.yml`]))
-          const log: Array<string> = []
-          yield* Effect.gen(function* () {
-            assert.deepStrictEqual(yield* ids, ["a", "c", "d"])
-            yield* (yield* BlueprintStore).reload
-            assert.deepStrictEqual(yield* ids, ["a", "c", "d"])
-          }).pipe(Effect.provide(stores(directories, log)))
-          const warnings = log.filter((line) => line.startsWith("Warn") && !line.includes("software paper"))
-          assert.deepStrictEqual(warnings.slice(0, 4), [
-            "Warn blueprints: dangling.yml: the link leads nowhere; left out",
-            "Warn blueprints: linked: the link leads out of the folder; left out",
-            "Warn blueprints: pipe.yml: it is no regular file; left out",
-            "Warn blueprints: secret.yml: the link leads out of the folder; left out"
-          ])
-          assert.strictEqual(log.filter((line) => line.startsWith("Error")).length, 0)
+describe("decisions 4: contents of a folder", () => {
+  it.live("a link is read once as its target within the folder; pipes and other types are ignored", () =>
+    live(
+      Effect.gen(function* () {
+        const directories = yield* folders
+        const fs = yield* FileSystem.FileSystem
+        const { blueprints, outside } = directories
+        yield* write(outside, { "secret.yml": blueprintFile("secret"), "folder/b.yml": blueprintFile("b") })
+        yield* write(blueprints, {
+          "..data/a.yml": blueprintFile("a"),
+          "real/c.yml": blueprintFile("c"),
+          "folder.yml/d.yml": blueprintFile("d")
         })
-      )
+        yield* fs.symlink("..data/a.yml", `${blueprints}/a.yml`)
+        yield* fs.symlink("..", `${blueprints}/real/loop`)
+        yield* fs.symlink("real", `${blueprints}/same`)
+        yield* fs.symlink(`${outside}/secret.yml`, `${blueprints}/secret.yml`)
+        yield* fs.symlink(`${outside}/folder`, `${blueprints}/linked`)
+        yield* fs.symlink("nothing.yml", `${blueprints}/dangling.yml`)
+        yield* Effect.sync(() => execFileSync("mkfifo", [`${blueprints}/pipe.yml`]))
+        const log: Array<string> = []
+        yield* Effect.gen(function* () {
+          assert.deepStrictEqual(yield* ids, ["a", "c", "d"])
+          yield* (yield* BlueprintStore).reload
+          assert.deepStrictEqual(yield* ids, ["a", "c", "d"])
+        }).pipe(Effect.provide(stores(directories, log)))
+        const warnings = log.filter((line) => line.startsWith("Warn") && !line.includes("software paper"))
+        assert.deepStrictEqual(warnings.slice(0, 4), [
+          "Warn blueprints: dangling.yml: the link leads nowhere; left out",
+          "Warn blueprints: linked: the link leads out of the folder; left out",
+          "Warn blueprints: pipe.yml: it is no regular file; left out",
+          "Warn blueprints: secret.yml: the link leads out of the folder; left out"
+        ])
+        assert.strictEqual(log.filter((line) => line.startsWith("Error")).length, 0)
+      })
+    )
   )
 
-  it.live("a file that goes away meanwhile is not there; one that cannot be read is a problem", () =>
+  it.live("a file that disappears during the read is ignored; an unreadable one is a problem", () =>
     live(
       Effect.gen(function* () {
         const directories = yield* folders
@@ -414,8 +422,8 @@ describe("decisions 4: what a folder may hold", () => {
   )
 })
 
-describe("decisions 4: a folder that is replaced while it is read", () => {
-  it.live("is read anew, so that no half of it serves", () =>
+describe("decisions 4: a folder that is replaced during a read", () => {
+  it.live("it is read again, so that no partial set is served", () =>
     live(
       Effect.gen(function* () {
         const directories = yield* folders
@@ -448,7 +456,7 @@ describe("decisions 4: a folder that is replaced while it is read", () => {
 })
 
 describe("decisions 4: reloads run one at a time", () => {
-  it.live("the second begins when the first has ended", () =>
+  it.live("the second reload begins when the first has ended", () =>
     live(
       Effect.gen(function* () {
         const directories = yield* folders

@@ -5,15 +5,15 @@ import { type Folder, type Parsed, parseFile } from "../../src/blueprints/parse/
 import { SoftwareStore } from "../../src/blueprints/SoftwareStore.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 
-/** Reads `text` as the file `a.yml` of a folder. */
+/** Parses `text` as the file `a.yml` of a folder. */
 export const parse = (text: string, folder: Folder = "blueprints"): Parsed =>
   parseFile(folder, "a.yml", new TextEncoder().encode(text))
 
-/** The problems of a file as `line:column: reason`. */
+/** Returns the problems of a file as `line:column: reason`. */
 export const problemsOf = (text: string, folder: Folder = "blueprints"): ReadonlyArray<string> =>
   parse(text, folder).problems.map(({ column, line, reason }) => `${line}:${column}: ${reason}`)
 
-/** Writes files below a folder, by relative path; folders are made. */
+/** Writes files below a folder, by relative path; creates missing folders. */
 export const write = Effect.fnUntraced(function* (
   directory: string,
   files: Readonly<Record<string, string | Uint8Array>>
@@ -30,7 +30,7 @@ export const write = Effect.fnUntraced(function* (
   )
 })
 
-/** Two empty folders that are gone when the test ends. */
+/** Two empty folders that are removed when the test ends. */
 export const folders = Effect.gen(function* () {
   const fs = yield* FileSystem.FileSystem
   const root = yield* temporaryFolder
@@ -43,7 +43,10 @@ export const folders = Effect.gen(function* () {
   return directories
 })
 
-/** Both stores over the folders; what they log, as `Level message`, is added to `log`; `platform` stands in for the file system. */
+/**
+ * Both stores over the folders; adds their log lines, as `Level message`, to `log`; `platform` replaces the file
+ * system.
+ */
 export const stores = (
   directories: { readonly blueprints: string; readonly software: string },
   log: Array<string> = [],

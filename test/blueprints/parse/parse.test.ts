@@ -55,8 +55,8 @@ const softwareExample = `software:
   runtimes: [docker, process]
 `
 
-describe("blueprints.md, Blueprint: what a file says", () => {
-  it("reads the documented example, shorthands expanded", () => {
+describe("blueprints.md, Blueprint: fields of a file", () => {
+  it("the documented example is read, with shorthands expanded", () => {
     const { definition, warnings } = read(example)
     const world = { name: "world", source: "worlds/survival", target: "/world", mode: "cow" } as const
     const at = (line: number, column: number) => ({ file: "a.yml", line, column })
@@ -116,7 +116,7 @@ describe("blueprints.md, Blueprint: what a file says", () => {
     })
   })
 
-  it("reads the documented software", () => {
+  it("the documented software is read", () => {
     const { definition, warnings } = read(softwareExample, "software")
     assert.deepStrictEqual(warnings, [])
     assert.deepStrictEqual(definition?.kind === "software" && definition.software, {
@@ -158,7 +158,7 @@ describe("blueprints.md, Blueprint: what a file says", () => {
     })
   })
 
-  it("fills in what software leaves out: docker with images, else process", () => {
+  it("the default runtime is docker with images, else process", () => {
     const plain = read(softwareFile("a"), "software").definition
     assert.deepStrictEqual(plain?.kind === "software" && plain.software, {
       id: "a",
@@ -175,7 +175,7 @@ describe("blueprints.md, Blueprint: what a file says", () => {
     assert.deepStrictEqual(imaged?.kind === "software" && imaged.software.runtimes, ["docker"])
   })
 
-  it("bounds the environment, keeps the daemon's variables free, and reads what overrides may set", () => {
+  it("the environment is bounded, MUSTER_* is refused, and env_allow is read", () => {
     const env = (variables: Readonly<Record<string, string>>) =>
       problemsOf(blueprint(`state:\n  env: ${JSON.stringify(variables)}`))
     const many = (count: number, value = "1") =>
@@ -207,7 +207,7 @@ describe("blueprints.md, Blueprint: what a file says", () => {
     ])
   })
 
-  it("keeps a bare version as it is written, and bare numbers of the environment", () => {
+  it("a bare version and bare numbers of the environment keep their spelling", () => {
     const { definition } = read(
       blueprint("server: { version: 1.20 }\nstate: { env: { A: 1.50, B: yes, C: true } }")
     )
@@ -219,7 +219,7 @@ describe("blueprints.md, Blueprint: what a file says", () => {
     })
   })
 
-  it("takes `-` and `_` for the same, but not in free keys", () => {
+  it("`-` and `_` are equal, except in free keys", () => {
     const dashes = read(softwareExample, "software").definition
     const scores = read(
       softwareExample.replaceAll(/(stop|online|start|clean|install|post|warmup|failure)-(?=\w)/g, "$1_"),
@@ -234,7 +234,7 @@ describe("blueprints.md, Blueprint: what a file says", () => {
     assert.deepStrictEqual(env?.kind === "blueprint" && env.annotations, { "a-b": 1, a_b: 2 })
   })
 
-  it("takes null for absent and `x-` keys for free", () => {
+  it("null means absent, and `x-` keys are ignored", () => {
     const { definition } = read(
       "x-common: &common { memory_limit: 64 }\nblueprint: { id: a, x-b: 1 }\nstate:\nserver: { limits: *common }\n"
     )
@@ -243,7 +243,7 @@ describe("blueprints.md, Blueprint: what a file says", () => {
   })
 })
 
-describe("blueprints.md: what a file must not say", () => {
+describe("blueprints.md: refused files", () => {
   const cases: ReadonlyArray<readonly [string, string, ReadonlyArray<string>]> = [
     [
       "an unknown key",
@@ -258,7 +258,7 @@ describe("blueprints.md: what a file must not say", () => {
         "4:13: unknown key `memory-limt`; did you mean `memory_limit`?"
       ]
     ],
-    ["an unknown key that is near none", blueprint("zzzzzz: 1"), ["2:1: unknown key `zzzzzz`"]],
+    ["an unknown key without a similar one", blueprint("zzzzzz: 1"), ["2:1: unknown key `zzzzzz`"]],
     ["no kind", "server: {}\n", ["1:1: no `blueprint:`, `mixin:` or `software:` at the top level"]],
     [
       "a mistyped kind",
@@ -388,7 +388,7 @@ state:
     ]
   ]
   for (const [name, text, problems] of cases) {
-    it(`${name}: told with line and column`, () => assert.deepStrictEqual(problemsOf(text), problems))
+    it(`${name}: refused with line and column`, () => assert.deepStrictEqual(problemsOf(text), problems))
   }
 
   const software: ReadonlyArray<readonly [string, string, ReadonlyArray<string>]> = [
@@ -436,13 +436,13 @@ state:
     ]
   ]
   for (const [name, text, problems] of software) {
-    it(`${name}: told with line and column`, () => {
+    it(`${name}: refused with line and column`, () => {
       const found = problemsOf(text, "software")
       assert.deepStrictEqual(found, problems)
     })
   }
 
-  it("a constructor's name is no key of the images", () => {
+  it("a name of JavaScript's own properties is no key of the images", () => {
     const found = problemsOf(
       softwareFile("a", "  images: { x: y }\n  mappings: [{ constructor: '1' }]\n"),
       "software"
@@ -451,11 +451,11 @@ state:
   })
 })
 
-describe("blueprints.md: YAML that is not to be trusted", () => {
+describe("blueprints.md: untrusted YAML", () => {
   const bytes = (contents: Uint8Array) =>
     parseFile("blueprints", "a.yml", contents).problems.map((p) => p.reason)
 
-  it("refuses files that are too large, binary or not UTF-8", () => {
+  it("files that are too large, binary or not UTF-8 are refused", () => {
     assert.deepStrictEqual(bytes(new Uint8Array(1024 * 1024 + 1).fill(35)), ["the file is larger than 1 MiB"])
     assert.deepStrictEqual(bytes(new Uint8Array([0x7f, 0x45, 0x4c, 0x46, 0])), [
       "the file is binary: it contains NUL"
@@ -463,11 +463,11 @@ describe("blueprints.md: YAML that is not to be trusted", () => {
     assert.deepStrictEqual(bytes(new Uint8Array([0x61, 0xff, 0xfe])), ["the file is not UTF-8"])
   })
 
-  it("reads a file with a byte order mark", () => {
+  it("a byte order mark is ignored", () => {
     assert.deepStrictEqual(problemsOf("\uFEFFblueprint: { id: a }\n"), [])
   })
 
-  it("refuses empty files, other roots and more than one document", () => {
+  it("empty files, other roots and more than one document are refused", () => {
     assert.deepStrictEqual(problemsOf(""), ["1:1: the file is empty"])
     assert.deepStrictEqual(problemsOf("# nothing\n\n"), ["1:1: the file is empty"])
     assert.deepStrictEqual(problemsOf("null\n"), ["1:1: the file is empty"])
@@ -478,18 +478,18 @@ describe("blueprints.md: YAML that is not to be trusted", () => {
     ])
   })
 
-  it("refuses broken YAML at its place", () => {
+  it("broken YAML is refused with its position", () => {
     const [problem] = problemsOf("blueprint: { id: a\nserver: }\n")
     assert.match(problem ?? "", /^[12]:\d+: /)
   })
 
-  it("refuses duplicate keys", () => {
+  it("duplicate keys are refused", () => {
     assert.deepStrictEqual(problemsOf("blueprint: { id: a }\nannotations: { b: 1, c: 2, b: 3 }\n"), [
       "2:28: the key `b` is there twice"
     ])
   })
 
-  it("refuses tags beyond the core ones", () => {
+  it("tags other than the core ones are refused", () => {
     for (const tag of ["!!js/function", "!!python/object", "!!binary", "!custom", "!!timestamp"]) {
       const problems = problemsOf(blueprint(`annotations: { a: ${tag} "x" }`))
       assert.strictEqual(problems.length, 1, tag)
@@ -498,7 +498,7 @@ describe("blueprints.md: YAML that is not to be trusted", () => {
     assert.deepStrictEqual(problemsOf(blueprint('annotations: { a: !!str 1, b: !!int "2" }')), [])
   })
 
-  it("refuses other YAML versions and merge keys", () => {
+  it("other YAML versions and merge keys are refused", () => {
     assert.deepStrictEqual(problemsOf("%YAML 1.1\n---\nblueprint: { id: a }\nsave: yes\n"), [
       "1:1: YAML 1.1 is not supported; write YAML 1.2"
     ])
@@ -508,7 +508,7 @@ describe("blueprints.md: YAML that is not to be trusted", () => {
     )
   })
 
-  it("refuses alias bombs, loops and unknown anchors, and allows sharing", () => {
+  it("alias bombs, loops and unknown anchors are refused; sharing is allowed", () => {
     const levels = ["a", "b", "c", "d", "e", "f", "g", "h", "i"]
     const bomb = levels
       .map(
@@ -530,7 +530,7 @@ describe("blueprints.md: YAML that is not to be trusted", () => {
     assert.deepStrictEqual(shared?.kind === "blueprint" && shared.annotations, { a: [1], b: [1] })
   })
 
-  it("refuses what is nested too deeply, plainly or by aliases", () => {
+  it("values that are nested too deeply, directly or by aliases, are refused", () => {
     for (const depth of [70, 5_000, 20_000]) {
       const [problem] = problemsOf(blueprint(`annotations: { a: ${"[".repeat(depth)}${"]".repeat(depth)} }`))
       assert.match(problem ?? "", /nest|deep/i, String(depth))
@@ -540,7 +540,7 @@ describe("blueprints.md: YAML that is not to be trusted", () => {
     assert.match(problem ?? "", /nested more than 64 levels deep$/)
   })
 
-  it("takes `__proto__` for a key like any other", () => {
+  it("`__proto__` is an ordinary key", () => {
     const { definition } = read(
       blueprint('annotations: { __proto__: { polluted: true } }\nstate: { env: { __proto__: "x" } }')
     )
@@ -551,13 +551,13 @@ describe("blueprints.md: YAML that is not to be trusted", () => {
     assert.match(problemsOf("__proto__: { blueprint: { id: a } }\n")[0] ?? "", /^1:1: no `blueprint:`/)
   })
 
-  it("answers many faults with a bounded list", () => {
+  it("the list of problems is bounded", () => {
     const keys = Array.from({ length: 5_000 }, (_, i) => `k${i}: 1`).join("\n")
     assert.strictEqual(problemsOf(blueprint(keys)).length, 50)
     assert.isAtMost(problemsOf('"'.repeat(20_000)).length, 20)
   })
 
-  it("quotes a stranger's text on one line and cut", () => {
+  it("text from a file is quoted on one line and cut", () => {
     const [problem = ""] = problemsOf(blueprint(`"${"a\\n".repeat(10_000)}": 1`))
     assert.isBelow(problem.length, 200)
     assert.notInclude(problem, "\n")
@@ -565,7 +565,7 @@ describe("blueprints.md: YAML that is not to be trusted", () => {
 })
 
 describe("blueprints.md: files written for SLS load unchanged", () => {
-  it("accepts their keys in blueprints and says once what is not acted on", () => {
+  it("their keys are accepted in blueprints; ignored ones are reported once", () => {
     const { warnings } = read(
       blueprint(
         "world: { a: 1 }\ntraits: [x]\nserver: { path: /x, allowed_clients: [a] }\nstate: { hooks: { on: x } }"
@@ -578,7 +578,7 @@ describe("blueprints.md: files written for SLS load unchanged", () => {
     }
   })
 
-  it("accepts `update` in software", () => {
+  it("`update` is accepted in software", () => {
     assert.deepStrictEqual(read(softwareFile("a", "  update: { check: true }\n"), "software").warnings, [
       "a.yml: not acted on: software.update"
     ])

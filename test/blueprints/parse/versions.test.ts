@@ -22,7 +22,7 @@ const suffix = fc.constantFrom(
 )
 const version = fc.tuple(release, suffix).map(([numbers, tail]) => numbers + tail)
 
-/** What ranges say of two versions: just one of them holds, or the two have no order. */
+/** Compares two versions by ranges: exactly one range matches, or the versions have no order. */
 const order = (a: string, b: string): number | undefined => {
   const all = [`<${b}`, `=${b}`, `>${b}`].map((range) => holds(a, range))
   assert.isAtMost(all.filter((it) => it).length, 1)
@@ -30,7 +30,7 @@ const order = (a: string, b: string): number | undefined => {
 }
 
 describe("blueprints.md, Software: order of versions", () => {
-  it("orders what Minecraft has released as it was released", () => {
+  it("Minecraft's releases are in order of publication", () => {
     const released = [
       "1.7.10",
       "1.20-pre1",
@@ -56,7 +56,7 @@ describe("blueprints.md, Software: order of versions", () => {
     }
   })
 
-  it("orders weekly snapshots among themselves, never against releases", () => {
+  it("weekly snapshots are ordered among themselves, but not with releases", () => {
     assert.strictEqual(order("23w51b", "24w14a"), -1)
     assert.strictEqual(order("24w14a", "24w14b"), -1)
     assert.isUndefined(order("24w14a", "1.20.5"))
@@ -64,12 +64,12 @@ describe("blueprints.md, Software: order of versions", () => {
     assert.isTrue(holds("24w14a", ">=24w10a"))
   })
 
-  it("takes missing numbers for 0 and leaves out what follows a +", () => {
+  it("missing numbers are 0, and the text after a + is ignored", () => {
     assert.strictEqual(order("1.20", "1.20.0"), 0)
     assert.strictEqual(order("1.20.1+build.5", "1.20.1"), 0)
   })
 
-  it("is a total order on releases", () => {
+  it("releases are totally ordered", () => {
     fc.assert(
       fc.property(version, version, version, (a, b, c) => {
         assert.include([-1, 0, 1], order(a, b))
@@ -80,7 +80,7 @@ describe("blueprints.md, Software: order of versions", () => {
     )
   })
 
-  it("never fails on any text", () => {
+  it("any text is compared without an error", () => {
     fc.assert(
       fc.property(fc.string(), fc.string(), (a, b) => assert.include([-1, 0, 1, undefined], order(a, b)))
     )
@@ -88,7 +88,7 @@ describe("blueprints.md, Software: order of versions", () => {
 })
 
 describe("blueprints.md, Software: version ranges", () => {
-  it("knows > >= < <= == = and a bare version, joined by spaces", () => {
+  it("the operators are > >= < <= == = and a bare version, joined by spaces", () => {
     assert.isTrue(holds("1.21.11", ">=1.20.5 <=1.21.11"))
     assert.isFalse(holds("1.21.12", ">=1.20.5 <=1.21.11"))
     assert.isTrue(holds("1.20.6", "> 1.20.5"))
@@ -102,7 +102,7 @@ describe("blueprints.md, Software: version ranges", () => {
     assert.isFalse(holds("newest", "latest"))
   })
 
-  it("agrees with the order for every operator", () => {
+  it("every operator agrees with the order", () => {
     fc.assert(
       fc.property(version, version, (a, b) => {
         const compared = order(a, b)
@@ -115,7 +115,7 @@ describe("blueprints.md, Software: version ranges", () => {
     )
   })
 
-  it("refuses what it does not know, with the place", () => {
+  it("an unknown operator is refused with its position", () => {
     for (const range of [
       "",
       "  ",
@@ -140,7 +140,7 @@ describe("blueprints.md, Software: version ranges", () => {
     )
   })
 
-  it("reads any text in no time", () => {
+  it("any text is read in linear time", () => {
     fc.assert(
       fc.property(fc.string({ unit: fc.constantFrom(...">=<=1.9axw-+_ \t\n^~") }), (text) => {
         const parsed = parseRange(text)
@@ -160,7 +160,7 @@ describe("blueprints.md, Software: mappings", () => {
     { image: "late", range: ">=1.21" }
   ]
 
-  it("takes the first that holds, and `default` only when none does", () => {
+  it("the first matching entry is used, and `default` only if no other matches", () => {
     assert.strictEqual(mapVersion(mappings, "1.21.5"), "java_21")
     assert.strictEqual(mapVersion(mappings, "1.22"), "late")
     assert.strictEqual(mapVersion(mappings, "1.8"), "any")

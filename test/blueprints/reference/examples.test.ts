@@ -10,7 +10,7 @@ import { blocksOf } from "../../support/markdown.ts"
 import { folders, stores, write } from "../support.ts"
 import { definitionsOf, examples, read, sound, texts } from "./support.ts"
 
-/** Both folders with every example that is sound, and the references themselves. */
+/** Both folders with every valid example, and the references themselves. */
 const installed = Effect.gen(function* () {
   const directories = yield* folders
   for (const folder of ["blueprints", "software"] as const) {
@@ -21,12 +21,12 @@ const installed = Effect.gen(function* () {
 })
 
 describe("the references of definition files: examples", () => {
-  it("are there", () => {
+  it("the references have examples", () => {
     assert.isAtLeast(sound.length, 12)
     assert.isAtLeast(examples.length - sound.length, 6)
   })
 
-  it.live("that are whole load together, without a warning", () =>
+  it.live("valid examples load together without a warning", () =>
     Effect.gen(function* () {
       const directories = yield* installed
       const log: Array<string> = []
@@ -46,7 +46,7 @@ describe("the references of definition files: examples", () => {
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 
-  it("that are wrong are refused with just what is printed", () => {
+  it("invalid examples are refused with the printed message", () => {
     const good = definitionsOf(sound)
     for (const example of examples.filter(({ refusal }) => refusal !== undefined)) {
       const { definition, problems } = read(example)
@@ -55,7 +55,7 @@ describe("the references of definition files: examples", () => {
     }
   })
 
-  it.live("of merging give what is said of them", () =>
+  it.live("examples of merging give the documented result", () =>
     Effect.gen(function* () {
       const { limits, configs, volumes, env } = yield* (yield* BlueprintStore).resolve("hard", {})
       assert.deepStrictEqual(limits, { memory_limit: 4096, disk_space: 4096 })
@@ -75,7 +75,7 @@ describe("the references of definition files: examples", () => {
     )
   )
 
-  it.live("of overrides are what a creation takes", () =>
+  it.live("examples of overrides are accepted by a creation", () =>
     Effect.gen(function* () {
       const bodies = blocksOf(texts.blueprints).filter(
         ({ language, title }) => language === "json" && title === ""

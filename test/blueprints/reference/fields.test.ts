@@ -13,14 +13,14 @@ import { read, texts } from "./support.ts"
 
 type Path = ReadonlyArray<string>
 
-/** What stands at a path of a value; an item of a list by its number. */
+/** Returns the value at a path; numbers are indices of lists. */
 const at = (value: unknown, path: Path): unknown => {
   const [key, ...rest] = path
   if (key === undefined) return value
   return Predicate.hasProperty(value, key) ? at(value[key], rest) : undefined
 }
 
-/** A file with `part` at a path of it; `0` makes a list. */
+/** Returns a file with `part` at a path; `0` makes a list. */
 const withPart = (file: unknown, path: Path, part: unknown): unknown => {
   const [key, ...rest] = path
   if (key === undefined) return part
@@ -34,11 +34,11 @@ const kinds = {
   software: { software: { id: "a", invocation: "run" } }
 }
 
-/** Where each mapping stands in a file and in what is read of it, and what it needs at least. */
+/** The position of each mapping in a file and in the parsed result, and its required fields. */
 interface Place {
   readonly kind: keyof typeof kinds
   readonly path: Path
-  /** Absent: in the file itself, not in what is made of it and its mixins. */
+  /** If absent, the mapping is read from the file itself, not from the composed result. */
   readonly composed?: Path
   readonly read?: Path
   readonly least: Readonly<Record<string, unknown>>
@@ -93,21 +93,21 @@ const places: Readonly<Record<keyof typeof shapes, Place>> = {
   }
 }
 
-/** What becomes of a file with a mapping in it. */
+/** Returns the parsed form of a mapping in a file. */
 const load = ({ composed, kind, path, read: within = [] }: Place, part: unknown) => {
   const folder = kind === "software" ? "software" : "blueprints"
   const code = JSON.stringify(withPart(kinds[kind], path, part))
   const { definition, problems } = read({ folder, file: "a.yml", code })
   const set = blueprintSet(definition === undefined ? [] : [definition])
   const value = composed === undefined ? at(definition, within) : at(set.value.blueprints.get("a"), composed)
-  const told = composed === undefined ? problems : [...problems, ...set.problems]
-  return { value, reasons: told.map(({ reason }) => reason) }
+  const allProblems = composed === undefined ? problems : [...problems, ...set.problems]
+  return { value, reasons: allProblems.map(({ reason }) => reason) }
 }
 
 const reference = (name: string): Folder =>
   name === "software" || name === "softwareFile" || name === "installScript" ? "software" : "blueprints"
 
-/** The fields as the tables name them. */
+/** Returns the rows of a table of fields. */
 const rowsOf = (name: string) =>
   tableOf(texts[reference(name)], `fields: ${name}`).map(([field = "", standard = "", meaning = ""]) => ({
     field: codeOf(field) ?? field,
@@ -119,7 +119,7 @@ const underscored = (key: string) => key.replaceAll("-", "_")
 
 describe("the references of definition files: fields", () => {
   for (const [name, shape] of Object.entries(shapes)) {
-    it(`of ${name}: all that are read and no other, in the order of the decoder`, () => {
+    it(`of ${name}: the table has every field that is read and no other, in the order of the decoder`, () => {
       const rows = rowsOf(name)
       const acted = rows.filter(({ standard }) => standard !== "not acted on")
       assert.deepStrictEqual(
@@ -135,7 +135,7 @@ describe("the references of definition files: fields", () => {
   }
 
   for (const [name, place] of Object.entries(places)) {
-    it(`of ${name}: what is required is, and defaults are as printed`, () => {
+    it(`of ${name}: required fields are required, and defaults are as printed`, () => {
       const required = rowsOf(name).filter(({ standard }) => standard === "required")
       assert.deepStrictEqual(
         required.map(({ field }) => field).toSorted(),
@@ -160,7 +160,7 @@ describe("the references of definition files: fields", () => {
     })
   }
 
-  it("that default to something said in words", () => {
+  it("a default that is described in words", () => {
     const inWords = Object.keys(shapes).flatMap((name) =>
       rowsOf(name).flatMap(({ field, standard }) =>
         codeOf(standard) !== undefined || ["required", "none", "not acted on", "see below"].includes(standard)
@@ -180,7 +180,7 @@ describe("the references of definition files: fields", () => {
     assert.deepInclude(load(places.blueprint, { id: "a" }).value, { name: "a" })
   })
 
-  it("with a few words have all of them", () => {
+  it("the table of a field with a few literals lists all of them", () => {
     const codes = (name: string, field: string) =>
       new Set(
         [

@@ -28,7 +28,7 @@ describe("the references of definition files: config patches", () => {
   )
 
   for (const parser of ConfigParser.literals) {
-    it.effect(`${parser}: does what its example shows, and once is enough`, () =>
+    it.effect(`${parser}: gives the result of its example, also when repeated`, () =>
       Effect.gen(function* () {
         const blocks = blocksOf(texts.blueprints)
         const index = blocks.findIndex(({ code }) => code.includes(`id: parser-${parser} }`))
@@ -49,7 +49,7 @@ describe("the references of definition files: config patches", () => {
     )
   }
 
-  it("placeholders stand for something", () => {
+  it("every placeholder has a value", () => {
     const context = Result.getOrThrow(contextOf(server))
     const rows = tableOf(texts.blueprints, "placeholders").map(([cell]) => codeOf(cell) ?? "")
     assert.lengthOf(rows, 7)
@@ -61,8 +61,8 @@ describe("the references of definition files: config patches", () => {
   })
 })
 
-describe("the references of definition files: what only a node can find", () => {
-  it.effect("says just what is printed", () =>
+describe("the references of definition files: errors that only a node finds", () => {
+  it.effect("the errors equal the printed ones", () =>
     Effect.gen(function* () {
       const { dataDir, first, server: instance, volumes } = yield* scene()
       writeFileSync(join(dataDir, "admin.key"), "")
@@ -88,7 +88,7 @@ describe("the references of definition files: what only a node can find", () => 
       const unmounted = (yield* scene(ways["copy, without mounts"])).server(volume("rw", "rw", "rw"))
       yield* unmounted.make
       const launch = launchPlan(specOf({ process: { invocation: "run {{server.prot}}" } }))
-      const said = [
+      const messages = [
         yield* made({ mounts: [{ source: "/etc", target: "etc", mode: "ro" }] }),
         yield* made(volume("lib", "lib", "ro")),
         yield* made(volume("world", "etc", "cow")),
@@ -101,10 +101,11 @@ describe("the references of definition files: what only a node can find", () => 
         Result.isFailure(launch) ? launch.failure : ""
       ]
       const printed = tableOf(texts.blueprints, "node").map(([cell]) => codeOf(cell) ?? "")
-      assert.lengthOf(printed, said.length)
+      assert.lengthOf(printed, messages.length)
       for (const [index, message] of printed.entries()) {
-        if (message.endsWith("...")) assert.isTrue(said[index]?.startsWith(message.slice(0, -3)), said[index])
-        else assert.strictEqual(said[index], message)
+        if (message.endsWith("..."))
+          assert.isTrue(messages[index]?.startsWith(message.slice(0, -3)), messages[index])
+        else assert.strictEqual(messages[index], message)
       }
     }).pipe(Effect.scoped)
   )

@@ -1,4 +1,4 @@
-/** What `blueprints/README.md` and `software/README.md` print. */
+/** The examples in `blueprints/README.md` and `software/README.md`. */
 import { readFileSync } from "node:fs"
 import { resolve as resolvePath } from "node:path"
 import type { AnyFile } from "../../../src/blueprints/parse/files.ts"
@@ -10,7 +10,7 @@ const textOf = (folder: Folder) =>
 /** The two references. */
 export const texts = { blueprints: textOf("blueprints"), software: textOf("software") }
 
-/** A definition as it is printed, and the message that it is refused with, if it is. */
+/** A printed definition, and the message of its refusal if there is one. */
 export interface Example {
   readonly folder: Folder
   readonly file: string
@@ -30,9 +30,9 @@ const examplesOf = (folder: Folder): ReadonlyArray<Example> => {
   })
 }
 
-/** All of both, in order. */
+/** All examples of both references, in order. */
 export const examples = [...examplesOf("blueprints"), ...examplesOf("software")]
-/** Those that load. */
+/** The valid examples. */
 export const sound = examples.filter(({ refusal }) => refusal === undefined)
 
 export const read = ({ code, file, folder }: Pick<Example, "folder" | "file" | "code">) =>

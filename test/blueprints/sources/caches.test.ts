@@ -6,10 +6,10 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { layerUnlisted } from "../../../src/blueprints/sources/Sources.ts"
 import { blueprintFile } from "../support.ts"
-import { errorOf, ids, reload, started, world } from "./support.ts"
+import { errorOf, ids, reload, sourcesSetup, withStores } from "./support.ts"
 
 const MIB = 1024 * 1024
-/** Nothing compresses it to less than half. */
+/** Returns random text, which compresses to half its size at best. */
 const large = (mib: number) => randomBytes(mib * MIB).toString("hex")
 
 const bytesOf = (folder: string): number =>
@@ -21,15 +21,15 @@ const bytesOf = (folder: string): number =>
 
 const cacheBytes = 2 * MIB
 
-describe("sources: caches are bounded", () => {
-  it.live("a repository that is larger than the bound is refused, and nothing of it stays", () =>
+describe("sources: size of caches", () => {
+  it.live("a repository over the limit is refused, and its cache is removed", () =>
     Effect.gen(function* () {
-      const here = yield* world
-      const repository = here.repository("r")
+      const setup = yield* sourcesSetup
+      const repository = setup.repository("r")
       repository.commit({ "a.yml": blueprintFile("a") })
-      here.list([{ id: "s", url: repository.folder }])
-      yield* started(
-        here,
+      setup.list([{ id: "s", url: repository.folder }])
+      yield* withStores(
+        setup,
         Effect.gen(function* () {
           assert.deepStrictEqual(yield* ids, ["a"])
           repository.commit({ "a.yml": blueprintFile("a"), "big.bin": large(8) })
@@ -39,7 +39,7 @@ describe("sources: caches are bounded", () => {
             /takes more than 2 MiB, the bound of MUSTER_SOURCES_CACHE_MIB/
           )
           assert.deepStrictEqual(yield* ids, ["a"])
-          assert.isBelow(bytesOf(join(here.data, "sources")), MIB)
+          assert.isBelow(bytesOf(join(setup.data, "sources")), MIB)
         }),
         { cacheBytes }
       )
@@ -47,20 +47,20 @@ describe("sources: caches are bounded", () => {
   )
 
   it.live(
-    "a server with filters does not send what is too large to be read; a definition among it is refused",
+    "a server with filters omits files that are too large; a definition file among them is refused",
     () =>
       Effect.gen(function* () {
-        const here = yield* world
-        const repository = here.repository("r")
+        const setup = yield* sourcesSetup
+        const repository = setup.repository("r")
         repository.git(["config", "uploadpack.allowFilter", "true"])
         repository.commit({ "a.yml": blueprintFile("a"), "big.bin": large(8) })
-        here.list([{ id: "s", url: `file://${repository.folder}` }])
-        yield* started(
-          here,
+        setup.list([{ id: "s", url: `file://${repository.folder}` }])
+        yield* withStores(
+          setup,
           Effect.gen(function* () {
             assert.isNull(yield* errorOf("s"))
             assert.deepStrictEqual(yield* ids, ["a"])
-            assert.isBelow(bytesOf(join(here.data, "sources")), MIB)
+            assert.isBelow(bytesOf(join(setup.data, "sources")), MIB)
             repository.commit({
               "a.yml": blueprintFile("a"),
               "b.yml": blueprintFile("b"),
@@ -71,7 +71,7 @@ describe("sources: caches are bounded", () => {
             repository.commit({ "a.yml": blueprintFile("a"), "b.yml": large(4) })
             yield* Effect.exit(reload)
             assert.match((yield* errorOf("s")) ?? "", /`b.yml`: the file is larger than 1 MiB/)
-            assert.isBelow(bytesOf(join(here.data, "sources")), MIB)
+            assert.isBelow(bytesOf(join(setup.data, "sources")), MIB)
           }),
           { cacheBytes }
         )
@@ -80,15 +80,15 @@ describe("sources: caches are bounded", () => {
 
   it.live("without a list of sources their caches are removed", () =>
     Effect.gen(function* () {
-      const here = yield* world
-      const repository = here.repository("r")
+      const setup = yield* sourcesSetup
+      const repository = setup.repository("r")
       repository.commit({ "a.yml": blueprintFile("a") })
-      here.list([{ id: "s", url: repository.folder }])
-      yield* started(here, ids)
-      const cache = join(here.data, "sources/blueprints/s")
+      setup.list([{ id: "s", url: repository.folder }])
+      yield* withStores(setup, ids)
+      const cache = join(setup.data, "sources/blueprints/s")
       assert.isTrue(existsSync(cache))
       yield* Effect.void.pipe(
-        Effect.provide(Layer.provide(layerUnlisted({ data_dir: here.data }), NodeServices.layer))
+        Effect.provide(Layer.provide(layerUnlisted({ data_dir: setup.data }), NodeServices.layer))
       )
       assert.isFalse(existsSync(cache))
     })

@@ -5,9 +5,9 @@ import { Effect, Result } from "effect"
 import * as fc from "fast-check"
 import { parseBatch, parseListing } from "../../../src/blueprints/sources/listing.ts"
 import { blueprintFile } from "../support.ts"
-import { errorOf, ids, type Repository, started, type World, world } from "./support.ts"
+import { errorOf, ids, type Repository, type SourcesSetup, sourcesSetup, withStores } from "./support.ts"
 
-/** A tree object written byte by byte: what git itself would not make. */
+/** Writes a tree object byte by byte, because git refuses to make it. */
 const rawTree = (repository: Repository, entries: ReadonlyArray<readonly [string, string, string]>) =>
   repository.git(
     ["hash-object", "-t", "tree", "-w", "--literally", "--stdin"],
@@ -20,37 +20,37 @@ const rawTree = (repository: Repository, entries: ReadonlyArray<readonly [string
 
 const blob = (repository: Repository, text: string) => repository.git(["hash-object", "-w", "--stdin"], text)
 
-/** Syncs one source that holds `a` first, then the branch `bad`; answers why that fails. */
-const refused = (here: World, repository: Repository) =>
+/** Syncs a source that holds `a`, then its branch `bad`; returns the error. */
+const refused = (setup: SourcesSetup, repository: Repository) =>
   Effect.gen(function* () {
     repository.commit({ "a.yml": blueprintFile("a") })
-    here.list([{ id: "s", url: repository.folder }])
-    assert.deepStrictEqual(yield* started(here, ids), ["a"])
-    here.list([{ id: "s", url: repository.folder, ref: "bad" }])
-    const reason = yield* started(
-      here,
+    setup.list([{ id: "s", url: repository.folder }])
+    assert.deepStrictEqual(yield* withStores(setup, ids), ["a"])
+    setup.list([{ id: "s", url: repository.folder, ref: "bad" }])
+    const reason = yield* withStores(
+      setup,
       Effect.gen(function* () {
         assert.deepStrictEqual(yield* ids, ["a"])
         return yield* errorOf("s")
       })
     )
-    assert.deepStrictEqual(readdirSync(join(here.blueprints, "s")), ["a.yml"])
+    assert.deepStrictEqual(readdirSync(join(setup.blueprints, "s")), ["a.yml"])
     return reason ?? ""
   })
 
-/** The same for a branch with these tree entries. */
+/** Does the same for a branch with these tree entries. */
 const refusedTree = (
-  entries: (repository: Repository, here: World) => ReadonlyArray<readonly [string, string, string]>
+  entries: (repository: Repository, setup: SourcesSetup) => ReadonlyArray<readonly [string, string, string]>
 ) =>
   Effect.gen(function* () {
-    const here = yield* world
-    const repository = here.repository("r")
-    repository.commitTree("bad", rawTree(repository, entries(repository, here)))
-    const reason = yield* refused(here, repository)
-    return { reason, here }
+    const setup = yield* sourcesSetup
+    const repository = setup.repository("r")
+    repository.commitTree("bad", rawTree(repository, entries(repository, setup)))
+    const reason = yield* refused(setup, repository)
+    return { reason, setup }
   })
 
-describe("sources: hostile repositories are refused whole, with the reason", () => {
+describe("sources: a hostile repository is refused as a whole, with the reason", () => {
   it.live("symbolic links", () =>
     Effect.gen(function* () {
       const file = yield* refusedTree((r) => [["120000", "passwd.yml", blob(r, "/etc/passwd")]])
@@ -65,9 +65,9 @@ describe("sources: hostile repositories are refused whole, with the reason", () 
     })
   )
 
-  it.live("submodules, whatever they point to", () =>
+  it.live("submodules, with any URL", () =>
     Effect.gen(function* () {
-      const { here, reason } = yield* refusedTree((r, { root }) => [
+      const { setup, reason } = yield* refusedTree((r, { root }) => [
         [
           "100644",
           ".gitmodules",
@@ -76,7 +76,7 @@ describe("sources: hostile repositories are refused whole, with the reason", () 
         ["160000", "sub", "1".repeat(40)]
       ])
       assert.strictEqual(reason, "`sub` is a submodule; a source holds files only")
-      assert.isFalse(existsSync(join(here.root, "pwned")))
+      assert.isFalse(existsSync(join(setup.root, "pwned")))
     })
   )
 
@@ -86,7 +86,7 @@ describe("sources: hostile repositories are refused whole, with the reason", () 
         ["40000", "..", rawTree(r, [["100644", "out.yml", blob(r, blueprintFile("out"))]])]
       ])
       assert.strictEqual(up.reason, "`../out.yml` leads out of its folder")
-      assert.isFalse(existsSync(join(up.here.blueprints, "out.yml")))
+      assert.isFalse(existsSync(join(up.setup.blueprints, "out.yml")))
       const slash = yield* refusedTree((r) => [["100644", "../out.yml", blob(r, blueprintFile("out"))]])
       assert.strictEqual(slash.reason, "`../out.yml` leads out of its folder")
       const absolute = yield* refusedTree((r) => [["100644", "/out.yml", blob(r, blueprintFile("out"))]])
@@ -98,7 +98,7 @@ describe("sources: hostile repositories are refused whole, with the reason", () 
     })
   )
 
-  it.live("a file where a folder is, and the same name twice", () =>
+  it.live("a file in place of a folder, and duplicate names", () =>
     Effect.gen(function* () {
       const twice = yield* refusedTree((r) => [
         ["100644", "x.yml", blob(r, blueprintFile("x"))],
@@ -132,7 +132,7 @@ describe("sources: hostile repositories are refused whole, with the reason", () 
     })
   )
 
-  it.live("a tree of few objects that stands for a billion files", () =>
+  it.live("a tree of few objects that expands to a billion files", () =>
     Effect.gen(function* () {
       const { reason } = yield* refusedTree((r) => {
         let entries: ReadonlyArray<readonly [string, string, string]> = [["100644", "x.yml", blob(r, "x")]]
@@ -147,12 +147,12 @@ describe("sources: hostile repositories are refused whole, with the reason", () 
   )
 })
 
-describe("sources: nothing of a repository is ever run", () => {
-  it.live("neither filters and attributes, nor hooks, nor the settings of a folder that serves it", () =>
+describe("sources: no code of a repository is run", () => {
+  it.live("filters, attributes, hooks and the config of a local repository have no effect", () =>
     Effect.gen(function* () {
-      const here = yield* world
-      const repository = here.repository("r")
-      const touch = (name: string) => `touch ${join(here.root, name)}`
+      const setup = yield* sourcesSetup
+      const repository = setup.repository("r")
+      const touch = (name: string) => `touch ${join(setup.root, name)}`
       repository.commit({
         ".gitattributes": "*.yml filter=evil diff=evil export-subst ident\n",
         ".gitconfig": `[core]\n\tfsmonitor = ${touch("pwned1")}\n`,
@@ -173,21 +173,21 @@ describe("sources: nothing of a repository is ever run", () => {
       for (const hook of ["post-checkout", "reference-transaction", "post-upload-pack", "pre-receive"]) {
         writeFileSync(join(hooks, hook), `#!/bin/sh\n${touch("pwned-hook")}\n`, { mode: 0o755 })
       }
-      here.list([{ id: "s", url: repository.folder }])
-      assert.deepStrictEqual(yield* started(here, ids), ["a"])
+      setup.list([{ id: "s", url: repository.folder }])
+      assert.deepStrictEqual(yield* withStores(setup, ids), ["a"])
       assert.deepStrictEqual(
-        readdirSync(here.root).filter((name) => name.startsWith("pwned")),
+        readdirSync(setup.root).filter((name) => name.startsWith("pwned")),
         []
       )
     })
   )
 })
 
-describe("sources: listings of git", () => {
+describe("sources: output of git", () => {
   const oid = "a".repeat(40)
   const listing = (...entries: ReadonlyArray<string>) => Buffer.from(entries.map((it) => `${it}\0`).join(""))
 
-  it("no bytes make the reader fail, and what it lets through stays in its folder", () => {
+  it("any bytes are parsed without a defect; accepted paths stay in their folder", () => {
     const name = fc.oneof(
       fc.string({ unit: "binary" }),
       fc.constantFrom("..", ".", "a", "b.yml", "a/../b.yml", "/x.yml", "a//b.yml", ".git/x.yml", "a/b.yaml")
@@ -211,7 +211,7 @@ describe("sources: listings of git", () => {
     fc.assert(fc.property(fc.uint8Array(), (bytes) => void parseListing(bytes)))
   })
 
-  it("contents are taken apart as git joins them, whatever they are", () => {
+  it("file contents of any bytes are split as git joins them", () => {
     fc.assert(
       fc.property(fc.array(fc.uint8Array({ maxLength: 200 })), (contents) => {
         const files = contents.map((bytes, n) => ({ path: `${n}.yml`, oid, size: bytes.length }))

@@ -13,7 +13,7 @@ const one = (...lines: ReadonlyArray<string>) =>
   ["sources:", "  - id: a", ...lines.map((line) => `    ${line}`)].join("\n")
 
 describe("sources: the file", () => {
-  it("is a list of repositories; all but id and url have defaults", () => {
+  it("it is a list of repositories; all fields except id and url have defaults", () => {
     const { problems, sources } = parse(`
 sources:
   - id: team-a
@@ -56,7 +56,7 @@ sources:
     assert.deepStrictEqual(parse("sources: []"), { sources: [], problems: [] })
   })
 
-  it("a mistake is named with line, column and what was meant", () => {
+  it("an error has line, column and a suggestion", () => {
     assert.deepStrictEqual(problemsOf(""), ["1:1: the file is empty"])
     assert.deepStrictEqual(problemsOf("source: []"), [
       "1:1: unknown key `source`; did you mean `sources`?",
@@ -87,7 +87,7 @@ sources:
     assert.deepStrictEqual(problemsOf(one("url: /r", "token_env: mst secret")).length, 1)
   })
 
-  it("folders that could lead elsewhere, or that are not read, are refused", () => {
+  it("paths and destinations outside the folder or in ignored folders are refused", () => {
     for (const [key, value] of [
       ["path", "../up"],
       ["path", "/etc"],
@@ -102,7 +102,7 @@ sources:
     }
   })
 
-  it("ids are unique; no destination is, holds or is inside another's of its kind", () => {
+  it("ids are unique; destinations of one kind do not overlap", () => {
     const both = (a: string, b: string) =>
       problemsOf(`sources:\n  - { id: a, url: /r, ${a} }\n  - { id: b, url: /r, ${b} }`)
     assert.deepStrictEqual(problemsOf("sources:\n  - { id: a, url: /r }\n  - { id: a, url: /s }"), [
@@ -123,7 +123,7 @@ sources:
 })
 
 describe("sources: addresses", () => {
-  it("https, ssh and files; nothing else", () => {
+  it("https, ssh and file URLs are accepted; no others", () => {
     for (const url of [
       "https://git.example.com/a/b.git",
       "https://git.example.com:8443/a",
@@ -169,7 +169,7 @@ describe("sources: addresses", () => {
     }
   })
 
-  it("a password in an address is refused and not repeated", () => {
+  it("a password in an address is refused, and is not in the message", () => {
     const [problem = ""] = problemsOf(one("url: https://user:hunter2@h/r"))
     assert.include(problem, "token_env")
     assert.notInclude(problem, "hunter2")
@@ -177,7 +177,7 @@ describe("sources: addresses", () => {
 })
 
 describe("sources: refs", () => {
-  it("what git allows, and never an option or a refspec", () => {
+  it("names that git allows are accepted; options and refspecs are refused", () => {
     for (const ref of ["main", "v1.2.3", "feature/x-1", "a@b", "grün", "f".repeat(40), "refs/heads/main"]) {
       assert.isTrue(Result.isSuccess(gitRef(ref)), ref)
     }
@@ -208,7 +208,7 @@ describe("sources: refs", () => {
       "\u0000",
       "x".repeat(256)
     ]) {
-      // `+main` is a name that git allows, and means the branch `+main`.
+      // Git allows `+main`; it is the branch of that name.
       assert.strictEqual(Result.isFailure(gitRef(ref)), ref !== "+main", ref)
     }
     assert.deepStrictEqual(problemsOf(one("url: /r", 'ref: "--upload-pack=touch /tmp/x"')), [
@@ -216,7 +216,7 @@ describe("sources: refs", () => {
     ])
   })
 
-  it("no text makes the reader fail, and none that is taken begins an option", () => {
+  it("any text is read without a defect; no accepted text begins an option", () => {
     fc.assert(
       fc.property(fc.string({ unit: "binary" }), (text) => {
         const address = gitAddress(text)

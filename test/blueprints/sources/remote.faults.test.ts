@@ -4,20 +4,20 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { freePorts } from "../../support/ports.ts"
 import { blueprintFile } from "../support.ts"
-import { errorOf, gitServer, ids, reload, silentServer, started, tls, world } from "./support.ts"
+import { errorOf, gitServer, ids, reload, silentServer, sourcesSetup, tls, withStores } from "./support.ts"
 
 const token = "tok_0123456789abcdef"
 const basic = Buffer.from(`x-access-token:${token}`).toString("base64")
 const ca_file = join(tls, "cert.pem")
 
-/** Everything below a folder, as one text. */
+/** Returns all files below a folder as one text. */
 const textBelow = (folder: string): string =>
   readdirSync(folder, { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile())
     .map((entry) => readFileSync(join(entry.parentPath, entry.name), "latin1"))
     .join("\n")
 
-/** Command lines of all processes. */
+/** Returns the command lines of all processes. */
 const commandLines = () =>
   readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name))
@@ -25,28 +25,28 @@ const commandLines = () =>
       try {
         return readFileSync(`/proc/${pid}/cmdline`, "utf8")
       } catch {
-        return "" // it has ended
+        return "" // The process has ended.
       }
     })
     .join("\n")
 
 describe("sources: over HTTPS, with a token", () => {
-  it.live("from a variable or a file; it is nowhere but in the header", () =>
+  it.live("the token is from a variable or a file; it appears in the header only", () =>
     Effect.gen(function* () {
-      const here = yield* world
-      const repository = here.repository("team/worlds.git")
+      const setup = yield* sourcesSetup
+      const repository = setup.repository("team/worlds.git")
       const commit = repository.commit({ "a.yml": blueprintFile("a") })
-      const server = yield* gitServer(here.root, { token })
+      const server = yield* gitServer(setup.root, { token })
       const url = server.url("team/worlds.git")
-      writeFileSync(join(here.root, "token"), `${token}\n`)
-      here.list([
+      writeFileSync(join(setup.root, "token"), `${token}\n`)
+      setup.list([
         { id: "env", url, ca_file, token_env: "TEAM_TOKEN", destination: "one" },
         { id: "file", url, ca_file, token_file: "token", destination: "two" },
         { id: "commit", url, ca_file, token_file: "token", ref: commit, kind: "software", path: "." }
       ])
       const log: Array<string> = []
-      yield* started(
-        here,
+      yield* withStores(
+        setup,
         Effect.gen(function* () {
           assert.isNull(yield* errorOf("env"))
           assert.isNull(yield* errorOf("file"))
@@ -57,32 +57,32 @@ describe("sources: over HTTPS, with a token", () => {
         { log, environment: { TEAM_TOKEN: token } }
       )
       assert.deepStrictEqual([...new Set(server.logins)], [`Basic ${basic}`])
-      for (const text of [textBelow(here.data), textBelow(here.blueprints), log.join("\n")]) {
+      for (const text of [textBelow(setup.data), textBelow(setup.blueprints), log.join("\n")]) {
         assert.notInclude(text, token)
         assert.notInclude(text, basic)
       }
     })
   )
 
-  it.live("the user of the address goes with it", () =>
+  it.live("the user of the address is sent with the token", () =>
     Effect.gen(function* () {
-      const here = yield* world
-      here.repository("r.git").commit({ "a.yml": blueprintFile("a") })
-      const server = yield* gitServer(here.root, { token, user: "deploy bot" })
+      const setup = yield* sourcesSetup
+      setup.repository("r.git").commit({ "a.yml": blueprintFile("a") })
+      const server = yield* gitServer(setup.root, { token, user: "deploy bot" })
       const url = server.url("r.git").replace("//", "//deploy%20bot@")
-      here.list([{ id: "s", url, ca_file, token_env: "T" }])
-      assert.deepStrictEqual(yield* started(here, ids, { environment: { T: token } }), ["a"])
+      setup.list([{ id: "s", url, ca_file, token_env: "T" }])
+      assert.deepStrictEqual(yield* withStores(setup, ids, { environment: { T: token } }), ["a"])
     })
   )
 
-  it.live("a token that is missing, empty or refused is named as such, and never repeated", () =>
+  it.live("a missing, empty or refused token is named as the cause, and its value is not in a message", () =>
     Effect.gen(function* () {
-      const here = yield* world
-      here.repository("r.git").commit({ "a.yml": blueprintFile("a") })
-      const url = (yield* gitServer(here.root, { token })).url("r.git")
-      writeFileSync(join(here.root, "empty"), "\n")
-      writeFileSync(join(here.root, "two"), "a\nb\n")
-      here.list([
+      const setup = yield* sourcesSetup
+      setup.repository("r.git").commit({ "a.yml": blueprintFile("a") })
+      const url = (yield* gitServer(setup.root, { token })).url("r.git")
+      writeFileSync(join(setup.root, "empty"), "\n")
+      writeFileSync(join(setup.root, "two"), "a\nb\n")
+      setup.list([
         { id: "s1", url, ca_file },
         { id: "s2", url, ca_file, token_env: "WRONG" },
         { id: "s3", url, ca_file, token_env: "UNSET" },
@@ -92,8 +92,8 @@ describe("sources: over HTTPS, with a token", () => {
         { id: "s7", url, token_env: "WRONG" }
       ])
       const log: Array<string> = []
-      yield* started(
-        here,
+      yield* withStores(
+        setup,
         Effect.gen(function* () {
           assert.strictEqual(
             yield* errorOf("s1"),
@@ -112,17 +112,17 @@ describe("sources: over HTTPS, with a token", () => {
     })
   )
 
-  it.live("an address where there is no repository is named, without its user", () =>
+  it.live("an address without a repository is named, without its user", () =>
     Effect.gen(function* () {
-      const here = yield* world
-      const server = yield* gitServer(here.root)
-      const elsewhere = yield* gitServer(here.root, { says: "<!doctype html>\n<title>Welcome</title>\n" })
-      here.list([
+      const setup = yield* sourcesSetup
+      const server = yield* gitServer(setup.root)
+      const elsewhere = yield* gitServer(setup.root, { says: "<!doctype html>\n<title>Welcome</title>\n" })
+      setup.list([
         { id: "none", url: server.url("none.git").replace("//", "//deploy@"), ca_file },
         { id: "site", url: elsewhere.url("site"), ca_file }
       ])
-      yield* started(
-        here,
+      yield* withStores(
+        setup,
         Effect.gen(function* () {
           assert.strictEqual(yield* errorOf("none"), `no repository at ${server.url("none.git")}`)
           assert.strictEqual(yield* errorOf("site"), `no repository at ${elsewhere.url("site")}`)
@@ -131,27 +131,27 @@ describe("sources: over HTTPS, with a token", () => {
     })
   )
 
-  it.live("it does not follow a redirect; without one, a redirect is followed", () =>
+  it.live("with a token a redirect is refused; without one it is followed", () =>
     Effect.gen(function* () {
-      const here = yield* world
-      here.repository("r.git").commit({ "a.yml": blueprintFile("a") })
-      const other = yield* gitServer(here.root)
-      const url = (yield* gitServer(here.root, { elsewhere: other.url("").slice(0, -1) })).url("r.git")
-      here.list([{ id: "s", url, ca_file, token_env: "T" }])
-      const reason = yield* started(here, errorOf("s"), { environment: { T: token } })
+      const setup = yield* sourcesSetup
+      setup.repository("r.git").commit({ "a.yml": blueprintFile("a") })
+      const other = yield* gitServer(setup.root)
+      const url = (yield* gitServer(setup.root, { elsewhere: other.url("").slice(0, -1) })).url("r.git")
+      setup.list([{ id: "s", url, ca_file, token_env: "T" }])
+      const reason = yield* withStores(setup, errorOf("s"), { environment: { T: token } })
       assert.match(reason ?? "", /unable to access .*302/)
       assert.deepStrictEqual(other.logins, [])
-      here.list([{ id: "s", url, ca_file }])
-      assert.deepStrictEqual(yield* started(here, ids), ["a"])
+      setup.list([{ id: "s", url, ca_file }])
+      assert.deepStrictEqual(yield* withStores(setup, ids), ["a"])
     })
   )
 
-  it.live("a server that is not there is a reason; one that says nothing ends with the timeout", () =>
+  it.live("an unreachable server is an error; a silent one ends with the timeout", () =>
     Effect.gen(function* () {
-      const here = yield* world
+      const setup = yield* sourcesSetup
       const silent = yield* silentServer
       const closed = yield* freePorts(1)
-      here.list([
+      setup.list([
         { id: "gone", url: `https://127.0.0.1:${closed}/r.git` },
         {
           id: "silent",
@@ -161,8 +161,8 @@ describe("sources: over HTTPS, with a token", () => {
           token_env: "T"
         }
       ])
-      yield* started(
-        here,
+      yield* withStores(
+        setup,
         Effect.gen(function* () {
           assert.match((yield* errorOf("gone")) ?? "", /unable to access .*: Failed to connect/)
           assert.strictEqual(yield* errorOf("silent"), "not done within 1 s")
@@ -175,7 +175,7 @@ describe("sources: over HTTPS, with a token", () => {
           const error = yield* Effect.flip(Effect.raceFirst(reload, look))
           assert.match(error.detail, /source silent: not done within 1 s/)
           assert.isAbove(silent.connections(), before)
-          // It was looked at while git ran, and no git is left of it.
+          // The check ran while git was running; no git process is left.
           assert.include(lines, `127.0.0.1:${silent.port}`)
           assert.notInclude(lines, token)
           assert.notInclude(lines, basic)
@@ -188,32 +188,32 @@ describe("sources: over HTTPS, with a token", () => {
 })
 
 describe("sources: over ssh", () => {
-  it.live("the service's own ssh is used, never asking", () =>
+  it.live("the ssh of the service is used, in batch mode", () =>
     Effect.gen(function* () {
-      const here = yield* world
-      const repository = here.repository("worlds")
+      const setup = yield* sourcesSetup
+      const repository = setup.repository("worlds")
       repository.commit({ "a.yml": blueprintFile("a") })
-      const bin = join(here.root, "bin")
+      const bin = join(setup.root, "bin")
       mkdirSync(bin)
-      // Stands in for ssh: notes how it was called, and runs the far side here.
+      // A fake ssh: records its arguments, and runs the remote command locally.
       writeFileSync(
         join(bin, "ssh"),
-        `#!/bin/sh\necho "$@" >> ${here.root}/calls\nfor last; do :; done\nexec sh -c "$last"\n`
+        `#!/bin/sh\necho "$@" >> ${setup.root}/calls\nfor last; do :; done\nexec sh -c "$last"\n`
       )
       chmodSync(join(bin, "ssh"), 0o755)
-      here.list([
+      setup.list([
         { id: "one", url: `git@git.example.com:${repository.folder}`, kind: "blueprints" },
         { id: "two", url: `ssh://git.example.com:2222${repository.folder}`, destination: "d" }
       ])
-      yield* started(
-        here,
+      yield* withStores(
+        setup,
         Effect.gen(function* () {
           assert.isNull(yield* errorOf("one"))
           assert.deepStrictEqual(yield* ids, ["a"])
         }),
         { environment: { PATH: `${bin}:${process.env.PATH}` } }
       )
-      const calls = readFileSync(join(here.root, "calls"), "utf8").trim().split("\n").toSorted()
+      const calls = readFileSync(join(setup.root, "calls"), "utf8").trim().split("\n").toSorted()
       assert.lengthOf(calls, 2)
       for (const call of calls) assert.match(call, /^-o BatchMode=yes -o ConnectTimeout=15 /)
       assert.match(calls.join("\n"), / git@git\.example\.com git-upload-pack '/)

@@ -1,4 +1,4 @@
-/** Git repositories of a test's own, stores that are synced from them, and servers that hand them out. */
+/** Git repositories of a test, stores that sync from them, and servers for them. */
 
 import { execFileSync, spawn } from "node:child_process"
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
@@ -16,7 +16,7 @@ import { temporaryFolder } from "../../support/temporaryFolder.ts"
 
 export const tls = resolve(import.meta.dirname, "../../support/tls")
 
-/** An environment in which git reads nothing of this machine's. */
+/** An environment in which git ignores the configuration of the machine. */
 const gitEnv = {
   PATH: process.env.PATH ?? "",
   GIT_CONFIG_NOSYSTEM: "1",
@@ -29,15 +29,15 @@ const gitEnv = {
 
 export interface Repository {
   readonly folder: string
-  /** Runs git in it; answers what it printed, trimmed. */
+  /** Runs git in the repository; returns its trimmed output. */
   readonly git: (args: ReadonlyArray<string>, input?: string | Uint8Array) => string
-  /** Replaces all files, commits, and answers the commit's id. */
+  /** Replaces all files and commits; returns the commit id. */
   readonly commit: (files: Files) => string
-  /** Makes a branch stand for a commit of nothing but this tree. */
+  /** Points a branch at a commit of only this tree. */
   readonly commitTree: (branch: string, tree: string) => string
 }
 
-/** A repository with a branch `main`, made without a commit. */
+/** Makes a repository with a branch `main` and no commit. */
 export const makeRepository = (folder: string): Repository => {
   mkdirSync(folder, { recursive: true })
   const git = (args: ReadonlyArray<string>, input?: string | Uint8Array) =>
@@ -71,19 +71,19 @@ export const makeRepository = (folder: string): Repository => {
   }
 }
 
-export interface World {
+export interface SourcesSetup {
   readonly root: string
   readonly blueprints: string
   readonly software: string
   readonly data: string
   readonly repository: (name: string) => Repository
-  /** Writes the file of the sources. */
+  /** Writes the file of sources. */
   readonly list: (sources: ReadonlyArray<Readonly<Record<string, unknown>>>) => void
   readonly file: string
 }
 
-/** Folders that are gone when the test ends. */
-export const world = Effect.map(temporaryFolder, (root): World => {
+/** Folders that are removed when the test ends. */
+export const sourcesSetup = Effect.map(temporaryFolder, (root): SourcesSetup => {
   const at = (name: string) => join(root, name)
   mkdirSync(at("blueprints"))
   mkdirSync(at("software"))
@@ -98,9 +98,9 @@ export const world = Effect.map(temporaryFolder, (root): World => {
   }
 })
 
-/** Runs `use` with stores as `muster serve` makes them; what they log, as `Level message`, is added to `log`. */
-export const started = <A, E>(
-  { blueprints, data, file, software }: World,
+/** Runs `use` with stores as `muster serve` makes them; adds their log lines, as `Level message`, to `log`. */
+export const withStores = <A, E>(
+  { blueprints, data, file, software }: SourcesSetup,
   use: Effect.Effect<A, E, BlueprintStore | SoftwareStore>,
   options: {
     readonly log?: Array<string>
@@ -139,7 +139,7 @@ export const reload = Effect.gen(function* () {
   yield* (yield* BlueprintStore).reload
 })
 
-/** Why the last sync of a source failed. */
+/** Returns the error of the last sync of a source. */
 export const errorOf = (id: string) =>
   Effect.gen(function* () {
     const all = yield* (yield* Sources).list
@@ -155,7 +155,7 @@ const listening = <S extends Server | ReturnType<typeof createServer>>(server: S
   Effect.acquireRelease(
     Effect.callback<{ readonly server: S; readonly port: number }>((resume) => {
       server.listen(0, "127.0.0.1", () => {
-        // A server that listens on a port has such an address.
+        // A server that listens on a port has an `AddressInfo`.
         resume(Effect.succeed({ server, port: (server.address() as AddressInfo).port }))
       })
     }),
@@ -166,7 +166,7 @@ const listening = <S extends Server | ReturnType<typeof createServer>>(server: S
       })
   )
 
-/** Hands a request to git's own CGI program. */
+/** Passes a request to git's own CGI program. */
 const backend = (root: string, request: IncomingMessage, response: ServerResponse) => {
   const url = new URL(request.url ?? "/", "https://localhost")
   const child = spawn("git", ["http-backend"], {
@@ -202,19 +202,19 @@ const backend = (root: string, request: IncomingMessage, response: ServerRespons
 
 export interface GitServer {
   readonly url: (repository: string) => string
-  /** Every Authorization header that has come. */
+  /** The Authorization header of each request. */
   readonly logins: ReadonlyArray<string | undefined>
 }
 
-/** Serves the repositories below a folder over HTTPS, to those who send the token if there is one. */
+/** Serves the repositories below a folder over HTTPS; requires the token if there is one. */
 export const gitServer = (
   root: string,
   options: {
     readonly user?: string
     readonly token?: string
-    /** Sends everybody there. */
+    /** Redirects every request to this address. */
     readonly elsewhere?: string
-    /** Is no server of git, and answers this to everybody. */
+    /** Answers every request with this page. */
     readonly says?: string
   } = {}
 ) =>
@@ -239,7 +239,7 @@ export const gitServer = (
     return { url: (repository) => `https://127.0.0.1:${port}/${repository}`, logins } satisfies GitServer
   })
 
-/** A server that takes every connection and never says anything; answers its port and how many have come. */
+/** A server that accepts every connection and never answers; returns its port and the number of connections. */
 export const silentServer = Effect.gen(function* () {
   const sockets = new Set<{ destroy: () => unknown }>()
   const server = createTcpServer((socket) => {

@@ -14,10 +14,10 @@ import { BlueprintStore } from "../../../src/blueprints/BlueprintStore.ts"
 import { SoftwareStore } from "../../../src/blueprints/SoftwareStore.ts"
 import { Sources } from "../../../src/blueprints/sources/Sources.ts"
 import { blueprintFile, paperFile, softwareFile } from "../support.ts"
-import { errorOf, ids, reload, remove, started, type World, world } from "./support.ts"
+import { errorOf, ids, reload, remove, type SourcesSetup, sourcesSetup, withStores } from "./support.ts"
 
-/** What is left of syncs beside what is in use. */
-const states = ({ blueprints }: World) => {
+/** Returns the versions of sources that are on the disk. */
+const states = ({ blueprints }: SourcesSetup) => {
   const hidden = join(blueprints, ".muster-sources")
   return existsSync(hidden)
     ? readdirSync(hidden).flatMap((owner) =>
@@ -26,11 +26,11 @@ const states = ({ blueprints }: World) => {
     : []
 }
 
-describe("sources: what a sync brings", () => {
-  it.live("the definition files of a folder of a ref, below the destination, before the first load", () =>
+describe("sources: result of a sync", () => {
+  it.live("the definition files of a folder at a ref are below the destination before the first load", () =>
     Effect.gen(function* () {
-      const here = yield* world
-      const repository = here.repository("worlds.git")
+      const setup = yield* sourcesSetup
+      const repository = setup.repository("worlds.git")
       const commit = repository.commit({
         "game/a.yml": blueprintFile("a"),
         "game/deep/er/b.yaml": blueprintFile("b"),
@@ -38,12 +38,12 @@ describe("sources: what a sync brings", () => {
         "game/.github/workflows/ci.yml": "no: definition",
         "else/c.yml": "not: read"
       })
-      writeFileSync(join(here.blueprints, "own.yml"), blueprintFile("own"))
-      writeFileSync(join(here.software, "paper.yml"), paperFile)
-      here.list([{ id: "worlds", url: repository.folder, path: "game", destination: "teams/worlds" }])
+      writeFileSync(join(setup.blueprints, "own.yml"), blueprintFile("own"))
+      writeFileSync(join(setup.software, "paper.yml"), paperFile)
+      setup.list([{ id: "worlds", url: repository.folder, path: "game", destination: "teams/worlds" }])
       const log: Array<string> = []
-      yield* started(
-        here,
+      yield* withStores(
+        setup,
         Effect.gen(function* () {
           assert.deepStrictEqual(yield* ids, ["a", "b", "own"])
           const [source] = yield* (yield* Sources).list
@@ -67,64 +67,72 @@ describe("sources: what a sync brings", () => {
       )
       assert.deepStrictEqual(log, [`Info blueprints: source worlds is at HEAD (${commit.slice(0, 12)})`])
       assert.deepStrictEqual(
-        readdirSync(join(here.blueprints, "teams/worlds"), { recursive: true }).toSorted(),
+        readdirSync(join(setup.blueprints, "teams/worlds"), { recursive: true }).toSorted(),
         ["a.yml", "deep", "deep/er", "deep/er/b.yaml"]
       )
-      assert.deepStrictEqual(states(here), ["worlds"])
+      assert.deepStrictEqual(states(setup), ["worlds"])
     })
   )
 
-  it.live("branch, tag, commit and the remote's HEAD; a reload follows, also a force-push", () =>
-    Effect.gen(function* () {
-      const here = yield* world
-      const repository = here.repository("r")
-      const first = repository.commit({ "a.yml": blueprintFile("a1") })
-      repository.git(["tag", "-a", "v1", "-m", "x"])
-      repository.git(["branch", "stable"])
-      repository.commit({ "a.yml": blueprintFile("a2") })
-      const refs = { head: undefined, stable: "stable", tagged: "v1", exact: first, full: "refs/heads/main" }
-      for (const [ref, expected] of [
-        [refs.head, "a2"],
-        [refs.stable, "a1"],
-        [refs.tagged, "a1"],
-        [refs.exact, "a1"],
-        [refs.full, "a2"]
-      ] as const) {
-        here.list([{ id: "s", url: `file://${repository.folder}`, ...(ref === undefined ? {} : { ref }) }])
-        assert.deepStrictEqual(yield* started(here, ids), [expected], ref)
-      }
-      here.list([{ id: "s", url: repository.folder, ref: "stable" }])
-      yield* started(
-        here,
-        Effect.gen(function* () {
-          assert.deepStrictEqual(yield* ids, ["a1"])
-          repository.git(["branch", "--force", "stable", "main"])
-          yield* reload
-          assert.deepStrictEqual(yield* ids, ["a2"])
-          repository.git(["checkout", "--quiet", "--orphan", "anew"])
-          repository.commit({ "z.yml": blueprintFile("z") })
-          repository.git(["branch", "--force", "stable", "anew"])
-          yield* reload
-          assert.deepStrictEqual(yield* ids, ["z"])
-          repository.git(["branch", "--force", "stable", first])
-          yield* reload
-          assert.deepStrictEqual(yield* ids, ["a1"])
-        })
-      )
-    })
+  it.live(
+    "a ref is a branch, tag, commit or the remote's HEAD; a reload follows it, also after a force-push",
+    () =>
+      Effect.gen(function* () {
+        const setup = yield* sourcesSetup
+        const repository = setup.repository("r")
+        const first = repository.commit({ "a.yml": blueprintFile("a1") })
+        repository.git(["tag", "-a", "v1", "-m", "x"])
+        repository.git(["branch", "stable"])
+        repository.commit({ "a.yml": blueprintFile("a2") })
+        const refs = {
+          head: undefined,
+          stable: "stable",
+          tagged: "v1",
+          exact: first,
+          full: "refs/heads/main"
+        }
+        for (const [ref, expected] of [
+          [refs.head, "a2"],
+          [refs.stable, "a1"],
+          [refs.tagged, "a1"],
+          [refs.exact, "a1"],
+          [refs.full, "a2"]
+        ] as const) {
+          setup.list([{ id: "s", url: `file://${repository.folder}`, ...(ref === undefined ? {} : { ref }) }])
+          assert.deepStrictEqual(yield* withStores(setup, ids), [expected], ref)
+        }
+        setup.list([{ id: "s", url: repository.folder, ref: "stable" }])
+        yield* withStores(
+          setup,
+          Effect.gen(function* () {
+            assert.deepStrictEqual(yield* ids, ["a1"])
+            repository.git(["branch", "--force", "stable", "main"])
+            yield* reload
+            assert.deepStrictEqual(yield* ids, ["a2"])
+            repository.git(["checkout", "--quiet", "--orphan", "fresh"])
+            repository.commit({ "z.yml": blueprintFile("z") })
+            repository.git(["branch", "--force", "stable", "fresh"])
+            yield* reload
+            assert.deepStrictEqual(yield* ids, ["z"])
+            repository.git(["branch", "--force", "stable", first])
+            yield* reload
+            assert.deepStrictEqual(yield* ids, ["a1"])
+          })
+        )
+      })
   )
 
-  it.live("software too, into the software folder", () =>
+  it.live("sources of software are synced to the software folder", () =>
     Effect.gen(function* () {
-      const here = yield* world
-      const repository = here.repository("r")
+      const setup = yield* sourcesSetup
+      const repository = setup.repository("r")
       repository.commit({ "blueprints/a.yml": blueprintFile("a"), "software/paper.yml": paperFile })
-      here.list([
+      setup.list([
         { id: "worlds", url: repository.folder, path: "blueprints" },
         { id: "games", kind: "software", url: repository.folder, path: "software" }
       ])
-      yield* started(
-        here,
+      yield* withStores(
+        setup,
         Effect.gen(function* () {
           assert.strictEqual((yield* (yield* BlueprintStore).get("a")).server.image, "example/java:21")
           repository.commit({ "blueprints/a.yml": blueprintFile("a"), "software/b.yml": softwareFile("b") })
@@ -136,72 +144,72 @@ describe("sources: what a sync brings", () => {
           )
         })
       )
-      assert.isTrue(existsSync(join(here.software, "games/b.yml")))
+      assert.isTrue(existsSync(join(setup.software, "games/b.yml")))
     })
   )
 
-  it.live("what has not changed is not written again", () =>
+  it.live("unchanged files are not written again", () =>
     Effect.gen(function* () {
-      const here = yield* world
-      const repository = here.repository("r")
+      const setup = yield* sourcesSetup
+      const repository = setup.repository("r")
       repository.commit({ "a.yml": blueprintFile("a"), "b/c/d.yml": blueprintFile("d") })
-      here.list([{ id: "s", url: repository.folder }])
-      const state = () => readlinkSync(join(here.blueprints, "s"))
-      yield* started(here, ids)
+      setup.list([{ id: "s", url: repository.folder }])
+      const state = () => readlinkSync(join(setup.blueprints, "s"))
+      yield* withStores(setup, ids)
       const first = state()
       const commit = repository.commit({
         "a.yml": blueprintFile("a"),
         "b/c/d.yml": blueprintFile("d"),
         "x.md": "x"
       })
-      yield* started(
-        here,
+      yield* withStores(
+        setup,
         Effect.gen(function* () {
           assert.strictEqual(state(), first)
           assert.strictEqual((yield* (yield* Sources).list)[0]?.commit, commit)
-          here.list([{ id: "s", url: repository.folder, destination: "moved/s" }])
+          setup.list([{ id: "s", url: repository.folder, destination: "moved/s" }])
           yield* reload
           assert.deepStrictEqual(yield* ids, ["a", "d"])
         })
       )
-      assert.strictEqual(readlinkSync(join(here.blueprints, "moved/s")), `../${first}`)
+      assert.strictEqual(readlinkSync(join(setup.blueprints, "moved/s")), `../${first}`)
     })
   )
 
-  it.live("what was changed by hand in a source's folder is as in the repository again", () =>
+  it.live("manual changes in the folder of a source are reverted", () =>
     Effect.gen(function* () {
-      const here = yield* world
-      const repository = here.repository("r")
+      const setup = yield* sourcesSetup
+      const repository = setup.repository("r")
       repository.commit({ "a.yml": blueprintFile("a") })
-      here.list([{ id: "s", url: repository.folder }])
-      yield* started(
-        here,
+      setup.list([{ id: "s", url: repository.folder }])
+      yield* withStores(
+        setup,
         Effect.gen(function* () {
-          writeFileSync(join(here.blueprints, "s/a.yml"), "broken")
-          writeFileSync(join(here.blueprints, "s/more.yml"), blueprintFile("more"))
+          writeFileSync(join(setup.blueprints, "s/a.yml"), "broken")
+          writeFileSync(join(setup.blueprints, "s/more.yml"), blueprintFile("more"))
           yield* reload
           assert.deepStrictEqual(yield* ids, ["a"])
-          assert.strictEqual(readFileSync(join(here.blueprints, "s/a.yml"), "utf8"), blueprintFile("a"))
-          assert.deepStrictEqual(states(here), ["s"])
+          assert.strictEqual(readFileSync(join(setup.blueprints, "s/a.yml"), "utf8"), blueprintFile("a"))
+          assert.deepStrictEqual(states(setup), ["s"])
         })
       )
     })
   )
 })
 
-describe("sources: one that fails", () => {
-  it.live("at the start is a warning; what it has put in place before serves on", () =>
+describe("sources: failed sync", () => {
+  it.live("at a start it is a warning; the previous files are served", () =>
     Effect.gen(function* () {
-      const here = yield* world
-      const repository = here.repository("r")
+      const setup = yield* sourcesSetup
+      const repository = setup.repository("r")
       repository.commit({ "a.yml": blueprintFile("a") })
-      writeFileSync(join(here.blueprints, "own.yml"), blueprintFile("own"))
-      here.list([{ id: "s", url: repository.folder }])
-      yield* started(here, ids)
+      writeFileSync(join(setup.blueprints, "own.yml"), blueprintFile("own"))
+      setup.list([{ id: "s", url: repository.folder }])
+      yield* withStores(setup, ids)
       remove(repository.folder)
       const log: Array<string> = []
-      yield* started(
-        here,
+      yield* withStores(
+        setup,
         Effect.gen(function* () {
           assert.deepStrictEqual(yield* ids, ["a", "own"])
         }),
@@ -211,29 +219,29 @@ describe("sources: one that fails", () => {
       assert.match(line, /^Warn blueprints: source s: no repository at the path that its `url` names;/)
       assert.match(line, /what it has put in place before stays; correct the cause, then reload$/)
       assert.notInclude(line, repository.folder)
-      assert.notInclude(line, here.data)
+      assert.notInclude(line, setup.data)
     })
   )
 
-  it.live("at a reload is SourceFailed that names it; everything else is reloaded all the same", () =>
+  it.live("at a reload it is SourceFailed with the name of the source; the rest is reloaded", () =>
     Effect.gen(function* () {
-      const here = yield* world
-      const good = here.repository("good")
-      const bad = here.repository("bad")
+      const setup = yield* sourcesSetup
+      const good = setup.repository("good")
+      const bad = setup.repository("bad")
       good.commit({ "g.yml": blueprintFile("g") })
       bad.commit({ "b.yml": blueprintFile("b") })
       bad.git(["branch", "gone"])
-      here.list([
+      setup.list([
         { id: "good", url: good.folder },
         { id: "bad", url: bad.folder, ref: "gone" }
       ])
-      yield* started(
-        here,
+      yield* withStores(
+        setup,
         Effect.gen(function* () {
           assert.deepStrictEqual(yield* ids, ["b", "g"])
           bad.git(["branch", "--delete", "--force", "gone"])
           good.commit({ "g.yml": blueprintFile("g2") })
-          writeFileSync(join(here.blueprints, "own.yml"), blueprintFile("own"))
+          writeFileSync(join(setup.blueprints, "own.yml"), blueprintFile("own"))
           const error = yield* Effect.flip(reload)
           assert.strictEqual(error._tag, "SourceFailed")
           assert.deepStrictEqual(error.detail.split("\n"), [
@@ -258,28 +266,28 @@ describe("sources: one that fails", () => {
     })
   )
 
-  it.live("names a missing folder, a repository without a commit, one without definitions", () =>
+  it.live("the error names a missing folder, a repository without a commit, or one without definitions", () =>
     Effect.gen(function* () {
-      const here = yield* world
-      const repository = here.repository("r")
-      here.repository("empty")
+      const setup = yield* sourcesSetup
+      const repository = setup.repository("r")
+      setup.repository("empty")
       const commit = repository.commit({ "a/README.md": "x", "file.yml": "x: 1" })
       const blob = repository.git(["rev-parse", "HEAD:file.yml"])
       repository.git(["tag", "blob", blob])
       const url = repository.folder
-      here.list([
+      setup.list([
         { id: "s1", url, path: "nope" },
-        { id: "s2", url: join(here.root, "empty") },
+        { id: "s2", url: join(setup.root, "empty") },
         { id: "s3", url, path: "a" },
         { id: "s4", url, path: "file.yml" },
         { id: "s5", url, ref: "blob" },
         { id: "s6", url, ref: "f".repeat(40) },
-        { id: "s7", url: here.root },
+        { id: "s7", url: setup.root },
         { id: "s8", url: "/nowhere", token_env: undefined }
       ])
       const at = commit.slice(0, 12)
-      yield* started(
-        here,
+      yield* withStores(
+        setup,
         Effect.gen(function* () {
           assert.strictEqual(yield* errorOf("s1"), `there is no folder \`nope\` in HEAD (${at})`)
           assert.match((yield* errorOf("s2")) ?? "", /couldn't find remote ref HEAD/)
@@ -292,38 +300,38 @@ describe("sources: one that fails", () => {
           }
         })
       )
-      assert.deepStrictEqual(states(here), [])
+      assert.deepStrictEqual(states(setup), [])
     })
   )
 
-  it.live("says so where git is not installed", () =>
+  it.live("the error names a missing git", () =>
     Effect.gen(function* () {
-      const here = yield* world
-      const repository = here.repository("r")
+      const setup = yield* sourcesSetup
+      const repository = setup.repository("r")
       repository.commit({ "a.yml": blueprintFile("a") })
-      here.list([{ id: "s", url: repository.folder }])
+      setup.list([{ id: "s", url: repository.folder }])
       const log: Array<string> = []
-      yield* started(here, ids, { log, environment: { PATH: join(here.root, "nothing") } })
+      yield* withStores(setup, ids, { log, environment: { PATH: join(setup.root, "nothing") } })
       assert.match(log[0] ?? "", /source s: git is not installed; install it \(Debian: apt-get install git\)/)
     })
   )
 })
 
 describe("sources: invalid files", () => {
-  it.live("at a reload are 422; nothing changes, neither in memory nor on the disk", () =>
+  it.live("at a reload they are 422; memory and disk are unchanged", () =>
     Effect.gen(function* () {
-      const here = yield* world
-      const one = here.repository("one")
-      const two = here.repository("two")
+      const setup = yield* sourcesSetup
+      const one = setup.repository("one")
+      const two = setup.repository("two")
       one.commit({ "a.yml": blueprintFile("a") })
       two.commit({ "b.yml": blueprintFile("b") })
-      here.list([
+      setup.list([
         { id: "one", url: one.folder },
         { id: "two", url: two.folder }
       ])
-      const restart = started(here, ids)
-      yield* started(
-        here,
+      const restart = withStores(setup, ids)
+      yield* withStores(
+        setup,
         Effect.gen(function* () {
           one.commit({ "a.yml": `${blueprintFile("a")}sever: 1\n`, "b.yml": blueprintFile("b") })
           two.commit({ "b.yml": blueprintFile("b"), "c.yml": blueprintFile("c") })
@@ -334,16 +342,16 @@ describe("sources: invalid files", () => {
             "two/b.yml:1:18: the blueprint id `b` is taken by one/b.yml:1"
           ])
           assert.deepStrictEqual(yield* ids, ["a", "b"])
-          assert.deepStrictEqual(readdirSync(join(here.blueprints, "one")), ["a.yml"])
-          assert.deepStrictEqual(readdirSync(join(here.blueprints, "two")), ["b.yml"])
+          assert.deepStrictEqual(readdirSync(join(setup.blueprints, "one")), ["a.yml"])
+          assert.deepStrictEqual(readdirSync(join(setup.blueprints, "two")), ["b.yml"])
           assert.match((yield* errorOf("one")) ?? "", /^its new files are not taken: one\/a\.yml:3:1: /)
-          assert.deepStrictEqual(states(here).toSorted(), ["one", "two"])
+          assert.deepStrictEqual(states(setup).toSorted(), ["one", "two"])
         })
       )
-      // The restart takes what is valid, and leaves the other as it was.
+      // The restart takes the valid source, and keeps the old files of the other.
       const log: Array<string> = []
-      yield* started(
-        here,
+      yield* withStores(
+        setup,
         Effect.gen(function* () {
           assert.deepStrictEqual(yield* ids, ["a", "b", "c"])
         }),
@@ -358,22 +366,22 @@ describe("sources: invalid files", () => {
     })
   )
 
-  it.live("of a source that is new serve as far as they are valid, and take nothing from the others", () =>
+  it.live("a new source serves its valid files, and replaces no definition of another", () =>
     Effect.gen(function* () {
-      const here = yield* world
-      const good = here.repository("good")
-      const thief = here.repository("thief")
+      const setup = yield* sourcesSetup
+      const good = setup.repository("good")
+      const thief = setup.repository("thief")
       good.commit({ "x.yml": blueprintFile("x"), "bad.yml": "blueprint: [" })
       thief.commit({ "own.yml": blueprintFile("own", "save: true\n") })
-      writeFileSync(join(here.blueprints, "own.yml"), blueprintFile("own"))
-      here.list([
+      writeFileSync(join(setup.blueprints, "own.yml"), blueprintFile("own"))
+      setup.list([
         { id: "good", url: good.folder },
-        // Sorted before `own.yml`, it would have the id first.
+        // It sorts before `own.yml`, and would otherwise take the id.
         { id: "a-thief", url: thief.folder }
       ])
       const log: Array<string> = []
-      yield* started(
-        here,
+      yield* withStores(
+        setup,
         Effect.gen(function* () {
           assert.deepStrictEqual(yield* ids, ["own", "x"])
           assert.isFalse((yield* (yield* BlueprintStore).get("own")).save)
@@ -384,46 +392,46 @@ describe("sources: invalid files", () => {
         log.some((line) => /source a-thief: its new files are not taken: own\.yml:1:18/.test(line))
       )
       assert.isTrue(log.some((line) => line.startsWith("Error blueprints: good/bad.yml:1:")))
-      assert.isFalse(existsSync(join(here.blueprints, "a-thief")))
+      assert.isFalse(existsSync(join(setup.blueprints, "a-thief")))
     })
   )
 
-  it.live("that are mended by another source's new files are taken with them", () =>
+  it.live("files that only another source's new files make valid are taken with them", () =>
     Effect.gen(function* () {
-      const here = yield* world
-      const one = here.repository("one")
-      const two = here.repository("two")
+      const setup = yield* sourcesSetup
+      const one = setup.repository("one")
+      const two = setup.repository("two")
       one.commit({ "m.yml": "mixin: { id: m }\n" })
       two.commit({ "a.yml": `${blueprintFile("a")}includes: [m]\n` })
-      here.list([
+      setup.list([
         { id: "one", url: one.folder },
         { id: "two", url: two.folder }
       ])
-      assert.deepStrictEqual(yield* started(here, ids), ["a"])
+      assert.deepStrictEqual(yield* withStores(setup, ids), ["a"])
       one.commit({ "n.yml": "mixin: { id: n }\n" })
       two.commit({ "b.yml": `${blueprintFile("b")}includes: [n]\n` })
-      assert.deepStrictEqual(yield* started(here, ids), ["b"])
+      assert.deepStrictEqual(yield* withStores(setup, ids), ["b"])
     })
   )
 })
 
 describe("sources: destinations", () => {
-  it.live("somebody's own files are never replaced; an empty folder is no obstacle", () =>
+  it.live("files of the operator are never replaced; an empty folder is", () =>
     Effect.gen(function* () {
-      const here = yield* world
-      const repository = here.repository("r")
+      const setup = yield* sourcesSetup
+      const repository = setup.repository("r")
       repository.commit({ "a.yml": blueprintFile("a") })
-      mkdirSync(join(here.blueprints, "own"))
-      writeFileSync(join(here.blueprints, "own/mine.yml"), blueprintFile("mine"))
-      writeFileSync(join(here.blueprints, "file"), "x")
-      mkdirSync(join(here.blueprints, "empty"))
-      here.list([
+      mkdirSync(join(setup.blueprints, "own"))
+      writeFileSync(join(setup.blueprints, "own/mine.yml"), blueprintFile("mine"))
+      writeFileSync(join(setup.blueprints, "file"), "x")
+      mkdirSync(join(setup.blueprints, "empty"))
+      setup.list([
         { id: "own", url: repository.folder },
         { id: "file", url: repository.folder },
         { id: "empty", url: repository.folder }
       ])
-      yield* started(
-        here,
+      yield* withStores(
+        setup,
         Effect.gen(function* () {
           assert.deepStrictEqual(yield* ids, ["a", "mine"])
           assert.match(
@@ -436,122 +444,120 @@ describe("sources: destinations", () => {
           assert.strictEqual(error._tag, "SourceFailed")
         })
       )
-      assert.deepStrictEqual(readdirSync(join(here.blueprints, "own")), ["mine.yml"])
+      assert.deepStrictEqual(readdirSync(join(setup.blueprints, "own")), ["mine.yml"])
     })
   )
 
-  it.live("a way through a link that leads elsewhere is refused", () =>
+  it.live("a destination through a symbolic link is refused", () =>
     Effect.gen(function* () {
-      const here = yield* world
-      const repository = here.repository("r")
+      const setup = yield* sourcesSetup
+      const repository = setup.repository("r")
       repository.commit({ "a.yml": blueprintFile("a") })
-      mkdirSync(join(here.root, "elsewhere"))
+      mkdirSync(join(setup.root, "elsewhere"))
       yield* Effect.promise(() =>
         import("node:fs/promises").then((fs) =>
-          fs.symlink(join(here.root, "elsewhere"), join(here.blueprints, "way"))
+          fs.symlink(join(setup.root, "elsewhere"), join(setup.blueprints, "way"))
         )
       )
-      here.list([{ id: "s", url: repository.folder, destination: "way/s" }])
-      yield* started(
-        here,
+      setup.list([{ id: "s", url: repository.folder, destination: "way/s" }])
+      yield* withStores(
+        setup,
         Effect.gen(function* () {
           assert.strictEqual(yield* errorOf("s"), "the destination `way/s` leads through a symbolic link")
         })
       )
-      assert.deepStrictEqual(readdirSync(join(here.root, "elsewhere")), [])
+      assert.deepStrictEqual(readdirSync(join(setup.root, "elsewhere")), [])
     })
   )
 
-  it.live(
-    "a new destination takes the place of the old one; a source that is gone takes its folder with it",
-    () =>
-      Effect.gen(function* () {
-        const here = yield* world
-        const repository = here.repository("r")
-        repository.commit({ "a.yml": blueprintFile("a") })
-        const other = here.repository("other")
-        other.commit({ "b.yml": blueprintFile("b") })
-        const rest = { id: "other", url: other.folder }
-        here.list([{ id: "s", url: repository.folder, destination: "before" }, rest])
-        yield* started(
-          here,
-          Effect.gen(function* () {
-            here.list([{ id: "s", url: repository.folder, destination: "deep/after" }, rest])
-            yield* reload
-            assert.deepStrictEqual(yield* ids, ["a", "b"])
-            assert.isFalse(existsSync(join(here.blueprints, "before")))
-            assert.isTrue(existsSync(join(here.blueprints, "deep/after/a.yml")))
+  it.live("a new destination replaces the old one; the folder of a removed source is deleted", () =>
+    Effect.gen(function* () {
+      const setup = yield* sourcesSetup
+      const repository = setup.repository("r")
+      repository.commit({ "a.yml": blueprintFile("a") })
+      const other = setup.repository("other")
+      other.commit({ "b.yml": blueprintFile("b") })
+      const rest = { id: "other", url: other.folder }
+      setup.list([{ id: "s", url: repository.folder, destination: "before" }, rest])
+      yield* withStores(
+        setup,
+        Effect.gen(function* () {
+          setup.list([{ id: "s", url: repository.folder, destination: "deep/after" }, rest])
+          yield* reload
+          assert.deepStrictEqual(yield* ids, ["a", "b"])
+          assert.isFalse(existsSync(join(setup.blueprints, "before")))
+          assert.isTrue(existsSync(join(setup.blueprints, "deep/after/a.yml")))
 
-            // Replaced by hand: no longer the source's.
-            remove(join(here.blueprints, "deep/after"))
-            mkdirSync(join(here.blueprints, "deep/after"))
-            writeFileSync(join(here.blueprints, "deep/after/mine.yml"), blueprintFile("mine"))
-            here.list([])
-            yield* reload
-            assert.deepStrictEqual(yield* ids, ["mine"])
-            assert.isFalse(existsSync(join(here.blueprints, "other")))
-            assert.deepStrictEqual(states(here), [])
-            assert.deepStrictEqual(yield* (yield* Sources).list, [])
-          })
-        )
-      })
+          // A folder that the operator has replaced is no longer the source's.
+          remove(join(setup.blueprints, "deep/after"))
+          mkdirSync(join(setup.blueprints, "deep/after"))
+          writeFileSync(join(setup.blueprints, "deep/after/mine.yml"), blueprintFile("mine"))
+          setup.list([])
+          yield* reload
+          assert.deepStrictEqual(yield* ids, ["mine"])
+          assert.isFalse(existsSync(join(setup.blueprints, "other")))
+          assert.deepStrictEqual(states(setup), [])
+          assert.deepStrictEqual(yield* (yield* Sources).list, [])
+        })
+      )
+    })
   )
 
-  it.live("a source that others still need stays until they do not", () =>
+  it.live("a removed source is kept while other definitions need it", () =>
     Effect.gen(function* () {
-      const here = yield* world
-      const repository = here.repository("r")
+      const setup = yield* sourcesSetup
+      const repository = setup.repository("r")
       repository.commit({ "m.yml": "mixin: { id: m }\n" })
-      here.list([{ id: "s", url: repository.folder }])
-      writeFileSync(join(here.blueprints, "own.yml"), `${blueprintFile("own")}includes: [m]\n`)
-      yield* started(
-        here,
+      setup.list([{ id: "s", url: repository.folder }])
+      writeFileSync(join(setup.blueprints, "own.yml"), `${blueprintFile("own")}includes: [m]\n`)
+      yield* withStores(
+        setup,
         Effect.gen(function* () {
-          here.list([])
+          setup.list([])
           assert.match((yield* Effect.flip(reload)).detail, /own\.yml:3:12: no mixin `m`/)
           assert.deepStrictEqual(yield* ids, ["own"])
         })
       )
-      assert.isTrue(existsSync(join(here.blueprints, "s/m.yml")))
-      assert.deepStrictEqual(yield* started(here, ids), ["own"])
-      writeFileSync(join(here.blueprints, "own.yml"), blueprintFile("own"))
-      assert.deepStrictEqual(yield* started(here, ids), ["own"])
-      assert.isFalse(existsSync(join(here.blueprints, "s")))
+      assert.isTrue(existsSync(join(setup.blueprints, "s/m.yml")))
+      assert.deepStrictEqual(yield* withStores(setup, ids), ["own"])
+      writeFileSync(join(setup.blueprints, "own.yml"), blueprintFile("own"))
+      assert.deepStrictEqual(yield* withStores(setup, ids), ["own"])
+      assert.isFalse(existsSync(join(setup.blueprints, "s")))
     })
   )
 
-  it.live("two services share a definitions folder: neither touches the other's", () =>
+  it.live("two services that share a definitions folder do not change each other's sources", () =>
     Effect.gen(function* () {
-      const here = yield* world
-      const repository = here.repository("r")
+      const setup = yield* sourcesSetup
+      const repository = setup.repository("r")
       repository.commit({ "a.yml": blueprintFile("a") })
-      here.list([{ id: "s", url: repository.folder }])
-      yield* started(here, ids)
-      const other = { ...here, data: join(here.root, "data2"), file: join(here.root, "other.yml") }
+      setup.list([{ id: "s", url: repository.folder }])
+      yield* withStores(setup, ids)
+      const other = { ...setup, data: join(setup.root, "data2"), file: join(setup.root, "other.yml") }
       writeFileSync(other.file, "sources: []")
-      assert.deepStrictEqual(yield* started(other, ids), ["a"])
+      assert.deepStrictEqual(yield* withStores(other, ids), ["a"])
       writeFileSync(other.file, JSON.stringify({ sources: [{ id: "s", url: repository.folder }] }))
-      yield* started(
+      yield* withStores(
         other,
         Effect.gen(function* () {
           assert.match((yield* errorOf("s")) ?? "", /holds what this source has not put there/)
         })
       )
-      assert.isTrue(lstatSync(join(here.blueprints, "s")).isSymbolicLink())
-      assert.isTrue(existsSync(join(here.blueprints, "s/a.yml")))
+      assert.isTrue(lstatSync(join(setup.blueprints, "s")).isSymbolicLink())
+      assert.isTrue(existsSync(join(setup.blueprints, "s/a.yml")))
     })
   )
 })
 
 describe("sources: reloads run one at a time", () => {
-  it.live("many at once end one after the other, each with a whole set", () =>
+  it.live("concurrent reloads end in order, each with a complete set", () =>
     Effect.gen(function* () {
-      const here = yield* world
-      const repository = here.repository("r")
+      const setup = yield* sourcesSetup
+      const repository = setup.repository("r")
       repository.commit({ "a.yml": blueprintFile("a0"), "b.yml": blueprintFile("b0") })
-      here.list([{ id: "s", url: repository.folder }])
-      yield* started(
-        here,
+      setup.list([{ id: "s", url: repository.folder }])
+      yield* withStores(
+        setup,
         Effect.gen(function* () {
           const seen = new Set<string>()
           const look = Effect.map(ids, (all) => seen.add(all.join()))
@@ -565,31 +571,31 @@ describe("sources: reloads run one at a time", () => {
           yield* Effect.all(reloads, { concurrency: "unbounded" })
           for (const set of seen) assert.match(set, /^a(\d+),b\1$/)
           assert.deepStrictEqual(yield* ids, ["a11", "b11"])
-          assert.deepStrictEqual(states(here), ["s"])
+          assert.deepStrictEqual(states(setup), ["s"])
         })
       )
     })
   )
 
-  it.live("one that is interrupted leaves nothing behind and changes nothing", () =>
+  it.live("an interrupted reload changes nothing and leaves no files", () =>
     Effect.gen(function* () {
-      const here = yield* world
-      const repository = here.repository("r")
+      const setup = yield* sourcesSetup
+      const repository = setup.repository("r")
       repository.commit({ "a.yml": blueprintFile("a0") })
-      here.list([{ id: "s", url: repository.folder }])
-      yield* started(
-        here,
+      setup.list([{ id: "s", url: repository.folder }])
+      yield* withStores(
+        setup,
         Effect.gen(function* () {
           for (let n = 1; n <= 8; n++) {
             repository.commit({ "a.yml": blueprintFile(`a${n}`) })
             yield* Effect.timeoutOption(reload, n * 5)
             const served = yield* ids
-            const onDisk = readFileSync(join(here.blueprints, "s/a.yml"), "utf8")
+            const onDisk = readFileSync(join(setup.blueprints, "s/a.yml"), "utf8")
             assert.deepStrictEqual(
               served.map((id) => blueprintFile(id)),
               [onDisk]
             )
-            assert.deepStrictEqual(states(here), ["s"])
+            assert.deepStrictEqual(states(setup), ["s"])
           }
           yield* reload
           assert.deepStrictEqual(yield* ids, ["a8"])
