@@ -16,8 +16,8 @@ import {
   specOf
 } from "./support.ts"
 
-/** Reports of one server, as words. */
-const toldOf = (notes: Recorder, id: string) =>
+/** Returns the reports of one server: its statuses, crash reasons and installation phases. */
+const reportsOf = (notes: Recorder, id: string) =>
   notes.reports
     .filter((report) => report.server_id === id)
     .map((report) =>
@@ -31,118 +31,128 @@ const toldOf = (notes: Recorder, id: string) =>
 const waitsForGo = (then: string) => `sh -c 'echo ready; while [ ! -e go ]; do sleep 0.02; done; ${then}'`
 
 describe("node-protocol, daemon killed", () => {
-  it.live("kill -9: what still runs is adopted, what ended is told, nothing is lost or left over", () =>
-    Effect.gen(function* () {
-      const dataDir = yield* temporaryFolder
-      const first = yield* daemonProcess(dataDir)
-      const serverDir = (id: string) => join(dataDir, "servers", id)
-      const pidOf = (id: string): number =>
-        JSON.parse(readFileSync(join(serverDir(id), "run.json"), "utf8")).pid
-      const go = (id: string) => writeFileSync(join(serverDir(id), "files", "go"), "")
-      const up = Effect.fnUntraced(function* (options: SpecOptions, status = "running") {
-        const id = newId()
-        yield* first.ask(`create ${JSON.stringify({ ...options, id })}`)
-        yield* until("installed", () => stateOf(dataDir, id).status === "offline")
-        yield* first.ask(`power ${id} start 30`)
-        const settled = () =>
-          stateOf(dataDir, id).status === status && stateOf(dataDir, id).reports.length === 0
-        yield* until(status, settled)
-        return id
-      })
+  it.live(
+    "after kill -9 running servers are adopted, ended ones are reported, and cut off installations are repeated",
+    () =>
+      Effect.gen(function* () {
+        const dataDir = yield* temporaryFolder
+        const first = yield* daemonProcess(dataDir)
+        const serverDir = (id: string) => join(dataDir, "servers", id)
+        const pidOf = (id: string): number =>
+          JSON.parse(readFileSync(join(serverDir(id), "run.json"), "utf8")).pid
+        const go = (id: string) => writeFileSync(join(serverDir(id), "files", "go"), "")
+        const up = Effect.fnUntraced(function* (options: SpecOptions, status = "running") {
+          const id = newId()
+          yield* first.ask(`create ${JSON.stringify({ ...options, id })}`)
+          yield* until("installed", () => stateOf(dataDir, id).status === "offline")
+          yield* first.ask(`power ${id} start 30`)
+          const settled = () =>
+            stateOf(dataDir, id).status === status && stateOf(dataDir, id).reports.length === 0
+          yield* until(status, settled)
+          return id
+        })
 
-      const second = yield* Effect.flip(openDaemon(dataDir, recorder()))
-      assert.include(String(second), "is in use by process")
+        const second = yield* Effect.flip(openDaemon(dataDir, recorder()))
+        assert.include(String(second), "is in use by process")
 
-      const lives = yield* up({})
-      const crashed = yield* up({ process: { invocation: waitsForGo("exit 9") } })
-      const later = yield* up({ process: { invocation: waitsForGo("exit 9") } })
-      const online = yield* up(
-        { process: { invocation: "sh -c 'while [ ! -e go ]; do sleep 0.02; done; echo ready; sleep 300'" } },
-        "starting"
-      )
-      const stopping = yield* up({
-        process: {
-          invocation: `sh -c 'trap "" TERM; echo ready; while :; do sleep 0.05; done'`,
-          stop_command: "^SIGTERM"
+        const lives = yield* up({})
+        const crashed = yield* up({ process: { invocation: waitsForGo("exit 9") } })
+        const later = yield* up({ process: { invocation: waitsForGo("exit 9") } })
+        const online = yield* up(
+          {
+            process: { invocation: "sh -c 'while [ ! -e go ]; do sleep 0.02; done; echo ready; sleep 300'" }
+          },
+          "starting"
+        )
+        const stopping = yield* up({
+          process: {
+            invocation: `sh -c 'trap "" TERM; echo ready; while :; do sleep 0.05; done'`,
+            stop_command: "^SIGTERM"
+          }
+        })
+        const reused = yield* up({})
+        const broken = yield* up({})
+        const cutOff = newId()
+        const install = {
+          script: `echo $$ > ${dataDir}/pid; [ -e ${dataDir}/go ] || exec sleep 300; echo done > result`
         }
-      })
-      const reused = yield* up({})
-      const broken = yield* up({})
-      const cutOff = newId()
-      const install = {
-        script: `echo $$ > ${dataDir}/pid; [ -e ${dataDir}/go ] || exec sleep 300; echo done > result`
-      }
-      yield* first.ask(`create ${JSON.stringify({ id: cutOff, install, definition: { software: "slow" } })}`)
-      yield* until("script runs", () => pidIn(join(dataDir, "pid")) > 0)
-      const scriptPid = pidIn(join(dataDir, "pid"))
-      yield* first.ask(`power ${stopping} stop 1`)
-      yield* first.kill
+        yield* first.ask(
+          `create ${JSON.stringify({ id: cutOff, install, definition: { software: "slow" } })}`
+        )
+        yield* until("script runs", () => pidIn(join(dataDir, "pid")) > 0)
+        const scriptPid = pidIn(join(dataDir, "pid"))
+        yield* first.ask(`power ${stopping} stop 1`)
+        yield* first.kill
 
-      for (const id of [crashed, online]) go(id)
-      yield* until("ended", () => readFileSync(join(serverDir(crashed), "exit"), "utf8") === "9\n")
-      yield* until("online", () =>
-        readFileSync(join(serverDir(online), "console.log"), "utf8").includes("ready")
-      )
-      writeFileSync(join(dataDir, "go"), "")
-      const brokenPid = pidOf(broken)
-      writeFileSync(join(serverDir(broken), "server.json"), "{ broken")
-      const record = JSON.parse(readFileSync(join(serverDir(reused), "run.json"), "utf8"))
-      process.kill(-record.pid, "SIGKILL")
-      yield* until("dead", () => !alive(record.pid))
-      writeFileSync(
-        join(serverDir(reused), "run.json"),
-        `${JSON.stringify({ ...record, pid: process.pid })}\n`
-      )
+        for (const id of [crashed, online]) go(id)
+        yield* until("ended", () => readFileSync(join(serverDir(crashed), "exit"), "utf8") === "9\n")
+        yield* until("online", () =>
+          readFileSync(join(serverDir(online), "console.log"), "utf8").includes("ready")
+        )
+        writeFileSync(join(dataDir, "go"), "")
+        const brokenPid = pidOf(broken)
+        writeFileSync(join(serverDir(broken), "server.json"), "{ broken")
+        const record = JSON.parse(readFileSync(join(serverDir(reused), "run.json"), "utf8"))
+        process.kill(-record.pid, "SIGKILL")
+        yield* until("dead", () => !alive(record.pid))
+        writeFileSync(
+          join(serverDir(reused), "run.json"),
+          `${JSON.stringify({ ...record, pid: process.pid })}\n`
+        )
 
-      const notes = recorder()
-      const { daemon } = yield* openDaemon(dataDir, notes)
-      const all = [lives, crashed, later, online, stopping, reused, broken, cutOff]
-      yield* Effect.addFinalizer(() => Effect.forEach(all, (id) => Effect.ignore(daemon.remove(id))))
-      const told = (id: string) => toldOf(notes, id)
-      const ends = (id: string) => until(`${id} is offline`, () => told(id).at(-1) === "offline")
-      yield* until("registered", () => notes.registrations.length > 0)
+        const notes = recorder()
+        const { daemon } = yield* openDaemon(dataDir, notes)
+        const all = [lives, crashed, later, online, stopping, reused, broken, cutOff]
+        yield* Effect.addFinalizer(() => Effect.forEach(all, (id) => Effect.ignore(daemon.remove(id))))
+        const reported = (id: string) => reportsOf(notes, id)
+        const ends = (id: string) => until(`${id} is offline`, () => reported(id).at(-1) === "offline")
+        yield* until("registered", () => notes.registrations.length > 0)
 
-      assert.deepInclude(
-        notes.registrations[0]?.servers.find((server) => server.id === lives),
-        { status: "running", unsent_reports: 0 }
-      )
-      yield* daemon.commands(lives, ["again"])
-      yield* until("echo", () =>
-        readFileSync(join(serverDir(lives), "console.log"), "utf8").includes("got again")
-      )
-      yield* daemon.power(lives, "stop", 30)
-      yield* ends(lives)
-      assert.deepStrictEqual(told(lives), ["stopping", "offline"])
+        assert.deepInclude(
+          notes.registrations[0]?.servers.find((server) => server.id === lives),
+          { status: "running", unsent_reports: 0 }
+        )
+        yield* daemon.commands(lives, ["again"])
+        yield* until("echo", () =>
+          readFileSync(join(serverDir(lives), "console.log"), "utf8").includes("got again")
+        )
+        yield* daemon.power(lives, "stop", 30)
+        yield* ends(lives)
+        assert.deepStrictEqual(reported(lives), ["stopping", "offline"])
 
-      yield* ends(crashed)
-      assert.deepStrictEqual(told(crashed), ["exit code 9", "offline"], "crashed meanwhile")
-      assert.strictEqual(yield* daemon.status(later), "running")
-      go(later)
-      yield* ends(later)
-      assert.deepStrictEqual(told(later), ["exit code 9", "offline"], "crashed after the adoption")
-      yield* until("running", () => told(online).at(-1) === "running")
-      yield* ends(stopping)
-      assert.notInclude(told(stopping), "signal: killed", "a stop that was under way is no crash")
-      yield* ends(reused)
-      assert.deepStrictEqual(told(reused), ["signal: killed", "offline"], "another process with the same pid")
-      assert.isFalse(alive(brokenPid), "processes of servers that are not there any more are killed")
-      assert.isUndefined(notes.registrations[0]?.servers.find((server) => server.id === broken))
-      assert.isTrue(
-        readdirSync(join(dataDir, "servers")).some((name) => name.startsWith(`.corrupt-${broken}`))
-      )
-      yield* ends(cutOff)
-      assert.include(told(cutOff), "ready", "an installation that was cut off is done again")
-      assert.isFalse(alive(scriptPid))
-      assert.strictEqual(readFileSync(join(serverDir(cutOff), "files", "result"), "utf8"), "done\n")
-      assert.deepStrictEqual(
-        readdirSync(join(dataDir, "base")).filter((name) => name.startsWith(".aside")),
-        []
-      )
-    }).pipe(Effect.scoped)
+        yield* ends(crashed)
+        assert.deepStrictEqual(reported(crashed), ["exit code 9", "offline"], "crashed meanwhile")
+        assert.strictEqual(yield* daemon.status(later), "running")
+        go(later)
+        yield* ends(later)
+        assert.deepStrictEqual(reported(later), ["exit code 9", "offline"], "crashed after the adoption")
+        yield* until("running", () => reported(online).at(-1) === "running")
+        yield* ends(stopping)
+        assert.notInclude(reported(stopping), "signal: killed", "a stop that was under way is no crash")
+        yield* ends(reused)
+        assert.deepStrictEqual(
+          reported(reused),
+          ["signal: killed", "offline"],
+          "another process with the same pid"
+        )
+        assert.isFalse(alive(brokenPid), "processes of servers that are not there any more are killed")
+        assert.isUndefined(notes.registrations[0]?.servers.find((server) => server.id === broken))
+        assert.isTrue(
+          readdirSync(join(dataDir, "servers")).some((name) => name.startsWith(`.corrupt-${broken}`))
+        )
+        yield* ends(cutOff)
+        assert.include(reported(cutOff), "ready", "an installation that was cut off is done again")
+        assert.isFalse(alive(scriptPid))
+        assert.strictEqual(readFileSync(join(serverDir(cutOff), "files", "result"), "utf8"), "done\n")
+        assert.deepStrictEqual(
+          readdirSync(join(dataDir, "base")).filter((name) => name.startsWith(".aside")),
+          []
+        )
+      }).pipe(Effect.scoped)
   )
 
   it.live.runIf(process.geteuid?.() === 0)(
-    "servers that run as root until their next start are named by a warning (needs root)",
+    "a start logs one warning that lists the servers still running as root (needs root)",
     () =>
       Effect.gen(function* () {
         const dataDir = yield* temporaryFolder
@@ -154,7 +164,7 @@ describe("node-protocol, daemon killed", () => {
           yield* until("running", () => stateOf(dataDir, id).status === "running")
           return id
         })
-        // As a version did that had no uids for servers.
+        // A daemon of a version without a uid per server.
         const older = yield* daemonProcess(dataDir)
         const [one, two] = [yield* up(older), yield* up(older)]
         yield* older.kill
@@ -193,7 +203,7 @@ describe("node-protocol, daemon killed", () => {
       }).pipe(Effect.scoped)
   )
 
-  it.live("reports that were not sent are sent by the next daemon, numbers growing", () =>
+  it.live("the next daemon sends the queued reports; sequence numbers grow", () =>
     Effect.gen(function* () {
       const dataDir = yield* temporaryFolder
       const first = yield* daemonProcess(dataDir, "away")
@@ -205,11 +215,11 @@ describe("node-protocol, daemon killed", () => {
       yield* first.kill
       const notes = recorder()
       const { daemon } = yield* openDaemon(dataDir, notes)
-      yield* until("told", () => toldOf(notes, id).at(-1) === "running")
-      assert.deepStrictEqual(toldOf(notes, id), ["installing", "ready", "offline", "starting", "running"])
+      yield* until("reported", () => reportsOf(notes, id).at(-1) === "running")
+      assert.deepStrictEqual(reportsOf(notes, id), ["installing", "ready", "offline", "starting", "running"])
       assert.strictEqual(notes.registrations[0]?.servers[0]?.unsent_reports, 5)
       yield* daemon.power(id, "kill", 0)
-      yield* until("offline", () => toldOf(notes, id).at(-1) === "offline")
+      yield* until("offline", () => reportsOf(notes, id).at(-1) === "offline")
       const [last = 0, ...before] = notes.reports.map((report) => report.sequence).toReversed()
       assert.deepStrictEqual(before, [5, 4, 3, 2, 1])
       assert.isAbove(last, 6, "what the first daemon may have sent at last has another number")
@@ -219,7 +229,7 @@ describe("node-protocol, daemon killed", () => {
 })
 
 describe("node-protocol, register", () => {
-  it.live("servers whose record is gone are torn down", () =>
+  it.live("servers that the control plane has deleted are removed", () =>
     Effect.gen(function* () {
       const dataDir = yield* temporaryFolder
       const notes = recorder()
@@ -238,7 +248,7 @@ describe("node-protocol, register", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("while the control plane is away everything goes on; all is told in order when it is back", () =>
+  it.live("while the control plane is away the daemon works on; queued reports are then sent in order", () =>
     Effect.gen(function* () {
       const dataDir = yield* temporaryFolder
       const notes = recorder()
@@ -255,7 +265,7 @@ describe("node-protocol, register", () => {
       assert.deepStrictEqual(notes.reports, [])
       notes.away = false
       notes.forgotten = true
-      yield* until("told", () => notes.reports.length === 7)
+      yield* until("reported", () => notes.reports.length === 7)
       assert.deepStrictEqual(
         notes.reports.map((report) => report.sequence),
         [1, 2, 3, 4, 5, 6, 7]
@@ -267,8 +277,8 @@ describe("node-protocol, register", () => {
   )
 })
 
-describe("end of the service", () => {
-  it.live("by default servers run on and are adopted", () =>
+describe("end of the daemon", () => {
+  it.live("by default servers keep running and are adopted", () =>
     Effect.gen(function* () {
       const dataDir = yield* temporaryFolder
       const notes = recorder()
@@ -289,7 +299,7 @@ describe("end of the service", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("with onShutdown: stop they are stopped first, and that is told", () =>
+  it.live("with onShutdown: stop servers are stopped first, and the stop is reported", () =>
     Effect.gen(function* () {
       const dataDir = yield* temporaryFolder
       const notes = recorder()

@@ -3,11 +3,11 @@ import { Effect, Stream } from "effect"
 import { until } from "../support/eventually.ts"
 import { harness, loggedTo } from "./support.ts"
 
-/** Serves until it is told how to end: `exit N` or `signal NAME`. */
-const obedient = `sh -c 'echo ready; while read -r how what; do case $how in exit) exit $what;; signal) kill -$what $$;; esac; done'`
+/** Runs until a line of its input ends it: `exit N` or `signal NAME`. */
+const endsOnCommand = `sh -c 'echo ready; while read -r how what; do case $how in exit) exit $what;; signal) kill -$what $$;; esac; done'`
 
 describe("decisions 3, crash", () => {
-  it.live("an end of its own is a crash, then offline", () =>
+  it.live("an end that nothing asked for is reported as a crash, then offline", () =>
     Effect.gen(function* () {
       const { crashes, daemon, lastStatus, notes, running } = yield* harness()
       const ends = [
@@ -18,7 +18,7 @@ describe("decisions 3, crash", () => {
         ["signal SEGV", "signal: segmentation fault", 139]
       ] as const
       for (const [how, reason, exit_code] of ends) {
-        const id = yield* running({ process: { invocation: obedient } })
+        const id = yield* running({ process: { invocation: endsOnCommand } })
         yield* daemon.commands(id, [how])
         yield* until("offline", () => lastStatus(id) === "offline")
         const [crash, ...more] = crashes(id)
@@ -33,10 +33,10 @@ describe("decisions 3, crash", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("exit 0 while running is a stop where clean-exit says so, while starting it is a crash", () =>
+  it.live("with `clean_exit: stop` exit 0 while running is a stop; while starting it is a crash", () =>
     Effect.gen(function* () {
       const { crashes, daemon, installed, lastStatus, running } = yield* harness()
-      const clean = yield* running({ process: { invocation: obedient, clean_exit: "stop" } })
+      const clean = yield* running({ process: { invocation: endsOnCommand, clean_exit: "stop" } })
       yield* daemon.commands(clean, ["exit 0"])
       yield* until("offline", () => lastStatus(clean) === "offline")
       assert.deepStrictEqual(crashes(clean), [])
@@ -47,7 +47,7 @@ describe("decisions 3, crash", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("what is online and ends at once was running", () =>
+  it.live("a process that ends right after its online signal is reported as running first", () =>
     Effect.gen(function* () {
       const { crashes, daemon, installed, lastStatus, statuses } = yield* harness()
       const id = yield* installed({ process: { invocation: "echo ready", clean_exit: "stop" } })
@@ -69,7 +69,7 @@ describe("decisions 3, crash", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a program that does not exist is a crash with what the shell said in the log", () =>
+  it.live("a missing program is a crash; the shell's error is in the log", () =>
     Effect.gen(function* () {
       const { crashes, daemon, installed } = yield* harness()
       const id = yield* installed({ process: { invocation: "no-such-program --x" } })
@@ -81,7 +81,7 @@ describe("decisions 3, crash", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("restarts after a crash as often as its rule allows", () =>
+  it.live("a crashed server is restarted as often as its restart rule allows", () =>
     Effect.gen(function* () {
       const { crashes, daemon, installed, notes, statuses } = yield* harness()
       const log: Array<string> = []
@@ -108,7 +108,7 @@ describe("decisions 3, crash", () => {
       const why =
         "not started again: it crashed (exit code 7) after 2 restarts within the hour, and restart.max_per_hour is 2"
       const line = `[${why}. Correct the cause, then start it]`
-      yield* until("who looks is told", () => seen.includes(line))
+      yield* until("the console has the line", () => seen.includes(line))
       const { items } = yield* daemon.logs(id, { page: 1, per_page: 10 })
       assert.deepStrictEqual(items, ["ready", "ready", "ready", line])
       assert.include(log, `Warn server ${id} is ${why}`)

@@ -16,8 +16,8 @@ const filesOf = ({ dataDir }: Harness, id: string, path: string) =>
 
 const away = (detail: string) => new ControlPlaneUnavailable({ detail })
 
-/** The files of another daemon's server, as the control plane passes them on. */
-const passedOn = (daemon: Daemon) => (id: string) =>
+/** Reads the files of another daemon's server, as the control plane transfers them. */
+const transferFrom = (daemon: Daemon) => (id: string) =>
   daemon.files(id).pipe(
     Effect.map(Stream.mapError((error) => away(error._tag))),
     Effect.mapError((error) => away(error._tag))
@@ -36,9 +36,9 @@ const restless = {
   }
 }
 
-describe("move: a server that is held", () => {
+describe("migration: a server that is held", () => {
   it.live(
-    "is not started, reset or reinstalled, also after a restart of the daemon, until it is let go",
+    "it is not started, reset or reinstalled until it is released, also after a restart of the daemon",
     () =>
       Effect.gen(function* () {
         const first = yield* harness()
@@ -64,7 +64,7 @@ describe("move: a server that is held", () => {
       }).pipe(Effect.scoped)
   )
 
-  it.live("stays down when it crashes, and comes up again when it is let go", () =>
+  it.live("after a crash it stays offline; it restarts when it is released", () =>
     Effect.gen(function* () {
       const { daemon, lastStatus, running, statuses } = yield* harness()
       const id = yield* running(restless)
@@ -79,7 +79,7 @@ describe("move: a server that is held", () => {
   )
 })
 
-describe("move: a server that comes from another node", () => {
+describe("migration: a server that arrives from another node", () => {
   const sent = Effect.gen(function* () {
     const from = yield* harness()
     const id = yield* from.installed()
@@ -87,13 +87,13 @@ describe("move: a server that comes from another node", () => {
     writeFileSync(filesOf(from, id, "world/level.dat"), "a castle")
     yield* from.daemon.hold(id, true)
     const to = yield* harness()
-    to.notes.files = passedOn(from.daemon)
+    to.notes.files = transferFrom(from.daemon)
     const spec = { ...specOf(), id, arrival: "move-1", last_sequence: 40 }
     to.ids.add(id)
     return { from, to, id, spec }
   })
 
-  it.live("is ready once its files are there; its reports go on from where they were", () =>
+  it.live("it is ready once its files are imported; its sequence numbers continue", () =>
     Effect.gen(function* () {
       const { id, spec, to } = yield* sent
       yield* to.daemon.create(spec)
@@ -101,13 +101,13 @@ describe("move: a server that comes from another node", () => {
       assert.strictEqual(readFileSync(filesOf(to, id, "world/level.dat"), "utf8"), "a castle")
       assert.isAbove(to.notes.reports[0]?.sequence ?? 0, 40)
       assert.isFalse(readdirSync(filesOf(to, id, "")).some((name) => name.startsWith(".muster")))
-      // A reset is what the blueprint says, not what it was when it came.
+      // A reset makes the files of the blueprint, not the imported ones.
       yield* to.daemon.reset(id)
       yield* until("reset", () => !existsSync(filesOf(to, id, "world/level.dat")))
     }).pipe(Effect.scoped)
   )
 
-  it.live("waits while the files cannot be had, and goes on after a restart", () =>
+  it.live("it waits while the files are unavailable, and continues after a restart of the daemon", () =>
     Effect.gen(function* () {
       const { from, id, spec, to } = yield* sent
       let asked = 0
@@ -120,7 +120,7 @@ describe("move: a server that comes from another node", () => {
       yield* until("asked for", () => asked > 1)
       assert.strictEqual(to.lastInstall(id)?.phase, "installing")
       yield* to.close
-      to.notes.files = passedOn(from.daemon)
+      to.notes.files = transferFrom(from.daemon)
       const { daemon } = yield* openDaemon(to.dataDir, to.notes)
       yield* until("ready", () => to.lastInstall(id)?.phase === "ready")
       assert.strictEqual(readFileSync(filesOf(to, id, "world/level.dat"), "utf8"), "a castle")
@@ -128,11 +128,11 @@ describe("move: a server that comes from another node", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("is not ready when the files break off; it asks for them again", () =>
+  it.live("an interrupted transfer is requested again; until then the server is not ready", () =>
     Effect.gen(function* () {
       const { from, id, spec, to } = yield* sent
       let broken = 0
-      const whole = passedOn(from.daemon)
+      const whole = transferFrom(from.daemon)
       to.notes.files = (server) =>
         Effect.map(whole(server), (stream) => {
           broken += 1
@@ -150,7 +150,7 @@ describe("move: a server that comes from another node", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("takes the place of what an earlier move has left there", () =>
+  it.live("it replaces the files of an earlier migration", () =>
     Effect.gen(function* () {
       const { id, spec, to } = yield* sent
       yield* to.daemon.create(spec)
@@ -164,7 +164,7 @@ describe("move: a server that comes from another node", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("is refused when its files exceed its disk_space, and nothing of them stays", () =>
+  it.live("an archive over disk_space is refused, and none of its files remain", () =>
     Effect.gen(function* () {
       const { from, id, spec, to } = yield* sent
       const big = { ...spec, definition: { ...spec.definition, limits: { disk_space: 2 } } }
@@ -185,7 +185,7 @@ describe("move: a server that comes from another node", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("takes no device and no set-uid file from a node that lies", () =>
+  it.live("devices and set-uid files from a lying node are not imported", () =>
     Effect.gen(function* () {
       const { id, spec, to } = yield* sent
       const lies = [
@@ -204,7 +204,7 @@ describe("move: a server that comes from another node", () => {
           return Stream.make(lies[asked++ % lies.length] ?? Buffer.alloc(0))
         })
       yield* to.daemon.create(spec)
-      yield* until("each lie was told", () => asked > lies.length)
+      yield* until("each archive was requested", () => asked > lies.length)
       assert.strictEqual(to.lastInstall(id)?.phase, "installing")
       assert.deepStrictEqual(seen, [])
       assert.isFalse(existsSync("/tmp/evil"))

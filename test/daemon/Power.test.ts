@@ -10,12 +10,12 @@ import { alive, harness, newId, pidIn } from "./support.ts"
 const refusal = (error: DaemonError) =>
   error._tag === "DaemonRefused" ? { status: error.status, detail: error.detail } : error._tag
 
-/** Writes the pid of a background child that left the process group, then serves. */
+/** Writes the pid of a background child outside the process group, then serves. */
 const withStray = (file: string) =>
   `sh -c 'setsid sh -c "echo \\$\\$ > ${file}; exec sleep 300" & (sleep 300 & echo $! > ${file}.2); echo ready; while read -r line; do [ "$line" = stop ] && exit 0; [ "$line" = die ] && exit 4; done'`
 
 describe("decisions 3, states", () => {
-  it.live("goes installing, offline, starting, running, stopping, offline", () =>
+  it.live("a server is installing, offline, starting, running, stopping, offline", () =>
     Effect.gen(function* () {
       const { daemon, installed, lastStatus, statuses } = yield* harness()
       const id = yield* installed()
@@ -27,7 +27,7 @@ describe("decisions 3, states", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("without an online signal it runs as soon as the process is up", () =>
+  it.live("a server without an online signal is running once its process exists", () =>
     Effect.gen(function* () {
       const { daemon, running, statuses, lastStatus } = yield* harness()
       const id = yield* running({
@@ -41,7 +41,7 @@ describe("decisions 3, states", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a restart is offline only in passing", () =>
+  it.live("a restart reports offline as transient", () =>
     Effect.gen(function* () {
       const { daemon, notes, running, statuses } = yield* harness()
       const id = yield* running()
@@ -58,19 +58,19 @@ describe("decisions 3, states", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("pause stops every process, unpause goes on, stop works from pause", () =>
+  it.live("pause freezes every process, unpause continues them, and stop works while paused", () =>
     Effect.gen(function* () {
       const { daemon, dataDir, lastStatus, running, statuses } = yield* harness()
       const id = yield* running()
       const { pid } = JSON.parse(readFileSync(join(dataDir, "servers", id, "run.json"), "utf8"))
-      // Those of the server: the shim above it waits.
+      // Selects the server's own process; the shim above it waits.
       const state = () => readProcs().find(({ ppid }) => ppid === pid)?.state
       yield* daemon.power(id, "pause", 30)
       yield* daemon.power(id, "pause", 30)
       yield* until("stopped by signal", () => state() === "T")
       assert.strictEqual(yield* daemon.status(id), "paused")
       yield* daemon.power(id, "unpause", 30)
-      yield* until("goes on", () => state() === "S")
+      yield* until("unpaused", () => state() === "S")
       yield* daemon.power(id, "pause", 30)
       yield* daemon.power(id, "stop", 30)
       yield* until("offline", () => lastStatus(id) === "offline")
@@ -85,7 +85,7 @@ describe("decisions 3, states", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("what is already so succeeds without effect", () =>
+  it.live("an action whose target status is already reached succeeds without effect", () =>
     Effect.gen(function* () {
       const { daemon, installed, lastStatus, statuses } = yield* harness()
       const id = yield* installed()
@@ -99,7 +99,7 @@ describe("decisions 3, states", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("wrong states are 409, unknown servers 404", () =>
+  it.live("an action in the wrong status is 409; one for an unknown server is 404", () =>
     Effect.gen(function* () {
       const { create, daemon, lastInstall, installed } = yield* harness()
       const failed = yield* create({ install: { script: "exit 3" }, definition: { software: "broken" } })
@@ -137,7 +137,7 @@ describe("decisions 3, states", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a stop that is ignored becomes a kill, and nothing of the server is left", () =>
+  it.live("an ignored stop becomes a kill of every process of the server", () =>
     Effect.gen(function* () {
       const { daemon, dataDir, crashes, lastStatus, running } = yield* harness()
       const pids = join(dataDir, "pids")
@@ -154,7 +154,7 @@ describe("decisions 3, states", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("children that left the group are gone before offline is reported", () =>
+  it.live("children outside the process group have ended before offline is reported", () =>
     Effect.gen(function* () {
       const { daemon, dataDir, lastStatus, running } = yield* harness()
       const pids = join(dataDir, "pids")
@@ -168,7 +168,7 @@ describe("decisions 3, states", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("kill is an end as asked", () =>
+  it.live("a kill is no crash", () =>
     Effect.gen(function* () {
       const { daemon, crashes, lastStatus, running, statuses } = yield* harness()
       const id = yield* running()
@@ -179,7 +179,7 @@ describe("decisions 3, states", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a config that cannot be patched refuses the start and names file and reason", () =>
+  it.live("a config file that cannot be patched refuses the start; the error names file and reason", () =>
     Effect.gen(function* () {
       const { daemon, dataDir, installed, statuses } = yield* harness()
       const id = yield* installed({
@@ -199,7 +199,7 @@ describe("decisions 3, states", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a placeholder's value is never more than part of a word", () =>
+  it.live("a placeholder's value never adds words to the command line", () =>
     Effect.gen(function* () {
       const { daemon, running } = yield* harness()
       const id = yield* running({

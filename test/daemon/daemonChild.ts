@@ -1,4 +1,4 @@
-/** A daemon in a process of its own, as a test has it. */
+/** Starts and controls a daemon in its own process. */
 import { type ChildProcess, spawn } from "node:child_process"
 import { existsSync, readFileSync } from "node:fs"
 import { join } from "node:path"
@@ -8,11 +8,11 @@ import { until } from "../support/eventually.ts"
 
 const script = join(import.meta.dirname, "daemonProcess.ts")
 
-/** A daemon process of its own, killed with the scope if it still lives. */
+/** Starts a daemon process; kills it with the scope. */
 export const daemonProcess = (dataDir: string, ...args: ReadonlyArray<string>) =>
   daemonProcessAs([], dataDir, ...args)
 
-/** The same, run by another program, such as one that takes another user. */
+/** Starts a daemon process through another program, for example one that changes the user. */
 export const daemonProcessAs = Effect.fnUntraced(function* (
   by: ReadonlyArray<string>,
   dataDir: string,
@@ -44,7 +44,7 @@ export const daemonProcessAs = Effect.fnUntraced(function* (
   return { ask, kill, pid: Number(pid), level }
 })
 
-/** `server.json` of a server, as it is. */
+/** Returns the parsed `server.json` of a server. */
 export const stateOf = (dataDir: string, id: string) => {
   const path = join(dataDir, "servers", id, "server.json")
   return existsSync(path) ? JSON.parse(readFileSync(path, "utf8")) : {}

@@ -1,4 +1,4 @@
-/** A daemon in a process of its own, to be killed at any moment: `node daemonProcess.ts <data folder>`. */
+/** A daemon in its own process, for tests that kill it: `node daemonProcess.ts <data folder>`. */
 import { appendFileSync } from "node:fs"
 import { createInterface } from "node:readline"
 import { Effect, Layer, References } from "effect"
@@ -14,7 +14,7 @@ const more = {
 }
 const notes = { ...recorder(), away: away === "away" }
 
-/** The control plane asks for a registration, and then does not know the server. */
+/** Makes the control plane require a registration and deny knowing the server. */
 const forget = (id: string) =>
   Effect.sync(() => {
     notes.unknown = [{ id }]
@@ -22,10 +22,10 @@ const forget = (id: string) =>
   })
 
 /**
- * Carries out `create <options as JSON>`, `remove <id>`, `forget <id>`, `power <id> <action> <seconds>`; answers `ok` or
+ * Executes `create <options as JSON>`, `remove <id>`, `forget <id>`, `power <id> <action> <seconds>`; prints `ok` or
  * `error ...`.
  */
-const obey = (node: NodeDaemon["Service"], line: string) => {
+const execute = (node: NodeDaemon["Service"], line: string) => {
   const [what, id = "", action = "start", seconds = "30"] = line.split(" ")
   const call: Effect.Effect<unknown, unknown> =
     what === "create"
@@ -49,7 +49,7 @@ const main = Effect.gen(function* () {
   const node = yield* NodeDaemon
   const context = yield* Effect.context()
   createInterface({ input: process.stdin }).on("line", (line) => {
-    Effect.runForkWith(context)(obey(node, line))
+    Effect.runForkWith(context)(execute(node, line))
   })
   process.stdout.write(`up ${process.pid} ${(yield* node.daemon.system).system.isolation?.process}\n`)
   appendFileSync(`${dataDir}/boots`, `${node.boot_id}\n`)

@@ -7,7 +7,7 @@ import { parseStat } from "../../src/daemon/host/procfs.ts"
 import { harness } from "./support.ts"
 
 describe("decisions 3, stats", () => {
-  it.live("come from the kernel: memory of all processes, processor share, disk", () =>
+  it.live("stats are from the kernel: memory of all processes, CPU share, disk", () =>
     Effect.gen(function* () {
       const { daemon, dataDir, running } = yield* harness()
       const id = yield* running({
@@ -39,7 +39,7 @@ describe("decisions 3, stats", () => {
     }).pipe(Effect.scoped)
   )
 
-  it("command names with blanks and brackets do not confuse the reading", () => {
+  it("command names with blanks and brackets are parsed", () => {
     const fields = Array.from({ length: 49 }, (_, i) => String(i + 4)).join(" ")
     const proc = parseStat(`42 (a) b (c) S ${fields}`)
     assert.deepInclude(proc, {
@@ -55,7 +55,7 @@ describe("decisions 3, stats", () => {
 })
 
 describe("contract 2.2, host", () => {
-  it("uses Go's names of architectures", () => {
+  it("architectures have the names of Go", () => {
     const host = hostInfo()
     assert.include(["amd64", "arm64"], host.architecture)
     assert.isAbove(host.memory_bytes, 0)

@@ -14,7 +14,7 @@ export { until } from "../support/eventually.ts"
 export { temporaryFolder as dataFolder } from "../support/temporaryFolder.ts"
 
 const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-/** A server id of its own for each test. */
+/** A unique server id. */
 export const newId = (): string =>
   `srv_${Array.from({ length: 26 }, () => digits[Math.floor(Math.random() * 32)]).join("")}`
 
@@ -29,7 +29,7 @@ export interface SpecOptions {
   readonly allocations?: Partial<ServerSpec["allocations"]>
 }
 
-/** A server as the control plane asks for it. */
+/** A server as in the control plane's request. */
 export const specOf = (options: SpecOptions = {}): ServerSpec => ({
   id: options.id ?? newId(),
   allocations: {
@@ -83,22 +83,22 @@ export const specOf = (options: SpecOptions = {}): ServerSpec => ({
   }
 })
 
-/** A control plane that takes notes. */
+/** A simulated control plane that records all messages. */
 export interface Recorder {
   readonly reports: Array<Report>
   readonly registrations: Array<Registration>
   heartbeats: number
-  /** While set, everything is refused. */
+  /** While set, every call fails. */
   away: boolean
   /** Ids that the next registration tells the node to delete. */
   remove: Array<string>
-  /** Those that it says nobody knows. */
+  /** Servers that the next registration reports as unknown. */
   unknown: Array<UnknownServer>
-  /** The next calls are answered with "register first". */
+  /** Makes the next calls fail with "register first". */
   forgotten: boolean
-  /** Log lines of warnings and errors, where they are looked at. */
+  /** Collects log lines of warnings and errors, if present. */
   log?: Array<string>
-  /** Files of servers that come from elsewhere. */
+  /** Provides files of servers that arrive from another node. */
   files?: ControlPlane["Service"]["files"] extends (node_id: string, id: string) => infer A
     ? (id: string) => A
     : never
@@ -159,15 +159,15 @@ export const optionsFor = (dataDir: string, more: Partial<NodeDaemonOptions> = {
   passEnv: [],
   heartbeat_seconds: 0.1,
   onShutdown: "keep",
-  // Servers of these tests write beside their folders, and say their pids; test/security tries what isolation is for.
+  // Servers of these tests write outside their folders and report their pids; test/security tests isolation.
   isolation: { mode: "none" },
   ...more
 })
 
-/** Keeps log lines of warnings and errors, also those of what a call sets going. */
+/** Collects log lines of warnings and errors, also of background work that the effect starts. */
 export const loggedTo = (log: Array<string>) => {
   const keep = Logger.make(({ logLevel, message }) => {
-    // Said by every daemon of these tests, see `optionsFor`.
+    // Every daemon of these tests logs this line, see `optionsFor`.
     if (!String(message).includes("MUSTER_PROCESS_ISOLATION is none")) log.push(`${logLevel} ${message}`)
   })
   return <A, E, R>(effect: Effect.Effect<A, E, R>) =>
@@ -177,7 +177,7 @@ export const loggedTo = (log: Array<string>) => {
     )
 }
 
-/** A daemon that is open until its scope ends or `close` is called. Its servers are removed with the scope. */
+/** Opens a daemon until its scope ends or `close` is called; removes its servers with the scope. */
 export const openDaemon = Effect.fnUntraced(function* (
   dataDir: string,
   notes: Recorder,
@@ -195,7 +195,7 @@ export const openDaemon = Effect.fnUntraced(function* (
   return { node, daemon: node.daemon, close: Scope.close(scope, Exit.void) }
 })
 
-/** A daemon in a folder of its own, or the one given; all that was created is removed at the end. */
+/** Opens a daemon in its own or the given folder; removes all created servers with the scope. */
 export const harness = Effect.fnUntraced(function* (
   more: Partial<NodeDaemonOptions> = {},
   given: string | undefined = undefined
@@ -258,16 +258,16 @@ export const harness = Effect.fnUntraced(function* (
 
 export type Harness = Effect.Success<ReturnType<typeof harness>>
 
-/** Whether a process runs; a zombie does not. */
+/** Whether a process runs; a zombie does not count. */
 export const alive = (pid: number): boolean => readProc(pid) !== undefined
 
-/** The number in a file; 0 while it is not there or empty. */
+/** Returns the number in a file; 0 while the file is missing or empty. */
 export const pidIn = (path: string): number =>
   existsSync(path) ? Number(readFileSync(path, "utf8").trim()) : 0
 
 export const sizeOf = (path: string): number => statSync(path, { throwIfNoEntry: false })?.size ?? 0
 
-/** What a server's console takes on the disk. */
+/** Returns the disk usage of a server's console. */
 export const consoleBytes = (folder: string) =>
   readdirSync(folder)
     .filter((name) => name.startsWith("console."))

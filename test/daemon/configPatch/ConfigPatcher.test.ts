@@ -27,7 +27,7 @@ const folder = FileSystem.FileSystem.pipe(
 const failure = (root: string, patches: ConfigPatches) => Effect.flip(applyConfigs(root, patches, context))
 
 describe("Config patches", () => {
-  it.effect("every parser, placeholders expanded, numbers where types count", () =>
+  it.effect("every parser expands placeholders; typed formats get numbers", () =>
     Effect.gen(function* () {
       const root = yield* folder
       fs.writeFileSync(join(root, "start.sh"), "PORT=1\nrest\n")
@@ -83,7 +83,7 @@ server:
     })
   )
 
-  it.effect("a patch that matches nothing is a warning with file, patch and reason", () =>
+  it.effect("a patch without a match is a warning with file, patch and reason", () =>
     Effect.gen(function* () {
       const root = yield* folder
       fs.writeFileSync(join(root, "a.yml"), "worlds: {}\n")
@@ -103,7 +103,7 @@ server:
     })
   )
 
-  it.effect("a file that is right already is not written", () =>
+  it.effect("a file that already has the values is not written", () =>
     Effect.gen(function* () {
       const root = yield* folder
       const patches: ConfigPatches = { "a.yml": { parser: "yaml", find: { a: 1 } } }
@@ -114,7 +114,7 @@ server:
     })
   )
 
-  it.effect("one failure names file and reason, and leaves all files as they are", () =>
+  it.effect("one failure names file and reason, and changes no file", () =>
     Effect.gen(function* () {
       const root = yield* folder
       fs.writeFileSync(join(root, "broken.json"), "{")
@@ -176,7 +176,7 @@ server:
     })
   )
 
-  it.effect("large files are patched beside the main thread, with the same result", () =>
+  it.effect("large files are patched in a worker, with the same result", () =>
     Effect.gen(function* () {
       const root = yield* folder
       const filler = "# a comment that fills the file with text until it is large\n".repeat(2000)
@@ -189,7 +189,7 @@ server:
     })
   )
 
-  it.effect("bytes that are not UTF-8 survive in line formats and are refused elsewhere", () =>
+  it.effect("bytes that are not UTF-8 are kept in line formats and refused elsewhere", () =>
     Effect.gen(function* () {
       const root = yield* folder
       const latin = Buffer.from("motd=caf\u00e9\na=0\n", "latin1")
@@ -211,7 +211,7 @@ server:
     })
   )
 
-  it.effect("values that are nested without end are refused", () =>
+  it.effect("values that are nested too deeply are refused", () =>
     Effect.gen(function* () {
       const root = yield* folder
       const deep = JSON.parse(`${'{"a":'.repeat(5000)}1${"}".repeat(5000)}`)

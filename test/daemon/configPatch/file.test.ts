@@ -12,7 +12,7 @@ describe("Config parsers: file", () => {
     )
   })
 
-  it("of several keys that fit the longest decides, and what was put there stays", () => {
+  it("of several matching keys the longest decides; a replaced line is not matched again", () => {
     assert.strictEqual(
       patched("file", "port=1\nport-x=2\n", { port: "port-x=9", "port-": "A" }),
       "port-x=9\nA\n"
@@ -31,7 +31,7 @@ describe("Config parsers: file", () => {
     )
   })
 
-  it("a key that matches nothing is told with the reason", () => {
+  it("a key without a match is returned with the reason", () => {
     assert.deepStrictEqual(unmatched("file", "a 1\nb 2\n", { "a ": "a 2", "c ": "c 1", x: "b 2" }), [
       { key: "c ", reason: "no line starts with it" }
     ])
@@ -44,7 +44,7 @@ describe("Config parsers: file", () => {
     assert.match(refusal("file", "", { "": "b" }), /empty/)
   })
 
-  it("lines that no key fits are as they were", () => {
+  it("lines that match no key are unchanged", () => {
     fc.assert(
       fc.property(
         fc.array(fc.string({ unit: "binary" })),

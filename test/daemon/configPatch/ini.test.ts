@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import fc from "fast-check"
 import { linesLost, patched, plainKey, refusal, unmatched, value } from "./support.ts"
 
-/** Section, key and value of every line, read the plain way: no dots, no doubles. */
+/** A plain reader of section, key and value of every line: no dots, no duplicates. */
 const load = (text: string): Map<string, string> => {
   const all = new Map<string, string>()
   let section = ""
@@ -30,14 +30,14 @@ describe("Config parsers: ini", () => {
     )
   })
 
-  it("new keys go behind the last key of their section, new sections to the end", () => {
+  it("new keys follow the last key of their section; new sections are appended", () => {
     assert.strictEqual(
       patched("ini", "g = 0\n\n[a]\nx = 1\n\n; about b\n[b]\n", { h: 1, "a.y": 2, "b.z": 3, "c.d": 4 }),
       "g = 0\nh = 1\n\n[a]\nx = 1\ny = 2\n\n; about b\n[b]\nz = 3\n\n[c]\nd = 4\n"
     )
   })
 
-  it("a key or section with dots that the file has wins over splitting", () => {
+  it("an existing key or section with dots has precedence over splitting", () => {
     assert.strictEqual(
       patched("ini", "a.b=1\n[/Script/Engine.Session]\nMax=2\n[c.d]\ne=3\n", {
         "a.b": 10,
@@ -50,7 +50,7 @@ describe("Config parsers: ini", () => {
     )
   })
 
-  it("nested keys name a section exactly", () => {
+  it("nested keys name their section exactly", () => {
     assert.strictEqual(patched("ini", undefined, { "x.y": { "z.k": 1 } }), "[x.y]\nz.k=1\n")
   })
 
@@ -62,21 +62,21 @@ describe("Config parsers: ini", () => {
     )
   })
 
-  it("a key that matches nothing is told with the reason", () => {
+  it("a key without a match is returned with the reason", () => {
     assert.deepStrictEqual(unmatched("ini", "k=0\n", { "*.x": 1, "none.*": 2, k: 3 }), [
       { key: "*.x", reason: "`*` stands for no section or key of the file" },
       { key: "none.*", reason: "`*` stands for no section or key of the file" }
     ])
   })
 
-  it("`*` is every section and every key", () => {
+  it("`*` matches every section or key", () => {
     assert.strictEqual(
       patched("ini", "k=0\n[a]\nk=1\n[b]\nj=2\n", { "*.k": 9, "b.*": 8 }),
       "k=0\n[a]\nk=9\n[b]\nj=8\nk=8\n"
     )
   })
 
-  it("a value that would read as a comment is quoted, one with its own quotes is kept", () => {
+  it("a value that would read as a comment is quoted; existing quotes are kept", () => {
     assert.strictEqual(
       patched("ini", "[a]\nx=1\ny=2\nz=3\n", { a: { x: "a ; b", y: '"q"', z: " s " } }),
       '[a]\nx="a ; b"\ny="q"\nz=" s "\n'
@@ -87,7 +87,7 @@ describe("Config parsers: ini", () => {
     assert.strictEqual(patched("ini", "\ufeff[a]\r\nx=1", { "a.x": 2, "a.y": 3 }), "\ufeff[a]\r\nx=2\r\ny=3")
   })
 
-  it("refuses what a line cannot hold", () => {
+  it("a value that a line cannot hold is refused", () => {
     assert.match(refusal("ini", "[a]\nx=1\n", { "a.x": "1\n[b]" }), /cannot be written/)
     assert.match(refusal("ini", "", { a: { "x=y": 1 } }), /name of/)
     assert.match(refusal("ini", "", { "a]b": { x: 1 } }), /name of/)
@@ -108,13 +108,13 @@ describe("Config parsers: ini", () => {
   )
   const text = value.filter((one) => !/[\r\n]/.test(one) && !/^["']/.test(one))
 
-  it("any file, any values: the values are set, all else is as it was", () => {
+  it("for any file and values, the values are set and the rest is unchanged", () => {
     fc.assert(
       fc.property(
         fc.array(line, { maxLength: 12 }),
         fc.dictionary(plainKey, fc.dictionary(key, text, { maxKeys: 3 }), { maxKeys: 3 }),
         (lines, find) => {
-          // doubles of a key are tested above
+          // Duplicate keys are tested above.
           const seen = new Set<string>()
           let section = ""
           const kept = lines.filter((one) => {

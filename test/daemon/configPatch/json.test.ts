@@ -20,7 +20,7 @@ describe("Config parsers: json", () => {
     )
   })
 
-  it("what is added looks like its neighbours", () => {
+  it("additions have the layout of their neighbours", () => {
     assert.strictEqual(
       patched("json", '{\r\n    "a": {"x": 1},\r\n    "l": []\r\n}', {
         "a.y": { z: [1, 2] },
@@ -46,7 +46,7 @@ describe("Config parsers: json", () => {
     )
   })
 
-  it("`*` is every element of a map or list that has a place for the rest of the key", () => {
+  it("`*` matches every element of a map or list that the rest of the key fits", () => {
     assert.deepStrictEqual(
       JSON.parse(
         patched("json", '{"s": {"a": {"p": 1}, "b": {}, "c": 5}, "l": [{"p": 1}, [2]]}', {
@@ -59,7 +59,7 @@ describe("Config parsers: json", () => {
     assert.strictEqual(patched("json", "{}", { "a.*.b": 1 }), "{}")
   })
 
-  it("a literal key with dots that the file has wins over splitting", () => {
+  it("an existing literal key with dots has precedence over splitting", () => {
     assert.deepStrictEqual(
       JSON.parse(patched("json", '{"a.b": 1, "c.d": {"e": 2}}', { "a.b": 3, "c.d.e": 4, "f.g": 5 })),
       {
@@ -70,13 +70,13 @@ describe("Config parsers: json", () => {
     )
   })
 
-  it("numbers count in lists; the one after the last appends", () => {
+  it("numbers are indices of lists; the next free index appends", () => {
     assert.deepStrictEqual(JSON.parse(patched("json", "[1]", { "0": 2, "1.a": 3 })), [2, { a: 3 }])
     assert.match(refusal("json", '{"l": [1]}', { "l.5": 2 }), /no index of a list of 1/)
     assert.match(refusal("json", '{"l": [1]}', { "l.x": 2 }), /no index/)
   })
 
-  it("what is not there becomes a list where its keys are numbers from 0, else a map", () => {
+  it("a missing container becomes a list if its keys are numbers from 0, else a map", () => {
     const json = (text: string | undefined, find: Find) => JSON.parse(patched("json", text, find))
     for (const text of [undefined, "", "{}", '{ "list": null }']) {
       assert.deepStrictEqual(json(text, { "list.0": "a", "list.1": "b" }), { list: ["a", "b"] })
@@ -91,7 +91,7 @@ describe("Config parsers: json", () => {
     assert.deepStrictEqual(json('{ "list": {} }', { "list.0": "a" }), { list: { 0: "a" } }, "as it is there")
   })
 
-  it("comments and trailing commas stay where they are", () => {
+  it("comments and trailing commas are kept in place", () => {
     const file = '// head\n{\n  "a": 1, // one\n  /* b */ "b": [1, 2,],\n  "c": {} // last\n}\n'
     assert.strictEqual(
       patched("json", file, { a: 2, "b.2": 3, "c.d": 4, e: 5 }),
@@ -111,7 +111,7 @@ describe("Config parsers: json", () => {
     )
   })
 
-  it("an index in brackets counts in a list, as in files for SLS and Pterodactyl", () => {
+  it("an index in brackets is an index of a list, as in files for SLS and Pterodactyl", () => {
     const file = '{"listeners": [{"host": "a"}, {"host": "b"}], "m": {"k[0]": 1}, "deep": [[1, 2]]}'
     assert.deepStrictEqual(
       JSON.parse(
@@ -141,7 +141,7 @@ describe("Config parsers: json", () => {
     assert.match(refusal("json", '{"l": []}', { "l[0].": 1 }), /no index|empty part/)
   })
 
-  it("a key that matches nothing is told with the reason", () => {
+  it("a key without a match is returned with the reason", () => {
     const file = '{"worlds": {}, "list": [1], "ok": {"a": {"x": 1}}}'
     assert.deepStrictEqual(
       unmatched("json", file, {
@@ -159,7 +159,7 @@ describe("Config parsers: json", () => {
     )
   })
 
-  it("keys of JavaScript's own are keys like any other", () => {
+  it("names of JavaScript's own properties are ordinary keys", () => {
     const result = patched(
       "json",
       '{"__proto__": {"a": 1}}',
@@ -170,7 +170,7 @@ describe("Config parsers: json", () => {
     assert.isUndefined(Reflect.get(Object, "x"))
   })
 
-  it("refuses broken files with the reason", () => {
+  it("a broken file is refused with the reason", () => {
     assert.match(refusal("json", '{"a": }', { a: 1 }), /not valid JSON: value expected at line 1, column 7$/)
     assert.match(refusal("json", '"text"', { a: 1 }), /neither an object nor an array/)
     assert.match(refusal("json", '{\n"a": 1,\n"b": x}', { a: 1 }), /invalid symbol at line 3, column 6$/)
@@ -189,7 +189,7 @@ describe("Config parsers: json", () => {
     map: fc.dictionary(plainKey, tie("node"), { maxKeys: 5, noNullPrototype: true })
   }))
 
-  it("any file, any values: the values are set, all else is as it was", () => {
+  it("for any file and values, the values are set and the rest is unchanged", () => {
     fc.assert(
       fc.property(
         tree.map,
@@ -209,7 +209,7 @@ describe("Config parsers: json", () => {
             (key) => typeof file[key] !== "object" || file[key] === null
           )
           if (indent !== 0 && changed.length === Object.keys(find).length) {
-            // an addition ends the line before it with a comma, and an empty map opens
+            // An addition puts a comma on the line before it, and opens an empty map.
             assert.isAtMost(linesLost(before, result), changed.length + 1)
           }
         }

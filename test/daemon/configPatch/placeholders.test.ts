@@ -56,7 +56,7 @@ const unknown = (result: Result.Result<unknown, PlaceholderProblem>) => {
 }
 
 describe("Placeholders", () => {
-  it("each stands for its value, white space inside the braces is free", () => {
+  it("a placeholder is replaced by its value; white space inside the braces is allowed", () => {
     assert.deepStrictEqual(
       expand(
         "{{server.id}} {{ server.version }} {{server.build.default.ip}}:{{\tserver.build.default.port}} " +
@@ -67,11 +67,11 @@ describe("Placeholders", () => {
     )
   })
 
-  it("one pass: what a placeholder stands for is not expanded again", () => {
+  it("a replaced value is not expanded again", () => {
     assert.deepStrictEqual(expand("{{env.MOTD}}", context), Result.succeed("{{server.id}}"))
   })
 
-  it("unknown ones are an error that names them", () => {
+  it("an unknown placeholder is an error that names it", () => {
     for (const name of [
       "server.name",
       "server.build.ports.2",
@@ -86,7 +86,7 @@ describe("Placeholders", () => {
     }
   })
 
-  it("text without placeholders stays as it is", () => {
+  it("text without placeholders is unchanged", () => {
     fc.assert(
       fc.property(fc.string({ unit: "binary" }), (text) => {
         fc.pre(!/\{\{[^{}]*\}\}/.test(text))
@@ -95,7 +95,7 @@ describe("Placeholders", () => {
     )
   })
 
-  it("long runs of braces and spaces take no time", () => {
+  it("long runs of braces and spaces take linear time", () => {
     for (const text of [
       "{".repeat(300_000),
       "{{".repeat(100_000) + " ".repeat(100_000),
@@ -105,7 +105,7 @@ describe("Placeholders", () => {
     }
   })
 
-  it("in JSON, a string that is just a number's placeholder becomes a number where types count", () => {
+  it("in JSON, a string of one numeric placeholder becomes a number", () => {
     const value = {
       a: ["{{server.build.default.port}}", "p {{server.build.memory}}"],
       b: "{{server.id}}",
@@ -122,7 +122,7 @@ describe("Placeholders", () => {
     assert.strictEqual(unknown(expandJson({ a: [{ b: "{{nope}}" }] }, context, true)), "nope")
   })
 
-  it("what they stand for is bounded, so that a repeated variable cannot fill the memory", () => {
+  it("the expanded size is bounded, also for a repeated variable", () => {
     const long = { ...context, env: { A: "a".repeat(32_768) } }
     assert.isTrue(Result.isSuccess(expand("{{env.A}}".repeat(4), long)))
     const text = Result.getOrThrow(Result.flip(expand("{{env.A}}".repeat(3_000), long)))
@@ -132,7 +132,7 @@ describe("Placeholders", () => {
     assert.isTrue(Result.isFailure(expandJson(file, long, false)))
   })
 
-  it("keys are not expanded and stay keys, whatever their name", () => {
+  it("keys are not expanded, whatever their name", () => {
     const value = JSON.parse('{"{{server.id}}": 1, "__proto__": "{{server.id}}"}')
     assert.strictEqual(
       JSON.stringify(Result.getOrUndefined(expandJson(value, context, true))),
@@ -141,8 +141,8 @@ describe("Placeholders", () => {
   })
 })
 
-describe("Environment", () => {
-  it("has the server's facts and env, expanded; the facts win", () => {
+describe("Environment of a server", () => {
+  it("it has the server's facts and its env, expanded; the facts have precedence", () => {
     assert.deepStrictEqual(
       environmentOf(spec({ MOTD: "on {{server.build.ports.1}}", SERVER_PORT: "1" })),
       Result.succeed({
@@ -156,7 +156,7 @@ describe("Environment", () => {
     )
   })
 
-  it("has no MUSTER_* variable, although an older control plane passes it on", () => {
+  it("it has no MUSTER_* variable, also from an older control plane", () => {
     const environment = Result.getOrUndefined(
       environmentOf(spec({ MUSTER_NODE: "other", MUSTER_X: "", A: "1" }))
     )
@@ -166,7 +166,7 @@ describe("Environment", () => {
     )
   })
 
-  it("variables that name each other are taken as written and never loop", () => {
+  it("variables that name each other are not expanded", () => {
     const environment = Result.getOrUndefined(
       environmentOf(spec({ A: "{{env.B}}", B: "{{env.A}}!", C: "{{env.VERSION}}" }))
     )
@@ -175,7 +175,7 @@ describe("Environment", () => {
     assert.strictEqual(environment?.C, "1.21")
   })
 
-  it("variables that repeat another one are bounded together", () => {
+  it("the total size of repeated variables is bounded", () => {
     const env = Object.fromEntries(Array.from({ length: 5 }, (_, index) => [`B${index}`, "{{env.A}}"]))
     const { message } = Result.getOrThrow(Result.flip(environmentOf(spec({ A: "a".repeat(32_768), ...env }))))
     assert.strictEqual(message, "its placeholders stand for more than 131072 characters")
@@ -185,7 +185,7 @@ describe("Environment", () => {
     assert.strictEqual(unknown(environmentOf(spec({ A: "{{env.NOPE}}" }))), "env.NOPE")
   })
 
-  it("the default port comes first among the ports of its address; configs see the expanded env", () => {
+  it("the default port is the first port of its address; config patches see the expanded env", () => {
     const made = Result.getOrUndefined(contextOf(spec({ A: "{{server.id}}" })))
     assert.deepStrictEqual(made?.ports, [7, 5, 9])
     assert.strictEqual(made?.env.A, "srv_1")

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import fc from "fast-check"
 import { linesLost, patched, plainKey, refusal, unmatched, value } from "./support.ts"
 
-/** Reads as `java.util.Properties.load` says it does. */
+/** A reader of the format of `java.util.Properties.load`. */
 const load = (text: string): Map<string, string> => {
   const all = new Map<string, string>()
   const natural = text.split(/\r\n|\n|\r/)
@@ -37,18 +37,18 @@ describe("Config parsers: properties", () => {
     )
   })
 
-  it("keys are flat: nested and dotted ones are joined", () => {
+  it("keys are flat: nested and dotted keys are joined", () => {
     assert.strictEqual(patched("properties", "a.b=1\n", { a: { b: 2 }, "c.d": true }), "a.b=2\nc.d=true\n")
   })
 
-  it("a value over several lines is replaced as a whole, a key over several lines is found", () => {
+  it("a value over several lines is replaced as a whole; a key over several lines is found", () => {
     assert.strictEqual(
       patched("properties", "a=1\\\n   2\\\n   3\nb\\\n c = 4\n", { a: "x", bc: 5 }),
       "a=x\nb\\\n c = 5\n"
     )
   })
 
-  it("a last line that goes on nowhere does not swallow what is added", () => {
+  it("a continuation mark on the last line does not absorb additions", () => {
     assert.strictEqual(load(patched("properties", "a=b\\", { c: "d" })).get("c"), "d")
   })
 
@@ -56,31 +56,31 @@ describe("Config parsers: properties", () => {
     assert.strictEqual(patched("properties", "\ufeffa=1\r\nb=2", { a: 3, c: 4 }), "\ufeffa=3\r\nb=2\r\nc=4")
   })
 
-  it("writes what loaders for Latin-1 and for UTF-8 both read", () => {
+  it("the output reads the same as Latin-1 and as UTF-8", () => {
     assert.strictEqual(patched("properties", undefined, { motd: "§a é" }), "motd=\\u00A7a \\u00E9\n")
   })
 
-  it("sets every occurrence of a key; a value that is right already stays as it is written", () => {
+  it("every occurrence of a key is set; a value that is already right keeps its spelling", () => {
     assert.strictEqual(patched("properties", "a=\\u0078\na : y\n", { a: "x" }), "a=\\u0078\na : x\n")
   })
 
-  it("`*` is every key, among dots one segment", () => {
+  it("`*` matches every key; in a dotted key it matches one segment", () => {
     assert.strictEqual(patched("properties", "a.x=1\nb.x=2\nc=3\n", { "*.x": 9 }), "a.x=9\nb.x=9\nc=3\n")
     assert.strictEqual(patched("properties", "a.x=1\nc=3\n", { "*": 9 }), "a.x=9\nc=9\n")
   })
 
-  it("a key that matches nothing is told with the reason", () => {
+  it("a key without a match is returned with the reason", () => {
     const find = { "*.x": 1, "*": 2, "listeners[0].host": 3 }
     assert.deepStrictEqual(unmatched("properties", "a=1\n", find), [
       { key: "*.x", reason: "no key of the file fits" }
     ])
   })
 
-  it("an indented key and one without a name keep their place", () => {
+  it("an indented key and one without a name keep their position", () => {
     assert.strictEqual(patched("properties", "  =x\n \ta=1\n", { a: 2 }), "  =x\n \ta=2\n")
   })
 
-  it("refuses lists and empty keys", () => {
+  it("lists and empty keys are refused", () => {
     assert.match(refusal("properties", "", { a: [1] }), /"a" has a list/)
     assert.match(refusal("properties", "", { "": 1 }), /empty/)
   })
@@ -102,7 +102,7 @@ describe("Config parsers: properties", () => {
       .map((parts) => parts.join(""))
   )
 
-  it("any file, any values: the values are set, all else is as it was", () => {
+  it("for any file and values, the values are set and the rest is unchanged", () => {
     fc.assert(
       fc.property(
         fc.array(line, { maxLength: 12 }),
@@ -127,7 +127,7 @@ describe("Config parsers: properties", () => {
           const lost = lines.filter((one) =>
             [...load(one)].some(([key, old]) => Object.hasOwn(find, key) && find[key] !== old)
           ).length
-          // an addition ends a last line that had no end
+          // An addition ends a last line that had no end.
           assert.isAtMost(linesLost(text, result), lost + (!final && end === "\r\n" ? 1 : 0))
         }
       ),

@@ -6,7 +6,7 @@ import type { Find } from "../../../src/daemon/configPatch/PatchProblem.ts"
 import { patchText } from "../../../src/daemon/configPatch/patchText.ts"
 import type { ConfigParser } from "../../../src/domain/ConfigPatch.ts"
 
-/** The patched text; a failure of the test where there is none. Patching it once more must change nothing. */
+/** Returns the patched text; fails the test if the patch fails or a second run changes it. */
 export const patched = (parser: ConfigParser, text: string | undefined, find: Find): string => {
   const once = patchText(parser, text, find)
   if (Result.isFailure(once)) return assert.fail(once.failure.reason)
@@ -15,25 +15,25 @@ export const patched = (parser: ConfigParser, text: string | undefined, find: Fi
   return once.success.text ?? assert.fail("the file is missing")
 }
 
-/** Deep equality that also holds up when a key is `toString` or `__proto__`. */
+/** Asserts deep equality, also for keys such as `toString` and `__proto__`. */
 export const same = (actual: unknown, expected: unknown): void => {
   const say = (one: unknown) => inspect(one, { depth: 9 })
   assert.isTrue(isDeepStrictEqual(actual, expected), `${say(actual)}\nshould be\n${say(expected)}`)
 }
 
-/** Why the patch is refused. */
+/** Returns the reason why the patch is refused. */
 export const refusal = (parser: ConfigParser, text: string | undefined, find: Find): string => {
   const result = patchText(parser, text, find)
   return Result.isFailure(result) ? result.failure.reason : assert.fail(`not refused: ${result.success.text}`)
 }
 
-/** The keys that match nothing, with the reasons. */
+/** Returns the keys without a match, with the reasons. */
 export const unmatched = (parser: ConfigParser, text: string | undefined, find: Find) => {
   const result = patchText(parser, text, find)
   return Result.isFailure(result) ? assert.fail(result.failure.reason) : result.success.unmatched
 }
 
-/** How many lines of `before` are not in `after`, in the same order. */
+/** Returns the number of lines of `before` that are not in `after`, in the same order. */
 export const linesLost = (before: string, after: string): number => {
   const a = before.split("\n")
   const b = after.split("\n")
@@ -48,7 +48,7 @@ export const linesLost = (before: string, after: string): number => {
   return a.length - (row.at(-1) ?? 0)
 }
 
-/** Keys without dots and stars, some of them traps of JavaScript and YAML. */
+/** Keys without dots and stars, some of them special in JavaScript or YAML. */
 export const plainKey: fc.Arbitrary<string> = fc.oneof(
   { weight: 5, arbitrary: fc.stringMatching(/^[a-zA-Z][a-zA-Z0-9_-]{0,8}$/) },
   {
@@ -57,7 +57,7 @@ export const plainKey: fc.Arbitrary<string> = fc.oneof(
   }
 )
 
-/** Texts, some of them traps of the formats. */
+/** Texts, some of them special in the formats. */
 export const value: fc.Arbitrary<string> = fc.oneof(
   { weight: 3, arbitrary: fc.string({ maxLength: 20 }) },
   { weight: 2, arbitrary: fc.string({ unit: "binary", maxLength: 8 }).filter((text) => text.isWellFormed()) },

@@ -15,14 +15,14 @@ const file = `<?xml version="1.0" encoding="UTF-8"?>
 `
 
 describe("Config parsers: xml", () => {
-  it("replaces texts and attributes; declaration, comments and layout stay", () => {
+  it("texts and attributes are replaced; declaration, comments and layout are kept", () => {
     assert.strictEqual(
       patched("xml", file, { "server.net.port": 2, "server.@id": "x", "server.world.1": "c" }),
       file.replace(">1<", ">2<").replace('id="1"', 'id="x"').replace(">b<", ">c<")
     )
   })
 
-  it("what is missing is added with the indentation of its neighbours", () => {
+  it("additions have the indentation of their neighbours", () => {
     assert.strictEqual(
       patched("xml", file, { server: { net: { host: { ip: "::", "@v": 6 } } }, "server.world.2": "c" }),
       file
@@ -31,12 +31,12 @@ describe("Config parsers: xml", () => {
     )
   })
 
-  it("a name without a number is every element of that name, `*` every element", () => {
+  it("a name without an index matches every element of that name; `*` matches every element", () => {
     assert.strictEqual(patched("xml", "<a><b/><b>1</b><c/></a>", { "a.b": 2 }), "<a><b>2</b><b>2</b><c/></a>")
     assert.strictEqual(patched("xml", "<a><b/><c/></a>", { "a.*.@x": 1 }), '<a><b x="1"/><c x="1"/></a>')
   })
 
-  it("conditions in brackets choose elements, as in files for Pterodactyl", () => {
+  it("conditions in brackets select elements, as in files for Pterodactyl", () => {
     const days = `<ServerSettings>
   <property name="ServerPort" value="26900"/>
   <property name="Server.Name" value="x"/>
@@ -79,7 +79,7 @@ describe("Config parsers: xml", () => {
     assert.strictEqual(patched("xml", "<a/>", { "a.@b": "[v='x']" }), `<a b="[v='x']"/>`)
   })
 
-  it("a key that matches nothing is told with the reason", () => {
+  it("a key without a match is returned with the reason", () => {
     const find = { "a.b[@x='1'].*.c": 1, "a.b[3]": 2, "a.*[@y='2']": 3, "a.b[@z]": 4, "a.c": 5 }
     assert.deepStrictEqual(
       unmatched("xml", "<a><b/></a>", find),
@@ -90,7 +90,7 @@ describe("Config parsers: xml", () => {
     )
   })
 
-  it("a list makes as many elements", () => {
+  it("a list makes one element per item", () => {
     assert.strictEqual(
       patched("xml", file, { "server.world": ["x"] }),
       file.replace("\n  <world>b</world>", "").replace(">a<", ">x<")
@@ -98,7 +98,7 @@ describe("Config parsers: xml", () => {
     assert.strictEqual(patched("xml", "<a/>", { a: { b: [1, { c: 2 }] } }), "<a><b>1</b><b><c>2</c></b></a>")
   })
 
-  it("names with dots that the file has win over splitting", () => {
+  it("existing names with dots have precedence over splitting", () => {
     assert.strictEqual(patched("xml", "<a><b.c>1</b.c></a>", { "a.b.c": 2 }), "<a><b.c>2</b.c></a>")
   })
 
@@ -109,7 +109,7 @@ describe("Config parsers: xml", () => {
     )
   })
 
-  it("keeps CRLF and a byte order mark; a file that is right already is not touched", () => {
+  it("CRLF and a byte order mark are kept; a file that is already right is unchanged", () => {
     assert.strictEqual(
       patched("xml", "\ufeff<a>\r\n  <b />\r\n</a>\r\n", { "a.c": 1 }),
       "\ufeff<a>\r\n  <b/>\r\n  <c>1</c>\r\n</a>\r\n"
@@ -120,7 +120,7 @@ describe("Config parsers: xml", () => {
     )
   })
 
-  it("new elements are in the namespace of the one that they are added to", () => {
+  it("new elements have the namespace of their parent", () => {
     assert.strictEqual(
       patched("xml", '<a xmlns="u" xmlns:p="v"/>', { "a.b": 1, "a.p:c": 2, "a.@p:d": 3 }),
       '<a xmlns="u" xmlns:p="v" p:d="3"><b>1</b><p:c>2</p:c></a>'
@@ -128,13 +128,13 @@ describe("Config parsers: xml", () => {
     assert.match(refusal("xml", "<a/>", { "a.q:b": 1 }), /no namespace/)
   })
 
-  it("refuses document types, so that entities cannot explode or read files", () => {
+  it("document types are refused, so that entities neither expand nor read files", () => {
     const bomb =
       '<?xml version="1.0"?><!-- x --><!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/passwd">]><a>&b;</a>'
     assert.match(refusal("xml", bomb, { "a.c": 1 }), /document type/)
   })
 
-  it("refuses broken files and what XML cannot hold", () => {
+  it("broken files and values that XML cannot hold are refused", () => {
     for (const broken of ["<a><b></a>", "<a>&b;</a>", "<a/><b/>", "text", "<a x=1/>", "<a", "<a/>x"]) {
       assert.match(refusal("xml", broken, { "a.c": 1 }), /not valid XML/)
     }
@@ -152,7 +152,7 @@ describe("Config parsers: xml", () => {
   const name = fc.constantFrom("b", "c", "d", "e")
   const text = value.filter((one) => !/[\p{Cc}\ufffe\uffff]/u.test(one.replace(/[\t\n]/g, "")))
 
-  it("any values: they are set, all other elements are as they were", () => {
+  it("for any values, they are set and all other elements are unchanged", () => {
     fc.assert(
       fc.property(
         fc.dictionary(name, text),

@@ -23,7 +23,7 @@ last: 'q'
 `
 
 describe("Config parsers: yaml", () => {
-  it("replaces values where they stand: comments, order, quotes and layout stay", () => {
+  it("values are replaced in place; comments, order, quotes and layout are kept", () => {
     assert.strictEqual(
       patched("yaml", file, { motd: "Hello", "nested.deep": 2, "flow.y.1": 5, "list.1": "c", last: "it's" }),
       file
@@ -35,7 +35,7 @@ describe("Config parsers: yaml", () => {
     )
   })
 
-  it("what is missing is added where it belongs, in the file's indentation", () => {
+  it("additions have the indentation of the file", () => {
     assert.strictEqual(
       patched("yaml", file, {
         "nested.more.x": true,
@@ -53,7 +53,7 @@ describe("Config parsers: yaml", () => {
     )
   })
 
-  it("lists are replaced, maps merged, other values give way to maps", () => {
+  it("lists are replaced, maps merged, other values replaced by maps", () => {
     assert.strictEqual(
       patched("yaml", file, { list: ["x"], text: { t: 1 }, "motd.m": 2, nested: 5 }),
       file
@@ -81,12 +81,12 @@ describe("Config parsers: yaml", () => {
     )
   })
 
-  it("a literal key with dots that the file has wins over splitting", () => {
+  it("an existing literal key with dots has precedence over splitting", () => {
     assert.strictEqual(patched("yaml", file, { "a.b": 4 }), file.replace("a.b: 3", "a.b: 4"))
     assert.strictEqual(patched("yaml", "w:\n  a.b:\n    c: 1\n", { "w.a.b.c": 2 }), "w:\n  a.b:\n    c: 2\n")
   })
 
-  it("`*` is every element of a list or map", () => {
+  it("`*` matches every element of a list or map", () => {
     assert.strictEqual(
       patched("yaml", "s:\n  a: {p: 1}\n  b:\n    q: 2\n  c: 3\nl:\n  - p: 1\n  - p: 2\n", {
         "s.*.p": 9,
@@ -97,7 +97,7 @@ describe("Config parsers: yaml", () => {
     assert.strictEqual(patched("yaml", "{}", { "*.x": 1, "b.y": 2 }), '{"b": {"y": 2, "x": 1}}')
   })
 
-  it("an index in brackets counts in a list, as in files for SLS and Pterodactyl", () => {
+  it("an index in brackets is an index of a list, as in files for SLS and Pterodactyl", () => {
     const bungee = "listeners:\n- query_port: 1 # q\n  host: 0.0.0.0:1\nip_forward: false\n"
     assert.strictEqual(
       patched("yaml", bungee, { "listeners[0].host": "0.0.0.0:25565", "listeners[0].query_port": 25565 }),
@@ -110,7 +110,7 @@ describe("Config parsers: yaml", () => {
     assert.match(refusal("yaml", bungee, { "listeners[3].host": 1 }), /"3" is no index of a list of 1/)
   })
 
-  it("a key that matches nothing is told with the reason", () => {
+  it("a key without a match is returned with the reason", () => {
     assert.deepStrictEqual(unmatched("yaml", "worlds:\na: 1\n", { "worlds.*.seed": 1, a: 1 }), [
       { key: "worlds.*.seed", reason: 'there is no list or map at "worlds"' }
     ])
@@ -123,7 +123,7 @@ describe("Config parsers: yaml", () => {
     )
   })
 
-  it("an alias gets a copy when what it stands for changes, or when it changes itself", () => {
+  it("an alias becomes a copy if its anchor or the alias itself changes", () => {
     const shared = "base: &b\n  k: 1\none: *b\ntwo: *b\n"
     assert.deepStrictEqual(parse(patched("yaml", shared, { "base.k": 2, "one.k": 3 })), {
       base: { k: 2 },
@@ -137,14 +137,14 @@ describe("Config parsers: yaml", () => {
     assert.deepStrictEqual(parse(patched("yaml", "l: [&x 1, 2]\ny: *x\n", { l: [] })), { l: [], y: 1 })
   })
 
-  it("keeps CRLF, a missing final line end, a byte order mark, digits of long numbers", () => {
+  it("CRLF, a missing final line end, a byte order mark and the digits of long numbers are kept", () => {
     assert.strictEqual(
       patched("yaml", "\ufeffa:\r\n  b: 1\r\nn: 12345678901234567890 # n\r\nc: 2", { "a.c": 2, d: 3 }),
       "\ufeffa:\r\n  b: 1\r\n  c: 2\r\nn: 12345678901234567890 # n\r\nc: 2\r\nd: 3"
     )
   })
 
-  it("a missing or empty file is created, comments of an empty one stay", () => {
+  it("a missing or empty file is created; the comments of an empty one are kept", () => {
     assert.strictEqual(
       patched("yaml", undefined, { "a.b": [1, { c: 2, d: 3 }] }),
       "a:\n  b:\n    - 1\n    - c: 2\n      d: 3\n"
@@ -152,7 +152,7 @@ describe("Config parsers: yaml", () => {
     assert.strictEqual(patched("yaml", "# nothing yet", { a: 1 }), "# nothing yet\na: 1\n")
   })
 
-  it("what is not there becomes a list where its keys are numbers from 0, else a map", () => {
+  it("a missing container becomes a list if its keys are numbers from 0, else a map", () => {
     const find = { "list.0.name": "bob", "list.0.level": 4, "list.1.name": "eve" }
     const list = "list:\n  - name: bob\n    level: 4\n  - name: eve\n"
     assert.strictEqual(patched("yaml", undefined, find), list)
@@ -164,12 +164,12 @@ describe("Config parsers: yaml", () => {
     )
   })
 
-  it("a layout that cannot be edited in place is printed anew, comments and all", () => {
+  it("a layout that cannot be edited in place is printed again with its comments", () => {
     const result = patched("yaml", "? a\n: &x !!map\n  # why\n  b: 1\n", { a: "flat", c: 1 })
     assert.deepStrictEqual(parse(result), { a: "flat", c: 1 })
   })
 
-  it("keys of JavaScript's own are keys like any other", () => {
+  it("names of JavaScript's own properties are ordinary keys", () => {
     const result = patched(
       "yaml",
       "a: 1\n",
@@ -179,7 +179,7 @@ describe("Config parsers: yaml", () => {
     assert.isUndefined(Reflect.get({}, "x"))
   })
 
-  it("refuses broken and explosive files with the reason", () => {
+  it("broken files and alias bombs are refused with the reason", () => {
     assert.match(refusal("yaml", "a: [1", { a: 1 }), /not valid YAML: .*line 1/)
     assert.match(refusal("yaml", "just text", { a: 1 }), /neither a map nor a list/)
     assert.match(refusal("yaml", "a: 1\n---\nb: 2\n", { a: 1 }), /more than one document/)
@@ -199,7 +199,7 @@ describe("Config parsers: yaml", () => {
     map: fc.dictionary(plainKey, tie("node"), { maxKeys: 5, noNullPrototype: true })
   }))
 
-  /** A file in one of many layouts, with comments and empty lines where they may stand. */
+  /** Files in many layouts, with comments and empty lines at every allowed position. */
   const source = fc
     .tuple(
       node.map,
@@ -223,7 +223,7 @@ describe("Config parsers: yaml", () => {
 
   const plain = (value: unknown): unknown => JSON.parse(JSON.stringify(value))
 
-  it("any file, any values: the values are set, all else is as it was", () => {
+  it("for any file and values, the values are set and the rest is unchanged", () => {
     fc.assert(
       fc.property(
         source,
@@ -238,7 +238,7 @@ describe("Config parsers: yaml", () => {
           same(new Map(Object.entries(Object(parse(result)))), expected)
           const inPlace = Object.entries(find).filter(([key]) => Object.hasOwn(values, key))
           if (inPlace.every(([key]) => typeof values[key] !== "object" || values[key] === null)) {
-            // a list or map takes the place of a scalar on lines of its own; nothing else is touched
+            // A list or map that replaces a scalar takes lines of its own.
             assert.isAtMost(
               linesLost(text, result),
               inPlace.length + (Object.keys(values).length === 0 ? 1 : 0)
@@ -250,7 +250,7 @@ describe("Config parsers: yaml", () => {
     )
   })
 
-  it("any file, any nested keys: the values are set and no comment is lost", () => {
+  it("for any file and nested keys, the values are set and no comment is lost", () => {
     const path = fc.array(plainKey, { minLength: 2, maxLength: 3 }).map((keys) => keys.join("."))
     fc.assert(
       fc.property(source, path, scalar, ({ values, text }, key, to) => {
@@ -259,7 +259,7 @@ describe("Config parsers: yaml", () => {
           const at = Object(steps.at(-1))
           steps.push(Object.hasOwn(at, part) ? at[part] : undefined)
         }
-        // names do not count in lists, and what is replaced as a whole takes its comments along
+        // Names are no indices of lists, and a value that is replaced as a whole loses its comments.
         fc.pre(!steps.some(Array.isArray) && Object(steps.at(-1)) !== steps.at(-1))
         const result = patched("yaml", text, { [key]: to })
         const found = key

@@ -26,7 +26,7 @@ const collecting = () => {
 }
 
 describe("decisions 3, logs and console", () => {
-  it.live("pages count from the newest, the newest is last, ANSI sequences are stripped", () =>
+  it.live("pages count from the newest line; the newest is last; ANSI sequences are removed", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
       const console = yield* openConsoleLog(folder)
@@ -48,7 +48,7 @@ describe("decisions 3, logs and console", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("follows the file in pieces, over long lines, broken UTF-8 and a missing end of line", () =>
+  it.live("a follower gets long lines in pieces, broken UTF-8 replaced, and a last line without an end", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
       const console = yield* openConsoleLog(folder)
@@ -72,7 +72,7 @@ describe("decisions 3, logs and console", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("the file is cut and its end kept; a follower goes on", () =>
+  it.live("a large file is cut and its end kept; followers continue", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
       const console = yield* openConsoleLog(folder)
@@ -96,13 +96,13 @@ describe("decisions 3, logs and console", () => {
       assert.deepStrictEqual(page.items, [...before.items.slice(1), "after"])
       assert.strictEqual(page.total, before.total + 1)
       truncateSync(file, 0)
-      appendFileSync(file, "anew\n")
+      appendFileSync(file, "next\n")
       yield* console.step(listener)
-      assert.strictEqual(lines.at(-1), "anew")
+      assert.strictEqual(lines.at(-1), "next")
     }).pipe(Effect.scoped)
   )
 
-  it.live("a new file that is begun beside this service is followed, and nothing between is missed", () =>
+  it.live("a file that another process replaces is followed without losing lines", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
       const console = yield* openConsoleLog(folder)
@@ -128,7 +128,7 @@ describe("decisions 3, logs and console", () => {
   )
 
   it.live(
-    "what was cut beside this service is told where it is missing, and a run read from its beginning",
+    "lines that another process cut are reported as omitted at their position; a new run is read from its start",
     () =>
       Effect.gen(function* () {
         const folder = yield* temporaryFolder
@@ -164,7 +164,7 @@ describe("decisions 3, logs and console", () => {
       }).pipe(Effect.scoped)
   )
 
-  it.live("what all cuts have left out is the first line, whoever has cut", () =>
+  it.live("the first line counts the lines that all cuts have removed", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
       const file = join(folder, "console.log")
@@ -177,7 +177,7 @@ describe("decisions 3, logs and console", () => {
         const { total } = yield* console.page({ page: 1, per_page: 1 })
         return (yield* console.page({ page: total, per_page: 1 })).items
       })
-      /** What is missing is all that there was, but what is left. */
+      /** The omitted bytes are all bytes minus those that are left. */
       const missing = (all: number) => {
         const left = statSync(file).size + statSync(`${file}.1`).size
         assert.isAtMost(left, 4 * MIB + 100)
@@ -208,7 +208,7 @@ describe("decisions 3, logs and console", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("any page of a long file is what a plain split says", () =>
+  it.live("any page of a long file equals the same page of all its lines", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
       const file = join(folder, "x.log")
@@ -222,7 +222,7 @@ describe("decisions 3, logs and console", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a server that floods its console stays within bounds and can still be stopped", () =>
+  it.live("a flood of output is bounded, and the server can still be stopped", () =>
     Effect.gen(function* () {
       const { daemon, dataDir, lastStatus, running } = yield* harness()
       const id = yield* running({
@@ -243,25 +243,27 @@ describe("decisions 3, logs and console", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a server that never reads its console: 409 when the pipe is full, never a wait without end", () =>
-    Effect.gen(function* () {
-      const { daemon, running } = yield* harness()
-      const id = yield* running({ process: { invocation: "sh -c 'echo ready; exec sleep 300'" } })
-      const line = "x".repeat(4000)
-      const error = yield* Effect.flip(
-        daemon.commands(
-          id,
-          Array.from({ length: 40 }, () => line)
+  it.live(
+    "a server that does not read its console: commands are 409 once the pipe is full, and never hang",
+    () =>
+      Effect.gen(function* () {
+        const { daemon, running } = yield* harness()
+        const id = yield* running({ process: { invocation: "sh -c 'echo ready; exec sleep 300'" } })
+        const line = "x".repeat(4000)
+        const error = yield* Effect.flip(
+          daemon.commands(
+            id,
+            Array.from({ length: 40 }, () => line)
+          )
         )
-      )
-      assert.strictEqual(error._tag === "DaemonRefused" && error.status, 409)
-      assert.include(error._tag === "DaemonRefused" ? error.detail : "", "does not read its console")
-      const bad = yield* Effect.flip(daemon.commands(id, ["say hi\nstop"]))
-      assert.strictEqual(bad._tag === "DaemonRefused" && bad.status, 422)
-    }).pipe(Effect.scoped)
+        assert.strictEqual(error._tag === "DaemonRefused" && error.status, 409)
+        assert.include(error._tag === "DaemonRefused" ? error.detail : "", "does not read its console")
+        const bad = yield* Effect.flip(daemon.commands(id, ["say hi\nstop"]))
+        assert.strictEqual(bad._tag === "DaemonRefused" && bad.status, 422)
+      }).pipe(Effect.scoped)
   )
 
-  it.live("a costly pattern does not stall the daemon", () =>
+  it.live("a costly pattern does not block the daemon", () =>
     Effect.gen(function* () {
       const { crashes, daemon, installed } = yield* harness()
       const id = yield* installed({
@@ -277,7 +279,7 @@ describe("decisions 3, logs and console", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("subscriptions end with the removal of the server", () =>
+  it.live("subscriptions end when the server is removed", () =>
     Effect.gen(function* () {
       const { daemon, running } = yield* harness()
       const id = yield* running()

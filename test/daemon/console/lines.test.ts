@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { decodeLine, LINE_CAP, lineEnd, stripAnsi } from "../../../src/daemon/console/lines.ts"
 
-/** Lines of bytes that come in pieces of the given sizes. */
+/** Splits bytes that arrive in pieces of the given sizes into lines. */
 const split = (data: Uint8Array, sizes: ReadonlyArray<number>) => {
   const lines: Array<string> = []
   let pending = Buffer.alloc(0)
@@ -21,17 +21,17 @@ const split = (data: Uint8Array, sizes: ReadonlyArray<number>) => {
 }
 
 describe("decisions 3, console lines", () => {
-  it("end at a line break, with or without a carriage return", () => {
+  it("a line ends at a line break, with or without a carriage return", () => {
     assert.deepStrictEqual(split(Buffer.from("a\r\nb\n\r\nc"), []), { lines: ["a", "b", ""], rest: "c" })
   })
 
-  it("are cut at the cap, never inside a character", () => {
+  it("a line is cut at the limit, never inside a character", () => {
     const { lines, rest } = split(Buffer.from(`x${"€".repeat(4000)}`), [])
     assert.strictEqual(lines.concat(rest).join(""), `x${"€".repeat(4000)}`)
     assert.isTrue(lines.every((line) => Buffer.byteLength(line) <= LINE_CAP && !line.includes("\ufffd")))
   })
 
-  it("are the same however the bytes come in", () => {
+  it("the lines do not depend on how the bytes arrive", () => {
     const piece = fc.oneof(
       fc.uint8Array({ maxLength: 50 }),
       fc.constant(Buffer.from("\n")),
@@ -51,7 +51,7 @@ describe("decisions 3, console lines", () => {
     )
   })
 
-  it("are stripped of ANSI sequences", () => {
+  it("ANSI sequences are removed", () => {
     assert.strictEqual(
       stripAnsi(
         "\u001b[1;31mred\u001b[0m \u001b]0;title\u0007x\u001b]8;;http://a\u001b\\link\u001b(B\u0007\ttab"

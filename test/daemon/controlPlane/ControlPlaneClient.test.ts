@@ -47,8 +47,8 @@ const client = (
     Layer.provide(connectTimeoutClient({ connections: 4 }))
   )
 
-/** Puts the lines above debug level into `lines`. */
-const noting =
+/** Collects log lines above debug level. */
+const collectLines =
   (lines: Array<string>) =>
   <A, E, R>(effect: Effect.Effect<A, E, R>) =>
     effect.pipe(
@@ -58,12 +58,12 @@ const noting =
       Effect.provideService(References.MinimumLogLevel, "Info")
     )
 
-/** A node's connection to an address, and the lines above debug level that it has logged. */
+/** Connects a node to an address; returns the log lines above debug level. */
 const connection = Effect.fnUntraced(function* (url: string, timeout: `${number} millis` = "2000 millis") {
   const lines: Array<string> = []
   const context = yield* Layer.build(client(url, { deregister: false, timeout }))
   const logged = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
-    noting(lines)(Effect.provideContext(effect, context))
+    collectLines(lines)(Effect.provideContext(effect, context))
   return { lines, logged }
 })
 
@@ -76,8 +76,8 @@ const report: Report = {
 }
 const beat = { boot_id: "b", load: 0, memory_used_bytes: 0, disk_used_bytes: 0 }
 
-/** A few of everything that a node says; each has to fail, and answers how. */
-const tries = Effect.gen(function* () {
+/** Calls every method of the control plane three times; each call must fail. Returns how. */
+const callAll = Effect.gen(function* () {
   const plane = yield* ControlPlane
   const errors: Array<string> = []
   for (let n = 0; n < 3; n++) {
@@ -110,34 +110,30 @@ const answering =
   }
 const muster = { "x-request-id": "r" }
 
-describe("node-protocol: what answers in place of a control plane is told in one line, and hears nothing", () => {
-  const strangers: ReadonlyArray<readonly [string, RequestListener, RegExp]> = [
+describe("node-protocol: an address that is no control plane is one log line and changes nothing", () => {
+  const otherServers: ReadonlyArray<readonly [string, RequestListener, RegExp]> = [
     [
       "a page",
       answering(200, "<html>", { "content-type": "text/html" }),
       /Error .*: answers 200, which is no/
     ],
     ["an empty 200 for everything", answering(200, ""), /Error .*: answers 200, which is no/],
-    [
-      "a redirection",
-      answering(301, "", { location: "https://x.example/" }),
-      /answers 301 to https:\/\/x\.ex/
-    ],
-    ["a refusal that is not the protocol's", answering(403, "no"), /Error .*: answers 403, which is no/],
-    ["a 404 that is not the protocol's", answering(404, "no"), /Error .*: answers 404, which is no/],
+    ["a redirect", answering(301, "", { location: "https://x.example/" }), /answers 301 to https:\/\/x\.ex/],
+    ["a 403 of another protocol", answering(403, "no"), /Error .*: answers 403, which is no/],
+    ["a 404 of another protocol", answering(404, "no"), /Error .*: answers 404, which is no/],
     ["a proxy without a control plane", answering(502, "<html>"), /Warn .* cannot be reached \(answers 502\)/]
   ]
-  it.live.each(strangers)("%s", ([, listener, expected]) =>
+  it.live.each(otherServers)("%s", ([, listener, expected]) =>
     Effect.gen(function* () {
       const { port } = yield* listening(() => createServer(listener))
       const { lines, logged } = yield* connection(`http://127.0.0.1:${port}`)
-      assert.deepStrictEqual(new Set(yield* logged(tries)), new Set(["waits"]))
+      assert.deepStrictEqual(new Set(yield* logged(callAll)), new Set(["waits"]))
       assert.strictEqual(lines.length, 1, lines.join("\n"))
       assert.match(lines[0] ?? "", expected)
     }).pipe(Effect.scoped)
   )
 
-  it.live("the daemon of another node; the token stays", () =>
+  it.live("the daemon of another node: one error; the token stays valid", () =>
     Effect.gen(function* () {
       const context = yield* Layer.build(
         DaemonHttpLayer({ host: "127.0.0.1", port: 0 }).pipe(
@@ -150,7 +146,7 @@ describe("node-protocol: what answers in place of a control plane is told in one
       const { lines, logged } = yield* connection(url)
       const token = yield* logged(NodeToken)
       token.set("token")
-      assert.deepStrictEqual(new Set(yield* logged(tries)), new Set(["waits"]))
+      assert.deepStrictEqual(new Set(yield* logged(callAll)), new Set(["waits"]))
       assert.deepStrictEqual(lines, [
         `Error ${url}: the address is that of the daemon of a node, not of a control plane: set MUSTER_CONTROL_URL to the control plane's address`
       ])
@@ -158,32 +154,32 @@ describe("node-protocol: what answers in place of a control plane is told in one
     }).pipe(Effect.scoped)
   )
 
-  it.live("another protocol", () =>
+  it.live("a protocol other than HTTP", () =>
     Effect.gen(function* () {
       const { port } = yield* listening(() =>
         createTcpServer((socket) => socket.on("error", () => {}).end("SSH-2.0-OpenSSH_9\r\n"))
       )
       const { lines, logged } = yield* connection(`http://127.0.0.1:${port}`)
-      assert.deepStrictEqual(new Set(yield* logged(tries)), new Set(["waits"]))
+      assert.deepStrictEqual(new Set(yield* logged(callAll)), new Set(["waits"]))
       assert.strictEqual(lines.length, 1, lines.join("\n"))
       assert.match(lines[0] ?? "", /the response is not HTTP: check MUSTER_CONTROL_URL/)
     }).pipe(Effect.scoped)
   )
 
-  it.live("a certificate that is not trusted, and no TLS where it is expected", () =>
+  it.live("an untrusted certificate, and a server without TLS", () =>
     Effect.gen(function* () {
       const secure = yield* listening(() => createTlsServer(pem, answering(200, "", muster)))
       const plain = yield* listening(() => createServer(answering(200, "", muster)))
       for (const { port } of [secure, plain]) {
         const { lines, logged } = yield* connection(`https://127.0.0.1:${port}`)
-        assert.deepStrictEqual(new Set(yield* logged(tries)), new Set(["waits"]))
+        assert.deepStrictEqual(new Set(yield* logged(callAll)), new Set(["waits"]))
         assert.strictEqual(lines.length, 1, lines.join("\n"))
         assert.match(lines[0] ?? "", /TLS fails \(.*MUSTER_CONTROL_CA/)
       }
     }).pipe(Effect.scoped)
   )
 
-  it.live("nobody, or somebody who never answers: away, and back again", () =>
+  it.live("no answer: one line when the control plane is lost, one when it is back", () =>
     Effect.gen(function* () {
       let silent = true
       const { port } = yield* listening(() =>
@@ -192,7 +188,7 @@ describe("node-protocol: what answers in place of a control plane is told in one
         })
       )
       const { lines, logged } = yield* connection(`http://127.0.0.1:${port}`, "50 millis")
-      assert.deepStrictEqual(new Set(yield* logged(tries)), new Set(["waits"]))
+      assert.deepStrictEqual(new Set(yield* logged(callAll)), new Set(["waits"]))
       assert.strictEqual(lines.length, 1, lines.join("\n"))
       assert.match(
         lines[0] ?? "",
@@ -213,8 +209,8 @@ describe("node-protocol: what answers in place of a control plane is told in one
   )
 })
 
-describe("node-protocol: the control plane cannot call the daemon", () => {
-  it.live("which a heartbeat is told: a line when that begins, is something else, and ends", () =>
+describe("node-protocol: the control plane cannot reach the daemon", () => {
+  it.live("heartbeats say so: one line when the reason appears, changes or ends", () =>
     Effect.gen(function* () {
       let why: string | undefined
       const { port } = yield* listening(() =>
@@ -242,8 +238,8 @@ describe("node-protocol: the control plane cannot call the daemon", () => {
   )
 })
 
-describe("node-protocol: what a control plane refuses", () => {
-  it.live("the key: said once, and the token that it gave is worth nothing any more", () =>
+describe("node-protocol: refusals by the control plane", () => {
+  it.live("a refused key is logged once, and its token is revoked", () =>
     Effect.gen(function* () {
       for (const status of [401, 403] as const) {
         const refusal = answering(status, error(status, "the API key is not valid"), muster)
@@ -252,7 +248,7 @@ describe("node-protocol: what a control plane refuses", () => {
         const token = yield* logged(NodeToken)
         token.set("token")
         assert.isTrue(token.accepts("token"))
-        assert.deepStrictEqual(new Set(yield* logged(tries)), new Set(["node"]))
+        assert.deepStrictEqual(new Set(yield* logged(callAll)), new Set(["node"]))
         assert.isFalse(token.accepts("token"))
         assert.deepStrictEqual(lines, [
           status === 403
@@ -263,7 +259,7 @@ describe("node-protocol: what a control plane refuses", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a key that it has accepted before: it is known by then", () =>
+  it.live("a key that was accepted before is reported as revoked or expired", () =>
     Effect.gen(function* () {
       let revoked = false
       const { port } = yield* listening(() =>
@@ -277,44 +273,44 @@ describe("node-protocol: what a control plane refuses", () => {
       const { lines, logged } = yield* connection(`http://127.0.0.1:${port}`)
       yield* logged(Effect.flatMap(ControlPlane, (plane) => plane.register(registration("n"))))
       revoked = true
-      assert.deepStrictEqual(new Set(yield* logged(tries)), new Set(["node"]))
+      assert.deepStrictEqual(new Set(yield* logged(callAll)), new Set(["node"]))
       assert.strictEqual(lines.length, 2, lines.join("\n"))
       assert.match(lines[1] ?? "", /^Error the control plane refuses this node's key: revoked or expired\. /)
     }).pipe(Effect.scoped)
   )
 
-  it.live("a message: it alone is refused; a registration that cannot be is said once", () =>
+  it.live("a refused message does not refuse the node; a refused registration is logged once", () =>
     Effect.gen(function* () {
       const { port } = yield* listening(() => createServer(answering(422, error(422, "name: empty"), muster)))
       const { lines, logged } = yield* connection(`http://127.0.0.1:${port}`)
-      assert.deepStrictEqual(new Set(yield* logged(tries)), new Set(["message"]))
+      assert.deepStrictEqual(new Set(yield* logged(callAll)), new Set(["message"]))
       assert.deepStrictEqual(lines, [
         "Error the control plane refuses this node: name: empty (422). Do something."
       ])
     }).pipe(Effect.scoped)
   )
 
-  it.live("nothing for good: it is busy, or wants a registration first", () =>
+  it.live("503 and 404 refuse nothing: the node retries or registers first", () =>
     Effect.gen(function* () {
       const busy = yield* listening(() => createServer(answering(503, error(503, "no database"), muster)))
       const one = yield* connection(`http://127.0.0.1:${busy.port}`)
-      assert.deepStrictEqual(new Set(yield* one.logged(tries)), new Set(["waits"]))
+      assert.deepStrictEqual(new Set(yield* one.logged(callAll)), new Set(["waits"]))
       assert.strictEqual(one.lines.length, 1)
       assert.match(one.lines[0] ?? "", /^Warn .* is not ready: no database \(503\); reports are queued$/)
       const lost = yield* listening(() => createServer(answering(404, error(404, "not registered"), muster)))
       const two = yield* connection(`http://127.0.0.1:${lost.port}`)
-      assert.include(yield* two.logged(tries), "RegistrationRequired")
+      assert.include(yield* two.logged(callAll), "RegistrationRequired")
     }).pipe(Effect.scoped)
   )
 })
 
 describe("node-protocol: deregistration", () => {
-  const bye = /\/disconnect\b/
-  /** What is logged after a registration, when the disconnection is answered so. */
-  const farewell = Effect.fnUntraced(function* (answer: RequestListener) {
+  const disconnectPath = /\/disconnect\b/
+  /** Returns the log lines that follow a registration when the deregistration gets this answer. */
+  const logOfDeregistration = Effect.fnUntraced(function* (answer: RequestListener) {
     const { port } = yield* listening(() =>
       createServer((request, response) =>
-        bye.test(request.url ?? "")
+        disconnectPath.test(request.url ?? "")
           ? answer(request, response)
           : answering(200, JSON.stringify({ token: "t", delete: [] }), muster)(request, response)
       )
@@ -323,7 +319,7 @@ describe("node-protocol: deregistration", () => {
     const lines: Array<string> = []
     yield* Effect.flatMap(ControlPlane, (plane) => plane.register(registration("n"))).pipe(
       Effect.provide(client(url, { deregister: true })),
-      noting(lines)
+      collectLines(lines)
     )
     return lines.slice(1).map((line) => line.replace(url, "URL"))
   })
@@ -331,25 +327,25 @@ describe("node-protocol: deregistration", () => {
   const rest =
     "the node counts as lost after the MUSTER_NODE_HEARTBEAT_TIMEOUT of the service; queued reports are sent at the next start"
   it.live.each([
-    ["is heard", answering(200, "", muster), []],
+    ["200: nothing is logged", answering(200, "", muster), []],
     [
-      "is not answered as it should be: what follows of that",
+      "503: one warning with the consequence",
       answering(503, error(503, "no database"), muster),
       [`Warn deregistration from URL failed (no database (503)): ${rest}`]
     ],
     [
-      "breaks off: what follows of that",
+      "a broken connection: one warning with the consequence",
       (request: { readonly socket: { destroy(): unknown } }) => void request.socket.destroy(),
       [`Warn deregistration from URL failed (ECONNRESET): ${rest}`]
     ],
     [
-      "of a node that is not known any more: nothing follows",
+      "404: one line that no deregistration is needed",
       answering(404, error(404, "not registered"), muster),
       ["Info URL no longer has this registration of the node: no deregistration is needed"]
     ]
   ] as const)("%s", ([, answer, expected]) =>
     Effect.gen(function* () {
-      assert.deepStrictEqual(yield* farewell(answer), [...expected])
+      assert.deepStrictEqual(yield* logOfDeregistration(answer), [...expected])
     }).pipe(Effect.scoped)
   )
 })

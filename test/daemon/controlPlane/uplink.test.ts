@@ -15,8 +15,8 @@ import type { ServerStatus } from "../../../src/domain/ServerStatus.ts"
 import { registration } from "../../support/samples.ts"
 import { controlPlane, recorder, specOf } from "../support.ts"
 
-/** A server whose state is in memory alone. */
-const serverFile = (id: string): ServerFile & { readonly say: (status: ServerStatus) => void } => {
+/** A server whose state is in memory only. */
+const serverFile = (id: string): ServerFile & { readonly setStatus: (status: ServerStatus) => void } => {
   const pendingReports = Latch.makeUnsafe(false)
   let state = newServerState({ ...specOf(), id })
   return {
@@ -28,7 +28,7 @@ const serverFile = (id: string): ServerFile & { readonly say: (status: ServerSta
         state = change(state)
         return state
       }),
-    say: (status) => {
+    setStatus: (status) => {
       state = withReport(state, { type: "status", status, transient: false })
       pendingReports.openUnsafe()
     }
@@ -40,11 +40,11 @@ const refusesNode = new ControlPlaneUnavailable({ detail: "the key is not valid"
 const refusesMessage = new ControlPlaneUnavailable({ detail: "not understood", refuses: "message" })
 const load = { load: 0, memory_used_bytes: 0, disk_used_bytes: 0 }
 
-/** A connection to a control plane that answers a report as `answer` says. */
+/** A connection to a control plane that answers reports with `answer`. */
 const linked = (answer: (report: Report) => Effect.Effect<void, ControlPlaneError>) =>
   Effect.gen(function* () {
     const notes = recorder()
-    const heard: Array<string> = []
+    const received: Array<string> = []
     const lines: Array<string> = []
     let registering = 0
     const base = yield* Effect.provide(ControlPlane, controlPlane(notes))
@@ -58,7 +58,7 @@ const linked = (answer: (report: Report) => Effect.Effect<void, ControlPlaneErro
           }),
         report: (_, __, report) =>
           Effect.tap(answer(report), () =>
-            Effect.sync(() => void heard.push(`${report.server_id} ${report.sequence}`))
+            Effect.sync(() => void received.push(`${report.server_id} ${report.sequence}`))
           )
       },
       registration: Effect.succeed(registration("n")),
@@ -71,11 +71,11 @@ const linked = (answer: (report: Report) => Effect.Effect<void, ControlPlaneErro
         Effect.provideService(References.MinimumLogLevel, "Info"),
         Effect.forkScoped
       )
-    return { attempts: () => registering, heard, lines, notes, send, uplink }
+    return { attempts: () => registering, received, lines, notes, send, uplink }
   })
 
 describe("node-protocol, register", () => {
-  it.effect("that comes too soon is repeated after a second, and says nothing", () =>
+  it.effect("a registration that is rate-limited is repeated after a second and logs nothing", () =>
     Effect.gen(function* () {
       const base = yield* Effect.provide(ControlPlane, controlPlane(recorder()))
       const tooSoon = new ControlPlaneUnavailable({ detail: "once a second", busy: true })
@@ -100,178 +100,180 @@ describe("node-protocol, register", () => {
 })
 
 describe("node-protocol, Reports: retried with backoff and jitter until answered", () => {
-  it.effect("after an hour without the control plane, at most 10 s later", () =>
+  it.effect("after an hour without the control plane, the retry comes at most 10 s later", () =>
     Effect.gen(function* () {
-      let there = false
-      const { heard, send, uplink } = yield* linked(() => (there ? Effect.void : Effect.fail(away)))
+      let reachable = false
+      const { received, send, uplink } = yield* linked(() => (reachable ? Effect.void : Effect.fail(away)))
       yield* uplink.register
       const file = serverFile("srv_a")
-      file.say("running")
+      file.setStatus("running")
       yield* send(file)
       yield* TestClock.adjust("1 hour")
-      assert.deepStrictEqual(heard, [])
-      there = true
+      assert.deepStrictEqual(received, [])
+      reachable = true
       yield* TestClock.adjust("10 seconds")
-      assert.deepStrictEqual(heard, ["srv_a 1"])
+      assert.deepStrictEqual(received, ["srv_a 1"])
       assert.deepStrictEqual(file.get().reports, [])
     })
   )
 
-  it.effect("and at once when something else has got through", () =>
+  it.effect("a successful call triggers the retry at once", () =>
     Effect.gen(function* () {
-      let there = false
-      const { heard, notes, send, uplink } = yield* linked(() => (there ? Effect.void : Effect.fail(away)))
+      let reachable = false
+      const { received, notes, send, uplink } = yield* linked(() =>
+        reachable ? Effect.void : Effect.fail(away)
+      )
       yield* uplink.register
       const files = ["srv_a", "srv_b", "srv_c"].map(serverFile)
       for (const file of files) {
-        file.say("running")
+        file.setStatus("running")
         yield* send(file)
       }
       yield* TestClock.adjust("1 minute")
       notes.away = true
       assert.isFalse(yield* uplink.heartbeat(load))
-      there = true
+      reachable = true
       notes.away = false
       assert.isTrue(yield* uplink.heartbeat(load))
       yield* TestClock.adjust("1 millis")
-      assert.deepStrictEqual(heard.toSorted(), ["srv_a 1", "srv_b 1", "srv_c 1"])
+      assert.deepStrictEqual(received.toSorted(), ["srv_a 1", "srv_b 1", "srv_c 1"])
     })
   )
 
-  it.effect("in order for each server, many servers at a time but not all, and heartbeats beside them", () =>
-    Effect.gen(function* () {
-      const gate = yield* Latch.make(false)
-      let now = 0
-      let most = 0
-      const { heard, notes, send, uplink } = yield* linked(() =>
-        Effect.gen(function* () {
-          now += 1
-          most = Math.max(most, now)
-          yield* gate.await
-          now -= 1
-        })
-      )
-      yield* uplink.register
-      const files = Array.from({ length: 100 }, (_, n) => serverFile(`srv_${n}`))
-      for (const file of files) {
-        for (const status of ["starting", "running", "stopping"] as const) file.say(status)
-        yield* send(file)
-      }
-      yield* TestClock.adjust("1 second")
-      assert.isTrue(yield* uplink.heartbeat(load))
-      assert.strictEqual(notes.heartbeats, 1)
-      yield* gate.open
-      yield* TestClock.adjust("1 second")
-      assert.isAbove(most, 1)
-      assert.isBelow(most, 32)
-      assert.strictEqual(heard.length, 300)
-      for (const file of files) {
-        const { id } = file.get().spec
-        assert.deepStrictEqual(
-          heard.filter((it) => it.startsWith(`${id} `)),
-          [`${id} 1`, `${id} 2`, `${id} 3`]
+  it.effect(
+    "reports are in order for each server, bounded in parallel across servers, and never delay heartbeats",
+    () =>
+      Effect.gen(function* () {
+        const gate = yield* Latch.make(false)
+        let now = 0
+        let most = 0
+        const { received, notes, send, uplink } = yield* linked(() =>
+          Effect.gen(function* () {
+            now += 1
+            most = Math.max(most, now)
+            yield* gate.await
+            now -= 1
+          })
         )
-      }
-    })
+        yield* uplink.register
+        const files = Array.from({ length: 100 }, (_, n) => serverFile(`srv_${n}`))
+        for (const file of files) {
+          for (const status of ["starting", "running", "stopping"] as const) file.setStatus(status)
+          yield* send(file)
+        }
+        yield* TestClock.adjust("1 second")
+        assert.isTrue(yield* uplink.heartbeat(load))
+        assert.strictEqual(notes.heartbeats, 1)
+        yield* gate.open
+        yield* TestClock.adjust("1 second")
+        assert.isAbove(most, 1)
+        assert.isBelow(most, 32)
+        assert.strictEqual(received.length, 300)
+        for (const file of files) {
+          const { id } = file.get().spec
+          assert.deepStrictEqual(
+            received.filter((it) => it.startsWith(`${id} `)),
+            [`${id} 1`, `${id} 2`, `${id} 3`]
+          )
+        }
+      })
   )
 
-  it.effect("one that is refused for good holds up nobody else, and its own server not for ever", () =>
+  it.effect("a rejected report delays no other server, and its own server for a bounded time", () =>
     Effect.gen(function* () {
-      const { heard, lines, notes, send, uplink } = yield* linked(({ sequence, server_id }) =>
+      const { received, lines, notes, send, uplink } = yield* linked(({ sequence, server_id }) =>
         server_id === "srv_poisoned" && sequence === 1 ? Effect.fail(refusesMessage) : Effect.void
       )
       yield* uplink.register
       const files = ["srv_poisoned", "srv_sound"].map(serverFile)
       for (const file of files) {
-        file.say("starting")
-        file.say("running")
+        file.setStatus("starting")
+        file.setStatus("running")
         yield* send(file)
       }
       yield* TestClock.adjust("20 seconds")
-      assert.deepStrictEqual(heard, ["srv_sound 1", "srv_sound 2"])
+      assert.deepStrictEqual(received, ["srv_sound 1", "srv_sound 2"])
       assert.deepStrictEqual(lines, [
         "Warn report 1 of srv_poisoned is refused and will be retried: not understood"
       ])
       yield* TestClock.adjust("3 minutes")
-      assert.deepStrictEqual(heard.slice(2), ["srv_poisoned 2"])
+      assert.deepStrictEqual(received.slice(2), ["srv_poisoned 2"])
       assert.strictEqual(lines.length, 2)
       assert.match(lines[1] ?? "", /^Error .*report 1 of srv_poisoned permanently.*"status":"starting"/)
-      // What the server is now is told anew.
+      // The current status of the server is reported again.
       assert.strictEqual(notes.registrations.length, 2)
     })
   )
 
-  it.effect("a node that is to register again does so once for all its reports, and they follow", () =>
+  it.effect("after `register first` the node registers once, then sends all reports", () =>
     Effect.gen(function* () {
       const required = new RegistrationRequired({ node_id: "n" })
       let times = () => 0
-      const { attempts, heard, send, uplink } = yield* linked(() =>
+      const { attempts, received, send, uplink } = yield* linked(() =>
         Effect.suspend(() => (times() > 1 ? Effect.void : Effect.fail(required)))
       )
       times = attempts
       yield* uplink.register
       for (let n = 0; n < 50; n++) {
         const file = serverFile(`srv_${n}`)
-        file.say("running")
+        file.setStatus("running")
         yield* send(file)
       }
       yield* TestClock.adjust("1 second")
-      assert.strictEqual(heard.length, 50)
+      assert.strictEqual(received.length, 50)
       assert.strictEqual(attempts(), 2)
     })
   )
 
-  it.effect("a registration goes on when the server goes that it was asked for", () =>
+  it.effect("a registration survives the removal of the server that caused it", () =>
     Effect.gen(function* () {
       const required = new RegistrationRequired({ node_id: "n" })
       let times = () => 0
-      const { attempts, heard, notes, send, uplink } = yield* linked(() =>
+      const { attempts, received, notes, send, uplink } = yield* linked(() =>
         Effect.suspend(() => (times() > 1 ? Effect.void : Effect.fail(required)))
       )
       times = attempts
       yield* uplink.register
       notes.away = true
       const [gone, stays] = [serverFile("srv_gone"), serverFile("srv_stays")]
-      gone.say("running")
+      gone.setStatus("running")
       const sender = yield* send(gone)
       yield* TestClock.adjust("1 millis")
       assert.strictEqual(attempts(), 2)
       yield* Fiber.interrupt(sender)
-      stays.say("running")
+      stays.setStatus("running")
       yield* send(stays)
       notes.away = false
       yield* TestClock.adjust("1 second")
-      assert.deepStrictEqual(heard, ["srv_stays 1"])
+      assert.deepStrictEqual(received, ["srv_stays 1"])
     })
   )
 
-  it.effect(
-    "a node whose key is refused asks again and again, at most 10 s apart, and says nothing else",
-    () =>
-      Effect.gen(function* () {
-        let reports = 0
-        let revoked = false
-        const { attempts, heard, notes, send, uplink } = yield* linked(() => {
-          reports += 1
-          return revoked ? Effect.fail(refusesNode) : Effect.void
-        })
-        yield* uplink.register
-        revoked = true
-        notes.away = true
-        for (const id of ["srv_a", "srv_b"]) {
-          const file = serverFile(id)
-          file.say("running")
-          yield* send(file)
-        }
-        yield* TestClock.adjust("5 minutes")
-        assert.isAtLeast(attempts(), 25)
-        assert.isAtMost(attempts(), 80)
-        assert.isAtMost(reports, 2)
-        assert.deepStrictEqual(heard, [])
-        revoked = false
-        notes.away = false
-        yield* TestClock.adjust("10100 millis")
-        assert.deepStrictEqual(heard.toSorted(), ["srv_a 1", "srv_b 1"])
+  it.effect("a node with a refused key retries at most every 10 s and sends nothing else", () =>
+    Effect.gen(function* () {
+      let reports = 0
+      let revoked = false
+      const { attempts, received, notes, send, uplink } = yield* linked(() => {
+        reports += 1
+        return revoked ? Effect.fail(refusesNode) : Effect.void
       })
+      yield* uplink.register
+      revoked = true
+      notes.away = true
+      for (const id of ["srv_a", "srv_b"]) {
+        const file = serverFile(id)
+        file.setStatus("running")
+        yield* send(file)
+      }
+      yield* TestClock.adjust("5 minutes")
+      assert.isAtLeast(attempts(), 25)
+      assert.isAtMost(attempts(), 80)
+      assert.isAtMost(reports, 2)
+      assert.deepStrictEqual(received, [])
+      revoked = false
+      notes.away = false
+      yield* TestClock.adjust("10100 millis")
+      assert.deepStrictEqual(received.toSorted(), ["srv_a 1", "srv_b 1"])
+    })
   )
 })

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { below, mountOf, parseMountTable } from "../../../src/daemon/disk/mountTable.ts"
 
-/** As the kernel writes a name: blanks, tabs, line ends and backslashes as three octal digits. */
+/** Escapes a name as the kernel does: blanks, tabs, line ends and backslashes as three octal digits. */
 const escaped = (name: string) =>
   Buffer.from(name)
     .toString("latin1")
@@ -12,7 +12,7 @@ const line = (path: string, options = "rw,relatime", own = "rw") =>
   `45 27 0:39 / ${escaped(path)} ${options} shared:2 - overlay ${escaped("muster-x y")} ${own}\n`
 
 describe("proc(5), mountinfo", () => {
-  it("names come through whatever is in them", () => {
+  it("names of any bytes are decoded", () => {
     const name = fc
       .string({ unit: "grapheme", minLength: 1 })
       .filter((text) => !/[\0\ud800-\udfff]/.test(text))
@@ -33,7 +33,7 @@ describe("proc(5), mountinfo", () => {
     )
   })
 
-  it("below a path is what begins with it and a slash; a path lies in the longest of the others", () => {
+  it("a path below another begins with it and a slash; a path belongs to its longest mount point", () => {
     const table = parseMountTable(["/", "/a", "/a/b", "/ab", "/a/b"].map((path) => line(path)).join(""))
     const paths = (path: string) => below(path, table).map((entry) => entry.path)
     assert.deepStrictEqual(paths("/a"), ["/a", "/a/b", "/a/b"])

@@ -18,7 +18,7 @@ import { temporaryFolder } from "../../support/temporaryFolder.ts"
 
 const LIMIT = 1024
 
-/** An instance folder `root` with a neighbour `outside` that nothing may reach. */
+/** An instance folder `root` beside a folder `outside` that no access may reach. */
 const folders = Effect.gen(function* () {
   const base = yield* temporaryFolder
   const root = join(base, "root")
@@ -34,7 +34,7 @@ const untouched = (outside: string) => {
   assert.strictEqual(fs.readFileSync(join(outside, "secret"), "utf8"), "secret")
 }
 
-/** Neither read, looked at nor written; answers the reason. */
+/** Asserts that the path cannot be read, inspected or written; returns the reason. */
 const refused = Effect.fnUntraced(function* (root: string, path: string) {
   const read = yield* Effect.flip(readFileInside(root, path, LIMIT))
   const written = yield* Effect.flip(writeFileInside(root, path, Buffer.from("x")))
@@ -44,8 +44,8 @@ const refused = Effect.fnUntraced(function* (root: string, path: string) {
   return read.reason
 })
 
-describe("A path that leaves the instance folder is refused", () => {
-  it.effect("`..`, absolute paths, NUL, empty and endless names", () =>
+describe("paths that leave the instance folder are refused", () => {
+  it.effect("`..`, absolute paths, NUL, empty and overlong names", () =>
     Effect.gen(function* () {
       const { root, outside } = yield* folders
       fs.mkdirSync(join(root, "a"))
@@ -73,7 +73,7 @@ describe("A path that leaves the instance folder is refused", () => {
     })
   )
 
-  it("whatever the path, its parts are plain names", () => {
+  it("every accepted path consists of plain names", () => {
     const piece = fc.constantFrom("..", ".", "", "/", "a", "\0", "\\", "...", " ", "~")
     fc.assert(
       fc.property(fc.array(piece, { maxLength: 8 }), fc.constantFrom("/", ""), (pieces, glue) => {
@@ -87,7 +87,7 @@ describe("A path that leaves the instance folder is refused", () => {
     )
   })
 
-  it.effect("symbolic links to files and folders, at every depth, also those that stay inside", () =>
+  it.effect("symbolic links to files and folders, at every depth, also within the folder", () =>
     Effect.gen(function* () {
       const { root, outside } = yield* folders
       fs.mkdirSync(join(root, "a"))
@@ -126,7 +126,7 @@ describe("A path that leaves the instance folder is refused", () => {
     })
   )
 
-  it.effect("a hard link to a file outside is replaced, never written through", () =>
+  it.effect("a hard link to a file outside is replaced, not written through", () =>
     Effect.gen(function* () {
       const { root, outside } = yield* folders
       fs.linkSync(join(outside, "secret"), join(root, "linked"))
@@ -161,7 +161,7 @@ describe("A path that leaves the instance folder is refused", () => {
     })
   )
 
-  it.effect("a folder that is swapped for a link all the while never lets anything out", () =>
+  it.effect("a folder that is repeatedly swapped for a link", () =>
     Effect.gen(function* () {
       const { root, outside } = yield* folders
       const at = (name: string) => join(root, name)
@@ -193,8 +193,8 @@ describe("A path that leaves the instance folder is refused", () => {
   )
 })
 
-describe("Files inside", () => {
-  it.effect("are written with the folders that are missing and read again", () =>
+describe("files in the instance folder", () => {
+  it.effect("a write creates missing folders; the file can be read", () =>
     Effect.gen(function* () {
       const { root } = yield* folders
       assert.isTrue(Option.isNone(yield* readFileInside(root, "a/b/c.yml", LIMIT)))
@@ -210,7 +210,7 @@ describe("Files inside", () => {
     })
   )
 
-  it.effect("keep their permission bits and owner, and leave no temporary file", () =>
+  it.effect("a write keeps permission bits and owner, and leaves no temporary file", () =>
     Effect.gen(function* () {
       const { root } = yield* folders
       fs.writeFileSync(join(root, "run.sh"), "old", { mode: 0o750 })
@@ -225,7 +225,7 @@ describe("Files inside", () => {
     })
   )
 
-  it.effect("are removed, links as such; folders and what lies behind a link are not", () =>
+  it.effect("files and links are removed; folders and the targets of links are not", () =>
     Effect.gen(function* () {
       const { root, outside } = yield* folders
       fs.mkdirSync(join(root, "a"))
@@ -242,14 +242,14 @@ describe("Files inside", () => {
     })
   )
 
-  it.effect("that are too large are refused, also where the size is not known beforehand", () =>
+  it.effect("a file over the limit is refused, also if its size is not known in advance", () =>
     Effect.gen(function* () {
       const { root } = yield* folders
       fs.writeFileSync(join(root, "big"), Buffer.alloc(LIMIT + 1))
       fs.writeFileSync(join(root, "fits"), Buffer.alloc(LIMIT))
       assert.strictEqual((yield* Effect.flip(readFileInside(root, "big", LIMIT)))._tag, "FileTooLarge")
       assert.strictEqual(Option.getOrUndefined(yield* readFileInside(root, "fits", LIMIT))?.length, LIMIT)
-      // files of /proc have size 0 and contents all the same
+      // Files of /proc have size 0 but contents.
       assert.strictEqual(
         (yield* Effect.flip(readFileInside("/proc/self", "status", 10)))._tag,
         "FileTooLarge"
@@ -257,7 +257,7 @@ describe("Files inside", () => {
     })
   )
 
-  it.effect("leave no open files behind", () =>
+  it.effect("no operation leaves an open file", () =>
     Effect.gen(function* () {
       const { root } = yield* folders
       const open = () => fs.readdirSync("/proc/self/fd").length
@@ -273,7 +273,7 @@ describe("Files inside", () => {
     })
   )
 
-  it.effect("an error of the file system has its code, and a failed write leaves the old file", () =>
+  it.effect("an error of the file system has its code, and a failed write keeps the old file", () =>
     Effect.gen(function* () {
       const { root } = yield* folders
       const missing = yield* Effect.flip(readFileInside(join(root, "nowhere"), "a", LIMIT))

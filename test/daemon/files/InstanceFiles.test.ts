@@ -26,7 +26,7 @@ import { scene, smallDisk, ways, write } from "./scene.ts"
 
 const text = (...path: ReadonlyArray<string>) => readFileSync(join(...path), "utf8")
 
-/** How a write that must not succeed was refused. */
+/** Returns the error code of a write that must fail, or `none`. */
 const refusal = (attempt: () => void): string => {
   try {
     attempt()
@@ -40,7 +40,7 @@ for (const [way, options] of Object.entries(ways)) {
   const mounts = way !== "copy, without mounts"
 
   describe(`blueprints, instances: ${way}`, () => {
-    it.effect("have the base's files with modes and links, and are independent of it", () =>
+    it.effect("they have the base's files, modes and links; changes do not reach the base", () =>
       Effect.gen(function* () {
         const { first, server } = yield* scene(options)
         chmodSync(join(first.folder, "server.jar"), 0o755)
@@ -59,7 +59,7 @@ for (const [way, options] of Object.entries(ways)) {
     )
 
     it.effect(
-      "cow volumes are theirs alone, rw ones are shared, ro ones and mounts never written, copies copied",
+      "cow volumes and copies are the instance's own, rw volumes shared, ro volumes and mounts never written",
       () =>
         Effect.gen(function* () {
           const { allowed, dataDir, server, volumes } = yield* scene(options)
@@ -97,7 +97,7 @@ for (const [way, options] of Object.entries(ways)) {
         }).pipe(Effect.scoped)
     )
 
-    it.effect("layers lie over each other as if they were copied one after the other", () =>
+    it.effect("layers at one target give the same files as copies in order", () =>
       Effect.gen(function* () {
         const { server, volumes } = yield* scene(options)
         write(volumes, {
@@ -124,156 +124,156 @@ for (const [way, options] of Object.entries(ways)) {
       }).pipe(Effect.scoped)
     )
 
-    it.effect(
-      "a new base counts where it has a file; what only the server has stays, and what it removed",
-      () =>
-        Effect.gen(function* () {
-          const { base, first, server, volumes } = yield* scene(options)
-          write(first.folder, { "conf/a": "1", "conf/gone": "1", "lib/old": "1", "cache/x/y": "1" })
-          write(volumes, { "w/level": "L", "s/x": "" })
-          const one = server({
-            volumes: [
-              { name: "w", source: "w", target: "saves", mode: "cow" },
-              { name: "s", source: "s", target: "shared", mode: "rw" }
-            ]
-          })
-          const { files } = one
-          yield* one.make
-          write(files, {
-            "conf/a": "mine",
-            "conf/mine": "mine",
-            "lib/old": "mine",
-            "world/default": "mine",
-            "new/deep/file": "mine",
-            "saves/level": "mine",
-            "shared/mine": "shared"
-          })
-          rmSync(join(files, "server.jar"))
-          rmSync(join(files, "conf/gone"))
-          rmSync(join(files, "cache"), { recursive: true })
-          write(files, { "cache/z": "mine" })
-          yield* one.renew(
-            base("second", {
-              "server.jar": "jar2",
-              "conf/a": "2",
-              "cache/x/y": "2",
-              "lib2/new": "2",
-              shared: "no"
-            })
-          )
-          const has = (name: string) => (existsSync(join(files, name)) ? text(files, name) : undefined)
-          assert.strictEqual(has("server.jar"), "jar2")
-          assert.strictEqual(has("conf/a"), "2")
-          assert.strictEqual(has("lib2/new"), "2")
-          assert.strictEqual(has("cache/x/y"), "2")
-          for (const name of [
-            "conf/mine",
-            "lib/old",
-            "world/default",
-            "new/deep/file",
-            "saves/level",
-            "cache/z"
-          ]) {
-            assert.strictEqual(has(name), "mine", name)
-          }
-          assert.strictEqual(has("conf/gone"), undefined)
-          assert.strictEqual(has("shared/mine"), "shared")
-          assert.strictEqual(text(volumes, "s/mine"), "shared")
-          assert.strictEqual(text(first.folder, "conf/a"), "1")
-          yield* one.close
-          yield* one.open
-          assert.strictEqual(has("server.jar"), "jar2")
-          assert.strictEqual(has("world/default"), "mine")
-        }).pipe(Effect.scoped)
-    )
-
-    it.effect("one that an earlier version has made, a plain folder with links, goes on", () =>
+    it.effect("a new base replaces its own files; other files of the server and its deletions are kept", () =>
       Effect.gen(function* () {
-        const { base, server, volumes } = yield* scene(options)
-        write(volumes, { "s/x": "X", "r/y": "Y" })
-        const old = server({
+        const { base, first, server, volumes } = yield* scene(options)
+        write(first.folder, { "conf/a": "1", "conf/gone": "1", "lib/old": "1", "cache/x/y": "1" })
+        write(volumes, { "w/level": "L", "s/x": "" })
+        const one = server({
           volumes: [
-            { name: "s", source: "s", target: "shared", mode: "rw" },
-            { name: "r", source: "r", target: "read", mode: "ro" }
+            { name: "w", source: "w", target: "saves", mode: "cow" },
+            { name: "s", source: "s", target: "shared", mode: "rw" }
           ]
         })
-        const { files } = old
-        write(files, { "server.jar": "jar", world: "mine" })
-        symlinkSync(join(volumes, "s"), join(files, "shared"))
-        symlinkSync(join(volumes, "r"), join(files, "read"))
-        yield* old.open
-        assert.strictEqual(text(files, "world"), "mine")
-        writeFileSync(join(files, "shared/x"), "new")
-        assert.strictEqual(text(volumes, "s/x"), "new")
-        refusal(() => writeFileSync(join(files, "read/y"), "new"))
-        assert.strictEqual(text(volumes, "r/y"), "Y")
-        yield* old.renew(base("second", { "server.jar": "jar2", "shared/from-the-base": "no" }))
-        assert.strictEqual(text(files, "server.jar"), "jar2")
-        assert.strictEqual(text(files, "world"), "mine")
-        assert.deepStrictEqual(readdirSync(join(volumes, "s")), ["x"])
-        yield* old.make
-        assert.isFalse(existsSync(join(files, "world", "mine")))
-        assert.strictEqual(text(files, "server.jar"), "jar")
-        assert.strictEqual(text(volumes, "s/x"), "new")
+        const { files } = one
+        yield* one.make
+        write(files, {
+          "conf/a": "mine",
+          "conf/mine": "mine",
+          "lib/old": "mine",
+          "world/default": "mine",
+          "new/deep/file": "mine",
+          "saves/level": "mine",
+          "shared/mine": "shared"
+        })
+        rmSync(join(files, "server.jar"))
+        rmSync(join(files, "conf/gone"))
+        rmSync(join(files, "cache"), { recursive: true })
+        write(files, { "cache/z": "mine" })
+        yield* one.renew(
+          base("second", {
+            "server.jar": "jar2",
+            "conf/a": "2",
+            "cache/x/y": "2",
+            "lib2/new": "2",
+            shared: "no"
+          })
+        )
+        const has = (name: string) => (existsSync(join(files, name)) ? text(files, name) : undefined)
+        assert.strictEqual(has("server.jar"), "jar2")
+        assert.strictEqual(has("conf/a"), "2")
+        assert.strictEqual(has("lib2/new"), "2")
+        assert.strictEqual(has("cache/x/y"), "2")
+        for (const name of [
+          "conf/mine",
+          "lib/old",
+          "world/default",
+          "new/deep/file",
+          "saves/level",
+          "cache/z"
+        ]) {
+          assert.strictEqual(has(name), "mine", name)
+        }
+        assert.strictEqual(has("conf/gone"), undefined)
+        assert.strictEqual(has("shared/mine"), "shared")
+        assert.strictEqual(text(volumes, "s/mine"), "shared")
+        assert.strictEqual(text(first.folder, "conf/a"), "1")
+        yield* one.close
+        yield* one.open
+        assert.strictEqual(has("server.jar"), "jar2")
+        assert.strictEqual(has("world/default"), "mine")
       }).pipe(Effect.scoped)
     )
 
     it.effect(
-      "nothing is mounted after a close, the same is there after the next open, on whatever start",
+      "an instance of an earlier version, a plain folder with links, still opens, renews and resets",
       () =>
         Effect.gen(function* () {
-          const { dataDir, open, server, volumes } = yield* scene(options)
-          write(volumes, { "w/level": "L", "s/x": "X" })
-          const one = server({
+          const { base, server, volumes } = yield* scene(options)
+          write(volumes, { "s/x": "X", "r/y": "Y" })
+          const old = server({
             volumes: [
-              { name: "w", source: "w", target: "a/world", mode: "cow" },
-              { name: "s", source: "s", target: "a/shared", mode: "rw" }
+              { name: "s", source: "s", target: "shared", mode: "rw" },
+              { name: "r", source: "r", target: "read", mode: "ro" }
             ]
           })
-          const { files, folder, spec } = one
-          yield* one.make
-          write(files, { "a/world/level": "mine", own: "mine" })
-          yield* one.open
-          yield* one.open
-          assert.strictEqual(mountsBelow(folder).length, { overlay: 3, "copy, with mounts": 1 }[way] ?? 0)
-          yield* one.close
-          yield* one.close
-          assert.deepStrictEqual(mountsBelow(dataDir), [])
-          const again = yield* open
-          yield* again.open(folder, spec, "process")
-          assert.deepStrictEqual(
-            [text(files, "a/world/level"), text(files, "own"), text(files, "a/shared/x")],
-            ["mine", "mine", "X"]
-          )
+          const { files } = old
+          write(files, { "server.jar": "jar", world: "mine" })
+          symlinkSync(join(volumes, "s"), join(files, "shared"))
+          symlinkSync(join(volumes, "r"), join(files, "read"))
+          yield* old.open
+          assert.strictEqual(text(files, "world"), "mine")
+          writeFileSync(join(files, "shared/x"), "new")
+          assert.strictEqual(text(volumes, "s/x"), "new")
+          refusal(() => writeFileSync(join(files, "read/y"), "new"))
+          assert.strictEqual(text(volumes, "r/y"), "Y")
+          yield* old.renew(base("second", { "server.jar": "jar2", "shared/from-the-base": "no" }))
+          assert.strictEqual(text(files, "server.jar"), "jar2")
+          assert.strictEqual(text(files, "world"), "mine")
+          assert.deepStrictEqual(readdirSync(join(volumes, "s")), ["x"])
+          yield* old.make
+          assert.isFalse(existsSync(join(files, "world", "mine")))
+          assert.strictEqual(text(files, "server.jar"), "jar")
+          assert.strictEqual(text(volumes, "s/x"), "new")
         }).pipe(Effect.scoped)
     )
 
-    it.effect("what is shared is never removed with an instance, whatever was cut off when", () =>
+    it.effect("close unmounts everything; the next open shows the same files, also after a restart", () =>
       Effect.gen(function* () {
-        const { allowed, dataDir, server, volumes } = yield* scene(options)
-        write(volumes, { "s/kept": "k" })
+        const { dataDir, open, server, volumes } = yield* scene(options)
+        write(volumes, { "w/level": "L", "s/x": "X" })
         const one = server({
-          volumes: [{ name: "s", source: "s", target: "s", mode: "rw" }],
-          mounts: [{ source: join(allowed, "maps"), target: "deep/maps", mode: "rw" }]
+          volumes: [
+            { name: "w", source: "w", target: "a/world", mode: "cow" },
+            { name: "s", source: "s", target: "a/shared", mode: "rw" }
+          ]
         })
+        const { files, folder, spec } = one
         yield* one.make
-        // as if everything had stopped between the two renames of a removal
-        const aside = join(dataDir, "servers", ".removed-x")
-        renameSync(one.folder, aside)
-        if (mounts) {
-          const error = yield* Effect.flip(removeTree(aside))
-          assert.strictEqual(error.code, "EBUSY")
-        }
-        const { close } = server({}, aside)
-        yield* close
-        yield* removeTree(aside)
-        assert.isFalse(existsSync(aside))
-        assert.strictEqual(text(volumes, "s/kept"), "k")
-        assert.strictEqual(text(allowed, "maps/m"), "m")
+        write(files, { "a/world/level": "mine", own: "mine" })
+        yield* one.open
+        yield* one.open
+        assert.strictEqual(mountsBelow(folder).length, { overlay: 3, "copy, with mounts": 1 }[way] ?? 0)
+        yield* one.close
+        yield* one.close
+        assert.deepStrictEqual(mountsBelow(dataDir), [])
+        const again = yield* open
+        yield* again.open(folder, spec, "process")
+        assert.deepStrictEqual(
+          [text(files, "a/world/level"), text(files, "own"), text(files, "a/shared/x")],
+          ["mine", "mine", "X"]
+        )
       }).pipe(Effect.scoped)
     )
 
-    it.effect("an instance that was cut off while it was made is made anew", () =>
+    it.effect(
+      "the removal of an instance never removes shared files, also after an interrupted removal",
+      () =>
+        Effect.gen(function* () {
+          const { allowed, dataDir, server, volumes } = yield* scene(options)
+          write(volumes, { "s/kept": "k" })
+          const one = server({
+            volumes: [{ name: "s", source: "s", target: "s", mode: "rw" }],
+            mounts: [{ source: join(allowed, "maps"), target: "deep/maps", mode: "rw" }]
+          })
+          yield* one.make
+          // As if the removal had stopped between its two renames.
+          const aside = join(dataDir, "servers", ".removed-x")
+          renameSync(one.folder, aside)
+          if (mounts) {
+            const error = yield* Effect.flip(removeTree(aside))
+            assert.strictEqual(error.code, "EBUSY")
+          }
+          const { close } = server({}, aside)
+          yield* close
+          yield* removeTree(aside)
+          assert.isFalse(existsSync(aside))
+          assert.strictEqual(text(volumes, "s/kept"), "k")
+          assert.strictEqual(text(allowed, "maps/m"), "m")
+        }).pipe(Effect.scoped)
+    )
+
+    it.effect("an interrupted creation of an instance is repeated", () =>
       Effect.gen(function* () {
         const { server, volumes } = yield* scene(options)
         write(volumes, { "w/level": "L" })
@@ -292,7 +292,7 @@ for (const [way, options] of Object.entries(ways)) {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("what a server has written is what its disk is said to hold", () =>
+    it.effect("its disk usage includes the files that the server has written", () =>
       Effect.gen(function* () {
         const { first, server, volumes } = yield* scene(options)
         write(first.folder, { big: "b".repeat(400_000) })
@@ -316,8 +316,8 @@ for (const [way, options] of Object.entries(ways)) {
     )
   })
 
-  describe(`blueprints, last paragraph, nothing leaves the instance: ${way}`, () => {
-    it.effect("no source and no target leaves its folder; a refusal leaves nothing half-made", () =>
+  describe(`blueprints, last paragraph: isolation of instance files: ${way}`, () => {
+    it.effect("a source or target outside its folder is refused, and the refusal leaves no files", () =>
       Effect.gen(function* () {
         const { allowed, dataDir, server, volumes } = yield* scene(options)
         write(dataDir, { "admin.key": "secret", "files/ok": "" })
@@ -388,44 +388,46 @@ for (const [way, options] of Object.entries(ways)) {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("no link of the base or of the server leads a volume, a mount or a copy out", () =>
-      Effect.gen(function* () {
-        const { allowed, dataDir, first, server, volumes } = yield* scene(options)
-        write(dataDir, { "outside/file": "untouched", "files/ok": "ok" })
-        write(volumes, { "w/file": "W" })
-        const outside = join(dataDir, "outside")
-        symlinkSync(outside, join(first.folder, "out"))
-        const modes = ["cow", "rw", "ro"] as const
-        for (const mode of modes) {
-          const through = server({ volumes: [{ name: "w", source: "w", target: "out/deeper", mode }] })
-          assert.strictEqual((yield* Effect.flip(through.make)).code, "REFUSED")
-          // A link in the very place gives way.
-          const instead = server({ volumes: [{ name: "w", source: "w", target: "out", mode }] })
-          yield* instead.make
-          assert.strictEqual(text(instead.files, "out/file"), "W")
-        }
-        const copy = server({ copy: [{ source: "files/ok", target: "out/ok" }] })
-        assert.strictEqual((yield* Effect.flip(copy.make)).code, "REFUSED")
-        const mount = server({ mounts: [{ source: join(allowed, "maps"), target: "out/m", mode: "rw" }] })
-        assert.strictEqual((yield* Effect.flip(mount.make)).code, "REFUSED")
-        // The server puts a link where something belongs while it is offline.
-        const one = server({ volumes: [{ name: "w", source: "w", target: "in/world", mode: "rw" }] })
-        yield* one.make
-        yield* one.close
-        const own = way === "overlay" ? join(one.folder, "tree/upper") : one.files
-        rmSync(join(own, "in"), { recursive: true })
-        symlinkSync(outside, join(own, "in"))
-        assert.strictEqual((yield* Effect.flip(one.open)).code, "REFUSED")
-        assert.deepStrictEqual(readdirSync(outside), ["file"])
-        assert.strictEqual(text(outside, "file"), "untouched")
-        assert.deepStrictEqual(
-          mountsBelow(dataDir).filter(({ path }) => path.startsWith(outside)),
-          []
-        )
-      }).pipe(Effect.scoped)
+    it.effect(
+      "a volume, mount or copy never follows a link of the base or the server out of the instance",
+      () =>
+        Effect.gen(function* () {
+          const { allowed, dataDir, first, server, volumes } = yield* scene(options)
+          write(dataDir, { "outside/file": "untouched", "files/ok": "ok" })
+          write(volumes, { "w/file": "W" })
+          const outside = join(dataDir, "outside")
+          symlinkSync(outside, join(first.folder, "out"))
+          const modes = ["cow", "rw", "ro"] as const
+          for (const mode of modes) {
+            const through = server({ volumes: [{ name: "w", source: "w", target: "out/deeper", mode }] })
+            assert.strictEqual((yield* Effect.flip(through.make)).code, "REFUSED")
+            // A link at the target itself is replaced.
+            const instead = server({ volumes: [{ name: "w", source: "w", target: "out", mode }] })
+            yield* instead.make
+            assert.strictEqual(text(instead.files, "out/file"), "W")
+          }
+          const copy = server({ copy: [{ source: "files/ok", target: "out/ok" }] })
+          assert.strictEqual((yield* Effect.flip(copy.make)).code, "REFUSED")
+          const mount = server({ mounts: [{ source: join(allowed, "maps"), target: "out/m", mode: "rw" }] })
+          assert.strictEqual((yield* Effect.flip(mount.make)).code, "REFUSED")
+          // The server puts a link above a target while it is offline.
+          const one = server({ volumes: [{ name: "w", source: "w", target: "in/world", mode: "rw" }] })
+          yield* one.make
+          yield* one.close
+          const own = way === "overlay" ? join(one.folder, "tree/upper") : one.files
+          rmSync(join(own, "in"), { recursive: true })
+          symlinkSync(outside, join(own, "in"))
+          assert.strictEqual((yield* Effect.flip(one.open)).code, "REFUSED")
+          assert.deepStrictEqual(readdirSync(outside), ["file"])
+          assert.strictEqual(text(outside, "file"), "untouched")
+          assert.deepStrictEqual(
+            mountsBelow(dataDir).filter(({ path }) => path.startsWith(outside)),
+            []
+          )
+        }).pipe(Effect.scoped)
     )
 
-    it.effect("links inside of a volume stay links, and what they lead to is not taken along", () =>
+    it.effect("links in a volume stay links; their targets are neither copied nor removed", () =>
       Effect.gen(function* () {
         const { dataDir, server, volumes } = yield* scene(options)
         write(dataDir, { "outside/secret": "secret" })
@@ -442,7 +444,7 @@ for (const [way, options] of Object.entries(ways)) {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("a file with a second name outside is left as it is there", () =>
+    it.effect("a file with a hard link outside is not changed outside", () =>
       Effect.gen(function* () {
         const { base, dataDir, server, volumes } = yield* scene(options)
         write(dataDir, { outside: "untouched" })
@@ -468,7 +470,7 @@ for (const [way, options] of Object.entries(ways)) {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("pipes, sockets and devices of a source are refused, or hurt nobody", () =>
+    it.effect("pipes, sockets and devices in a source are refused or left as they are", () =>
       Effect.gen(function* () {
         const { server, volumes } = yield* scene(options)
         mkdirSync(join(volumes, "w"), { recursive: true })
@@ -485,7 +487,7 @@ for (const [way, options] of Object.entries(ways)) {
       }).pipe(Effect.scoped)
     )
 
-    it.live("a link that takes a folder's place in the middle of a copy is not followed", () =>
+    it.live("a folder that becomes a link during a copy is not followed", () =>
       Effect.gen(function* () {
         const { dataDir, server, volumes } = yield* scene(options)
         write(dataDir, { "outside/secret": "secret" })
@@ -493,7 +495,7 @@ for (const [way, options] of Object.entries(ways)) {
         const real = join(volumes, "w/sub")
         const away = join(volumes, "w/.sub")
         let swapping = true
-        // The daemon may make a folder in the moment between: then the next turn puts it right.
+        // If the daemon makes a folder between the two steps, the next turn undoes it.
         const swap = Effect.try(() => {
           if (existsSync(away)) {
             rmSync(real, { force: true, recursive: true })
@@ -532,27 +534,25 @@ for (const [way, options] of Object.entries(ways)) {
 }
 
 describe("blueprints, instances: overlay", () => {
-  it.effect(
-    "a base that has gone, or a volume that has, is an error, and never an instance that lacks it",
-    () =>
-      Effect.gen(function* () {
-        const { first, server, volumes } = yield* scene({}, yield* smallDisk(16))
-        write(volumes, { "w/level": "L" })
-        const one = server({ volumes: [{ name: "w", source: "w", target: "world", mode: "cow" }] })
-        yield* one.make
-        yield* one.close
-        renameSync(join(volumes, "w"), join(volumes, "away"))
-        assert.match((yield* Effect.flip(one.open)).message, /^volumes\/w is missing/)
-        renameSync(join(volumes, "away"), join(volumes, "w"))
-        yield* one.open
-        yield* one.close
-        rmSync(first.folder, { recursive: true })
-        assert.match((yield* Effect.flip(one.open)).message, /^the base folder of the server is missing$/)
-        assert.deepStrictEqual(mountsBelow(one.folder), [])
-      }).pipe(Effect.scoped)
+  it.effect("a missing base or volume is an error", () =>
+    Effect.gen(function* () {
+      const { first, server, volumes } = yield* scene({}, yield* smallDisk(16))
+      write(volumes, { "w/level": "L" })
+      const one = server({ volumes: [{ name: "w", source: "w", target: "world", mode: "cow" }] })
+      yield* one.make
+      yield* one.close
+      renameSync(join(volumes, "w"), join(volumes, "away"))
+      assert.match((yield* Effect.flip(one.open)).message, /^volumes\/w is missing/)
+      renameSync(join(volumes, "away"), join(volumes, "w"))
+      yield* one.open
+      yield* one.close
+      rmSync(first.folder, { recursive: true })
+      assert.match((yield* Effect.flip(one.open)).message, /^the base folder of the server is missing$/)
+      assert.deepStrictEqual(mountsBelow(one.folder), [])
+    }).pipe(Effect.scoped)
   )
 
-  it.effect("a volume that a server of the node writes is copied first", () =>
+  it.effect("a volume that another server may write is copied first", () =>
     Effect.gen(function* () {
       const { server, service, volumes } = yield* scene()
       write(volumes, { "w/sub/level": "L" })
@@ -569,7 +569,7 @@ describe("blueprints, instances: overlay", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("a change of the base that was cut off is ended or taken back, wherever that was", () =>
+  it.effect("an interrupted change of the base is completed or rolled back", () =>
     Effect.gen(function* () {
       const { base, server } = yield* scene()
       const second = base("second", { "server.jar": "jar2", "conf/a": "2" })
@@ -578,7 +578,7 @@ describe("blueprints, instances: overlay", () => {
       yield* one.make
       write(files, { "conf/a": "mine", "conf/mine": "mine", "own/x": "mine" })
       yield* one.close
-      // Cut off while files were moved: nothing has happened.
+      // Interrupted while files were moved: the change is rolled back.
       const upper = join(folder, "tree/upper")
       write(folder, { "tree.next/upper/conf/.keep": "" })
       rmSync(join(folder, "tree.next/upper/conf/.keep"))
@@ -591,7 +591,7 @@ describe("blueprints, instances: overlay", () => {
         ["mine", "mine", "mine", "jar"]
       )
       yield* one.renew(second)
-      // Cut off between the two renames at the end: it has happened.
+      // Interrupted between the two renames at the end: the change is completed.
       yield* one.close
       renameSync(join(folder, "tree"), join(folder, "tree.next"))
       write(folder, { "tree.old/upper/x": "" })
@@ -604,7 +604,7 @@ describe("blueprints, instances: overlay", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("a mount that went somewhere else or was taken away is made again", () =>
+  it.effect("a mount that was moved or removed is made again", () =>
     Effect.gen(function* () {
       const { dataDir, server, volumes } = yield* scene()
       write(volumes, { "s/x": "X" })
@@ -625,7 +625,7 @@ describe("blueprints, instances: overlay", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("paths of any characters are mounted", () =>
+  it.effect("paths with any characters are mounted", () =>
     Effect.gen(function* () {
       const parent = yield* temporaryFolder
       const odd = join(parent, "a,b:c d\\e=ü\nf")
@@ -646,8 +646,8 @@ describe("blueprints, instances: overlay", () => {
   )
 })
 
-describe("blueprints, instances: a node's daemon", () => {
-  it.live("a reset stops the server and makes its files anew; removal never follows a shared volume", () =>
+describe("blueprints, instances: daemon", () => {
+  it.live("a reset stops the server and makes its files again; a removal keeps shared volumes", () =>
     Effect.gen(function* () {
       const { daemon, dataDir, running, statuses } = yield* harness()
       const id = yield* running({
@@ -670,30 +670,32 @@ describe("blueprints, instances: a node's daemon", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a mount that is not allowed is a clear install failure, whether or not there is something", () =>
-    Effect.gen(function* () {
-      const dataDir = yield* temporaryFolder
-      const allowed = join(dataDir, "not/yet/there")
-      const { create, lastInstall } = yield* harness({ allowedMounts: [allowed] }, dataDir)
-      const reason = Effect.fnUntraced(function* (source: string) {
-        const id = yield* create({ definition: { mounts: [{ source, target: "etc", mode: "ro" }] } })
-        yield* until("failed", () => lastInstall(id)?.phase === "failed")
-        return lastInstall(id)?.failure_reason
-      })
-      for (const source of ["/etc", "/etc/no/such", `${allowed}/../../x`]) {
-        assert.strictEqual(
-          yield* reason(source),
-          `state.mounts: ${source.replace(`${dataDir}/`, "")} is not below the allowed mounts of the node (node test-node): allow it there with MUSTER_ALLOWED_MOUNTS, then reinstall`
+  it.live(
+    "a mount outside the allowed folders fails the installation with a hint, whether or not it exists",
+    () =>
+      Effect.gen(function* () {
+        const dataDir = yield* temporaryFolder
+        const allowed = join(dataDir, "not/yet/there")
+        const { create, lastInstall } = yield* harness({ allowedMounts: [allowed] }, dataDir)
+        const reason = Effect.fnUntraced(function* (source: string) {
+          const id = yield* create({ definition: { mounts: [{ source, target: "etc", mode: "ro" }] } })
+          yield* until("failed", () => lastInstall(id)?.phase === "failed")
+          return lastInstall(id)?.failure_reason
+        })
+        for (const source of ["/etc", "/etc/no/such", `${allowed}/../../x`]) {
+          assert.strictEqual(
+            yield* reason(source),
+            `state.mounts: ${source.replace(`${dataDir}/`, "")} is not below the allowed mounts of the node (node test-node): allow it there with MUSTER_ALLOWED_MOUNTS, then reinstall`
+          )
+        }
+        assert.match(
+          (yield* reason(`${allowed}/maps`)) ?? "",
+          /^state\.mounts: there is no .*: put it there, then /
         )
-      }
-      assert.match(
-        (yield* reason(`${allowed}/maps`)) ?? "",
-        /^state\.mounts: there is no .*: put it there, then /
-      )
-    }).pipe(Effect.scoped)
+      }).pipe(Effect.scoped)
   )
 
-  it.live("nothing is mounted after the daemon has ended, and all of it when it is there again", () =>
+  it.live("the daemon unmounts all instances when it ends, and mounts them at its next start", () =>
     Effect.gen(function* () {
       const { close, daemon, dataDir, installed } = yield* harness()
       const id = yield* installed({ install: { script: "echo base > file" } })

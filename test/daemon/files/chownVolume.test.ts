@@ -10,11 +10,11 @@ import { write } from "./scene.ts"
 
 const user = { uid: 988, gid: 989 }
 
-/** Who has what. */
+/** Returns the uid of each file. */
 const owners = (root: string, names: ReadonlyArray<string>) =>
   Object.fromEntries(names.map((name) => [name, lstatSync(join(root, name)).uid]))
 
-/** A volume that root has filled, and a folder beside it. */
+/** A volume with root's files, and a folder beside it. */
 const volume = Effect.gen(function* () {
   const root = yield* temporaryFolder
   write(root, { "v/sub/deep/f": "f", "v/g": "g", "beside/secret": "s" })
@@ -22,31 +22,33 @@ const volume = Effect.gen(function* () {
 })
 
 describe.runIf(process.getuid?.() === 0)("blueprints, volumes with rw in containers", () => {
-  it.live("a folder that is not the user's is given with all that is in it, links themselves included", () =>
-    Effect.gen(function* () {
-      const { path, root } = yield* volume
-      symlinkSync(join(root, "beside"), join(path, "to-folder"))
-      symlinkSync(join(root, "beside/secret"), join(path, "sub/to-file"))
-      chownSync(join(path, "g"), 1000, 1000)
-      spawnSync("mkfifo", [join(path, "pipe")])
-      yield* chownVolume(path, user)
-      const names = [
-        "v",
-        "v/sub",
-        "v/sub/deep",
-        "v/sub/deep/f",
-        "v/g",
-        "v/pipe",
-        "v/to-folder",
-        "v/sub/to-file"
-      ]
-      assert.deepStrictEqual(owners(root, names), Object.fromEntries(names.map((name) => [name, 988])))
-      assert.strictEqual(lstatSync(join(path, "sub/deep/f")).gid, 989)
-      assert.deepStrictEqual(owners(root, ["beside", "beside/secret"]), { beside: 0, "beside/secret": 0 })
-    }).pipe(Effect.scoped)
+  it.live(
+    "a folder of another user is chowned with all its files; links themselves are chowned, not their targets",
+    () =>
+      Effect.gen(function* () {
+        const { path, root } = yield* volume
+        symlinkSync(join(root, "beside"), join(path, "to-folder"))
+        symlinkSync(join(root, "beside/secret"), join(path, "sub/to-file"))
+        chownSync(join(path, "g"), 1000, 1000)
+        spawnSync("mkfifo", [join(path, "pipe")])
+        yield* chownVolume(path, user)
+        const names = [
+          "v",
+          "v/sub",
+          "v/sub/deep",
+          "v/sub/deep/f",
+          "v/g",
+          "v/pipe",
+          "v/to-folder",
+          "v/sub/to-file"
+        ]
+        assert.deepStrictEqual(owners(root, names), Object.fromEntries(names.map((name) => [name, 988])))
+        assert.strictEqual(lstatSync(join(path, "sub/deep/f")).gid, 989)
+        assert.deepStrictEqual(owners(root, ["beside", "beside/secret"]), { beside: 0, "beside/secret": 0 })
+      }).pipe(Effect.scoped)
   )
 
-  it.live("one whose top is the user's is left as it is; a single file is given", () =>
+  it.live("a folder whose top already has the uid is unchanged; a single file is chowned", () =>
     Effect.gen(function* () {
       const { path, root } = yield* volume
       yield* chownVolume(join(path, "g"), user)
@@ -61,7 +63,7 @@ describe.runIf(process.getuid?.() === 0)("blueprints, volumes with rw in contain
     }).pipe(Effect.scoped)
   )
 
-  it.live("a file with names outside of the volume is not given, one whose names are all in it is", () =>
+  it.live("a file is chowned only if all its hard links are in the volume", () =>
     Effect.gen(function* () {
       const { path, root } = yield* volume
       linkSync(join(root, "beside/secret"), join(path, "sub/secret"))
@@ -81,7 +83,7 @@ describe.runIf(process.getuid?.() === 0)("blueprints, volumes with rw in contain
     }).pipe(Effect.scoped)
   )
 
-  it.live("what is mounted in it is left alone", () =>
+  it.live("mounts in the volume are unchanged", () =>
     Effect.gen(function* () {
       const { path, root } = yield* volume
       const [again, disk] = [join(path, "sub/again"), join(path, "disk")]
@@ -101,7 +103,7 @@ describe.runIf(process.getuid?.() === 0)("blueprints, volumes with rw in contain
     }).pipe(Effect.scoped)
   )
 
-  it.live("a folder that is swapped for a link meanwhile leads nowhere", () =>
+  it.live("a folder that is swapped for a link during the chown is not followed", () =>
     Effect.gen(function* () {
       const { path, root } = yield* volume
       const swap = "mv sub away; ln -s ../beside sub; rm sub; mv away sub"

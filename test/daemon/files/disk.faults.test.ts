@@ -12,17 +12,17 @@ import { fillDisk, smallDisk, write } from "./scene.ts"
 
 const zeros = (name: string, mib: number) => `head -c ${mib * 1024 * 1024} /dev/zero > ${name}`
 
-/** What is left of the making of instances and bases. */
+/** Returns the unfinished folders of instances and bases. */
 const left = (dataDir: string, id: string) => ({
   server: readdirSync(join(dataDir, "servers", id)).filter((name) => /^(files|tree)/.test(name)),
   base: readdirSync(join(dataDir, "base")).filter((name) => name.startsWith(".aside"))
 })
 
-/** What is said of a disk that is full, after what has met that. */
+/** The end of every message about a full disk. */
 const full = "disk full (node test-node): free space on the disk of the data folder, then reinstall"
 
 describe("node-protocol, disk full on a node", () => {
-  it.live("an install script that fills it is a clear failure, and nothing half-made is left", () =>
+  it.live("an install script that fills the disk fails with a hint, and leaves no unfinished files", () =>
     Effect.gen(function* () {
       const dataDir = yield* smallDisk(12)
       const { create, lastInstall, lastStatus } = yield* harness({}, dataDir)
@@ -36,37 +36,42 @@ describe("node-protocol, disk full on a node", () => {
   )
 
   for (const instance_files of ["overlay", "copy"] as const) {
-    it.live(`so is an instance that does not fit, by ${instance_files}; with room it can be made`, () =>
-      Effect.gen(function* () {
-        const dataDir = yield* smallDisk(16)
-        write(dataDir, { "files/big": "x".repeat(6 * 1024 * 1024) })
-        const { create, daemon, lastInstall, lastStatus, notes } = yield* harness({ instance_files }, dataDir)
-        const copy = (target: string) => ({ source: "files/big", target })
-        const id = yield* create({
-          install: { script: "echo base > file" },
-          definition: { copy: [copy("a"), copy("b")] }
-        })
-        yield* until("failed", () => lastStatus(id) === "offline")
-        assert.deepInclude(lastInstall(id), { phase: "failed", failure_reason: `copy files/big: ${full}` })
-        assert.deepStrictEqual(left(dataDir, id), { server: [], base: [] })
-        assert.deepStrictEqual(mountsBelow(join(dataDir, "servers")), [])
-        spawnSync("mount", ["-o", "remount,size=64m", dataDir])
-        const before = notes.reports.length
-        yield* daemon.reinstall(id)
-        yield* until("ready", () => lastInstall(id)?.phase === "ready" && notes.reports.length > before)
-        const files = join(dataDir, "servers", id, "files")
-        assert.deepStrictEqual(readdirSync(files).sort(), ["a", "b", "file"])
-      }).pipe(Effect.scoped)
+    it.live(
+      `an instance that does not fit fails in the same way, by ${instance_files}; it can be made once there is space`,
+      () =>
+        Effect.gen(function* () {
+          const dataDir = yield* smallDisk(16)
+          write(dataDir, { "files/big": "x".repeat(6 * 1024 * 1024) })
+          const { create, daemon, lastInstall, lastStatus, notes } = yield* harness(
+            { instance_files },
+            dataDir
+          )
+          const copy = (target: string) => ({ source: "files/big", target })
+          const id = yield* create({
+            install: { script: "echo base > file" },
+            definition: { copy: [copy("a"), copy("b")] }
+          })
+          yield* until("failed", () => lastStatus(id) === "offline")
+          assert.deepInclude(lastInstall(id), { phase: "failed", failure_reason: `copy files/big: ${full}` })
+          assert.deepStrictEqual(left(dataDir, id), { server: [], base: [] })
+          assert.deepStrictEqual(mountsBelow(join(dataDir, "servers")), [])
+          spawnSync("mount", ["-o", "remount,size=64m", dataDir])
+          const before = notes.reports.length
+          yield* daemon.reinstall(id)
+          yield* until("ready", () => lastInstall(id)?.phase === "ready" && notes.reports.length > before)
+          const files = join(dataDir, "servers", id, "files")
+          assert.deepStrictEqual(readdirSync(files).sort(), ["a", "b", "file"])
+        }).pipe(Effect.scoped)
     )
   }
 })
 
-describe("decisions 3, start on a disk that is full", () => {
-  it.live("is refused with what has met it and what to do; with room it starts", () =>
+describe("decisions 3, start on a full disk", () => {
+  it.live("it is refused with the file and a hint; it succeeds once there is space", () =>
     Effect.gen(function* () {
       const dataDir = yield* smallDisk(16)
       const { create, daemon, lastInstall, lastStatus, statuses } = yield* harness({}, dataDir)
-      // A file that is written as a whole: more than the file system has up its sleeve when it is full.
+      // Larger than the reserve of the file system, because the file is written as a whole.
       const id = yield* create({
         install: { script: "head -c 2000000 /dev/zero | tr '\\0' '#' > server.properties" },
         definition: { configs: { "server.properties": { parser: "properties", find: { motd: "hi" } } } }
@@ -93,57 +98,55 @@ describe("decisions 3, start on a disk that is full", () => {
 
 const waitsForGo = (then: string) => `sh -c 'echo ready; while [ ! -e go ]; do sleep 0.02; done; ${then}'`
 
-describe.runIf(process.getuid?.() === 0)("node-protocol, disk full on a node: what a daemon knows", () => {
-  it.live(
-    "a stop is recorded and an exit code kept: the next daemon reports no crash and no other code",
-    () =>
-      Effect.gen(function* () {
-        const dataDir = yield* smallDisk(16)
-        const first = yield* daemonProcess(dataDir)
-        const up = Effect.fnUntraced(function* (options: SpecOptions) {
-          const id = newId()
-          yield* first.ask(`create ${JSON.stringify({ ...options, id })}`)
-          yield* until("installed", () => stateOf(dataDir, id).status === "offline")
-          yield* first.ask(`power ${id} start 30`)
-          yield* until("running", () => {
-            const { reports, status } = stateOf(dataDir, id)
-            return status === "running" && reports.length === 0
-          })
-          return id
+describe.runIf(process.getuid?.() === 0)("node-protocol, disk full on a node: state of the daemon", () => {
+  it.live("a stop and an exit code are recorded: the next daemon reports the right crash only", () =>
+    Effect.gen(function* () {
+      const dataDir = yield* smallDisk(16)
+      const first = yield* daemonProcess(dataDir)
+      const up = Effect.fnUntraced(function* (options: SpecOptions) {
+        const id = newId()
+        yield* first.ask(`create ${JSON.stringify({ ...options, id })}`)
+        yield* until("installed", () => stateOf(dataDir, id).status === "offline")
+        yield* first.ask(`power ${id} start 30`)
+        yield* until("running", () => {
+          const { reports, status } = stateOf(dataDir, id)
+          return status === "running" && reports.length === 0
         })
-        const [stopped, ended, lives] = [
-          yield* up({}),
-          yield* up({ process: { invocation: waitsForGo("exit 9") } }),
-          yield* up({})
-        ]
-        const { free } = fillDisk(dataDir)
-        yield* first.ask(`power ${stopped} stop 30`)
-        yield* until("recorded", () => stateOf(dataDir, stopped).status === "offline")
-        yield* first.kill
-        writeFileSync(join(dataDir, "servers", ended, "files/go"), "")
-        yield* until("ended", () => readFileSync(join(dataDir, "servers", ended, "exit"), "utf8") === "9\n")
+        return id
+      })
+      const [stopped, ended, lives] = [
+        yield* up({}),
+        yield* up({ process: { invocation: waitsForGo("exit 9") } }),
+        yield* up({})
+      ]
+      const { free } = fillDisk(dataDir)
+      yield* first.ask(`power ${stopped} stop 30`)
+      yield* until("recorded", () => stateOf(dataDir, stopped).status === "offline")
+      yield* first.kill
+      writeFileSync(join(dataDir, "servers", ended, "files/go"), "")
+      yield* until("ended", () => readFileSync(join(dataDir, "servers", ended, "exit"), "utf8") === "9\n")
 
-        const notes = recorder()
-        const { daemon } = yield* openDaemon(dataDir, notes)
-        yield* Effect.addFinalizer(() =>
-          Effect.forEach([stopped, ended, lives], (id) => Effect.ignore(daemon.remove(id)))
-        )
-        yield* until("reported", () =>
-          notes.reports.some(({ server_id, type }) => server_id === ended && type === "status")
-        )
-        const crashes = notes.reports.flatMap((report) => (report.type === "crash" ? [report] : []))
-        assert.deepStrictEqual(
-          crashes.map(({ crash, server_id }) => [server_id, crash.reason]),
-          [[ended, "exit code 9"]]
-        )
-        const statuses = [stopped, ended, lives].map((id) => daemon.status(id))
-        assert.deepStrictEqual(yield* Effect.all(statuses), ["offline", "offline", "running"])
-        yield* until("recorded", () => stateOf(dataDir, ended).status === "offline")
-        free()
-      }).pipe(Effect.scoped)
+      const notes = recorder()
+      const { daemon } = yield* openDaemon(dataDir, notes)
+      yield* Effect.addFinalizer(() =>
+        Effect.forEach([stopped, ended, lives], (id) => Effect.ignore(daemon.remove(id)))
+      )
+      yield* until("reported", () =>
+        notes.reports.some(({ server_id, type }) => server_id === ended && type === "status")
+      )
+      const crashes = notes.reports.flatMap((report) => (report.type === "crash" ? [report] : []))
+      assert.deepStrictEqual(
+        crashes.map(({ crash, server_id }) => [server_id, crash.reason]),
+        [[ended, "exit code 9"]]
+      )
+      const statuses = [stopped, ended, lives].map((id) => daemon.status(id))
+      assert.deepStrictEqual(yield* Effect.all(statuses), ["offline", "offline", "running"])
+      yield* until("recorded", () => stateOf(dataDir, ended).status === "offline")
+      free()
+    }).pipe(Effect.scoped)
   )
 
-  it.live("a state that the disk refuses is recorded once there is room", () =>
+  it.live("a state that could not be written is written once there is space", () =>
     Effect.gen(function* () {
       const disk = yield* smallDisk(1)
       const file = yield* createServerFile(disk, specOf())
@@ -159,13 +162,13 @@ describe.runIf(process.getuid?.() === 0)("node-protocol, disk full on a node: wh
   )
 })
 
-/** Writes as many bytes as it is told. */
+/** Writes as many bytes as each line of its input says. */
 const writer = `sh -c 'echo ready; while read -r line; do [ "$line" = stop ] && exit 0; head -c "$line" /dev/zero > blob; echo done; done'`
 
 describe("decisions 3, limits: disk_space", () => {
   for (const instance_files of ["overlay", "copy"] as const) {
     it.live(
-      `what writes more is stopped with a line in its console, and not started again: ${instance_files}`,
+      `a server over the limit is stopped with a line in its console, and a start is refused: ${instance_files}`,
       () =>
         Effect.gen(function* () {
           const { crashes, daemon, dataDir, lastStatus, running, statuses } = yield* harness({
@@ -203,7 +206,7 @@ describe("decisions 3, limits: disk_space", () => {
     )
   }
 
-  it.live("the base and what is shared do not count where they are not the server's own", () =>
+  it.live("the base and shared files do not count if they are not copied", () =>
     Effect.gen(function* () {
       const { daemon, dataDir, running } = yield* harness({ diskCheckSeconds: 0.02 })
       write(dataDir, { "volumes/w/level": "x".repeat(3_000_000), "volumes/s/shared": "x".repeat(3_000_000) })

@@ -14,7 +14,7 @@ const write = (root: string, files: Readonly<Record<string, string>>) => {
   }
 }
 
-/** Files and links, which are not followed. */
+/** Returns files and links; links are not followed. */
 const filesIn = (root: string, path = ""): ReadonlyArray<string> =>
   fs
     .readdirSync(join(root, path), { withFileTypes: true })
@@ -44,8 +44,8 @@ const trees = Effect.gen(function* () {
   return { root, source, target }
 })
 
-describe("move: a server that arrives", () => {
-  it.live("has what it had, and nothing of what was made for it", () =>
+describe("migration: files of an arriving server", () => {
+  it.live("the archive replaces the server's own files", () =>
     Effect.gen(function* () {
       const { source, target } = yield* trees
       write(source, { "server.jar": "old", "world/level.dat": "a castle", kind: "a file" })
@@ -68,7 +68,7 @@ describe("move: a server that arrives", () => {
     })
   )
 
-  it.live("keeps what it shares with others on its new node", () =>
+  it.live("shared files of the new node are kept", () =>
     Effect.gen(function* () {
       const { root, source, target } = yield* trees
       write(root, { "there/maps": "of there", "here/maps": "of here" })
@@ -83,7 +83,7 @@ describe("move: a server that arrives", () => {
     })
   )
 
-  it.live("keeps what it shares also where it has put a link in its way", () =>
+  it.live("shared files are kept also if the archive has a link above their target", () =>
     Effect.gen(function* () {
       const { root, source, target } = yield* trees
       write(root, { "outside/secret": "secret", "here/maps": "of here" })
@@ -96,7 +96,7 @@ describe("move: a server that arrives", () => {
     })
   )
 
-  it.live("stays as it was made when the archive breaks off, and a second one is whole", () =>
+  it.live("an interrupted archive changes no file; the next attempt is complete", () =>
     Effect.gen(function* () {
       const { source, target } = yield* trees
       write(source, { "a/b": "b".repeat(5000), c: "c" })
@@ -115,7 +115,7 @@ describe("move: a server that arrives", () => {
     })
   )
 
-  it.live("stays as it was made when the archive is refused or too large", () =>
+  it.live("a refused or too large archive changes no file", () =>
     Effect.gen(function* () {
       const { source, target } = yield* trees
       write(source, { "a/b": "b".repeat(5000), c: "c" })
@@ -130,7 +130,7 @@ describe("move: a server that arrives", () => {
             return _tag
           })
         )
-      // The second entry becomes a device.
+      // Turns the second entry into a device.
       const device = (bytes: Uint8Array) => {
         const changed = Buffer.from(bytes)
         const header = changed.subarray(512, 1024)

@@ -12,19 +12,19 @@ import { ownUser, scene, write } from "./scene.ts"
 
 const asRoot = process.getuid?.() === 0
 
-/** Names of the programs that are started while the scope lasts. */
+/** Returns the names of the programs that start while the scope is open. */
 const started = Effect.acquireRelease(
   Effect.sync(() => {
     const children: Array<ChildProcess> = []
-    const heard = (message: unknown) => {
+    const onMessage = (message: unknown) => {
       if (typeof message !== "object" || message === null) return
-      // The channel has one kind of message.
+      // This channel has one type of message.
       children.push((message as { readonly process: ChildProcess }).process)
     }
-    channel("child_process").subscribe(heard)
-    return { children, heard }
+    channel("child_process").subscribe(onMessage)
+    return { children, onMessage }
   }),
-  ({ heard }) => Effect.sync(() => channel("child_process").unsubscribe(heard))
+  ({ onMessage }) => Effect.sync(() => channel("child_process").unsubscribe(onMessage))
 ).pipe(
   Effect.map(
     ({ children }) =>
@@ -44,14 +44,14 @@ const layersIn = Effect.fnUntraced(function* (folder: string) {
   }
 })
 
-describe.runIf(asRoot)("files of a server: its mounts (needs root)", () => {
+describe.runIf(asRoot)("files of a server: mounts (needs root)", () => {
   const volumes = [
     { name: "w", source: "w", target: "world", mode: "cow" },
     { name: "s", source: "s", target: "shared", mode: "rw" },
     { name: "r", source: "r", target: "lib/deep", mode: "ro" }
   ] as const
 
-  it.effect("one process makes all of them, and one takes them away", () =>
+  it.effect("one process makes all mounts, and one removes them", () =>
     Effect.gen(function* () {
       const { server, volumes: source } = yield* scene()
       write(source, { "w/level": "L", "s/all": "all", "r/x": "X" })
@@ -63,7 +63,8 @@ describe.runIf(asRoot)("files of a server: its mounts (needs root)", () => {
       const one = server({ volumes }, undefined, ownUser(70_211))
       yield* one.make
       assert.lengthOf(yield* mountsAt(one.folder), 4)
-      // To make its layers, and to show them; `find` looks whether the template has one owner. Nothing has to be given.
+      // One run makes the layers and one mounts them; `find` checks that the template has one owner. No file needs
+      // chown.
       assert.deepStrictEqual(programs(), ["find", "perl", "umount", "perl"])
       for (const name of ["", "world", "world/level", "shared/all", "lib", "lib/deep"]) {
         const { gid, uid } = statSync(join(one.files, name))
@@ -78,14 +79,14 @@ describe.runIf(asRoot)("files of a server: its mounts (needs root)", () => {
     })
   )
 
-  it.effect("one that cannot be made leaves none of the others", () =>
+  it.effect("if one mount fails, none remains", () =>
     Effect.gen(function* () {
       const { server, volumes: source } = yield* scene()
       write(source, { "w/level": "L", "s/all": "all", "r/x": "X" })
       const one = server({ volumes }, undefined, ownUser(70_212))
       yield* one.make
       yield* one.close
-      // The kernel takes no file as a layer.
+      // The kernel refuses a file as a work folder.
       rmSync(join(one.folder, "tree/over.0/work"), { recursive: true })
       writeFileSync(join(one.folder, "tree/over.0/work"), "")
       const failed = yield* Effect.flip(one.open)
@@ -99,7 +100,7 @@ describe.runIf(asRoot)("files of a server: its mounts (needs root)", () => {
     })
   )
 
-  it.effect("names of any bytes are taken as they are, and what fails says why", () =>
+  it.effect("names of any bytes are mounted, and errors give the cause", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
       yield* Effect.addFinalizer(() => Effect.sync(() => unmountBelow(folder)))
@@ -126,7 +127,7 @@ describe.runIf(asRoot)("files of a server: its mounts (needs root)", () => {
     })
   )
 
-  it.effect("nothing is left of the process when its scope has ended", () =>
+  it.effect("closing its scope ends the process and releases its files", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
       yield* Effect.addFinalizer(() => Effect.sync(() => unmountBelow(folder)))
@@ -136,7 +137,7 @@ describe.runIf(asRoot)("files of a server: its mounts (needs root)", () => {
         const mounter = yield* openMounter(true, handlesOf(layers), 2)
         yield* mounter.overlay(join(folder, "files"), layers, "test")
       }).pipe(Effect.scoped)
-      // Not even lazily: whatever held it would be in the way.
+      // A plain unmount: an open handle would make it fail as busy.
       const { status, stderr } = spawnSync("umount", [join(folder, "files")], { encoding: "utf8" })
       assert.deepStrictEqual({ status, stderr }, { status: 0, stderr: "" })
     })

@@ -1,4 +1,4 @@
-/** Opens the files of a server for a user, in a process that may be killed meanwhile: `node openChild.ts <JSON>`. */
+/** Opens the files of a server for a user in its own process, for tests that kill it: `node openChild.ts <JSON>`. */
 import { Context, Effect, Layer } from "effect"
 import { InstanceFiles } from "../../../src/daemon/files/InstanceFiles.ts"
 import { specOf } from "../support.ts"

@@ -9,7 +9,7 @@ import { ownUser, scene, write } from "./scene.ts"
 const asRoot = process.getuid?.() === 0
 const ONE = ownUser(70_101)
 
-/** `uid:gid path` of all that is in a folder and does not belong to the user. */
+/** Returns `uid:gid path` of every file in a folder with another owner. */
 const foreign = (folder: string, uid: number): ReadonlyArray<string> =>
   ["", ...readdirSync(folder, { recursive: true, encoding: "utf8" })].flatMap((name) => {
     const stats = lstatSync(join(folder, name))
@@ -18,8 +18,8 @@ const foreign = (folder: string, uid: number): ReadonlyArray<string> =>
 
 const needed = asRoot ? "" : " (needs root)"
 
-describe.runIf(asRoot)(`isolation, an upgrade that is killed${needed}`, () => {
-  it.live("goes on with the next start; nothing is lost, and no base is copied", () =>
+describe.runIf(asRoot)(`isolation, interrupted upgrade${needed}`, () => {
+  it.live("the next start completes it; no file is lost, and no base is copied", () =>
     Effect.gen(function* () {
       const { baseDir, dataDir, first, server, serversDir, volumes: sources } = yield* scene()
       write(first.folder, { big: "b".repeat(3_000_000) })

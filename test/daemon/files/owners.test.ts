@@ -19,7 +19,7 @@ import { ownUser, runAs, scene, ways, write } from "./scene.ts"
 const asRoot = process.getuid?.() === 0
 const [ONE, TWO, SOFTWARE] = [ownUser(70_101), ownUser(70_102), ownUser(70_103)]
 
-/** `uid:gid path` of all that is in a folder and does not belong to the user. */
+/** Returns `uid:gid path` of every file in a folder with another owner. */
 const foreign = (folder: string, uid: number): ReadonlyArray<string> =>
   ["", ...readdirSync(folder, { recursive: true, encoding: "utf8" })].flatMap((name) => {
     const stats = lstatSync(join(folder, name))
@@ -28,7 +28,7 @@ const foreign = (folder: string, uid: number): ReadonlyArray<string> =>
 
 const giveAll = (folder: string, uid: number) => execFileSync("chown", ["-R", "-h", `${uid}:${uid}`, folder])
 
-/** Owner, mode, time of change and size of all that is in a folder. */
+/** Returns owner, mode, time of change and size of every file in a folder. */
 const listing = (folder: string): string =>
   execFileSync("find", [folder, "-printf", "%P %U:%G %m %T@ %s\n"], { encoding: "utf8" })
 
@@ -59,38 +59,40 @@ for (const [way, options] of Object.entries(all)) {
       return { ...all, copy: [{ source: "files/config.yml", target: "plugins/config.yml" }] }
     })
 
-    it.effect("all belong to its user, who changes them as its own; base and volumes stay as they are", () =>
-      Effect.gen(function* () {
-        const { copy, first, server, volumes: sources } = yield* place()
-        const [own, shared] = [volumes.filter(({ mode }) => mode === "cow"), volumes]
-        const one = server({ volumes: mounts ? shared : own, copy }, undefined, ONE)
-        const before = [listing(first.folder), listing(join(sources, "w")), listing(join(sources, "r"))]
-        yield* one.make
-        assert.deepStrictEqual(foreign(one.files, ONE.uid), [])
-        const said = runAs(
-          ONE.uid,
-          one.files,
-          `chmod 600 conf/a && touch -d @7 conf/a && echo more >> conf/a && rm server.jar && echo n > world/level
+    it.effect(
+      "all files appear with the server's uid, and it can change them; base and volumes are unchanged",
+      () =>
+        Effect.gen(function* () {
+          const { copy, first, server, volumes: sources } = yield* place()
+          const [own, shared] = [volumes.filter(({ mode }) => mode === "cow"), volumes]
+          const one = server({ volumes: mounts ? shared : own, copy }, undefined, ONE)
+          const before = [listing(first.folder), listing(join(sources, "w")), listing(join(sources, "r"))]
+          yield* one.make
+          assert.deepStrictEqual(foreign(one.files, ONE.uid), [])
+          const output = runAs(
+            ONE.uid,
+            one.files,
+            `chmod 600 conf/a && touch -d @7 conf/a && echo more >> conf/a && rm server.jar && echo n > world/level
           mkdir bin/new && mv link bin/link && echo deep > other/deep/level && cat bin/run plugins/config.yml`
-        )
-        assert.strictEqual(said, "runc: 1")
-        assert.strictEqual(readFileSync(join(one.files, "conf/a"), "utf8"), "amore\n")
-        assert.deepStrictEqual(foreign(one.files, ONE.uid), [])
-        assert.deepStrictEqual(
-          [listing(first.folder), listing(join(sources, "w")), listing(join(sources, "r"))],
-          before
-        )
-        if (mounts)
-          assert.strictEqual(runAs(ONE.uid, one.files, "cat lib/x; echo n > lib/x").slice(0, 1), "X")
-        yield* one.close
-        yield* one.open
-        assert.deepStrictEqual(foreign(one.files, ONE.uid), [])
-        assert.strictEqual(readFileSync(join(one.files, "other/deep/level"), "utf8"), "deep\n")
-      }).pipe(Effect.scoped)
+          )
+          assert.strictEqual(output, "runc: 1")
+          assert.strictEqual(readFileSync(join(one.files, "conf/a"), "utf8"), "amore\n")
+          assert.deepStrictEqual(foreign(one.files, ONE.uid), [])
+          assert.deepStrictEqual(
+            [listing(first.folder), listing(join(sources, "w")), listing(join(sources, "r"))],
+            before
+          )
+          if (mounts)
+            assert.strictEqual(runAs(ONE.uid, one.files, "cat lib/x; echo n > lib/x").slice(0, 1), "X")
+          yield* one.close
+          yield* one.open
+          assert.deepStrictEqual(foreign(one.files, ONE.uid), [])
+          assert.strictEqual(readFileSync(join(one.files, "other/deep/level"), "utf8"), "deep\n")
+        }).pipe(Effect.scoped)
     )
 
     it.effect(
-      "what an operator puts there as root is the server's with its next start; nothing else changes hands",
+      "files that an operator adds as root are the server's after its next start; no other owner changes",
       () =>
         Effect.gen(function* () {
           const { copy, server } = yield* place()
@@ -113,7 +115,7 @@ for (const [way, options] of Object.entries(all)) {
         }).pipe(Effect.scoped)
     )
 
-    it.effect("two servers on one base do not reach each other's", () =>
+    it.effect("two servers on one base cannot read each other's files", () =>
       Effect.gen(function* () {
         const { first, server } = yield* place()
         const [one, two] = [server({}, undefined, ONE), server({}, undefined, TWO)]
@@ -133,7 +135,7 @@ for (const [way, options] of Object.entries(all)) {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("programs of the base do not run as another user", () =>
+    it.effect("set-uid programs of the base do not run as another user", () =>
       Effect.gen(function* () {
         const { first, server } = yield* place()
         execFileSync("cp", ["/usr/bin/id", join(first.folder, "bin/run")])
@@ -141,16 +143,16 @@ for (const [way, options] of Object.entries(all)) {
         chmodSync(join(first.folder, "bin/run"), 0o6755)
         const one = server({}, undefined, ONE)
         yield* one.make
-        const said = execFileSync("setpriv", [`--reuid=${TWO.uid}`, "--clear-groups", "./bin/run", "-u"], {
+        const output = execFileSync("setpriv", [`--reuid=${TWO.uid}`, "--clear-groups", "./bin/run", "-u"], {
           cwd: one.files,
           encoding: "utf8"
         })
-        assert.strictEqual(said, `${TWO.uid}\n`)
+        assert.strictEqual(output, `${TWO.uid}\n`)
         if (way.startsWith("copy")) assert.strictEqual(statSync(join(one.files, "bin/run")).mode & 0o6000, 0)
       }).pipe(Effect.scoped)
     )
 
-    it.effect("a new base under them belongs to its user, too", () =>
+    it.effect("a new base has the server's uid, too", () =>
       Effect.gen(function* () {
         const { base, server } = yield* place()
         const one = server({ volumes: volumes.filter(({ mode }) => mode === "cow") }, undefined, ONE)
@@ -164,51 +166,49 @@ for (const [way, options] of Object.entries(all)) {
       }).pipe(Effect.scoped)
     )
 
-    it.effect(
-      "those that an earlier version has made as root are given to the user, and nothing is lost",
-      () =>
-        Effect.gen(function* () {
-          const { first, server, volumes: sources } = yield* place()
-          giveAll(first.folder, 0)
-          // As an archive unpacked by root leaves it.
-          lchownSync(join(first.folder, "conf/a"), 1234, 1234)
-          const definition = { volumes: mounts ? volumes : volumes.filter(({ mode }) => mode === "cow") }
-          const old = server(definition)
-          yield* old.make
-          write(old.files, { "world/level": "mine", "conf/own": "mine", "other/deep/new": "mine" })
-          if (mounts) write(old.files, { "shared/mine": "mine" })
-          execFileSync("rm", [join(old.files, "server.jar")])
-          symlinkSync("/etc/passwd", join(old.files, "passwd"))
-          const passwd = statSync("/etc/passwd").uid
-          const now = server(definition, old.folder, ONE)
-          // Cut off in the middle, however far: the top of a folder is the last to be given.
-          const upper = join(old.folder, way.startsWith("overlay") ? "tree/upper" : "files")
-          chownSync(join(upper, "conf/own"), ONE.uid, ONE.uid)
-          // Mounted as the earlier version has left it, or not at all after a restart of the machine.
-          yield* now.open
-          unmountBelow(old.folder)
-          yield* now.open
-          assert.deepStrictEqual(foreign(now.files, ONE.uid), [])
-          assert.strictEqual(statSync("/etc/passwd").uid, passwd)
-          const said = runAs(
-            ONE.uid,
-            now.files,
-            "cat world/level conf/own other/deep/new; echo >> conf/a; echo x > conf/own; ls server.jar"
-          )
-          assert.match(said, /^mineminemine[^\n]*server.jar[^\n]*\n$/)
-          if (mounts) {
-            assert.strictEqual(runAs(ONE.uid, now.files, "cat shared/mine; echo y > shared/mine"), "mine")
-            assert.strictEqual(readFileSync(join(sources, "s/mine"), "utf8"), "y\n")
-          }
-        }).pipe(Effect.scoped)
+    it.effect("files that an earlier version made as root are chowned, and none is lost", () =>
+      Effect.gen(function* () {
+        const { first, server, volumes: sources } = yield* place()
+        giveAll(first.folder, 0)
+        // The owner that an archive unpacked by root leaves.
+        lchownSync(join(first.folder, "conf/a"), 1234, 1234)
+        const definition = { volumes: mounts ? volumes : volumes.filter(({ mode }) => mode === "cow") }
+        const old = server(definition)
+        yield* old.make
+        write(old.files, { "world/level": "mine", "conf/own": "mine", "other/deep/new": "mine" })
+        if (mounts) write(old.files, { "shared/mine": "mine" })
+        execFileSync("rm", [join(old.files, "server.jar")])
+        symlinkSync("/etc/passwd", join(old.files, "passwd"))
+        const passwd = statSync("/etc/passwd").uid
+        const now = server(definition, old.folder, ONE)
+        // An interrupted chown: the top of a folder is always chowned last.
+        const upper = join(old.folder, way.startsWith("overlay") ? "tree/upper" : "files")
+        chownSync(join(upper, "conf/own"), ONE.uid, ONE.uid)
+        // Either still mounted by the earlier version, or unmounted by a restart of the machine.
+        yield* now.open
+        unmountBelow(old.folder)
+        yield* now.open
+        assert.deepStrictEqual(foreign(now.files, ONE.uid), [])
+        assert.strictEqual(statSync("/etc/passwd").uid, passwd)
+        const output = runAs(
+          ONE.uid,
+          now.files,
+          "cat world/level conf/own other/deep/new; echo >> conf/a; echo x > conf/own; ls server.jar"
+        )
+        assert.match(output, /^mineminemine[^\n]*server.jar[^\n]*\n$/)
+        if (mounts) {
+          assert.strictEqual(runAs(ONE.uid, now.files, "cat shared/mine; echo y > shared/mine"), "mine")
+          assert.strictEqual(readFileSync(join(sources, "s/mine"), "utf8"), "y\n")
+        }
+      }).pipe(Effect.scoped)
     )
   })
 }
 
-describe.runIf(asRoot)(`isolation, volumes of several servers${needed}`, () => {
+describe.runIf(asRoot)(`isolation, volumes shared by servers${needed}`, () => {
   const volume = { name: "s", source: "s", target: "shared", mode: "rw" } as const
 
-  it.effect("rw: each writes the files of the others as its own; other users reach none of them", () =>
+  it.effect("rw: each server writes the others' files as its own; other users have no access", () =>
     Effect.gen(function* () {
       const { server, volumes: sources } = yield* scene()
       write(sources, { "s/sub/old": "old" })
@@ -241,33 +241,35 @@ describe.runIf(asRoot)(`isolation, volumes of several servers${needed}`, () => {
         const attack = runAs(SOFTWARE.uid, none.files, `cat ${path}; echo x >> ${path}`)
         assert.notInclude(attack, "one")
       }
-      // Nothing in it is a program that runs as root, wherever it is copied to.
+      // A set-uid program in it must not run as root, even if copied elsewhere.
       runAs(ONE.uid, one.files, "cp /usr/bin/id shared/id; chmod 6755 shared/id")
       assert.notStrictEqual(statSync(join(sources, "s/id")).uid, 0)
     }).pipe(Effect.scoped)
   )
 
-  it.effect("rw without mapped owners: the only server has it; a second one is refused by name", () =>
-    Effect.gen(function* () {
-      const { server, service, volumes: sources } = yield* scene({ mounts: false })
-      write(sources, { "s/old": "old" })
-      const [one, two] = [
-        server({ volumes: [volume] }, undefined, ONE),
-        server({ volumes: [volume] }, undefined, TWO)
-      ]
-      service.register(one.folder, one.spec)
-      yield* one.make
-      assert.deepStrictEqual(foreign(join(sources, "s"), ONE.uid), [])
-      service.register(two.folder, two.spec)
-      const error = yield* Effect.flip(two.make)
-      assert.strictEqual(error.code, "REFUSED")
-      assert.include(error.message, one.spec.id)
-      assert.include(error.next ?? "", "a volume of its own")
-      assert.deepStrictEqual(foreign(join(sources, "s"), ONE.uid), [])
-    }).pipe(Effect.scoped)
+  it.effect(
+    "rw without mapped owners: only one server may have it; the refusal of a second one names the first",
+    () =>
+      Effect.gen(function* () {
+        const { server, service, volumes: sources } = yield* scene({ mounts: false })
+        write(sources, { "s/old": "old" })
+        const [one, two] = [
+          server({ volumes: [volume] }, undefined, ONE),
+          server({ volumes: [volume] }, undefined, TWO)
+        ]
+        service.register(one.folder, one.spec)
+        yield* one.make
+        assert.deepStrictEqual(foreign(join(sources, "s"), ONE.uid), [])
+        service.register(two.folder, two.spec)
+        const error = yield* Effect.flip(two.make)
+        assert.strictEqual(error.code, "REFUSED")
+        assert.include(error.message, one.spec.id)
+        assert.include(error.next ?? "", "a volume of its own")
+        assert.deepStrictEqual(foreign(join(sources, "s"), ONE.uid), [])
+      }).pipe(Effect.scoped)
   )
 
-  it.effect("a mount of the host is written as its owner, and never as root", () =>
+  it.effect("a mount of the host is written with the uid of its owner, never as root", () =>
     Effect.gen(function* () {
       const { allowed, server } = yield* scene()
       mkdirSync(join(allowed, "roots"))
@@ -275,18 +277,18 @@ describe.runIf(asRoot)(`isolation, volumes of several servers${needed}`, () => {
       const mount = (name: string) => ({ source: join(allowed, name), target: name, mode: "rw" }) as const
       const one = server({ mounts: [mount("maps"), mount("roots")] }, undefined, ONE)
       yield* one.make
-      const said = runAs(
+      const output = runAs(
         ONE.uid,
         one.files,
         "echo x > maps/new; cp /usr/bin/id roots/id; chmod 6755 roots/id"
       )
-      assert.match(said, /denied/)
+      assert.match(output, /denied/)
       assert.strictEqual(statSync(join(allowed, "maps/new")).uid, 1234)
       assert.deepStrictEqual(readdirSync(join(allowed, "roots")), [])
     }).pipe(Effect.scoped)
   )
 
-  it.effect("cow: one with files of several owners is copied, so that all of them are the server's", () =>
+  it.effect("cow: a volume with several owners is copied, so that all files have the server's uid", () =>
     Effect.gen(function* () {
       const { server, volumes: sources } = yield* scene()
       write(sources, { "w/a": "a", "w/deep/b": "b" })

@@ -10,7 +10,7 @@ import { write } from "./scene.ts"
 
 const script = join(import.meta.dirname, "../daemonProcess.ts")
 
-/** A daemon process of its own, killed with the scope if it still lives. */
+/** Starts a daemon process; kills it with the scope. */
 const daemonProcess = Effect.fnUntraced(function* (dataDir: string) {
   const child: ChildProcess = yield* Effect.acquireRelease(
     Effect.sync(() => spawn(process.execPath, [script, dataDir], { stdio: ["pipe", "pipe", "inherit"] })),
@@ -21,10 +21,10 @@ const daemonProcess = Effect.fnUntraced(function* (dataDir: string) {
     output += String(bytes)
   })
   yield* until("the daemon is up", () => output.startsWith("up "))
-  const tell = (line: string) => Effect.sync(() => child.stdin?.write(`${line}\n`))
+  const send = (line: string) => Effect.sync(() => child.stdin?.write(`${line}\n`))
   const ask = Effect.fnUntraced(function* (line: string) {
     const before = output.length
-    yield* tell(line)
+    yield* send(line)
     yield* until(`an answer to ${line}`, () => output.length > before)
     assert.strictEqual(output.slice(before), "ok\n")
   })
@@ -32,7 +32,7 @@ const daemonProcess = Effect.fnUntraced(function* (dataDir: string) {
     child.kill("SIGKILL")
     yield* until("the daemon is dead", () => child.exitCode !== null || child.signalCode !== null)
   })
-  return { ask, kill, tell }
+  return { ask, kill, send }
 })
 
 const phaseOf = (dataDir: string, id: string): string => {
@@ -41,7 +41,7 @@ const phaseOf = (dataDir: string, id: string): string => {
 }
 
 describe("node-protocol, daemon killed: files", () => {
-  it.live("a removal that is cut off anywhere leaves what is shared as it is, and nothing else", () =>
+  it.live("an interrupted removal keeps shared files, and is completed later", () =>
     Effect.gen(function* () {
       const dataDir = yield* dataFolder
       const names = Array.from({ length: 200 }, (_, index) => `f${index}`)
@@ -63,11 +63,11 @@ describe("node-protocol, daemon killed: files", () => {
         }
         yield* daemon.ask(`create ${JSON.stringify({ id, definition })}`)
         yield* until("installed", () => phaseOf(dataDir, id) === "ready")
-        yield* daemon.tell(`remove ${id}`)
+        yield* daemon.send(`remove ${id}`)
         yield* Effect.sleep(delay)
         yield* daemon.kill
       }
-      // What is left of them goes with the next start, or with the next removal.
+      // The next start or the next removal deletes the rest.
       const { close, daemon } = yield* openDaemon(dataDir, recorder(), {
         allowedMounts: [join(dataDir, "host")]
       })
@@ -82,14 +82,14 @@ describe("node-protocol, daemon killed: files", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a server that runs on keeps its files, and they are there for the next run", () =>
+  it.live("a running server keeps its files, also for its next run", () =>
     Effect.gen(function* () {
       const dataDir = yield* dataFolder
       mkdirSync(join(dataDir, "volumes/s"), { recursive: true })
       const first = yield* daemonProcess(dataDir)
       const id = newId()
       const definition = { volumes: [{ name: "s", source: "s", target: "s", mode: "rw" }] }
-      const invocation = `sh -c 'echo ready; while read -r line; do echo "$line" > s/said; echo own > own; done'`
+      const invocation = `sh -c 'echo ready; while read -r line; do echo "$line" > s/input; echo own > own; done'`
       yield* first.ask(`create ${JSON.stringify({ id, definition, process: { invocation } })}`)
       yield* until("installed", () => phaseOf(dataDir, id) === "ready")
       yield* first.ask(`power ${id} start`)
@@ -99,8 +99,8 @@ describe("node-protocol, daemon killed: files", () => {
       yield* Effect.repeat(running, { until: (up) => up })
       yield* daemon.commands(id, ["hello"])
       const files = join(dataDir, "servers", id, "files")
-      yield* until("it is said", () => existsSync(join(files, "own")))
-      assert.strictEqual(readFileSync(join(dataDir, "volumes/s/said"), "utf8"), "hello\n")
+      yield* until("the line is written", () => existsSync(join(files, "own")))
+      assert.strictEqual(readFileSync(join(dataDir, "volumes/s/input"), "utf8"), "hello\n")
       yield* daemon.power(id, "kill", 0)
       const offline = Effect.map(daemon.status(id), (status) => status === "offline")
       yield* Effect.repeat(offline, { until: (down) => down })

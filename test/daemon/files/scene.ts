@@ -1,4 +1,4 @@
-/** A data folder with a base, volumes and a folder to mount from, and instances made of them. */
+/** A data folder with a base, volumes and an allowed mount, and instances made from them. */
 
 import { spawnSync } from "node:child_process"
 import { mkdirSync, rmSync, truncateSync, writeFileSync } from "node:fs"
@@ -12,7 +12,7 @@ import { unmountBelow } from "../../support/mounts.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { newId, specOf } from "../support.ts"
 
-/** Every way in which a node may make instances. */
+/** Every storage strategy of a node. */
 export const ways = {
   overlay: {},
   "copy, with mounts": { storage: "copy" },
@@ -43,7 +43,7 @@ export const scene = Effect.fnUntraced(function* (
     return { folder, generation }
   }
   const first = base("first", { "server.jar": "jar", "world/default": "d" })
-  /** The service of a daemon; a further one is another start. */
+  /** The daemon's service for instance files; opening another one simulates a restart. */
   const open = Effect.gen(function* () {
     const scope = yield* Scope.fork(yield* Effect.scope)
     const layer = InstanceFiles.layer({ baseDir, serversDir, sources, ...options })
@@ -80,20 +80,20 @@ const mounted = (folder: string, argv: ReadonlyArray<string>) =>
     return folder
   })
 
-/** A data folder on a file system of so many MiB, whose files share no blocks. */
+/** A data folder on a file system of `mib` MiB without reflinks. */
 export const smallDisk = Effect.fnUntraced(function* (mib: number, files = 100_000) {
   const options = `size=${mib}m,nr_inodes=${files}`
   return yield* mounted(join(yield* temporaryFolder, "small"), ["-t", "tmpfs", "-o", options, "tmpfs"])
 })
 
-/** Takes all bytes of a small disk, but for the rest of the last blocks of its files. */
+/** Fills a small disk except for the ends of last blocks. */
 export const fillDisk = (disk: string) => {
   const ballast = join(disk, "ballast")
   spawnSync("dd", ["if=/dev/zero", `of=${ballast}`, "bs=4k"])
   return { free: () => rmSync(ballast) }
 }
 
-/** Makes files on a small disk until it takes no more of them. */
+/** Creates files on a small disk until it is out of inodes. */
 export const fillWithFiles = (disk: string) => {
   const ballast = join(disk, "files")
   mkdirSync(ballast)
@@ -101,24 +101,24 @@ export const fillWithFiles = (disk: string) => {
   return { free: () => rmSync(ballast, { recursive: true }) }
 }
 
-/** A user of a server's own. */
+/** A uid of one server only. */
 export const ownUser = (uid: number): RunUser => ({ uid, gid: uid, own: true })
 
-/** Runs a script as a user without any rights, in a folder; answers what it prints, errors included. */
+/** Runs a script as a user without capabilities in a folder; returns stdout and stderr. */
 export const runAs = (uid: number, cwd: string, script: string): string => {
   const rights = ["--clear-groups", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
-  // The folder is entered before the user changes: those above it are closed to others.
+  // Enters the folder before it changes the user, who cannot search the folders above.
   const words = [`--reuid=${uid}`, `--regid=${uid}`, ...rights, "sh", "-c", `{ ${script}; } 2>&1`]
   return spawnSync("setpriv", words, { cwd, encoding: "utf8" }).stdout
 }
 
-/** Whether a file system whose files can share blocks can be had: needs root, xfsprogs and a loop device. */
+/** Whether tests can have a file system with reflinks: needs root, xfsprogs and a loop device. */
 export const withXfs =
   process.getuid?.() === 0 &&
   spawnSync("mkfs.xfs", ["-V"]).status === 0 &&
   spawnSync("losetup", ["--find"]).status === 0
 
-/** A data folder on a file system whose files can share blocks. */
+/** A data folder on a file system with reflinks. */
 export const xfsDisk = Effect.gen(function* () {
   const folder = yield* temporaryFolder
   const image = join(folder, "image")

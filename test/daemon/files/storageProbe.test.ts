@@ -8,9 +8,9 @@ import { mountsBelow } from "../../support/mounts.ts"
 import { harness } from "../support.ts"
 import { fillDisk, scene, smallDisk, withXfs, write, xfsDisk } from "./scene.ts"
 
-describe("blueprints, instances: how they are made", () => {
+describe("blueprints, instances: storage strategy", () => {
   it.effect(
-    "is the best that works in the very folder; what is set and does not work gives way to the next",
+    "it is the best one that works in the folder; a configured one that fails falls back to the next",
     () =>
       Effect.gen(function* () {
         const folder = yield* smallDisk(16)
@@ -32,7 +32,7 @@ describe("blueprints, instances: how they are made", () => {
       }).pipe(Effect.scoped)
   )
 
-  it.effect.runIf(process.getuid?.() === 0)("mounts that map owners are tried, and may be left out", () =>
+  it.effect.runIf(process.getuid?.() === 0)("id-mapped mounts are probed, and can be turned off", () =>
     Effect.gen(function* () {
       const folder = yield* smallDisk(16)
       const mapped = (options: ProbeOptions) =>
@@ -49,7 +49,7 @@ describe("blueprints, instances: how they are made", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("what a probe that was cut off has left goes with the next", () =>
+  it.effect("the next probe removes the files of an interrupted one", () =>
     Effect.gen(function* () {
       const folder = yield* smallDisk(16)
       write(folder, { ".probe-x/upper/file": "" })
@@ -58,28 +58,26 @@ describe("blueprints, instances: how they are made", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live(
-    "is not known while the disk is full, and no feature counts as missing; known once there is room",
-    () =>
-      Effect.gen(function* () {
-        const disk = yield* smallDisk(16)
-        const { first, open, server } = yield* scene({}, join(disk, "data"))
-        const full = fillDisk(disk)
-        assert.match((yield* Effect.flip(probeStorage(join(disk, "data/servers")))).message, /disk full/)
-        const service = yield* open
-        assert.strictEqual(yield* service.strategy, undefined)
-        const { folder, spec } = server({})
-        assert.match((yield* Effect.flip(service.make(folder, first, spec))).message, /disk full/)
-        full.free()
-        yield* service.make(folder, first, spec)
-        assert.strictEqual(yield* service.strategy, "overlay")
-        yield* service.close(folder)
-        const whole = yield* probeStorage(join(disk, "data/servers"))
-        assert.deepStrictEqual(whole.mapped, { layers: true, binds: true })
-      }).pipe(Effect.scoped)
+  it.live("on a full disk it stays undetermined; the next attempt with space finds every feature", () =>
+    Effect.gen(function* () {
+      const disk = yield* smallDisk(16)
+      const { first, open, server } = yield* scene({}, join(disk, "data"))
+      const full = fillDisk(disk)
+      assert.match((yield* Effect.flip(probeStorage(join(disk, "data/servers")))).message, /disk full/)
+      const service = yield* open
+      assert.strictEqual(yield* service.strategy, undefined)
+      const { folder, spec } = server({})
+      assert.match((yield* Effect.flip(service.make(folder, first, spec))).message, /disk full/)
+      full.free()
+      yield* service.make(folder, first, spec)
+      assert.strictEqual(yield* service.strategy, "overlay")
+      yield* service.close(folder)
+      const whole = yield* probeStorage(join(disk, "data/servers"))
+      assert.deepStrictEqual(whole.mapped, { layers: true, binds: true })
+    }).pipe(Effect.scoped)
   )
 
-  it.live("is in what a node says of itself", () =>
+  it.live("the node reports it in its system information", () =>
     Effect.gen(function* () {
       const { daemon, notes } = yield* harness({ instance_files: "copy" })
       assert.strictEqual((yield* daemon.system).system.instance_files, "copy")
@@ -89,8 +87,8 @@ describe("blueprints, instances: how they are made", () => {
   )
 
   const reflinks = withXfs ? "" : " (needs root, xfsprogs and a loop device)"
-  describe.runIf(withXfs)(`copies that share blocks${reflinks}`, () => {
-    it.effect("take no room, and neither do volumes under an overlay, which nobody can change any more", () =>
+  describe.runIf(withXfs)(`copies with reflinks${reflinks}`, () => {
+    it.effect("they use no disk space; volumes under an overlay are copied in the same way", () =>
       Effect.gen(function* () {
         const disk = yield* xfsDisk
         const used = () => {

@@ -19,8 +19,8 @@ const folders = Effect.gen(function* () {
 })
 const lockIn = (dataDir: string) => readFileSync(join(dataDir, "daemon.lock"), "utf8")
 
-describe.runIf(process.getuid?.() === 0)("decisions 3, a daemon on a disk that is full", () => {
-  it.live("does not start for the first time, says where space is needed, and leaves nothing", () =>
+describe.runIf(process.getuid?.() === 0)("decisions 3, daemon on a full disk", () => {
+  it.live("a first start is refused with the disk to free, and leaves no files", () =>
     Effect.gen(function* () {
       const { dataDir, disk, fill, free } = yield* folders
       yield* fill
@@ -37,7 +37,7 @@ describe.runIf(process.getuid?.() === 0)("decisions 3, a daemon on a disk that i
   )
 
   const before: ReadonlyArray<readonly [string, (dataDir: string) => Effect.Effect<void, unknown>]> = [
-    ["ended in good order", (dataDir) => Effect.scoped(claimDataFolder(dataDir))],
+    ["ended normally", (dataDir) => Effect.scoped(claimDataFolder(dataDir))],
     [
       "was killed",
       (dataDir) =>
@@ -55,7 +55,7 @@ describe.runIf(process.getuid?.() === 0)("decisions 3, a daemon on a disk that i
         )
     ]
   ]
-  it.live.each(before)("claims the folder of a daemon that %s, and gives it back", ([, end]) =>
+  it.live.each(before)("a daemon claims the folder of a daemon that %s, and releases it", ([, end]) =>
     Effect.gen(function* () {
       const { dataDir, fill } = yield* folders
       yield* end(dataDir)

@@ -6,16 +6,16 @@ import { until } from "../../support/eventually.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { alive, harness, pidIn } from "../support.ts"
 
-/** What is added to every reason that only the log can explain. */
+/** The end of every failure reason that only the log can explain. */
 const readTheLog = "(node test-node): read the install log, correct the cause, then reinstall"
 
 const baseOf = (dataDir: string, software = "echo") => join(dataDir, "base", software, "1.0")
-/** What is in the base folder beside finished installations and logs. */
+/** Returns the unfinished entries of the base folder. */
 const leftovers = (dataDir: string) =>
   readdirSync(join(dataDir, "base")).filter((name) => name.startsWith(".aside"))
 
 describe("blueprints, software: install script", () => {
-  it.live("runs once for all servers that ask at the same time, and each has the log", () =>
+  it.live("concurrent installations of one base run the script once, and each server has the log", () =>
     Effect.gen(function* () {
       const { create, daemon, dataDir, lastInstall } = yield* harness()
       const count = join(dataDir, "count")
@@ -37,7 +37,7 @@ describe("blueprints, software: install script", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a script that fails leaves no base and says why", () =>
+  it.live("a script that fails leaves no base, and the failure reason names its exit code", () =>
     Effect.gen(function* () {
       const { create, dataDir, daemon, lastInstall, lastStatus } = yield* harness()
       const id = yield* create({ install: { script: "echo half > file; echo oops >&2; exit 3" } })
@@ -54,7 +54,7 @@ describe("blueprints, software: install script", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a script that takes too long is killed with all its descendants", () =>
+  it.live("a script over its time limit is killed with all its descendants", () =>
     Effect.gen(function* () {
       const { create, dataDir, lastInstall } = yield* harness()
       const pid = join(dataDir, "pid")
@@ -71,7 +71,7 @@ describe("blueprints, software: install script", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a flood of output, not UTF-8, is kept within bounds, its end included", () =>
+  it.live("a flood of output that is not UTF-8 is bounded; its end is kept", () =>
     Effect.gen(function* () {
       const { create, daemon, dataDir, lastInstall } = yield* harness()
       const id = yield* create({
@@ -94,7 +94,7 @@ describe("blueprints, software: install script", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a removal ends the installation that nobody else waits for", () =>
+  it.live("a removal stops an installation that no other server needs", () =>
     Effect.gen(function* () {
       const { create, daemon, dataDir, lastInstall } = yield* harness()
       const install = { script: "echo $$ > $INSTALL_DIR/pid; exec sleep 300" }
@@ -109,7 +109,7 @@ describe("blueprints, software: install script", () => {
       yield* until("script runs", () => pids().some((pid) => pid > 0))
       const [pid = 0] = pids()
       yield* daemon.remove(first)
-      yield* until("it goes on for the other", () => pids().some(alive))
+      yield* until("the other installation continues", () => pids().some(alive))
       assert.strictEqual(lastInstall(second)?.phase, "installing")
       const last = pids()
       yield* daemon.remove(second)
@@ -119,30 +119,32 @@ describe("blueprints, software: install script", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("warms up: starts once, waits for the signal, stops, cleans up, leaves no patch behind", () =>
-    Effect.gen(function* () {
-      const { dataDir, daemon, installed, lastInstall } = yield* harness()
-      const id = yield* installed({
-        process: { invocation: "sh run.sh" },
-        definition: {
-          configs: { "a.properties": { parser: "properties", find: { motd: "mine", "*.x": "none" } } }
-        },
-        install: {
-          script:
-            "printf 'cat a.properties; mkdir world; echo made > cache; echo ready; read l; echo bye $l' > run.sh",
-          warmup: true,
-          post_warmup_script: "rm -r world"
-        }
-      })
-      assert.strictEqual(lastInstall(id)?.phase, "ready")
-      const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
-      const warning = '[WARN config patch of a.properties: "*.x" matches nothing: no key of the file fits]'
-      assert.deepStrictEqual(items, [warning, "motd=mine", "ready", "bye stop"])
-      assert.deepStrictEqual(readdirSync(baseOf(dataDir)).sort(), ["cache", "run.sh"])
-    }).pipe(Effect.scoped)
+  it.live(
+    "the warm-up starts once, waits for the signal, stops, cleans up and leaves no patch in the base",
+    () =>
+      Effect.gen(function* () {
+        const { dataDir, daemon, installed, lastInstall } = yield* harness()
+        const id = yield* installed({
+          process: { invocation: "sh run.sh" },
+          definition: {
+            configs: { "a.properties": { parser: "properties", find: { motd: "mine", "*.x": "none" } } }
+          },
+          install: {
+            script:
+              "printf 'cat a.properties; mkdir world; echo made > cache; echo ready; read l; echo bye $l' > run.sh",
+            warmup: true,
+            post_warmup_script: "rm -r world"
+          }
+        })
+        assert.strictEqual(lastInstall(id)?.phase, "ready")
+        const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
+        const warning = '[WARN config patch of a.properties: "*.x" matches nothing: no key of the file fits]'
+        assert.deepStrictEqual(items, [warning, "motd=mine", "ready", "bye stop"])
+        assert.deepStrictEqual(readdirSync(baseOf(dataDir)).sort(), ["cache", "run.sh"])
+      }).pipe(Effect.scoped)
   )
 
-  it.live("a config patch that matches nothing at a start is one warning in the install log", () =>
+  it.live("a config patch without a match at a start is one warning in the install log", () =>
     Effect.gen(function* () {
       const { daemon, lastStatus, running } = yield* harness()
       const id = yield* running({
@@ -160,7 +162,7 @@ describe("blueprints, software: install script", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a warm-up that fails is tried again, then fails the installation or is ignored", () =>
+  it.live("a failed warm-up is retried, then fails the installation or is ignored", () =>
     Effect.gen(function* () {
       const { create, dataDir, lastInstall } = yield* harness()
       const process = { invocation: `sh -c 'echo try >> ${dataDir}/tries; exit 5'` }
@@ -199,41 +201,36 @@ describe("blueprints, software: install script", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live(
-    "an instance keeps the base that it was made of, however often that is made anew, and no longer",
-    () =>
-      Effect.gen(function* () {
-        const { close, daemon, dataDir, installed, lastStatus, notes } = yield* harness()
-        const install = { script: `echo run >> ${dataDir}/runs; wc -l < ${dataDir}/runs > version` }
-        const generations = () => readdirSync(join(dataDir, "base/.generations")).length
-        const [one, two] = [yield* installed({ install }), yield* installed({ install })]
-        const versionOf = (id: string) =>
-          readFileSync(join(dataDir, "servers", id, "files", "version"), "utf8").trim()
-        const reinstall = Effect.fnUntraced(function* (id: string) {
-          const before = notes.reports.length
-          yield* daemon.reinstall(id)
-          yield* until(
-            "reinstalled",
-            () => lastStatus(id) === "offline" && notes.reports.length >= before + 4
-          )
-        })
-        yield* reinstall(two)
-        yield* reinstall(two)
-        assert.deepStrictEqual([versionOf(one), versionOf(two)], ["1", "3"])
-        yield* until("the one between has gone", () => generations() === 2)
-        yield* daemon.power(one, "start", 30)
-        yield* until("it runs", () => lastStatus(one) === "running")
-        yield* daemon.power(one, "kill", 0)
-        yield* until("offline", () => lastStatus(one) === "offline")
-        yield* daemon.remove(one)
-        yield* until("the first has gone", () => generations() === 1)
-        assert.strictEqual(readFileSync(join(baseOf(dataDir), "version"), "utf8").trim(), "3")
-        yield* close
-        assert.strictEqual(generations(), 1)
-      }).pipe(Effect.scoped)
+  it.live("a base is kept while an instance uses it, also after reinstalls, and no longer", () =>
+    Effect.gen(function* () {
+      const { close, daemon, dataDir, installed, lastStatus, notes } = yield* harness()
+      const install = { script: `echo run >> ${dataDir}/runs; wc -l < ${dataDir}/runs > version` }
+      const generations = () => readdirSync(join(dataDir, "base/.generations")).length
+      const [one, two] = [yield* installed({ install }), yield* installed({ install })]
+      const versionOf = (id: string) =>
+        readFileSync(join(dataDir, "servers", id, "files", "version"), "utf8").trim()
+      const reinstall = Effect.fnUntraced(function* (id: string) {
+        const before = notes.reports.length
+        yield* daemon.reinstall(id)
+        yield* until("reinstalled", () => lastStatus(id) === "offline" && notes.reports.length >= before + 4)
+      })
+      yield* reinstall(two)
+      yield* reinstall(two)
+      assert.deepStrictEqual([versionOf(one), versionOf(two)], ["1", "3"])
+      yield* until("the one between has gone", () => generations() === 2)
+      yield* daemon.power(one, "start", 30)
+      yield* until("it runs", () => lastStatus(one) === "running")
+      yield* daemon.power(one, "kill", 0)
+      yield* until("offline", () => lastStatus(one) === "offline")
+      yield* daemon.remove(one)
+      yield* until("the first has gone", () => generations() === 1)
+      assert.strictEqual(readFileSync(join(baseOf(dataDir), "version"), "utf8").trim(), "3")
+      yield* close
+      assert.strictEqual(generations(), 1)
+    }).pipe(Effect.scoped)
   )
 
-  it.live("a base that an earlier version has made is used as it is", () =>
+  it.live("a base of an earlier version is used", () =>
     Effect.gen(function* () {
       const dataDir = yield* temporaryFolder
       mkdirSync(baseOf(dataDir), { recursive: true })

@@ -12,7 +12,7 @@ import { harness, loggedTo, openDaemon, recorder, specOf } from "../support.ts"
 const place = { node_id: "n1", dataDir: "/srv/muster/node", arriving: false }
 
 describe("decisions 3, installation: failure_reason", () => {
-  it("says what, why, on which node, and what to do", () => {
+  it("it names the action, the cause, the node and the next step", () => {
     const text = (error: Parameters<typeof installFailed>[0], arriving = false) =>
       failureText(installFailed(error), { ...place, arriving })
     assert.strictEqual(
@@ -33,10 +33,10 @@ describe("decisions 3, installation: failure_reason", () => {
     )
   })
 
-  it("names what lies in the data folder from there, and the folder itself not at all", () => {
+  it("paths are relative to the data folder, which is not named", () => {
     const message = "create folder /srv/muster/node/servers/srv_1/tree: permission denied"
-    const told = failureText(installFailed({ message }), place)
-    assert.match(told, /^create folder servers\/srv_1\/tree: permission denied /)
+    const line = failureText(installFailed({ message }), place)
+    assert.match(line, /^create folder servers\/srv_1\/tree: permission denied /)
     const itself = failureText(installFailed({ message: "open /srv/muster/node: it is gone" }), place)
     assert.match(itself, /^open the data folder: it is gone /)
   })
@@ -58,7 +58,7 @@ describe("decisions 3, installation: failure_reason", () => {
     "state.mounts: there is no /srv/none": { mounts: [{ source: "/srv/none", target: "m", mode: "ro" }] }
   }
   for (const [reason, definition] of Object.entries(missing)) {
-    it.live(`of a source that is not there: ${reason}; it is the last line of the install log, too`, () =>
+    it.live(`a missing source: ${reason}; the install log ends with the same line`, () =>
       Effect.gen(function* () {
         const dataDir = yield* temporaryFolder
         const { create, daemon, lastInstall } = yield* harness({ allowedMounts: ["/srv"] }, dataDir)
@@ -67,16 +67,16 @@ describe("decisions 3, installation: failure_reason", () => {
         yield* until("failed", () => lastInstall(id)?.phase === "failed")
         const [, name = ""] = / no ([^/].*)$/.exec(reason) ?? []
         const place = name === "" ? "there" : `at ${join(dataDir, name)}`
-        const told = `${reason} (node test-node): put it ${place}, then reinstall`
-        assert.strictEqual(lastInstall(id)?.failure_reason, told)
+        const line = `${reason} (node test-node): put it ${place}, then reinstall`
+        assert.strictEqual(lastInstall(id)?.failure_reason, line)
         const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
-        assert.deepStrictEqual(items, ["hello", "", `[${told}]`])
-        assert.deepStrictEqual(log, [`Warn server ${id} cannot be installed: ${told}`])
+        assert.deepStrictEqual(items, ["hello", "", `[${line}]`])
+        assert.deepStrictEqual(log, [`Warn server ${id} cannot be installed: ${line}`])
       }).pipe(Effect.scoped)
     )
   }
 
-  it.live("of software for containers only, on a node without them", () =>
+  it.live("software for containers only, on a node without them", () =>
     Effect.gen(function* () {
       const { create, dataDir, lastInstall } = yield* harness()
       const id = yield* create({
@@ -93,9 +93,9 @@ describe("decisions 3, installation: failure_reason", () => {
   )
 })
 
-describe("blueprints, state.volumes: a source that is not there", () => {
+describe("blueprints, state.volumes: a missing source", () => {
   for (const instance_files of ["overlay", "copy"] as const) {
-    it.live(`a template or a shared one starts empty, and the install log says so: ${instance_files}`, () =>
+    it.live(`a missing cow or rw source starts empty, and the install log says so: ${instance_files}`, () =>
       Effect.gen(function* () {
         const dataDir = yield* temporaryFolder
         const notes = { ...recorder(), log: [] as string[] }
@@ -132,7 +132,7 @@ describe("blueprints, state.volumes: a source that is not there", () => {
         writeFileSync(join(first.files, "world/own"), "mine")
         writeFileSync(join(first.files, "shared/all"), "ours")
 
-        // A template is not made by whoever lacks it, so that the next one is told, too.
+        // The daemon does not create the missing template, so that the next server logs it, too.
         const second = yield* installed()
         assert.deepStrictEqual(second.warned, [`[WARN ${world}]`])
         assert.isFalse(existsSync(join(dataDir, "volumes/worlds")))

@@ -3,8 +3,8 @@ import { RecentRemovals } from "../../../src/daemon/instances/RecentRemovals.ts"
 
 const id = "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
-describe("node-protocol: a creation that its removal has overtaken makes nothing", () => {
-  it("one that knows no more of the server than it had said before it was removed", () => {
+describe("node-protocol: a creation that arrives after its removal is ignored", () => {
+  it("if its last sequence is not above the removed server's", () => {
     const removed = new RecentRemovals()
     removed.add(id, 0, { sequence: 7 })
     assert.isTrue(removed.covers({ id, last_sequence: 7 }, 1))
@@ -13,14 +13,14 @@ describe("node-protocol: a creation that its removal has overtaken makes nothing
     assert.isFalse(removed.covers({ id: "srv_01ARZ3NDEKTSV4RRFFQ69G5FAW", last_sequence: 0 }, 1))
   })
 
-  it("the first creation, whose server was removed before it came", () => {
+  it("if the removed server was never created on the node", () => {
     const removed = new RecentRemovals()
     removed.add(id, 0)
     assert.isTrue(removed.covers({ id, last_sequence: 0 }, 1))
     assert.isTrue(removed.covers({ id, last_sequence: 1_000 }, 1))
   })
 
-  it("a server that comes by another move is another copy, one of the same move is not", () => {
+  it("if it has the migration id of the removed copy; another migration id is a new copy", () => {
     const removed = new RecentRemovals()
     removed.add(id, 0, { sequence: 7, arrival: "a" })
     removed.add(id, 1)
@@ -28,7 +28,7 @@ describe("node-protocol: a creation that its removal has overtaken makes nothing
     assert.isFalse(removed.covers({ id, last_sequence: 3, arrival: "b" }, 2))
   })
 
-  it("is forgotten once the server is there again, after a minute, and beyond 10,000", () => {
+  it("a removal is forgotten when the server is created, after a minute, and beyond 10,000 removals", () => {
     const removed = new RecentRemovals()
     removed.add(id, 0)
     assert.isTrue(removed.covers({ id }, 59_999))

@@ -8,12 +8,12 @@ import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { daemonProcess, stateOf } from "../daemonChild.ts"
 import { newId, openDaemon, recorder, specOf } from "../support.ts"
 
-/** A node's own range, so that tests beside this one have others. */
+/** A uid range per test process, so that concurrent tests do not collide. */
 const FIRST = 56_000 + (process.pid % 4000)
 
 const immutable = (path: string, on: boolean) => spawnSync("chattr", [on ? "+i" : "-i", path]).status === 0
 
-/** A file of a server that root cannot remove either, until the scope ends or `free` is called. */
+/** Makes a file that root cannot remove until the scope ends or `free` is called. */
 const stuckFile = Effect.fnUntraced(function* (servers: string, id: string) {
   const part = existsSync(join(servers, id, "tree")) ? "tree/upper" : "files"
   mkdirSync(join(servers, id, part, "deep"))
@@ -28,47 +28,49 @@ const stuckFile = Effect.fnUntraced(function* (servers: string, id: string) {
 
 const asRoot = process.geteuid?.() === 0
 
-describe.runIf(asRoot)("node-protocol, DELETE of a server whose files cannot be removed (needs root)", () => {
-  it.live("is answered; the files are removed later, and hold the uid until then, also after kill -9", () =>
-    Effect.gen(function* () {
-      const dataDir = yield* temporaryFolder
-      const servers = join(dataDir, "servers")
-      const removed = () => readdirSync(servers).filter((name) => name.startsWith(".removed-"))
-      // One uid for the software, and one for a server; the last of the range is that of the probe, too.
-      const uids = { first: FIRST, last: FIRST + 1 }
-      const isolation = { mode: "auto", uids, hidden: [], claimsDir: join(dataDir, "claims") } as const
+describe.runIf(asRoot)("node-protocol, DELETE of a server with irremovable files (needs root)", () => {
+  it.live(
+    "the call succeeds; the files are removed later, and reserve the uid until then, also after kill -9",
+    () =>
+      Effect.gen(function* () {
+        const dataDir = yield* temporaryFolder
+        const servers = join(dataDir, "servers")
+        const removed = () => readdirSync(servers).filter((name) => name.startsWith(".removed-"))
+        // One uid for the software and one for a server; the probe uses the last of the range.
+        const uids = { first: FIRST, last: FIRST + 1 }
+        const isolation = { mode: "auto", uids, hidden: [], claimsDir: join(dataDir, "claims") } as const
 
-      const first = yield* daemonProcess(dataDir, "", "", "test-node", JSON.stringify(isolation))
-      const id = newId()
-      yield* first.ask(`create ${JSON.stringify({ id })}`)
-      yield* until("installed", () => stateOf(dataDir, id).status === "offline")
-      const { uid } = stateOf(dataDir, id)
-      assert.include([uids.first, uids.last], uid)
-      const file = yield* stuckFile(servers, id)
-      yield* first.ask(`remove ${id}`)
-      const [name = "", ...more] = removed()
-      assert.deepStrictEqual([name.startsWith(`.removed-${id}-`), more], [true, []])
-      yield* first.kill
+        const first = yield* daemonProcess(dataDir, "", "", "test-node", JSON.stringify(isolation))
+        const id = newId()
+        yield* first.ask(`create ${JSON.stringify({ id })}`)
+        yield* until("installed", () => stateOf(dataDir, id).status === "offline")
+        const { uid } = stateOf(dataDir, id)
+        assert.include([uids.first, uids.last], uid)
+        const file = yield* stuckFile(servers, id)
+        yield* first.ask(`remove ${id}`)
+        const [name = "", ...more] = removed()
+        assert.deepStrictEqual([name.startsWith(`.removed-${id}-`), more], [true, []])
+        yield* first.kill
 
-      const notes = { ...recorder(), log: [] as Array<string> }
-      const { daemon } = yield* openDaemon(dataDir, notes, { isolation })
-      const refused = yield* Effect.flip(daemon.create(specOf()))
-      assert.include("detail" in refused ? refused.detail : "", "every uid of MUSTER_PROCESS_UIDS")
-      assert.deepStrictEqual(removed(), [name])
-      const said =
-        /^Warn the folder of a removed server cannot be deleted, retrying: .*: Operation not permitted$/
-      yield* until("the log says so", () => notes.log.some((line) => said.test(line)))
-      assert.isTrue(yield* file.free)
-      yield* until("the files are gone", () => removed().length === 0)
-      const next = specOf()
-      yield* Effect.retry(daemon.create(next), { times: 100 })
-      yield* until("it has the uid", () => stateOf(dataDir, next.id).uid === uid)
-      yield* daemon.remove(next.id)
-      yield* until("nothing is left", () => readdirSync(servers).length === 0)
-    }).pipe(Effect.scoped)
+        const notes = { ...recorder(), log: [] as Array<string> }
+        const { daemon } = yield* openDaemon(dataDir, notes, { isolation })
+        const refused = yield* Effect.flip(daemon.create(specOf()))
+        assert.include("detail" in refused ? refused.detail : "", "every uid of MUSTER_PROCESS_UIDS")
+        assert.deepStrictEqual(removed(), [name])
+        const warning =
+          /^Warn the folder of a removed server cannot be deleted, retrying: .*: Operation not permitted$/
+        yield* until("the log says so", () => notes.log.some((line) => warning.test(line)))
+        assert.isTrue(yield* file.free)
+        yield* until("the files are gone", () => removed().length === 0)
+        const next = specOf()
+        yield* Effect.retry(daemon.create(next), { times: 100 })
+        yield* until("it has the uid", () => stateOf(dataDir, next.id).uid === uid)
+        yield* daemon.remove(next.id)
+        yield* until("nothing is left", () => readdirSync(servers).length === 0)
+      }).pipe(Effect.scoped)
   )
 
-  it.live("the server may come again: it has a uid and files of its own", () =>
+  it.live("a server with the same id gets another uid and new files", () =>
     Effect.gen(function* () {
       const dataDir = yield* temporaryFolder
       const servers = join(dataDir, "servers")
@@ -94,7 +96,7 @@ describe.runIf(asRoot)("node-protocol, DELETE of a server whose files cannot be 
       assert.isTrue(yield* file.free)
       yield* until("the earlier files are gone", () => readdirSync(servers).length === 1)
       assert.strictEqual(readFileSync(join(files, "own"), "utf8"), "own")
-      // The end of the removal has not returned the uid of the server that is there.
+      // The completed removal did not release the uid of the new server.
       const other = specOf()
       yield* daemon.create(other)
       assert.notStrictEqual(stateOf(dataDir, other.id).uid, again)

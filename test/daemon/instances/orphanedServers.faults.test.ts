@@ -22,23 +22,23 @@ import { alive, openDaemon, pidIn, recorder, type SpecOptions, specOf } from "..
 const text = (...path: ReadonlyArray<string>) => readFileSync(join(...path), "utf8")
 const namesIn = (folder: string) => (existsSync(folder) ? readdirSync(folder).sort() : [])
 
-/** Writes down that it was asked to stop, and takes its time. */
+/** Records its stop command before it ends. */
 const graceful = `sh -c 'echo $$ > pid; echo ready; read -r line; echo "$line" > world/last; exit 0'`
 
-/** Has a world of a template, and software of two files. */
+/** A server with a world from a template, and software of two files. */
 const server = {
   install: { script: "echo one > one.txt; echo two > two.txt" },
   process: { invocation: graceful },
   definition: { volumes: [{ name: "w", source: "worlds", target: "world", mode: "cow" }] }
 } as const satisfies SpecOptions
 
-/** A daemon whose control plane forgets servers. */
+/** Opens a daemon whose control plane can lose records of servers. */
 const opened = Effect.fnUntraced(function* (more: Partial<NodeDaemonOptions> = {}, given?: string) {
   const dataDir = given ?? (yield* temporaryFolder)
   write(join(dataDir, "volumes"), { "worlds/level": "template" })
   const lines: Array<string> = []
   const notes = { ...recorder(), log: lines }
-  /** What it has warned of, but for what this machine lacks. */
+  /** Returns its warnings, except those about missing features of this machine. */
   const log = () => lines.filter((line) => !line.includes("cgroup"))
   const { close, daemon } = yield* openDaemon(dataDir, notes, more)
   const statusOf = (id: string) => notes.registrations.at(-1)?.servers.find((it) => it.id === id)?.status
@@ -54,21 +54,21 @@ const opened = Effect.fnUntraced(function* (more: Partial<NodeDaemonOptions> = {
     return spec.id
   })
   const start = (id: string) => Effect.andThen(daemon.power(id, "start", 30), is(id, "running"))
-  /** What the control plane says at the next registration. */
-  const forgets = (...unknown: typeof notes.unknown) =>
+  /** Makes the next registration report these servers as unknown. */
+  const loseRecords = (...unknown: typeof notes.unknown) =>
     Effect.sync(() => {
       notes.unknown = unknown
       notes.forgotten = true
     })
-  /** What it lists at a registration from now on. */
-  const lists = Effect.gen(function* () {
+  /** Returns the servers that a new registration lists. */
+  const listedServers = Effect.gen(function* () {
     const before = notes.registrations.length
     notes.forgotten = true
     yield* until("it registers", () => notes.registrations.length > before)
     return notes.registrations.at(-1)?.servers.map(({ id }) => id) ?? []
   })
   const lost = join(dataDir, "lost")
-  return { close, daemon, dataDir, forgets, installed, lists, log, lost, notes, start, statusOf }
+  return { close, daemon, dataDir, loseRecords, installed, listedServers, log, lost, notes, start, statusOf }
 })
 
 const files = (dataDir: string, id: string) => join(dataDir, "servers", id, "files")
@@ -79,10 +79,11 @@ for (const [way, { mounts, storage }] of Object.entries<{ mounts?: boolean; stor
     ...(storage === undefined ? {} : { instance_files: storage })
   }
 
-  describe(`node-protocol, register: servers that are not known; instances: ${way}`, () => {
-    it.live("one that is saved stops as asked, is not listed any more, and what it has written is kept", () =>
+  describe(`node-protocol, register: orphaned servers; instances: ${way}`, () => {
+    it.live("a saved orphan is stopped gracefully, unlisted, and its written files are kept", () =>
       Effect.gen(function* () {
-        const { dataDir, forgets, installed, lists, log, lost, notes, start } = yield* opened(options)
+        const { dataDir, loseRecords, installed, listedServers, log, lost, notes, start } =
+          yield* opened(options)
         const id = yield* installed()
         yield* start(id)
         const at = files(dataDir, id)
@@ -91,7 +92,7 @@ for (const [way, { mounts, storage }] of Object.entries<{ mounts?: boolean; stor
         write(at, { "world/region/r.0.0": "a castle", "plugins/own.jar": "own" })
         rmSync(join(at, "two.txt"))
         const reports = notes.reports.length
-        yield* forgets({ id })
+        yield* loseRecords({ id })
         yield* until("it is kept", () => existsSync(join(lost, `${id}.json`)))
 
         const kept = join(lost, id, "files")
@@ -109,23 +110,23 @@ for (const [way, { mounts, storage }] of Object.entries<{ mounts?: boolean; stor
         assert.isFalse(existsSync(join(lost, id, "lost.json")))
 
         assert.isFalse(alive(pid))
-        assert.deepStrictEqual(yield* lists, [])
+        assert.deepStrictEqual(yield* listedServers, [])
         assert.deepStrictEqual(namesIn(join(dataDir, "servers")), [])
         assert.deepStrictEqual(mountsBelow(dataDir), [])
         assert.deepStrictEqual(log(), [
           `Warn the control plane's database has no record of ${id}: the server is stopped, and its files are kept in ${kept}. To recover it, copy them to a new server (docs/database.md, "Recover an orphan"); else remove ${join(lost, id)}`
         ])
-        // Nobody is told: nobody knows it.
+        // A server without a record has no reports.
         assert.strictEqual(notes.reports.length, reports)
       }).pipe(Effect.scoped)
     )
   })
 }
 
-describe("node-protocol, register: servers that are not known", () => {
-  it.live("one that is not saved, or was never installed, is removed", () =>
+describe("node-protocol, register: orphaned servers", () => {
+  it.live("an orphan that is not saved or was never installed is removed", () =>
     Effect.gen(function* () {
-      const { daemon, dataDir, forgets, installed, lists, log, lost, start } = yield* opened()
+      const { daemon, dataDir, loseRecords, installed, listedServers, log, lost, start } = yield* opened()
       const passing = yield* installed({ definition: { ...server.definition, save: false } })
       yield* start(passing)
       const pending = specOf({
@@ -140,20 +141,20 @@ describe("node-protocol, register: servers that are not known", () => {
       const failed = specOf({ install: { script: "exit 1" }, definition: { version: "2.0" } })
       yield* daemon.create(failed)
       yield* until("it has failed", () => stateOf(dataDir, failed.id).install?.phase === "failed")
-      yield* forgets(...[passing, pending.id, failed.id].map((id) => ({ id })))
+      yield* loseRecords(...[passing, pending.id, failed.id].map((id) => ({ id })))
       yield* until("they are gone", () => namesIn(join(dataDir, "servers")).length === 0)
-      assert.deepStrictEqual(yield* lists, [])
+      assert.deepStrictEqual(yield* listedServers, [])
       assert.deepStrictEqual(namesIn(lost), [])
       assert.deepStrictEqual(log(), [])
     }).pipe(Effect.scoped)
   )
 
-  it.live("one that has a record on another node is kept just so, and the line says where it is", () =>
+  it.live("an orphan with a record on another node is kept in the same way; the warning names the node", () =>
     Effect.gen(function* () {
-      const { dataDir, forgets, installed, log, lost } = yield* opened()
+      const { dataDir, loseRecords, installed, log, lost } = yield* opened()
       const id = yield* installed()
       write(files(dataDir, id), { "world/level": "a castle" })
-      yield* forgets({ id, node_id: "node-a" })
+      yield* loseRecords({ id, node_id: "node-a" })
       yield* until("it is kept", () => existsSync(join(lost, `${id}.json`)))
       assert.strictEqual(text(lost, id, "files/world/level"), "a castle")
       assert.deepInclude(JSON.parse(text(lost, `${id}.json`)), { why: "elsewhere", node_id: "node-a" })
@@ -164,9 +165,9 @@ describe("node-protocol, register: servers that are not known", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("one that comes again is kept beside the first; what is there is never touched", () =>
+  it.live("a second orphan with the same id is kept beside the first; kept files are never changed", () =>
     Effect.gen(function* () {
-      const { daemon, dataDir, forgets, installed, lost, notes } = yield* opened()
+      const { daemon, dataDir, loseRecords, installed, lost, notes } = yield* opened()
       const id = yield* installed()
       const names = ["first", "second", "third"]
       for (const [index, name] of names.entries()) {
@@ -175,11 +176,11 @@ describe("node-protocol, register: servers that are not known", () => {
           yield* until("installed", () => stateOf(dataDir, id).install?.phase === "ready")
         }
         write(files(dataDir, id), { "world/level": name })
-        yield* forgets({ id })
+        yield* loseRecords({ id })
         const kept = index === 0 ? id : `${id}-${index + 1}`
         yield* until("it is kept", () => existsSync(join(lost, `${kept}.json`)))
         notes.unknown = []
-        // People may have done with a note.
+        // An operator may have removed the note.
         if (index === 0) rmSync(join(lost, `${id}.json`))
       }
       const kept = [id, `${id}-2`, `${id}-3`]
@@ -190,37 +191,37 @@ describe("node-protocol, register: servers that are not known", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("files on another file system than the folder of the lost are kept beside the servers", () =>
+  it.live("if the `lost` folder is on another file system, the files are kept in the `servers` folder", () =>
     Effect.gen(function* () {
       const dataDir = yield* temporaryFolder
       const far = yield* temporaryFolderIn("/dev/shm")
       symlinkSync(far, join(dataDir, "lost"))
-      const { forgets, installed, lists, log } = yield* opened({}, dataDir)
+      const { loseRecords, installed, listedServers, log } = yield* opened({}, dataDir)
       const id = yield* installed()
       write(files(dataDir, id), { "world/level": "a castle" })
-      yield* forgets({ id })
+      yield* loseRecords({ id })
       const near = join(dataDir, "servers/.lost")
       yield* until("it is kept", () => existsSync(join(near, `${id}.json`)))
       assert.strictEqual(text(near, id, "files/world/level"), "a castle")
       assert.include(log().join(), join(near, id, "files"))
-      assert.deepStrictEqual(yield* lists, [])
+      assert.deepStrictEqual(yield* listedServers, [])
       assert.deepStrictEqual(readdirSync(far), [])
     }).pipe(Effect.scoped)
   )
 
-  it.live("the base below what is kept stays for as long as it is kept", () =>
+  it.live("the base of a kept orphan is kept for the same time", () =>
     Effect.gen(function* () {
       const first = yield* opened()
-      const { dataDir, forgets, installed, lost } = first
+      const { dataDir, loseRecords, installed, lost } = first
       const id = yield* installed()
-      yield* forgets({ id })
+      yield* loseRecords({ id })
       yield* until("it is kept", () => existsSync(join(lost, `${id}.json`)))
       const { base } = JSON.parse(text(lost, `${id}.json`))
       yield* first.close
-      if (base === undefined) return // made by copies: it is in the files
+      if (base === undefined) return // Made by copies: the base is in the files.
       rmSync(join(dataDir, "base/echo"), { recursive: true })
       const second = yield* openDaemon(dataDir, recorder())
-      // The next removal looks for bases that nobody needs.
+      // The removal of a server triggers the garbage collection of bases.
       const other = specOf()
       yield* second.daemon.create(other)
       yield* until("installed", () => stateOf(dataDir, other.id).install?.phase === "ready")
@@ -234,8 +235,8 @@ describe("node-protocol, register: servers that are not known", () => {
   )
 })
 
-describe("move: what a server has left on a node, and a database that is older", () => {
-  it.live("what was given away goes; what was in use is kept", () =>
+describe("migration: copies that stay on the source node", () => {
+  it.live("the held copy of a migrated server is removed; a copy in use is kept", () =>
     Effect.gen(function* () {
       const { daemon, dataDir, installed, lost } = yield* opened()
       const given = yield* installed()
@@ -252,9 +253,9 @@ describe("move: what a server has left on a node, and a database that is older",
     }).pipe(Effect.scoped)
   )
 
-  it.live("what was deleted goes, in use or not", () =>
+  it.live("a deleted server is removed, in use or not", () =>
     Effect.gen(function* () {
-      const { daemon, dataDir, installed, lists, log, lost, notes, start } = yield* opened()
+      const { daemon, dataDir, installed, listedServers, log, lost, notes, start } = yield* opened()
       const ids = [yield* installed(), yield* installed()]
       for (const id of ids) yield* start(id)
       yield* daemon.remove(ids[0] ?? "")
@@ -262,15 +263,15 @@ describe("move: what a server has left on a node, and a database that is older",
       notes.forgotten = true
       yield* until("they are gone", () => namesIn(join(dataDir, "servers")).length === 0)
       notes.remove = []
-      assert.deepStrictEqual(yield* lists, [])
+      assert.deepStrictEqual(yield* listedServers, [])
       assert.deepStrictEqual(namesIn(lost), [])
       assert.deepStrictEqual(log(), [])
     }).pipe(Effect.scoped)
   )
 })
 
-describe("node-protocol, daemon killed: servers that are not known", () => {
-  /** All of it is in its place, once, whatever has happened on the way. */
+describe("node-protocol, daemon killed: orphaned servers", () => {
+  /** Asserts that the kept orphan is complete and exists once. */
   const isWhole = (dataDir: string, id: string) => {
     const lost = join(dataDir, "lost")
     assert.deepStrictEqual(namesIn(lost), [id, `${id}.json`])
@@ -281,10 +282,10 @@ describe("node-protocol, daemon killed: servers that are not known", () => {
   }
 
   it.live(
-    "the daemon is killed at any moment: the next one goes on",
+    "after a kill at any moment the next daemon completes the work",
     () =>
       Effect.gen(function* () {
-        /** It is killed as soon as it has come so far. */
+        /** The moments of the kill. */
         const moments: ReadonlyArray<(dataDir: string, id: string) => boolean> = [
           () => true,
           (dataDir, id) => stateOf(dataDir, id).status !== "running",
@@ -323,19 +324,19 @@ describe("node-protocol, daemon killed: servers that are not known", () => {
     120_000
   )
 
-  it.live("what was renamed and not put in order is put in order by the next start, once", () =>
+  it.live("a renamed orphan that is not complete is completed by the next start, once", () =>
     Effect.gen(function* () {
-      const { close, dataDir, forgets, installed, lost } = yield* opened()
+      const { close, dataDir, loseRecords, installed, lost } = yield* opened()
       const id = yield* installed()
       write(files(dataDir, id), { "world/level": "a castle", own: "own" })
-      yield* forgets({ id })
+      yield* loseRecords({ id })
       yield* until("it is kept", () => existsSync(join(lost, `${id}.json`)))
       yield* close
       renameSync(join(lost, `${id}.json`), join(lost, id, "lost.json"))
       const layers = join(lost, id, "tree")
       const isLayered = existsSync(layers)
       if (isLayered) {
-        // As it was when the folder had just been renamed.
+        // The state right after the rename of the folder.
         renameSync(join(lost, id, "files"), join(layers, "upper"))
         renameSync(join(layers, "upper/world"), join(layers, "over.0/upper"))
         mkdirSync(join(layers, "upper/world"))
@@ -358,7 +359,7 @@ describe("node-protocol, daemon killed: servers that are not known", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a folder that people have put there is left alone, whatever it is", () =>
+  it.live("folders that an operator has put there are unchanged", () =>
     Effect.gen(function* () {
       const dataDir = yield* temporaryFolder
       write(join(dataDir, "lost"), { "note.txt": "mine", "old/files/level": "mine", "odd/lost.json": "{" })

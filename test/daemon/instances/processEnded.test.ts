@@ -17,7 +17,7 @@ const state = (more: Partial<ServerState>): ServerState => ({
 const run = { token: "t", started_at: 0, log_offset: 0, timed_out: false }
 
 describe("decisions 3, end of a process", () => {
-  it("out of memory has its own reason", () => {
+  it("an end by the OOM killer has its own reason", () => {
     const after = processEnded(state({ status: "running", run }), { code: 137, out_of_memory: true }, 0)
     const crash = after.reports.find((report) => report.type === "crash")
     assert.deepStrictEqual(crash?.type === "crash" && crash.crash, {
@@ -37,7 +37,7 @@ describe("decisions 3, end of a process", () => {
       )
     assert.isTrue(ended([1, 2, 3_900_000]).start_again)
     assert.isFalse(ended([3_800_000, 3_900_000]).start_again)
-    // The clock was set back by hours since.
+    // The clock was set back by hours in between.
     assert.isTrue(ended([3_900_000, 11_000_000, 11_100_000]).start_again)
     const ephemeral = specOf({ definition: { restart: { on_crash: true, max_per_hour: 2 }, save: false } })
     const gone = processEnded(
@@ -48,7 +48,7 @@ describe("decisions 3, end of a process", () => {
     assert.isFalse(gone.start_again)
   })
 
-  it("that restarts are used up is said where there are any, and of crashes only", () => {
+  it("a used-up restart limit is reported only for a crash after restarts", () => {
     const definition = { restart: { on_crash: true, max_per_hour: 1 } }
     const up = { status: "running", run, restarts: [5] } as const
     const exit = { code: 0, out_of_memory: false }
@@ -65,7 +65,7 @@ describe("decisions 3, end of a process", () => {
     assert.isUndefined(why({}, {}))
   })
 
-  it("always ends offline, with at most one crash and growing numbers", () => {
+  it("every end is offline, with at most one crash and growing sequence numbers", () => {
     const intents = fc.option(fc.constantFrom("stop", "kill", "restart", "reset"), { nil: null })
     fc.assert(
       fc.property(
@@ -91,7 +91,7 @@ describe("decisions 3, end of a process", () => {
 })
 
 describe("decisions 3, power", () => {
-  it("follows the table: what is already so does nothing, what cannot be is refused", () => {
+  it("actions follow the table: an action without effect does nothing, an invalid one is refused", () => {
     const row = (status: ServerStatus) =>
       PowerAction.literals.map((action) => {
         const decision = powerDecision(state({ status }), action)

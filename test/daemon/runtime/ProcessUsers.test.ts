@@ -7,7 +7,7 @@ import { temporaryFolder } from "../../support/temporaryFolder.ts"
 
 const range = { first: 70000, last: 70002 }
 
-/** Opens the users of a node of the one machine whose folder is `root`. */
+/** Opens the users of a node on the machine with the folder `root`. */
 const open = Effect.fnUntraced(function* (root: string, node: string) {
   const dataDir = join(root, node)
   mkdirSync(dataDir, { recursive: true })
@@ -15,8 +15,8 @@ const open = Effect.fnUntraced(function* (root: string, node: string) {
 })
 const uidOf = Effect.map(({ uid }: { readonly uid: number }) => uid)
 
-describe("processes have uids of their own", () => {
-  it.live("a server gets a free uid, and keeps it until it is released", () =>
+describe("decisions 3, isolation: uids of servers", () => {
+  it.live("a server gets a free uid, and keeps it until its release", () =>
     Effect.gen(function* () {
       const users = yield* open(yield* temporaryFolder, "a")
       assert.strictEqual(yield* uidOf(users.assign("one")), 70000)
@@ -28,13 +28,13 @@ describe("processes have uids of their own", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a released uid is given last, also after a restart of the daemon and of the machine", () =>
+  it.live("a released uid is assigned last, also after a restart of the daemon and the machine", () =>
     Effect.gen(function* () {
       const root = yield* temporaryFolder
       let users = yield* open(root, "a")
       const given: Array<number> = []
       for (let n = 0; n < 7; n += 1) {
-        // A hostile server leaves files in /tmp; the next server must not own them.
+        // A hostile server may leave files in /tmp, which the next server must not own.
         given.push(yield* uidOf(users.assign(`server ${n}`)))
         yield* users.release(`server ${n}`)
         if (n === 1) users = yield* open(root, "a")
@@ -47,7 +47,7 @@ describe("processes have uids of their own", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a range of which one uid is free gives that one, wherever it is", () =>
+  it.live("the last free uid of a range is found wherever it is", () =>
     Effect.gen(function* () {
       const users = yield* open(yield* temporaryFolder, "a")
       for (const name of ["one", "two", "three"]) yield* users.assign(name)
@@ -60,7 +60,7 @@ describe("processes have uids of their own", () => {
   )
 
   it.live(
-    "users.json of an older version, or of another range, is read: the range is given from its first uid",
+    "users.json of an older version or another range is read; the range is assigned from its first uid",
     () =>
       Effect.gen(function* () {
         for (const next of [{}, { next: 5 }, { next: 70003 }]) {
@@ -76,7 +76,7 @@ describe("processes have uids of their own", () => {
       }).pipe(Effect.scoped)
   )
 
-  it.live("a used-up range is refused with its name and its bounds", () =>
+  it.live("an exhausted range is refused with its setting and its bounds", () =>
     Effect.gen(function* () {
       const users = yield* open(yield* temporaryFolder, "a")
       for (const name of ["one", "two", "three"]) yield* users.assign(name)
@@ -86,7 +86,7 @@ describe("processes have uids of their own", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("files that are kept hold their uid; a server that comes back has its own again", () =>
+  it.live("kept files reserve their uid; a server that returns gets the same uid", () =>
     Effect.gen(function* () {
       const root = yield* temporaryFolder
       const before = yield* open(root, "a")
@@ -100,7 +100,7 @@ describe("processes have uids of their own", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a software has one uid for good, also after a restart of the machine", () =>
+  it.live("a software has one uid permanently, also after a restart of the machine", () =>
     Effect.gen(function* () {
       const root = yield* temporaryFolder
       const before = yield* open(root, "a")
@@ -113,14 +113,14 @@ describe("processes have uids of their own", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("two nodes of one machine never give the same uid, until the other's data folder has gone", () =>
+  it.live("two nodes on one machine never assign the same uid, until one data folder is removed", () =>
     Effect.gen(function* () {
       const root = yield* temporaryFolder
       const one = yield* open(root, "a")
       const other = yield* open(root, "b")
       assert.strictEqual(yield* uidOf(one.assign("server")), 70000)
       assert.strictEqual(yield* uidOf(other.assign("server")), 70001)
-      // A uid that a server had before is another node's now.
+      // The former uid of the server is assigned by another node now.
       assert.strictEqual(yield* uidOf(other.assign("restored", 70000)), 70002)
       const dataDir = join(root, "c")
       mkdirSync(dataDir)

@@ -7,14 +7,14 @@ import { until } from "../../support/eventually.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { harness, loggedTo, openDaemon, recorder, specOf } from "../support.ts"
 
-/** A folder that stands in for a cgroup v2 hierarchy. */
+/** A folder that simulates a cgroup v2 hierarchy. */
 const standIn = Effect.map(temporaryFolder, (root) => {
   writeFileSync(join(root, "cgroup.controllers"), "cpuset cpu io memory hugetlb pids\n")
   return root
 })
 
 describe("decisions 3, limits", () => {
-  it("become the files of a cgroup", () => {
+  it("they are written to the files of a cgroup", () => {
     assert.deepStrictEqual(
       limitFiles({ memory_limit: 512, swap: 64, cpu_limit: 150, io_weight: 500, threads: "0-1" }),
       [
@@ -33,7 +33,7 @@ describe("decisions 3, limits", () => {
     assert.deepStrictEqual(limitFiles({ memory_limit: 1, oom_disabled: true })[0], ["memory.high", "1048576"])
   })
 
-  it.live("are written before the process joins; an OOM kill is told as such", () =>
+  it.live("they are written before the process joins; an OOM kill is reported as such", () =>
     Effect.gen(function* () {
       const root = yield* standIn
       const { crashes, daemon, running } = yield* harness({ cgroupRoot: root })
@@ -45,7 +45,7 @@ describe("decisions 3, limits", () => {
       assert.strictEqual(readFileSync(join(group, "memory.max"), "utf8"), String(64 * 1024 * 1024))
       const joined = (of: string) => readFileSync(join(root, "muster", of, "cgroup.procs"), "utf8")
       assert.match(joined(id), /^\d+\n$/)
-      // What copies its output takes none of its memory, and does not end with it.
+      // The relay has its own cgroup: it uses none of the server's memory, and is not killed with it.
       yield* until("the relay has joined its own", () => existsSync(join(root, "muster/relays/cgroup.procs")))
       assert.match(joined("relays"), /^\d+\n$/)
       assert.notStrictEqual(joined("relays"), joined(id))
@@ -70,13 +70,13 @@ describe("decisions 3, limits", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("that nothing holds processes to them is said where it matters, once, with what it means", () =>
+  it.live("missing enforcement is logged once, with its consequence, if a server has limits", () =>
     Effect.gen(function* () {
       const cgroupRoot = yield* temporaryFolder
-      const told = `Warn memory and CPU limits of plain processes are not enforced: no cgroup v2 with the controllers cpu and memory at ${cgroupRoot}`
+      const warning = `Warn memory and CPU limits of plain processes are not enforced: no cgroup v2 with the controllers cpu and memory at ${cgroupRoot}`
       const plain = { ...recorder(), log: [] as string[] }
       yield* openDaemon(yield* temporaryFolder, plain, { cgroupRoot })
-      assert.deepStrictEqual(plain.log, [told])
+      assert.deepStrictEqual(plain.log, [warning])
 
       const both = { ...recorder(), log: [] as string[] }
       const docker = { socket: join(cgroupRoot, "none.sock"), optional: true }
@@ -97,7 +97,7 @@ describe("decisions 3, limits", () => {
       assert.deepStrictEqual(both.log, [], "containers, or nothing to hold it to")
       yield* start(64)
       yield* start(64)
-      assert.deepStrictEqual(both.log, [told])
+      assert.deepStrictEqual(both.log, [warning])
     }).pipe(Effect.scoped)
   )
 

@@ -10,7 +10,7 @@ import { consoleBytes, newId, openDaemon, recorder } from "../support.ts"
 
 describe("node-protocol, daemon killed: consoles", () => {
   it.live(
-    "a flood without a daemon stays within bounds; the next one adopts, and nothing of the end is lost",
+    "a flood without a daemon is bounded; the next daemon adopts the server and has the end of the output",
     () =>
       Effect.gen(function* () {
         const dataDir = yield* temporaryFolder
@@ -55,7 +55,7 @@ describe("node-protocol, daemon killed: consoles", () => {
       }).pipe(Effect.scoped)
   )
 
-  // Once its signal is still there, once it is not.
+  // The online signal is still in the file in the first case only.
   for (const bytes of [20_000_000, 60_000_000]) {
     it.live(
       `a server that comes online without a daemon is running for the next one, ${bytes} bytes later`,
@@ -71,7 +71,7 @@ describe("node-protocol, daemon killed: consoles", () => {
           yield* first.ask(`power ${id} start 30`)
           yield* until("starting", () => stateOf(dataDir, id).status === "starting")
           yield* first.kill
-          // Its time to come online has been over for long when it is looked at.
+          // Its start timeout is over long before the adoption.
           const state = stateOf(dataDir, id)
           const began = { ...state, run: { ...state.run, started_at: 1000 } }
           writeFileSync(join(folder, "server.json"), JSON.stringify(began))
@@ -88,7 +88,7 @@ describe("node-protocol, daemon killed: consoles", () => {
     )
   }
 
-  it.live("a run of a version that had no relay is adopted, read and ended", () =>
+  it.live("a process of a version without a relay is adopted, read and ended", () =>
     Effect.gen(function* () {
       const dataDir = yield* temporaryFolder
       const first = yield* daemonProcess(dataDir)

@@ -21,7 +21,7 @@ const shells = (
   ] as const
 ).filter(([program]) => spawnSync(program, ["-c", "true"]).error === undefined)
 
-/** A relay with its input; ends with the scope. */
+/** Starts a relay with its input; ends it with the scope. */
 const relayIn = (folder: string, begin = 0, [program, args]: (typeof shells)[number] = ["sh", []]) =>
   Effect.acquireRelease(
     Effect.sync(() => {
@@ -35,7 +35,7 @@ const relayIn = (folder: string, begin = 0, [program, args]: (typeof shells)[num
     ({ child }) => Effect.sync(() => child.stdin?.end())
   )
 
-/** Numbered lines, so that each byte has its place. */
+/** Numbered lines, so that every byte has a known position. */
 const numbered = (mib: number) => {
   const count = Math.ceil((mib * MIB) / 64)
   return Buffer.from(Array.from({ length: count }, (_, i) => `${String(i).padStart(63, ".")}\n`).join(""))
@@ -48,14 +48,14 @@ const childrenOf = (pid: number) =>
       const proc = parseStat(readFileSync(`/proc/${name}/stat`, "latin1"))
       return proc?.ppid === pid ? [proc.pid] : []
     } catch {
-      return [] // it has ended
+      return [] // The process has ended.
     }
   })
 
 describe("process runtime, console without the daemon", () => {
   for (const shell of shells) {
     it.live(
-      `what is printed arrives at once; the newest is kept, and what is not is counted: ${shell[0]}`,
+      `output arrives at once; the newest is kept, and the omitted bytes are counted: ${shell[0]}`,
       () =>
         Effect.gen(function* () {
           const folder = yield* temporaryFolder
@@ -87,7 +87,7 @@ describe("process runtime, console without the daemon", () => {
     )
   }
 
-  it.live("the first time nothing is left out, and where the run begins is known", () =>
+  it.live("the first run omits nothing, and its start position is known", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
       const log = join(folder, "console.log")
@@ -101,7 +101,7 @@ describe("process runtime, console without the daemon", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a disk that is full never makes the server wait; with room again the console goes on", () =>
+  it.live("a full disk never blocks the server; the console continues once there is space", () =>
     Effect.gen(function* () {
       const folder = yield* smallDisk(2)
       const log = join(folder, "console.log")
@@ -119,7 +119,7 @@ describe("process runtime, console without the daemon", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a copier that is killed is replaced", () =>
+  it.live("a killed copier is replaced", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
       const log = join(folder, "console.log")

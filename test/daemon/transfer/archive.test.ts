@@ -20,7 +20,7 @@ const folders = Effect.gen(function* () {
   return { root, source, target }
 })
 
-/** All of a tree that has to survive, by path. Names need not be UTF-8. */
+/** Returns every property of a tree that a migration keeps, by path. Names need not be UTF-8. */
 const tree = (root: string) => {
   const found: Record<string, unknown> = {}
   const walk = (path: string) => {
@@ -167,7 +167,7 @@ const hostile: ReadonlyArray<readonly [string, Buffer]> = [
     "a folder that is there twice",
     archive(member({ name: "./a", type: "5" }), member({ name: "./a", type: "5" }))
   ],
-  ["a link to nothing", archive(member({ name: "./a", type: "2" }))],
+  ["a link without a target", archive(member({ name: "./a", type: "2" }))],
   ["a second root", archive(member({ name: "./", type: "5" }))],
   ["zeros without an end", Buffer.concat([archive(), Buffer.alloc(2 * 1024 * 1024)])],
   [
@@ -188,21 +188,21 @@ const hostile: ReadonlyArray<readonly [string, Buffer]> = [
   ],
   ["a file of another type", archive(member({ name: "./a", type: "7", content: "x" }))],
   ["a file of the oldest type, which a slash makes a folder", archive(member({ name: "./a/", type: "\0" }))],
-  ["a renaming", archive(member({ name: "./a", type: "N", content: "Rename ./a to /etc/evil\n" }))],
+  ["a rename record", archive(member({ name: "./a", type: "N", content: "Rename ./a to /etc/evil\n" }))],
   ["a volume label", archive(member({ name: "label", type: "V" }))],
   ["a folder with contents", archive(member({ name: "./a", type: "5", content: "x" }))],
-  ["something behind its end", Buffer.concat([archive(), member({ name: "./late", content: "x" })])],
-  ["no archive at all", Buffer.from("<html>504 Gateway Timeout</html>".repeat(40))],
+  ["data after its end", Buffer.concat([archive(), member({ name: "./late", content: "x" })])],
+  ["a page of HTML", Buffer.from("<html>504 Gateway Timeout</html>".repeat(40))],
   ["a damaged header", archive(Buffer.from(member({ name: "./a" })).fill("b", 2, 3))],
-  ["a name that is endless", archive(member({ name: "././@LongLink", type: "L", size: 2 ** 28 }))],
-  ["nothing", Buffer.alloc(0)],
+  ["an endless name", archive(member({ name: "././@LongLink", type: "L", size: 2 ** 28 }))],
+  ["no bytes", Buffer.alloc(0)],
   ["no end", root],
   ["half an end", Buffer.concat([root, Buffer.alloc(512)])],
   ["an end in the middle of a file", archive(member({ name: "./a", content: "x", size: 1_000_000 }))]
 ]
 
-describe("move: the files of a server", () => {
-  it.live("survive with permissions, times, links and odd names; nothing is set-id", () =>
+describe("migration: files of a server", () => {
+  it.live("permissions, times, links and unusual names are kept; set-id bits are not", () =>
     Effect.gen(function* () {
       const { source, target } = yield* folders
       const at = (path: string) => join(source, path)
@@ -224,11 +224,11 @@ describe("move: the files of a server", () => {
       fs.lutimesSync(at("absolute"), 700_000_000, 700_000_000)
       fs.utimesSync(at("world/region"), 900_000_000, 900_000_000)
       fs.chmodSync(source, 0o711)
-      // A folder that its owner cannot search does not close the way back.
+      // A folder that its owner cannot search must not block the import.
       fs.mkdirSync(at("closed"), { mode: 0o400 })
       fs.utimesSync(source, 800_000_000, 800_000_000)
       const expected = tree(source)
-      // What is not to survive.
+      // Properties that are not kept.
       if (process.geteuid?.() === 0) fs.chownSync(at("world/region/r.0.0.mca"), 4321, 3_000_000)
       fs.chmodSync(at("run.sh"), 0o6750)
       fs.chmodSync(at("world"), 0o3755)
@@ -237,7 +237,7 @@ describe("move: the files of a server", () => {
     })
   )
 
-  it.live.skipIf(process.geteuid?.() !== 0)("belong to the user that the server runs as", () =>
+  it.live.skipIf(process.geteuid?.() !== 0)("files have the owner that the server runs as", () =>
     Effect.gen(function* () {
       const { source, target } = yield* folders
       fs.mkdirSync(join(source, "world"))
@@ -255,7 +255,7 @@ describe("move: the files of a server", () => {
     })
   )
 
-  it.live("are counted while they arrive, and refused beyond the limit", () =>
+  it.live("sizes are counted during the transfer, and refused over the limit", () =>
     Effect.gen(function* () {
       const { source, target } = yield* folders
       fs.writeFileSync(join(source, "a"), Buffer.alloc(600_000))
@@ -273,7 +273,7 @@ describe("move: the files of a server", () => {
     })
   )
 
-  it.live("stop while the disk has less room than has to stay free, also without a limit", () =>
+  it.live("a transfer stops when the disk reaches its reserve, also without a limit", () =>
     Effect.gen(function* () {
       const { target } = yield* folders
       const { bavail, bsize } = fs.statfsSync(target)
@@ -295,7 +295,7 @@ describe("move: the files of a server", () => {
   it.live.each([
     ["long names", long(`./${"a".repeat(4000)}`)],
     ["long targets of links", member({ name: "././@LongLink", type: "K", content: "a".repeat(4000) })]
-  ] as const)("%s without an entry do not come for ever", ([, bytes]) =>
+  ] as const)("%s: a bounded number is read without an entry", ([, bytes]) =>
     Effect.gen(function* () {
       const { target } = yield* folders
       const some = Buffer.concat(Array.from({ length: 200 }, () => bytes))
@@ -315,7 +315,7 @@ describe("move: the files of a server", () => {
     })
   )
 
-  it.live("have at most 100,000 pieces between holes", () =>
+  it.live("a file has at most 100,000 segments between holes", () =>
     Effect.gen(function* () {
       const { target } = yield* folders
       const octal = (value: number) => `${value.toString(8).padStart(11, "0")}\0`
@@ -351,7 +351,7 @@ describe("move: the files of a server", () => {
     })
   )
 
-  it.live("survive however deep their folders are", () =>
+  it.live("files at any depth are transferred", () =>
     Effect.gen(function* () {
       const { source, target } = yield* folders
       const deep = Array.from({ length: 100 }, () => "d").join("/")
@@ -363,11 +363,11 @@ describe("move: the files of a server", () => {
     })
   )
 
-  it.live("survive with their holes", () =>
+  it.live("holes are kept", () =>
     Effect.gen(function* () {
       const { source, target } = yield* folders
       const file = fs.openSync(join(source, "sparse"), "w")
-      // More pieces than a header has room for.
+      // More segments than a header can hold.
       for (let piece = 0; piece < 60; piece++) fs.writeSync(file, `piece ${piece}`, piece * 1_000_000)
       fs.ftruncateSync(file, 200_000_000)
       fs.closeSync(file)
@@ -381,7 +381,7 @@ describe("move: the files of a server", () => {
     })
   )
 
-  it.live("leave out what volumes and mounts hold, and what holds nothing", () =>
+  it.live("volumes and mounts are excluded, and so are folders that only contain them", () =>
     Effect.gen(function* () {
       const { source, target } = yield* folders
       for (const folder of ["plugins/shared", "plugins/own", "plugins/shared2"]) {
@@ -401,7 +401,7 @@ describe("move: the files of a server", () => {
     })
   )
 
-  it.live("pass in pieces of any size", () =>
+  it.live("the archive is read in pieces of any size", () =>
     Effect.gen(function* () {
       const { source, target } = yield* folders
       fs.mkdirSync(join(source, "d".repeat(150)))
@@ -416,7 +416,7 @@ describe("move: the files of a server", () => {
     })
   )
 
-  it.live("are not whole when a file cannot be read", () =>
+  it.live("a file that cannot be read fails the transfer", () =>
     Effect.gen(function* () {
       const { source } = yield* folders
       fs.writeFileSync(join(source, "a"), "a")
@@ -432,15 +432,15 @@ describe("move: the files of a server", () => {
   )
 })
 
-describe("move: an archive that is not to be trusted", () => {
-  it.live.each(hostile)("is refused: %s", ([, bytes]) =>
+describe("migration: untrusted archives", () => {
+  it.live.each(hostile)("refused: %s", ([, bytes]) =>
     Effect.gen(function* () {
       const { root: folder, target } = yield* folders
       const outside = join(folder, "outside")
       fs.mkdirSync(outside)
       fs.writeFileSync(join(outside, "secret"), "secret")
       const text = Buffer.from(bytes)
-      // Links of the archive lead here.
+      // The target of links in the archive.
       const at = text.indexOf("OUTSIDE")
       if (at !== -1) {
         const link = text.toString("latin1", at, text.indexOf(0, at)).replace("OUTSIDE", outside)
@@ -469,7 +469,7 @@ describe("move: an archive that is not to be trusted", () => {
     })
   )
 
-  it.live("is refused wherever it breaks off", () =>
+  it.live("an archive that ends early is refused, at any byte", () =>
     Effect.gen(function* () {
       const { source, target } = yield* folders
       fs.mkdirSync(join(source, "world"))
@@ -487,7 +487,7 @@ describe("move: an archive that is not to be trusted", () => {
     })
   )
 
-  it.live("has on the disk the names that were checked, whatever its bytes are", () =>
+  it.live("names on the disk equal the checked names, for any bytes", () =>
     Effect.gen(function* () {
       const { root: folder } = yield* folders
       const outside = join(folder, "outside")
@@ -537,7 +537,7 @@ describe("move: an archive that is not to be trusted", () => {
           { requiredKeys: ["name", "type", "link", "mode", "content"] }
         )
         .chain((it) =>
-          // Most sizes are true; folders and links have no contents.
+          // Most sizes are right; folders and links have no contents.
           fc
             .record(
               {

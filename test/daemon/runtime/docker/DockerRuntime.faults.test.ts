@@ -14,15 +14,15 @@ import { bench, consoleOf, folder, newNode, openRuntime, outputOf, put } from ".
 
 const MIB = 1024 * 1024
 const echo = 'echo ready; while read -r line; do [ "$line" = stop ] && exit 0; echo "got $line"; done'
-/** Prints the first of the files that is there: cgroup v1 and v2 have them at different places. */
+/** Prints the first existing file: cgroup v1 and v2 have them at different paths. */
 const cgroup = (name: string, ...files: ReadonlyArray<string>) =>
   `for f in ${files.map((file) => `/sys/fs/cgroup/${file}`).join(" ")}; do if [ -e $f ]; then echo ${name} $(cat $f); fi; done`
 
-/** Answers every datagram; without modules, for an image that has none. */
+/** Answers every datagram, in Perl without modules, which the image lacks. */
 const udpEcho = (port: number) =>
   `perl -e 'socket(S, 2, 2, 17); bind(S, pack("Sna4x8", 2, ${port}, "\\0" x 4)); while (defined($a = recv(S, $b, 99, 0))) { send(S, "udp\\n", 0, $a) }'`
 
-/** Sends to a UDP port again and again until something comes back. */
+/** Sends to a UDP port repeatedly until an answer arrives. */
 const askUdp = (port: number) =>
   Effect.callback<string>((resume) => {
     const socket = createSocket("udp4")
@@ -49,7 +49,7 @@ const askTcp = (port: number) =>
 
 describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
   layer(TestEngine.layer, { timeout: "3 minutes", excludeTestServices: true })((it) => {
-    it.effect("limits are really set: the cgroup inside the container says so", () =>
+    it.effect("limits are set in the cgroup of the container", () =>
       Effect.gen(function* () {
         const script = [
           cgroup("memory", "memory/memory.limit_in_bytes", "memory.max"),
@@ -69,25 +69,25 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
           oom_disabled: true
         }
         const { exit, text } = yield* outputOf(script, { limits })
-        const said = new Map(
+        const printed = new Map(
           text.split("\n").map((line): [string, string] => {
             const blank = line.indexOf(" ")
             return [line.slice(0, blank), line.slice(blank + 1)]
           })
         )
         assert.strictEqual(exit.code, 0)
-        assert.strictEqual(said.get("memory"), String(96 * MIB))
-        assert.oneOf(said.get("swap"), [String(128 * MIB), String(32 * MIB)]) // v1 counts both together
-        assert.oneOf(said.get("cpu"), ["150000", "150000 100000"])
-        assert.strictEqual(said.get("set"), "0")
-        assert.strictEqual(said.get("pids"), "4096")
-        // Version 2 knows no such thing; where a kernel has no weights, the daemon says so once.
-        assert.match(said.get("oom") ?? "oom_kill_disable 1", /^oom_kill_disable 1/)
-        assert.oneOf(said.get("io"), [undefined, "300", "default 300", "default 2972"])
+        assert.strictEqual(printed.get("memory"), String(96 * MIB))
+        assert.oneOf(printed.get("swap"), [String(128 * MIB), String(32 * MIB)]) // v1 includes memory in the number.
+        assert.oneOf(printed.get("cpu"), ["150000", "150000 100000"])
+        assert.strictEqual(printed.get("set"), "0")
+        assert.strictEqual(printed.get("pids"), "4096")
+        // cgroup v2 has no such file; a kernel without io weights is logged once.
+        assert.match(printed.get("oom") ?? "oom_kill_disable 1", /^oom_kill_disable 1/)
+        assert.oneOf(printed.get("io"), [undefined, "300", "default 300", "default 2972"])
       }).pipe(Effect.scoped)
     )
 
-    it.effect("out of memory is told apart from other ends", () =>
+    it.effect("the end by the OOM killer differs from other ends", () =>
       Effect.gen(function* () {
         const limits = { memory_limit: 32, swap: 0 }
         const eats = yield* outputOf("x=0123456789abcdef; while :; do x=$x$x; done", { limits })
@@ -103,7 +103,7 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("ports answer from outside, TCP and UDP, on the allocated address only", () =>
+    it.effect("ports are reachable from outside, TCP and UDP, on the allocated address only", () =>
       Effect.gen(function* () {
         const { start } = yield* bench()
         const port = 20_000 + Math.floor(Math.random() * 10_000)
@@ -129,7 +129,7 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("a server cannot write outside its folder, nor see another's, nor gain any power", () =>
+    it.effect("a server cannot write outside its folder, read another server's or gain privileges", () =>
       Effect.gen(function* () {
         const { launchOf, runtime, start } = yield* bench()
         const other = yield* launchOf("sleep 300")
@@ -162,7 +162,7 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("folders that are shared are there, read-only where they are", () =>
+    it.effect("shared folders are mounted, read-only if they are `ro`", () =>
       Effect.gen(function* () {
         const { launchOf, runtime } = yield* bench()
         const [shared, fixed] = [yield* folder, yield* folder]
@@ -184,7 +184,7 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("console in and out; a server that does not read is no hang", () =>
+    it.effect("input and output of the console work; a server that does not read cannot block a write", () =>
       Effect.gen(function* () {
         const { start } = yield* bench()
         const { launch, run } = yield* start(`echo oops >&2; ${echo}`)
@@ -201,14 +201,14 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
         const late = yield* Effect.flip(run.write("late"))
         assert.deepStrictEqual([late.why, late.message], ["closed", "the console is closed"])
 
-        const deaf = yield* start("sleep 300")
-        const flood = yield* Effect.flip(Effect.forever(deaf.run.write("x".repeat(4000))))
+        const notReading = yield* start("sleep 300")
+        const flood = yield* Effect.flip(Effect.forever(notReading.run.write("x".repeat(4000))))
         assert.deepStrictEqual([flood.why, flood.message], ["full", "the server does not read its console"])
-        yield* deaf.run.kill
+        yield* notReading.run.kill
       }).pipe(Effect.scoped)
     )
 
-    it.effect("every byte of a flood arrives, in order", () =>
+    it.effect("a flood of output arrives complete and in order", () =>
       Effect.gen(function* () {
         const { text } = yield* outputOf("seq 1 20000; printf end")
         const wanted = Array.from({ length: 20_000 }, (_, index) => `${index + 1}\n`).join("")
@@ -216,7 +216,7 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("pause, unpause, signals, kill, figures", () =>
+    it.effect("pause, unpause, signals, kill and stats", () =>
       Effect.gen(function* () {
         const { runtime, start } = yield* bench()
         const count = "i=0; while :; do i=$((i+1)); echo $i > n; done"
@@ -227,7 +227,7 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
         }
         yield* until("it counts", () => number() !== "")
         const usage = yield* eventually(run.usage, (found) => (found?.cpu_ms ?? 0) > 500)
-        // Less on a machine that is busy, never more than it may have.
+        // Lower on a busy machine, never above the limit.
         assert.isAbove(usage?.cpu_percent ?? 0, 0)
         assert.isBelow(usage?.cpu_percent ?? 100, 45)
         assert.isAbove(usage?.memory_bytes ?? 0, 0)
@@ -235,13 +235,13 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
         assert.isAtLeast(usage?.network.rx_bytes ?? -1, 0)
         yield* run.pause
         yield* run.pause
-        const stood = number()
-        // Figures come once a second; the last ones before the pause are not those of it.
+        const frozenAt = number()
+        // Stats arrive once a second; the first ones may be from before the pause.
         yield* eventually(run.usage, (found) => found?.cpu_percent === 0)
-        assert.strictEqual(number(), stood)
+        assert.strictEqual(number(), frozenAt)
         yield* run.resume
         yield* run.resume
-        yield* until("it goes on", () => number() !== stood)
+        yield* until("it counts again", () => number() !== frozenAt)
         yield* run.pause
         yield* run.kill
         yield* run.kill
@@ -260,7 +260,7 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("what runs is adopted, its console goes on where it was; what ended meanwhile is told", () =>
+    it.effect("a running container is adopted and its console continues; an ended one has its exit", () =>
       Effect.gen(function* () {
         const first = yield* bench()
         const counting = "i=0; while [ $i -lt 60 ]; do i=$((i+1)); echo line $i; sleep 0.02; done"
@@ -287,11 +287,11 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
         assert.deepStrictEqual(stale, { _tag: "NeverBegan" })
         const oom = yield* runtime.adopt(eats.launch)
         assert.deepStrictEqual(oom, { _tag: "Ended", exit: { code: 137, out_of_memory: true } })
-        // Told as often as it is asked.
+        // Repeated calls return the same exit.
         assert.deepStrictEqual(yield* runtime.adopt(eats.launch), oom)
         const adopted = yield* runtime.adopt(lives.launch)
         if (adopted._tag !== "Running") return assert.fail("it is not adopted")
-        yield* until("its console goes on", () => consoleOf(lives.launch).includes("ready\n"))
+        yield* until("its console continues", () => consoleOf(lives.launch).includes("ready\n"))
         yield* adopted.run.write("hello")
         yield* adopted.run.write("stop")
         assert.strictEqual((yield* adopted.run.ended).code, 0)
@@ -303,7 +303,7 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("what an end said while nobody watched is in the console", () =>
+    it.effect("output from before an unwatched end is in the console", () =>
       Effect.gen(function* () {
         const first = yield* bench()
         const ends = yield* first.start("while [ ! -e go ]; do sleep 0.02; done; echo last words; exit 9")
@@ -318,7 +318,7 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("orphans are found and removed; containers that are not its own are never touched", () =>
+    it.effect("sweep removes the containers of its own servers and no others", () =>
       Effect.gen(function* () {
         const { docker } = yield* TestEngine
         const { node, runtime, start } = yield* bench()
@@ -330,7 +330,7 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
           { "muster.server": launch.server_id },
           { "muster.node": node },
           { "muster.node": `${node}x`, "muster.server": launch.server_id },
-          // Labels that came with an image, all of them.
+          // An image may set all of these labels.
           { "muster.node": node, "muster.server": launch.server_id, "muster.run": launch.token }
         ]
         const ids = yield* Effect.forEach(foreign, (Labels) =>
@@ -354,7 +354,7 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("a job runs in a container with its folders, and nothing of it outlives its scope", () =>
+    it.effect("a job runs in a container with its folders, and is removed with its scope", () =>
       Effect.gen(function* () {
         const { runtime } = yield* bench()
         const aside = yield* folder
@@ -391,7 +391,7 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("an image that is not there: what the policy says, and why in words", () =>
+    it.effect("a missing image: each policy, with the reason in words", () =>
       Effect.gen(function* () {
         const never = yield* bench({ pull: "never" })
         const absent = { image: "muster-test/absent:1", runtimes: ["docker"] } as const
@@ -402,12 +402,12 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
         const onOutput = (bytes: Uint8Array) => {
           log += Buffer.from(bytes).toString()
         }
-        // Nobody listens there.
+        // Port 9 refuses connections.
         const nowhere = "127.0.0.1:9/muster/absent:1"
         const failed = yield* Effect.flip(missing.runtime.prepare({ ...absent, image: nowhere }, onOutput))
         assert.include(failed.message, `image ${nowhere} cannot be pulled: `)
         assert.include(log, `pulling ${nowhere}\n`)
-        // A start does not wait for the registry: that there will be no container is how it ends.
+        // A start does not wait for the registry; it ends as `never_began`.
         const launch = yield* missing.launchOf("true", { image: nowhere })
         const ended = yield* Effect.flatMap(missing.runtime.start(launch), (run) => run.ended)
         assert.isTrue(ended.never_began)
@@ -422,7 +422,7 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("an image is pulled as its policy says, with its progress in words", () =>
+    it.effect("an image is pulled by its policy, with progress in words", () =>
       Effect.gen(function* () {
         const { docker } = yield* TestEngine
         const registry = yield* imageRegistry()
@@ -456,7 +456,7 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
         yield* always.runtime.prepare(choice, onOutput)
         assert.notStrictEqual(yield* idOf, first)
 
-        // A registry that is away fails an installation; what is installed can start.
+        // Without its registry an installation fails; an installed server starts.
         yield* registry.close
         const failed = yield* Effect.flip(always.runtime.prepare(choice, onOutput))
         assert.include(failed.message, `image ${image} cannot be pulled: `)
@@ -468,7 +468,7 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("a container that cannot start is a clear error, and nothing of it stays", () =>
+    it.effect("a container that cannot start is an error with the cause, and is removed", () =>
       Effect.gen(function* () {
         const { launchOf, runtime } = yield* bench()
         const reasonOf = (more: Parameters<typeof launchOf>[1]) =>
@@ -486,7 +486,7 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("a name that another's container has is refused, and that container is not touched", () =>
+    it.effect("a name that is taken by another container is refused; that container is unchanged", () =>
       Effect.gen(function* () {
         const { docker } = yield* TestEngine
         const { launchOf, runtime } = yield* bench()
@@ -507,7 +507,7 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("what reaches beyond the container is refused", () =>
+    it.effect("mounts and variables that would reach beyond the container are refused", () =>
       Effect.gen(function* () {
         const { socket } = yield* TestEngine
         const { launchOf, runtime } = yield* bench()
@@ -526,7 +526,7 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("without an engine it says so, and the node does not offer it", () =>
+    it.effect("without an engine every start is an error, and the node does not offer docker", () =>
       Effect.gen(function* () {
         const root = yield* folder
         const socket = join(root, "none.sock")

@@ -9,11 +9,11 @@ import { folder } from "./support.ts"
 interface Answering {
   readonly version?: string
   readonly status?: number
-  /** Called with the path of each request but `/_ping`; nothing is answered. */
+  /** Receives the path of each request except `/_ping`; such a request gets no complete answer. */
   readonly onRequest?: (path: string) => void
 }
 
-/** Something at a socket that answers pings as an engine does. It is no engine: only what is said of one is tested. */
+/** A server at a socket that answers pings as an engine does. */
 const standIn = Effect.fnUntraced(function* (answering: Answering) {
   const socket = join(yield* folder, "engine.sock")
   const server = createServer((request, response) => {
@@ -41,7 +41,7 @@ const withEngine = <A, E, R>(socket: string, effect: Effect.Effect<A, E, R | Eng
   Effect.provide(effect, Engine.layer({ socket }))
 
 describe("Docker runtime: the engine", () => {
-  it.live("one that is too old, refuses, or is not there says so", () =>
+  it.live("an engine that is too old, refuses or is missing is an error with the cause", () =>
     Effect.gen(function* () {
       const ping = Effect.flatMap(Engine, (engine) => Effect.flip(engine.ping))
       const old = yield* standIn({ version: "1.39" })
@@ -60,7 +60,7 @@ describe("Docker runtime: the engine", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("newer ones have versions with more digits", () =>
+  it.live("API versions are compared by number", () =>
     Effect.gen(function* () {
       for (const version of ["1.41", "1.47", "1.52", "1.100", "2.0"]) {
         const { socket } = yield* standIn({ version })
@@ -72,7 +72,7 @@ describe("Docker runtime: the engine", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("an answer that breaks off ends the wait for a container", () =>
+  it.live("a broken connection ends the wait for a container", () =>
     Effect.gen(function* () {
       const paths: Array<string> = []
       const { breakOff, socket } = yield* standIn({ onRequest: (path) => paths.push(path) })

@@ -13,7 +13,7 @@ import { cleanNode, newNode } from "./support.ts"
 const script = join(import.meta.dirname, "../..", "daemonProcess.ts")
 const inDocker = { image: TEST_IMAGE, runtimes: ["docker" as const] }
 
-/** Servers of these tests run at the same time and want none. */
+/** These servers run concurrently and need no ports. */
 const noPorts = { mappings: {} }
 
 const dockerHarness = Effect.gen(function* () {
@@ -28,7 +28,7 @@ const dockerHarness = Effect.gen(function* () {
   }
 })
 
-/** Containers of a node, whatever their state. */
+/** Returns the containers of a node in any state. */
 const containersOf = Effect.fnUntraced(function* (node: string) {
   const { docker } = yield* TestEngine
   return yield* Effect.promise(() =>
@@ -38,7 +38,7 @@ const containersOf = Effect.fnUntraced(function* (node: string) {
 
 describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => {
   layer(TestEngine.layer, { timeout: "3 minutes", excludeTestServices: true })((it) => {
-    it.effect("a container that eats memory gives the crash `out of memory`, 137", () =>
+    it.effect("a container over its memory limit is the crash `out of memory`, 137", () =>
       Effect.gen(function* () {
         const { crashes, daemon, lastStatus, running } = yield* dockerHarness
         const id = yield* running({
@@ -54,7 +54,7 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
       }).pipe(Effect.scoped)
     )
 
-    it.effect("goes through its states; console, figures and stop are those of its container", () =>
+    it.effect("a server has every status; console, stats and stop use its container", () =>
       Effect.gen(function* () {
         const { daemon, lastStatus, node, running, statuses } = yield* dockerHarness
         const id = yield* running({ definition: { ...inDocker, limits: { memory_limit: 64 } } })
@@ -74,7 +74,7 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
       }).pipe(Effect.scoped)
     )
 
-    it.effect("of one that is not known any more the container goes, and the files are kept", () =>
+    it.effect("the container of an orphan is removed, and its files are kept", () =>
       Effect.gen(function* () {
         const { dataDir, node, notes, running } = yield* dockerHarness
         const id = yield* running({
@@ -93,7 +93,7 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
     )
 
     it.effect(
-      "install script and warm-up run in containers, in /home/container; instances start from it",
+      "install script and warm-up run in containers, in /home/container; instances have their files",
       () =>
         Effect.gen(function* () {
           const { daemon, dataDir, lastInstall, node, running } = yield* dockerHarness
@@ -119,13 +119,13 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
           const files = join(dataDir, "servers", id, "files")
           assert.strictEqual(readFileSync(join(files, "file"), "utf8"), "installed\n")
           assert.isTrue(existsSync(join(files, "after")))
-          // A container has an address of its own.
+          // A container has its own address.
           assert.match(readFileSync(join(files, "conf"), "utf8"), /^ip=0\.0\.0\.0$/m)
           assert.strictEqual((yield* containersOf(node.node_id)).length, 1)
         }).pipe(Effect.scoped)
     )
 
-    it.effect("an image that cannot be had is an install failure also where the base is there", () =>
+    it.effect("a missing image fails the installation, also if the base exists", () =>
       Effect.gen(function* () {
         const { create, lastInstall } = yield* dockerHarness
         const install = { script: "true" }
@@ -140,7 +140,7 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
       }).pipe(Effect.scoped)
     )
 
-    it.effect("an install that fails or takes too long leaves no container and says why", () =>
+    it.effect("an install that fails or takes too long removes its container and names the cause", () =>
       Effect.gen(function* () {
         const { create, lastInstall, node } = yield* dockerHarness
         const failing = (software: string, install: SpecOptions["install"], image = TEST_IMAGE) =>
@@ -163,27 +163,29 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
       }).pipe(Effect.scoped)
     )
 
-    it.effect("offers docker only while the engine answers; what may be a process is one without it", () =>
-      Effect.gen(function* () {
-        const { socket } = yield* TestEngine
-        const dataDir = yield* temporaryFolder
-        const notes = recorder()
-        const node_id = newNode()
-        yield* cleanNode(node_id)
-        const link = join(dataDir, "engine.sock")
-        const { daemon } = yield* openDaemon(dataDir, notes, {
-          node_id,
-          docker: { socket: link, pull: "never" }
-        })
-        const offered = () => notes.registrations.at(-1)?.runtimes.join()
-        yield* until("processes only", () => offered() === "process")
-        symlinkSync(socket, link)
-        yield* until("both", () => offered() === "docker,process")
-        assert.isDefined(daemon)
-      }).pipe(Effect.scoped)
+    it.effect(
+      "docker is offered while the engine answers; without it, software that allows `process` runs as one",
+      () =>
+        Effect.gen(function* () {
+          const { socket } = yield* TestEngine
+          const dataDir = yield* temporaryFolder
+          const notes = recorder()
+          const node_id = newNode()
+          yield* cleanNode(node_id)
+          const link = join(dataDir, "engine.sock")
+          const { daemon } = yield* openDaemon(dataDir, notes, {
+            node_id,
+            docker: { socket: link, pull: "never" }
+          })
+          const offered = () => notes.registrations.at(-1)?.runtimes.join()
+          yield* until("processes only", () => offered() === "process")
+          symlinkSync(socket, link)
+          yield* until("both", () => offered() === "docker,process")
+          assert.isDefined(daemon)
+        }).pipe(Effect.scoped)
     )
 
-    it.effect("both runtimes on one node: containers for what has an image, processes for the rest", () =>
+    it.effect("with both runtimes, software with an image runs in containers, the rest as processes", () =>
       Effect.gen(function* () {
         const { daemon, node, running } = yield* dockerHarness
         const both = ["docker" as const, "process" as const]
@@ -198,89 +200,82 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
       }).pipe(Effect.scoped)
     )
 
-    it.effect(
-      "kill -9 of the daemon: containers run on and are adopted, ends are told, orphans removed",
-      () =>
-        Effect.gen(function* () {
-          const { docker, socket } = yield* TestEngine
-          const dataDir = yield* temporaryFolder
-          const node_id = newNode()
-          yield* cleanNode(node_id)
-          const child = yield* Effect.acquireRelease(
-            Effect.sync(() =>
-              spawn(process.execPath, [script, dataDir, "", socket, node_id], {
-                stdio: ["pipe", "pipe", "inherit"]
-              })
-            ),
-            (daemon) => Effect.sync(() => daemon.kill("SIGKILL"))
-          )
-          let output = ""
-          child.stdout.on("data", (bytes) => {
-            output += String(bytes)
-          })
-          yield* until("the daemon is up", () => output.startsWith("up "))
-          const stateOf = (id: string) => {
-            const path = join(dataDir, "servers", id, "server.json")
-            return existsSync(path) ? JSON.parse(readFileSync(path, "utf8")) : {}
-          }
-          const up = Effect.fnUntraced(function* (invocation: string) {
-            const id = newId()
-            const options: SpecOptions = {
-              id,
-              allocations: noPorts,
-              process: { invocation },
-              definition: inDocker
-            }
-            child.stdin.write(`create ${JSON.stringify(options)}\n`)
-            yield* until("installed", () => stateOf(id).status === "offline")
-            child.stdin.write(`power ${id} start 30\n`)
-            yield* until(
-              "running",
-              () => stateOf(id).status === "running" && stateOf(id).reports.length === 0
-            )
-            return id
-          })
-          const lives = yield* up(echoServer)
-          const ends = yield* up(`sh -c 'echo ready; while [ ! -e go ]; do sleep 0.02; done; exit 9'`)
-          child.kill("SIGKILL")
-          yield* until("the daemon is dead", () => child.signalCode !== null)
-          writeFileSync(join(dataDir, "servers", ends, "files", "go"), "")
-          // Of a server that this node does not know any more.
-          const [gone, run] = [newId(), "0123456789"]
-          const orphan = yield* Effect.promise(() =>
-            docker.createContainer({
-              name: containerName(gone, run),
-              Image: TEST_IMAGE,
-              Cmd: ["sleep", "300"],
-              Labels: { "muster.node": node_id, "muster.server": gone, "muster.run": run }
+    it.effect("after kill -9 of the daemon containers are adopted, ends reported and orphans removed", () =>
+      Effect.gen(function* () {
+        const { docker, socket } = yield* TestEngine
+        const dataDir = yield* temporaryFolder
+        const node_id = newNode()
+        yield* cleanNode(node_id)
+        const child = yield* Effect.acquireRelease(
+          Effect.sync(() =>
+            spawn(process.execPath, [script, dataDir, "", socket, node_id], {
+              stdio: ["pipe", "pipe", "inherit"]
             })
-          )
-          yield* Effect.promise(() => orphan.start())
-          const before = (yield* containersOf(node_id)).find(
-            ({ Labels }) => Labels["muster.server"] === lives
-          )
-
-          const notes = recorder()
-          const { daemon } = yield* openDaemon(dataDir, notes, {
-            node_id,
-            docker: { socket, pull: "never" }
+          ),
+          (daemon) => Effect.sync(() => daemon.kill("SIGKILL"))
+        )
+        let output = ""
+        child.stdout.on("data", (bytes) => {
+          output += String(bytes)
+        })
+        yield* until("the daemon is up", () => output.startsWith("up "))
+        const stateOf = (id: string) => {
+          const path = join(dataDir, "servers", id, "server.json")
+          return existsSync(path) ? JSON.parse(readFileSync(path, "utf8")) : {}
+        }
+        const up = Effect.fnUntraced(function* (invocation: string) {
+          const id = newId()
+          const options: SpecOptions = {
+            id,
+            allocations: noPorts,
+            process: { invocation },
+            definition: inDocker
+          }
+          child.stdin.write(`create ${JSON.stringify(options)}\n`)
+          yield* until("installed", () => stateOf(id).status === "offline")
+          child.stdin.write(`power ${id} start 30\n`)
+          yield* until("running", () => stateOf(id).status === "running" && stateOf(id).reports.length === 0)
+          return id
+        })
+        const lives = yield* up(echoServer)
+        const ends = yield* up(`sh -c 'echo ready; while [ ! -e go ]; do sleep 0.02; done; exit 9'`)
+        child.kill("SIGKILL")
+        yield* until("the daemon is dead", () => child.signalCode !== null)
+        writeFileSync(join(dataDir, "servers", ends, "files", "go"), "")
+        // A container of an unknown server.
+        const [gone, run] = [newId(), "0123456789"]
+        const orphan = yield* Effect.promise(() =>
+          docker.createContainer({
+            name: containerName(gone, run),
+            Image: TEST_IMAGE,
+            Cmd: ["sleep", "300"],
+            Labels: { "muster.node": node_id, "muster.server": gone, "muster.run": run }
           })
-          const told = (id: string) =>
-            notes.reports.flatMap((report) =>
-              report.server_id !== id ? [] : report.type === "crash" ? [report.crash.reason] : [report.type]
-            )
-          yield* until("its end is told", () => told(ends).length === 2)
-          assert.deepStrictEqual(told(ends), ["exit code 9", "status"])
-          assert.strictEqual(yield* daemon.status(lives), "running")
-          const after = (yield* containersOf(node_id)).map(({ Id }) => Id)
-          assert.deepStrictEqual(after, before === undefined ? [] : [before.Id])
-          yield* daemon.commands(lives, ["hello"])
-          const logs = Effect.map(daemon.logs(lives, { page: 1, per_page: 10 }), (page) => page.items)
-          yield* Effect.repeat(logs, { until: (lines) => lines.includes("got hello") })
-          assert.deepStrictEqual(yield* logs, ["ready", "got hello"])
-          yield* daemon.remove(lives)
-          assert.deepStrictEqual(yield* containersOf(node_id), [])
-        }).pipe(Effect.scoped)
+        )
+        yield* Effect.promise(() => orphan.start())
+        const before = (yield* containersOf(node_id)).find(({ Labels }) => Labels["muster.server"] === lives)
+
+        const notes = recorder()
+        const { daemon } = yield* openDaemon(dataDir, notes, {
+          node_id,
+          docker: { socket, pull: "never" }
+        })
+        const reportsOf = (id: string) =>
+          notes.reports.flatMap((report) =>
+            report.server_id !== id ? [] : report.type === "crash" ? [report.crash.reason] : [report.type]
+          )
+        yield* until("its end is reported", () => reportsOf(ends).length === 2)
+        assert.deepStrictEqual(reportsOf(ends), ["exit code 9", "status"])
+        assert.strictEqual(yield* daemon.status(lives), "running")
+        const after = (yield* containersOf(node_id)).map(({ Id }) => Id)
+        assert.deepStrictEqual(after, before === undefined ? [] : [before.Id])
+        yield* daemon.commands(lives, ["hello"])
+        const logs = Effect.map(daemon.logs(lives, { page: 1, per_page: 10 }), (page) => page.items)
+        yield* Effect.repeat(logs, { until: (lines) => lines.includes("got hello") })
+        assert.deepStrictEqual(yield* logs, ["ready", "got hello"])
+        yield* daemon.remove(lives)
+        assert.deepStrictEqual(yield* containersOf(node_id), [])
+      }).pipe(Effect.scoped)
     )
   })
 })

@@ -30,8 +30,8 @@ const plan: ContainerPlan = {
   keepOutput: true
 }
 
-describe("Docker runtime: what a container is made of", () => {
-  it("limits are in the engine's units, and what is not set is not limited", () => {
+describe("Docker runtime: options of a container", () => {
+  it("limits are in the engine's units; an absent limit is not set", () => {
     assert.deepStrictEqual(limitOptions({}), {})
     assert.deepStrictEqual(
       limitOptions({ memory_limit: 512, swap: 128, cpu_limit: 150, threads: "0-1", io_weight: 250 }),
@@ -46,25 +46,25 @@ describe("Docker runtime: what a container is made of", () => {
     )
     assert.deepStrictEqual(limitOptions({ memory_limit: 512, swap: -1 }).MemorySwap, -1)
     assert.deepStrictEqual(limitOptions({ memory_limit: 512, swap: 0 }).MemorySwap, 512 * MIB)
-    // Without a setting, a container that may not have more memory may not swap either.
+    // Without `swap`, swap is not allowed in addition to the memory limit.
     assert.deepStrictEqual(limitOptions({ memory_limit: 512 }).MemorySwap, 512 * MIB)
     assert.deepStrictEqual(limitOptions({ cpu_limit: 0, threads: "", memory_limit: 0 }), {})
   })
 
-  it("the OOM killer is only switched off where there is a limit to hold", () => {
+  it("the OOM killer is disabled only if there is a memory limit", () => {
     assert.isTrue(limitOptions({ memory_limit: 64, oom_disabled: true }).OomKillDisable)
     assert.isUndefined(limitOptions({ oom_disabled: true }).OomKillDisable)
     assert.isUndefined(limitOptions({ memory_limit: 64, oom_disabled: false }).OomKillDisable)
   })
 
-  it("limits that the engine left out are named", () => {
+  it("limits that the engine ignored are named", () => {
     assert.deepStrictEqual(droppedLimits({ BlkioWeight: 10, Memory: 1 }, { BlkioWeight: 0, Memory: 1 }), [
       "io_weight"
     ])
     assert.deepStrictEqual(droppedLimits({}, { BlkioWeight: 0 }), [])
   })
 
-  it("every port is published for TCP and UDP on its own address, and no other is", () => {
+  it("every allocated port is published for TCP and UDP on its own address, and no other", () => {
     const port = fc.integer({ min: 1, max: 65535 })
     const mappings = fc.dictionary(fc.ipV4(), fc.uniqueArray(port, { maxLength: 4 }), { maxKeys: 3 })
     fc.assert(
@@ -87,7 +87,7 @@ describe("Docker runtime: what a container is made of", () => {
     )
   })
 
-  it("it is shut in: read-only root, no capabilities, no new privileges, its own user, labels", () => {
+  it("a container has a read-only root, no capabilities, no new privileges, its own user and labels", () => {
     const { HostConfig, ...options } = containerOptions(plan, rules)
     assert.deepInclude(HostConfig, {
       ReadonlyRootfs: true,
@@ -109,13 +109,13 @@ describe("Docker runtime: what a container is made of", () => {
     })
   })
 
-  it("the invocation replaces entrypoint and command of the image, the environment is the server's", () => {
+  it("the invocation replaces entrypoint and command of the image; the environment is the server's", () => {
     const options = containerOptions(plan, rules)
     assert.deepStrictEqual([options.Entrypoint, options.Cmd], [["java"], ["-jar", "server.jar"]])
     assert.sameMembers(options.Env ?? [], ["LANG=C.UTF-8", "HOME=/home/container", "TMPDIR=/tmp", "MOTD=a=b"])
   })
 
-  it("a job's paths are those of the container; what only looks alike stays", () => {
+  it("a job's paths are translated to the container; similar words are unchanged", () => {
     const inside = (word: string) => insidePath(word, "/b/aside/base", "/b/aside")
     assert.strictEqual(inside("/b/aside/base"), "/home/container")
     assert.strictEqual(inside("/b/aside/base/x"), "/home/container/x")

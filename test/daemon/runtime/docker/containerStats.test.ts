@@ -11,17 +11,17 @@ const line = (at: string, cpu_ms: number, more: object = {}) =>
     ...more
   })
 
-describe("Docker runtime: figures of a container", () => {
-  it("percent of one thread is the processor time between two figures, by the engine's own clock", () => {
+describe("Docker runtime: stats of a container", () => {
+  it("the CPU share is processor time between two samples, by the engine's clock", () => {
     const first = parseSample(line("2026-01-02T03:04:05.000000001Z", 100), undefined)
     assert.isUndefined(first?.cpu_percent)
     const second = parseSample(line("2026-01-02T03:04:06.000000001Z", 1600), first)
     assert.strictEqual(second?.cpu_percent, 150)
-    // Told twice: nothing new.
+    // A repeated sample changes nothing.
     assert.strictEqual(parseSample(line("2026-01-02T03:04:06.000000001Z", 1600), second)?.cpu_percent, 150)
   })
 
-  it("memory is without the page cache, under both names that it has; networks are added up", () => {
+  it("memory excludes the page cache, in cgroup v1 and v2; networks are summed", () => {
     const found = parseSample(line("2026-01-02T03:04:05Z", 1), undefined)
     assert.strictEqual(found?.memory_bytes, 4000)
     assert.deepStrictEqual(found?.network, { rx_bytes: 11, tx_bytes: 22 })
@@ -31,7 +31,7 @@ describe("Docker runtime: figures of a container", () => {
     assert.deepStrictEqual(none?.network, { rx_bytes: 0, tx_bytes: 0 })
   })
 
-  it("what is not figures is none: the empty ones of a stop, halves of lines, anything", () => {
+  it("any other text is no sample: the empty one of a stop, a part of a line", () => {
     const stopped = {
       read: "0001-01-01T00:00:00Z",
       memory_stats: {},

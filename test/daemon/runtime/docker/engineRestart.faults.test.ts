@@ -16,8 +16,8 @@ const possible =
 
 const script = `sh -c 'echo ready; while read -r l; do echo "got $l"; done'`
 
-/** A node with two servers that run and one that is paused, on an engine of its own. */
-const world = Effect.fnUntraced(function* (...options: ReadonlyArray<string>) {
+/** A node with two running servers and a paused one, on its own engine. */
+const nodeWithServers = Effect.fnUntraced(function* (...options: ReadonlyArray<string>) {
   const engine = yield* isolatedEngine(...options)
   const docker = { socket: engine.socket, pull: "never" as const, network: "none" }
   const node = yield* harness({ node_id: newNode(), docker })
@@ -32,7 +32,7 @@ const world = Effect.fnUntraced(function* (...options: ReadonlyArray<string>) {
   const offered = () => node.notes.registrations.at(-1)?.runtimes.join()
   const logs = (id: string) =>
     Effect.map(node.daemon.logs(id, { page: 1, per_page: 100 }), (page) => page.items)
-  /** Its console goes on in both directions. */
+  /** Asserts that the console works in both directions. */
   const answers = (id: string, line: string) =>
     eventually(Effect.andThen(Effect.ignore(node.daemon.commands(id, [line])), logs(id)), (lines) =>
       lines.includes(`got ${line}`)
@@ -41,9 +41,9 @@ const world = Effect.fnUntraced(function* (...options: ReadonlyArray<string>) {
   return { ...node, answers, containers, engine, first, ids, logs, offered, paused, second }
 })
 
-describe.runIf(possible)(`an engine without a network${engineNote}`, () => {
+describe.runIf(possible)(`an engine without networks${engineNote}`, () => {
   it.live(
-    "a server whose ports it does not publish is not started: answer, crash and console say why",
+    "a server whose ports are not published is not started; answer, crash and console give the cause",
     () =>
       Effect.gen(function* () {
         const { docker, socket } = yield* isolatedEngine()
@@ -67,19 +67,19 @@ describe.runIf(possible)(`an engine without a network${engineNote}`, () => {
         const { items } = yield* daemon.logs(id, { page: 1, per_page: 10 })
         assert.include(items, `[cannot be started: ${refused.detail}. ${refused.hint}]`)
         assert.deepStrictEqual(yield* Effect.promise(() => docker.listContainers({ all: true })), [])
-        // One that nobody has to reach runs.
+        // A server without ports runs.
         yield* running({ allocations: { mappings: {} }, process: { invocation: script }, definition })
       }).pipe(Effect.scoped),
     180_000
   )
 })
 
-describe.runIf(possible)(`an engine that goes away and comes back${engineNote}`, () => {
+describe.runIf(possible)(`restart of the engine${engineNote}`, () => {
   it.live(
-    "with live-restore nothing ends: consoles, figures, pause and power go on",
+    "with live-restore servers keep running: consoles, stats, pause and power continue",
     () =>
       Effect.gen(function* () {
-        const at = yield* world("--live-restore")
+        const at = yield* nodeWithServers("--live-restore")
         const { answers, containers, crashes, daemon, engine, first, ids, lastStatus, logs, offered } = at
         yield* answers(first, "before")
         const before = (yield* containers).map(({ Id }) => Id).toSorted()
@@ -87,7 +87,7 @@ describe.runIf(possible)(`an engine that goes away and comes back${engineNote}`,
         for (const signal of ["SIGKILL", "SIGTERM"] as const) {
           yield* engine.kill(signal)
           yield* until("the node does not offer it any more", () => offered() === "process")
-          // Nothing is known, and nothing is made up.
+          // Without the engine the daemon keeps the last status.
           for (const id of ids) assert.include(["running", "paused"], yield* daemon.status(id))
           assert.strictEqual((yield* daemon.stats(first, { update_disk_usage: false })).memory_bytes, 0)
           const refused = yield* Effect.flip(daemon.commands(first, ["hi"]))
@@ -118,15 +118,15 @@ describe.runIf(possible)(`an engine that goes away and comes back${engineNote}`,
   )
 
   it.live(
-    "without it containers end with the engine: each end is told once, and a start works again",
+    "without live-restore each end is reported once, and a start works again",
     () =>
       Effect.gen(function* () {
-        const at = yield* world()
+        const at = yield* nodeWithServers()
         const { answers, containers, crashes, daemon, engine, first, ids, lastStatus, offered, statuses } = at
         yield* engine.kill("SIGKILL")
         yield* until("the node does not offer it any more", () => offered() === "process")
         yield* engine.start
-        for (const id of ids) yield* until("its end is told", () => lastStatus(id) === "offline", 30)
+        for (const id of ids) yield* until("its end is reported", () => lastStatus(id) === "offline", 30)
         for (const id of ids) {
           assert.strictEqual(crashes(id).length, 1)
           assert.strictEqual(statuses(id).filter((status) => status === "offline").length, 2)
@@ -140,7 +140,7 @@ describe.runIf(possible)(`an engine that goes away and comes back${engineNote}`,
   )
 
   it.live(
-    "a stop that was asked for while the engine was away is told to the server when it is back",
+    "a stop during the outage is executed when the engine is back",
     () =>
       Effect.gen(function* () {
         const engine = yield* isolatedEngine("--live-restore")
@@ -181,11 +181,11 @@ describe.runIf(possible)(`an engine that goes away and comes back${engineNote}`,
   )
 
   it.live(
-    "what was asked while the engine was away is done when it is back",
+    "all requested actions are executed when the engine is back",
     () =>
       Effect.gen(function* () {
         const { containers, crashes, daemon, engine, first, lastStatus, offered, paused, second } =
-          yield* world("--live-restore")
+          yield* nodeWithServers("--live-restore")
         yield* engine.kill("SIGKILL")
         yield* until("the node does not offer it any more", () => offered() === "process")
         const asked = yield* Effect.forkChild(

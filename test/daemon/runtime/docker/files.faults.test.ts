@@ -9,14 +9,14 @@ import { write } from "../../files/scene.ts"
 import { harness } from "../../support.ts"
 import { cleanNode, newNode } from "./support.ts"
 
-/** Carries out each line, and says how that went. */
+/** Executes each line and prints its exit code. */
 const shell = `sh -c 'echo ready; while read -r line; do [ "$line" = stop ] && exit 0; sh -c "$line" && echo "done: $line" || echo "failed: $line"; done'`
 
 describe.runIf(withEngine)(`blueprints, instances in containers${engineNote}`, () => {
   layer(TestEngine.layer, { timeout: "3 minutes", excludeTestServices: true })((it) => {
     for (const mounts of [true, false]) {
       it.effect(
-        `volumes and mounts are there, read-only where they are; ${mounts ? "" : "not "}mounted`,
+        `volumes and mounts are visible, read-only if they are ro; ${mounts ? "" : "not "}mounted`,
         () =>
           Effect.gen(function* () {
             const { socket } = yield* TestEngine
@@ -53,12 +53,12 @@ describe.runIf(withEngine)(`blueprints, instances in containers${engineNote}`, (
             ]
             for (const line of commands) yield* daemon.commands(id, [line])
             const logs = Effect.map(daemon.logs(id, { page: 1, per_page: 50 }), (page) => page.items)
-            const said = yield* Effect.repeat(logs, {
+            const results = yield* Effect.repeat(logs, {
               until: (lines) =>
                 lines.filter((line) => /^(done|failed): /.test(line)).length === commands.length
             })
             assert.deepStrictEqual(
-              said.filter((line) => /^(done|failed): /.test(line)),
+              results.filter((line) => /^(done|failed): /.test(line)),
               commands.map((line) => `done: ${line}`)
             )
             const text = (name: string) => readFileSync(join(dataDir, name), "utf8")
@@ -66,11 +66,11 @@ describe.runIf(withEngine)(`blueprints, instances in containers${engineNote}`, (
             assert.strictEqual(text("volumes/shared/new"), "mine\n")
             assert.strictEqual(text("volumes/shared/sub/other"), "mine\n")
             assert.strictEqual(text("volumes/lib/sub/file"), "volumes/lib")
-            // What is the host's stays the host's.
+            // Files of the host keep their owner.
             for (const name of ["host/maps", "host/maps/sub", "volumes/lib/sub/file"]) {
               assert.strictEqual(statSync(join(dataDir, name)).uid, process.getuid?.(), name)
             }
-            // Under a mount a change of hands would have copied it all.
+            // A chown under an overlay would copy every file.
             if (mounts) {
               const upper = join(dataDir, "servers", id, "tree/over.0/upper")
               assert.deepStrictEqual(readdirSync(join(upper, "sub")), ["file"])

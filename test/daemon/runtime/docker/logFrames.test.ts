@@ -14,7 +14,7 @@ const time = (second: number, nanos = 0) =>
   `${new Date(second * 1000).toISOString().slice(0, 19)}.${String(nanos).padStart(9, "0")}Z`
 
 describe("Docker runtime: the engine's log", () => {
-  it("frames are the same however the bytes come in", () => {
+  it("the frames do not depend on how the bytes arrive", () => {
     const texts = fc.array(fc.string({ maxLength: 40 }), { maxLength: 20 })
     fc.assert(
       fc.property(texts, fc.array(fc.integer({ min: 1, max: 30 }), { maxLength: 40 }), (given, cuts) => {
@@ -31,15 +31,15 @@ describe("Docker runtime: the engine's log", () => {
     )
   })
 
-  it("an entry is its text after the time", () => {
+  it("the payload of an entry is its text after the time", () => {
     const entry = logEntry(Buffer.from(`${time(1_700_000_000, 5)} hello world\n`))
     assert.strictEqual(entry.second, 1_700_000_000)
     assert.strictEqual(entry.payload.toString(), "hello world\n")
     assert.strictEqual(logEntry(Buffer.from("no time here")).payload.toString(), "no time here")
   })
 
-  it("reading that is cut off anywhere goes on with what is next: nothing is lost, nothing comes twice", () => {
-    // Times are out of order by up to a second, as those of two streams can be.
+  it("an interrupted read continues with the next entry: none is lost or repeated", () => {
+    // Times are out of order by up to a second, because there are two streams.
     const steps = fc.array(fc.record({ forward: fc.nat({ max: 2 }), late: fc.nat({ max: 1 }) }), {
       minLength: 1,
       maxLength: 40

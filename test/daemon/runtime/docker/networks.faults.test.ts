@@ -10,13 +10,13 @@ import { bench, consoleOf, folder } from "./support.ts"
 
 const PORT = 7001
 const MIB = 1024 * 1024
-/** Listens on a port that is not published. */
+/** Listens on an unpublished port. */
 const listens = `echo listens; while :; do echo secret | nc -l -p ${PORT}; done`
-/** Tries to reach it. */
+/** Tries to connect to the port. */
 const asks = (address: string) =>
   `for i in 1 2 3; do nc -w 1 ${address} ${PORT} </dev/null && echo reached; done; echo tried`
 
-/** Whether this machine, which reaches every container, gets an answer there. */
+/** Whether the port answers to this machine, which reaches every container. */
 const answers = (address: string) =>
   Effect.callback<boolean>((resume) => {
     const socket = connect({ host: address, port: PORT, timeout: 1000 })
@@ -49,7 +49,7 @@ describe.runIf(withEngine)(`Docker runtime: networks${engineNote}`, () => {
       return { ...at, address, docker, first, inspect }
     })
 
-    it.effect("a server does not reach a port of another that is not published", () =>
+    it.effect("a server cannot connect to an unpublished port of another server", () =>
       Effect.gen(function* () {
         const { address, close, docker, first, inspect, node, runtime, start } = yield* scene
         const other = yield* start(asks(address))
@@ -68,7 +68,7 @@ describe.runIf(withEngine)(`Docker runtime: networks${engineNote}`, () => {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("an install job has limits and a network of its own, and does not reach a server", () =>
+    it.effect("an install job has limits and its own network, and cannot connect to a server", () =>
       Effect.gen(function* () {
         const { address, first, inspect, runtime } = yield* scene
         const base = yield* folder

@@ -7,7 +7,7 @@ import { engineNote, TestEngine, withEngine } from "../../../support/dockerEngin
 import { until } from "../../../support/eventually.ts"
 import { bench, consoleOf, newNode } from "./support.ts"
 
-/** A machine beyond this one: a network namespace behind a pair of interfaces. This one has two addresses there. */
+/** A second machine: a network namespace behind a veth pair, on which this machine has two addresses. */
 const outside = Effect.gen(function* () {
   const name = `must${process.pid}`
   const net = 10 + (process.pid % 200)
@@ -27,7 +27,7 @@ const outside = Effect.gen(function* () {
     }),
     () => Effect.sync(() => ip("link", "del", `${name}a`))
   )
-  /** Says who connects, one line each. */
+  /** Prints the address of each client. */
   const listener = `
     require("node:net").createServer((socket) => socket.end(socket.remoteAddress + "\\n"))
       .listen(7000, "${theirs}", () => console.log("listens"))`
@@ -55,7 +55,7 @@ const allocated = (ip: string, force_outgoing_ip = true): Allocations => ({
 
 describe.runIf(withEngine)(`Docker runtime: force_outgoing_ip${engineNote}`, () => {
   layer(TestEngine.layer, { timeout: "3 minutes", excludeTestServices: true })((it) => {
-    it.effect("what a server sends leaves from the address that it is allocated at", () =>
+    it.effect("connections of a server come from its allocated address", () =>
       Effect.gen(function* () {
         const { docker } = yield* TestEngine
         const { other, ours, theirs } = yield* outside
@@ -83,7 +83,7 @@ describe.runIf(withEngine)(`Docker runtime: force_outgoing_ip${engineNote}`, () 
           (yield* networks).map(({ Labels }) => Labels?.["muster.outgoing"]).toSorted(),
           [ours, other].toSorted()
         )
-        // One that is used stays, one that is not goes.
+        // A network in use is kept, an unused one removed.
         yield* second.run.kill
         yield* first.run.kill
         yield* Effect.repeat(networks, { until: (left) => left.length === 1 })
@@ -95,7 +95,7 @@ describe.runIf(withEngine)(`Docker runtime: force_outgoing_ip${engineNote}`, () 
       }).pipe(Effect.scoped)
     )
 
-    it.effect("a network of another's is neither used nor removed", () =>
+    it.effect("a foreign network is neither used nor removed", () =>
       Effect.gen(function* () {
         const { docker } = yield* TestEngine
         const labels = { "muster.node": newNode(), "muster.outgoing": "10.213.0.1" }
@@ -109,7 +109,7 @@ describe.runIf(withEngine)(`Docker runtime: force_outgoing_ip${engineNote}`, () 
       }).pipe(Effect.scoped)
     )
 
-    it.effect("where that cannot be done it says so, and nothing of the server stays", () =>
+    it.effect("an address that cannot be used is an error, and nothing of the server remains", () =>
       Effect.gen(function* () {
         const { launchOf, runtime } = yield* bench()
         for (const [ip, why] of [

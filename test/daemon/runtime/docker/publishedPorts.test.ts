@@ -3,7 +3,7 @@ import { launchFailed } from "../../../../src/daemon/runtime/docker/launchFailed
 import { unpublished } from "../../../../src/daemon/runtime/docker/publishedPorts.ts"
 
 describe("Docker runtime: ports", () => {
-  it("are those that were asked for, each with both protocols", () => {
+  it("ports that the engine did not publish are named, each protocol separately", () => {
     const asked = {
       "25565/tcp": [{ HostPort: "25565" }],
       "25565/udp": [{ HostPort: "25565" }],
@@ -17,8 +17,8 @@ describe("Docker runtime: ports", () => {
   })
 })
 
-describe("Docker runtime: what the engine says", () => {
-  it("comes with what to do, where that is known", () => {
+describe("Docker runtime: errors of the engine", () => {
+  it("a known error has a hint", () => {
     const next = (message: string) => launchFailed({ message }).next
     assert.match(
       next("start the container: Bind for 127.0.0.1:1 failed: port is already allocated") ?? "",

@@ -8,7 +8,7 @@ import { cleanNode, newNode } from "./support.ts"
 
 const { online_signal: _, ...withoutSignal } = specOf().definition.process
 
-/** A node, and a server on it whose image has to be pulled again from a registry that takes its time. */
+/** A node and a server whose image must be pulled again from a slow registry. */
 const slowPull = Effect.fnUntraced(function* (options: SpecOptions = {}) {
   const { docker, socket } = yield* TestEngine
   const registry = yield* imageRegistry()
@@ -35,36 +35,37 @@ const slowPull = Effect.fnUntraced(function* (options: SpecOptions = {}) {
   return { ...node, containers, id, logs, more, pulling, registry }
 })
 
-describe.runIf(withEngine)(`an image that is pulled at a start${engineNote}`, () => {
+describe.runIf(withEngine)(`pull of an image at a start${engineNote}`, () => {
   layer(TestEngine.layer, { timeout: "3 minutes", excludeTestServices: true })((it) => {
-    it.effect("the call answers, the pull goes on with its progress in the console; then it runs", () =>
-      Effect.gen(function* () {
-        const { crashes, daemon, id, lastStatus, logs, notes, pulling, registry, statuses } = yield* slowPull(
-          {
-            process: { start_timeout: 1 }
-          }
-        )
-        yield* daemon.power(id, "start", 30)
-        yield* pulling
-        assert.strictEqual(lastStatus(id), "starting")
-        const refused = yield* Effect.flip(daemon.commands(id, ["hello"]))
-        assert.include(refused, { status: 409, detail: "the server is not running" })
-        // Longer than the software may take to start: its time has not begun.
-        const beats = notes.heartbeats
-        yield* until("two seconds have gone by", () => notes.heartbeats >= beats + 3)
-        assert.strictEqual(yield* daemon.status(id), "starting")
-        assert.match((yield* logs)[0] ?? "", /^\[pulling 127/)
-        registry.release()
-        yield* until("it runs", () => lastStatus(id) === "running")
-        yield* daemon.commands(id, ["hello"])
-        yield* Effect.repeat(logs, { until: (lines) => lines.includes("got hello") })
-        assert.isAtLeast((yield* daemon.stats(id, { update_disk_usage: false })).uptime, 0)
-        assert.deepStrictEqual(crashes(id), [])
-        assert.deepStrictEqual(statuses(id).slice(-2), ["starting", "running"])
-      }).pipe(Effect.scoped)
+    it.effect(
+      "the call returns; the pull continues with its progress in the console, then the server runs",
+      () =>
+        Effect.gen(function* () {
+          const { crashes, daemon, id, lastStatus, logs, notes, pulling, registry, statuses } =
+            yield* slowPull({
+              process: { start_timeout: 1 }
+            })
+          yield* daemon.power(id, "start", 30)
+          yield* pulling
+          assert.strictEqual(lastStatus(id), "starting")
+          const refused = yield* Effect.flip(daemon.commands(id, ["hello"]))
+          assert.include(refused, { status: 409, detail: "the server is not running" })
+          // Longer than start_timeout, which begins after the pull.
+          const beats = notes.heartbeats
+          yield* until("two seconds have gone by", () => notes.heartbeats >= beats + 3)
+          assert.strictEqual(yield* daemon.status(id), "starting")
+          assert.match((yield* logs)[0] ?? "", /^\[pulling 127/)
+          registry.release()
+          yield* until("it runs", () => lastStatus(id) === "running")
+          yield* daemon.commands(id, ["hello"])
+          yield* Effect.repeat(logs, { until: (lines) => lines.includes("got hello") })
+          assert.isAtLeast((yield* daemon.stats(id, { update_disk_usage: false })).uptime, 0)
+          assert.deepStrictEqual(crashes(id), [])
+          assert.deepStrictEqual(statuses(id).slice(-2), ["starting", "running"])
+        }).pipe(Effect.scoped)
     )
 
-    it.effect("without an online signal it runs once there is a container", () =>
+    it.effect("without an online signal the server is running once its container exists", () =>
       Effect.gen(function* () {
         const { daemon, id, lastStatus, pulling, registry } = yield* slowPull({
           definition: { process: withoutSignal }
@@ -77,10 +78,10 @@ describe.runIf(withEngine)(`an image that is pulled at a start${engineNote}`, ()
       }).pipe(Effect.scoped)
     )
 
-    it.effect("the time to start runs once there is a container", () =>
+    it.effect("start_timeout begins once the container exists", () =>
       Effect.gen(function* () {
         const { crashes, daemon, id, lastStatus, pulling, registry } = yield* slowPull({
-          process: { start_timeout: 1, online_signal: "never said" }
+          process: { start_timeout: 1, online_signal: "never printed" }
         })
         yield* daemon.power(id, "start", 30)
         yield* pulling
@@ -93,7 +94,7 @@ describe.runIf(withEngine)(`an image that is pulled at a start${engineNote}`, ()
       }).pipe(Effect.scoped)
     )
 
-    it.effect("stop and kill give the pull up", () =>
+    it.effect("stop and kill cancel the pull", () =>
       Effect.gen(function* () {
         const { containers, crashes, daemon, id, lastStatus, pulling, statuses } = yield* slowPull()
         for (const action of ["stop", "kill"] as const) {
@@ -114,7 +115,7 @@ describe.runIf(withEngine)(`an image that is pulled at a start${engineNote}`, ()
       }).pipe(Effect.scoped)
     )
 
-    it.effect("one that fails is no crash: offline again, and the console says why", () =>
+    it.effect("a failed pull is no crash: the server is offline, and the console gives the cause", () =>
       Effect.gen(function* () {
         const { containers, crashes, daemon, id, lastStatus, logs, registry, statuses } = yield* slowPull({
           definition: { restart: { on_crash: true, max_per_hour: 5 } }
@@ -129,7 +130,7 @@ describe.runIf(withEngine)(`an image that is pulled at a start${engineNote}`, ()
       }).pipe(Effect.scoped)
     )
 
-    it.effect("a daemon that ends during a pull carries the start out when it is back", () =>
+    it.effect("a daemon that ends during a pull completes the start when it is back", () =>
       Effect.gen(function* () {
         const { close, containers, daemon, dataDir, id, more, notes, pulling, registry, statuses } =
           yield* slowPull()

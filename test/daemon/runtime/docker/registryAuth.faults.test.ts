@@ -8,38 +8,43 @@ import { bench, folder, put } from "./support.ts"
 
 const base64 = (text: string) => Buffer.from(text).toString("base64")
 
-describe.runIf(withEngine)(`Docker runtime: images of a registry with users${engineNote}`, () => {
+describe.runIf(withEngine)(`Docker runtime: registries with authentication${engineNote}`, () => {
   layer(TestEngine.layer, { timeout: "3 minutes", excludeTestServices: true })((it) => {
-    it.effect("are pulled as who the config file says; the password is in no message", () =>
-      Effect.gen(function* () {
-        const { docker } = yield* TestEngine
-        const user = { name: "me", password: "pass-word-of-mine" }
-        const { image } = yield* imageRegistry({ user })
-        yield* Effect.addFinalizer(() =>
-          Effect.ignore(Effect.tryPromise(() => docker.getImage(image).remove({ force: true })))
-        )
-        const config = join(yield* folder, "config.json")
-        const { runtime } = yield* bench({ pull: "if-not-present", config })
-        let log = ""
-        const prepare = runtime.prepare({ image, runtimes: ["docker"] }, (bytes) => {
-          log += Buffer.from(bytes).toString()
-        })
-        const withPassword = (password: string) =>
-          put(config, JSON.stringify({ auths: { [registryOf(image)]: { auth: base64(`me:${password}`) } } }))
+    it.effect(
+      "images are pulled with the credentials of the config file; no message contains the password",
+      () =>
+        Effect.gen(function* () {
+          const { docker } = yield* TestEngine
+          const user = { name: "me", password: "pass-word-of-mine" }
+          const { image } = yield* imageRegistry({ user })
+          yield* Effect.addFinalizer(() =>
+            Effect.ignore(Effect.tryPromise(() => docker.getImage(image).remove({ force: true })))
+          )
+          const config = join(yield* folder, "config.json")
+          const { runtime } = yield* bench({ pull: "if-not-present", config })
+          let log = ""
+          const prepare = runtime.prepare({ image, runtimes: ["docker"] }, (bytes) => {
+            log += Buffer.from(bytes).toString()
+          })
+          const withPassword = (password: string) =>
+            put(
+              config,
+              JSON.stringify({ auths: { [registryOf(image)]: { auth: base64(`me:${password}`) } } })
+            )
 
-        const nobody = yield* Effect.flip(prepare)
-        assert.match(
-          nobody.message,
-          /cannot be pulled: .*(no basic auth credentials|unauthorized|authentication)/i
-        )
-        yield* withPassword("wrong-pass-word")
-        const wrong = yield* Effect.flip(prepare)
-        assert.include(wrong.message, "cannot be pulled")
-        yield* withPassword(user.password)
-        yield* prepare
-        assert.include(log, "Pull complete")
-        assert.notInclude(log + nobody.message + wrong.message, "pass-word")
-      }).pipe(Effect.scoped)
+          const anonymous = yield* Effect.flip(prepare)
+          assert.match(
+            anonymous.message,
+            /cannot be pulled: .*(no basic auth credentials|unauthorized|authentication)/i
+          )
+          yield* withPassword("wrong-pass-word")
+          const wrong = yield* Effect.flip(prepare)
+          assert.include(wrong.message, "cannot be pulled")
+          yield* withPassword(user.password)
+          yield* prepare
+          assert.include(log, "Pull complete")
+          assert.notInclude(log + anonymous.message + wrong.message, "pass-word")
+        }).pipe(Effect.scoped)
     )
   })
 })

@@ -7,15 +7,15 @@ import { folder, put } from "./support.ts"
 
 const base64 = (text: string) => Buffer.from(text).toString("base64")
 
-/** What a registry is told, by a config file with this text. */
-const told = Effect.fnUntraced(function* (image: string, config: unknown) {
+/** Returns the credentials for an image, with this text as config file. */
+const credentialsFor = Effect.fnUntraced(function* (image: string, config: unknown) {
   const path = join(yield* folder, "config.json")
   yield* put(path, typeof config === "string" ? config : JSON.stringify(config))
   const auth = yield* registryAuth(image, path)
   return auth === undefined ? undefined : Redacted.value(auth)
 }, Effect.scoped)
 
-/** A program in the path of this process, while the scope is open. */
+/** A credential helper in the PATH of this process, while the scope is open. */
 const helper = Effect.fnUntraced(function* (name: string, script: string) {
   const bin = yield* folder
   const path = join(bin, `docker-credential-${name}`)
@@ -30,8 +30,8 @@ const helper = Effect.fnUntraced(function* (name: string, script: string) {
   )
 })
 
-describe("Docker runtime: users of image registries", () => {
-  it("the registry is what a reference names, else Docker Hub", () => {
+describe("Docker runtime: credentials for registries", () => {
+  it("the registry is the host of a reference, or Docker Hub", () => {
     const cases = {
       busybox: "docker.io",
       "library/busybox:1": "docker.io",
@@ -44,43 +44,45 @@ describe("Docker runtime: users of image registries", () => {
     for (const [image, registry] of Object.entries(cases)) assert.strictEqual(registryOf(image), registry)
   })
 
-  it.effect("entries of the config file are found by any form of their key", () =>
+  it.effect("an entry of the config file is found by any form of its key", () =>
     Effect.gen(function* () {
       const auth = base64("me:pass:word")
       const serveraddress = "https://index.docker.io/v1/"
-      assert.deepStrictEqual(yield* told("busybox", { auths: { [serveraddress]: { auth } } }), {
+      assert.deepStrictEqual(yield* credentialsFor("busybox", { auths: { [serveraddress]: { auth } } }), {
         serveraddress,
         username: "me",
         password: "pass:word"
       })
       assert.deepInclude(
-        yield* told("ghcr.io/a/b", { auths: { "https://ghcr.io": { identitytoken: "t" } } }),
+        yield* credentialsFor("ghcr.io/a/b", { auths: { "https://ghcr.io": { identitytoken: "t" } } }),
         { identitytoken: "t" }
       )
       const plain = { username: "u", password: "p" }
-      assert.deepInclude(yield* told("ghcr.io/a/b", { auths: { "ghcr.io": plain } }), plain)
-      assert.isUndefined(yield* told("ghcr.io/a/b", { auths: { "ghcr.io.evil.example": { auth } } }))
-      assert.isUndefined(yield* told("ghcr.io/a/b", { auths: { "ghcr.io": {} } }))
-      assert.isUndefined(yield* told("ghcr.io/a/b", {}))
+      assert.deepInclude(yield* credentialsFor("ghcr.io/a/b", { auths: { "ghcr.io": plain } }), plain)
+      assert.isUndefined(
+        yield* credentialsFor("ghcr.io/a/b", { auths: { "ghcr.io.evil.example": { auth } } })
+      )
+      assert.isUndefined(yield* credentialsFor("ghcr.io/a/b", { auths: { "ghcr.io": {} } }))
+      assert.isUndefined(yield* credentialsFor("ghcr.io/a/b", {}))
       assert.isUndefined(yield* registryAuth("busybox", "/nowhere/config.json"))
     })
   )
 
-  it.effect("a file that is wrong is a clear error without what is in it", () =>
+  it.effect("an invalid file is an error that contains none of its text", () =>
     Effect.gen(function* () {
       for (const config of ["{secret", { auths: { "ghcr.io": { auth: 7, password: "secret" } } }]) {
-        const error = yield* Effect.flip(told("ghcr.io/a", config))
+        const error = yield* Effect.flip(credentialsFor("ghcr.io/a", config))
         assert.match(error.message, /this is not a configuration of Docker's command line$/)
         assert.notInclude(error.message, "secret")
       }
-      const nobody = yield* Effect.flip(
-        told("ghcr.io/a", { auths: { "ghcr.io": { auth: base64("secret") } } })
+      const incomplete = yield* Effect.flip(
+        credentialsFor("ghcr.io/a", { auths: { "ghcr.io": { auth: base64("secret") } } })
       )
-      assert.match(nobody.message, /the entry of ghcr.io has no user and password$/)
+      assert.match(incomplete.message, /the entry of ghcr.io has no user and password$/)
     })
   )
 
-  it.effect("credential helpers are asked as Docker asks them", () =>
+  it.effect("credential helpers use Docker's protocol", () =>
     Effect.gen(function* () {
       yield* helper(
         "test",
@@ -94,19 +96,22 @@ describe("Docker runtime: users of image registries", () => {
          esac`
       )
       const store = { credsStore: "test" }
-      assert.deepInclude(yield* told("ghcr.io/a", store), { username: "u", password: "p" })
-      assert.deepInclude(yield* told("token.example/a", { credHelpers: { "token.example": "test" } }), {
-        identitytoken: "t"
-      })
-      assert.isUndefined(yield* told("other.example/a", store))
+      assert.deepInclude(yield* credentialsFor("ghcr.io/a", store), { username: "u", password: "p" })
+      assert.deepInclude(
+        yield* credentialsFor("token.example/a", { credHelpers: { "token.example": "test" } }),
+        {
+          identitytoken: "t"
+        }
+      )
+      assert.isUndefined(yield* credentialsFor("other.example/a", store))
       for (const host of ["broken.example", "fails.example"]) {
-        const error = yield* Effect.flip(told(`${host}/a`, store))
+        const error = yield* Effect.flip(credentialsFor(`${host}/a`, store))
         assert.include(error.message, "docker-credential-test ")
         assert.notInclude(error.message, "secret")
       }
-      const absent = yield* Effect.flip(told("ghcr.io/a", { credsStore: "absent" }))
+      const absent = yield* Effect.flip(credentialsFor("ghcr.io/a", { credsStore: "absent" }))
       assert.match(absent.message, /docker-credential-absent is not in the PATH of the daemon$/)
-      const strange = yield* Effect.flip(told("ghcr.io/a", { credsStore: "../x" }))
+      const strange = yield* Effect.flip(credentialsFor("ghcr.io/a", { credsStore: "../x" }))
       assert.include(strange.message, "the name of its credential helper is invalid")
     }).pipe(Effect.scoped)
   )

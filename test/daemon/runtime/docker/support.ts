@@ -12,13 +12,13 @@ import { TEST_IMAGE, TestEngine } from "../../../support/dockerEngine.ts"
 import { temporaryFolderIn } from "../../../support/temporaryFolder.ts"
 import { newId } from "../../support.ts"
 
-/** A node of its own for each test, so that what one leaves is never another's. */
+/** A unique node per test, so that containers of a failed test disturb no other. */
 export const newNode = (): string => `test-${randomUUID()}`
 
-/** A folder that containers can read, which run as another user. */
+/** A folder that containers can read although they run as another user. */
 export const folder = temporaryFolderIn(tmpdir(), 0o755)
 
-/** Removes the containers of a node with the scope, also those that nobody watches any more. */
+/** Removes all containers of a node with the scope. */
 export const cleanNode = (node: string) =>
   Effect.gen(function* () {
     const { docker } = yield* TestEngine
@@ -35,7 +35,7 @@ export const cleanNode = (node: string) =>
     )
   })
 
-/** The runtime of a node until its scope ends or `close` is called. */
+/** Opens the runtime of a node until its scope ends or `close` is called. */
 export const openRuntime = Effect.fnUntraced(function* (
   node: string,
   options: Partial<DockerRuntimeOptions> = {}
@@ -51,7 +51,7 @@ export const openRuntime = Effect.fnUntraced(function* (
   return { runtime: Context.get(context, Runtime), close: Scope.close(scope, Exit.void) }
 })
 
-/** A runtime of a node of its own, and what is needed to start servers with it. */
+/** A runtime on its own node, with functions that start servers. */
 export const bench = Effect.fnUntraced(function* (options: Partial<DockerRuntimeOptions> = {}) {
   const node = newNode()
   yield* cleanNode(node)
@@ -88,7 +88,7 @@ export const consoleOf = (at: { readonly folder: string }): string => {
   }
 }
 
-/** What a script prints in a container, with its exit. */
+/** Returns the output of a script in a container, with its exit. */
 export const outputOf = Effect.fnUntraced(function* (script: string, more: Partial<Launch> = {}) {
   const { start } = yield* bench()
   const { launch, run } = yield* start(script, more)
