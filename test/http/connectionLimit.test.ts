@@ -71,7 +71,7 @@ describe("connections: limit for one host", () => {
       const others = Array.from({ length: 8 }, (_, at) => busy(`198.51.100.${at}`))
       assert.isTrue(others.every((socket) => !socket.destroyed))
       assert.strictEqual(slow.filter((socket) => socket.destroyed).length, others.length)
-      // Each connection closes at last and counts once.
+      // All of them have closed by now, and each counts once.
       for (const { response } of slow) response.emit("close")
       const [, , ...more] = Array.from({ length: 10 }, (_, at) => busy(`203.0.113.${at}`))
       assert.isTrue(more.every((socket) => !socket.destroyed))

@@ -1,8 +1,8 @@
-/** What happened in a run: what was asked and answered, what was broken, what was seen in the end. Times in ms since its start. */
+/** The history of a run: requests and responses, faults, and the final state. Times in ms since its start. */
 import type { PowerAction } from "../../src/domain/NodeMessages.ts"
 import type { Snapshot } from "./Snapshot.ts"
 
-/** Body of a creation; `env.ATTEMPT` tells the servers of different keys apart. */
+/** The body of a creation; `env.ATTEMPT` distinguishes the servers of different keys. */
 export interface CreateBody {
   readonly blueprint_id: string
   readonly node_id?: string
@@ -10,7 +10,7 @@ export interface CreateBody {
   readonly overrides: { readonly env: { readonly OPERATION: string } }
 }
 
-/** What a client asks for. */
+/** The request of a client. */
 export type Asked =
   | { readonly kind: "create"; readonly key: string; readonly body: CreateBody }
   /** Another body with the key of an acknowledged creation. */
@@ -37,37 +37,37 @@ export type LookPath = "" | "/status" | "/install" | "/logs" | "/stats"
 export interface Operation {
   readonly n: number
   readonly client: string
-  /** Number of the replica that was asked. */
+  /** Index of the replica that got the request. */
   readonly replica: number
   readonly asked: Asked
   readonly sent: number
   readonly ended: number
-  /** Undefined: no answer came. */
+  /** Undefined: no response arrived. */
   readonly status: number | undefined
-  /** Why no answer came. */
+  /** Why no response arrived. */
   readonly lost?: string
-  /** What is kept of the body: an id of a creation, ids of a list, `detail` of an error. */
+  /** The recorded part of the body: the id of a creation, the ids of a list, the `detail` of an error. */
   readonly id?: string
   readonly node_id?: string
   readonly ids?: ReadonlyArray<string>
   readonly detail?: string
-  /** The error says that nothing was done. */
+  /** The error says that nothing was changed. */
   readonly unchanged?: true
-  /** What is wrong with the answer itself, whatever it answers. */
+  /** The defect in the form of the response, for any request. */
   readonly malformed?: string
 }
 
-/** Something that was broken, from when until it was whole again. */
+/** A fault, from its injection until it was healed. */
 export interface Disturbance {
   readonly name: string
   readonly what: "replica" | "database" | "database-of-replica" | "clock" | "node"
-  /** Number of the replica, id of the node; undefined: all. */
+  /** Index of the replica or id of the node; undefined: all. */
   readonly target: number | string | undefined
   readonly from: number
   readonly to: number
 }
 
-/** A message of the streams: its cursor and its text as it was sent. */
+/** An event of a stream: its cursor and its text as sent. */
 export interface Told {
   readonly cursor: number
   readonly text: string
@@ -78,11 +78,11 @@ export interface Subscriber {
   readonly told: ReadonlyArray<Told>
 }
 
-/** What nodes did by themselves. */
+/** A change made by a node. */
 export interface NodeDeed {
   readonly at: number
   readonly node: string
-  /** The server; undefined: the node lost everything that it had. */
+  /** The server; undefined: the node lost all its servers. */
   readonly server: string | undefined
 }
 
@@ -91,11 +91,11 @@ export interface History {
   readonly disturbances: ReadonlyArray<Disturbance>
   readonly deeds: ReadonlyArray<NodeDeed>
   readonly subscribers: ReadonlyArray<Subscriber>
-  /** What everything was when it had come to rest. */
+  /** The state after the run, once it is idle. */
   readonly end: Snapshot
 }
 
-/** Something that has to be true of every history; names what is not, each with both sides. */
+/** An invariant of every history; returns its violations with both sides. */
 export interface Invariant {
   readonly name: string
   readonly problems: (history: History) => ReadonlyArray<string>

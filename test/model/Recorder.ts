@@ -1,11 +1,11 @@
-/** Notes what happens, in memory and line by line in a file that is kept when something was found. */
+/** Records the history in memory and line by line in a file, which is kept if a violation is found. */
 import { closeSync, openSync, rmSync, writeFileSync, writeSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Effect } from "effect"
 import type { Disturbance, NodeDeed, Operation } from "./History.ts"
 
-/** Lines that are written at a time. */
+/** Lines per write. */
 const BATCH = 200
 
 export const makeRecorder = Effect.fnUntraced(function* (seed: number) {
@@ -38,7 +38,7 @@ export const makeRecorder = Effect.fnUntraced(function* (seed: number) {
   return {
     path,
     now,
-    /** From here on times count. */
+    /** Starts the clock of the history. */
     begin: () => {
       began = performance.now()
     },
@@ -53,7 +53,7 @@ export const makeRecorder = Effect.fnUntraced(function* (seed: number) {
       line(ids === undefined ? brief : { ...brief, ids: ids.length })
       return whole
     },
-    /** Notes that something is broken; what is answered notes that it is whole again. */
+    /** Records a fault; the returned function records that it is healed. */
     disturbed: (disturbance: Omit<Disturbance, "from" | "to">) => {
       const from = now()
       line({ broken: disturbance.name })
@@ -67,7 +67,7 @@ export const makeRecorder = Effect.fnUntraced(function* (seed: number) {
       deeds.push({ at: now(), ...deed })
       line({ deed })
     },
-    /** The file stays when the run is over; what is known beside goes into others, by their endings. */
+    /** Keeps the file after the run, with further files of the given extensions. */
     keepFile: (beside: Readonly<Record<string, string>>) => {
       keep = true
       for (const [ending, text] of Object.entries(beside)) writeFileSync(`${path}.${ending}`, text)

@@ -1,4 +1,4 @@
-/** Everything there is to see once all is at rest: the database as it was at one moment, each replica, each node. */
+/** The state of an idle run: the tables at one moment, each replica, each node. */
 import { Schema } from "effect"
 import { Allocations } from "../../src/domain/Allocation.ts"
 import { Limits } from "../../src/domain/Limits.ts"
@@ -33,7 +33,7 @@ const JournalRow = Schema.Struct({
 })
 export type JournalRow = typeof JournalRow.Type
 
-/** The tables, as one statement reads them. */
+/** The tables, read in one statement. */
 export const Tables = Schema.Struct({
   servers: Schema.Array(ServerRow),
   ports: Schema.Array(Schema.Struct({ node_id: text, address: text, port: whole, server_id: text })),
@@ -45,7 +45,7 @@ export const Tables = Schema.Struct({
   ),
   journal: Schema.Array(JournalRow),
   counters: Schema.Array(Schema.Struct({ name: text, value: whole })),
-  /** `key` bears the name of whoever has used it. */
+  /** `key` begins with the name of the API key. */
   idempotency: Schema.Array(
     Schema.Struct({ key: text, response: json(Schema.Struct({ id: text, node_id: text })) })
   ),
@@ -64,7 +64,7 @@ export const Tables = Schema.Struct({
 })
 export type Tables = typeof Tables.Type
 
-/** Columns of each table, in the order in which rows are compared. */
+/** The columns of each table, and the order in which rows are compared. */
 export const tableColumns: Readonly<Record<keyof Tables, { columns: string; order: string }>> = {
   servers: {
     columns:
@@ -84,7 +84,7 @@ export const tableColumns: Readonly<Record<keyof Tables, { columns: string; orde
   nodes: { columns: "id, drained, connected, capacity", order: "id" }
 }
 
-/** A server as the list with `include=status,limits,software` has it. */
+/** A server in the list with `include=status,limits,software`. */
 export const Listed = Schema.Struct({
   id: text,
   node_id: text,
@@ -95,7 +95,7 @@ export const Listed = Schema.Struct({
 })
 export type Listed = typeof Listed.Type
 
-/** A node as its detail has it. */
+/** A node as GET /api/nodes/:node returns it. */
 export const NodeSeen = Schema.Struct({
   id: text,
   drained: Schema.Boolean,
@@ -106,15 +106,15 @@ export const NodeSeen = Schema.Struct({
 })
 export type NodeSeen = typeof NodeSeen.Type
 
-/** What one replica says. */
+/** The state as one replica shows it. */
 export interface ReplicaSeen {
   readonly servers: ReadonlyArray<Listed>
-  /** The same list, as it was sent. */
+  /** The same list, as sent. */
   readonly text: string
   readonly nodes: ReadonlyArray<NodeSeen>
 }
 
-/** What a node has of a server. */
+/** An instance on a node. */
 export interface InstanceSeen {
   readonly id: string
   readonly status: ServerStatus
@@ -124,10 +124,10 @@ export interface InstanceSeen {
 
 export interface NodeHas {
   readonly id: string
-  /** Number of ports that it offers. */
+  /** Number of ports that the node offers. */
   readonly ports: number
   readonly instances: ReadonlyArray<InstanceSeen>
-  /** What it has ever said of a server, in order. */
+  /** All reports for a server, in order. */
   readonly said: ReadonlyMap<string, ReadonlyArray<string>>
 }
 
@@ -137,9 +137,9 @@ export interface Snapshot {
   readonly nodes: ReadonlyArray<NodeHas>
 }
 
-/** `address:port` of everything that is allocated. */
+/** Each allocated port as `address:port`. */
 export const portsOf = ({ mappings }: Allocations): ReadonlyArray<string> =>
   Object.entries(mappings).flatMap(([address, ports]) => ports.map((port) => `${address}:${port}`))
 
-/** The key as it was sent. */
+/** The key as the client sent it. */
 export const sentKey = (key: string): string => key.slice(key.indexOf(":") + 1)

@@ -1,16 +1,16 @@
-/** What a simulated node does about servers that come to it from another node: it fetches their files. */
+/** The target side of a migration at a simulated node: it fetches the files of arriving servers. */
 import { Effect } from "effect"
 import { requestTo } from "../support/Service.ts"
 import type { SimulatedNode } from "../support/SimulatedNode.ts"
 
 const PAUSE = "100 millis"
 
-/** Fetches as long as the scope is open; what does not succeed is tried again. */
+/** Fetches until the scope closes; a failed fetch is retried. */
 export const arrivals = Effect.fnUntraced(function* (options: {
   readonly node: SimulatedNode
   readonly key: string
   readonly control: ReadonlyArray<string>
-  /** Whether the node lives and can be reached. */
+  /** Whether the node runs and is reachable. */
   readonly isThere: () => boolean
 }) {
   const { control, isThere, key, node } = options

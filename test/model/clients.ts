@@ -1,4 +1,4 @@
-/** Clients that create, use and delete servers at any replica, whatever happens to it, and note what they are answered. */
+/** Clients that create, use and delete servers at any replica during faults, and record the responses. */
 import { Effect } from "effect"
 import type { Random } from "../support/random.ts"
 import { adminKey } from "../support/Service.ts"
@@ -10,21 +10,21 @@ import { keptOf, requestOf } from "./requests.ts"
 import { POPULATION } from "./settings.ts"
 import { nodeIds } from "./world.ts"
 
-/** A creation that was acknowledged. */
+/** An acknowledged creation. */
 interface Known {
   readonly id: string
   readonly key: string
   readonly body: CreateBody
 }
 
-/** Between two requests of a client at most, in milliseconds. */
+/** Maximum pause between two requests of a client, in milliseconds. */
 const THINKING = 80
-/** What most clients wait at least, and at most twice, before they abandon a request. */
+/** Minimum timeout of most clients, in milliseconds; the maximum is twice as long. */
 const IMPATIENCE = 1_200
 const AGAIN_MILLIS = 150
-/** Creations that are asked for again in the end. */
+/** Number of creations repeated at the end. */
 const REPEATED = 200
-/** Times that a creation is asked for before its client gives up. */
+/** Maximum attempts of a creation. */
 const ATTEMPTS = 8
 
 const lists: readonly [ListPath, ...ReadonlyArray<ListPath>] = [
@@ -47,15 +47,15 @@ const looks: readonly [LookPath, ...ReadonlyArray<LookPath>] = [
 const actions = ["start", "start", "start", "stop", "stop", "restart", "kill", "pause", "unpause"] as const
 
 export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => {
-  /** By id, those that nobody has been told are gone. */
+  /** By id: servers without an acknowledged deletion. */
   const alive = new Map<string, Known>()
   const known: Array<Known> = []
   const drained = new Set<string>()
-  /** Nodes that somebody drains or undrains: one at a time, so that it is known what the last word was. */
+  /** Nodes with a drain or undrain in progress: one at a time, so that the last one is known. */
   const busy = new Set<string>()
   let keys = 0
 
-  /** What a client sends, and is answered, is noted. */
+  /** Sends requests and records the responses. */
   const sender = Effect.fnUntraced(function* (client: string) {
     const request = yield* makeClient(adminKey)
     return Effect.fnUntraced(function* (asked: Asked, replica: number, patience?: number) {
@@ -73,7 +73,7 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
   /** One client, until `isOver`. */
   const client = Effect.fnUntraced(function* (name: string, random: Random, isOver: () => boolean) {
     const send = yield* sender(name)
-    /** The replica that did not answer last: mostly another is asked, as a balancer would. */
+    /** The replica that did not respond last; mostly another is chosen, as a balancer would. */
     let silent: number | undefined
     const someReplica = () => {
       const one = random.below(urls.length)
@@ -105,7 +105,7 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
           alive.set(id, server)
           return
         }
-        // There is no room, and that does not change soon.
+        // There is no capacity, and that does not change soon.
         if (status === 503 && !detail.startsWith("the database") && random.below(3) > 0) return
         yield* Effect.sleep(random.below(AGAIN_MILLIS))
       }
@@ -123,7 +123,7 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
       const node = random.pick(nodeIds)
       if (busy.has(node)) return Effect.void
       busy.add(node)
-      // Most nodes are to be there.
+      // Most nodes are to stay undrained.
       const isToBe = !drained.has(node) && drained.size < 2
       return ask({ kind: "drain", node, drained: isToBe, move: isToBe && random.below(2) === 0 }).pipe(
         Effect.tap(({ status }) =>
@@ -138,7 +138,7 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
     })
 
     const someServer = () => {
-      // Now and then one that is gone.
+      // Sometimes a deleted server.
       if (random.below(15) === 0) return known[random.below(known.length)]?.id
       return [...alive.keys()][random.below(alive.size)]
     }
@@ -181,7 +181,7 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
 
   return {
     client,
-    /** Puts every node back into placement: nothing begins to move any more. */
+    /** Undrains every node, so that no further migration begins. */
     undrainAll: Effect.gen(function* () {
       const send = yield* sender("after")
       for (const node of nodeIds) {
@@ -190,7 +190,7 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
         for (let turn = 0; status !== 200; turn++) ({ status } = yield* send(asked, turn % urls.length))
       }
     }).pipe(Effect.scoped),
-    /** Asks for creations that were acknowledged once more, at any replica. */
+    /** Repeats acknowledged creations, at any replica. */
     repeatAll: Effect.fnUntraced(function* (random: Random) {
       const send = yield* sender("after")
       for (const { body, key } of known.slice(-REPEATED)) {

@@ -1,4 +1,4 @@
-/** The definitions that a run uses, and what the model knows of them. */
+/** The definitions of a run, and their properties in the model. */
 import { committedMemoryBytes } from "../../src/domain/Limits.ts"
 import { blueprintFile, softwareFile } from "../support/definitions.ts"
 import type { CreateBody } from "./History.ts"
@@ -30,14 +30,14 @@ export const files = {
   )
 }
 
-/** Of what servers are made, as often as it stands here. */
+/** The blueprints of new servers, repeated by weight. */
 export const blueprints = ["kept", "kept", "kept", "passing", "passing", "wide", "wide", "boundless"] as const
 
-/** Whether the servers of a blueprint go once they have run. */
+/** Whether servers of a blueprint are deleted after their run. */
 export const isEphemeral = ({ blueprint_id }: Pick<CreateBody, "blueprint_id">): boolean =>
   kinds[blueprint_id]?.save === false
 
-/** What a server of a blueprint takes of a node, in bytes. */
+/** The memory that a server of a blueprint commits, in bytes. */
 export const memoryOf = (blueprint_id: string): number => {
   const memory = kinds[blueprint_id]?.memory
   return committedMemoryBytes(memory === undefined ? {} : { memory_limit: memory })

@@ -1,4 +1,4 @@
-/** Requests of clients that look closely: whether an answer came, and whether it has the form that every answer has. */
+/** Requests whose responses are checked for the form that every response has. */
 import { Agent, type IncomingMessage, request } from "node:http"
 import { Effect } from "effect"
 import { reasonPhrases } from "../../src/domain/ApiError.ts"
@@ -14,7 +14,7 @@ export interface NoAnswer {
   readonly lost: string
 }
 
-/** Why there is no answer where the client has not waited for it. */
+/** The reason if the client did not wait for the response. */
 export const ABANDONED = "abandoned"
 
 export interface HttpRequest {
@@ -34,7 +34,7 @@ const parse = (text: string): unknown => {
   }
 }
 
-/** Why an answer is not as every answer is to be (decisions, section 1); undefined: it is. */
+/** Returns the first violation of the form of every response (decisions 1); undefined: none. */
 export const malformation = (
   status: number,
   text: string,
@@ -57,13 +57,13 @@ export const malformation = (
   return entries.get("detail") === "" || entries.get("hint") === "" ? "an empty detail or hint" : undefined
 }
 
-/** A client with connections of its own, that are kept. */
+/** A client with its own keep-alive connections. */
 export const makeClient = Effect.fnUntraced(function* (key: string) {
   const agent = yield* Effect.acquireRelease(
     Effect.sync(() => new Agent({ keepAlive: true })),
     (it) => Effect.sync(() => it.destroy())
   )
-  /** @param patience in milliseconds, where it is less than the answer may take: the request is abandoned then */
+  /** @param patience timeout in milliseconds, if it is below that of the service: the request is then abandoned */
   return (url: string, asked: HttpRequest, patience?: number): Effect.Effect<HttpAnswer | NoAnswer> =>
     Effect.callback<HttpAnswer | NoAnswer>((resume) => {
       const body = asked.body === undefined ? undefined : JSON.stringify(asked.body)

@@ -17,7 +17,7 @@ const withEnd = (change: Partial<Snapshot>): History => ({ ...sound, end: { ...s
 const withTables = (change: (tables: Tables) => Partial<Tables>): History =>
   withEnd({ tables: { ...sound.end.tables, ...change(sound.end.tables) } })
 
-/** The second replica says something else. */
+/** A history whose second replica differs. */
 const withReplica = (change: (replica: ReplicaSeen) => Partial<ReplicaSeen>): History =>
   withEnd({
     replicas: sound.end.replicas.map((replica, index) =>
@@ -28,7 +28,7 @@ const withReplica = (change: (replica: ReplicaSeen) => Partial<ReplicaSeen>): Hi
 const withNode = (id: string, change: (node: NodeHas) => Partial<NodeHas>): History =>
   withEnd({ nodes: sound.end.nodes.map((node) => (node.id === id ? { ...node, ...change(node) } : node)) })
 
-/** One operation is another. */
+/** A history with one changed operation. */
 const withOperation = (n: number, change: Partial<Operation>): History => ({
   ...sound,
   operations: sound.operations.map((operation) =>
@@ -51,7 +51,7 @@ const create = (key: string, blueprint_id = "kept") =>
     body: { blueprint_id, overrides: { env: { OPERATION: key } } }
   }) as const
 
-/** Each is broken in one place, and only what looks there says so. */
+/** Each history has one violation, which only one invariant reports. */
 const broken: ReadonlyArray<readonly [(typeof invariants)[number], string, History, RegExp]> = [
   [
     answers,

@@ -1,4 +1,4 @@
-/** Reads everything there is to see, and says what is still under way. */
+/** Reads the state of a run, and returns the work in progress. */
 import { Effect, Schema } from "effect"
 import { statementsOn } from "../support/postgresDatabase.ts"
 import { adminKey, requestTo } from "../support/Service.ts"
@@ -25,7 +25,7 @@ const decodeTables = Schema.decodeUnknownEffect(Schema.fromJsonString(Tables))
 const decodeList = Schema.decodeUnknownEffect(Schema.fromJsonString(Schema.Array(Listed)))
 const decodeNode = Schema.decodeUnknownEffect(Schema.fromJsonString(NodeSeen))
 
-/** All tables, as they were at one moment. */
+/** All tables at one moment. */
 export const readTables = Effect.fnUntraced(function* (url: string) {
   const [rows] = yield* statementsOn(url, tablesStatement)
   return yield* decodeTables(rows?.[0]?.tables)
@@ -62,7 +62,7 @@ export const look = Effect.fnUntraced(function* (world: World) {
   return { tables, replicas, nodes } satisfies Snapshot
 })
 
-/** What is not at rest yet, in short; nothing: all has been heard, done and told. */
+/** The work in progress, in short form; empty: the run is idle. */
 export const unrest = (world: World, { nodes, replicas, tables }: Snapshot): ReadonlyArray<string> => {
   const newest = tables.counters.find(({ name }) => name === "journal")?.value ?? 0
   const told = tables.journal.filter(({ topic }) => !topic.includes(":")).at(-1)?.cursor
@@ -76,7 +76,7 @@ export const unrest = (world: World, { nodes, replicas, tables }: Snapshot): Rea
       const what = `${id} on ${node_id} is ${status}, install ${install.phase}${start_pending ? ", to be started" : ""}`
       if (there === undefined) return [`${what}; its node does not have it`]
       const still = there.status === status && there.phase === install.phase && install.phase !== "installing"
-      // What could not be installed is not started before it is.
+      // A server whose installation failed is not started.
       const waits = start_pending === 1 && install.phase !== "failed"
       return still && install.phase !== "pending" && !waits
         ? []

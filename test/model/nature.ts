@@ -1,4 +1,4 @@
-/** What servers do by themselves on their nodes: they start, end and crash, and installations fail. */
+/** Changes that servers make on their nodes: starts, ends, crashes and failed installations. */
 import { Effect } from "effect"
 import type { Random } from "../support/random.ts"
 import type { Recorder } from "./Recorder.ts"
@@ -6,13 +6,13 @@ import type { World } from "./world.ts"
 
 const PAUSE = 150
 
-/** Until it is interrupted. */
+/** Runs until it is interrupted. */
 export const nature = (world: World, recorder: Recorder, random: Random) => {
   const act = Effect.sync(() => {
     const node = world.nodes[random.below(world.nodes.length)]
     if (node === undefined) return
     const { brain, id } = node
-    // Some of what is installed from here on fails.
+    // Some later installations fail.
     brain.installs = random.below(8) === 0 ? "failed" : "ready"
     const ids = [...brain.instances.keys()]
     const server = ids[random.below(ids.length)]

@@ -1,4 +1,4 @@
-/** Breaks things as planned, and mends them. */
+/** Injects and heals the planned faults. */
 import { Effect, Schedule } from "effect"
 import { eventually } from "../support/eventually.ts"
 import { type Fault, FaultFailed, type TcpProxy } from "../support/faults/index.ts"
@@ -9,14 +9,14 @@ import { type PlannedFault, targetName, targetOf } from "./schedule.ts"
 import { type ModelNode, REPLICA_WITH_CLOCK, type Replica, type World } from "./world.ts"
 
 const DELAY_MILLIS = 150
-/** How wrong a clock is: more than any time that a replica waits for, less than answers are repeated. */
+/** Error of a clock: more than any timeout of a replica, less than the time for which responses are stored. */
 const CLOCK_MILLIS = 20 * 60_000
-/** Between two attempts to mend: a replica does not start while the database is away. */
+/** Pause between two attempts to heal: a replica does not start while the database is away. */
 const AGAIN = Schedule.spaced("200 millis")
-/** A graceful end that takes longer is a defect. */
+/** Maximum duration of a regular exit. */
 const END_WITHIN = "40 seconds"
 
-/** A planned fault on what it is about. */
+/** A planned fault and its target. */
 interface Breakable {
   readonly fault: Fault
   readonly disturbance: Pick<Disturbance, "what" | "target">
@@ -31,7 +31,7 @@ const isReady = ({ url }: Replica) =>
     Effect.mapError(({ message }) => new FaultFailed({ message: `${url} does not get ready: ${message}` }))
   )
 
-/** Asked to end, it does so by itself and says that all went well. */
+/** SIGTERM; asserts that the replica exits by itself with status 0. */
 const terminated = (replica: Replica): Fault => ({
   name: `replica ${replica.index} is terminated`,
   inject: replica.terminate.pipe(
@@ -149,10 +149,10 @@ export const makeNemesis = (world: World, recorder: Recorder) => {
     mended()
   })
 
-  /** Carries out a plan; when this returns, all is whole again. */
+  /** Carries out a plan; on return every fault is healed. */
   return Effect.fnUntraced(function* (plan: ReadonlyArray<PlannedFault>) {
     const busy = new Set<string>()
-    /** What was to be whole by now, and is not, is not broken once more. */
+    /** A fault that is not yet healed is not injected again. */
     const inTurn = (planned: PlannedFault) =>
       Effect.suspend(() => {
         const target = targetName(planned)

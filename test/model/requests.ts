@@ -1,11 +1,11 @@
-/** What clients ask for as requests, and what is kept of the answers. */
+/** The requests of clients over HTTP, and the recorded part of the responses. */
 import type { Asked, Operation } from "./History.ts"
 import type { HttpAnswer, HttpRequest } from "./http.ts"
 
-/** So the hint begins of what was certainly not done. */
+/** The hint of an error that certainly changed nothing begins with this. */
 const UNCHANGED = "Nothing was changed"
 
-/** How a request is written. */
+/** The HTTP request of a client's request. */
 export const requestOf = (asked: Asked): HttpRequest => {
   switch (asked.kind) {
     case "create":
@@ -50,7 +50,7 @@ export const requestOf = (asked: Asked): HttpRequest => {
 
 type Kept = Pick<Operation, "id" | "node_id" | "ids" | "detail" | "unchanged" | "malformed">
 
-/** What is kept of an answer's body. */
+/** The recorded part of a response. */
 export const keptOf = (asked: Asked, { malformed, status, text }: HttpAnswer): Kept => {
   const wrong = (why: string): Kept => ({ malformed: why })
   if (malformed !== undefined) return wrong(malformed)

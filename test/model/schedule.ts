@@ -1,4 +1,4 @@
-/** What goes wrong and when: made from a seed before anything runs, so that the same seed breaks the same things. Pure. */
+/** The schedule of faults, computed from a seed before the run, so that the same seed injects the same faults. Pure. */
 import type { Random } from "../support/random.ts"
 
 export const faultKinds = [
@@ -20,31 +20,31 @@ export const faultKinds = [
 ] as const
 export type FaultKind = (typeof faultKinds)[number]
 
-/** What a kind of fault is about: two faults of one target come one after the other. */
+/** The target of a kind of fault; faults of one target follow one another. */
 export type TargetKind = "replica" | "connections" | "clock" | "database" | "node"
 
 export interface PlannedFault {
-  /** Milliseconds from the beginning. */
+  /** Milliseconds since the start. */
   readonly at: number
-  /** Milliseconds until it is mended. */
+  /** Milliseconds until it is healed. */
   readonly lasts: number
   readonly kind: FaultKind
-  /** Number of the replica or node; 0 for the database and the clock, of which there is one. */
+  /** Index of the replica or node; 0 for the database and the clock, of which there is one. */
   readonly target: number
 }
 
 interface Profile {
   readonly target: TargetKind
-  /** How often, compared with the others. */
+  /** Relative frequency. */
   readonly weight: number
-  /** Least and greatest duration in ms. */
+  /** Minimum and maximum duration in ms. */
   readonly least: number
   readonly most: number
 }
 
 /**
- * Durations go past the limits that matter: 5 s and 8 s after which a replica that stands still loses the duties, the
- * times after which the database counts as away, and those after which a node is lost and given up.
+ * Durations exceed the limits that matter: 5 s and 8 s after which a frozen leader loses its leadership, the timeouts
+ * of the database, and those after which a node is lost and given up.
  */
 const profiles: Readonly<Record<FaultKind, Profile>> = {
   "replica-killed": { target: "replica", weight: 5, least: 0, most: 2_500 },
@@ -66,17 +66,17 @@ const profiles: Readonly<Record<FaultKind, Profile>> = {
 
 export const targetOf = (kind: FaultKind): TargetKind => profiles[kind].target
 
-/** Between the beginnings of two faults at most. */
+/** Maximum time between the starts of two faults. */
 const GAP_MILLIS = 2_400
 
-/** One name for each thing that can be broken. */
+/** A unique name of each target. */
 export const targetName = ({ kind, target }: PlannedFault): string => `${targetOf(kind)} ${target}`
 
 const lots: ReadonlyArray<FaultKind> = faultKinds.flatMap((kind) =>
   Array.from({ length: profiles[kind].weight }, () => kind)
 )
 
-/** @param millis for so long things go wrong; everything is being mended by then */
+/** @param millis duration in which faults are injected; by its end every fault is being healed */
 export const schedule = (
   random: Random,
   millis: number,
@@ -95,7 +95,7 @@ export const schedule = (
     const kind = lots[random.below(lots.length)] ?? "replica-killed"
     const { least, most, target: what } = profiles[kind]
     const target = random.below(targets[what])
-    // Short ones are the most.
+    // Short faults are the most frequent.
     const part = random.below(1_000) / 1_000
     const lasts = Math.min(Math.round(least + (most - least) * part * part), millis - at)
     const fault: PlannedFault = { at, lasts, kind, target }

@@ -1,4 +1,4 @@
-/** A small history in which all is as it has to be: what the invariants are tried with, broken in one place each. */
+/** A small correct history; each test of an invariant changes it in one place. */
 import type { Allocations } from "../../src/domain/Allocation.ts"
 import type { ServerStatus } from "../../src/domain/ServerStatus.ts"
 import { kinds, memoryOf } from "./definitions.ts"

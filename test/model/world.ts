@@ -1,4 +1,4 @@
-/** What a run has: a database, replicas, nodes, and subscribers at each replica. */
+/** The parts of a run: a database, replicas, nodes, and subscribers at each replica. */
 import { Effect } from "effect"
 import { subscriber } from "../support/balancer.ts"
 import { definitions } from "../support/definitions.ts"
@@ -15,11 +15,11 @@ import { files } from "./definitions.ts"
 import { logLevel, REPLICAS, seed } from "./settings.ts"
 
 export const nodeIds = ["n0", "n1", "n2", "n3"] as const
-/** Ports of one node, and memory: little enough to run out. */
+/** Ports and memory of one node: few enough to run out. */
 export const PORTS = 28
 export const NODE_MEMORY = 4 * 1024 ** 3
 
-/** Times that faults reach: a node is lost, and given up. */
+/** Timeouts that faults exceed: a node is lost, and given up. */
 const settings = {
   MUSTER_OVERCOMMIT_MEMORY: "1",
   MUSTER_NODE_HEARTBEAT_TIMEOUT: "3",
@@ -28,14 +28,14 @@ const settings = {
   MUSTER_LOG_LEVEL: logLevel
 }
 
-/** The replica whose wall clock is wrong at times; where there is no libfaketime it never is. */
+/** The replica whose wall clock is set at times; without libfaketime it never is. */
 export const REPLICA_WITH_CLOCK = 1
 
-/** How often messages of a node go wrong while they do. */
+/** Probabilities of faults of a node's messages. */
 export const mischief = { requestLost: 8, answerLost: 8, repeated: 15, overtaken: 25, delay: 40 }
 const noMischief = { requestLost: 0, answerLost: 0, repeated: 0, overtaken: 0, delay: 0 }
 
-/** A replica that comes back at its address, with a line of its own to the database and a wall clock of its own. */
+/** A replica that restarts at its address, with its own connections to the database and its own wall clock. */
 const makeReplica = Effect.fnUntraced(function* (
   set: Effect.Success<ReturnType<typeof replicaSet>>,
   index: number,
@@ -46,7 +46,7 @@ const makeReplica = Effect.fnUntraced(function* (
   const lives: Array<Service> = []
   const clock = yield* wallClock
   const start = set.start({
-    // Each look at such a clock takes its time: one is enough.
+    // Reading such a clock is slow, so only one replica has it.
     ...(index === REPLICA_WITH_CLOCK ? clock.env : {}),
     MUSTER_PORT: String(port),
     MUSTER_DATABASE_URL: line.through(set.url)
@@ -60,7 +60,7 @@ const makeReplica = Effect.fnUntraced(function* (
     process.kill("SIGTERM")
     return Effect.as(ended(process), process)
   })
-  /** What it has written, life after life. */
+  /** Its output, boot by boot. */
   const log = () => lives.map(({ output }, number) => `--- life ${number}\n${output()}`).join("")
   return { index, url: `http://127.0.0.1:${port}`, clock, life, line, log, terminate }
 })
@@ -96,7 +96,7 @@ const makeNode = Effect.fnUntraced(function* (
     },
     beginMischief: Effect.sync(() => void Object.assign(own, mischief)),
     endMischief: Effect.sync(() => void Object.assign(own, noMischief)),
-    /** While it is killed: everything that it had on its disk is gone. */
+    /** Removes everything on its disk, while it is killed. */
     wipe: Effect.sync(() => {
       const { arriving, files, held, instances, sequences, unsent } = node.brain
       for (const all of [arriving, files, held, instances, sequences]) all.clear()

@@ -127,7 +127,7 @@ describe("node-protocol, Placement and ports: place", () => {
       assert.strictEqual(yield* nodeOf("s2", memory(4096)), "a")
       yield* (yield* NodeRegistry).disconnect("a", "a-boot")
       assert.include(yield* hintOf("s3", memory(4096)), "1 not connected")
-      // The retries of a drain are one refusal.
+      // The retries of a drain count as one refusal.
       yield* hintOf("s3", { ...memory(4096), isRetry: true })
       assert.deepStrictEqual(yield* (yield* LoadBalancer).placements, { placed: 2, refused: 3 })
     }).pipe(Effect.provide(memoryNodes()))
@@ -169,7 +169,7 @@ describe("node-protocol, Placement and ports: unreachable nodes", () => {
       const token = (yield* Fleet).get(id)?.record?.token ?? ""
       yield* (yield* NodeRegistry).setUnreachable(id, token, unreachable)
     })
-  /** As where nodes of other machines are called. */
+  /** A client that calls nodes of other machines. */
   const callsOthers = Effect.flatMap(DaemonClient, (daemons) => daemons.elsewhere(() => undefined))
 
   it.effect("an unreachable node gets no server, also if it is named, and a refusal gives the reason", () =>
@@ -226,7 +226,7 @@ describe("node-protocol, Placement and ports: unreachable nodes", () => {
     Effect.gen(function* () {
       yield* callsOthers
       yield* register("new")
-      // As creations do, whose placement and record are one step.
+      // Uninterruptible, as in a creation, where placement and record are one step.
       const waiting = yield* Effect.forkChild(Effect.uninterruptible(place("s1")), { startImmediately: true })
       yield* Fiber.interrupt(waiting)
       yield* called("new", null)

@@ -25,7 +25,7 @@ import {
   tables
 } from "./support/fleet.ts"
 
-/** Everything that changes from now on. */
+/** Collects all later changes. */
 const follow = Effect.gen(function* () {
   const registry = yield* NodeRegistry
   const seen: Array<string> = []
@@ -371,7 +371,7 @@ describe("node-protocol, When something breaks: node gone", () => {
       const sealed = fleet.get("n1")?.record?.token
       assert.notInclude(sealed, first.token)
       yield* beats
-      // A heartbeat that asks for a registration counts as one all the same.
+      // A heartbeat whose response asks for a registration counts too.
       yield* TestClock.adjust("10 seconds")
       assert.strictEqual((yield* Effect.flip(beat))._tag, "RegistrationRequired")
       yield* TestClock.adjust("25 seconds")
@@ -482,7 +482,7 @@ describe("node-protocol, When something breaks: control plane killed", () => {
     return lives(() => memoryNodes({}, state))
   })
 
-  /** Nodes over a database file; what is built of it anew is another process. */
+  /** Nodes over a database file; layers built again act as another process. */
   const onFile = Effect.gen(function* () {
     const path = yield* Path.Path
     const folder = yield* temporaryFolder
@@ -518,7 +518,7 @@ describe("node-protocol, When something breaks: control plane killed", () => {
           assert.deepStrictEqual(yield* written, [["n1", 1, 60]])
           yield* TestClock.adjust("11 seconds")
           assert.deepStrictEqual(yield* written, [["n1", 2, 120]])
-          // What is written is no sign of life.
+          // A write about the node is not a heartbeat.
           yield* TestClock.adjust("18 seconds")
           assert.isTrue(registry.isConnected("n1"))
           yield* TestClock.adjust("1 seconds")

@@ -23,7 +23,7 @@ describe("sealed tokens", () => {
     assert.isUndefined(foreign.open("n1", sealed.replace(seal.fingerprint, foreign.fingerprint)))
     for (let at = 0; at < sealed.length; at++) {
       const changed = `${sealed.slice(0, at)}${sealed[at] === "A" ? "B" : "A"}${sealed.slice(at + 1)}`
-      // The last character may carry bits that base64url drops.
+      // The last character may have bits that base64url drops.
       if (at < sealed.length - 1) assert.isUndefined(seal.open("n1", changed), `character ${at}`)
       assert.isUndefined(seal.open("n1", sealed.slice(0, at)), `first ${at} characters`)
     }

@@ -24,7 +24,7 @@ const beat = (boot_id: string) => ({
   disk_used_bytes: 2_000
 })
 
-/** The nodes of one of several services on a database, and all that it tells of their coming and going. */
+/** The nodes of one of several services on a database, and the node changes that it publishes. */
 const startReplica = Effect.fnUntraced(function* (
   url: string,
   options: Parameters<typeof storeAt>[1] & Parameters<typeof nodesLayer>[0] = {}
@@ -60,7 +60,7 @@ const everywhere = (what: string, replicas: ReadonlyArray<Replica>, look: (repli
     Effect.sync(() => replicas.every(look))
   )
 
-/** Waits until replicas have handed on so many times more that a node was heard. */
+/** Waits until the replicas have shared that many further heartbeats of the node. */
 const heardAgain = Effect.fnUntraced(function* ({ nodes, store }: Replica, node_id: string, times: number) {
   const beats = Effect.map(
     store.read(nodes.heartbeats),
@@ -73,7 +73,7 @@ const heardAgain = Effect.fnUntraced(function* ({ nodes, store }: Replica, node_
   )
 })
 
-/** A daemon whose heartbeats go now here, now there, and which registers when it is told to. */
+/** A daemon whose heartbeats alternate between replicas, and which registers when asked. */
 const daemon = Effect.fnUntraced(function* (id: string, replicas: ReadonlyArray<Replica>, boot_id = "boot") {
   const random = seeded(seed + id.length)
   const any = () => replicas[random.below(replicas.length)] ?? replicas[0]
@@ -231,7 +231,7 @@ describe("node-protocol: heartbeats reach any replica", () => {
           const steady = yield* daemon("steady", replicas)
           const scope = yield* Scope.make()
           yield* Scope.provide(daemon("passing", replicas), scope)
-          // Longer than a silent node would have.
+          // Longer than the timeout of a silent node.
           yield* heardAgain(first, "steady", 25)
           for (const { told } of replicas) {
             assert.sameMembers(told, ["steady connected", "passing connected"])
@@ -246,7 +246,7 @@ describe("node-protocol: heartbeats reach any replica", () => {
             assert.isTrue(registry.isConnected("steady"))
           }
           assert.strictEqual(steady.registrations(), 1)
-          // What one hears of a node all of them show.
+          // A load that one replica receives is shown by all.
           yield* first.registry.heartbeat("steady", beat("boot"))
           yield* Effect.forEach(replicas, ({ registry }) =>
             until(
@@ -303,7 +303,7 @@ describe("node-protocol: heartbeats reach any replica", () => {
         const steady = yield* daemon("steady", replicas)
         yield* everywhere("it is told", replicas, ({ told }) => told.length === 1)
         yield* postgres.freeze
-        // Longer than a silent node would have.
+        // Longer than the timeout of a silent node.
         for (let n = 0; n < 40; n++) {
           for (const { registry } of replicas) yield* registry.heartbeat("steady", beat("boot"))
           yield* Effect.sleep("100 millis")

@@ -19,7 +19,7 @@ import {
 } from "../http/support/http.ts"
 import { Muster } from "../support/Muster.ts"
 
-/** Sends bytes and reads all that comes until the server ends the connection; the client never does. */
+/** Sends bytes and reads until the server closes the connection; the client never does. */
 const sent = (url: string, bytes: Buffer | string) =>
   Effect.acquireUseRelease(
     Effect.sync(() => {

@@ -17,7 +17,7 @@ const tls = {
   MUSTER_TLS_KEY: resolve(import.meta.dirname, "../support/tls/key.pem")
 }
 
-/** Status of a request on a connection of its own. */
+/** The status of a request on a new connection. */
 const statusOf = (url: string) =>
   Effect.callback<number, ServiceFailed>((resume) => {
     const send = url.startsWith("https:") ? tlsRequest : request
@@ -30,7 +30,7 @@ const statusOf = (url: string) =>
     return Effect.sync(() => sent.destroy())
   })
 
-/** Connections that send `bytes`, and never close their side, whatever the server does. */
+/** Connections that send `bytes` and never close their side. */
 const peers = (url: string, count: number, bytes = "") => {
   const { hostname, port } = new URL(url)
   return Effect.acquireRelease(
@@ -46,7 +46,7 @@ const peers = (url: string, count: number, bytes = "") => {
   )
 }
 
-/** A request on a new connection is answered with `status` while the peers stay. */
+/** Asserts that a request on a new connection gets `status` while the peers stay connected. */
 const answers = (url: string, status: number) =>
   eventually(
     Effect.result(Effect.timeout(statusOf(url), "2 seconds")),

@@ -14,21 +14,21 @@ import { requestTo, type Service, startService } from "../support/Service.ts"
 
 const over = "too many failed authentications from this address"
 
-/** Failures are counted by client address; behind a proxy each test has its own. */
+/** Failures are counted by client address; behind a proxy each test uses its own. */
 const behindProxy = { ...noNode, MUSTER_TRUSTED_PROXIES: "127.0.0.0/8" }
 const from = (address: string) => ({ "x-forwarded-for": address })
 
 const guess = (api: Service, address: string, key: string) =>
   api.request("GET", "/api/nodes", { key, headers: from(address) })
 
-/** Uses up what an address may fail in a minute. */
+/** Uses up the failures of an address in a minute. */
 const exhaust = Effect.fnUntraced(function* (api: Service, address: string) {
   for (let i = 0; i < 20; i++) assertError(yield* guess(api, address, `guess-${i}`), 401)
 })
 
 const storedKey = (api: Service) => Effect.map(makeKey(api.dataDir, "stored"), ({ key }) => key)
 
-/** The failures that the log's warnings count for an address. */
+/** The sum of failures in the warnings for an address. */
 const warned = (output: string, address: string) =>
   [...output.matchAll(/(\d+) failed authentications? from (\S+), the first: (\S+ \S+)/g)]
     .filter((match) => match[2] === address)
@@ -89,7 +89,7 @@ layer(service(behindProxy), options)("failed logins", (it) => {
           const reset = Number(headers.get("x-ratelimit-reset"))
           assert.isTrue(reset >= before + wait - 1 && reset <= before + 62, `${reset} after ${before}`)
           assertError(yield* guess(api, "10.1.0.2", "wrong"), 401)
-          // An outside key of 24 characters or more cannot be searched for.
+          // A key from outside of 24 characters or more cannot be guessed.
           assert.strictEqual((yield* guess(api, "10.1.0.1", api.key)).status, 200)
         })
     )
@@ -216,7 +216,7 @@ describe("decisions 1, Failed logins: the table is bounded", () => {
       assert.isAtMost(yield* logins.size, 10_001)
       assert.isTrue(yield* logins.isOver(attacker))
       assert.isAbove((yield* logins.count(attacker)) ?? 0, 0)
-      // Addresses without a place share one, which is over the limit by now.
+      // Addresses without an entry share one, which is over the limit by now.
       assert.isTrue(yield* logins.isOver(request("198.51.100.1")))
       yield* TestClock.adjust("3 minutes")
       assert.strictEqual(yield* logins.size, 0)

@@ -24,7 +24,7 @@ const renewed = { cert: join(tls, "renewed-cert.pem"), key: join(tls, "renewed-k
 const renewedPrint = new X509Certificate(readFileSync(renewed.cert)).fingerprint256
 const oldPrint = new X509Certificate(readFileSync(old.cert)).fingerprint256
 
-/** Fingerprint of the certificate that a new connection is shown. */
+/** The fingerprint of the certificate of a new connection. */
 const shown = (url: string) =>
   Effect.callback<string, ServiceFailed>((resume) => {
     const { hostname, port } = new URL(url)
@@ -67,11 +67,11 @@ describe("transport: certificates are read again when their files change", () =>
         assert.strictEqual(yield* shown(api.url), oldPrint)
         files.swap("..2", renewed)
         yield* eventually(shown(api.url), (print) => print === renewedPrint)
-        // The key of one and the certificate of the other.
+        // A key that does not match its certificate.
         files.swap("..3", { cert: renewed.cert, key: old.key })
         yield* says(api, /WARN.*MUSTER_TLS_CERT, MUSTER_TLS_KEY: not usable.*stays in use/)
         assert.strictEqual(yield* shown(api.url), renewedPrint)
-        // A renewal on a full disk leaves a file without content.
+        // A renewal on a full disk leaves an empty file.
         const empty = join(yield* temporaryFolder, "empty.pem")
         writeFileSync(empty, "")
         for (const [name, pair] of [

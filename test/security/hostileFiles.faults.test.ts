@@ -1,4 +1,4 @@
-/** Files that a hostile server makes so that the daemon cannot measure or remove them, or runs out of open files. */
+/** Files of a hostile server that are hard to measure or remove, or exhaust the open files of the daemon. */
 
 import { spawnSync } from "node:child_process"
 import { chownSync, existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs"
@@ -23,7 +23,7 @@ const nest = (name: string, levels: number) => `
   const fs = require("node:fs")
   for (let level = 0; level < ${levels}; level++) { fs.mkdirSync("${name}"); process.chdir("${name}"); fs.writeFileSync("f", "") }`
 
-/** Nests folders deeper than any path reaches. */
+/** Nests folders deeper than PATH_MAX. */
 const nestIn = (path: string, name: string, levels: number) => {
   const made = spawnSync(process.execPath, ["-e", nest(name, levels)], { cwd: path, encoding: "utf8" })
   assert.strictEqual(made.status, 0, made.stderr)

@@ -1,4 +1,4 @@
-/** A node with a valid key that lies: it sends and answers whatever harms the control plane and those that look at it. */
+/** A node with a valid key that attacks the control plane and its callers with its requests and responses. */
 
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
 import { gzipSync } from "node:zlib"
@@ -22,7 +22,7 @@ const json = { "content-type": "application/json" }
 
 type Answering = (request: IncomingMessage, response: ServerResponse) => void
 
-/** What a node answers before a test lets it lie. */
+/** The responses of a correct node. */
 const honest: Answering = (request, response) => {
   let body = ""
   request.setEncoding("utf8")
@@ -39,7 +39,7 @@ const honest: Answering = (request, response) => {
   })
 }
 
-/** A listening server whose answers the test changes; answers where it is. */
+/** A server whose responses the test changes; returns its address. */
 const listening = Effect.acquireRelease(
   Effect.callback<{ readonly url: string; answering: Answering; readonly calls: Array<IncomingMessage> }>(
     (resume) => {
@@ -82,10 +82,10 @@ interface LyingNode {
     change: Readonly<Record<string, unknown>>,
     once?: boolean
   ) => ReturnType<Service["request"]>
-  /** A registration by a key of its own: a key registers once a second, and what is sent is looked at before the key. */
+  /** Registers with a new key: a key registers once a second, and the body is checked before the key. */
   readonly registerAnew: (change: Readonly<Record<string, unknown>>) => ReturnType<Service["request"]>
   readonly post: (path: string, body: unknown) => ReturnType<Service["request"]>
-  /** A server that the node says is running. */
+  /** A server that the node reports as running. */
   readonly server: string
 }
 
@@ -122,7 +122,7 @@ class Liar extends Context.Service<Liar, LyingNode>()("test/security/Liar") {
   )
 }
 
-/** Text that a caller may show: bounded and clean. */
+/** Asserts that a text is bounded and sanitized. */
 const assertClean = (text: string) => {
   assert.isAtMost(text.length, 1024)
   assert.notMatch(text, hostile)
@@ -331,7 +331,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
         const grown = Math.round((most - before) / MIB)
         assert.isBelow(
           grown,
-          // Eight answers that are read at the same time are at least 128 MiB.
+          // Eight responses read at the same time are at least 128 MiB.
           112,
           `${grown} MiB more than ${Math.round(before / MIB)}; ${Math.round(sent / MIB)} MiB sent`
         )
@@ -443,7 +443,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
           install: { phase: "ready", exit_code: 7 }
         }
         assert.strictEqual((yield* post(`${path}/install-status`, last)).status, 200)
-        // The node says that it has lost the server, which is then made anew, with sequences that follow.
+        // The node reports the server as missing, so it is installed again, with increasing sequences.
         const specs: Array<{ readonly last_sequence: number }> = []
         daemon.answering = (request, response) => {
           if (request.method !== "POST") {

@@ -23,7 +23,7 @@ const daemonTls = {
   MUSTER_NODE_CLIENT_CA: join(tls, "client-ca.pem")
 }
 
-/** What a caller with this certificate, or none, gets: the status, or why there is no answer. */
+/** The result of a request with this certificate, or none: the status, or why there is no response. */
 const call = (url: string, certificate?: { readonly cert: string; readonly key: string }) =>
   Effect.callback<string>((resume) => {
     const own =
@@ -62,7 +62,7 @@ describe("mutual TLS: a stolen token alone calls no daemon", () => {
       const node = yield* startNode({ control: api.url, key: node_key, id: "mutual", env: daemonTls })
       yield* nodeIs(api, "mutual", true)
 
-      // With the certificate the token is asked for; without one of the authority there is no answer at all.
+      // With a certificate of the authority the token is required; without one there is no response.
       assert.strictEqual(yield* call(node.url, client), "401")
       assert.match(yield* call(node.url), /^ERR_SSL_|^ECONNRESET$/)
       assert.match(yield* call(node.url, { cert, key }), /^ERR_SSL_|^ECONNRESET$/)
@@ -71,7 +71,7 @@ describe("mutual TLS: a stolen token alone calls no daemon", () => {
       yield* eventually(Effect.sync(refusals), (lines) => lines.length === 1)
       assert.match(node.output(), /127\.0\.0\.1/)
 
-      // Every kind of call: plain ones, and the WebSocket of a console.
+      // Every kind of call: requests, and the WebSocket of a console.
       const id = yield* running(api, "kept")
       yield* expectStatus(api, 204, "POST", `/api/servers/${id}/commands`, {
         body: { commands: ["hello you"] }
@@ -94,7 +94,7 @@ describe("mutual TLS: a stolen token alone calls no daemon", () => {
         Effect.sync(() => lines),
         (seen) => seen.includes("got over the wire")
       )
-      // One line a minute, however many come.
+      // At most one line a minute.
       for (let n = 0; n < 5; n++) yield* call(node.url)
       assert.strictEqual(refusals().length, 1)
     }).pipe(Effect.scoped)

@@ -52,7 +52,7 @@ describe("tokens of nodes: several replicas", () => {
           ended.stderr,
           /^another service on this database has another secret \([0-9a-f]{16}, here [0-9a-f]{16}\): set MUSTER_SECRET_FILE .*\n$/
         )
-        // The others go on as before.
+        // The other replicas are not affected.
         yield* expectStatus(one, 200, "GET", `/api/servers/${id}/stats`)
       }).pipe(Effect.scoped)
   )

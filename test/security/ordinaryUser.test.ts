@@ -1,4 +1,4 @@
-/** A service of an ordinary user, with its definitions, its programs and its secrets in the home of that user. */
+/** A service of an ordinary user, with its definitions, programs and secrets in the home of that user. */
 
 import { spawn } from "node:child_process"
 import { chmodSync, chownSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
@@ -56,7 +56,7 @@ describe("SECURITY: a service of an ordinary user", () => {
         process.geteuid?.() === 0
           ? ["setpriv", `--reuid=${ORDINARY}`, `--regid=${ORDINARY}`, "--clear-groups"]
           : []
-      // As a program that starts the service may leave files open.
+      // A parent process that leaks an open file.
       const leaves = ["bash", "-c", 'exec 200< /etc/hostname; exec "$@"', "bash"]
       const [command = "", ...words] = [...leaves, ...as, process.execPath, main, "serve"]
       let output = ""

@@ -15,7 +15,7 @@ import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
 import { type Service, startService } from "../support/Service.ts"
 
-/** The directives of a policy by their names. */
+/** The directives of a policy by name. */
 const policyOf = (headers: Headers) =>
   new Map(
     (headers.get("content-security-policy") ?? "").split(";").map((directive) => {
@@ -24,7 +24,7 @@ const policyOf = (headers: Headers) =>
     })
   )
 
-/** What may run or be loaded as `kind`. */
+/** The sources that may run or load as `kind`. */
 const sourcesOf = (headers: Headers, kind: string) =>
   policyOf(headers).get(kind) ?? policyOf(headers).get("default-src")
 
@@ -35,7 +35,7 @@ const scriptOf = Effect.fnUntraced(function* (api: Service) {
   return path ?? ""
 })
 
-/** The bytes of a body as they are sent. */
+/** The bytes of a body as sent. */
 const sent = (api: Service, path: string, encoding: string) =>
   Effect.map(exchange(api, rawRequest("GET", path, { "accept-encoding": encoding })), (bytes) => {
     const end = bytes.indexOf("\r\n\r\n")
@@ -215,7 +215,7 @@ layer(service(noNode), options)("pages", (it) => {
             )
             yield* eventually(width, (value) => value === "960px")
             assert.deepStrictEqual(page.problems(), [])
-            // A policy without effect would let this run.
+            // Without an effective policy this would run.
             const inline = `(() => { const it = document.createElement("script"); it.textContent = "window.ran = true"; document.body.append(it); return window.ran === true })()`
             assert.strictEqual(yield* page.evaluate(inline), false)
             yield* eventually(Effect.sync(page.problems), (problems) => problems.length > 0)
@@ -228,7 +228,7 @@ layer(service(noNode), options)("pages", (it) => {
 /** More than the kernel buffers for a client that does not read. */
 const HUGE = new Uint8Array(24 * 1024 * 1024)
 
-/** The middleware of the pages before a huge page and a small one; the responses that have begun and are not yet sent. */
+/** The middleware of the pages with a huge page and a small one; the responses in progress. */
 const hugePages = Effect.gen(function* () {
   const server = makeNodeServer()
   const open = new Set<ServerResponse>()
@@ -251,12 +251,12 @@ const hugePages = Effect.gen(function* () {
   const address = server.address()
   const port = typeof address === "object" && address !== null ? address.port : 0
   const begun = () => [...open].filter(({ headersSent, socket }) => headersSent && socket !== null).length
-  /** Those that are written, also where another one has to be sent before. */
+  /** Responses that are written, also if another one must be sent first. */
   const ready = () => [...open].filter(({ writableEnded }) => writableEnded).length
   return { ready, api: { url: `http://127.0.0.1:${port}` }, begun }
 })
 
-/** A client that asks for paths at once without compression, and reads nothing. */
+/** A client that requests paths at once without compression, and reads nothing. */
 const stalled = (api: Pick<Service, "url">, ...paths: ReadonlyArray<string>) =>
   Effect.acquireRelease(
     Effect.sync(() => {
@@ -285,7 +285,7 @@ describe("pages: large responses without compression", () => {
           assert.match(yield* exchange(api, known), /^HTTP\/1\.1 304 /)
         }
         assert.strictEqual(begun(), MOST_LARGE)
-        // The answered and the waiting ones, with further answers waiting on the same connections.
+        // Connections with a response in progress or waiting, and further responses behind it.
         for (const socket of clients.slice(0, 16)) socket.destroy()
         for (let n = 0; n < 20; n += 1) yield* exchange(api, rawRequest("GET", "/small"))
         yield* eventually(Effect.sync(begun), (count) => count === MOST_LARGE)

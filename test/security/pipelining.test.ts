@@ -33,7 +33,7 @@ const connected = (server: Server) =>
     (socket) => Effect.sync(() => socket.destroy())
   )
 
-/** All that the server sends until it ends the connection. */
+/** Everything that the server sends until it closes the connection. */
 const received = (socket: Socket) =>
   Effect.promise(async () => {
     const chunks: Array<Buffer> = []
@@ -93,7 +93,7 @@ describe("pipelining: requests in progress are bounded per connection", () => {
         Effect.sync(() => begun),
         (count) => count > 0
       )
-      // Round trips of others: time enough to begin all of them.
+      // Round trips of another connection give time to begin all of them.
       const clock = yield* connected(server)
       for (let n = 0; n < 200; n += 1) {
         clock.write(get("/clock"))
@@ -254,7 +254,7 @@ describe("pipelining: an HTTP server whose requests cannot be bounded", () => {
     return Effect.gen(function* () {
       const server = makeNodeServer()
       yield* Layer.build(HttpConnections.layer(server))
-      // As after an upgrade of Node.js: the listeners of the HTTP server are not there.
+      // The state after an upgrade of Node.js that has other listeners.
       server.removeAllListeners("connection")
       boundPipelining(server)
       const sockets = [new Socket(), new Socket()]

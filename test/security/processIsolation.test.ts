@@ -1,6 +1,6 @@
 /**
- * A hostile server, run as a plain process: by a daemon that is root, and by one of an ordinary user; where the kernel
- * has namespaces, and where it has none to give.
+ * A hostile server of the process runtime: under a daemon that is root, and one of an ordinary user; with kernel
+ * namespaces, and without.
  */
 
 import { execFileSync } from "node:child_process"
@@ -15,15 +15,15 @@ import { newId } from "../daemon/support.ts"
 import { until } from "../support/eventually.ts"
 import { temporaryFolderIn } from "../support/temporaryFolder.ts"
 
-/** An ordinary user of the machine. */
+/** The uid of an ordinary user. */
 const ORDINARY = 12_345
-/** A node's own range, so that tests beside this one have others. */
+/** A separate uid range, because other tests run in parallel. */
 const FIRST = 60_000 + (process.pid % 4000)
 const uids = { first: FIRST, last: FIRST + 9 }
 
 interface Scene {
   readonly name: string
-  /** What the daemon is run by. */
+  /** The command line that runs the daemon. */
   readonly by: ReadonlyArray<string>
   readonly owner: number
   readonly levels?: ReadonlyArray<ProcessIsolation>
@@ -48,7 +48,7 @@ const commandOf = (pid: number) => {
   }
 }
 
-/** A folder on the machine's own disk: what lies in /tmp, no server sees in any case. */
+/** A folder outside of /tmp, which is hidden from servers in any case. */
 const dataFolder = (owner: number) =>
   Effect.map(temporaryFolderIn("/var/lib"), (folder) => {
     const data = join(folder, "node")
@@ -68,7 +68,7 @@ const process_ = (script: string) => ({
   stop_command: "^SIGTERM"
 })
 
-/** What a session of systemd would have for an ordinary user, where there is none. */
+/** The runtime folder of a systemd session for an ordinary user, which the machine may not have. */
 const sessionOf = (owner: number) =>
   owner === 0
     ? Effect.void
@@ -81,7 +81,7 @@ const sessionOf = (owner: number) =>
         () => Effect.sync(() => rmSync(`/run/user/${owner}`, { recursive: true }))
       )
 
-/** A shell that stays, takes lines from its console, and ends as asked. */
+/** A shell that echoes lines of its console and stops on SIGTERM. */
 const waits = `trap 'echo bye; exit 0' TERM; echo ready; while :; do if read -r line; then echo "got $line"; fi; done`
 
 const opened = Effect.fnUntraced(function* (scene: Scene) {
@@ -113,7 +113,7 @@ const opened = Effect.fnUntraced(function* (scene: Scene) {
   return { folder, data, start, files, console, up, run }
 })
 
-/** The process of a server's program, as the machine numbers it. */
+/** The pid of a server's program on the machine. */
 const programOf = ({ helpers, pid }: { readonly pid: number; readonly helpers: number }) => {
   let at = pid
   for (let depth = 0; depth < helpers; depth++) at = readProcs().find((proc) => proc.ppid === at)?.pid ?? 0
@@ -216,7 +216,7 @@ for (const scene of scenes) {
         assert.isFalse(existsSync("/etc/muster-attack"))
         assert.strictEqual(textOf(join(files(victim), "secret")), "secret\n")
 
-        // Its variables are its own: no process that stays above it has them, or the descriptor that they came by.
+        // The variables reach only the server: no parent process has them, or the descriptor that they came by.
         const above = readProcs().filter(({ pgrp }) => pgrp === run(id).pid)
         const program = programOf(run(id))
         const helpers = above.filter(({ pid, ppid }) => pid !== program && ppid !== program)
@@ -228,7 +228,7 @@ for (const scene of scenes) {
         }
         assert.include(textOf(`/proc/${program}/environ`), `SECRET_OF_THE_SERVER=${env.SECRET_OF_THE_SERVER}`)
 
-        // What it has left behind ends with it.
+        // Its remaining children end with it.
         const naps = () =>
           readProcs().filter(({ pid }) => commandOf(pid).includes(nap) && commandOf(pid).startsWith("sleep"))
         yield* until("the stray sleeps", () => naps().length === 1)

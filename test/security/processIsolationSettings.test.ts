@@ -1,4 +1,4 @@
-/** What an operator decides about the isolation of plain processes, and what the service says of it. */
+/** The settings for the isolation of processes, and the level that the service reports. */
 
 import { chownSync, mkdirSync } from "node:fs"
 import { join } from "node:path"
@@ -15,7 +15,7 @@ import { temporaryFolder, temporaryFolderIn } from "../support/temporaryFolder.t
 const WARNING = "servers run as this user and can read its keys and each other's files"
 const ORDINARY = 12_345
 
-/** An ordinary user in a place where the kernel makes no user namespaces. */
+/** An ordinary user without user namespaces. */
 const withoutNamespaces = [
   ...["unshare", "--user", `--map-user=${ORDINARY}`, `--map-group=${ORDINARY}`, "--keep-caps"],
   ...["sh", "-c", 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"', "sh"],
@@ -129,7 +129,7 @@ describe.runIf(process.getuid?.() === 0)("SECURITY, process runtime: a full disk
         const { current, users } = yield* open(disk)
         const refused = yield* Effect.flip(current)
         assert.match(refused.message, /cannot be isolated: user\+namespaces: .*disk full/)
-        // Uids of servers that run are kept meanwhile.
+        // Uids of running servers can still be reserved.
         yield* users?.reserve("srv_running", 76_900) ?? Effect.void
         assert.match((yield* Effect.flip(current)).message, /disk full/)
         free()

@@ -1,4 +1,4 @@
-/** Which server a process belongs to: its environment is what it says of itself, its uid is what it was given. */
+/** Attribution of processes to servers: the environment is set by the process, the uid is set by the daemon. */
 import { spawn } from "node:child_process"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
@@ -6,7 +6,7 @@ import { readMarker } from "../../src/daemon/host/procfs.ts"
 import { makeProcessTable } from "../../src/daemon/runtime/processTable.ts"
 import { until } from "../support/eventually.ts"
 
-/** A process with a uid, whose environment says that it is of the server `victim`. */
+/** A process with a uid, whose environment names the server `victim`. */
 const process_ = (uid: number, node: string) =>
   Effect.acquireRelease(
     Effect.sync(() => {

@@ -5,7 +5,7 @@ import { describe, expect, it } from "vitest"
 const root = resolve(import.meta.dirname, "../..")
 const text = readFileSync(join(root, "SECURITY.md"), "utf8")
 
-/** Rows of the table of promises: the promise, and the tests that attack it. */
+/** The rows of the table: a promise, and its tests. */
 const rows = [
   ...text.slice(text.indexOf("| Promise | Test |")).matchAll(/^\| (.+?) \| (`test\/.+) \|$/gm)
 ].map(([, promise = "", tests = ""]) => ({ promise, tests }))

@@ -55,7 +55,7 @@ describe("tokens of nodes: backups", () => {
         assert.strictEqual(answer.status, 200, answer.text)
         return String(answer.json.token)
       })
-      // Each takes the place of the one before.
+      // Each token replaces the previous one.
       const tokens = yield* Effect.forEach([1, 2, 3], () => register)
       const env = { MUSTER_DATA_DIR: dataDir }
       const backup = join(dataDir, "backup.db")
@@ -67,9 +67,9 @@ describe("tokens of nodes: backups", () => {
       yield* succeeds(["db", "copy", "--from", `sqlite:${dataDir}/muster.db`, "--to", postgres], env)
       yield* succeeds(["db", "copy", "--from", postgres, "--to", copy], env)
       assert.deepStrictEqual(holding(dataDir, tokens), [])
-      // The search finds what is there: the same files name the node.
+      // The search works: it finds the URL of the node in the same files.
       assert.includeMembers(holding(dataDir, ["http://127.0.0.1:1"]), ["muster.db", "backup.db", "copy.db"])
-      // And what is in none of them opens the token.
+      // No file contains a key that opens the token.
       const sealed = /s1\.[0-9a-f]{16}\.[A-Za-z0-9_-]+/.exec(readFileSync(backup, "latin1"))?.[0] ?? ""
       const secret = readFileSync(join(dataDir, "secret.key"), "utf8").trim()
       assert.strictEqual(makeTokenSeal(Buffer.from(secret)).open("n1", sealed), tokens.at(-1))

@@ -55,7 +55,7 @@ describe("secret settings: values from files", () => {
       const files: ReadonlyArray<readonly [string, RegExp]> = [
         [join(folder, "missing"), /missing cannot be read \(ENOENT: no such file or directory\)$/],
         [folder, / is not a regular file$/],
-        // Nobody writes to it: opening it must not wait.
+        // The pipe has no writer, so opening it must not block.
         [pipe, / is not a regular file$/],
         ["/dev/zero", / is not a regular file$/],
         [yield* credential("\n"), / is empty$/],
@@ -123,7 +123,7 @@ describe("secret settings: removal from the environment", () => {
   it.live("no program that the service starts gets a secret, also with MUSTER_PASS_ENV=*", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
-      // A program of the system that starts with every server; this one tells what it was given.
+      // A system program that starts with every server, replaced to print its environment.
       const bin = join(folder, "bin")
       mkdirSync(bin)
       const seen = join(folder, "seen")

@@ -28,7 +28,7 @@ layer(service(noNode), options)("the log and unauthenticated requests", (it) => 
             .split("\n")
             .filter((line) => line.includes("stranger-"))
         yield* eventually(Effect.sync(lines), (found) => found.length > 0, "15 seconds")
-        // A change of the caller's, whose line comes after all of theirs.
+        // An authenticated write, logged after all unauthenticated requests.
         yield* api.request("DELETE", "/api/servers/known")
         yield* eventually(Effect.sync(api.output), (text) => text.includes("DELETE /api/servers/known 404"))
         assert.strictEqual(lines().length, 1)

@@ -15,10 +15,10 @@ import { running } from "../support/servers.ts"
 const PER_KEY = 20
 const TOTAL = 30
 
-/** Who opens streams. */
+/** A client that opens streams. */
 type Caller = Pick<Service, "url" | "key">
 
-/** Statuses that a refusal may have instead of a stream. */
+/** An opened stream, or the status of its refusal. */
 interface Opened {
   readonly status: number
   readonly close: () => void
@@ -60,7 +60,7 @@ const storedKey = Effect.fnUntraced(function* (
   return { url: api.url, key }
 })
 
-/** Streams that the service counts. */
+/** The number of streams that the service counts. */
 const openStreams = (api: Service) =>
   Effect.map(api.request("GET", "/metrics"), ({ text }) =>
     Number(/^muster_open_streams (\d+)$/m.exec(text)?.[1] ?? Number.NaN)
@@ -74,7 +74,7 @@ const ticketOf = (caller: Caller) =>
     return String(answer.json.ticket)
   })
 
-/** Sends bytes and breaks the connection off. */
+/** Sends bytes and aborts the connection. */
 const breakOff = (api: Caller, bytes: string) =>
   Effect.callback<void>((resume) => {
     const { hostname, port } = new URL(api.url)
@@ -107,11 +107,11 @@ layer(service(limits), options)("streams", (it) => {
           assert.strictEqual(refused.headers.get("x-ratelimit-remaining"), "0")
           assert.isAbove(Number(refused.headers.get("x-ratelimit-reset")), Date.now() / 1000)
           assert.strictEqual((yield* overWebSocket(own, "/api/events/ws")).status, 429)
-          // Existence comes first (decisions 1, Order of checks).
+          // Existence is checked first (decisions 1, Order of checks).
           assert.strictEqual((yield* overWebSocket(own, "/api/servers/none/console")).status, 404)
           assert.strictEqual((yield* overSse(own, "/api/servers/none/events")).status, 404)
           assert.strictEqual((yield* overSse(api, "/api/events")).status, 200)
-          // Other routes of the key work on.
+          // Other routes work with the key.
           assert.strictEqual((yield* requestTo(own.url, own.key)("GET", "/api/servers")).status, 200)
           opened[0]?.close()
           yield* eventually(overSse(own, "/api/events"), ({ status }) => status === 200)
@@ -161,7 +161,7 @@ layer(service(limits), options)("streams", (it) => {
         }
         const sse = rawRequest("GET", "/api/events", { authorization })
         const attacks = [
-          // Gone before the answer, over both transports.
+          // Aborted before the response, over both transports.
           breakOff(own, sse),
           breakOff(own, rawRequest("GET", "/api/events/ws", handshake)),
           // Two streams on one connection.
@@ -169,13 +169,13 @@ layer(service(limits), options)("streams", (it) => {
             own,
             `${rawRequest("GET", "/api/events", { authorization, connection: "keep-alive" })}${sse}`
           ),
-          // Upgrades that fail: no version, a broken key, an unknown server.
+          // Upgrades that fail: no version, an invalid key, an unknown server.
           breakOff(own, rawRequest("GET", "/api/events/ws", { ...handshake, "sec-websocket-version": "7" })),
           Effect.scoped(overWebSocket(own, "/api/servers/none/console")),
           Effect.asVoid(requestTo(own.url, own.key)("GET", "/api/events/ws")),
           Effect.asVoid(requestTo(own.url, own.key)("GET", "/api/events?cursor=x")),
           Effect.asVoid(requestTo(own.url, own.key)("HEAD", "/api/events")),
-          // Opened, then torn down from outside.
+          // Opened, then interrupted.
           Effect.scoped(overSse(own, "/api/events")),
           Effect.scoped(overWebSocket(own, "/api/events/ws"))
         ]

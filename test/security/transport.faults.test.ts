@@ -16,7 +16,7 @@ const tls = {
   key: resolve(import.meta.dirname, "../support/tls/key.pem")
 }
 
-/** An address of this machine that others reach. */
+/** An external address of this machine. */
 const outside = Object.values(networkInterfaces())
   .flatMap((found) => found ?? [])
   .find(({ family, internal }) => family === "IPv4" && !internal)?.address

@@ -7,7 +7,7 @@ import { makeWorld, request, runWorld } from "./support/harness.ts"
 const refused = (status: 404 | 409 | 422 | 500) =>
   new DaemonRefused({ status, detail: "the daemon says no", hint: "ask it why" })
 
-/** A world with one installed server. */
+/** A test setup with one installed server. */
 const makeInstalled = Effect.fnUntraced(function* (blueprint_id = "survival") {
   const world = yield* makeWorld()
   const plane = yield* world.start()
@@ -217,7 +217,7 @@ describe("decisions 3: management routes", () => {
       const { becomes, daemon, id, servers, settled } = yield* makeInstalled()
       daemon.gate.closeUnsafe()
       yield* servers.power(id, "start", 30)
-      // What the node says of the start comes in between the record's reinstallation and the refusal.
+      // The report of the start arrives between the reinstallation of the record and the refusal.
       let isFirst = true
       daemon.step = Effect.suspend(() => {
         if (!isFirst) return Effect.void

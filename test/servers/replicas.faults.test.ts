@@ -41,7 +41,7 @@ const blueprints = {
 }
 const names = Object.keys(blueprints)
 
-/** A whole control plane but for its transport. */
+/** A control plane without its transport. */
 const startPlane = Effect.fnUntraced(function* (url: string) {
   const layer = layerServers({ retryFrom: "20 millis", retryCap: "100 millis" }).pipe(
     Layer.provideMerge(
@@ -84,7 +84,7 @@ const sumOf = (records: ReadonlyArray<ServerRecord>): Held => ({
   disk_bytes: records.reduce((sum, { definition }) => sum + committedDiskBytes(definition.limits), 0)
 })
 
-/** What a plane's memory says that the servers of a node hold. */
+/** The reservations of a node in a control plane's memory. */
 const inMemory = (plane: Plane, node_id: string): Held => {
   const node = plane.fleet.get(node_id)
   return {
@@ -119,12 +119,12 @@ const portsOf = (records: ReadonlyArray<ServerRecord>) =>
 const nodeSizes = fc.record({
   slots: fc.integer({ min: 1, max: 12 }),
   ports: fc.oneof(fc.integer({ min: 1, max: 16 }), fc.constant(200)),
-  /** Where the other begins to hand out ports: elsewhere, so that it is not the ports alone that tell it of the first. */
+  /** Where the other begins to place ports: elsewhere, so that conflicts are not found by ports alone. */
   from: fc.constantFrom(0, 0.5)
 })
 const actions = fc.record({
   blueprint_id: fc.constantFrom(...names),
-  /** What this many created servers before it is deleted, by the other replica. */
+  /** After this many creations, the other replica deletes a server. */
   deletes: fc.option(fc.nat({ max: 20 }), { nil: undefined, freq: 4 })
 })
 
@@ -162,7 +162,7 @@ describe("node-protocol, Placement and ports: two replicas place at the same tim
                   if (outcome._tag === "Failure") codes.push(outcome.failure.code)
                   else created.push(outcome.success.id)
                   const doomed = deletes === undefined ? undefined : created.at(-1 - deletes)
-                  // Whoever deletes it may be told that another has.
+                  // The deletion may find that another replica has deleted it.
                   if (doomed !== undefined)
                     yield* Effect.ignore(there.servers.remove(doomed, { force: true }))
                 }),
@@ -191,7 +191,7 @@ describe("node-protocol, Placement and ports: two replicas place at the same tim
             const lists = yield* Effect.forEach([one, other], ({ servers }) => servers.list(plain))
             assert.deepStrictEqual(lists[0], lists[1])
 
-            // Nothing was refused for good: what is free is given until nothing is.
+            // No refusal is permanent: free capacity is placed until none is left.
             for (let i = 0; ; i++) {
               const plane = i % 2 === 0 ? one : other
               const more = yield* Effect.result(plane.servers.create(request({ blueprint_id: "size-256" })))
@@ -210,7 +210,7 @@ describe("node-protocol, Placement and ports: two replicas place at the same tim
   }, 120_000)
 })
 
-/** Two planes with one daemon that both reach; the first does the duties. */
+/** Two control planes that both reach one daemon; the first is the leader. */
 const withDaemon = Effect.fnUntraced(function* (url: string) {
   const scope = yield* Scope.make()
   const one = yield* Scope.provide(startPlane(url), scope)
@@ -220,7 +220,7 @@ const withDaemon = Effect.fnUntraced(function* (url: string) {
   yield* other.daemons.attach("n1", daemon.daemon)
   const control = {
     ...one.control,
-    // As the fake says it, but with room and ports.
+    // The registration of the fake daemon, with capacity and ports.
     register: (said: typeof daemon.registration) =>
       one.control.register({ ...registration("n1"), boot_id: said.boot_id, servers: said.servers })
   }

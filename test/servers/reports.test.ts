@@ -8,11 +8,11 @@ import { until } from "../support/eventually.ts"
 import { crash } from "./support/FakeDaemon.ts"
 import { makeWorld, request, runWorld } from "./support/harness.ts"
 
-/** A server that nobody has created. */
+/** A server without a creation. */
 const stray = "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV"
 const runs = { sequence: 99, type: "status", status: "running", transient: false } as const
 
-/** A world with one installed server, whose daemon says nothing of its own. */
+/** A test setup with one installed server, whose daemon sends no reports. */
 const makeInstalled = Effect.fnUntraced(function* (blueprint_id: string) {
   const world = yield* makeWorld()
   const plane = yield* world.start()

@@ -12,7 +12,7 @@ const bounds = Effect.flatMap(Journal, (journal) => journal.bounds)
 const write = (count: number) =>
   Effect.flatMap(Store, (store) => store.write(append(...Array.from({ length: count }, (_, i) => `s${i}`))))
 
-/** Runs the duty, which removes once a minute in its own fiber, until its work is done. */
+/** Runs the retention, which prunes once a minute in its own fiber, until its work is done. */
 const afterMinutes = <A, E, R>(read: Effect.Effect<A, E, R>, isDone: (value: A) => boolean) =>
   eventually(
     Effect.tap(read, (value) => (isDone(value) ? Effect.void : TestClock.adjust("1 minute"))),

@@ -218,7 +218,7 @@ describe.each(databases)("design: writes are grouped (%s)", (kind) => {
         yield* Deferred.await(begun)
         const waiting = yield* Effect.forkChild(store.write(append("waiting")), { startImmediately: true })
         yield* Fiber.interrupt(waiting)
-        // Under way: its transaction is not torn apart.
+        // A write in progress: its transaction is completed.
         yield* Fiber.interrupt(first)
         yield* Deferred.succeed(goOn, undefined)
         yield* store.write(append("after"))

@@ -44,7 +44,7 @@ describe("node-protocol, When something breaks: control plane killed at any mome
             assert.deepStrictEqual(new Set(told.slice(-ids.size)), ids)
             const holders = yield* query("SELECT server_id FROM ports")
             assert.deepStrictEqual(new Set(holders.map((row) => row.server_id)), ids)
-            // The next round begins anew with the ids.
+            // The next round uses the same ids.
             yield* store.write(Effect.forEach(records, (record) => repo.remove(record.id)))
           }).pipe(Effect.provide(layerSqlite({ filename })))
         }

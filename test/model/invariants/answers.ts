@@ -9,7 +9,7 @@ import {
 } from "../History.ts"
 import { ABANDONED } from "../http.ts"
 
-/** What each request may be answered, whatever is broken (contract, section 7; decisions, section 3). */
+/** Allowed statuses of each request, during any fault (contract 7; decisions 3). */
 const allowed: Readonly<Record<Asked["kind"], ReadonlyArray<number>>> = {
   create: [202, 503],
   "create-otherwise": [409, 503],
@@ -26,7 +26,7 @@ const allowed: Readonly<Record<Asked["kind"], ReadonlyArray<number>>> = {
   "look-at-node": [200]
 }
 
-/** Looks that ask the node, or the database where the server is not known. */
+/** Reads that call the node, or the database if the server is not cached. */
 const beyondMemory: Readonly<Record<string, ReadonlyArray<number>>> = {
   "": [],
   "/status": [503],
@@ -48,13 +48,13 @@ const brief = (operation: Operation): string => {
   return `operation ${n} (${client} at replica ${replica}, ${sent}-${ended} ms) ${JSON.stringify(asked)}: ${answer}`
 }
 
-/** All is well again so long after the database is back, in ms. */
+/** Maximum time of recovery after the database is back, in ms. */
 const RECOVERY_MILLIS = 5_000
 
 const hits = (disturbance: Disturbance, replica: number): boolean =>
   disturbance.target === undefined || disturbance.target === replica
 
-/** Every answer is one that the contract knows, in its form; and one comes while the replica is there. */
+/** Every response has an allowed status and form, and every request to a running replica gets one. */
 export const answers: Invariant = {
   name: "every answer is documented",
   problems: ({ disturbances, operations }) => {
@@ -71,7 +71,7 @@ export const answers: Invariant = {
   }
 }
 
-/** When each server was acknowledged first, and when its removal was asked for first. */
+/** The first acknowledgement and the first request for deletion of each server. */
 const lives = (history: History) => {
   const created = new Map<string, Operation>()
   const removed = new Map<string, Operation>()
@@ -90,8 +90,8 @@ const lives = (history: History) => {
 }
 
 /**
- * A server that was acknowledged is found from then on by everybody, but by a replica that is cut off from the database
- * and has not heard of it.
+ * Every replica finds an acknowledged server, unless the replica is disconnected from the database and has not received
+ * it.
  */
 export const found: Invariant = {
   name: "what was acknowledged is found",
@@ -105,7 +105,7 @@ export const found: Invariant = {
         (creation?.kind === "create" && isEphemeral(creation.body))
       )
     }
-    // What was cut off has some time to find back.
+    // A disconnected replica has some time to recover.
     const databases = history.disturbances
       .filter(({ what }) => what !== "node" && what !== "clock")
       .map((it) => ({ ...it, to: it.to + RECOVERY_MILLIS }))
@@ -132,7 +132,7 @@ export const found: Invariant = {
   }
 }
 
-/** A replica that has acknowledged a removal does not have the server any more. */
+/** A replica that has acknowledged a deletion does not return the server. */
 export const gone: Invariant = {
   name: "what was deleted stays deleted",
   problems: ({ operations }) => {

@@ -3,7 +3,7 @@ import type { Invariant } from "../History.ts"
 import { portsOf, sentKey } from "../Snapshot.ts"
 import { firstNodes, givenUp, storiesOf } from "./stories.ts"
 
-/** One key, one server, whoever answers and however often it is asked. */
+/** One idempotency key creates one server, at any replica and for any number of requests. */
 export const idempotency: Invariant = {
   name: "one Idempotency-Key makes one server",
   problems: ({ end, operations }) => {
@@ -28,7 +28,7 @@ export const idempotency: Invariant = {
   }
 }
 
-/** What was not acknowledged is there whole or not at all, and nothing is there that nobody has asked for. */
+/** A creation without an acknowledgement is stored completely or not at all, and no server exists without a request. */
 export const whole: Invariant = {
   name: "a creation is whole or nothing",
   problems: ({ end, operations }) => {
@@ -63,7 +63,7 @@ export const whole: Invariant = {
   }
 }
 
-/** A creation of which every answer says that nothing was changed has changed nothing. */
+/** A creation whose every response says that nothing was changed has changed nothing. */
 export const unchanged: Invariant = {
   name: "what was refused was not done",
   problems: ({ end, operations }) => {
@@ -81,7 +81,7 @@ export const unchanged: Invariant = {
   }
 }
 
-/** Every server that was acknowledged is there, unless it was deleted, or was not to be saved and has ended. */
+/** Every acknowledged server exists, unless it was deleted, or is not saved and has ended. */
 export const acknowledged: Invariant = {
   name: "what was acknowledged is present",
   problems: ({ end, operations }) => {
@@ -114,7 +114,7 @@ export const acknowledged: Invariant = {
 const isUp = (status: unknown) =>
   status === "starting" || status === "running" || status === "stopping" || status === "paused"
 
-/** What is deleted is so for a reason that the specification knows, and nowhere to be found. */
+/** Every deletion has a reason of the specification, and a deleted server is nowhere to be found. */
 export const deletions: Invariant = {
   name: "what is deleted was to be deleted, and is gone everywhere",
   problems: ({ deeds, end, operations }) => {

@@ -2,12 +2,12 @@ import type { Invariant, Operation } from "../History.ts"
 
 interface Drained {
   readonly node: string
-  /** When it was acknowledged, and when the next word was sent. */
+  /** The time of the acknowledgement, and of the next request to drain or undrain. */
   readonly from: Operation
   readonly to: number
 }
 
-/** When each node was drained beyond doubt. */
+/** The intervals in which each node was certainly drained. */
 const drainedTimes = (operations: ReadonlyArray<Operation>): ReadonlyArray<Drained> => {
   const words = operations.filter(({ asked }) => asked.kind === "drain").toSorted((a, b) => a.sent - b.sent)
   return words.flatMap((from) => {
@@ -21,7 +21,7 @@ const drainedTimes = (operations: ReadonlyArray<Operation>): ReadonlyArray<Drain
   })
 }
 
-/** No server is placed on a drained node, unless somebody names it. */
+/** No server is placed on a drained node unless the request names the node. */
 export const drains: Invariant = {
   name: "a drained node gets nothing that does not name it",
   problems: ({ operations }) => {
@@ -33,7 +33,7 @@ export const drains: Invariant = {
     const told = new Set<string>()
     return operations.flatMap(({ asked, ended, id, n, node_id, status }) => {
       if (asked.kind !== "create" || status !== 202 || asked.body.node_id !== undefined) return []
-      // A repetition answers what was done before.
+      // A repeated request returns the result of the first one.
       const sent = first.get(asked.key) ?? 0
       const drained = times.find(
         ({ from, node, to }) => node === node_id && from.ended <= sent && ended <= to

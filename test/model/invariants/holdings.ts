@@ -12,7 +12,9 @@ const missing = (some: ReadonlyArray<string>, others: ReadonlyArray<string>): Re
   return some.filter((item) => !there.has(item))
 }
 
-/** No port is held twice or by nobody: in the records, in the table of ports, on the nodes, and in what is free. */
+/**
+ * Every held port has exactly one holder: in the records, in the table of ports, on the nodes, and in the free ports.
+ */
 export const ports: Invariant = {
   name: "no port twice, none leaked",
   problems: ({ end }) => {
@@ -55,7 +57,7 @@ export const ports: Invariant = {
   }
 }
 
-/** What is committed is the sum of what is held, what is held is what the records say, and it fits. */
+/** Sums of committed resources equal the reservations, reservations equal the records, and they fit the capacity. */
 export const capacity: Invariant = {
   name: "capacity sums",
   problems: ({ end }) => {

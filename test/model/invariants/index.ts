@@ -1,4 +1,4 @@
-/** Everything that has to be true of a run. */
+/** All invariants of a run. */
 import type { Invariant } from "../History.ts"
 import { answers, found, gone } from "./answers.ts"
 import { acknowledged, deletions, idempotency, unchanged, whole } from "./creations.ts"

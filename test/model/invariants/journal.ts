@@ -7,7 +7,7 @@ const isStatus = Schema.is(ServerStatus)
 const hasPhase = Schema.is(Schema.Struct({ phase: Schema.String }))
 const isPlace = Schema.is(Schema.Struct({ node_id: Schema.String }))
 
-/** The cursors have no gap, and each server's entries come between its creation and its deletion. */
+/** Cursors have no gap, and the entries of a server are between its creation and its deletion. */
 export const order: Invariant = {
   name: "the journal is gapless, and each story has one beginning and one end",
   problems: ({ end }) => {
@@ -35,7 +35,7 @@ export const order: Invariant = {
   }
 }
 
-/** What the journal says, added up, is what the records say, and what every replica says. */
+/** The journal, replayed, equals the records, and every replica. */
 export const state: Invariant = {
   name: "the journal is the state",
   problems: ({ end }) => {
@@ -78,9 +78,9 @@ export const state: Invariant = {
 }
 
 /**
- * Each status follows from the one before by the table (decisions, "States"). Some moves are no report of a node, and
- * their write says why: what a node has lost is installed again, or over, and what has not arrived is put back. And a
- * node that is asked to reinstall may have started the server just before: its view wins.
+ * Each status follows from the previous one by the table (decisions 3, States). Some changes are not reports of a node,
+ * and their entry has the reason: a server missing on its node is installed again or ends, and a failed migration
+ * returns. A node that is asked to reinstall may have started the server just before: its view wins.
  */
 export const transitions: Invariant = {
   name: "no illegal transition",

@@ -3,7 +3,7 @@ import type { Asked, History, Invariant, Operation } from "../History.ts"
 import { sentKey } from "../Snapshot.ts"
 import { firstNodes, givenUp, newest, storiesOf } from "./stories.ts"
 
-/** What a power action leads to in the end. */
+/** The final status of a power action. */
 const ends: Readonly<Record<string, string>> = {
   start: "running",
   restart: "running",
@@ -15,10 +15,10 @@ const ends: Readonly<Record<string, string>> = {
 
 const isEnd = (asked: Asked): boolean => asked.kind === "power" && ends[asked.action] === "offline"
 
-/** Answers after which it is certain that nothing was done. */
+/** Statuses after which certainly nothing was changed. */
 const REFUSED: ReadonlyArray<number> = [404, 409]
 
-/** Servers that only clients have moved, in ways that are known. */
+/** Servers whose changes are all known, and were all requested by clients. */
 const isCertain = ({ deeds, operations, end }: History) => {
   const wild = new Set<string>()
   const wiped = new Set(deeds.flatMap(({ node, server }) => (server === undefined ? [node] : [])))
@@ -33,7 +33,7 @@ const isCertain = ({ deeds, operations, end }: History) => {
   return (id: string, node: string) => !wild.has(id) && !wiped.has(node) && !lost.has(node)
 }
 
-/** A server is in the end what the last power action that was acknowledged has asked for. */
+/** The final status of a server is that of its last acknowledged power action. */
 export const lastWord: Invariant = {
   name: "the last word counts",
   problems: (history) => {
@@ -49,11 +49,11 @@ export const lastWord: Invariant = {
       const story = stories.get(id)
       if (story === undefined || !certain(id, places.get(id) ?? "")) return []
       const last: Operation | undefined = accepted.toSorted((a, b) => a.sent - b.sent).at(-1)
-      // Two at a time: either may be the last.
+      // Of two concurrent actions, either may be the last.
       if (last?.asked.kind !== "power" || accepted.some(({ ended, n }) => n !== last.n && ended >= last.sent))
         return []
       const expected = ends[last.asked.action]
-      // One that is not saved ends for good when it ends, also where its node has started it once more since.
+      // A server that is not saved ends for good when it stops, also if its node has started it again since.
       const hasEnded = isEphemeral(story) && accepted.some(({ asked }) => isEnd(asked))
       if (story.isDeleted) return hasEnded ? [] : [`${id} is deleted after ${last.asked.action} (${last.n})`]
       const now = newest(story, "status")
@@ -62,7 +62,7 @@ export const lastWord: Invariant = {
   }
 }
 
-/** A server that was to be started once installed was, where nobody has said anything else of it since. */
+/** A server that was to be started once installed was started, unless a later request contradicts it. */
 export const started: Invariant = {
   name: "what was to be started runs",
   problems: (history) => {

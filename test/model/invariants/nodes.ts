@@ -2,7 +2,7 @@ import { changes } from "../../support/SimulatedNode.ts"
 import type { History, Invariant } from "../History.ts"
 import { firstNodes, isInstall, newest, type Story, storiesOf } from "./stories.ts"
 
-/** Each node has just the servers whose records are on it, as the records say. */
+/** Each node has exactly the servers of its records, in their state. */
 export const agreement: Invariant = {
   name: "nodes have what the records say",
   problems: ({ end }) => {
@@ -29,7 +29,7 @@ export const agreement: Invariant = {
   }
 }
 
-/** Whether all that was ever said of a server was said by one node: it has not moved, and nothing of it was lost. */
+/** Whether all reports of a server came from one node: it has not migrated, and nothing of it was lost. */
 const isPlain = ({ deeds, operations }: History) => {
   const wiped = new Set(deeds.flatMap(({ node, server }) => (server === undefined ? [node] : [])))
   const again = new Set(operations.flatMap(({ asked }) => (asked.kind === "reinstall" ? [asked.server] : [])))
@@ -51,7 +51,7 @@ const brief = ({ entries }: Story): ReadonlyArray<string> =>
     ]
   })
 
-/** What is told of a server is what its node has said, each change once and in its order. */
+/** The published changes of a server equal the reports of its node, once and in order. */
 export const reports: Invariant = {
   name: "what is told is what the node has said",
   problems: (history) => {
@@ -68,9 +68,10 @@ export const reports: Invariant = {
       if (node === undefined || !plain(story, node.id)) return []
       const said = changes(["installing", ...(node.said.get(story.id) ?? [])])
       const told = changes(brief(story))
-      // What comes after the deletion is told to nobody.
+      // Reports after the deletion are not published.
       const expected = story.isDeleted ? said.slice(0, told.length) : said
-      // Removed by its node when the database went: it is found to be gone, and its end is told as of any that is lost.
+      // Deleted by its node when the database went away: it is found missing, and its end is published as for any
+      // missing server.
       const foundGone = story.isDeleted && begun.has(story.id) ? changes([...said, "offline"]) : expected
       return told.join() === expected.join() || told.join() === foundGone.join()
         ? []

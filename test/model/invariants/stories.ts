@@ -1,4 +1,4 @@
-/** The journal, told server by server. */
+/** The journal, grouped by server. */
 import { Schema } from "effect"
 import type { JournalRow, Tables } from "../Snapshot.ts"
 
@@ -10,7 +10,7 @@ export interface Story {
   readonly isDeleted: boolean
 }
 
-/** Entries that concern a server that is there: what a node has left of it may be told of later. */
+/** Whether an entry is about an existing server; leftovers on a node may be reported after its deletion. */
 export const isOfServer = ({ server_id, topic }: JournalRow): boolean =>
   server_id !== "" && topic !== "server:left" && topic !== "server:suspect"
 
@@ -30,19 +30,19 @@ export const storiesOf = ({ journal }: Pick<Tables, "journal">): ReadonlyMap<str
   )
 }
 
-/** Payload of the newest entry of a topic; undefined: there is none. */
+/** The payload of the newest entry of a topic; undefined: there is none. */
 export const newest = (story: Story | undefined, topic: string): JournalRow["payload"] | undefined =>
   story?.entries.findLast((entry) => entry.topic === topic)?.payload
 
 const hasPhase = Schema.is(Schema.Struct({ phase: Schema.String }))
 
-/** Whether a payload is that of an installation, in a phase. */
+/** Whether a payload is that of an installation in the phase. */
 export const isInstall = (payload: unknown, phase: string): boolean =>
   hasPhase(payload) && payload.phase === phase
 
 const isNews = Schema.is(Schema.Struct({ node_id: Schema.String, kind: Schema.String }))
 
-/** Cursors at which each node was given up: its servers that are not saved go then. */
+/** Cursors at which each node was given up, which deletes its servers that are not saved. */
 export const givenUp = ({ journal }: Pick<Tables, "journal">): ReadonlyMap<string, ReadonlyArray<number>> => {
   const times = new Map<string, Array<number>>()
   for (const { cursor, payload, topic } of journal) {
@@ -52,6 +52,6 @@ export const givenUp = ({ journal }: Pick<Tables, "journal">): ReadonlyMap<strin
   return times
 }
 
-/** The node of each server when it was created. */
+/** The node of each server at its creation. */
 export const firstNodes = ({ idempotency }: Pick<Tables, "idempotency">): ReadonlyMap<string, string> =>
   new Map(idempotency.map(({ response }) => [response.id, response.node_id]))

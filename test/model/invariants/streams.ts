@@ -6,7 +6,7 @@ const ofJournal = ({ cursor, payload, server_id, topic }: JournalRow): string =>
 
 const ofMessage = ({ cursor, text }: Told): string => `${cursor} ${JSON.stringify(JSON.parse(text))}`
 
-/** Every subscriber was told all that is public, once and in order, wherever and however often it had to come back. */
+/** Every subscriber received all public events, once and in order, at any replica and across any reconnections. */
 export const streams: Invariant = {
   name: "every subscriber saw the same sequence",
   problems: ({ end, subscribers }) => {

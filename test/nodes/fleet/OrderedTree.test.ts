@@ -14,7 +14,7 @@ const entry = (key: number): Entry => ({
 const entries = (tree: Tree<Entry>): ReadonlyArray<Entry> =>
   tree === undefined ? [] : [...entries(tree.left), tree.entry, ...entries(tree.right)]
 
-/** Fails unless every branch is balanced and knows its height and the most room below it. */
+/** Fails unless every branch is balanced and stores its height and the most room below it. */
 const check = (tree: Tree<Entry>): void => {
   if (tree === undefined) return
   const left = tree.left?.height ?? 0

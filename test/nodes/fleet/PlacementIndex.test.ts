@@ -71,7 +71,7 @@ const anyStep = fc.oneof(
   { weight: 3, arbitrary: anyNeed.map((wanted) => ({ kind: "choose" as const, wanted })) }
 )
 
-/** The decision as the specification says it: look at every node. */
+/** The decision as specified: a search of all nodes. */
 const naive = (strategy: Strategy) => {
   const turns = new Map<string, Candidate>()
   return (fleet: Iterable<Candidate>, wanted: Need): Candidate | undefined => {
@@ -163,7 +163,7 @@ describe("node-protocol, Placement and ports: the choice of a node", () => {
 })
 
 describe("node-protocol, Placement and ports: a placement costs O(log nodes)", () => {
-  /** Comparisons and looks at room that placements on `count` nodes take, most first. */
+  /** Comparisons and capacity checks of placements on `count` nodes, in descending order. */
   const worst = (strategy: Strategy, count: number, roomy: (n: number) => boolean) => {
     let work = 0
     const order = orderOf(strategy)

@@ -60,7 +60,7 @@ describe("node-protocol, When something breaks: node gone", () => {
     })
   )
 
-  /** A process that stands still at a moment, for an hour. */
+  /** Freezes the process at a moment, for an hour. */
   const standing = Effect.map(Clock.Clock, (clock) => {
     let skipped = 0n
     const frozen: Clock.Clock = {
@@ -82,7 +82,7 @@ describe("node-protocol, When something breaks: node gone", () => {
         const { seen, silence } = yield* watching(["a", "b"])
         yield* TestClock.adjust("25 seconds")
         yield* standStill
-        // Nor the second of the look within which it did.
+        // The second in which the process was frozen does not count either.
         yield* TestClock.adjust("5 seconds")
         assert.deepStrictEqual(seen, [])
         yield* TestClock.adjust("1 second")

@@ -23,7 +23,7 @@ import { allocations, definition } from "../../support/samples.ts"
 const NODE = "n1"
 const spec = (id: string) => ({ id, definition: definition(), allocations: allocations(25565) })
 
-/** What a client of a daemon needs, with a breaker of its own. */
+/** The dependencies of a daemon client, with its own circuit breaker. */
 const remote = (
   target: () => RemoteTarget | undefined,
   deadline: `${number} millis` = "5000 millis",
@@ -65,7 +65,7 @@ const serve = Effect.fnUntraced(function* (daemon: Daemon) {
   }).pipe(Effect.provideContext(context))
 })
 
-/** A server that answers as it is told, and counts. */
+/** A server with configured responses that counts its requests. */
 const stub = (answer: (request: IncomingMessage, response: ServerResponse, call: number) => void) =>
   Effect.acquireRelease(
     Effect.callback<{ readonly url: string; readonly calls: () => number }>((resume) => {
@@ -90,7 +90,7 @@ const stub = (answer: (request: IncomingMessage, response: ServerResponse, call:
     (made) => Effect.sync(() => void ("close" in made && (made as { close: () => void }).close()))
   )
 
-/** Something else that listens; answers its port. */
+/** Listens with another kind of server and returns its port. */
 const listening = (make: () => Server) =>
   Effect.acquireRelease(
     Effect.callback<{ readonly port: number; readonly server: Server }>((resume) => {
@@ -181,7 +181,7 @@ describe("node-protocol: Control plane -> daemon", () => {
       const daemon = yield* remote(() => ({ url, token: known }), "1000 millis")
       yield* daemon.create(spec("srv_1"))
       yield* eventually(daemon.status("srv_1"), (status) => status === "offline")
-      // Durable here; the answer to the registration is still on its way, for as long as that takes.
+      // Stored here; the response to the registration is still on its way.
       known = "next"
       yield* daemon.power("srv_1", "start", 0)
       assert.strictEqual(yield* daemon.status("srv_1"), "running")
@@ -258,7 +258,7 @@ describe("node-protocol: Control plane -> daemon", () => {
   it.live("only idempotent calls are retried", () =>
     Effect.gen(function* () {
       const server = yield* stub((request, response, call) => {
-        // The request was read: whether it was carried out nobody can tell.
+        // The request was read, so it may have been carried out.
         if (call % 2 === 1) request.socket.destroy()
         else if (request.method === "GET") ok(response, { status: "running" })
         else response.end()
@@ -285,10 +285,10 @@ describe("node-protocol: Control plane -> daemon", () => {
           assert.strictEqual((yield* Effect.flip(daemon.status("srv_1")))._tag, "NodeUnreachable")
           assert.strictEqual(server.calls(), call)
         }
-        // The circuit is open: nothing is tried.
+        // The circuit is open, so no call is sent.
         assert.strictEqual((yield* Effect.flip(daemon.status("srv_1")))._tag, "NodeUnreachable")
         assert.strictEqual(server.calls(), 3)
-        // A new registration begins anew.
+        // A new registration closes the circuit.
         token = "next"
         assert.strictEqual((yield* Effect.flip(daemon.status("srv_1")))._tag, "NodeUnreachable")
         assert.strictEqual(server.calls(), 4)
@@ -401,7 +401,7 @@ describe("node-protocol: Control plane -> daemon", () => {
             open -= 1
           })
           waiting.push(response)
-          // One answer makes room for the next call; the last ones need no room.
+          // One response makes room for the next call; the last ones need no room.
           if (call === CALLS) for (const one of waiting.splice(0)) ok(one, report)
           else if (waiting.length >= 7) ok(waiting.shift() ?? response, report)
         })
@@ -479,7 +479,7 @@ describe("node-protocol: Control plane -> daemon", () => {
           const more = (error?: Error | null) => {
             if (error instanceof Error || sent === LINES) return
             sent += 1
-            // The next one once the system has taken this one.
+            // Sends the next line once the kernel has taken this one.
             socket.send(line, more)
           }
           more()
@@ -489,7 +489,7 @@ describe("node-protocol: Control plane -> daemon", () => {
       const daemon = yield* remote(() => ({ url: `http://127.0.0.1:${port}`, token: "secret" }))
       yield* Effect.gen(function* () {
         const lines = yield* daemon.console("srv_1")
-        // Until no more goes out: the buffers of the system are full.
+        // Waits until the kernel buffers are full.
         yield* eventually(
           Effect.suspend(() => {
             const before = sent

@@ -12,7 +12,7 @@ import { heartbeat, memoryNodes } from "../support/fleet.ts"
 
 const NODE = "n1"
 
-/** What stands at the address of every node. */
+/** The server at the address of every node. */
 const makeWire = () => {
   const wire = { isCut: false, calls: [] as Array<string> }
   const http = HttpClient.make((request, url) =>

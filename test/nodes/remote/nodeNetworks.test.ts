@@ -17,7 +17,7 @@ import { startService } from "../../support/Service.ts"
 const networks = (...listed: ReadonlyArray<string>) =>
   makeNodeNetworks(listed.map(IpNetwork.fromStringUnsafe))
 
-/** A resolver that says that any name is at these addresses. */
+/** A resolver that returns these addresses for any name. */
 const resolver = (...addresses: ReadonlyArray<string>) =>
   ((_: string, __: unknown, done: (error: null, found: unknown) => void) =>
     done(
@@ -25,7 +25,7 @@ const resolver = (...addresses: ReadonlyArray<string>) =>
       addresses.map((address) => ({ address, family: address.includes(":") ? 6 : 4 }))
     )) as unknown as typeof lookup // The overloads of lookup have no type that a stub could have.
 
-/** A daemon's address that notes connections. */
+/** The address of a daemon, which records connections. */
 const listening = Effect.acquireRelease(
   Effect.callback<{ readonly port: number; readonly connections: () => number; readonly close: () => void }>(
     (resume) => {
@@ -172,7 +172,7 @@ describe("MUSTER_NODE_NETWORKS: allowed networks of nodes", () => {
         Effect.sync(() => [said(api.output()), said(node.output())]),
         (both) => both.every((lines) => lines.length > 0)
       )
-      // It has tried again since: 200 ms after the first time it is too soon, and after a second it is refused again.
+      // Retries: the first, after 200 ms, is too early; after a second the call is refused again.
       yield* eventually(
         api.request("GET", "/api/nodes"),
         (answer) => answer.status === 200 && answer.json.length === 0
@@ -187,7 +187,7 @@ describe("MUSTER_NODE_NETWORKS: allowed networks of nodes", () => {
 
 describe("host names of nodes: a name that never resolves", () => {
   type Answer = (error: NodeJS.ErrnoException | null, found: ReadonlyArray<LookupAddress>) => void
-  /** A resolver that answers when the test says so. */
+  /** A resolver that responds when the test completes it. */
   const slow = () => {
     const asked: Array<{ readonly name: string; readonly answer: Answer }> = []
     const resolve = ((name: string, _: unknown, answer: Answer) =>
@@ -224,7 +224,7 @@ describe("host names of nodes: a name that never resolves", () => {
       assert.isTrue(calls.every(({ error }) => error === undefined))
       time.advanceTimersByTime(1)
       assert.isTrue(calls.every(({ error }) => error === "ETIMEDOUT"))
-      // The lookup still runs: an hour of calls begins no second one.
+      // The lookup still runs: an hour of calls starts no second lookup.
       time.advanceTimersByTime(3_600_000)
       const later = call(where, "slow.example.com")
       yield* turn

@@ -15,7 +15,7 @@ const NODE = "n1"
 const unreachable = (reason?: string) =>
   new NodeUnreachable({ node_id: NODE, ...(reason === undefined ? {} : { reason }) })
 
-/** A node whose daemon answers, or fails, as it is told. */
+/** A node whose daemon succeeds or fails as configured. */
 const makeWorld = Effect.fnUntraced(function* (lines: ReadonlyArray<string>) {
   const registry = yield* NodeRegistry
   const daemons = yield* DaemonClient
@@ -37,16 +37,16 @@ const makeWorld = Effect.fnUntraced(function* (lines: ReadonlyArray<string>) {
     registry,
     begin,
     probe,
-    /** A heartbeat came: why it cannot be called, or that it is to register. */
+    /** Processes a heartbeat: returns why the node is unreachable, or that it must register. */
     heard: Effect.match(probe.heard(NODE), {
       onFailure: (error) => error._tag,
       onSuccess: (why) => why
     }),
-    /** What has been logged above debug level. */
+    /** Log lines above debug level. */
     lines,
     register: (fields: Partial<Registration> = {}) =>
       Effect.tap(registry.register(registration(NODE, fields)), () => begin(true)),
-    /** Whether it is connected, and why it cannot be called. */
+    /** Whether the node is connected, and why it is unreachable. */
     shown: Effect.map(registry.get(NODE), ({ connected, unreachable }) => [connected, unreachable])
   }
 })
@@ -58,7 +58,7 @@ const inWorld = <E>(test: (world: World) => Effect.Effect<void, E>) =>
     const logger = Logger.make(({ logLevel, message }) => void lines.push(`${logLevel} ${message}`))
     return Effect.flatMap(makeWorld(lines), test).pipe(
       Effect.scoped,
-      // Nobody is silent here for too long.
+      // No node reaches its timeout here.
       Effect.provide(memoryNodes({ heartbeatTimeout: "1 hour" })),
       Effect.provide(Logger.layer([logger])),
       Effect.provideService(References.MinimumLogLevel, "Info")
@@ -116,7 +116,7 @@ describe("node-protocol, register: a node is called back", () => {
         yield* TestClock.adjust("1 minute")
         assert.deepStrictEqual(yield* shown, cannot("not understood. Look."))
         assert.isAtLeast(daemon.calls, 10)
-        // A circuit that is open says nothing new.
+        // An open circuit is not a new reason.
         daemon.failure = unreachable()
         yield* TestClock.adjust("1 minute")
         assert.deepStrictEqual(yield* shown, cannot("not understood. Look."))
@@ -199,7 +199,7 @@ describe("node-protocol, Control plane -> daemon: failed calls", () => {
   it.effect("an idle node whose heartbeats arrive is called about every 30 s", () =>
     inWorld(({ daemon, heard, lines, register, shown }) =>
       Effect.gen(function* () {
-        /** Heartbeats of so many seconds, one every 5 s. */
+        /** Heartbeats for that many seconds, one every 5 s. */
         const beats = Effect.fnUntraced(function* (seconds: number) {
           for (let second = 0; second < seconds; second += 5) {
             yield* TestClock.adjust("5 seconds")

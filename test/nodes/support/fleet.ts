@@ -1,4 +1,4 @@
-/** Nodes, servers and a store in memory, for the tests of this room. */
+/** Nodes, servers and a store in memory. */
 import { Array as Arr, Context, Effect, Layer, Stream } from "effect"
 import { Unavailable } from "../../../src/domain/errors.ts"
 import type { Change, JournalEntry } from "../../../src/domain/Journal.ts"
@@ -21,14 +21,14 @@ import { allocations, definition, record } from "../../support/samples.ts"
 
 export const GIB = 1024 ** 3
 
-/** What a {@link memoryStore} has, and what it is to do. */
+/** The data and the faults of a {@link memoryStore}. */
 export class MemoryTables extends Context.Service<
   MemoryTables,
   {
     readonly nodes: Map<string, NodeRecord>
-    /** The database cannot be reached. */
+    /** The database is away. */
     away: boolean
-    /** Done before each write. */
+    /** Runs before each write. */
     before: Effect.Effect<void>
   }
 >()("test/MemoryTables") {}
@@ -36,7 +36,7 @@ export class MemoryTables extends Context.Service<
 /** Tables that outlive the layers over them, as a database outlives a process. */
 export const tables = (): MemoryTables["Service"] => ({ nodes: new Map(), away: false, before: Effect.void })
 
-/** The store and its journal, of which nothing is kept. */
+/** The store and its journal, which stores nothing. */
 const storeOver = Layer.effectContext(
   Effect.gen(function* () {
     const state = yield* MemoryTables
@@ -151,7 +151,7 @@ export const memoryStore = (state: MemoryTables["Service"] = tables()) =>
     Layer.succeed(Freshness, Freshness.of({ stamp: () => 0 }))
   ).pipe(Layer.provideMerge(Layer.succeed(MemoryTables, state)))
 
-/** Registry and balancer, as the service has them, over any store. */
+/** Registry and load balancer as in the service, over any store. */
 export const nodesLayer = (options: LoadBalancerOptions & NodeRegistryOptions = {}) =>
   Layer.mergeAll(NodeRegistry.layer(options), LoadBalancer.layer(options)).pipe(
     Layer.provideMerge(Layer.mergeAll(Fleet.layer, DaemonClient.layer))

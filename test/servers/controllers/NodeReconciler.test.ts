@@ -3,14 +3,14 @@ import { Effect } from "effect"
 import { until } from "../../support/eventually.ts"
 import { makeWorld, request, runWorld } from "../support/harness.ts"
 
-/** A server that nobody has created. */
+/** A server without a creation. */
 const stray = {
   id: "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV",
   status: "running",
   install: { phase: "ready" }
 } as const
 
-/** A world with one running server of each kind. */
+/** A test setup with one running server of each kind. */
 const makeRunning = Effect.fnUntraced(function* () {
   const world = yield* makeWorld()
   const plane = yield* world.start()
@@ -144,7 +144,7 @@ describe("node-protocol: registration", () => {
       const { daemon, nodes, repo, saved, start, stop, store, unsaved } = yield* makeRunning()
       daemon.files.set(saved, "a castle")
       daemon.files.set(unsaved, "a hut")
-      // What a database that is older than they are looks like.
+      // The state of a database that is older than the servers.
       yield* store.write(Effect.andThen(repo.remove(saved), repo.remove(unsaved)))
       yield* stop
       const { events, records, servers, settled } = yield* start()
@@ -163,7 +163,7 @@ describe("node-protocol: registration", () => {
       const { becomes, daemon, events, plane, saved, settled } = yield* makeRunning()
       const instance = daemon.instances.get(saved)
       assert.isDefined(instance)
-      // The move was begun after the records that there are now.
+      // The migration began after the present records.
       daemon.held.add(saved)
       instance.status = "offline"
       daemon.boot += 1
@@ -188,7 +188,7 @@ describe("node-protocol: registration", () => {
     Effect.gen(function* () {
       const { daemon, events, isGone, nodes, plane, saved, servers, settled, unsaved } = yield* makeRunning()
       const before = { ...daemon.registration, boot_id: "other" }
-      // Confirmed, and not.
+      // One deletion is confirmed, the other is not.
       yield* servers.remove(saved, { force: false })
       daemon.fault("remove", "request-lost")
       yield* nodes.publish("n1", "lost")

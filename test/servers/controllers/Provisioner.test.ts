@@ -134,7 +134,7 @@ describe("node-protocol: an installation is retried until the node has accepted 
       )
       yield* first.settled
       yield* first.stop
-      // The second control plane asks again; the node's answer, "installing", stays on its way for long.
+      // The second control plane asks again; the node's response, "installing", is delayed.
       const answered = Latch.makeUnsafe(false)
       let steps = 0
       daemon.step = Effect.suspend(() => {

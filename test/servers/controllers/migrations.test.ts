@@ -8,7 +8,7 @@ const created = ["status installing", "status offline"]
 const up = ["status starting", "status running"]
 const moved = ["status stopping", "status offline", "status installing", "status offline", ...up]
 
-/** Two nodes, and a server on the first that runs and has written something. */
+/** Two nodes, and a running server with files on the first. */
 const makeRunning = Effect.fnUntraced(function* (options: { readonly otherPorts?: number } = {}) {
   const world = yield* makeWorld({ otherPorts: 100, ...options })
   const plane = yield* world.start()
@@ -224,7 +224,7 @@ describe("drain with move", () => {
         assert.strictEqual((yield* records)[0]?.node_id, "n1")
         assert.strictEqual(daemon.files.get(id), "a castle")
         assert.match((yield* moves.progress("n1"))?.servers[0]?.reason ?? "", /node n2 is lost/)
-        // Whether it was unknown for a moment is up to who comes first.
+        // Whether it is unknown for a moment depends on the order of two fibers.
         const seen = (yield* events(id)).slice(4).filter((event) => event !== "status unknown")
         assert.deepStrictEqual(seen, [
           "status stopping",

@@ -10,13 +10,13 @@ describe("design, Deployments: replicas are equal", () => {
     Effect.gen(function* () {
       const { start } = yield* makeWorld()
       const here = new FakeNodes({ id: "n1", ports: 10 })
-      // The first of them does the duties.
+      // The first is the leader.
       const two = yield* start()
       const one = yield* start({ connect: false, nodes: here })
       const { id } = yield* two.servers.create(request())
       yield* two.becomes(id, "offline")
       yield* two.settled
-      // Any write of this process makes it read what others have written before.
+      // Any write of this process makes it read earlier writes of others.
       yield* here.publish("n1", "connected")
       const mine = yield* one.servers.create(request())
       assert.strictEqual(JSON.parse(mine.body).allocations.default.port, 25566)

@@ -36,7 +36,7 @@ const saved = (change: Partial<Subject> = {}): Subject => ({
   ...change
 })
 const unsaved = (change: Partial<Subject> = {}): Subject => saved({ definition: { save: false }, ...change })
-/** Whether a report can be the end of the installation before the one that was asked for. */
+/** Whether a report can be the end of the previous installation. */
 const isLate = (before: Subject, report: { readonly status: ServerStatus; readonly transient: boolean }) =>
   before.status === "installing" &&
   before.install.phase === "pending" &&

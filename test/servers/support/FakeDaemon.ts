@@ -22,12 +22,12 @@ interface Instance {
 
 type Body = Report extends infer R ? (R extends Report ? Omit<R, "server_id" | "sequence"> : never) : never
 
-/** What goes wrong with the next call: the request is lost, its answer is lost, or it is refused. */
+/** The fault of the next call: the request is lost, its response is lost, or it is refused. */
 export type Fault = "request-lost" | "answer-lost" | DaemonRefused
 
 export const crash: Crash = { reason: "exit code 1", exit_code: 1, timestamp: "2026-01-01T00:00:00.000Z" }
 
-/** Statuses in which there is something to do; one that is paused is unpaused first. */
+/** Statuses in which an action has an effect; a paused server is unpaused first. */
 const allowed: Readonly<Record<PowerAction, ReadonlyArray<ServerStatus>>> = {
   start: ["offline"],
   stop: ["starting", "running", "paused"],
@@ -41,31 +41,31 @@ const refuse = (status: 404 | 409 | 422 | 500, detail: string): DaemonRefused =>
   new DaemonRefused({ status, detail, hint: "Look at its state." })
 
 /**
- * A daemon in memory that outlives the control planes it reports to. It keeps reports until they are answered, like a
- * real one, and does what it is told at once.
+ * A daemon in memory that outlives its control planes. It keeps reports until they are acknowledged, like a real one,
+ * and carries out calls at once.
  */
 export class FakeDaemon {
   readonly node_id: string
   boot = 1
-  /** How an installation ends; `manual`: when {@link finishInstall} is called. */
+  /** The end of an installation; `manual`: when {@link finishInstall} is called. */
   installs: "ready" | "failed" | "manual" = "ready"
   readonly instances = new Map<string, Instance>()
   readonly held = new Set<string>()
-  /** Servers whose files are fetched. */
+  /** Servers whose files are being fetched. */
   readonly arriving = new Set<string>()
   readonly #removed = new RecentRemovals()
   readonly #arrivals = Latch.makeUnsafe(false)
-  /** What servers have written. */
+  /** The files of servers. */
   readonly files = new Map<string, string>()
-  /** The same of those that were not known. */
+  /** The files of servers unknown to the control plane. */
   readonly lost = new Map<string, string>()
   readonly calls: Array<string> = []
   readonly faults = new Map<string, Array<Fault>>()
   readonly unsent: Array<Report> = []
-  /** Sequence of the last report by server; kept when the server is removed. */
+  /** Sequence of the last report by server; kept when the server is deleted. */
   readonly sequences = new Map<string, number>()
   readonly #news = Latch.makeUnsafe(false)
-  /** Runs before and after everything that the daemon does or says: a test may end the control plane there. */
+  /** Runs before and after every call and report, so that a test can kill the control plane there. */
   step: Effect.Effect<void> = Effect.void
   /** While closed, reports wait. */
   readonly gate = Latch.makeUnsafe(true)
@@ -218,7 +218,7 @@ export class FakeDaemon {
     )
   }
 
-  /** Acts on a server that the daemon has. */
+  /** Acts on a server of the daemon. */
   #on<A>(method: string, id: string, act: (instance: Instance) => A | DaemonRefused) {
     return this.#call(method, id, () => {
       const instance = this.instances.get(id)

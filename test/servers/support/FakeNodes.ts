@@ -13,11 +13,11 @@ interface FakeNode {
   readonly ports: ReadonlyArray<number>
 }
 
-/** Nodes and their ports in memory: stands for the registry and the load balancer of one control plane. */
+/** Nodes and their ports in memory, in place of the registry and the load balancer of one control plane. */
 export class FakeNodes {
   readonly nodes = new Map<string, FakeNode>()
   readonly drained = new Set<string>()
-  /** Ports by server, as the load balancer holds them. */
+  /** Ports by server, as in the load balancer. */
   readonly held = new Map<string, { readonly node_id: string; readonly ports: ReadonlyArray<number> }>()
   readonly #changes = Effect.runSync(PubSub.unbounded<NodeChange>())
 
@@ -28,7 +28,7 @@ export class FakeNodes {
     }
   }
 
-  /** The node is silent, lost, or there again without having registered. */
+  /** The node is silent, lost, or connected again without a registration. */
   publish(node_id: string, kind: NodeChange["kind"]) {
     return Effect.suspend(() => {
       const node = this.nodes.get(node_id)
@@ -37,7 +37,7 @@ export class FakeNodes {
     })
   }
 
-  /** The news alone: the node may be as it likes by now. */
+  /** Publishes the change only, whatever the state of the node. */
   announce(node_id: string, kind: NodeChange["kind"]) {
     return PubSub.publish(this.#changes, { node_id, kind })
   }

@@ -40,7 +40,7 @@ const blueprints: Record<string, ServerDefinition> = {
   "two-ports": definition({ blueprint_id: "two-ports", ports: 2 })
 }
 
-/** Blueprints that are resolved to these definitions. */
+/** Blueprints that resolve to these definitions. */
 export const blueprintsOf = (definitions: Record<string, ServerDefinition>) =>
   Layer.succeed(
     BlueprintStore,
@@ -67,9 +67,12 @@ export const request = (change: Partial<CreateRequest> = {}): CreateRequest => (
   ...change
 })
 
-/** One database, one node with its daemon, and as many control planes over them as one starts. */
+/** One database, one node with its daemon, and any number of control planes. */
 export const makeWorld = Effect.fnUntraced(function* (
-  options: { readonly ports?: number /** A second node with so many. */; readonly otherPorts?: number } = {}
+  options: {
+    readonly ports?: number /** A second node with that many ports. */
+    readonly otherPorts?: number
+  } = {}
 ) {
   const folder = yield* temporaryFolder
   const url =
@@ -82,7 +85,7 @@ export const makeWorld = Effect.fnUntraced(function* (
   const daemon = new FakeDaemon("n1")
   const other = new FakeDaemon("n2")
 
-  /** While true, the database cannot be written. */
+  /** While away, the database cannot be written. */
   const database = { away: false }
   const StoreTest = Layer.effect(
     Store,
@@ -109,7 +112,7 @@ export const makeWorld = Effect.fnUntraced(function* (
       )
     )
 
-  /** Starts a control plane; the node registers unless told otherwise. `nodes`: what it alone knows of nodes. */
+  /** Starts a control plane; by default the node registers. `nodes`: its own view of the nodes. */
   const start = Effect.fnUntraced(function* (
     how: { readonly connect?: boolean; readonly nodes?: FakeNodes } = {}
   ) {
@@ -134,7 +137,7 @@ export const makeWorld = Effect.fnUntraced(function* (
     if (how.connect !== false) yield* connect
     if (how.connect !== false && otherPorts !== undefined) yield* connectOther
     const moves = Context.get(context, NodeMigrations)
-    /** Drains a node and has its servers moved. */
+    /** Drains a node with move. */
     const evacuate = (node_id: string) => {
       nodes.drained.add(node_id)
       return moves.begin(node_id)
@@ -187,7 +190,7 @@ export const makeWorld = Effect.fnUntraced(function* (
     }
   })
 
-  /** What another replica commits: a record, and that it was created. */
+  /** Commits a record and its creation as another replica does. */
   const createElsewhere = (record: ServerRecord) =>
     Effect.gen(function* () {
       const store = yield* Store
@@ -201,7 +204,7 @@ export const makeWorld = Effect.fnUntraced(function* (
   return { nodes, daemon, other, database, start, createElsewhere }
 })
 
-/** A public event as one short text. */
+/** A public event in short form. */
 const describe = (change: Change): string =>
   change.topic === "status" ? `status ${change.payload}` : change.topic
 

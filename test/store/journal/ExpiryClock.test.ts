@@ -47,7 +47,7 @@ describe("ExpiryClock: the wall clock jumps by more than an hour", () => {
         offsets.forEach((offset, index) => {
           const elapsed = Math.floor(index * step)
           const { millis } = time.look(1e12 + elapsed + offset, elapsed)
-          // Corrections of up to an hour are followed one after another.
+          // Each correction of up to an hour is accepted at once.
           assert.isAtMost(Math.abs(millis - 1e12 - elapsed), HOUR * (index + 1))
         })
       })
@@ -55,7 +55,7 @@ describe("ExpiryClock: the wall clock jumps by more than an hour", () => {
   })
 })
 
-/** A clock of the machine that can be set while its timers run on. */
+/** A wall clock that can be set while its timers run on. */
 const settable = Effect.map(Clock.Clock, (live) => {
   let offset = 0
   const clock: Clock.Clock = {
@@ -87,7 +87,7 @@ describe.each(databases)("ExpiryClock: a jump prunes and expires nothing (%s)", 
         Effect.scoped(use.pipe(Effect.provide(storeAt(url, { isService: true, retention })))).pipe(
           Effect.provideService(Clock.Clock, clock)
         )
-      /** As many rounds of the retention as it takes to prune what it would. */
+      /** Runs as many rounds of the retention as pruning would take. */
       const rounds = Effect.gen(function* () {
         const store = yield* Store
         yield* store.write(append("marker"))

@@ -13,7 +13,7 @@ const entriesAfter = (cursor: number) =>
   Effect.flatMap(Journal, (journal) => Stream.runCollect(journal.after(cursor)))
 const bounds = Effect.flatMap(Journal, (journal) => journal.bounds)
 
-/** Keeps every entry that followers see. */
+/** Collects every entry that followers receive. */
 const follow = Effect.gen(function* () {
   const journal = yield* Journal
   const seen: Array<JournalEntry> = []
@@ -71,7 +71,7 @@ describe.each(databases)("decisions 6: one total order (%s)", (kind) => {
             kept.map((_, index) => index + 1)
           )
           assert.deepStrictEqual(seen, Array.from(kept))
-          // Writes that were made in this order were committed in it, each with all that it appended.
+          // Writes made in this order were committed in it, each with all its entries.
           const expected = [...succeeded].flatMap(([name, appends]) =>
             Array.from({ length: appends }, () => name)
           )

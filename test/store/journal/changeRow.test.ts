@@ -3,7 +3,7 @@ import { Effect } from "effect"
 import type { Change } from "../../../src/domain/Journal.ts"
 import { changeRow, decodeChange, encodeChange } from "../../../src/store/journal/changeRow.ts"
 
-/** Each change with the columns that the first version wrote: topic, server_id, payload. */
+/** Each change with the columns of the first version: topic, server_id, payload. */
 const rows: ReadonlyArray<readonly [Change, readonly [string, string, string]]> = [
   [{ topic: "status", server_id: "s", payload: "running" }, ["status", "s", '"running"']],
   [{ topic: "deleted", server_id: "s", payload: null }, ["deleted", "s", "null"]],

@@ -7,7 +7,7 @@ import { Journal } from "../../../src/store/journal/Journal.ts"
 import { Store } from "../../../src/store/Store.ts"
 import { append, databases, freshStore } from "../support/database.ts"
 
-/** What a newer version commits: a row beside the counter that it has moved on. */
+/** A commit of a newer version: a row, and the counter increased. */
 const newer = (topic: string) =>
   Effect.flatMap(SqlClient.SqlClient, (sql) =>
     sql.withTransaction(

@@ -16,7 +16,7 @@ import { append, databaseUrl, newDatabase, newUrl, storeAt } from "../support/da
 
 const copy = (from: string, to: string) => copyDatabase(databaseUrl(from), databaseUrl(to))
 
-/** Something in every table that the store's own services write, and more entries than one read takes. */
+/** Rows in every table that the services write, and more journal entries than one read takes. */
 const fill = (url: string) =>
   Effect.gen(function* () {
     const store = yield* Store
@@ -82,7 +82,7 @@ describe("muster db copy", () => {
       assert.isAtLeast(original.journal.length, 1_530)
       assert.strictEqual(copied.journal, original.journal.length)
       assert.deepStrictEqual(yield* contents(target), original)
-      // It is the same copy in both directions, table by table.
+      // A copy back equals the source, table by table.
       const back = yield* newUrl(from)
       assert.deepStrictEqual(yield* copy(target, back), tables)
       const next = yield* Effect.gen(function* () {

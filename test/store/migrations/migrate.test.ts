@@ -53,7 +53,7 @@ describe.each(databases)("design: migrations (%s)", (kind) => {
   it.live("missing migrations are applied to an existing database, and its data stays", () =>
     Effect.gen(function* () {
       const url = yield* newUrl(kind)
-      // As an earlier version would have left it.
+      // A database of an earlier version.
       const old = Effect.gen(function* () {
         const sql = yield* SqlClient.SqlClient
         const loader = Migrator.fromRecord({ "0001_initial": initial, "0002_node_keys": nodeKeys })
@@ -147,7 +147,7 @@ describe.each(databases)("design: migrations (%s)", (kind) => {
           "0008_node_unreachable": nodeUnreachable
         })
         yield* sql.withTransaction(Migrator.make({})({ loader, table: MIGRATIONS_TABLE }))
-        // Each token takes the place of another; some rows are deleted with theirs.
+        // Each token replaces another; some rows are deleted with theirs.
         for (let n = 0; n < 60; n++) {
           const { allocations, capacity, runtimes, system, ...plain } = node(`node-${n % 20}`)
           const texts = { allocations, capacity, runtimes, system }
@@ -181,7 +181,7 @@ describe.each(databases)("design: migrations (%s)", (kind) => {
         const tokens = (yield* all).map(({ token }) => token)
         assert.isAbove(tokens.length, 0)
         assert.deepStrictEqual(new Set(tokens), new Set([""]))
-        // Also while the store is open, and the log has not been written back.
+        // Also while the store is open, before the WAL is checkpointed.
         if (kind === "sqlite") assert.isFalse(filesHold())
       }).pipe(Effect.provide(storeAt(url)))
       if (kind === "sqlite") assert.isFalse(filesHold())

@@ -10,7 +10,7 @@ import { startReplica } from "../support/replicas.ts"
 
 type Replica = Effect.Success<ReturnType<typeof startReplica>>
 
-/** Work that says when it begins and ends, and what it knew of the journal when it began. */
+/** Work that records its start and end, and the journal position at its start. */
 const work = Effect.fnUntraced(function* (replica: Replica) {
   const log: Array<string> = []
   yield* replica.leadership.whileLeader(
@@ -22,7 +22,7 @@ const work = Effect.fnUntraced(function* (replica: Replica) {
   return log
 })
 
-/** Ends the connections that hold an advisory lock of two processes' duties. */
+/** Terminates the connections that hold the advisory lock of the leader. */
 const endHolder = (url: string) =>
   statementsOn(
     url,
@@ -31,7 +31,7 @@ const endHolder = (url: string) =>
        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
   )
 
-/** A process that does the duties whenever it may, and all that it has printed. */
+/** A process that works whenever it is the leader, and its output. */
 const startWorker = Effect.fnUntraced(function* (url: string, name: string) {
   const child = yield* startChild("do-duties.ts", url, name)
   const lines: Array<string> = []
@@ -63,7 +63,7 @@ describe("design: one replica is the leader", () => {
       const other = yield* startReplica(url)
       const [first, second] = [yield* Scope.provide(work(one), scope), yield* work(other)]
       assert.deepStrictEqual(first, ["begins 0"])
-      // Whoever takes over knows all that the one before has committed.
+      // A new leader has read all commits of the previous one.
       for (let i = 0; i < 100; i++) yield* one.store.write(append(`s${i}`))
       assert.deepStrictEqual(second, [])
       yield* Scope.close(scope, Exit.void)
@@ -132,7 +132,7 @@ describe("design: one replica is the leader", () => {
         const third = yield* startWorker(url, "third")
         yield* other.signal("SIGKILL")
         const heir = yield* Effect.raceFirst(Effect.as(one.more, 0), Effect.as(third.more, 2))
-        // Those who acted did so one after another: nobody while another did.
+        // The intervals of the leaders' work do not overlap.
         const acts = [one, other, third]
           .flatMap((worker, number) => worker.acts().map((at) => ({ at, number })))
           .toSorted((a, b) => a.at - b.at)

@@ -9,7 +9,7 @@ import { newPostgresDatabase, statementsOn } from "../../support/postgresDatabas
 import { append } from "../support/database.ts"
 import { startReplica } from "../support/replicas.ts"
 
-/** The deadline of a service that is left at its default. */
+/** The default deadline of a service. */
 const deadline = { answerMillis: 650 }
 
 const onServer = <A, E>(test: (server: PostgresServer, url: string) => Effect.Effect<A, E, Scope.Scope>) =>
@@ -31,7 +31,7 @@ const writes = (replica: Replica, id: string) =>
 const isUnavailable = (exit: Exit.Exit<unknown, { readonly _tag: string }>) =>
   Exit.isFailure(exit) && JSON.stringify(exit.cause).includes("Unavailable")
 
-/** A write whose commit takes so many seconds, and is under way: something can happen to it meanwhile. */
+/** A write whose commit takes that many seconds, so that a fault can occur during it. */
 const slowCommit = Effect.fnUntraced(function* (replica: Replica, url: string, seconds: number) {
   yield* statementsOn(
     url,
@@ -61,7 +61,7 @@ describe("node-protocol, When something breaks: database away", () => {
         const replica = yield* startReplica(url, deadline)
         yield* replica.store.write(append("before"))
         yield* server.freeze
-        // The first finds out; the others know.
+        // The first write detects the outage; the others fail at once.
         const answers = yield* Effect.forEach(
           Array.from({ length: 20 }, (_, i) => `lost${i}`),
           (id) => Effect.exit(replica.store.write(append(id))),
@@ -151,7 +151,7 @@ describe("node-protocol, When something breaks: database away", () => {
     Effect.gen(function* () {
       const server = yield* startPostgres({ settings: { max_connections: "10" } })
       const url = yield* newPostgresDatabase(server)
-      // One for the tail, one for each that works at once; the server keeps three for administrators.
+      // One connection for the tail and one for each concurrent write; the server reserves three for administrators.
       const replica = yield* startReplica(url, deadline)
       const many = yield* Effect.forEach(
         Array.from({ length: 60 }),
@@ -211,7 +211,7 @@ describe("design: the response to a COMMIT is lost", () => {
           const slow = yield* slowCommit(replica, url, 0.3)
           yield* server.freeze
           assert.isTrue(isUnavailable(yield* Effect.exit(replica.store.write(append("other")))))
-          // Answered while nobody can know.
+          // The response comes before the outcome is known.
           const exit = yield* Fiber.join(slow)
           assert.isTrue(isUnavailable(exit))
           assert.include(JSON.stringify(exit), "It is not known whether the change was made")

@@ -18,7 +18,7 @@ type Replica = Effect.Success<ReturnType<typeof startReplica>>
 
 const wholeJournal = (replica: Replica) => Stream.runCollect(replica.journal.after(0))
 
-/** Ends every connection that any replica has to the database. */
+/** Terminates every connection of any replica to the database. */
 const cutConnections = (url: string) =>
   statementsOn(
     url,
@@ -26,7 +26,7 @@ const cutConnections = (url: string) =>
      WHERE datname = current_database() AND pid <> pg_backend_pid()`
   )
 
-/** Checks that both replicas have told their followers the whole journal, and gives it. */
+/** Asserts that followers of both replicas received the whole journal, and returns it. */
 const assertOneOrder = Effect.fnUntraced(function* (replicas: ReadonlyArray<Replica>) {
   const [first] = replicas
   if (first === undefined) return []
@@ -56,7 +56,7 @@ describe("design: replicas are equal", () => {
             const replica = replicas[i % 3]
             if (replica === undefined) return Effect.void
             return Effect.map(replica.store.write(append(`s${i}`, `s${i}`)), () =>
-              // Read your own writes: the follower here has seen it before the write returns.
+              // Read your own writes: the local follower has received it before the write returns.
               assert.strictEqual(replica.seen.filter((entry) => serverOf(entry.change) === `s${i}`).length, 2)
             )
           },
@@ -189,7 +189,7 @@ describe("design: replicas are equal", () => {
         Effect.gen(function* () {
           const replicas = [yield* startReplica(url), yield* startReplica(url), yield* startReplica(url)]
           const LIMIT = 40
-          // Nothing but what it has read keeps a mutation from adding one more.
+          // Only the value that it has read keeps a mutation from adding one more.
           const addUnlessFull = (replica: Replica, id: string) =>
             replica.store.write(
               Effect.gen(function* () {
@@ -223,7 +223,7 @@ describe("design: replicas are equal", () => {
     return onDatabase((url) =>
       Effect.gen(function* () {
         const replica = yield* startReplica(url, { answerMillis: 650 })
-        // The server ends a session of ours that says nothing; one of the same patience, that takes the turn and sleeps.
+        // The server terminates an idle session; this one has the same timeout, takes the lock and sleeps.
         yield* PgConnection.make({
           url: Redacted.make(url),
           startupParameters: { idle_in_transaction_session_timeout: "2000" }

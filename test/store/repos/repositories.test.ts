@@ -61,7 +61,7 @@ describe.each(databases)("node-protocol: placement and ports (%s)", (kind) => {
             return [
               yield* repo.insert(server("srv_2", [1_002, 1_001])),
               yield* repo.insert(server("srv_3", [1_002])),
-              // The default counts, whether or not the mappings have it.
+              // The default port counts, whether or not the mappings have it.
               yield* repo.insert({
                 ...server("srv_4", [1_003]),
                 allocations: { ...server("srv_4", [1_002]).allocations, mappings: {} }

@@ -10,7 +10,7 @@ import { status } from "../../support/samples.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { testDatabase } from "../../support/testDatabase.ts"
 
-/** Path of a database that does not exist yet, in a folder that goes with the scope. */
+/** The path of a database that does not exist yet, in a folder that is removed with the scope. */
 export const newDatabase = Effect.map(temporaryFolder, (folder) => join(folder, "muster.db"))
 
 export const databaseUrl = (text: string): DatabaseUrl => {
@@ -24,16 +24,16 @@ export const storeAt = (url: string, options: StoreOptions & { readonly answerMi
   // Few tests are about a slow database.
   layerDatabase(databaseUrl(url), { answerMillis: 5_000, ...options })
 
-/** The kinds of databases that a store may have. */
+/** The kinds of databases of a store. */
 export const databases = ["sqlite", "postgres"] as const
 export type DatabaseKind = (typeof databases)[number]
 
-/** URL of a new, empty database of a kind; it goes with the scope. */
+/** The URL of a new, empty database of a kind; it is removed with the scope. */
 export const newUrl = Effect.fnUntraced(function* (kind: DatabaseKind) {
   return kind === "sqlite" ? `sqlite:${yield* newDatabase}` : yield* newPostgresDatabase()
 })
 
-/** The store on a new database; of the kind that this test run is for, unless it is given. */
+/** The store on a new database, by default of the kind of this test run. */
 export const freshStore = (options: StoreOptions = {}, kind: DatabaseKind = testDatabase) =>
   Layer.unwrap(Effect.map(newUrl(kind), (url) => storeAt(url, options)))
 
@@ -44,7 +44,7 @@ export const append = (...ids: ReadonlyArray<string>) =>
     for (const id of ids) yield* transaction.append(status(id), "survival")
   })
 
-/** Rows of `statement`, read as text to compare; statements that a repository does not offer. */
+/** The rows of `statement` as text; for statements that no repository has. */
 export const query = (statement: string) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient

@@ -6,7 +6,7 @@ import { ServerRepo } from "../../../src/store/repos/ServerRepo.ts"
 import { Store } from "../../../src/store/Store.ts"
 import { storeAt } from "./database.ts"
 
-/** One of several stores on a database, and what its followers have seen. */
+/** One of several stores on a database, and the entries that its followers have received. */
 export const startReplica = Effect.fnUntraced(function* (
   url: string,
   options: Parameters<typeof storeAt>[1] = {}
