@@ -150,7 +150,7 @@ layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm p
           cwd,
           env: { MUSTER_PORT: "0", APP_ADMIN_API_KEY: adminKey, ...(yield* freeAllocations(1)) }
         })
-        const [, url = "", hangup = ""] = yield* service.says(
+        const [, url = "", hangup = ""] = yield* service.prints(
           /listens on (http:\S+)[\s\S]*no blueprints in .*`muster init`.*`(kill -HUP \d+)`/,
           "30 seconds"
         )
@@ -200,7 +200,7 @@ layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm p
             ...(yield* freeAllocations(4))
           }
         })
-        const [, url = ""] = yield* service.says(/listens on (http:\S+)/, "30 seconds")
+        const [, url = ""] = yield* service.prints(/listens on (http:\S+)/, "30 seconds")
         const source = snippet.replace("http://127.0.0.1:5620", url).replace("<key>", adminKey)
         const project = yield* consumer(folder, source)
         const output = yield* run([process.execPath, "example.ts"], { cwd: project })

@@ -3,9 +3,9 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { assertError } from "../http/support/http.ts"
 import { muster } from "../support/command.ts"
-import { blueprintFile, definitions, obedient, softwareFile } from "../support/definitions.ts"
+import { blueprintFile, consoleServer, definitions, softwareFile } from "../support/definitions.ts"
 import { printed } from "../support/docs.ts"
-import { subscribe, told } from "../support/events.ts"
+import { eventsAre, subscribe } from "../support/events.ts"
 import { eventually } from "../support/eventually.ts"
 import { freeAllocations } from "../support/ports.ts"
 import { startPostgres } from "../support/postgres.ts"
@@ -16,7 +16,7 @@ import { becomes, create, expectStatus, powered, running } from "../support/serv
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 const games = {
-  software: { "game.yml": softwareFile("game", { files: { "server.sh": obedient } }) },
+  software: { "game.yml": softwareFile("game", { files: { "server.sh": consoleServer } }) },
   blueprints: { "kept.yml": blueprintFile("kept", "game") }
 }
 
@@ -72,7 +72,7 @@ describe("node-protocol, When something breaks: database away", () => {
         yield* eventually(api.request("GET", "/readyz"), ({ status }) => status === 200)
         const next = yield* create(api, "kept")
         yield* becomes(api, next, "offline")
-        yield* told(stream, next, ["installing", "offline"])
+        yield* eventsAre(stream, next, ["installing", "offline"])
         yield* expectStatus(api, 200, "DELETE", `/api/servers/${next}`)
       }
       // The node has kept the reports of the outage.
@@ -136,7 +136,7 @@ describe("docs/database.md", () => {
             const api = yield* startService({ dataDir, env: { ...settings, ...database } })
             yield* becomes(api, id, "running")
             const stream = yield* subscribe(api, "/api/events?cursor=0")
-            yield* told(stream, id, ["installing", "offline", "starting", "running"])
+            yield* eventsAre(stream, id, ["installing", "offline", "starting", "running"])
           })
         )
       }

@@ -14,12 +14,12 @@ import { printed } from "../support/docs.ts"
 import { eventually } from "../support/eventually.ts"
 import { startService } from "../support/Service.ts"
 import { expectStatus } from "../support/servers.ts"
-import { idsOf, world } from "../support/sources.ts"
+import { idsOf, sourceSetup } from "../support/sources.ts"
 
 describe("sources: the start", () => {
   it.live("an unusable file stops the start with file, line, column and reason", () =>
     Effect.gen(function* () {
-      const { env, root, list } = yield* world
+      const { env, root, list } = yield* sourceSetup
       const base = {
         ...env,
         MUSTER_DATA_DIR: join(root, "data"),
@@ -48,7 +48,7 @@ describe("sources: the start", () => {
 
   it.live("a git server that does not respond delays the start by its timeout at most", () =>
     Effect.gen(function* () {
-      const { env, list, repository } = yield* world
+      const { env, list, repository } = yield* sourceSetup
       const silent = yield* silentServer
       repository.commit({ "a.yml": blueprintFile("a", "game") })
       list(
@@ -67,7 +67,7 @@ describe("sources: the start", () => {
 describe("sources: POST /api/blueprints/reload", () => {
   it.live("a reload is 200 with an empty body, 422 for invalid files, 502 for a failing source", () =>
     Effect.gen(function* () {
-      const { env, folders, list, repository, root } = yield* world
+      const { env, folders, list, repository, root } = yield* sourceSetup
       const first = repository.commit({ "a.yml": blueprintFile("a", "game") })
       list({ id: "s", url: repository.folder, destination: "teams/s" })
       const api = yield* startService({ env })
@@ -79,7 +79,7 @@ describe("sources: POST /api/blueprints/reload", () => {
       assert.deepStrictEqual(yield* idsOf(api), ["a", "own"])
       assert.strictEqual((yield* sources)[0].commit, first)
 
-      repository.commit({ "b.yml": blueprintFile("b", "nope", { rest: { world: {} } }) })
+      repository.commit({ "b.yml": blueprintFile("b", "nope", { rest: { sourceSetup: {} } }) })
       const done = yield* reload
       assert.deepStrictEqual([done.status, done.text], [200, ""])
       assert.deepStrictEqual(yield* idsOf(api), ["b", "own"])
@@ -118,11 +118,11 @@ describe("sources: POST /api/blueprints/reload", () => {
         MusterClient,
         MusterClient.layer({ baseUrl: api.url, key: Redacted.make(api.key) })
       )
-      const told = yield* client.blueprints.reload().pipe(
+      const clientError = yield* client.blueprints.reload().pipe(
         Effect.as("nothing"),
         Effect.catchTag("SourceFailed", ({ detail }) => Effect.succeed(detail))
       )
-      assert.strictEqual(told, failed.detail)
+      assert.strictEqual(clientError, failed.detail)
 
       renameSync(join(root, "away"), repository.folder)
       assert.strictEqual((yield* reload).status, 200)

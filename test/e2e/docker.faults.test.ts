@@ -1,7 +1,7 @@
 import { join } from "node:path"
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect, Exit, Scope } from "effect"
-import { blueprintFile, definitions, obedient, softwareFile } from "../support/definitions.ts"
+import { blueprintFile, consoleServer, definitions, softwareFile } from "../support/definitions.ts"
 import { engineNote, TEST_IMAGE, TestEngine, withEngine } from "../support/dockerEngine.ts"
 import { replay, subscribe } from "../support/events.ts"
 import { eventually } from "../support/eventually.ts"
@@ -24,18 +24,18 @@ import { temporaryFolder } from "../support/temporaryFolder.ts"
 const files = {
   software: {
     "game.yml": softwareFile("game", {
-      files: { "server.sh": obedient },
+      files: { "server.sh": consoleServer },
       extra: { images: { test: TEST_IMAGE }, mappings: [{ default: "test" }], runtimes: ["docker"] }
     }),
     "either.yml": softwareFile("either", {
-      files: { "server.sh": obedient },
+      files: { "server.sh": consoleServer },
       extra: {
         images: { test: TEST_IMAGE },
         mappings: [{ default: "test" }],
         runtimes: ["docker", "process"]
       }
     }),
-    "plain.yml": softwareFile("plain", { files: { "server.sh": obedient } })
+    "plain.yml": softwareFile("plain", { files: { "server.sh": consoleServer } })
   },
   blueprints: {
     "kept.yml": blueprintFile("kept", "game"),

@@ -49,7 +49,7 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
           const service = yield* Installed
           const child = yield* startChild(["sh", "-s"], { cwd: service.folder })
           yield* child.write(service.asPrinted(printed("docs/api.md", "tour-watch")))
-          yield* child.says(/^: connected$/m)
+          yield* child.prints(/^: connected$/m)
           yield* child.write(service.asPrinted(printed("docs/api.md", "tour-run")))
           yield* child.write(service.asPrinted(printed("docs/api.md", "tour-end")))
           yield* child.endInput
@@ -200,7 +200,7 @@ describe("docs/nodes.md and docs/docker.md", () => {
         const started = (block: string, env: Record<string, string>) =>
           startChild(["bash", "-c", block], { cwd: folder, env })
         const control = yield* started(printed("docs/nodes.md", "control"), { MUSTER_PORT: String(port) })
-        yield* control.says(/listens on http:[\s\S]*\/docs/, "30 seconds")
+        yield* control.prints(/listens on http:[\s\S]*\/docs/, "30 seconds")
         const here = { folder, env: { MUSTER_URL: url } }
         assert.include(yield* run(printed("docs/nodes.md", "list"), here), "No nodes")
         const key = (yield* run(printed("docs/nodes.md", "key"), here)).trim()
@@ -217,7 +217,7 @@ describe("docs/nodes.md and docs/docker.md", () => {
         const docker = printed("docs/docker.md", "node").replace("npm run -s muster -- node\n", "")
         const env = { MUSTER_DATA_DIR: dataDir, MUSTER_NODE_PORT: String(daemonPort) }
         const node = yield* started(`${docker.trim()} ${command}`, env)
-        yield* node.says(/node \S+, listens on/, "30 seconds")
+        yield* node.prints(/node \S+, listens on/, "30 seconds")
 
         const list = printed("docs/nodes.md", "list")
         const is = (state: RegExp) => eventually(run(list, here), (output) => state.test(output))
@@ -241,7 +241,7 @@ describe("docs/operations.md, Start in a folder of your own", () => {
         cwd: "/",
         env: { HOME: home, MUSTER_PORT: "0", ...(yield* freeAllocations(1)) }
       })
-      const [, url = ""] = yield* child.says(/listens on (http:\S+)[\s\S]*\/docs/, "30 seconds")
+      const [, url = ""] = yield* child.prints(/listens on (http:\S+)[\s\S]*\/docs/, "30 seconds")
       const key = readFileSync(join(home, "servers/data/admin.key"), "utf8").trim()
       yield* expectStatus({ request: requestTo(url, key) }, 200, "GET", "/api/blueprints/demo-saved")
       assert.notInclude(child.output(), "no blueprints")

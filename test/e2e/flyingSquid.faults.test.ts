@@ -4,7 +4,7 @@ import { assert, describe, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { plainEnv } from "../support/child.ts"
 import { blueprintFile, softwareFile } from "../support/definitions.ts"
-import { subscribe, told } from "../support/events.ts"
+import { eventsAre, subscribe } from "../support/events.ts"
 import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
 import { minecraftPing } from "../support/minecraftPing.ts"
@@ -112,7 +112,7 @@ layer(service, { excludeTestServices: true, timeout: "60 seconds" })("a real gam
           yield* becomes(api, second, "gone")
           assert.deepStrictEqual(stream.of(second), [...created, "offline", "deleted"])
           yield* powered(api, first, "stop")
-          yield* told(stream, first, [...created, ...ended])
+          yield* eventsAre(stream, first, [...created, ...ended])
           assert.strictEqual((yield* Effect.flip(minecraftPing(ip, port, 1n)))._tag, "ServiceFailed")
         }).pipe(Effect.scoped),
       360_000

@@ -5,8 +5,14 @@ import { join } from "node:path"
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { afterAll } from "vitest"
-import { blueprintFile, definitions, obedient, softwareFile, writeFiles } from "../support/definitions.ts"
-import { deafSubscriber, subscribe, told } from "../support/events.ts"
+import {
+  blueprintFile,
+  consoleServer,
+  definitions,
+  softwareFile,
+  writeFiles
+} from "../support/definitions.ts"
+import { eventsAre, stalledSubscriber, subscribe } from "../support/events.ts"
 import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
 import { mainProcess, residentBytes, serverProcesses } from "../support/processes.ts"
@@ -92,13 +98,13 @@ const PRINTED = 300 * MB
 
 const definitionsOfHostiles = {
   software: {
-    "game.yml": softwareFile("game", { files: { "server.sh": obedient } }),
+    "game.yml": softwareFile("game", { files: { "server.sh": consoleServer } }),
     "hanging.yml": softwareFile("hanging", {
       install: { timeout: 1, script: "(setsid sleep 1000 &)\necho waiting\nsleep 1000" }
     }),
     "failing.yml": softwareFile("failing", { install: { script: "echo half > half\nexit 42" } }),
     "chatty.yml": softwareFile("chatty", {
-      files: { "server.sh": obedient },
+      files: { "server.sh": consoleServer },
       install: {
         script: `echo first\nyes 'a line of the install script' | head -c ${PRINTED}\necho\necho last`
       }
@@ -141,7 +147,7 @@ createServer().listen(Number(process.env.SERVER_PORT), process.env.SERVER_IP, ()
     }),
     "escaping.yml": softwareFile("escaping", {
       files: {
-        "server.sh": `rm -rf config\nln -s ${outside} config\nln -sf ${outside}/victim.properties direct.properties\n${obedient}`
+        "server.sh": `rm -rf config\nln -s ${outside} config\nln -sf ${outside}/victim.properties direct.properties\n${consoleServer}`
       }
     })
   },
@@ -274,7 +280,7 @@ layer(Muster.layer(definitionsOfHostiles, { MUSTER_STREAMS_PER_KEY: "2000" }), {
         const stream = yield* subscribe(api)
         const id = yield* running(api, "deaf")
         yield* powered(api, id, "stop", 1)
-        yield* told(stream, id, ["installing", "offline", "starting", "running", "stopping", "offline"])
+        yield* eventsAre(stream, id, ["installing", "offline", "starting", "running", "stopping", "offline"])
         assert.deepStrictEqual(yield* processesOf(api, id), [])
       })
     )
@@ -300,7 +306,7 @@ layer(Muster.layer(definitionsOfHostiles, { MUSTER_STREAMS_PER_KEY: "2000" }), {
         const api = yield* Muster
         const stream = yield* subscribe(api)
         const id = yield* create(api, "dying", { start: true })
-        yield* told(stream, id, ["installing", "offline", "starting", "crash exit code 3", "offline"])
+        yield* eventsAre(stream, id, ["installing", "offline", "starting", "crash exit code 3", "offline"])
         assert.deepStrictEqual(yield* logsOf(api, id), ["no"])
       })
     )
@@ -321,7 +327,7 @@ layer(Muster.layer(definitionsOfHostiles, { MUSTER_STREAMS_PER_KEY: "2000" }), {
           (foreign) => Effect.sync(() => foreign.close())
         )
         yield* powered(api, id, "start")
-        yield* told(stream, id, ["installing", "offline", "starting", "crash exit code 1", "offline"])
+        yield* eventsAre(stream, id, ["installing", "offline", "starting", "crash exit code 1", "offline"])
         assert.include((yield* logsOf(api, id)).join("\n"), "EADDRINUSE")
       })
     )
@@ -414,7 +420,7 @@ layer(Muster.layer(definitionsOfHostiles, { MUSTER_STREAMS_PER_KEY: "2000" }), {
         const before = yield* subscribers
         yield* Effect.scoped(
           Effect.gen(function* () {
-            yield* Effect.forEach(Array.from({ length: 1000 }), () => deafSubscriber(api), {
+            yield* Effect.forEach(Array.from({ length: 1000 }), () => stalledSubscriber(api), {
               concurrency: 50,
               discard: true
             })

@@ -8,7 +8,17 @@ import { definitions } from "../support/definitions.ts"
 import { eventually } from "../support/eventually.ts"
 import { makeRestartingService, restartable } from "../support/faults/index.ts"
 import { journalProblems } from "../support/invariants.ts"
-import { Control, drain, files, filesOn, moveOf, node, options, says, serverOf } from "../support/moves.ts"
+import {
+  Control,
+  drain,
+  files,
+  filesOn,
+  moveOf,
+  node,
+  options,
+  serverOf,
+  serverResponse
+} from "../support/moves.ts"
 import { alone, connectedNode, freePort, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
 import { endLeftovers, serverProcesses } from "../support/processes.ts"
 import { startService } from "../support/Service.ts"
@@ -45,7 +55,7 @@ describe("drain with move, of the embedded node", () => {
           yield* becomes(api, id, "running")
           const { port } = (yield* serverOf(api, id)).allocations.default
           assert.isTrue(port >= first && port < first + 10)
-          assert.strictEqual(yield* says("127.0.0.1", port), "a castle")
+          assert.strictEqual(yield* serverResponse("127.0.0.1", port), "a castle")
           assert.strictEqual((yield* run("undrain", from)).code, 0)
         }
       }).pipe(Effect.scoped),
@@ -127,7 +137,7 @@ describe("drain with move, through kill -9", () => {
         const dataDir = join(yield* temporaryFolder, "data")
         const port = yield* freePort
         const control = `http://127.0.0.1:${port}`
-        const phoenix = yield* makeRestartingService({
+        const restarting = yield* makeRestartingService({
           dataDir,
           env: { ...folders.env, ...alone, MUSTER_PORT: String(port), MUSTER_NODE_HEARTBEAT_TIMEOUT: "8" }
         })
@@ -136,7 +146,7 @@ describe("drain with move, through kill -9", () => {
           yield* immortal("east", control, yield* key("east"), 29_600),
           yield* immortal("west", control, yield* key("west"), 29_700)
         ] as const
-        const api = yield* phoenix.current
+        const api = yield* restarting.current
         for (const { id } of nodes) yield* nodeIs(api, id, true)
         let [from, to] = nodes
         const id = yield* running(api, "lazy", { node_id: from.id })
@@ -151,15 +161,15 @@ describe("drain with move, through kill -9", () => {
           Effect.asVoid(eventually(Effect.andThen(Effect.yieldNow, fetching(to, id)), (there) => there))
         )
         const rounds = [
-          { when: stopping, kill: () => phoenix.killAndRestart() },
+          { when: stopping, kill: () => restarting.killAndRestart() },
           { when: stopping, kill: () => from.killAndRestart },
-          { when: arriving, kill: () => phoenix.killAndRestart() },
+          { when: arriving, kill: () => restarting.killAndRestart() },
           { when: arriving, kill: () => from.killAndRestart },
           { when: arriving, kill: () => to.killAndRestart },
           {
             when: arriving,
             kill: () =>
-              Effect.all([from.killAndRestart, to.killAndRestart, phoenix.killAndRestart()], {
+              Effect.all([from.killAndRestart, to.killAndRestart, restarting.killAndRestart()], {
                 concurrency: "unbounded"
               })
           }
@@ -178,7 +188,10 @@ describe("drain with move, through kill -9", () => {
           yield* becomes(api, id, "running", "40 seconds")
           const server = yield* serverOf(api, id)
           assert.strictEqual(server.node_id, to.id)
-          assert.strictEqual(yield* says("127.0.0.1", server.allocations.default.port), `round ${round}`)
+          assert.strictEqual(
+            yield* serverResponse("127.0.0.1", server.allocations.default.port),
+            `round ${round}`
+          )
           yield* eventually(
             Effect.sync(() => existsSync(join(from.dataDir, "node", "servers", id))),
             (there) => !there

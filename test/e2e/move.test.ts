@@ -4,10 +4,10 @@ import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { muster } from "../support/command.ts"
 import { readDatabase } from "../support/database.ts"
-import { subscribe, told } from "../support/events.ts"
+import { eventsAre, subscribe } from "../support/events.ts"
 import { eventually } from "../support/eventually.ts"
 import { journalProblems } from "../support/invariants.ts"
-import { Control, drain, filesOn, moveOf, node, options, says, serverOf } from "../support/moves.ts"
+import { Control, drain, filesOn, moveOf, node, options, serverOf, serverResponse } from "../support/moves.ts"
 import { becomes, commands, expectStatus, installed, logsHave, powered, running } from "../support/servers.ts"
 
 layer(Control.layer, options)("move", (it) => {
@@ -32,19 +32,19 @@ layer(Control.layer, options)("move", (it) => {
         yield* becomes(api, id, "running")
         const after = yield* serverOf(api, id)
         assert.deepInclude(after, { node_id: "to", node_name: "to" })
-        assert.strictEqual(yield* says("127.0.0.1", after.allocations.default.port), "a castle")
+        assert.strictEqual(yield* serverResponse("127.0.0.1", after.allocations.default.port), "a castle")
         assert.isAtLeast(after.allocations.default.port, 29_100)
         assert.strictEqual(readFileSync(filesOn(to, id, "world/region/big")).length, 20_000_000)
         yield* eventually(
           Effect.sync(() => existsSync(join(from.dataDir, "node", "servers", id))),
           (there) => !there
         )
-        assert.strictEqual(yield* says("127.0.0.1", before.allocations.default.port), "")
-        yield* told(stream, id, [
+        assert.strictEqual(yield* serverResponse("127.0.0.1", before.allocations.default.port), "")
+        yield* eventsAre(stream, id, [
           ...["installing", "offline", "starting", "running"],
           ...["stopping", "offline", "installing", "offline", "starting", "running"]
         ])
-        yield* told(stream, still, ["installing", "offline", "installing", "offline"])
+        yield* eventsAre(stream, still, ["installing", "offline", "installing", "offline"])
         yield* logsHave(api, id, "world: a castle")
         const { journal, ports, records } = yield* readDatabase(api.dataDir)
         assert.deepStrictEqual(journalProblems(journal, records), [])
@@ -148,8 +148,8 @@ layer(Control.layer, options)("move", (it) => {
         assert.match(move.servers[0].reason, /maps/)
         yield* becomes(api, id, "running")
         assert.deepStrictEqual(yield* serverOf(api, id), before)
-        assert.strictEqual(yield* says("127.0.0.1", before.allocations.default.port), "a castle")
-        yield* told(stream, id, [
+        assert.strictEqual(yield* serverResponse("127.0.0.1", before.allocations.default.port), "a castle")
+        yield* eventsAre(stream, id, [
           ...["installing", "offline", "starting", "running"],
           ...["stopping", "offline", "installing", "offline", "starting", "running"]
         ])

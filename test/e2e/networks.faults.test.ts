@@ -4,7 +4,7 @@ import { Effect, Exit, Fiber, Scope } from "effect"
 import { isPublic } from "../../src/domain/Journal.ts"
 import type { ServerEvent } from "../../src/domain/ServerEvent.ts"
 import { nodeTokens, readDatabase } from "../support/database.ts"
-import { blueprintFile, definitions, obedient, softwareFile } from "../support/definitions.ts"
+import { blueprintFile, consoleServer, definitions, softwareFile } from "../support/definitions.ts"
 import { subscribe } from "../support/events.ts"
 import { eventually } from "../support/eventually.ts"
 import { journalProblems, type ListedServer, processProblems } from "../support/invariants.ts"
@@ -19,7 +19,7 @@ const DAEMON_PORT = 5585
 const names = ["north", "south", "west"] as const
 
 const files = {
-  software: { "game.yml": softwareFile("game", { files: { "server.sh": obedient } }) },
+  software: { "game.yml": softwareFile("game", { files: { "server.sh": consoleServer } }) },
   blueprints: { "kept.yml": blueprintFile("kept", "game") }
 }
 

@@ -4,8 +4,8 @@ import { HttpApi } from "effect/http-api"
 import WebSocket from "ws"
 import { DaemonApi } from "../../src/api/DaemonApi.ts"
 import { nodeTokens, readDatabase } from "../support/database.ts"
-import { blueprintFile, definitions, obedient, softwareFile } from "../support/definitions.ts"
-import { subscribe, told } from "../support/events.ts"
+import { blueprintFile, consoleServer, definitions, softwareFile } from "../support/definitions.ts"
+import { eventsAre, subscribe } from "../support/events.ts"
 import { eventually } from "../support/eventually.ts"
 import { journalProblems, processProblems } from "../support/invariants.ts"
 import { revokeKey } from "../support/keys.ts"
@@ -26,7 +26,7 @@ import {
 const files = {
   software: {
     "game.yml": softwareFile("game", {
-      files: { "server.sh": obedient },
+      files: { "server.sh": consoleServer },
       install: { script: "for n in 1 2 3; do echo step $n; done" }
     })
   },
@@ -110,7 +110,7 @@ layer(Control.layer, options)("node", (it) => {
         yield* powered(api, id, "unpause")
         yield* becomes(api, id, "running")
         assert.strictEqual((yield* commands(api, id, "exit 7")).status, 204)
-        yield* told(stream, id, [...up, "paused", "running", "crash exit code 7", "offline"])
+        yield* eventsAre(stream, id, [...up, "paused", "running", "crash exit code 7", "offline"])
         yield* expectStatus(api, 202, "POST", `/api/servers/${id}/reset`)
         // The node refuses the reinstall while it writes the files, with a reason.
         const reinstall = yield* eventually(
@@ -139,7 +139,7 @@ layer(Control.layer, options)("node", (it) => {
         const stream = yield* subscribe(api)
         const id = yield* running(api, "passing")
         yield* powered(api, id, "stop")
-        yield* told(stream, id, [...up, "stopping", "offline", "deleted"])
+        yield* eventsAre(stream, id, [...up, "stopping", "offline", "deleted"])
       })
     )
 
@@ -321,7 +321,7 @@ layer(Control.layer, options)("node", (it) => {
           if (main !== undefined) process.kill(main.pid, "SIGKILL")
           daemon.process.kill("SIGCONT")
           yield* becomes(api, id, "running")
-          yield* told(stream, id, [...up, "unknown", "running"])
+          yield* eventsAre(stream, id, [...up, "unknown", "running"])
           yield* becomes(api, crashed, "offline")
           yield* eventually(
             Effect.sync(() => stream.of(crashed)),
@@ -405,7 +405,7 @@ layer(Control.layer, options)("node", (it) => {
           said.map(([, what]) => what),
           ["ends: its servers are stopped", "has ended"]
         )
-        yield* told(stream, id, [...up, "stopping", "offline", "deleted"])
+        yield* eventsAre(stream, id, [...up, "stopping", "offline", "deleted"])
         assert.deepStrictEqual(serverProcesses(daemon.dataDir), [])
         assert.deepStrictEqual((yield* expectStatus(api, 200, "GET", "/api/nodes")).json, [])
       })

@@ -5,7 +5,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import WebSocket from "ws"
 import { muster } from "../support/command.ts"
-import { blueprintFile, definitions, obedient, softwareFile } from "../support/definitions.ts"
+import { blueprintFile, consoleServer, definitions, softwareFile } from "../support/definitions.ts"
 import { eventually } from "../support/eventually.ts"
 import { alone, nodeKey, startNode } from "../support/nodes.ts"
 import { ServiceFailed, startService } from "../support/Service.ts"
@@ -15,7 +15,7 @@ const cert = resolve(import.meta.dirname, "../support/tls/cert.pem")
 const key = resolve(import.meta.dirname, "../support/tls/key.pem")
 
 const files = {
-  software: { "game.yml": softwareFile("game", { files: { "server.sh": obedient } }) },
+  software: { "game.yml": softwareFile("game", { files: { "server.sh": consoleServer } }) },
   blueprints: { "kept.yml": blueprintFile("kept", "game") }
 }
 

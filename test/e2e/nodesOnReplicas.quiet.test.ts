@@ -19,7 +19,7 @@ const files = {
 }
 const seed = freshSeed()
 /** No message is lost, because a node that must register again has been refused. */
-const mischief = { repeated: 10, overtaken: 15, delay: 20 }
+const messageFaults = { repeated: 10, reordered: 15, delay: 20 }
 
 interface Listed {
   readonly id: string
@@ -52,7 +52,7 @@ describe("design: replicas are equal: reports of nodes", () => {
               ports: `${31_000 + index * 200}-${31_199 + index * 200}`,
               heartbeat: "250 millis",
               random: seeded(seed + index + 1),
-              mischief
+              messageFaults
             })
           )
         )

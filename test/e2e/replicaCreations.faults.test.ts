@@ -175,13 +175,13 @@ describe("design: replicas are equal: one is killed", () => {
           "SELECT MAX(cursor)::int AS cursor FROM journal WHERE topic = 'status'"
         )
         yield* eventually(
-          Effect.sync(() => subscribers.map(({ told }) => told().at(-1)?.cursor)),
+          Effect.sync(() => subscribers.map(({ received }) => received().at(-1)?.cursor)),
           (cursors) => cursors.every((cursor) => cursor === newest?.[0]?.cursor)
         )
-        const [story, ...others] = subscribers.map(({ told }) => told())
-        for (const told of others) {
+        const [story, ...others] = subscribers.map(({ received }) => received())
+        for (const received of others) {
           assert.deepStrictEqual(
-            told.map(({ cursor }) => cursor),
+            received.map(({ cursor }) => cursor),
             story?.map(({ cursor }) => cursor)
           )
         }

@@ -27,7 +27,7 @@ import {
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 /** Writes each console line to a file, which it prints at its start. */
-const keeper = `[ -f world/notes ] && echo "world: $(cat world/notes)"
+const notesServer = `[ -f world/notes ] && echo "world: $(cat world/notes)"
 echo ready
 while read -r line; do
   [ "$line" = stop ] && exit 0
@@ -35,7 +35,7 @@ while read -r line; do
 done`
 
 const games = {
-  software: { "keeper.yml": softwareFile("keeper", { files: { "server.sh": keeper } }) },
+  software: { "keeper.yml": softwareFile("keeper", { files: { "server.sh": notesServer } }) },
   blueprints: {
     "kept.yml": blueprintFile("kept", "keeper"),
     "passing.yml": blueprintFile("passing", "keeper", { save: false })
@@ -66,7 +66,7 @@ const namesIn = (folder: string) => (existsSync(folder) ? readdirSync(folder).so
 const nodeOf = ({ dataDir }: { readonly dataDir: string }) => join(dataDir, "node")
 const textOf = (...path: ReadonlyArray<string>) => readFileSync(join(...path), "utf8")
 /** The log line follows its event with a short delay. */
-const says = (process: { readonly output: () => string }, line: RegExp) =>
+const logsLine = (process: { readonly output: () => string }, line: RegExp) =>
   eventually(Effect.sync(process.output), (output) => line.test(output))
 
 const isKept = (node: { readonly dataDir: string }, id: string) =>
@@ -117,11 +117,11 @@ describe("docs/database.md, Know the effects of a restore", () => {
           (names) => names.length === 1 && names[0] === before
         )
         assert.deepStrictEqual([...new Set(serverProcesses(dataDir).map(({ server }) => server))], [before])
-        yield* says(
+        yield* logsLine(
           api,
           new RegExp(`WARN.*database has no record of ${since}: .*kept in ${join(lost, since)}/files`)
         )
-        yield* says(api, new RegExp(`WARN.*database does not have these servers on node .*${since}`))
+        yield* logsLine(api, new RegExp(`WARN.*database does not have these servers on node .*${since}`))
         // The ports of both are free; with the one of the earlier server there are three.
         yield* installed(api, "kept")
 
@@ -193,13 +193,13 @@ describe("docs/database.md, Know the effects of a restore", () => {
         assert.strictEqual(textOf(lost, since, "files/world/notes"), "a tower\n")
         assert.deepStrictEqual(namesIn(join(nodeOf(to), "servers")), [])
         assert.deepStrictEqual(serverProcesses(to.dataDir), [])
-        yield* says(
+        yield* logsLine(
           to,
           new RegExp(
             `WARN.*according to the control plane's database, ${id} is on node from: .*${join(lost, id)}`
           )
         )
-        yield* says(to, new RegExp(`WARN.*database has no record of ${since}: .*${join(lost, since)}`))
+        yield* logsLine(to, new RegExp(`WARN.*database has no record of ${since}: .*${join(lost, since)}`))
         // The server has a record, so it is installed again, without its files.
         yield* becomes(again, id, "offline")
         assert.isFalse(existsSync(join(nodeOf(from), "servers", id, "files/world")))

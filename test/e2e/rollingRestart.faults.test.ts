@@ -67,12 +67,12 @@ const assertOneStory = Effect.fnUntraced(function* (
 ) {
   for (const other of others) {
     yield* eventually(
-      Effect.sync(() => [reference.told().length, other.told().length]),
+      Effect.sync(() => [reference.received().length, other.received().length]),
       ([one, two]) => one === two
     )
-    assert.deepStrictEqual(other.told(), reference.told())
+    assert.deepStrictEqual(other.received(), reference.received())
   }
-  const cursors = reference.told().map(({ cursor }) => cursor)
+  const cursors = reference.received().map(({ cursor }) => cursor)
   assert.deepStrictEqual(
     cursors,
     [...new Set(cursors)].toSorted((one, other) => one - other)
@@ -81,7 +81,7 @@ const assertOneStory = Effect.fnUntraced(function* (
 
 const enough = (subscribers: ReadonlyArray<Subscriber>, count: number) =>
   eventually(
-    Effect.sync(() => Math.min(...subscribers.map(({ told }) => told().length))),
+    Effect.sync(() => Math.min(...subscribers.map(({ received }) => received().length))),
     (least) => least >= count,
     "60 seconds"
   )
@@ -119,8 +119,8 @@ describe("design: rolling restart", () => {
         // The next version replaces it.
         const next = yield* set.start()
         urls = [next.url, other.url]
-        const told = reference.told().length
-        yield* enough([reference, ...cut], told + 60)
+        const received = reference.received().length
+        yield* enough([reference, ...cut], received + 60)
         yield* Ref.set(done, true)
         const outcomes = yield* Fiber.join(running)
 
@@ -170,7 +170,7 @@ describe("design: rolling restart", () => {
         const [code] = yield* Effect.promise(() => once(first.process, "exit"))
         assert.strictEqual(code, 0, first.output())
         const second = yield* start
-        yield* enough(subscribers, subscribers[0].told().length + 60)
+        yield* enough(subscribers, subscribers[0].received().length + 60)
         yield* Ref.set(done, true)
         const outcomes = yield* Fiber.join(running)
 

@@ -18,7 +18,7 @@ const files = {
 }
 const seed = freshSeed()
 const names = ["one", "two", "three"] as const
-const mischief = { requestLost: 8, answerLost: 8, repeated: 15, overtaken: 25, delay: 20 }
+const messageFaults = { requestLost: 8, responseLost: 8, repeated: 15, reordered: 25, delay: 20 }
 
 interface Listed {
   readonly id: string
@@ -44,7 +44,7 @@ describe("node-protocol, Reports: at least once and in order for each server", (
               ports: `${30_000 + index * 500}-${30_499 + index * 500}`,
               heartbeat: "200 millis",
               random: seeded(seed + index + 1),
-              mischief
+              messageFaults
             })
           )
         )
@@ -113,7 +113,7 @@ describe("node-protocol, Reports: at least once and in order for each server", (
         const wrong = (listed: ReadonlyArray<Listed>) =>
           listed
             .filter(({ id, status }) => nodeOf.get(id)?.brain.instances.get(id)?.status !== status)
-            .map(({ id, status }) => `${id} is ${status}: ${nodeOf.get(id)?.said(id).join()}`)
+            .map(({ id, status }) => `${id} is ${status}: ${nodeOf.get(id)?.sentReports(id).join()}`)
         yield* eventually(
           Effect.map(expectStatus(api, 200, "GET", "/api/servers?include=status"), ({ json }) => wrong(json)),
           (problems) => problems.length === 0
@@ -128,7 +128,7 @@ describe("node-protocol, Reports: at least once and in order for each server", (
         // Every subscriber received the reports of the nodes, once and in order.
         for (const [id, node] of nodeOf) {
           const heard = changes(stream.of(id).filter((status) => status !== "unknown"))
-          assert.deepStrictEqual(heard, changes(["installing", ...node.said(id)]), id)
+          assert.deepStrictEqual(heard, changes(["installing", ...node.sentReports(id)]), id)
         }
       }).pipe(Effect.scoped),
     120_000

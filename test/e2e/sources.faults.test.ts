@@ -4,7 +4,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Schedule } from "effect"
 import { blueprintFile } from "../support/definitions.ts"
 import { startService } from "../support/Service.ts"
-import { idsOf, world } from "../support/sources.ts"
+import { idsOf, sourceSetup } from "../support/sources.ts"
 
 /** The result of a look at the file system; false if a file vanishes during it. */
 const seenNow = (look: () => boolean): boolean => {
@@ -20,7 +20,7 @@ describe("sources: kill -9 during a reload", () => {
     "the old or the new set is complete, and the next sync works",
     () =>
       Effect.gen(function* () {
-        const { dataDir, env, folders, list, repository, root } = yield* world
+        const { dataDir, env, folders, list, repository, root } = yield* sourceSetup
         const count = 300
         const generation = (n: number) =>
           Object.fromEntries(

@@ -58,7 +58,7 @@ layer(Tour.layer, { excludeTestServices: true, timeout: "60 seconds" })("README"
             const child = yield* startChild([shell, "-s"], { cwd: service.folder })
             yield* child.write(service.asPrinted(printed("README.md", "tour")))
             // The stream may open after the creation.
-            yield* child.says(/"crash"[\s\S]*"starting"[\s\S]*"running"/, "60 seconds")
+            yield* child.prints(/"crash"[\s\S]*"starting"[\s\S]*"running"/, "60 seconds")
             const output = child.output()
             assert.match(output, /"data":\[.*"demo: ready on .*"\[Server\] hello"\]\}/)
             const [[id, events] = ["", []], ...more] = eventsIn(output)
@@ -104,7 +104,7 @@ describe("README, Let a friend on the network join", () => {
           cwd: folder,
           env: { MUSTER_PORT: String(port) }
         })
-        const [, url = ""] = yield* npm.says(/listens on (http:\S+)[\s\S]*\/docs/, "30 seconds")
+        const [, url = ""] = yield* npm.prints(/listens on (http:\S+)[\s\S]*\/docs/, "30 seconds")
         const service = {
           request: requestTo(url, readFileSync(join(folder, "data/admin.key"), "utf8").trim())
         }

@@ -1,7 +1,7 @@
 import { request } from "node:http"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
-import { subscribe, told } from "../support/events.ts"
+import { eventsAre, subscribe } from "../support/events.ts"
 import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
 import { requestTo, type Service } from "../support/Service.ts"
@@ -189,8 +189,8 @@ layer(service(), options)("events", (it) => {
         yield* becomes(api, id, "offline")
         yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
         const expected = ["installing", "offline", "deleted"]
-        yield* told(yield* subscribe(api, `/api/events?cursor=${from}`), id, expected)
-        yield* told(yield* subscribe(api, "/api/events?cursor=0"), id, expected)
+        yield* eventsAre(yield* subscribe(api, `/api/events?cursor=${from}`), id, expected)
+        yield* eventsAre(yield* subscribe(api, "/api/events?cursor=0"), id, expected)
         const stream = yield* open(api, "/api/events", { ...bearer(api), "last-event-id": String(from) })
         yield* seen(stream.text, '"Topic":"deleted"')
         assert.match(stream.text(), /^id: \d+$/m)
@@ -226,10 +226,10 @@ layer(service(), options)("events", (it) => {
             ["blueprint_id=passing&topics=status", [], ["installing", "offline"]]
           ] as const) {
             const stream = yield* at(query)
-            yield* told(stream, one, ofOne)
-            yield* told(stream, other, ofOther)
+            yield* eventsAre(stream, one, ofOne)
+            yield* eventsAre(stream, other, ofOther)
           }
-          yield* told(own, one, all)
+          yield* eventsAre(own, one, all)
           assert.deepStrictEqual(own.of(other), [])
         })
     )

@@ -39,7 +39,7 @@ layer(Layer.empty, options)("node-protocol: register, with thousands of servers"
         const listed = yield* expectStatus(api, 200, "GET", "/api/servers?include=status")
         assert.strictEqual(listed.json.length, 10_000)
         assert.isTrue(listed.json.every(({ status }: { readonly status: string }) => status === "offline"))
-        assert.deepStrictEqual(node.toldToDelete(), [])
+        assert.deepStrictEqual(node.deletedServers(), [])
         assert.deepStrictEqual(new Set(node.unknown()), new Set(unknown))
         const large = { boot_id: "x".repeat(1_100_000) }
         assertError(yield* node.post("/internal/heartbeat", large), 413)

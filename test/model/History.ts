@@ -68,14 +68,14 @@ export interface Disturbance {
 }
 
 /** An event of a stream: its cursor and its text as sent. */
-export interface Told {
+export interface StreamEvent {
   readonly cursor: number
   readonly text: string
 }
 
 export interface Subscriber {
   readonly name: string
-  readonly told: ReadonlyArray<Told>
+  readonly received: ReadonlyArray<StreamEvent>
 }
 
 /** A change made by a node. */

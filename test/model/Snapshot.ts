@@ -128,7 +128,7 @@ export interface NodeHas {
   readonly ports: number
   readonly instances: ReadonlyArray<InstanceSeen>
   /** All reports for a server, in order. */
-  readonly said: ReadonlyMap<string, ReadonlyArray<string>>
+  readonly sentReports: ReadonlyMap<string, ReadonlyArray<string>>
 }
 
 export interface Snapshot {

@@ -444,7 +444,10 @@ const broken: ReadonlyArray<readonly [(typeof invariants)[number], string, Histo
     "a subscriber who missed an event",
     {
       ...sound,
-      subscribers: sound.subscribers.map(({ name, told }) => ({ name, told: told.toSpliced(2, 1) }))
+      subscribers: sound.subscribers.map(({ name, received }) => ({
+        name,
+        received: received.toSpliced(2, 1)
+      }))
     },
     /sse at replica 0, message 2/
   ],
@@ -453,7 +456,10 @@ const broken: ReadonlyArray<readonly [(typeof invariants)[number], string, Histo
     "a subscriber who was told an event twice",
     {
       ...sound,
-      subscribers: sound.subscribers.map(({ name, told }) => ({ name, told: [...told, ...told.slice(-1)] }))
+      subscribers: sound.subscribers.map(({ name, received }) => ({
+        name,
+        received: [...received, ...received.slice(-1)]
+      }))
     },
     /websocket at replica 1, message \d+: .*; the journal: none/
   ],
@@ -462,9 +468,9 @@ const broken: ReadonlyArray<readonly [(typeof invariants)[number], string, Histo
     "a subscriber who was told something else",
     {
       ...sound,
-      subscribers: sound.subscribers.map(({ name, told }) => ({
+      subscribers: sound.subscribers.map(({ name, received }) => ({
         name,
-        told: told.map((one, index) =>
+        received: received.map((one, index) =>
           index === 0 ? { ...one, text: one.text.replace("srv_a", "srv_b") } : one
         )
       }))
@@ -497,14 +503,14 @@ const broken: ReadonlyArray<readonly [(typeof invariants)[number], string, Histo
     reports,
     "a change that was not told",
     withNode("n0", () => ({
-      said: new Map([["srv_a", ["offline", "starting", "running", "paused", "running"]]])
+      sentReports: new Map([["srv_a", ["offline", "starting", "running", "paused", "running"]]])
     })),
     /srv_a: told .*; n0 said .*paused/
   ],
   [
     reports,
     "a change that was told and not said",
-    withNode("n0", () => ({ said: new Map([["srv_a", ["offline"]]]) })),
+    withNode("n0", () => ({ sentReports: new Map([["srv_a", ["offline"]]]) })),
     /srv_a: told installing,offline,starting,running; n0 said installing,offline/
   ],
   [
@@ -572,8 +578,8 @@ describe("model: invariants of a run", () => {
   })
 
   it("the end of a server that its node has removed may be published if the response to the removal was lost", () => {
-    const silent = withNode("n0", ({ said }) => ({
-      said: new Map([...said].filter(([id]) => id !== "srv_c"))
+    const silent = withNode("n0", ({ sentReports }) => ({
+      sentReports: new Map([...sentReports].filter(([id]) => id !== "srv_c"))
     }))
     assert.strictEqual(reports.problems(silent).length, 1)
     const begun = { ...silent, operations: withOperation(5, { status: 503 }).operations }

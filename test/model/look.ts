@@ -44,7 +44,7 @@ export const look = Effect.fnUntraced(function* (world: World) {
   const ids = world.nodes.map(({ id }) => id)
   const tables = yield* readTables(world.url)
   const replicas = yield* Effect.forEach(world.replicas, (replica) => readReplica(replica, ids))
-  const nodes = world.nodes.map(({ brain, id, said }) => {
+  const nodes = world.nodes.map(({ brain, id, sentReports }) => {
     const instances = [...brain.instances].map(([server, { install, spec, status }]) => ({
       id: server,
       status,
@@ -56,7 +56,7 @@ export const look = Effect.fnUntraced(function* (world: World) {
       id,
       ports: PORTS,
       instances,
-      said: new Map([...servers].map((server) => [server, said(server)]))
+      sentReports: new Map([...servers].map((server) => [server, sentReports(server)]))
     }
   })
   return { tables, replicas, nodes } satisfies Snapshot
@@ -65,7 +65,7 @@ export const look = Effect.fnUntraced(function* (world: World) {
 /** The work in progress, in short form; empty: the run is idle. */
 export const unrest = (world: World, { nodes, replicas, tables }: Snapshot): ReadonlyArray<string> => {
   const newest = tables.counters.find(({ name }) => name === "journal")?.value ?? 0
-  const told = tables.journal.filter(({ topic }) => !topic.includes(":")).at(-1)?.cursor
+  const received = tables.journal.filter(({ topic }) => !topic.includes(":")).at(-1)?.cursor
   const has = new Map(
     nodes.flatMap(({ id, instances }) => instances.map((it) => [`${id} ${it.id}`, it] as const))
   )
@@ -97,7 +97,7 @@ export const unrest = (world: World, { nodes, replicas, tables }: Snapshot): Rea
     ]),
     ...world.nodes.filter((node) => !node.quiet()).map(({ id }) => `${id} has unsent reports`),
     ...world.subscribers
-      .filter(({ told: seen }) => seen().at(-1)?.cursor !== told)
-      .map(({ name, told: seen }) => `${name} is at ${seen().at(-1)?.cursor}, not at ${told}`)
+      .filter(({ received: seen }) => seen().at(-1)?.cursor !== received)
+      .map(({ name, received: seen }) => `${name} is at ${seen().at(-1)?.cursor}, not at ${received}`)
   ]
 }

@@ -72,7 +72,10 @@ describe("design: every acknowledged change survives any fault, and all replicas
             Effect.map(look(world), (snapshot) => ({
               snapshot,
               under: unrest(world, snapshot),
-              subscribers: world.subscribers.map(({ name, told }) => ({ name, told: [...told()] }))
+              subscribers: world.subscribers.map(({ name, received }) => ({
+                name,
+                received: [...received()]
+              }))
             })),
             ({ under }) => under.length === 0,
             REST

@@ -95,8 +95,8 @@ const nodeFault = (kind: string, node: ModelNode): Fault => {
     default:
       return {
         name: `messages of ${node.id} go wrong`,
-        inject: node.beginMischief,
-        heal: node.endMischief
+        inject: node.beginMessageFaults,
+        heal: node.endMessageFaults
       }
   }
 }

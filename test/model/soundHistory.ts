@@ -2,7 +2,7 @@
 import type { Allocations } from "../../src/domain/Allocation.ts"
 import type { ServerStatus } from "../../src/domain/ServerStatus.ts"
 import { kinds, memoryOf } from "./definitions.ts"
-import type { Asked, CreateBody, History, Operation, Told } from "./History.ts"
+import type { Asked, CreateBody, History, Operation, StreamEvent } from "./History.ts"
 import { type JournalRow, portsOf, type ReplicaSeen, type Snapshot, type Tables } from "./Snapshot.ts"
 
 const NODES = ["n0", "n1"] as const
@@ -176,7 +176,9 @@ const end: Snapshot = {
         phase: "ready",
         ports: portsOf(server.allocations)
       })),
-    said: new Map(made.filter(({ node_id }) => node_id === id).map((server) => [server.id, server.statuses]))
+    sentReports: new Map(
+      made.filter(({ node_id }) => node_id === id).map((server) => [server.id, server.statuses])
+    )
   }))
 }
 
@@ -213,7 +215,7 @@ const operations: ReadonlyArray<Operation> = [
   operation(11, { kind: "list", what: "/healthz" }, { status: undefined, lost: "ECONNREFUSED", replica: 1 })
 ]
 
-const told: ReadonlyArray<Told> = journal
+const received: ReadonlyArray<StreamEvent> = journal
   .filter(({ topic }) => !topic.includes(":"))
   .map(({ cursor, payload, server_id, topic }) => ({
     cursor,
@@ -225,8 +227,8 @@ export const sound: History = {
   disturbances: [{ name: "replica 1 is killed", what: "replica", target: 1, from: 1_090, to: 1_200 }],
   deeds: [],
   subscribers: [
-    { name: "sse at replica 0", told },
-    { name: "websocket at replica 1", told }
+    { name: "sse at replica 0", received },
+    { name: "websocket at replica 1", received }
   ],
   end
 }

@@ -9,7 +9,7 @@ import { startPostgres } from "../support/postgres.ts"
 import { seeded } from "../support/random.ts"
 import { replicaSet } from "../support/replicaSet.ts"
 import { adminKey, ended, type Service } from "../support/Service.ts"
-import { type Mischief, makeSimulatedNode } from "../support/SimulatedNode.ts"
+import { type MessageFaults, makeSimulatedNode } from "../support/SimulatedNode.ts"
 import { arrivals } from "./arrivals.ts"
 import { files } from "./definitions.ts"
 import { logLevel, REPLICAS, seed } from "./settings.ts"
@@ -32,8 +32,8 @@ const settings = {
 export const REPLICA_WITH_CLOCK = 1
 
 /** Probabilities of faults of a node's messages. */
-export const mischief = { requestLost: 8, answerLost: 8, repeated: 15, overtaken: 25, delay: 40 }
-const noMischief = { requestLost: 0, answerLost: 0, repeated: 0, overtaken: 0, delay: 0 }
+export const messageFaults = { requestLost: 8, responseLost: 8, repeated: 15, reordered: 25, delay: 40 }
+const noMessageFaults = { requestLost: 0, responseLost: 0, repeated: 0, reordered: 0, delay: 0 }
 
 /** A replica that restarts at its address, with its own connections to the database and its own wall clock. */
 const makeReplica = Effect.fnUntraced(function* (
@@ -74,7 +74,7 @@ const makeNode = Effect.fnUntraced(function* (
   control: ReadonlyArray<string>
 ) {
   const { key } = yield* set.key(id, "Node")
-  const own: { -readonly [K in keyof Mischief]: Mischief[K] } = { ...noMischief }
+  const own: { -readonly [K in keyof MessageFaults]: MessageFaults[K] } = { ...noMessageFaults }
   const first = 30_000 + index * PORTS
   const node = yield* makeSimulatedNode({
     id,
@@ -83,7 +83,7 @@ const makeNode = Effect.fnUntraced(function* (
     ports: `${first}-${first + PORTS - 1}`,
     heartbeat: "500 millis",
     random: seeded(seed + 1_000 + index),
-    mischief: own,
+    messageFaults: own,
     registration: { capacity: { memory_bytes: NODE_MEMORY, cpu_threads: 64, disk_bytes: 1e15 } }
   })
   let isThere = true
@@ -94,8 +94,8 @@ const makeNode = Effect.fnUntraced(function* (
     setThere: (there: boolean) => {
       isThere = there
     },
-    beginMischief: Effect.sync(() => void Object.assign(own, mischief)),
-    endMischief: Effect.sync(() => void Object.assign(own, noMischief)),
+    beginMessageFaults: Effect.sync(() => void Object.assign(own, messageFaults)),
+    endMessageFaults: Effect.sync(() => void Object.assign(own, noMessageFaults)),
     /** Removes everything on its disk, while it is killed. */
     wipe: Effect.sync(() => {
       const { arriving, files, held, instances, sequences, unsent } = node.brain
@@ -133,7 +133,7 @@ export const makeWorld = Effect.gen(function* () {
     ({ kind, replica }) =>
       Effect.map(
         subscriber(kind, adminKey, Effect.delay(Effect.succeed(replica.url), "50 millis")),
-        ({ told }) => ({ name: `${kind} at replica ${replica.index}`, told })
+        ({ received }) => ({ name: `${kind} at replica ${replica.index}`, received })
       )
   )
   return { database: postgresFaults(server), nodes, replicas, subscribers, url: set.url }

@@ -5,7 +5,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import WebSocket from "ws"
 import { muster } from "../support/command.ts"
-import { blueprintFile, definitions, obedient, softwareFile } from "../support/definitions.ts"
+import { blueprintFile, consoleServer, definitions, softwareFile } from "../support/definitions.ts"
 import { eventually } from "../support/eventually.ts"
 import { alone, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
 import { startService } from "../support/Service.ts"
@@ -46,7 +46,7 @@ describe("mutual TLS: a stolen token alone calls no daemon", () => {
   it.live("a daemon requires a client certificate of its authority; the control plane presents one", () =>
     Effect.gen(function* () {
       const { env } = yield* definitions({
-        software: { "game.yml": softwareFile("game", { files: { "server.sh": obedient } }) },
+        software: { "game.yml": softwareFile("game", { files: { "server.sh": consoleServer } }) },
         blueprints: { "kept.yml": blueprintFile("kept", "game") }
       })
       const api = yield* startService({

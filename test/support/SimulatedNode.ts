@@ -15,12 +15,12 @@ import type { Random } from "./random.ts"
 import { type Answer, requestTo, ServiceFailed } from "./Service.ts"
 
 /** The probability of each fault of a message, in percent; `delay` is its maximum in ms. */
-export interface Mischief {
+export interface MessageFaults {
   readonly requestLost?: number
-  readonly answerLost?: number
+  readonly responseLost?: number
   readonly repeated?: number
   /** Sends an older report of the same server again, after or beside a newer one. */
-  readonly overtaken?: number
+  readonly reordered?: number
   readonly delay?: number
 }
 
@@ -35,7 +35,7 @@ export interface SimulatedNodeOptions {
   /** Interval of heartbeats; default 10 s. */
   readonly heartbeat?: Duration.Input
   readonly random?: Random
-  readonly mischief?: Mischief
+  readonly messageFaults?: MessageFaults
   /** Overrides fields of the registration. */
   readonly registration?: Partial<Registration>
 }
@@ -43,7 +43,7 @@ export interface SimulatedNodeOptions {
 const MEMORY = 1e15
 const REPORTS = 16
 /** Timeout of a response. */
-const PATIENCE = "5 seconds"
+const RESPONSE_TIMEOUT = "5 seconds"
 const retries = Schedule.min([Schedule.exponential("10 millis"), Schedule.spaced("200 millis")])
 
 class Lost extends Error {
@@ -70,13 +70,13 @@ export type SimulatedNode = Effect.Success<ReturnType<typeof makeSimulatedNode>>
 
 /** Starts a node and returns once it is registered; the node ends with the scope. */
 export const makeSimulatedNode = Effect.fnUntraced(function* (options: SimulatedNodeOptions) {
-  const { id, key, mischief = {}, random } = options
+  const { id, key, messageFaults = {}, random } = options
   const scope = yield* Effect.scope
   const brain = new FakeDaemon(id)
   /** Closed while the node is disconnected. */
   const cable = yield* Latch.make(true)
   const permits = yield* Semaphore.make(REPORTS)
-  const said = new Map<string, Array<string>>()
+  const sentReports = new Map<string, Array<string>>()
   const old = new Map<string, Array<Report>>()
   const active = new Set<string>()
   const chance = (percent: number | undefined) => (random?.below(100) ?? 100) < (percent ?? 0)
@@ -86,28 +86,28 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
   let life = yield* Scope.fork(scope)
   let url = ""
   let registrations = 0
-  let toldToDelete: ReadonlyArray<string> = []
+  let deletedServers: ReadonlyArray<string> = []
   let unknown: ReadonlyArray<string> = []
   let token: NodeToken["Service"] | undefined
 
   /** Sends one message; fails with `Lost` if no response arrives. */
   const send = (path: string, body: unknown): Effect.Effect<Answer, Lost | ServiceFailed> =>
     Effect.gen(function* () {
-      if (mischief.delay !== undefined && random !== undefined)
-        yield* Effect.sleep(random.below(mischief.delay + 1))
-      if (!cable.isOpen() || chance(mischief.requestLost)) return yield* Effect.fail(new Lost())
+      if (messageFaults.delay !== undefined && random !== undefined)
+        yield* Effect.sleep(random.below(messageFaults.delay + 1))
+      if (!cable.isOpen() || chance(messageFaults.requestLost)) return yield* Effect.fail(new Lost())
       const to =
         addresses[
           random !== undefined && several ? random.below(addresses.length) : turn++ % addresses.length
         ]
       if (to === undefined) return yield* new ServiceFailed({ message: "no address of a control plane" })
       const one = to("POST", `/api/nodes/${id}${path}`, { body }).pipe(
-        Effect.timeoutOrElse({ duration: PATIENCE, orElse: () => Effect.fail(new Lost()) })
+        Effect.timeoutOrElse({ duration: RESPONSE_TIMEOUT, orElse: () => Effect.fail(new Lost()) })
       )
-      if (chance(mischief.repeated)) yield* Effect.forkIn(Effect.ignore(one), life)
+      if (chance(messageFaults.repeated)) yield* Effect.forkIn(Effect.ignore(one), life)
       const answer = yield* one
       // A response that arrives after the disconnection is lost.
-      return !cable.isOpen() || chance(mischief.answerLost) ? yield* Effect.fail(new Lost()) : answer
+      return !cable.isOpen() || chance(messageFaults.responseLost) ? yield* Effect.fail(new Lost()) : answer
     })
 
   const register = Effect.gen(function* () {
@@ -123,8 +123,8 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
     }
     registrations += 1
     token?.set(answer.json.token)
-    toldToDelete = answer.json.delete
-    for (const server of toldToDelete) brain.instances.delete(server)
+    deletedServers = answer.json.delete
+    for (const server of deletedServers) brain.instances.delete(server)
     unknown = (answer.json.unknown ?? []).map(({ id }: { readonly id: string }) => id)
     for (const server of unknown) brain.setAside(server)
   })
@@ -144,7 +144,7 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
   const deliver = Effect.fnUntraced(function* (report: Report) {
     const older = old.get(report.server_id) ?? []
     const again = older[random?.below(older.length) ?? 0]
-    if (again !== undefined && chance(mischief.overtaken)) {
+    if (again !== undefined && chance(messageFaults.reordered)) {
       yield* Effect.forkIn(Effect.ignore(sendReport(again)), life)
     }
     const attempt = Effect.gen(function* () {
@@ -176,11 +176,12 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
     active.add(server_id)
     Effect.runFork(Effect.forkIn(work(server_id), life))
   }
-  const say = brain.say.bind(brain)
-  brain.say = (server_id, body) => {
-    say(server_id, body)
+  const queueReport = brain.queueReport.bind(brain)
+  brain.queueReport = (server_id, body) => {
+    queueReport(server_id, body)
     const report = brain.unsent.at(-1)
-    if (report !== undefined) said.set(server_id, [...(said.get(server_id) ?? []), ...brief(report)])
+    if (report !== undefined)
+      sentReports.set(server_id, [...(sentReports.get(server_id) ?? []), ...brief(report)])
     wake(server_id)
   }
   // While disconnected, calls get no response.
@@ -224,10 +225,10 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
     url: () => url,
     registrations: () => registrations,
     /** The servers that the last registration returned as deleted and as unknown. */
-    toldToDelete: () => toldToDelete,
+    deletedServers: () => deletedServers,
     unknown: () => unknown,
     /** Every report sent for a server, in order. */
-    said: (server_id: string): ReadonlyArray<string> => said.get(server_id) ?? [],
+    sentReports: (server_id: string): ReadonlyArray<string> => sentReports.get(server_id) ?? [],
     /** Disconnects the node in both directions. */
     cut: cable.close,
     heal: cable.open,

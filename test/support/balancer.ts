@@ -96,14 +96,14 @@ export const makeBalancer = Effect.fnUntraced(function* (
 export type Balancer = Effect.Success<ReturnType<typeof makeBalancer>>
 
 /** An event of a stream, with its cursor. */
-export interface Told {
+export interface StreamEvent {
   readonly cursor: number
   readonly text: string
 }
 
 /** A subscriber that resumes from its last cursor whenever its stream ends. */
 export interface Subscriber {
-  readonly told: () => ReadonlyArray<Told>
+  readonly received: () => ReadonlyArray<StreamEvent>
   /**
    * The end of each stream: the close code of a WebSocket, or whether the SSE body ended complete and between two
    * events.
@@ -125,9 +125,9 @@ export const subscriber = Effect.fnUntraced(function* (
   where: Effect.Effect<string>,
   options: { readonly resume?: boolean } = {}
 ): Effect.fn.Return<Subscriber, never, Scope.Scope> {
-  const told: Array<Told> = []
+  const received: Array<StreamEvent> = []
   const endings: Array<string | number> = []
-  const query = () => (options.resume === false ? "" : `?cursor=${told.at(-1)?.cursor ?? 0}`)
+  const query = () => (options.resume === false ? "" : `?cursor=${received.at(-1)?.cursor ?? 0}`)
   let opened = 0
 
   const sse = (url: string) =>
@@ -143,7 +143,7 @@ export const subscriber = Effect.fnUntraced(function* (
             rest = blocks.pop() ?? ""
             for (const block of blocks) {
               const match = /^id: (\d+)\nevent: \w+\ndata: (.*)$/.exec(block)
-              if (match?.[2] !== undefined) told.push({ cursor: Number(match[1]), text: match[2] })
+              if (match?.[2] !== undefined) received.push({ cursor: Number(match[1]), text: match[2] })
             }
           })
           response.on("error", () => {})
@@ -175,7 +175,7 @@ export const subscriber = Effect.fnUntraced(function* (
       })
       socket.on("message", (data) => {
         const { Cursor, ...message } = JSON.parse(data.toString())
-        told.push({ cursor: Cursor ?? 0, text: JSON.stringify(message) })
+        received.push({ cursor: Cursor ?? 0, text: JSON.stringify(message) })
       })
       socket.on("error", (error: NodeJS.ErrnoException) =>
         resume(Effect.succeed(error.code ?? error.message))
@@ -190,5 +190,5 @@ export const subscriber = Effect.fnUntraced(function* (
     Effect.forever,
     Effect.forkScoped
   )
-  return { told: () => told, endings: () => endings, opened: () => opened }
+  return { received: () => received, endings: () => endings, opened: () => opened }
 })

@@ -1,13 +1,13 @@
 /** Clients that create, power and delete servers of a service that is killed, and record the responses. */
 import { Effect, Option } from "effect"
-import { blueprintFile, obedient, softwareFile } from "./definitions.ts"
+import { blueprintFile, consoleServer, softwareFile } from "./definitions.ts"
 import type { RestartingService } from "./faults/index.ts"
 import type { Random } from "./random.ts"
 
 export const chaosDefinitions = {
   software: {
     "game.yml": softwareFile("game", {
-      files: { "server.sh": obedient },
+      files: { "server.sh": consoleServer },
       install: { script: "for n in 1 2 3 4 5 6 7 8 9; do echo step $n; done" }
     })
   },
@@ -31,7 +31,7 @@ export interface Promised {
   readonly body: unknown
   readonly idempotencyKey: string
   /** The server was asked to crash and may do so at any time. */
-  doomed: boolean
+  mayCrash: boolean
   expected: Expected
   deleted: "no" | "asked" | "acknowledged"
   /** Requests and responses for the server, in short form. */
@@ -48,14 +48,14 @@ export interface Chaos {
   readonly client: (name: string, random: Random) => Effect.Effect<void>
 }
 
-export const makeChaos = (phoenix: RestartingService, total: number): Chaos => {
+export const makeChaos = (restarting: RestartingService, total: number): Chaos => {
   const promised: Array<Promised> = []
   const surprises: Array<string> = []
   let begun = 0
   let lost = 0
 
   const send: RestartingService["send"] = (...request) =>
-    Effect.tap(phoenix.send(...request), (answer) =>
+    Effect.tap(restarting.send(...request), (answer) =>
       Effect.sync(() => {
         if (Option.isNone(answer)) lost += 1
       })
@@ -77,7 +77,7 @@ export const makeChaos = (phoenix: RestartingService, total: number): Chaos => {
         save: blueprint_id === "kept" || blueprint_id === "wide",
         body,
         idempotencyKey,
-        doomed: false,
+        mayCrash: false,
         expected: start ? "up" : "down",
         deleted: "no",
         history: [start ? "created to start" : "created"]
@@ -95,7 +95,7 @@ export const makeChaos = (phoenix: RestartingService, total: number): Chaos => {
       case 404:
         return "gone"
       case 200:
-        if (action === "start" || action === "restart") return server.doomed ? "any" : "up"
+        if (action === "start" || action === "restart") return server.mayCrash ? "any" : "up"
         return "down"
       case 409:
         return server.expected
@@ -124,7 +124,7 @@ export const makeChaos = (phoenix: RestartingService, total: number): Chaos => {
     })
     server.history.push(`crash ${Option.getOrUndefined(answer)?.status}`)
     if (Option.isSome(answer) && answer.value.status !== 204) return
-    server.doomed = true
+    server.mayCrash = true
     server.expected = "any"
   })
 

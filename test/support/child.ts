@@ -18,7 +18,7 @@ export interface Child {
   /** Its exit code, or the name of the signal that ended it. */
   readonly exited: (within?: `${number} seconds`) => Effect.Effect<number | NodeJS.Signals, ServiceFailed>
   /** Waits until the output matches; fails if the program ends first. */
-  readonly says: (
+  readonly prints: (
     pattern: RegExp,
     within?: `${number} seconds`
   ) => Effect.Effect<RegExpExecArray, ServiceFailed>
@@ -95,7 +95,7 @@ export const startChild = (
           Effect.map((it) => it ?? 0), // defined, as the condition says
           Effect.mapError(explained("does not end"))
         ),
-      says: (pattern, within) =>
+      prints: (pattern, within) =>
         eventually(
           Effect.suspend(() => {
             const found = pattern.exec(output)

@@ -96,7 +96,7 @@ export const blueprintFile = (
   )
 
 /** A server that prints `ready`, answers every line, and obeys `exit N`, `signal NAME` and `stop`. */
-export const obedient = `echo ready
+export const consoleServer = `echo ready
 while read -r what arg; do
   case $what in
     stop) echo bye; exit 0 ;;

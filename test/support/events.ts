@@ -98,14 +98,14 @@ export const replay = (api: Api, newest: number): Effect.Effect<ReadonlyArray<Se
   )
 
 /** Waits until the events of a server are exactly these. */
-export const told = (stream: EventStream, id: string, expected: ReadonlyArray<string>) =>
+export const eventsAre = (stream: EventStream, id: string, expected: ReadonlyArray<string>) =>
   eventually(
     Effect.sync(() => stream.of(id)),
     (seen) => JSON.stringify(seen) === JSON.stringify(expected)
   )
 
 /** A connection that requests the event stream and then reads nothing. */
-export const deafSubscriber = (api: Api): Effect.Effect<Socket, never, Scope.Scope> =>
+export const stalledSubscriber = (api: Api): Effect.Effect<Socket, never, Scope.Scope> =>
   Effect.acquireRelease(
     Effect.callback<Socket>((resume) => {
       const { hostname, port } = new URL(api.url)

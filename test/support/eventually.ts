@@ -16,13 +16,13 @@ const pause = (millis: number) =>
   })
 
 /** The value to poll: an effect, or a function without side effects. */
-type Look<A, E, R> = Effect.Effect<A, E, R> | (() => A)
+type Read<A, E, R> = Effect.Effect<A, E, R> | (() => A)
 
-const poll = <A, E, R>(look: Look<A, E, R>, until: (value: A) => boolean, seconds: number) =>
+const poll = <A, E, R>(read: Read<A, E, R>, until: (value: A) => boolean, seconds: number) =>
   Effect.suspend(() => {
-    const once = Effect.isEffect(look) ? look : Effect.sync(look)
+    const once = Effect.isEffect(read) ? read : Effect.sync(read)
     let last: A | undefined
-    const looking = Effect.gen(function* () {
+    const polling = Effect.gen(function* () {
       for (let millis = 1; ; millis = Math.min(2 * millis, LONGEST_PAUSE)) {
         const value = yield* once
         if (until(value)) return { value }
@@ -32,7 +32,7 @@ const poll = <A, E, R>(look: Look<A, E, R>, until: (value: A) => boolean, second
     })
     // A poll that hangs is interrupted.
     return Effect.raceFirst(
-      looking,
+      polling,
       Effect.map(pause(seconds * 1_000), () => ({ value: undefined, last }))
     )
   })
@@ -44,11 +44,11 @@ const poll = <A, E, R>(look: Look<A, E, R>, until: (value: A) => boolean, second
  * @error ServiceFailed with the last value, after the timeout
  */
 export const eventually = <A, E = never, R = never>(
-  look: Look<A, E, R>,
+  read: Read<A, E, R>,
   until: (value: A) => boolean = Boolean,
   within: `${number} seconds` = "20 seconds"
 ): Effect.Effect<A, E | ServiceFailed, R> =>
-  Effect.flatMap(poll(look, until, Number.parseFloat(within)), (seen) =>
+  Effect.flatMap(poll(read, until, Number.parseFloat(within)), (seen) =>
     "last" in seen
       ? Effect.fail(
           new ServiceFailed({ message: `not within ${within}; last seen: ${JSON.stringify(seen.last)}` })
@@ -59,7 +59,7 @@ export const eventually = <A, E = never, R = never>(
 /** Waits until a condition holds. After the timeout, a defect with `what` ends the test. */
 export const until = <E = never, R = never>(
   what: string,
-  condition: Look<boolean, E, R>,
+  condition: Read<boolean, E, R>,
   seconds = 20
 ): Effect.Effect<void, E, R> =>
   Effect.flatMap(poll(condition, Boolean, seconds), (seen) =>

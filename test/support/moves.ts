@@ -8,7 +8,7 @@ import { type Service, startService } from "./Service.ts"
 import { expectStatus } from "./servers.ts"
 
 /** Listens on its port, and writes each console line to a file that it prints at its start. */
-const keeper = `
+const notesServer = `
 const fs = require("node:fs")
 const net = require("node:net")
 const lines = require("node:readline").createInterface({ input: process.stdin })
@@ -26,7 +26,10 @@ lines.on("line", (line) => {
 
 export const files = {
   software: {
-    "keeper.yml": softwareFile("keeper", { invocation: "node keeper.js", files: { "keeper.js": keeper } })
+    "keeper.yml": softwareFile("keeper", {
+      invocation: "node keeper.js",
+      files: { "keeper.js": notesServer }
+    })
   },
   blueprints: {
     "kept.yml": blueprintFile("kept", "keeper", {
@@ -64,15 +67,15 @@ export const filesOn = (node: { readonly dataDir: string }, id: string, path: st
   join(node.dataDir, "node", "servers", id, "files", path)
 
 /** The response of the server at an address. */
-export const says = (ip: string, port: number): Effect.Effect<string> =>
+export const serverResponse = (ip: string, port: number): Effect.Effect<string> =>
   Effect.callback<string>((resume) => {
-    let said = ""
+    let received = ""
     const socket = connect({ host: ip, port })
     socket.setEncoding("utf8").on("data", (piece: string) => {
-      said += piece
+      received += piece
     })
     socket.on("error", () => {})
-    socket.on("close", () => resume(Effect.succeed(said.trim())))
+    socket.on("close", () => resume(Effect.succeed(received.trim())))
   })
 
 /** A control plane without an embedded node, with a heartbeat timeout of 2 s. */

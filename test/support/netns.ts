@@ -83,11 +83,11 @@ const removeNamespace = (name: string) =>
 /** Removes the namespaces of a killed test run. */
 const removeLeftovers = Effect.suspend(() => {
   const names = existsSync(FOLDER) ? readdirSync(FOLDER) : []
-  const dead = names.filter((name) => {
+  const ended = names.filter((name) => {
     const [, pid = "", begin] = new RegExp(`^${PREFIX}-(\\d+)-(\\d+)-`).exec(name) ?? []
     return pid !== "" && beginOf(pid) !== begin
   })
-  return Effect.forEach(dead, removeNamespace, { discard: true })
+  return Effect.forEach(ended, removeNamespace, { discard: true })
 })
 
 const namespace = (name: string) =>

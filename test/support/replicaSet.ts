@@ -14,7 +14,7 @@ import { makeSimulatedNode } from "./SimulatedNode.ts"
 import { temporaryFolder } from "./temporaryFolder.ts"
 
 /** These tests do not cover slow databases, but the machine may be slow. */
-const patient = { MUSTER_DATABASE_TIMEOUT: "5000" }
+const longTimeouts = { MUSTER_DATABASE_TIMEOUT: "5000" }
 
 /** A database, and functions that run services and commands on it. */
 export const replicaSet = Effect.fnUntraced(function* (
@@ -25,7 +25,7 @@ export const replicaSet = Effect.fnUntraced(function* (
   const folder = yield* temporaryFolder
   const secret = join(folder, "secret.key")
   writeFileSync(secret, randomBytes(32).toString("hex"), { mode: 0o600 })
-  const shared = { ...alone, ...patient, MUSTER_SECRET_FILE: secret, ...env, MUSTER_DATABASE_URL: url }
+  const shared = { ...alone, ...longTimeouts, MUSTER_SECRET_FILE: secret, ...env, MUSTER_DATABASE_URL: url }
   let count = 0
 
   const command = (...args: ReadonlyArray<string>) =>

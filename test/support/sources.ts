@@ -10,7 +10,7 @@ import { expectStatus } from "./servers.ts"
 import { temporaryFolder } from "./temporaryFolder.ts"
 
 /** Folders, a repository, and the settings of a service that syncs it. */
-export const world = Effect.gen(function* () {
+export const sourceSetup = Effect.gen(function* () {
   const root = yield* temporaryFolder
   const folders = yield* definitions({
     blueprints: { "own.yml": blueprintFile("own", "game") },

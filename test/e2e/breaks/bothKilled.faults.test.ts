@@ -64,10 +64,10 @@ const makeNode = Effect.fnUntraced(function* (range: (typeof ranges)[number], co
  * A request that fails with 503 because its node is away or not yet registered may have been carried out, like a
  * request whose response was lost.
  */
-const patient = (phoenix: RestartingService): RestartingService => ({
-  ...phoenix,
+const treat503AsLost = (restarting: RestartingService): RestartingService => ({
+  ...restarting,
   send: (...request) =>
-    Effect.flatMap(phoenix.send(...request), (answer) =>
+    Effect.flatMap(restarting.send(...request), (answer) =>
       Option.isSome(answer) && answer.value.status === 503
         ? Effect.as(Effect.sleep("50 millis"), Option.none())
         : Effect.succeed(answer)
@@ -109,7 +109,7 @@ describe("node-protocol, When something breaks: control plane and daemon killed 
         const folders = yield* definitions(chaosDefinitions)
         const dataDir = join(yield* temporaryFolder, "data")
         const port = yield* freePort
-        const phoenix = yield* makeRestartingService({
+        const restarting = yield* makeRestartingService({
           dataDir,
           env: { ...folders.env, ...alone, MUSTER_PORT: String(port) }
         })
@@ -117,12 +117,12 @@ describe("node-protocol, When something breaks: control plane and daemon killed 
         const nodes = yield* Effect.forEach(ranges, (range) =>
           Effect.flatMap(nodeKey({ dataDir }, range.id), ({ key }) => makeNode(range, control, key))
         )
-        const first = yield* phoenix.current
+        const first = yield* restarting.current
         for (const { id } of ranges) yield* nodeIs(first, id, true)
 
         const random = seeded(seed)
         const total = 80
-        const chaos = makeChaos(patient(phoenix), total)
+        const chaos = makeChaos(treat503AsLost(restarting), total)
         const killer = Effect.gen(function* () {
           for (const threshold of [8, 18, 28, 38, 48, 58, 68]) {
             const enough = threshold + random.below(6)
@@ -133,9 +133,9 @@ describe("node-protocol, When something breaks: control plane and daemon killed 
             )
             const victim = random.below(3)
             const node = nodes[victim]
-            if (node === undefined) yield* phoenix.killAndRestart()
+            if (node === undefined) yield* restarting.killAndRestart()
             else if (random.below(3) === 0) {
-              yield* Effect.all([node.killAndRestart, phoenix.killAndRestart()], { concurrency: 2 })
+              yield* Effect.all([node.killAndRestart, restarting.killAndRestart()], { concurrency: 2 })
             } else yield* node.killAndRestart
           }
         })
@@ -146,7 +146,7 @@ describe("node-protocol, When something breaks: control plane and daemon killed 
         )
         yield* Effect.all([clients, killer], { concurrency: "unbounded", discard: true })
 
-        const api = yield* phoenix.current
+        const api = yield* restarting.current
         for (const { id } of ranges) yield* nodeIs(api, id, true)
         assert.deepStrictEqual(chaos.surprises, [])
         yield* eventually(
@@ -209,9 +209,9 @@ describe("node-protocol, When something breaks: control plane and daemon killed 
         assert.deepStrictEqual(journalProblems(journal, records), [])
         const events = yield* replay(api, newest)
         for (const id of rest) {
-          const told = events.filter((event) => event.Data.server_id === id).map(({ Topic }) => Topic)
-          assert.deepStrictEqual(told.slice(-2), ["crash", "status"], id)
-          assert.strictEqual(told.filter((topic) => topic === "crash").length, 1, id)
+          const topics = events.filter((event) => event.Data.server_id === id).map(({ Topic }) => Topic)
+          assert.deepStrictEqual(topics.slice(-2), ["crash", "status"], id)
+          assert.strictEqual(topics.filter((topic) => topic === "crash").length, 1, id)
         }
         const listed = (yield* expectStatus(api, 200, "GET", "/api/servers?include=status,limits")).json
         assert.deepStrictEqual(processProblems(listed, serverProcesses(node.dataDir)), [])

@@ -4,8 +4,8 @@ import { Effect } from "effect"
 import { subscriber } from "../../support/balancer.ts"
 import { muster } from "../../support/command.ts"
 import { readDatabase, readDatabaseAt } from "../../support/database.ts"
-import { blueprintFile, definitions, obedient, softwareFile } from "../../support/definitions.ts"
-import { subscribe, told } from "../../support/events.ts"
+import { blueprintFile, consoleServer, definitions, softwareFile } from "../../support/definitions.ts"
+import { eventsAre, subscribe } from "../../support/events.ts"
 import { eventually } from "../../support/eventually.ts"
 import { during, wallClock, wallClockNote, withWallClock } from "../../support/faults/index.ts"
 import { journalProblems } from "../../support/invariants.ts"
@@ -26,7 +26,7 @@ const HOUR = 3_600_000
 const deaf = "trap '' TERM; echo ready; while :; do read -r line || sleep 1; done"
 const files = {
   software: {
-    "game.yml": softwareFile("game", { files: { "server.sh": obedient } }),
+    "game.yml": softwareFile("game", { files: { "server.sh": consoleServer } }),
     "deaf.yml": softwareFile("deaf", { files: { "server.sh": deaf } })
   },
   blueprints: { "kept.yml": blueprintFile("kept", "game"), "deaf.yml": blueprintFile("deaf", "deaf") }
@@ -82,7 +82,7 @@ describe.runIf(withWallClock)(`node-protocol, When something breaks: a clock is 
           yield* expectStatus(api, 200, "GET", "/api/servers", { key })
           yield* assertTicketWorks(api)
           const id = yield* installed(api, "kept", { node_id: "n1" })
-          yield* told(stream, id, ["installing", "offline"])
+          yield* eventsAre(stream, id, ["installing", "offline"])
           yield* heardAgain(api, "n1", 4)
         })
         for (const hours of [2, -2]) {
@@ -95,12 +95,12 @@ describe.runIf(withWallClock)(`node-protocol, When something breaks: a clock is 
             Effect.gen(function* () {
               yield* clockIs(api, hours)
               yield* works
-              yield* told(stream, stubborn, [...up, "stopping", "offline"])
+              yield* eventsAre(stream, stubborn, [...up, "stopping", "offline"])
               yield* powered(api, before, "restart")
-              yield* told(stream, before, [...up, "stopping", "offline", "starting", "running"])
+              yield* eventsAre(stream, before, [...up, "stopping", "offline", "starting", "running"])
               const meanwhile = yield* running(api, "deaf", here)
               yield* powered(api, meanwhile, "stop", 1)
-              yield* told(stream, meanwhile, [...up, "stopping", "offline"])
+              yield* eventsAre(stream, meanwhile, [...up, "stopping", "offline"])
             })
           )
           yield* clockIs(api, 0)

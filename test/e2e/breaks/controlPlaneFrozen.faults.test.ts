@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { subscriber } from "../../support/balancer.ts"
 import { readDatabase, readDatabaseAt } from "../../support/database.ts"
-import { blueprintFile, definitions, obedient, softwareFile } from "../../support/definitions.ts"
+import { blueprintFile, consoleServer, definitions, softwareFile } from "../../support/definitions.ts"
 import { subscribe } from "../../support/events.ts"
 import { eventually } from "../../support/eventually.ts"
 import { during, restartable } from "../../support/faults/index.ts"
@@ -17,7 +17,7 @@ import { assertOneStory } from "./load.ts"
 import { heardAgain, nodeNews } from "./nodes.ts"
 
 const files = {
-  software: { "game.yml": softwareFile("game", { files: { "server.sh": obedient } }) },
+  software: { "game.yml": softwareFile("game", { files: { "server.sh": consoleServer } }) },
   blueprints: {
     "kept.yml": blueprintFile("kept", "game"),
     "passing.yml": blueprintFile("passing", "game", { save: false })

@@ -4,7 +4,7 @@ import { isPublic } from "../../../src/domain/Journal.ts"
 import type { ServerEvent } from "../../../src/domain/ServerEvent.ts"
 import { makeChaos, type Promised } from "../../support/chaos.ts"
 import { readDatabase } from "../../support/database.ts"
-import { replay, subscribe, told } from "../../support/events.ts"
+import { eventsAre, replay, subscribe } from "../../support/events.ts"
 import { eventually } from "../../support/eventually.ts"
 import type { RestartingService } from "../../support/faults/index.ts"
 import {
@@ -47,11 +47,11 @@ const settled = (listed: ReadonlyArray<ListedServer>, promised: ReadonlyArray<Pr
 
 /** A subscriber that resumes from its last cursor whenever the service restarts. */
 const faithfulSubscriber = Effect.fnUntraced(function* (
-  phoenix: RestartingService,
+  restarting: RestartingService,
   seen: Array<ServerEvent>
 ) {
   while (true) {
-    const service = yield* phoenix.current
+    const service = yield* restarting.current
     const cursor = seen.at(-1)?.Cursor ?? 0
     const life = Effect.gen(function* () {
       const stream = yield* subscribe(service, `/api/events?cursor=${cursor}`)
@@ -78,11 +78,11 @@ describe("node-protocol, When something breaks: control plane killed at any mome
     `${total} creations, starts, stops and deletions survive kill -9: every acknowledged change is kept, no port is leaked or held twice (MUSTER_TEST_SEED=${seed})`,
     () =>
       Effect.gen(function* () {
-        const { dataDir, phoenix } = yield* restartingService
+        const { dataDir, restarting } = yield* restartingService
         const random = seeded(seed)
-        const chaos = makeChaos(phoenix, total)
+        const chaos = makeChaos(restarting, total)
         const seen: Array<ServerEvent> = []
-        yield* Effect.forkScoped(faithfulSubscriber(phoenix, seen))
+        yield* Effect.forkScoped(faithfulSubscriber(restarting, seen))
 
         const killer = Effect.gen(function* () {
           for (const threshold of [12, 40, 75, 110, 145, 180].filter((some) => some < total - 15)) {
@@ -94,7 +94,7 @@ describe("node-protocol, When something breaks: control plane killed at any mome
             )
             // Every second start is killed as well, at any point.
             const again = random.below(2) === 0
-            yield* phoenix.killAndRestart(again ? { duringStart: 250 + random.below(750) } : {})
+            yield* restarting.killAndRestart(again ? { duringStart: 250 + random.below(750) } : {})
           }
         })
         const clients = Effect.forEach(
@@ -104,7 +104,7 @@ describe("node-protocol, When something breaks: control plane killed at any mome
         )
         yield* Effect.all([clients, killer], { concurrency: "unbounded", discard: true })
 
-        const api = yield* phoenix.current
+        const api = yield* restarting.current
         yield* eventually(
           Effect.map(list(api), (listed) => settled(listed, chaos.promised)),
           (unsettled) => unsettled.length === 0,
@@ -193,8 +193,8 @@ describe("node-protocol, When something breaks: control plane killed at any mome
     "a server that dies while the service is down is a crash, published once",
     () =>
       Effect.gen(function* () {
-        const { dataDir, phoenix } = yield* restartingService
-        let api = yield* phoenix.current
+        const { dataDir, restarting } = yield* restartingService
+        let api = yield* restarting.current
         const exits = yield* running(api, "kept")
         const killed = yield* running(api, "kept")
         const orphan = yield* running(api, "kept")
@@ -207,7 +207,7 @@ describe("node-protocol, When something breaks: control plane killed at any mome
         const left = Effect.sync(() =>
           serverProcesses(dataDir).map(({ command, pid, server }) => `${pid} ${server} ${command}`)
         )
-        yield* phoenix.killAndRestart({
+        yield* restarting.killAndRestart({
           meanwhile: Effect.gen(function* () {
             yield* tell(dataDir, exits, "exit 7")
             yield* signal(mainProcess, killed)
@@ -226,14 +226,14 @@ describe("node-protocol, When something breaks: control plane killed at any mome
           [passing, ["crash exit code 8", "offline", "deleted"]]
         ] as const
         for (let restarts = 0; restarts < 2; restarts++) {
-          api = yield* phoenix.current
+          api = yield* restarting.current
           const stream = yield* subscribe(api, "/api/events?cursor=0")
-          for (const [id, events] of ends) yield* told(stream, id, [...up, ...events])
+          for (const [id, events] of ends) yield* eventsAre(stream, id, [...up, ...events])
           for (const id of [exits, killed, orphan]) yield* becomes(api, id, "offline")
           assert.deepStrictEqual(serverProcesses(dataDir), [])
-          yield* phoenix.killAndRestart()
+          yield* restarting.killAndRestart()
         }
-        api = yield* phoenix.current
+        api = yield* restarting.current
         yield* powered(api, killed, "start")
         yield* becomes(api, killed, "running")
       }).pipe(Effect.scoped),

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { type EventStream, subscribe, told } from "../../support/events.ts"
+import { type EventStream, eventsAre, subscribe } from "../../support/events.ts"
 import { mainProcess } from "../../support/processes.ts"
 import { becomes, expectStatus, logsHave, powered, running, statusOf } from "../../support/servers.ts"
 import { restartingService, tell } from "./killedService.ts"
@@ -10,15 +10,15 @@ describe("node-protocol, When something breaks: control plane killed at any mome
     "servers survive a kill -9 and are adopted with their console",
     () =>
       Effect.gen(function* () {
-        const { dataDir, phoenix } = yield* restartingService
-        let api = yield* phoenix.current
+        const { dataDir, restarting } = yield* restartingService
+        let api = yield* restarting.current
         const id = yield* running(api, "passing")
         const paused = yield* running(api, "kept")
         yield* powered(api, paused, "pause")
         yield* becomes(api, paused, "paused")
         const before = yield* mainProcess(dataDir, id)
-        yield* phoenix.killAndRestart({ meanwhile: tell(dataDir, id, "while away") })
-        api = yield* phoenix.current
+        yield* restarting.killAndRestart({ meanwhile: tell(dataDir, id, "while away") })
+        api = yield* restarting.current
         yield* becomes(api, id, "running")
         assert.deepStrictEqual(yield* mainProcess(dataDir, id), before)
         yield* logsHave(api, id, "got while away")
@@ -32,8 +32,8 @@ describe("node-protocol, When something breaks: control plane killed at any mome
         const stream: EventStream = yield* subscribe(api, "/api/events?cursor=0")
         yield* powered(api, id, "stop")
         const up = ["installing", "offline", "starting", "running"]
-        yield* told(stream, id, [...up, "stopping", "offline", "deleted"])
-        yield* told(stream, paused, [...up, "paused", "running"])
+        yield* eventsAre(stream, id, [...up, "stopping", "offline", "deleted"])
+        yield* eventsAre(stream, paused, [...up, "paused", "running"])
       }).pipe(Effect.scoped),
     60_000
   )

@@ -2,7 +2,7 @@ import { createServer } from "node:http"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { readDatabase } from "../../support/database.ts"
-import { blueprintFile, definitions, obedient, softwareFile } from "../../support/definitions.ts"
+import { blueprintFile, consoleServer, definitions, softwareFile } from "../../support/definitions.ts"
 import { eventually } from "../../support/eventually.ts"
 import { journalProblems } from "../../support/invariants.ts"
 import { alone, connectedNode, nodeKey, startNode } from "../../support/nodes.ts"
@@ -11,7 +11,7 @@ import { requestTo, startService } from "../../support/Service.ts"
 import { becomes, running } from "../../support/servers.ts"
 
 const files = {
-  software: { "game.yml": softwareFile("game", { files: { "server.sh": obedient } }) },
+  software: { "game.yml": softwareFile("game", { files: { "server.sh": consoleServer } }) },
   blueprints: { "kept.yml": blueprintFile("kept", "game") }
 }
 const quick = { MUSTER_NODE_HEARTBEAT: "1" }

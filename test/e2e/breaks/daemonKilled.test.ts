@@ -2,8 +2,8 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { readDatabase } from "../../support/database.ts"
-import { blueprintFile, definitions, obedient, softwareFile } from "../../support/definitions.ts"
-import { subscribe, told } from "../../support/events.ts"
+import { blueprintFile, consoleServer, definitions, softwareFile } from "../../support/definitions.ts"
+import { eventsAre, subscribe } from "../../support/events.ts"
 import { eventually } from "../../support/eventually.ts"
 import { restartable } from "../../support/faults/index.ts"
 import { journalProblems, processProblems } from "../../support/invariants.ts"
@@ -14,7 +14,7 @@ import { commands, expectStatus, logsHave, running } from "../../support/servers
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 
 const files = {
-  software: { "game.yml": softwareFile("game", { files: { "server.sh": obedient } }) },
+  software: { "game.yml": softwareFile("game", { files: { "server.sh": consoleServer } }) },
   blueprints: { "kept.yml": blueprintFile("kept", "game") }
 }
 const up = ["installing", "offline", "starting", "running"]
@@ -59,7 +59,7 @@ describe("node-protocol, When something breaks: daemon killed", () => {
         )
         yield* node.killed.heal
         for (const id of [ends, orphaned]) {
-          yield* told(stream, id, [...up, "crash signal: killed", "offline"])
+          yield* eventsAre(stream, id, [...up, "crash signal: killed", "offline"])
         }
         yield* eventually(commands(api, runsOn, "again"), ({ status }) => status === 204)
         yield* logsHave(api, runsOn, "got again ")

@@ -81,13 +81,13 @@ describe("node-protocol, When something breaks: database away, route by route", 
         for (const stream of [before, during[0], during[2]]) {
           yield* eventually(
             Effect.sync(() => stream.of(second)),
-            (told) => told[0] === "installing"
+            (received) => received[0] === "installing"
           )
           assert.isFalse(stream.ended())
         }
         yield* eventually(
-          Effect.sync(() => socket.told().some(({ text }) => text.includes(second))),
-          (told) => told
+          Effect.sync(() => socket.received().some(({ text }) => text.includes(second))),
+          (received) => received
         )
         assert.deepStrictEqual(during[1].of(second), [])
         assert.deepStrictEqual(socket.endings(), [])

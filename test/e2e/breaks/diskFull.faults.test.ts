@@ -5,8 +5,8 @@ import { Effect } from "effect"
 import { makeBalancer, subscriber } from "../../support/balancer.ts"
 import { muster } from "../../support/command.ts"
 import { readDatabaseAt } from "../../support/database.ts"
-import { blueprintFile, definitions, obedient, softwareFile } from "../../support/definitions.ts"
-import { subscribe, told } from "../../support/events.ts"
+import { blueprintFile, consoleServer, definitions, softwareFile } from "../../support/definitions.ts"
+import { eventsAre, subscribe } from "../../support/events.ts"
 import { eventually } from "../../support/eventually.ts"
 import { during, type Fault, smallDisk, smallDiskNote, withSmallDisk } from "../../support/faults/index.ts"
 import { journalProblems, portProblems } from "../../support/invariants.ts"
@@ -31,9 +31,9 @@ import {
 const zeros = (name: string, mib: number) => `head -c ${mib * 1024 * 1024} /dev/zero > ${name}`
 const files = {
   software: {
-    "game.yml": softwareFile("game", { files: { "server.sh": obedient } }),
+    "game.yml": softwareFile("game", { files: { "server.sh": consoleServer } }),
     "large.yml": softwareFile("large", {
-      files: { "server.sh": obedient },
+      files: { "server.sh": consoleServer },
       install: { script: zeros("big", 64) }
     })
   },
@@ -338,7 +338,7 @@ describe.runIf(withSmallDisk)(
           assert.strictEqual(install.phase, "failed")
           assert.match(install.failure_reason, /disk full/)
           assert.deepStrictEqual(leftOf(disk.path, failed), nothing)
-          yield* told(stream, failed, ["installing", "offline"])
+          yield* eventsAre(stream, failed, ["installing", "offline"])
           assert.deepStrictEqual(stream.of(other), ["installing", "offline", "starting", "running"])
           yield* expectStatus(api, 409, "POST", `/api/servers/${failed}/power`, { body: { action: "start" } })
           yield* running(api, "kept")
@@ -384,7 +384,14 @@ describe.runIf(withSmallDisk)(
             })
           )
           yield* becomes(api, ending, "offline")
-          yield* told(stream, ending, ["installing", "offline", "starting", "running", "stopping", "offline"])
+          yield* eventsAre(stream, ending, [
+            "installing",
+            "offline",
+            "starting",
+            "running",
+            "stopping",
+            "offline"
+          ])
           yield* becomes(api, kept, "running")
           yield* powered(api, kept, "stop")
           yield* becomes(api, kept, "offline")

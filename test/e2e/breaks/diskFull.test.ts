@@ -2,7 +2,7 @@ import { existsSync, readdirSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { blueprintFile, definitions, obedient, softwareFile } from "../../support/definitions.ts"
+import { blueprintFile, consoleServer, definitions, softwareFile } from "../../support/definitions.ts"
 import { eventually } from "../../support/eventually.ts"
 import { during, smallDisk, smallDiskNote, withSmallDisk } from "../../support/faults/index.ts"
 import { mountsBelow } from "../../support/mounts.ts"
@@ -14,9 +14,9 @@ import { becomes, create, expectStatus, powered, running } from "../../support/s
 const zeros = (name: string, mib: number) => `head -c ${mib * 1024 * 1024} /dev/zero > ${name}`
 const files = {
   software: {
-    "game.yml": softwareFile("game", { files: { "server.sh": obedient } }),
+    "game.yml": softwareFile("game", { files: { "server.sh": consoleServer } }),
     "large.yml": softwareFile("large", {
-      files: { "server.sh": obedient },
+      files: { "server.sh": consoleServer },
       install: { script: zeros("big", 64) }
     })
   },

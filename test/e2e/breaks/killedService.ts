@@ -20,7 +20,7 @@ export const restartingService = Effect.gen(function* () {
     MUSTER_OVERCOMMIT_MEMORY: "1000",
     MUSTER_EMBEDDED_ALLOCATIONS: `${range.address}:${range.first}-${range.last}`
   }
-  return { dataDir, phoenix: yield* makeRestartingService({ dataDir, env }) }
+  return { dataDir, restarting: yield* makeRestartingService({ dataDir, env }) }
 })
 
 /** Writes a line to the console of a server while no service runs. */

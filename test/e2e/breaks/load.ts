@@ -170,13 +170,13 @@ export const assertOneStory = Effect.fnUntraced(function* (
   subscribers: ReadonlyArray<Subscriber>
 ) {
   const cursors = journal.filter(({ change }) => isPublic(change)).map(({ cursor }) => cursor)
-  for (const { told } of subscribers) {
+  for (const { received } of subscribers) {
     yield* eventually(
-      Effect.sync(() => told().at(-1)?.cursor ?? 0),
+      Effect.sync(() => received().at(-1)?.cursor ?? 0),
       (cursor) => cursor >= (cursors.at(-1) ?? 0)
     )
     assert.deepStrictEqual(
-      told().map(({ cursor }) => cursor),
+      received().map(({ cursor }) => cursor),
       cursors
     )
   }

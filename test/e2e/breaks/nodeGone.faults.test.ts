@@ -1,8 +1,8 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { readDatabase } from "../../support/database.ts"
-import { blueprintFile, definitions, obedient, softwareFile } from "../../support/definitions.ts"
-import { subscribe, told } from "../../support/events.ts"
+import { blueprintFile, consoleServer, definitions, softwareFile } from "../../support/definitions.ts"
+import { eventsAre, subscribe } from "../../support/events.ts"
 import { eventually } from "../../support/eventually.ts"
 import { during, type Fault, restartable, tcpProxy } from "../../support/faults/index.ts"
 import { journalProblems, processProblems } from "../../support/invariants.ts"
@@ -13,7 +13,7 @@ import { becomes, commands, expectStatus, logsHave, running } from "../../suppor
 import { nodeNews } from "./nodes.ts"
 
 const files = {
-  software: { "game.yml": softwareFile("game", { files: { "server.sh": obedient } }) },
+  software: { "game.yml": softwareFile("game", { files: { "server.sh": consoleServer } }) },
   blueprints: { "kept.yml": blueprintFile("kept", "game") }
 }
 const up = ["installing", "offline", "starting", "running"]
@@ -99,7 +99,7 @@ describe("node-protocol, When something breaks: node gone for 30 s", () => {
                 if (main !== undefined) process.kill(main.pid, "SIGKILL")
               })
             )
-            yield* told(stream, kept, [...up, "unknown", "running"])
+            yield* eventsAre(stream, kept, [...up, "unknown", "running"])
             yield* becomes(api, crashed, "offline")
             yield* eventually(
               Effect.sync(() => stream.of(crashed)),

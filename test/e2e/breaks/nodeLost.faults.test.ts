@@ -1,8 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { readDatabase } from "../../support/database.ts"
-import { blueprintFile, definitions, obedient, softwareFile } from "../../support/definitions.ts"
-import { subscribe, told } from "../../support/events.ts"
+import { blueprintFile, consoleServer, definitions, softwareFile } from "../../support/definitions.ts"
+import { eventsAre, subscribe } from "../../support/events.ts"
 import { eventually } from "../../support/eventually.ts"
 import { journalProblems } from "../../support/invariants.ts"
 import { alone, connectedNode, startNode } from "../../support/nodes.ts"
@@ -11,7 +11,7 @@ import { startService } from "../../support/Service.ts"
 import { installed, running, statusOf } from "../../support/servers.ts"
 
 const files = {
-  software: { "game.yml": softwareFile("game", { files: { "server.sh": obedient } }) },
+  software: { "game.yml": softwareFile("game", { files: { "server.sh": consoleServer } }) },
   blueprints: {
     "kept.yml": blueprintFile("kept", "game"),
     "passing.yml": blueprintFile("passing", "game", { save: false })
@@ -38,8 +38,8 @@ describe("node-protocol, When something breaks: node gone for node_lost_after (1
         const free = () => Effect.map(api.request("GET", "/api/nodes/gone"), ({ json }) => json.ports_free)
         assert.strictEqual(yield* free(), 0)
         yield* first.kill("SIGKILL")
-        yield* told(stream, passing, [...up, "unknown", "deleted"])
-        yield* told(stream, idle, ["installing", "offline", "unknown", "deleted"])
+        yield* eventsAre(stream, passing, [...up, "unknown", "deleted"])
+        yield* eventsAre(stream, idle, ["installing", "offline", "unknown", "deleted"])
         assert.strictEqual(yield* statusOf(api, kept), "unknown")
         assert.strictEqual(yield* free(), 2)
         assert.isDefined(yield* mainProcess(first.dataDir, passing))
@@ -51,7 +51,7 @@ describe("node-protocol, When something breaks: node gone for node_lost_after (1
           dataDir: first.dataDir,
           env: ports
         })
-        yield* told(stream, kept, [...up, "unknown", "running"])
+        yield* eventsAre(stream, kept, [...up, "unknown", "running"])
         yield* eventually(
           Effect.sync(() => new Set(serverProcesses(first.dataDir).map(({ server }) => server))),
           (servers) => servers.size === 1 && servers.has(kept)

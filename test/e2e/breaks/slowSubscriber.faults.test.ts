@@ -9,7 +9,7 @@ import { layerSqlite } from "../../../src/store/layers/layerSqlite.ts"
 import { ServerRepo } from "../../../src/store/repos/ServerRepo.ts"
 import { Store } from "../../../src/store/Store.ts"
 import { readDatabase } from "../../support/database.ts"
-import { deafSubscriber, subscribe } from "../../support/events.ts"
+import { stalledSubscriber, subscribe } from "../../support/events.ts"
 import { eventually } from "../../support/eventually.ts"
 import { type Service, startService } from "../../support/Service.ts"
 import { allocations, definition, record } from "../../support/samples.ts"
@@ -61,7 +61,7 @@ describe("node-protocol, When something breaks: slow or stuck subscriber", () =>
     () =>
       Effect.gen(function* () {
         const api = yield* startService({ dataDir: yield* seeded })
-        const deaf = yield* deafSubscriber(api)
+        const deaf = yield* stalledSubscriber(api)
         const attentive = yield* subscribe(api, "/api/events?cursor=0")
         yield* eventually(
           Effect.sync(() => attentive.events().length),

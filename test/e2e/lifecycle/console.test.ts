@@ -1,7 +1,7 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import WebSocket from "ws"
-import { subscribe, told } from "../../support/events.ts"
+import { eventsAre, subscribe } from "../../support/events.ts"
 import { eventually } from "../../support/eventually.ts"
 import { makeKey, revokeKey } from "../../support/keys.ts"
 import { Muster } from "../../support/Muster.ts"
@@ -148,7 +148,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
         yield* powered(api, other, "start")
         yield* becomes(api, other, "running")
         yield* powered(api, one, "start")
-        yield* told(own, one, upAgain)
+        yield* eventsAre(own, one, upAgain)
         assert.deepStrictEqual(
           own.events().map((event) => event.Data.server_id),
           [one, one]

@@ -1,7 +1,7 @@
 import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { told } from "../../support/events.ts"
+import { eventsAre } from "../../support/events.ts"
 import { eventually } from "../../support/eventually.ts"
 import { Muster } from "../../support/Muster.ts"
 import { becomes, create, expectStatus, installed, power, running } from "../../support/servers.ts"
@@ -35,7 +35,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
         )
         // The creation asked for a start after the installation.
         yield* becomes(api, id, "running")
-        yield* told(stream, id, ["installing", "offline", "installing", "offline", ...upAgain])
+        yield* eventsAre(stream, id, ["installing", "offline", "installing", "offline", ...upAgain])
         const again = yield* expectStatus(
           api,
           200,
@@ -71,7 +71,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
         writeFileSync(fileOf(api, id, "world.txt"), "griefed")
         writeFileSync(fileOf(api, id, "extra.txt"), "more")
         yield* expectStatus(api, 202, "POST", `/api/servers/${id}/reset`)
-        yield* told(stream, id, [...up, ...down])
+        yield* eventsAre(stream, id, [...up, ...down])
         const world = fileOf(api, id, "world.txt")
         // For a moment the old files are gone and the new ones not there yet.
         yield* eventually(
@@ -92,7 +92,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
         writeFileSync(fileOf(api, id, "world.txt"), "griefed")
         writeFileSync(fileOf(api, id, "extra.txt"), "more")
         yield* expectStatus(api, 202, "POST", `/api/servers/${id}/reinstall`)
-        yield* told(stream, id, ["installing", "offline", "installing", "offline"])
+        yield* eventsAre(stream, id, ["installing", "offline", "installing", "offline"])
         assert.strictEqual(readFileSync(fileOf(api, id, "world.txt"), "utf8"), "a new world\n")
         assert.strictEqual(readFileSync(fileOf(api, id, "extra.txt"), "utf8"), "more")
       })

@@ -1,6 +1,6 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { told } from "../../support/events.ts"
+import { eventsAre } from "../../support/events.ts"
 import { Muster } from "../../support/Muster.ts"
 import { mainProcess } from "../../support/processes.ts"
 import { becomes, commands, expectStatus, installed, power, powered } from "../../support/servers.ts"
@@ -18,7 +18,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
         yield* becomes(api, id, "running")
         for (const action of ["start", "unpause"]) yield* powered(api, id, action)
         yield* powered(api, id, "stop")
-        yield* told(stream, id, [...up, ...down])
+        yield* eventsAre(stream, id, [...up, ...down])
       })
     )
 

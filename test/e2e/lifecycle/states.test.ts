@@ -1,7 +1,7 @@
 import { existsSync, readFileSync } from "node:fs"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { told } from "../../support/events.ts"
+import { eventsAre } from "../../support/events.ts"
 import { eventually } from "../../support/eventually.ts"
 import { Muster } from "../../support/Muster.ts"
 import { mainProcess, serverProcesses } from "../../support/processes.ts"
@@ -30,7 +30,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
         yield* powered(api, id, "start")
         yield* becomes(api, id, "running")
         yield* powered(api, id, "stop")
-        yield* told(stream, id, [...up, ...down])
+        yield* eventsAre(stream, id, [...up, ...down])
         assert.strictEqual(yield* statusOf(api, id), "offline")
         assert.deepStrictEqual(
           serverProcesses(api.dataDir).filter((process) => process.server === id),
@@ -46,11 +46,11 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
         const id = yield* running(api, "passing")
         const before = yield* mainProcess(api.dataDir, id)
         yield* powered(api, id, "restart")
-        yield* told(stream, id, [...up, ...down, ...upAgain])
+        yield* eventsAre(stream, id, [...up, ...down, ...upAgain])
         const after = yield* mainProcess(api.dataDir, id)
         assert.notStrictEqual(after?.pid, before?.pid)
         yield* powered(api, id, "kill")
-        yield* told(stream, id, [...up, ...down, ...upAgain, "offline", "deleted"])
+        yield* eventsAre(stream, id, [...up, ...down, ...upAgain, "offline", "deleted"])
       })
     )
 
@@ -60,7 +60,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
         const stream = yield* follow(api)
         const id = yield* running(api, "kept")
         yield* powered(api, id, "kill")
-        yield* told(stream, id, [...up, "offline"])
+        yield* eventsAre(stream, id, [...up, "offline"])
       })
     )
 
@@ -83,7 +83,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
           body: { commands: ["hello again"] }
         })
         yield* logsHave(api, id, "got hello again")
-        yield* told(stream, id, [...up, "paused", "running"])
+        yield* eventsAre(stream, id, [...up, "paused", "running"])
       })
     )
 
@@ -93,11 +93,11 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
         const stream = yield* follow(api)
         const id = yield* running(api, "kept")
         yield* commands(api, id, "exit 3")
-        yield* told(stream, id, [...up, "crash exit code 3", "offline"])
+        yield* eventsAre(stream, id, [...up, "crash exit code 3", "offline"])
         yield* powered(api, id, "start")
         yield* becomes(api, id, "running")
         yield* commands(api, id, "signal SEGV")
-        yield* told(stream, id, [
+        yield* eventsAre(stream, id, [
           ...up,
           "crash exit code 3",
           "offline",
@@ -123,8 +123,8 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
         const clean = yield* running(api, "clean")
         yield* commands(api, crash, "exit 0")
         yield* commands(api, clean, "exit 0")
-        yield* told(stream, crash, [...up, "crash exit code 0", "offline"])
-        yield* told(stream, clean, [...up, "offline"])
+        yield* eventsAre(stream, crash, [...up, "crash exit code 0", "offline"])
+        yield* eventsAre(stream, clean, [...up, "offline"])
       })
     )
 
@@ -134,7 +134,13 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
         const stream = yield* follow(api)
         const id = yield* installed(api, "late")
         yield* powered(api, id, "start")
-        yield* told(stream, id, ["installing", "offline", "starting", "crash start timed out", "offline"])
+        yield* eventsAre(stream, id, [
+          "installing",
+          "offline",
+          "starting",
+          "crash start timed out",
+          "offline"
+        ])
         assert.isUndefined(yield* mainProcess(api.dataDir, id))
       })
     )
@@ -155,7 +161,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
             yield* powered(api, id, "start")
             yield* becomes(api, id, "running")
             yield* end === "crash" ? commands(api, id, "exit 9") : powered(api, id, end)
-            yield* told(stream, id, [...up, ...events])
+            yield* eventsAre(stream, id, [...up, ...events])
             assert.strictEqual(yield* statusOf(api, id), "gone")
             yield* eventually(
               Effect.sync(() => existsSync(fileOf(api, id, "."))),
@@ -175,7 +181,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
         for (const again of [true, true, false]) {
           expected.push(...crash, ...(again ? upAgain : []))
           yield* commands(api, id, "exit 5")
-          yield* told(stream, id, expected)
+          yield* eventsAre(stream, id, expected)
         }
         assert.strictEqual(yield* statusOf(api, id), "offline")
       })

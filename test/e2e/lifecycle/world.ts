@@ -1,7 +1,7 @@
 import { homedir } from "node:os"
 import { join } from "node:path"
 import { Effect, type Scope } from "effect"
-import { blueprintFile, obedient, softwareFile } from "../../support/definitions.ts"
+import { blueprintFile, consoleServer, softwareFile } from "../../support/definitions.ts"
 import { type EventStream, replay, subscribe } from "../../support/events.ts"
 import type { Service, ServiceFailed } from "../../support/Service.ts"
 import { expectStatus } from "../../support/servers.ts"
@@ -15,17 +15,20 @@ export const licence = join(
 export const definitions = {
   software: {
     "game.yml": softwareFile("game", {
-      files: { "server.sh": obedient, "world.txt": "a new world" },
+      files: { "server.sh": consoleServer, "world.txt": "a new world" },
       install: { script: "for n in 1 2 3 4 5; do echo step $n; done" },
       extra: { "start-timeout": 20 }
     }),
-    "clean.yml": softwareFile("clean", { files: { "server.sh": obedient }, extra: { "clean-exit": "stop" } }),
+    "clean.yml": softwareFile("clean", {
+      files: { "server.sh": consoleServer },
+      extra: { "clean-exit": "stop" }
+    }),
     "late.yml": softwareFile("late", {
       invocation: "sh -c 'echo not yet; while read -r line; do :; done'",
       extra: { "start-timeout": 1 }
     }),
     "licensed.yml": softwareFile("licensed", {
-      files: { "server.sh": obedient },
+      files: { "server.sh": consoleServer },
       install: { script: `echo looking for a licence\ntest -e ${licence} || exit 3\necho found it` }
     })
   },

@@ -4,7 +4,7 @@ import { assert } from "@effect/vitest"
 import { Effect, type Scope } from "effect"
 import WebSocket from "ws"
 import { type ErrorStatus, reasonPhrases } from "../../../src/domain/ApiError.ts"
-import { blueprintFile, obedient, softwareFile } from "../../support/definitions.ts"
+import { blueprintFile, consoleServer, softwareFile } from "../../support/definitions.ts"
 import { Muster } from "../../support/Muster.ts"
 import type { Answer, Service } from "../../support/Service.ts"
 import { expectStatus, statusOf } from "../../support/servers.ts"
@@ -15,7 +15,7 @@ export const noNode = { MUSTER_EMBEDDED_NODE: "false" }
 /** Definitions of a small server that installs at once, and of one whose installation never ends. */
 export const games = {
   software: {
-    "game.yml": softwareFile("game", { files: { "server.sh": obedient } }),
+    "game.yml": softwareFile("game", { files: { "server.sh": consoleServer } }),
     "endless.yml": softwareFile("endless", { install: { script: "echo begun\nwhile :; do sleep 1; done" } })
   },
   blueprints: {

@@ -30,7 +30,7 @@ export const drains: Invariant = {
     for (const { asked, sent } of operations) {
       if (asked.kind === "create") first.set(asked.key, Math.min(sent, first.get(asked.key) ?? sent))
     }
-    const told = new Set<string>()
+    const received = new Set<string>()
     return operations.flatMap(({ asked, ended, id, n, node_id, status }) => {
       if (asked.kind !== "create" || status !== 202 || asked.body.node_id !== undefined) return []
       // A repeated request returns the result of the first one.
@@ -38,8 +38,8 @@ export const drains: Invariant = {
       const drained = times.find(
         ({ from, node, to }) => node === node_id && from.ended <= sent && ended <= to
       )
-      if (drained === undefined || told.has(asked.key)) return []
-      told.add(asked.key)
+      if (drained === undefined || received.has(asked.key)) return []
+      received.add(asked.key)
       return [
         `${id} (operation ${n}, first sent at ${sent} ms) was placed on ${node_id}, drained since ${drained.from.ended} ms (operation ${drained.from.n})`
       ]

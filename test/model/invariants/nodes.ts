@@ -66,16 +66,17 @@ export const reports: Invariant = {
     return [...storiesOf(tables).values()].flatMap((story) => {
       const node = nodes.find(({ id }) => id === places.get(story.id))
       if (node === undefined || !plain(story, node.id)) return []
-      const said = changes(["installing", ...(node.said.get(story.id) ?? [])])
-      const told = changes(brief(story))
+      const sentReports = changes(["installing", ...(node.sentReports.get(story.id) ?? [])])
+      const received = changes(brief(story))
       // Reports after the deletion are not published.
-      const expected = story.isDeleted ? said.slice(0, told.length) : said
+      const expected = story.isDeleted ? sentReports.slice(0, received.length) : sentReports
       // Deleted by its node when the database went away: it is found missing, and its end is published as for any
       // missing server.
-      const foundGone = story.isDeleted && begun.has(story.id) ? changes([...said, "offline"]) : expected
-      return told.join() === expected.join() || told.join() === foundGone.join()
+      const foundGone =
+        story.isDeleted && begun.has(story.id) ? changes([...sentReports, "offline"]) : expected
+      return received.join() === expected.join() || received.join() === foundGone.join()
         ? []
-        : [`${story.id}: told ${told.join()}; ${node.id} said ${said.join()}`]
+        : [`${story.id}: told ${received.join()}; ${node.id} said ${sentReports.join()}`]
     })
   }
 }

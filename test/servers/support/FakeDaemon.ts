@@ -111,7 +111,7 @@ export class FakeDaemon {
     }
   }
 
-  say(server_id: string, body: Body) {
+  queueReport(server_id: string, body: Body) {
     const sequence = (this.sequences.get(server_id) ?? 0) + 1
     this.sequences.set(server_id, sequence)
     this.unsent.push({ server_id, sequence, ...body })
@@ -122,7 +122,7 @@ export class FakeDaemon {
     const instance = this.instances.get(id)
     if (instance === undefined || instance.status === status) return
     instance.status = status
-    this.say(id, { type: "status", status, transient })
+    this.queueReport(id, { type: "status", status, transient })
   }
 
   finishInstall(id: string, phase: "ready" | "failed") {
@@ -130,12 +130,12 @@ export class FakeDaemon {
     if (instance === undefined) return
     instance.install = phase === "ready" ? { phase } : { phase, exit_code: 1, failure_reason: "exit code 1" }
     instance.status = "offline"
-    this.say(id, { type: "install-status", install: instance.install })
-    this.say(id, { type: "status", status: "offline", transient: true })
+    this.queueReport(id, { type: "install-status", install: instance.install })
+    this.queueReport(id, { type: "status", status: "offline", transient: true })
   }
 
   crash(id: string) {
-    this.say(id, { type: "crash", crash })
+    this.queueReport(id, { type: "crash", crash })
     this.move(id, "offline")
   }
 
@@ -230,7 +230,7 @@ export class FakeDaemon {
     const { id } = instance.spec
     instance.install = { phase: "installing" }
     instance.status = "installing"
-    this.say(id, { type: "install-status", install: instance.install })
+    this.queueReport(id, { type: "install-status", install: instance.install })
     if (arrives && this.installs === "ready") {
       this.arriving.add(id)
       this.#arrivals.openUnsafe()

@@ -49,10 +49,10 @@ const client = (port: number) =>
       (socket) => Effect.sync(() => socket.destroy())
     ),
     (socket) => {
-      let heard = ""
+      let received = ""
       let end: string | undefined
       socket.on("data", (chunk) => {
-        heard += chunk.toString()
+        received += chunk.toString()
       })
       socket.on("error", (error: NodeJS.ErrnoException) => {
         end = error.code
@@ -60,11 +60,11 @@ const client = (port: number) =>
       socket.on("close", () => {
         end ??= "closed"
       })
-      const state = () => ({ heard, end })
+      const state = () => ({ received, end })
       return {
         state: Effect.sync(state),
-        says: (text: string) => Effect.sync(() => void socket.write(text)),
-        hears: (text: string) => eventually(Effect.sync(state), (now) => now.heard === text),
+        sends: (text: string) => Effect.sync(() => void socket.write(text)),
+        receives: (text: string) => eventually(Effect.sync(state), (now) => now.received === text),
         ends: (how: string) => eventually(Effect.sync(state), (now) => now.end === how)
       }
     }
@@ -75,8 +75,8 @@ describe("test faults: the connection proxy", () => {
     Effect.gen(function* () {
       const proxy = yield* tcpProxy((yield* echo).port)
       const before = yield* client(proxy.port)
-      yield* before.says("one")
-      yield* before.hears("one")
+      yield* before.sends("one")
+      yield* before.receives("one")
       yield* during(
         proxy.dropped,
         Effect.gen(function* () {
@@ -86,38 +86,38 @@ describe("test faults: the connection proxy", () => {
         })
       )
       const after = yield* client(proxy.port)
-      yield* after.says("two")
-      yield* after.hears("two")
+      yield* after.sends("two")
+      yield* after.receives("two")
     }).pipe(Effect.scoped)
   )
 
   it.live("swallow holds all bytes and ends no connection; heal resets the connections that lost bytes", () =>
     Effect.gen(function* () {
       const proxy = yield* tcpProxy((yield* echo).port)
-      const [talks, listens] = [yield* client(proxy.port), yield* client(proxy.port)]
-      for (const one of [talks, listens]) {
-        yield* one.says("one")
-        yield* one.hears("one")
+      const [sender, receiver] = [yield* client(proxy.port), yield* client(proxy.port)]
+      for (const one of [sender, receiver]) {
+        yield* one.sends("one")
+        yield* one.receives("one")
       }
       const made = yield* during(
         proxy.swallowed,
         Effect.gen(function* () {
           const meanwhile = yield* client(proxy.port)
-          yield* meanwhile.says("lost")
-          yield* talks.says("lost")
+          yield* meanwhile.sends("lost")
+          yield* sender.sends("lost")
           // All sockets are in this process, so bytes sent earlier have been read by now.
           const other = yield* client((yield* echo).port)
-          yield* other.says("seen")
-          yield* other.hears("seen")
-          for (const one of [meanwhile, talks]) assert.isUndefined((yield* one.state).end)
-          assert.strictEqual((yield* talks.state).heard, "one")
+          yield* other.sends("seen")
+          yield* other.receives("seen")
+          for (const one of [meanwhile, sender]) assert.isUndefined((yield* one.state).end)
+          assert.strictEqual((yield* sender.state).received, "one")
           return meanwhile
         })
       )
-      yield* talks.ends("ECONNRESET")
+      yield* sender.ends("ECONNRESET")
       yield* made.ends("ECONNRESET")
-      yield* listens.says("two")
-      yield* listens.hears("onetwo")
+      yield* receiver.sends("two")
+      yield* receiver.receives("onetwo")
     }).pipe(Effect.scoped)
   )
 
@@ -128,17 +128,17 @@ describe("test faults: the connection proxy", () => {
       yield* during(
         proxy.delayed(30),
         Effect.gen(function* () {
-          yield* one.says("a")
-          yield* one.says("b")
+          yield* one.sends("a")
+          yield* one.sends("b")
         })
       )
-      yield* one.says("c")
-      yield* one.hears("abc")
+      yield* one.sends("c")
+      yield* one.receives("abc")
       yield* proxy.cutAt((chunk) => chunk.includes("end"))
-      yield* one.says("end")
+      yield* one.sends("end")
       yield* one.ends("ECONNRESET")
       assert.isTrue(proxy.hasCut())
-      assert.strictEqual((yield* one.state).heard, "abc")
+      assert.strictEqual((yield* one.state).received, "abc")
     }).pipe(Effect.scoped)
   )
 
@@ -181,15 +181,15 @@ describe.runIf(withWallClock)(`test faults: the wall clock${wallClockNote}`, () 
         Math.round((Date.now() - performance.timeOrigin - performance.now()) / 60_000) || 0
       ), 20)`
       const child = yield* startChild([process.execPath, "-e", program], { cwd: "/", env: clock.env })
-      const says = (minutes: number) =>
+      const clockIsAhead = (minutes: number) =>
         eventually(
           Effect.sync(() => child.stdout().split("\n").at(-2)),
           (last) => last === String(minutes)
         )
-      yield* says(0)
-      yield* during(clock.jumped(7_200_000), says(120))
-      yield* says(0)
-      yield* during(clock.jumped(-7_200_000), says(-120))
+      yield* clockIsAhead(0)
+      yield* during(clock.jumped(7_200_000), clockIsAhead(120))
+      yield* clockIsAhead(0)
+      yield* during(clock.jumped(-7_200_000), clockIsAhead(-120))
     }).pipe(Effect.scoped)
   )
 })
