@@ -1,9 +1,9 @@
 /** The users of plain processes: a uid and equal gid per server and per software (life.md). */
-import * as fs from "node:fs/promises"
 import { join } from "node:path"
-import { Effect, Option, Schema, Semaphore } from "effect"
-import { type IoError, io, lstat, makeFolder, orMissing, readText, writeAtomic } from "../disk/fsio.ts"
+import { Effect, Schema, Semaphore } from "effect"
+import { type IoError, orMissing, readText, writeAtomic } from "../disk/fsio.ts"
 import { LaunchFailed, type RunUser } from "./Runtime.ts"
+import { CLAIMS, openUidClaims } from "./uidClaims.ts"
 
 /** The range of uids that a node may assign. */
 export interface UidRange {
@@ -42,15 +42,6 @@ export interface ProcessUsers {
   readonly nameOf: (uid: number) => string | undefined
 }
 
-/** Prevents that two daemons of a host assign the same uid. Empty after a boot, when no server runs. */
-export const CLAIMS = "/run/muster/uids"
-
-const Claim = Schema.fromJsonString(
-  Schema.Struct({ node: Schema.String, data_dir: Schema.String, name: Schema.String })
-)
-type Claim = typeof Claim.Type
-const decodeClaim = Schema.decodeUnknownOption(Claim)
-
 const UsersFile = Schema.fromJsonString(
   Schema.Struct({
     format: Schema.Literal(1),
@@ -71,53 +62,14 @@ const userOf = (uid: number): RunUser => ({ uid, gid: uid, own: true })
  */
 export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUsersOptions) {
   const { dataDir, node, range } = options
-  const sharedDir = options.claimsDir ?? CLAIMS
-  const claimsDir = yield* makeFolder(sharedDir).pipe(
-    Effect.as(sharedDir),
-    Effect.catch(({ message }) => {
-      const own = join(dataDir, "uids")
-      const warning = `uids cannot be claimed on this host: ${message}; set a different MUSTER_PROCESS_UIDS for each daemon`
-      return Effect.andThen(Effect.logWarning(warning), Effect.as(makeFolder(own), own))
-    })
-  )
+  const claims = yield* openUidClaims(node, dataDir, options.claimsDir ?? CLAIMS)
+  const previous = new Map(claims.previous)
   const path = join(dataDir, "users.json")
   const lock = yield* Semaphore.make(1)
   const softwareLock = yield* Semaphore.make(1)
   const byName = new Map<string, number>()
   const byUid = new Map<number, string>()
-  const previous = new Map<number, string>()
   let file: UsersFile = { format: 1, software: {} }
-
-  const claimPath = (uid: number) => join(claimsDir, String(uid))
-  const readClaim = (uid: number) =>
-    Effect.map(readText(claimPath(uid)).pipe(orMissing("")), (text) =>
-      Option.getOrUndefined(decodeClaim(text))
-    )
-
-  /** Whether a claim is valid: another node's is while its data folder exists. */
-  const isValid = (claim: Claim | undefined): Effect.Effect<boolean, IoError> =>
-    claim === undefined || claim.node === node
-      ? Effect.succeed(false)
-      : Effect.map(lstat(claim.data_dir), (found) => found !== undefined)
-
-  const writeClaim = (uid: number, name: string) => {
-    const text = JSON.stringify({ node, data_dir: dataDir, name } satisfies Claim)
-    return io(`claim uid ${uid}`, () => fs.writeFile(claimPath(uid), text, { flag: "wx", mode: 0o600 })).pipe(
-      Effect.as(true),
-      Effect.catchIf(
-        ({ code }) => code === "EEXIST",
-        () => Effect.succeed(false)
-      )
-    )
-  }
-
-  /** Claims a uid on this host; false if another node has it. */
-  const claim = Effect.fnUntraced(function* (uid: number, name: string) {
-    if (yield* writeClaim(uid, name)) return true
-    if (yield* isValid(yield* readClaim(uid))) return false
-    yield* io(`release uid ${uid}`, () => fs.unlink(claimPath(uid))).pipe(orMissing(undefined))
-    return yield* writeClaim(uid, name)
-  })
 
   /** Returns the uid that a name had in the last run of this node, unless another name has it now. */
   const previousUid = (name: string) => {
@@ -152,7 +104,7 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
     const previousName = byName.get(name)
     if (previousName !== undefined) return userOf(previousName)
     if (kept !== undefined && !byUid.has(kept)) {
-      if (yield* claim(kept, name)) {
+      if (yield* claims.claim(kept, name)) {
         record(name, kept)
         return userOf(kept)
       }
@@ -161,7 +113,7 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
       )
     }
     for (const uid of searchOrder()) {
-      if (byUid.has(uid) || !(yield* claim(uid, name))) continue
+      if (byUid.has(uid) || !(yield* claims.claim(uid, name))) continue
       record(name, uid)
       yield* save({ ...file, next: uid + 1 })
       return userOf(uid)
@@ -186,10 +138,6 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
     return user
   })
 
-  for (const name of yield* io(`read ${claimsDir}`, () => fs.readdir(claimsDir))) {
-    const found = /^\d+$/.test(name) ? yield* readClaim(Number(name)) : undefined
-    if (found?.node === node) previous.set(Number(name), found.name)
-  }
   const kept = yield* readText(path).pipe(orMissing(undefined))
   if (kept !== undefined) file = yield* decodeUsersFile(kept)
   for (const [id, uid] of Object.entries(file.software)) {
@@ -201,7 +149,7 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
     softwareUser: (id) => softwareLock.withPermit(softwareUser(id)),
     reserve: (name, uid) =>
       Effect.gen(function* () {
-        if (!byUid.has(uid) && !byName.has(name) && (yield* claim(uid, name))) record(name, uid)
+        if (!byUid.has(uid) && !byName.has(name) && (yield* claims.claim(uid, name))) record(name, uid)
       }).pipe(
         // The files of the server have the uid without a claim, too: no other server may get it.
         Effect.catch((error) =>
@@ -227,10 +175,7 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
         byName.delete(name)
         byUid.delete(uid)
         previous.delete(uid)
-        yield* io(`release uid ${uid}`, () => fs.unlink(claimPath(uid))).pipe(
-          orMissing(undefined),
-          Effect.catch((error) => Effect.logWarning(error.message))
-        )
+        yield* Effect.catch(claims.release(uid), (error) => Effect.logWarning(error.message))
       }).pipe(lock.withPermit, Effect.uninterruptible),
     uidOf: (name) => byName.get(name) ?? previousUid(name),
     nameOf: (uid) => byUid.get(uid) ?? previous.get(uid)

@@ -141,4 +141,31 @@ describe("decisions 3, isolation: uids of servers", () => {
       assert.strictEqual(yield* uidOf(after.assign("server")), 71000)
     }).pipe(Effect.scoped)
   )
+
+  it.live("nodes of one machine that assign uids at the same time never give the same uid", () =>
+    Effect.gen(function* () {
+      const root = yield* temporaryFolder
+      const claimsDir = join(root, "claims")
+      const wide = { first: 70000, last: 70199 }
+      mkdirSync(claimsDir)
+      // Claims of nodes that are gone, and one that its node did not finish.
+      for (let uid = 70000; uid < 70100; uid += 2) {
+        const claim = { node: "gone", data_dir: join(root, "gone"), name: "server" }
+        writeFileSync(join(claimsDir, String(uid)), uid === 70000 ? "" : JSON.stringify(claim))
+      }
+      const given = yield* Effect.forEach(
+        Array.from({ length: 8 }, (_, n) => `node${n}`),
+        Effect.fnUntraced(function* (node) {
+          const dataDir = join(root, node)
+          mkdirSync(dataDir)
+          const users = yield* openProcessUsers({ node, dataDir, range: wide, claimsDir })
+          return yield* Effect.forEach(Array.from({ length: 20 }), (_, n) =>
+            uidOf(users.assign(`server ${n}`))
+          )
+        }),
+        { concurrency: "unbounded" }
+      )
+      assert.strictEqual(new Set(given.flat()).size, 160)
+    }).pipe(Effect.scoped)
+  )
 })

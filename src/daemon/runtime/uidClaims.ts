@@ -1,0 +1,119 @@
+/** The claims by which the daemons of a host never assign the same uid: a file per uid. */
+import { randomUUID } from "node:crypto"
+import * as fs from "node:fs/promises"
+import { join } from "node:path"
+import { Effect, Option, Schema } from "effect"
+import { type IoError, io, lstat, makeFolder, orMissing, readText } from "../disk/fsio.ts"
+
+/** The folder in which all daemons of a host claim their uids. Empty after a boot, when no server runs. */
+export const CLAIMS = "/run/muster/uids"
+
+export interface UidClaims {
+  /** Claims a uid on this host; false if another node has it. */
+  claim(uid: number, name: string): Effect.Effect<boolean, IoError>
+  /** Removes the claim on a uid, unless another node has it. */
+  release(uid: number): Effect.Effect<void, IoError>
+  /** The claims that this node had when it opened them, by uid. */
+  readonly previous: ReadonlyMap<number, string>
+}
+
+const Claim = Schema.fromJsonString(
+  Schema.Struct({ node: Schema.String, data_dir: Schema.String, name: Schema.String })
+)
+type Claim = typeof Claim.Type
+const decodeClaim = Schema.decodeUnknownOption(Claim)
+
+/** Creates a file or a link; false if there is one. */
+const create = (what: string, run: () => Promise<void>) =>
+  io(what, run).pipe(
+    Effect.as(true),
+    Effect.catchIf(
+      ({ code }) => code === "EEXIST",
+      () => Effect.succeed(false)
+    )
+  )
+
+const unlink = (path: string) => io(`remove ${path}`, () => fs.unlink(path)).pipe(orMissing(undefined))
+
+/**
+ * Opens the claims of a node; calls must not overlap.
+ * @param node identity of the node and its data folder
+ */
+export const openUidClaims = Effect.fnUntraced(function* (node: string, dataDir: string, sharedDir: string) {
+  const claimsDir = yield* makeFolder(sharedDir).pipe(
+    Effect.as(sharedDir),
+    Effect.catch(({ message }) => {
+      const own = join(dataDir, "uids")
+      const warning = `uids cannot be claimed on this host: ${message}; set a different MUSTER_PROCESS_UIDS for each daemon`
+      return Effect.andThen(Effect.logWarning(warning), Effect.as(makeFolder(own), own))
+    })
+  )
+  const pathOf = (uid: number) => join(claimsDir, String(uid))
+
+  /** Returns the claim on a uid: undefined if there is none, "unreadable" if a daemon was killed while it wrote. */
+  const read = (uid: number) =>
+    Effect.map(readText(pathOf(uid)).pipe(orMissing(undefined)), (text) =>
+      text === undefined ? undefined : Option.getOrElse(decodeClaim(text), () => "unreadable" as const)
+    )
+  type Found = Effect.Success<ReturnType<typeof read>>
+
+  const isOwn = (found: Found) => typeof found === "object" && found.node === node
+  /** Whether a claim is of another node, whose data folder exists. */
+  const isForeign = (found: Found): Effect.Effect<boolean, IoError> =>
+    typeof found !== "object" || isOwn(found)
+      ? Effect.succeed(false)
+      : Effect.map(lstat(found.data_dir), (folder) => folder !== undefined)
+
+  /** Puts a complete claim in place by `put`, because another daemon may read it at any time. */
+  const write = (uid: number, name: string, put: (aside: string) => Effect.Effect<boolean, IoError>) => {
+    const aside = join(claimsDir, `${uid}.${randomUUID()}`)
+    const text = JSON.stringify({ node, data_dir: dataDir, name } satisfies Claim)
+    return io(`claim uid ${uid}`, () => fs.writeFile(aside, text, { flag: "wx", mode: 0o600 })).pipe(
+      Effect.andThen(put(aside)),
+      Effect.ensuring(Effect.ignore(unlink(aside)))
+    )
+  }
+  const add = (uid: number, name: string) =>
+    write(uid, name, (aside) => create(`claim uid ${uid}`, () => fs.link(aside, pathOf(uid))))
+  const replace = (uid: number, name: string) =>
+    write(uid, name, (aside) =>
+      Effect.as(
+        io(`claim uid ${uid}`, () => fs.rename(aside, pathOf(uid))),
+        true
+      )
+    )
+
+  /** Adds a claim, or replaces the one of a removed node, which needs the lock. */
+  const addOrReplace = Effect.fnUntraced(function* (uid: number, name: string) {
+    const found = yield* read(uid)
+    if (found === undefined) return yield* add(uid, name)
+    return (yield* isForeign(found)) ? false : yield* replace(uid, name)
+  })
+  /** If a daemon is killed while it has the lock, the uid stays unused until the next boot. */
+  const takeOver = Effect.fnUntraced(function* (uid: number, name: string) {
+    const lock = `${pathOf(uid)}.lock`
+    if (!(yield* create(`lock uid ${uid}`, () => fs.writeFile(lock, "", { flag: "wx" })))) return false
+    return yield* Effect.ensuring(addOrReplace(uid, name), Effect.ignore(unlink(lock)))
+  })
+
+  const previous = new Map<number, string>()
+  for (const file of yield* io(`read ${claimsDir}`, () => fs.readdir(claimsDir))) {
+    const found = /^\d+$/.test(file) ? yield* read(Number(file)) : undefined
+    if (typeof found === "object" && isOwn(found)) previous.set(Number(file), found.name)
+  }
+
+  const claims: UidClaims = {
+    claim: Effect.fnUntraced(function* (uid, name) {
+      const found = yield* read(uid)
+      if (found === undefined) return yield* add(uid, name)
+      // Other daemons do not take it over: the data folder of this node exists.
+      if (isOwn(found)) return yield* replace(uid, name)
+      return (yield* isForeign(found)) ? false : yield* takeOver(uid, name)
+    }),
+    release: Effect.fnUntraced(function* (uid) {
+      if (isOwn(yield* read(uid))) yield* unlink(pathOf(uid))
+    }),
+    previous
+  }
+  return claims
+})
