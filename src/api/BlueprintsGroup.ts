@@ -33,7 +33,7 @@ export class BlueprintsGroup extends HttpApiGroup.make("blueprints")
     })
       .middleware(Writes)
       .annotateMerge(
-        OpenApi.annotations({ summary: "Sync the sources of blueprints, read them anew, all or nothing" })
+        OpenApi.annotations({ summary: "Sync the sources of blueprints and reload them, all or nothing" })
       ),
     HttpApiEndpoint.get("get", "/blueprints/:blueprint", {
       params: { blueprint: Schema.String },
@@ -57,7 +57,7 @@ export class BlueprintsGroup extends HttpApiGroup.make("blueprints")
     })
       .middleware(Writes)
       .annotateMerge(
-        OpenApi.annotations({ summary: "Sync the sources of software, read it anew, all or nothing" })
+        OpenApi.annotations({ summary: "Sync the sources of software and reload it, all or nothing" })
       ),
     HttpApiEndpoint.get("software", "/software/:software", {
       params: { software: Schema.String },
@@ -68,13 +68,15 @@ export class BlueprintsGroup extends HttpApiGroup.make("blueprints")
       success: Schema.Array(DefinitionWarning)
     }).annotateMerge(
       OpenApi.annotations({
-        summary: "What should be looked at in the definitions, and what was left out of them"
+        summary: "Warnings about the definitions, and definitions that were left out"
       })
     ),
     HttpApiEndpoint.get("sources", "/definitions/sources", {
       success: Schema.Array(SourceView)
     }).annotateMerge(
-      OpenApi.annotations({ summary: "Git repositories that definitions are synced from, and how that went" })
+      OpenApi.annotations({
+        summary: "Git repositories that definitions are synced from, and the result of the last sync"
+      })
     )
   )
   .middleware(Authorization)

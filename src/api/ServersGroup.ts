@@ -41,7 +41,8 @@ export const PowerRequest = Schema.Struct({
   action: PowerAction,
   wait_seconds: optionalInput(
     Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 300 })).annotate({
-      description: "Of stop and restart: seconds after which what still runs is killed; default 30."
+      description:
+        "Of stop and restart: seconds after which the server is killed if it still runs; default 30."
     })
   )
 }).annotate({ identifier: "PowerRequest" })
@@ -74,7 +75,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       headers: {
         "idempotency-key": Schema.optionalKey(
           IdempotencyKey.annotate({
-            description: "The same key with the same body answers the first response again, for 24 h."
+            description: "The same key with the same body returns the first response again, for 24 h."
           })
         )
       },
@@ -116,7 +117,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
     HttpApiEndpoint.get("stats", "/servers/:server/stats", {
       params,
       query: {
-        update_disk_usage: flag("`true`: measures the disk anew, which may take a while; default `false`.")
+        update_disk_usage: flag("`true`: measures the disk again, which may take a while; default `false`.")
       },
       success: ServerStats,
       error: nodeErrors

@@ -29,20 +29,20 @@ export const watchDataDisk = Effect.fnUntraced(function* (folder: string, reserv
     const part = total === 0 ? 1 : free / total
     if (!isLow && part < LOW) {
       isLow = true
-      yield* Effect.logWarning(`the disk of the data folder is almost full: ${describe(free, total)}`, {
-        folder
-      })
+      yield* Effect.logWarning(`the disk of the data folder is almost full: ${describe(free, total)}`)
     } else if (isLow && part >= RECOVERED) {
       isLow = false
-      yield* Effect.logInfo(`the disk of the data folder has room again: ${describe(free, total)}`, {
-        folder
-      })
+      yield* Effect.logInfo(`the disk of the data folder has room again: ${describe(free, total)}`)
     }
     if (reserve !== undefined) yield* holdReserve(reserve, space)
   })
   const quietly = Effect.catch((error: DiskError) =>
-    Effect.logDebug(`the disk of the data folder: ${error.message}`)
+    Effect.logDebug(`the disk of the data folder cannot be read: ${error.message}`)
   )
   if (reserve !== undefined) yield* quietly(makeRoomToStart(reserve, folder))
-  yield* quietly(look).pipe(Effect.repeat(Schedule.spaced(LOOK_EVERY)), Effect.forkScoped)
+  yield* quietly(look).pipe(
+    Effect.annotateLogs({ folder }),
+    Effect.repeat(Schedule.spaced(LOOK_EVERY)),
+    Effect.forkScoped
+  )
 })

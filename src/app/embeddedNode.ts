@@ -29,7 +29,7 @@ const unavailable = Effect.fnUntraced(function* (node_id: string) {
   const node = fleet.get(node_id)
   if (node?.connected !== true || node.record === undefined) return
   yield* Effect.catch(registry.revoke(node_id, node.record.token), (error) =>
-    Effect.logWarning(`the embedded node's last registration still counts: ${error.detail}`)
+    Effect.logWarning(`the last registration of the embedded node is still valid: ${error.detail}`)
   )
 })
 
@@ -43,8 +43,7 @@ const deregister = (node_id: string) =>
         Effect.suspend(() => registry.disconnect(node_id, fleet.get(node_id)?.record?.boot_id ?? "")).pipe(
           Effect.catchTags({
             RegistrationRequired: () => Effect.void,
-            Unavailable: (error) =>
-              Effect.logWarning(`the embedded node has not said good-bye: ${error.detail}`)
+            Unavailable: (error) => Effect.logWarning(`the embedded node cannot deregister: ${error.detail}`)
           })
         )
       )

@@ -19,13 +19,13 @@ const hasLostTerminal = (): boolean => {
 export const hangups = Effect.gen(function* () {
   const queue = yield* Queue.sliding<void>(1)
   const interactive = process.stdin.isTTY === true && process.stdout.isTTY === true
-  const hear = () => {
+  const onHangup = () => {
     if (interactive && hasLostTerminal()) process.kill(process.pid, "SIGTERM")
     else Queue.offerUnsafe(queue, undefined)
   }
   yield* Effect.acquireRelease(
-    Effect.sync(() => process.on("SIGHUP", hear)),
-    () => Effect.sync(() => process.off("SIGHUP", hear))
+    Effect.sync(() => process.on("SIGHUP", onHangup)),
+    () => Effect.sync(() => process.off("SIGHUP", onHangup))
   )
   return queue
 })

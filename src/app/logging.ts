@@ -30,9 +30,15 @@ const textOf = (value: unknown): string => {
   return typeof shown === "string" ? escapeText(shown) : inspect(shown, { depth: 4 })
 }
 
+/** Returns the value of a field on the line of its entry; a text with spaces is quoted. */
+const fieldOf = (value: unknown): string => {
+  const text = textOf(value).replace(/\s+/g, " ")
+  return typeof value === "string" && /^$|[\s"=]/.test(text) ? `"${text.replaceAll('"', '\\"')}"` : text
+}
+
 /**
- * Formats entries for people: one line, then causes, values and annotations, indented. Names and texts from outside are
- * escaped, so that they cannot end a line, start an entry or control a terminal.
+ * Formats entries for people: one line with the fields, then causes and other values, indented. Names and texts from
+ * outside are escaped, so that they cannot end a line, start an entry or control a terminal.
  */
 const formatPretty = (colored: boolean) => {
   const paint = (text: string, ...codes: ReadonlyArray<string>) =>
@@ -41,17 +47,16 @@ const formatPretty = (colored: boolean) => {
     const spans = fiber
       .getRef(References.CurrentLogSpans)
       .map(([label, since]) => ` ${escapeText(label)}=${date.getTime() - since}ms`)
+    const fields = Object.entries(fiber.getRef(References.CurrentLogAnnotations)).map(
+      ([name, value]) => ` ${paint(`${escapeText(name)}=`, BOLD)}${fieldOf(value)}`
+    )
     const [first, ...others] = Array.ensure(message)
     const isText = typeof first === "string"
     const head = `[${timeOf(date)}] ${paint(logLevel.toUpperCase(), colors[logLevel] ?? "90")} (#${fiber.id})`
     return [
-      `${head}${spans.join("")}:${isText ? ` ${paint(escapeText(first), BOLD, CYAN)}` : ""}`,
+      `${head}${spans.join("")}:${isText ? ` ${paint(escapeText(first), BOLD, CYAN)}` : ""}${fields.join("")}`,
       ...(cause.reasons.length > 0 ? below(Cause.pretty(cause)) : []),
-      ...(isText ? others : Array.ensure(message)).flatMap((value) => below(textOf(value))),
-      ...Object.entries(fiber.getRef(References.CurrentLogAnnotations)).map(
-        ([name, value]) =>
-          `  ${paint(`${escapeText(name)}:`, BOLD)} ${below(textOf(value)).join("\n").trimStart()}`
-      )
+      ...(isText ? others : Array.ensure(message)).flatMap((value) => below(textOf(value)))
     ].join("\n")
   })
 }

@@ -8,13 +8,13 @@ const codes = { SIGINT: 130, SIGTERM: 143 } as const
 export const endOnSecondSignal = Effect.acquireRelease(
   Effect.sync(() => {
     let first: number | undefined
-    const hear = (signal: keyof typeof codes) => () => {
+    const handlerOf = (signal: keyof typeof codes) => () => {
       first ??= performance.now()
       if (performance.now() - first > SAME_KEYSTROKE_MILLIS) process.exit(codes[signal])
     }
     const handlers = [
-      ["SIGINT", hear("SIGINT")],
-      ["SIGTERM", hear("SIGTERM")]
+      ["SIGINT", handlerOf("SIGINT")],
+      ["SIGTERM", handlerOf("SIGTERM")]
     ] as const
     for (const [signal, handler] of handlers) process.on(signal, handler)
     return handlers

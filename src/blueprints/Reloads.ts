@@ -32,7 +32,7 @@ export class Reloads extends Context.Service<
       const news = yield* ReloadFeed
       const store = yield* Store
 
-      const tell = (folder: Folder) =>
+      const notifyReplicas = (folder: Folder) =>
         Effect.gen(function* () {
           const { append } = yield* Transaction
           yield* append({ topic: "definitions:reloaded", folder, origin: news.origin })
@@ -41,8 +41,8 @@ export class Reloads extends Context.Service<
           Effect.mapError(
             () =>
               new Unavailable({
-                detail: "the database cannot be reached: no other replica was told to reload",
-                hint: "This one has. Try again shortly."
+                detail: "the database cannot be reached: the other replicas were not notified",
+                hint: "This replica has reloaded. Try again shortly."
               })
           )
         )
@@ -50,8 +50,8 @@ export class Reloads extends Context.Service<
       // A source that cannot be synced does not stop the rest of the reload.
       const reload = (folder: Folder): Reload =>
         stores[folder].reload.pipe(
-          Effect.tapErrorTag("SourceFailed", () => tell(folder)),
-          Effect.andThen(tell(folder))
+          Effect.tapErrorTag("SourceFailed", () => notifyReplicas(folder)),
+          Effect.andThen(notifyReplicas(folder))
         )
 
       const follow = (folder: Folder) =>

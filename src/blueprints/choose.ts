@@ -25,8 +25,8 @@ export const choose = Effect.fnUntraced(function* <E, R>(
   const mountsOf = (some: ReadonlyArray<Candidate>) => some.flatMap(({ mounts }) => mounts)
   const before = yield* problemsWith([])
   const addedTo = (known: ReadonlyArray<Problem>, now: ReadonlyArray<Problem>) => {
-    const told = new Set(known.map(renderProblem))
-    return now.filter((problem) => !told.has(renderProblem(problem)))
+    const seen = new Set(known.map(renderProblem))
+    return now.filter((problem) => !seen.has(renderProblem(problem)))
   }
   if (addedTo(before, yield* problemsWith(mountsOf(candidates))).length === 0) {
     return { taken: candidates, refused: [] }

@@ -61,11 +61,11 @@ export const conflictsOf = (
     const places = elsewhere.length === 0 ? "" : ` (${elsewhere.join(", ")})`
     return { file: file.file, line, column, reason: reason + places }
   }
-  const told = [
+  const found = [
     ...conflicts.map(({ entry, other, reason }) => ({ origin: origins.get(entry), other, reason })),
     ...patches.map(({ file: name, other, reason }) => ({ origin: configs[name]?.at, other, reason }))
   ]
-  return told
+  return found
     .slice(0, MAX_CONFLICTS)
     .map(({ origin, other, reason }) => problemOf(origin, origins.get(other), reason))
 }

@@ -21,16 +21,19 @@ export class ReloadFeed extends Context.Service<
     Effect.gen(function* () {
       const journal = yield* Journal
       const origin = yield* Effect.sync(() => randomUUID())
-      const told = yield* Queue.unbounded<Folder>()
+      const reloaded = yield* Queue.unbounded<Folder>()
       yield* journal.follow("controllers", (entries) =>
         Effect.sync(() => {
           for (const { change } of entries) {
             if (change.topic !== "definitions:reloaded" || change.origin === origin) continue
-            Queue.offerUnsafe(told, change.folder)
+            Queue.offerUnsafe(reloaded, change.folder)
           }
         })
       )
-      return ReloadFeed.of({ origin, next: Effect.map(Queue.takeAll(told), (folders) => new Set(folders)) })
+      return ReloadFeed.of({
+        origin,
+        next: Effect.map(Queue.takeAll(reloaded), (folders) => new Set(folders))
+      })
     })
   )
 }

@@ -92,7 +92,7 @@ export const makeReloadable = Effect.fnUntraced(function* <A>(options: {
     return failures
   })
 
-  const tell = (failures: ReadonlyArray<SourceFailure>) =>
+  const logFailures = (failures: ReadonlyArray<SourceFailure>) =>
     Effect.forEach(failures, (failure) => Effect.logWarning(`${folder}: ${failureLine(failure)}; ${STAYS}`), {
       discard: true
     })
@@ -106,12 +106,12 @@ export const makeReloadable = Effect.fnUntraced(function* <A>(options: {
   /** Syncs the sources before the first load; returns the folder if this has loaded it already. */
   const syncFirst = Effect.gen(function* () {
     const { candidates, failures } = yield* sources.fetch(folder, "start")
-    yield* tell(failures)
+    yield* logFailures(failures)
     if (candidates.length === 0) return undefined
     const loaded = yield* load(candidates.flatMap(({ mounts }) => mounts))
     if (loaded.problems.length === 0) {
       const unplaced = yield* place(candidates)
-      yield* tell(unplaced)
+      yield* logFailures(unplaced)
       return unplaced.length === 0 ? loaded : undefined
     }
     const { refused, taken } = yield* choose(candidates, (mounts) =>
@@ -120,9 +120,9 @@ export const makeReloadable = Effect.fnUntraced(function* <A>(options: {
     for (const { id, problems } of refused) {
       const reason = notTaken(describeProblems(problems))
       yield* sources.note({ id, reason })
-      yield* tell([{ id, reason }])
+      yield* logFailures([{ id, reason }])
     }
-    yield* tell(yield* place(taken))
+    yield* logFailures(yield* place(taken))
     return undefined
   }).pipe(
     Effect.catchTag("InvalidSources", ({ detail }) => notSynced(detail)),

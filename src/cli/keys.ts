@@ -61,7 +61,7 @@ const create = Command.make(
 /** A key in the list. Times RFC 3339 UTC. */
 interface ListedKey extends Omit<KeyRecord, "hash"> {
   readonly state: "valid" | "expired" | "revoked"
-  /** The node that the key belongs to; null: none. */
+  /** The node of the key; null: none. */
   readonly node_id: string | null
   /** The last heartbeat of that node in the database: at most a minute too early. */
   readonly last_seen_at: string | null
@@ -77,7 +77,7 @@ const later = (one: string | null, other: number | undefined): string | null =>
   other === undefined || (one !== null && Date.parse(one) >= other) ? one : new Date(other).toISOString()
 
 /** The last heartbeat of each node in the database. */
-const heardNodes = Effect.gen(function* () {
+const lastHeartbeats = Effect.gen(function* () {
   const repo = yield* NodeRepo
   const store = yield* Store
   const heartbeats = yield* store.read(repo.heartbeats)
@@ -90,14 +90,14 @@ const listed = Effect.gen(function* () {
   const store = yield* Store
   const records = yield* (yield* ApiKeys).list
   const bindings = yield* store.read((yield* NodeKeyRepo).bindings)
-  const heard = yield* heardNodes
+  const lastSeen = yield* lastHeartbeats
   const nodes = new Map(bindings.map(({ key_id, node_id }) => [key_id, node_id]))
   const now = DateTime.toEpochMillis(yield* DateTime.now)
   return records.map(({ hash, ...record }): ListedKey => {
     const state = stateOf({ hash, ...record }, now)
     const node_id = nodes.get(record.id) ?? null
-    // The node of a key that is no longer valid may belong to another key.
-    const last_seen_at = state === "valid" && node_id !== null ? (heard.get(node_id) ?? null) : null
+    // The node of a key that is no longer valid may have another key.
+    const last_seen_at = state === "valid" && node_id !== null ? (lastSeen.get(node_id) ?? null) : null
     return { ...record, state, node_id, last_seen_at }
   })
 })
@@ -123,7 +123,7 @@ const list = Command.make(
   })
 ).pipe(
   Command.withDescription(
-    "List keys: id, scope, state and until when, name; of scope Node, the node and when it was heard last, to a minute"
+    "List keys: id, scope, state and until when, name; of scope Node, the node and its last heartbeat, to a minute"
   ),
   Command.provide(Keys)
 )

@@ -80,7 +80,7 @@ const inWords = (failure: object, target: CommandTarget["Service"]): StartError 
     return new StartError({ message: ofTransport(failure, target) })
   }
   return new StartError({
-    message: `the answer of ${target.url} is not understood: check MUSTER_URL, and run the same version of muster on both sides`
+    message: `the response of ${target.url} is invalid: check MUSTER_URL, and run the same version of muster on both sides`
   })
 }
 

@@ -52,7 +52,7 @@ const list = Command.make(
   "list",
   {
     json: Flag.Boolean("json").pipe(
-      Flag.withDescription("As JSON: each node as GET /api/nodes/:node answers it"),
+      Flag.withDescription("As JSON: each node as GET /api/nodes/:node returns it"),
       Flag.withDefault(false)
     )
   },
@@ -90,9 +90,9 @@ const lineOf = ({ left, servers: all }: MigrationProgress, away: string | undefi
   return `${servers(left)} left: ${parts.join(", ")}${away === undefined ? "" : `; ${away}`}`
 }
 
-const calledOff = (node: Node) =>
+const changedMeanwhile = (node: Node) =>
   new StartError({
-    message: `the servers of ${node.name} are not to move any more: somebody has called it off.`
+    message: `the drain of ${node.name} no longer migrates its servers: another call has changed it.`
   })
 
 const cannotLeave = (node: Node, left: number, away: string | undefined) =>
@@ -113,7 +113,7 @@ const waitUntilEmpty = Effect.fnUntraced(function* (node: Node) {
     )
     const { move } = detail
     const away = awayOf(detail)
-    if (move === undefined) return yield* calledOff(node)
+    if (move === undefined) return yield* changedMeanwhile(node)
     if (move.left === 0) return move
     const now = lineOf(move, away)
     // One check may fall between two migrations, and a node may be started again.

@@ -59,7 +59,7 @@ export interface NodeDaemonOptions {
   readonly attach?: (node_id: string, daemon: Daemon) => Effect.Effect<void, never, Scope.Scope>
   /** Default 10. */
   readonly heartbeat_seconds?: number
-  /** What to do with servers on shutdown: `stop` them, or `keep` them for the next start. */
+  /** The fate of servers on shutdown: `stop` them, or `keep` them for the next start. */
   readonly onShutdown: "keep" | "stop"
   /** The time for servers to stop, with `onShutdown: "stop"`. Default 30. */
   readonly shutdownWaitSeconds?: number
@@ -97,7 +97,7 @@ export class NodeDaemon extends Context.Service<
         const boot_id = randomUUID()
         const heartbeat_seconds = options.heartbeat_seconds ?? 10
 
-        /** What this node can do now, as its registrations report it. */
+        /** The current abilities of this node, as its registrations report them. */
         const offer = Effect.gen(function* () {
           const instance_files = yield* files.strategy
           const isolation = yield* runtime.isolation
@@ -132,7 +132,9 @@ export class NodeDaemon extends Context.Service<
             // The server was migrated back in the meantime.
             if (instances.arrivalOf(id) !== arrivals.get(id)) return Effect.void
             return Effect.catch(instances.remove(id, departure), (error) =>
-              Effect.logError(`server ${id} cannot be removed: ${error.detail}`)
+              Effect.logError(`the server cannot be removed: ${error.detail}`).pipe(
+                Effect.annotateLogs({ server_id: id })
+              )
             )
           })
         const departure = ({ node_id }: UnknownServer): Departure =>
@@ -140,7 +142,7 @@ export class NodeDaemon extends Context.Service<
         const uplink = yield* makeUplink({
           controlPlane,
           registration,
-          // Forked: the fiber that registers may belong to a server that is removed here.
+          // Forked: the fiber that registers may be that of a server that is removed here.
           onRegistered: ({ delete: deleted, unknown = [] }) =>
             Effect.all(
               [

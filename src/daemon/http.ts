@@ -70,7 +70,7 @@ const serveConsole = Effect.fn("serveConsole")(function* (
     yield* Effect.raceFirst(send, receive)
   }).pipe(
     Effect.scoped,
-    Effect.catchTag("SocketError", () => Effect.logDebug("a console's peer left"))
+    Effect.catchTag("SocketError", () => Effect.logDebug("the client of a console disconnected"))
   )
   return HttpServerResponse.empty()
 })
@@ -160,7 +160,9 @@ export const DaemonHandlers = HttpApiBuilder.group(
           const lines = yield* Effect.mapError(daemon.console(params.id), httpError)
           return yield* serveConsole(request, lines, (line) =>
             Effect.catch(daemon.commands(params.id, [line]), (error) =>
-              Effect.logDebug(`console line refused for ${params.id}: ${error._tag}`)
+              Effect.logDebug(`console line refused: ${error._tag}`).pipe(
+                Effect.annotateLogs({ server_id: params.id })
+              )
             )
           )
         }, Effect.scoped)

@@ -62,7 +62,7 @@ export const nodeState = ({ connected, drained, key, unencrypted, unreachable }:
 }
 
 /** Returns the hint for a node whose heartbeats arrive and whose daemon cannot be called. */
-export const notCallable = (why: string): string => `It is heard, but cannot be called: ${why}`
+export const notCallable = (why: string): string => `Its heartbeats arrive, but it cannot be called: ${why}`
 
 /** The runtimes for software: a container engine, or plain processes. */
 export const RuntimeKind = Schema.Literals(["docker", "process"])

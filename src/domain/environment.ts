@@ -27,7 +27,7 @@ const guarded: ReadonlyArray<string> = [
 const matches = (pattern: string, name: string): boolean =>
   pattern.endsWith("*") ? name.startsWith(pattern.slice(0, -1)) : name === pattern
 
-/** Whether a variable belongs to the daemon, or a pattern matches such variables only. */
+/** Whether a variable is one of the daemon, or a pattern matches such variables only. */
 export const isOfDaemon = (name: string): boolean => matches(OWN, name)
 
 export const ofDaemon = `the variables ${OWN} are the daemon's`

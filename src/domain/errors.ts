@@ -48,7 +48,7 @@ export class NotFound extends ApiError<NotFound>()(
 export class Conflict extends ApiError<Conflict>()(
   "Conflict",
   409,
-  "Look at the present state and try again."
+  "Read the current state and try again."
 ) {}
 
 /** 410: a cursor older than the retained journal. */
@@ -83,14 +83,14 @@ export class TooManyRequests extends ApiError<TooManyRequests>()(
 export class NodeFailure extends ApiError<NodeFailure>()(
   "NodeFailure",
   502,
-  "The node's log says more; quote request_id."
+  "Read the log of the node; quote request_id."
 ) {}
 
 /** 502: a git repository of definitions could not be synced; everything else was done. */
 export class SourceFailed extends ApiError<SourceFailed>()(
   "SourceFailed",
   502,
-  "What the sources have put in place before serves on. Correct the cause, then reload."
+  "The definitions of the last successful sync stay in use. Correct the cause, then reload."
 ) {}
 
 /** 503: the request is valid and cannot be carried out now; a later try may succeed. */
@@ -103,7 +103,7 @@ export class Unavailable extends ApiError<Unavailable>()("Unavailable", 503, "Tr
   }
   static nodeNotConnected(
     id: string,
-    hint = "Try again when the node is back; GET /api/nodes/:node says whether it is."
+    hint = "Try again once the node is connected; GET /api/nodes/:node has its state."
   ) {
     return new Unavailable({ detail: `node is not connected: ${id}`, hint })
   }
@@ -123,14 +123,14 @@ export class Unavailable extends ApiError<Unavailable>()("Unavailable", 503, "Tr
   static removalBegun() {
     return new Unavailable({
       detail: "the database cannot be reached",
-      hint: "The removal has begun and goes on when the database is back; asking again does no harm."
+      hint: "The removal has begun and continues once the database is back; the request may be repeated."
     })
   }
   /** The database became unavailable, or the service stopped, before the outcome of a change was known. */
   static storeUnknown() {
     return new Unavailable({
       detail: "the database cannot be reached",
-      hint: "It is not known whether the change was made: repeat it with the same Idempotency-Key, or look at the present state before."
+      hint: "It is unknown whether the change was made: repeat the request with the same Idempotency-Key, or read the current state first."
     })
   }
 }
@@ -171,7 +171,7 @@ export class InsufficientStorage extends ApiError<InsufficientStorage>()(
 export class TimedOut extends ApiError<TimedOut>()(
   "TimedOut",
   504,
-  "The work may still go on; look at the present state before repeating."
+  "The work may continue; read the current state before a repetition."
 ) {}
 
 /** 413: the body exceeds the limit (1 MiB by default). */

@@ -11,7 +11,7 @@ export interface SocketOptions {
   readonly pingInterval?: Duration.Input
   /** Time without a pong after which the connection is ended; checked at every ping (30 s). */
   readonly pongTimeout?: Duration.Input
-  /** Time in which the peer answers a close; then the connection is ended (5 s). */
+  /** Time in which the peer must acknowledge a close, before the connection is ended (5 s). */
   readonly grace?: Duration.Input
   /** Closes the socket with 1001 when it completes: the service stops. */
   readonly shutdown?: Effect.Effect<void>

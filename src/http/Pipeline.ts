@@ -155,7 +155,7 @@ export const Pipeline = (options: PipelineOptions) =>
                   duration: options.timeout,
                   orElse: () =>
                     Effect.fail(
-                      new TimedOut({ detail: `no answer within ${Duration.toSeconds(options.timeout)} s` })
+                      new TimedOut({ detail: `no response within ${Duration.toSeconds(options.timeout)} s` })
                     )
                 })
           const response = yield* withErrorBodies(timed)

@@ -36,7 +36,7 @@ export interface Route {
 /** The route of a request. */
 export interface RouteMatch {
   readonly route: Route
-  /** Whether the route exists and answers the method. */
+  /** Whether the route exists and has the method. */
   readonly isKnown: boolean
   readonly params: Readonly<Record<string, string | undefined>>
 }

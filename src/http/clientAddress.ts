@@ -8,7 +8,7 @@ export const canonicalAddress = (text: string): NetAddress.IpAddress | undefined
   return parsed._tag === "Failure" ? undefined : NetAddress.toCanonical(parsed.success)
 }
 
-/** Returns the address as which a client counts: of IPv6 the /64, which belongs to one host. */
+/** Returns the address as which a client counts: of IPv6 the /64, which one host has. */
 export const countedAddress = (text: string): string => {
   const address = canonicalAddress(text)
   if (address === undefined) return UNKNOWN

@@ -10,7 +10,7 @@ import { type ErrorStatus, reasonPhrases } from "../domain/ApiError.ts"
 import { BodyTooLarge, InvalidRequest } from "../domain/errors.ts"
 import { RequestId } from "../domain/RequestId.ts"
 
-/** Whether a status belongs to a failure. */
+/** Whether a status is that of a failure. */
 export const isErrorStatus = (status: number): status is ErrorStatus => status in reasonPhrases
 
 /** 413. */

@@ -62,8 +62,7 @@ export const recordRequest = Effect.fnUntraced(function* (
     isPublic(route, status) ||
     // 503 while the database is unavailable: no key can be verified.
     isOfStranger(request)
-  const line = `${method} ${path} ${status} ${took} ms`
-  yield* (quiet ? Effect.logDebug(line) : Effect.logInfo(line)).pipe(
+  yield* (quiet ? Effect.logDebug("request") : Effect.logInfo("request")).pipe(
     Effect.annotateLogs({ method, path, status, duration_ms: took })
   )
 })

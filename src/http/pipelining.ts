@@ -153,7 +153,7 @@ const gateOf = (socket: Socket, turns: Turns, mostRequests: number) => {
       begun = true
       newest = request
       requests += 1
-      // Node.js itself only announces the end, and answers later requests without a body.
+      // Node.js itself only announces the end, and responds to later requests without a body.
       if (requests >= mostRequests) response.shouldKeepAlive = false
       unanswered.add(response)
       response.once("close", () => {

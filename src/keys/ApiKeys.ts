@@ -86,7 +86,9 @@ export class ApiKeys extends Context.Service<
           const key = yield* generateKey
           const record = yield* makeRecord(key, settings)
           yield* store.write(repo.insert(record))
-          yield* Effect.logInfo("API key created", { key_id: record.id, scope: record.scope })
+          yield* Effect.logInfo("API key created").pipe(
+            Effect.annotateLogs({ key_id: record.id, scope: record.scope })
+          )
           return { key, record }
         })
 
@@ -94,7 +96,7 @@ export class ApiKeys extends Context.Service<
           const now = DateTime.formatIso(yield* DateTime.now)
           const revoked = yield* mayUseReserve(store.write(repo.revoke(id, now)))
           if (!revoked) return yield* noSuchKey(id)
-          yield* Effect.logInfo("API key revoked", { key_id: id })
+          yield* Effect.logInfo("API key revoked").pipe(Effect.annotateLogs({ key_id: id }))
         })
 
         const ended = yield* watchKeys(cache)
@@ -136,7 +138,7 @@ const makeRefuse = () => {
     const { refused } = last
     last.loggedAt = now
     last.refused = 0
-    yield* Effect.logInfo(`API key refused: ${why}`, { key_id, refused })
+    yield* Effect.logInfo(`API key refused: ${why}`).pipe(Effect.annotateLogs({ key_id, refused }))
   })
   return (why: keyof typeof counted, key_id?: string) =>
     countAuthFailure(counted[why]).pipe(

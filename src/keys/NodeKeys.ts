@@ -19,7 +19,7 @@ const taken = (node_id: string) =>
   })
 
 /**
- * The binding of keys to nodes. A key belongs to the first node that registers with it, and a node has one valid key.
+ * The binding of keys to nodes. The first node that registers with a key owns it, and a node has one valid key.
  * Another key can take over the node once the first is revoked or expired, or the node was removed.
  */
 export class NodeKeys extends Context.Service<
@@ -31,7 +31,7 @@ export class NodeKeys extends Context.Service<
      * @error Forbidden the key belongs to another node, or the node to another key, or to a service
      */
     bind(node_id: string): Effect.Effect<void, Refused>
-    /** Fails unless the key of the current request belongs to the node; `"unbound"`: it belongs to none. */
+    /** Fails unless the key of the current request is that of the node; `"unbound"`: no node has it. */
     check(node_id: string): Effect.Effect<"own" | "unbound", Refused>
     /** Returns those of the nodes whose keys are all invalid now, in any process. */
     revoked(node_ids: ReadonlyArray<string>): Effect.Effect<ReadonlyArray<string>, Unavailable>

@@ -30,7 +30,7 @@ export const watchKeys = Effect.fnUntraced(function* (cache: KeyCache["Service"]
   })
   yield* needed.await.pipe(
     Effect.andThen(look),
-    Effect.catch((error) => Effect.logDebug(`keys of open streams: ${error.detail}`)),
+    Effect.catch((error) => Effect.logDebug(`the keys of open streams cannot be read: ${error.detail}`)),
     Effect.repeat(Schedule.spaced(EVERY)),
     Effect.forkScoped
   )

@@ -148,7 +148,7 @@ export class NodeRegistry extends Context.Service<
           if (node === undefined || !isConnected()) return yield* new RegistrationRequired({ node_id: id })
           const usage = { load, memory_bytes: memory_used_bytes, disk_bytes: disk_used_bytes }
           presence.record(id, boot_id, usage)
-          fleet.hear(node, at, usage)
+          fleet.recordHeartbeat(node, at, usage)
           if (!needsToken(node.record, at)) return
           // Another replica may have taken its registration a moment ago.
           yield* refreshUnless(id, () => false)

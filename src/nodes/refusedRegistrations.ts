@@ -40,7 +40,8 @@ export const makeLogRefusedRegistrations = () => {
       if (response.status === 400 || response.status === 429) return Effect.void
       const reason = textOf(response)
       if (!isNew(node, reason)) return Effect.void
-      const line = `registration of node ${node} refused: ${reason}`
-      return Effect.logWarning(line.replace(/\p{Cc}/gu, " "))
+      return Effect.logWarning(`registration refused: ${reason}`.replace(/\p{Cc}/gu, " ")).pipe(
+        Effect.annotateLogs({ node_id: node })
+      )
     })
 }

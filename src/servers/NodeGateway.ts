@@ -83,14 +83,19 @@ export class NodeGateway extends Context.Service<
             server_id,
             `node ${registry.nameOf(from)} does not have its files any more`
           ),
-          (error) => Effect.logDebug(`${server_id} returns later: ${error.detail}`)
+          (error) =>
+            Effect.logDebug(`the server returns later: ${error.detail}`).pipe(
+              Effect.annotateLogs({ server_id })
+            )
         )
 
       return NodeGateway.of({
         register: Effect.fn("NodeGateway.register")((registration) =>
           reconciler.register(registration).pipe(
             Effect.tapErrorTag("InvalidRequest", (error) =>
-              Effect.logError(`node ${registration.id} cannot be registered: ${error.detail}`)
+              Effect.logError(`the node cannot be registered: ${error.detail}`).pipe(
+                Effect.annotateLogs({ node_id: registration.id })
+              )
             ),
             Effect.catch(refuse)
           )
@@ -113,7 +118,9 @@ export class NodeGateway extends Context.Service<
             )
           // The answer to its registration says what the node must do with the server.
           if (!known && reconciler.isNews(node_id, boot_id, server_id)) {
-            yield* Effect.logInfo(`node ${node_id} has the unknown server ${server_id}: it must register`)
+            yield* Effect.logInfo("the node has an unknown server: it must register").pipe(
+              Effect.annotateLogs({ node_id, server_id })
+            )
             return yield* new RegistrationRequired({ node_id })
           }
         }),

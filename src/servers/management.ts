@@ -10,6 +10,7 @@ import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 import { isLoss, makeNodeErrors } from "./nodeErrors.ts"
 import { decidePower, isMoving, notOffline, wrongStatus } from "./records/power.ts"
+import { logFields } from "./records/recordChanges.ts"
 import { ServerLifecycle } from "./records/ServerLifecycle.ts"
 import { ServerLocks } from "./records/ServerLocks.ts"
 import { isFinished } from "./records/transitions.ts"
@@ -49,7 +50,9 @@ export const makeManagement = Effect.gen(function* () {
       Effect.tapError((error) =>
         isLoss(record, error)
           ? Effect.catch(lifecycle.markForVerification([record.id]), (failure) =>
-              Effect.logWarning(`${record.id} is lost and cannot be looked at: ${failure.detail}`)
+              Effect.logWarning(`the server is lost and cannot be verified: ${failure.detail}`).pipe(
+                Effect.annotateLogs(logFields(record))
+              )
             )
           : Effect.void
       ),
@@ -138,7 +141,9 @@ export const makeManagement = Effect.gen(function* () {
           Effect.catchIf(isUnknownToNode, () => Effect.void),
           Effect.tapError(() =>
             Effect.catch(lifecycle.undoReinstall(before), (error) =>
-              Effect.logWarning(`reinstallation of ${id} was refused and not undone: ${error.detail}`)
+              Effect.logWarning(`a refused reinstallation was not undone: ${error.detail}`).pipe(
+                Effect.annotateLogs(logFields(before))
+              )
             )
           ),
           Effect.catch((error) => failWith(before, error))

@@ -15,7 +15,10 @@ import { NodeGateway } from "./NodeGateway.ts"
 const pages = { standard: 100, fallback: 100, maximum: 1000 }
 
 const unregistered = (node_id: string) =>
-  new NotFound({ detail: `node is not registered: ${node_id}`, hint: "Register, and say what it has." })
+  new NotFound({
+    detail: `node is not registered: ${node_id}`,
+    hint: "Register the node, with a snapshot of its servers."
+  })
 
 const answerOf = (error: ControlPlaneError) =>
   error._tag === "RegistrationRequired"
@@ -95,7 +98,7 @@ export const NodeHandlers = HttpApiBuilder.group(
       }),
       heartbeat: Effect.fnUntraced(function* ({ params: { node }, payload }) {
         yield* from(node, gateway.heartbeat(node, payload))
-        const unreachable = yield* Effect.mapError(remotes.heard(node), answerOf)
+        const unreachable = yield* Effect.mapError(remotes.onHeartbeat(node), answerOf)
         return unreachable === undefined ? undefined : { unreachable }
       }),
       disconnect: ({ params: { node }, query }) => from(node, gateway.disconnect(node, query.boot_id)),

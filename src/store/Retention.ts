@@ -9,7 +9,7 @@ import { TicketRepo } from "./repos/TicketRepo.ts"
 import { Store } from "./Store.ts"
 
 export interface RetentionOptions {
-  /** Age at which entries of the journal and answers to idempotent requests are deleted. Default: 24 hours. */
+  /** Age at which entries of the journal and responses to idempotent requests are deleted. Default: 24 hours. */
   readonly maxAge?: Duration.Input
   /** Bound of the journal's entries. Default: 1,000,000. */
   readonly maxEntries?: number
@@ -21,7 +21,7 @@ export interface RetentionOptions {
 const CHUNK = 5_000
 
 /**
- * Keeps the journal, the idempotency answers and the tickets within their bounds, on the leader (decisions, sections 3
+ * Keeps the journal, the idempotency responses and the tickets within their bounds, on the leader (decisions, sections 3
  * and 6).
  */
 export const Retention = {
@@ -61,7 +61,7 @@ export const Retention = {
           if ((yield* leadership.isLeader) && (yield* clock.isNoteDue)) yield* store.write(clock.note)
         }).pipe(
           mayUseReserve,
-          Effect.catch((error) => Effect.logDebug(`the time was not noted: ${error.detail}`))
+          Effect.catch((error) => Effect.logDebug(`the time was not recorded: ${error.detail}`))
         )
         yield* note.pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.forkScoped)
 

@@ -7,6 +7,8 @@ export type StepOutcome = "done" | "again"
 export interface WorkQueueOptions<K, E, R> {
   /** Subject of the log lines, such as "installation". */
   readonly name: string
+  /** The log fields of a key, such as `server_id`: every line that its step logs has them. */
+  readonly fields: (key: K) => Readonly<Record<string, string>>
   /**
    * One attempt at the work of a key. A failure counts as "again". It must bear repetition: an interrupted leader may
    * have carried it out.
@@ -53,6 +55,7 @@ const reasonOf = (cause: Cause.Cause<unknown>): string => {
 /** Makes a {@link WorkQueue}. Keys are compared by value. */
 export const makeWorkQueue = Effect.fnUntraced(function* <K, E, R>({
   backoff,
+  fields,
   leadership,
   name,
   permit,
@@ -77,7 +80,7 @@ export const makeWorkQueue = Effect.fnUntraced(function* <K, E, R>({
       const log = Cause.hasDies(cause)
         ? Effect.logError(`${name} failed, retrying`, cause)
         : Effect.logDebug(`${name} is retried: ${reason}`)
-      return Effect.as(Effect.annotateLogs(log, "key", key), "again")
+      return Effect.as(log, "again")
     }
     const begun = Effect.suspend(() => {
       woken.closeUnsafe()
@@ -110,7 +113,7 @@ export const makeWorkQueue = Effect.fnUntraced(function* <K, E, R>({
     const woken = Latch.makeUnsafe(false)
     MutableHashMap.set(entries, key, woken)
     // The caller, such as a follower of the journal, ends its own work first.
-    fork(Effect.andThen(Effect.yieldNow, work(key, woken)))
+    fork(Effect.annotateLogs(Effect.andThen(Effect.yieldNow, work(key, woken)), fields(key)))
     return true
   }
 

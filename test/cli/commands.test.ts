@@ -48,7 +48,7 @@ describe("muster nodes: errors", () => {
       for (const [url, expected] of [
         [closed, `${closed} cannot be reached (ECONNREFUSED): set MUSTER_URL to where the service is`],
         [tls, `${tls} cannot be reached (TLS fails: `],
-        [foreign.url, `the answer of ${foreign.url} is not understood: check MUSTER_URL`]
+        [foreign.url, `the response of ${foreign.url} is invalid: check MUSTER_URL`]
       ] as const) {
         const { code, stderr, stdout } = yield* muster(["nodes", "list"], { ...key, MUSTER_URL: url })
         assert.deepStrictEqual([code, stdout], [1, ""])

@@ -121,7 +121,7 @@ describe("docs/database.md, Know the effects of a restore", () => {
           api,
           new RegExp(`WARN.*database has no record of ${since}: .*kept in ${join(lost, since)}/files`)
         )
-        yield* logsLine(api, new RegExp(`WARN.*database does not have these servers on node .*${since}`))
+        yield* logsLine(api, new RegExp(`WARN.*database does not have these servers of a node: .*${since}`))
         // The ports of both are free; with the one of the earlier server there are three.
         yield* installed(api, "kept")
 

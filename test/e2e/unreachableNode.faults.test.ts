@@ -112,7 +112,7 @@ layer(Control.layer, options)("unreachable nodes", (it) => {
             api.request("POST", "/api/servers", { body: { blueprint_id: "kept", ...body } })
           refuses(yield* post({}), "no nodes available", "1 node: 1 unreachable.")
           refuses(yield* post({ node_id: "wrong" }), "node is not connected: wrong", why)
-          const warning = `node wrong cannot be called, and gets no servers until it can: ${why}`
+          const warning = `node unreachable: it gets no servers: ${why} node_id=wrong`
           assert.strictEqual(linesOf(api.output(), warning).length, 1, api.output())
           yield* says(node, `the control plane cannot call this node and places no servers on it: ${why}`)
 
@@ -128,9 +128,9 @@ layer(Control.layer, options)("unreachable nodes", (it) => {
           yield* nodeIs(api, "wrong", true)
           assert.isUndefined((yield* detailOf(api, "wrong")).unreachable)
           yield* installed(api, "kept")
-          yield* says(api, "node wrong can be called, and gets servers")
+          yield* says(api, "node reachable: it gets servers node_id=wrong")
           yield* says(node, "the control plane can call this node and places servers on it")
-          assert.strictEqual(linesOf(api.output(), "node wrong cannot be called").length, 1)
+          assert.strictEqual(linesOf(api.output(), "node unreachable: ").length, 1)
           assert.strictEqual(linesOf(node.output(), "registered with").length, 1)
         })
     )
@@ -188,7 +188,7 @@ layer(Control.layer, options)("unreachable nodes", (it) => {
             MUSTER_NODE_ALLOCATIONS: "127.0.0.1:41110-41119"
           }
         })
-        const why = `${first.url()}: another daemon answers there: it refuses the token of the node's last registration. Set MUSTER_NODE_URL of the node to its own address; it is now that of node first`
+        const why = `${first.url()}: another daemon responds there: it refuses the token of the node's last registration. Set MUSTER_NODE_URL of the node to its own address; it is now that of node first`
         assert.strictEqual(yield* unreachable(api, "second"), why)
         // The daemon may not have its token yet: then it must register again, which does not help here.
         const seen = new Set<string | undefined>()
@@ -199,7 +199,7 @@ layer(Control.layer, options)("unreachable nodes", (it) => {
         assert.deepStrictEqual([...seen], [why])
         assert.strictEqual(linesOf(second.output(), "the control plane cannot call this node").length, 1)
         assert.include(second.output(), `places no servers on it: ${why}`)
-        assert.strictEqual(linesOf(api.output(), "node second cannot be called").length, 1)
+        assert.strictEqual(linesOf(api.output(), "node unreachable: ").length, 1)
         refuses(
           yield* api.request("POST", "/api/servers", { body: { blueprint_id: "kept", node_id: "second" } }),
           "node is not connected: second",
@@ -275,7 +275,7 @@ layer(Control.layer, options)("unreachable nodes", (it) => {
         refuses(
           yield* api.request("GET", `/api/servers/${id}/stats`),
           `node is not connected: ${name}`,
-          `It is heard, but cannot be called: ${why}`
+          `Its heartbeats arrive, but it cannot be called: ${why}`
         )
 
         const env = { MUSTER_URL: api.url, MUSTER_API_KEY: api.key }
@@ -389,7 +389,7 @@ layer(Layer.empty, options)("unreachable nodes, on replicas", (it) => {
           "1 unreachable"
         )
       }
-      const logs = () => linesOf(one.output() + other.output(), "node shared cannot be called")
+      const logs = () => linesOf(one.output() + other.output(), "node unreachable: ")
       assert.strictEqual(logs().length, 1)
       // The replica that received the registration.
       yield* one.kill("SIGKILL")

@@ -68,7 +68,7 @@ const get = Effect.fnUntraced(function* (path: string, method = "GET", key = "no
 describe("decisions 1: timeouts and defects", () => {
   it.live("a request that exceeds its timeout is 504", () =>
     Effect.gen(function* () {
-      assertError(yield* get("/never"), 504, "no answer within 0.05 s")
+      assertError(yield* get("/never"), 504, "no response within 0.05 s")
     }).pipe(Effect.provide(serve(() => {})))
   )
 

@@ -25,8 +25,8 @@ const onFreshStore = <A, E>(
 const logged = <A, E, R>(test: (lines: ReadonlyArray<string>) => Effect.Effect<A, E, R>) =>
   Effect.suspend(() => {
     const lines: Array<string> = []
-    const logger = Logger.make(({ message }) => {
-      lines.push(JSON.stringify(message))
+    const logger = Logger.make(({ fiber, message }) => {
+      lines.push(JSON.stringify([message, fiber.getRef(References.CurrentLogAnnotations)].flat()))
     })
     return test(lines).pipe(
       Effect.provide(Logger.layer([logger])),
@@ -88,9 +88,9 @@ describe("decisions, section 5: keys", () => {
           assert.deepStrictEqual(
             lines.filter((line) => line.includes("refused")),
             [
-              '["API key refused: malformed"]',
-              '["API key refused: malformed"]',
-              '["API key refused: unknown"]',
+              '["API key refused: malformed",{}]',
+              '["API key refused: malformed",{}]',
+              '["API key refused: unknown",{}]',
               JSON.stringify(["API key refused: revoked", { key_id: revoked.record.id, refused: 1 }]),
               JSON.stringify(["API key refused: expired", { key_id: expired.record.id, refused: 1 }])
             ]

@@ -183,7 +183,7 @@ describe("node-protocol, Placement and ports: unreachable nodes", () => {
       )
       const named = yield* Effect.flip(place("s1", { node_id: "a" }))
       assert.strictEqual(named.detail, "node is not connected: a")
-      assert.strictEqual(named.hint, "It is heard, but cannot be called: ECONNREFUSED. Check it")
+      assert.strictEqual(named.hint, "Its heartbeats arrive, but it cannot be called: ECONNREFUSED. Check it")
       yield* called("a", null)
       assert.strictEqual(yield* nodeOf("s1"), "a")
     }).pipe(Effect.scoped, Effect.provide(memoryNodes()))
@@ -216,7 +216,7 @@ describe("node-protocol, Placement and ports: unreachable nodes", () => {
       yield* TestClock.adjust("3 seconds")
       assert.strictEqual(
         (yield* Fiber.join(refused)).hint,
-        "It is heard, but cannot be called: it was not called yet"
+        "Its heartbeats arrive, but it cannot be called: it was not called yet"
       )
       assert.deepStrictEqual(yield* (yield* LoadBalancer).placements, { placed: 3, refused: 2 })
     }).pipe(Effect.scoped, Effect.provide(memoryNodes()))

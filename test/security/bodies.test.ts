@@ -112,7 +112,7 @@ describe("decisions 1: timeouts", () => {
       const port = "port" in address ? address.port : 0
       const text = yield* sent(`http://127.0.0.1:${port}`, `POST /read HTTP/1.1\r\nHost: x\r\n${rest}`)
       const answer = parseAnswer(text)
-      assertError(answer, 504, "no answer within 0.1 s")
+      assertError(answer, 504, "no response within 0.1 s")
       assert.strictEqual(answer.headers.get("connection"), "close")
     }).pipe(Effect.provide(slow))
   )

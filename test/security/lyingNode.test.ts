@@ -208,7 +208,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
         yield* api.request("GET", `/api/servers/${encodeURIComponent(nasty)}`)
         yield* api.request("GET", `/${encodeURIComponent(nasty)}`, { key: nasty.replace(/[^a-z]/g, "") })
         yield* eventually(Effect.sync(api.output), (output) =>
-          output.includes("registration of node liar refused")
+          /registration refused: .* node_id=liar$/m.test(output)
         )
         for (const line of api.output().split("\n")) {
           assert.notMatch(line, hostile)
@@ -250,7 +250,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
           assert.include(body.hint, "MUSTER_NODE_NETWORKS")
         }
         yield* eventually(Effect.sync(api.output), (output) =>
-          /WARN .*registration of node liar refused: .*169\.254\.169\.254/.test(output)
+          /WARN .*registration refused: .*169\.254\.169\.254.* node_id=liar$/m.test(output)
         )
       })
     )
@@ -327,7 +327,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
         const answers: ReadonlyArray<Answer> = yield* Effect.forEach(Array(8).fill(page), ask, {
           concurrency: 8
         }).pipe(Effect.ensuring(Effect.sync(() => clearInterval(watch))))
-        for (const answer of answers) assertError(answer, 502, /the node's answer is too large$/)
+        for (const answer of answers) assertError(answer, 502, /the response of the node is too large$/)
         const grown = Math.round((most - before) / MIB)
         assert.isBelow(
           grown,
@@ -335,7 +335,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
           112,
           `${grown} MiB more than ${Math.round(before / MIB)}; ${Math.round(sent / MIB)} MiB sent`
         )
-        assertError(yield* ask("/stats"), 502, /the node's answer is too large$/)
+        assertError(yield* ask("/stats"), 502, /the response of the node is too large$/)
       })
     )
 

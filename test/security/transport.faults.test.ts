@@ -52,7 +52,7 @@ describe.skipIf(outside === undefined)("transport: plain HTTP beyond loopback", 
       const node = yield* startNode({ control: api.url, key, id: "plain", env: { MUSTER_NODE_HOST: host } })
       yield* says(node, new RegExp(`WARN.*the daemon listens on ${host} without TLS`))
       yield* says(node, /WARN.*the control plane is called at http:.* without TLS/)
-      yield* says(api, /WARN.*node plain is called over plain HTTP, unencrypted/)
+      yield* says(api, /WARN.*the node is called over plain HTTP, unencrypted.* node_id=plain/)
       yield* startNode({ control: api.url, key: (yield* nodeKey(api, "b")).key, id: "near" })
       yield* eventually(api.request("GET", "/api/nodes"), ({ json }) => json.length === 2)
       const env = { MUSTER_URL: api.url, MUSTER_API_KEY: api.key }

@@ -19,6 +19,7 @@ const recorded = Effect.fnUntraced(function* (
   const { outcome = () => Effect.succeed<StepOutcome>("done"), ...rest } = options
   const queue = yield* makeWorkQueue<string, string, never>({
     name: "work",
+    fields: (key) => ({ key }),
     backoff: every,
     step: (key, attempt) =>
       Effect.suspend(() => {
@@ -141,6 +142,7 @@ describe("WorkQueue: wake-up", () => {
       let steps = 0
       const queue = yield* makeWorkQueue<{ readonly node: string }, never, never>({
         name: "work",
+        fields: (key) => key,
         backoff: every,
         step: () =>
           Effect.sync(() => {
@@ -256,6 +258,7 @@ const losesNoKey = Effect.fnUntraced(function* (
   let added = 0
   const queue = yield* makeWorkQueue<string, string, never>({
     name: "work",
+    fields: (key) => ({ key }),
     backoff: every,
     leadership,
     resume: Effect.sync(() => [...pending.keys()]),

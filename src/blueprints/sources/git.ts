@@ -212,7 +212,7 @@ const known = (said: string, { address, authorization }: GitContext): string | u
       : "the server refuses the token"
   }
   if (said.includes("dubious ownership")) {
-    return "the repository belongs to another user; give it to the user that runs this service, or serve it over https or ssh"
+    return "another user owns the repository; make the user that runs this service its owner, or serve it over https or ssh"
   }
   if (NO_REPOSITORY.test(said)) {
     const where = address.protocol === "file" ? "the path that its `url` names" : address.url
@@ -228,8 +228,8 @@ const reasonOf = (said: string, code: number, context: GitContext): string => {
     .split(/[\r\n]+/)
     .map((line) => line.trim().replace(/^(?:fatal|error): /, ""))
     .filter((line) => line !== "" && !/^(?:hint|warning):/.test(line))
-  const telling = all.filter((line) => !COMMONPLACES.test(line))
-  const lines = (telling.length === 0 ? all : telling).slice(-3)
+  const specific = all.filter((line) => !COMMONPLACES.test(line))
+  const lines = (specific.length === 0 ? all : specific).slice(-3)
   return lines.length === 0 ? `git ended with ${code}` : printable(clean(lines.join("; "), context), 300)
 }
 

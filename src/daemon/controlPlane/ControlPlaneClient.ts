@@ -29,7 +29,7 @@ export interface ControlPlaneClientOptions {
 /** The timeout of a deregistration. */
 const DEREGISTRATION_TIMEOUT = Duration.seconds(2)
 
-const timedOut: Diagnosis = { state: "away", detail: "no answer in time" }
+const timedOut: Diagnosis = { state: "away", detail: "no response in time" }
 const transferInterrupted: Diagnosis = { state: "away", detail: "the file transfer was interrupted" }
 const notControlPlane: Diagnosis = {
   state: "stranger",
@@ -168,7 +168,9 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
           )
           token.set(answer.token)
           registered = registration.boot_id
-          yield* Effect.logInfo(`registered with ${options.url} as ${options.node_id}`)
+          yield* Effect.logInfo(`registered with ${options.url}`).pipe(
+            Effect.annotateLogs({ node_id: options.node_id })
+          )
           return answer
         }),
         heartbeat: (_, heartbeat) =>

@@ -28,7 +28,7 @@ export interface Uplink {
  */
 const drop = Effect.fnUntraced(function* (uplink: Uplink, report: Report, detail: string) {
   yield* Effect.logError(
-    `the control plane refuses report ${report.sequence} of ${report.server_id} permanently, it is dropped: ${detail}: ${JSON.stringify(report)}`
+    `the control plane refuses report ${report.sequence} permanently, it is dropped: ${detail}: ${JSON.stringify(report)}`
   )
   yield* uplink.register
 })
@@ -46,7 +46,7 @@ const deliver = Effect.fnUntraced(function* (uplink: Uplink, report: Report) {
       const { detail, refuses } = failure
       if (refuses === "message") refusals += 1
       if (refusals > MAX_REFUSALS) return yield* drop(uplink, report, detail)
-      const what = `report ${report.sequence} of ${report.server_id}`
+      const what = `report ${report.sequence}`
       yield* refusals === 1 && refuses === "message"
         ? Effect.logWarning(`${what} is refused and will be retried: ${detail}`)
         : Effect.logDebug(`${what} is queued: ${detail}`)

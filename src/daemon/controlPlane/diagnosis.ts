@@ -76,11 +76,11 @@ const isDaemon: Diagnosis = {
 
 /** Returns the diagnosis of a response whose status or body is not in the contract. */
 const responseDiagnosis = (status: number, location: string | undefined): Diagnosis => {
-  if (status >= 502 && status <= 504) return { state: "away", detail: `answers ${status}` }
+  if (status >= 502 && status <= 504) return { state: "away", detail: `status ${status}` }
   if (status >= 300 && status < 400) {
-    return incompatible(`answers ${status}${location === undefined ? "" : ` to ${location.slice(0, 200)}`}`)
+    return incompatible(`status ${status}${location === undefined ? "" : ` to ${location.slice(0, 200)}`}`)
   }
-  return incompatible(`answers ${status}`)
+  return incompatible(`status ${status}`)
 }
 
 /**
@@ -97,7 +97,7 @@ export const diagnose = (failure: Exclude<Failure, NotFound>, known = false): Di
         ? transportDiagnosis(failure)
         : responseDiagnosis(failure.response.status, failure.response.headers.location)
     case "SchemaError":
-      return incompatible("answers in an unknown format")
+      return incompatible("a response in an unknown format")
     case "TimedOut":
     case "TooManyRequests":
     case "Unavailable":

@@ -190,7 +190,7 @@ export const fetchFiles = Effect.fnUntraced(function* (
         reason: `its files cannot be fetched: ${outcome.why}`,
         remedy: "check that the control plane and both nodes reach each other"
       })
-    const line = `the files of ${spec.id} are not fetched yet, retrying: ${outcome.why}`
+    const line = `the files cannot be fetched, retrying: ${outcome.why}`
     yield* outcome._tag === "broken" ? Effect.logWarning(line) : Effect.logDebug(line)
     yield* Effect.sleep(pause * (0.5 + (yield* Random.next) / 2))
     pause = Math.min(pause * 2, LONGEST)

@@ -189,11 +189,11 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
     return Effect.gen(function* () {
       const kind = yield* runtime.kindFor(spec.definition)
       yield* files.open(folder, spec, kind, yield* serverUser(file, runtime))
-    }).pipe(Effect.catch((error) => Effect.logWarning(`files of ${id}: ${error.message}`)))
+    }).pipe(Effect.catch((error) => Effect.logWarning(`the files cannot be mounted: ${error.message}`)))
   })
 
   const guarded = (what: string, effect: Effect.Effect<void>) =>
-    Effect.catchCause(effect, (cause) => Effect.logError(`server ${id}: ${what} failed`, cause))
+    Effect.catchCause(effect, (cause) => Effect.logError(`${what} failed`, cause))
 
   /** Refuses the remaining messages, so that no caller waits for a closed server. */
   const refuseQueued = Effect.gen(function* () {

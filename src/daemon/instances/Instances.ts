@@ -114,21 +114,24 @@ export class Instances extends Context.Service<
           arrivals: (id) => Effect.flatMap(Deferred.await(uplink), (link) => link.files(id))
         }
 
-        const open = Effect.fnUntraced(function* (folder: string, file: ServerFile) {
-          const scope = yield* Scope.fork(parent)
-          const console = yield* openConsoleLog(folder)
-          const instance = yield* openInstance(
-            { file, files, folder, console, runtime, installer, sources },
-            scope
-          )
-          files.register(folder, file.get().spec)
-          yield* Effect.forkIn(file.retryWrites, scope)
-          const reporter = yield* Deferred.await(uplink).pipe(
-            Effect.flatMap((link) => sendReports(file, link)),
-            Effect.forkIn(scope)
-          )
-          entries.set(file.get().spec.id, { instance, scope, reporter, ended: false, removed: undefined })
-        })
+        const open = Effect.fnUntraced(
+          function* (folder: string, file: ServerFile) {
+            const scope = yield* Scope.fork(parent)
+            const console = yield* openConsoleLog(folder)
+            const instance = yield* openInstance(
+              { file, files, folder, console, runtime, installer, sources },
+              scope
+            )
+            files.register(folder, file.get().spec)
+            yield* Effect.forkIn(file.retryWrites, scope)
+            const reporter = yield* Deferred.await(uplink).pipe(
+              Effect.flatMap((link) => sendReports(file, link)),
+              Effect.forkIn(scope)
+            )
+            entries.set(file.get().spec.id, { instance, scope, reporter, ended: false, removed: undefined })
+          },
+          (opened, _, file) => Effect.annotateLogs(opened, { server_id: file.get().spec.id })
+        )
 
         /**
          * Returns the uid of a new server that would be a plain process now. If the engine is down, the server may get
@@ -277,7 +280,9 @@ export class Instances extends Context.Service<
         const known = new Set(found.map((server) => server.id))
         for (const name of yield* runtime.alive) {
           if (known.has(name)) continue
-          yield* Effect.logInfo(`killing the remaining processes of ${name}`)
+          yield* Effect.logInfo("killing the remaining processes").pipe(
+            Effect.annotateLogs({ server_id: name })
+          )
           yield* runtime.sweep(name)
         }
         for (const server of found) yield* open(server.folder, server.file)

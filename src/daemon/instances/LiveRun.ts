@@ -34,7 +34,6 @@ export interface LiveRun {
 }
 
 export interface LiveRunOptions {
-  readonly server_id: string
   readonly token: string
   readonly run: Run
   readonly folder: string
@@ -94,7 +93,7 @@ export const findOnlineSignal = Effect.fnUntraced(function* (
 
 /** Watches a run in a child scope of `parent`. */
 export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions, parent: Scope.Scope) {
-  const { console, folder, offer, run, server_id, token } = options
+  const { console, folder, offer, run, token } = options
   const scope = yield* Scope.fork(parent)
   let matcher = options.matcher
   let seen = false
@@ -109,9 +108,7 @@ export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions,
     const matched = matcher?.(lines)
     if (matched === "too-slow") {
       matcher = undefined
-      yield* Effect.logError(
-        `the online-signal of ${server_id} exceeded its time limit and is no longer matched`
-      )
+      yield* Effect.logError("the online-signal exceeded its time limit and is no longer matched")
     } else if (matched === true) yield* online
   })
   const listener: LineListener = { wanted: () => matcher !== undefined, onLines }
@@ -133,9 +130,7 @@ export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions,
     .seek(options.offset)
     .pipe(Effect.catch((error) => Effect.as(Effect.logWarning(error.message), false)))
   if (lost && matcher !== undefined) {
-    yield* Effect.logWarning(
-      `output of server ${server_id} was lost during its start: the server counts as online`
-    )
+    yield* Effect.logWarning("output was lost during the start: the server counts as online")
     yield* online
   }
   yield* Scope.provide(watchFolder(folder, changed), scope)

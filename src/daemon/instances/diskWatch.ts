@@ -36,17 +36,20 @@ export const watchDisks = ({ files, instances, seconds }: DiskWatchOptions): Eff
     due.set(instance, endedAt + (endedAt - startedAt) * TIME_SHARE)
     if (over === undefined) return
     const what = `${usageText(over)} written, ${megabytes(over.limit)} allowed`
-    yield* Effect.logWarning(`server ${spec.id} is stopped: ${what}`)
+    yield* Effect.logWarning(`the server exceeds its disk limit and is stopped: ${what}`)
     yield* appendConsoleLine(instance.folder, `Disk limit: ${what}. The server is stopped.`)
     yield* Effect.catch(instance.power("stop", STOP_TIMEOUT), (error) =>
-      Effect.logWarning(`server ${spec.id} cannot be stopped: ${error.detail}`)
+      Effect.logWarning(`the server cannot be stopped: ${error.detail}`)
     )
   })
 
   return Effect.suspend(() =>
     Effect.forEach(
       [...instances()],
-      (instance) => Effect.catch(check(instance), (error) => Effect.logWarning(error.message)),
+      (instance) =>
+        Effect.catch(check(instance), (error) => Effect.logWarning(error.message)).pipe(
+          Effect.annotateLogs({ server_id: instance.file.get().spec.id })
+        ),
       { discard: true }
     )
   ).pipe(Effect.delay(seconds * 1000), Effect.forever)

@@ -21,13 +21,13 @@ export interface FileWorkParts {
 
 /** Warns of volumes without a source, which start empty; the operator may add the source later. */
 const warnOfMissing = Effect.fnUntraced(function* (folder: string, state: ServerState, sources: FileSources) {
-  const { definition, id } = state.spec
+  const { definition } = state.spec
   const missing = yield* missingVolumes(definition.volumes, sources)
   const warnings = missing.map(
     ({ source, target }) =>
       `state.volumes: source ${source} is not on node ${sources.node_id}: ${target} starts empty`
   )
-  yield* warnInInstallLog(folder, id, warnings)
+  yield* warnInInstallLog(folder, warnings)
 })
 
 const runFileWork = Effect.fnUntraced(function* (

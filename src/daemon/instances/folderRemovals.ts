@@ -65,7 +65,8 @@ export const makeFolderRemovals = Effect.fnUntraced(function* (options: FolderRe
 
   const queue = yield* makeWorkQueue({
     name: "removal of a server folder",
-    step: Effect.fnUntraced(function* (folder: string, attempt: number) {
+    fields: (folder: string) => ({ folder }),
+    step: Effect.fnUntraced(function* (folder, attempt) {
       yield* Effect.tapError(remove(folder), ({ message }) =>
         attempt === 1
           ? Effect.logWarning(`the folder of a removed server cannot be deleted, retrying: ${message}`)

@@ -12,10 +12,9 @@ export const appendInstallLog = (folder: string, text: string) =>
     Effect.catch((error) => Effect.logWarning(error.message))
   )
 
-/** Adds warnings about server `id` to its install log and to the daemon's log, each once per installation. */
+/** Adds warnings about a server to its install log and to the daemon's log, each once per installation. */
 export const warnInInstallLog = Effect.fnUntraced(function* (
   folder: string,
-  id: string,
   warnings: ReadonlyArray<string>
 ) {
   if (warnings.length === 0) return
@@ -24,6 +23,6 @@ export const warnInInstallLog = Effect.fnUntraced(function* (
     Effect.catch((error) => Effect.as(Effect.logWarning(error.message), ""))
   )
   const fresh = [...new Set(warnings)].filter((warning) => !known.includes(`[WARN ${warning}]\n`))
-  for (const warning of fresh) yield* Effect.logWarning(`${id}: ${warning}`)
+  for (const warning of fresh) yield* Effect.logWarning(warning)
   yield* appendInstallLog(folder, fresh.map((warning) => `[WARN ${warning}]\n`).join(""))
 })

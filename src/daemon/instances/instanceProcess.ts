@@ -53,10 +53,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     const state = file.get()
     const awaitsOnline = state.status === "starting" && online_signal !== undefined
     const matcher = awaitsOnline ? matcherOf() : undefined
-    live = yield* openLiveRun(
-      { server_id: id, token, run, folder, console, offset, matcher, offer: onEvent },
-      scope
-    )
+    live = yield* openLiveRun({ token, run, folder, console, offset, matcher, offer: onEvent }, scope)
     const begun = state.run?.started_at ?? (yield* Clock.currentTimeMillis)
     if (awaitsOnline && run.beginning === undefined)
       yield* live.after(yield* remainingMillis(begun + start_timeout * 1000, start_timeout), {
@@ -75,13 +72,13 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     const why = restartLimitReason(file.get(), exit, now)
     yield* file.update((state) => processEnded(state, exit, now))
     if (why === undefined) return
-    yield* Effect.logWarning(`server ${id} is not started again: ${why}`)
+    yield* Effect.logWarning(`the server is not started again: ${why}`)
     yield* writeLine(`not started again: ${why}. Correct the cause, then start it`)
   })
 
   /** Writes the reason to the console as well, because a start may have no caller that waits. */
   const notStarted = Effect.fnUntraced(function* ({ detail, hint }: DaemonRefused) {
-    yield* Effect.logWarning(`server ${id} cannot be started: ${detail}`)
+    yield* Effect.logWarning(`the server cannot be started: ${detail}`)
     yield* writeLine(`cannot be started: ${detail}. ${hint}`)
   })
 
@@ -148,9 +145,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     if ("signal" in method) return yield* run.signal(method.signal)
     // A server that cannot be asked is killed at its deadline.
     const logNotStopped = ({ message, why }: ConsoleInputFailed) =>
-      Effect.logWarning(
-        `the stop command of server ${id} failed: ${message}${why === "away" ? "; retrying" : ""}`
-      )
+      Effect.logWarning(`the stop command failed: ${message}${why === "away" ? "; retrying" : ""}`)
     const write = run.write(method.line)
     const retried = Effect.retry(write, { schedule: STOP_RETRY, while: ({ why }) => why === "away" })
     yield* Effect.catch(write, (error) =>

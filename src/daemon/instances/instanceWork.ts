@@ -89,13 +89,13 @@ export const makeInstanceWork = (options: WorkOptions) => {
 
   const done = Effect.fnUntraced(function* (exit: WorkExit) {
     fiber = undefined
-    const { spec, work } = file.get()
+    const { work } = file.get()
     const failure = failureOf(exit)
     if (failure !== undefined) {
       const what = work === "reset" ? "reset" : "installed"
-      yield* Effect.logWarning(`server ${spec.id} cannot be ${what}: ${failure.reason}`)
+      yield* Effect.logWarning(`the server cannot be ${what}: ${failure.reason}`)
     } else if (Exit.isFailure(exit)) {
-      yield* Effect.logError(`work on the files of ${spec.id} failed`, exit.cause)
+      yield* Effect.logError("work on the files failed", exit.cause)
     }
     const finished_at = yield* rfc3339
     yield* file.update((state) => workEnded(state, exit, finished_at))

@@ -70,7 +70,7 @@ export const makeLauncher = ({ console, file, files, folder, runtime, sources }:
       applyConfigs(instanceFolder(folder), configs, plan.context),
       ofConfig
     )
-    yield* warnInInstallLog(folder, id, warnings)
+    yield* warnInInstallLog(folder, warnings)
     const log_offset = yield* Effect.mapError(console.begin, ofNode)
     return { plan, shared, user, log_offset } satisfies Prepared
   })

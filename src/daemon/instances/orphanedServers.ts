@@ -152,28 +152,27 @@ const writeNote = Effect.fnUntraced(function* (folder: string, state: ServerStat
 
 export const makeOrphanedServers = ({ lostDir, nearDir }: OrphanedServersOptions) => ({
   /** Moves the folder of a server to the orphaned servers. Requires that nothing is mounted and no process runs. */
-  keep: Effect.fnUntraced(function* (
-    folder: string,
-    state: ServerState,
-    departure: Departure
-  ): Effect.fn.Return<void, IoError> {
-    const { id } = state.spec
-    // A full disk must not lose the server; its state has the same information.
-    yield* Effect.catch(writeNote(folder, state, departure), (error) =>
-      Effect.logWarning(`the note of ${id} cannot be written: ${error.message}`)
-    )
-    const { dir, name } = yield* moveTo(lostDir, folder, id).pipe(
-      Effect.catchIf(
-        (error) => error.code === "EXDEV",
-        () => moveTo(nearDir, folder, id)
+  keep: Effect.fnUntraced(
+    function* (folder: string, state: ServerState, departure: Departure): Effect.fn.Return<void, IoError> {
+      const { id } = state.spec
+      // A full disk must not lose the server; its state has the same information.
+      yield* Effect.catch(writeNote(folder, state, departure), (error) =>
+        Effect.logWarning(`the note of the server cannot be written: ${error.message}`)
       )
-    )
-    yield* syncFolder(dirname(folder)).pipe(
-      Effect.andThen(syncFolder(dir)),
-      Effect.andThen(finish(dir, name, reasonOf({ server_id: id, ...departure }))),
-      Effect.catch((error) => Effect.logError(`${join(dir, name)}, files of ${id}: ${error.message}`))
-    )
-  }),
+      const { dir, name } = yield* moveTo(lostDir, folder, id).pipe(
+        Effect.catchIf(
+          (error) => error.code === "EXDEV",
+          () => moveTo(nearDir, folder, id)
+        )
+      )
+      yield* syncFolder(dirname(folder)).pipe(
+        Effect.andThen(syncFolder(dir)),
+        Effect.andThen(finish(dir, name, reasonOf({ server_id: id, ...departure }))),
+        Effect.catch((error) => Effect.logError(`${join(dir, name)}: ${error.message}`))
+      )
+    },
+    (effect, _, { spec }) => Effect.annotateLogs(effect, { server_id: spec.id })
+  ),
   /** Finishes interrupted runs. */
   finishAll: Effect.forEach(
     [lostDir, nearDir],

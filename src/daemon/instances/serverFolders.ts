@@ -30,7 +30,7 @@ const readServer = Effect.fnUntraced(function* (serversDir: string, id: string, 
     return { id, folder, file: opened.success }
   const aside = `${CORRUPT}${id}-${yield* Clock.currentTimeMillis}`
   const reason = opened._tag === "Failure" ? opened.failure.message.split("\n")[0] : "it names another server"
-  yield* Effect.logError(`the state of ${id} cannot be read and is kept as ${aside}: ${reason}`)
+  yield* Effect.logError(`the state of the server cannot be read and is kept as ${aside}: ${reason}`)
   yield* files.close(folder)
   yield* rename(folder, join(serversDir, aside))
   return undefined
@@ -41,8 +41,8 @@ export const readServers = Effect.fnUntraced(function* (serversDir: string, file
   const names = yield* Effect.orDie(listFolder(serversDir))
   const read = (id: string) =>
     Effect.catchTag(readServer(serversDir, id, files), "IoError", (error) =>
-      Effect.as(Effect.logError(`server ${id} is skipped: ${error.message}`), undefined)
-    )
+      Effect.as(Effect.logError(`the server is skipped: ${error.message}`), undefined)
+    ).pipe(Effect.annotateLogs({ server_id: id }))
   const servers = yield* Effect.forEach(
     names.filter((name) => serverIdPattern.test(name)),
     read,

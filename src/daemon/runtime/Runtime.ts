@@ -36,7 +36,7 @@ export interface RuntimeChoice {
 export interface RunUser {
   readonly uid: number
   readonly gid: number
-  /** Whether the uid belongs to one server or software, and is kept with it. */
+  /** Whether the uid is reserved for one server or software. */
   readonly own?: true
 }
 

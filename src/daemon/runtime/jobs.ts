@@ -12,7 +12,7 @@ const OUTPUT_GRACE = 300
 
 /** The uids of running jobs; jobs of one software share a uid. */
 export interface JobUsers {
-  /** Returns the uid of a job that no other job shares, so that all processes with the uid belong to it. */
+  /** Returns the uid of a job that no other job shares, so that all processes with the uid are its own. */
   readonly uidOf: (name: string) => number | undefined
   readonly add: (name: string, uid: number) => void
   readonly remove: (name: string) => void

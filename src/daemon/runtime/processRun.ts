@@ -37,8 +37,8 @@ export const killAll = Effect.fnUntraced(function* (
     if (left.length === 0) break
     for (const proc of left) signalProcess(proc.pid, "SIGKILL")
     if ((yield* elapsedMillis) > deadline) {
-      yield* Effect.logWarning(
-        `processes of ${server} did not end: ${left.map((proc) => proc.pid).join(" ")}`
+      yield* Effect.logWarning("processes did not end after a kill").pipe(
+        Effect.annotateLogs({ server_id: server, pids: left.map((proc) => proc.pid).join(" ") })
       )
       break
     }

@@ -151,7 +151,7 @@ const make = Effect.fnUntraced(function* (folder: string, initial: ServerState) 
     yield* Effect.catch(put(changed), (error) =>
       Effect.andThen(
         unwritten.open,
-        Effect.logError(`state of ${changed.spec.id} cannot be written: ${error.message}`)
+        Effect.logError(`the state of the server cannot be written: ${error.message}`)
       )
     )
     const more = changed.sequence > current.sequence
@@ -161,7 +161,7 @@ const make = Effect.fnUntraced(function* (folder: string, initial: ServerState) 
   })
   const putAgain = Effect.suspend(() =>
     unwritten.isOpen()
-      ? Effect.andThen(put(current), Effect.logInfo(`state of ${current.spec.id} is written`))
+      ? Effect.andThen(put(current), Effect.logInfo("the state of the server is written"))
       : Effect.void
   )
   const file: ServerFile = {

@@ -196,7 +196,7 @@ export const unpackFiles = <E>(
           }
           yield* apply(step)
         }
-        // Otherwise names and maps without an entry could go on forever.
+        // Otherwise names and maps without an entry could continue forever.
         if (raw > 2 * bytes + entries * DESCRIPTION + MARGIN) {
           return yield* refused("most of it is in no file")
         }

@@ -47,7 +47,7 @@ export class FleetState {
   }
 
   /** Records a heartbeat and its usage; `at` is RFC 3339 UTC. */
-  hear(node: FleetNode, at: string, usage: NodeUsage): void {
+  recordHeartbeat(node: FleetNode, at: string, usage: NodeUsage): void {
     node.last_seen_at = at
     node.usage = usage
   }

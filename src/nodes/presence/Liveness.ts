@@ -16,7 +16,7 @@ export interface Expiry {
 export class Liveness {
   readonly #options: LivenessOptions
   /** By node: the time of its last heartbeat, oldest first. */
-  readonly #heard = new Map<string, number>()
+  readonly #heartbeats = new Map<string, number>()
   readonly #lost = new Map<string, number>()
 
   constructor(options: LivenessOptions) {
@@ -26,7 +26,7 @@ export class Liveness {
   /** Notes a heartbeat. */
   record(node_id: string, now: number): void {
     this.forget(node_id)
-    this.#heard.set(node_id, now)
+    this.#heartbeats.set(node_id, now)
   }
 
   /** Notes a node that is lost already, and can only be given up. */
@@ -36,16 +36,16 @@ export class Liveness {
   }
 
   forget(node_id: string): void {
-    this.#heard.delete(node_id)
+    this.#heartbeats.delete(node_id)
     this.#lost.delete(node_id)
   }
 
   /** Returns the expired timeouts, each once, in the order of the last heartbeats. */
   expire(now: number): ReadonlyArray<Expiry> {
     const expired: Array<Expiry> = []
-    for (const [node_id, since] of this.#heard) {
+    for (const [node_id, since] of this.#heartbeats) {
       if (since + this.#options.lostAfter > now) break
-      this.#heard.delete(node_id)
+      this.#heartbeats.delete(node_id)
       this.#lost.set(node_id, since)
       expired.push({ node_id, kind: "lost" })
     }
@@ -62,9 +62,9 @@ export class Liveness {
    * undefined: no timeout is pending.
    */
   untilNext(now: number): number | undefined {
-    if (this.#heard.size === 0 && this.#lost.size === 0) return undefined
+    if (this.#heartbeats.size === 0 && this.#lost.size === 0) return undefined
     const times = [now + this.#options.lostAfter]
-    for (const [, since] of this.#heard) {
+    for (const [, since] of this.#heartbeats) {
       times.push(since + this.#options.lostAfter)
       break
     }

@@ -1,6 +1,6 @@
 import { Clock, Duration, Effect, Latch, type Scope } from "effect"
 import type { NodeUsage } from "../../domain/Node.ts"
-import { type HeardNode, NodeRepo } from "../../store/repos/NodeRepo.ts"
+import { NodeRepo, type ReceivedHeartbeat } from "../../store/repos/NodeRepo.ts"
 import { Store } from "../../store/Store.ts"
 import { Fleet } from "../fleet/Fleet.ts"
 
@@ -21,37 +21,37 @@ const COUNTED = 2
  *
  * @param options.others    whether other replicas may receive heartbeats; without them an idle service does nothing
  * @param options.every     the interval of writes and reads
- * @param options.onHeard   called with each heartbeat of another replica
- * @param options.onLooked  called with the milliseconds in which any heartbeat would have been read
+ * @param options.onHeartbeat called with each heartbeat of another replica
+ * @param options.onRead  called with the milliseconds in which any heartbeat would have been read
  */
 export const shareHeartbeats = Effect.fnUntraced(function* (options: {
   readonly others: boolean
   readonly every: Duration.Duration
-  readonly onHeard: (node_id: string) => void
-  readonly onLooked: (millis: number) => void
+  readonly onHeartbeat: (node_id: string) => void
+  readonly onRead: (millis: number) => void
 }): Effect.fn.Return<SharedHeartbeats, never, Fleet | NodeRepo | Store | Scope.Scope> {
   const fleet = yield* Fleet
   const repo = yield* NodeRepo
   const store = yield* Store
   const clock = yield* Clock.Clock
   const now = () => Number(clock.monotonicTimeNanosUnsafe() / 1_000_000n)
-  const heard = new Map<string, Omit<HeardNode, "age"> & { readonly at: number }>()
+  const received = new Map<string, Omit<ReceivedHeartbeat, "age"> & { readonly at: number }>()
   const beats = new Map<string, number>()
   /** Open while work is pending. */
   const due = Latch.makeUnsafe(options.others)
   const rest = Effect.sync(() => {
-    if (!options.others && heard.size === 0) due.closeUnsafe()
+    if (!options.others && received.size === 0) due.closeUnsafe()
   })
-  let looked = now()
+  let readAt = now()
 
-  const handOn = Effect.gen(function* () {
-    const taken = [...heard.values()].filter(({ node_id }) => fleet.get(node_id)?.record !== undefined)
-    if (taken.length === 0) return heard.clear()
+  const flush = Effect.gen(function* () {
+    const taken = [...received.values()].filter(({ node_id }) => fleet.get(node_id)?.record !== undefined)
+    if (taken.length === 0) return received.clear()
     yield* store.write(repo.recordHeartbeats(taken.map(({ at, ...rest }) => ({ ...rest, age: now() - at }))))
-    for (const one of taken) if (heard.get(one.node_id) === one) heard.delete(one.node_id)
+    for (const one of taken) if (received.get(one.node_id) === one) received.delete(one.node_id)
   })
 
-  const look = Effect.gen(function* () {
+  const read = Effect.gen(function* () {
     const rows = yield* store.read(repo.heartbeats)
     for (const row of rows) {
       if (beats.get(row.node_id) === row.beats) continue
@@ -59,24 +59,24 @@ export const shareHeartbeats = Effect.fnUntraced(function* (options: {
       const node = fleet.get(row.node_id)
       if (node?.record?.boot_id !== row.boot_id) continue
       // A heartbeat of this replica since then is newer, and so may a deregistration be.
-      if (!heard.has(row.node_id)) {
+      if (!received.has(row.node_id)) {
         const at = Math.max(row.heard_at, Date.parse(node.last_seen_at ?? "") || 0)
-        fleet.hear(node, new Date(at).toISOString(), row.usage)
+        fleet.recordHeartbeat(node, new Date(at).toISOString(), row.usage)
       }
-      options.onHeard(row.node_id)
+      options.onHeartbeat(row.node_id)
     }
-    const since = now() - looked
-    looked += since
-    options.onLooked(Math.min(since, COUNTED * Duration.toMillis(options.every)))
+    const since = now() - readAt
+    readAt += since
+    options.onRead(Math.min(since, COUNTED * Duration.toMillis(options.every)))
   })
 
-  const patiently = <A>(work: Effect.Effect<A, { readonly detail: string }>) =>
+  const retried = <A>(work: Effect.Effect<A, { readonly detail: string }>) =>
     Effect.catch(work, ({ detail }) => Effect.logDebug(`heartbeats wait: ${detail}`))
-  yield* patiently(look)
+  yield* retried(read)
   yield* Effect.andThen(rest, due.await).pipe(
     Effect.andThen(Effect.sleep(options.every)),
-    Effect.andThen(patiently(handOn)),
-    Effect.andThen(patiently(look)),
+    Effect.andThen(retried(flush)),
+    Effect.andThen(retried(read)),
     Effect.catchDefect((defect) => Effect.logError("heartbeats were not shared", defect)),
     Effect.forever,
     Effect.forkScoped
@@ -84,7 +84,7 @@ export const shareHeartbeats = Effect.fnUntraced(function* (options: {
 
   return {
     note: (node_id, boot_id, usage) => {
-      heard.set(node_id, { node_id, boot_id, usage, at: now() })
+      received.set(node_id, { node_id, boot_id, usage, at: now() })
       due.openUnsafe()
     },
     beats: (node_id) => beats.get(node_id) ?? 0

@@ -37,8 +37,8 @@ export const makeFailureDetector = Effect.fnUntraced(function* (options: {
   const repo = yield* NodeRepo
   const store = yield* Store
   const times = { lostAfter: options.lostAfter, givenUpAfter: options.givenUpAfter }
-  let silence: HeartbeatMonitor | undefined
-  let counted: HeartbeatCounter | undefined
+  let monitor: HeartbeatMonitor | undefined
+  let counter: HeartbeatCounter | undefined
   let expired: Queue.Queue<Due> | undefined
 
   const enqueue = (expiry: Expiry) => {
@@ -55,25 +55,29 @@ export const makeFailureDetector = Effect.fnUntraced(function* (options: {
       return changed
     })
   /** A heartbeat arrived meanwhile, or the database is unavailable: the timeout begins again. */
-  const hearAgain = (node_id: string) => {
-    if (fleet.get(node_id)?.record?.gone === null) silence?.record(node_id)
+  const restartTimeout = (node_id: string) => {
+    if (fleet.get(node_id)?.record?.gone === null) monitor?.record(node_id)
   }
   const settle = (due: Due) =>
     Effect.suspend(() => store.write(lose(due))).pipe(
       Effect.tap((changed) =>
-        changed || due.kind !== "lost" ? Effect.void : Effect.sync(() => hearAgain(due.node_id))
+        changed || due.kind !== "lost" ? Effect.void : Effect.sync(() => restartTimeout(due.node_id))
       ),
-      Effect.tapError((error) => Effect.logDebug(`node ${due.node_id}, ${due.kind}: ${error.detail}`)),
+      Effect.tapError((error) =>
+        Effect.logDebug(`the loss of a node cannot be stored: ${error.detail}`).pipe(
+          Effect.annotateLogs({ node_id: due.node_id, kind: due.kind })
+        )
+      ),
       // Other replicas may have received heartbeats that they cannot write.
       Effect.catchIf(
         () => !leadership.isSingle && due.kind === "lost",
-        () => Effect.sync(() => hearAgain(due.node_id))
+        () => Effect.sync(() => restartTimeout(due.node_id))
       ),
       Effect.retry(Schedule.spaced(AGAIN)),
       Effect.orDie
     )
 
-  const turn = Effect.gen(function* () {
+  const detect = Effect.gen(function* () {
     const queue = yield* Queue.unbounded<Due>()
     const records = [...fleet.nodes].flatMap(({ record }) => (record === undefined ? [] : [record]))
     const ids = (gone: "lost" | null) =>
@@ -81,27 +85,27 @@ export const makeFailureDetector = Effect.fnUntraced(function* (options: {
     expired = queue
     yield* Effect.addFinalizer(() =>
       Effect.sync(() => {
-        silence = undefined
-        counted = undefined
+        monitor = undefined
+        counter = undefined
         expired = undefined
       })
     )
     if (leadership.isSingle) {
-      silence = yield* makeHeartbeatMonitor({ ...times, initial: ids(null), onExpiry: enqueue })
+      monitor = yield* makeHeartbeatMonitor({ ...times, initial: ids(null), onExpiry: enqueue })
     } else {
-      counted = makeHeartbeatCounter({ ...times, silent: ids(null), lost: ids("lost") })
-      silence = counted
+      counter = makeHeartbeatCounter({ ...times, silent: ids(null), lost: ids("lost") })
+      monitor = counter
     }
     const all = Effect.flatMap(Queue.takeAll(queue), (due) =>
       Effect.forEach(due, settle, { concurrency: "unbounded", discard: true })
     )
     return yield* Effect.forever(all)
   })
-  yield* leadership.whileLeader(turn)
+  yield* leadership.whileLeader(detect)
 
   return {
-    record: (node_id) => silence?.record(node_id),
-    forget: (node_id) => silence?.forget(node_id),
-    advance: (millis) => counted?.advance(millis).forEach(enqueue)
+    record: (node_id) => monitor?.record(node_id),
+    forget: (node_id) => monitor?.forget(node_id),
+    advance: (millis) => counter?.advance(millis).forEach(enqueue)
   }
 })

@@ -74,8 +74,8 @@ export const makeNodePresence = Effect.fnUntraced(function* (options: {
       isSingle ? NOTED_MILLIS : Math.min(LOOK_MILLIS, Duration.toMillis(options.lostAfter) / LOOKS)
     ),
     // A single replica reads its own writes only.
-    onHeard: (id) => (isSingle ? undefined : detector?.record(id)),
-    onLooked: (millis) => detector?.advance(millis)
+    onHeartbeat: (id) => (isSingle ? undefined : detector?.record(id)),
+    onRead: (millis) => detector?.advance(millis)
   })
   detector = yield* makeFailureDetector({ ...options, beats: (id) => shared.beats(id) })
 

@@ -159,7 +159,7 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
   const once = <A>(use: (client: Client) => Effect.Effect<A, CallFailure>) => call(false, use)
 
   const reading = Semaphore.makeUnsafe(TEXT_AT_ONCE)
-  /** Large answers are read one after another: a daemon may send without end. */
+  /** Large responses are read one after another: a daemon may send without end. */
   const large = <A>(largest: number, use: (client: Client) => Effect.Effect<A, CallFailure>) =>
     call(true, (client) => reading.withPermits(largest)(use(client)), { largest })
   const page = (request: LinesRequest, use: (client: Client) => Effect.Effect<Page<string>, CallFailure>) =>

@@ -53,7 +53,7 @@ export class RemoteDaemons extends Context.Service<
      *
      * @error RegistrationRequired the node does not know the token of its last registration
      */
-    heard(node_id: string): Effect.Effect<string | undefined, RegistrationRequired>
+    onHeartbeat(node_id: string): Effect.Effect<string | undefined, RegistrationRequired>
   }
 >()("muster/nodes/RemoteDaemons") {
   static readonly layerNoDeps = (options: RemoteDaemonsOptions = {}) =>
@@ -98,9 +98,10 @@ export class RemoteDaemons extends Context.Service<
             networks,
             node_id,
             target: target(node_id),
-            refresh: registry
-              .refresh(node_id)
-              .pipe(Effect.catch((error) => Effect.logDebug(`node ${node_id}: ${error.detail}`))),
+            refresh: registry.refresh(node_id).pipe(
+              Effect.catch((error) => Effect.logDebug(`the record cannot be refreshed: ${error.detail}`)),
+              Effect.annotateLogs({ node_id })
+            ),
             onAnswered: probe.answered(node_id),
             onUnreachable: Effect.sync(() => probe.begin(node_id)),
             http,
@@ -135,13 +136,13 @@ export class RemoteDaemons extends Context.Service<
           registered: Effect.fnUntraced(function* (node_id) {
             if (isPlain(node_id)) {
               const url = fleet.get(node_id)?.record?.url
-              yield* Effect.logWarning(
-                `node ${node_id} is called over plain HTTP, unencrypted: ${url}. ${PLAIN_HINT}`
+              yield* Effect.logWarning(`the node is called over plain HTTP, unencrypted. ${PLAIN_HINT}`).pipe(
+                Effect.annotateLogs({ node_id, url })
               )
             }
-            probe.begin(node_id, { anew: true })
+            probe.begin(node_id, { restart: true })
           }),
-          heard: probe.heard
+          onHeartbeat: probe.onHeartbeat
         })
       })
     )

@@ -64,7 +64,7 @@ const agent = <A extends HttpAgent>(make: () => A) =>
 
 const LARGEST_REFUSAL = ByteSize.kibibytes(64)
 
-/** A connection is free again once its answer was read; this reads the answers with an unexpected status. */
+/** Reads responses with an unexpected status: a connection is free again once its response was read. */
 const readRefusals = HttpClient.transformResponse(
   Effect.tap((response) =>
     response.status >= 300

@@ -28,10 +28,10 @@ const patienceAfter = (refusals: number) =>
 /** Finds out, by calls, whether nodes on other machines are reachable. */
 export interface ReachabilityProbe {
   /**
-   * Calls a node until a call succeeds, and records the result. With `anew`, because the node has registered, the calls
-   * begin again; otherwise calls that are under way continue.
+   * Calls a node until a call succeeds, and records the result. `restart`: the node has registered, so the
+   * calls begin again; otherwise calls that are under way continue.
    */
-  begin(node_id: string, options?: { readonly anew: boolean }): void
+  begin(node_id: string, options?: { readonly restart: boolean }): void
   /** Notes a call to a node that has succeeded. */
   answered(node_id: string): Effect.Effect<void>
   /**
@@ -40,7 +40,7 @@ export interface ReachabilityProbe {
    *
    * @error RegistrationRequired the node does not know the token of its last registration
    */
-  heard(node_id: string): Effect.Effect<string | undefined, RegistrationRequired>
+  onHeartbeat(node_id: string): Effect.Effect<string | undefined, RegistrationRequired>
 }
 
 const reasonOf = (error: DaemonError): string | undefined =>
@@ -70,7 +70,7 @@ interface Reach {
   /** Number of consecutive registrations whose token the node has refused. */
   refusals: number
   /** The token that the node must replace by a registration, and whether a heartbeat was answered with the reason. */
-  stale?: { readonly token: string | undefined; isTold: boolean }
+  stale?: { readonly token: string | undefined; isReported: boolean }
   /** When the node is called next unless a call succeeds before, by {@link elapsedMillis}. */
   due?: number
 }
@@ -117,9 +117,9 @@ export const makeReachabilityProbe: Effect.Effect<
     const before = node.record?.unreachable
     if (before === now || !(yield* registry.setUnreachable(node.id, token, now))) return
     if (now !== null) {
-      yield* Effect.logWarning(`node ${node.id} cannot be called, and gets no servers until it can: ${now}`)
+      yield* Effect.logWarning(`node unreachable: it gets no servers: ${now}`)
     } else if (before !== "") {
-      yield* Effect.logInfo(`node ${node.id} can be called, and gets servers`)
+      yield* Effect.logInfo("node reachable: it gets servers")
     }
   })
 
@@ -162,13 +162,14 @@ export const makeReachabilityProbe: Effect.Effect<
     if (isRefused && !probe.isStale && elapsed >= patienceAfter(reach.refusals)) {
       probe.isStale = true
       reach.refusals += 1
-      reach.stale = { token, isTold: false }
+      reach.stale = { token, isReported: false }
     }
     return "again"
   })
 
   const queue = yield* makeWorkQueue({
     name: "probe of a node",
+    fields: (node_id) => ({ node_id }),
     step: (node_id: string) => {
       const probe = nodes.get(node_id)?.probe
       if (probe === undefined) return Effect.succeed("done" as const)
@@ -189,14 +190,14 @@ export const makeReachabilityProbe: Effect.Effect<
     const reach = reachOf(id)
     const { stale } = reach
     if (stale === undefined) return false
-    const wasTold = stale.isTold
-    stale.isTold = true
-    if (stale.token === record?.token) return wasTold
+    const wasReported = stale.isReported
+    stale.isReported = true
+    if (stale.token === record?.token) return wasReported
     delete reach.stale
     return false
   }
 
-  const heard = Effect.fnUntraced(function* (node_id: string) {
+  const onHeartbeat = Effect.fnUntraced(function* (node_id: string) {
     const node = fleet.get(node_id)
     if (node?.unreachable !== undefined) {
       if (!queue.has(node_id)) begin(node_id, new Probe(true))
@@ -212,9 +213,9 @@ export const makeReachabilityProbe: Effect.Effect<
 
   return {
     begin: (node_id, options) => {
-      if (options?.anew === true || !queue.has(node_id)) begin(node_id, new Probe(true))
+      if (options?.restart === true || !queue.has(node_id)) begin(node_id, new Probe(true))
     },
     answered,
-    heard
+    onHeartbeat
   }
 })

@@ -1,4 +1,4 @@
-/** How one call to a daemon over HTTP is made, and what its failures are. */
+/** One call to a daemon over HTTP, and its failures. */
 import { Cause, Duration, Effect, Exit, Schedule, type Schema } from "effect"
 import type { HttpClientError } from "effect/http"
 import { CircuitBreaker } from "effect/persistence"
@@ -18,7 +18,7 @@ import type {
 import { cleanText } from "../../domain/NodeText.ts"
 import { ADDRESS_REFUSED } from "./nodeNetworks.ts"
 
-/** Whatever the derived client fails with. */
+/** The failures of the derived client. */
 export type CallFailure =
   | BodyTooLarge
   | Conflict
@@ -32,12 +32,12 @@ export type CallFailure =
   | HttpClientError.HttpClientError
   | Schema.SchemaError
 
-/** The daemon does not know the token (yet): nothing was done, and it may know it in a moment. */
+/** The daemon does not know the token yet: it did nothing, and may know the token soon. */
 export interface TokenUnknown {
   readonly _tag: "TokenUnknown"
 }
 
-/** A daemon's refusal. Its words are shown and logged: they are cleaned. */
+/** Makes a daemon's refusal. Its text is shown and logged, so it is cleaned. */
 export const refusal = (
   status: DaemonRefused["status"],
   { detail, hint }: { readonly detail: string; readonly hint: string }
@@ -45,8 +45,8 @@ export const refusal = (
 
 const tooLarge = new DaemonRefused({
   status: 500,
-  detail: "the node's answer is too large",
-  hint: "Look at the daemon and its log: no daemon answers at such length. For logs, ask for fewer lines at a time."
+  detail: "the response of the node is too large",
+  hint: "Read the log of the node. For logs, request fewer lines at a time."
 })
 
 /** Whether the body was longer than its bound. The library has no class of its own for it. */
@@ -59,20 +59,20 @@ const isTooLarge = ({ reason }: HttpClientError.HttpClientError): boolean =>
 const notUnderstood = (detail: string) =>
   new DaemonRefused({
     status: 500,
-    detail: `its answer is not understood: ${detail}`,
-    hint: "Run the same version of Muster on the node as here, and look at what stands between."
+    detail: `its response is invalid: ${detail}`,
+    hint: "Run the same version of Muster on the node as here, and check the proxies between them."
   })
 
-/** What there is to do where no answer comes, whoever reads it. */
+/** The remedy if no response arrives. */
 const CHECK_ADDRESS = "Check MUSTER_NODE_URL of the node and the firewall"
 
-/** What there is to do where a daemon may want another certificate of this service. */
+/** The remedy if a daemon may require another certificate of this service. */
 const CHECK_CERTIFICATE =
   "If the node has MUSTER_NODE_CLIENT_CA, check MUSTER_NODE_CLIENT_CERT of the service against it"
 
-/** Where a token is refused that was that of the last registration: with it nothing can be done there. */
+/** The reason if a daemon refuses the token of the last registration. */
 export const TOKEN_REFUSED =
-  "another daemon answers there: it refuses the token of the node's last registration. Set MUSTER_NODE_URL of the node to its own address"
+  "another daemon responds there: it refuses the token of the node's last registration. Set MUSTER_NODE_URL of the node to its own address"
 
 const ofTransport = (failure: HttpClientError.HttpClientError): string => {
   const { code, kind, message } = whyNoAnswer(failure)
@@ -83,16 +83,16 @@ const ofTransport = (failure: HttpClientError.HttpClientError): string => {
     case "tls":
       return `TLS fails (${code}: ${message}). ${code.includes("ALERT") ? CHECK_CERTIFICATE : "Check the scheme of MUSTER_NODE_URL of the node, and MUSTER_NODE_CA of the service"}`
     case "protocol":
-      return "what answers there is not HTTP. Check MUSTER_NODE_URL of the node: its port, and http or https"
+      return "the response is not HTTP. Check MUSTER_NODE_URL of the node: its port, and http or https"
     case "none": {
-      // A daemon that does not accept a certificate ends the connection without a word.
+      // A daemon that does not accept a certificate ends the connection without a response.
       const isCut = code === "ECONNRESET" && failure.request.url.startsWith("https:")
-      return `${code === "" ? "no answer" : code}. ${CHECK_ADDRESS}${isCut ? `. ${CHECK_CERTIFICATE}` : ""}`
+      return `${code === "" ? "no response" : code}. ${CHECK_ADDRESS}${isCut ? `. ${CHECK_CERTIFICATE}` : ""}`
     }
   }
 }
 
-/** A daemon's failure: what it refused with status, detail and hint as it said it. */
+/** Maps a failure of a daemon: a refusal keeps its status, detail and hint. */
 export const toDaemonError = (node_id: string, failure: CallFailure): DaemonError | TokenUnknown => {
   switch (failure._tag) {
     case "NotFound":
@@ -111,10 +111,10 @@ export const toDaemonError = (node_id: string, failure: CallFailure): DaemonErro
     case "Unavailable":
       return new NodeUnreachable({ node_id, reason: cleanText(`${failure.detail} (${failure.code})`) })
     case "SchemaError":
-      return notUnderstood("it does not have the form that was agreed on")
+      return notUnderstood("it does not have the form of the contract")
     case "HttpClientError": {
       const status = failure.response?.status
-      // No answer, one that broke off, or one of a proxy that did not get any.
+      // No response, an interrupted one, or one of a proxy that got none.
       const brokeOff = status !== undefined && status < 300 && failure.reason._tag === "DecodeError"
       if (status === undefined) {
         // A certificate has names that the node chooses.
@@ -122,7 +122,7 @@ export const toDaemonError = (node_id: string, failure: CallFailure): DaemonErro
       }
       if (isTooLarge(failure)) return tooLarge
       if (status < 502 && !brokeOff) return notUnderstood(`status ${status}`)
-      const what = brokeOff ? "its answer breaks off" : `a proxy answers ${status}`
+      const what = brokeOff ? "its response is interrupted" : `a proxy responds with ${status}`
       return new NodeUnreachable({ node_id, reason: `${what}. ${CHECK_ADDRESS}` })
     }
   }
@@ -130,27 +130,27 @@ export const toDaemonError = (node_id: string, failure: CallFailure): DaemonErro
 
 export interface CallOptions {
   readonly node_id: string
-  /** Breaks with this key's calls. */
+  /** The key of the circuit breaker. */
   readonly key: string
-  /** Whether it may be repeated when no answer came. */
+  /** Whether a call without a response may be repeated. */
   readonly repeatable: boolean
   readonly deadline: Duration.Duration
   readonly breaker: CircuitBreaker.CircuitBreaker
-  /** It has worked. */
+  /** Runs after a successful call. */
   readonly onAnswered: Effect.Effect<void>
-  /** It was tried, and no answer came: the daemon cannot be reached, or does not learn the token in time. */
+  /** Runs if the daemon cannot be reached, or does not get the token in time. */
   readonly onUnreachable: Effect.Effect<void>
 }
 
 /**
  * Between repetitions of a call that the daemon did not carry out because it does not know the token yet: soon at
- * first, since a daemon that registers is called at once; 2 s in all.
+ * first, because a daemon that registers is called at once; 2 s in all.
  */
 const TOKEN_PAUSE = Schedule.min([Schedule.exponential("10 millis"), Schedule.spaced("100 millis")])
 const TOKEN_TRIES = 22
 const REPETITIONS = 2
 
-/** An unreachable node counts against it; a refusal is a sign of life. */
+/** An unreachable node is a failure; a refusal is a success, because the node has responded. */
 const classify = <A>(exit: Exit.Exit<A, DaemonError | TokenUnknown>) => {
   if (Exit.isSuccess(exit)) return CircuitBreaker.success
   const error = Cause.findErrorOption(exit.cause)
@@ -159,8 +159,7 @@ const classify = <A>(exit: Exit.Exit<A, DaemonError | TokenUnknown>) => {
 }
 
 /**
- * One call with everything around it: repetitions where they are safe, the deadline over all of them, and the
- * circuit breaker.
+ * Makes one call: with repetitions if they are safe, a deadline over all of them, and the circuit breaker.
  */
 export const remoteCall = <A>(
   attempt: Effect.Effect<A, DaemonError | TokenUnknown>,
@@ -168,7 +167,7 @@ export const remoteCall = <A>(
 ): Effect.Effect<A, DaemonError> => {
   const { breaker, deadline, key, node_id, onAnswered, onUnreachable, repeatable } = options
   const unreachable = (reason: string) => Effect.fail(new NodeUnreachable({ node_id, reason }))
-  const late = `no answer within ${Duration.toSeconds(deadline)} s. ${CHECK_ADDRESS}`
+  const late = `no response within ${Duration.toSeconds(deadline)} s. ${CHECK_ADDRESS}`
   return attempt.pipe(
     Effect.retry({
       schedule: Schedule.exponential("100 millis"),

@@ -15,9 +15,9 @@ export interface ConsoleOptions {
   readonly networks?: NodeNetworks
 }
 
-/** How long a handshake may take, or the answer that refuses it, in ms. */
+/** The time limit of a handshake, or of the response that refuses it, in ms. */
 const HANDSHAKE = 10_000
-/** Between two pings; without a sign of life in between the connection counts as dead. */
+/** Between two pings; a connection without a pong or message in between is dead. */
 const PING_MILLIS = 15_000
 /** Bytes; longer than any line of a daemon, which has at most 8 KiB before its bytes become text. */
 const LONGEST_LINE = 64 * 1024
@@ -38,7 +38,7 @@ const refusalOf = (text: string, node_id: string): DaemonError =>
 
 /**
  * The console of a server on another machine, over WebSocket, subscribed once this returns; the stream ends with the
- * server's removal, or with the connection. Without a deadline: it lasts as long as somebody looks.
+ * server's removal, or with the connection. Without a deadline: the client ends it.
  */
 export const openConsole = Effect.fnUntraced(function* (
   { networks, node_id, tls, token, url }: ConsoleOptions,
@@ -67,7 +67,7 @@ export const openConsole = Effect.fnUntraced(function* (
     }),
     (socket) =>
       Effect.sync(() => {
-        // An error of a connection that nobody wants any more is none.
+        // Errors of a closed connection do not matter.
         socket.on("error", () => {})
         socket.terminate()
       })

@@ -33,7 +33,7 @@ export interface NodeDrainerOptions {
 const isDrained = (record: ServerRecord, asked_at: string) =>
   record.definition.save && record.created_at <= asked_at
 
-/** The step of a server that migrates belongs to this controller; in the other phases its nodes act. */
+/** Whether this controller acts on a migration; in the other phases the nodes act. */
 const hasStep = (migration: Migration | null): boolean =>
   migration?.phase === "leaving" || migration?.phase === "returning"
 
@@ -62,6 +62,7 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
 
       const migrating = yield* makeWorkQueue({
         name: "migration",
+        fields: (server_id) => ({ server_id }),
         step: yield* makeMigrateStep(destinations),
         backoff: pause,
         leadership,
@@ -93,6 +94,7 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
       })
       const draining = yield* makeWorkQueue({
         name: "drain",
+        fields: (node_id) => ({ node_id }),
         step: drainStep,
         backoff: pause,
         leadership,
@@ -137,6 +139,7 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
       })
       const returning = yield* makeWorkQueue({
         name: "return from a lost node",
+        fields: (node_id) => ({ node_id }),
         step: returnStep,
         backoff: databaseRetrySchedule,
         leadership

@@ -129,12 +129,11 @@ export class NodeReconciler extends Context.Service<
 
       const queue = yield* makeWorkQueue({
         name: "reconciliation",
-        step: Effect.fnUntraced(function* ({ kind, node_id }: NodeChange) {
+        fields: ({ kind, node_id }: NodeChange) => ({ kind, node_id }),
+        step: Effect.fnUntraced(function* ({ kind, node_id }) {
           if (kind === "connected") yield* connected(node_id)
           else if (!registry.isConnected(node_id)) {
-            yield* nodes
-              .withLock(node_id)(kind === "lost" ? lost(node_id) : givenUp(node_id))
-              .pipe(Effect.annotateLogs({ node_id }))
+            yield* nodes.withLock(node_id)(kind === "lost" ? lost(node_id) : givenUp(node_id))
           }
           return "done" as const
         }),

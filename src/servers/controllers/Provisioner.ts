@@ -58,6 +58,7 @@ export class Provisioner extends Context.Service<
 
         const queue = yield* makeWorkQueue({
           name: "provisioning",
+          fields: (server_id) => ({ server_id }),
           step,
           backoff: backoff({ first: options.retryFrom, longest: options.retryCap }),
           leadership,

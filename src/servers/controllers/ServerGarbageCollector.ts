@@ -60,11 +60,10 @@ export class ServerGarbageCollector extends Context.Service<
         })
         const queue = yield* makeWorkQueue({
           name: "deletion",
+          fields: ({ node_id, server_id }) => ({ node_id, server_id }),
           step: (deletion: PendingDeletion) =>
             Effect.tapErrorTag(remove(deletion), "DaemonRefused", (error) =>
-              Effect.logWarning(
-                `node ${deletion.node_id} refuses to delete ${deletion.server_id}: ${error.detail}`
-              )
+              Effect.logWarning(`the node refuses to delete the server: ${error.detail}`)
             ),
           backoff: backoff({ first: options.retryFrom, longest: options.retryCap }),
           leadership,
@@ -90,7 +89,9 @@ export class ServerGarbageCollector extends Context.Service<
             store.read(migrations.deletionsOn(node_id)).pipe(
               Effect.map((deletions) => deletions.forEach(queue.add)),
               Effect.catch((error) =>
-                Effect.logDebug(`the deletions of node ${node_id} wait: ${error.detail}`)
+                Effect.logDebug(`the deletions of a node wait: ${error.detail}`).pipe(
+                  Effect.annotateLogs({ node_id })
+                )
               )
             )
           ),

@@ -7,7 +7,7 @@ import { ServerIndex } from "../index/ServerIndex.ts"
 import type { Destinations } from "./destinations.ts"
 import { makeMigrationSteps } from "./migrationSteps.ts"
 
-/** Drives the migration of one server: leaves its node, or comes back to it. */
+/** Drives the migration of one server: leaves its node, or returns to it. */
 export const makeMigrateStep = Effect.fnUntraced(function* (destinations: Destinations) {
   const index = yield* ServerIndex
   const journal = yield* Journal

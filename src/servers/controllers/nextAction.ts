@@ -1,4 +1,4 @@
-/** What a server needs of its node, by its record: pure rules. */
+/** The next call that a server needs, by its record: pure rules. */
 import type { Change, ServerChange } from "../../domain/Journal.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { isFinished } from "../records/transitions.ts"

@@ -85,6 +85,6 @@ export const warnOfUnknown = (
     .map((one) => (one.node_id === undefined ? one.id : `${one.id} (on ${one.node_id} instead)`))
   const more = unknown.length > NAMED ? ` and ${unknown.length - NAMED} more` : ""
   return Effect.logWarning(
-    `the database does not have these servers on node ${node_id}: ${named.join(", ")}${more}; the node ends them and keeps the files of those that are saved`
-  )
+    `the database does not have these servers of a node: ${named.join(", ")}${more}; the node ends them and keeps the files of those that are saved`
+  ).pipe(Effect.annotateLogs({ node_id }))
 }

@@ -27,12 +27,16 @@ export const RevokedNodes = Layer.effectDiscard(
       )
       if (tokens.size === 0) return
       for (const id of yield* keys.revoked([...tokens.keys()])) {
-        yield* Effect.logWarning(`the key of node ${id} is revoked or has expired: the node is out`)
+        yield* Effect.logWarning("node revoked: its key is revoked or expired").pipe(
+          Effect.annotateLogs({ node_id: id })
+        )
         yield* registry.revoke(id, tokens.get(id) ?? "", { lost: true })
       }
     })
     yield* look.pipe(
-      Effect.catchTag("Unavailable", (error) => Effect.logDebug(`keys of nodes: ${error.detail}`)),
+      Effect.catchTag("Unavailable", (error) =>
+        Effect.logDebug(`the keys of nodes cannot be read: ${error.detail}`)
+      ),
       Effect.repeat(Schedule.spaced(EVERY)),
       Effect.forkScoped
     )

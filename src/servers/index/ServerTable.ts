@@ -100,7 +100,7 @@ export class ServerTable {
     this.#forgetList()
   }
 
-  /** Encodes a node's servers anew if its display name is another now. */
+  /** Encodes the servers of a node again if its display name has changed. */
   rename(node_id: string): void {
     const name = this.#nameOf(node_id)
     if (!this.#names.has(node_id) || this.#names.get(node_id) === name) return

@@ -132,27 +132,31 @@ export const makeRecordChanges = Effect.gen(function* () {
   return { carryOut, change, changeAll, decide, onRecord } as const
 })
 
+export type RecordChanges = Effect.Success<typeof makeRecordChanges>
+
 /** The work on one server's record within a write. */
 interface RecordWork {
   readonly id: string
   readonly work: (record: ServerRecord | undefined) => Effect.Effect<void, SqlError.SqlError, Transaction>
 }
 
-/** Logs a committed change. */
-export const logChange = Effect.fnUntraced(function* (changed: Changed | undefined) {
-  if (changed === undefined) return
-  const { record, outcome } = changed
-  if (outcome.install?.phase === "failed") {
-    yield* Effect.logWarning(`${record.id}: installation failed: ${outcome.install.failure_reason}`)
-  }
-  if (outcome.crash !== undefined) yield* Effect.logWarning(`${record.id}: crash: ${outcome.crash.reason}`)
-  if (outcome.status !== undefined) yield* Effect.logInfo(`${record.id}: ${outcome.status}`)
-  if (outcome.destroys === true) {
-    yield* Effect.logInfo(`${record.id}: deleted`)
-  }
-  if (outcome.surprising === true) {
-    yield* Effect.logWarning(
-      `node ${record.node_id} says ${outcome.status ?? "unknown"} of ${record.id}, which was ${record.status}`
-    )
+/** The log fields of a server. */
+export const logFields = ({ id, node_id }: Pick<ServerRecord, "id" | "node_id">) => ({
+  server_id: id,
+  node_id
+})
+
+const logLines = Effect.fnUntraced(function* ({ outcome, record }: Changed) {
+  const { crash, destroys, install, status, surprising } = outcome
+  if (install?.phase === "failed") yield* Effect.logWarning(`installation failed: ${install.failure_reason}`)
+  if (crash !== undefined) yield* Effect.logWarning(`server crashed: ${crash.reason}`)
+  if (status !== undefined) yield* Effect.logInfo(`server ${status}`)
+  if (destroys === true) yield* Effect.logInfo("server deleted")
+  if (surprising === true) {
+    yield* Effect.logWarning(`the node reports ${status ?? "unknown"} of a server that was ${record.status}`)
   }
 })
+
+/** Logs a committed change. */
+export const logChange = (changed: Changed | undefined) =>
+  changed === undefined ? Effect.void : Effect.annotateLogs(logLines(changed), logFields(changed.record))

@@ -66,7 +66,8 @@ export class DatabaseDisk extends Context.Service<
    *
    * @param database path of the file
    */
-  static readonly layerWatched = (database: string) => Layer.effect(DatabaseDisk, watched(database))
+  static readonly layerWatched = (database: string) =>
+    Layer.effect(DatabaseDisk, Effect.annotateLogs(watched(database), { folder: dirname(database) }))
 }
 
 /** Counts refused writes, and logs them at most once per second. */
@@ -78,7 +79,9 @@ const refusals = () => {
     const now = yield* elapsedMillis
     if (now - loggedAt >= LOG_EVERY_MILLIS) {
       loggedAt = now
-      yield* Effect.logError("writes are refused: the disk of the database is full", { refused })
+      yield* Effect.logError("writes are refused: the disk of the database is full").pipe(
+        Effect.annotateLogs({ refused })
+      )
       refused = 0
     }
     return DatabaseFull.of()
@@ -87,7 +90,9 @@ const refusals = () => {
     const last = refused
     refused = 0
     loggedAt = Number.NEGATIVE_INFINITY
-    return Effect.logInfo("the disk of the database has room again: writes are accepted", { refused: last })
+    return Effect.logInfo("the disk of the database has room again: writes are accepted").pipe(
+      Effect.annotateLogs({ refused: last })
+    )
   })
   return { flush, refuse }
 }
@@ -99,17 +104,12 @@ const watched = Effect.fnUntraced(function* (database: string) {
   const { flush, refuse } = refusals()
   // A released reserve that was not made again: the disk was full at the end of the previous service.
   let full = (yield* reservedBytes(file)) === 0
-  if (full)
-    yield* Effect.logWarning("the disk of the database is full: only reads and deletions are served", {
-      folder
-    })
+  if (full) yield* Effect.logWarning("the disk of the database is full: only reads and deletions are served")
 
   const fill = Effect.gen(function* () {
     if (!full) {
       full = true
-      yield* Effect.logError("the disk of the database is full: writes are refused until it has room", {
-        folder
-      })
+      yield* Effect.logError("the disk of the database is full: writes are refused until it has room")
     }
     if (((yield* reservedBytes(file)) ?? 0) > 0) yield* releaseReserve(file)
   })
@@ -124,7 +124,7 @@ const watched = Effect.fnUntraced(function* (database: string) {
     }
   }).pipe(
     oneAtATime.withPermit,
-    Effect.catch((error) => Effect.logDebug(`the disk of the database: ${error.message}`))
+    Effect.catch((error) => Effect.logDebug(`the disk of the database cannot be read: ${error.message}`))
   )
   yield* look.pipe(Effect.repeat(Schedule.spaced(LOOK_EVERY)), Effect.forkScoped)
 

@@ -86,7 +86,7 @@ export const makeRoomToStart = Effect.fnUntraced(function* (file: string, folder
   const { free } = yield* spaceOf(folder)
   if (free >= FULL_BELOW || ((yield* reservedBytes(file)) ?? 0) === 0) return
   yield* releaseReserve(file)
-  yield* Effect.logWarning("the disk is full: the reserve was released for the start", {
-    file
-  })
+  yield* Effect.logWarning("the disk is full: the reserve was released for the start").pipe(
+    Effect.annotateLogs({ file })
+  )
 })

@@ -37,7 +37,7 @@ const readTimes = readRows(Schema.Struct({ at: Schema.NullOr(IntColumn) }))
 const hours = (millis: number) => `${Math.round(Math.abs(millis) / 360_000) / 10} h`
 
 /** Logs the result of a check. */
-const tell = (clock: string, { ahead, news }: Look): Effect.Effect<void> => {
+const logResult = (clock: string, { ahead, news }: Look): Effect.Effect<void> => {
   switch (news) {
     case "jumped":
       return Effect.logWarning(
@@ -72,7 +72,7 @@ const make = Effect.gen(function* () {
     }
     const millis = Effect.gen(function* () {
       const look = time.look(yield* source, yield* elapsedMillis)
-      yield* tell(name, look)
+      yield* logResult(name, look)
       return look.millis
     })
     return { millis, isHeld: () => time.isHeld }

@@ -1,7 +1,7 @@
 import { Context } from "effect"
 
 /**
- * Tells, without a query, whether another process may have committed a change that this one has not read. A cache
+ * Finds out, without a query, whether another process may have committed a change that this one has not read. A cache
  * beside the journal's followers (the API keys) is valid while the stamp is the same.
  */
 export class Freshness extends Context.Service<

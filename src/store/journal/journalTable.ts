@@ -50,11 +50,11 @@ export const journalTable = (sql: SqlClient.SqlClient) => {
    * Keeps entries that follow the newest one without a gap, and does not wait for it: the last statements before the
    * commit.
    *
-   * @param telling an addition to the statement that advances the counter
+   * @param notifyClause an addition to the statement that advances the counter
    */
   const append = Effect.fnUntraced(function* (
     entries: ReadonlyArray<JournalEntry>,
-    telling: Statement.Fragment = sql.literal("")
+    notifyClause: Statement.Fragment = sql.literal("")
   ): Effect.fn.Return<void, SqlError.SqlError> {
     const last = entries.at(-1)
     if (last === undefined) return
@@ -63,7 +63,7 @@ export const journalTable = (sql: SqlClient.SqlClient) => {
       return { ...entry, topic, server_id, payload: JSON.stringify(payload) }
     })
     yield* pipelined(
-      sql`UPDATE counters SET value = ${last.cursor} WHERE name = 'journal' RETURNING value ${telling}`
+      sql`UPDATE counters SET value = ${last.cursor} WHERE name = 'journal' RETURNING value ${notifyClause}`
     )
     for (const some of Arr.chunksOf(rows, INSERT_ROWS)) {
       yield* pipelined(sql`INSERT INTO journal ${sql.insert(some)}`)

@@ -17,7 +17,7 @@ const probeFullDisk = Layer.effectDiscard(
     const disk = yield* DatabaseDisk
     const probe = store.write(sql`UPDATE counters SET value = value WHERE name = 'journal'`)
     yield* Effect.suspend(() => (disk.isFull() ? Effect.asVoid(probe) : Effect.void)).pipe(
-      Effect.catch((error) => Effect.logDebug(`the disk of the database: ${error.detail}`)),
+      Effect.catch((error) => Effect.logDebug(`the disk of the database cannot be read: ${error.detail}`)),
       Effect.repeat(Schedule.spaced("2 seconds")),
       Effect.forkScoped
     )

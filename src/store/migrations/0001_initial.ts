@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { columnTypes } from "../sql/dialect.ts"
 
-/** Servers and their ports, nodes, keys, answers to idempotent requests, the journal, and counters. */
+/** Servers and their ports, nodes, keys, responses to idempotent requests, the journal, and counters. */
 export const initial = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const { big, id } = columnTypes(sql)

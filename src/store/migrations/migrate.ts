@@ -50,7 +50,7 @@ export const currentSchema: Effect.Effect<number, SqlError.SqlError, SqlClient.S
 /** Tables of the first migration. */
 const OWN_TABLES = ["servers", "nodes", "journal", "counters", "api_keys"]
 
-/** A table that prevents a first schema: the database belongs to another program. */
+/** A table that prevents a first schema: another program uses the database. */
 export const foreignTable: Effect.Effect<string | undefined, SqlError.SqlError, SqlClient.SqlClient> =
   Effect.gen(function* () {
     if ((yield* currentSchema) > 0) return undefined

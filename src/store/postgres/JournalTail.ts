@@ -85,12 +85,12 @@ export const JournalTail = {
           `SELECT set_config(name, '${SILENCE_MILLIS}', false) FROM pg_settings
            WHERE name IN ('idle_session_timeout', 'tcp_user_timeout')`
         )
-        const told = yield* listen(session, pinned)
+        const received = yield* listen(session, pinned)
         yield* heartbeat
         sessions += 1
         following = sessions
         yield* Deferred.succeed(ready, undefined)
-        const follow = Effect.flatMap(Queue.takeAll(told), (notifications) => {
+        const follow = Effect.flatMap(Queue.takeAll(received), (notifications) => {
           const newest = notifications
             .map(({ payload }) => parseNotification(payload))
             .filter((notification) => notification.origin !== origin)
@@ -117,7 +117,7 @@ export const JournalTail = {
         Effect.catch((error) =>
           Effect.andThen(
             Deferred.fail(ready, error),
-            Effect.logDebug(`the journal's connection is lost: ${error.message}`)
+            Effect.logDebug(`the connection of the journal is lost: ${error.message}`)
           )
         ),
         Effect.repeat(Schedule.spaced(RECONNECT)),
@@ -156,10 +156,10 @@ export const JournalTail = {
 }
 
 const listen = Effect.fnUntraced(function* (session: Session, pinned: Session["connection"]) {
-  const told = yield* session.run(pinned.listen(JOURNAL_CHANNEL))
+  const received = yield* session.run(pinned.listen(JOURNAL_CHANNEL))
   // Otherwise the end of the scope would run UNLISTEN, and wait for a server that may be silent.
   yield* Effect.addFinalizer(() => session.abandon)
-  return told
+  return received
 })
 
 const cannotFollow = (cause: SqlError.SqlError | BeingCopied) =>

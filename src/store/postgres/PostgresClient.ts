@@ -152,7 +152,7 @@ const connectionOf = (session: Session, availability: Availability): SqlConnecti
     Effect.tapError(session.run(statement), (error) => {
       failed = true
       // The watchdog closed the connection, not the server.
-      return error.reason.message?.startsWith("no answer within") === true
+      return error.reason.message?.startsWith("no response within") === true
         ? availability.lost(error.message)
         : Effect.void
     })

@@ -46,6 +46,6 @@ export class Watchdog {
     this.#silent += 1
     if (this.#silent < LOOKS) return
     this.stop()
-    this.#socket.destroy(new Error(`no answer within ${this.#within} ms`))
+    this.#socket.destroy(new Error(`no response within ${this.#within} ms`))
   }
 }

@@ -34,7 +34,7 @@ export const postgresBackend = (options: {
   )
 
   // The notification is sent with the commit only.
-  const notifyClause = sql`, pg_notify(${JOURNAL_CHANNEL}, ${`${origin} `} || value::text)::text AS told`
+  const notifyClause = sql`, pg_notify(${JOURNAL_CHANNEL}, ${`${origin} `} || value::text)::text AS notified`
 
   /** Undefined while the transaction is neither committed nor rolled back. */
   const outcome = (token: CommitToken) =>

@@ -4,7 +4,7 @@ import { firstRow, readRows } from "../sql/rows.ts"
 import { keysChanged } from "../write/keysChanged.ts"
 import type { Transaction } from "../write/Transaction.ts"
 
-/** A key that belongs to a node. Times RFC 3339 UTC. */
+/** The key of a node. Times RFC 3339 UTC. */
 export const NodeBinding = Schema.Struct({
   key_id: Schema.String,
   node_id: Schema.String,

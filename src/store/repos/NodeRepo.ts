@@ -44,7 +44,7 @@ export const NodeRecord = Schema.Struct({
 export type NodeRecord = typeof NodeRecord.Type
 
 /** The heartbeats of a node at this replica since the last record of them. */
-export interface HeardNode {
+export interface ReceivedHeartbeat {
   readonly node_id: string
   readonly boot_id: string
   /** Milliseconds since the last heartbeat. */
@@ -96,7 +96,7 @@ export class NodeRepo extends Context.Service<
     find(ids: ReadonlyArray<string>): Read<ReadonlyArray<NodeRecord>>
     /** By id. */
     readonly all: Read<ReadonlyArray<NodeRecord>>
-    recordHeartbeats(heard: ReadonlyArray<HeardNode>): Write<void>
+    recordHeartbeats(received: ReadonlyArray<ReceivedHeartbeat>): Write<void>
     readonly heartbeats: Read<ReadonlyArray<NodeHeartbeat>>
   }
 >()("muster/store/NodeRepo") {
@@ -131,10 +131,10 @@ export class NodeRepo extends Context.Service<
         return 0
       })
 
-      const recordHeartbeats = Effect.fnUntraced(function* (heard: ReadonlyArray<HeardNode>) {
+      const recordHeartbeats = Effect.fnUntraced(function* (received: ReadonlyArray<ReceivedHeartbeat>) {
         const now = yield* databaseMillis(sql)
         // A fixed order: two transactions with the same nodes do not deadlock.
-        const rows = heard
+        const rows = received
           .toSorted((one, other) => (one.node_id < other.node_id ? -1 : 1))
           .map(({ age, boot_id, node_id, usage }) => ({
             node_id,

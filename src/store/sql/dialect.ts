@@ -27,7 +27,7 @@ export const databaseMillis = (sql: SqlClient.SqlClient): Effect.Effect<number, 
       Effect.flatMap(
         readNow(sql`SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint AS now`),
         ([row]) =>
-          row === undefined ? Effect.die(new Error("the database tells no time")) : Effect.succeed(row.now)
+          row === undefined ? Effect.die(new Error("the database returned no time")) : Effect.succeed(row.now)
       )
   })
 

@@ -4,7 +4,7 @@ import { Context, Effect } from "effect"
 export const Unanswered = Context.Reference<boolean>("muster/store/Unanswered", { defaultValue: () => false })
 
 /**
- * Runs statements of a transaction whose answers carry no data. If the database supports it, they are sent with the
+ * Runs statements of a transaction whose results carry no data. If the database supports it, they are sent with the
  * next statement, and a failure surfaces at the commit.
  */
 export const pipelined = <A, E, R>(statements: Effect.Effect<A, E, R>): Effect.Effect<void, E, R> =>

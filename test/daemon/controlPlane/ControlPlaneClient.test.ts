@@ -115,13 +115,13 @@ describe("node-protocol: an address that is no control plane is one log line and
     [
       "a page",
       answering(200, "<html>", { "content-type": "text/html" }),
-      /Error .*: answers 200, which is no/
+      /Error .*: status 200, which is no/
     ],
-    ["an empty 200 for everything", answering(200, ""), /Error .*: answers 200, which is no/],
-    ["a redirect", answering(301, "", { location: "https://x.example/" }), /answers 301 to https:\/\/x\.ex/],
-    ["a 403 of another protocol", answering(403, "no"), /Error .*: answers 403, which is no/],
-    ["a 404 of another protocol", answering(404, "no"), /Error .*: answers 404, which is no/],
-    ["a proxy without a control plane", answering(502, "<html>"), /Warn .* cannot be reached \(answers 502\)/]
+    ["an empty 200 for everything", answering(200, ""), /Error .*: status 200, which is no/],
+    ["a redirect", answering(301, "", { location: "https://x.example/" }), /status 301 to https:\/\/x\.ex/],
+    ["a 403 of another protocol", answering(403, "no"), /Error .*: status 403, which is no/],
+    ["a 404 of another protocol", answering(404, "no"), /Error .*: status 404, which is no/],
+    ["a proxy without a control plane", answering(502, "<html>"), /Warn .* cannot be reached \(status 502\)/]
   ]
   it.live.each(otherServers)("%s", ([, listener, expected]) =>
     Effect.gen(function* () {
@@ -192,7 +192,7 @@ describe("node-protocol: an address that is no control plane is one log line and
       assert.strictEqual(lines.length, 1, lines.join("\n"))
       assert.match(
         lines[0] ?? "",
-        /^Warn http.* cannot be reached \(no answer in time\): servers keep running, .*: check MUSTER_CONTROL_URL$/
+        /^Warn http.* cannot be reached \(no response in time\): servers keep running, .*: check MUSTER_CONTROL_URL$/
       )
       silent = false
       yield* logged(Effect.flatMap(ControlPlane, (plane) => plane.heartbeat("n", beat)))

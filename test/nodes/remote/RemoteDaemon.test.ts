@@ -331,12 +331,12 @@ describe("node-protocol: Control plane -> daemon", () => {
         [`http://127.0.0.1:${closed}`, /^ECONNREFUSED\. Check MUSTER_NODE_URL of the node and the firewall$/],
         [plain.url.replace("http", "https"), tls],
         [`https://127.0.0.1:${secure}`, tls],
-        [`http://127.0.0.1:${ssh}`, /^what answers there is not HTTP\. Check MUSTER_NODE_URL/],
-        [proxy.url, /^a proxy answers 502\. Check MUSTER_NODE_URL/],
-        [silent.url, /^no answer within 3 s\. Check MUSTER_NODE_URL/],
+        [`http://127.0.0.1:${ssh}`, /^the response is not HTTP\. Check MUSTER_NODE_URL/],
+        [proxy.url, /^a proxy responds with 502\. Check MUSTER_NODE_URL/],
+        [silent.url, /^no response within 3 s\. Check MUSTER_NODE_URL/],
         [
           stranger.url,
-          /^another daemon answers there: it refuses the token of the node's last registration\. Set MUSTER_NODE_URL/
+          /^another daemon responds there: it refuses the token of the node's last registration\. Set MUSTER_NODE_URL/
         ]
       ] as const
       const look = Effect.fnUntraced(function* ([url, reason]: (typeof reasons)[number]) {
@@ -367,7 +367,7 @@ describe("node-protocol: Control plane -> daemon", () => {
       const daemon = yield* remote(() => ({ url: slow.url, token: "secret" }), "300 millis")
       const error = yield* Effect.flip(daemon.system)
       assert.strictEqual(error._tag, "NodeUnreachable")
-      if (error._tag === "NodeUnreachable") assert.match(error.reason ?? "", /^no answer within 0\.3 s/)
+      if (error._tag === "NodeUnreachable") assert.match(error.reason ?? "", /^no response within 0\.3 s/)
       assert.strictEqual(slow.calls(), 1)
     }).pipe(Effect.scoped)
   )
@@ -378,7 +378,8 @@ describe("node-protocol: Control plane -> daemon", () => {
       const daemon = yield* remote(() => ({ url: large.url, token: "secret" }))
       const error = yield* Effect.flip(daemon.system)
       assert.strictEqual(error._tag, "DaemonRefused")
-      if (error._tag === "DaemonRefused") assert.strictEqual(error.detail, "the node's answer is too large")
+      if (error._tag === "DaemonRefused")
+        assert.strictEqual(error.detail, "the response of the node is too large")
       assert.strictEqual(large.calls(), 1)
     }).pipe(Effect.scoped)
   )
@@ -420,7 +421,10 @@ describe("node-protocol: Control plane -> daemon", () => {
         ]
         for (const call of small) {
           const error = yield* Effect.flip(call)
-          assert.deepInclude(error, { _tag: "DaemonRefused", detail: "the node's answer is too large" })
+          assert.deepInclude(error, {
+            _tag: "DaemonRefused",
+            detail: "the response of the node is too large"
+          })
         }
       }).pipe(Effect.scoped)
   )

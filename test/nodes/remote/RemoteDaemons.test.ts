@@ -62,7 +62,7 @@ describe("node-protocol, Control plane -> daemon: an idle node", () => {
           for (let beat = 0; beat < count; beat++) {
             yield* TestClock.adjust("10 seconds")
             yield* registry.heartbeat(NODE, heartbeat(`${NODE}-boot`))
-            why = yield* daemon.heard(NODE)
+            why = yield* daemon.onHeartbeat(NODE)
             yield* beside
           }
           return why

@@ -178,7 +178,7 @@ describe("MUSTER_NODE_NETWORKS: allowed networks of nodes", () => {
         (answer) => answer.status === 200 && answer.json.length === 0
       )
       assert.strictEqual(said(api.output()).length, 1)
-      assert.match(said(api.output())[0] ?? "", /WARN .*registration of node outside refused/)
+      assert.match(said(api.output())[0] ?? "", /WARN .*registration refused: .* node_id=outside$/)
       assert.strictEqual(said(node.output()).length, 1)
       assert.match(said(node.output())[0] ?? "", /ERROR .*the control plane refuses this node/)
     }).pipe(Effect.scoped)

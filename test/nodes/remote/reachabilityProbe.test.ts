@@ -27,9 +27,9 @@ const makeWorld = Effect.fnUntraced(function* (lines: ReadonlyArray<string>) {
   })
   yield* daemons.elsewhere(() => ({ ...fake.daemon, system }))
   const probe = yield* makeReachabilityProbe
-  const begin = (anew = false) =>
+  const begin = (restart = false) =>
     Effect.andThen(
-      Effect.sync(() => probe.begin(NODE, { anew })),
+      Effect.sync(() => probe.begin(NODE, { restart })),
       TestClock.adjust(0)
     )
   return {
@@ -38,7 +38,7 @@ const makeWorld = Effect.fnUntraced(function* (lines: ReadonlyArray<string>) {
     begin,
     probe,
     /** Processes a heartbeat: returns why the node is unreachable, or that it must register. */
-    heard: Effect.match(probe.heard(NODE), {
+    heard: Effect.match(probe.onHeartbeat(NODE), {
       onFailure: (error) => error._tag,
       onSuccess: (why) => why
     }),
@@ -66,9 +66,8 @@ const inWorld = <E>(test: (world: World) => Effect.Effect<void, E>) =>
   })
 
 const at = "http://n1:5585"
-const warning = (reason: string) =>
-  `Warn node n1 cannot be called, and gets no servers until it can: ${at}: ${reason}`
-const WELL = "Info node n1 can be called, and gets servers"
+const warning = (reason: string) => `Warn node unreachable: it gets no servers: ${at}: ${reason}`
+const WELL = "Info node reachable: it gets servers"
 const [fine, uncalled] = [
   [true, undefined],
   [false, "it was not called yet"]

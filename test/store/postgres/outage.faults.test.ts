@@ -214,7 +214,7 @@ describe("design: the response to a COMMIT is lost", () => {
           // The response comes before the outcome is known.
           const exit = yield* Fiber.join(slow)
           assert.isTrue(isUnavailable(exit))
-          assert.include(JSON.stringify(exit), "It is not known whether the change was made")
+          assert.include(JSON.stringify(exit), "It is unknown whether the change was made")
           yield* server.thaw
           yield* writes(replica, "after")
           const kept = yield* ids(replica)

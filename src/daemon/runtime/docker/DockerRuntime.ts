@@ -152,7 +152,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
     }
     const onFailed = ({ message, next }: LaunchFailed) => {
       const why = `${message} (node ${node})${next === undefined ? "" : `: ${next}, then start it again`}`
-      return Effect.logWarning(`server ${name} cannot be started: ${why}`).pipe(
+      return Effect.logWarning(`the server cannot be started: ${why}`).pipe(
         Effect.andThen(Effect.sync(() => writeLine(folder)(`cannot be started: ${why}`)))
       )
     }
@@ -165,8 +165,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
     while (true) {
       const found = yield* Effect.result(listOwn(node, at.server_id))
       if (found._tag === "Success") return found.success.find((container) => container.run === at.token)
-      if (!warned)
-        yield* Effect.logWarning(`server ${at.server_id} cannot be adopted yet: ${found.failure.message}`)
+      if (!warned) yield* Effect.logWarning(`the server cannot be adopted yet: ${found.failure.message}`)
       warned = true
       yield* Effect.sleep(ADOPTION_PAUSE)
     }

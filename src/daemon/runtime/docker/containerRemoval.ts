@@ -28,8 +28,10 @@ export const makeContainerRemoval = Effect.fnUntraced(function* (options: Contai
         // Warned once: a node without its engine has many servers to check.
         const isFirst = pending.size === 0
         pending.add(name)
-        const message = `containers of ${name} are removed later: ${error.message}`
-        return isFirst ? Effect.logWarning(message) : Effect.logDebug(message)
+        const message = `containers are removed later: ${error.message}`
+        return (isFirst ? Effect.logWarning(message) : Effect.logDebug(message)).pipe(
+          Effect.annotateLogs({ server_id: name })
+        )
       })
     )
   })

@@ -21,13 +21,13 @@ export type RunAt = Pick<Launch, "server_id" | "token" | "folder">
 /** Copies the rest of a container's output and records its exit; the container can be removed afterwards. */
 export const settle = Effect.fnUntraced(function* (at: RunAt, id: string, exit: ProcessExit) {
   const console = yield* openContainerConsole(id, at.folder)
-  yield* copyRest(at, console)
+  yield* copyRest(console)
   yield* record(at, id, exit)
 })
 
-const copyRest = (at: RunAt, console: ContainerConsole) =>
+const copyRest = (console: ContainerConsole) =>
   Effect.catch(console.catchUp, (error) => {
-    const message = `console of ${at.server_id}: ${error.message}`
+    const message = `console: ${error.message}`
     // The engine refuses while the container is removed; the output is not needed then.
     return "status" in error && error.status !== undefined
       ? Effect.logDebug(message)
@@ -36,7 +36,7 @@ const copyRest = (at: RunAt, console: ContainerConsole) =>
 
 const record = (at: RunAt, container: string, exit: ProcessExit) =>
   writeContainerRecord(at.folder, { token: at.token, container, exit }).pipe(
-    Effect.catch((error) => Effect.logWarning(`end of ${at.server_id}: ${error.message}`))
+    Effect.catch((error) => Effect.logWarning(`the end of the container is not recorded: ${error.message}`))
   )
 
 /**
@@ -60,7 +60,7 @@ export const openContainerRun = Effect.fnUntraced(function* (
   const started_at = Date.parse((yield* stateOf(id))?.StartedAt ?? "")
 
   const follow = console.follow.pipe(
-    Effect.catch((error) => Effect.logDebug(`console of ${at.server_id}: ${error.message}`)),
+    Effect.catch((error) => Effect.logDebug(`console: ${error.message}`)),
     Effect.andThen(Effect.sleep(RETRY_PAUSE)),
     Effect.forever
   )
@@ -69,13 +69,13 @@ export const openContainerRun = Effect.fnUntraced(function* (
       waitForExit(id, () => killRequested),
       Effect.as(follow, { code: 0, out_of_memory: false })
     )
-    yield* copyRest(at, console)
+    yield* copyRest(console)
     yield* record(at, id, exit)
     yield* Deferred.succeed(ended, exit)
   })
   yield* Effect.forkIn(watch, scope)
 
-  const warn = (error: EngineError) => Effect.logWarning(`server ${at.server_id}: ${error.message}`)
+  const warn = (error: EngineError) => Effect.logWarning(error.message)
   const isDown = (error: EngineError) => error.status === undefined
   const once = (what: string, run: (container: Container) => Promise<unknown>) =>
     engine.call(what, (docker) => run(docker.getContainer(id))).pipe(orDone)
@@ -107,14 +107,12 @@ export const openContainerRun = Effect.fnUntraced(function* (
     }
     const over = yield* Effect.timeoutOption(Deferred.await(ended), KILL_WARNING)
     if (over._tag === "None") {
-      yield* Effect.logWarning(
-        `the container of ${at.server_id} did not end after a kill; it will be retried`
-      )
+      yield* Effect.logWarning("the container did not end after a kill; it will be retried")
       return onStuck(at.server_id)
     }
     yield* Effect.catch(removeContainer(id), (error) =>
       Effect.andThen(
-        Effect.logWarning(`server ${at.server_id}: ${error.message}`),
+        warn(error),
         Effect.sync(() => onStuck(at.server_id))
       )
     )

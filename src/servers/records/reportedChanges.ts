@@ -1,0 +1,149 @@
+import { Array as Arr, Effect, Option } from "effect"
+import type { SqlError } from "effect/sql"
+import type { DaemonServer, Report } from "../../domain/NodeMessages.ts"
+import type { ServerRecord } from "../../domain/Server.ts"
+import { CapacityRepo } from "../../store/repos/CapacityRepo.ts"
+import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
+import { ServerRepo } from "../../store/repos/ServerRepo.ts"
+import { Store, type Transaction } from "../../store/Store.ts"
+import { makeMigrationRecords } from "./migrationRecords.ts"
+import { logChange, logFields, makeMarkForVerification, type RecordChanges } from "./recordChanges.ts"
+import {
+  changesNothing,
+  onMissing,
+  onNodeLost,
+  onReport,
+  onSnapshot,
+  type Transition
+} from "./transitions.ts"
+
+/**
+ * Added to the sequence of a server that its node has lost and installs again: late reports of the lost instance must
+ * not count, and a removal of it must be older than the new instance.
+ */
+const LOSS_GAP = 1_000
+/** The largest step of the sequence by one report: a faulty node must not use up the sequences of later nodes. */
+const LARGEST_STEP = 1_000_000
+/** Servers that one write changes. */
+const BATCH = 100
+
+/** The changes that nodes cause: by their reports, their snapshots and their absence. */
+export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordChanges) {
+  const store = yield* Store
+  const servers = yield* ServerRepo
+  const capacity = yield* CapacityRepo
+  const migrations = yield* MigrationRepo
+  const migrationRecords = yield* makeMigrationRecords
+  const mark = yield* makeMarkForVerification
+
+  /** Applies a report of a node that is not that of the record; false: the server is unknown. */
+  const fromElsewhere = Effect.fnUntraced(function* (
+    record: ServerRecord | undefined,
+    id: string,
+    node_id: string
+  ) {
+    // Reports of the source node of a migration do not count; it keeps the files until the server has arrived.
+    const migration = Option.getOrUndefined(yield* migrations.find(id))
+    if (migration?.from_node === node_id) return true
+    if (!(yield* migrations.deletionsOf(id)).includes(node_id)) return false
+    yield* migrationRecords.deleteOn(record ?? { id, blueprint_id: "" }, node_id)
+    return true
+  })
+
+  const report = Effect.fn("ServerLifecycle.report")(function* (node_id: string, message: Report) {
+    const id = message.server_id
+    const apply = Effect.fnUntraced(function* (record: ServerRecord | undefined) {
+      if (record?.node_id !== node_id) return { known: yield* fromElsewhere(record, id, node_id) }
+      if (message.sequence <= record.last_sequence) return { known: true }
+      const outcome = onReport(record, message)
+      const sequence = Math.min(message.sequence, record.last_sequence + LARGEST_STEP)
+      yield* records.carryOut(record, outcome, { sequence })
+      return { known: true, changed: { record, outcome } }
+    })
+    const { changed, known } = yield* records.onRecord(id, apply)
+    yield* logChange(changed)
+    return known
+  }, Effect.uninterruptible)
+
+  const observe = Effect.fn("ServerLifecycle.observe")(function* (
+    node_id: string,
+    view: DaemonServer,
+    sequence: number
+  ) {
+    if (view.unsent_reports > 0) return false
+    let isTaken = true
+    const by = (record: ServerRecord) => {
+      isTaken = record.last_sequence === sequence || record.node_id !== node_id
+      return isTaken && record.node_id === node_id ? onSnapshot(record, view) : {}
+    }
+    const changed = yield* records.onRecord(view.id, (record) =>
+      record === undefined ? Effect.succeed(undefined) : records.decide(record, by)
+    )
+    if (changed !== undefined && !changesNothing(changed.outcome)) {
+      yield* Effect.logInfo(`state taken from the node: ${view.status}, ${view.install.phase}`).pipe(
+        Effect.annotateLogs(logFields(changed.record))
+      )
+    }
+    yield* logChange(changed)
+    return isTaken
+  }, Effect.uninterruptible)
+
+  const missing = Effect.fn("ServerLifecycle.missing")(function* (node_id: string, id: string) {
+    const changed = yield* store.write(
+      Effect.tap(
+        records.change(id, (record) => (record.node_id === node_id ? onMissing(record) : {})),
+        (it) =>
+          it?.outcome.install === undefined
+            ? Effect.void
+            : servers.set(id, { last_sequence: it.record.last_sequence + LOSS_GAP })
+      )
+    )
+    if (changed !== undefined) {
+      const what = changed.outcome.destroys === true ? "it is gone" : "it is installed again, empty"
+      yield* Effect.logWarning(`the node does not have the server: ${what}`).pipe(
+        Effect.annotateLogs(logFields(changed.record))
+      )
+    }
+    yield* logChange(changed)
+  }, Effect.uninterruptible)
+
+  const inBatches = (
+    ids: ReadonlyArray<string>,
+    mutation: (batch: ReadonlyArray<string>) => Effect.Effect<void, SqlError.SqlError, Transaction>
+  ) => Effect.forEach(Arr.chunksOf(ids, BATCH), (batch) => store.write(mutation(batch)), { discard: true })
+
+  /** Changes servers of a disconnected node, unless it has connected or a server is on another node by now. */
+  const changeAway = (
+    node_id: string,
+    ids: ReadonlyArray<string>,
+    by: (record: ServerRecord) => Transition
+  ) =>
+    inBatches(
+      ids,
+      Effect.fnUntraced(function* (batch) {
+        if (yield* capacity.isConnected(node_id)) return
+        yield* records.changeAll(batch, (record) => (record.node_id === node_id ? by(record) : {}))
+      })
+    )
+
+  const sequences = Effect.fn("ServerLifecycle.sequences")(function* (
+    node_id: string,
+    ids: ReadonlyArray<string>
+  ) {
+    const rows = yield* store.read(servers.find(ids))
+    return new Map(rows.filter((row) => row.node_id === node_id).map((row) => [row.id, row.last_sequence]))
+  })
+
+  return {
+    report,
+    observe,
+    missing,
+    nodeLost: (node_id: string, ids: ReadonlyArray<string>) => changeAway(node_id, ids, onNodeLost),
+    nodeGivenUp: (node_id: string, ids: ReadonlyArray<string>) =>
+      changeAway(node_id, ids, ({ definition }) => (definition.save ? {} : { destroys: true })),
+    markForVerification: (ids: ReadonlyArray<string>) =>
+      inBatches(ids, (batch) => Effect.forEach(batch, mark, { discard: true })),
+    verified: (id: string) => Effect.asVoid(store.write(servers.setSuspected(id, false))),
+    sequences
+  }
+})

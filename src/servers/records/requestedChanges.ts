@@ -1,0 +1,70 @@
+import { Clock, Effect, Option } from "effect"
+import { NotFound } from "../../domain/errors.ts"
+import { pendingInstall } from "../../domain/InstallState.ts"
+import { isUnderway } from "../../domain/Migration.ts"
+import type { ServerRecord } from "../../domain/Server.ts"
+import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
+import { ServerRepo } from "../../store/repos/ServerRepo.ts"
+import { Store } from "../../store/Store.ts"
+import { makeMigrationRecords } from "./migrationRecords.ts"
+import { isMoving, notOffline } from "./power.ts"
+import type { RecordChanges } from "./recordChanges.ts"
+import { isFinished, onInstallRefused } from "./transitions.ts"
+
+/** The changes that callers and controllers request. */
+export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, change }: RecordChanges) {
+  const { write } = yield* Store
+  const servers = yield* ServerRepo
+  const migrations = yield* MigrationRepo
+  const migrationRecords = yield* makeMigrationRecords
+
+  const refuseInstall = Effect.fn("ServerLifecycle.refuseInstall")(function* (id: string, reason: string) {
+    const finished_at = new Date(yield* Clock.currentTimeMillis).toISOString()
+    const failed = { phase: "failed", finished_at, failure_reason: reason } as const
+    yield* Effect.logWarning(`the server cannot be installed: ${reason}`).pipe(
+      Effect.annotateLogs({ server_id: id })
+    )
+    yield* write(change(id, (record) => (isFinished(record.install) ? {} : onInstallRefused(record, failed))))
+  })
+
+  const forgetStart = Effect.fnUntraced(function* (id: string) {
+    const changed = yield* change(id, (record) => (record.start_pending ? { clearsStart: true } : {}))
+    const migration = Option.getOrUndefined(yield* migrations.find(id))
+    if (changed !== undefined && isUnderway(migration) && migration.was_up !== false) {
+      yield* migrationRecords.save(changed.record, { ...migration, was_up: false })
+    }
+  })
+
+  const reinstall = Effect.fnUntraced(function* (id: string) {
+    const record = Option.getOrUndefined(yield* servers.lock(id))
+    if (record === undefined) return yield* NotFound.server(id)
+    if (record.status !== "offline") return yield* notOffline(record)
+    if (isUnderway(Option.getOrUndefined(yield* migrations.find(id)))) return yield* isMoving(id)
+    yield* carryOut(record, { install: pendingInstall, status: "installing" })
+    return record
+  })
+
+  const undoReinstall = ({ id, install, status }: ServerRecord) =>
+    change(id, (record) =>
+      record.install.phase === "pending"
+        ? { install, ...(record.status === "installing" ? { status } : {}) }
+        : {}
+    )
+
+  const beginRemoval = Effect.fnUntraced(function* (id: string) {
+    const record = yield* servers.lock(id)
+    if (Option.isSome(record)) yield* servers.setRemoving(id, true)
+    return record
+  })
+
+  return {
+    refuseInstall,
+    forgetStart: (id: string) => write(forgetStart(id)),
+    reinstall: (id: string) => write(reinstall(id)),
+    undoReinstall: (before: ServerRecord) => Effect.asVoid(write(undoReinstall(before))),
+    beginRemoval: (id: string) => write(beginRemoval(id)),
+    giveUpRemoval: (id: string) => write(servers.setRemoving(id, false)),
+    remove: (id: string, from?: string) =>
+      Effect.map(write(change(id, () => ({ destroys: true }), from)), (changed) => changed !== undefined)
+  }
+})
