@@ -248,7 +248,7 @@ describe("blueprints.md, Blueprint: composition", () => {
 })
 
 describe("blueprints.md, Blueprint: errors of composition name the chain", () => {
-  it("unknown mixins", () => {
+  it("an unknown mixin is an error", () => {
     assert.strictEqual(failure(blueprint(["nope"])), "game.yml:2:10: no mixin `nope`: game -> nope")
     assert.strictEqual(
       failure(blueprint(["ok", "a"]), [mixin("ok", []), mixin("a", ["b"]), mixin("b", ["nope"])]),
@@ -256,7 +256,7 @@ describe("blueprints.md, Blueprint: errors of composition name the chain", () =>
     )
   })
 
-  it("cycles, also of one mixin", () => {
+  it("a cycle is an error, also of one mixin", () => {
     const circle = [mixin("a", ["b"]), mixin("b", ["c"]), mixin("c", ["a"])]
     assert.strictEqual(
       failure(blueprint(["a"]), circle),
@@ -266,7 +266,7 @@ describe("blueprints.md, Blueprint: errors of composition name the chain", () =>
     assert.isTrue([...flat.values()].every(Result.isFailure))
   })
 
-  it("missing software or version", () => {
+  it("a missing software or version is an error", () => {
     assert.strictEqual(failure(blueprint([])), "game.yml:1:18: `server.software` is missing: game")
     assert.strictEqual(
       failure(blueprint(["a", "b"]), [mixin("a", [], { server: { software: "x" } }), mixin("b", [])]),
@@ -274,7 +274,7 @@ describe("blueprints.md, Blueprint: errors of composition name the chain", () =>
     )
   })
 
-  it("chains of thousands of files, in any order, and their cycles", () => {
+  it("chains of thousands of mixins compose in any order, and their cycles are errors", () => {
     const chain = Array.from({ length: 5_000 }, (_, i) => mixin(`m${i}`, i === 0 ? [] : [`m${i - 1}`]))
     for (const mixins of [chain, chain.toReversed()]) {
       assert.strictEqual(failure(blueprint(["m4999"], { server: runs }), mixins), "composed")
@@ -284,7 +284,7 @@ describe("blueprints.md, Blueprint: errors of composition name the chain", () =>
     }
   })
 
-  it("ladders of mixins take linear time", () => {
+  it("ladders of mixins compose in linear time", () => {
     const rung = (level: number, side: string) =>
       mixin(`${side}${level}`, level === 0 ? [] : [`l${level - 1}`, `r${level - 1}`])
     const ladder = Array.from({ length: 60 }, (_, level) => [rung(level, "l"), rung(level, "r")]).flat()

@@ -20,7 +20,7 @@ const load = (files: Readonly<Record<string, string>>) => {
 const problemsOf = (text: string) => load({ "a.yml": blueprintFile("a", text) }).problems
 
 describe("blueprints.md, state: conflicts are found when a file is read", () => {
-  it("a target that is the instance folder, or is not within it", () => {
+  it("a target that is the instance folder, or is not within it, is a problem", () => {
     const cases = [
       ["w:w:.", "the path `.` is the instance folder itself; name a place in it"],
       ["w:w:/", "the path `/` is the instance folder itself; name a place in it"],
@@ -40,7 +40,7 @@ describe("blueprints.md, state: conflicts are found when a file is read", () => 
     ])
   })
 
-  it("two entries at one target, one within another, a copy into a volume, a patch of a read-only file", () => {
+  it("a second entry at a target, an entry or copy within a shared one, and a patch of a read-only file are problems", () => {
     assert.deepStrictEqual(
       problemsOf(`state:
   volumes:

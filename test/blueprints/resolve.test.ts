@@ -218,7 +218,7 @@ describe("decisions 3: overrides, then the blueprint, then the software", () => 
 })
 
 describe("blueprints.md, Software: image", () => {
-  it("it is mapped from the version, or named by the blueprint: a key or a reference", () => {
+  it("the image is mapped from the version, or named by the blueprint: a key or a reference", () => {
     assert.strictEqual(resolved().image, "example/java:21")
     assert.strictEqual(resolved({}, { image: "java_25" }).image, "example/java:25")
     assert.strictEqual(resolved({}, { image: "ghcr.io/a/b:1" }).image, "ghcr.io/a/b:1")
@@ -233,11 +233,11 @@ describe("blueprints.md, Software: image", () => {
     assert.strictEqual(resolved({ software: "paper" }, { image: "java_25" }).image, "example/java:25")
   })
 
-  it("it is the blueprint's own if the same software maps the new version to none", () => {
+  it("the image is the blueprint's own if the same software maps the new version to none", () => {
     assert.strictEqual(resolved({ version: "1.8" }, { image: "java_21" }).image, "example/java:21")
   })
 
-  it("it is empty for software without images that runs as a process, and the only one without mappings", () => {
+  it("the image is empty for software without images that runs as a process, and the only one without mappings", () => {
     assert.strictEqual(resolved({ software: "plain" }).image, "")
     assert.strictEqual(resolved({ software: "single" }).image, "one/image:1")
   })

@@ -45,7 +45,7 @@ const install = Effect.fnUntraced(function* (
 })
 
 describe("shipped definitions", () => {
-  it.live("they load without a warning, and every blueprint resolves", () =>
+  it.live("the definitions load without a warning, and every blueprint resolves", () =>
     live(
       Effect.gen(function* () {
         const log: Array<string> = []
@@ -147,7 +147,7 @@ const seen = (output: ReadonlyArray<string>, pattern: RegExp) =>
 
 describe("shipped definitions: the demo server", () => {
   it.live(
-    "it installs without a download, answers HTTP, reads its console, stops, and crashes on request",
+    "the demo server installs without a download, answers HTTP, reads its console, stops, and crashes on request",
     () =>
       live(
         Effect.gen(function* () {
@@ -246,7 +246,7 @@ describe("shipped definitions: the install script of Paper", () => {
   })
 
   it.live(
-    "it takes the newest stable build, sends a User-Agent, verifies the checksum and prepares the server",
+    "the script takes the newest stable build, sends a User-Agent, verifies the checksum and prepares the server",
     () =>
       live(
         Effect.gen(function* () {
@@ -269,7 +269,7 @@ describe("shipped definitions: the install script of Paper", () => {
       )
   )
 
-  it.live("it fails on a wrong checksum and without a stable build", () =>
+  it.live("the script fails on a wrong checksum and without a stable build", () =>
     live(
       Effect.gen(function* () {
         const wrong = yield* attempt(builds("0".repeat(64)))

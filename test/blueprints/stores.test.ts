@@ -142,7 +142,7 @@ describe("GET /api/definitions/warnings", () => {
     }
   })
 
-  it.live("it has every warning that a start or a reload has logged, and no other", () =>
+  it.live("the answer has every warning that a start or a reload has logged, and no other", () =>
     live(
       Effect.gen(function* () {
         const directories = yield* folders
@@ -189,7 +189,7 @@ describe("GET /api/definitions/warnings", () => {
     )
   )
 
-  it.live("it has the omitted files, with file, line and column, until a reload succeeds", () =>
+  it.live("the answer has the omitted files, with file, line and column, until a reload succeeds", () =>
     live(
       Effect.gen(function* () {
         const directories = yield* folders
@@ -224,7 +224,7 @@ describe("GET /api/definitions/warnings", () => {
     )
   )
 
-  it.live("it reports a folder that cannot be read", () =>
+  it.live("the answer names a folder that cannot be read", () =>
     live(
       Effect.gen(function* () {
         const { outside } = yield* folders
@@ -327,7 +327,7 @@ describe("decisions 4: a reload is atomic", () => {
       )
   )
 
-  it.live("it names at most 50 problems, and reads thousands of large files", () =>
+  it.live("a refusal names at most 50 problems, also among thousands of large files", () =>
     live(
       Effect.gen(function* () {
         const directories = yield* folders
@@ -423,7 +423,7 @@ describe("decisions 4: contents of a folder", () => {
 })
 
 describe("decisions 4: a folder that is replaced during a read", () => {
-  it.live("it is read again, so that no partial set is served", () =>
+  it.live("the folder is read again, so that no partial set is served", () =>
     live(
       Effect.gen(function* () {
         const directories = yield* folders

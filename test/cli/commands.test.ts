@@ -100,7 +100,7 @@ describe("muster keys: a data folder without a database", () => {
 
 describe("muster node", () => {
   it.live(
-    "its help lists its settings with their defaults; the help of muster describes it in one line",
+    "the help lists the settings with their defaults; the help of muster describes the command in one line",
     () =>
       Effect.gen(function* () {
         const { stdout } = yield* muster(["node", "--help"])
@@ -114,7 +114,7 @@ describe("muster node", () => {
 })
 
 describe("muster nodes drain", () => {
-  it.live("its help says which servers a drained node accepts", () =>
+  it.live("the help says which servers a drained node accepts", () =>
     Effect.gen(function* () {
       const { stdout } = yield* muster(["nodes", "drain", "--help"])
       assert.match(stdout, /no new servers but those that name it with node_id/)
@@ -124,7 +124,7 @@ describe("muster nodes drain", () => {
 
 layer(Control.layer, { excludeTestServices: true, timeout: "60 seconds" })("commands", (it) => {
   describe("muster node", () => {
-    it.effect("it logs its listen address, and its URL if that differs", () =>
+    it.effect("the daemon logs its listen address, and its URL if that differs", () =>
       Effect.gen(function* () {
         const api = yield* Control
         const { key } = yield* nodeKey(api, "where")

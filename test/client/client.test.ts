@@ -21,7 +21,7 @@ const clientWith = (key?: string) =>
   )
 
 layer(service(), options)("the typed client", (it) => {
-  it.effect("lists nodes, blueprints and the system", () =>
+  it.effect("the client lists nodes, blueprints and the system", () =>
     Effect.gen(function* () {
       const client = yield* clientWith()
       const nodes = yield* client.nodes.list({ query: {} })
@@ -43,7 +43,7 @@ layer(service(), options)("the typed client", (it) => {
     })
   )
 
-  it.effect("creates, controls and deletes a server", () =>
+  it.effect("the client creates, controls and deletes a server", () =>
     Effect.gen(function* () {
       const client = yield* clientWith()
       const overrides = { limits: { memory_limit: 80 }, env: { A: "b" } }
@@ -72,7 +72,7 @@ layer(service(), options)("the typed client", (it) => {
     })
   )
 
-  it.effect("fails with the error classes of the contract", () =>
+  it.effect("a call fails with the error classes of the contract", () =>
     Effect.gen(function* () {
       const api = yield* Muster
       const client = yield* clientWith()

@@ -38,7 +38,7 @@ const restless = {
 
 describe("migration: a server that is held", () => {
   it.live(
-    "it is not started, reset or reinstalled until it is released, also after a restart of the daemon",
+    "a held server is not started, reset or reinstalled until its release, also after a restart of the daemon",
     () =>
       Effect.gen(function* () {
         const first = yield* harness()
@@ -64,7 +64,7 @@ describe("migration: a server that is held", () => {
       }).pipe(Effect.scoped)
   )
 
-  it.live("after a crash it stays offline; it restarts when it is released", () =>
+  it.live("a held server stays offline after a crash, and restarts when it is released", () =>
     Effect.gen(function* () {
       const { daemon, lastStatus, running, statuses } = yield* harness()
       const id = yield* running(restless)
@@ -93,7 +93,7 @@ describe("migration: a server that arrives from another node", () => {
     return { from, to, id, spec }
   })
 
-  it.live("it is ready once its files are imported; its sequence numbers continue", () =>
+  it.live("the server is ready once its files are imported; its sequence numbers continue", () =>
     Effect.gen(function* () {
       const { id, spec, to } = yield* sent
       yield* to.daemon.create(spec)
@@ -107,25 +107,27 @@ describe("migration: a server that arrives from another node", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("it waits while the files are unavailable, and continues after a restart of the daemon", () =>
-    Effect.gen(function* () {
-      const { from, id, spec, to } = yield* sent
-      let asked = 0
-      to.notes.files = () =>
-        Effect.suspend(() => {
-          asked += 1
-          return Effect.fail(away("node is not connected"))
-        })
-      yield* to.daemon.create(spec)
-      yield* until("asked for", () => asked > 1)
-      assert.strictEqual(to.lastInstall(id)?.phase, "installing")
-      yield* to.close
-      to.notes.files = transferFrom(from.daemon)
-      const { daemon } = yield* openDaemon(to.dataDir, to.notes)
-      yield* until("ready", () => to.lastInstall(id)?.phase === "ready")
-      assert.strictEqual(readFileSync(filesOf(to, id, "world/level.dat"), "utf8"), "a castle")
-      yield* daemon.remove(id)
-    }).pipe(Effect.scoped)
+  it.live(
+    "the import waits while the files are unavailable, and continues after a restart of the daemon",
+    () =>
+      Effect.gen(function* () {
+        const { from, id, spec, to } = yield* sent
+        let asked = 0
+        to.notes.files = () =>
+          Effect.suspend(() => {
+            asked += 1
+            return Effect.fail(away("node is not connected"))
+          })
+        yield* to.daemon.create(spec)
+        yield* until("asked for", () => asked > 1)
+        assert.strictEqual(to.lastInstall(id)?.phase, "installing")
+        yield* to.close
+        to.notes.files = transferFrom(from.daemon)
+        const { daemon } = yield* openDaemon(to.dataDir, to.notes)
+        yield* until("ready", () => to.lastInstall(id)?.phase === "ready")
+        assert.strictEqual(readFileSync(filesOf(to, id, "world/level.dat"), "utf8"), "a castle")
+        yield* daemon.remove(id)
+      }).pipe(Effect.scoped)
   )
 
   it.live("an interrupted transfer is requested again; until then the server is not ready", () =>
@@ -150,7 +152,7 @@ describe("migration: a server that arrives from another node", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("it replaces the files of an earlier migration", () =>
+  it.live("the imported files replace those of an earlier migration", () =>
     Effect.gen(function* () {
       const { id, spec, to } = yield* sent
       yield* to.daemon.create(spec)

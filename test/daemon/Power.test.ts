@@ -211,7 +211,7 @@ describe("decisions 3, states", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("secrets of the service do not reach servers", () =>
+  it.live("servers get no secret of the service", () =>
     Effect.gen(function* () {
       const { daemon, lastStatus, running } = yield* harness({
         environment: {

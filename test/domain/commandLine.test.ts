@@ -8,7 +8,7 @@ const words = (text: string) => {
 }
 
 describe("blueprints, invocation", () => {
-  it("it is split as a shell splits words, with nothing expanded", () => {
+  it("the invocation is split as a shell splits words, with nothing expanded", () => {
     assert.deepStrictEqual(words(`java -jar  server.jar`), ["java", "-jar", "server.jar"])
     assert.deepStrictEqual(words(`a "b c" 'd "e' f\\ g h"i"j ''`), ["a", "b c", `d "e`, "f g", "hij", ""])
     assert.deepStrictEqual(words(String.raw`"a\"b" "c\d" '\e'`), [`a"b`, String.raw`c\d`, String.raw`\e`])

@@ -4,14 +4,14 @@ import { reserveSize, roomForReserve } from "../../src/domain/diskSpace.ts"
 const MIB = 1024 * 1024
 
 describe("Operations, full disk: the reserve", () => {
-  it("its size is 16 MiB, or an eighth of a disk below 128 MiB, in whole bytes", () => {
+  it("the reserve has 16 MiB, or an eighth of a disk below 128 MiB, in whole bytes", () => {
     assert.deepStrictEqual(
       [0, 7, 80 * MIB, 128 * MIB, 500 * MIB].map((total) => reserveSize(total)),
       [0, 0, 10 * MIB, 16 * MIB, 16 * MIB]
     )
   })
 
-  it("it needs one and a half times its size of free space", () => {
+  it("the reserve needs one and a half times its size of free space", () => {
     assert.strictEqual(roomForReserve(80 * MIB), 15 * MIB)
   })
 })

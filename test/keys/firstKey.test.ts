@@ -37,30 +37,32 @@ const verify = (key: string) => Effect.flatMap(ApiKeys, (keys) => keys.verify(ke
 const list = Effect.flatMap(ApiKeys, (keys) => keys.list)
 
 describe("decisions, section 5: the first key", () => {
-  it.effect("it is created, readable by the owner only, and accepted; the next start changes nothing", () =>
-    inFolder(({ dataDir, file, fs, start }) =>
-      Effect.gen(function* () {
-        const made = yield* start("muster.db", ensureFirstKey({ dataDir }))
-        assert.deepStrictEqual(made, {
-          _tag: "Made",
-          path: file,
-          message: `there was no API key for administration: made one, it is in ${file}`
+  it.effect(
+    "the key is created, readable by the owner only, and accepted; the next start changes nothing",
+    () =>
+      inFolder(({ dataDir, file, fs, start }) =>
+        Effect.gen(function* () {
+          const made = yield* start("muster.db", ensureFirstKey({ dataDir }))
+          assert.deepStrictEqual(made, {
+            _tag: "Made",
+            path: file,
+            message: `there was no API key for administration: made one, it is in ${file}`
+          })
+          assert.strictEqual((yield* fs.stat(file)).mode & 0o777, 0o600)
+          const text = yield* fs.readFileString(file)
+          assert.isTrue(isWellFormed(text.trim()))
+          assert.strictEqual((yield* start("muster.db", verify(text.trim()))).scope, "AppAdmin")
+          const again = yield* start("muster.db", ensureFirstKey({ dataDir }))
+          assert.deepStrictEqual(again, { _tag: "NotNeeded", path: file })
+          assert.strictEqual(yield* fs.readFileString(file), text)
+          assert.strictEqual((yield* start("muster.db", list)).length, 1)
+          const files = yield* fs.readDirectory(dataDir)
+          assert.deepStrictEqual(files.toSorted(), ["admin.key", "muster.db"])
         })
-        assert.strictEqual((yield* fs.stat(file)).mode & 0o777, 0o600)
-        const text = yield* fs.readFileString(file)
-        assert.isTrue(isWellFormed(text.trim()))
-        assert.strictEqual((yield* start("muster.db", verify(text.trim()))).scope, "AppAdmin")
-        const again = yield* start("muster.db", ensureFirstKey({ dataDir }))
-        assert.deepStrictEqual(again, { _tag: "NotNeeded", path: file })
-        assert.strictEqual(yield* fs.readFileString(file), text)
-        assert.strictEqual((yield* start("muster.db", list)).length, 1)
-        const files = yield* fs.readDirectory(dataDir)
-        assert.deepStrictEqual(files.toSorted(), ["admin.key", "muster.db"])
-      })
-    )
+      )
   )
 
-  it.effect("it is created if no existing key has scope AppAdmin", () =>
+  it.effect("the key is created if no existing key has scope AppAdmin", () =>
     inFolder(({ dataDir, start }) =>
       Effect.gen(function* () {
         yield* start(
@@ -75,7 +77,7 @@ describe("decisions, section 5: the first key", () => {
     )
   )
 
-  it.effect("it is not created if the environment sets a key", () =>
+  it.effect("no key is created if the environment sets one", () =>
     inFolder(({ dataDir, file, fs, start }) =>
       Effect.gen(function* () {
         const result = yield* start(
@@ -88,7 +90,7 @@ describe("decisions, section 5: the first key", () => {
     )
   )
 
-  it.effect("it is not created if the store has an AppAdmin key, even a revoked one", () =>
+  it.effect("no key is created if the store has an AppAdmin key, even a revoked one", () =>
     inFolder(({ dataDir, file, fs, start }) =>
       Effect.gen(function* () {
         const result = yield* start(

@@ -119,7 +119,7 @@ const underscored = (key: string) => key.replaceAll("-", "_")
 
 describe("the references of definition files: fields", () => {
   for (const [name, shape] of Object.entries(shapes)) {
-    it(`of ${name}: the table has every field that is read and no other, in the order of the decoder`, () => {
+    it(`the table of ${name} has every field that is read and no other, in the order of the decoder`, () => {
       const rows = rowsOf(name)
       const acted = rows.filter(({ standard }) => standard !== "not acted on")
       assert.deepStrictEqual(
@@ -135,7 +135,7 @@ describe("the references of definition files: fields", () => {
   }
 
   for (const [name, place] of Object.entries(places)) {
-    it(`of ${name}: required fields are required, and defaults are as printed`, () => {
+    it(`the table of ${name} marks required fields and prints the right defaults`, () => {
       const required = rowsOf(name).filter(({ standard }) => standard === "required")
       assert.deepStrictEqual(
         required.map(({ field }) => field).toSorted(),
@@ -160,7 +160,7 @@ describe("the references of definition files: fields", () => {
     })
   }
 
-  it("a default that is described in words", () => {
+  it("a default that is described in words has the described effect", () => {
     const inWords = Object.keys(shapes).flatMap((name) =>
       rowsOf(name).flatMap(({ field, standard }) =>
         codeOf(standard) !== undefined || ["required", "none", "not acted on", "see below"].includes(standard)

@@ -51,7 +51,7 @@ const refusedTree = (
   })
 
 describe("sources: a hostile repository is refused as a whole, with the reason", () => {
-  it.live("symbolic links", () =>
+  it.live("symbolic links are refused", () =>
     Effect.gen(function* () {
       const file = yield* refusedTree((r) => [["120000", "passwd.yml", blob(r, "/etc/passwd")]])
       assert.strictEqual(file.reason, "`passwd.yml` is a symbolic link; a source holds files only")
@@ -65,7 +65,7 @@ describe("sources: a hostile repository is refused as a whole, with the reason",
     })
   )
 
-  it.live("submodules, with any URL", () =>
+  it.live("submodules with any URL are refused", () =>
     Effect.gen(function* () {
       const { setup, reason } = yield* refusedTree((r, { root }) => [
         [
@@ -80,7 +80,7 @@ describe("sources: a hostile repository is refused as a whole, with the reason",
     })
   )
 
-  it.live("names that lead out of the folder", () =>
+  it.live("names that lead out of the folder are refused", () =>
     Effect.gen(function* () {
       const up = yield* refusedTree((r) => [
         ["40000", "..", rawTree(r, [["100644", "out.yml", blob(r, blueprintFile("out"))]])]
@@ -98,7 +98,7 @@ describe("sources: a hostile repository is refused as a whole, with the reason",
     })
   )
 
-  it.live("a file in place of a folder, and duplicate names", () =>
+  it.live("a file in place of a folder and duplicate names are refused", () =>
     Effect.gen(function* () {
       const twice = yield* refusedTree((r) => [
         ["100644", "x.yml", blob(r, blueprintFile("x"))],
@@ -115,7 +115,7 @@ describe("sources: a hostile repository is refused as a whole, with the reason",
     })
   )
 
-  it.live("files that are too large or too many", () =>
+  it.live("files that are too large or too many are refused", () =>
     Effect.gen(function* () {
       const large = yield* refusedTree((r) => [["100644", "large.yml", blob(r, " ".repeat(1024 * 1024 + 1))]])
       assert.strictEqual(large.reason, "`large.yml`: the file is larger than 1 MiB")
@@ -132,7 +132,7 @@ describe("sources: a hostile repository is refused as a whole, with the reason",
     })
   )
 
-  it.live("a tree of few objects that expands to a billion files", () =>
+  it.live("a tree of few objects that expands to a billion files is refused", () =>
     Effect.gen(function* () {
       const { reason } = yield* refusedTree((r) => {
         let entries: ReadonlyArray<readonly [string, string, string]> = [["100644", "x.yml", blob(r, "x")]]

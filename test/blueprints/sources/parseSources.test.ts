@@ -13,7 +13,7 @@ const one = (...lines: ReadonlyArray<string>) =>
   ["sources:", "  - id: a", ...lines.map((line) => `    ${line}`)].join("\n")
 
 describe("sources: the file", () => {
-  it("it is a list of repositories; all fields except id and url have defaults", () => {
+  it("the file is a list of repositories; all fields except id and url have defaults", () => {
     const { problems, sources } = parse(`
 sources:
   - id: team-a

@@ -37,7 +37,7 @@ describe("Config parsers: file", () => {
     ])
   })
 
-  it("refuses maps, lists, line breaks and empty keys", () => {
+  it("maps, lists, line breaks and empty keys are refused", () => {
     assert.match(refusal("file", "", { a: { b: 1 } }), /map/)
     assert.match(refusal("file", "", { a: [] }), /list/)
     assert.match(refusal("file", "", { a: "b\nc" }), /line break/)

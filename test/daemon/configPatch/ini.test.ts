@@ -20,7 +20,7 @@ const load = (text: string): Map<string, string> => {
 }
 
 describe("Config parsers: ini", () => {
-  it("replaces values and keeps comments, order, separators and quotes", () => {
+  it("values are replaced; comments, order, separators and quotes are kept", () => {
     assert.strictEqual(
       patched("ini", '; head\n# too\n[a]\nx = 1 ; one\ny="two" # 2\nz: 3\n\n[b]\nx=4\n', {
         a: { x: 10, y: "t w o" },
@@ -83,7 +83,7 @@ describe("Config parsers: ini", () => {
     )
   })
 
-  it("keeps CRLF, a missing final line end and a byte order mark", () => {
+  it("CRLF, a missing final line end and a byte order mark are kept", () => {
     assert.strictEqual(patched("ini", "\ufeff[a]\r\nx=1", { "a.x": 2, "a.y": 3 }), "\ufeff[a]\r\nx=2\r\ny=3")
   })
 

@@ -5,7 +5,7 @@ import type { Find } from "../../../src/daemon/configPatch/PatchProblem.ts"
 import { linesLost, patched, plainKey, refusal, same, scalar, unmatched } from "./support.ts"
 
 describe("Config parsers: json", () => {
-  it("replaces values and keeps order, indentation and number formats", () => {
+  it("values are replaced; order, indentation and number formats are kept", () => {
     assert.strictEqual(
       patched(
         "json",
@@ -37,7 +37,7 @@ describe("Config parsers: json", () => {
     assert.strictEqual(patched("json", " \n", { a: null }), '{\n  "a": null\n}\n')
   })
 
-  it("values keep their type; maps merge, lists replace", () => {
+  it("values keep their type; maps are merged, lists replaced", () => {
     assert.deepStrictEqual(
       JSON.parse(
         patched("json", '{"m": {"a": 1, "l": [1, 2, 3]}}', { m: { b: "2", l: [4], n: null, t: true } })

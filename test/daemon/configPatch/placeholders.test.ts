@@ -142,7 +142,7 @@ describe("Placeholders", () => {
 })
 
 describe("Environment of a server", () => {
-  it("it has the server's facts and its env, expanded; the facts have precedence", () => {
+  it("the environment has the server's facts and its env, expanded; the facts have precedence", () => {
     assert.deepStrictEqual(
       environmentOf(spec({ MOTD: "on {{server.build.ports.1}}", SERVER_PORT: "1" })),
       Result.succeed({
@@ -156,7 +156,7 @@ describe("Environment of a server", () => {
     )
   })
 
-  it("it has no MUSTER_* variable, also from an older control plane", () => {
+  it("the environment has no MUSTER_* variable, also from an older control plane", () => {
     const environment = Result.getOrUndefined(
       environmentOf(spec({ MUSTER_NODE: "other", MUSTER_X: "", A: "1" }))
     )

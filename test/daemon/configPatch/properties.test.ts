@@ -26,7 +26,7 @@ const load = (text: string): Map<string, string> => {
 }
 
 describe("Config parsers: properties", () => {
-  it("replaces values and keeps comments, order and separators", () => {
+  it("values are replaced; comments, order and separators are kept", () => {
     assert.strictEqual(
       patched("properties", "#head\n\n! old\nmotd = Hi\nport:25565\n  level\tworld\n", {
         motd: "Hello",
@@ -52,7 +52,7 @@ describe("Config parsers: properties", () => {
     assert.strictEqual(load(patched("properties", "a=b\\", { c: "d" })).get("c"), "d")
   })
 
-  it("keeps CRLF, a missing final line end and a byte order mark", () => {
+  it("CRLF, a missing final line end and a byte order mark are kept", () => {
     assert.strictEqual(patched("properties", "\ufeffa=1\r\nb=2", { a: 3, c: 4 }), "\ufeffa=3\r\nb=2\r\nc=4")
   })
 

@@ -45,7 +45,7 @@ const refused = Effect.fnUntraced(function* (root: string, path: string) {
 })
 
 describe("paths that leave the instance folder are refused", () => {
-  it.effect("`..`, absolute paths, NUL, empty and overlong names", () =>
+  it.effect("`..`, absolute paths, NUL, empty and overlong names are refused", () =>
     Effect.gen(function* () {
       const { root, outside } = yield* folders
       fs.mkdirSync(join(root, "a"))
@@ -87,7 +87,7 @@ describe("paths that leave the instance folder are refused", () => {
     )
   })
 
-  it.effect("symbolic links to files and folders, at every depth, also within the folder", () =>
+  it.effect("symbolic links to files and folders are refused at every depth, also within the folder", () =>
     Effect.gen(function* () {
       const { root, outside } = yield* folders
       fs.mkdirSync(join(root, "a"))
@@ -137,7 +137,7 @@ describe("paths that leave the instance folder are refused", () => {
     })
   )
 
-  it.effect("pipes, sockets, devices and folders in place of a file; none of them blocks", () =>
+  it.effect("pipes, sockets, devices and folders in place of a file are refused without blocking", () =>
     Effect.gen(function* () {
       const { root, outside } = yield* folders
       yield* Effect.promise(() => promisify(execFile)("mkfifo", [join(root, "pipe")]))
@@ -161,7 +161,7 @@ describe("paths that leave the instance folder are refused", () => {
     })
   )
 
-  it.effect("a folder that is repeatedly swapped for a link", () =>
+  it.effect("a folder that is repeatedly swapped for a link never exposes files outside", () =>
     Effect.gen(function* () {
       const { root, outside } = yield* folders
       const at = (name: string) => join(root, name)

@@ -40,7 +40,7 @@ for (const [way, options] of Object.entries(ways)) {
   const mounts = way !== "copy, without mounts"
 
   describe(`blueprints, instances: ${way}`, () => {
-    it.effect("they have the base's files, modes and links; changes do not reach the base", () =>
+    it.effect("an instance has the base's files, modes and links; changes do not reach the base", () =>
       Effect.gen(function* () {
         const { first, server } = yield* scene(options)
         chmodSync(join(first.folder, "server.jar"), 0o755)
@@ -59,7 +59,7 @@ for (const [way, options] of Object.entries(ways)) {
     )
 
     it.effect(
-      "cow volumes and copies are the instance's own, rw volumes shared, ro volumes and mounts never written",
+      "an instance owns its cow volumes and copies; rw volumes are shared, ro volumes and mounts never written",
       () =>
         Effect.gen(function* () {
           const { allowed, dataDir, server, volumes } = yield* scene(options)
@@ -292,7 +292,7 @@ for (const [way, options] of Object.entries(ways)) {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("its disk usage includes the files that the server has written", () =>
+    it.effect("the disk usage includes the files that the server has written", () =>
       Effect.gen(function* () {
         const { first, server, volumes } = yield* scene(options)
         write(first.folder, { big: "b".repeat(400_000) })

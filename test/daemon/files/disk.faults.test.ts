@@ -67,7 +67,7 @@ describe("node-protocol, disk full on a node", () => {
 })
 
 describe("decisions 3, start on a full disk", () => {
-  it.live("it is refused with the file and a hint; it succeeds once there is space", () =>
+  it.live("the start is refused with the file and a hint; the start succeeds once there is space", () =>
     Effect.gen(function* () {
       const dataDir = yield* smallDisk(16)
       const { create, daemon, lastInstall, lastStatus, statuses } = yield* harness({}, dataDir)

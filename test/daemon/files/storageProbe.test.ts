@@ -10,7 +10,7 @@ import { fillDisk, scene, smallDisk, withXfs, write, xfsDisk } from "./scene.ts"
 
 describe("blueprints, instances: storage strategy", () => {
   it.effect(
-    "it is the best one that works in the folder; a configured one that fails falls back to the next",
+    "the strategy is the best one that works in the folder; a configured one that fails falls back to the next",
     () =>
       Effect.gen(function* () {
         const folder = yield* smallDisk(16)
@@ -58,26 +58,28 @@ describe("blueprints, instances: storage strategy", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("on a full disk it stays undetermined; the next attempt with space finds every feature", () =>
-    Effect.gen(function* () {
-      const disk = yield* smallDisk(16)
-      const { first, open, server } = yield* scene({}, join(disk, "data"))
-      const full = fillDisk(disk)
-      assert.match((yield* Effect.flip(probeStorage(join(disk, "data/servers")))).message, /disk full/)
-      const service = yield* open
-      assert.strictEqual(yield* service.strategy, undefined)
-      const { folder, spec } = server({})
-      assert.match((yield* Effect.flip(service.make(folder, first, spec))).message, /disk full/)
-      full.free()
-      yield* service.make(folder, first, spec)
-      assert.strictEqual(yield* service.strategy, "overlay")
-      yield* service.close(folder)
-      const whole = yield* probeStorage(join(disk, "data/servers"))
-      assert.deepStrictEqual(whole.mapped, { layers: true, binds: true })
-    }).pipe(Effect.scoped)
+  it.live(
+    "on a full disk the strategy stays undetermined; the next attempt with space finds every feature",
+    () =>
+      Effect.gen(function* () {
+        const disk = yield* smallDisk(16)
+        const { first, open, server } = yield* scene({}, join(disk, "data"))
+        const full = fillDisk(disk)
+        assert.match((yield* Effect.flip(probeStorage(join(disk, "data/servers")))).message, /disk full/)
+        const service = yield* open
+        assert.strictEqual(yield* service.strategy, undefined)
+        const { folder, spec } = server({})
+        assert.match((yield* Effect.flip(service.make(folder, first, spec))).message, /disk full/)
+        full.free()
+        yield* service.make(folder, first, spec)
+        assert.strictEqual(yield* service.strategy, "overlay")
+        yield* service.close(folder)
+        const whole = yield* probeStorage(join(disk, "data/servers"))
+        assert.deepStrictEqual(whole.mapped, { layers: true, binds: true })
+      }).pipe(Effect.scoped)
   )
 
-  it.live("the node reports it in its system information", () =>
+  it.live("the node reports the strategy in its system information", () =>
     Effect.gen(function* () {
       const { daemon, notes } = yield* harness({ instance_files: "copy" })
       assert.strictEqual((yield* daemon.system).system.instance_files, "copy")
@@ -88,7 +90,7 @@ describe("blueprints, instances: storage strategy", () => {
 
   const reflinks = withXfs ? "" : " (needs root, xfsprogs and a loop device)"
   describe.runIf(withXfs)(`copies with reflinks${reflinks}`, () => {
-    it.effect("they use no disk space; volumes under an overlay are copied in the same way", () =>
+    it.effect("reflinked copies use no disk space; volumes under an overlay are copied in the same way", () =>
       Effect.gen(function* () {
         const disk = yield* xfsDisk
         const used = () => {

@@ -12,7 +12,7 @@ import { harness, loggedTo, openDaemon, recorder, specOf } from "../support.ts"
 const place = { node_id: "n1", dataDir: "/srv/muster/node", arriving: false }
 
 describe("decisions 3, installation: failure_reason", () => {
-  it("it names the action, the cause, the node and the next step", () => {
+  it("the reason names the action, the cause, the node and the next step", () => {
     const text = (error: Parameters<typeof installFailed>[0], arriving = false) =>
       failureText(installFailed(error), { ...place, arriving })
     assert.strictEqual(
@@ -95,56 +95,58 @@ describe("decisions 3, installation: failure_reason", () => {
 
 describe("blueprints, state.volumes: a missing source", () => {
   for (const instance_files of ["overlay", "copy"] as const) {
-    it.live(`a missing cow or rw source starts empty, and the install log says so: ${instance_files}`, () =>
-      Effect.gen(function* () {
-        const dataDir = yield* temporaryFolder
-        const notes = { ...recorder(), log: [] as string[] }
-        const { daemon } = yield* openDaemon(dataDir, notes, { instance_files })
-        const installed = Effect.fnUntraced(function* () {
-          const spec = specOf({
-            install: { script: "mkdir world; echo base > world/base" },
-            definition: {
-              volumes: [
-                { name: "world", source: "worlds/x", target: "/world", mode: "cow" },
-                { name: "shared", source: "shared/y", target: "/shared", mode: "rw" }
-              ]
-            }
-          })
-          yield* Effect.addFinalizer(() => Effect.ignore(daemon.remove(spec.id)))
-          yield* loggedTo(notes.log)(daemon.create(spec))
-          yield* until("ready", () =>
-            notes.reports.some(
-              (report) =>
-                report.server_id === spec.id &&
-                report.type === "install-status" &&
-                report.install.phase === "ready"
+    it.live(
+      `a missing cow or rw source starts empty, with a line in the install log: ${instance_files}`,
+      () =>
+        Effect.gen(function* () {
+          const dataDir = yield* temporaryFolder
+          const notes = { ...recorder(), log: [] as string[] }
+          const { daemon } = yield* openDaemon(dataDir, notes, { instance_files })
+          const installed = Effect.fnUntraced(function* () {
+            const spec = specOf({
+              install: { script: "mkdir world; echo base > world/base" },
+              definition: {
+                volumes: [
+                  { name: "world", source: "worlds/x", target: "/world", mode: "cow" },
+                  { name: "shared", source: "shared/y", target: "/shared", mode: "rw" }
+                ]
+              }
+            })
+            yield* Effect.addFinalizer(() => Effect.ignore(daemon.remove(spec.id)))
+            yield* loggedTo(notes.log)(daemon.create(spec))
+            yield* until("ready", () =>
+              notes.reports.some(
+                (report) =>
+                  report.server_id === spec.id &&
+                  report.type === "install-status" &&
+                  report.install.phase === "ready"
+              )
             )
-          )
-          const { items } = yield* daemon.installLogs(spec.id, { page: 1, per_page: 10 })
-          return { ...spec, warned: items, files: join(dataDir, "servers", spec.id, "files") }
-        })
-        const world = "state.volumes: source worlds/x is not on node test-node: /world starts empty"
-        const shared = "state.volumes: source shared/y is not on node test-node: /shared starts empty"
-        const first = yield* installed()
-        assert.deepStrictEqual(first.warned, [`[WARN ${world}]`, `[WARN ${shared}]`])
-        assert.includeMembers(notes.log, [`Warn ${first.id}: ${world}`, `Warn ${first.id}: ${shared}`])
-        assert.strictEqual(readFileSync(join(first.files, "world/base"), "utf8"), "base\n")
-        writeFileSync(join(first.files, "world/own"), "mine")
-        writeFileSync(join(first.files, "shared/all"), "ours")
+            const { items } = yield* daemon.installLogs(spec.id, { page: 1, per_page: 10 })
+            return { ...spec, warned: items, files: join(dataDir, "servers", spec.id, "files") }
+          })
+          const world = "state.volumes: source worlds/x is not on node test-node: /world starts empty"
+          const shared = "state.volumes: source shared/y is not on node test-node: /shared starts empty"
+          const first = yield* installed()
+          assert.deepStrictEqual(first.warned, [`[WARN ${world}]`, `[WARN ${shared}]`])
+          assert.includeMembers(notes.log, [`Warn ${first.id}: ${world}`, `Warn ${first.id}: ${shared}`])
+          assert.strictEqual(readFileSync(join(first.files, "world/base"), "utf8"), "base\n")
+          writeFileSync(join(first.files, "world/own"), "mine")
+          writeFileSync(join(first.files, "shared/all"), "ours")
 
-        // The daemon does not create the missing template, so that the next server logs it, too.
-        const second = yield* installed()
-        assert.deepStrictEqual(second.warned, [`[WARN ${world}]`])
-        assert.isFalse(existsSync(join(dataDir, "volumes/worlds")))
-        assert.isFalse(existsSync(join(second.files, "world/own")))
-        assert.strictEqual(readFileSync(join(second.files, "shared/all"), "utf8"), "ours")
+          // The daemon does not create the missing template, so that the next server logs it, too.
+          const second = yield* installed()
+          assert.deepStrictEqual(second.warned, [`[WARN ${world}]`])
+          assert.isFalse(existsSync(join(dataDir, "volumes/worlds")))
+          assert.isFalse(existsSync(join(second.files, "world/own")))
+          assert.strictEqual(readFileSync(join(second.files, "shared/all"), "utf8"), "ours")
 
-        mkdirSync(join(dataDir, "volumes/worlds/x"), { recursive: true })
-        write(dataDir, { "volumes/worlds/x/level": "put there" })
-        const third = yield* installed()
-        assert.deepStrictEqual(third.warned, [])
-        assert.strictEqual(readFileSync(join(third.files, "world/level"), "utf8"), "put there")
-      }).pipe(Effect.scoped)
+          mkdirSync(join(dataDir, "volumes/worlds/x"), { recursive: true })
+          write(dataDir, { "volumes/worlds/x/level": "put there" })
+          const third = yield* installed()
+          assert.deepStrictEqual(third.warned, [])
+          assert.strictEqual(readFileSync(join(third.files, "world/level"), "utf8"), "put there")
+        }).pipe(Effect.scoped)
     )
   }
 })

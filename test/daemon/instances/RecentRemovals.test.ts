@@ -4,7 +4,7 @@ import { RecentRemovals } from "../../../src/daemon/instances/RecentRemovals.ts"
 const id = "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 describe("node-protocol: a creation that arrives after its removal is ignored", () => {
-  it("if its last sequence is not above the removed server's", () => {
+  it("a creation is ignored if its last sequence is not above the removed server's", () => {
     const removed = new RecentRemovals()
     removed.add(id, 0, { sequence: 7 })
     assert.isTrue(removed.covers({ id, last_sequence: 7 }, 1))
@@ -13,14 +13,14 @@ describe("node-protocol: a creation that arrives after its removal is ignored", 
     assert.isFalse(removed.covers({ id: "srv_01ARZ3NDEKTSV4RRFFQ69G5FAW", last_sequence: 0 }, 1))
   })
 
-  it("if the removed server was never created on the node", () => {
+  it("a creation is ignored if the removed server was never created on the node", () => {
     const removed = new RecentRemovals()
     removed.add(id, 0)
     assert.isTrue(removed.covers({ id, last_sequence: 0 }, 1))
     assert.isTrue(removed.covers({ id, last_sequence: 1_000 }, 1))
   })
 
-  it("if it has the migration id of the removed copy; another migration id is a new copy", () => {
+  it("a creation is ignored if it has the migration id of the removed copy; another migration id is a new copy", () => {
     const removed = new RecentRemovals()
     removed.add(id, 0, { sequence: 7, arrival: "a" })
     removed.add(id, 1)

@@ -14,7 +14,7 @@ const standIn = Effect.map(temporaryFolder, (root) => {
 })
 
 describe("decisions 3, limits", () => {
-  it("they are written to the files of a cgroup", () => {
+  it("limits are written to the files of a cgroup", () => {
     assert.deepStrictEqual(
       limitFiles({ memory_limit: 512, swap: 64, cpu_limit: 150, io_weight: 500, threads: "0-1" }),
       [
@@ -33,7 +33,7 @@ describe("decisions 3, limits", () => {
     assert.deepStrictEqual(limitFiles({ memory_limit: 1, oom_disabled: true })[0], ["memory.high", "1048576"])
   })
 
-  it.live("they are written before the process joins; an OOM kill is reported as such", () =>
+  it.live("limits are written before the process joins; an OOM kill is reported as such", () =>
     Effect.gen(function* () {
       const root = yield* standIn
       const { crashes, daemon, running } = yield* harness({ cgroupRoot: root })
@@ -57,7 +57,7 @@ describe("decisions 3, limits", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("a folder without the controllers is not used, and the reason says so", () =>
+  it.effect("a folder without the controllers is not used, and the reason names them", () =>
     Effect.gen(function* () {
       const root = yield* temporaryFolder
       writeFileSync(join(root, "cgroup.controllers"), "pids\n")

@@ -216,7 +216,7 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("pause, unpause, signals, kill and stats", () =>
+    it.effect("pause, unpause, signals, kill and stats work", () =>
       Effect.gen(function* () {
         const { runtime, start } = yield* bench()
         const count = "i=0; while :; do i=$((i+1)); echo $i > n; done"
@@ -391,7 +391,7 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("a missing image: each policy, with the reason in words", () =>
+    it.effect("a missing image is handled by the policy, and an error gives the cause", () =>
       Effect.gen(function* () {
         const never = yield* bench({ pull: "never" })
         const absent = { image: "muster-test/absent:1", runtimes: ["docker"] } as const
