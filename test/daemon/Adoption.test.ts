@@ -55,7 +55,7 @@ describe("node-protocol, daemon killed", () => {
         const second = yield* Effect.flip(openDaemon(dataDir, recorder()))
         assert.include(String(second), "is in use by process")
 
-        const lives = yield* up({})
+        const survivor = yield* up({})
         const crashed = yield* up({ process: { invocation: waitsForGo("exit 9") } })
         const later = yield* up({ process: { invocation: waitsForGo("exit 9") } })
         const online = yield* up(
@@ -102,23 +102,23 @@ describe("node-protocol, daemon killed", () => {
 
         const notes = recorder()
         const { daemon } = yield* openDaemon(dataDir, notes)
-        const all = [lives, crashed, later, online, stopping, reused, broken, cutOff]
+        const all = [survivor, crashed, later, online, stopping, reused, broken, cutOff]
         yield* Effect.addFinalizer(() => Effect.forEach(all, (id) => Effect.ignore(daemon.remove(id))))
         const reported = (id: string) => reportsOf(notes, id)
         const ends = (id: string) => until(`${id} is offline`, () => reported(id).at(-1) === "offline")
         yield* until("registered", () => notes.registrations.length > 0)
 
         assert.deepInclude(
-          notes.registrations[0]?.servers.find((server) => server.id === lives),
+          notes.registrations[0]?.servers.find((server) => server.id === survivor),
           { status: "running", unsent_reports: 0 }
         )
-        yield* daemon.commands(lives, ["again"])
+        yield* daemon.commands(survivor, ["again"])
         yield* until("echo", () =>
-          readFileSync(join(serverDir(lives), "console.log"), "utf8").includes("got again")
+          readFileSync(join(serverDir(survivor), "console.log"), "utf8").includes("got again")
         )
-        yield* daemon.power(lives, "stop", 30)
-        yield* ends(lives)
-        assert.deepStrictEqual(reported(lives), ["stopping", "offline"])
+        yield* daemon.power(survivor, "stop", 30)
+        yield* ends(survivor)
+        assert.deepStrictEqual(reported(survivor), ["stopping", "offline"])
 
         yield* ends(crashed)
         assert.deepStrictEqual(reported(crashed), ["exit code 9", "offline"], "crashed meanwhile")
@@ -128,20 +128,20 @@ describe("node-protocol, daemon killed", () => {
         assert.deepStrictEqual(reported(later), ["exit code 9", "offline"], "crashed after the adoption")
         yield* until("running", () => reported(online).at(-1) === "running")
         yield* ends(stopping)
-        assert.notInclude(reported(stopping), "signal: killed", "a stop that was under way is no crash")
+        assert.notInclude(reported(stopping), "signal: killed", "a stop in progress is no crash")
         yield* ends(reused)
         assert.deepStrictEqual(
           reported(reused),
           ["signal: killed", "offline"],
           "another process with the same pid"
         )
-        assert.isFalse(alive(brokenPid), "processes of servers that are not there any more are killed")
+        assert.isFalse(alive(brokenPid), "processes of missing servers are killed")
         assert.isUndefined(notes.registrations[0]?.servers.find((server) => server.id === broken))
         assert.isTrue(
           readdirSync(join(dataDir, "servers")).some((name) => name.startsWith(`.corrupt-${broken}`))
         )
         yield* ends(cutOff)
-        assert.include(reported(cutOff), "ready", "an installation that was cut off is done again")
+        assert.include(reported(cutOff), "ready", "an interrupted installation is repeated")
         assert.isFalse(alive(scriptPid))
         assert.strictEqual(readFileSync(join(serverDir(cutOff), "files", "result"), "utf8"), "done\n")
         assert.deepStrictEqual(
@@ -222,7 +222,7 @@ describe("node-protocol, daemon killed", () => {
       yield* until("offline", () => reportsOf(notes, id).at(-1) === "offline")
       const [last = 0, ...before] = notes.reports.map((report) => report.sequence).toReversed()
       assert.deepStrictEqual(before, [5, 4, 3, 2, 1])
-      assert.isAbove(last, 6, "what the first daemon may have sent at last has another number")
+      assert.isAbove(last, 6, "the next number is above any that the first daemon may have sent")
       yield* daemon.remove(id)
     }).pipe(Effect.scoped)
   )
@@ -271,7 +271,7 @@ describe("node-protocol, register", () => {
         [1, 2, 3, 4, 5, 6, 7]
       )
       assert.isAtLeast(notes.registrations.length, 2)
-      yield* until("kept nowhere", () => stateOf(dataDir, spec.id).reports.length === 0)
+      yield* until("no report is queued", () => stateOf(dataDir, spec.id).reports.length === 0)
       yield* daemon.remove(spec.id)
     }).pipe(Effect.scoped)
   )

@@ -190,7 +190,7 @@ describe("migration: a server that arrives from another node", () => {
   it.live("devices and set-uid files from a lying node are not imported", () =>
     Effect.gen(function* () {
       const { id, spec, to } = yield* sent
-      const lies = [
+      const hostileArchives = [
         archive(swallowing(), member({ name: "./disk", type: "4" })),
         archive(swallowing(), member({ name: "./evil", mode: 0o4755 })),
         archive(
@@ -203,10 +203,10 @@ describe("migration: a server that arrives from another node", () => {
       to.notes.files = () =>
         Effect.sync(() => {
           seen.push(...readdirSync(filesOf(to, id, "")))
-          return Stream.make(lies[asked++ % lies.length] ?? Buffer.alloc(0))
+          return Stream.make(hostileArchives[asked++ % hostileArchives.length] ?? Buffer.alloc(0))
         })
       yield* to.daemon.create(spec)
-      yield* until("each archive was requested", () => asked > lies.length)
+      yield* until("each archive was requested", () => asked > hostileArchives.length)
       assert.strictEqual(to.lastInstall(id)?.phase, "installing")
       assert.deepStrictEqual(seen, [])
       assert.isFalse(existsSync("/tmp/evil"))

@@ -48,11 +48,11 @@ describe("decisions 3, states", () => {
       yield* daemon.power(id, "restart", 30)
       yield* until("running again", () => statuses(id).length === 7)
       assert.deepStrictEqual(statuses(id).slice(3), ["stopping", "offline", "starting", "running"])
-      const passing = notes.reports.filter(
+      const offlineReports = notes.reports.filter(
         (report) => report.type === "status" && report.status === "offline"
       )
       assert.deepStrictEqual(
-        passing.map((report) => report.type === "status" && report.transient),
+        offlineReports.map((report) => report.type === "status" && report.transient),
         [true, true]
       )
     }).pipe(Effect.scoped)

@@ -11,7 +11,7 @@ export const patched = (parser: ConfigParser, text: string | undefined, find: Fi
   const once = patchText(parser, text, find)
   if (Result.isFailure(once)) return assert.fail(once.failure.reason)
   const twice = patchText(parser, once.success.text, find)
-  assert.deepStrictEqual(twice, once, "patching twice is patching once")
+  assert.deepStrictEqual(twice, once, "a second run changes nothing")
   return once.success.text ?? assert.fail("the file is missing")
 }
 

@@ -120,7 +120,7 @@ describe("decisions 3, logs and console", () => {
       const page = yield* console.page({ page: 1, per_page: 9 })
       assert.deepStrictEqual(page, { items: ["one", "two", "thr", "ee", "four"], total: 5 })
       renameSync(file, `${file}.1`)
-      assert.isFalse(yield* console.step(listener), "the next one is not there yet")
+      assert.isFalse(yield* console.step(listener), "the new file does not exist yet")
       writeFileSync(file, "five\n")
       while (yield* console.step(listener)) yield* Effect.yieldNow
       assert.strictEqual(lines.at(-1), "five")

@@ -114,7 +114,7 @@ describe.runIf(process.getuid?.() === 0)("node-protocol, disk full on a node: st
         })
         return id
       })
-      const [stopped, ended, lives] = [
+      const [stopped, ended, survivor] = [
         yield* up({}),
         yield* up({ process: { invocation: waitsForGo("exit 9") } }),
         yield* up({})
@@ -129,7 +129,7 @@ describe.runIf(process.getuid?.() === 0)("node-protocol, disk full on a node: st
       const notes = recorder()
       const { daemon } = yield* openDaemon(dataDir, notes)
       yield* Effect.addFinalizer(() =>
-        Effect.forEach([stopped, ended, lives], (id) => Effect.ignore(daemon.remove(id)))
+        Effect.forEach([stopped, ended, survivor], (id) => Effect.ignore(daemon.remove(id)))
       )
       yield* until("reported", () =>
         notes.reports.some(({ server_id, type }) => server_id === ended && type === "status")
@@ -139,7 +139,7 @@ describe.runIf(process.getuid?.() === 0)("node-protocol, disk full on a node: st
         crashes.map(({ crash, server_id }) => [server_id, crash.reason]),
         [[ended, "exit code 9"]]
       )
-      const statuses = [stopped, ended, lives].map((id) => daemon.status(id))
+      const statuses = [stopped, ended, survivor].map((id) => daemon.status(id))
       assert.deepStrictEqual(yield* Effect.all(statuses), ["offline", "offline", "running"])
       yield* until("recorded", () => stateOf(dataDir, ended).status === "offline")
       free()

@@ -41,7 +41,7 @@ describe.runIf(asRoot)(`isolation, interrupted upgrade${needed}`, () => {
         join(import.meta.dirname, "openChild.ts"),
         JSON.stringify(options)
       ])
-      yield* until("some files are given", () => given() > 0)
+      yield* until("some files are chowned", () => given() > 0)
       child.kill("SIGKILL")
       yield* until("it is dead", () => child.signalCode !== null)
       assert.isBelow(given(), names.length)

@@ -217,7 +217,7 @@ describe("blueprints, software: install script", () => {
       yield* reinstall(two)
       yield* reinstall(two)
       assert.deepStrictEqual([versionOf(one), versionOf(two)], ["1", "3"])
-      yield* until("the one between has gone", () => generations() === 2)
+      yield* until("the unused generation is removed", () => generations() === 2)
       yield* daemon.power(one, "start", 30)
       yield* until("it runs", () => lastStatus(one) === "running")
       yield* daemon.power(one, "kill", 0)

@@ -88,7 +88,7 @@ describe("decisions 3, installation: failure_reason", () => {
         lastInstall(id)?.failure_reason,
         "the software runs in containers only, and this node runs plain processes (node test-node): enable Docker (MUSTER_NODE_RUNTIME, MUSTER_EMBEDDED_RUNTIME), then reinstall"
       )
-      assert.isFalse(existsSync(join(dataDir, "base/echo")), "nothing of it runs on the machine itself")
+      assert.isFalse(existsSync(join(dataDir, "base/echo")), "no script runs outside a container")
     }).pipe(Effect.scoped)
   )
 })

@@ -59,7 +59,7 @@ describe.runIf(asRoot)("node-protocol, DELETE of a server with irremovable files
         assert.deepStrictEqual(removed(), [name])
         const warning =
           /^Warn the folder of a removed server cannot be deleted, retrying: .*: Operation not permitted$/
-        yield* until("the log says so", () => notes.log.some((line) => warning.test(line)))
+        yield* until("the warning is logged", () => notes.log.some((line) => warning.test(line)))
         assert.isTrue(yield* file.free)
         yield* until("the files are gone", () => removed().length === 0)
         const next = specOf()

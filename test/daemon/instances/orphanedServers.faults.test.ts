@@ -127,8 +127,8 @@ describe("node-protocol, register: orphaned servers", () => {
   it.live("an orphan that is not saved or was never installed is removed", () =>
     Effect.gen(function* () {
       const { daemon, dataDir, loseRecords, installed, listedServers, log, lost, start } = yield* opened()
-      const passing = yield* installed({ definition: { ...server.definition, save: false } })
-      yield* start(passing)
+      const unsaved = yield* installed({ definition: { ...server.definition, save: false } })
+      yield* start(unsaved)
       const pending = specOf({
         install: { script: "echo begun > begun; sleep 600" },
         definition: { version: "3.0" }
@@ -141,7 +141,7 @@ describe("node-protocol, register: orphaned servers", () => {
       const failed = specOf({ install: { script: "exit 1" }, definition: { version: "2.0" } })
       yield* daemon.create(failed)
       yield* until("it has failed", () => stateOf(dataDir, failed.id).install?.phase === "failed")
-      yield* loseRecords(...[passing, pending.id, failed.id].map((id) => ({ id })))
+      yield* loseRecords(...[unsaved, pending.id, failed.id].map((id) => ({ id })))
       yield* until("they are gone", () => namesIn(join(dataDir, "servers")).length === 0)
       assert.deepStrictEqual(yield* listedServers, [])
       assert.deepStrictEqual(namesIn(lost), [])

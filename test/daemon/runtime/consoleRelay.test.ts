@@ -108,7 +108,7 @@ describe("process runtime, console without the daemon", () => {
       writeFileSync(join(folder, "ballast"), Buffer.alloc(1.5 * MIB))
       const { child, write } = yield* relayIn(folder)
       write(numbered(8))
-      yield* until("all is taken", () => child.stdin?.writableLength === 0, 60)
+      yield* until("all input is read", () => child.stdin?.writableLength === 0, 60)
       writeFileSync(join(folder, "ballast"), "")
       yield* until("it is written again", () => {
         write("once more\n")

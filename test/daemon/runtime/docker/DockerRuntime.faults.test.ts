@@ -264,14 +264,14 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
       Effect.gen(function* () {
         const first = yield* bench()
         const counting = "i=0; while [ $i -lt 60 ]; do i=$((i+1)); echo line $i; sleep 0.02; done"
-        const lives = yield* first.start(`${counting}; ${echo}`)
+        const survivor = yield* first.start(`${counting}; ${echo}`)
         const eats = yield* first.start(
           "while [ ! -e go ]; do sleep 0.02; done; x=0123456789abcdef; while :; do x=$x$x; done",
           { limits: { memory_limit: 32, swap: 0 } }
         )
         const paused = yield* first.start("sleep 300")
         yield* paused.run.pause
-        yield* until("it prints", () => consoleOf(lives.launch).includes("line 5\n"))
+        yield* until("it prints", () => consoleOf(survivor.launch).includes("line 5\n"))
         yield* first.close
         yield* put(join(eats.launch.cwd, "go"), "")
         const { docker } = yield* TestEngine
@@ -289,14 +289,14 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
         assert.deepStrictEqual(oom, { _tag: "Ended", exit: { code: 137, out_of_memory: true } })
         // Repeated calls return the same exit.
         assert.deepStrictEqual(yield* runtime.adopt(eats.launch), oom)
-        const adopted = yield* runtime.adopt(lives.launch)
+        const adopted = yield* runtime.adopt(survivor.launch)
         if (adopted._tag !== "Running") return assert.fail("it is not adopted")
-        yield* until("its console continues", () => consoleOf(lives.launch).includes("ready\n"))
+        yield* until("its console continues", () => consoleOf(survivor.launch).includes("ready\n"))
         yield* adopted.run.write("hello")
         yield* adopted.run.write("stop")
         assert.strictEqual((yield* adopted.run.ended).code, 0)
         const lines = Array.from({ length: 60 }, (_, index) => `line ${index + 1}\n`).join("")
-        assert.strictEqual(consoleOf(lives.launch), `${lines}ready\ngot hello\n`)
+        assert.strictEqual(consoleOf(survivor.launch), `${lines}ready\ngot hello\n`)
         yield* adopted.run.kill
         yield* runtime.sweep(paused.launch.server_id)
         assert.deepStrictEqual([...(yield* runtime.alive)], [])

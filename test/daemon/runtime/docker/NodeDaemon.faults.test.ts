@@ -237,7 +237,7 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
           yield* until("running", () => stateOf(id).status === "running" && stateOf(id).reports.length === 0)
           return id
         })
-        const lives = yield* up(echoServer)
+        const survivor = yield* up(echoServer)
         const ends = yield* up(`sh -c 'echo ready; while [ ! -e go ]; do sleep 0.02; done; exit 9'`)
         child.kill("SIGKILL")
         yield* until("the daemon is dead", () => child.signalCode !== null)
@@ -253,7 +253,9 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
           })
         )
         yield* Effect.promise(() => orphan.start())
-        const before = (yield* containersOf(node_id)).find(({ Labels }) => Labels["muster.server"] === lives)
+        const before = (yield* containersOf(node_id)).find(
+          ({ Labels }) => Labels["muster.server"] === survivor
+        )
 
         const notes = recorder()
         const { daemon } = yield* openDaemon(dataDir, notes, {
@@ -266,14 +268,14 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
           )
         yield* until("its end is reported", () => reportsOf(ends).length === 2)
         assert.deepStrictEqual(reportsOf(ends), ["exit code 9", "status"])
-        assert.strictEqual(yield* daemon.status(lives), "running")
+        assert.strictEqual(yield* daemon.status(survivor), "running")
         const after = (yield* containersOf(node_id)).map(({ Id }) => Id)
         assert.deepStrictEqual(after, before === undefined ? [] : [before.Id])
-        yield* daemon.commands(lives, ["hello"])
-        const logs = Effect.map(daemon.logs(lives, { page: 1, per_page: 10 }), (page) => page.items)
+        yield* daemon.commands(survivor, ["hello"])
+        const logs = Effect.map(daemon.logs(survivor, { page: 1, per_page: 10 }), (page) => page.items)
         yield* Effect.repeat(logs, { until: (lines) => lines.includes("got hello") })
         assert.deepStrictEqual(yield* logs, ["ready", "got hello"])
-        yield* daemon.remove(lives)
+        yield* daemon.remove(survivor)
         assert.deepStrictEqual(yield* containersOf(node_id), [])
       }).pipe(Effect.scoped)
     )

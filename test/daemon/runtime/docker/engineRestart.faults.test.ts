@@ -86,7 +86,7 @@ describe.runIf(possible)(`restart of the engine${engineNote}`, () => {
         assert.isAbove((yield* daemon.stats(first, { update_disk_usage: false })).memory_bytes, 0)
         for (const signal of ["SIGKILL", "SIGTERM"] as const) {
           yield* engine.kill(signal)
-          yield* until("the node does not offer it any more", () => offered() === "process")
+          yield* until("the node no longer offers docker", () => offered() === "process")
           // Without the engine the daemon keeps the last status.
           for (const id of ids) assert.include(["running", "paused"], yield* daemon.status(id))
           assert.strictEqual((yield* daemon.stats(first, { update_disk_usage: false })).memory_bytes, 0)
@@ -124,7 +124,7 @@ describe.runIf(possible)(`restart of the engine${engineNote}`, () => {
         const at = yield* nodeWithServers()
         const { answers, containers, crashes, daemon, engine, first, ids, lastStatus, offered, statuses } = at
         yield* engine.kill("SIGKILL")
-        yield* until("the node does not offer it any more", () => offered() === "process")
+        yield* until("the node no longer offers docker", () => offered() === "process")
         yield* engine.start
         for (const id of ids) yield* until("its end is reported", () => lastStatus(id) === "offline", 30)
         for (const id of ids) {
@@ -160,7 +160,7 @@ describe.runIf(possible)(`restart of the engine${engineNote}`, () => {
         )
         yield* engine.kill("SIGKILL")
         yield* until(
-          "the node does not offer it any more",
+          "the node no longer offers docker",
           () => notes.registrations.at(-1)?.runtimes.join() === "process"
         )
         for (const id of [byLine, bySignal]) yield* daemon.power(id, "stop", 300)
@@ -187,7 +187,7 @@ describe.runIf(possible)(`restart of the engine${engineNote}`, () => {
         const { containers, crashes, daemon, engine, first, lastStatus, offered, paused, second } =
           yield* nodeWithServers("--live-restore")
         yield* engine.kill("SIGKILL")
-        yield* until("the node does not offer it any more", () => offered() === "process")
+        yield* until("the node no longer offers docker", () => offered() === "process")
         const asked = yield* Effect.forkChild(
           Effect.all([daemon.power(first, "kill", 0), daemon.power(second, "stop", 1)], {
             concurrency: "unbounded"

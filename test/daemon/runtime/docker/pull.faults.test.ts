@@ -31,7 +31,7 @@ const slowPull = Effect.fnUntraced(function* (options: SpecOptions = {}) {
     docker.listContainers({ all: true, filters: { label: [`muster.node=${node_id}`] } })
   )
   const logs = Effect.map(node.daemon.logs(id, { page: 1, per_page: 100 }), (page) => page.items)
-  const pulling = until("its layer is asked for", () => registry.waiting() > 0)
+  const pulling = until("the layer is requested", () => registry.waiting() > 0)
   return { ...node, containers, id, logs, more, pulling, registry }
 })
 
@@ -52,7 +52,7 @@ describe.runIf(withEngine)(`pull of an image at a start${engineNote}`, () => {
           assert.include(refused, { status: 409, detail: "the server is not running" })
           // Longer than start_timeout, which begins after the pull.
           const beats = notes.heartbeats
-          yield* until("two seconds have gone by", () => notes.heartbeats >= beats + 3)
+          yield* until("two seconds have passed", () => notes.heartbeats >= beats + 3)
           assert.strictEqual(yield* daemon.status(id), "starting")
           assert.match((yield* logs)[0] ?? "", /^\[pulling 127/)
           registry.release()
