@@ -3,11 +3,13 @@ import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/ht
 import {
   Conflict,
   CursorExpired,
+  InvalidRequest,
   NodeFailure,
   NotFound,
   Unavailable,
   UpgradeRequired
 } from "../domain/errors.ts"
+import { ExpiresIn, Labels, ServerName } from "../domain/Labels.ts"
 import { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import { Overrides } from "../domain/Overrides.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
@@ -19,11 +21,24 @@ import { Authorization } from "./Authorization.ts"
 import { EventQuery } from "./EventsGroup.ts"
 import { serverExample } from "./examples.ts"
 import { Writes } from "./Failures.ts"
-import { flag, linePage, text, wholeNumber } from "./query.ts"
-import { IsStream } from "./routePolicy.ts"
+import { flag, linePage, many, numberBetween, oneOf, text, wholeNumber } from "./query.ts"
+import { IsStream, LongestWait } from "./routePolicy.ts"
 
 const params = { server: Schema.String }
-const include = text("Further fields, comma-separated: `status`, `limits`, `software`.")
+const include = text(
+  "Further fields, comma-separated: `status`, `limits`, `software`, `labels`, `name`, `install`, `ports`, `expires_at`, `updated_at`."
+)
+
+/** The conditions of a list of servers; all must hold (life.md, "Reading"). */
+const filters = {
+  blueprint_id: text("Only servers of this blueprint."),
+  node_id: text("Only servers on this node."),
+  status: oneOf(ServerStatus.literals, "Only servers with this status."),
+  label: many("Only servers whose labels meet `k=v`, `k!=v`, `k` or `!k`; may be given more than once."),
+  q: text("Only servers whose id begins with this, or whose name contains it."),
+  limit: numberBetween(1, 1000, "At most this many servers; `Link` has the address of the next page."),
+  after: text("Only servers after the one with this id.")
+}
 const nodeErrors = [NotFound, Conflict, NodeFailure, Unavailable] as const
 const summary = (summary: string) => OpenApi.annotations({ summary })
 const ServerBody = Server.annotate({ examples: [serverExample] })
@@ -33,7 +48,12 @@ export const CreateServer = Schema.Struct({
   blueprint_id: Schema.String,
   node_id: optionalInput(Schema.String),
   overrides: optionalInput(Overrides),
-  start: optionalInput(Schema.Boolean)
+  start: optionalInput(Schema.Boolean),
+  name: optionalInput(ServerName),
+  labels: optionalInput(Labels),
+  expires_in: optionalInput(
+    ExpiresIn.annotate({ description: "Seconds after which the server is deleted; default: never." })
+  )
 }).annotate({ identifier: "CreateServer" })
 
 /** Body of `POST /api/servers/:server/power`. */
@@ -68,14 +88,21 @@ const IdempotencyKey = Schema.String.check(
 export class ServersGroup extends HttpApiGroup.make("servers")
   .add(
     HttpApiEndpoint.get("list", "/servers", {
-      query: { ids_only: text("`true`: ids only; anything else: whole servers."), include },
-      success: Schema.Union([Schema.Array(ServerBody), Schema.Array(Schema.String)])
+      query: { ids_only: text("`true`: ids only; anything else: whole servers."), include, ...filters },
+      success: Schema.Union([Schema.Array(ServerBody), Schema.Array(Schema.String)]),
+      error: InvalidRequest
     }).annotateMerge(summary("List servers; with ids_only=true their ids only")),
     HttpApiEndpoint.post("create", "/servers", {
       headers: {
         "idempotency-key": Schema.optionalKey(
           IdempotencyKey.annotate({
             description: "The same key with the same body returns the first response again, for 24 h."
+          })
+        ),
+        prefer: Schema.optionalKey(
+          Schema.String.annotate({
+            description:
+              "`wait=N`, 1 to 60 seconds: the response waits until the server is installed, or running if it starts; 409 if that fails."
           })
         )
       },
@@ -86,13 +113,20 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       error: [NotFound, Conflict, Unavailable]
     })
       .middleware(Writes)
-      .annotateMerge(summary("Create a server from a blueprint")),
+      .annotateMerge(summary("Create a server from a blueprint"))
+      .annotate(LongestWait, 60),
     HttpApiEndpoint.get("get", "/servers/:server", {
       params,
-      query: { include },
+      query: {
+        include,
+        wait: oneOf(["running", "offline", "installed"], "Waits until the server is in this state."),
+        timeout: numberBetween(1, 60, "Seconds to wait; default 30.")
+      },
       success: ServerBody,
-      error: NotFound
-    }).annotateMerge(summary("One server")),
+      error: [NotFound, Conflict]
+    })
+      .annotateMerge(summary("One server, by its id or the beginning of it"))
+      .annotate(LongestWait, 60),
     HttpApiEndpoint.delete("remove", "/servers/:server", {
       params,
       query: { force: flag("`true`: even when the node cannot be reached; default `false`.") },

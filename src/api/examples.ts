@@ -1,7 +1,7 @@
 /** Examples for the OpenAPI document. */
 
 export const serverExample = {
-  id: "srv_01KAZ4Q8Y6M3T2N5V7W9X1C0DE",
+  id: "k7f3m9q2x8ab",
   blueprint_id: "survival",
   node_name: "Node 1",
   node_id: "node-1",

@@ -22,6 +22,22 @@ export const wholeNumber = (description: string) => given(/^(?:[+-]?\d+)?$/, "a 
 export const positive = (description: string) =>
   given(/^(?:0*[1-9]\d*)?$/, "a whole number of at least 1", description)
 
+/** A whole number between two bounds. */
+export const numberBetween = (minimum: number, maximum: number, description: string) =>
+  Schema.optionalKey(
+    Schema.String.check(
+      Schema.makeFilter(
+        (value) =>
+          value === "" || (/^\d+$/.test(value) && Number(value) >= minimum && Number(value) <= maximum),
+        { expected: `a whole number from ${minimum} to ${maximum}` }
+      )
+    ).annotate({ description })
+  )
+
+/** One of some words. */
+export const oneOf = <const Words extends ReadonlyArray<string>>(words: Words, description: string) =>
+  Schema.optionalKey(Schema.Literals([...words, ""] as const).annotate({ description }))
+
 /** The parameters of a page of lines; `first` describes the first page. */
 export const linePage = (first: string) => ({
   page: positive(`Page of lines, from 1 on; 1, the default, has the ${first}.`),

@@ -24,6 +24,9 @@ export const HasQueryFallbacks = Context.Reference("muster/api/HasQueryFallbacks
   defaultValue: () => false
 })
 
+/** Seconds for which a caller may ask the route to wait, on top of the time of every route. */
+export const LongestWait = Context.Reference("muster/api/LongestWait", { defaultValue: () => 0 })
+
 /** Bytes that a body may have where the setting is lower; default: the setting. */
 export const LargeBody = Context.Reference("muster/api/LargeBody", { defaultValue: () => 0 })
 

@@ -8,29 +8,20 @@ export const DefinitionId = Schema.String.check(
   Schema.isPattern(definitionIdPattern, { expected: "an id such as survival_1 ([a-z0-9][a-z0-9_-]{0,62})" })
 )
 
-const alphabet = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-
-const base32 = (value: number, digits: number): string => {
-  let rest = value
-  let text = ""
-  for (let i = 0; i < digits; i++) {
-    text = alphabet.charAt(rest % 32) + text
-    rest = Math.floor(rest / 32)
-  }
-  return text
-}
+const LETTERS = 26n
+const TAIL_DIGITS = 11
+const TAILS = 36n ** BigInt(TAIL_DIGITS)
 
 /**
- * A server id: `srv_` and a ULID.
+ * Returns a server id: twelve characters `[a-z0-9]`, the first a letter (life.md, "Ids").
  *
- * @param millis time in milliseconds since the epoch: ids sort by it
- * @param random 16 random bytes (80 bits are used)
+ * @param random 16 random bytes
  */
-export const serverId = (millis: number, random: Uint8Array): string => {
-  let tail = ""
-  for (let i = 0; i < 16; i++) tail += alphabet.charAt((random[i] ?? 0) & 31)
-  return `srv_${base32(millis, 10)}${tail}`
+export const serverId = (random: Uint8Array): string => {
+  const number = random.reduce((sum, byte) => sum * 256n + BigInt(byte), 0n) % (LETTERS * TAILS)
+  const letter = String.fromCharCode("a".charCodeAt(0) + Number(number / TAILS))
+  return letter + (number % TAILS).toString(36).padStart(TAIL_DIGITS, "0")
 }
 
-/** Form of a server id. */
-export const serverIdPattern = /^srv_[0-9A-HJKMNP-TV-Z]{26}$/
+/** Form of a server id; versions before 0.2 made the longer one. */
+export const serverIdPattern = /^(?:[a-z][a-z0-9]{11}|srv_[0-9A-HJKMNP-TV-Z]{26})$/

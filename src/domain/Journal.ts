@@ -10,6 +10,8 @@ export type ServerChange = { readonly server_id: string } & (
   | { readonly topic: "crash"; readonly payload: Crash }
   | { readonly topic: "deleted"; readonly payload: null }
   | { readonly topic: "server:created"; readonly payload: null }
+  /** A caller has changed the settings of the server: its row has them. */
+  | { readonly topic: "server:changed"; readonly payload: null }
   | { readonly topic: "server:install"; readonly payload: InstallState }
   | { readonly topic: "server:start-pending"; readonly payload: boolean }
   | {

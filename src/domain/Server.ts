@@ -1,13 +1,17 @@
 import { Schema } from "effect"
 import { Allocations } from "./Allocation.ts"
-import { InstallState } from "./InstallState.ts"
+import { InstallPhase, InstallState } from "./InstallState.ts"
+import { Labels } from "./Labels.ts"
 import { Limits } from "./Limits.ts"
-import { NodeCount, NodeShare } from "./NodeText.ts"
+import { NodeCount, NodeShare, NodeText } from "./NodeText.ts"
 import { Overrides } from "./Overrides.ts"
 import { ServerDefinition } from "./ServerDefinition.ts"
 import { ServerStatus } from "./ServerStatus.ts"
 
-/** Server summary (contract 2.3); the fields from `status` on only with `include=status,limits,software`. */
+/** The address and port of a named port. */
+const NamedPort = Schema.Struct({ ip: Schema.String, port: Schema.Int })
+
+/** Server summary (contract 2.3); the fields from `status` on only with `include=` (life.md, "Reading"). */
 export const Server = Schema.Struct({
   id: Schema.String,
   blueprint_id: Schema.String,
@@ -20,6 +24,15 @@ export const Server = Schema.Struct({
   software: Schema.optionalKey(Schema.String),
   version: Schema.optionalKey(Schema.String),
   image: Schema.optionalKey(Schema.String),
+  labels: Schema.optionalKey(Labels),
+  name: Schema.optionalKey(Schema.NullOr(Schema.String)),
+  install: Schema.optionalKey(
+    Schema.Struct({ phase: InstallPhase, failure_reason: Schema.optionalKey(NodeText) })
+  ),
+  ports: Schema.optionalKey(Schema.Record(Schema.String, NamedPort)),
+  /** RFC 3339; null: the server does not expire. */
+  expires_at: Schema.optionalKey(Schema.NullOr(Schema.String)),
+  updated_at: Schema.optionalKey(Schema.String),
   created_at: Schema.optionalKey(Schema.String)
 }).annotate({ identifier: "Server" })
 export type Server = typeof Server.Type
@@ -39,7 +52,13 @@ export const ServerRecord = Schema.Struct({
   /** Sequence of the last report that was applied; an equal or lower one is a repetition. */
   last_sequence: Schema.Int,
   /** RFC 3339, UTC, milliseconds. */
-  created_at: Schema.String
+  created_at: Schema.String,
+  /** The time of the last change. */
+  updated_at: Schema.String,
+  name: Schema.optionalKey(Schema.String),
+  labels: Labels,
+  /** The time at which the server is deleted; absent: never. */
+  expires_at: Schema.optionalKey(Schema.String)
 })
 export type ServerRecord = typeof ServerRecord.Type
 

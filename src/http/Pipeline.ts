@@ -147,15 +147,16 @@ export const Pipeline = (options: PipelineOptions) =>
             Effect.provideService(HttpServerRequest.HttpServerRequest, strictBody(asJson(request), scope)),
             Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(bodyLimit))
           )
+          const timeout = Duration.sum(options.timeout, Duration.seconds(route.longestWait))
           // The handler of a WebSocket lasts as long as the connection.
           const timed =
             route.isStream && request.headers.upgrade !== undefined
               ? served
               : Effect.timeoutOrElse(served, {
-                  duration: options.timeout,
+                  duration: timeout,
                   orElse: () =>
                     Effect.fail(
-                      new TimedOut({ detail: `no response within ${Duration.toSeconds(options.timeout)} s` })
+                      new TimedOut({ detail: `no response within ${Duration.toSeconds(timeout)} s` })
                     )
                 })
           const response = yield* withErrorBodies(timed)
@@ -175,13 +176,20 @@ export const Pipeline = (options: PipelineOptions) =>
                 "authorization",
                 "content-type",
                 "idempotency-key",
+                "if-none-match",
                 "last-event-id",
+                "prefer",
                 "x-request-id"
               ],
               exposedHeaders: [
                 "x-request-id",
+                "etag",
+                "link",
                 "location",
+                "preference-applied",
                 "retry-after",
+                "x-muster-cursor",
+                "x-muster-timed-out",
                 "x-ratelimit-limit",
                 "x-ratelimit-remaining",
                 "x-ratelimit-reset"

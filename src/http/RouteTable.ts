@@ -7,6 +7,7 @@ import {
   IsStream,
   type KeyRateLimit,
   LargeBody,
+  LongestWait,
   RouteRateLimit,
   type Scopes
 } from "../api/routePolicy.ts"
@@ -25,6 +26,8 @@ export interface Route {
   readonly isRoutine: boolean
   /** Bytes that a body may have where the setting is lower. */
   readonly largeBody: number
+  /** Seconds for which the route may wait, on top of the time of every route. */
+  readonly longestWait: number
   readonly rateLimit?: KeyRateLimit
   readonly hasQueryFallbacks: boolean
   /** Query parameters; undefined: any. */
@@ -52,7 +55,14 @@ export interface RouteTable {
   allowed(url: string): ReadonlyArray<string>
 }
 
-const plain: Route = { isStream: false, isRoutine: false, hasQueryFallbacks: false, largeBody: 0, name: "" }
+const plain: Route = {
+  isStream: false,
+  isRoutine: false,
+  hasQueryFallbacks: false,
+  largeBody: 0,
+  longestWait: 0,
+  name: ""
+}
 
 const hasScopes = (middleware: unknown): middleware is { readonly scopes: Scopes } =>
   Predicate.hasProperty(middleware, "scopes")
@@ -94,6 +104,7 @@ export const declaredRoutes = <Id extends string, Groups extends HttpApiGroup.Co
         isRoutine: Context.get(mergedAnnotations, IsRoutine),
         hasQueryFallbacks: Context.get(mergedAnnotations, HasQueryFallbacks),
         largeBody: Context.get(mergedAnnotations, LargeBody),
+        longestWait: Context.get(mergedAnnotations, LongestWait),
         ...(authorization === undefined ? {} : { scopes: authorization.scopes }),
         ...(rateLimit === undefined ? {} : { rateLimit }),
         ...(options.strictQuery && isApi(path) ? { query: queryOf(endpoint) } : {})

@@ -1,12 +1,6 @@
 import { Context, Effect, Layer, Option, type Scope, type Stream } from "effect"
 import type { LinesRequest } from "../api/Daemon.ts"
-import {
-  type Conflict,
-  type InvalidRequest,
-  type NodeFailure,
-  NotFound,
-  type Unavailable
-} from "../domain/errors.ts"
+import { Conflict, InvalidRequest, type NodeFailure, NotFound, type Unavailable } from "../domain/errors.ts"
 import type { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import type { Page } from "../domain/Pagination.ts"
 import type { ServerStats } from "../domain/Server.ts"
@@ -14,23 +8,46 @@ import type { ServerStatus } from "../domain/ServerStatus.ts"
 import type { CreateRequest } from "./CreateRequest.ts"
 import { makeCreate } from "./creation.ts"
 import { followReservations } from "./index/reservations.ts"
-import { ServerIndex } from "./index/ServerIndex.ts"
+import { type Read, ServerIndex, type ServerPage } from "./index/ServerIndex.ts"
+import type { ListRequest } from "./index/ServerTable.ts"
 import type { Include } from "./index/summary.ts"
 import { makeManagement } from "./management.ts"
 import { makeRemove } from "./removal.ts"
+import { makeWaitFor, type WaitTarget } from "./waiting.ts"
 
 /** Errors of routes that ask the server's node. */
 export type NodeCallError = NotFound | Conflict | InvalidRequest | NodeFailure | Unavailable
+
+/** Ids that an error names. */
+const MOST_IDS = 10
 
 /** Creates, lists and manages servers (contract, 4.4, 4.5, 4.10; decisions, section 3). Reads touch memory only. */
 export class ServerManager extends Context.Service<
   ServerManager,
   {
-    /** JSON array of summaries, by id. */
-    list(include: Include): Effect.Effect<Uint8Array>
+    /** JSON array of all summaries, by creation. */
+    list(include: Include): Effect.Effect<Read>
+    /**
+     * Returns the servers of a request, by creation.
+     *
+     * @error InvalidRequest `after` is no server
+     */
+    select(request: ListRequest): Effect.Effect<ServerPage, InvalidRequest>
     readonly ids: Effect.Effect<ReadonlyArray<string>>
     /** JSON of one summary. */
-    get(id: string, include: Include): Effect.Effect<Uint8Array, NotFound>
+    get(id: string, include: Include): Effect.Effect<Read, NotFound>
+    /**
+     * Returns the id of the only server whose id begins with a text.
+     *
+     * @error Conflict several ids do
+     */
+    identify(prefix: string): Effect.Effect<string, NotFound | Conflict>
+    /**
+     * Waits until a server is in a state (life.md, "Reading").
+     *
+     * @error Conflict the server cannot reach it
+     */
+    waitFor(id: string, target: WaitTarget): Effect.Effect<void, NotFound | Conflict>
     /**
      * Returns once the record is durable and its ports are reserved. `body` is the JSON of the summary.
      *
@@ -71,10 +88,35 @@ export class ServerManager extends Context.Service<
       const create = yield* makeCreate
       const remove = yield* makeRemove
       const management = yield* makeManagement
+      const waitFor = yield* makeWaitFor
+
+      const identify = Effect.fn("ServerManager.identify")(function* (prefix: string) {
+        const ids = yield* index.withPrefix(prefix, MOST_IDS + 1)
+        const [id] = ids
+        if (id === undefined) return yield* NotFound.server(prefix)
+        if (ids.length === 1) return id
+        const named = ids.slice(0, MOST_IDS).join(", ")
+        return yield* new Conflict({
+          detail: `several servers have an id that begins with ${prefix}: ${named}${ids.length > MOST_IDS ? ", ..." : ""}`,
+          hint: "Send more characters of the id."
+        })
+      })
 
       return ServerManager.of({
         list: index.list,
         ids: index.ids,
+        select: Effect.fn("ServerManager.select")(function* (request) {
+          const page = yield* index.select(request)
+          return (
+            page ??
+            (yield* new InvalidRequest({
+              detail: `query field after: no server has this id: ${request.after}`,
+              hint: "Begin with the first page again: leave `after` out."
+            }))
+          )
+        }),
+        identify,
+        waitFor,
         counts: index.counts,
         get: Effect.fn("ServerManager.get")(function* (id, include) {
           // Another replica may have just created it.

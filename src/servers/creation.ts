@@ -140,7 +140,8 @@ export const makeCreate = Effect.gen(function* () {
   const createNew = Effect.fnUntraced(function* (request: CreateRequest) {
     const definition = yield* blueprints.resolve(request.blueprint_id, request.overrides)
     const now = yield* Clock.currentTimeMillis
-    const id = serverId(now, randomBytes(16))
+    const id = serverId(randomBytes(16))
+    const created_at = new Date(now).toISOString()
 
     const placement: PlacementRequest = {
       server_id: id,
@@ -165,7 +166,13 @@ export const makeCreate = Effect.gen(function* () {
         install: pendingInstall,
         start_pending: request.start,
         last_sequence: 0,
-        created_at: new Date(now).toISOString()
+        created_at,
+        updated_at: created_at,
+        labels: request.labels ?? {},
+        ...(request.name === undefined ? {} : { name: request.name }),
+        ...(request.expires_in === undefined
+          ? {}
+          : { expires_at: new Date(now + request.expires_in * 1000).toISOString() })
       }
       const body = encodeSummary(record, registry.nameOf(node_id), plain)
       const insertion = yield* insert({ record, body, placement, idempotency: request.idempotency }).pipe(

@@ -1,40 +1,37 @@
 import { createHash } from "node:crypto"
-import { Effect, Schema } from "effect"
+import { Duration, Effect, Option, Result, Schema } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
+import { conditional } from "../api/conditional.ts"
 import { CurrentPrincipal, KeyEnds } from "../api/Principal.ts"
 import { limitResponse } from "../api/rateLimit.ts"
 import { CommandsRequest } from "../api/ServersGroup.ts"
-import { InvalidRequest } from "../domain/errors.ts"
 import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
 import { makeServeEvents } from "../events/http.ts"
 import { OpenStreams } from "../events/OpenStreams.ts"
 import { StreamShutdown } from "../events/StreamShutdown.ts"
 import { serveConsole } from "../events/websocket.ts"
-import type { Include } from "./index/summary.ts"
+import { wholeList } from "./index/ServerTable.ts"
+import { parseInclude, parseListQuery } from "./listQuery.ts"
 import { ServerManager } from "./ServerManager.ts"
 
 const DEFAULT_WAIT_SECONDS = 30
-const includable = ["status", "limits", "software"] as const
+/** Returns the `Link` header of a page: the address of the next one. */
+const nextPage = (url: string, after: string): string => {
+  const [path, query] = url.split("?", 2)
+  const parameters = new URLSearchParams(query)
+  parameters.set("after", after)
+  return `<${path}?${parameters}>; rel="next"`
+}
 
-const parseInclude = Effect.fnUntraced(function* (text: string | undefined) {
-  const asked = (text ?? "").split(",").filter((item) => item !== "")
-  const unknown = asked.find((item) => !includable.some((known) => known === item))
-  if (unknown !== undefined) {
-    return yield* new InvalidRequest({
-      detail: `query field include: expected ${includable.join(", ")}, got ${JSON.stringify(unknown.slice(0, 100))}`
-    })
-  }
-  const include: Include = {
-    status: asked.includes("status"),
-    limits: asked.includes("limits"),
-    software: asked.includes("software")
-  }
-  return include
-})
+const LONGEST_WAIT_SECONDS = 60
 
-const json = (body: Uint8Array) => HttpServerResponse.uint8Array(body, { contentType: "application/json" })
+/** Returns the seconds of `Prefer: wait=N` (RFC 7240); a preference that cannot be read is ignored. */
+const preferredWait = (prefer: string | undefined): number | undefined => {
+  const seconds = Number(/(?:^|[,;])\s*wait\s*=\s*"?(\d{1,9})"?\s*(?:[,;]|$)/i.exec(prefer ?? "")?.[1] ?? 0)
+  return seconds < 1 ? undefined : Math.min(seconds, LONGEST_WAIT_SECONDS)
+}
 
 const decodeCommands = Schema.decodeEffect(CommandsRequest)
 
@@ -68,11 +65,19 @@ export const ServersHandlers = HttpApiBuilder.group(
     const streams = yield* OpenStreams
     return handlers
       .handleAll({
-        list: Effect.fnUntraced(function* ({ query }) {
+        list: Effect.fnUntraced(function* ({ query, request }) {
           const include = yield* parseInclude(query.include)
-          return query.ids_only === "true" ? yield* servers.ids : json(yield* servers.list(include))
+          const asked = yield* parseListQuery(query)
+          if (asked === undefined && query.ids_only !== "true")
+            return yield* conditional(yield* servers.list(include))
+          const page = yield* servers.select(asked ?? wholeList)
+          return yield* conditional(
+            query.ids_only === "true" ? page.encodeIds : page.encode(include),
+            page.next === undefined ? {} : { link: nextPage(request.url, page.next) }
+          )
         }),
         create: Effect.fnUntraced(function* ({ payload, headers }) {
+          const { expires_in, labels, name } = payload
           const idempotencyKey = headers["idempotency-key"]
           const principal = yield* CurrentPrincipal
           const created = yield* servers.create({
@@ -80,6 +85,9 @@ export const ServersHandlers = HttpApiBuilder.group(
             ...(payload.node_id === undefined || payload.node_id === "" ? {} : { node_id: payload.node_id }),
             overrides: payload.overrides ?? {},
             start: payload.start ?? false,
+            ...(labels === undefined ? {} : { labels }),
+            ...(name === undefined ? {} : { name }),
+            ...(expires_in === undefined ? {} : { expires_in }),
             ...(idempotencyKey === undefined
               ? {}
               : {
@@ -90,14 +98,41 @@ export const ServersHandlers = HttpApiBuilder.group(
                   }
                 })
           })
+          const wait = preferredWait(headers.prefer)
+          if (wait !== undefined) {
+            const waiting = servers.waitFor(created.id, payload.start === true ? "running" : "installed")
+            // A server that is not saved may have ended by now.
+            yield* Effect.catchTag(
+              Effect.timeoutOption(waiting, Duration.seconds(wait)),
+              "NotFound",
+              () => Effect.void
+            )
+          }
           return HttpServerResponse.text(created.body, {
             status: 202,
             contentType: "application/json",
-            headers: { location: `/api/servers/${created.id}` }
+            headers: {
+              location: `/api/servers/${created.id}`,
+              ...(wait === undefined ? {} : { "preference-applied": "wait" })
+            }
           })
         }),
         get: Effect.fnUntraced(function* ({ params, query }) {
-          return json(yield* servers.get(params.server, yield* parseInclude(query.include)))
+          const include = yield* parseInclude(query.include)
+          const { timeout = "", wait = "" } = query
+          const found = yield* Effect.result(servers.get(params.server, include))
+          const id = Result.isSuccess(found) ? params.server : yield* servers.identify(params.server)
+          const waited =
+            wait === ""
+              ? undefined
+              : yield* Effect.timeoutOption(
+                  servers.waitFor(id, wait),
+                  Duration.seconds(timeout === "" ? DEFAULT_WAIT_SECONDS : Number(timeout))
+                )
+          return yield* conditional(
+            yield* servers.get(id, include),
+            waited !== undefined && Option.isNone(waited) ? { "x-muster-timed-out": "true" } : {}
+          )
         }),
         remove: ({ params, query }) => servers.remove(params.server, { force: query.force === "true" }),
         power: ({ params, payload }) =>

@@ -36,8 +36,13 @@ const seed = (count: number, known: boolean) =>
     const nodes = yield* NodeRepo
     const now = Date.now()
     const records = Arr.makeBy(count, (n): ServerRecord => {
-      const record = serverRecord(serverId(now + n, randomBytes(16)), "node-1", [FIRST_PORT + n])
-      return { ...record, status: "unknown", definition: { ...record.definition, save: true } }
+      const record = serverRecord(serverId(randomBytes(16)), "node-1", [FIRST_PORT + n])
+      return {
+        ...record,
+        created_at: new Date(now + n).toISOString(),
+        status: "unknown",
+        definition: { ...record.definition, save: true }
+      }
     })
     if (known) yield* store.write(nodes.save(node("node-1")))
     for (const some of Arr.chunksOf(records, PER_WRITE)) {

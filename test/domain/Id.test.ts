@@ -4,26 +4,21 @@ import { serverId, serverIdPattern } from "../../src/domain/Id.ts"
 
 const random = fc.uint8Array({ minLength: 16, maxLength: 16 })
 
-describe("decisions, section 3: server ids", () => {
-  it("an id is `srv_` and a ULID", () => {
-    fc.assert(
-      fc.property(fc.nat({ max: 2 ** 48 - 1 }), random, (at, bytes) =>
-        assert.match(serverId(at, bytes), serverIdPattern)
-      )
-    )
+describe("life.md, Ids", () => {
+  it("a new id has twelve characters [a-z0-9], the first a letter", () => {
+    fc.assert(fc.property(random, (bytes) => assert.match(serverId(bytes), /^[a-z][a-z0-9]{11}$/)))
   })
 
-  it("ids sort by time of creation", () => {
-    fc.assert(
-      fc.property(
-        fc.nat({ max: 2 ** 47 }),
-        fc.integer({ min: 1, max: 2 ** 20 }),
-        random,
-        random,
-        (at, later, a, b) => {
-          assert.isTrue(serverId(at, a) < serverId(at + later, b))
-        }
-      )
-    )
+  it("each of its characters depends on the random bytes", () => {
+    const ids = fc.sample(random, 500).map(serverId)
+    for (let at = 0; at < 12; at++) assert.isAbove(new Set(ids.map((id) => id[at])).size, 15)
+  })
+
+  it("ids of earlier versions stay valid", () => {
+    assert.match("srv_01KAZ4Q8Y6M3T2N5V7W9X1C0DE", serverIdPattern)
+    assert.match(serverId(new Uint8Array(16)), serverIdPattern)
+    for (const other of ["", "..", "0abcdefghijk", "k7f", "abcdefghijklm", "srv_1"]) {
+      assert.notMatch(other, serverIdPattern)
+    }
   })
 })

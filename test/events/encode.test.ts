@@ -129,7 +129,7 @@ describe("encode: arbitrary content", () => {
         .constantFrom("\u0000", '"', "\\", "\u2028", "\u202e", "\ud800", "\u{1f480}", "\u{e0041}")
         .chain((part) => fc.integer({ min: 1, max: 300_000 }).map((times) => part.repeat(times)))
     )
-    const id = serverId(0, new Uint8Array(16))
+    const id = serverId(new Uint8Array(16))
     const crash = fc.record({ reason: hostile, exit_code: fc.integer(), timestamp: hostile })
     fc.assert(
       fc.property(crash, fc.maxSafeNat(), (payload, cursor) => {

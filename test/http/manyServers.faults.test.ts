@@ -21,7 +21,7 @@ layer(Layer.empty, options)("node-protocol: register, with thousands of servers"
         const { env } = yield* definitions(games)
         const api = yield* startService({ dataDir, env: { ...alone, ...env } })
         const { key } = yield* nodeKey(api, "node-1")
-        const unknown = Arr.makeBy(10_000, (n) => serverId(1_700_000_000_000 + n, randomBytes(16)))
+        const unknown = Arr.makeBy(10_000, () => serverId(randomBytes(16)))
         const has = (id: string) => ({
           id,
           status: "offline" as const,

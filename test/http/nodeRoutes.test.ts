@@ -41,7 +41,7 @@ const handmade = Effect.acquireRelease(
         calls.push({ line: `${method} ${url}`, authorization: headers.authorization })
         const json = (status: number, value: unknown) =>
           response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(value))
-        const id = /srv_[^/]+/.exec(url)?.[0] ?? ""
+        const id = /^\/api\/servers\/([^/?]+)/.exec(url)?.[1] ?? ""
         if (gone.has(id)) {
           json(404, { code: "404", status: "Not Found", detail: "gone", hint: "gone", request_id: "r" })
         } else if (method === "POST" && url === "/api/servers") {

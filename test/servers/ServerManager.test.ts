@@ -5,7 +5,7 @@ import { plain } from "../../src/servers/index/summary.ts"
 import { record } from "../support/samples.ts"
 import { makeWorld, request, runWorld } from "./support/harness.ts"
 
-const parse = (bytes: Uint8Array) => JSON.parse(new TextDecoder().decode(bytes))
+const parse = (read: { readonly body: Uint8Array }) => JSON.parse(new TextDecoder().decode(read.body))
 
 describe("contract 4.5: POST /api/servers", () => {
   it.live("the response is the summary, sent before the installation ends", () =>

@@ -47,6 +47,8 @@ export const record = (change: Partial<ServerRecord> = {}): ServerRecord => ({
   start_pending: false,
   last_sequence: 0,
   created_at: "2026-01-01T00:00:00.000Z",
+  updated_at: "2026-01-01T00:00:00.000Z",
+  labels: {},
   ...change
 })
 
@@ -128,7 +130,11 @@ export const server = (id: string, ports: ReadonlyArray<number>, node_id = "node
   install: { phase: "pending" },
   start_pending: true,
   last_sequence: 0,
-  created_at: "2026-01-02T03:04:05.678Z"
+  created_at: "2026-01-02T03:04:05.678Z",
+  updated_at: "2026-01-02T03:04:05.678Z",
+  name: "Survival \u{1F600}",
+  labels: { "muster.example/team": "blue", season: "" },
+  expires_at: "2027-01-02T03:04:05.678Z"
 })
 
 export const node = (id: string): NodeRecord => ({

@@ -162,7 +162,7 @@ export class Instances extends Context.Service<
             return yield* new DaemonRefused({
               status: 422,
               detail: `not a server id: ${spec.id}`,
-              hint: "Use `srv_` and a ULID."
+              hint: "Use twelve characters a-z and 0-9, the first a letter."
             })
           }
           const removed = entries.get(spec.id)?.removed

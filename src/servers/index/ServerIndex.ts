@@ -1,9 +1,10 @@
-import { Context, Effect, Layer, Option, Stream } from "effect"
+import { Context, Effect, Latch, Layer, Option, type Scope, Stream } from "effect"
 import type { SqlError } from "effect/sql"
 import type { Unavailable } from "../../domain/errors.ts"
 import { type JournalEntry, serverOf } from "../../domain/Journal.ts"
 import type { Migration } from "../../domain/Migration.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
+import type { Crash } from "../../domain/ServerEvent.ts"
 import type { ServerStatus } from "../../domain/ServerStatus.ts"
 import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { Journal } from "../../store/journal/Journal.ts"
@@ -11,8 +12,23 @@ import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store } from "../../store/Store.ts"
 import { databaseRetrySchedule } from "../../store/sql/databaseRetrySchedule.ts"
-import { ServerTable } from "./ServerTable.ts"
+import { type ListRequest, ServerTable } from "./ServerTable.ts"
+import { Encoded } from "./SummaryCache.ts"
 import type { Include } from "./summary.ts"
+
+/** A response body, with the cursor of the journal up to which it shows all changes. */
+export interface Read extends Pick<Encoded, "body" | "etag"> {
+  readonly cursor: number
+}
+
+/** A page of servers; `next`: the last of its ids, if there are more servers. */
+export interface ServerPage {
+  readonly next: string | undefined
+  /** JSON array of the ids. */
+  readonly encodeIds: Read
+  /** JSON array of the summaries. */
+  encode(include: Include): Read
+}
 
 /**
  * The read model of the servers: every record with its encoded summaries, in memory, kept up to date by the
@@ -21,11 +37,19 @@ import type { Include } from "./summary.ts"
 export class ServerIndex extends Context.Service<
   ServerIndex,
   {
-    /** JSON array of summaries, by id; nothing is computed when nothing changed since the last call. */
-    list(include: Include): Effect.Effect<Uint8Array>
+    /** JSON array of all summaries, by creation; nothing is computed when nothing changed since the last call. */
+    list(include: Include): Effect.Effect<Read>
+    /** Returns the servers of a request; undefined: `after` is no server that is or was recently here. */
+    select(request: ListRequest): Effect.Effect<ServerPage | undefined>
     readonly ids: Effect.Effect<ReadonlyArray<string>>
+    /** Returns at most `limit` ids that begin with `prefix`. */
+    withPrefix(prefix: string, limit: number): Effect.Effect<ReadonlyArray<string>>
     /** JSON of one summary. */
-    summary(id: string, include: Include): Effect.Effect<Option.Option<Uint8Array>>
+    summary(id: string, include: Include): Effect.Effect<Option.Option<Read>>
+    /** Returns a latch that each change of a server opens. */
+    changeOf(id: string): Effect.Effect<Latch.Latch, never, Scope.Scope>
+    /** The last crash of a server since the start of this process. */
+    lastCrash(id: string): Effect.Effect<Crash | undefined>
     /** `last_sequence` is not kept up to date here: ask the store for it. */
     find(id: string): Effect.Effect<Option.Option<ServerRecord>>
     /**
@@ -61,56 +85,75 @@ export class ServerIndex extends Context.Service<
       const table = new ServerTable((node_id) => registry.nameOf(node_id))
       const creating = new Map<string, ServerRecord>()
       const migrations = new Map<string, Migration>()
+      /** By server: opened at its changes. */
+      const waiting = new Map<string, Set<Latch.Latch>>()
+      const crashes = new Map<string, Crash>()
+      let cursor = 0
       /** Entries that came before the first load; undefined once it is done. */
       let early: Array<JournalEntry> | undefined = []
 
       const apply = Effect.fnUntraced(function* (entries: ReadonlyArray<JournalEntry>) {
-        const foreign: Array<string> = []
-        const created = new Map<string, ServerRecord>()
+        const stale = new Set<string>()
+        const rows = new Map<string, ServerRecord>()
         for (const { change } of entries) {
-          if (change.topic !== "server:created") continue
+          if (change.topic !== "server:created" && change.topic !== "server:changed") continue
           const own = creating.get(change.server_id)
-          if (own === undefined) foreign.push(change.server_id)
-          else created.set(own.id, own)
+          if (own === undefined) stale.add(change.server_id)
+          else rows.set(own.id, own)
         }
-        const rows =
-          foreign.length === 0
-            ? []
-            : yield* Effect.orDie(Effect.retry(read(servers.find(foreign)), databaseRetrySchedule))
-        for (const row of rows) created.set(row.id, row)
-        for (const { change } of entries) {
+        if (stale.size > 0) {
+          const found = yield* Effect.orDie(
+            Effect.retry(read(servers.find([...stale])), databaseRetrySchedule)
+          )
+          for (const row of found) rows.set(row.id, row)
+        }
+        // Synchronous from here: a reader sees all of these entries or none.
+        for (const { at, change } of entries) {
           const id = serverOf(change)
           if (id === undefined) continue
+          const updated_at = new Date(at).toISOString()
           switch (change.topic) {
             case "server:created": {
-              const record = created.get(id)
+              const record = rows.get(id)
               if (record !== undefined) table.add(record)
               break
             }
+            case "server:changed": {
+              const [before, row] = [table.get(id), rows.get(id)]
+              if (before !== undefined && row !== undefined)
+                table.add({ ...withSettings(before, row), updated_at })
+              break
+            }
             case "status":
-              table.update(id, { status: change.payload })
+              table.update(id, { status: change.payload, updated_at })
               break
             case "server:install":
-              table.update(id, { install: change.payload })
+              table.update(id, { install: change.payload, updated_at })
               break
             case "server:start-pending":
-              table.update(id, { start_pending: change.payload })
+              table.update(id, { start_pending: change.payload, updated_at })
               break
             case "server:placed": {
               const record = table.get(id)
-              if (record !== undefined) table.add({ ...record, ...change.payload })
+              if (record !== undefined) table.add({ ...record, ...change.payload, updated_at })
               break
             }
             case "server:move":
               if (change.payload === null) migrations.delete(id)
               else migrations.set(id, change.payload)
               break
+            case "crash":
+              crashes.set(id, change.payload)
+              break
             case "deleted":
               table.remove(id)
+              crashes.delete(id)
               migrations.delete(id)
               break
           }
+          for (const latch of waiting.get(id) ?? []) latch.openUnsafe()
         }
+        cursor = Math.max(cursor, entries.at(-1)?.cursor ?? 0)
       })
 
       yield* journal.follow("read-model", (entries) => {
@@ -118,6 +161,7 @@ export class ServerIndex extends Context.Service<
         early.push(...entries)
         return Effect.void
       })
+      cursor = (yield* journal.bounds).newest
       for (const record of yield* read(servers.all)) table.add(record)
       for (const migration of yield* read(migrationRepo.all)) migrations.set(migration.server_id, migration)
       while (early !== undefined) {
@@ -137,12 +181,44 @@ export class ServerIndex extends Context.Service<
         Effect.forkScoped({ startImmediately: true })
       )
 
+      const readOf = ({ body, etag }: Encoded): Read => ({ body, etag, cursor })
+
       const find = (id: string) => Effect.sync(() => Option.fromUndefinedOr(table.get(id)))
 
       return ServerIndex.of({
-        list: (include) => Effect.sync(() => table.list(include)),
+        list: (include) => Effect.sync(() => readOf(table.list(include))),
+        select: (request) =>
+          Effect.sync(() => {
+            const selection = table.select(request)
+            if (selection === undefined) return undefined
+            const { next, records } = selection
+            const ids = JSON.stringify(records.map(({ id }) => id))
+            return {
+              next,
+              encodeIds: readOf(new Encoded(new TextEncoder().encode(ids))),
+              encode: (include) => readOf(table.encode(records, include))
+            }
+          }),
         ids: Effect.sync(() => table.ids),
-        summary: (id, include) => Effect.sync(() => Option.fromUndefinedOr(table.summary(id, include))),
+        withPrefix: (prefix, limit) => Effect.sync(() => table.withPrefix(prefix, limit)),
+        summary: (id, include) =>
+          Effect.sync(() => Option.map(Option.fromUndefinedOr(table.summary(id, include)), readOf)),
+        lastCrash: (id) => Effect.sync(() => crashes.get(id)),
+        changeOf: (id) =>
+          Effect.acquireRelease(
+            Effect.sync(() => {
+              const latch = Latch.makeUnsafe(false)
+              const others = waiting.get(id) ?? new Set()
+              waiting.set(id, others.add(latch))
+              return latch
+            }),
+            (latch) =>
+              Effect.sync(() => {
+                const others = waiting.get(id)
+                others?.delete(latch)
+                if (others?.size === 0) waiting.delete(id)
+              })
+          ),
         find,
         lookUp: Effect.fnUntraced(function* (id, node_id) {
           const record = table.get(id)
@@ -172,3 +248,16 @@ export class ServerIndex extends Context.Service<
     })
   )
 }
+
+/** The record with the settings of its row: what a caller can change. */
+const withSettings = (
+  { expires_at: _, name: __, overrides: ___, ...record }: ServerRecord,
+  { definition, expires_at, labels, name, overrides }: ServerRecord
+): ServerRecord => ({
+  ...record,
+  definition,
+  labels,
+  ...(name === undefined ? {} : { name }),
+  ...(expires_at === undefined ? {} : { expires_at }),
+  ...(overrides === undefined ? {} : { overrides })
+})

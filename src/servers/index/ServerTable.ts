@@ -1,30 +1,50 @@
 import type { ServerRecord } from "../../domain/Server.ts"
 import { ServerStatus } from "../../domain/ServerStatus.ts"
-import type { Include } from "./summary.ts"
-import { encodeSummary, showsStatus, VARIANTS, variantOf } from "./summary.ts"
-
-/** A record and the JSON of its summary, by variant of `include=`; a piece is encoded when it is first read. */
-interface Entry {
-  record: ServerRecord
-  readonly pieces: Array<Uint8Array | undefined>
-}
+import { everyServer, matches, type ServerFilter } from "./ServerFilter.ts"
+import { Encoded, SummaryCache, type Variant } from "./SummaryCache.ts"
+import { encodeSummary, type Include, shows } from "./summary.ts"
 
 const encoder = new TextEncoder()
 const [open, comma, close] = [0x5b, 0x2c, 0x5d]
+/** Deleted servers whose place in the order is kept, for a caller that pages on from one of them. */
+const MAX_DELETED = 10_000
+
+/** The place of a server in lists. */
+type Place = Pick<ServerRecord, "id" | "created_at">
+
+const isBefore = (one: Place, other: Place): boolean =>
+  one.created_at < other.created_at || (one.created_at === other.created_at && one.id < other.id)
+
+/** The servers that a caller asks for, in the order of their creation. */
+export interface ListRequest {
+  readonly filter: ServerFilter
+  readonly limit?: number
+  /** The servers after this one. */
+  readonly after?: string
+}
+
+export const wholeList: ListRequest = { filter: everyServer }
+
+/** A part of the list; `next`: the last server of a page that is not the last one. */
+export interface Selection {
+  readonly records: ReadonlyArray<ServerRecord>
+  readonly next: string | undefined
+}
 
 /**
- * Servers in memory, sorted by id, with their encoded summaries. What was encoded is kept until it changes; so is
- * the whole list.
+ * Servers in memory, by creation, then id, with their encoded summaries. What was encoded is kept until it changes; so
+ * is the whole list.
  */
 export class ServerTable {
-  readonly #entries = new Map<string, Entry>()
+  readonly #records = new Map<string, ServerRecord>()
   readonly #nodes = new Map<string, Set<string>>()
   readonly #names = new Map<string, string>()
   readonly #counts = new Map<ServerStatus, number>(ServerStatus.literals.map((status) => [status, 0]))
   readonly #nameOf: (node_id: string) => string
-  readonly #sorted: Array<string> = []
+  readonly #sorted: Array<Place> = []
+  readonly #deleted = new Map<string, Place>()
+  readonly #cache = new SummaryCache()
   #ids: ReadonlyArray<string> | undefined
-  readonly #lists: Array<Uint8Array | undefined> = new Array(VARIANTS)
 
   /** @param nameOf display name of a node */
   constructor(nameOf: (node_id: string) => string) {
@@ -36,16 +56,25 @@ export class ServerTable {
   }
 
   get ids(): ReadonlyArray<string> {
-    this.#ids ??= [...this.#sorted]
+    this.#ids ??= this.#sorted.map(({ id }) => id)
     return this.#ids
   }
 
   get(id: string): ServerRecord | undefined {
-    return this.#entries.get(id)?.record
+    return this.#records.get(id)
+  }
+
+  /** Returns at most `limit` ids that begin with `prefix`. */
+  withPrefix(prefix: string, limit: number): ReadonlyArray<string> {
+    const found: Array<string> = []
+    for (const id of this.#records.keys()) {
+      if (id.startsWith(prefix) && found.push(id) === limit) break
+    }
+    return found
   }
 
   get records(): ReadonlyArray<ServerRecord> {
-    return this.#pick(this.#sorted)
+    return this.#pick(this.ids)
   }
 
   onNode(node_id: string): ReadonlyArray<ServerRecord> {
@@ -55,8 +84,9 @@ export class ServerTable {
   /** Adds a record; one that is there is replaced. */
   add(record: ServerRecord): void {
     this.remove(record.id)
-    this.#entries.set(record.id, { record, pieces: new Array(VARIANTS) })
-    this.#sorted.splice(this.#position(record.id), 0, record.id)
+    this.#records.set(record.id, record)
+    this.#deleted.delete(record.id)
+    this.#sorted.splice(this.#position(record), 0, { id: record.id, created_at: record.created_at })
     const onNode = this.#nodes.get(record.node_id)
     if (onNode === undefined) {
       this.#nodes.set(record.node_id, new Set([record.id]))
@@ -65,31 +95,35 @@ export class ServerTable {
       onNode.add(record.id)
     }
     this.#count(record.status, 1)
-    this.#forgetList()
+    this.#ids = undefined
+    this.#cache.forget([record.id])
   }
 
-  /** Changes a record's fields that no summary but the status shows. */
-  update(id: string, change: Partial<Pick<ServerRecord, "status" | "install" | "start_pending">>): void {
-    const entry = this.#entries.get(id)
-    if (entry === undefined) return
-    const before = entry.record.status
-    entry.record = { ...entry.record, ...change }
-    if (entry.record.status === before) return
-    this.#count(before, -1)
-    this.#count(entry.record.status, 1)
-    for (let variant = 0; variant < VARIANTS; variant++) {
-      if (!showsStatus(variant)) continue
-      entry.pieces[variant] = undefined
-      this.#lists[variant] = undefined
+  /** Changes a record's fields that few summaries show. */
+  update(
+    id: string,
+    change: Partial<Pick<ServerRecord, "status" | "install" | "start_pending">> &
+      Pick<ServerRecord, "updated_at">
+  ): void {
+    const before = this.#records.get(id)
+    if (before === undefined) return
+    const after = { ...before, ...change }
+    this.#records.set(id, after)
+    const isStatus = after.status !== before.status
+    if (isStatus) {
+      this.#count(before.status, -1)
+      this.#count(after.status, 1)
     }
+    const shown = isStatus ? "status" : change.install === undefined ? "other" : "install"
+    this.#cache.forget([id], (include) => shows(include, shown))
   }
 
   remove(id: string): void {
-    const entry = this.#entries.get(id)
-    if (entry === undefined) return
-    this.#entries.delete(id)
-    this.#sorted.splice(this.#position(id), 1)
-    const { node_id, status } = entry.record
+    const record = this.#records.get(id)
+    if (record === undefined) return
+    const { created_at, node_id, status } = record
+    this.#records.delete(id)
+    this.#sorted.splice(this.#position(record), 1)
     const onNode = this.#nodes.get(node_id)
     onNode?.delete(id)
     if (onNode?.size === 0) {
@@ -97,7 +131,11 @@ export class ServerTable {
       this.#names.delete(node_id)
     }
     this.#count(status, -1)
-    this.#forgetList()
+    this.#ids = undefined
+    this.#cache.forget([id])
+    this.#deleted.set(id, { id, created_at })
+    const oldest = this.#deleted.keys().next()
+    if (this.#deleted.size > MAX_DELETED && oldest.done !== true) this.#deleted.delete(oldest.value)
   }
 
   /** Encodes the servers of a node again if its display name has changed. */
@@ -105,30 +143,44 @@ export class ServerTable {
     const name = this.#nameOf(node_id)
     if (!this.#names.has(node_id) || this.#names.get(node_id) === name) return
     this.#names.set(node_id, name)
-    for (const id of this.#nodes.get(node_id) ?? []) this.#entries.get(id)?.pieces.fill(undefined)
-    this.#lists.fill(undefined)
+    this.#cache.forget(this.#nodes.get(node_id) ?? [])
   }
 
   /** JSON of one summary. */
-  summary(id: string, include: Include): Uint8Array | undefined {
-    const entry = this.#entries.get(id)
-    return entry === undefined ? undefined : this.#piece(entry, include)
+  summary(id: string, include: Include): Encoded | undefined {
+    const record = this.#records.get(id)
+    return record === undefined ? undefined : this.#piece(this.#cache.of(include), record)
   }
 
-  /** JSON array of all summaries, by id. */
-  list(include: Include): Uint8Array {
-    const variant = variantOf(include)
-    const known = this.#lists[variant]
-    if (known !== undefined) return known
-    const pieces: Array<Uint8Array> = []
-    let size = 2 + Math.max(0, this.#sorted.length - 1)
-    for (const id of this.#sorted) {
-      const entry = this.#entries.get(id)
-      if (entry === undefined) continue
-      const piece = this.#piece(entry, include)
-      pieces.push(piece)
-      size += piece.length
+  /** JSON array of all summaries. */
+  list(include: Include): Encoded {
+    const variant = this.#cache.of(include)
+    variant.list ??= this.#array(variant, this.records)
+    return variant.list
+  }
+
+  /** JSON array of some summaries. */
+  encode(records: ReadonlyArray<ServerRecord>, include: Include): Encoded {
+    return this.#array(this.#cache.of(include), records)
+  }
+
+  /** Returns the servers of a request; undefined: `after` is no server that is or was recently here. */
+  select({ after, filter, limit = Number.POSITIVE_INFINITY }: ListRequest): Selection | undefined {
+    const place = after === undefined ? undefined : (this.#records.get(after) ?? this.#deleted.get(after))
+    if (after !== undefined && place === undefined) return undefined
+    const records: Array<ServerRecord> = []
+    for (let at = place === undefined ? 0 : this.#positionAfter(place); at < this.#sorted.length; at++) {
+      const record = this.#records.get(this.#sorted[at]?.id ?? "")
+      if (record === undefined || !matches(filter, record)) continue
+      if (records.length === limit) return { records, next: records.at(-1)?.id }
+      records.push(record)
     }
+    return { records, next: undefined }
+  }
+
+  #array(variant: Variant, records: ReadonlyArray<ServerRecord>): Encoded {
+    const pieces = records.map((record) => this.#piece(variant, record).body)
+    const size = pieces.reduce((sum, piece) => sum + piece.length, 2 + Math.max(0, pieces.length - 1))
     const list = new Uint8Array(size)
     list[0] = open
     let at = 1
@@ -138,26 +190,23 @@ export class ServerTable {
       at += piece.length
     }
     list[at] = close
-    this.#lists[variant] = list
-    return list
+    return new Encoded(list)
   }
 
-  #piece(entry: Entry, include: Include): Uint8Array {
-    const variant = variantOf(include)
-    const known = entry.pieces[variant]
+  #piece(variant: Variant, record: ServerRecord): Encoded {
+    const known = variant.pieces.get(record.id)
     if (known !== undefined) return known
-    const { record } = entry
     const name = this.#names.get(record.node_id) ?? this.#nameOf(record.node_id)
-    const piece = encoder.encode(encodeSummary(record, name, include))
-    entry.pieces[variant] = piece
+    const piece = new Encoded(encoder.encode(encodeSummary(record, name, variant.include)))
+    variant.pieces.set(record.id, piece)
     return piece
   }
 
   #pick(ids: Iterable<string>): ReadonlyArray<ServerRecord> {
     const records: Array<ServerRecord> = []
     for (const id of ids) {
-      const entry = this.#entries.get(id)
-      if (entry !== undefined) records.push(entry.record)
+      const record = this.#records.get(id)
+      if (record !== undefined) records.push(record)
     }
     return records
   }
@@ -166,19 +215,21 @@ export class ServerTable {
     this.#counts.set(status, (this.#counts.get(status) ?? 0) + by)
   }
 
-  #forgetList(): void {
-    this.#ids = undefined
-    this.#lists.fill(undefined)
+  #positionAfter(place: Place): number {
+    const at = this.#position(place)
+    return this.#sorted[at]?.id === place.id ? at + 1 : at
   }
 
-  /** Where `id` is or belongs; new ids are nearly always the greatest. */
-  #position(id: string): number {
+  /** Returns the index of the first server that is not before `place`; new servers are nearly always the last. */
+  #position(place: Place): number {
     let low = 0
     let high = this.#sorted.length
-    if ((this.#sorted[high - 1] ?? "") < id) return high
+    const last = this.#sorted[high - 1]
+    if (last === undefined || isBefore(last, place)) return high
     while (low < high) {
       const middle = (low + high) >> 1
-      if ((this.#sorted[middle] ?? "") < id) low = middle + 1
+      const other = this.#sorted[middle]
+      if (other !== undefined && isBefore(other, place)) low = middle + 1
       else high = middle
     }
     return low

@@ -1,26 +1,40 @@
-/** How a server looks to a caller (contract 2.3; decisions, section 3). */
+/** How a server looks to a caller (contract 2.3; life.md, "Reading"). */
 import type { Server, ServerRecord } from "../../domain/Server.ts"
 
-/** Fields of `include=` (decisions, section 3). */
-export interface Include {
-  readonly status: boolean
-  readonly limits: boolean
-  readonly software: boolean
-}
+/** Fields of `include=`. */
+export const includable = [
+  "status",
+  "limits",
+  "software",
+  "labels",
+  "name",
+  "install",
+  "ports",
+  "expires_at",
+  "updated_at"
+] as const
+export type Includable = (typeof includable)[number]
+
+/** The fields that a caller asks for; each set of fields has one number. */
+export type Include = number
+
+export const includeOf = (names: ReadonlyArray<Includable>): Include =>
+  names.reduce((include, name) => include | (1 << includable.indexOf(name)), 0)
 
 /** The contract's own fields, nothing more. */
-export const plain: Include = { status: false, limits: false, software: false }
+export const plain: Include = 0
 
-/** Each combination of `include=` has a number from 0 (plain) to 7. */
-export const VARIANTS = 8
-const STATUS_BIT = 1
+const has = (include: Include, name: Includable): boolean => (include & includeOf([name])) !== 0
 
-/** Number of a combination of `include=`. */
-export const variantOf = (include: Include): number =>
-  (include.status ? STATUS_BIT : 0) | (include.limits ? 2 : 0) | (include.software ? 4 : 0)
+/** A change of a record, by what a summary shows of it. */
+export type Shown = "status" | "install" | "other"
 
-/** Whether a change of status shows in a variant. */
-export const showsStatus = (variant: number): boolean => (variant & STATUS_BIT) !== 0
+/** Whether a change shows in a summary; `updated_at` shows every change. */
+export const shows = (include: Include, shown: Shown): boolean =>
+  has(include, "updated_at") || (shown !== "other" && has(include, shown))
+
+const installOf = ({ install: { failure_reason, phase } }: ServerRecord) =>
+  failure_reason === undefined ? { phase } : { phase, failure_reason }
 
 /** The summary, its fields in the contract's order; `overrides` only where there are any. */
 export const summaryOf = (record: ServerRecord, node_name: string, include: Include): Server => {
@@ -32,12 +46,18 @@ export const summaryOf = (record: ServerRecord, node_name: string, include: Incl
     node_id: record.node_id,
     allocations: record.allocations,
     ...(overrides !== undefined && Object.keys(overrides).length > 0 ? { overrides } : {}),
-    ...(include.status ? { status: record.status } : {}),
-    ...(include.limits ? { limits: definition.limits } : {}),
-    ...(include.software
+    ...(has(include, "status") ? { status: record.status } : {}),
+    ...(has(include, "limits") ? { limits: definition.limits } : {}),
+    ...(has(include, "software")
       ? { software: definition.software, version: definition.version, image: definition.image }
       : {}),
-    ...(variantOf(include) > 0 ? { created_at: record.created_at } : {})
+    ...(has(include, "labels") ? { labels: record.labels } : {}),
+    ...(has(include, "name") ? { name: record.name ?? null } : {}),
+    ...(has(include, "install") ? { install: installOf(record) } : {}),
+    ...(has(include, "ports") ? { ports: { game: record.allocations.default } } : {}),
+    ...(has(include, "expires_at") ? { expires_at: record.expires_at ?? null } : {}),
+    ...(has(include, "updated_at") ? { updated_at: record.updated_at } : {}),
+    ...(include === plain ? {} : { created_at: record.created_at })
   }
 }
 

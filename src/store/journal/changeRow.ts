@@ -15,6 +15,7 @@ const ChangeRow = Schema.Union([
   row("crash", Crash),
   row("deleted", Schema.Null),
   row("server:created", Schema.Null),
+  row("server:changed", Schema.Null),
   row("server:install", InstallState),
   row("server:start-pending", Schema.Boolean),
   row("server:placed", Schema.Struct({ node_id: Schema.String, allocations: Allocations })),

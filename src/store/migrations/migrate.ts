@@ -12,6 +12,7 @@ import { holdings } from "./0006_holdings.ts"
 import { nodePresence } from "./0007_node_presence.ts"
 import { nodeUnreachable } from "./0008_node_unreachable.ts"
 import { sealedTokens } from "./0009_sealed_tokens.ts"
+import { serverLabels } from "./0010_server_labels.ts"
 
 /** The table of applied migrations. */
 export const MIGRATIONS_TABLE = "muster_migrations"
@@ -27,7 +28,8 @@ const migrations = {
   "0006_holdings": holdings,
   "0007_node_presence": nodePresence,
   "0008_node_unreachable": nodeUnreachable,
-  "0009_sealed_tokens": sealedTokens
+  "0009_sealed_tokens": sealedTokens,
+  "0010_server_labels": serverLabels
 }
 
 /** The schema version of this program. */

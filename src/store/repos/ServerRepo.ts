@@ -1,4 +1,4 @@
-import { Array as Arr, Context, Effect, Layer, type Option, Schema } from "effect"
+import { Array as Arr, Clock, Context, Effect, Layer, type Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { readRows } from "../sql/rows.ts"
@@ -53,7 +53,7 @@ export class ServerRepo extends Context.Service<
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const select = sql`SELECT id, blueprint_id, node_id, allocations, overrides, definition, status, install,
-        start_pending, last_sequence, created_at FROM servers`
+        start_pending, last_sequence, created_at, name, labels, expires_at, updated_at FROM servers`
 
       const insertRows = Effect.fnUntraced(function* (records: ReadonlyArray<ServerRecord>) {
         const rows = yield* Effect.forEach(records, encodeServer)
@@ -120,8 +120,9 @@ export class ServerRepo extends Context.Service<
             ...(install === undefined ? {} : { install: yield* encodeInstall(install) }),
             ...(start_pending === undefined ? {} : { start_pending: start_pending ? 1 : 0 })
           }
-          if (Object.keys(values).length > 0)
-            yield* sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${id}`
+          if (Object.keys(values).length === 0) return
+          const updated_at = new Date(yield* Clock.currentTimeMillis).toISOString()
+          yield* sql`UPDATE servers SET ${sql.update({ ...values, updated_at })} WHERE id = ${id}`
         }),
         setRemoving: (id, removing) =>
           Effect.asVoid(

@@ -2,6 +2,7 @@
 import { Effect, Option, Schema } from "effect"
 import type { SqlError } from "effect/sql"
 import { InstallState } from "../../domain/InstallState.ts"
+import { Labels } from "../../domain/Labels.ts"
 import { Overrides } from "../../domain/Overrides.ts"
 import { ServerRecord } from "../../domain/Server.ts"
 import { BooleanColumn, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
@@ -13,18 +14,33 @@ const ServerRow = Schema.Struct({
   definition: JsonColumn(ServerRecord.fields.definition),
   install: JsonColumn(InstallState),
   start_pending: BooleanColumn,
-  last_sequence: IntColumn
+  last_sequence: IntColumn,
+  name: Schema.NullOr(Schema.String),
+  labels: Schema.NullOr(JsonColumn(Labels)),
+  expires_at: Schema.NullOr(Schema.String),
+  updated_at: Schema.NullOr(Schema.String)
 })
 const encodeRow = writeRow(ServerRow)
 const decodeRows = readRows(ServerRow)
 
 export const encodeServer = (record: ServerRecord) =>
-  encodeRow({ ...record, overrides: record.overrides ?? null })
+  encodeRow({
+    ...record,
+    overrides: record.overrides ?? null,
+    name: record.name ?? null,
+    expires_at: record.expires_at ?? null
+  })
 
 export const encodeInstall = writeRow(JsonColumn(InstallState))
 
-const toRecord = ({ overrides, ...row }: typeof ServerRow.Type): ServerRecord =>
-  overrides === null ? row : { ...row, overrides }
+const toRecord = ({ expires_at, name, overrides, ...row }: typeof ServerRow.Type): ServerRecord => ({
+  ...row,
+  labels: row.labels ?? {},
+  updated_at: row.updated_at ?? row.created_at,
+  ...(name === null ? {} : { name }),
+  ...(expires_at === null ? {} : { expires_at }),
+  ...(overrides === null ? {} : { overrides })
+})
 
 type Rows = Effect.Effect<ReadonlyArray<unknown>, SqlError.SqlError>
 

@@ -36,7 +36,7 @@ const seeded = Effect.gen(function* () {
     for (let from = 0; from < SERVERS; from += PER_WRITE) {
       const records = Array.from({ length: PER_WRITE }, (_, index) =>
         record({
-          id: `${serverId(1_700_000_000_000 + from + index, randomBytes(16))}${LONG}`,
+          id: `${serverId(randomBytes(16))}${LONG}`,
           node_id: NODE,
           allocations: allocations(10_000 + from + index),
           definition: lost,

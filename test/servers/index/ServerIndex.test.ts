@@ -43,8 +43,8 @@ describe("design, Reads: from memory", () => {
       yield* stop
       const { servers } = yield* start({ connect: false })
       const first = yield* servers.list(plain)
-      assert.strictEqual(JSON.parse(new TextDecoder().decode(first)).length, 1000)
-      assert.isTrue(first === (yield* servers.list(plain)))
+      assert.strictEqual(JSON.parse(new TextDecoder().decode(first.body)).length, 1000)
+      assert.isTrue(first.body === (yield* servers.list(plain)).body)
       assert.strictEqual((yield* servers.counts).get("offline"), 1000)
     }).pipe(runWorld)
   )

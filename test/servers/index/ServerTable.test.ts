@@ -1,12 +1,20 @@
 import { describe, expect, it, vi } from "@effect/vitest"
 import * as fc from "fast-check"
+import { everyServer } from "../../../src/servers/index/ServerFilter.ts"
 import { ServerTable } from "../../../src/servers/index/ServerTable.ts"
-import type { Include } from "../../../src/servers/index/summary.ts"
-import { plain, summaryOf } from "../../../src/servers/index/summary.ts"
+import type { Encoded } from "../../../src/servers/index/SummaryCache.ts"
+import {
+  type Includable,
+  includable,
+  includeOf,
+  plain,
+  summaryOf
+} from "../../../src/servers/index/summary.ts"
 import { record } from "../../support/samples.ts"
 
-const parse = (bytes: Uint8Array | undefined) => JSON.parse(new TextDecoder().decode(bytes))
-const all: Include = { status: true, limits: true, software: true }
+const parse = (read: Encoded | undefined) => JSON.parse(new TextDecoder().decode(read?.body))
+const all = includeOf(["status", "limits", "software"])
+const at = { updated_at: "2026-02-01T00:00:00.000Z" }
 
 describe("contract 2.3: the summary", () => {
   it("the summary has exactly the fields of the contract, and overrides only if there are any", () => {
@@ -22,36 +30,67 @@ describe("contract 2.3: the summary", () => {
   })
 
   it("the summary has the fields that include names", () => {
-    const added = (include: Partial<Include>) =>
-      Object.keys(summaryOf(record(), "one", { ...plain, ...include })).slice(5)
-    expect(added({ status: true })).toEqual(["status", "created_at"])
-    expect(added({ limits: true })).toEqual(["limits", "created_at"])
-    expect(added({ software: true })).toEqual(["software", "version", "image", "created_at"])
-    expect(added(all)).toEqual(["status", "limits", "software", "version", "image", "created_at"])
+    const added = (...include: ReadonlyArray<Includable>) =>
+      Object.keys(summaryOf(record(), "one", includeOf(include))).slice(5)
+    for (const name of includable.filter((name) => name !== "software")) {
+      expect(added(name)).toEqual([name, "created_at"])
+    }
+    expect(added("software")).toEqual(["software", "version", "image", "created_at"])
+    expect(added("software", "limits", "status")).toEqual([
+      "status",
+      "limits",
+      "software",
+      "version",
+      "image",
+      "created_at"
+    ])
   })
 })
 
+/** Some servers share their time of creation. */
+const createdAt = (id: string) => `2026-01-0${"hgfedcba".indexOf(id) >> 1}T00:00:00.000Z`
+const byCreation = (one: string, other: string) =>
+  `${createdAt(one)} ${one}` < `${createdAt(other)} ${other}` ? -1 : one === other ? 0 : 1
+
 describe("contract 4.4: the list", () => {
-  it("the list is sorted by id for any order of creations and removals, and may be empty", () =>
+  it("the list is sorted by creation, then id, for any order of creations and removals, and may be empty", () =>
     fc.assert(
-      fc.property(fc.array(fc.tuple(fc.constantFrom(..."abcdefgh"), fc.boolean())), (steps) => {
-        const table = new ServerTable((id) => id)
-        const expected = new Set<string>()
-        for (const [id, keep] of steps) {
-          if (keep) {
-            table.add(record({ id }))
-            expected.add(id)
-          } else {
-            table.remove(id)
-            expected.delete(id)
+      fc.property(
+        fc.array(fc.tuple(fc.constantFrom(..."abcdefgh"), fc.boolean())),
+        fc.nat({ max: 3 }),
+        (steps, after) => {
+          const table = new ServerTable((id) => id)
+          const expected = new Set<string>()
+          for (const [id, keep] of steps) {
+            if (keep) {
+              table.add(record({ id, created_at: createdAt(id) }))
+              expected.add(id)
+            } else {
+              table.remove(id)
+              expected.delete(id)
+            }
+            const ids = [...expected].sort(byCreation)
+            expect(table.ids).toEqual(ids)
+            expect(parse(table.list(all)).map((server: { id: string }) => server.id)).toEqual(ids)
+            expect(table.onNode("n1").length).toBe(ids.length)
+            expect(table.counts.get("offline")).toBe(ids.length)
           }
-          const ids = [...expected].sort()
-          expect(table.ids).toEqual(ids)
-          expect(parse(table.list(all)).map((server: { id: string }) => server.id)).toEqual(ids)
-          expect(table.onNode("n1").length).toBe(ids.length)
-          expect(table.counts.get("offline")).toBe(ids.length)
+          const ids = [...expected].sort(byCreation)
+          const from = steps[after]?.[0]
+          const page = table.select({
+            filter: everyServer,
+            limit: 2,
+            ...(from === undefined ? {} : { after: from })
+          })
+          if (from !== undefined && !steps.some(([id, keep]) => id === from && keep)) {
+            expect(page).toBeUndefined()
+            return
+          }
+          const rest = from === undefined ? ids : ids.filter((id) => byCreation(id, from) > 0)
+          expect(page?.records.map(({ id }) => id)).toEqual(rest.slice(0, 2))
+          expect(page?.next).toBe(rest.length > 2 ? rest[1] : undefined)
         }
-      })
+      )
     ))
 
   it("the list is the same buffer until a change, and unchanged servers are not encoded again", () => {
@@ -61,7 +100,7 @@ describe("contract 4.4: the list", () => {
     const first = table.list(all)
     expect(stringify).toHaveBeenCalledTimes(1000)
     expect(table.list(all)).toBe(first)
-    table.update("srv_7", { status: "running" })
+    table.update("srv_7", { status: "running", ...at })
     const second = table.list(all)
     expect(second).not.toBe(first)
     expect(stringify).toHaveBeenCalledTimes(1001)
@@ -73,7 +112,7 @@ describe("contract 4.4: the list", () => {
     const table = new ServerTable((id) => id)
     table.add(record({ id: "a" }))
     const before = table.list(plain)
-    table.update("a", { status: "running", install: { phase: "ready" }, start_pending: true })
+    table.update("a", { status: "running", install: { phase: "ready" }, start_pending: true, ...at })
     expect(table.list(plain)).toBe(before)
     expect(table.get("a")?.start_pending).toBe(true)
   })

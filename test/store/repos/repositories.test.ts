@@ -195,7 +195,8 @@ describe.each(databases)("node-protocol: placement and ports (%s)", (kind) => {
             status: "offline",
             install,
             start_pending: false,
-            last_sequence: Number.MAX_SAFE_INTEGER
+            last_sequence: Number.MAX_SAFE_INTEGER,
+            updated_at: "1970-01-01T00:00:00.000Z"
           }
         ])
       })

@@ -1,0 +1,57 @@
+/** Labels and names of servers (life.md, "Creation" and "Reading"). */
+import { Record, Schema } from "effect"
+
+const MAX_LABELS = 32
+
+export const LabelKey = Schema.String.check(
+  Schema.isPattern(/^[a-z0-9][a-z0-9._/-]{0,62}$/, { expected: "a label key ([a-z0-9]([a-z0-9._/-]{0,62}))" })
+)
+
+export const LabelValue = Schema.String.check(
+  Schema.isPattern(/^[^\p{Cc}\u2028\u2029]*$/u, { expected: "a label value without control characters" }),
+  Schema.isMaxLength(128)
+)
+
+/** The labels of a server. */
+export const Labels = Schema.Record(LabelKey, LabelValue).check(
+  Schema.makeFilter((labels) => Record.size(labels) <= MAX_LABELS, {
+    expected: `at most ${MAX_LABELS} labels`
+  })
+)
+export type Labels = typeof Labels.Type
+
+/** The name of a server, which need not be unique. */
+export const ServerName = Schema.String.check(
+  Schema.isPattern(/^[^\p{Cc}\u2028\u2029]{1,64}$/u, { expected: "a name of 1 to 64 characters on one line" })
+)
+
+/** Seconds until a server expires. */
+export const ExpiresIn = Schema.Finite.check(Schema.isBetween({ minimum: 10, maximum: 31_536_000 }))
+
+/** A condition on the labels of a server. */
+export type LabelCondition =
+  | { readonly key: string; readonly is: "present" | "absent" }
+  | { readonly key: string; readonly is: "equal" | "different"; readonly value: string }
+
+/** Reads a condition: `k=v`, `k!=v`, `k` or `!k`; undefined: it is none of these. */
+export const labelCondition = (text: string): LabelCondition | undefined => {
+  const [, not, key, operator, value] = /^(!?)([^=!]+)(?:(!?=)(.*))?$/su.exec(text) ?? []
+  if (key === undefined || !Schema.is(LabelKey)(key)) return undefined
+  if (operator === undefined || value === undefined) return { key, is: not === "!" ? "absent" : "present" }
+  return not === "!" ? undefined : { key, is: operator === "=" ? "equal" : "different", value }
+}
+
+/** Whether labels meet a condition; `k!=v` also holds without the label. */
+export const meets = (labels: Labels, condition: LabelCondition): boolean => {
+  const value = Object.hasOwn(labels, condition.key) ? labels[condition.key] : undefined
+  switch (condition.is) {
+    case "present":
+      return value !== undefined
+    case "absent":
+      return value === undefined
+    case "equal":
+      return value === condition.value
+    case "different":
+      return value !== condition.value
+  }
+}

@@ -1,0 +1,28 @@
+/** The conditions by which a caller selects servers (life.md, "Reading"); all of them must hold. */
+import { type LabelCondition, meets } from "../../domain/Labels.ts"
+import type { ServerRecord } from "../../domain/Server.ts"
+import type { ServerStatus } from "../../domain/ServerStatus.ts"
+
+export interface ServerFilter {
+  readonly blueprint_id?: string
+  readonly node_id?: string
+  readonly status?: ServerStatus
+  readonly labels: ReadonlyArray<LabelCondition>
+  /** The beginning of an id, or a part of a name in either case. */
+  readonly q?: string
+}
+
+export const everyServer: ServerFilter = { labels: [] }
+
+export const matches = (filter: ServerFilter, record: ServerRecord): boolean => {
+  const { blueprint_id, labels, node_id, q, status } = filter
+  return (
+    (blueprint_id === undefined || record.blueprint_id === blueprint_id) &&
+    (node_id === undefined || record.node_id === node_id) &&
+    (status === undefined || record.status === status) &&
+    labels.every((condition) => meets(record.labels, condition)) &&
+    (q === undefined ||
+      record.id.startsWith(q) ||
+      (record.name?.toLowerCase().includes(q.toLowerCase()) ?? false))
+  )
+}

@@ -1,0 +1,68 @@
+/** The query of a list of servers (life.md, "Reading"). */
+import { Effect } from "effect"
+import { InvalidRequest } from "../domain/errors.ts"
+import { type LabelCondition, labelCondition } from "../domain/Labels.ts"
+import type { ServerStatus } from "../domain/ServerStatus.ts"
+import type { ListRequest } from "./index/ServerTable.ts"
+import { type Includable, type Include, includable, includeOf } from "./index/summary.ts"
+
+const isIncludable = (name: string): name is Includable => includable.some((known) => known === name)
+
+/** Reads `include=`. */
+export const parseInclude = Effect.fnUntraced(function* (
+  text: string | undefined
+): Effect.fn.Return<Include, InvalidRequest> {
+  const names: Array<Includable> = []
+  for (const name of (text ?? "").split(",")) {
+    if (isIncludable(name)) names.push(name)
+    else if (name !== "") {
+      return yield* new InvalidRequest({
+        detail: `query field include: expected ${includable.join(", ")}, got ${JSON.stringify(name.slice(0, 100))}`
+      })
+    }
+  }
+  return includeOf(names)
+})
+
+interface ListQuery {
+  readonly blueprint_id?: string
+  readonly node_id?: string
+  readonly status?: ServerStatus | ""
+  readonly label?: string | ReadonlyArray<string>
+  readonly q?: string
+  readonly limit?: string
+  readonly after?: string
+}
+
+const given = (text: string | undefined): text is string => text !== undefined && text !== ""
+
+/** Returns the request; undefined: the caller asks for all servers. */
+export const parseListQuery = Effect.fnUntraced(function* (
+  query: ListQuery
+): Effect.fn.Return<ListRequest | undefined, InvalidRequest> {
+  const { after, blueprint_id, limit, node_id, q, status } = query
+  const labels: Array<LabelCondition> = []
+  for (const text of [query.label ?? []].flat()) {
+    if (text === "") continue
+    const condition = labelCondition(text)
+    if (condition === undefined) {
+      return yield* new InvalidRequest({
+        detail: `query field label: expected k=v, k!=v, k or !k, got ${JSON.stringify(text.slice(0, 200))}`
+      })
+    }
+    labels.push(condition)
+  }
+  const request: ListRequest = {
+    filter: {
+      labels,
+      ...(given(blueprint_id) ? { blueprint_id } : {}),
+      ...(given(node_id) ? { node_id } : {}),
+      ...(status !== undefined && status !== "" ? { status } : {}),
+      ...(given(q) ? { q } : {})
+    },
+    ...(given(limit) ? { limit: Number(limit) } : {}),
+    ...(given(after) ? { after } : {})
+  }
+  const isWhole = labels.length === 0 && Object.keys(request.filter).length === 1
+  return isWhole && request.limit === undefined && request.after === undefined ? undefined : request
+})
