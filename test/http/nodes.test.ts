@@ -9,7 +9,9 @@ import { assertError, keysOf, options, service } from "./support/http.ts"
 const node = {
   MUSTER_NODE_NAME: "Node 1",
   MUSTER_NODE_LOCATION: "eu-west",
-  MUSTER_NODE_URL: "https://n1.example:5585"
+  MUSTER_NODE_URL: "https://n1.example:5585",
+  // The embedded node sends a heartbeat, and so registers again, every 2 s.
+  MUSTER_NODE_HEARTBEAT_TIMEOUT: "6"
 }
 const plain = ["drained", "id", "location", "name", "url"]
 const detailed = [

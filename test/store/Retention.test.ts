@@ -1,12 +1,12 @@
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Option } from "effect"
+import { Effect, Layer, Option } from "effect"
 import { TestClock } from "effect/testing"
 import { Journal } from "../../src/store/journal/Journal.ts"
 import { IdempotencyRepo } from "../../src/store/repos/IdempotencyRepo.ts"
 import { Store } from "../../src/store/Store.ts"
 import { eventually } from "../support/eventually.ts"
-import { append, databases, freshStore } from "./support/database.ts"
+import { append, databases, freshStore, newUrl, storeAt } from "./support/database.ts"
 
 const bounds = Effect.flatMap(Journal, (journal) => journal.bounds)
 const write = (count: number) =>
@@ -22,19 +22,28 @@ const afterMinutes = <A, E, R>(read: Effect.Effect<A, E, R>, isDone: (value: A) 
 describe.each(databases)("decisions 6: the journal keeps 24 h or 1,000,000 events (%s)", (kind) => {
   it.effect("older entries are removed; the other entries keep their cursors", () =>
     Effect.gen(function* () {
-      yield* write(12_000)
+      const url = yield* newUrl(kind)
+      // Closed while hours pass: its timers would run for each second of them.
+      const open = Effect.provide(Layer.fresh(storeAt(url)))
+      yield* write(12_000).pipe(open)
       yield* TestClock.adjust("23 hours")
-      yield* write(3)
-      assert.deepStrictEqual(yield* bounds, { oldest: 1, newest: 12_003 })
-      yield* TestClock.adjust("62 minutes")
-      const left = yield* afterMinutes(bounds, ({ oldest }) => oldest === 12_001)
-      assert.strictEqual(left.newest, 12_003)
+      yield* Effect.gen(function* () {
+        yield* write(3)
+        assert.deepStrictEqual(yield* bounds, { oldest: 1, newest: 12_003 })
+      }).pipe(open)
+      yield* TestClock.adjust("1 hour")
+      yield* Effect.gen(function* () {
+        const left = yield* afterMinutes(bounds, ({ oldest }) => oldest === 12_001)
+        assert.strictEqual(left.newest, 12_003)
+      }).pipe(open)
       yield* TestClock.adjust("24 hours")
-      const none = yield* afterMinutes(bounds, ({ oldest }) => oldest === 12_004)
-      assert.strictEqual(none.newest, 12_003)
-      yield* write(1)
-      assert.deepStrictEqual(yield* bounds, { oldest: 12_004, newest: 12_004 })
-    }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
+      yield* Effect.gen(function* () {
+        const none = yield* afterMinutes(bounds, ({ oldest }) => oldest === 12_004)
+        assert.strictEqual(none.newest, 12_003)
+        yield* write(1)
+        assert.deepStrictEqual(yield* bounds, { oldest: 12_004, newest: 12_004 })
+      }).pipe(open)
+    }).pipe(Effect.provide(NodeServices.layer))
   )
 
   it.effect("the oldest entries beyond the maximum number are removed", () =>
@@ -51,11 +60,13 @@ describe.each(databases)("decisions 6: the journal keeps 24 h or 1,000,000 event
 
   it.effect("expired responses to idempotent requests are removed as well", () =>
     Effect.gen(function* () {
-      const store = yield* Store
-      const repo = yield* IdempotencyRepo
-      yield* store.write(repo.keepAll([{ key: "k", body_hash: "h", response: "{}", created_at: 0 }]))
       yield* TestClock.adjust("25 hours")
-      yield* afterMinutes(store.read(repo.find("k", 0)), Option.isNone)
-    }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
+      yield* Effect.gen(function* () {
+        const store = yield* Store
+        const repo = yield* IdempotencyRepo
+        yield* store.write(repo.keepAll([{ key: "k", body_hash: "h", response: "{}", created_at: 0 }]))
+        yield* afterMinutes(store.read(repo.find("k", 0)), Option.isNone)
+      }).pipe(Effect.provide(freshStore({}, kind)))
+    }).pipe(Effect.provide(NodeServices.layer))
   )
 })
