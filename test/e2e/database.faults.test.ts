@@ -21,7 +21,7 @@ const games = {
 }
 
 /** A data folder and the settings of a service on it; remaining server processes end with the scope. */
-const world = Effect.gen(function* () {
+const setup = Effect.gen(function* () {
   const folders = yield* definitions(games)
   const dataDir = join(yield* temporaryFolder, "data")
   yield* Effect.addFinalizer(() => endLeftovers(dataDir))
@@ -34,7 +34,7 @@ describe("node-protocol, When something breaks: database away", () => {
   it.live("reads work, writes are 503, streams stay open; the service recovers without a restart", () =>
     Effect.gen(function* () {
       const server = yield* startPostgres({ durable: true })
-      const { dataDir, env } = yield* world
+      const { dataDir, env } = yield* setup
       const url = yield* newPostgresDatabase(server)
       const api = yield* startService({
         dataDir,
@@ -88,7 +88,7 @@ describe("node-protocol, When something breaks: database away", () => {
 describe("docs/database.md", () => {
   it.live("an installation moves to PostgreSQL and back, and a service starts from a backup", () =>
     Effect.gen(function* () {
-      const { dataDir, env } = yield* world
+      const { dataDir, env } = yield* setup
       const sqlite = {
         MUSTER_DATA_DIR: dataDir,
         MUSTER_DATABASE_URL: `sqlite:${join(dataDir, "muster.db")}`
@@ -149,9 +149,9 @@ describe("docs/database.md", () => {
 
   it.live("an unreachable database or an invalid URL is one line without the password", () =>
     Effect.gen(function* () {
-      const { dataDir, env } = yield* world
+      const { dataDir, env } = yield* setup
       const base = { ...env, MUSTER_DATA_DIR: dataDir, MUSTER_PORT: "0", MUSTER_LOG_LEVEL: "error" }
-      for (const [url, said] of [
+      for (const [url, expected] of [
         [
           "postgres://u:s3cret@127.0.0.1:1/x",
           /^cannot open the database \(PostgreSQL x on 127\.0\.0\.1:1\): .*\n$/
@@ -163,7 +163,7 @@ describe("docs/database.md", () => {
       ] as const) {
         const ended = yield* muster(["serve"], { ...base, MUSTER_DATABASE_URL: url })
         assert.strictEqual(ended.code, 1)
-        assert.match(ended.stderr, said)
+        assert.match(ended.stderr, expected)
         assert.notInclude(ended.stderr + ended.stdout, "s3cret")
       }
     }).pipe(Effect.scoped)

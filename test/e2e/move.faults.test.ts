@@ -111,7 +111,7 @@ layer(Control.layer, options)("drain with move: servers that stay", (it) => {
 })
 
 /** A node that is killed and restarts on the same data folder. */
-const immortal = Effect.fnUntraced(function* (id: string, control: string, key: string, port: number) {
+const restartingNode = Effect.fnUntraced(function* (id: string, control: string, key: string, port: number) {
   const dataDir = join(yield* temporaryFolder, id)
   yield* Effect.addFinalizer(() => endLeftovers(dataDir))
   const env = { MUSTER_NODE_HEARTBEAT: "1", MUSTER_NODE_ALLOCATIONS: `127.0.0.1:${port}-${port + 9}` }
@@ -143,8 +143,8 @@ describe("drain with move, through kill -9", () => {
         })
         const key = (id: string) => Effect.map(nodeKey({ dataDir }, id), (made) => made.key)
         const nodes = [
-          yield* immortal("east", control, yield* key("east"), 29_600),
-          yield* immortal("west", control, yield* key("west"), 29_700)
+          yield* restartingNode("east", control, yield* key("east"), 29_600),
+          yield* restartingNode("west", control, yield* key("west"), 29_700)
         ] as const
         const api = yield* restarting.current
         for (const { id } of nodes) yield* nodeIs(api, id, true)

@@ -112,12 +112,12 @@ layer(Control.layer, options)("move", (it) => {
             body: { drained: false, move: true }
           })
           assert.match(wrong.json.detail, /^body field move/)
-          const nobody = yield* muster(["nodes", "list"], {
+          const unreachable = yield* muster(["nodes", "list"], {
             MUSTER_URL: "http://127.0.0.1:9",
             MUSTER_API_KEY: "x"
           })
           assert.strictEqual(
-            nobody.stderr,
+            unreachable.stderr,
             "http://127.0.0.1:9 cannot be reached (bad port): set MUSTER_URL to where the service is\n"
           )
           const stranger = yield* muster(["nodes", "list"], { MUSTER_URL: api.url, MUSTER_API_KEY: "x" })

@@ -200,21 +200,21 @@ describe.runIf(withNetworks)(`node-protocol, When something breaks: a network${n
         // Published events equal the changes, once and in order, for resumed and for uninterrupted subscribers.
         const { journal, newest, records: kept } = yield* readDatabase(service.dataDir)
         assert.deepStrictEqual(journalProblems(journal, kept), [])
-        const told = journal.filter(({ change }) => isPublic(change))
+        const published = journal.filter(({ change }) => isPublic(change))
         yield* eventually(
           Effect.sync(() => stream.events().at(-1)?.Cursor),
-          (cursor) => cursor === told.at(-1)?.cursor
+          (cursor) => cursor === published.at(-1)?.cursor
         )
         assert.deepStrictEqual(
           cursorsOf(stream.events()),
-          told.map(({ cursor }) => cursor)
+          published.map(({ cursor }) => cursor)
         )
         assert.isFalse(stream.ended())
         const first = before.events().slice(0, seenBefore)
         const resumed = yield* subscribe(api, `/api/events?cursor=${first.at(-1)?.Cursor}`)
         yield* eventually(
           Effect.sync(() => resumed.events().at(-1)?.Cursor ?? 0),
-          (cursor) => cursor >= (told.at(-1)?.cursor ?? newest)
+          (cursor) => cursor >= (published.at(-1)?.cursor ?? newest)
         )
         assert.deepStrictEqual([...first, ...resumed.events()], stream.events())
         const up = ["installing", "offline", "starting", "running"]

@@ -400,9 +400,11 @@ layer(Control.layer, options)("node", (it) => {
         const id = yield* running(api, "passing")
         yield* daemon.kill("SIGTERM")
         assert.strictEqual(daemon.process.exitCode, 0)
-        const said = [...daemon.output().matchAll(/node leaving (ends: its servers are stopped|has ended)/g)]
+        const leavingLines = [
+          ...daemon.output().matchAll(/node leaving (ends: its servers are stopped|has ended)/g)
+        ]
         assert.deepStrictEqual(
-          said.map(([, what]) => what),
+          leavingLines.map(([, what]) => what),
           ["ends: its servers are stopped", "has ended"]
         )
         yield* eventsAre(stream, id, [...up, "stopping", "offline", "deleted"])

@@ -75,13 +75,13 @@ describe("design: replicas are equal: reports of nodes", () => {
         assert.strictEqual(new Set([...nodeOf.values()].map((node) => node?.id)).size, 3, "spread over all")
 
         /** The status of a server on its node. */
-        const truth = (id: string) => nodeOf.get(id)?.brain.instances.get(id)?.status
+        const statusOnNode = (id: string) => nodeOf.get(id)?.brain.instances.get(id)?.status
         const settled = (apis: ReadonlyArray<Service>) =>
           Effect.forEach(apis, (api) =>
             eventually(
               Effect.map(listed(api), (all) =>
                 all.length === nodeOf.size
-                  ? all.filter(({ id, status }) => status !== truth(id))
+                  ? all.filter(({ id, status }) => status !== statusOnNode(id))
                   : ["not all"]
               ),
               (wrong) => wrong.length === 0,
@@ -322,12 +322,12 @@ describe("design: the embedded node on PostgreSQL", () => {
           assert.isTrue(answer.json.connected)
           yield* own.kill("SIGKILL")
         }
-        const [told] = yield* statementsOn(
+        const [published] = yield* statementsOn(
           set.url,
           `SELECT payload FROM journal WHERE topic = 'node:changed' ORDER BY cursor`
         )
         assert.deepStrictEqual(
-          told?.map(({ payload }) => JSON.parse(String(payload)).kind),
+          published?.map(({ payload }) => JSON.parse(String(payload)).kind),
           ["connected", "expelled", "connected"]
         )
       }).pipe(Effect.scoped),

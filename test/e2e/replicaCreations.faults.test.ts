@@ -62,10 +62,10 @@ describe("design: replicas are equal: one is killed", () => {
           for (const { id } of nodes) yield* nodeIs(api, id, true)
         }
 
-        let dead = false
+        let isKilled = false
         const at = (api: Service) =>
           Effect.delay(
-            Effect.sync(() => (dead ? other.url : api.url)),
+            Effect.sync(() => (isKilled ? other.url : api.url)),
             "20 millis"
           )
         const subscribers = [
@@ -80,7 +80,7 @@ describe("design: replicas are equal: one is killed", () => {
         /** Retries until it is acknowledged, at the other replica after a failure. */
         const create = Effect.fnUntraced(function* (key: string, turn: number) {
           for (let tried = 0; ; tried++) {
-            const api = (turn + tried) % 2 === 0 && !dead ? first : other
+            const api = (turn + tried) % 2 === 0 && !isKilled ? first : other
             const outcome = yield* Effect.result(
               api.request("POST", "/api/servers", {
                 body: { blueprint_id: "kept" },
@@ -110,7 +110,7 @@ describe("design: replicas are equal: one is killed", () => {
           "120 seconds"
         )
         // This replica is the leader: it started first.
-        dead = true
+        isKilled = true
         yield* first.kill("SIGKILL")
         yield* Fiber.join(clients)
         const created = performance.now()
@@ -178,16 +178,16 @@ describe("design: replicas are equal: one is killed", () => {
           Effect.sync(() => subscribers.map(({ received }) => received().at(-1)?.cursor)),
           (cursors) => cursors.every((cursor) => cursor === newest?.[0]?.cursor)
         )
-        const [story, ...others] = subscribers.map(({ received }) => received())
+        const [reference, ...others] = subscribers.map(({ received }) => received())
         for (const received of others) {
           assert.deepStrictEqual(
             received.map(({ cursor }) => cursor),
-            story?.map(({ cursor }) => cursor)
+            reference?.map(({ cursor }) => cursor)
           )
         }
-        assert.deepStrictEqual(others[1], story)
+        assert.deepStrictEqual(others[1], reference)
         assert.deepStrictEqual(others[2], others[0])
-        assert.strictEqual(story?.length, 2 * CREATIONS)
+        assert.strictEqual(reference?.length, 2 * CREATIONS)
       }).pipe(Effect.scoped),
     300_000
   )

@@ -61,7 +61,7 @@ const assertNothingLost = Effect.fnUntraced(function* (api: Service, outcomes: R
 })
 
 /** Asserts that all subscribers received the same events, once and in one order. */
-const assertOneStory = Effect.fnUntraced(function* (
+const assertSameEvents = Effect.fnUntraced(function* (
   reference: Subscriber,
   others: ReadonlyArray<Subscriber>
 ) {
@@ -125,7 +125,7 @@ describe("design: rolling restart", () => {
         const outcomes = yield* Fiber.join(running)
 
         yield* assertNothingLost(other, outcomes)
-        yield* assertOneStory(reference, cut)
+        yield* assertSameEvents(reference, cut)
         assert.deepStrictEqual(
           cut.map(({ endings }) => endings()[0]),
           ["complete", 1001, "complete"]
@@ -176,7 +176,7 @@ describe("design: rolling restart", () => {
 
         yield* assertNothingLost(second, outcomes)
         const reference = yield* subscriber("sse", adminKey, balancer.pick)
-        yield* assertOneStory(reference, subscribers)
+        yield* assertSameEvents(reference, subscribers)
         assert.strictEqual(subscribers[0].endings()[0], "complete")
         assert.strictEqual(subscribers[1].endings()[0], 1001)
       }).pipe(Effect.scoped),

@@ -127,8 +127,8 @@ describe("node-protocol, Reports: at least once and in order for each server", (
         )
         // Every subscriber received the reports of the nodes, once and in order.
         for (const [id, node] of nodeOf) {
-          const heard = changes(stream.of(id).filter((status) => status !== "unknown"))
-          assert.deepStrictEqual(heard, changes(["installing", ...node.sentReports(id)]), id)
+          const published = changes(stream.of(id).filter((status) => status !== "unknown"))
+          assert.deepStrictEqual(published, changes(["installing", ...node.sentReports(id)]), id)
         }
       }).pipe(Effect.scoped),
     120_000

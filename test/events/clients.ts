@@ -48,7 +48,7 @@ export const sse = (
   })
 
 /** A connection that sends `text` and then reads nothing. */
-export const deaf = (text: string): Effect.Effect<Socket, never, TestServer | Scope.Scope> =>
+export const stalledConnection = (text: string): Effect.Effect<Socket, never, TestServer | Scope.Scope> =>
   Effect.gen(function* () {
     const { port } = yield* TestServer
     return yield* Effect.acquireRelease(

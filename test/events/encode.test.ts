@@ -139,9 +139,9 @@ describe("encode: arbitrary content", () => {
         }
         const { Data } = JSON.parse(event.textWithCursor)
         assert.strictEqual(Data.server_id, id)
-        for (const said of [Data.payload.reason, Data.payload.timestamp]) {
-          assert.isAtMost(said.length, 1024)
-          assert.notMatch(said, /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/u)
+        for (const field of [Data.payload.reason, Data.payload.timestamp]) {
+          assert.isAtMost(field.length, 1024)
+          assert.notMatch(field, /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/u)
         }
       }),
       { numRuns: 50 }

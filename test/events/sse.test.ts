@@ -5,7 +5,7 @@ import fc from "fast-check"
 import { EventHub } from "../../src/events/EventHub.ts"
 import { StreamShutdown } from "../../src/events/StreamShutdown.ts"
 import { eventually } from "../support/eventually.ts"
-import { connectionsAre, deaf, idleSubscriber, sse, subscribersAre, ws } from "./clients.ts"
+import { connectionsAre, idleSubscriber, sse, stalledConnection, subscribersAre, ws } from "./clients.ts"
 import { internal, MemoryJournal, status, statuses } from "./MemoryJournal.ts"
 import { streamServer } from "./streamServer.ts"
 
@@ -68,7 +68,7 @@ describe("contract 6.4: SSE", () => {
       const client = yield* sse("/events")
       const socket = yield* ws("/events/ws")
       // The server has timed out a request that began later.
-      const unfinished = yield* deaf("GET /events HTTP/1.1\r\n")
+      const unfinished = yield* stalledConnection("GET /events HTTP/1.1\r\n")
       unfinished.resume()
       yield* eventually(() => unfinished.readableEnded || unfinished.destroyed)
       yield* journal.append([status("a")])
@@ -202,7 +202,7 @@ describe("decisions 6: order and slow clients over SSE", () => {
       const hub = yield* EventHub
       const journal = yield* MemoryJournal
       const quick = yield* sse("/events")
-      const slow = yield* deaf("GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+      const slow = yield* stalledConnection("GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
       yield* subscribersAre(2)
       const id = "x".repeat(10_000)
       let count = 0

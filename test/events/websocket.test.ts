@@ -4,7 +4,14 @@ import { TestClock } from "effect/testing"
 import { EventHub } from "../../src/events/EventHub.ts"
 import { StreamShutdown } from "../../src/events/StreamShutdown.ts"
 import { eventually } from "../support/eventually.ts"
-import { connectionsAre, deaf, handshake, idleSubscriber, subscribersAre, ws } from "./clients.ts"
+import {
+  connectionsAre,
+  handshake,
+  idleSubscriber,
+  stalledConnection,
+  subscribersAre,
+  ws
+} from "./clients.ts"
 import { internal, MemoryJournal, status, statuses } from "./MemoryJournal.ts"
 import { streamServer } from "./streamServer.ts"
 
@@ -171,7 +178,7 @@ describe("decisions 6: frames of clients", () => {
     Effect.gen(function* () {
       const journal = yield* MemoryJournal
       const client = yield* ws("/events/ws")
-      const broken = yield* deaf(`${handshake("/events/ws")}garbage that is no frame`)
+      const broken = yield* stalledConnection(`${handshake("/events/ws")}garbage that is no frame`)
       broken.resume()
       yield* connectionsAre(1)
       yield* journal.append([status("a")])
@@ -215,7 +222,7 @@ describe("decisions 6: slow WebSocket clients", () => {
       const hub = yield* EventHub
       const journal = yield* MemoryJournal
       const quick = yield* ws("/events/ws")
-      yield* deaf(handshake("/events/ws"))
+      yield* stalledConnection(handshake("/events/ws"))
       yield* subscribersAre(2)
       let count = 0
       yield* eventually(
@@ -252,7 +259,7 @@ describe("decisions 6: shutdown with open WebSockets", () => {
       const scope = yield* Scope.make()
       const context = yield* Layer.buildWithScope(streamServer(), scope)
       const client = yield* Effect.provideContext(ws("/events/ws"), context)
-      yield* Effect.provideContext(deaf(handshake("/events/ws")), context)
+      yield* Effect.provideContext(stalledConnection(handshake("/events/ws")), context)
       yield* Effect.provideContext(subscribersAre(2), context)
       yield* Scope.close(scope, Exit.void)
       yield* eventually(() => client.closed() !== undefined)

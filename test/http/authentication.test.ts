@@ -186,7 +186,7 @@ layer(service(behindProxy), options)("authentication", (it) => {
     it.effect("an invalid option is refused with a message", () =>
       Effect.gen(function* () {
         const api = yield* Muster
-        for (const [args, said] of [
+        for (const [args, expected] of [
           [["create"], "name"],
           [["create", "--name", "x", "--scope", "Everything"], "Everything"],
           [["create", "--name", "x", "--expires", "soon"], "expected a time such as 90m, 12h or 30d"],
@@ -194,7 +194,7 @@ layer(service(behindProxy), options)("authentication", (it) => {
         ] as const) {
           const ended = yield* muster(["keys", ...args], { MUSTER_DATA_DIR: api.dataDir })
           assert.notStrictEqual(ended.code, 0, args.join(" "))
-          assert.include(ended.stdout + ended.stderr, said)
+          assert.include(ended.stdout + ended.stderr, expected)
           assert.notInclude(ended.stderr, "    at ")
         }
       })

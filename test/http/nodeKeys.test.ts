@@ -133,12 +133,12 @@ layer(Control.layer, options)("node keys", (it) => {
             assert.match(refused.json.hint, /^Its key is revoked: make another/)
           }
           assert.strictEqual(node.brain.calls.length, calls)
-          const said = [
+          const requests = [
             ["/internal/heartbeat", { boot_id: "boot-1", load: 0, memory_used_bytes: 0, disk_used_bytes: 0 }],
             [`/internal/event/servers/${id}/status`, { boot_id: "boot-1", sequence: 99, status: "running" }],
             ["/register", registrationOf(node, "revoked")]
           ] as const
-          for (const [path, body] of said) assertError(yield* node.post(path, body), 401)
+          for (const [path, body] of requests) assertError(yield* node.post(path, body), 401)
           assert.strictEqual((yield* api.request("GET", `/api/servers/${id}/status`)).json.status, "unknown")
 
           // With a new key the node registers again with its servers.

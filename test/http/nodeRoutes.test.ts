@@ -236,7 +236,7 @@ layer(Control.layer, options)("node routes", (it) => {
         const report = (kind: string, sequence: number, body: unknown, boot_id = "boot-1") =>
           post(`/internal/event/servers/${id}/${kind}`, { boot_id, sequence, ...(body as object) })
         const crash = { reason: "exit code 1", exit_code: 1, timestamp: "2026-01-01T00:00:00.000Z" }
-        const story = [
+        const reports = [
           ["install-status", 1, { install: { phase: "installing" } }],
           ["install-status", 2, { install: { phase: "ready", exit_code: 0 } }],
           ["status", 3, { status: "offline", transient: false }],
@@ -245,14 +245,14 @@ layer(Control.layer, options)("node routes", (it) => {
           ["crash", 6, { crash }],
           ["status", 7, { status: "offline", transient: false }]
         ] as const
-        for (const [kind, sequence, body] of story) {
+        for (const [kind, sequence, body] of reports) {
           for (let times = 0; times < 3; times++) {
             assert.strictEqual((yield* report(kind, sequence, body)).status, 200)
           }
         }
         yield* becomes(api, id, "offline")
         // Every report is sent again, as a daemon does after a lost response.
-        for (const [kind, sequence, body] of story) {
+        for (const [kind, sequence, body] of reports) {
           assert.strictEqual((yield* report(kind, sequence, body)).status, 200)
         }
         assert.deepStrictEqual(stream.of(id), [

@@ -76,17 +76,17 @@ layer(service(node), options)("nodes", (it) => {
     it.effect("a server counts towards its node; a node that owns a server cannot be removed", () =>
       Effect.gen(function* () {
         const { api, id } = yield* only
-        const look = Effect.map(expectStatus(api, 200, "GET", `/api/nodes/${id}`), ({ json }) => json)
-        const before = yield* look
+        const nodeDetail = Effect.map(expectStatus(api, 200, "GET", `/api/nodes/${id}`), ({ json }) => json)
+        const before = yield* nodeDetail
         const server = yield* create(api, "kept")
-        const after = yield* look
+        const after = yield* nodeDetail
         assert.strictEqual(after.servers, before.servers + 1)
         assert.strictEqual(after.ports_free, before.ports_free - 1)
         assert.strictEqual(after.committed.memory_bytes, before.committed.memory_bytes + 64 * 1024 * 1024)
         assertError(yield* api.request("DELETE", `/api/nodes/${id}`), 409)
         yield* expectStatus(api, 200, "DELETE", `/api/servers/${server}?force=true`)
         yield* eventually(
-          look,
+          nodeDetail,
           (now) => now.servers === before.servers && now.ports_free === before.ports_free
         )
       })

@@ -11,10 +11,10 @@ export interface CreateBody {
 }
 
 /** The request of a client. */
-export type Asked =
+export type ClientRequest =
   | { readonly kind: "create"; readonly key: string; readonly body: CreateBody }
   /** Another body with the key of an acknowledged creation. */
-  | { readonly kind: "create-otherwise"; readonly key: string; readonly body: CreateBody }
+  | { readonly kind: "create-conflict"; readonly key: string; readonly body: CreateBody }
   | { readonly kind: "delete"; readonly server: string; readonly force: boolean }
   | { readonly kind: "power"; readonly server: string; readonly action: PowerAction }
   | { readonly kind: "reinstall" | "reset" | "commands"; readonly server: string }
@@ -22,8 +22,8 @@ export type Asked =
   | { readonly kind: "reload"; readonly folder: "blueprints" | "software" }
   | { readonly kind: "ticket" }
   | { readonly kind: "list"; readonly what: ListPath }
-  | { readonly kind: "look"; readonly server: string; readonly what: LookPath }
-  | { readonly kind: "look-at-node"; readonly node: string }
+  | { readonly kind: "get-server"; readonly server: string; readonly what: ServerPath }
+  | { readonly kind: "get-node"; readonly node: string }
 
 export type ListPath =
   | "/api/servers?include=status,limits,software"
@@ -32,14 +32,14 @@ export type ListPath =
   | "/api/blueprints"
   | "/api/system"
   | "/healthz"
-export type LookPath = "" | "/status" | "/install" | "/logs" | "/stats"
+export type ServerPath = "" | "/status" | "/install" | "/logs" | "/stats"
 
 export interface Operation {
   readonly n: number
   readonly client: string
   /** Index of the replica that got the request. */
   readonly replica: number
-  readonly asked: Asked
+  readonly requested: ClientRequest
   readonly sent: number
   readonly ended: number
   /** Undefined: no response arrived. */
@@ -79,7 +79,7 @@ export interface Subscriber {
 }
 
 /** A change made by a node. */
-export interface NodeDeed {
+export interface NodeAction {
   readonly at: number
   readonly node: string
   /** The server; undefined: the node lost all its servers. */
@@ -89,7 +89,7 @@ export interface NodeDeed {
 export interface History {
   readonly operations: ReadonlyArray<Operation>
   readonly disturbances: ReadonlyArray<Disturbance>
-  readonly deeds: ReadonlyArray<NodeDeed>
+  readonly nodeActions: ReadonlyArray<NodeAction>
   readonly subscribers: ReadonlyArray<Subscriber>
   /** The state after the run, once it is idle. */
   readonly end: Snapshot

@@ -3,7 +3,7 @@ import { closeSync, openSync, rmSync, writeFileSync, writeSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Effect } from "effect"
-import type { Disturbance, NodeDeed, Operation } from "./History.ts"
+import type { Disturbance, NodeAction, Operation } from "./History.ts"
 
 /** Lines per write. */
 const BATCH = 200
@@ -14,7 +14,7 @@ export const makeRecorder = Effect.fnUntraced(function* (seed: number) {
   const now = () => Math.round(performance.now() - began)
   const operations: Array<Operation> = []
   const disturbances: Array<Disturbance> = []
-  const deeds: Array<NodeDeed> = []
+  const nodeActions: Array<NodeAction> = []
   let lines: Array<string> = []
   let keep = false
   const file = yield* Effect.acquireRelease(
@@ -45,7 +45,7 @@ export const makeRecorder = Effect.fnUntraced(function* (seed: number) {
     line,
     operations,
     disturbances,
-    deeds,
+    nodeActions,
     operation: (operation: Omit<Operation, "n">) => {
       const whole = { n: operations.length, ...operation }
       operations.push(whole)
@@ -63,9 +63,9 @@ export const makeRecorder = Effect.fnUntraced(function* (seed: number) {
         disturbances[at] = { ...disturbance, from, to: now() }
       }
     },
-    deed: (deed: Omit<NodeDeed, "at">) => {
-      deeds.push({ at: now(), ...deed })
-      line({ deed })
+    nodeAction: (nodeAction: Omit<NodeAction, "at">) => {
+      nodeActions.push({ at: now(), ...nodeAction })
+      line({ nodeAction })
     },
     /** Keeps the file after the run, with further files of the given extensions. */
     keepFile: (beside: Readonly<Record<string, string>>) => {

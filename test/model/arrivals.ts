@@ -26,11 +26,11 @@ export const arrivals = Effect.fnUntraced(function* (options: {
     brain.files.set(server, answer.text)
     brain.finishInstall(server, "ready")
   })
-  const look = Effect.suspend(() =>
+  const readSnapshot = Effect.suspend(() =>
     Effect.forEach(isThere() ? [...brain.arriving] : [], (server) => Effect.ignore(fetch(server)), {
       concurrency: 4,
       discard: true
     })
   )
-  yield* Effect.forkScoped(Effect.forever(Effect.andThen(look, Effect.sleep(PAUSE))))
+  yield* Effect.forkScoped(Effect.forever(Effect.andThen(readSnapshot, Effect.sleep(PAUSE))))
 })

@@ -3,12 +3,12 @@ import { Effect } from "effect"
 import type { Random } from "../support/random.ts"
 import { adminKey } from "../support/Service.ts"
 import { blueprints } from "./definitions.ts"
-import type { Asked, CreateBody, ListPath, LookPath } from "./History.ts"
+import type { ClientRequest, CreateBody, ListPath, ServerPath } from "./History.ts"
 import { makeClient } from "./http.ts"
 import type { Recorder } from "./Recorder.ts"
 import { keptOf, requestOf } from "./requests.ts"
 import { POPULATION } from "./settings.ts"
-import { nodeIds } from "./world.ts"
+import { nodeIds } from "./setup.ts"
 
 /** An acknowledged creation. */
 interface Known {
@@ -18,9 +18,9 @@ interface Known {
 }
 
 /** Maximum pause between two requests of a client, in milliseconds. */
-const THINKING = 80
+const MAX_PAUSE_MILLIS = 80
 /** Minimum timeout of most clients, in milliseconds; the maximum is twice as long. */
-const IMPATIENCE = 1_200
+const MIN_TIMEOUT_MILLIS = 1_200
 const AGAIN_MILLIS = 150
 /** Number of creations repeated at the end. */
 const REPEATED = 200
@@ -36,7 +36,7 @@ const lists: readonly [ListPath, ...ReadonlyArray<ListPath>] = [
   "/api/system",
   "/healthz"
 ]
-const looks: readonly [LookPath, ...ReadonlyArray<LookPath>] = [
+const serverPaths: readonly [ServerPath, ...ReadonlyArray<ServerPath>] = [
   "",
   "",
   "/status",
@@ -48,7 +48,7 @@ const actions = ["start", "start", "start", "stop", "stop", "restart", "kill", "
 
 export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => {
   /** By id: servers without an acknowledged deletion. */
-  const alive = new Map<string, Known>()
+  const undeleted = new Map<string, Known>()
   const known: Array<Known> = []
   const drained = new Set<string>()
   /** Nodes with a drain or undrain in progress: one at a time, so that the last one is known. */
@@ -58,14 +58,14 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
   /** Sends requests and records the responses. */
   const sender = Effect.fnUntraced(function* (client: string) {
     const request = yield* makeClient(adminKey)
-    return Effect.fnUntraced(function* (asked: Asked, replica: number, patience?: number) {
+    return Effect.fnUntraced(function* (requested: ClientRequest, replica: number, timeoutMillis?: number) {
       const sent = recorder.now()
-      const answer = yield* request(urls[replica] ?? "", requestOf(asked), patience)
-      const base = { client, replica, asked, sent, ended: recorder.now() }
+      const answer = yield* request(urls[replica] ?? "", requestOf(requested), timeoutMillis)
+      const base = { client, replica, requested, sent, ended: recorder.now() }
       return recorder.operation(
         "lost" in answer
           ? { ...base, status: undefined, lost: answer.lost }
-          : { ...base, status: answer.status, ...keptOf(asked, answer) }
+          : { ...base, status: answer.status, ...keptOf(requested, answer) }
       )
     })
   })
@@ -74,18 +74,19 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
   const client = Effect.fnUntraced(function* (name: string, random: Random, isOver: () => boolean) {
     const send = yield* sender(name)
     /** The replica that did not respond last; mostly another is chosen, as a balancer would. */
-    let silent: number | undefined
+    let unresponsive: number | undefined
     const someReplica = () => {
       const one = random.below(urls.length)
-      return one === silent && random.below(6) > 0 ? (one + 1) % urls.length : one
+      return one === unresponsive && random.below(6) > 0 ? (one + 1) % urls.length : one
     }
 
-    const ask = Effect.fnUntraced(function* (asked: Asked) {
+    const ask = Effect.fnUntraced(function* (requested: ClientRequest) {
       const replica = someReplica()
-      const patience = random.below(4) === 0 ? undefined : IMPATIENCE + random.below(IMPATIENCE)
-      const operation = yield* send(asked, replica, patience)
-      if (operation.status === undefined) silent = replica
-      else if (replica === silent) silent = undefined
+      const timeoutMillis =
+        random.below(4) === 0 ? undefined : MIN_TIMEOUT_MILLIS + random.below(MIN_TIMEOUT_MILLIS)
+      const operation = yield* send(requested, replica, timeoutMillis)
+      if (operation.status === undefined) unresponsive = replica
+      else if (replica === unresponsive) unresponsive = undefined
       return operation
     })
 
@@ -102,7 +103,7 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
         if (status === 202 && id !== undefined) {
           const server = { id, key, body }
           known.push(server)
-          alive.set(id, server)
+          undeleted.set(id, server)
           return
         }
         // There is no capacity, and that does not change soon.
@@ -116,7 +117,7 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
       if (one === undefined) return Effect.void
       const { body, key } = one
       if (random.below(4) > 0) return ask({ kind: "create", key, body })
-      return ask({ kind: "create-otherwise", key, body: { ...body, start: body.start !== true } })
+      return ask({ kind: "create-conflict", key, body: { ...body, start: body.start !== true } })
     })
 
     const drain = Effect.suspend(() => {
@@ -140,42 +141,42 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
     const someServer = () => {
       // Sometimes a deleted server.
       if (random.below(15) === 0) return known[random.below(known.length)]?.id
-      return [...alive.keys()][random.below(alive.size)]
+      return [...undeleted.keys()][random.below(undeleted.size)]
     }
 
     const act = Effect.suspend((): Effect.Effect<unknown> => {
       const what = random.below(100)
-      const isFull = alive.size >= POPULATION
+      const isFull = undeleted.size >= POPULATION
       if (what < (isFull ? 4 : 16)) return create
       if (what < 20) return repeat
       if (what < 23) return drain
       if (what < 24) return ask({ kind: "reload", folder: random.pick(["blueprints", "software"] as const) })
       if (what < 25) return ask({ kind: "ticket" })
       if (what < 33) return ask({ kind: "list", what: random.pick(lists) })
-      if (what < 36) return ask({ kind: "look-at-node", node: random.pick(nodeIds) })
+      if (what < 36) return ask({ kind: "get-node", node: random.pick(nodeIds) })
       const server = someServer()
       if (server === undefined) return create
-      if (what < 60) return ask({ kind: "look", server, what: random.pick(looks) })
+      if (what < 60) return ask({ kind: "get-server", server, what: random.pick(serverPaths) })
       if (what < 64) return ask({ kind: "commands", server })
       if (what < 67) return ask({ kind: "reinstall", server })
       if (what < 68) return ask({ kind: "reset", server })
       if (what < (isFull ? 80 : 74)) {
         return Effect.tap(ask({ kind: "delete", server, force: random.below(3) === 0 }), ({ status }) =>
           Effect.sync(() => {
-            if (status === 200 || status === 404) alive.delete(server)
+            if (status === 200 || status === 404) undeleted.delete(server)
           })
         )
       }
       return Effect.tap(ask({ kind: "power", server, action: random.pick(actions) }), ({ status }) =>
         Effect.sync(() => {
-          if (status === 404) alive.delete(server)
+          if (status === 404) undeleted.delete(server)
         })
       )
     })
 
     while (!isOver()) {
       yield* act
-      yield* Effect.sleep(random.below(THINKING))
+      yield* Effect.sleep(random.below(MAX_PAUSE_MILLIS))
     }
   }, Effect.scoped)
 
@@ -185,9 +186,9 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
     undrainAll: Effect.gen(function* () {
       const send = yield* sender("after")
       for (const node of nodeIds) {
-        const asked = { kind: "drain", node, drained: false, move: false } as const
+        const requested = { kind: "drain", node, drained: false, move: false } as const
         let status: number | undefined
-        for (let turn = 0; status !== 200; turn++) ({ status } = yield* send(asked, turn % urls.length))
+        for (let turn = 0; status !== 200; turn++) ({ status } = yield* send(requested, turn % urls.length))
       }
     }).pipe(Effect.scoped),
     /** Repeats acknowledged creations, at any replica. */

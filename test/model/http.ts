@@ -2,7 +2,7 @@
 import { Agent, type IncomingMessage, request } from "node:http"
 import { Effect } from "effect"
 import { reasonPhrases } from "../../src/domain/ApiError.ts"
-import { PATIENCE_MILLIS } from "./settings.ts"
+import { CLIENT_TIMEOUT_MILLIS } from "./settings.ts"
 
 export interface HttpAnswer {
   readonly status: number
@@ -64,18 +64,22 @@ export const makeClient = Effect.fnUntraced(function* (key: string) {
     (it) => Effect.sync(() => it.destroy())
   )
   /** @param patience timeout in milliseconds, if it is below that of the service: the request is then abandoned */
-  return (url: string, asked: HttpRequest, patience?: number): Effect.Effect<HttpAnswer | NoAnswer> =>
+  return (
+    url: string,
+    requested: HttpRequest,
+    timeoutMillis?: number
+  ): Effect.Effect<HttpAnswer | NoAnswer> =>
     Effect.callback<HttpAnswer | NoAnswer>((resume) => {
-      const body = asked.body === undefined ? undefined : JSON.stringify(asked.body)
+      const body = requested.body === undefined ? undefined : JSON.stringify(requested.body)
       const sent = request(
-        `${url}${asked.path}`,
+        `${url}${requested.path}`,
         {
           agent,
-          method: asked.method,
+          method: requested.method,
           headers: {
             authorization: `Bearer ${key}`,
             ...(body === undefined ? {} : { "content-length": String(Buffer.byteLength(body)) }),
-            ...asked.headers
+            ...requested.headers
           }
         },
         (response: IncomingMessage) => {
@@ -105,8 +109,8 @@ export const makeClient = Effect.fnUntraced(function* (key: string) {
       return Effect.sync(() => sent.destroy())
     }).pipe(
       Effect.timeoutOrElse({
-        duration: patience ?? PATIENCE_MILLIS,
-        orElse: () => Effect.succeed({ lost: patience === undefined ? "no answer in time" : ABANDONED })
+        duration: timeoutMillis ?? CLIENT_TIMEOUT_MILLIS,
+        orElse: () => Effect.succeed({ lost: timeoutMillis === undefined ? "no answer in time" : ABANDONED })
       })
     )
 })

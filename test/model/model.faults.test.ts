@@ -3,16 +3,16 @@ import { Duration, Effect, Fiber } from "effect"
 import { eventually } from "../support/eventually.ts"
 import { seeded } from "../support/random.ts"
 import { makeClients } from "./clients.ts"
+import { makeFaultInjector } from "./faultInjector.ts"
 import type { History } from "./History.ts"
 import { invariants } from "./invariants/index.ts"
-import { look, unrest } from "./look.ts"
-import { nature } from "./nature.ts"
-import { makeNemesis } from "./nemesis.ts"
 import { makeRecorder } from "./Recorder.ts"
+import { pendingWork, readSnapshot } from "./readSnapshot.ts"
 import type { Snapshot } from "./Snapshot.ts"
 import { schedule } from "./schedule.ts"
-import { CLIENTS, faultSeconds, REPLICAS, REST, seconds, seed } from "./settings.ts"
-import { makeWorld, nodeIds } from "./world.ts"
+import { serverActivity } from "./serverActivity.ts"
+import { CLIENTS, faultSeconds, REPLICAS, SETTLE_TIMEOUT, seconds, seed } from "./settings.ts"
+import { makeSetup, nodeIds } from "./setup.ts"
 
 const MOST_SHOWN = 12
 
@@ -22,14 +22,14 @@ describe("design: every acknowledged change survives any fault, and all replicas
     () =>
       Effect.gen(function* () {
         const recorder = yield* makeRecorder(seed)
-        const world = yield* makeWorld
+        const setup = yield* makeSetup
         recorder.begin()
         const random = seeded(seed)
         const plan = schedule(random, faultSeconds * 1_000, { replicas: REPLICAS, nodes: nodeIds.length })
         recorder.line({ seed, seconds, plan })
         const clients = makeClients(
           recorder,
-          world.replicas.map(({ url }) => url)
+          setup.replicas.map(({ url }) => url)
         )
         let isOver = false
         const working = yield* Effect.forkChild(
@@ -39,7 +39,7 @@ describe("design: every acknowledged change survives any fault, and all replicas
             { concurrency: "unbounded", discard: true }
           )
         )
-        const living = yield* Effect.forkChild(nature(world, recorder, seeded(seed + 500)))
+        const activity = yield* Effect.forkChild(serverActivity(setup, recorder, seeded(seed + 500)))
         const found = (problems: ReadonlyArray<string>, beside?: Snapshot) =>
           Effect.sync(() => {
             if (problems.length === 0) return
@@ -49,7 +49,7 @@ describe("design: every acknowledged change survives any fault, and all replicas
                 (_, value) => (value instanceof Map ? [...value] : value),
                 1
               ),
-              ...Object.fromEntries(world.replicas.map(({ index, log }) => [`replica-${index}.log`, log()]))
+              ...Object.fromEntries(setup.replicas.map(({ index, log }) => [`replica-${index}.log`, log()]))
             })
             const shown = problems.slice(0, MOST_SHOWN)
             assert.fail(
@@ -60,30 +60,30 @@ describe("design: every acknowledged change survives any fault, and all replicas
             )
           })
 
-        yield* Effect.tapError(makeNemesis(world, recorder)(plan), ({ message }) => found([message]))
+        yield* Effect.tapError(makeFaultInjector(setup, recorder)(plan), ({ message }) => found([message]))
         recorder.line({ note: "everything is whole again" })
         isOver = true
-        yield* Fiber.interrupt(living)
+        yield* Fiber.interrupt(activity)
         yield* Fiber.join(working)
         yield* clients.undrainAll
 
         const rest = yield* Effect.result(
           eventually(
-            Effect.map(look(world), (snapshot) => ({
+            Effect.map(readSnapshot(setup), (snapshot) => ({
               snapshot,
-              under: unrest(world, snapshot),
-              subscribers: world.subscribers.map(({ name, received }) => ({
+              under: pendingWork(setup, snapshot),
+              subscribers: setup.subscribers.map(({ name, received }) => ({
                 name,
                 received: [...received()]
               }))
             })),
             ({ under }) => under.length === 0,
-            REST
+            SETTLE_TIMEOUT
           )
         )
         if (rest._tag === "Failure") {
-          const snapshot = yield* look(world)
-          const under = unrest(world, snapshot).map((what) => `not at rest: ${what}`)
+          const snapshot = yield* readSnapshot(setup)
+          const under = pendingWork(setup, snapshot).map((what) => `not at rest: ${what}`)
           return yield* found(under, snapshot)
         }
         recorder.line({ note: "all is at rest" })
@@ -91,7 +91,7 @@ describe("design: every acknowledged change survives any fault, and all replicas
         const history: History = {
           operations: recorder.operations,
           disturbances: recorder.disturbances,
-          deeds: recorder.deeds,
+          nodeActions: recorder.nodeActions,
           subscribers: rest.success.subscribers,
           end: rest.success.snapshot
         }

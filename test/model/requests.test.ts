@@ -29,12 +29,12 @@ describe("model: the form of responses", () => {
   })
 
   it("a response whose shape differs from the expected one is malformed", () => {
-    const asked = { kind: "look", server: "srv_a", what: "" } as const
+    const requested = { kind: "get-server", server: "srv_a", what: "" } as const
     const answer = (text: string, status = 200) => ({ status, text, malformed: undefined })
-    assert.deepStrictEqual(keptOf(asked, answer('{"id":"srv_a"}')), {})
-    assert.isDefined(keptOf(asked, answer('{"id":"srv_b"}')).malformed)
-    assert.isDefined(keptOf(asked, answer('{"id":')).malformed)
-    assert.strictEqual(keptOf(asked, answer(JSON.stringify(body), 503)).detail, "why")
+    assert.deepStrictEqual(keptOf(requested, answer('{"id":"srv_a"}')), {})
+    assert.isDefined(keptOf(requested, answer('{"id":"srv_b"}')).malformed)
+    assert.isDefined(keptOf(requested, answer('{"id":')).malformed)
+    assert.strictEqual(keptOf(requested, answer(JSON.stringify(body), 503)).detail, "why")
     const list = { kind: "list", what: "/api/servers?ids_only=true" } as const
     assert.deepStrictEqual(keptOf(list, answer('["srv_a"]')).ids, ["srv_a"])
     const create = {

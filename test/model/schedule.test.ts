@@ -17,12 +17,12 @@ describe("model: the schedule of faults", () => {
   it("the schedule heals every fault at its end and never applies a fault twice at a time", () => {
     fc.assert(
       fc.property(fc.nat(), fc.integer({ min: 1_000, max: 600_000 }), (seed, millis) => {
-        const mended = new Map<string, number>()
+        const healed = new Map<string, number>()
         for (const fault of schedule(seeded(seed), millis, counts)) {
           const name = targetName(fault)
-          assert.isAtLeast(fault.at, mended.get(name) ?? 0)
+          assert.isAtLeast(fault.at, healed.get(name) ?? 0)
           assert.isAtMost(fault.at + fault.lasts, millis)
-          mended.set(name, fault.at + fault.lasts)
+          healed.set(name, fault.at + fault.lasts)
         }
       })
     )

@@ -17,6 +17,6 @@ export const CLIENTS = 8
 /** Approximate number of servers that the clients maintain. */
 export const POPULATION = 70
 /** Timeout of a client, in milliseconds: longer than the service's own limit of 30 s. */
-export const PATIENCE_MILLIS = 35_000
+export const CLIENT_TIMEOUT_MILLIS = 35_000
 /** Timeout for the run to become idle after the last fault. */
-export const REST = "120 seconds"
+export const SETTLE_TIMEOUT = "120 seconds"

@@ -2,7 +2,7 @@
 import type { Allocations } from "../../src/domain/Allocation.ts"
 import type { ServerStatus } from "../../src/domain/ServerStatus.ts"
 import { kinds, memoryOf } from "./definitions.ts"
-import type { Asked, CreateBody, History, Operation, StreamEvent } from "./History.ts"
+import type { ClientRequest, CreateBody, History, Operation, StreamEvent } from "./History.ts"
 import { type JournalRow, portsOf, type ReplicaSeen, type Snapshot, type Tables } from "./Snapshot.ts"
 
 const NODES = ["n0", "n1"] as const
@@ -182,11 +182,11 @@ const end: Snapshot = {
   }))
 }
 
-const operation = (n: number, asked: Asked, rest: Partial<Operation> = {}): Operation => ({
+const operation = (n: number, requested: ClientRequest, rest: Partial<Operation> = {}): Operation => ({
   n,
   client: "client 0",
   replica: 0,
-  asked,
+  requested,
   sent: n * 100,
   ended: n * 100 + 50,
   status: 200,
@@ -201,10 +201,10 @@ const operations: ReadonlyArray<Operation> = [
   operation(5, { kind: "delete", server: "srv_c", force: false }),
   operation(
     6,
-    { kind: "look", server: "srv_c", what: "" },
+    { kind: "get-server", server: "srv_c", what: "" },
     { status: 404, detail: "server not found: srv_c" }
   ),
-  operation(7, { kind: "look", server: "srv_a", what: "/status" }),
+  operation(7, { kind: "get-server", server: "srv_a", what: "/status" }),
   operation(8, { kind: "list", what: "/api/servers?ids_only=true" }, { ids: ["srv_a", "srv_b"] }),
   operation(
     9,
@@ -225,7 +225,7 @@ const received: ReadonlyArray<StreamEvent> = journal
 export const sound: History = {
   operations,
   disturbances: [{ name: "replica 1 is killed", what: "replica", target: 1, from: 1_090, to: 1_200 }],
-  deeds: [],
+  nodeActions: [],
   subscribers: [
     { name: "sse at replica 0", received },
     { name: "websocket at replica 1", received }

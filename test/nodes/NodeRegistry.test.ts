@@ -442,7 +442,7 @@ describe("node-protocol, When something breaks: node gone", () => {
 })
 
 describe("node-protocol, When something breaks: control plane killed", () => {
-  const lives = (store: (life: number) => ReturnType<typeof memoryNodes>) =>
+  const restoresNodes = (store: (life: number) => ReturnType<typeof memoryNodes>) =>
     Effect.gen(function* () {
       yield* Effect.gen(function* () {
         const registry = yield* NodeRegistry
@@ -479,7 +479,7 @@ describe("node-protocol, When something breaks: control plane killed", () => {
 
   it.effect("a restarted control plane restores its nodes, which are lost unless they register", () => {
     const state = tables()
-    return lives(() => memoryNodes({}, state))
+    return restoresNodes(() => memoryNodes({}, state))
   })
 
   /** Nodes over a database file; layers built again act as another process. */
@@ -494,7 +494,7 @@ describe("node-protocol, When something breaks: control plane killed", () => {
   it.effect("a restarted control plane restores its nodes from a database file", () =>
     Effect.gen(function* () {
       const nodes = yield* onFile
-      yield* lives(() => nodes)
+      yield* restoresNodes(() => nodes)
     })
   )
 

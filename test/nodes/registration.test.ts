@@ -73,17 +73,17 @@ describe("node-protocol, register: validation", () => {
   })
 
   it("a heartbeat interval that is not below the lost timeout is refused with the settings to change", () => {
-    const heard = (heartbeat_seconds: number, lostAfter: number) =>
+    const withInterval = (heartbeat_seconds: number, lostAfter: number) =>
       registered(registration("n1", { heartbeat_seconds }), lostAfter)
-    assert.isTrue(Result.isSuccess(heard(10, 30)))
-    assert.isTrue(Result.isSuccess(heard(29, 30)))
+    assert.isTrue(Result.isSuccess(withInterval(10, 30)))
+    assert.isTrue(Result.isSuccess(withInterval(29, 30)))
     assert.isTrue(Result.isSuccess(registered(registration("n1"), 1)), "a daemon that does not say")
     for (const [seconds, lostAfter, better] of [
       [30, 30, 10],
       [600, 30, 10],
       [2, 1, 1]
     ] as const) {
-      const result = heard(seconds, lostAfter)
+      const result = withInterval(seconds, lostAfter)
       if (Result.isSuccess(result)) assert.fail(`${seconds} of ${lostAfter}`)
       assert.strictEqual(
         result.failure.detail,

@@ -35,9 +35,9 @@ const startReplica = Effect.fnUntraced(function* (
     )
   )
   const registry = Context.get(context, NodeRegistry)
-  const told: Array<string> = []
+  const published: Array<string> = []
   yield* registry.changes.pipe(
-    Stream.runForEach(({ kind, node_id }) => Effect.sync(() => told.push(`${node_id} ${kind}`))),
+    Stream.runForEach(({ kind, node_id }) => Effect.sync(() => published.push(`${node_id} ${kind}`))),
     Effect.forkScoped({ startImmediately: true })
   )
   return {
@@ -45,8 +45,8 @@ const startReplica = Effect.fnUntraced(function* (
     store: Context.get(context, Store),
     nodes: Context.get(context, NodeRepo),
     servers: Context.get(context, ServerRepo),
-    told,
-    of: (node_id: string) => told.filter((line) => line.startsWith(`${node_id} `))
+    published,
+    of: (node_id: string) => published.filter((line) => line.startsWith(`${node_id} `))
   }
 })
 type Replica = Effect.Success<ReturnType<typeof startReplica>>
@@ -61,7 +61,11 @@ const everywhere = (what: string, replicas: ReadonlyArray<Replica>, look: (repli
   )
 
 /** Waits until the replicas have shared that many further heartbeats of the node. */
-const heardAgain = Effect.fnUntraced(function* ({ nodes, store }: Replica, node_id: string, times: number) {
+const heartbeatsArrive = Effect.fnUntraced(function* (
+  { nodes, store }: Replica,
+  node_id: string,
+  times: number
+) {
   const beats = Effect.map(
     store.read(nodes.heartbeats),
     (rows) => rows.find((row) => row.node_id === node_id)?.beats ?? 0
@@ -100,9 +104,9 @@ describe("design: replicas have the same nodes", () => {
       Effect.gen(function* () {
         const [one, other] = [yield* startReplica(url), yield* startReplica(url)]
         for (const id of ["n1", "n2", "n3"]) yield* one.registry.register(registration(id))
-        yield* everywhere("all are told", [one, other], ({ told }) => told.length === 3)
-        assert.deepStrictEqual(one.told, ["n1 connected", "n2 connected", "n3 connected"])
-        assert.deepStrictEqual(other.told, one.told)
+        yield* everywhere("all are told", [one, other], ({ published }) => published.length === 3)
+        assert.deepStrictEqual(one.published, ["n1 connected", "n2 connected", "n3 connected"])
+        assert.deepStrictEqual(other.published, one.published)
         assert.deepStrictEqual(yield* other.registry.get("n1"), yield* one.registry.get("n1"))
         const third = yield* startReplica(url)
         assert.deepStrictEqual(yield* third.registry.list, yield* one.registry.list)
@@ -148,7 +152,7 @@ describe("design: replicas have the same nodes", () => {
             yield* everywhere(
               "both are told on both",
               replicas,
-              ({ told }) => told.length === 2 * (round + 1)
+              ({ published }) => published.length === 2 * (round + 1)
             )
             const [here, there] = yield* Effect.forEach(replicas, counts)
             assert.deepStrictEqual(here, there)
@@ -232,14 +236,14 @@ describe("node-protocol: heartbeats reach any replica", () => {
           const scope = yield* Scope.make()
           yield* Scope.provide(daemon("passing", replicas), scope)
           // Longer than the timeout of a silent node.
-          yield* heardAgain(first, "steady", 25)
-          for (const { told } of replicas) {
-            assert.sameMembers(told, ["steady connected", "passing connected"])
+          yield* heartbeatsArrive(first, "steady", 25)
+          for (const { published } of replicas) {
+            assert.sameMembers(published, ["steady connected", "passing connected"])
           }
           yield* Scope.close(scope, Exit.void)
           yield* everywhere("lost", replicas, ({ registry }) => !registry.isConnected("passing"))
           yield* everywhere("given up", replicas, ({ of }) => of("passing").length === 3)
-          yield* heardAgain(first, "steady", 5)
+          yield* heartbeatsArrive(first, "steady", 5)
           for (const { of, registry } of replicas) {
             assert.deepStrictEqual(of("passing"), ["passing connected", "passing lost", "passing given-up"])
             assert.deepStrictEqual(of("steady"), ["steady connected"])
@@ -301,7 +305,7 @@ describe("node-protocol: heartbeats reach any replica", () => {
         const first = yield* startReplica(url, { answerMillis: 650 })
         const replicas = [first, yield* startReplica(url, { answerMillis: 650 })]
         const steady = yield* daemon("steady", replicas)
-        yield* everywhere("it is told", replicas, ({ told }) => told.length === 1)
+        yield* everywhere("it is told", replicas, ({ published }) => published.length === 1)
         yield* postgres.freeze
         // Longer than the timeout of a silent node.
         for (let n = 0; n < 40; n++) {
@@ -312,9 +316,9 @@ describe("node-protocol: heartbeats reach any replica", () => {
         yield* Effect.forEach(replicas, ({ registry }) =>
           until("writes are made", Effect.isSuccess(registry.setDrained("steady", true)))
         )
-        yield* heardAgain(first, "steady", 15)
-        for (const { registry, told } of replicas) {
-          assert.deepStrictEqual(told, ["steady connected"])
+        yield* heartbeatsArrive(first, "steady", 15)
+        for (const { registry, published } of replicas) {
+          assert.deepStrictEqual(published, ["steady connected"])
           assert.isTrue(registry.isConnected("steady"))
         }
         assert.strictEqual(steady.registrations(), 1)

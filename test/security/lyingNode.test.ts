@@ -23,7 +23,7 @@ const json = { "content-type": "application/json" }
 type Answering = (request: IncomingMessage, response: ServerResponse) => void
 
 /** The responses of a correct node. */
-const honest: Answering = (request, response) => {
+const correctResponse: Answering = (request, response) => {
   let body = ""
   request.setEncoding("utf8")
   request.on("data", (chunk: string) => {
@@ -43,10 +43,10 @@ const honest: Answering = (request, response) => {
 const listening = Effect.acquireRelease(
   Effect.callback<{ readonly url: string; answering: Answering; readonly calls: Array<IncomingMessage> }>(
     (resume) => {
-      const made = { url: "", answering: honest, calls: [] as IncomingMessage[], close: () => {} }
+      const made = { url: "", answering: correctResponse, calls: [] as IncomingMessage[], close: () => {} }
       const server = createServer((request, response) => {
         made.calls.push(request)
-        if (request.url === "/api/system") honest(request, response)
+        if (request.url === "/api/system") correctResponse(request, response)
         else made.answering(request, response)
       })
       const consoles = new WebSocketServer({ server })
@@ -70,7 +70,7 @@ const listening = Effect.acquireRelease(
   (made) => Effect.sync(() => "close" in made && typeof made.close === "function" && made.close())
 )
 
-const liar = (url: string, change: Readonly<Record<string, unknown>> = {}) => ({
+const lyingRegistration = (url: string, change: Readonly<Record<string, unknown>> = {}) => ({
   ...registration("liar", { url, boot_id: "boot-1", allocations: [allocation({ ports: "29300-29399" })] }),
   ...change
 })
@@ -83,15 +83,15 @@ interface LyingNode {
     once?: boolean
   ) => ReturnType<Service["request"]>
   /** Registers with a new key: a key registers once a second, and the body is checked before the key. */
-  readonly registerAnew: (change: Readonly<Record<string, unknown>>) => ReturnType<Service["request"]>
+  readonly registerWithNewKey: (change: Readonly<Record<string, unknown>>) => ReturnType<Service["request"]>
   readonly post: (path: string, body: unknown) => ReturnType<Service["request"]>
   /** A server that the node reports as running. */
   readonly server: string
 }
 
-class Liar extends Context.Service<Liar, LyingNode>()("test/security/Liar") {
+class LyingNodeService extends Context.Service<LyingNodeService, LyingNode>()("test/security/LyingNode") {
   static readonly layer = Layer.effect(
-    Liar,
+    LyingNodeService,
     Effect.gen(function* () {
       const { env } = yield* definitions(games)
       const api = yield* startService({ env: { ...alone, ...env, MUSTER_LOG_LEVEL: "debug" } })
@@ -100,12 +100,12 @@ class Liar extends Context.Service<Liar, LyingNode>()("test/security/Liar") {
       const post = (path: string, body: unknown, once = false) =>
         api.request("POST", `/api/nodes/liar${path}`, { key, body, once })
       const register: LyingNode["register"] = (change, once) =>
-        post("/register", liar(daemon.url, change), once)
-      const registerAnew: LyingNode["registerAnew"] = (change) =>
+        post("/register", lyingRegistration(daemon.url, change), once)
+      const registerWithNewKey: LyingNode["registerWithNewKey"] = (change) =>
         Effect.flatMap(nodeKey(api, "other"), (other) =>
           api.request("POST", "/api/nodes/liar/register", {
             key: other.key,
-            body: liar(daemon.url, change)
+            body: lyingRegistration(daemon.url, change)
           })
         )
       const registered = yield* register({})
@@ -117,7 +117,7 @@ class Liar extends Context.Service<Liar, LyingNode>()("test/security/Liar") {
       yield* post(`${event}/status`, { boot_id, sequence: 2, status: "starting" })
       yield* post(`${event}/status`, { boot_id, sequence: 3, status: "running" })
       yield* becomes(api, server, "running")
-      return { api, daemon, register, registerAnew, post, server }
+      return { api, daemon, register, registerWithNewKey, post, server }
     })
   )
 }
@@ -128,11 +128,11 @@ const assertClean = (text: string) => {
   assert.notMatch(text, hostile)
 }
 
-layer(Liar.layer, options)("a lying node", (it) => {
+layer(LyingNodeService.layer, options)("a lying node", (it) => {
   describe("messages from nodes are bounded and sanitized", () => {
     it.effect("a crash event has bounded, sanitized text and a plausible time", () =>
       Effect.gen(function* () {
-        const { api, post, server } = yield* Liar
+        const { api, post, server } = yield* LyingNodeService
         const stream = yield* subscribe(api)
         const crash = { reason: nasty.repeat(10_000), exit_code: 1, timestamp: "9999-12-31T23:59:59.999Z" }
         const answer = yield* post(`/internal/event/servers/${server}/crash`, {
@@ -145,15 +145,15 @@ layer(Liar.layer, options)("a lying node", (it) => {
         assert.isBelow(Buffer.byteLength(text), 64 * 1024)
         const { payload } = JSON.parse(text).Data
         assertClean(payload.reason)
-        const said: string = payload.timestamp
-        assert.match(said, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
-        assert.isBelow(Math.abs(Date.parse(said) - Date.now()), 60_000)
+        const timestamp: string = payload.timestamp
+        assert.match(timestamp, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
+        assert.isBelow(Math.abs(Date.parse(timestamp) - Date.now()), 60_000)
       })
     )
 
     it.effect("the reason of a failed installation is bounded and sanitized; invalid times are omitted", () =>
       Effect.gen(function* () {
-        const { api, post, server } = yield* Liar
+        const { api, post, server } = yield* LyingNodeService
         const install = {
           phase: "failed",
           exit_code: 1,
@@ -177,7 +177,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
 
     it.effect("ids, counts and shares that are out of range are 422", () =>
       Effect.gen(function* () {
-        const { post, server } = yield* Liar
+        const { post, server } = yield* LyingNodeService
         const beat = { boot_id: "boot-1", load: 1, memory_used_bytes: 1, disk_used_bytes: 1 }
         const path = `/internal/event/servers/${server}/status`
         const status = { boot_id: "boot-1", sequence: 7, status: "running" }
@@ -202,7 +202,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
 
     it.effect("a node cannot forge a log line", () =>
       Effect.gen(function* () {
-        const { api, post, register } = yield* Liar
+        const { api, post, register } = yield* LyingNodeService
         yield* post(`/internal/event/servers/${encodeURIComponent(nasty)}/status`, {})
         yield* register({ url: `http://${nasty}` })
         yield* api.request("GET", `/api/servers/${encodeURIComponent(nasty)}`)
@@ -221,7 +221,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
   describe("a registration of a lying node", () => {
     it.effect("a registration with invalid text, addresses or numbers is 422", () =>
       Effect.gen(function* () {
-        const { daemon, registerAnew } = yield* Liar
+        const { daemon, registerWithNewKey } = yield* LyingNodeService
         const ports = Array.from({ length: 500 }, (_, index) => 20_000 + 2 * index).join(",")
         const allocation = { address: "127.0.0.1", alias: "", force_outgoing_ip: false, ports }
         const tries: ReadonlyArray<readonly [Readonly<Record<string, unknown>>, RegExp]> = [
@@ -230,20 +230,20 @@ layer(Liar.layer, options)("a lying node", (it) => {
           [{ allocations: [allocation] }, /^allocations\[0\]\.ports: expected at most 1024 characters/],
           [{ runtimes: Array(100).fill("process") }, /runtimes/]
         ]
-        for (const [change, detail] of tries) assertError(yield* registerAnew(change), 422, detail)
+        for (const [change, detail] of tries) assertError(yield* registerWithNewKey(change), 422, detail)
       })
     )
 
     it.effect("a registration at the metadata service of a cloud is 422 in any notation", () =>
       Effect.gen(function* () {
-        const { api, registerAnew } = yield* Liar
+        const { api, registerWithNewKey } = yield* LyingNodeService
         for (const url of [
           "http://169.254.169.254/",
           "http://[::ffff:a9fe:a9fe]:80",
           "http://[fd00:ec2::254]"
         ]) {
           const body = assertError(
-            yield* registerAnew({ url }),
+            yield* registerWithNewKey({ url }),
             422,
             /^body field url: nodes may not be at .*(link-local|metadata service)/
           )
@@ -257,7 +257,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
 
     it.effect("registrations are limited to one per second: 429 has Retry-After", () =>
       Effect.gen(function* () {
-        const { register } = yield* Liar
+        const { register } = yield* LyingNodeService
         assert.strictEqual((yield* register({})).status, 200)
         const answers = yield* Effect.forEach([1, 2, 3], () => register({}, true), { concurrency: 3 })
         for (const answer of answers) {
@@ -269,7 +269,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
 
     it.effect("a registration of 10,000 servers is accepted; one over 8 MiB is 413", () =>
       Effect.gen(function* () {
-        const { register } = yield* Liar
+        const { register } = yield* LyingNodeService
         const servers = Array.from({ length: 10_000 }, (_, index) => ({
           id: `srv_${String(index).padStart(26, "0")}`,
           status: "running",
@@ -291,15 +291,17 @@ layer(Liar.layer, options)("a lying node", (it) => {
 
   describe("a response of a lying node", () => {
     const ask = (path: string) =>
-      Effect.flatMap(Liar, ({ api, server }) => api.request("GET", `/api/servers/${server}${path}`))
+      Effect.flatMap(LyingNodeService, ({ api, server }) =>
+        api.request("GET", `/api/servers/${server}${path}`)
+      )
     const lie = (answering: Answering) =>
-      Effect.map(Liar, ({ daemon }) => {
+      Effect.map(LyingNodeService, ({ daemon }) => {
         daemon.answering = answering
       })
 
     it.effect("an endless response is 502, and eight at a time take bounded memory", () =>
       Effect.gen(function* () {
-        const { api } = yield* Liar
+        const { api } = yield* LyingNodeService
         const part = Buffer.from(`"${"x".repeat(MIB - 4)}",\n`)
         let sent = 0
         yield* lie((request, response) => {
@@ -356,7 +358,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
 
     it.effect("a compressed response is not decompressed, and calls do not ask for compression", () =>
       Effect.gen(function* () {
-        const { daemon } = yield* Liar
+        const { daemon } = yield* LyingNodeService
         const bomb = gzipSync(Buffer.alloc(100 * MIB, " "))
         yield* lie((_, response) =>
           response
@@ -409,8 +411,8 @@ layer(Liar.layer, options)("a lying node", (it) => {
           response.writeHead(200, json).end("{}")
         })
         assert.include([502, 503], (yield* ask("/stats")).status)
-        yield* lie(honest)
-        yield* expectStatus((yield* Liar).api, 200, "GET", "/readyz")
+        yield* lie(correctResponse)
+        yield* expectStatus((yield* LyingNodeService).api, 200, "GET", "/readyz")
       })
     )
   })
@@ -418,7 +420,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
   describe("a console of a lying node", () => {
     it.effect("a frame over the size limit ends the console", () =>
       Effect.gen(function* () {
-        const { api, server } = yield* Liar
+        const { api, server } = yield* LyingNodeService
         const lines = yield* Effect.callback<ReadonlyArray<string>>((resume) => {
           const got: Array<string> = []
           const socket = new WebSocket(`${api.url.replace("http", "ws")}/api/servers/${server}/console`, {
@@ -435,7 +437,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
   describe("a report of a lying node", () => {
     it.effect("the largest sequence number does not block later reports", () =>
       Effect.gen(function* () {
-        const { api, daemon, post, server } = yield* Liar
+        const { api, daemon, post, server } = yield* LyingNodeService
         const path = `/internal/event/servers/${server}`
         const last = {
           boot_id: "boot-1",
@@ -452,7 +454,7 @@ layer(Liar.layer, options)("a lying node", (it) => {
             return void response.writeHead(404, json).end(JSON.stringify(words))
           }
           request.on("data", (chunk: Buffer) => void specs.push(JSON.parse(chunk.toString())))
-          honest(request, response)
+          correctResponse(request, response)
         }
         assert.strictEqual((yield* post(`${path}/deleted`, { boot_id: "boot-1", sequence: 1 })).status, 200)
         const made = yield* eventually(

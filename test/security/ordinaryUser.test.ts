@@ -95,8 +95,8 @@ describe("SECURITY: a service of an ordinary user", () => {
         until: ({ json }) => json.status === "running",
         times: 2000
       })
-      const said: ReadonlyArray<string> = (yield* request("GET", `${path}/logs`)).json.data
-      assert.deepStrictEqual(said.slice(0, 3), ["42", "works", "ready"])
+      const lines: ReadonlyArray<string> = (yield* request("GET", `${path}/logs`)).json.data
+      assert.deepStrictEqual(lines.slice(0, 3), ["42", "works", "ready"])
       assert.deepStrictEqual(readdirSync(join(home, "blueprints")), ["hostile.yml"])
       assert.deepStrictEqual(readdirSync(join(home, "software")), ["hostile.yml"])
       assert.notInclude(readdirSync(home), ".profile")

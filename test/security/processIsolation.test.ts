@@ -193,17 +193,17 @@ for (const scene of scenes) {
         })
         const env = { SECRET_OF_THE_SERVER: 'it\'s "quoted"\n$HOME' }
         const id = yield* up(daemon, script, { definition: { env } })
-        const said = console(id)
-        assert.notInclude(said, "BREACH")
+        const output = console(id)
+        assert.notInclude(output, "BREACH")
         for (const line of ["works: own", "has a temporary folder", "said on its own descriptor"]) {
-          assert.include(said, line)
+          assert.include(output, line)
         }
         for (const set of ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"]) {
-          assert.match(said, new RegExp(`^${set}: 0+$`, "m"))
+          assert.match(output, new RegExp(`^${set}: 0+$`, "m"))
         }
-        assert.match(said, /^NoNewPrivs: 1$/m)
+        assert.match(output, /^NoNewPrivs: 1$/m)
         const uid = scene.expected === "namespaces" ? ORDINARY : stateOf(data, id).uid
-        assert.match(said, new RegExp(`^Uid: ${uid} ${uid} ${uid} ${uid}$`, "m"))
+        assert.match(output, new RegExp(`^Uid: ${uid} ${uid} ${uid} ${uid}$`, "m"))
         if (scene.owner === 0) {
           assert.isTrue(uid >= uids.first && uid <= uids.last, `${uid}`)
           assert.notStrictEqual(uid, stateOf(data, victim).uid)
@@ -277,12 +277,12 @@ for (const scene of scenes) {
           kill -0 ${daemon.pid} 2> /dev/null && echo BREACH >> "$INSTALL_DIR/said"
           touch "$HOME/cache" "$TMPDIR/scratch" && echo works >> "$INSTALL_DIR/said"`
         const id = yield* up(daemon, waits, { install: { script }, definition: { software: "hostile" } })
-        const said = textOf(join(files(id), "said"))
-        assert.match(said, /^CapEff: 0+$/m)
-        assert.match(said, /^works$/m)
-        assert.notMatch(said, /BREACH|a secret/)
+        const output = textOf(join(files(id), "said"))
+        assert.match(output, /^CapEff: 0+$/m)
+        assert.match(output, /^works$/m)
+        assert.notMatch(output, /BREACH|a secret/)
         if (scene.owner === 0) {
-          const uid = Number(/^Uid: (\d+)/m.exec(said)?.[1])
+          const uid = Number(/^Uid: (\d+)/m.exec(output)?.[1])
           assert.strictEqual(JSON.parse(textOf(join(data, "users.json"))).software.hostile, uid)
           assert.notStrictEqual(stateOf(data, id).uid, uid)
         }
@@ -316,10 +316,10 @@ describe("SECURITY, process runtime: a checkout in a folder that other users can
       yield* until("installed", () => stateOf(data, id).status === "offline")
       yield* daemon.ask(`power ${id} start 30`)
       yield* until("runs", () => stateOf(data, id).status === "running")
-      const said = textOf(join(data, "servers", id, "console.log"))
-      assert.include(said, "hello from the checkout")
-      assert.notInclude(said, "admin.key")
-      assert.notInclude(said, "SECRET=1")
+      const output = textOf(join(data, "servers", id, "console.log"))
+      assert.include(output, "hello from the checkout")
+      assert.notInclude(output, "admin.key")
+      assert.notInclude(output, "SECRET=1")
       assert.include(textOf(join(bin, "hello")), "cat ")
       yield* daemon.ask(`remove ${id}`)
     }).pipe(Effect.scoped)

@@ -3,14 +3,14 @@ import { Deferred, Effect, Fiber, Latch } from "effect"
 import { TestClock } from "effect/testing"
 import { plain } from "../../src/servers/index/summary.ts"
 import { record } from "../support/samples.ts"
-import { makeWorld, request, runWorld } from "./support/harness.ts"
+import { makeHarness, request, runHarness } from "./support/harness.ts"
 
 const parse = (read: { readonly body: Uint8Array }) => JSON.parse(new TextDecoder().decode(read.body))
 
 describe("contract 4.5: POST /api/servers", () => {
   it.live("the response is the summary, sent before the installation ends", () =>
     Effect.gen(function* () {
-      const { nodes, start } = yield* makeWorld()
+      const { nodes, start } = yield* makeHarness()
       const { servers, becomes, events, settled } = yield* start()
       const created = yield* servers.create(request({ overrides: { save: true } }))
       assert.deepStrictEqual(JSON.parse(created.body), {
@@ -31,12 +31,12 @@ describe("contract 4.5: POST /api/servers", () => {
       yield* settled
       assert.deepStrictEqual(yield* events(), ["status installing", "status offline"])
       assert.deepStrictEqual([...nodes.held.keys()], [created.id])
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("an unknown blueprint or node is 404, no connected node is 503, and nothing is reserved", () =>
     Effect.gen(function* () {
-      const { nodes, start } = yield* makeWorld()
+      const { nodes, start } = yield* makeHarness()
       const { servers, records } = yield* start({ connect: false })
       const failure = (change: Parameters<typeof request>[0]) =>
         Effect.map(Effect.flip(servers.create(request(change))), (error) => [error.code, error.detail])
@@ -45,12 +45,12 @@ describe("contract 4.5: POST /api/servers", () => {
       assert.deepStrictEqual(yield* failure({}), ["503", "no nodes available"])
       assert.strictEqual(nodes.held.size, 0)
       assert.deepStrictEqual(yield* records, [])
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a failed write releases the reservation", () =>
     Effect.gen(function* () {
-      const { nodes, database, start } = yield* makeWorld()
+      const { nodes, database, start } = yield* makeHarness()
       const { servers, records } = yield* start()
       database.away = true
       const error = yield* Effect.flip(servers.create(request()))
@@ -62,34 +62,34 @@ describe("contract 4.5: POST /api/servers", () => {
         (yield* records).map((row) => row.id),
         [id]
       )
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("if another program holds a port, the port is marked as taken and another one is placed", () =>
     Effect.gen(function* () {
-      const { createElsewhere, nodes, start } = yield* makeWorld()
+      const { createElsewhere, nodes, start } = yield* makeHarness()
       const { servers } = yield* start()
       const foreign = record({ id: "srv_00000000000000000000000000" })
       yield* createElsewhere(foreign)
       const { body } = yield* servers.create(request())
       assert.strictEqual(JSON.parse(body).allocations.default.port, 25566)
       assert.deepStrictEqual(nodes.held.get(foreign.id)?.ports, [25565])
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("if other programs hold every port, the creation is 503 and nothing is reserved", () =>
     Effect.gen(function* () {
-      const { createElsewhere, nodes, start } = yield* makeWorld({ ports: 1 })
+      const { createElsewhere, nodes, start } = yield* makeHarness({ ports: 1 })
       const { servers } = yield* start()
       yield* createElsewhere(record())
       assert.strictEqual((yield* Effect.flip(servers.create(request()))).code, "503")
       assert.deepStrictEqual([...nodes.held.keys()], [record().id])
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("an interrupted creation is stored completely or not at all", () =>
     Effect.gen(function* () {
-      const { nodes, start } = yield* makeWorld()
+      const { nodes, start } = yield* makeHarness()
       const { servers, records, changes } = yield* start({ connect: false })
       yield* nodes.publish("n1", "connected")
       for (let yields = 0; yields < 40; yields++) {
@@ -99,16 +99,16 @@ describe("contract 4.5: POST /api/servers", () => {
       }
       const rows = yield* records
       assert.deepStrictEqual([...nodes.held.keys()].sort(), rows.map((row) => row.id).sort())
-      const told = (yield* changes).filter((change) => change.topic === "server:created")
-      assert.strictEqual(told.length, rows.length)
-    }).pipe(runWorld)
+      const creations = (yield* changes).filter((change) => change.topic === "server:created")
+      assert.strictEqual(creations.length, rows.length)
+    }).pipe(runHarness)
   )
 })
 
 describe("node-protocol, Placement and ports: reserved with the record", () => {
   it.live("an interruption during the commit waits for the commit, and the ports stay reserved", () =>
     Effect.gen(function* () {
-      const { nodes, start } = yield* makeWorld()
+      const { nodes, start } = yield* makeHarness()
       const { servers, records, journal } = yield* start({ connect: false })
       yield* nodes.publish("n1", "connected")
       const committed = yield* Deferred.make<void>()
@@ -125,14 +125,14 @@ describe("node-protocol, Placement and ports: reserved with the record", () => {
       const ids = (yield* records).map((row) => row.id)
       assert.strictEqual(ids.length, 1)
       assert.deepStrictEqual([...nodes.held.keys()], ids)
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 })
 
 describe("contract 4.4: GET /api/servers", () => {
   it.live("the list is sorted by id, survives a restart, and shows the new name of a node", () =>
     Effect.gen(function* () {
-      const { daemon, nodes, start } = yield* makeWorld()
+      const { daemon, nodes, start } = yield* makeHarness()
       const first = yield* start()
       for (let n = 0; n < 5; n++) yield* first.servers.create(request())
       yield* first.settled
@@ -154,7 +154,7 @@ describe("contract 4.4: GET /api/servers", () => {
       yield* Effect.yieldNow
       const names = parse(yield* servers.list(plain)).map((server: { node_name: string }) => server.node_name)
       assert.deepStrictEqual([...new Set(names)], ["Frankfurt 1"])
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 })
 
@@ -165,7 +165,7 @@ describe("decisions 3: Idempotency-Key", () => {
     "the same key with the same body returns the first response, also after the server is deleted",
     () =>
       Effect.gen(function* () {
-        const { start } = yield* makeWorld()
+        const { start } = yield* makeHarness()
         const { servers, records, settled } = yield* start()
         const first = yield* servers.create(request({ idempotency }))
         assert.deepStrictEqual(yield* servers.create(request({ idempotency })), first)
@@ -173,12 +173,12 @@ describe("decisions 3: Idempotency-Key", () => {
         yield* servers.remove(first.id, { force: false })
         assert.deepStrictEqual(yield* servers.create(request({ idempotency })), first)
         assert.deepStrictEqual(yield* records, [])
-      }).pipe(runWorld)
+      }).pipe(runHarness)
   )
 
   it.live("the same key with another body is 409", () =>
     Effect.gen(function* () {
-      const { start } = yield* makeWorld()
+      const { start } = yield* makeHarness()
       const { servers, records } = yield* start()
       yield* servers.create(request({ idempotency }))
       const error = yield* Effect.flip(
@@ -186,12 +186,12 @@ describe("decisions 3: Idempotency-Key", () => {
       )
       assert.strictEqual(error.code, "409")
       assert.strictEqual((yield* records).length, 1)
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("concurrent requests with one key create one server, on one control plane and on two", () =>
     Effect.gen(function* () {
-      const { nodes, start } = yield* makeWorld()
+      const { nodes, start } = yield* makeHarness()
       const { servers, records } = yield* start()
       const other = yield* start({ connect: false })
       const answers = yield* Effect.all(
@@ -203,12 +203,12 @@ describe("decisions 3: Idempotency-Key", () => {
       assert.strictEqual(new Set(answers.map((answer) => answer.id)).size, 1)
       assert.strictEqual((yield* records).length, 1)
       assert.strictEqual(nodes.held.size, 1)
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.effect("a failed request is not stored; a response is stored for 24 h", () =>
     Effect.gen(function* () {
-      const { start } = yield* makeWorld()
+      const { start } = yield* makeHarness()
       const { servers, connect } = yield* start({ connect: false })
       assert.strictEqual((yield* Effect.flip(servers.create(request({ idempotency })))).code, "503")
       yield* connect
@@ -217,6 +217,6 @@ describe("decisions 3: Idempotency-Key", () => {
       assert.strictEqual((yield* servers.create(request({ idempotency }))).id, first.id)
       yield* TestClock.adjust("61 minutes")
       assert.notStrictEqual((yield* servers.create(request({ idempotency }))).id, first.id)
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 })

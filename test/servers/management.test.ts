@@ -2,19 +2,19 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import { DaemonRefused } from "../../src/api/Daemon.ts"
 import { until } from "../support/eventually.ts"
-import { makeWorld, request, runWorld } from "./support/harness.ts"
+import { makeHarness, request, runHarness } from "./support/harness.ts"
 
 const refused = (status: 404 | 409 | 422 | 500) =>
   new DaemonRefused({ status, detail: "the daemon says no", hint: "ask it why" })
 
 /** A test setup with one installed server. */
 const makeInstalled = Effect.fnUntraced(function* (blueprint_id = "survival") {
-  const world = yield* makeWorld()
-  const plane = yield* world.start()
+  const harness = yield* makeHarness()
+  const plane = yield* harness.start()
   const { id } = yield* plane.servers.create(request({ blueprint_id }))
   yield* plane.becomes(id, "offline")
   yield* plane.settled
-  return { ...world, ...plane, id }
+  return { ...harness, ...plane, id }
 })
 
 const codeOf = <A, R>(effect: Effect.Effect<A, { readonly code: string }, R>) =>
@@ -25,7 +25,7 @@ const unknown = "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV"
 describe("decisions 3: management routes", () => {
   it.live("an unknown id is 404 on every route", () =>
     Effect.gen(function* () {
-      const { start } = yield* makeWorld()
+      const { start } = yield* makeHarness()
       const { servers } = yield* start()
       const lines = { page: 1, per_page: 100 }
       const calls = [
@@ -43,7 +43,7 @@ describe("decisions 3: management routes", () => {
       ]
       const codes = yield* Effect.forEach(calls, (call) => codeOf<unknown, never>(call))
       assert.deepStrictEqual([...new Set(codes)], ["404"])
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a power action sets no status; reports do", () =>
@@ -82,12 +82,12 @@ describe("decisions 3: management routes", () => {
         "status stopping",
         "status offline"
       ])
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("start is 409 during an installation, and after a failed one until a reinstall succeeds", () =>
     Effect.gen(function* () {
-      const { daemon, start } = yield* makeWorld()
+      const { daemon, start } = yield* makeHarness()
       daemon.installs = "manual"
       const { servers, becomes, settled } = yield* start()
       const { id } = yield* servers.create(request())
@@ -106,7 +106,7 @@ describe("decisions 3: management routes", () => {
       assert.strictEqual((yield* servers.install(id)).phase, "ready")
       yield* servers.power(id, "start", 30)
       yield* becomes(id, "running")
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live(
@@ -125,7 +125,7 @@ describe("decisions 3: management routes", () => {
         assert.strictEqual(yield* codeOf(servers.commands(id, ["say hi"])), "503")
         assert.strictEqual(yield* codeOf(servers.reinstall(id)), "503")
         assert.strictEqual(yield* codeOf(servers.reset(id)), "503")
-      }).pipe(runWorld)
+      }).pipe(runHarness)
   )
 
   it.live("a refusal of the node keeps its reason: 409 and 422; a failure of the node is 502", () =>
@@ -141,7 +141,7 @@ describe("decisions 3: management routes", () => {
         assert.deepStrictEqual([error.code, error.hint], [code, "ask it why"])
         assert.include(error.detail, "the daemon says no")
       }
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a saved server that is missing on its node is 502 and installed again", () =>
@@ -160,7 +160,7 @@ describe("decisions 3: management routes", () => {
         "status installing",
         "status offline"
       ])
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a server that is not saved and is missing on its node is 502 and deleted", () =>
@@ -171,7 +171,7 @@ describe("decisions 3: management routes", () => {
       yield* until("the record is gone", isGone(id))
       assert.deepStrictEqual(yield* events(id), ["status installing", "status offline", "deleted"])
       assert.strictEqual(nodes.held.size, 0)
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a command requires a process", () =>
@@ -182,7 +182,7 @@ describe("decisions 3: management routes", () => {
       yield* becomes(id, "running")
       yield* servers.commands(id, ["say hi"])
       assert.include(daemon.calls, `commands ${id}`)
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("reinstall requires an offline server; a refusal leaves the server unchanged", () =>
@@ -209,7 +209,7 @@ describe("decisions 3: management routes", () => {
         "status installing",
         "status offline"
       ])
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a reinstall that the node refuses because the server has just started leaves it installed", () =>
@@ -229,12 +229,12 @@ describe("decisions 3: management routes", () => {
       yield* settled
       assert.strictEqual((yield* servers.install(id)).phase, "ready")
       assert.strictEqual(yield* servers.status(id), "running")
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("reset is 409 during an installation", () =>
     Effect.gen(function* () {
-      const { daemon, start } = yield* makeWorld()
+      const { daemon, start } = yield* makeHarness()
       daemon.installs = "manual"
       const { servers, settled, becomes } = yield* start()
       const { id } = yield* servers.create(request())
@@ -244,7 +244,7 @@ describe("decisions 3: management routes", () => {
       yield* becomes(id, "offline")
       yield* servers.reset(id)
       assert.include(daemon.calls, `reset ${id}`)
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live(
@@ -262,6 +262,6 @@ describe("decisions 3: management routes", () => {
         const fresh = yield* servers.create(request())
         assert.deepStrictEqual(yield* servers.logs(fresh.id, lines), { items: [], total: 0 })
         assert.strictEqual((yield* servers.install(fresh.id)).phase, "pending")
-      }).pipe(runWorld)
+      }).pipe(runHarness)
   )
 })

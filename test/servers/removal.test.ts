@@ -2,15 +2,15 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Latch } from "effect"
 import { DaemonRefused } from "../../src/api/Daemon.ts"
 import { until } from "../support/eventually.ts"
-import { makeWorld, request, runWorld } from "./support/harness.ts"
+import { makeHarness, request, runHarness } from "./support/harness.ts"
 
 const makeInstalled = Effect.fnUntraced(function* (blueprint_id = "survival") {
-  const world = yield* makeWorld()
-  const plane = yield* world.start()
+  const harness = yield* makeHarness()
+  const plane = yield* harness.start()
   const { id } = yield* plane.servers.create(request({ blueprint_id }))
   yield* plane.becomes(id, "offline")
   yield* plane.settled
-  return { ...world, ...plane, id }
+  return { ...harness, ...plane, id }
 })
 
 describe("decisions 3: DELETE /api/servers/:server", () => {
@@ -23,7 +23,7 @@ describe("decisions 3: DELETE /api/servers/:server", () => {
       assert.deepStrictEqual(yield* records, [])
       assert.deepStrictEqual(yield* events(id), ["status installing", "status offline", "deleted"])
       assert.strictEqual((yield* Effect.flip(servers.remove(id, { force: false }))).code, "404")
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("without force, a node that is away is 503, a failing node is 502, and nothing changes", () =>
@@ -34,7 +34,7 @@ describe("decisions 3: DELETE /api/servers/:server", () => {
       assert.strictEqual((yield* Effect.flip(servers.remove(id, { force: false }))).code, "502")
       assert.strictEqual((yield* records).length, 1)
       assert.strictEqual(nodes.held.size, 1)
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live(
@@ -50,7 +50,7 @@ describe("decisions 3: DELETE /api/servers/:server", () => {
           "the node has removed it",
           Effect.sync(() => daemon.instances.size === 0)
         )
-      }).pipe(runWorld)
+      }).pipe(runHarness)
   )
 
   it.live(
@@ -64,7 +64,7 @@ describe("decisions 3: DELETE /api/servers/:server", () => {
         assert.isTrue(daemon.instances.has(id))
         yield* start()
         assert.strictEqual(daemon.instances.size, 0)
-      }).pipe(runWorld)
+      }).pipe(runHarness)
   )
 
   it.live("an instance left on a node that was removed since is deleted when the node registers again", () =>
@@ -84,12 +84,12 @@ describe("decisions 3: DELETE /api/servers/:server", () => {
         Effect.map(left, (rows) => rows.length === 0 && daemon.instances.size === 0)
       )
       assert.strictEqual(daemon.lost.size, 0)
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a deletion during an installation leaves nothing behind", () =>
     Effect.gen(function* () {
-      const { daemon, nodes, start } = yield* makeWorld()
+      const { daemon, nodes, start } = yield* makeHarness()
       const { servers, events, settled, records } = yield* start()
       for (let yields = 0; yields < 20; yields++) {
         const { id } = yield* servers.create(request())
@@ -104,12 +104,12 @@ describe("decisions 3: DELETE /api/servers/:server", () => {
         Effect.sync(() => daemon.instances.size === 0)
       )
       assert.strictEqual(nodes.held.size, 0)
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a creation on its way to the node does not arrive after the deletion", () =>
     Effect.gen(function* () {
-      const { daemon, start } = yield* makeWorld()
+      const { daemon, start } = yield* makeHarness()
       const { servers, settled, records } = yield* start()
       const sent = Latch.makeUnsafe(false)
       let steps = 0
@@ -129,7 +129,7 @@ describe("decisions 3: DELETE /api/servers/:server", () => {
       yield* settled
       assert.deepStrictEqual(yield* records, [])
       assert.strictEqual(daemon.instances.size, 0)
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("one of several concurrent deletions succeeds, and one deleted event is published", () =>
@@ -142,7 +142,7 @@ describe("decisions 3: DELETE /api/servers/:server", () => {
       const codes = results.map((result) => (result._tag === "Success" ? "200" : result.failure.code))
       assert.deepStrictEqual(codes.toSorted(), ["200", ...Array.from({ length: 9 }, () => "404")])
       assert.strictEqual((yield* events(id)).filter((event) => event === "deleted").length, 1)
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("the end of the process during the deletion does not publish a second deleted event", () =>
@@ -155,7 +155,7 @@ describe("decisions 3: DELETE /api/servers/:server", () => {
       yield* settled
       assert.isTrue(yield* isGone(id))
       assert.strictEqual((yield* events(id)).filter((event) => event === "deleted").length, 1)
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live(
@@ -174,6 +174,6 @@ describe("decisions 3: DELETE /api/servers/:server", () => {
           assert.strictEqual(daemon.instances.size, 0)
           assert.strictEqual((yield* again.events(id)).filter((event) => event === "deleted").length, 1)
         }
-      }).pipe(runWorld)
+      }).pipe(runHarness)
   )
 })

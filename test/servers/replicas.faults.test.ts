@@ -221,8 +221,12 @@ const withDaemon = Effect.fnUntraced(function* (url: string) {
   const control = {
     ...one.control,
     // The registration of the fake daemon, with capacity and ports.
-    register: (said: typeof daemon.registration) =>
-      one.control.register({ ...registration("n1"), boot_id: said.boot_id, servers: said.servers })
+    register: (registered: typeof daemon.registration) =>
+      one.control.register({
+        ...registration("n1"),
+        boot_id: registered.boot_id,
+        servers: registered.servers
+      })
   }
   yield* daemon.serve(control)
   yield* until(

@@ -6,20 +6,20 @@ import type { Report } from "../../src/domain/NodeMessages.ts"
 import { ServerStatus } from "../../src/domain/ServerStatus.ts"
 import { until } from "../support/eventually.ts"
 import { crash } from "./support/FakeDaemon.ts"
-import { makeWorld, request, runWorld } from "./support/harness.ts"
+import { makeHarness, request, runHarness } from "./support/harness.ts"
 
 /** A server without a creation. */
-const stray = "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV"
+const unknownServer = "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV"
 const runs = { sequence: 99, type: "status", status: "running", transient: false } as const
 
 /** A test setup with one installed server, whose daemon sends no reports. */
 const makeInstalled = Effect.fnUntraced(function* (blueprint_id: string) {
-  const world = yield* makeWorld()
-  const plane = yield* world.start()
+  const harness = yield* makeHarness()
+  const plane = yield* harness.start()
   const { id } = yield* plane.servers.create(request({ blueprint_id }))
   yield* plane.becomes(id, "offline")
   yield* plane.settled
-  let sequence = world.daemon.sequences.get(id) ?? 0
+  let sequence = harness.daemon.sequences.get(id) ?? 0
   const report = (message: { readonly status: ServerStatus; readonly transient?: boolean } | "crash") => {
     sequence += 1
     const body: Report =
@@ -28,7 +28,7 @@ const makeInstalled = Effect.fnUntraced(function* (blueprint_id: string) {
         : { server_id: id, sequence, type: "status", transient: false, ...message }
     return plane.lifecycle.report("n1", body)
   }
-  return { ...world, ...plane, id, report, repeat: () => sequence }
+  return { ...harness, ...plane, id, report, repeat: () => sequence }
 })
 
 describe("decisions 3, States: reports", () => {
@@ -49,7 +49,7 @@ describe("decisions 3, States: reports", () => {
         yield* lifecycle.report("n1", { server_id: id, sequence, type: "crash", crash })
       }
       assert.deepStrictEqual(yield* changes, before)
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a report about a server of another node or without a record changes and deletes nothing", () =>
@@ -57,10 +57,10 @@ describe("decisions 3, States: reports", () => {
       const { changes, daemon, id, lifecycle } = yield* makeInstalled("survival")
       const before = yield* changes
       assert.isFalse(yield* lifecycle.report("n2", { server_id: id, ...runs }))
-      assert.isFalse(yield* lifecycle.report("n1", { server_id: stray, ...runs }))
+      assert.isFalse(yield* lifecycle.report("n1", { server_id: unknownServer, ...runs }))
       assert.deepStrictEqual(yield* changes, before)
-      assert.notInclude(daemon.calls, `remove ${stray}`)
-    }).pipe(runWorld)
+      assert.notInclude(daemon.calls, `remove ${unknownServer}`)
+    }).pipe(runHarness)
   )
 
   it.live("a node that reports on a deleted server is asked again to delete it", () =>
@@ -74,7 +74,7 @@ describe("decisions 3, States: reports", () => {
         Effect.sync(() => !daemon.instances.has(id))
       )
       assert.strictEqual(daemon.lost.size, 0)
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live(
@@ -84,7 +84,7 @@ describe("decisions 3, States: reports", () => {
         const { daemon, plane, repo, store, id } = yield* makeInstalled("survival")
         daemon.files.set(id, "a castle")
         yield* store.write(repo.remove(id))
-        const report = () => plane.report("n1", daemon.boot_id, { server_id: stray, ...runs })
+        const report = () => plane.report("n1", daemon.boot_id, { server_id: unknownServer, ...runs })
         assert.strictEqual((yield* Effect.flip(report()))._tag, "RegistrationRequired")
         yield* report()
         daemon.move(id, "running")
@@ -96,7 +96,7 @@ describe("decisions 3, States: reports", () => {
         daemon.boot += 1
         yield* plane.register(daemon.registration)
         assert.strictEqual((yield* Effect.flip(report()))._tag, "RegistrationRequired")
-      }).pipe(runWorld)
+      }).pipe(runHarness)
   )
 
   it.live("a crash publishes a crash event, then offline; a saved server stays", () =>
@@ -107,7 +107,7 @@ describe("decisions 3, States: reports", () => {
       assert.strictEqual(yield* servers.status(id), "starting")
       yield* report({ status: "offline" })
       assert.deepStrictEqual((yield* events(id)).slice(-3), ["status starting", "crash", "status offline"])
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a server that is not saved ends once: crash, status offline, deleted", () =>
@@ -129,7 +129,7 @@ describe("decisions 3, States: reports", () => {
         "its files are gone",
         Effect.sync(() => daemon.instances.size === 0)
       )
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a server that is not saved survives a restart of its process", () =>
@@ -141,7 +141,7 @@ describe("decisions 3, States: reports", () => {
       yield* report({ status: "starting" })
       yield* report({ status: "offline" })
       assert.strictEqual((yield* Effect.flip(servers.status(id))).code, "404")
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a report that cannot be stored is not acknowledged", () =>
@@ -160,7 +160,7 @@ describe("decisions 3, States: reports", () => {
       database.away = false
       yield* plane.report("n1", daemon.boot_id, report)
       assert.strictEqual(yield* servers.status(id), "running")
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a report of an older boot is refused", () =>
@@ -178,7 +178,7 @@ describe("decisions 3, States: reports", () => {
         "RegistrationRequired"
       )
       assert.strictEqual(yield* servers.status(id), "offline")
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 })
 
@@ -190,8 +190,8 @@ const message = fc.oneof(
 describe("design, The journal: no event without its change, no change without its event", () => {
   it.live("for any reports, journal and record agree, and each status event is a change of status", () =>
     Effect.gen(function* () {
-      const world = yield* makeWorld()
-      const plane = yield* world.start()
+      const harness = yield* makeHarness()
+      const plane = yield* harness.start()
       const check = Effect.fnUntraced(function* (
         blueprint_id: string,
         messages: ReadonlyArray<typeof message extends fc.Arbitrary<infer M> ? M : never>
@@ -199,20 +199,20 @@ describe("design, The journal: no event without its change, no change without it
         const { id } = yield* plane.servers.create(request({ blueprint_id }))
         yield* plane.becomes(id, "offline")
         yield* plane.settled
-        let sequence = world.daemon.sequences.get(id) ?? 0
+        let sequence = harness.daemon.sequences.get(id) ?? 0
         let model = "offline" as ServerStatus | "gone"
         let crashes = 0
-        for (const told of messages) {
+        for (const sent of messages) {
           sequence += 1
-          if (told === "crash") {
+          if (sent === "crash") {
             if (model !== "gone") crashes += 1
             yield* plane.lifecycle.report("n1", { server_id: id, sequence, type: "crash", crash })
           } else {
-            const ends = told.status === "offline" && !told.transient
-            if (model !== "gone" && told.status !== "unknown") {
-              model = ends && blueprint_id === "lobby" ? "gone" : told.status
+            const ends = sent.status === "offline" && !sent.transient
+            if (model !== "gone" && sent.status !== "unknown") {
+              model = ends && blueprint_id === "lobby" ? "gone" : sent.status
             }
-            yield* plane.lifecycle.report("n1", { server_id: id, sequence, type: "status", ...told })
+            yield* plane.lifecycle.report("n1", { server_id: id, sequence, type: "status", ...sent })
           }
         }
         const rows = yield* plane.records
@@ -240,7 +240,7 @@ describe("design, The journal: no event without its change, no change without it
         (blueprint_id, messages) => Effect.runPromiseWith(services)(check(blueprint_id, messages))
       )
       yield* Effect.tryPromise(() => fc.assert(property, { numRuns: 40 }))
-      assert.strictEqual(world.nodes.held.size, 0)
-    }).pipe(runWorld)
+      assert.strictEqual(harness.nodes.held.size, 0)
+    }).pipe(runHarness)
   )
 })

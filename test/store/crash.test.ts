@@ -40,8 +40,8 @@ describe("node-protocol, When something breaks: control plane killed at any mome
               entries.map((entry) => entry.cursor),
               entries.map((_, index) => index + 1)
             )
-            const told = entries.map((entry) => serverOf(entry.change))
-            assert.deepStrictEqual(new Set(told.slice(-ids.size)), ids)
+            const published = entries.map((entry) => serverOf(entry.change))
+            assert.deepStrictEqual(new Set(published.slice(-ids.size)), ids)
             const holders = yield* query("SELECT server_id FROM ports")
             assert.deepStrictEqual(new Set(holders.map((row) => row.server_id)), ids)
             // The next round uses the same ids.

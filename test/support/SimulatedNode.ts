@@ -83,7 +83,7 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
   const addresses = options.control.map((url) => requestTo(url, key))
   const several = addresses.length > 1
   let turn = 0
-  let life = yield* Scope.fork(scope)
+  let bootScope = yield* Scope.fork(scope)
   let url = ""
   let registrations = 0
   let deletedServers: ReadonlyArray<string> = []
@@ -104,7 +104,7 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
       const one = to("POST", `/api/nodes/${id}${path}`, { body }).pipe(
         Effect.timeoutOrElse({ duration: RESPONSE_TIMEOUT, orElse: () => Effect.fail(new Lost()) })
       )
-      if (chance(messageFaults.repeated)) yield* Effect.forkIn(Effect.ignore(one), life)
+      if (chance(messageFaults.repeated)) yield* Effect.forkIn(Effect.ignore(one), bootScope)
       const answer = yield* one
       // A response that arrives after the disconnection is lost.
       return !cable.isOpen() || chance(messageFaults.responseLost) ? yield* Effect.fail(new Lost()) : answer
@@ -145,7 +145,7 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
     const older = old.get(report.server_id) ?? []
     const again = older[random?.below(older.length) ?? 0]
     if (again !== undefined && chance(messageFaults.reordered)) {
-      yield* Effect.forkIn(Effect.ignore(sendReport(again)), life)
+      yield* Effect.forkIn(Effect.ignore(sendReport(again)), bootScope)
     }
     const attempt = Effect.gen(function* () {
       const answer = yield* permits.withPermit(sendReport(report))
@@ -174,7 +174,7 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
   const wake = (server_id: string) => {
     if (active.has(server_id)) return
     active.add(server_id)
-    Effect.runFork(Effect.forkIn(work(server_id), life))
+    Effect.runFork(Effect.forkIn(work(server_id), bootScope))
   }
   const queueReport = brain.queueReport.bind(brain)
   brain.queueReport = (server_id, body) => {
@@ -214,9 +214,9 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
     for (const { server_id } of [...brain.unsent]) wake(server_id)
     yield* Effect.forkScoped(Effect.forever(beats))
   })
-  yield* Scope.provide(start, life)
+  yield* Scope.provide(start, bootScope)
 
-  const stop = Effect.suspend(() => Scope.close(life, Exit.void))
+  const stop = Effect.suspend(() => Scope.close(bootScope, Exit.void))
 
   return {
     id,
@@ -236,10 +236,10 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
     /** Starts the node again after {@link kill}, with another boot id. */
     restart: Effect.gen(function* () {
       brain.boot += 1
-      life = yield* Scope.fork(scope)
+      bootScope = yield* Scope.fork(scope)
       // The senders ended with the previous boot.
       active.clear()
-      yield* Scope.provide(start, life)
+      yield* Scope.provide(start, bootScope)
     }),
     /** Sends a message without injected faults. */
     post: (path: string, body?: unknown) =>

@@ -31,8 +31,8 @@ const makeNode = Effect.fnUntraced(function* (range: (typeof ranges)[number], co
   const scope = yield* Effect.scope
   const dataDir = join(yield* temporaryFolder, range.id)
   yield* Effect.addFinalizer(() => endLeftovers(dataDir))
-  const live = Effect.gen(function* () {
-    const life = yield* Scope.fork(scope)
+  const startOnce = Effect.gen(function* () {
+    const nodeScope = yield* Scope.fork(scope)
     const node = yield* Scope.provide(
       startNode({
         control,
@@ -44,18 +44,18 @@ const makeNode = Effect.fnUntraced(function* (range: (typeof ranges)[number], co
           MUSTER_NODE_ALLOCATIONS: `${address}:${range.first}-${range.last}`
         }
       }),
-      life
+      nodeScope
     )
-    return { life, node }
+    return { nodeScope, node }
   })
-  let now = yield* live
+  let now = yield* startOnce
   return {
     dataDir,
     current: () => now.node,
     killAndRestart: Effect.gen(function* () {
       yield* now.node.kill("SIGKILL")
-      yield* Scope.close(now.life, Exit.void)
-      now = yield* live
+      yield* Scope.close(now.nodeScope, Exit.void)
+      now = yield* startOnce
     })
   }
 })

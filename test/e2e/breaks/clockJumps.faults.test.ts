@@ -17,17 +17,17 @@ import { adminKey, type Service, startService } from "../../support/Service.ts"
 import { makeSimulatedNode } from "../../support/SimulatedNode.ts"
 import { becomes, create, expectStatus, installed, powered, running } from "../../support/servers.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
-import { assertOneStory } from "./load.ts"
-import { heardAgain, nodeNews } from "./nodes.ts"
+import { assertSameEvents } from "./load.ts"
+import { heartbeatsArrive, nodeChangesIn } from "./nodes.ts"
 
 const HOUR = 3_600_000
 
 /** Ignores SIGTERM, so that only SIGKILL ends it. */
-const deaf = "trap '' TERM; echo ready; while :; do read -r line || sleep 1; done"
+const ignoresSigterm = "trap '' TERM; echo ready; while :; do read -r line || sleep 1; done"
 const files = {
   software: {
     "game.yml": softwareFile("game", { files: { "server.sh": consoleServer } }),
-    "deaf.yml": softwareFile("deaf", { files: { "server.sh": deaf } })
+    "deaf.yml": softwareFile("deaf", { files: { "server.sh": ignoresSigterm } })
   },
   blueprints: { "kept.yml": blueprintFile("kept", "game"), "deaf.yml": blueprintFile("deaf", "deaf") }
 }
@@ -83,7 +83,7 @@ describe.runIf(withWallClock)(`node-protocol, When something breaks: a clock is 
           yield* assertTicketWorks(api)
           const id = yield* installed(api, "kept", { node_id: "n1" })
           yield* eventsAre(stream, id, ["installing", "offline"])
-          yield* heardAgain(api, "n1", 4)
+          yield* heartbeatsArrive(api, "n1", 4)
         })
         for (const hours of [2, -2]) {
           const before = yield* running(api, "kept", here)
@@ -111,7 +111,7 @@ describe.runIf(withWallClock)(`node-protocol, When something breaks: a clock is 
         const { journal, records } = yield* readDatabase(api.dataDir)
         assert.deepStrictEqual(journalProblems(journal, records), [])
         assert.deepStrictEqual(
-          nodeNews(journal).toSorted(),
+          nodeChangesIn(journal).toSorted(),
           [`${embedded.id} connected`, "n1 connected"].toSorted()
         )
       }).pipe(Effect.scoped),
@@ -209,7 +209,7 @@ describe.runIf(withWallClock)(`node-protocol, When something breaks: a clock is 
               for (const api of [one, other]) yield* assertTicketWorks(api)
               yield* creations
               // The time comes from this replica, whose clock has not been set.
-              yield* heardAgain(other, "n1", 8)
+              yield* heartbeatsArrive(other, "n1", 8)
             })
           )
         )
@@ -221,9 +221,9 @@ describe.runIf(withWallClock)(`node-protocol, When something breaks: a clock is 
         }
         const { journal, records } = yield* readDatabaseAt(set.url)
         assert.deepStrictEqual(journalProblems(journal, records), [])
-        assert.deepStrictEqual(nodeNews(journal), ["n1 connected"])
+        assert.deepStrictEqual(nodeChangesIn(journal), ["n1 connected"])
         assert.strictEqual(node.registrations(), 1)
-        yield* assertOneStory(journal, streams)
+        yield* assertSameEvents(journal, streams)
       }).pipe(Effect.scoped),
     60_000
   )

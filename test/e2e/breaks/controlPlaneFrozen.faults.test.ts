@@ -13,8 +13,8 @@ import { replicaSet } from "../../support/replicaSet.ts"
 import { adminKey, startService } from "../../support/Service.ts"
 import { makeSimulatedNode } from "../../support/SimulatedNode.ts"
 import { becomes, create, running } from "../../support/servers.ts"
-import { assertOneStory } from "./load.ts"
-import { heardAgain, nodeNews } from "./nodes.ts"
+import { assertSameEvents } from "./load.ts"
+import { heartbeatsArrive, nodeChangesIn } from "./nodes.ts"
 
 const files = {
   software: { "game.yml": softwareFile("game", { files: { "server.sh": consoleServer } }) },
@@ -43,13 +43,13 @@ describe("node-protocol, When something breaks: a frozen control plane", () => {
         const stream = yield* subscribe(api)
         const passing = yield* running(api, "passing")
         yield* during(control.frozen, Effect.sleep("6 seconds"))
-        yield* heardAgain(api, "n1", 5)
+        yield* heartbeatsArrive(api, "n1", 5)
         assert.include(api.output(), "this process stood still for")
         yield* nodeIs(api, "n1", true)
         yield* becomes(api, passing, "running")
         assert.deepStrictEqual(stream.of(passing), ["installing", "offline", "starting", "running"])
         const { journal } = yield* readDatabase(api.dataDir)
-        assert.deepStrictEqual(nodeNews(journal), ["n1 connected"])
+        assert.deepStrictEqual(nodeChangesIn(journal), ["n1 connected"])
       }).pipe(Effect.scoped),
     60_000
   )
@@ -79,7 +79,7 @@ describe("node-protocol, When something breaks: a frozen control plane", () => {
           for (const api of [one, other]) yield* nodeIs(api, id, true)
           return made
         })
-        const living = yield* node("living", "31000-31099")
+        const active = yield* node("living", "31000-31099")
         const dying = yield* node("dying", "31100-31199")
         const streams = yield* Effect.forEach([one, other], ({ url }) =>
           subscriber("sse", adminKey, Effect.succeed(url))
@@ -111,9 +111,9 @@ describe("node-protocol, When something breaks: a frozen control plane", () => {
         yield* eventually(beats, (now) => now > before + 16)
         const { journal, records } = yield* readDatabaseAt(set.url)
         assert.deepStrictEqual(journalProblems(journal, records), [])
-        assert.deepStrictEqual(nodeNews(journal), ["living connected", "dying connected", "dying lost"])
-        assert.strictEqual(living.registrations(), 1)
-        yield* assertOneStory(journal, streams)
+        assert.deepStrictEqual(nodeChangesIn(journal), ["living connected", "dying connected", "dying lost"])
+        assert.strictEqual(active.registrations(), 1)
+        yield* assertSameEvents(journal, streams)
         for (const api of [one, other]) {
           const id = yield* create(api, "kept", { node_id: "living" })
           yield* becomes(api, id, "offline")

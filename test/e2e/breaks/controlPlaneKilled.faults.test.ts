@@ -19,7 +19,7 @@ import { freshSeed, seeded } from "../../support/random.ts"
 import type { Service } from "../../support/Service.ts"
 import { becomes, expectStatus, powered, running } from "../../support/servers.ts"
 import { testDatabase } from "../../support/testDatabase.ts"
-import { range, restartingService, tell } from "./killedService.ts"
+import { range, restartingService, writeToConsole } from "./killedService.ts"
 
 const list = (api: Service): Effect.Effect<ReadonlyArray<ListedServer>, never> =>
   Effect.orDie(
@@ -46,14 +46,14 @@ const settled = (listed: ReadonlyArray<ListedServer>, promised: ReadonlyArray<Pr
 }
 
 /** A subscriber that resumes from its last cursor whenever the service restarts. */
-const faithfulSubscriber = Effect.fnUntraced(function* (
+const resumingSubscriber = Effect.fnUntraced(function* (
   restarting: RestartingService,
   seen: Array<ServerEvent>
 ) {
   while (true) {
     const service = yield* restarting.current
     const cursor = seen.at(-1)?.Cursor ?? 0
-    const life = Effect.gen(function* () {
+    const session = Effect.gen(function* () {
       const stream = yield* subscribe(service, `/api/events?cursor=${cursor}`)
       let taken = 0
       const take = Effect.sync(() => {
@@ -65,7 +65,7 @@ const faithfulSubscriber = Effect.fnUntraced(function* (
       yield* take
     })
     // Disconnected before it was subscribed; it tries again after the restart.
-    yield* Effect.ignore(Effect.scoped(life))
+    yield* Effect.ignore(Effect.scoped(session))
   }
 })
 
@@ -82,7 +82,7 @@ describe("node-protocol, When something breaks: control plane killed at any mome
         const random = seeded(seed)
         const chaos = makeChaos(restarting, total)
         const seen: Array<ServerEvent> = []
-        yield* Effect.forkScoped(faithfulSubscriber(restarting, seen))
+        yield* Effect.forkScoped(resumingSubscriber(restarting, seen))
 
         const killer = Effect.gen(function* () {
           for (const threshold of [12, 40, 75, 110, 145, 180].filter((some) => some < total - 15)) {
@@ -209,12 +209,12 @@ describe("node-protocol, When something breaks: control plane killed at any mome
         )
         yield* restarting.killAndRestart({
           meanwhile: Effect.gen(function* () {
-            yield* tell(dataDir, exits, "exit 7")
+            yield* writeToConsole(dataDir, exits, "exit 7")
             yield* signal(mainProcess, killed)
             // Without the shim, the exit of this server is not recorded.
             yield* signal(shimProcess, orphan)
             yield* signal(mainProcess, orphan)
-            yield* tell(dataDir, passing, "exit 8")
+            yield* writeToConsole(dataDir, passing, "exit 8")
             yield* Effect.orDie(eventually(left, (processes) => processes.length === 0))
           })
         })

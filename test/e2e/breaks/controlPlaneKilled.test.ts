@@ -3,7 +3,7 @@ import { Effect } from "effect"
 import { type EventStream, eventsAre, subscribe } from "../../support/events.ts"
 import { mainProcess } from "../../support/processes.ts"
 import { becomes, expectStatus, logsHave, powered, running, statusOf } from "../../support/servers.ts"
-import { restartingService, tell } from "./killedService.ts"
+import { restartingService, writeToConsole } from "./killedService.ts"
 
 describe("node-protocol, When something breaks: control plane killed at any moment", () => {
   it.live(
@@ -17,7 +17,7 @@ describe("node-protocol, When something breaks: control plane killed at any mome
         yield* powered(api, paused, "pause")
         yield* becomes(api, paused, "paused")
         const before = yield* mainProcess(dataDir, id)
-        yield* restarting.killAndRestart({ meanwhile: tell(dataDir, id, "while away") })
+        yield* restarting.killAndRestart({ meanwhile: writeToConsole(dataDir, id, "while away") })
         api = yield* restarting.current
         yield* becomes(api, id, "running")
         assert.deepStrictEqual(yield* mainProcess(dataDir, id), before)

@@ -17,7 +17,7 @@ const files = {
 const quick = { MUSTER_NODE_HEARTBEAT: "1" }
 
 /** Passes requests on and drops the responses. */
-const answerless = (control: string) =>
+const dropsResponses = (control: string) =>
   Effect.acquireRelease(
     Effect.callback<{ readonly url: string; readonly close: () => void; readonly seen: Array<string> }>(
       (resume) => {
@@ -56,7 +56,7 @@ describe("node-protocol, When something breaks: daemon killed", () => {
       Effect.gen(function* () {
         const { env } = yield* definitions(files)
         const api = yield* startService({ env: { ...alone, ...env, MUSTER_NODE_HEARTBEAT_TIMEOUT: "3" } })
-        const proxy = yield* answerless(api.url)
+        const proxy = yield* dropsResponses(api.url)
         const { key } = yield* nodeKey(api, "half")
         const ports = { ...quick, MUSTER_NODE_ALLOCATIONS: "127.0.0.1:28630-28649" }
         const whole = yield* connectedNode(api, "half", { key, env: ports })

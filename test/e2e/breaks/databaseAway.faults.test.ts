@@ -15,7 +15,7 @@ import { expectStatus } from "../../support/servers.ts"
 import {
   assertAnswers,
   assertNothingLost,
-  assertOneStory,
+  assertSameEvents,
   figures,
   OUTAGE,
   refusedDeletions,
@@ -29,14 +29,14 @@ const files = {
 const range = { address: "127.0.0.1", first: 30_000, last: 49_999 }
 
 /** Two replicas on one PostgreSQL behind a balancer, with a node that reports to both. */
-class World extends Context.Service<World, Effect.Success<typeof makeWorld>>()("test/World") {
+class Setup extends Context.Service<Setup, Effect.Success<typeof makeSetup>>()("test/World") {
   static readonly layer = Layer.effect(
-    World,
-    Effect.suspend(() => makeWorld)
+    Setup,
+    Effect.suspend(() => makeSetup)
   )
 }
 
-const makeWorld = Effect.gen(function* () {
+const makeSetup = Effect.gen(function* () {
   const { env } = yield* definitions(files)
   const server = yield* startPostgres({ durable: true })
   const proxy = yield* tcpProxy(server.port)
@@ -65,20 +65,20 @@ const ready = (replicas: ReadonlyArray<Service>, status: number) =>
 const outage = (replicas: ReadonlyArray<Service>) =>
   Effect.all([Effect.sleep(`${OUTAGE} seconds`), ready(replicas, 503)], { concurrency: 2, discard: true })
 
-const outages: ReadonlyArray<readonly [string, (faults: World["Service"]["faults"]) => Fault]> = [
+const outages: ReadonlyArray<readonly [string, (faults: Setup["Service"]["faults"]) => Fault]> = [
   ["stopped", ({ stopped }) => stopped],
   ["frozen, with every connection", ({ frozen }) => frozen],
   ["behind a black hole", ({ unreachable }) => unreachable]
 ]
 
 describe("node-protocol, When something breaks: database away", () => {
-  layer(World.layer, { excludeTestServices: true, timeout: "60 seconds" })((it) => {
+  layer(Setup.layer, { excludeTestServices: true, timeout: "60 seconds" })((it) => {
     for (const [how, faultOf] of outages) {
       it.effect(
         `${how} for ${OUTAGE} s under load (MUSTER_TEST_OUTAGE): reads work from memory, writes are 503 at once, streams stay open, and the service recovers`,
         () =>
           Effect.gen(function* () {
-            const { balancer, faults, replicas, set } = yield* World
+            const { balancer, faults, replicas, set } = yield* Setup
             const before = new Set((yield* readDatabaseAt(set.url)).records.map(({ id }) => id))
             const streams = yield* Effect.forEach(["sse", "websocket"] as const, (kind) =>
               Effect.forEach(replicas, ({ url }) => subscriber(kind, adminKey, Effect.succeed(url)))
@@ -122,7 +122,7 @@ describe("node-protocol, When something breaks: database away", () => {
               answers,
               there.filter((id) => !before.has(id))
             )
-            yield* assertOneStory(journal, streams.flat())
+            yield* assertSameEvents(journal, streams.flat())
             for (const { endings } of streams.flat()) assert.deepStrictEqual(endings(), [])
             for (const api of replicas) {
               const { json } = yield* expectStatus(api, 200, "GET", "/api/servers?include=status,limits")

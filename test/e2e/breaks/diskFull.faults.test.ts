@@ -22,7 +22,7 @@ import { becomes, create, expectStatus, installed, power, powered, running } fro
 import {
   assertAnswers,
   assertNothingLost,
-  assertOneStory,
+  assertSameEvents,
   figures,
   refusedDeletions,
   startLoad
@@ -120,7 +120,7 @@ const assertOutage = Effect.fnUntraced(function* (options: {
     listed
   )
   assert.deepStrictEqual(portProblems(json, ports, range), [])
-  yield* assertOneStory(journal, streams)
+  yield* assertSameEvents(journal, streams)
   for (const { endings } of streams) assert.deepStrictEqual(endings(), [])
 })
 
@@ -214,8 +214,8 @@ describe.runIf(withSmallDisk)(`a full disk of the service${smallDiskNote}`, () =
           full,
           Effect.gen(function* () {
             // Idle: no write has failed yet.
-            const said = yield* eventually(readiness(first), ({ status }) => status === 503)
-            assert.strictEqual(said.json.detail, FULL)
+            const unready = yield* eventually(readiness(first), ({ status }) => status === 503)
+            assert.strictEqual(unready.json.detail, FULL)
             yield* hasReserve(path, false)
             yield* noRoom(first, "POST", "/api/servers", { blueprint_id: "kept" })
             yield* noRoom(first, "POST", "/api/events/tickets")

@@ -24,7 +24,7 @@ export const restartingService = Effect.gen(function* () {
 })
 
 /** Writes a line to the console of a server while no service runs. */
-export const tell = (dataDir: string, id: string, line: string) =>
+export const writeToConsole = (dataDir: string, id: string, line: string) =>
   Effect.sync(() => {
     const input = openSync(join(dataDir, "node", "servers", id, "console.in"), "w")
     writeSync(input, `${line}\n`)

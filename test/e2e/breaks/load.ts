@@ -165,7 +165,7 @@ export const assertNothingLost = (answers: ReadonlyArray<Answered>, listed: Read
 }
 
 /** Asserts that each subscriber received all public journal entries, once and in order. */
-export const assertOneStory = Effect.fnUntraced(function* (
+export const assertSameEvents = Effect.fnUntraced(function* (
   journal: ReadonlyArray<JournalEntry>,
   subscribers: ReadonlyArray<Subscriber>
 ) {

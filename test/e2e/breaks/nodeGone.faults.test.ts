@@ -10,7 +10,7 @@ import { alone, freePort, nodeIs, nodeKey, startNode } from "../../support/nodes
 import { mainProcess, serverProcesses } from "../../support/processes.ts"
 import { startService } from "../../support/Service.ts"
 import { becomes, commands, expectStatus, logsHave, running } from "../../support/servers.ts"
-import { nodeNews } from "./nodes.ts"
+import { nodeChangesIn } from "./nodes.ts"
 
 const files = {
   software: { "game.yml": softwareFile("game", { files: { "server.sh": consoleServer } }) },
@@ -19,14 +19,14 @@ const files = {
 const up = ["installing", "offline", "starting", "running"]
 
 /** A control plane and a real node, with the faults between them. */
-class World extends Context.Service<World, Effect.Success<typeof makeWorld>>()("test/World") {
+class Setup extends Context.Service<Setup, Effect.Success<typeof makeSetup>>()("test/World") {
   static readonly layer = Layer.effect(
-    World,
-    Effect.suspend(() => makeWorld)
+    Setup,
+    Effect.suspend(() => makeSetup)
   )
 }
 
-const makeWorld = Effect.gen(function* () {
+const makeSetup = Effect.gen(function* () {
   const { env } = yield* definitions(files)
   const api = yield* startService({ env: { ...alone, ...env, MUSTER_NODE_HEARTBEAT_TIMEOUT: "3" } })
   const { key } = yield* nodeKey(api, "n1")
@@ -67,13 +67,13 @@ const ways = {
 } as const
 
 describe("node-protocol, When something breaks: node gone for 30 s", () => {
-  layer(World.layer, { excludeTestServices: true, timeout: "60 seconds" })((it) => {
+  layer(Setup.layer, { excludeTestServices: true, timeout: "60 seconds" })((it) => {
     for (const way of ["frozen", "dropped", "swallowed"] as const) {
       it.effect(
         ways[way],
         () =>
           Effect.gen(function* () {
-            const { api, dataDir, faults } = yield* World
+            const { api, dataDir, faults } = yield* Setup
             const { newest } = yield* readDatabase(api.dataDir)
             const stream = yield* subscribe(api)
             const [kept, crashed, orphan] = yield* Effect.all(
@@ -118,7 +118,7 @@ describe("node-protocol, When something breaks: node gone for 30 s", () => {
             assert.deepStrictEqual(processProblems(listed, serverProcesses(dataDir)), [])
             const { journal, records } = yield* readDatabase(api.dataDir)
             assert.deepStrictEqual(journalProblems(journal, records), [])
-            const [first] = nodeNews(journal.filter(({ cursor }) => cursor > newest))
+            const [first] = nodeChangesIn(journal.filter(({ cursor }) => cursor > newest))
             assert.strictEqual(first, "n1 lost")
             for (const id of [kept, crashed, next])
               yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)

@@ -5,13 +5,13 @@ import { eventually } from "../../support/eventually.ts"
 import type { Service } from "../../support/Service.ts"
 
 /** The changes of nodes in the journal: `n1 lost`. */
-export const nodeNews = (journal: ReadonlyArray<JournalEntry>) =>
+export const nodeChangesIn = (journal: ReadonlyArray<JournalEntry>) =>
   journal.flatMap(({ change }) =>
     change.topic === "node:changed" ? [`${change.node_id} ${change.kind}`] : []
   )
 
 /** Waits until the control plane has received that many further heartbeats of the node, independent of its clock. */
-export const heardAgain = Effect.fnUntraced(function* (api: Service, id: string, times: number) {
+export const heartbeatsArrive = Effect.fnUntraced(function* (api: Service, id: string, times: number) {
   const seen = new Set<string>()
   const look = Effect.map(
     api.request("GET", `/api/nodes/${id}`),

@@ -61,7 +61,7 @@ describe("node-protocol, When something breaks: slow or stuck subscriber", () =>
     () =>
       Effect.gen(function* () {
         const api = yield* startService({ dataDir: yield* seeded })
-        const deaf = yield* stalledSubscriber(api)
+        const stalled = yield* stalledSubscriber(api)
         const attentive = yield* subscribe(api, "/api/events?cursor=0")
         yield* eventually(
           Effect.sync(() => attentive.events().length),
@@ -83,13 +83,13 @@ describe("node-protocol, When something breaks: slow or stuck subscriber", () =>
         let received = ""
         let over = false
         yield* Effect.sync(() => {
-          deaf.on("data", (chunk) => {
+          stalled.on("data", (chunk) => {
             received += chunk.toString()
           })
-          deaf.once("close", () => {
+          stalled.once("close", () => {
             over = true
           })
-          deaf.resume()
+          stalled.resume()
         })
         yield* eventually(
           Effect.sync(() => over),

@@ -16,7 +16,7 @@ import {
   powered,
   running
 } from "../../support/servers.ts"
-import { definitions, upAgain } from "./world.ts"
+import { definitions, upAgain } from "./setup.ts"
 
 /** Opens a WebSocket; records its messages and its close code. */
 const openSocket = Effect.fnUntraced(function* ({ key, url }: Pick<Service, "key" | "url">, path: string) {

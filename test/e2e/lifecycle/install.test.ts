@@ -5,7 +5,7 @@ import { eventsAre } from "../../support/events.ts"
 import { eventually } from "../../support/eventually.ts"
 import { Muster } from "../../support/Muster.ts"
 import { becomes, create, expectStatus, installed, power, running } from "../../support/servers.ts"
-import { definitions, down, fileOf, follow, licence, up, upAgain } from "./world.ts"
+import { definitions, down, fileOf, follow, licence, up, upAgain } from "./setup.ts"
 
 layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 seconds" })("lifecycle", (it) => {
   describe("decisions 3: installation", () => {

@@ -4,7 +4,7 @@ import { eventsAre } from "../../support/events.ts"
 import { Muster } from "../../support/Muster.ts"
 import { mainProcess } from "../../support/processes.ts"
 import { becomes, commands, expectStatus, installed, power, powered } from "../../support/servers.ts"
-import { definitions, down, follow, up } from "./world.ts"
+import { definitions, down, follow, up } from "./setup.ts"
 
 layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 seconds" })("lifecycle", (it) => {
   describe("decisions 3: POST .../power", () => {

@@ -5,7 +5,7 @@ import { eventually } from "../../support/eventually.ts"
 import { Muster } from "../../support/Muster.ts"
 import { mainProcess } from "../../support/processes.ts"
 import { expectStatus, running, statusOf } from "../../support/servers.ts"
-import { definitions, fileOf, follow, pathOf } from "./world.ts"
+import { definitions, fileOf, follow, pathOf } from "./setup.ts"
 
 layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 seconds" })("lifecycle", (it) => {
   describe("decisions 3: DELETE", () => {

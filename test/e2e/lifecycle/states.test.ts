@@ -17,7 +17,7 @@ import {
   running,
   statusOf
 } from "../../support/servers.ts"
-import { definitions, down, fileOf, follow, up, upAgain } from "./world.ts"
+import { definitions, down, fileOf, follow, up, upAgain } from "./setup.ts"
 
 layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 seconds" })("lifecycle", (it) => {
   describe("decisions 3: States", () => {

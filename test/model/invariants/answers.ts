@@ -1,6 +1,6 @@
 import { isEphemeral } from "../definitions.ts"
 import {
-  type Asked,
+  type ClientRequest,
   type Disturbance,
   type History,
   type Invariant,
@@ -10,9 +10,9 @@ import {
 import { ABANDONED } from "../http.ts"
 
 /** Allowed statuses of each request, during any fault (contract 7; decisions 3). */
-const allowed: Readonly<Record<Asked["kind"], ReadonlyArray<number>>> = {
+const allowed: Readonly<Record<ClientRequest["kind"], ReadonlyArray<number>>> = {
   create: [202, 503],
-  "create-otherwise": [409, 503],
+  "create-conflict": [409, 503],
   delete: [200, 404, 502, 503],
   power: [200, 404, 409, 502, 503],
   reinstall: [202, 404, 409, 502, 503],
@@ -22,8 +22,8 @@ const allowed: Readonly<Record<Asked["kind"], ReadonlyArray<number>>> = {
   reload: [200, 503],
   ticket: [201, 503],
   list: [200],
-  look: [200, 404],
-  "look-at-node": [200]
+  "get-server": [200, 404],
+  "get-node": [200]
 }
 
 /** Reads that call the node, or the database if the server is not cached. */
@@ -35,17 +35,18 @@ const beyondMemory: Readonly<Record<string, ReadonlyArray<number>>> = {
   "/stats": [409, 502, 503]
 }
 
-const allows = (asked: Asked, status: number): boolean =>
-  allowed[asked.kind].includes(status) ||
-  (asked.kind === "look" && beyondMemory[asked.what]?.includes(status) === true)
+const allows = (requested: ClientRequest, status: number): boolean =>
+  allowed[requested.kind].includes(status) ||
+  (requested.kind === "get-server" && beyondMemory[requested.what]?.includes(status) === true)
 
-const serverOf = (asked: Asked): string | undefined => ("server" in asked ? asked.server : undefined)
+const serverOf = (requested: ClientRequest): string | undefined =>
+  "server" in requested ? requested.server : undefined
 
 const brief = (operation: Operation): string => {
-  const { asked, client, ended, n, replica, sent, status } = operation
+  const { requested, client, ended, n, replica, sent, status } = operation
   const answer =
-    status === undefined ? `no answer (${operation.lost})` : `${status} ${operation.detail ?? ""}`
-  return `operation ${n} (${client} at replica ${replica}, ${sent}-${ended} ms) ${JSON.stringify(asked)}: ${answer}`
+    status === undefined ? `no response (${operation.lost})` : `${status} ${operation.detail ?? ""}`
+  return `operation ${n} (${client} at replica ${replica}, ${sent}-${ended} ms) ${JSON.stringify(requested)}: ${answer}`
 }
 
 /** Maximum time of recovery after the database is back, in ms. */
@@ -56,34 +57,34 @@ const hits = (disturbance: Disturbance, replica: number): boolean =>
 
 /** Every response has an allowed status and form, and every request to a running replica gets one. */
 export const answers: Invariant = {
-  name: "every answer is documented",
+  name: "every response is documented",
   problems: ({ disturbances, operations }) => {
     const ofReplicas = disturbances.filter(({ what }) => what === "replica")
     return operations.flatMap((operation) => {
       if (operation.malformed !== undefined) return [`${operation.malformed}: ${brief(operation)}`]
       if (operation.status !== undefined) {
-        return allows(operation.asked, operation.status) ? [] : [brief(operation)]
+        return allows(operation.requested, operation.status) ? [] : [brief(operation)]
       }
       if (operation.lost === ABANDONED) return []
       const isBroken = ofReplicas.some((it) => hits(it, operation.replica) && overlaps(operation, it))
-      return isBroken ? [] : [`the replica was there: ${brief(operation)}`]
+      return isBroken ? [] : [`the replica was running: ${brief(operation)}`]
     })
   }
 }
 
 /** The first acknowledgement and the first request for deletion of each server. */
-const lives = (history: History) => {
+const lifetimes = (history: History) => {
   const created = new Map<string, Operation>()
   const removed = new Map<string, Operation>()
   for (const operation of history.operations) {
-    const { asked, id, status } = operation
-    if (asked.kind === "create" && status === 202 && id !== undefined) {
+    const { requested, id, status } = operation
+    if (requested.kind === "create" && status === 202 && id !== undefined) {
       const known = created.get(id)
       if (known === undefined || operation.ended < known.ended) created.set(id, operation)
     }
-    if (asked.kind === "delete") {
-      const known = removed.get(asked.server)
-      if (known === undefined || operation.sent < known.sent) removed.set(asked.server, operation)
+    if (requested.kind === "delete") {
+      const known = removed.get(requested.server)
+      if (known === undefined || operation.sent < known.sent) removed.set(requested.server, operation)
     }
   }
   return { created, removed }
@@ -94,14 +95,14 @@ const lives = (history: History) => {
  * it.
  */
 export const found: Invariant = {
-  name: "what was acknowledged is found",
+  name: "every acknowledged server is found",
   problems: (history) => {
-    const { created, removed } = lives(history)
+    const { created, removed } = lifetimes(history)
     const isGone = (id: string, until: number) => {
-      const asked = removed.get(id)
-      const creation = created.get(id)?.asked
+      const requested = removed.get(id)
+      const creation = created.get(id)?.requested
       return (
-        (asked !== undefined && asked.sent <= until) ||
+        (requested !== undefined && requested.sent <= until) ||
         (creation?.kind === "create" && isEphemeral(creation.body))
       )
     }
@@ -110,7 +111,7 @@ export const found: Invariant = {
       .filter(({ what }) => what !== "node" && what !== "clock")
       .map((it) => ({ ...it, to: it.to + RECOVERY_MILLIS }))
     return history.operations.flatMap((operation) => {
-      const server = serverOf(operation.asked)
+      const server = serverOf(operation.requested)
       const isCutOff = () => databases.some((it) => hits(it, operation.replica) && overlaps(operation, it))
       if (operation.status === 404 && server !== undefined) {
         const creation = created.get(server)
@@ -134,15 +135,17 @@ export const found: Invariant = {
 
 /** A replica that has acknowledged a deletion does not return the server. */
 export const gone: Invariant = {
-  name: "what was deleted stays deleted",
+  name: "every deleted server stays deleted",
   problems: ({ operations }) => {
-    const removals = operations.filter(({ asked, status }) => asked.kind === "delete" && status === 200)
-    const removed = Map.groupBy(removals, ({ asked, replica }) => `${replica} ${serverOf(asked)}`)
+    const removals = operations.filter(
+      ({ requested, status }) => requested.kind === "delete" && status === 200
+    )
+    const removed = Map.groupBy(removals, ({ requested, replica }) => `${replica} ${serverOf(requested)}`)
     return operations.flatMap((operation) => {
-      const { asked, ids, replica, sent, status } = operation
+      const { requested, ids, replica, sent, status } = operation
       const isBefore = (removal: Operation) => removal.ended <= sent
-      if (asked.kind === "look" && status === 200) {
-        const removal = removed.get(`${replica} ${asked.server}`)?.find(isBefore)
+      if (requested.kind === "get-server" && status === 200) {
+        const removal = removed.get(`${replica} ${requested.server}`)?.find(isBefore)
         return removal === undefined ? [] : [`${brief(removal)}; ${brief(operation)}`]
       }
       const all = (ids ?? []).flatMap((id) => removed.get(`${replica} ${id}`)?.filter(isBefore) ?? [])

@@ -9,13 +9,15 @@ interface Drained {
 
 /** The intervals in which each node was certainly drained. */
 const drainedTimes = (operations: ReadonlyArray<Operation>): ReadonlyArray<Drained> => {
-  const words = operations.filter(({ asked }) => asked.kind === "drain").toSorted((a, b) => a.sent - b.sent)
+  const words = operations
+    .filter(({ requested }) => requested.kind === "drain")
+    .toSorted((a, b) => a.sent - b.sent)
   return words.flatMap((from) => {
-    if (from.asked.kind !== "drain" || !from.asked.drained || from.status !== 200) return []
-    const { node } = from.asked
+    if (from.requested.kind !== "drain" || !from.requested.drained || from.status !== 200) return []
+    const { node } = from.requested
     const next = words.find(
-      ({ asked, n, sent }) =>
-        n !== from.n && asked.kind === "drain" && asked.node === node && sent >= from.sent
+      ({ requested, n, sent }) =>
+        n !== from.n && requested.kind === "drain" && requested.node === node && sent >= from.sent
     )
     return [{ node, from, to: next?.sent ?? Number.POSITIVE_INFINITY }]
   })
@@ -23,23 +25,24 @@ const drainedTimes = (operations: ReadonlyArray<Operation>): ReadonlyArray<Drain
 
 /** No server is placed on a drained node unless the request names the node. */
 export const drains: Invariant = {
-  name: "a drained node gets nothing that does not name it",
+  name: "a drained node gets only servers that name it",
   problems: ({ operations }) => {
     const times = drainedTimes(operations)
     const first = new Map<string, number>()
-    for (const { asked, sent } of operations) {
-      if (asked.kind === "create") first.set(asked.key, Math.min(sent, first.get(asked.key) ?? sent))
+    for (const { requested, sent } of operations) {
+      if (requested.kind === "create")
+        first.set(requested.key, Math.min(sent, first.get(requested.key) ?? sent))
     }
     const received = new Set<string>()
-    return operations.flatMap(({ asked, ended, id, n, node_id, status }) => {
-      if (asked.kind !== "create" || status !== 202 || asked.body.node_id !== undefined) return []
+    return operations.flatMap(({ requested, ended, id, n, node_id, status }) => {
+      if (requested.kind !== "create" || status !== 202 || requested.body.node_id !== undefined) return []
       // A repeated request returns the result of the first one.
-      const sent = first.get(asked.key) ?? 0
+      const sent = first.get(requested.key) ?? 0
       const drained = times.find(
         ({ from, node, to }) => node === node_id && from.ended <= sent && ended <= to
       )
-      if (drained === undefined || received.has(asked.key)) return []
-      received.add(asked.key)
+      if (drained === undefined || received.has(requested.key)) return []
+      received.add(requested.key)
       return [
         `${id} (operation ${n}, first sent at ${sent} ms) was placed on ${node_id}, drained since ${drained.from.ended} ms (operation ${drained.from.n})`
       ]

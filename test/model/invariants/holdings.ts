@@ -16,7 +16,7 @@ const missing = (some: ReadonlyArray<string>, others: ReadonlyArray<string>): Re
  * Every held port has exactly one holder: in the records, in the table of ports, on the nodes, and in the free ports.
  */
 export const ports: Invariant = {
-  name: "no port twice, none leaked",
+  name: "no port is held twice, and none leaks",
   problems: ({ end }) => {
     const { nodes, replicas, tables } = end
     const bySummary = tables.servers.flatMap(({ allocations, node_id }) =>
@@ -59,7 +59,7 @@ export const ports: Invariant = {
 
 /** Sums of committed resources equal the reservations, reservations equal the records, and they fit the capacity. */
 export const capacity: Invariant = {
-  name: "capacity sums",
+  name: "sums of committed resources equal the reservations",
   problems: ({ end }) => {
     const { replicas, tables } = end
     const expected = tables.servers.map(
@@ -70,7 +70,7 @@ export const capacity: Invariant = {
     )
     return [
       ...missing(expected, held).map((one) => `not held: ${one}`),
-      ...missing(held, expected).map((one) => `held: ${one}; the records do not say so`),
+      ...missing(held, expected).map((one) => `held: ${one}; it is not in the records`),
       ...tables.nodes.flatMap(({ capacity: { memory_bytes }, id }) => {
         const there = tables.servers.filter(({ node_id }) => node_id === id)
         const memory = there.reduce((sum, { blueprint_id }) => sum + memoryOf(blueprint_id), 0)

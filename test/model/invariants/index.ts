@@ -5,7 +5,7 @@ import { acknowledged, deletions, idempotency, unchanged, whole } from "./creati
 import { drains } from "./drains.ts"
 import { capacity, ports } from "./holdings.ts"
 import { order, state, transitions } from "./journal.ts"
-import { lastWord, started } from "./lastWord.ts"
+import { lastPowerAction, started } from "./lastPowerAction.ts"
 import { agreement, reports } from "./nodes.ts"
 import { streams } from "./streams.ts"
 
@@ -27,6 +27,6 @@ export const invariants: ReadonlyArray<Invariant> = [
   agreement,
   reports,
   drains,
-  lastWord,
+  lastPowerAction,
   started
 ]

@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { fits, ServerStatus } from "../../../src/domain/ServerStatus.ts"
 import type { Invariant } from "../History.ts"
-import { firstNodes, isInstall, isOfServer, newest, storiesOf } from "./stories.ts"
+import { firstNodes, isInstall, isOfServer, newest, timelinesOf } from "./timelines.ts"
 
 const isStatus = Schema.is(ServerStatus)
 const hasPhase = Schema.is(Schema.Struct({ phase: Schema.String }))
@@ -9,7 +9,7 @@ const isPlace = Schema.is(Schema.Struct({ node_id: Schema.String }))
 
 /** Cursors have no gap, and the entries of a server are between its creation and its deletion. */
 export const order: Invariant = {
-  name: "the journal is gapless, and each story has one beginning and one end",
+  name: "the journal is gapless, and each server has one creation and at most one deletion",
   problems: ({ end }) => {
     const { counters, journal } = end.tables
     const count = counters.find(({ name }) => name === "journal")?.value
@@ -18,7 +18,7 @@ export const order: Invariant = {
     return [
       ...(journal.at(-1)?.cursor === count
         ? []
-        : [`the counter says ${count}, the last is ${journal.at(-1)?.cursor}`]),
+        : [`the counter is ${count}, the last cursor ${journal.at(-1)?.cursor}`]),
       ...journal.flatMap((entry, index) => {
         const { cursor, server_id, topic } = entry
         const gap = cursor === index + 1 ? [] : [`entry ${cursor} is number ${index + 1}`]
@@ -37,11 +37,11 @@ export const order: Invariant = {
 
 /** The journal, replayed, equals the records, and every replica. */
 export const state: Invariant = {
-  name: "the journal is the state",
+  name: "the replayed journal equals the state",
   problems: ({ end }) => {
     const { replicas, tables } = end
-    const stories = storiesOf(tables)
-    const there = [...stories.values()].filter(({ isDeleted }) => !isDeleted).map(({ id }) => id)
+    const timelines = timelinesOf(tables)
+    const there = [...timelines.values()].filter(({ isDeleted }) => !isDeleted).map(({ id }) => id)
     const records = new Map(tables.servers.map((server) => [server.id, server]))
     const differs = (what: string, journal: unknown, other: unknown) =>
       journal === other ? [] : [`${what}: ${other}, by the journal ${journal}`]
@@ -49,22 +49,22 @@ export const state: Invariant = {
     return [
       ...differs("records", there.toSorted().join(), [...records.keys()].toSorted().join()),
       ...tables.servers.flatMap(({ id, install, node_id, start_pending, status }) => {
-        const story = stories.get(id)
-        const installed = newest(story, "server:install")
-        const placed = newest(story, "server:placed")
+        const timeline = timelines.get(id)
+        const installed = newest(timeline, "server:install")
+        const placed = newest(timeline, "server:placed")
         return [
-          ...differs(`status of ${id}`, newest(story, "status"), status),
+          ...differs(`status of ${id}`, newest(timeline, "status"), status),
           ...differs(`install of ${id}`, hasPhase(installed) ? installed.phase : "pending", install.phase),
           ...differs(`node of ${id}`, isPlace(placed) ? placed.node_id : places.get(id), node_id),
-          ...(newest(story, "server:start-pending") === undefined
+          ...(newest(timeline, "server:start-pending") === undefined
             ? []
-            : differs(`start of ${id}`, newest(story, "server:start-pending"), start_pending === 1))
+            : differs(`start of ${id}`, newest(timeline, "server:start-pending"), start_pending === 1))
         ]
       }),
       ...replicas.flatMap(({ servers }, replica) => [
         ...differs(`list of replica ${replica}`, there.toSorted().join(), servers.map(({ id }) => id).join()),
         ...servers.flatMap(({ allocations, id, node_id, status }) => [
-          ...differs(`status of ${id} at replica ${replica}`, newest(stories.get(id), "status"), status),
+          ...differs(`status of ${id} at replica ${replica}`, newest(timelines.get(id), "status"), status),
           ...differs(`node of ${id} at replica ${replica}`, records.get(id)?.node_id, node_id),
           ...differs(
             `allocations of ${id} at replica ${replica}`,
@@ -86,15 +86,15 @@ export const transitions: Invariant = {
   name: "no illegal transition",
   problems: ({ end, operations }) => {
     const reinstalled = new Set(
-      operations.flatMap(({ asked }) => (asked.kind === "reinstall" ? [asked.server] : []))
+      operations.flatMap(({ requested }) => (requested.kind === "reinstall" ? [requested.server] : []))
     )
-    return [...storiesOf(end.tables).values()].flatMap(({ entries, id, statuses }) =>
+    return [...timelinesOf(end.tables).values()].flatMap(({ entries, id, statuses }) =>
       statuses.flatMap(({ cursor, payload }, index) => {
         if (!isStatus(payload)) return [`entry ${cursor}: ${id} becomes ${payload}`]
         const before = statuses[index - 1]?.payload
         if (before === undefined) return payload === "installing" ? [] : [`${id} begins as ${payload}`]
         if (!isStatus(before)) return []
-        if (before === payload) return [`entry ${cursor}: ${id} is told to be ${payload} twice`]
+        if (before === payload) return [`entry ${cursor}: ${id} is published as ${payload} twice`]
         const at = entries.findIndex((entry) => entry.cursor === cursor)
         const isLost =
           (payload === "installing" && isInstall(entries[at - 1]?.payload, "pending")) ||

@@ -1,10 +1,10 @@
 import { changes } from "../../support/SimulatedNode.ts"
 import type { History, Invariant } from "../History.ts"
-import { firstNodes, isInstall, newest, type Story, storiesOf } from "./stories.ts"
+import { firstNodes, isInstall, newest, type Timeline, timelinesOf } from "./timelines.ts"
 
 /** Each node has exactly the servers of its records, in their state. */
 export const agreement: Invariant = {
-  name: "nodes have what the records say",
+  name: "nodes have the servers of their records",
   problems: ({ end }) => {
     const { nodes, tables } = end
     const records = new Map(tables.servers.map((server) => [server.id, server]))
@@ -30,19 +30,21 @@ export const agreement: Invariant = {
 }
 
 /** Whether all reports of a server came from one node: it has not migrated, and nothing of it was lost. */
-const isPlain = ({ deeds, operations }: History) => {
-  const wiped = new Set(deeds.flatMap(({ node, server }) => (server === undefined ? [node] : [])))
-  const again = new Set(operations.flatMap(({ asked }) => (asked.kind === "reinstall" ? [asked.server] : [])))
-  return (story: Story, node: string) =>
-    newest(story, "server:placed") === undefined &&
-    !story.entries.some(
+const isPlain = ({ nodeActions, operations }: History) => {
+  const wiped = new Set(nodeActions.flatMap(({ node, server }) => (server === undefined ? [node] : [])))
+  const again = new Set(
+    operations.flatMap(({ requested }) => (requested.kind === "reinstall" ? [requested.server] : []))
+  )
+  return (timeline: Timeline, node: string) =>
+    newest(timeline, "server:placed") === undefined &&
+    !timeline.entries.some(
       ({ payload, topic }) => topic === "server:install" && isInstall(payload, "pending")
     ) &&
     !wiped.has(node) &&
-    !again.has(story.id)
+    !again.has(timeline.id)
 }
 
-const brief = ({ entries }: Story): ReadonlyArray<string> =>
+const brief = ({ entries }: Timeline): ReadonlyArray<string> =>
   entries.flatMap(({ payload, topic }) => {
     if (topic === "status") return payload === "unknown" ? [] : [String(payload)]
     if (topic !== "crash") return []
@@ -53,30 +55,30 @@ const brief = ({ entries }: Story): ReadonlyArray<string> =>
 
 /** The published changes of a server equal the reports of its node, once and in order. */
 export const reports: Invariant = {
-  name: "what is told is what the node has said",
+  name: "published changes equal the reports of the node",
   problems: (history) => {
     const plain = isPlain(history)
     const { nodes, tables } = history.end
     const places = firstNodes(tables)
     const begun = new Set(
-      history.operations.flatMap(({ asked, status }) =>
-        asked.kind === "delete" && status !== 200 ? [asked.server] : []
+      history.operations.flatMap(({ requested, status }) =>
+        requested.kind === "delete" && status !== 200 ? [requested.server] : []
       )
     )
-    return [...storiesOf(tables).values()].flatMap((story) => {
-      const node = nodes.find(({ id }) => id === places.get(story.id))
-      if (node === undefined || !plain(story, node.id)) return []
-      const sentReports = changes(["installing", ...(node.sentReports.get(story.id) ?? [])])
-      const received = changes(brief(story))
+    return [...timelinesOf(tables).values()].flatMap((timeline) => {
+      const node = nodes.find(({ id }) => id === places.get(timeline.id))
+      if (node === undefined || !plain(timeline, node.id)) return []
+      const sentReports = changes(["installing", ...(node.sentReports.get(timeline.id) ?? [])])
+      const received = changes(brief(timeline))
       // Reports after the deletion are not published.
-      const expected = story.isDeleted ? sentReports.slice(0, received.length) : sentReports
+      const expected = timeline.isDeleted ? sentReports.slice(0, received.length) : sentReports
       // Deleted by its node when the database went away: it is found missing, and its end is published as for any
       // missing server.
-      const foundGone =
-        story.isDeleted && begun.has(story.id) ? changes([...sentReports, "offline"]) : expected
-      return received.join() === expected.join() || received.join() === foundGone.join()
+      const missingOnNode =
+        timeline.isDeleted && begun.has(timeline.id) ? changes([...sentReports, "offline"]) : expected
+      return received.join() === expected.join() || received.join() === missingOnNode.join()
         ? []
-        : [`${story.id}: told ${received.join()}; ${node.id} said ${sentReports.join()}`]
+        : [`${timeline.id}: published ${received.join()}; ${node.id} reported ${sentReports.join()}`]
     })
   }
 }

@@ -8,7 +8,7 @@ const ofMessage = ({ cursor, text }: StreamEvent): string => `${cursor} ${JSON.s
 
 /** Every subscriber received all public events, once and in order, at any replica and across any reconnections. */
 export const streams: Invariant = {
-  name: "every subscriber saw the same sequence",
+  name: "every subscriber received the same events",
   problems: ({ end, subscribers }) => {
     const open = end.tables.journal.filter(({ topic }) => !topic.includes(":")).map(ofJournal)
     return subscribers.flatMap(({ name, received }) => {

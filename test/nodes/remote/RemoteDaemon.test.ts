@@ -151,24 +151,24 @@ describe("node-protocol: Control plane -> daemon", () => {
       const fake = new FakeDaemon(NODE)
       const { url } = yield* serve(fake.daemon)
       let known = "before"
-      let looks = 0
+      let calls = 0
       const daemon = yield* remote(
         () => ({ url, token: known }),
         "5000 millis",
         Effect.sync(() => {
-          looks += 1
+          calls += 1
           known = "secret"
         })
       )
       yield* daemon.create(spec("srv_1"))
-      assert.strictEqual(looks, 1)
+      assert.strictEqual(calls, 1)
       yield* eventually(daemon.status("srv_1"), (status) => status === "offline")
       known = "before"
       yield* daemon.power("srv_1", "start", 0)
-      assert.strictEqual(looks, 2)
+      assert.strictEqual(calls, 2)
       known = "before"
       yield* Effect.scoped(daemon.console("srv_1"))
-      assert.strictEqual(looks, 3)
+      assert.strictEqual(calls, 3)
       assert.strictEqual(known, "secret")
     }).pipe(Effect.scoped)
   )
@@ -339,9 +339,9 @@ describe("node-protocol: Control plane -> daemon", () => {
           /^another daemon responds there: it refuses the token of the node's last registration\. Set MUSTER_NODE_URL/
         ]
       ] as const
-      const look = Effect.fnUntraced(function* ([url, reason]: (typeof reasons)[number]) {
-        const told: Array<string> = []
-        const onUnreachable = Effect.sync(() => void told.push(url))
+      const checkReason = Effect.fnUntraced(function* ([url, reason]: (typeof reasons)[number]) {
+        const reported: Array<string> = []
+        const onUnreachable = Effect.sync(() => void reported.push(url))
         const daemon = yield* remote(
           () => ({ url, token: "wrong" }),
           "3000 millis",
@@ -351,9 +351,9 @@ describe("node-protocol: Control plane -> daemon", () => {
         const error = yield* Effect.flip(daemon.system)
         assert.strictEqual(error._tag, "NodeUnreachable", url)
         if (error._tag === "NodeUnreachable") assert.match(error.reason ?? "", reason)
-        assert.deepStrictEqual(told, [url])
+        assert.deepStrictEqual(reported, [url])
       })
-      yield* Effect.forEach(reasons, look, { concurrency: "unbounded", discard: true })
+      yield* Effect.forEach(reasons, checkReason, { concurrency: "unbounded", discard: true })
     }).pipe(Effect.scoped)
   )
 

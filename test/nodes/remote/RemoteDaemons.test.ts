@@ -68,14 +68,14 @@ describe("node-protocol, Control plane -> daemon: an idle node", () => {
           return why
         })
         yield* TestClock.adjust(0)
-        const looks = () => wire.calls.filter((path) => path === "/api/system").length
-        assert.strictEqual(looks(), 1)
+        const probes = () => wire.calls.filter((path) => path === "/api/system").length
+        assert.strictEqual(probes(), 1)
         const status = Effect.flatMap(daemons.of(NODE), (it) => it.status("srv_1"))
         assert.isUndefined(yield* beats(30, Effect.orDie(status)))
-        assert.strictEqual(looks(), 1)
+        assert.strictEqual(probes(), 1)
         assert.isUndefined(yield* beats(30))
-        assert.isAtLeast(looks(), 6)
-        assert.isAtMost(looks(), 11)
+        assert.isAtLeast(probes(), 6)
+        assert.isAtMost(probes(), 11)
         wire.isCut = true
         const why = "http://n1:5585: ETIMEDOUT. Check MUSTER_NODE_URL of the node and the firewall"
         assert.strictEqual(yield* beats(6), why)

@@ -164,12 +164,12 @@ describe("MUSTER_NODE_NETWORKS: allowed networks of nodes", () => {
       })
       const { key } = yield* nodeKey(api, "outside")
       const node = yield* startNode({ control: api.url, key, id: "outside" })
-      const said = (output: string) =>
+      const refusalLines = (output: string) =>
         output
           .split("\n")
           .filter((line) => line.includes("127.0.0.1 is in no network of MUSTER_NODE_NETWORKS"))
       yield* eventually(
-        Effect.sync(() => [said(api.output()), said(node.output())]),
+        Effect.sync(() => [refusalLines(api.output()), refusalLines(node.output())]),
         (both) => both.every((lines) => lines.length > 0)
       )
       // Retries: the first, after 200 ms, is too early; after a second the call is refused again.
@@ -177,10 +177,10 @@ describe("MUSTER_NODE_NETWORKS: allowed networks of nodes", () => {
         api.request("GET", "/api/nodes"),
         (answer) => answer.status === 200 && answer.json.length === 0
       )
-      assert.strictEqual(said(api.output()).length, 1)
-      assert.match(said(api.output())[0] ?? "", /WARN .*registration refused: .* node_id=outside$/)
-      assert.strictEqual(said(node.output()).length, 1)
-      assert.match(said(node.output())[0] ?? "", /ERROR .*the control plane refuses this node/)
+      assert.strictEqual(refusalLines(api.output()).length, 1)
+      assert.match(refusalLines(api.output())[0] ?? "", /WARN .*registration refused: .* node_id=outside$/)
+      assert.strictEqual(refusalLines(node.output()).length, 1)
+      assert.match(refusalLines(node.output())[0] ?? "", /ERROR .*the control plane refuses this node/)
     }).pipe(Effect.scoped)
   )
 })

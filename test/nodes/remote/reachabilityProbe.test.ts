@@ -16,7 +16,7 @@ const unreachable = (reason?: string) =>
   new NodeUnreachable({ node_id: NODE, ...(reason === undefined ? {} : { reason }) })
 
 /** A node whose daemon succeeds or fails as configured. */
-const makeWorld = Effect.fnUntraced(function* (lines: ReadonlyArray<string>) {
+const makeSetup = Effect.fnUntraced(function* (lines: ReadonlyArray<string>) {
   const registry = yield* NodeRegistry
   const daemons = yield* DaemonClient
   const fake = new FakeDaemon(NODE)
@@ -50,13 +50,13 @@ const makeWorld = Effect.fnUntraced(function* (lines: ReadonlyArray<string>) {
     shown: Effect.map(registry.get(NODE), ({ connected, unreachable }) => [connected, unreachable])
   }
 })
-type World = Effect.Success<ReturnType<typeof makeWorld>>
+type Setup = Effect.Success<ReturnType<typeof makeSetup>>
 
-const inWorld = <E>(test: (world: World) => Effect.Effect<void, E>) =>
+const withSetup = <E>(test: (setup: Setup) => Effect.Effect<void, E>) =>
   Effect.suspend(() => {
     const lines: Array<string> = []
     const logger = Logger.make(({ logLevel, message }) => void lines.push(`${logLevel} ${message}`))
-    return Effect.flatMap(makeWorld(lines), test).pipe(
+    return Effect.flatMap(makeSetup(lines), test).pipe(
       Effect.scoped,
       // No node reaches its timeout here.
       Effect.provide(memoryNodes({ heartbeatTimeout: "1 hour" })),
@@ -76,7 +76,7 @@ const cannot = (reason: string) => [false, `${at}: ${reason}`]
 
 describe("node-protocol, register: a node is called back", () => {
   it.effect("a node is connected once a call has succeeded, without a log line", () =>
-    inWorld(({ begin, daemon, lines, registry, shown }) =>
+    withSetup(({ begin, daemon, lines, registry, shown }) =>
       Effect.gen(function* () {
         yield* registry.register(registration(NODE))
         assert.deepStrictEqual(yield* shown, uncalled)
@@ -90,7 +90,7 @@ describe("node-protocol, register: a node is called back", () => {
   )
 
   it.effect("a node that listens a moment after its registration causes no warning", () =>
-    inWorld(({ daemon, lines, register, shown }) =>
+    withSetup(({ daemon, lines, register, shown }) =>
       Effect.gen(function* () {
         daemon.failure = unreachable("ECONNREFUSED")
         yield* register()
@@ -104,7 +104,7 @@ describe("node-protocol, register: a node is called back", () => {
   )
 
   it.effect("an unreachable node logs one line for each reason, and one once it is reachable", () =>
-    inWorld(({ daemon, lines, register, shown }) =>
+    withSetup(({ daemon, lines, register, shown }) =>
       Effect.gen(function* () {
         daemon.failure = unreachable("ECONNREFUSED")
         yield* register()
@@ -131,7 +131,7 @@ describe("node-protocol, register: a node is called back", () => {
   )
 
   it.effect("a registration at the same address keeps the reachability; another address resets it", () =>
-    inWorld(({ daemon, lines, register, registry, shown }) =>
+    withSetup(({ daemon, lines, register, registry, shown }) =>
       Effect.gen(function* () {
         yield* register()
         daemon.failure = unreachable("ECONNREFUSED")
@@ -152,7 +152,7 @@ describe("node-protocol, register: a node is called back", () => {
   )
 
   it.effect("a node that is gone or removed is no longer called", () =>
-    inWorld(({ daemon, register, registry }) =>
+    withSetup(({ daemon, register, registry }) =>
       Effect.gen(function* () {
         daemon.failure = unreachable("ECONNREFUSED")
         yield* register()
@@ -175,7 +175,7 @@ describe("node-protocol, register: a node is called back", () => {
 
 describe("node-protocol, Control plane -> daemon: failed calls", () => {
   it.effect("after a failed call, a reachable node is called back, and a second failure is logged", () =>
-    inWorld(({ begin, daemon, heard, lines, register, shown }) =>
+    withSetup(({ begin, daemon, heard, lines, register, shown }) =>
       Effect.gen(function* () {
         yield* register()
         yield* begin()
@@ -196,7 +196,7 @@ describe("node-protocol, Control plane -> daemon: failed calls", () => {
   )
 
   it.effect("an idle node whose heartbeats arrive is called about every 30 s", () =>
-    inWorld(({ daemon, heard, lines, register, shown }) =>
+    withSetup(({ daemon, heard, lines, register, shown }) =>
       Effect.gen(function* () {
         /** Heartbeats for that many seconds, one every 5 s. */
         const beats = Effect.fnUntraced(function* (seconds: number) {
@@ -227,7 +227,7 @@ describe("node-protocol, Control plane -> daemon: failed calls", () => {
   )
 
   it.effect("a node with successful calls is not probed, nor is a node without heartbeats", () =>
-    inWorld(({ probe, daemon, heard, register }) =>
+    withSetup(({ probe, daemon, heard, register }) =>
       Effect.gen(function* () {
         yield* register()
         for (let minute = 0; minute < 10; minute++) {
@@ -243,7 +243,7 @@ describe("node-protocol, Control plane -> daemon: failed calls", () => {
   )
 
   it.effect("a node that refuses its token gets the reason, must register again, and stays unreachable", () =>
-    inWorld(({ daemon, heard, lines, register, shown }) =>
+    withSetup(({ daemon, heard, lines, register, shown }) =>
       Effect.gen(function* () {
         daemon.failure = unreachable(TOKEN_REFUSED)
         const why = `${at}: ${TOKEN_REFUSED}`
@@ -270,7 +270,7 @@ describe("node-protocol, Control plane -> daemon: failed calls", () => {
   )
 
   it.effect("the request to register again backs off if it does not help", () =>
-    inWorld(({ daemon, heard, register }) =>
+    withSetup(({ daemon, heard, register }) =>
       Effect.gen(function* () {
         daemon.failure = unreachable(TOKEN_REFUSED)
         let registrations = 1
@@ -293,7 +293,7 @@ describe("node-protocol, Control plane -> daemon: failed calls", () => {
   )
 
   it.effect("if another node answers at the address, the log names it", () =>
-    inWorld(({ daemon, register, registry, shown }) =>
+    withSetup(({ daemon, register, registry, shown }) =>
       Effect.gen(function* () {
         yield* registry.register(registration("n2", { url: at }))
         daemon.failure = unreachable(TOKEN_REFUSED)

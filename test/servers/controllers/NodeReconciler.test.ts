@@ -1,10 +1,10 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { until } from "../../support/eventually.ts"
-import { makeWorld, request, runWorld } from "../support/harness.ts"
+import { makeHarness, request, runHarness } from "../support/harness.ts"
 
 /** A server without a creation. */
-const stray = {
+const unknownServer = {
   id: "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV",
   status: "running",
   install: { phase: "ready" }
@@ -12,14 +12,14 @@ const stray = {
 
 /** A test setup with one running server of each kind. */
 const makeRunning = Effect.fnUntraced(function* () {
-  const world = yield* makeWorld()
-  const plane = yield* world.start()
+  const harness = yield* makeHarness()
+  const plane = yield* harness.start()
   const saved = (yield* plane.servers.create(request({ start: true }))).id
   const unsaved = (yield* plane.servers.create(request({ blueprint_id: "lobby", start: true }))).id
   yield* plane.becomes(saved, "running")
   yield* plane.becomes(unsaved, "running")
   yield* plane.settled
-  return { ...world, ...plane, saved, unsaved }
+  return { ...harness, ...plane, saved, unsaved }
 })
 
 describe("node-protocol, When something breaks: node gone for 30 s", () => {
@@ -41,7 +41,7 @@ describe("node-protocol, When something breaks: node gone for 30 s", () => {
             "status running"
           ])
         }
-      }).pipe(runWorld)
+      }).pipe(runHarness)
   )
 
   it.live("a node that resumes its heartbeats without registering is asked for its snapshot", () =>
@@ -54,7 +54,7 @@ describe("node-protocol, When something breaks: node gone for 30 s", () => {
       yield* becomes(unsaved, "running")
       yield* settled
       assert.strictEqual((yield* servers.counts).get("running"), 2)
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("changes during the absence arrive in the reports of the node, in order", () =>
@@ -72,10 +72,10 @@ describe("node-protocol, When something breaks: node gone for 30 s", () => {
       yield* becomes(saved, "offline")
       yield* until("the server that is not saved is gone", isGone(unsaved))
       yield* settled
-      const told = ["status unknown", "crash", "status offline"]
-      assert.deepStrictEqual((yield* events(saved)).slice(-3), told)
-      assert.deepStrictEqual((yield* events(unsaved)).slice(-4), [...told, "deleted"])
-    }).pipe(runWorld)
+      const published = ["status unknown", "crash", "status offline"]
+      assert.deepStrictEqual((yield* events(saved)).slice(-3), published)
+      assert.deepStrictEqual((yield* events(unsaved)).slice(-4), [...published, "deleted"])
+    }).pipe(runHarness)
   )
 
   it.live("while the database is away, the status unknown is written later", () =>
@@ -87,7 +87,7 @@ describe("node-protocol, When something breaks: node gone for 30 s", () => {
       assert.strictEqual(yield* servers.status(saved), "running")
       database.away = false
       yield* becomes(saved, "unknown")
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 })
 
@@ -106,7 +106,7 @@ describe("node-protocol, When something breaks: node gone for node_lost_after", 
       assert.deepStrictEqual([answer.delete, answer.unknown], [[unsaved], []])
       yield* becomes(saved, "running")
       yield* settled
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a late notice of the loss has no effect on a node that has returned", () =>
@@ -117,7 +117,7 @@ describe("node-protocol, When something breaks: node gone for node_lost_after", 
       for (let n = 0; n < 100; n++) yield* Effect.yieldNow
       assert.strictEqual(yield* servers.status(saved), "running")
       assert.strictEqual((yield* events(unsaved)).at(-1), "status running")
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 })
 
@@ -128,15 +128,15 @@ describe("node-protocol: registration", () => {
       const registration = { ...daemon.registration, boot_id: "other" }
       const answer = yield* plane.register({
         ...registration,
-        servers: [...registration.servers, { ...stray, unsent_reports: 0 }]
+        servers: [...registration.servers, { ...unknownServer, unsent_reports: 0 }]
       })
-      assert.deepStrictEqual([answer.delete, answer.unknown], [[], [{ id: stray.id }]])
+      assert.deepStrictEqual([answer.delete, answer.unknown], [[], [{ id: unknownServer.id }]])
       const elsewhere = yield* plane.register({ ...registration, id: "n2" })
       assert.deepStrictEqual(
         [elsewhere.delete, elsewhere.unknown],
         [[], [saved, unsaved].map((id) => ({ id, node_id: "n1" }))]
       )
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a server whose record is gone keeps its files and frees its ports", () =>
@@ -155,7 +155,7 @@ describe("node-protocol: registration", () => {
       assert.strictEqual(nodes.held.size, 0)
       assert.notInclude(yield* events(saved), "deleted")
       yield* servers.create(request())
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a server held for a migration without a record is released and runs", () =>
@@ -181,7 +181,7 @@ describe("node-protocol: registration", () => {
         "status running"
       ])
       assert.strictEqual(instance.status, "running")
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a deleted server is to be deleted whatever the snapshot contains", () =>
@@ -204,7 +204,7 @@ describe("node-protocol: registration", () => {
       yield* settled
       assert.strictEqual(daemon.lost.size, 0)
       assert.strictEqual((yield* events(saved)).at(-1), "deleted")
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live(
@@ -216,7 +216,7 @@ describe("node-protocol: registration", () => {
         yield* store.write(moveRepo.addDeletion({ server_id: saved, node_id: "n2" }))
         const answer = yield* plane.register({ ...daemon.registration, id: "n2", servers: [has] })
         assert.deepStrictEqual([answer.delete, answer.unknown], [[], []])
-      }).pipe(runWorld)
+      }).pipe(runHarness)
   )
 
   it.live("a saved server that is missing on its node is installed again; any other is deleted", () =>
@@ -235,7 +235,7 @@ describe("node-protocol: registration", () => {
       ])
       assert.deepStrictEqual((yield* events(unsaved)).slice(-2), ["status offline", "deleted"])
       assert.deepStrictEqual([...nodes.held.keys()], [saved])
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live(
@@ -255,7 +255,7 @@ describe("node-protocol: registration", () => {
         assert.strictEqual(yield* servers.status(saved), "running")
         yield* register(0)
         assert.strictEqual(yield* servers.status(saved), "paused")
-      }).pipe(runWorld)
+      }).pipe(runHarness)
   )
 })
 
@@ -271,7 +271,7 @@ describe("node-protocol: repeated registration of a known boot", () => {
       yield* plane.register(old)
       yield* settled
       assert.deepStrictEqual(yield* events(saved), before)
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("the node is asked for servers with the status unknown", () =>
@@ -282,14 +282,14 @@ describe("node-protocol: repeated registration of a known boot", () => {
       yield* plane.register(daemon.registration)
       yield* becomes(saved, "running")
       yield* settled
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 })
 
 describe("node-protocol, Placement and ports: no port leaks", () => {
   it.live("after any mix of creations, failures, removals and losses, only records hold ports", () =>
     Effect.gen(function* () {
-      const { daemon, nodes, database, start } = yield* makeWorld({ ports: 12 })
+      const { daemon, nodes, database, start } = yield* makeHarness({ ports: 12 })
       const plane = yield* start()
       let seed = 7
       const random = (below: number) => {
@@ -336,6 +336,6 @@ describe("node-protocol, Placement and ports: no port leaks", () => {
         "the node has none",
         Effect.sync(() => daemon.instances.size === 0)
       )
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 })

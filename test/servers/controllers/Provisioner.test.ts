@@ -2,38 +2,38 @@ import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Latch } from "effect"
 import { DaemonRefused } from "../../../src/api/Daemon.ts"
 import { until } from "../../support/eventually.ts"
-import { makeWorld, request, runWorld } from "../support/harness.ts"
+import { makeHarness, request, runHarness } from "../support/harness.ts"
 
 const whole = ["status installing", "status offline", "status starting", "status running"]
 
 describe("decisions 3: start once installed", () => {
   it.live("an installed server is started, and the request to start is cleared", () =>
     Effect.gen(function* () {
-      const { start } = yield* makeWorld()
+      const { start } = yield* makeHarness()
       const { servers, becomes, events, settled, records } = yield* start()
       const { id } = yield* servers.create(request({ start: true }))
       yield* becomes(id, "running")
       yield* settled
       assert.deepStrictEqual(yield* events(id), whole)
       assert.isFalse((yield* records)[0]?.start_pending)
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a server whose installation failed is not started", () =>
     Effect.gen(function* () {
-      const { daemon, start } = yield* makeWorld()
+      const { daemon, start } = yield* makeHarness()
       daemon.installs = "failed"
       const { servers, becomes, settled } = yield* start()
       const { id } = yield* servers.create(request({ start: true }))
       yield* becomes(id, "offline")
       yield* settled
       assert.isFalse(daemon.calls.some((call) => call.startsWith("power")))
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a server that its node seemed to have lost is started too", () =>
     Effect.gen(function* () {
-      const { daemon, start } = yield* makeWorld()
+      const { daemon, start } = yield* makeHarness()
       daemon.fault("power", new DaemonRefused({ status: 500, detail: "busy", hint: "none" }))
       const { servers, becomes, plane } = yield* start()
       let isFirst = true
@@ -46,13 +46,13 @@ describe("decisions 3: start once installed", () => {
       yield* becomes(id, "running")
       assert.isFalse(isFirst)
       assert.include(daemon.calls, `status ${id}`)
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a start that the node refuses is given up, at once or after some failures", () =>
     Effect.gen(function* () {
       for (const status of [409, 500] as const) {
-        const { daemon, start } = yield* makeWorld()
+        const { daemon, start } = yield* makeHarness()
         const refusal = new DaemonRefused({ status, detail: "no", hint: "" })
         daemon.fault("power", ...Array.from({ length: 100 }, () => refusal))
         const { servers, settled, becomes, records } = yield* start()
@@ -68,14 +68,14 @@ describe("decisions 3: start once installed", () => {
           status === 409 ? 1 : 5
         )
       }
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 })
 
 describe("node-protocol: an installation is retried until the node has accepted it", () => {
   it.live("a request or response that is lost is retried, and one server is installed", () =>
     Effect.gen(function* () {
-      const { daemon, start } = yield* makeWorld()
+      const { daemon, start } = yield* makeHarness()
       daemon.fault("create", "request-lost", "answer-lost", "request-lost")
       daemon.fault("create", new DaemonRefused({ status: 500, detail: "busy", hint: "" }))
       const { servers, becomes, settled, events } = yield* start()
@@ -84,12 +84,12 @@ describe("node-protocol: an installation is retried until the node has accepted 
       yield* settled
       assert.deepStrictEqual(yield* events(id), whole.slice(0, 2))
       assert.strictEqual(daemon.instances.size, 1)
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a permanent refusal of the node is a failed installation with a reason", () =>
     Effect.gen(function* () {
-      const { daemon, start } = yield* makeWorld()
+      const { daemon, start } = yield* makeHarness()
       daemon.fault("create", new DaemonRefused({ status: 422, detail: "mount not allowed: /srv", hint: "" }))
       const { servers, becomes, settled, events } = yield* start()
       const { id } = yield* servers.create(request({ start: true }))
@@ -98,12 +98,12 @@ describe("node-protocol: an installation is retried until the node has accepted 
       const install = yield* servers.install(id)
       assert.deepStrictEqual([install.phase, install.failure_reason], ["failed", "mount not allowed: /srv"])
       assert.deepStrictEqual(yield* events(id), whole.slice(0, 2))
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a failure of the node, such as a full disk, is a failed installation after some attempts", () =>
     Effect.gen(function* () {
-      const { daemon, start } = yield* makeWorld()
+      const { daemon, start } = yield* makeHarness()
       const refusal = new DaemonRefused({ status: 500, detail: "disk full", hint: "" })
       daemon.fault("create", ...Array.from({ length: 5 }, () => refusal))
       const { servers, becomes, settled, events } = yield* start()
@@ -119,12 +119,12 @@ describe("node-protocol: an installation is retried until the node has accepted 
         Effect.map(servers.install(id), ({ phase }) => phase === "ready")
       )
       yield* settled
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a response older than a report does not undo the report", () =>
     Effect.gen(function* () {
-      const { daemon, start } = yield* makeWorld()
+      const { daemon, start } = yield* makeHarness()
       daemon.installs = "manual"
       const first = yield* start()
       const { id } = yield* first.servers.create(request())
@@ -152,12 +152,12 @@ describe("node-protocol: an installation is retried until the node has accepted 
       yield* second.settled
       assert.deepStrictEqual(yield* second.events(id), whole.slice(0, 2))
       assert.strictEqual((yield* second.records)[0]?.install.phase, "ready")
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("the installation waits for a node that is away and continues on its return", () =>
     Effect.gen(function* () {
-      const { nodes, daemon, start } = yield* makeWorld()
+      const { nodes, daemon, start } = yield* makeHarness()
       const { servers, becomes, connect } = yield* start({ connect: false })
       yield* nodes.publish("n1", "connected")
       const { id } = yield* servers.create(request({ start: true }))
@@ -166,14 +166,14 @@ describe("node-protocol: an installation is retried until the node has accepted 
       assert.strictEqual(daemon.instances.size, 0)
       yield* connect
       yield* becomes(id, "running")
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 })
 
 describe("node-protocol, When something breaks: control plane killed at any moment", () => {
   it.live("unfinished work continues at the start, also if no node reports anything", () =>
     Effect.gen(function* () {
-      const { nodes, daemon, start } = yield* makeWorld()
+      const { nodes, daemon, start } = yield* makeHarness()
       const first = yield* start({ connect: false })
       yield* nodes.publish("n1", "connected")
       const { id } = yield* first.servers.create(request())
@@ -184,14 +184,14 @@ describe("node-protocol, When something breaks: control plane killed at any mome
         "the node has it",
         Effect.sync(() => daemon.instances.has(id))
       )
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("an interrupted creation continues after the restart, and every change is published once", () =>
     Effect.gen(function* () {
       let steps = 0
       for (let killAt = 1; ; killAt++) {
-        const { daemon, nodes, start } = yield* makeWorld()
+        const { daemon, nodes, start } = yield* makeHarness()
         const reached = yield* Deferred.make<void>()
         let left = killAt
         daemon.step = Effect.suspend(() => {
@@ -215,6 +215,6 @@ describe("node-protocol, When something breaks: control plane killed at any mome
         steps = killAt
       }
       assert.isAtLeast(steps, 10)
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 })

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect } from "effect"
 import { DaemonRefused } from "../../../src/api/Daemon.ts"
 import { until } from "../../support/eventually.ts"
-import { makeWorld, request, runWorld } from "../support/harness.ts"
+import { makeHarness, request, runHarness } from "../support/harness.ts"
 
 const created = ["status installing", "status offline"]
 const up = ["status starting", "status running"]
@@ -10,13 +10,13 @@ const moved = ["status stopping", "status offline", "status installing", "status
 
 /** Two nodes, and a running server with files on the first. */
 const makeRunning = Effect.fnUntraced(function* (options: { readonly otherPorts?: number } = {}) {
-  const world = yield* makeWorld({ otherPorts: 100, ...options })
-  const plane = yield* world.start()
+  const harness = yield* makeHarness({ otherPorts: 100, ...options })
+  const plane = yield* harness.start()
   const { id } = yield* plane.servers.create(request({ start: true, node_id: "n1" }))
   yield* plane.becomes(id, "running")
   yield* plane.settled
-  world.daemon.files.set(id, "a castle")
-  return { ...world, ...plane, id }
+  harness.daemon.files.set(id, "a castle")
+  return { ...harness, ...plane, id }
 })
 
 describe("drain with move", () => {
@@ -25,7 +25,7 @@ describe("drain with move", () => {
       const {
         becomes,
         daemon,
-        evacuate,
+        drainWithMove,
         events,
         id,
         moveRepo,
@@ -36,7 +36,7 @@ describe("drain with move", () => {
         settled,
         store
       } = yield* makeRunning()
-      yield* evacuate("n1")
+      yield* drainWithMove("n1")
       yield* until(
         "the node is empty",
         Effect.map(moves.progress("n1"), (progress) => progress?.left === 0)
@@ -56,17 +56,17 @@ describe("drain with move", () => {
       assert.strictEqual(nodes.held.get(id)?.node_id, "n2")
       assert.isAbove(record?.last_sequence ?? 0, 6)
       assert.deepStrictEqual(yield* store.read(moveRepo.all), [])
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("an offline server is migrated and stays offline; a server that is not saved is not migrated", () =>
     Effect.gen(function* () {
-      const { becomes, evacuate, events, id, moves, records, servers } = yield* makeRunning()
+      const { becomes, drainWithMove, events, id, moves, records, servers } = yield* makeRunning()
       const lobby = yield* servers.create(request({ blueprint_id: "lobby", start: true, node_id: "n1" }))
       yield* becomes(lobby.id, "running")
       yield* servers.power(id, "stop", 30)
       yield* becomes(id, "offline")
-      yield* evacuate("n1")
+      yield* drainWithMove("n1")
       yield* until(
         "the server has moved",
         Effect.map(moves.progress("n1"), (progress) => progress?.left === 0)
@@ -80,17 +80,17 @@ describe("drain with move", () => {
       const byId = new Map((yield* records).map((record) => [record.id, record]))
       assert.strictEqual(byId.get(id)?.node_id, "n2")
       assert.strictEqual(byId.get(lobby.id)?.node_id, "n1")
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("the reason why a server stays is shown, and the other servers are migrated", () =>
     Effect.gen(function* () {
-      const { becomes, evacuate, id, moves, servers, stop } = yield* makeRunning({ otherPorts: 1 })
+      const { becomes, drainWithMove, id, moves, servers, stop } = yield* makeRunning({ otherPorts: 1 })
       const tied = yield* servers.create(request({ blueprint_id: "tied", node_id: "n1" }))
       const mounted = yield* servers.create(request({ blueprint_id: "mounted", node_id: "n1" }))
       const homeless = yield* servers.create(request({ node_id: "n1" }))
       for (const one of [tied, mounted, homeless]) yield* becomes(one.id, "offline")
-      yield* evacuate("n1")
+      yield* drainWithMove("n1")
       yield* until(
         "one has moved, the others cannot",
         Effect.map(
@@ -108,27 +108,27 @@ describe("drain with move", () => {
       yield* moves.end("n1")
       assert.isUndefined(yield* moves.progress("n1"))
       yield* stop
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("while the node is away, no server is migrated, and each server shows that reason", () =>
     Effect.gen(function* () {
-      const { becomes, evacuate, id, moves, nodes, stop } = yield* makeRunning()
+      const { becomes, drainWithMove, id, moves, nodes, stop } = yield* makeRunning()
       yield* nodes.publish("n1", "lost")
       yield* becomes(id, "unknown")
-      yield* evacuate("n1")
+      yield* drainWithMove("n1")
       assert.deepStrictEqual((yield* moves.progress("n1"))?.servers, [
         { server_id: id, state: "blocked", reason: "node n1 is not connected" }
       ])
       yield* stop
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live(
     "a server that is missing on its node is installed again instead of migrated, also after a database outage",
     () =>
       Effect.gen(function* () {
-        const { daemon, database, evacuate, events, id, journal, moves, servers } = yield* makeRunning()
+        const { daemon, database, drainWithMove, events, id, journal, moves, servers } = yield* makeRunning()
         daemon.instances.delete(id)
         yield* journal.follow("publish", (entries) =>
           Effect.sync(() => {
@@ -137,7 +137,7 @@ describe("drain with move", () => {
             )
           })
         )
-        yield* evacuate("n1")
+        yield* drainWithMove("n1")
         yield* until(
           "the move has ended, and the database is away",
           Effect.sync(() => database.away)
@@ -152,13 +152,13 @@ describe("drain with move", () => {
           "it is there",
           Effect.map(servers.status(id), (status) => status === "offline" || status === "running")
         )
-      }).pipe(runWorld)
+      }).pipe(runHarness)
   )
 
   it.live("a server placed on the node by name during the drain stays", () =>
     Effect.gen(function* () {
-      const { becomes, evacuate, id, moves, records, servers } = yield* makeRunning()
-      yield* evacuate("n1")
+      const { becomes, drainWithMove, id, moves, records, servers } = yield* makeRunning()
+      yield* drainWithMove("n1")
       const asked = Date.now()
       yield* until(
         "the clock has gone on",
@@ -173,15 +173,16 @@ describe("drain with move", () => {
       const byId = new Map((yield* records).map((record) => [record.id, record.node_id]))
       assert.strictEqual(byId.get(named.id), "n1")
       assert.strictEqual(byId.get(id), "n2")
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a second call migrates the servers that stayed", () =>
     Effect.gen(function* () {
-      const { becomes, daemon, evacuate, events, id, moves, other, records, settled } = yield* makeRunning()
+      const { becomes, daemon, drainWithMove, events, id, moves, other, records, settled } =
+        yield* makeRunning()
       other.installs = "failed"
       const [before] = yield* records
-      yield* evacuate("n1")
+      yield* drainWithMove("n1")
       yield* until(
         "it has come back",
         Effect.map(moves.progress("n1"), (progress) => progress?.servers[0]?.state === "blocked")
@@ -199,24 +200,24 @@ describe("drain with move", () => {
         Effect.sync(() => !other.instances.has(id))
       )
       other.installs = "ready"
-      yield* evacuate("n1")
+      yield* drainWithMove("n1")
       yield* until(
         "it has moved",
         Effect.map(moves.progress("n1"), (progress) => progress?.left === 0)
       )
       yield* becomes(id, "running")
       assert.strictEqual(other.files.get(id), "a castle")
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live.each(["lost", "given-up"] as const)(
     "if the target is %s, the server returns to the source and runs",
     (kind) =>
       Effect.gen(function* () {
-        const { becomes, daemon, evacuate, events, id, moves, nodes, other, records, settled } =
+        const { becomes, daemon, drainWithMove, events, id, moves, nodes, other, records, settled } =
           yield* makeRunning()
         other.installs = "manual"
-        yield* evacuate("n1")
+        yield* drainWithMove("n1")
         yield* becomes(id, "installing")
         yield* settled
         yield* nodes.publish("n2", kind)
@@ -233,14 +234,14 @@ describe("drain with move", () => {
           "status offline",
           ...up
         ])
-      }).pipe(runWorld)
+      }).pipe(runHarness)
   )
 
   it.live("the source may register at any moment during the migration, and keeps the files", () =>
     Effect.gen(function* () {
-      const { becomes, daemon, evacuate, id, other, plane, settled } = yield* makeRunning()
+      const { becomes, daemon, drainWithMove, id, other, plane, settled } = yield* makeRunning()
       other.installs = "manual"
-      yield* evacuate("n1")
+      yield* drainWithMove("n1")
       yield* becomes(id, "installing")
       yield* settled
       daemon.boot += 1
@@ -253,14 +254,14 @@ describe("drain with move", () => {
         "the old copy goes",
         Effect.sync(() => !daemon.instances.has(id))
       )
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("the migration waits while the source is away: nothing is deleted or given up", () =>
     Effect.gen(function* () {
-      const { becomes, daemon, evacuate, id, moves, other, settled } = yield* makeRunning()
+      const { becomes, daemon, drainWithMove, id, moves, other, settled } = yield* makeRunning()
       daemon.fault("files", ...Array.from({ length: 20 }, () => "request-lost" as const))
-      yield* evacuate("n1")
+      yield* drainWithMove("n1")
       yield* until(
         "the node is empty",
         Effect.map(moves.progress("n1"), (progress) => progress?.left === 0)
@@ -268,18 +269,18 @@ describe("drain with move", () => {
       yield* becomes(id, "running")
       yield* settled
       assert.strictEqual(other.files.get(id), "a castle")
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("if the source no longer has the files, the server returns to it and is checked there", () =>
     Effect.gen(function* () {
-      const { becomes, daemon, evacuate, events, id, moves, records, settled } = yield* makeRunning()
+      const { becomes, daemon, drainWithMove, events, id, moves, records, settled } = yield* makeRunning()
       daemon.fault(
         "files",
         new DaemonRefused({ status: 404, detail: `server not found: ${id}`, hint: "none" })
       )
       daemon.fault("hold", ...Array.from({ length: 3 }, () => "request-lost" as const))
-      yield* evacuate("n1")
+      yield* drainWithMove("n1")
       yield* until(
         "it has gone back",
         Effect.map(moves.progress("n1"), (progress) => progress?.servers[0]?.state === "blocked")
@@ -292,16 +293,16 @@ describe("drain with move", () => {
         /does not have its files any more/
       )
       assert.deepStrictEqual((yield* events(id)).slice(-4), ["status installing", "status offline", ...up])
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a migration that has not begun can be cancelled", () =>
     Effect.gen(function* () {
-      const { becomes, evacuate, moves, nodes, other, records, servers } = yield* makeRunning()
+      const { becomes, drainWithMove, moves, nodes, other, records, servers } = yield* makeRunning()
       other.installs = "manual"
       const more = yield* Effect.forEach([1, 2, 3], () => servers.create(request({ node_id: "n1" })))
       for (const { id } of more) yield* becomes(id, "offline")
-      yield* evacuate("n1")
+      yield* drainWithMove("n1")
       yield* until(
         "two are on their way",
         Effect.sync(() => other.instances.size === 2)
@@ -317,18 +318,18 @@ describe("drain with move", () => {
         )
       )
       assert.strictEqual((yield* records).filter((one) => one.node_id === "n1").length, 2)
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 })
 
 describe("during a migration", () => {
   const transferring = Effect.gen(function* () {
-    const world = yield* makeRunning()
-    world.other.installs = "manual"
-    yield* world.evacuate("n1")
-    yield* world.becomes(world.id, "installing")
-    yield* world.settled
-    return world
+    const harness = yield* makeRunning()
+    harness.other.installs = "manual"
+    yield* harness.drainWithMove("n1")
+    yield* harness.becomes(harness.id, "installing")
+    yield* harness.settled
+    return harness
   })
 
   it.live("start, restart, pause, reset and reinstall are 409", () =>
@@ -341,7 +342,7 @@ describe("during a migration", () => {
       }
       assert.strictEqual((yield* Effect.flip(servers.reset(id))).code, "409")
       assert.strictEqual((yield* Effect.flip(servers.reinstall(id))).code, "409")
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a stop is kept: the server is not started on the target", () =>
@@ -353,7 +354,7 @@ describe("during a migration", () => {
       yield* settled
       assert.strictEqual(other.instances.get(id)?.status, "offline")
       assert.isFalse((yield* records)[0]?.start_pending)
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 
   it.live("a deletion removes the server from both nodes", () =>
@@ -373,7 +374,7 @@ describe("during a migration", () => {
       )
       yield* settled
       assert.strictEqual(nodes.held.size, 0)
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 })
 
@@ -384,7 +385,7 @@ describe("drain with move: control plane killed at any moment", () => {
       Effect.gen(function* () {
         let steps = 0
         for (let killAt = 1; ; killAt++) {
-          const { daemon, id, evacuate, other, nodes, start, stop, moves } = yield* makeRunning()
+          const { daemon, id, drainWithMove, other, nodes, start, stop, moves } = yield* makeRunning()
           const reached = yield* Deferred.make<void>()
           let left = killAt
           const step = Effect.suspend(() => {
@@ -395,7 +396,7 @@ describe("drain with move: control plane killed at any moment", () => {
           })
           daemon.step = step
           other.step = step
-          yield* evacuate("n1")
+          yield* drainWithMove("n1")
           const empty = (progress: typeof moves.progress, becomes: Effect.Effect<void>) =>
             until(
               "the node is empty",
@@ -440,7 +441,7 @@ describe("drain with move: control plane killed at any moment", () => {
           steps = killAt
         }
         assert.isAtLeast(steps, 15)
-      }).pipe(runWorld),
+      }).pipe(runHarness),
     120_000
   )
 })

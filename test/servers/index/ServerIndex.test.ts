@@ -3,12 +3,12 @@ import { Effect } from "effect"
 import { plain } from "../../../src/servers/index/summary.ts"
 import { allocations, record } from "../../support/samples.ts"
 import { FakeNodes } from "../support/FakeNodes.ts"
-import { makeWorld, request, runWorld } from "../support/harness.ts"
+import { makeHarness, request, runHarness } from "../support/harness.ts"
 
 describe("design, Deployments: replicas are equal", () => {
   it.live("changes of another process appear, and its ports are reserved and released", () =>
     Effect.gen(function* () {
-      const { start } = yield* makeWorld()
+      const { start } = yield* makeHarness()
       const here = new FakeNodes({ id: "n1", ports: 10 })
       // The first is the leader.
       const two = yield* start()
@@ -27,14 +27,14 @@ describe("design, Deployments: replicas are equal", () => {
       yield* one.servers.remove(mine.id, { force: true })
       assert.deepStrictEqual(yield* one.servers.ids, [])
       assert.strictEqual(here.held.size, 0)
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 })
 
 describe("design, Reads: from memory", () => {
   it.live("listing a thousand unchanged servers encodes nothing", () =>
     Effect.gen(function* () {
-      const { start } = yield* makeWorld()
+      const { start } = yield* makeHarness()
       const { store, repo, stop } = yield* start()
       const rows = Array.from({ length: 1000 }, (_, n) =>
         record({ id: `srv_${String(n).padStart(4, "0")}`, allocations: allocations(20_000 + n) })
@@ -46,6 +46,6 @@ describe("design, Reads: from memory", () => {
       assert.strictEqual(JSON.parse(new TextDecoder().decode(first.body)).length, 1000)
       assert.isTrue(first.body === (yield* servers.list(plain)).body)
       assert.strictEqual((yield* servers.counts).get("offline"), 1000)
-    }).pipe(runWorld)
+    }).pipe(runHarness)
   )
 })

@@ -68,7 +68,7 @@ export const request = (change: Partial<CreateRequest> = {}): CreateRequest => (
 })
 
 /** One database, one node with its daemon, and any number of control planes. */
-export const makeWorld = Effect.fnUntraced(function* (
+export const makeHarness = Effect.fnUntraced(function* (
   options: {
     readonly ports?: number /** A second node with that many ports. */
     readonly otherPorts?: number
@@ -138,7 +138,7 @@ export const makeWorld = Effect.fnUntraced(function* (
     if (how.connect !== false && otherPorts !== undefined) yield* connectOther
     const moves = Context.get(context, NodeMigrations)
     /** Drains a node with move. */
-    const evacuate = (node_id: string) => {
+    const drainWithMove = (node_id: string) => {
       nodes.drained.add(node_id)
       return moves.begin(node_id)
     }
@@ -179,7 +179,7 @@ export const makeWorld = Effect.fnUntraced(function* (
       connectOther,
       moves,
       moveRepo: Context.get(context, MigrationRepo),
-      evacuate,
+      drainWithMove,
       records,
       changes,
       events,
@@ -208,7 +208,7 @@ export const makeWorld = Effect.fnUntraced(function* (
 const describe = (change: Change): string =>
   change.topic === "status" ? `status ${change.payload}` : change.topic
 
-export const runWorld = <A, E>(effect: Effect.Effect<A, E, Scope.Scope | FileSystem.FileSystem>) =>
+export const runHarness = <A, E>(effect: Effect.Effect<A, E, Scope.Scope | FileSystem.FileSystem>) =>
   effect.pipe(
     Effect.scoped,
     Effect.provide(NodeServices.layer),

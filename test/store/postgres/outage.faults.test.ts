@@ -111,8 +111,8 @@ describe("node-protocol, When something breaks: database away", () => {
             )
           }
           assert.deepStrictEqual(one.seen, other.seen)
-          const told = one.seen.map((entry) => serverOf(entry.change))
-          assert.strictEqual(told.filter((id) => id?.startsWith("before") === true).length, 2)
+          const published = one.seen.map((entry) => serverOf(entry.change))
+          assert.strictEqual(published.filter((id) => id?.startsWith("before") === true).length, 2)
           assert.isTrue(
             yield* Effect.raceFirst(
               Effect.as(

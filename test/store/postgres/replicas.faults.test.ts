@@ -146,9 +146,9 @@ describe("design: replicas are equal", () => {
               )
             }
             const kept = yield* assertOneOrder(replicas)
-            const told = kept.map((entry) => serverOf(entry.change))
-            const once = new Set(told.filter((id) => id !== "after"))
-            assert.strictEqual(once.size, told.filter((id) => id !== "after").length)
+            const published = kept.map((entry) => serverOf(entry.change))
+            const once = new Set(published.filter((id) => id !== "after"))
+            assert.strictEqual(once.size, published.filter((id) => id !== "after").length)
             assert.deepStrictEqual(
               [...acknowledged].filter((id) => !once.has(id)),
               []
@@ -216,9 +216,9 @@ describe("design: replicas are equal", () => {
   )
 
   it.live("a process that is frozen in a transaction delays the others only briefly", () => {
-    const said: Array<unknown> = []
+    const messages: Array<unknown> = []
     const logger = Logger.make(({ message }) => {
-      said.push(message)
+      messages.push(message)
     })
     return onDatabase((url) =>
       Effect.gen(function* () {
@@ -234,7 +234,7 @@ describe("design: replicas are equal", () => {
               yield* frozen.query(`SELECT pg_advisory_xact_lock(${advisoryLocks.writing})`, [], false)
               const refused = yield* Effect.flip(replica.store.write(append("a")))
               assert.strictEqual(refused.code, "503")
-              assert.match(said.join(), /lock timeout \(55P03\)/)
+              assert.match(messages.join(), /lock timeout \(55P03\)/)
               yield* until(
                 "writes succeed again",
                 Effect.map(Effect.exit(replica.store.write(append("b"))), Exit.isSuccess)

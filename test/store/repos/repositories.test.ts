@@ -317,11 +317,11 @@ describe.each(databases)("decisions 2: records of nodes (%s)", (kind) => {
           const one = node("node-1")
           const now = Effect.map(store.read(repo.find(["node-1"])), ([record]) => record)
           const usage = { load: 1.5, memory_bytes: 8 * 1024 ** 4, disk_bytes: 1 }
-          const heard = { node_id: "node-1", boot_id: "boot-1", age: 1_000, usage }
+          const heartbeat = { node_id: "node-1", boot_id: "boot-1", age: 1_000, usage }
           yield* store.write(repo.save(one))
           assert.isFalse(yield* store.write(repo.markLost("node-1", "an older token", 0)))
-          yield* store.write(repo.recordHeartbeats([heard, { ...heard, node_id: "node-0" }]))
-          yield* store.write(repo.recordHeartbeats([heard]))
+          yield* store.write(repo.recordHeartbeats([heartbeat, { ...heartbeat, node_id: "node-0" }]))
+          yield* store.write(repo.recordHeartbeats([heartbeat]))
           const beats = (yield* store.read(repo.heartbeats)).find(({ node_id }) => node_id === "node-1")
           assert.deepInclude(beats, { boot_id: "boot-1", beats: 2, usage })
           assert.isFalse(yield* store.write(repo.markLost("node-1", one.token, 1)), "heard meanwhile")

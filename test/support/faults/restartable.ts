@@ -41,9 +41,11 @@ export const restartable = Effect.fnUntraced(function* <A extends { readonly pro
   const up = yield* Latch.make(false)
   const one = yield* Semaphore.make(1)
   const live = Effect.gen(function* () {
-    const life = yield* Scope.fork(scope)
-    const started = yield* Effect.onError(Scope.provide(start, life), () => Scope.close(life, Exit.void))
-    return { life, started }
+    const processScope = yield* Scope.fork(scope)
+    const started = yield* Effect.onError(Scope.provide(start, processScope), () =>
+      Scope.close(processScope, Exit.void)
+    )
+    return { processScope, started }
   })
   const context = yield* Effect.context<Exclude<R, Scope.Scope>>()
   let now = yield* live
@@ -66,7 +68,7 @@ export const restartable = Effect.fnUntraced(function* <A extends { readonly pro
       }).pipe(one.withPermit),
       heal: Effect.gen(function* () {
         if (isAlive(process())) return
-        yield* Scope.close(now.life, Exit.void)
+        yield* Scope.close(now.processScope, Exit.void)
         now = yield* Effect.provideContext(Effect.mapError(live, failed), context)
         yield* up.open
       }).pipe(one.withPermit)

@@ -2,14 +2,14 @@
 import { Effect } from "effect"
 import type { Random } from "../support/random.ts"
 import type { Recorder } from "./Recorder.ts"
-import type { World } from "./world.ts"
+import type { Setup } from "./setup.ts"
 
 const PAUSE = 150
 
 /** Runs until it is interrupted. */
-export const nature = (world: World, recorder: Recorder, random: Random) => {
+export const serverActivity = (setup: Setup, recorder: Recorder, random: Random) => {
   const act = Effect.sync(() => {
-    const node = world.nodes[random.below(world.nodes.length)]
+    const node = setup.nodes[random.below(setup.nodes.length)]
     if (node === undefined) return
     const { brain, id } = node
     // Some later installations fail.
@@ -18,7 +18,7 @@ export const nature = (world: World, recorder: Recorder, random: Random) => {
     const server = ids[random.below(ids.length)]
     const status = server === undefined ? undefined : brain.instances.get(server)?.status
     if (server === undefined || (status !== "running" && status !== "starting")) return
-    recorder.deed({ node: id, server })
+    recorder.nodeAction({ node: id, server })
     if (random.below(2) === 0) brain.crash(server)
     else {
       brain.move(server, "stopping")

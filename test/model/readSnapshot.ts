@@ -12,7 +12,7 @@ import {
   Tables,
   tableColumns
 } from "./Snapshot.ts"
-import { PORTS, type Replica, type World } from "./world.ts"
+import { PORTS, type Replica, type Setup } from "./setup.ts"
 
 const tablesStatement = `SELECT json_build_object(${Object.entries(tableColumns)
   .map(
@@ -40,11 +40,11 @@ const readReplica = Effect.fnUntraced(function* (replica: Replica, nodes: Readon
   return { servers: yield* decodeList(list.text), text: list.text, nodes: details } satisfies ReplicaSeen
 })
 
-export const look = Effect.fnUntraced(function* (world: World) {
-  const ids = world.nodes.map(({ id }) => id)
-  const tables = yield* readTables(world.url)
-  const replicas = yield* Effect.forEach(world.replicas, (replica) => readReplica(replica, ids))
-  const nodes = world.nodes.map(({ brain, id, sentReports }) => {
+export const readSnapshot = Effect.fnUntraced(function* (setup: Setup) {
+  const ids = setup.nodes.map(({ id }) => id)
+  const tables = yield* readTables(setup.url)
+  const replicas = yield* Effect.forEach(setup.replicas, (replica) => readReplica(replica, ids))
+  const nodes = setup.nodes.map(({ brain, id, sentReports }) => {
     const instances = [...brain.instances].map(([server, { install, spec, status }]) => ({
       id: server,
       status,
@@ -63,14 +63,14 @@ export const look = Effect.fnUntraced(function* (world: World) {
 })
 
 /** The work in progress, in short form; empty: the run is idle. */
-export const unrest = (world: World, { nodes, replicas, tables }: Snapshot): ReadonlyArray<string> => {
+export const pendingWork = (setup: Setup, { nodes, replicas, tables }: Snapshot): ReadonlyArray<string> => {
   const newest = tables.counters.find(({ name }) => name === "journal")?.value ?? 0
   const received = tables.journal.filter(({ topic }) => !topic.includes(":")).at(-1)?.cursor
   const has = new Map(
     nodes.flatMap(({ id, instances }) => instances.map((it) => [`${id} ${it.id}`, it] as const))
   )
   return [
-    ...(tables.journal.at(-1)?.cursor === newest ? [] : ["the journal goes on"]),
+    ...(tables.journal.at(-1)?.cursor === newest ? [] : ["the journal grows"]),
     ...tables.servers.flatMap(({ id, install, node_id, start_pending, status }) => {
       const there = has.get(`${node_id} ${id}`)
       const what = `${id} on ${node_id} is ${status}, install ${install.phase}${start_pending ? ", to be started" : ""}`
@@ -95,8 +95,8 @@ export const unrest = (world: World, { nodes, replicas, tables }: Snapshot): Rea
         .filter(({ connected }) => !connected)
         .map(({ id }) => `replica ${index}: ${id} is not connected`)
     ]),
-    ...world.nodes.filter((node) => !node.quiet()).map(({ id }) => `${id} has unsent reports`),
-    ...world.subscribers
+    ...setup.nodes.filter((node) => !node.quiet()).map(({ id }) => `${id} has unsent reports`),
+    ...setup.subscribers
       .filter(({ received: seen }) => seen().at(-1)?.cursor !== received)
       .map(({ name, received: seen }) => `${name} is at ${seen().at(-1)?.cursor}, not at ${received}`)
   ]

@@ -2,7 +2,7 @@
 import { Schema } from "effect"
 import type { JournalRow, Tables } from "../Snapshot.ts"
 
-export interface Story {
+export interface Timeline {
   readonly id: string
   readonly blueprint_id: string
   readonly entries: ReadonlyArray<JournalRow>
@@ -14,7 +14,7 @@ export interface Story {
 export const isOfServer = ({ server_id, topic }: JournalRow): boolean =>
   server_id !== "" && topic !== "server:left" && topic !== "server:suspect"
 
-export const storiesOf = ({ journal }: Pick<Tables, "journal">): ReadonlyMap<string, Story> => {
+export const timelinesOf = ({ journal }: Pick<Tables, "journal">): ReadonlyMap<string, Timeline> => {
   const byServer = Map.groupBy(journal.filter(isOfServer), ({ server_id }) => server_id)
   return new Map(
     [...byServer].map(([id, entries]) => [
@@ -31,8 +31,8 @@ export const storiesOf = ({ journal }: Pick<Tables, "journal">): ReadonlyMap<str
 }
 
 /** The payload of the newest entry of a topic; undefined: there is none. */
-export const newest = (story: Story | undefined, topic: string): JournalRow["payload"] | undefined =>
-  story?.entries.findLast((entry) => entry.topic === topic)?.payload
+export const newest = (timeline: Timeline | undefined, topic: string): JournalRow["payload"] | undefined =>
+  timeline?.entries.findLast((entry) => entry.topic === topic)?.payload
 
 const hasPhase = Schema.is(Schema.Struct({ phase: Schema.String }))
 
@@ -40,13 +40,13 @@ const hasPhase = Schema.is(Schema.Struct({ phase: Schema.String }))
 export const isInstall = (payload: unknown, phase: string): boolean =>
   hasPhase(payload) && payload.phase === phase
 
-const isNews = Schema.is(Schema.Struct({ node_id: Schema.String, kind: Schema.String }))
+const isNodeChange = Schema.is(Schema.Struct({ node_id: Schema.String, kind: Schema.String }))
 
 /** Cursors at which each node was given up, which deletes its servers that are not saved. */
 export const givenUp = ({ journal }: Pick<Tables, "journal">): ReadonlyMap<string, ReadonlyArray<number>> => {
   const times = new Map<string, Array<number>>()
   for (const { cursor, payload, topic } of journal) {
-    if (topic !== "node:changed" || !isNews(payload) || payload.kind !== "given-up") continue
+    if (topic !== "node:changed" || !isNodeChange(payload) || payload.kind !== "given-up") continue
     times.set(payload.node_id, [...(times.get(payload.node_id) ?? []), cursor])
   }
   return times

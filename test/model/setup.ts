@@ -43,7 +43,7 @@ const makeReplica = Effect.fnUntraced(function* (
   databasePort: number
 ) {
   const line = yield* tcpProxy(databasePort)
-  const lives: Array<Service> = []
+  const boots: Array<Service> = []
   const clock = yield* wallClock
   const start = set.start({
     // Reading such a clock is slow, so only one replica has it.
@@ -51,18 +51,18 @@ const makeReplica = Effect.fnUntraced(function* (
     MUSTER_PORT: String(port),
     MUSTER_DATABASE_URL: line.through(set.url)
   })
-  const life = yield* restartable(
+  const runner = yield* restartable(
     `replica ${index}`,
-    Effect.tap(start, (service) => Effect.sync(() => lives.push(service)))
+    Effect.tap(start, (service) => Effect.sync(() => boots.push(service)))
   )
   const terminate = Effect.suspend(() => {
-    const { process } = life.latest()
+    const { process } = runner.latest()
     process.kill("SIGTERM")
     return Effect.as(ended(process), process)
   })
   /** Its output, boot by boot. */
-  const log = () => lives.map(({ output }, number) => `--- life ${number}\n${output()}`).join("")
-  return { index, url: `http://127.0.0.1:${port}`, clock, life, line, log, terminate }
+  const log = () => boots.map(({ output }, number) => `--- life ${number}\n${output()}`).join("")
+  return { index, url: `http://127.0.0.1:${port}`, clock, runner, line, log, terminate }
 })
 
 export type Replica = Effect.Success<ReturnType<typeof makeReplica>>
@@ -107,7 +107,7 @@ const makeNode = Effect.fnUntraced(function* (
 
 export type ModelNode = Effect.Success<ReturnType<typeof makeNode>>
 
-export const makeWorld = Effect.gen(function* () {
+export const makeSetup = Effect.gen(function* () {
   const { env } = yield* definitions(files)
   const server = yield* startPostgres()
   const set = yield* replicaSet({ ...env, ...settings }, server)
@@ -123,7 +123,7 @@ export const makeWorld = Effect.gen(function* () {
     concurrency: "unbounded"
   })
   for (const { id } of nodes) {
-    for (const { life } of replicas) yield* nodeIs(life.latest(), id, true)
+    for (const { runner } of replicas) yield* nodeIs(runner.latest(), id, true)
   }
   const subscribers = yield* Effect.forEach(
     replicas.flatMap((replica) => [
@@ -139,4 +139,4 @@ export const makeWorld = Effect.gen(function* () {
   return { database: postgresFaults(server), nodes, replicas, subscribers, url: set.url }
 })
 
-export type World = Effect.Success<typeof makeWorld>
+export type Setup = Effect.Success<typeof makeSetup>

@@ -6,7 +6,7 @@ import { adminKey, requestTo } from "../support/Service.ts"
 import type { Disturbance } from "./History.ts"
 import type { Recorder } from "./Recorder.ts"
 import { type PlannedFault, targetName, targetOf } from "./schedule.ts"
-import { type ModelNode, REPLICA_WITH_CLOCK, type Replica, type World } from "./world.ts"
+import { type ModelNode, REPLICA_WITH_CLOCK, type Replica, type Setup } from "./setup.ts"
 
 const DELAY_MILLIS = 150
 /** Error of a clock: more than any timeout of a replica, less than the time for which responses are stored. */
@@ -45,7 +45,7 @@ const terminated = (replica: Replica): Fault => ({
         : new FaultFailed({ message: `replica ${replica.index} ended with ${exitCode ?? signalCode}` })
     )
   ),
-  heal: replica.life.killed.heal
+  heal: replica.runner.killed.heal
 })
 
 const untilReady = (fault: Fault, replica: Replica, recorder: Recorder): Fault => ({
@@ -58,8 +58,8 @@ const untilReady = (fault: Fault, replica: Replica, recorder: Recorder): Fault =
 })
 
 const replicaFault = (kind: string, replica: Replica): Fault => {
-  if (kind === "replica-frozen") return replica.life.frozen
-  return kind === "replica-killed" ? replica.life.killed : terminated(replica)
+  if (kind === "replica-frozen") return replica.runner.frozen
+  return kind === "replica-killed" ? replica.runner.killed : terminated(replica)
 }
 
 const lineFault = (kind: string, line: TcpProxy): Fault => {
@@ -101,18 +101,18 @@ const nodeFault = (kind: string, node: ModelNode): Fault => {
   }
 }
 
-export const makeNemesis = (world: World, recorder: Recorder) => {
+export const makeFaultInjector = (setup: Setup, recorder: Recorder) => {
   const breakable = ({ kind, target }: PlannedFault): Breakable | undefined => {
-    const replica = world.replicas[target]
-    const node = world.nodes[target]
+    const replica = setup.replicas[target]
+    const node = setup.nodes[target]
     const what = targetOf(kind)
     if (what === "database") {
-      const { frozen, killed, stopped } = world.database
+      const { frozen, killed, stopped } = setup.database
       const fault = kind === "database-killed" ? killed : kind === "database-stopped" ? stopped : frozen
       return { fault, disturbance: { what: "database", target: undefined } }
     }
     if (what === "clock") {
-      const { clock } = world.replicas[REPLICA_WITH_CLOCK] ?? {}
+      const { clock } = setup.replicas[REPLICA_WITH_CLOCK] ?? {}
       const millis = kind === "clock-ahead" ? CLOCK_MILLIS : -CLOCK_MILLIS
       return (
         clock && { fault: clock.jumped(millis), disturbance: { what: "clock", target: REPLICA_WITH_CLOCK } }
@@ -137,16 +137,16 @@ export const makeNemesis = (world: World, recorder: Recorder) => {
       return yield* new FaultFailed({ message: `nothing to break: ${JSON.stringify(planned)}` })
     }
     const { disturbance, fault } = broken
-    const mended = recorder.disturbed({ name: fault.name, ...disturbance })
+    const healed = recorder.disturbed({ name: fault.name, ...disturbance })
     if (planned.kind === "node-wiped") {
-      recorder.deed({ node: String(disturbance.target), server: undefined })
+      recorder.nodeAction({ node: String(disturbance.target), server: undefined })
     }
     yield* Effect.acquireUseRelease(
       fault.inject,
       () => Effect.sleep(planned.lasts),
       () => fault.heal
     )
-    mended()
+    healed()
   })
 
   /** Carries out a plan; on return every fault is healed. */
