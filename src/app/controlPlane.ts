@@ -59,10 +59,10 @@ export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, tl
 /** The git repositories that are synced into the definition folders, if a file lists some. */
 const SourcesLayer = (settings: ServiceSettings, dataDir: string) =>
   settings.blueprintSources === ""
-    ? layerUnlisted({ data_dir: dataDir })
+    ? layerUnlisted({ dataDir })
     : layerSources({
         file: resolve(settings.blueprintSources),
-        data_dir: dataDir,
+        dataDir,
         folders: { blueprints: resolve(settings.blueprintsDir), software: resolve(settings.softwareDir) },
         cacheBytes: settings.sourcesCacheMib * 1_048_576,
         environment: process.env,

@@ -89,7 +89,7 @@ export const daemonOptions = Effect.fnUntraced(function* (
     dataDir: nodeFolder(own.dataDir),
     allocations: nodeAllocations(own.allocations, settings),
     allowedMounts,
-    instance_files: settings.instanceFiles,
+    instanceFiles: settings.instanceFiles,
     diskCheckSeconds: settings.diskCheck,
     environment: process.env,
     passEnv: settings.passEnv,

@@ -75,7 +75,7 @@ export const EmbeddedNode = (settings: ServiceSettings, dataDir: string) =>
         name: settings.nodeName,
         location: settings.nodeLocation,
         url: addressOf(settings),
-        heartbeat_seconds: Math.min(HEARTBEAT, settings.nodeHeartbeatTimeout / 3),
+        heartbeatSeconds: Math.min(HEARTBEAT, settings.nodeHeartbeatTimeout / 3),
         onShutdown: settings.embeddedOnShutdown,
         attach: client.attach
       })

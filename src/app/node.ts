@@ -83,7 +83,7 @@ export const runNode = Effect.fnUntraced(function* (settings: NodeSettings) {
         name: settings.name === "" ? hostname() : settings.name,
         location: settings.location,
         url,
-        heartbeat_seconds: settings.heartbeat,
+        heartbeatSeconds: settings.heartbeat,
         onShutdown: settings.onShutdown,
         attach: (_, made) => served.provideDaemon(made)
       })

@@ -40,7 +40,7 @@ export interface NodeDaemonOptions {
   /** Host folders that blueprints may mount. */
   readonly allowedMounts: ReadonlyArray<string>
   /** The strategy for instance files. Default: the best that works. */
-  readonly instance_files?: StorageChoice
+  readonly instanceFiles?: StorageChoice
   /** Whether mounts are used where they work. Default true. */
   readonly mounts?: boolean
   /** Seconds between two measurements of the disk usage of servers with a limit. Default 30. */
@@ -58,7 +58,7 @@ export interface NodeDaemonOptions {
   /** Runs before the first registration, so that the control plane can call an embedded daemon from then on. */
   readonly attach?: (node_id: string, daemon: Daemon) => Effect.Effect<void, never, Scope.Scope>
   /** Default 10. */
-  readonly heartbeat_seconds?: number
+  readonly heartbeatSeconds?: number
   /** The fate of servers on shutdown: `stop` them, or `keep` them for the next start. */
   readonly onShutdown: "keep" | "stop"
   /** The time for servers to stop, with `onShutdown: "stop"`. Default 30. */
@@ -95,7 +95,7 @@ export class NodeDaemon extends Context.Service<
         const runtime = yield* Runtime
         const scope = yield* Effect.scope
         const boot_id = randomUUID()
-        const heartbeat_seconds = options.heartbeat_seconds ?? 10
+        const heartbeatSeconds = options.heartbeatSeconds ?? 10
 
         /** The current abilities of this node, as its registrations report them. */
         const offer = Effect.gen(function* () {
@@ -123,7 +123,7 @@ export class NodeDaemon extends Context.Service<
             capacity,
             runtimes: offered.runtimes,
             system: hostInfo(offered.known),
-            heartbeat_seconds,
+            heartbeat_seconds: heartbeatSeconds,
             servers
           }
         })
@@ -177,7 +177,7 @@ export class NodeDaemon extends Context.Service<
             Effect.as(Effect.logWarning(`heartbeat failed: ${error.message}`), true)
           )
         )
-        const pause = heartbeat_seconds * 1000
+        const pause = heartbeatSeconds * 1000
         const heartbeats = Effect.gen(function* () {
           let responded = true
           while (true) {
@@ -234,7 +234,7 @@ export class NodeDaemon extends Context.Service<
       Effect.map((found) => new Set(found.flatMap((names) => [...names])))
     )
     const sources = { node_id, dataDir, volumesDir: join(dataDir, FOLDERS.volumes), allowedMounts }
-    const storage = options.instance_files ?? "auto"
+    const storage = options.instanceFiles ?? "auto"
     return NodeDaemon.layerNoDeps(options).pipe(
       Layer.provideMerge(
         Instances.layer({

@@ -111,7 +111,7 @@ describe("decisions 3, crash", () => {
       yield* until("the console has the line", () => seen.includes(line))
       const { items } = yield* daemon.logs(id, { page: 1, per_page: 10 })
       assert.deepStrictEqual(items, ["ready", "ready", "ready", line])
-      assert.include(log, `Warn server ${id} is ${why}`)
+      assert.include(log, `Warn the server is ${why} server_id=${id}`)
     }).pipe(Effect.scoped)
   )
 })

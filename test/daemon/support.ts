@@ -157,7 +157,7 @@ export const optionsFor = (dataDir: string, more: Partial<NodeDaemonOptions> = {
   allowedMounts: [],
   environment: { PATH: process.env.PATH },
   passEnv: [],
-  heartbeat_seconds: 0.1,
+  heartbeatSeconds: 0.1,
   onShutdown: "keep",
   // Servers of these tests write outside their folders and report their pids; test/security tests isolation.
   isolation: { mode: "none" },
@@ -166,9 +166,11 @@ export const optionsFor = (dataDir: string, more: Partial<NodeDaemonOptions> = {
 
 /** Collects log lines of warnings and errors, also of background work that the effect starts. */
 export const loggedTo = (log: Array<string>) => {
-  const keep = Logger.make(({ logLevel, message }) => {
+  const keep = Logger.make(({ fiber, logLevel, message }) => {
     // Every daemon of these tests logs this line, see `optionsFor`.
-    if (!String(message).includes("MUSTER_PROCESS_ISOLATION is none")) log.push(`${logLevel} ${message}`)
+    if (String(message).includes("MUSTER_PROCESS_ISOLATION is none")) return
+    const { server_id } = fiber.getRef(References.CurrentLogAnnotations)
+    log.push(`${logLevel} ${message}${server_id === undefined ? "" : ` server_id=${server_id}`}`)
   })
   return <A, E, R>(effect: Effect.Effect<A, E, R>) =>
     effect.pipe(

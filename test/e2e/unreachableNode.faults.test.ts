@@ -70,7 +70,8 @@ const unreachable = (api: Pick<Service, "request">, id: string) =>
     (node): string => node.unreachable
   )
 
-const linesOf = (output: string, of: string) => output.split("\n").filter((line) => line.includes(of))
+const linesOf = (output: string, ...texts: ReadonlyArray<string>) =>
+  output.split("\n").filter((line) => texts.every((text) => line.includes(text)))
 const says = (process: { readonly output: () => string }, line: string) =>
   eventually(Effect.sync(process.output), (output) => output.includes(line))
 
@@ -130,7 +131,7 @@ layer(Control.layer, options)("unreachable nodes", (it) => {
           yield* installed(api, "kept")
           yield* says(api, "node reachable: it gets servers node_id=wrong")
           yield* says(node, "the control plane can call this node and places servers on it")
-          assert.strictEqual(linesOf(api.output(), "node unreachable: ").length, 1)
+          assert.strictEqual(linesOf(api.output(), "node unreachable: ", "node_id=wrong").length, 1)
           assert.strictEqual(linesOf(node.output(), "registered with").length, 1)
         })
     )
@@ -199,7 +200,7 @@ layer(Control.layer, options)("unreachable nodes", (it) => {
         assert.deepStrictEqual([...seen], [why])
         assert.strictEqual(linesOf(second.output(), "the control plane cannot call this node").length, 1)
         assert.include(second.output(), `places no servers on it: ${why}`)
-        assert.strictEqual(linesOf(api.output(), "node unreachable: ").length, 1)
+        assert.strictEqual(linesOf(api.output(), "node unreachable: ", "node_id=second").length, 1)
         refuses(
           yield* api.request("POST", "/api/servers", { body: { blueprint_id: "kept", node_id: "second" } }),
           "node is not connected: second",
@@ -389,7 +390,7 @@ layer(Layer.empty, options)("unreachable nodes, on replicas", (it) => {
           "1 unreachable"
         )
       }
-      const logs = () => linesOf(one.output() + other.output(), "node unreachable: ")
+      const logs = () => linesOf(one.output() + other.output(), "node unreachable: ", "node_id=shared")
       assert.strictEqual(logs().length, 1)
       // The replica that received the registration.
       yield* one.kill("SIGKILL")

@@ -51,7 +51,7 @@ const none: DefinitionSources = {
 export interface SourcesOptions {
   /** Path of the file that lists the sources. */
   readonly file: string
-  readonly data_dir: string
+  readonly dataDir: string
   /** The definition folders, absolute. */
   readonly folders: Readonly<Record<SourceKind, string>>
   /** Environment of this process, for proxies and certificates. */
@@ -76,11 +76,11 @@ export const Sources: Context.Reference<DefinitionSources> = Context.Reference("
 })
 
 /** Syncs nothing; warns about files that an earlier start has placed, which stay. */
-export const layerUnlisted = (options: Pick<SourcesOptions, "data_dir">) =>
+export const layerUnlisted = (options: Pick<SourcesOptions, "dataDir">) =>
   Layer.effectDiscard(
     Effect.gen(function* () {
       const path = yield* Path.Path
-      const directory = path.join(options.data_dir, "sources")
+      const directory = path.join(options.dataDir, "sources")
       for (const kind of ["blueprints", "software"]) yield* dropCaches(path.join(directory, kind), [])
       const placed = yield* readRecord(directory)
       if (placed.length === 0) return
@@ -106,7 +106,7 @@ export const layerSources = (
     Effect.gen(function* () {
       const platform = yield* Effect.context<Platform>()
       const path = yield* Path.Path
-      const directory = path.join(options.data_dir, "sources")
+      const directory = path.join(options.dataDir, "sources")
       const cacheOf = (kind: SourceKind, id: string) => path.join(directory, kind, id)
       const variable = options.variable ?? ((name: string) => options.environment[name])
       const read = Effect.tap(readSources(options.file), (sources) =>
@@ -124,7 +124,7 @@ export const layerSources = (
         const left = seconds * 1000 - ((yield* elapsedMillis) - began)
         const place = placeOf(source.kind)
         const synced = yield* sync(source, place, {
-          in_place: yield* stateInUse(place, yield* record.find(source)),
+          inPlace: yield* stateInUse(place, yield* record.find(source)),
           cache: cacheOf(source.kind, source.id),
           cacheBytes: options.cacheBytes ?? CACHE_BYTES,
           environment: options.environment,

@@ -97,22 +97,22 @@ const environmentOf = (context: GitContext): Record<string, string> => {
 }
 
 /**
- * Runs git and returns its output. Interruption, and output above `max_bytes`, kill git with all its children.
+ * Runs git and returns its output. Interruption, and output above `maxBytes`, kill git with all its children.
  *
- * @param options.too_much the reason in that case
+ * @param options.tooMuch the reason in that case
  */
 export const git = Effect.fnUntraced(function* (
   context: GitContext,
   args: ReadonlyArray<string>,
   options: {
     readonly stdin?: string
-    readonly max_bytes?: number
-    readonly too_much?: string
+    readonly maxBytes?: number
+    readonly tooMuch?: string
     /** Whether the call adds to the repository, whose size is then watched. */
     readonly grows?: boolean
   } = {}
 ) {
-  const { max_bytes = 64 * 1024, too_much = "git says more than expected" } = options
+  const { maxBytes = 64 * 1024, tooMuch = "git says more than expected" } = options
   const handle = yield* ChildProcess.make("git", args, {
     cwd: context.directory,
     env: environmentOf(context),
@@ -120,10 +120,9 @@ export const git = Effect.fnUntraced(function* (
     killSignal: "SIGKILL",
     forceKillAfter: "1 second"
   }).pipe(Effect.mapError(notStarted))
-  const ended = Effect.all(
-    [upTo(handle.stdout, max_bytes, too_much), tailOf(handle.stderr), handle.exitCode],
-    { concurrency: "unbounded" }
-  )
+  const ended = Effect.all([upTo(handle.stdout, maxBytes, tooMuch), tailOf(handle.stderr), handle.exitCode], {
+    concurrency: "unbounded"
+  })
   const watched = Effect.andThen(
     Effect.raceFirst(
       ended,
@@ -174,15 +173,15 @@ const notStarted = (error: PlatformError.PlatformError) =>
 
 const upTo = Effect.fnUntraced(function* (
   stream: Stream.Stream<Uint8Array, PlatformError.PlatformError>,
-  max_bytes: number,
-  too_much: string
+  maxBytes: number,
+  tooMuch: string
 ) {
   const chunks: Array<Uint8Array> = []
   let size = 0
   yield* Stream.runForEach(stream, (chunk) => {
     size += chunk.length
     chunks.push(chunk)
-    return size > max_bytes ? Effect.fail(new GitFailed({ reason: too_much })) : Effect.void
+    return size > maxBytes ? Effect.fail(new GitFailed({ reason: tooMuch })) : Effect.void
   })
   return Buffer.concat(chunks, size)
 })

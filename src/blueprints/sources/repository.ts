@@ -115,13 +115,13 @@ export const readCommit = Effect.fnUntraced(function* (source: Source, context: 
     return yield* new SyncFailed({ reason: `there is no folder \`${source.path}\` in ${at}` })
   }
   const listing = yield* git(context, ["ls-tree", "-r", "-l", "-z", "--full-tree", tree], {
-    max_bytes: MAX_LISTING_BYTES,
-    too_much: LISTING_TOO_LARGE
+    maxBytes: MAX_LISTING_BYTES,
+    tooMuch: LISTING_TOO_LARGE
   })
   const files = yield* orRefuse(parseListing(listing))
   const output = yield* git(context, ["cat-file", "--batch"], {
     stdin: files.map(({ oid }) => `${oid}\n`).join(""),
-    max_bytes: MAX_TOTAL_BYTES + 128 * (files.length + 1)
+    maxBytes: MAX_TOTAL_BYTES + 128 * (files.length + 1)
   })
   const contents = yield* orRefuse(parseBatch(files, output))
   return files.map((file, index) => ({ ...file, bytes: contents[index] ?? Buffer.of() }))

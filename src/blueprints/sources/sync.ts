@@ -16,14 +16,14 @@ export interface Synced {
 /**
  * Fetches one source and writes its definition files into a new state; files in use do not change.
  *
- * @param options.in_place the state in use, if any
+ * @param options.inPlace the state in use, if any
  * @param options.cache the folder of the source's cache
  */
 export const sync = Effect.fn("sync")(function* (
   source: Source,
   place: Place,
   options: {
-    readonly in_place: string | undefined
+    readonly inPlace: string | undefined
     readonly cache: string
     /** Bound of the cache, in bytes. */
     readonly cacheBytes: number
@@ -57,8 +57,8 @@ export const sync = Effect.fn("sync")(function* (
     const where = source.path === "" ? "in it" : `in its folder \`${source.path}\``
     return yield* new SyncFailed({ reason: `there is no *.yml or *.yaml file ${where}` })
   }
-  if (options.in_place !== undefined && (yield* holdsOnly(options.in_place, files))) {
-    return { commit, state: options.in_place } satisfies Synced
+  if (options.inPlace !== undefined && (yield* holdsOnly(options.inPlace, files))) {
+    return { commit, state: options.inPlace } satisfies Synced
   }
   const state = yield* makeState(place, source.id)
   yield* writeTree(state, files)

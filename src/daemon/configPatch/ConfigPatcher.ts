@@ -1,9 +1,8 @@
 /** Patches of the config files of an instance, applied at every start (blueprints.md, "Config parsers"). */
 import { Data, Effect, Option, Result } from "effect"
 import type { ConfigPatch, ConfigPatches } from "../../domain/ConfigPatch.ts"
-import { meaningOf } from "../disk/fsio.ts"
+import { type IoError, meaningOf } from "../disk/fsio.ts"
 import {
-  type FileFailed,
   type FileTooLarge,
   type PathRefused,
   partsOf,
@@ -31,13 +30,13 @@ export class ConfigPatchFailed extends Data.TaggedError("ConfigPatchFailed")<{
 const MIB = 1024 * 1024
 const MAX_FILE_BYTES = 10 * MIB
 
-const reasonOf = (error: PathRefused | FileTooLarge | FileFailed | PatchProblem): string => {
+const reasonOf = (error: PathRefused | FileTooLarge | IoError | PatchProblem): string => {
   switch (error._tag) {
     case "PathRefused":
       return `its path is refused: ${error.reason}`
     case "FileTooLarge":
-      return `it is larger than ${error.max_bytes / MIB} MiB`
-    case "FileFailed":
+      return `it is larger than ${error.maxBytes / MIB} MiB`
+    case "IoError":
       return meaningOf(error.code) ?? `the file system says ${error.code}`
     case "PatchProblem":
       return error.reason
@@ -110,9 +109,9 @@ export const applyConfigs = Effect.fn("ConfigPatcher.applyConfigs")(function* (
 ): Effect.fn.Return<ReadonlyArray<string>, ConfigPatchFailed> {
   const named =
     (file: string) =>
-    <A>(effect: Effect.Effect<A, PathRefused | FileTooLarge | FileFailed | PatchProblem>) =>
+    <A>(effect: Effect.Effect<A, PathRefused | FileTooLarge | IoError | PatchProblem>) =>
       Effect.mapError(effect, (error) => {
-        const code = error._tag === "FileFailed" ? { code: error.code } : {}
+        const code = error._tag === "IoError" ? { code: error.code } : {}
         return new ConfigPatchFailed({ file, reason: reasonOf(error), ...code })
       })
 

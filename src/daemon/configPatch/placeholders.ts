@@ -13,7 +13,7 @@ export interface PlaceholderContext {
   /** All ports of the default address, the default port first; `{{server.build.ports.N}}` counts from 0. */
   readonly ports: ReadonlyArray<number>
   /** Memory limit in whole MiB; 0 is no limit. */
-  readonly memory_mib: number
+  readonly memoryMib: number
   /** The environment of the process, see {@link environmentOf}. */
   readonly env: Readonly<Record<string, string>>
 }
@@ -63,7 +63,7 @@ const lookUp = (name: string, context: PlaceholderContext): string | number | un
     case "server.build.default.port":
       return context.port
     case "server.build.memory":
-      return context.memory_mib
+      return context.memoryMib
   }
   const index = portIndex.exec(name)?.[1]
   if (index !== undefined) return context.ports[Number(index)]
@@ -148,7 +148,7 @@ export const contextOf = (spec: ServerSpec): Result.Result<PlaceholderContext, P
     ip,
     port,
     ports: [port, ...others.filter((other) => other !== port)],
-    memory_mib: memory,
+    memoryMib: memory,
     env: { ...definition.env, ...own }
   }
   const env: Array<readonly [string, string]> = []

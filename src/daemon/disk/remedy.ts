@@ -16,7 +16,7 @@ export const remedyOf = (error: { readonly code?: string; readonly next?: string
   error.next ?? remedies[error.code ?? ""]
 
 /** Whether the definition of the server is wrong, so that a retry cannot help. */
-export const isForGood = (error: { readonly code?: string; readonly next?: string }): boolean =>
+export const isPermanent = (error: { readonly code?: string; readonly next?: string }): boolean =>
   error.code === "REFUSED" && error.next === undefined
 
 /** Replaces host paths of the data folder in a message by relative ones. */

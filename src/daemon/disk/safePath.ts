@@ -8,6 +8,7 @@ import { constants, type Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { Data, Effect, Option, Result, type Scope } from "effect"
 import { pathParts } from "../../domain/filePath.ts"
+import { type IoError, io, orMissing } from "./fsio.ts"
 
 /** The path leaves the folder, or has the wrong type: a link, pipe, device or folder. */
 export class PathRefused extends Data.TaggedError("PathRefused")<{
@@ -15,17 +16,10 @@ export class PathRefused extends Data.TaggedError("PathRefused")<{
   readonly reason: string
 }> {}
 
-/** The file has more than `max_bytes` bytes. */
+/** The file has more than `maxBytes` bytes. */
 export class FileTooLarge extends Data.TaggedError("FileTooLarge")<{
   readonly path: string
-  readonly max_bytes: number
-}> {}
-
-/** A failed operation of the file system; `code` is its errno name. */
-export class FileFailed extends Data.TaggedError("FileFailed")<{
-  readonly path: string
-  readonly code: string
-  readonly cause: unknown
+  readonly maxBytes: number
 }> {}
 
 /** The type of a path in a folder; `size` in bytes, `mode`: the permission bits. */
@@ -49,23 +43,15 @@ export const CREATE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL 
 export const partsOf = (path: string): Result.Result<ReadonlyArray<string>, PathRefused> =>
   Result.mapError(pathParts(path), (reason) => new PathRefused({ path, reason: `it ${reason}` }))
 
-const codeOf = (cause: unknown): string =>
-  cause instanceof Error && "code" in cause && typeof cause.code === "string" ? cause.code : "UNKNOWN"
-
-const tryFile = <A>(path: string, run: () => Promise<A>): Effect.Effect<A, FileFailed> =>
-  Effect.tryPromise({ try: run, catch: (cause) => new FileFailed({ path, code: codeOf(cause), cause }) })
-
 const open = (path: string, real: string, flags: number, mode?: number) =>
   Effect.acquireRelease(
-    tryFile(path, () => fs.open(real, flags, mode)),
+    io(path, () => fs.open(real, flags, mode)),
     (handle) =>
       Effect.catch(
-        tryFile(path, () => handle.close()),
+        io(path, () => handle.close()),
         (error) => Effect.logWarning(`cannot close ${path}: ${error.code}`)
       )
   )
-
-const isMissing = (error: FileFailed) => error.code === "ENOENT"
 
 /** Returns the path of `name` in an open folder. */
 const within = (folder: fs.FileHandle, name: string) => `/proc/self/fd/${folder.fd}/${name}`
@@ -80,9 +66,9 @@ const describe = (stats: Stats): string => {
 
 /** Returns the `lstat` of a name in an open folder; none: it does not exist. */
 const lstatIn = (path: string, folder: fs.FileHandle, name: string) =>
-  tryFile(path, () => fs.lstat(within(folder, name))).pipe(
+  io(path, () => fs.lstat(within(folder, name))).pipe(
     Effect.map(Option.some),
-    Effect.catchIf(isMissing, () => Effect.succeed(Option.none()))
+    orMissing(Option.none<Stats>())
   )
 
 /** Sets the owner of a new file or folder to that of its folder, if this process is root. */
@@ -90,21 +76,21 @@ const chownLike = (
   path: string,
   handle: fs.FileHandle,
   owner: { readonly uid: number; readonly gid: number }
-) => (process.geteuid?.() === 0 ? tryFile(path, () => handle.chown(owner.uid, owner.gid)) : Effect.void)
+) => (process.geteuid?.() === 0 ? io(path, () => handle.chown(owner.uid, owner.gid)) : Effect.void)
 
 const enter = Effect.fnUntraced(function* (
   path: string,
   folder: fs.FileHandle,
   name: string,
   create: boolean
-): Effect.fn.Return<Option.Option<fs.FileHandle>, PathRefused | FileFailed, Scope.Scope> {
+): Effect.fn.Return<Option.Option<fs.FileHandle>, PathRefused | IoError, Scope.Scope> {
   const found = yield* lstatIn(path, folder, name)
   if (Option.isSome(found) && !found.value.isDirectory()) {
     return yield* new PathRefused({ path, reason: `\`${name}\` ${describe(found.value)}, not a folder` })
   }
   if (Option.isNone(found)) {
     if (!create) return Option.none()
-    yield* tryFile(path, () => fs.mkdir(within(folder, name), 0o755)).pipe(
+    yield* io(path, () => fs.mkdir(within(folder, name), 0o755)).pipe(
       Effect.catchIf(
         (error) => error.code === "EEXIST",
         () => Effect.void
@@ -117,7 +103,7 @@ const enter = Effect.fnUntraced(function* (
       () => new PathRefused({ path, reason: `\`${name}\` changed while it was opened` })
     )
   )
-  if (Option.isNone(found)) yield* chownLike(path, opened, yield* tryFile(path, () => folder.stat()))
+  if (Option.isNone(found)) yield* chownLike(path, opened, yield* io(path, () => folder.stat()))
   return Option.some(opened)
 })
 
@@ -132,7 +118,7 @@ const locate = Effect.fnUntraced(function* (
   root: string,
   path: string,
   create: boolean
-): Effect.fn.Return<Option.Option<FileLocation>, PathRefused | FileFailed, Scope.Scope> {
+): Effect.fn.Return<Option.Option<FileLocation>, PathRefused | IoError, Scope.Scope> {
   const parts = yield* Effect.fromResult(partsOf(path))
   const name = parts.at(-1) ?? ""
   let folder = yield* open(root, root, constants.O_RDONLY | constants.O_DIRECTORY)
@@ -153,12 +139,12 @@ const readAll = Effect.fnUntraced(function* (path: string, handle: fs.FileHandle
   let length = 0
   while (length <= maxBytes) {
     const chunk = Buffer.allocUnsafe(Math.min(64 * 1024, maxBytes + 1 - length))
-    const { bytesRead } = yield* tryFile(path, () => handle.read(chunk, 0, chunk.length, null))
+    const { bytesRead } = yield* io(path, () => handle.read(chunk, 0, chunk.length, null))
     if (bytesRead === 0) return Buffer.concat(chunks)
     chunks.push(chunk.subarray(0, bytesRead))
     length += bytesRead
   }
-  return yield* new FileTooLarge({ path, max_bytes: maxBytes })
+  return yield* new FileTooLarge({ path, maxBytes: maxBytes })
 })
 
 /** Returns the type of `path` below `root`; none: it does not exist. A link anywhere in the path is refused. */
@@ -197,9 +183,9 @@ export const readFileInside = Effect.fn("readFileInside")(function* (
       () => new PathRefused({ path, reason: "it changed while it was opened" })
     )
   )
-  const stats = yield* tryFile(path, () => handle.stat())
+  const stats = yield* io(path, () => handle.stat())
   yield* refuseUnlessFile(path, stats)
-  if (stats.size > maxBytes) return yield* new FileTooLarge({ path, max_bytes: maxBytes })
+  if (stats.size > maxBytes) return yield* new FileTooLarge({ path, maxBytes: maxBytes })
   return Option.some(yield* readAll(path, handle, maxBytes))
 }, Effect.scoped)
 
@@ -218,24 +204,21 @@ export const writeFileInside = Effect.fn("writeFileInside")(function* (
   const { folder, name } = at.value
   const old = yield* lstatIn(path, folder, name)
   if (Option.isSome(old)) yield* refuseUnlessFile(path, old.value)
-  const owner = Option.isSome(old) ? old.value : yield* tryFile(path, () => folder.stat())
+  const owner = Option.isSome(old) ? old.value : yield* io(path, () => folder.stat())
   const mode = Option.isSome(old) ? old.value.mode & PERMISSIONS : 0o644
   const aside = within(folder, `.muster-${randomUUID()}.tmp`)
   const handle = yield* open(path, aside, CREATE, 0o600)
   yield* Effect.gen(function* () {
-    yield* tryFile(path, () => handle.writeFile(data))
+    yield* io(path, () => handle.writeFile(data))
     yield* chownLike(path, handle, owner)
-    yield* tryFile(path, () => handle.chmod(mode))
-    yield* tryFile(path, () => handle.datasync())
-    yield* tryFile(path, () => fs.rename(aside, within(folder, name)))
+    yield* io(path, () => handle.chmod(mode))
+    yield* io(path, () => handle.datasync())
+    yield* io(path, () => fs.rename(aside, within(folder, name)))
   }).pipe(
     Effect.onError(() =>
-      Effect.catch(
-        tryFile(path, () => fs.unlink(aside)),
-        (error) =>
-          isMissing(error)
-            ? Effect.void
-            : Effect.logWarning(`cannot remove the temporary file of ${path}: ${error.code}`)
+      io(path, () => fs.unlink(aside)).pipe(
+        orMissing(undefined),
+        Effect.catch(({ code }) => Effect.logWarning(`cannot remove the temporary file of ${path}: ${code}`))
       )
     ),
     Effect.uninterruptible
@@ -250,9 +233,5 @@ export const removeFileInside = Effect.fn("removeFileInside")(function* (root: s
   const found = yield* lstatIn(path, folder, name)
   if (Option.isNone(found)) return
   if (found.value.isDirectory()) return yield* new PathRefused({ path, reason: "it is a folder, not a file" })
-  yield* Effect.catchIf(
-    tryFile(path, () => fs.unlink(within(folder, name))),
-    isMissing,
-    () => Effect.void
-  )
+  yield* io(path, () => fs.unlink(within(folder, name))).pipe(orMissing(undefined))
 }, Effect.scoped)

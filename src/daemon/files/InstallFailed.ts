@@ -1,15 +1,15 @@
 import { Data } from "effect"
-import { fromDataFolder, isForGood, remedyOf } from "../disk/remedy.ts"
+import { fromDataFolder, isPermanent, remedyOf } from "../disk/remedy.ts"
 
 /**
- * A failed installation. `remedy`: the next step, as a clause; `for_good`: the definition of the server is wrong, so a
+ * A failed installation. `remedy`: the next step, as a clause; `permanent`: the definition of the server is wrong, so a
  * retry cannot help.
  */
 export class InstallFailed extends Data.TaggedError("InstallFailed")<{
   readonly reason: string
   readonly exit_code?: number
   readonly remedy?: string
-  readonly for_good?: true
+  readonly permanent?: true
 }> {}
 
 /** Converts an error to a failed installation. `what`: the failed operation. */
@@ -21,7 +21,7 @@ export const installFailed = (
   const remedy = remedyOf(error)
   const reason = what === undefined ? error.message : `${what}: ${error.message}`
   const known = remedy === undefined ? {} : { remedy }
-  return new InstallFailed({ reason, ...rest, ...(isForGood(error) ? { for_good: true } : known) })
+  return new InstallFailed({ reason, ...rest, ...(isPermanent(error) ? { permanent: true } : known) })
 }
 
 /** The place of a failed installation. */
@@ -38,7 +38,7 @@ export interface InstallPlace {
 export const failureText = (error: InstallFailed, { arriving, dataDir, node_id }: InstallPlace): string => {
   const remedy = error.remedy ?? "read the install log, correct the cause"
   const todo =
-    error.for_good === true
+    error.permanent === true
       ? "correct the blueprint or software, then create it again"
       : `${remedy}, then ${arriving ? "move it again" : "reinstall"}`
   return `${fromDataFolder(error.reason, dataDir)} (node ${node_id}): ${todo}`

@@ -16,7 +16,7 @@ export interface Proc {
   readonly ticks: number
   /** Clock ticks between the boot and its start; unique in combination with the pid. */
   readonly start: string
-  readonly rss_bytes: number
+  readonly rssBytes: number
 }
 
 /** The marker in the environment of a process: what it was started for. */
@@ -52,7 +52,7 @@ export const parseStat = (text: string): Proc | undefined => {
     session: number(6),
     ticks: number(14) + number(15) + number(16) + number(17),
     start: rest[22 - 3] ?? "0",
-    rss_bytes: number(24) * PAGE
+    rssBytes: number(24) * PAGE
   }
 }
 

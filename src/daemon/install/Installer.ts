@@ -146,7 +146,7 @@ export class Installer extends Context.Service<
             ) {
               return yield* new InstallFailed({
                 reason: `invalid software or version: ${software} ${version}`,
-                for_good: true
+                permanent: true
               })
             }
             const key = `${software}/${version}`

@@ -39,7 +39,7 @@ const failed = (reason: string, exit_code?: number) =>
   new InstallFailed(exit_code === undefined ? { reason } : { reason, exit_code })
 
 /** The error of a software that cannot be installed. */
-const invalidSoftware = (reason: string) => new InstallFailed({ reason, for_good: true })
+const invalidSoftware = (reason: string) => new InstallFailed({ reason, permanent: true })
 
 /** Returns a name unique to the preparation, so that its end does not kill processes of another. */
 const jobName = (aside: string) => `install:${basename(aside)}`

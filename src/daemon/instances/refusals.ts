@@ -2,7 +2,7 @@
 import { DaemonRefused } from "../../api/Daemon.ts"
 import type { ConfigPatchFailed } from "../configPatch/ConfigPatcher.ts"
 import type { IoError } from "../disk/fsio.ts"
-import { fromDataFolder, isForGood, remedyOf } from "../disk/remedy.ts"
+import { fromDataFolder, isPermanent, remedyOf } from "../disk/remedy.ts"
 import type { LaunchFailed } from "../runtime/Runtime.ts"
 
 /** The node, for messages. */
@@ -35,7 +35,8 @@ export const refusals = ({ dataDir, node_id }: NodePlace) => {
     ofSoftware,
     /** For operations other than a start. */
     ofDisk: (error: IoError) => ofNode(error, "try again"),
-    ofNode: (error: IoError | LaunchFailed) => (isForGood(error) ? ofSoftware(error.message) : ofNode(error)),
+    ofNode: (error: IoError | LaunchFailed) =>
+      isPermanent(error) ? ofSoftware(error.message) : ofNode(error),
     ofConfig: (error: ConfigPatchFailed) =>
       error.code === undefined
         ? refused(

@@ -105,7 +105,7 @@ export const makeRun = Effect.fnUntraced(function* (
       const grouped = cgroups === undefined ? undefined : yield* cgroups.memory(server_id)
       const sum = (figure: (proc: Proc) => number) => own.reduce((total, proc) => total + figure(proc), 0)
       return {
-        memory_bytes: grouped ?? sum((proc) => proc.rss_bytes),
+        memory_bytes: grouped ?? sum((proc) => proc.rssBytes),
         cpu_ms: (sum((proc) => proc.ticks) * 1000) / TICKS_PER_SECOND,
         uptime_ms: Math.max(0, bootUptimeMillis() - (Number(leader.start) * 1000) / TICKS_PER_SECOND),
         network: (main === undefined ? undefined : readNetwork(main.pid)) ?? { rx_bytes: 0, tx_bytes: 0 }

@@ -88,7 +88,7 @@ describe("sources: size of caches", () => {
       const cache = join(setup.data, "sources/blueprints/s")
       assert.isTrue(existsSync(cache))
       yield* Effect.void.pipe(
-        Effect.provide(Layer.provide(layerUnlisted({ data_dir: setup.data }), NodeServices.layer))
+        Effect.provide(Layer.provide(layerUnlisted({ dataDir: setup.data }), NodeServices.layer))
       )
       assert.isFalse(existsSync(cache))
     })

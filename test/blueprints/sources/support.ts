@@ -116,7 +116,7 @@ export const withStores = <A, E>(
         Layer.provideMerge(
           layerSources({
             file,
-            data_dir: data,
+            dataDir: data,
             folders: { blueprints, software },
             ...(options.cacheBytes === undefined ? {} : { cacheBytes: options.cacheBytes }),
             environment: { PATH: process.env.PATH, ...options.environment }

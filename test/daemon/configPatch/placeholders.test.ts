@@ -17,7 +17,7 @@ const context: PlaceholderContext = {
   ip: "10.0.0.1",
   port: 25565,
   ports: [25565, 25566],
-  memory_mib: 2048,
+  memoryMib: 2048,
   env: { MOTD: "{{server.id}}", EMPTY: "" }
 }
 
@@ -189,6 +189,6 @@ describe("Environment of a server", () => {
     const made = Result.getOrUndefined(contextOf(spec({ A: "{{server.id}}" })))
     assert.deepStrictEqual(made?.ports, [7, 5, 9])
     assert.strictEqual(made?.env.A, "srv_1")
-    assert.strictEqual(made?.memory_mib, 512)
+    assert.strictEqual(made?.memoryMib, 512)
   })
 })

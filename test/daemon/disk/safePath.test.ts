@@ -277,9 +277,9 @@ describe("files in the instance folder", () => {
     Effect.gen(function* () {
       const { root } = yield* folders
       const missing = yield* Effect.flip(readFileInside(join(root, "nowhere"), "a", LIMIT))
-      assert.deepInclude(missing, { _tag: "FileFailed", code: "ENOENT" })
+      assert.deepInclude(missing, { _tag: "IoError", code: "ENOENT" })
       const full = yield* Effect.flip(writeFileInside("/proc/self", "new-file", Buffer.from("x")))
-      assert.strictEqual(full._tag, "FileFailed")
+      assert.strictEqual(full._tag, "IoError")
     })
   )
 })

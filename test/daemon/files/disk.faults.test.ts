@@ -35,15 +35,15 @@ describe("node-protocol, disk full on a node", () => {
     }).pipe(Effect.scoped)
   )
 
-  for (const instance_files of ["overlay", "copy"] as const) {
+  for (const instanceFiles of ["overlay", "copy"] as const) {
     it.live(
-      `an instance that does not fit fails in the same way, by ${instance_files}; it can be made once there is space`,
+      `an instance that does not fit fails in the same way, by ${instanceFiles}; it can be made once there is space`,
       () =>
         Effect.gen(function* () {
           const dataDir = yield* smallDisk(16)
           write(dataDir, { "files/big": "x".repeat(6 * 1024 * 1024) })
           const { create, daemon, lastInstall, lastStatus, notes } = yield* harness(
-            { instance_files },
+            { instanceFiles },
             dataDir
           )
           const copy = (target: string) => ({ source: "files/big", target })
@@ -166,13 +166,13 @@ describe.runIf(process.getuid?.() === 0)("node-protocol, disk full on a node: st
 const writer = `sh -c 'echo ready; while read -r line; do [ "$line" = stop ] && exit 0; head -c "$line" /dev/zero > blob; echo done; done'`
 
 describe("decisions 3, limits: disk_space", () => {
-  for (const instance_files of ["overlay", "copy"] as const) {
+  for (const instanceFiles of ["overlay", "copy"] as const) {
     it.live(
-      `a server over the limit is stopped with a line in its console, and a start is refused: ${instance_files}`,
+      `a server over the limit is stopped with a line in its console, and a start is refused: ${instanceFiles}`,
       () =>
         Effect.gen(function* () {
           const { crashes, daemon, dataDir, lastStatus, running, statuses } = yield* harness({
-            instance_files,
+            instanceFiles,
             diskCheckSeconds: 0.02
           })
           const id = yield* running({

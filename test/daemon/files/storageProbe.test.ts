@@ -81,7 +81,7 @@ describe("blueprints, instances: storage strategy", () => {
 
   it.live("the node reports the strategy in its system information", () =>
     Effect.gen(function* () {
-      const { daemon, notes } = yield* harness({ instance_files: "copy" })
+      const { daemon, notes } = yield* harness({ instanceFiles: "copy" })
       assert.strictEqual((yield* daemon.system).system.instance_files, "copy")
       yield* until("it is registered", () => notes.registrations.length > 0)
       assert.strictEqual(notes.registrations[0]?.system.instance_files, "copy")

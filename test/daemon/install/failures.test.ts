@@ -71,7 +71,7 @@ describe("decisions 3, installation: failure_reason", () => {
         assert.strictEqual(lastInstall(id)?.failure_reason, line)
         const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
         assert.deepStrictEqual(items, ["hello", "", `[${line}]`])
-        assert.deepStrictEqual(log, [`Warn server ${id} cannot be installed: ${line}`])
+        assert.deepStrictEqual(log, [`Warn the server cannot be installed: ${line} server_id=${id}`])
       }).pipe(Effect.scoped)
     )
   }
@@ -94,59 +94,60 @@ describe("decisions 3, installation: failure_reason", () => {
 })
 
 describe("blueprints, state.volumes: a missing source", () => {
-  for (const instance_files of ["overlay", "copy"] as const) {
-    it.live(
-      `a missing cow or rw source starts empty, with a line in the install log: ${instance_files}`,
-      () =>
-        Effect.gen(function* () {
-          const dataDir = yield* temporaryFolder
-          const notes = { ...recorder(), log: [] as string[] }
-          const { daemon } = yield* openDaemon(dataDir, notes, { instance_files })
-          const installed = Effect.fnUntraced(function* () {
-            const spec = specOf({
-              install: { script: "mkdir world; echo base > world/base" },
-              definition: {
-                volumes: [
-                  { name: "world", source: "worlds/x", target: "/world", mode: "cow" },
-                  { name: "shared", source: "shared/y", target: "/shared", mode: "rw" }
-                ]
-              }
-            })
-            yield* Effect.addFinalizer(() => Effect.ignore(daemon.remove(spec.id)))
-            yield* loggedTo(notes.log)(daemon.create(spec))
-            yield* until("ready", () =>
-              notes.reports.some(
-                (report) =>
-                  report.server_id === spec.id &&
-                  report.type === "install-status" &&
-                  report.install.phase === "ready"
-              )
-            )
-            const { items } = yield* daemon.installLogs(spec.id, { page: 1, per_page: 10 })
-            return { ...spec, warned: items, files: join(dataDir, "servers", spec.id, "files") }
+  for (const instanceFiles of ["overlay", "copy"] as const) {
+    it.live(`a missing cow or rw source starts empty, with a line in the install log: ${instanceFiles}`, () =>
+      Effect.gen(function* () {
+        const dataDir = yield* temporaryFolder
+        const notes = { ...recorder(), log: [] as string[] }
+        const { daemon } = yield* openDaemon(dataDir, notes, { instanceFiles })
+        const installed = Effect.fnUntraced(function* () {
+          const spec = specOf({
+            install: { script: "mkdir world; echo base > world/base" },
+            definition: {
+              volumes: [
+                { name: "world", source: "worlds/x", target: "/world", mode: "cow" },
+                { name: "shared", source: "shared/y", target: "/shared", mode: "rw" }
+              ]
+            }
           })
-          const world = "state.volumes: source worlds/x is not on node test-node: /world starts empty"
-          const shared = "state.volumes: source shared/y is not on node test-node: /shared starts empty"
-          const first = yield* installed()
-          assert.deepStrictEqual(first.warned, [`[WARN ${world}]`, `[WARN ${shared}]`])
-          assert.includeMembers(notes.log, [`Warn ${first.id}: ${world}`, `Warn ${first.id}: ${shared}`])
-          assert.strictEqual(readFileSync(join(first.files, "world/base"), "utf8"), "base\n")
-          writeFileSync(join(first.files, "world/own"), "mine")
-          writeFileSync(join(first.files, "shared/all"), "ours")
+          yield* Effect.addFinalizer(() => Effect.ignore(daemon.remove(spec.id)))
+          yield* loggedTo(notes.log)(daemon.create(spec))
+          yield* until("ready", () =>
+            notes.reports.some(
+              (report) =>
+                report.server_id === spec.id &&
+                report.type === "install-status" &&
+                report.install.phase === "ready"
+            )
+          )
+          const { items } = yield* daemon.installLogs(spec.id, { page: 1, per_page: 10 })
+          return { ...spec, warned: items, files: join(dataDir, "servers", spec.id, "files") }
+        })
+        const world = "state.volumes: source worlds/x is not on node test-node: /world starts empty"
+        const shared = "state.volumes: source shared/y is not on node test-node: /shared starts empty"
+        const first = yield* installed()
+        assert.deepStrictEqual(first.warned, [`[WARN ${world}]`, `[WARN ${shared}]`])
+        assert.includeMembers(
+          notes.log,
+          [world, shared].map((line) => `Warn ${line} server_id=${first.id}`)
+        )
+        assert.strictEqual(readFileSync(join(first.files, "world/base"), "utf8"), "base\n")
+        writeFileSync(join(first.files, "world/own"), "mine")
+        writeFileSync(join(first.files, "shared/all"), "ours")
 
-          // The daemon does not create the missing template, so that the next server logs it, too.
-          const second = yield* installed()
-          assert.deepStrictEqual(second.warned, [`[WARN ${world}]`])
-          assert.isFalse(existsSync(join(dataDir, "volumes/worlds")))
-          assert.isFalse(existsSync(join(second.files, "world/own")))
-          assert.strictEqual(readFileSync(join(second.files, "shared/all"), "utf8"), "ours")
+        // The daemon does not create the missing template, so that the next server logs it, too.
+        const second = yield* installed()
+        assert.deepStrictEqual(second.warned, [`[WARN ${world}]`])
+        assert.isFalse(existsSync(join(dataDir, "volumes/worlds")))
+        assert.isFalse(existsSync(join(second.files, "world/own")))
+        assert.strictEqual(readFileSync(join(second.files, "shared/all"), "utf8"), "ours")
 
-          mkdirSync(join(dataDir, "volumes/worlds/x"), { recursive: true })
-          write(dataDir, { "volumes/worlds/x/level": "put there" })
-          const third = yield* installed()
-          assert.deepStrictEqual(third.warned, [])
-          assert.strictEqual(readFileSync(join(third.files, "world/level"), "utf8"), "put there")
-        }).pipe(Effect.scoped)
+        mkdirSync(join(dataDir, "volumes/worlds/x"), { recursive: true })
+        write(dataDir, { "volumes/worlds/x/level": "put there" })
+        const third = yield* installed()
+        assert.deepStrictEqual(third.warned, [])
+        assert.strictEqual(readFileSync(join(third.files, "world/level"), "utf8"), "put there")
+      }).pipe(Effect.scoped)
     )
   }
 })

@@ -76,7 +76,7 @@ const files = (dataDir: string, id: string) => join(dataDir, "servers", id, "fil
 for (const [way, { mounts, storage }] of Object.entries<{ mounts?: boolean; storage?: "copy" }>(ways)) {
   const options = {
     ...(mounts === undefined ? {} : { mounts }),
-    ...(storage === undefined ? {} : { instance_files: storage })
+    ...(storage === undefined ? {} : { instanceFiles: storage })
   }
 
   describe(`node-protocol, register: orphaned servers; instances: ${way}`, () => {
