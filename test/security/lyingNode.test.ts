@@ -10,7 +10,6 @@ import { definitions } from "../support/definitions.ts"
 import { subscribe } from "../support/events.ts"
 import { eventually } from "../support/eventually.ts"
 import { alone, nodeKey } from "../support/nodes.ts"
-import { residentBytes } from "../support/processes.ts"
 import { type Answer, type Service, startService } from "../support/Service.ts"
 import { allocation, host, registration } from "../support/samples.ts"
 import { becomes, create, expectStatus } from "../support/servers.ts"
@@ -301,17 +300,22 @@ layer(LyingNodeService.layer, options)("a lying node", (it) => {
 
     it.effect("an endless response is 502, and eight at a time take bounded memory", () =>
       Effect.gen(function* () {
-        const { api } = yield* LyingNodeService
         const part = Buffer.from(`"${"x".repeat(MIB - 4)}",\n`)
-        let sent = 0
+        // Counted here: the memory of the control plane has up to 64 MiB of garbage at any time.
+        let inProgress = 0
+        let most = 0
         yield* lie((request, response) => {
           request.resume()
           response.writeHead(200, json)
-          let left = 200
+          let sent = 0
+          response.once("close", () => {
+            inProgress -= sent
+          })
           const more = () => {
-            while (left > 0) {
-              left -= 1
+            while (sent < 200 * MIB) {
               sent += part.length
+              inProgress += part.length
+              most = Math.max(most, inProgress)
               if (!response.write(part)) return void response.once("drain", more)
             }
             response.end()
@@ -319,24 +323,12 @@ layer(LyingNodeService.layer, options)("a lying node", (it) => {
           more()
         })
         const page = "/logs?page=1&per_page=1000"
-        assert.strictEqual((yield* ask(page)).status, 502)
-        const pid = api.process.pid ?? 0
-        const before = residentBytes(pid)
-        let most = 0
-        const watch = setInterval(() => {
-          most = Math.max(most, residentBytes(pid))
-        }, 5)
         const answers: ReadonlyArray<Answer> = yield* Effect.forEach(Array(8).fill(page), ask, {
           concurrency: 8
-        }).pipe(Effect.ensuring(Effect.sync(() => clearInterval(watch))))
+        })
         for (const answer of answers) assertError(answer, 502, /the response of the node is too large$/)
-        const grown = Math.round((most - before) / MIB)
-        assert.isBelow(
-          grown,
-          // Eight responses read at the same time are at least 128 MiB.
-          112,
-          `${grown} MiB more than ${Math.round(before / MIB)}; ${Math.round(sent / MIB)} MiB sent`
-        )
+        // One response takes 16 MiB and what the sockets buffer, about 24; eight at the same time take 74.
+        assert.isBelow(Math.round(most / MIB), 48)
         assertError(yield* ask("/stats"), 502, /the response of the node is too large$/)
       })
     )
