@@ -105,7 +105,7 @@ describe("design: replicas are equal: reports of nodes", () => {
         assert.deepStrictEqual(
           nodes.map((node) => node.registrations()),
           [1, 1, 1],
-          "nobody was refused"
+          "no registration was refused"
         )
         for (const api of replicas) {
           for (const { id } of nodes) {

@@ -61,7 +61,7 @@ describe("design: every acknowledged change survives any fault, and all replicas
           })
 
         yield* Effect.tapError(makeFaultInjector(setup, recorder)(plan), ({ message }) => found([message]))
-        recorder.line({ note: "everything is whole again" })
+        recorder.line({ note: "every fault is healed" })
         isOver = true
         yield* Fiber.interrupt(activity)
         yield* Fiber.join(working)

@@ -271,7 +271,7 @@ describe("decisions 2: a named node", () => {
       yield* (yield* NodeRegistry).disconnect("a", "a-boot")
       assert.strictEqual((yield* refusal({})).detail, "node is not connected: a")
       yield* release("s1")
-      assert.strictEqual((yield* refusal({}))._tag, "NotFound", "said good-bye and owns nothing")
+      assert.strictEqual((yield* refusal({}))._tag, "NotFound", "deregistered without servers")
     }).pipe(Effect.provide(memoryNodes()))
   )
 })

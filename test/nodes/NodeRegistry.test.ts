@@ -317,7 +317,7 @@ describe("node-protocol, When something breaks: node gone", () => {
           "Unavailable"
         )
         const error = yield* Effect.flip(registry.heartbeat("n1", heartbeat("n1-boot")))
-        assert.strictEqual(error._tag, "RegistrationRequired", "it is to say what it has")
+        assert.strictEqual(error._tag, "RegistrationRequired", "the node must register")
         yield* TestClock.adjust("570 seconds")
         assert.deepStrictEqual(seen.slice(2), ["n1 given-up"])
         assert.deepStrictEqual(yield* names, ["n1"], "known still")

@@ -104,7 +104,11 @@ describe("design: replicas have the same nodes", () => {
       Effect.gen(function* () {
         const [one, other] = [yield* startReplica(url), yield* startReplica(url)]
         for (const id of ["n1", "n2", "n3"]) yield* one.registry.register(registration(id))
-        yield* everywhere("all are told", [one, other], ({ published }) => published.length === 3)
+        yield* everywhere(
+          "every change is published",
+          [one, other],
+          ({ published }) => published.length === 3
+        )
         assert.deepStrictEqual(one.published, ["n1 connected", "n2 connected", "n3 connected"])
         assert.deepStrictEqual(other.published, one.published)
         assert.deepStrictEqual(yield* other.registry.get("n1"), yield* one.registry.get("n1"))
@@ -150,7 +154,7 @@ describe("design: replicas have the same nodes", () => {
             const counts = (replica: Replica) =>
               Effect.forEach(boots, (boot) => Effect.isSuccess(replica.registry.checkBoot("n1", boot)))
             yield* everywhere(
-              "both are told on both",
+              "both changes are published on both",
               replicas,
               ({ published }) => published.length === 2 * (round + 1)
             )
@@ -179,7 +183,7 @@ describe("design: replicas have the same nodes", () => {
         yield* other.registry.disconnect("n1", "second")
         yield* everywhere("it is gone", [one, other], ({ registry }) => !registry.isConnected("n1"))
         yield* until(
-          "nobody lists it",
+          "no replica lists it",
           Effect.map(
             Effect.all([one.registry.list, other.registry.list]),
             (lists) => lists.flat().length === 0
@@ -194,7 +198,7 @@ describe("design: replicas have the same nodes", () => {
         yield* one.store.write(one.servers.remove("srv_1"))
         yield* other.registry.remove("n1")
         yield* everywhere(
-          "nobody knows it",
+          "no replica knows it",
           [one, other],
           ({ registry }) => registry.nameOf("n1") === "n1" && !registry.isConnected("n1")
         )
@@ -305,7 +309,7 @@ describe("node-protocol: heartbeats reach any replica", () => {
         const first = yield* startReplica(url, { answerMillis: 650 })
         const replicas = [first, yield* startReplica(url, { answerMillis: 650 })]
         const steady = yield* daemon("steady", replicas)
-        yield* everywhere("it is told", replicas, ({ published }) => published.length === 1)
+        yield* everywhere("the change is published", replicas, ({ published }) => published.length === 1)
         yield* postgres.freeze
         // Longer than the timeout of a silent node.
         for (let n = 0; n < 40; n++) {

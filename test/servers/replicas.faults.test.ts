@@ -319,7 +319,7 @@ describe("design: any replica takes any request", () => {
         yield* other.servers.remove(id, { force: true })
         const calls = () => daemon.calls.filter((call) => call === `remove ${id}`).length
         yield* until(
-          "the node is told again",
+          "the node is asked again",
           Effect.sync(() => calls() > 3)
         )
         yield* end

@@ -168,7 +168,7 @@ describe("node-protocol, When something breaks: control plane and daemon killed 
           []
         )
         const created = journal.filter(({ change }) => change.topic === "server:created")
-        assert.strictEqual(created.length, total, "servers that nobody was told of")
+        assert.strictEqual(created.length, total, "servers without an acknowledgement")
         const used = new Set(records.map((record) => record.node_id))
         assert.isTrue([...used].every((id) => ranges.some((range) => range.id === id)))
 

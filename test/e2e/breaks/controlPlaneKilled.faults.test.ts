@@ -134,7 +134,7 @@ describe("node-protocol, When something breaks: control plane killed at any mome
           if (server.deleted === "no" && server.save) assert.isTrue(listedIds.has(server.id), server.id)
         }
         const created = journal.filter(({ change }) => change.topic === "server:created")
-        assert.strictEqual(created.length, total, "servers that nobody was told of")
+        assert.strictEqual(created.length, total, "servers without an acknowledgement")
         assert.deepStrictEqual(
           records.map(({ id }) => id),
           listed.map(({ id }) => id)

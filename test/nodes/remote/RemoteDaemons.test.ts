@@ -80,7 +80,7 @@ describe("node-protocol, Control plane -> daemon: an idle node", () => {
         const why = "http://n1:5585: ETIMEDOUT. Check MUSTER_NODE_URL of the node and the firewall"
         assert.strictEqual(yield* beats(6), why)
         assert.strictEqual((yield* registry.get(NODE)).unreachable, why)
-        assert.isTrue(registry.isConnected(NODE), "it is heard all the time")
+        assert.isTrue(registry.isConnected(NODE), "its heartbeats arrive")
         wire.isCut = false
         assert.isUndefined(yield* beats(3))
         assert.isTrue((yield* registry.get(NODE)).connected)

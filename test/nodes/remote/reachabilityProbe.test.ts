@@ -80,7 +80,7 @@ describe("node-protocol, register: a node is called back", () => {
       Effect.gen(function* () {
         yield* registry.register(registration(NODE))
         assert.deepStrictEqual(yield* shown, uncalled)
-        assert.isTrue(registry.isConnected(NODE), "it is heard")
+        assert.isTrue(registry.isConnected(NODE), "its heartbeats arrive")
         yield* begin(true)
         assert.deepStrictEqual(yield* shown, fine)
         assert.strictEqual(daemon.calls, 1)
@@ -143,7 +143,7 @@ describe("node-protocol, register: a node is called back", () => {
         yield* register({ boot_id: "boot-3" })
         assert.deepStrictEqual(yield* shown, cannot("ECONNREFUSED"))
         yield* TestClock.adjust("5 seconds")
-        assert.deepStrictEqual(lines, [warning("ECONNREFUSED")], "said already")
+        assert.deepStrictEqual(lines, [warning("ECONNREFUSED")], "logged before")
         daemon.failure = undefined
         yield* registry.register(registration(NODE, { boot_id: "boot-4", url: "http://other:5585" }))
         assert.deepStrictEqual(yield* shown, uncalled)

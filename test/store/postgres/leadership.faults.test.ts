@@ -33,7 +33,7 @@ const endHolder = (url: string) =>
 
 /** A process that works whenever it is the leader, and its output. */
 const startWorker = Effect.fnUntraced(function* (url: string, name: string) {
-  const child = yield* startChild("do-duties.ts", url, name)
+  const child = yield* startChild("lead.ts", url, name)
   const lines: Array<string> = []
   yield* Effect.forkScoped(Stream.runForEach(linesOf(child), (line) => Effect.sync(() => lines.push(line))))
   yield* until(
@@ -72,7 +72,7 @@ describe("design: one replica is the leader", () => {
       assert.deepStrictEqual(second, ["begins 100"])
       yield* endHolder(url)
       yield* until(
-        "it begins anew",
+        "it starts again",
         Effect.sync(() => second.length === 3)
       )
       assert.deepStrictEqual(second.slice(1), ["ends", "begins 100"])

@@ -117,12 +117,12 @@ describe("node-protocol, When something breaks: database away", () => {
             yield* Effect.raceFirst(
               Effect.as(
                 until(
-                  "somebody does the duties",
+                  "another replica is the leader",
                   Effect.orElseSucceed(one.leadership.isLeader, () => false)
                 ),
                 true
               ),
-              Effect.as(until("somebody does the duties", other.leadership.isLeader), true)
+              Effect.as(until("another replica is the leader", other.leadership.isLeader), true)
             )
           )
         })

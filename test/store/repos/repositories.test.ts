@@ -324,7 +324,10 @@ describe.each(databases)("decisions 2: records of nodes (%s)", (kind) => {
           yield* store.write(repo.recordHeartbeats([heartbeat]))
           const beats = (yield* store.read(repo.heartbeats)).find(({ node_id }) => node_id === "node-1")
           assert.deepInclude(beats, { boot_id: "boot-1", beats: 2, usage })
-          assert.isFalse(yield* store.write(repo.markLost("node-1", one.token, 1)), "heard meanwhile")
+          assert.isFalse(
+            yield* store.write(repo.markLost("node-1", one.token, 1)),
+            "a heartbeat arrived meanwhile"
+          )
           assert.isFalse(yield* store.write(repo.markGivenUp("node-1", one.token)), "not lost")
           assert.isTrue(yield* store.write(repo.markLost("node-1", one.token, 2)))
           assert.isFalse(yield* store.write(repo.markLost("node-1", one.token, 2)), "once")
