@@ -197,6 +197,8 @@ describe("pipelining: requests keep their bytes", () => {
       let text = ""
       server.on("upgrade", (_, socket, head: Buffer) => {
         text += head.toString()
+        // The client ends without reading the response before, which resets the connection.
+        socket.on("error", () => {})
         socket.on("data", (chunk: Buffer) => {
           text += chunk.toString()
         })

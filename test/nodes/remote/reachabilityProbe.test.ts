@@ -203,6 +203,8 @@ describe("node-protocol, Control plane -> daemon: failed calls", () => {
           for (let second = 0; second < seconds; second += 5) {
             yield* TestClock.adjust("5 seconds")
             yield* heard
+            // Lets the call run that the heartbeat may have begun.
+            yield* TestClock.adjust(0)
           }
         })
         yield* register()
