@@ -1,3 +1,4 @@
+import { resolve } from "node:path"
 import { defineConfig } from "vitest/config"
 
 const results = process.env.MUSTER_TEST_RESULTS
@@ -23,7 +24,10 @@ export default defineConfig({
     testTimeout: 60_000,
     hookTimeout: 120_000,
     pool: "forks",
-    maxWorkers: 2,
+    // One more than the cores of a small machine: tests wait for processes.
+    maxWorkers: 3,
+    // That of src/main.ts, also for the other programs that tests start.
+    env: { NODE_COMPILE_CACHE: resolve(import.meta.dirname, "node_modules/.cache/muster") },
     reporters: results === undefined ? ["default"] : ["default", ["json", { outputFile: results }]],
     projects: [
       {
