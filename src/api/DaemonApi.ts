@@ -115,7 +115,7 @@ export class DaemonGroup extends HttpApiGroup.make("daemon")
       params,
       success: InstallReport,
       error: refusals
-    }).annotateMerge(summary("How far the installation is")),
+    }).annotateMerge(summary("Progress of the installation")),
     HttpApiEndpoint.get("installLogs", "/servers/:id/install/logs", {
       params,
       query: lines,

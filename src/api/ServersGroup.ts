@@ -193,7 +193,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       params,
       success: InstallReport,
       error: nodeErrors
-    }).annotateMerge(summary("How far the installation is")),
+    }).annotateMerge(summary("Progress of the installation")),
     HttpApiEndpoint.get("installLogs", "/servers/:server/install/logs", {
       params,
       query: linePage("first lines"),

@@ -6,7 +6,6 @@ import type { ServiceSettings } from "../config/service.ts"
 import { claimDataFolder } from "../daemon/host/dataFolder.ts"
 import type { NodeDaemonOptions } from "../daemon/NodeDaemon.ts"
 import type { NodeAllocation } from "../domain/Allocation.ts"
-import { dockerConfigPath, dockerOptions, nodeAllocations } from "./docker.ts"
 import { nodeIdentity } from "./nodeIdentity.ts"
 import { version } from "./version.ts"
 
@@ -45,6 +44,22 @@ const warnOfMissing = Effect.fnUntraced(function* (folder: string) {
     `MUSTER_ALLOWED_MOUNTS: there is no folder ${folder}; servers that mount from it cannot be installed until there is`
   )
 })
+
+/** Returns the path of the config file of Docker's command line. */
+const dockerConfigPath = (set: string): string =>
+  set === "" ? join(homedir(), ".docker", "config.json") : resolve(set)
+
+const dockerOptions = (runtime: ServiceSettings["embeddedRuntime"], settings: DaemonSettings) =>
+  runtime === "process"
+    ? {}
+    : {
+        docker: {
+          socket: resolve(settings.dockerSocket),
+          pull: settings.dockerPull,
+          config: dockerConfigPath(settings.dockerConfig),
+          optional: runtime === "auto"
+        }
+      }
 
 /** Files and folders with keys, or with the rights of the daemon. */
 const hiddenFiles = (
@@ -87,7 +102,10 @@ export const daemonOptions = Effect.fnUntraced(function* (
   return {
     version,
     dataDir: nodeFolder(own.dataDir),
-    allocations: nodeAllocations(own.allocations, settings),
+    allocations: own.allocations.map((allocation) => ({
+      ...allocation,
+      force_outgoing_ip: settings.forceOutgoingIp
+    })),
     allowedMounts,
     instanceFiles: settings.instanceFiles,
     diskCheckSeconds: settings.diskCheck,

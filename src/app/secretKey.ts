@@ -92,7 +92,7 @@ export const refuseOtherSecret = Layer.effectDiscard(
     }
     // With a full disk, the service serves reads.
     yield* Effect.catch(store.write(repo.save(fingerprint)), ({ detail }) =>
-      Effect.logWarning(`which secret this service has is not stored: ${detail}`)
+      Effect.logWarning(`the fingerprint of the secret cannot be stored: ${detail}`)
     )
   })
 )

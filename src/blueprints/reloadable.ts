@@ -208,7 +208,8 @@ const STAYS = "what it has put in place before stays; correct the cause, then re
 
 const failureLine = ({ id, reason }: SourceFailure): string => `source ${id}: ${reason}`
 
-const notTaken = (detail: string): string => `its new files are not taken: ${detail.split("\n").join("; ")}`
+const notTaken = (detail: string): string =>
+  `its new files are not accepted: ${detail.split("\n").join("; ")}`
 
 const unreadable = (folder: Folder, reason: string) =>
   new InvalidRequest({

@@ -73,7 +73,7 @@ const status = Command.make(
     )
   })
 ).pipe(
-  Command.withDescription("Say what database there is, its schema and how much is in it"),
+  Command.withDescription("Show the database, its schema and its contents in numbers"),
   Command.provide(CommandLogging)
 )
 
@@ -140,6 +140,6 @@ const backup = Command.make(
 
 /** `muster db migrate|status|copy|backup`. */
 export const db = Command.make("db").pipe(
-  Command.withDescription("Look after the database"),
+  Command.withDescription("Migrate, inspect, copy and back up the database"),
   Command.withSubcommands([migrate, status, copy, backup])
 )

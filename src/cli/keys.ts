@@ -41,7 +41,7 @@ const create = Command.make(
       Flag.withDefault("AppAdmin")
     ),
     expires: Flag.String("expires").pipe(
-      Flag.withDescription("When it ends: 90m, 12h or 30d from now; without it, never"),
+      Flag.withDescription("When the key expires: 90m, 12h or 30d from now; default: never"),
       Flag.withSchema(Expiry),
       Flag.optional
     )
@@ -136,7 +136,7 @@ const revoke = Command.make(
     yield* keys.revoke(id)
     yield* Console.log(`Key ${id} is revoked.`)
   })
-).pipe(Command.withDescription("Revoke a key, at once and for good"), Command.provide(Keys))
+).pipe(Command.withDescription("Revoke a key, at once and permanently"), Command.provide(Keys))
 
 /** `muster keys create|list|revoke` (decisions, section 5). */
 export const keys = Command.make("keys").pipe(

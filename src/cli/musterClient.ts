@@ -65,7 +65,7 @@ const ofApi = ({ _tag, detail, hint }: ApiFailure, { keyFrom, url }: CommandTarg
 
 const ofTransport = (failure: HttpClientError.HttpClientError, { url }: CommandTarget["Service"]): string => {
   const { code, kind, message } = whyNoAnswer(failure)
-  const said = kind === "tls" ? `TLS fails: ${code}: ${message}` : code || message || "no answer"
+  const said = kind === "tls" ? `TLS fails: ${code}: ${message}` : code || message || "no response"
   const hint =
     kind === "tls"
       ? "check its scheme, and NODE_EXTRA_CA_CERTS where the authority is private"

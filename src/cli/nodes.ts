@@ -30,7 +30,7 @@ const nodeNamed = Effect.fnUntraced(function* (text: string) {
   const [node, ...others] = all.filter((one) => one.name === text)
   if (node === undefined) {
     return yield* new StartError({
-      message: `node not found: ${text}. \`muster nodes list\` shows what there is.`
+      message: `node not found: ${text}. \`muster nodes list\` shows all nodes.`
     })
   }
   if (others.length > 0) {
@@ -100,7 +100,7 @@ const cannotLeave = (node: Node, left: number, away: string | undefined) =>
     message:
       away === undefined
         ? `${servers(left)} cannot leave ${node.name}.`
-        : `${servers(left)} cannot leave ${node.name}: ${away}. They move once it is back; \`muster nodes undrain ${node.id}\` calls that off.`
+        : `${servers(left)} cannot leave ${node.name}: ${away}. They move once it is back; \`muster nodes undrain ${node.id}\` cancels that.`
   })
 
 /** Prints the progress until no saved server is left, or no migration continues. */
@@ -152,7 +152,7 @@ const drain = Command.make(
     ),
     wait: Flag.Boolean("wait").pipe(
       Flag.withDescription(
-        "With --move: until no saved server is left on it; ends with 1, and says why, where some cannot leave"
+        "With --move: wait until no saved server is left on the node; exit with 1 and the reasons if some cannot leave"
       ),
       Flag.withDefault(false)
     )
@@ -177,7 +177,7 @@ const drain = Command.make(
   })
 ).pipe(
   Command.withDescription(
-    "Give a node no new servers but those that name it with node_id; with --move, move its saved ones elsewhere"
+    "Place no new servers on a node, except those that name it with node_id; with --move, migrate its saved servers"
   ),
   Command.provide(CommandClient)
 )
@@ -191,7 +191,7 @@ const undrain = Command.make(
     yield* Console.log(`Node ${node.name} gets servers again.`)
   })
 ).pipe(
-  Command.withDescription("Put a drained node back; moves that have not begun are called off"),
+  Command.withDescription("End the drain of a node; migrations that have not begun are cancelled"),
   Command.provide(CommandClient)
 )
 

@@ -5,8 +5,7 @@ import { Cause, ConfigProvider, Effect, Exit, Layer, Runtime } from "effect"
 import { Command } from "effect/cli"
 import { takeSecrets } from "../app/secretVariables.ts"
 import { version } from "../app/version.ts"
-import { explainFailure } from "./explainFailure.ts"
-import { UsageErrors } from "./usageErrors.ts"
+import { explainFailure, UsageErrors } from "./failures.ts"
 
 const commands = {
   init: Effect.promise(() => import("./init.ts").then(({ init }) => init)),

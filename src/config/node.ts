@@ -90,7 +90,7 @@ export const nodeSettings = {
   runtime: setting(
     "MUSTER_NODE_RUNTIME",
     "process",
-    "Runtimes of the node. `process`: plain processes only. `docker`: containers for software that has an image, processes for the rest. `auto`: as `docker`, without a warning if no engine answers.",
+    "Runtimes of the node. `process`: plain processes only. `docker`: containers for software that has an image, processes for the rest. `auto`: as `docker`, without a warning if no engine responds.",
     oneOf("auto", "process", "docker")
   ),
   dockerSocket: settings.dockerSocket,

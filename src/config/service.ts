@@ -80,7 +80,7 @@ export const settings = {
   databaseTimeout: setting(
     "MUSTER_DATABASE_TIMEOUT",
     "650",
-    "Milliseconds without an answer after which PostgreSQL counts as away and requests fail with 503. Raise it for a distant or slow database.",
+    "Milliseconds without a response after which PostgreSQL counts as unavailable and requests fail with 503. Raise it for a distant or slow database.",
     whole(100, 60_000)
   ),
   embeddedNode: setting(
@@ -104,7 +104,7 @@ export const settings = {
   embeddedRuntime: setting(
     "MUSTER_EMBEDDED_RUNTIME",
     "auto",
-    "Runtimes of the embedded node. `process`: plain processes only. `docker`: containers for software that has an image, processes for the rest. `auto`: as `docker`, without a warning if no engine answers.",
+    "Runtimes of the embedded node. `process`: plain processes only. `docker`: containers for software that has an image, processes for the rest. `auto`: as `docker`, without a warning if no engine responds.",
     oneOf("auto", "process", "docker")
   ),
   dockerSocket: setting(

@@ -50,7 +50,7 @@ export class NodeKeys extends Context.Service<
       const belongsTo = Effect.fnUntraced(function* (owner: string, node_id: string) {
         if (owner === node_id) return
         return yield* new Forbidden({
-          detail: "the API key belongs to another node",
+          detail: "the API key is that of another node",
           hint: "Make one for each node: `muster keys create --scope Node --name <name>`."
         })
       })

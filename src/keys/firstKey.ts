@@ -61,7 +61,7 @@ const readKey = Effect.fnUntraced(function* (path: string) {
   const text = (yield* Effect.mapError(fs.readFileString(path), cannotRead(path))).trim()
   if (!isWellFormed(text)) {
     return yield* new FirstKeyError({
-      message: `${path} does not hold an API key: move it away and start again, then a new one is made`
+      message: `${path} has no API key: move it away and start again to make a new one`
     })
   }
   return Redacted.make(text)

@@ -38,8 +38,8 @@ export const NodesHandlers = HttpApiBuilder.group(
         const { drained, move } = payload
         if (!drained && move === true) {
           return yield* new InvalidRequest({
-            detail: "body field move: expected false or nothing where drained is false",
-            hint: "Servers move away from a node that is drained: send drained with true."
+            detail: "body field move: expected false or absent if drained is false",
+            hint: "Only a drained node migrates its servers: send drained with true."
           })
         }
         yield* nodes.get(params.node)

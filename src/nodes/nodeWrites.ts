@@ -24,7 +24,7 @@ export const owns = (id: string, servers: number) =>
   Effect.fail(
     new Conflict({
       detail: `node owns ${servers === 1 ? "a server" : `${servers} servers`}: ${id}`,
-      hint: "Delete its servers first, or have them moved: `muster nodes drain --move`."
+      hint: "Delete its servers first, or migrate them: `muster nodes drain --move`."
     })
   )
 

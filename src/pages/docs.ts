@@ -4,7 +4,7 @@ import { pathToFileURL } from "node:url"
 import { brotliCompress, constants, gzip } from "node:zlib"
 import { Effect, Schema } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
-import { escapeHtml, FAVICON, favicon, HTML, pageHeaders, policyOf } from "./html.ts"
+import { FAVICON, favicon, HTML, page, pageHeaders, policyOf } from "./html.ts"
 
 /** The document that the page describes. */
 const DOCUMENT = "/openapi.json"
@@ -36,20 +36,8 @@ const POLICY = policyOf(
   "connect-src 'self'"
 )
 
-const page = (title: string, script: string) => `<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="icon" href="${FAVICON}">
-<title>${escapeHtml(title)}</title>
-</head>
-<body>
-<div id="reference"></div>
-<script src="${script}"></script>
-</body>
-</html>
-`
+const reference = (title: string, script: string) =>
+  page(title, "", `<div id="reference"></div>\n<script src="${script}"></script>`)
 
 const ScalarModule = Schema.Struct({ javascript: Schema.String })
 
@@ -119,7 +107,10 @@ export const DocsRoutes = (title: string) =>
     Effect.fnUntraced(function* (router) {
       const script = new TextEncoder().encode(`${yield* scalar}${start}`)
       const hash = createHash("sha256").update(script).digest("base64url").slice(0, 16)
-      const html = yield* makeCompressed(new TextEncoder().encode(page(title, `${SCRIPT}?${hash}`)), HTML)
+      const html = yield* makeCompressed(
+        new TextEncoder().encode(reference(title, `${SCRIPT}?${hash}`)),
+        HTML
+      )
       const compressed = yield* makeCompressed(script, "text/javascript; charset=utf-8")
       yield* router.add("GET", "/docs", Effect.map(html, HttpServerResponse.setHeaders(pageHeaders(POLICY))))
       yield* router.add("GET", FAVICON, HttpServerResponse.text(favicon, { contentType: "image/svg+xml" }))

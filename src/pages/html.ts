@@ -56,14 +56,15 @@ export const pageHeaders = (policy: string) => ({
 export const pageResponse = (html: string) =>
   HttpServerResponse.text(html, { contentType: HTML, headers: pageHeaders(POLICY) })
 
-const page = (title: string, body: string) => `<!doctype html>
+/** Returns a page; `head`: its further elements. */
+export const page = (title: string, head: string, body: string) => `<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="icon" href="${FAVICON}">
 <title>${escapeHtml(title)}</title>
-<style>${style}</style>
+${head}
 </head>
 <body>
 ${body}
@@ -71,11 +72,13 @@ ${body}
 </html>
 `
 
+const styled = (title: string, body: string) => page(title, `<style>${style}</style>`, body)
+
 const nav = `<nav><a href="/">Muster</a><a href="/nodes">Nodes</a><a href="/docs">API</a></nav>`
 
 /** `GET /`: the banner page with its links (contract 4.11). */
 export const bannerPage = (version: string): string =>
-  page(
+  styled(
     "Muster",
     `<main>
 <h1>Muster</h1>
@@ -101,7 +104,7 @@ const columns: ReadonlyArray<{
 export const nodesPage = (nodes: ReadonlyArray<NodeDetail>, shown: "banner" | "all" = "all"): string => {
   const visible = columns.filter(({ internal }) => shown === "all" || !internal)
   const row = (node: NodeDetail) => `<tr>${visible.map(({ cell }) => `<td>${cell(node)}</td>`).join("")}</tr>`
-  return page(
+  return styled(
     "Nodes · Muster",
     `<main>
 <h1>Nodes</h1>

@@ -196,7 +196,7 @@ export const makeCreate = Effect.gen(function* () {
       reason = insertion._tag === "refused" ? insertion.reason : "its ports are taken"
       yield* journal.catchUp
     }
-    return yield* new Unavailable({ detail: `others take what is free first: ${reason}` })
+    return yield* new Unavailable({ detail: `other creations took the free capacity first: ${reason}` })
   })
 
   return Effect.fn("ServerManager.create")(function* (request: CreateRequest) {

@@ -21,7 +21,7 @@ const ofRefusal = (
         ? new NodeFailure({
             detail: `node ${record.node_id} does not have server ${record.id}`,
             hint: record.definition.save
-              ? "It is being installed again; GET /api/servers/:server/install says how far it is."
+              ? "It is being installed again; GET /api/servers/:server/install has the progress."
               : "It is removed: its files are gone."
           })
         : wrongStatus(record)

@@ -70,8 +70,8 @@ export const NodeHandlers = HttpApiBuilder.group(
       if (fleet.get(node_id)?.record === undefined) yield* registry.refresh(node_id)
       if (fleet.get(node_id)?.record === undefined) return yield* unregistered(node_id)
       return yield* new Forbidden({
-        detail: "the API key belongs to no node",
-        hint: "Register with it first."
+        detail: "no node has registered with the API key",
+        hint: "Register the node with this key first."
       })
     })
     /** Runs a call of the node whose key the caller has. */

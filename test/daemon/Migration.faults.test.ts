@@ -47,14 +47,14 @@ describe("migration: a server that is held", () => {
         assert.match(refusal(yield* Effect.flip(first.daemon.files(id).pipe(Effect.scoped))), /^409/)
         assert.strictEqual(
           refusal(yield* Effect.flip(first.daemon.power(id, "restart", 30))),
-          "409 the server is being moved"
+          "409 the server is migrating"
         )
         yield* first.daemon.power(id, "stop", 30)
         yield* until("offline", () => first.lastStatus(id) === "offline")
         yield* first.close
         const { daemon } = yield* openDaemon(first.dataDir, first.notes)
         for (const refused of [daemon.power(id, "start", 30), daemon.reset(id), daemon.reinstall(id)]) {
-          assert.strictEqual(refusal(yield* Effect.flip(refused)), "409 the server is being moved")
+          assert.strictEqual(refusal(yield* Effect.flip(refused)), "409 the server is migrating")
         }
         assert.deepInclude(yield* daemon.hold(id, true), { status: "offline", up: false })
         assert.deepInclude(yield* daemon.hold(id, false), { status: "offline", up: false })

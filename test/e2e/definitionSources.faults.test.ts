@@ -99,7 +99,7 @@ describe("sources: POST /api/blueprints/reload", () => {
       )
       assert.match(
         refused.json.at(-1).detail,
-        /^source s: its new files are not taken: teams\/s\/c\.yml:1:18: expected an id.*; correct the cause, then reload$/
+        /^source s: its new files are not accepted: teams\/s\/c\.yml:1:18: expected an id.*; correct the cause, then reload$/
       )
       assert.deepStrictEqual(readdirSync(join(folders.blueprints, "teams/s")), ["b.yml"])
 

@@ -86,7 +86,7 @@ layer(Control.layer, options)("move", (it) => {
           yield* printed("Node one gets servers again.", "undrain", "one")
           const id = yield* installed(api, "kept")
           yield* refused(
-            "node owns a server: one. Delete its servers first, or have them moved: `muster nodes drain --move`.",
+            "node owns a server: one. Delete its servers first, or migrate them: `muster nodes drain --move`.",
             "remove",
             "one"
           )
@@ -96,7 +96,7 @@ layer(Control.layer, options)("move", (it) => {
             "one",
             "--wait"
           )
-          yield* refused("node not found: two. `muster nodes list` shows what there is.", "drain", "two")
+          yield* refused("node not found: two. `muster nodes list` shows all nodes.", "drain", "two")
           yield* node(api, "two", 29_900)
           const moved = yield* run("drain", "one", "--move", "--wait")
           assert.strictEqual(moved.code, 0, moved.stderr)

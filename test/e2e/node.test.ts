@@ -275,7 +275,7 @@ layer(Control.layer, options)("node", (it) => {
         const bound = yield* node(api, "bound", 27_600)
         const thief = yield* startNode({ control: api.url, key: bound.key, id: "thief", env: quick })
         yield* eventually(Effect.sync(thief.output), (text) =>
-          text.includes("the API key belongs to another node")
+          text.includes("the API key is that of another node")
         )
         assert.strictEqual((yield* api.request("GET", "/api/nodes/thief")).status, 404)
       })

@@ -92,7 +92,7 @@ describe("sources: kill -9 during a reload", () => {
         assert.lengthOf(yield* idsOf(unlisted), count + 1)
         assert.match(
           unlisted.output(),
-          /MUSTER_BLUEPRINT_SOURCES is not set; what sources have put in place stays as it is: s \(blueprints\)/
+          /MUSTER_BLUEPRINT_SOURCES is not set; the definitions of these sources stay in use: s \(blueprints\)/
         )
       }),
     300_000

@@ -285,7 +285,7 @@ layer(Control.layer, options)("unreachable nodes", (it) => {
         assert.deepStrictEqual(drained, {
           code: 1,
           stdout: `Node ${name} is drained; 1 server to move. None can leave it now: ${away}.\n1 server left: 1 blocked; ${away}\n`,
-          stderr: `${id}: node ${name} cannot be called: ${why}\n1 server cannot leave ${name}: ${away}. They move once it is back; \`muster nodes undrain ${name}\` calls that off.\n`
+          stderr: `${id}: node ${name} cannot be called: ${why}\n1 server cannot leave ${name}: ${away}. They move once it is back; \`muster nodes undrain ${name}\` cancels that.\n`
         })
 
         yield* proxy.dropped.heal

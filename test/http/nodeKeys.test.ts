@@ -64,7 +64,7 @@ layer(Control.layer, options)("node keys", (it) => {
         const calls = ["/internal/heartbeat", "/internal/disconnect"]
         for (const path of calls) {
           const answer = yield* api.request("POST", `/api/nodes/owner${path}`, { key: thief.key, body: beat })
-          assertError(answer, 403, "the API key belongs to no node")
+          assertError(answer, 403, "no node has registered with the API key")
         }
         assert.strictEqual((yield* api.request("GET", "/api/nodes/owner")).json.connected, true)
         yield* revokeKey(api.dataDir, key_id)

@@ -173,7 +173,7 @@ layer(Control.layer, options)("node routes", (it) => {
           key,
           body: registrationOf("strange", other.url)
         })
-        assertError(taken, 403, "the API key belongs to another node")
+        assertError(taken, 403, "the API key is that of another node")
         yield* api.request("POST", "/api/nodes/free/internal/disconnect", { key })
       })
     )

@@ -86,7 +86,7 @@ export const layerUnlisted = (options: Pick<SourcesOptions, "dataDir">) =>
       if (placed.length === 0) return
       const names = placed.map(({ destinations, kind }) => `${destinations.at(-1)} (${kind})`).join(", ")
       yield* Effect.logWarning(
-        `${SETTING} is not set; what sources have put in place stays as it is: ${names}`
+        `${SETTING} is not set; the definitions of these sources stay in use: ${names}`
       )
     }).pipe(Effect.catch((error) => Effect.logWarning(`the record of sources cannot be read: ${error._tag}`)))
   )
@@ -185,7 +185,9 @@ export const layerSources = (
             listed.filter((source) => source.kind === kind).map(({ id }) => id)
           )
         },
-        Effect.catch((error) => Effect.logWarning(`what former syncs have left stays: ${error.message}`))
+        Effect.catch((error) =>
+          Effect.logWarning(`the files of former syncs cannot be removed: ${error.message}`)
+        )
       )
 
       const list = Effect.map(record.all, (placed) =>

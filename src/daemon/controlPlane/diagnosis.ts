@@ -58,7 +58,7 @@ const transportDiagnosis = (failure: HttpClientError.HttpClientError): Diagnosis
     case "protocol":
       return { state: "stranger", detail: "the response is not HTTP: check MUSTER_CONTROL_URL" }
     case "none":
-      return { state: "away", detail: code === "" ? "no answer" : code }
+      return { state: "away", detail: code === "" ? "no response" : code }
   }
 }
 

@@ -131,7 +131,7 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
 
   const refuseHeld = Effect.suspend(() =>
     file.get().held === true
-      ? conflict("the server is being moved", "Wait until it is on its new node.")
+      ? conflict("the server is migrating", "Wait until it is on its new node.")
       : Effect.void
   )
 

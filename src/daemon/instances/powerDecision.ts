@@ -42,7 +42,7 @@ const start = (state: ServerState): PowerDecision => {
   }
 }
 
-const heldRefusal = refuse("the server is being moved", "Wait until it is on its new node.")
+const heldRefusal = refuse("the server is migrating", "Wait until it is on its new node.")
 
 export const powerDecision = (state: ServerState, action: PowerAction): PowerDecision => {
   const up = isUp(state.status)

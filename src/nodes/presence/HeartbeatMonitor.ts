@@ -62,7 +62,7 @@ export const makeHeartbeatMonitor = Effect.fnUntraced(function* (options: {
     const still = uncounted - before
     // Heartbeats that arrived meanwhile are not read yet.
     if (still > 0)
-      return yield* Effect.logWarning(`this process stood still for ${Math.round(still / 1000)} s`)
+      return yield* Effect.logWarning(`this process was paused for ${Math.round(still / 1000)} s`)
     yield* Effect.sync(() => {
       for (const expiry of liveness.expire(at)) options.onExpiry(expiry)
     })

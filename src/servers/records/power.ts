@@ -20,7 +20,7 @@ const rules: Record<PowerAction, Rule> = {
 }
 
 const hints: Partial<Record<ServerStatus, string>> = {
-  installing: "Wait for the status offline; GET /api/servers/:server/install says how far it is.",
+  installing: "Wait for the status offline; GET /api/servers/:server/install has the progress.",
   offline: "Start it first.",
   starting: "Wait for the status running, or stop it.",
   stopping: "Wait for the status offline, or kill it.",
@@ -37,8 +37,8 @@ export const wrongStatus = (record: ServerRecord): Conflict =>
 /** 409: the server is being migrated. */
 export const isMoving = (id: string): Conflict =>
   new Conflict({
-    detail: `server is being moved to another node: ${id}`,
-    hint: "Wait until it has arrived; GET /api/nodes/:node of the node that it leaves says how far it is."
+    detail: `server is migrating to another node: ${id}`,
+    hint: "Wait until the server has arrived; GET /api/nodes/:node of its old node has the progress."
   })
 
 /** 409: the server to reinstall is not offline. */

@@ -35,7 +35,7 @@ export class Availability {
       this.#away = true
       this.#isBack.closeUnsafe()
       this.#isAway.openUnsafe()
-      return Effect.logError(`the database is away: ${why}`)
+      return Effect.logError(`the database is unavailable: ${why}`)
     })
 
   /** Records that a connection was made. */
@@ -45,6 +45,6 @@ export class Availability {
     this.#away = false
     this.#isAway.closeUnsafe()
     this.#isBack.openUnsafe()
-    return Effect.logInfo("the database is back")
+    return Effect.logInfo("the database is available again")
   })
 }

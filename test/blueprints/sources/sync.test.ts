@@ -344,7 +344,7 @@ describe("sources: invalid files", () => {
           assert.deepStrictEqual(yield* ids, ["a", "b"])
           assert.deepStrictEqual(readdirSync(join(setup.blueprints, "one")), ["a.yml"])
           assert.deepStrictEqual(readdirSync(join(setup.blueprints, "two")), ["b.yml"])
-          assert.match((yield* errorOf("one")) ?? "", /^its new files are not taken: one\/a\.yml:3:1: /)
+          assert.match((yield* errorOf("one")) ?? "", /^its new files are not accepted: one\/a\.yml:3:1: /)
           assert.deepStrictEqual(states(setup).toSorted(), ["one", "two"])
         })
       )
@@ -359,7 +359,7 @@ describe("sources: invalid files", () => {
       )
       assert.match(
         log[0] ?? "",
-        /^Warn blueprints: source one: its new files are not taken: one\/a\.yml:3:1: unknown/
+        /^Warn blueprints: source one: its new files are not accepted: one\/a\.yml:3:1: unknown/
       )
       one.commit({ "a.yml": blueprintFile("a9") })
       assert.deepStrictEqual(yield* restart, ["a9", "b", "c"])
@@ -389,7 +389,7 @@ describe("sources: invalid files", () => {
         { log }
       )
       assert.isTrue(
-        log.some((line) => /source a-thief: its new files are not taken: own\.yml:1:18/.test(line))
+        log.some((line) => /source a-thief: its new files are not accepted: own\.yml:1:18/.test(line))
       )
       assert.isTrue(log.some((line) => line.startsWith("Error blueprints: good/bad.yml:1:")))
       assert.isFalse(existsSync(join(setup.blueprints, "a-thief")))

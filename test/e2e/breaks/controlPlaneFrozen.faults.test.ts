@@ -44,7 +44,7 @@ describe("node-protocol, When something breaks: a frozen control plane", () => {
         const passing = yield* running(api, "passing")
         yield* during(control.frozen, Effect.sleep("6 seconds"))
         yield* heartbeatsArrive(api, "n1", 5)
-        assert.include(api.output(), "this process stood still for")
+        assert.include(api.output(), "this process was paused for")
         yield* nodeIs(api, "n1", true)
         yield* becomes(api, passing, "running")
         assert.deepStrictEqual(stream.of(passing), ["installing", "offline", "starting", "running"])

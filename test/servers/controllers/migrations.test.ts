@@ -338,7 +338,7 @@ describe("during a migration", () => {
       for (const action of ["start", "restart", "pause", "unpause"] as const) {
         const error = yield* Effect.flip(servers.power(id, action, 30))
         assert.strictEqual(error.code, "409")
-        assert.strictEqual(error.detail, `server is being moved to another node: ${id}`)
+        assert.strictEqual(error.detail, `server is migrating to another node: ${id}`)
       }
       assert.strictEqual((yield* Effect.flip(servers.reset(id))).code, "409")
       assert.strictEqual((yield* Effect.flip(servers.reinstall(id))).code, "409")

@@ -251,7 +251,7 @@ export class FakeDaemon {
     if (action !== "restart" && before === steps[action].at(-1)) return
     if (action === "start" && before === "starting") return
     if (this.held.has(id) && (action === "start" || action === "restart")) {
-      return refuse(409, "the server is being moved")
+      return refuse(409, "the server is migrating")
     }
     if ((action === "start" || action === "restart") && install.phase !== "ready")
       return refuse(409, `the installation is ${install.phase}`)
@@ -310,7 +310,7 @@ export class FakeDaemon {
     reset: (id) => this.#on("reset", id, () => undefined),
     reinstall: (id) =>
       this.#on("reinstall", id, (instance) => {
-        if (this.held.has(id)) return refuse(409, "the server is being moved")
+        if (this.held.has(id)) return refuse(409, "the server is migrating")
         if (instance.status !== "offline") return refuse(409, `the server is ${instance.status}`)
         return this.#install(instance, false)
       }),

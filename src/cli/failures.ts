@@ -1,4 +1,6 @@
+/** The failures of a command, for its user: one line on standard error. */
 import { Cause, Console, Data, Effect, Runtime } from "effect"
+import { type CliError, CliOutput } from "effect/cli"
 
 const isNamed = (value: unknown): value is { readonly message: string; readonly _tag: string } =>
   typeof value === "object" && value !== null && "_tag" in value && "message" in value
@@ -38,3 +40,18 @@ export const explainFailure = <A, E, R>(
     if (isNamed(failure.value) && failure.value._tag === "ShowHelp") return Effect.failCause(cause)
     return Effect.andThen(Console.error(explain(failure.value)), Effect.fail(new Explained()))
   })
+
+/** Prints a mistake in the command line in one line, without the whole help. */
+export const UsageErrors = CliOutput.layerPresenter({
+  present: (event) =>
+    event._tag === "InvalidInvocation"
+      ? Console.error([...event.errors.map(lineOf), `See ${event.commandPath.join(" ")} --help.`].join("\n"))
+      : CliOutput.defaultPresenter.present(event)
+})
+
+const lineOf = (error: CliError.NonShowHelpErrors): string => {
+  const suggestions = "suggestions" in error ? error.suggestions : []
+  const [first = ""] = error.message.split("\n")
+  const line = first.replace(". Expected: Schema validation failed: ", "; ").replace(/\p{Cc}/gu, "")
+  return suggestions.length === 0 ? line : `${line}. Did you mean ${suggestions.join(" or ")}?`
+}
