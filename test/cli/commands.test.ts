@@ -117,7 +117,7 @@ describe("muster nodes drain", () => {
   it.live("the help says which servers a drained node accepts", () =>
     Effect.gen(function* () {
       const { stdout } = yield* muster(["nodes", "drain", "--help"])
-      assert.match(stdout, /no new servers but those that name it with node_id/)
+      assert.match(stdout, /no new servers on a node, except those that name it with node_id/)
     })
   )
 })

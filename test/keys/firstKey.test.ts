@@ -131,7 +131,7 @@ describe("decisions, section 5: the first key", () => {
         yield* fs.writeFileString(file, "hunter2")
         const error = yield* start("muster.db", Effect.flip(ensureFirstKey({ dataDir })))
         assert.strictEqual(error._tag, "FirstKeyError")
-        assert.include(error.message, `${file} does not hold an API key`)
+        assert.include(error.message, `${file} has no API key`)
         assert.strictEqual(yield* fs.readFileString(file), "hunter2")
         assert.deepStrictEqual(yield* start("muster.db", list), [])
       })
