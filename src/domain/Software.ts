@@ -33,7 +33,9 @@ export const ProcessConfiguration = Schema.Struct({
   online_signal: Schema.optionalKey(Schema.String),
   /** Seconds to reach the online signal. */
   start_timeout: Schema.Finite,
-  clean_exit: CleanExit
+  clean_exit: CleanExit,
+  /** Whether the process has a pseudo-terminal. Absent in definitions of earlier versions: false. */
+  terminal: Schema.optionalKey(Schema.Boolean)
 }).annotate({ identifier: "ProcessConfiguration" })
 export type ProcessConfiguration = typeof ProcessConfiguration.Type
 

@@ -22,7 +22,7 @@ const forget = (id: string) =>
   })
 
 /**
- * Executes `create <options as JSON>`, `remove <id>`, `forget <id>`, `power <id> <action> <seconds>`; prints `ok` or
+ * Executes `create <options as JSON>`, `remove <id>`, `command <id> <line>`, `forget <id>`, `power <id> <action> <seconds>`; prints `ok` or
  * `error ...`.
  */
 const execute = (node: NodeDaemon["Service"], line: string) => {
@@ -32,13 +32,15 @@ const execute = (node: NodeDaemon["Service"], line: string) => {
       ? node.daemon.create(specOf(JSON.parse(line.slice("create ".length))))
       : what === "remove"
         ? node.daemon.remove(id)
-        : what === "forget"
-          ? forget(id)
-          : node.daemon.power(
-              id,
-              action === "start" || action === "stop" || action === "pause" ? action : "kill",
-              Number(seconds)
-            )
+        : what === "command"
+          ? node.daemon.commands(id, [line.slice(`command ${id} `.length)])
+          : what === "forget"
+            ? forget(id)
+            : node.daemon.power(
+                id,
+                action === "start" || action === "stop" || action === "pause" ? action : "kill",
+                Number(seconds)
+              )
   return call.pipe(
     Effect.andThen(Effect.sync(() => process.stdout.write("ok\n"))),
     Effect.catch((error) => Effect.sync(() => process.stdout.write(`error ${JSON.stringify(error)}\n`)))

@@ -64,7 +64,8 @@ export const shapes = {
       "install-script",
       "limits",
       "configs",
-      "runtimes"
+      "runtimes",
+      "terminal"
     ],
     ["update"]
   ),

@@ -145,6 +145,7 @@ const processOf = (fields: Fields<(typeof shapes.software.keys)[number]>): Softw
   stop_command: fields.optional("stop-command", trimmed(StopCommand)) ?? "^SIGTERM",
   start_timeout: fields.optional("start-timeout", number(Seconds)) ?? 300,
   clean_exit: fields.optional("clean-exit", word(CleanExit.literals)) ?? "crash",
+  terminal: fields.optional("terminal", boolean) ?? false,
   ...defined({ online_signal: fields.optional("online-signal", onlineSignal) })
 })
 

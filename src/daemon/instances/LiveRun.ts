@@ -19,6 +19,7 @@ export type RunEvent =
   | { readonly _tag: "Began"; readonly token: string; readonly at: number }
   | { readonly _tag: "Ended"; readonly token: string; readonly exit: ProcessExit }
   | { readonly _tag: "StartLate"; readonly token: string }
+  | { readonly _tag: "InterruptLate"; readonly token: string }
   | { readonly _tag: "StopLate"; readonly token: string }
 
 /** A run with the fibers that watch it. */

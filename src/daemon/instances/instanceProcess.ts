@@ -4,7 +4,7 @@ import { isUp } from "../../domain/ServerStatus.ts"
 import { END, type LineListener } from "../console/ConsoleLog.ts"
 import { appendConsoleLine } from "../console/consoleFiles.ts"
 import { type OnlineMatcher, onlineMatcher } from "../console/onlineSignal.ts"
-import { type ProcessExit, stopMethod } from "../runtime/exitReason.ts"
+import { isInterrupt, type ProcessExit, stopMethod } from "../runtime/exitReason.ts"
 import type { ConsoleInputFailed, Run } from "../runtime/Runtime.ts"
 import { type Intent, newToken, type RunState, type ServerState, withReport } from "../state/ServerFile.ts"
 import { findOnlineSignal, type LiveRun, openLiveRun, type RunEvent } from "./LiveRun.ts"
@@ -23,6 +23,8 @@ const noListener: LineListener = { wanted: () => false, onLines: () => Effect.vo
 const KILLED = 137
 /** The pause between two attempts to stop a server whose engine is down. */
 const STOP_RETRY = Schedule.spaced(500)
+/** The time for a server to stop after the byte of ^C before it gets SIGINT, in ms. */
+const INTERRUPT_TIMEOUT = 5000
 /** The longest wait of a stop, in seconds. */
 const MAX_STOP = 300
 
@@ -139,13 +141,20 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     yield* Effect.catch(console.finish(noListener), (error) => Effect.logWarning(error.message))
   })
 
-  const askToStop = Effect.fnUntraced(function* ({ inBackground, run }: LiveRun) {
+  // A server that cannot be asked is killed at its deadline.
+  const logNotStopped = ({ message, why }: ConsoleInputFailed) =>
+    Effect.logWarning(`the stop command failed: ${message}${why === "away" ? "; retrying" : ""}`)
+
+  const hasInterrupt = isInterrupt(stop_command)
+
+  const askToStop = Effect.fnUntraced(function* ({ after, inBackground, run, token }: LiveRun) {
     if (run.beginning?.isOver() === false) return yield* run.kill // no process yet
+    if (run.interrupt !== undefined && hasInterrupt) {
+      yield* Effect.catch(run.interrupt, logNotStopped)
+      return yield* after(INTERRUPT_TIMEOUT, { _tag: "InterruptLate", token })
+    }
     const method = stopMethod(stop_command)
     if ("signal" in method) return yield* run.signal(method.signal)
-    // A server that cannot be asked is killed at its deadline.
-    const logNotStopped = ({ message, why }: ConsoleInputFailed) =>
-      Effect.logWarning(`the stop command failed: ${message}${why === "away" ? "; retrying" : ""}`)
     const write = run.write(method.line)
     const retried = Effect.retry(write, { schedule: STOP_RETRY, while: ({ why }) => why === "away" })
     yield* Effect.catch(write, (error) =>
@@ -236,6 +245,9 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
       case "StartLate":
         yield* onStartTimeout
         return false
+      case "InterruptLate":
+        yield* live.run.signal("SIGINT")
+        return false
       case "StopLate":
         yield* onStopTimeout
         return false
@@ -271,8 +283,10 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     if (state.status === "starting" && online_signal === undefined) yield* status("running")
     yield* state.status === "paused" ? run.pause : run.resume
     // The stop may not have been sent. A repeated line is harmless; a repeated signal may not be.
-    if (state.status === "stopping" && "line" in stopMethod(stop_command) && live !== undefined) {
-      yield* askToStop(live)
+    if (state.status !== "stopping" || live === undefined) return
+    if ("line" in stopMethod(stop_command)) yield* askToStop(live)
+    else if (run.interrupt !== undefined && hasInterrupt) {
+      yield* live.after(INTERRUPT_TIMEOUT, { _tag: "InterruptLate", token })
     }
   })
 

@@ -81,7 +81,8 @@ export const makeLauncher = ({ console, file, files, folder, runtime, sources }:
     const { allocations } = file.get().spec
     const { argv, env } = plan
     const cwd = instanceFolder(folder)
-    const what = { argv, env, limits, image, runtimes, allocations, shared, user }
+    const { terminal } = definition.process
+    const what = { argv, env, limits, image, runtimes, allocations, shared, user, terminal }
     return runtime.start({ server_id: id, token, folder, cwd, ...what }).pipe(Effect.mapError(ofNode))
   }
 

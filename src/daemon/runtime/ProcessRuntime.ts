@@ -16,6 +16,7 @@ import { exitOf, type HostParts, KILLED, killAll, makeRun } from "./processRun.t
 import { makeProcessTable } from "./processTable.ts"
 import { type Adopted, type Launch, LaunchFailed, Runtime } from "./Runtime.ts"
 import { SHIM } from "./shim.ts"
+import { onTerminal, startTerminal, TERMINAL_ENV } from "./terminal.ts"
 
 export interface ProcessRuntimeOptions extends ChildEnvOptions {
   /** Identity of the node and its data folder; marks every process of the node. */
@@ -41,7 +42,9 @@ const RunRecord = Schema.fromJsonString(
     /** Absent in a run of an earlier version, which writes to the file directly. */
     relay: Schema.optionalKey(Schema.Struct(ProcessName)),
     /** Processes above the program. Absent in a run of an earlier version: one, the shim. */
-    helpers: Schema.optionalKey(Schema.Int)
+    helpers: Schema.optionalKey(Schema.Int),
+    /** Absent in a run of an earlier version. */
+    terminal: Schema.optionalKey(Schema.Boolean)
   })
 )
 const decodeRunRecord = Schema.decodeUnknownEffect(RunRecord)
@@ -64,7 +67,7 @@ const start = Effect.fnUntraced(
   function* (parts: HostParts, isolations: Isolations, options: ProcessRuntimeOptions, launch: Launch) {
     const isolation = yield* isolations.current
     if (isolation.refused !== undefined) return yield* isolation.refused
-    const { folder, server_id, token } = launch
+    const { folder, server_id, terminal = false, token } = launch
     const own = launch.user?.own === true ? launch.user : undefined
     const user =
       isolation.users === undefined ? undefined : (own ?? (yield* isolation.users.assign(server_id)))
@@ -81,13 +84,13 @@ const start = Effect.fnUntraced(
     // Programs may reopen their descriptors, for example /dev/stdin.
     if (user !== undefined) yield* io("set the owner of the console", () => input.chown(user.uid, user.gid))
     const inherited = inheritedEnv(options)
-    const { output, relay } = yield* startRelay({
-      folder,
-      group: parts.cgroups === undefined ? undefined : yield* parts.cgroups.relays,
-      env: inherited,
-      user
-    })
+    const relays = parts.cgroups === undefined ? undefined : yield* parts.cgroups.relays
+    const { output, relay } = yield* startRelay({ folder, group: relays, env: inherited, user })
+    const held = terminal
+      ? yield* startTerminal({ input: input.fd, output, group: relays, level: isolation.level, user })
+      : undefined
     const env = {
+      ...(terminal ? TERMINAL_ENV : {}),
       ...inherited,
       HOME: launch.cwd,
       TMPDIR: isolation.temporaryOf(temporary),
@@ -100,12 +103,13 @@ const start = Effect.fnUntraced(
     const begun = yield* isolation.begin({ folder, temporary, cwd, shown, argv, env, user })
     const helpers = 1 + isolation.above
     const words = [runPath(folder), exitPath(folder), group, token, String(relay.pid), relay.start]
-    const shim = ["-c", SHIM, "muster-shim", ...words, String(helpers)]
-    const child = yield* spawnChild(["/bin/sh", ...shim, ...begun.argv], {
+    const shim = ["/bin/sh", "-c", SHIM, "muster-shim", ...words, String(helpers), String(terminal)] as const
+    const shimmed = [...shim, ...begun.argv] as const
+    const child = yield* spawnChild(held === undefined ? shimmed : onTerminal(shimmed), {
       cwd: folder,
       // Only the marker: this environment stays visible for the lifetime of the server.
       env: { ...TOOL_ENV, MUSTER_NODE: options.node, MUSTER_SERVER: server_id },
-      stdio: [input.fd, output, output, begun.script]
+      stdio: [held?.terminal ?? input.fd, held?.terminal ?? output, held?.terminal ?? output, begun.script]
     })
     // Waits until the shim has written its record, so that later calls find the run.
     const record = yield* Effect.raceFirst(
@@ -120,7 +124,8 @@ const start = Effect.fnUntraced(
     if (recorded === undefined) return yield* recordMissing(folder)
     yield* awaitBegin(begun, child)
     const leader = { pid: child.pid, start: recorded.start }
-    return yield* makeRun(parts, launch, { leader, relay, helpers, code: Deferred.await(child.exited) })
+    const code = Deferred.await(child.exited)
+    return yield* makeRun(parts, launch, { leader, relay, helpers, terminal, code })
   },
   Effect.scoped,
   Effect.catchTag("IoError", ({ code, message }: IoError) => Effect.fail(new LaunchFailed({ code, message })))
@@ -183,8 +188,8 @@ const adopt = Effect.fnUntraced(function* (
     Effect.repeat({ schedule: Schedule.spaced(LIVENESS_INTERVAL), while: (alive) => alive }),
     Effect.andThen(recordedExit(folder))
   )
-  const { helpers = 1, relay } = record
-  const run = yield* makeRun(parts, at, { leader, relay, helpers, code })
+  const { helpers = 1, relay, terminal = false } = record
+  const run = yield* makeRun(parts, at, { leader, relay, helpers, terminal, code })
   if (!hasUids) return { _tag: "Running", run }
   const { main } = ownProcesses(parts.table.members(server_id, leader, MAX_LIST_AGE), leader, helpers)
   return { _tag: "Running", run: { ...run, asRoot: main !== undefined && readUid(main.pid) === 0 } }

@@ -82,6 +82,8 @@ export interface Launch {
   readonly shared?: ReadonlyArray<SharedFolder>
   /** See {@link Runtime}`.userFor`. */
   readonly user?: RunUser | undefined
+  /** Whether the process has a pseudo-terminal. Default false. */
+  readonly terminal?: boolean | undefined
 }
 
 /** The current usage of a server. */
@@ -108,6 +110,8 @@ export interface Run {
   readonly ended: Effect.Effect<ProcessExit>
   /** Writes a line to the console's input; never waits for the server. */
   write(line: string): Effect.Effect<void, ConsoleInputFailed>
+  /** Writes the byte of ^C to the terminal of the process; absent: it has none. */
+  readonly interrupt?: Effect.Effect<void, ConsoleInputFailed>
   signal(signal: StopSignal): Effect.Effect<void>
   readonly pause: Effect.Effect<void>
   readonly resume: Effect.Effect<void>
@@ -142,6 +146,8 @@ export interface Job {
   readonly limits?: Limits
   /** See {@link Runtime}`.userFor`. */
   readonly user?: RunUser | undefined
+  /** Whether the job has a pseudo-terminal. Default false. */
+  readonly terminal?: boolean | undefined
 }
 
 export interface RunningJob {

@@ -12,14 +12,14 @@ const failed = (cause: unknown) => {
   return new ConsoleInputFailed({ why: full ? "full" : "closed", message })
 }
 
-/** Writes lines to the pipe that a server reads, one at a time, without blocking. */
+/** Writes texts to the pipe that a server reads, one at a time, without blocking. */
 export const makeConsoleInput = Effect.fnUntraced(function* (path: string) {
   const lock = yield* Semaphore.make(1)
-  // Whether a line was written in part; the next line must not continue it.
+  // Whether a text was written in part; the next one must not continue its line.
   let isPartial = false
 
-  const write = (line: string) => {
-    const data = Buffer.from(`${isPartial ? "\n" : ""}${line}\n`)
+  const write = (text: string) => {
+    const data = Buffer.from(`${isPartial ? "\n" : ""}${text}`)
     let sent = 0
     const push = (fd: number) =>
       Effect.try({
@@ -44,5 +44,5 @@ export const makeConsoleInput = Effect.fnUntraced(function* (path: string) {
       )
     )
   }
-  return (line: string) => lock.withPermit(Effect.suspend(() => write(line)))
+  return (text: string) => lock.withPermit(Effect.suspend(() => write(text)))
 })

@@ -44,6 +44,9 @@ const stopSignals = {
 
 export type StopSignal = (typeof stopSignals)[keyof typeof stopSignals]
 
+/** Whether a stop command is that of the interrupt key, which a terminal turns into a signal. */
+export const isInterrupt = (command: string): boolean => command.toUpperCase() === "^C"
+
 /** Returns how to stop a software: a line for its console, or a signal. An empty or unknown `^...` is SIGTERM. */
 export const stopMethod = (command: string): { readonly signal: StopSignal } | { readonly line: string } => {
   if (command === "") return { signal: "SIGTERM" }

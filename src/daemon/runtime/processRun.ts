@@ -10,6 +10,7 @@ import type { ProcessExit } from "./exitReason.ts"
 import { ownProcesses, signalOwn, signalProcess } from "./ownProcesses.ts"
 import type { Leader, ProcessTable } from "./processTable.ts"
 import type { Launch, Run } from "./Runtime.ts"
+import { INTERRUPT } from "./terminal.ts"
 
 /** The exit code after a kill from outside that was not recorded. */
 export const KILLED = 137
@@ -59,6 +60,7 @@ export interface LiveProcess {
   readonly relay: Relay | undefined
   /** The number of helpers above the program of the server, the leader included. */
   readonly helpers: number
+  readonly terminal: boolean
   /** Waits for the exit code. */
   readonly code: Effect.Effect<number>
 }
@@ -66,7 +68,7 @@ export interface LiveProcess {
 export const makeRun = Effect.fnUntraced(function* (
   parts: HostParts,
   at: Pick<Launch, "server_id" | "folder">,
-  { code, helpers, leader, relay }: LiveProcess
+  { code, helpers, leader, relay, terminal }: LiveProcess
 ) {
   const { table, cgroups } = parts
   const { server_id, folder } = at
@@ -83,7 +85,8 @@ export const makeRun = Effect.fnUntraced(function* (
     cgroups === undefined ? Effect.succeed(false) : cgroups.freeze(server_id, wanted)
   const run: Run = {
     ended,
-    write: input,
+    write: (line) => input(`${line}\n`),
+    ...(terminal ? { interrupt: input(INTERRUPT) } : {}),
     // Retried: a run that has just begun may not have a process for the signal.
     signal: (signal) =>
       Effect.sync(() => signalOwn(processesOf(0).own, leader, signal)).pipe(

@@ -12,11 +12,12 @@
  * is empty once the server runs.
  *
  * Arguments: run record, exit file, `cgroup.procs` or an empty word, token, pid and start time of the console's relay,
- * the number of processes from the shim to the server, then the command that runs the script.
+ * the number of processes from the shim to the server, whether it has a terminal (`true`, `false`), then the command that
+ * runs the script.
  */
 export const SHIM = `
 trap : HUP INT QUIT TERM USR1 USR2 PIPE
-run=$1; end=$2; group=$3; token=$4; relay=$5; relayed=$6; helpers=$7; shift 7
+run=$1; end=$2; group=$3; token=$4; relay=$5; relayed=$6; helpers=$7; terminal=$8; shift 8
 exec 4>&2 2>/dev/null
 if [ -n "$group" ]; then echo $$ > "$group" || { echo "cannot join the cgroup" >&4; exit 125; }; fi
 read -r boot < /proc/sys/kernel/random/boot_id
@@ -25,8 +26,8 @@ start=$(set -f; set -- \${stat##*) }; echo "\${20}")
 mask=$(umask)
 umask 077
 set -C
-printf '{"token":"%s","pid":%s,"start":"%s","boot":"%s","relay":{"pid":%s,"start":"%s"},"helpers":%s}\\n' \\
-  "$token" $$ "$start" "$boot" "$relay" "$relayed" "$helpers" > "$run" ||
+printf '{"token":"%s","pid":%s,"start":"%s","boot":"%s","relay":{"pid":%s,"start":"%s"},"helpers":%s,"terminal":%s}\\n' \\
+  "$token" $$ "$start" "$boot" "$relay" "$relayed" "$helpers" "$terminal" > "$run" ||
   { echo "cannot record the run" >&4; exit 125; }
 set +C
 ( umask "$mask" && exec "$@" 2>&4 4>&- )

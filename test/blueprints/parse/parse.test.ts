@@ -133,7 +133,8 @@ describe("blueprints.md, Blueprint: fields of a file", () => {
         stop_command: "stop",
         online_signal: ")! For help, type",
         start_timeout: 300,
-        clean_exit: "crash"
+        clean_exit: "crash",
+        terminal: false
       },
       install_script: {
         entrypoint: "bash",
@@ -165,7 +166,13 @@ describe("blueprints.md, Blueprint: fields of a file", () => {
       name: "a",
       images: {},
       mappings: [],
-      process: { invocation: "run", stop_command: "^SIGTERM", start_timeout: 300, clean_exit: "crash" },
+      process: {
+        invocation: "run",
+        stop_command: "^SIGTERM",
+        start_timeout: 300,
+        clean_exit: "crash",
+        terminal: false
+      },
       install_script: null,
       limits: {},
       configs: {},

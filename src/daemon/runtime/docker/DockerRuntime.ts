@@ -21,7 +21,15 @@ import {
 import { readContainerRecord, writeContainerRecord } from "./containerRecord.ts"
 import { makeContainerRemoval } from "./containerRemoval.ts"
 import { openContainerRun, type RunAt, settle } from "./containerRun.ts"
-import { createContainer, exitOf, listOwn, removeOwn, startContainer, stateOf } from "./containers.ts"
+import {
+  createContainer,
+  exitOf,
+  listOwn,
+  removeOwn,
+  setTerminal,
+  startContainer,
+  stateOf
+} from "./containers.ts"
 import { Engine, type EngineError, makeOfferedRuntimes } from "./Engine.ts"
 import { ensureImage, needsPull, type PullPolicy, type PullRules } from "./images.ts"
 import { launchFailed } from "./launchFailed.ts"
@@ -131,6 +139,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
         const made = yield* createContainer(plan, rules, loggedLimits)
         yield* writeContainerRecord(folder, { token, container: made })
         yield* startContainer(made)
+        if (launch.terminal === true) yield* setTerminal(made)
         yield* checkPorts(made, portOptions(allocations).PortBindings, network)
         return made
       }).pipe(Effect.onError(() => sweep(name)))
@@ -183,7 +192,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
     if (state.Status === "created") return yield* neverBegan
     if (state.Running) return { _tag: "Running", run: yield* runAt(at, container.id) }
     const exit = yield* exitOf(container.id, state, false)
-    yield* settle(at, container.id, exit)
+    yield* settle(at, { id: container.id, terminal: state.terminal }, exit)
     return yield* ended(exit)
   })
 

@@ -12,7 +12,14 @@ import { join } from "node:path"
 import { Effect, Schema } from "effect"
 import { type IoError, ioSync, toIoError } from "../../disk/fsio.ts"
 import { Engine } from "./Engine.ts"
-import { frameReader, type LogPosition, logCursor, logEntry } from "./logFrames.ts"
+import {
+  frameReader,
+  type LogPosition,
+  logCursor,
+  logEntry,
+  terminalReader,
+  withoutReturns
+} from "./logFrames.ts"
 
 const LogPositionJson = Schema.fromJsonString(
   Schema.Struct({ since: Schema.Int, count: Schema.Int, size: Schema.Int })
@@ -50,11 +57,27 @@ export const beginContainerConsole = (folder: string): Effect.Effect<void, IoErr
     )
   )
 
+/** A container whose console is copied. */
+export interface ConsoleOf {
+  readonly id: string
+  /** Whether its output is that of a terminal. */
+  readonly terminal: boolean
+}
+
+/** Returns the reader of a log stream. `end`: the payload of an entry at the end of the log. */
+const logReader = (terminal: boolean) => {
+  if (!terminal) return { read: frameReader(), end: () => [], clean: (payload: Buffer) => payload }
+  return { ...terminalReader(), clean: withoutReturns }
+}
+
 /**
  * Copies the output of a container from the engine's log to `console.log`. The position is written to disk after each
  * piece, so that no line is lost or repeated if this process is killed.
  */
-export const openContainerConsole = Effect.fnUntraced(function* (id: string, folder: string) {
+export const openContainerConsole = Effect.fnUntraced(function* (
+  { id, terminal }: ConsoleOf,
+  folder: string
+) {
   const engine = yield* Engine
   const path = consolePath(folder)
   let position = yield* ioSync("read console.at", () => readFileSync(positionPath(folder), "utf8")).pipe(
@@ -75,15 +98,16 @@ export const openContainerConsole = Effect.fnUntraced(function* (id: string, fol
   // Bytes that were appended after the last recorded position. A smaller console was rotated since.
   let written = Math.max(0, sizeOf(path) - position.size)
 
-  /** Returns the consumer of a log stream. */
+  /** Returns the consumer of a log stream; `isWhole`: the log ends with the chunk. */
   const makeConsumer = () => {
-    const frames = frameReader()
+    const reader = logReader(terminal)
     const cursor = logCursor(position)
-    return (chunk: Buffer): void => {
+    return (chunk: Buffer, isWhole = false): void => {
       const pieces: Array<Buffer> = []
-      for (const frame of frames(chunk)) {
-        const payload = cursor.take(logEntry(frame))
-        if (payload === undefined) continue
+      for (const entry of [...reader.read(chunk), ...(isWhole ? reader.end() : [])]) {
+        const taken = cursor.take(logEntry(entry))
+        if (taken === undefined) continue
+        const payload = reader.clean(taken)
         const known = Math.min(written, payload.length)
         written -= known
         if (known < payload.length) pieces.push(payload.subarray(known))
@@ -130,7 +154,7 @@ export const openContainerConsole = Effect.fnUntraced(function* (id: string, fol
     .call("read the console", (docker, abortSignal) =>
       docker.getContainer(id).logs({ ...settings, follow: false, since: position.since, abortSignal })
     )
-    .pipe(Effect.flatMap((bytes) => ioSync("write console.log", () => makeConsumer()(bytes))))
+    .pipe(Effect.flatMap((bytes) => ioSync("write console.log", () => makeConsumer()(bytes, true))))
 
   return { follow, catchUp }
 })

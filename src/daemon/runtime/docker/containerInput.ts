@@ -16,8 +16,8 @@ const full = new ConsoleInputFailed({
 })
 
 /**
- * Writes lines to the standard input of a container without waiting for the server. The first line opens the
- * connection, and a line after a loss reopens it; the end of a connection does not end the server's input. Closed with
+ * Writes texts to the standard input of a container without waiting for the server. The first one opens the
+ * connection, and one after a loss reopens it; the end of a connection does not end the server's input. Closed with
  * the scope.
  */
 export const makeContainerInput = Effect.fnUntraced(function* (id: string) {
@@ -59,13 +59,13 @@ export const makeContainerInput = Effect.fnUntraced(function* (id: string) {
     })
   )
 
-  return (line: string): Effect.Effect<void, ConsoleInputFailed> =>
+  return (text: string): Effect.Effect<void, ConsoleInputFailed> =>
     lock.withPermit(
       Effect.gen(function* () {
         if (isReleased) return yield* closed
         const stream = socket ?? (yield* connect)
         if ("writableLength" in stream && Number(stream.writableLength) > MAX_QUEUED) return yield* full
-        stream.write(`${line}\n`)
+        stream.write(text)
       })
     )
 })

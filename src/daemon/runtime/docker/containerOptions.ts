@@ -3,6 +3,7 @@ import type { ContainerCreateOptions, HostConfig } from "dockerode"
 import type { Allocations } from "../../../domain/Allocation.ts"
 import type { Limits } from "../../../domain/Limits.ts"
 import type { Launch, SharedFolder } from "../Runtime.ts"
+import { TERMINAL_ENV, TERMINAL_SIZE } from "../terminal.ts"
 
 /** The path of the instance folder in a container; for an install script, of the base folder. */
 export const CONTAINER_HOME = "/home/container"
@@ -122,6 +123,8 @@ export interface ContainerPlan {
   readonly shared?: ReadonlyArray<SharedFolder> | undefined
   /** Whether the engine keeps the output, so that nothing is lost while this service is down. */
   readonly keepOutput: boolean
+  /** Whether the container has a terminal. Default false. */
+  readonly terminal?: boolean | undefined
   /** The network of the container. */
   readonly network: string
   /** The address from which its traffic leaves; its network enforces it. */
@@ -136,7 +139,9 @@ const mount = (source: string, target: string, read_only: boolean) =>
 
 export const containerOptions = (plan: ContainerPlan, rules: ContainerRules): ContainerCreateOptions => {
   const { ExposedPorts, PortBindings } = portOptions(plan.allocations)
-  const env = { ...rules.env, HOME: CONTAINER_HOME, TMPDIR: "/tmp", ...plan.env }
+  const { terminal = false } = plan
+  const defaults = { HOME: CONTAINER_HOME, TMPDIR: "/tmp", ...(terminal ? TERMINAL_ENV : {}) }
+  const env = { ...rules.env, ...defaults, ...plan.env }
   const scratch = plan.scratch === undefined ? [] : [mount(plan.scratch, SCRATCH, false)]
   // Links in the instance folder lead to host paths; mounts in it come with that folder.
   const linked = (plan.shared ?? []).filter(({ target }) => target === undefined)
@@ -154,7 +159,7 @@ export const containerOptions = (plan: ContainerPlan, rules: ContainerRules): Co
     WorkingDir: CONTAINER_HOME,
     User: `${uid}:${gid}`,
     Labels: { [LABEL.node]: rules.node, [LABEL.server]: plan.name, [LABEL.run]: plan.run, ...outgoing },
-    Tty: false,
+    Tty: terminal,
     OpenStdin: true,
     StdinOnce: false,
     AttachStdin: false,
@@ -164,6 +169,7 @@ export const containerOptions = (plan: ContainerPlan, rules: ContainerRules): Co
     ExposedPorts,
     HostConfig: {
       ...limitOptions(plan.limits),
+      ...(terminal ? { ConsoleSize: [TERMINAL_SIZE.rows, TERMINAL_SIZE.columns] } : {}),
       PidsLimit: rules.pidsLimit,
       PortBindings,
       Mounts: [mount(plan.home, CONTAINER_HOME, false), ...scratch, ...shared],

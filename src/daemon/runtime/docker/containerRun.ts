@@ -2,7 +2,8 @@ import type { Container } from "dockerode"
 import { Clock, Deferred, Effect, Exit, Schedule, Scope } from "effect"
 import type { ProcessExit } from "../exitReason.ts"
 import type { Launch, Run } from "../Runtime.ts"
-import { type ContainerConsole, openContainerConsole } from "./containerConsole.ts"
+import { INTERRUPT } from "../terminal.ts"
+import { type ConsoleOf, type ContainerConsole, openContainerConsole } from "./containerConsole.ts"
 import { consoleClosed, makeContainerInput } from "./containerInput.ts"
 import { writeContainerRecord } from "./containerRecord.ts"
 import { makeContainerStats } from "./containerStats.ts"
@@ -19,10 +20,10 @@ const retries = Schedule.max([Schedule.spaced(500), Schedule.recurs(10)])
 export type RunAt = Pick<Launch, "server_id" | "token" | "folder">
 
 /** Copies the rest of a container's output and records its exit; the container can be removed afterwards. */
-export const settle = Effect.fnUntraced(function* (at: RunAt, id: string, exit: ProcessExit) {
-  const console = yield* openContainerConsole(id, at.folder)
+export const settle = Effect.fnUntraced(function* (at: RunAt, of: ConsoleOf, exit: ProcessExit) {
+  const console = yield* openContainerConsole(of, at.folder)
   yield* copyRest(console)
-  yield* record(at, id, exit)
+  yield* record(at, of.id, exit)
 })
 
 const copyRest = (console: ContainerConsole) =>
@@ -54,10 +55,12 @@ export const openContainerRun = Effect.fnUntraced(function* (
   const scope = yield* Scope.fork(parent)
   const ended = yield* Deferred.make<ProcessExit>()
   let killRequested = false
-  const console = yield* openContainerConsole(id, at.folder)
+  const state = yield* stateOf(id)
+  const terminal = state?.terminal ?? false
+  const console = yield* openContainerConsole({ id, terminal }, at.folder)
   const write = yield* Scope.provide(makeContainerInput(id), scope)
   const figures = yield* makeContainerStats(id, scope)
-  const started_at = Date.parse((yield* stateOf(id))?.StartedAt ?? "")
+  const started_at = Date.parse(state?.StartedAt ?? "")
 
   const follow = console.follow.pipe(
     Effect.catch((error) => Effect.logDebug(`console: ${error.message}`)),
@@ -119,9 +122,13 @@ export const openContainerRun = Effect.fnUntraced(function* (
     yield* Scope.close(scope, Exit.void)
   }).pipe(withEngine)
 
+  const input = (text: string) =>
+    Effect.flatMap(Deferred.isDone(ended), (over) => (over ? consoleClosed : write(text)))
+
   const run: Run = {
     ended: Deferred.await(ended),
-    write: (line) => Effect.flatMap(Deferred.isDone(ended), (over) => (over ? consoleClosed : write(line))),
+    write: (line) => input(`${line}\n`),
+    ...(terminal ? { interrupt: input(INTERRUPT) } : {}),
     signal: (signal) => sendEventually(`send ${signal}`, (container) => container.kill({ signal })),
     pause: send("pause", (container) => container.pause()),
     resume: unpaused,

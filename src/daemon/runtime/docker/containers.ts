@@ -2,6 +2,7 @@
 import { Clock, Effect, Option, Schedule, Schema } from "effect"
 import type { ProcessExit } from "../exitReason.ts"
 import { KILLED } from "../processRun.ts"
+import { TERMINAL_SIZE } from "../terminal.ts"
 import {
   type ContainerPlan,
   type ContainerRules,
@@ -67,6 +68,42 @@ export const startContainer = Effect.fnUntraced(function* (id: string) {
   )
 })
 
+const { columns, rows } = TERMINAL_SIZE
+const SET_TERMINAL = ["stty", "-F", "/dev/console", "-echo", "rows", `${rows}`, "cols", `${columns}`]
+/** The timeout of that program, in ms. */
+const STTY_TIMEOUT = 5000
+
+/**
+ * Switches the echo of a container's terminal off and sets its size. The engine has no setting for the echo, and before
+ * version 23 none for the size, so `stty` of the image does it; without it the console shows the input.
+ */
+export const setTerminal = Effect.fnUntraced(
+  function* (id: string) {
+    const engine = yield* Engine
+    const what = "set the terminal"
+    const exec = yield* engine.call(what, (docker, abortSignal) =>
+      docker.getContainer(id).exec({ Cmd: SET_TERMINAL, AttachStdout: true, AttachStderr: true, abortSignal })
+    )
+    const output = yield* engine.call(what, (_, abortSignal) => exec.start({ abortSignal }))
+    yield* Effect.callback<void>((resume) => {
+      output.resume()
+      for (const end of ["end", "close", "error"]) output.on(end, () => resume(Effect.void))
+      return Effect.sync(() => output.destroy())
+    }).pipe(Effect.timeoutOption(STTY_TIMEOUT))
+    const { ExitCode } = yield* engine.call(what, (_, abortSignal) => exec.inspect({ abortSignal }))
+    if (ExitCode !== 0) return yield* new EngineError({ status: undefined, message: `exit code ${ExitCode}` })
+  },
+  (run) =>
+    Effect.catch(run, ({ message, status }) =>
+      // 409: the container has ended.
+      status === 409
+        ? Effect.void
+        : Effect.logWarning(
+            `the console shows the input of a server, because the program stty of its image fails: ${message}`
+          )
+    )
+)
+
 /** Kills and removes a container; a missing one is no error. */
 export const removeContainer = Effect.fnUntraced(function* (id: string) {
   const engine = yield* Engine
@@ -93,11 +130,12 @@ const Inspected = Schema.Struct({
     ExitCode: Schema.Int,
     OOMKilled: Schema.Boolean,
     StartedAt: Schema.String
-  })
+  }),
+  Config: Schema.Struct({ Tty: Schema.Boolean })
 })
 const decodeInspected = Schema.decodeUnknownEffect(Inspected)
 
-export type ContainerState = (typeof Inspected.Type)["State"]
+export type ContainerState = (typeof Inspected.Type)["State"] & { readonly terminal: boolean }
 
 /** Returns the state of a container; undefined: it does not exist. */
 export const stateOf = Effect.fnUntraced(function* (id: string) {
@@ -106,7 +144,7 @@ export const stateOf = Effect.fnUntraced(function* (id: string) {
     .call("inspect the container", (docker, abortSignal) => docker.getContainer(id).inspect({ abortSignal }))
     .pipe(orNotFound(undefined))
   if (found === undefined) return undefined
-  const { State } = yield* Effect.mapError(
+  const { Config, State } = yield* Effect.mapError(
     decodeInspected(found),
     () =>
       new EngineError({
@@ -114,7 +152,7 @@ export const stateOf = Effect.fnUntraced(function* (id: string) {
         message: "the Docker engine returned an invalid state of the container"
       })
   )
-  return State
+  return { ...State, terminal: Config.Tty }
 })
 
 /** The time for an out-of-memory event, in ms: it can come after the end. */

@@ -26,6 +26,39 @@ export const frameReader = () => {
   }
 }
 
+/** The length of a timestamp in UTC with the blank after it: `2026-01-02T03:04:05.123456789Z `. */
+const TIMESTAMP = 31
+/** The longest part of a line in an entry; the engine splits longer lines. */
+const LINE_PART = 16_384
+
+/**
+ * Splits the log of a container with a terminal, which has no frames, into its entries: lines, or parts of long lines.
+ * `end` returns an unterminated last entry.
+ */
+export const terminalReader = () => {
+  let pending: Buffer = Buffer.alloc(0)
+  const read = (chunk: Buffer): ReadonlyArray<Buffer> => {
+    const data = pending.length === 0 ? chunk : Buffer.concat([pending, chunk])
+    const entries: Array<Buffer> = []
+    let at = 0
+    while (true) {
+      const part = at + TIMESTAMP + LINE_PART
+      const newline = data.subarray(at, part).indexOf(10)
+      if (newline < 0 && data.length < part) break
+      const end = newline < 0 ? part : at + newline + 1
+      entries.push(data.subarray(at, end))
+      at = end
+    }
+    pending = Buffer.from(data.subarray(at))
+    return entries
+  }
+  return { read, end: (): ReadonlyArray<Buffer> => (pending.length === 0 ? [] : [pending]) }
+}
+
+/** Returns output of a terminal with `\n` as its line break. */
+export const withoutReturns = (text: Buffer): Buffer =>
+  text.includes("\r\n") ? Buffer.from(text.toString("latin1").replaceAll(/\r+\n/g, "\n"), "latin1") : text
+
 /** The longest timestamp of an entry: `2026-01-02T03:04:05.123456789+00:00`. */
 const MAX_TIMESTAMP = 40
 

@@ -1,6 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { frameReader, logCursor, logEntry } from "../../../../src/daemon/runtime/docker/logFrames.ts"
+import {
+  frameReader,
+  logCursor,
+  logEntry,
+  terminalReader,
+  withoutReturns
+} from "../../../../src/daemon/runtime/docker/logFrames.ts"
 
 const frame = (text: string, stream = 1) => {
   const payload = Buffer.from(text)
@@ -27,6 +33,28 @@ describe("Docker runtime: the engine's log", () => {
           at += size
         }
         assert.deepStrictEqual(got, given)
+      })
+    )
+  })
+
+  it("the entries of a terminal are lines and parts of long lines, however the bytes arrive", () => {
+    const part = fc.integer({ min: 1, max: 3 }).map((count) => "x".repeat(16_384 * count + 5))
+    const texts = fc.array(fc.oneof(fc.stringMatching(/^[a-z ]{0,40}$/), part), { maxLength: 8 })
+    fc.assert(
+      fc.property(texts, fc.array(fc.integer({ min: 1, max: 9000 }), { maxLength: 20 }), (given, cuts) => {
+        const parts = given.flatMap((text) => `${text}\r\n`.match(/[^\n]{16384}|[^\n]*\n/g) ?? [])
+        const data = Buffer.from([...parts, "> "].map((text) => `${time(1_700_000_000)} ${text}`).join(""))
+        const { end, read } = terminalReader()
+        const got: Array<Buffer> = []
+        let at = 0
+        for (const size of [...cuts, data.length]) {
+          got.push(...read(data.subarray(at, at + size)))
+          at += size
+        }
+        const payloads = [...got, ...end()].map((entry) => logEntry(entry).payload)
+        assert.deepStrictEqual(payloads.map(String), [...parts, "> "])
+        const lines = given.map((text) => `${text}\n`).join("")
+        assert.strictEqual(payloads.map((payload) => withoutReturns(payload)).join(""), `${lines}> `)
       })
     )
   })
