@@ -5,7 +5,7 @@ import { Effect, Result } from "effect"
 import * as fc from "fast-check"
 import { parseBatch, parseListing } from "../../../src/blueprints/sources/listing.ts"
 import { blueprintFile } from "../support.ts"
-import { errorOf, ids, type Repository, type SourcesSetup, sourcesSetup, withStores } from "./support.ts"
+import { errorOf, ids, type Repository, sourcesSetup, withStores } from "./support.ts"
 
 /** Writes a tree object byte by byte, because git refuses to make it. */
 const rawTree = (repository: Repository, entries: ReadonlyArray<readonly [string, string, string]>) =>
@@ -20,121 +20,132 @@ const rawTree = (repository: Repository, entries: ReadonlyArray<readonly [string
 
 const blob = (repository: Repository, text: string) => repository.git(["hash-object", "-w", "--stdin"], text)
 
-/** Syncs a source that holds `a`, then its branch `bad`; returns the error. */
-const refused = (setup: SourcesSetup, repository: Repository) =>
-  Effect.gen(function* () {
-    repository.commit({ "a.yml": blueprintFile("a") })
-    setup.list([{ id: "s", url: repository.folder }])
-    assert.deepStrictEqual(yield* withStores(setup, ids), ["a"])
-    setup.list([{ id: "s", url: repository.folder, ref: "bad" }])
-    const reason = yield* withStores(
-      setup,
-      Effect.gen(function* () {
-        assert.deepStrictEqual(yield* ids, ["a"])
-        return yield* errorOf("s")
-      })
-    )
-    assert.deepStrictEqual(readdirSync(join(setup.blueprints, "s")), ["a.yml"])
-    return reason ?? ""
-  })
+/** A source whose repository holds `a`, after its first sync. */
+const syncedSource = Effect.gen(function* () {
+  const setup = yield* sourcesSetup
+  const repository = setup.repository("r")
+  repository.commit({ "a.yml": blueprintFile("a") })
+  setup.list([{ id: "s", url: repository.folder }])
+  assert.deepStrictEqual(yield* withStores(setup, ids), ["a"])
+  return { setup, repository }
+})
+type SyncedSource = Effect.Success<typeof syncedSource>
 
-/** Does the same for a branch with these tree entries. */
-const refusedTree = (
-  entries: (repository: Repository, setup: SourcesSetup) => ReadonlyArray<readonly [string, string, string]>
-) =>
-  Effect.gen(function* () {
-    const setup = yield* sourcesSetup
-    const repository = setup.repository("r")
-    repository.commitTree("bad", rawTree(repository, entries(repository, setup)))
-    const reason = yield* refused(setup, repository)
-    return { reason, setup }
-  })
+/** Syncs a branch with these tree entries; returns the error. */
+const refusedTree = Effect.fnUntraced(function* (
+  { repository, setup }: SyncedSource,
+  entries: (repository: Repository) => ReadonlyArray<readonly [string, string, string]>
+) {
+  repository.commitTree("bad", rawTree(repository, entries(repository)))
+  setup.list([{ id: "s", url: repository.folder, ref: "bad" }])
+  const reason = yield* withStores(
+    setup,
+    Effect.gen(function* () {
+      assert.deepStrictEqual(yield* ids, ["a"])
+      return yield* errorOf("s")
+    })
+  )
+  assert.deepStrictEqual(readdirSync(join(setup.blueprints, "s")), ["a.yml"])
+  return reason ?? ""
+})
 
 describe("sources: a hostile repository is refused as a whole, with the reason", () => {
   it.live("symbolic links are refused", () =>
     Effect.gen(function* () {
-      const file = yield* refusedTree((r) => [["120000", "passwd.yml", blob(r, "/etc/passwd")]])
-      assert.strictEqual(file.reason, "`passwd.yml` is a symbolic link; a source holds files only")
-      const folder = yield* refusedTree((r) => [["120000", "up", blob(r, "../../..")]])
-      assert.strictEqual(folder.reason, "`up` is a symbolic link; a source holds files only")
-      const git = yield* refusedTree((r) => [
+      const source = yield* syncedSource
+      const file = yield* refusedTree(source, (r) => [["120000", "passwd.yml", blob(r, "/etc/passwd")]])
+      assert.strictEqual(file, "`passwd.yml` is a symbolic link; a source holds files only")
+      const folder = yield* refusedTree(source, (r) => [["120000", "up", blob(r, "../../..")]])
+      assert.strictEqual(folder, "`up` is a symbolic link; a source holds files only")
+      const git = yield* refusedTree(source, (r) => [
         ["100644", "a.yml", blob(r, blueprintFile("a"))],
         ["120000", "b.yml", blob(r, "a.yml")]
       ])
-      assert.strictEqual(git.reason, "`b.yml` is a symbolic link; a source holds files only")
+      assert.strictEqual(git, "`b.yml` is a symbolic link; a source holds files only")
     })
   )
 
   it.live("submodules with any URL are refused", () =>
     Effect.gen(function* () {
-      const { setup, reason } = yield* refusedTree((r, { root }) => [
+      const source = yield* syncedSource
+      const reason = yield* refusedTree(source, (r) => [
         [
           "100644",
           ".gitmodules",
-          blob(r, `[submodule "x"]\n\tpath = sub\n\turl = ext::sh -c touch% ${root}/pwned\n`)
+          blob(r, `[submodule "x"]\n\tpath = sub\n\turl = ext::sh -c touch% ${source.setup.root}/pwned\n`)
         ],
         ["160000", "sub", "1".repeat(40)]
       ])
       assert.strictEqual(reason, "`sub` is a submodule; a source holds files only")
-      assert.isFalse(existsSync(join(setup.root, "pwned")))
+      assert.isFalse(existsSync(join(source.setup.root, "pwned")))
     })
   )
 
   it.live("names that lead out of the folder are refused", () =>
     Effect.gen(function* () {
-      const up = yield* refusedTree((r) => [
+      const source = yield* syncedSource
+      const up = yield* refusedTree(source, (r) => [
         ["40000", "..", rawTree(r, [["100644", "out.yml", blob(r, blueprintFile("out"))]])]
       ])
-      assert.strictEqual(up.reason, "`../out.yml` leads out of its folder")
-      assert.isFalse(existsSync(join(up.setup.blueprints, "out.yml")))
-      const slash = yield* refusedTree((r) => [["100644", "../out.yml", blob(r, blueprintFile("out"))]])
-      assert.strictEqual(slash.reason, "`../out.yml` leads out of its folder")
-      const absolute = yield* refusedTree((r) => [["100644", "/out.yml", blob(r, blueprintFile("out"))]])
-      assert.strictEqual(absolute.reason, "`/out.yml` leads out of its folder")
-      const line = yield* refusedTree((r) => [["100644", "a\nb.yml", blob(r, blueprintFile("out"))]])
-      assert.strictEqual(line.reason, "the path `a b.yml` contains control characters")
-      const back = yield* refusedTree((r) => [["100644", "a\\b.yml", blob(r, blueprintFile("out"))]])
-      assert.strictEqual(back.reason, "the path `a\\b.yml` contains a backslash; write /")
+      assert.strictEqual(up, "`../out.yml` leads out of its folder")
+      assert.isFalse(existsSync(join(source.setup.blueprints, "out.yml")))
+      const slash = yield* refusedTree(source, (r) => [
+        ["100644", "../out.yml", blob(r, blueprintFile("out"))]
+      ])
+      assert.strictEqual(slash, "`../out.yml` leads out of its folder")
+      const absolute = yield* refusedTree(source, (r) => [
+        ["100644", "/out.yml", blob(r, blueprintFile("out"))]
+      ])
+      assert.strictEqual(absolute, "`/out.yml` leads out of its folder")
+      const line = yield* refusedTree(source, (r) => [["100644", "a\nb.yml", blob(r, blueprintFile("out"))]])
+      assert.strictEqual(line, "the path `a b.yml` contains control characters")
+      const back = yield* refusedTree(source, (r) => [["100644", "a\\b.yml", blob(r, blueprintFile("out"))]])
+      assert.strictEqual(back, "the path `a\\b.yml` contains a backslash; write /")
     })
   )
 
   it.live("a file in place of a folder and duplicate names are refused", () =>
     Effect.gen(function* () {
-      const twice = yield* refusedTree((r) => [
+      const source = yield* syncedSource
+      const twice = yield* refusedTree(source, (r) => [
         ["100644", "x.yml", blob(r, blueprintFile("x"))],
         ["100644", "x.yml", blob(r, blueprintFile("y"))]
       ])
-      assert.strictEqual(twice.reason, "`x.yml` is there twice")
-      const both = yield* refusedTree((r) => [
+      assert.strictEqual(twice, "`x.yml` is there twice")
+      const both = yield* refusedTree(source, (r) => [
         ["100644", "x.yml", blob(r, blueprintFile("x"))],
         ["40000", "x.yml", rawTree(r, [["100644", "z.yml", blob(r, blueprintFile("z"))]])]
       ])
-      assert.match(both.reason, /^its files cannot be written: /)
-      const long = yield* refusedTree((r) => [["100644", `${"n".repeat(300)}.yml`, blob(r, "x")]])
-      assert.strictEqual(long.reason, "its files cannot be written: a name is too long")
+      assert.match(both, /^its files cannot be written: /)
+      const long = yield* refusedTree(source, (r) => [["100644", `${"n".repeat(300)}.yml`, blob(r, "x")]])
+      assert.strictEqual(long, "its files cannot be written: a name is too long")
     })
   )
 
   it.live("files that are too large or too many are refused", () =>
     Effect.gen(function* () {
-      const large = yield* refusedTree((r) => [["100644", "large.yml", blob(r, " ".repeat(1024 * 1024 + 1))]])
-      assert.strictEqual(large.reason, "`large.yml`: the file is larger than 1 MiB")
-      const many = yield* refusedTree((r) => {
+      const source = yield* syncedSource
+      const large = yield* refusedTree(source, (r) => [
+        ["100644", "large.yml", blob(r, " ".repeat(1024 * 1024 + 1))]
+      ])
+      assert.strictEqual(large, "`large.yml`: the file is larger than 1 MiB")
+      const many = yield* refusedTree(source, (r) => {
         const oid = blob(r, blueprintFile("x"))
         return Array.from({ length: 10_000 }, (_, n) => ["100644", `b${String(n).padStart(5, "0")}.yml`, oid])
       })
-      assert.strictEqual(many.reason, "more than 5000 definition files")
-      const together = yield* refusedTree((r) => {
+      assert.strictEqual(many, "more than 5000 definition files")
+      const together = yield* refusedTree(source, (r) => {
         const oid = blob(r, " ".repeat(1024 * 1024))
         return Array.from({ length: 40 }, (_, n) => ["100644", `b${n + 10}.yml`, oid])
       })
-      assert.strictEqual(together.reason, "its definition files are larger than 32 MiB together")
+      assert.strictEqual(together, "its definition files are larger than 32 MiB together")
     })
   )
 
   it.live("a tree of few objects that expands to a billion files is refused", () =>
     Effect.gen(function* () {
-      const { reason } = yield* refusedTree((r) => {
+      const source = yield* syncedSource
+      const reason = yield* refusedTree(source, (r) => {
         let entries: ReadonlyArray<readonly [string, string, string]> = [["100644", "x.yml", blob(r, "x")]]
         for (let level = 0; level < 9; level++) {
           const tree = rawTree(r, entries)

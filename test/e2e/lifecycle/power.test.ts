@@ -52,7 +52,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
         Effect.gen(function* () {
           const api = yield* Muster
           const id = yield* installed(api, "kept")
-          for (let round = 0; round < 10; round++) {
+          for (let round = 0; round < 4; round++) {
             yield* powered(api, id, "start")
             yield* powered(api, id, "stop")
             // The stop was accepted, so the server ends.
